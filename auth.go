@@ -1,0 +1,220 @@
+//go:build cgo
+
+package main
+
+import (
+	"context"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"math"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+var (
+	errUnauthorized = &Refusal{Code: "UNAUTHORIZED", Message: "Missing or invalid Authorization header."}
+	errPlanRequired = &Refusal{Code: "PLAN_REQUIRED", Message: "Public API is not available on this store's plan."}
+	errRateLimited  = &Refusal{Code: "RATE_LIMITED", Message: "Rate limit exceeded."}
+)
+
+// newToken makes a secret of 32 random bytes, in 43 characters after its prefix, and the hash that is kept of it.
+func newToken(prefix string) (token string, hash [32]byte) {
+	b := make([]byte, 32)
+	rand.Read(b)
+	token = prefix + base64.RawURLEncoding.EncodeToString(b)
+	return token, sha256.Sum256([]byte(token))
+}
+
+// bearerToken is the key of "Authorization: Bearer <key>", "" if the header is not exactly that.
+func bearerToken(h http.Header) string {
+	values := h.Values("Authorization")
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// authenticate finds the store whose key a request carries, and counts the request against its limit. The headers it
+// returns go with every answer.
+func (s *server) authenticate(r *http.Request) (Store, http.Header, error) {
+	now := time.Now()
+	header := http.Header{}
+	token := bearerToken(r.Header)
+	keyID, st, err := "", Store{}, error(errNotFound)
+	if token != "" {
+		keyID, st, err = s.db.StoreOfKey(sha256.Sum256([]byte(token)))
+	}
+	if err == errNotFound {
+		if left := s.wrongKeys.take(s.clientAddress(r), now); !left.ok {
+			header.Set("Retry-After", seconds(left.retryAfter))
+			return st, header, errRateLimited
+		}
+		header.Set("WWW-Authenticate", "Bearer")
+		return st, header, errUnauthorized
+	} else if err != nil {
+		return st, header, err
+	}
+	s.keyUse.note(keyID, now)
+	left := s.keys.take(keyID, now)
+	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
+	header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
+	header.Set("X-RateLimit-Reset", seconds(left.full))
+	if !left.ok {
+		header.Set("Retry-After", seconds(left.retryAfter))
+		return st, header, errRateLimited
+	}
+	if st.Plan == "free" {
+		return st, header, errPlanRequired
+	}
+	return st, header, nil
+}
+
+// seconds are whole and rounded up.
+func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
+
+// limiter holds one token bucket per key.
+type limiter struct {
+	perMinute, burst float64
+	mu               sync.Mutex
+	buckets          map[string]bucket
+}
+
+type bucket struct {
+	tokens float64
+	at     time.Time // when it held them
+}
+
+// allowance is what a bucket says to one request.
+type allowance struct {
+	ok         bool
+	remaining  int           // requests that could follow at once
+	full       time.Duration // until the bucket is full
+	retryAfter time.Duration // until it holds one
+}
+
+func newLimiter(perMinute, burst int) *limiter {
+	return &limiter{perMinute: float64(perMinute), burst: float64(burst), buckets: map[string]bucket{}}
+}
+
+func (l *limiter) take(key string, now time.Time) allowance {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	const most = 10_000
+	if len(l.buckets) >= most { // forget those that are full again; if an attacker keeps all busy, forget all
+		for k, b := range l.buckets {
+			if l.tokens(b, now) >= l.burst {
+				delete(l.buckets, k)
+			}
+		}
+		if len(l.buckets) >= most {
+			clear(l.buckets)
+		}
+	}
+	tokens := l.burst
+	if b, ok := l.buckets[key]; ok {
+		tokens = l.tokens(b, now)
+	}
+	ok := tokens >= 1
+	if ok {
+		tokens--
+	}
+	l.buckets[key] = bucket{tokens, now}
+	wait := func(n float64) time.Duration {
+		return time.Duration(max(0, n-tokens) / l.perMinute * float64(time.Minute))
+	}
+	return allowance{ok, int(tokens), wait(l.burst), wait(1)}
+}
+
+func (l *limiter) tokens(b bucket, now time.Time) float64 {
+	return min(l.burst, b.tokens+now.Sub(b.at).Minutes()*l.perMinute)
+}
+
+// keyUse remembers when keys were used, until it is written: at most once a minute for each.
+type keyUse struct {
+	mu   sync.Mutex
+	used map[string]Time
+}
+
+func (u *keyUse) note(keyID string, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.used[keyID] = Time(now.UnixMilli())
+}
+
+// flush writes what was noted; what cannot be written is forgotten.
+func (u *keyUse) flush(ctx context.Context, db *DB) error {
+	u.mu.Lock()
+	used := u.used
+	u.used = map[string]Time{}
+	u.mu.Unlock()
+	if len(used) == 0 {
+		return nil
+	}
+	return db.NoteKeyUse(ctx, used)
+}
+
+// clientAddress is who a limit by address counts: an IPv4 address or an IPv6 /64. Behind a trusted proxy it is the
+// last address in X-Forwarded-For that is not itself a trusted proxy's.
+func (s *server) clientAddress(r *http.Request) string {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	ip := ap.Addr().Unmap()
+	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(forwarded) - 1; i >= 0 && s.trustedProxy.Contains(ip); i-- {
+		hop, err := netip.ParseAddr(strings.TrimSpace(forwarded[i]))
+		if err != nil {
+			break
+		}
+		ip = hop.Unmap()
+	}
+	if ip.Is6() {
+		prefix, _ := ip.Prefix(64)
+		return prefix.String()
+	}
+	return ip.String()
+}
+
+// hashing lets two passwords be hashed at a time, so that sign-ins do not starve the API.
+var hashing = make(chan struct{}, 2)
+
+func hashPassword(password string, salt []byte) PasswordHash {
+	hashing <- struct{}{}
+	defer func() { <-hashing }()
+	hash, err := pbkdf2.Key(sha256.New, password, salt, 600_000, 32)
+	if err != nil {
+		panic(err) // only for lengths that are not ours
+	}
+	return PasswordHash{salt, hash}
+}
+
+// newPassword makes a password of 120 random bits and its hash.
+func newPassword() (string, PasswordHash) {
+	b := make([]byte, 15)
+	rand.Read(b)
+	password := base64.RawURLEncoding.EncodeToString(b)
+	return password, hashNewPassword(password)
+}
+
+func hashNewPassword(password string) PasswordHash {
+	salt := make([]byte, 16)
+	rand.Read(salt)
+	return hashPassword(password, salt)
+}
+
+// passwordMatches takes as long as hashing takes, whatever the answer.
+func passwordMatches(p PasswordHash, password string) bool {
+	return subtle.ConstantTimeCompare(hashPassword(password, p.Salt).Hash, p.Hash) == 1
+}

@@ -1,0 +1,772 @@
+//go:build cgo
+
+// Storeorder is the order service of a small shop: one binary, one SQLite file. See README.md.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// commands are what the program can do, in the order of its help.
+var commands = []struct {
+	name, args, does string
+	run              func(context.Context, *cli) error
+}{
+	{"demo", "", "try it: a throw-away store, ready to take orders", demo},
+	{"serve", "", "run the service", serve},
+	{"store add", "", "make a store; prints its owner's password once", storeAdd},
+	{"store list", "", "list the stores", storeList},
+	{"store set", "", "change a store", storeSet},
+	{"store password", "", "give a store's owner a new password", storePassword},
+	{"key add", "", "make an API key; prints it once", keyAdd},
+	{"key list", "", "list a store's API keys", keyList},
+	{"key revoke", "", "end an API key at once", keyRevoke},
+	{"webhook add", "", "register an endpoint; prints its signing secret once", webhookAdd},
+	{"webhook list", "", "list a store's endpoints with their last deliveries", webhookList},
+	{"webhook rotate", "", "give an endpoint a new secret; both sign for 24 hours", webhookRotate},
+	{"webhook on", "", "turn an endpoint on: what waited is sent", webhookSwitch(true)},
+	{"webhook off", "", "turn an endpoint off: its events wait", webhookSwitch(false)},
+	{"webhook remove", "", "forget an endpoint and its deliveries", webhookRemove},
+	{"webhook resend", "", "send again: one delivery, or all of an endpoint that failed since a time", webhookResend},
+	{"order approve", "", "the money for an order has come", orderMove(OwnerApproves)},
+	{"order reject", "", "a buyer said that he had paid, and he had not", orderMove(OwnerRejects)},
+	{"order cancel", "", "cancel an order that waits for its payment", orderMove(OwnerCancels)},
+	{"order refund", "", "note that an order's money was given back", orderMove(OwnerRefunds)},
+	{"catalog import", " FILE.json", "add or replace products, bundles and payment methods", catalogImport},
+	{"backup", " OUT.db", "copy the database while it is in use", backup},
+	{"check", "", "check the database", check},
+}
+
+// cli is one call of a command.
+type cli struct {
+	*flag.FlagSet
+	args           []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// usageError is a command line that is not understood.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run does what args say and returns the exit code: 0, 1 (failed) or 2 (usage).
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	for _, c := range commands {
+		words := strings.Fields(c.name)
+		if len(args) < len(words) || !slices.Equal(args[:len(words)], words) {
+			continue
+		}
+		flags := flag.NewFlagSet("storeorder "+c.name, flag.ContinueOnError)
+		flags.SetOutput(io.Discard)
+		err := c.run(ctx, &cli{flags, args[len(words):], stdin, stdout, stderr})
+		switch {
+		case err == nil:
+			return 0
+		case errors.Is(err, flag.ErrHelp):
+			fmt.Fprintf(stdout, "storeorder %s [flags]%s\n\n%s\n\n", c.name, c.args, c.does)
+			flags.SetOutput(stdout)
+			flags.PrintDefaults()
+			return 0
+		}
+		fmt.Fprintf(stderr, "storeorder %s: %v\n", c.name, err)
+		if errors.As(err, &usageError{}) {
+			fmt.Fprintf(stderr, "See storeorder %s -h.\n", c.name)
+			return 2
+		}
+		return 1
+	}
+	out, code := stderr, 2
+	if len(args) == 0 || slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
+		out, code = stdout, 0
+	} else {
+		fmt.Fprintf(stderr, "storeorder: there is no command %q.\n", strings.Join(args, " "))
+	}
+	fmt.Fprintln(out, "storeorder is a small shop's order service. Its commands, each with -h for its flags:")
+	for _, c := range commands {
+		fmt.Fprintf(out, "  %-26s %s\n", c.name+c.args, c.does)
+	}
+	return code
+}
+
+// parse reads the flags, of which those named in needed must be given, and the arguments after them.
+func (c *cli) parse(arguments int, needed ...string) error {
+	if err := c.Parse(c.args); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			err = usageError{err}
+		}
+		return err
+	}
+	for _, name := range needed {
+		if c.Lookup(name).Value.String() == "" {
+			return usagef("-%s is needed", name)
+		}
+	}
+	if c.NArg() != arguments {
+		return usagef("takes %d argument(s) after its flags, not %d", arguments, c.NArg())
+	}
+	return nil
+}
+
+func (c *cli) dbFlag() *string { return c.String("db", "storeorder.db", "the database `file`") }
+
+func (c *cli) storeFlag() *string {
+	return c.String("store", "", "the store's `id`, from \"storeorder store list\"")
+}
+
+func (c *cli) print(v any) error {
+	_, err := fmt.Fprintf(c.stdout, "%s\n", mustJSON(v))
+	return err
+}
+
+type object map[string]any
+
+// ---- The service
+
+// settings are the flags of serve.
+type settings struct {
+	publicURL    string
+	subdomains   bool
+	allowPrivate bool
+	rate, burst  int
+	trustedProxy netip.Prefix
+}
+
+func serve(ctx context.Context, c *cli) error {
+	var o settings
+	var proxy string
+	file, addr := c.dbFlag(), c.String("addr", "127.0.0.1:8080", "listen on this `address`")
+	c.StringVar(&o.publicURL, "public-url", "", "the `address` that buyers reach the service at (default http://localhost and the port of -addr)")
+	c.BoolVar(&o.subdomains, "subdomains", false, "serve each store's pages at its slug as a subdomain of -public-url")
+	c.BoolVar(&o.allowPrivate, "webhook-allow-private", false, "deliver webhooks to http and private addresses too (for a LAN or tests)")
+	c.IntVar(&o.rate, "rate", 300, "requests a minute that a key may make")
+	c.IntVar(&o.burst, "burst", 60, "requests that a key may make at once")
+	c.StringVar(&proxy, "trusted-proxy", "", "believe X-Forwarded-For from this network, a `CIDR`")
+	format := c.String("log-format", "text", "`text or json`")
+	if err := c.parse(0); err != nil {
+		return err
+	}
+	log, err := newLog(c.stderr, *format)
+	if err != nil {
+		return err
+	}
+	if proxy != "" {
+		if o.trustedProxy, err = netip.ParsePrefix(proxy); err != nil {
+			return usagef("-trusted-proxy %q is no network such as 127.0.0.1/32", proxy)
+		}
+	}
+	if o.rate < 1 || o.burst < 1 {
+		return usagef("-rate and -burst must be 1 or more")
+	}
+	if o.publicURL != "" {
+		if o.publicURL, err = checkPublicURL(o.publicURL); err != nil {
+			return err
+		}
+	}
+	ln, err := listen(*addr)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	o.publicURL = cmp.Or(o.publicURL, "http://localhost:"+port)
+	db, err := openDB(*file, true)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "address", ln.Addr().String(), "public_url", o.publicURL, "database", *file)
+	return errors.Join(serveOn(ctx, ln, db, o, log), db.Close())
+}
+
+func newLog(w io.Writer, format string) (*slog.Logger, error) {
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, nil)), nil
+	}
+	return nil, usagef("-log-format must be text or json, not %q", format)
+}
+
+func checkPublicURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostPattern.MatchString(u.Hostname()) || strings.Trim(u.Path, "/") != "" ||
+		u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", usagef("-public-url %q must be a scheme and a host, such as https://orders.example.id", text)
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Host), nil
+}
+
+func listen(addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("the port of %s is taken by another program: stop that, or choose another with -addr", addr)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("no right to listen on %s: choose a port above 1023 with -addr", addr)
+	case err != nil:
+		return nil, fmt.Errorf("cannot listen on -addr %s: %w", addr, err)
+	}
+	return ln, nil
+}
+
+// serveOn runs the service until ctx ends and all that was begun is done, which takes 25 s at most.
+func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
+	if err := db.setAddress(o.publicURL, o.subdomains); err != nil {
+		return err
+	}
+	s := newServer(db, o, log)
+	hs := &http.Server{Handler: s.routes(), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxHeaderBytes: 16 << 10,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
+	working, stop := context.WithCancel(context.Background())
+	defer stop()
+	var background sync.WaitGroup
+	background.Go(func() { s.queue.run(working) })
+	background.Go(func() { s.sweep(working) })
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(ln) }()
+	var failed error
+	select {
+	case failed = <-served:
+	case <-ctx.Done():
+		log.Info("stopping: finishing what was begun")
+	}
+	s.draining.Store(true)
+	stop()
+	draining, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := hs.Shutdown(draining); err != nil {
+		log.Warn("requests were cut off", "error", err)
+		hs.Close()
+	}
+	background.Wait()
+	return failed
+}
+
+func newServer(db *DB, o settings, log *slog.Logger) *server {
+	return &server{
+		db: db, log: log, queue: newDispatcher(db, newWebhookClient(o.allowPrivate), log),
+		keys: newLimiter(o.rate, o.burst), wrongKeys: newLimiter(60, 60), keyUse: keyUse{used: map[string]Time{}},
+		trustedProxy: o.trustedProxy,
+	}
+}
+
+// sweep does what falls due by the clock: at once, then every 30 s, until ctx ends.
+func (s *server) sweep(ctx context.Context) {
+	warn := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			s.log.Error("sweeping", "error", err)
+		}
+	}
+	tick := time.NewTicker(30 * time.Second)
+	defer tick.Stop()
+	for beat := 0; ; beat++ {
+		for n := 100; n == 100 && ctx.Err() == nil; {
+			var err error
+			n, err = s.db.ExpireOrders(ctx)
+			warn(err)
+			if n > 0 {
+				s.queue.wake()
+			}
+		}
+		for n := int64(1000); n == 1000 && ctx.Err() == nil; {
+			var err error
+			n, err = s.db.PurgeIdempotencyKeys(ctx)
+			warn(err)
+		}
+		if beat%2 == 1 {
+			warn(s.keyUse.flush(ctx, s.db))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			warn(s.keyUse.flush(context.Background(), s.db))
+			return
+		}
+	}
+}
+
+// demo runs the service on a database that lasts as long as the program, with a store and a receiver of its webhooks.
+func demo(ctx context.Context, c *cli) error {
+	addr := c.String("addr", "127.0.0.1:8080", "listen on this `address`")
+	if err := c.parse(0); err != nil {
+		return err
+	}
+	ln, err := listen(*addr)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	dir, err := os.MkdirTemp("", "storeorder-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	db, err := openDB(filepath.Join(dir, "demo.db"), true)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	o := settings{publicURL: "http://" + ln.Addr().String(), allowPrivate: true, rate: 300, burst: 60}
+	if err := db.setAddress(o.publicURL, false); err != nil { // before the store is made, whose address it is
+		return err
+	}
+	password, hash := newPassword()
+	st, err := db.AddStore(ctx, Store{Name: "Kopi Kita", Slug: "kopi-kita", Plan: "growth", Expiry: 24 * time.Hour, OwnerEmail: "owner@example.id"}, hash)
+	if err != nil {
+		return err
+	}
+	catalog, err := readCatalog([]byte(demoCatalog))
+	if err != nil {
+		return err
+	}
+	if err := db.ImportCatalog(ctx, st.ID, catalog); err != nil {
+		return err
+	}
+	key, keyHash := newToken("so_")
+	if _, err := db.AddKey(ctx, st.ID, "demo", keyHash); err != nil {
+		return err
+	}
+	receiver, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	secret := newSecret()
+	if _, err := db.AddEndpoint(ctx, st.ID, "http://"+receiver.Addr().String()+"/webhooks", nil, secret); err != nil {
+		return err
+	}
+	go http.Serve(receiver, demoReceiver(secret, c.stdout))
+	products, _, _, err := db.Products(st.ID, "product", "", 0, 1)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdout, `storeorder demo: a store that lasts until you press Ctrl-C.
+
+  API key     %[2]s
+  Dashboard   %[1]s/dashboard   owner@example.id   %[3]s
+
+Paste into another terminal: what is for sale, an order for it, the orders so far.
+
+  curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/products
+
+  curl -s -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' %[1]s/v1/orders \
+    -d '{"items":[{"type":"product","product_id":"%[4]s","quantity":2}],"buyer":{"name":"Siti","email":"siti@example.id"},"payment_method":"bank_transfer"}'
+
+  curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders
+
+Webhooks of the store are received and verified here:
+
+`, o.publicURL, key, password, products[0].ID)
+	return serveOn(ctx, ln, db, o, slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+}
+
+// demoReceiver prints each webhook that comes and whether its signature is right.
+func demoReceiver(secret string, out io.Writer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var e struct {
+			Event    string
+			Sequence int
+			Data     struct{ Order Order }
+		}
+		if err != nil || !verifySignature(secret, r.Header.Get("X-Service-Signature"), body, time.Now()) || json.Unmarshal(body, &e) != nil {
+			fmt.Fprintln(out, "webhook with a wrong signature refused")
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(out, "%s  %s  #%d  %s  %s  Rp%d  signature verified\n", time.Now().Format(time.TimeOnly),
+			e.Event, e.Sequence, e.Data.Order.PaymentReference, e.Data.Order.Status, e.Data.Order.Amount)
+	})
+}
+
+const demoCatalog = `{
+  "products": [
+    {"slug": "kopi-gayo", "title": "Kopi Gayo 250 g", "description": "Arabika Gayo, sangrai sedang.", "price": 85000, "stock": 40},
+    {"slug": "kopi-toraja", "title": "Kopi Toraja 250 g", "description": "Arabika Toraja, sangrai gelap.", "price": 92000, "stock": 25},
+    {"slug": "resep-seduh", "title": "Panduan Seduh (PDF)", "description": "Unduhan gratis.", "price": 0}
+  ],
+  "bundles": [
+    {"slug": "duo-nusantara", "title": "Duo Nusantara", "description": "Gayo dan Toraja.", "price": 165000,
+     "items": [{"slug": "kopi-gayo", "quantity": 1}, {"slug": "kopi-toraja", "quantity": 1}]}
+  ],
+  "payment_methods": [
+    {"code": "bank_transfer", "name": "Transfer bank BCA", "provider": "manual", "fee": 0,
+     "instructions": "Transfer ke BCA 123 456 7890 a.n. Kopi Kita.\nTulis nomor pesanan di berita transfer."}
+  ]
+}`
+
+// ---- Commands on the database
+
+// with opens the database for do.
+func (c *cli) with(file string, create bool, do func(*DB) error) error {
+	db, err := openDB(file, create)
+	if err != nil {
+		return err
+	}
+	err = do(db)
+	if err == errNotFound {
+		err = fmt.Errorf("%s has nothing with this id: the list commands show the ids", file)
+	} else if outOfService(err) {
+		err = fmt.Errorf("cannot write to %s: free some disk space, or wait until other commands on it are done (%w)", file, err)
+	}
+	return errors.Join(err, db.Close())
+}
+
+// editStore applies the flags that were given to a store.
+func (c *cli) storeEdits() (edit func(*Store) error) {
+	name := c.String("name", "", "the store's `name`, as buyers see it")
+	email := c.String("email", "", "the owner's `e-mail`, to sign in with")
+	plan := c.String("plan", "growth", "`free, growth or scale`; on free the API answers PLAN_REQUIRED")
+	slug := c.String("slug", "", "the store's short `name` in addresses (default: made from the name)")
+	domain := c.String("domain", "", "the `host` of the store's pages, if it has its own")
+	expiry := c.Duration("expiry", 24*time.Hour, "how long an order waits for its payment, 10m to 168h")
+	return func(st *Store) error {
+		c.Visit(func(f *flag.Flag) {
+			switch f.Name {
+			case "name":
+				st.Name = strings.TrimSpace(*name)
+			case "email":
+				st.OwnerEmail = strings.ToLower(*email)
+			case "plan":
+				st.Plan = *plan
+			case "slug":
+				st.Slug = *slug
+			case "domain":
+				st.Domain = strings.ToLower(*domain)
+			case "expiry":
+				st.Expiry = *expiry
+			}
+		})
+		switch {
+		case st.Name == "" || len(st.Name) > 200:
+			return usagef("-name must have 1 to 200 characters")
+		case !isEmail(st.OwnerEmail):
+			return usagef("-email %q must be an e-mail address such as owner@example.id", st.OwnerEmail)
+		case !slices.Contains([]string{"free", "growth", "scale"}, st.Plan):
+			return usagef("-plan %q must be free, growth or scale", st.Plan)
+		case !slugPattern.MatchString(st.Slug) || len(st.Slug) > 63:
+			return usagef("-slug %q must have lower-case letters, digits and single hyphens, such as kopi-kita", st.Slug)
+		case st.Domain != "" && !hostPattern.MatchString(st.Domain):
+			return usagef("-domain %q must be a host without scheme or port, such as order.kopikita.id", st.Domain)
+		case st.Expiry < 10*time.Minute || st.Expiry > 7*24*time.Hour:
+			return usagef("-expiry must be 10m to 168h")
+		}
+		return nil
+	}
+}
+
+func storeAdd(ctx context.Context, c *cli) error {
+	file, edit := c.dbFlag(), c.storeEdits()
+	if err := c.parse(0, "name", "email"); err != nil {
+		return err
+	}
+	name := strings.ToLower(c.Lookup("name").Value.String())
+	words := strings.FieldsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	st := Store{Plan: "growth", Expiry: 24 * time.Hour, Slug: strings.Join(words, "-")}
+	if err := edit(&st); err != nil {
+		return err
+	}
+	password, hash := newPassword()
+	return c.with(*file, true, func(db *DB) error {
+		st, err := db.AddStore(ctx, st, hash)
+		if err != nil {
+			return err
+		}
+		return c.print(object{"store_id": st.ID, "owner_email": st.OwnerEmail, "owner_password": password})
+	})
+}
+
+// storeView is a store as the commands show it.
+func storeView(st Store) object {
+	return object{"store_id": st.ID, "name": st.Name, "slug": st.Slug, "domain": st.Domain, "plan": st.Plan,
+		"expiry": st.Expiry.String(), "owner_email": st.OwnerEmail, "created_at": st.CreatedAt, "url": st.URL}
+}
+
+func storeList(ctx context.Context, c *cli) error {
+	file := c.dbFlag()
+	if err := c.parse(0); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		all, err := db.Stores()
+		if err != nil {
+			return err
+		}
+		views := []object{}
+		for _, st := range all {
+			views = append(views, storeView(st))
+		}
+		return c.print(object{"stores": views})
+	})
+}
+
+func storeSet(ctx context.Context, c *cli) error {
+	file, id, edit := c.dbFlag(), c.storeFlag(), c.storeEdits()
+	if err := c.parse(0, "store"); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		st, err := db.SetStore(ctx, *id, edit)
+		if err != nil {
+			return err
+		}
+		return c.print(storeView(st))
+	})
+}
+
+func storePassword(ctx context.Context, c *cli) error {
+	file, id := c.dbFlag(), c.storeFlag()
+	if err := c.parse(0, "store"); err != nil {
+		return err
+	}
+	password, hash := newPassword()
+	return c.with(*file, false, func(db *DB) error {
+		if err := db.SetPassword(ctx, *id, hash); err != nil {
+			return err
+		}
+		return c.print(object{"store_id": *id, "owner_password": password})
+	})
+}
+
+func keyAdd(ctx context.Context, c *cli) error {
+	file, id, name := c.dbFlag(), c.storeFlag(), c.String("name", "", "what the key is for, to know it by")
+	if err := c.parse(0, "store", "name"); err != nil {
+		return err
+	}
+	key, hash := newToken("so_")
+	return c.with(*file, false, func(db *DB) error {
+		keyID, err := db.AddKey(ctx, *id, *name, hash)
+		if err != nil {
+			return err
+		}
+		return c.print(object{"key_id": keyID, "key": key})
+	})
+}
+
+func keyList(ctx context.Context, c *cli) error {
+	file, id := c.dbFlag(), c.storeFlag()
+	if err := c.parse(0, "store"); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		keys, err := db.Keys(*id)
+		if err != nil {
+			return err
+		}
+		return c.print(object{"keys": keys})
+	})
+}
+
+func keyRevoke(ctx context.Context, c *cli) error {
+	file, id := c.dbFlag(), c.String("key", "", "the key's `id`, from \"storeorder key list\"")
+	if err := c.parse(0, "key"); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		if err := db.RevokeKey(ctx, "", *id); err != nil {
+			return err
+		}
+		return c.print(object{"key_id": *id, "revoked": true})
+	})
+}
+
+func webhookAdd(ctx context.Context, c *cli) error {
+	file, id := c.dbFlag(), c.storeFlag()
+	address := c.String("url", "", "the `address` that events are posted to")
+	list := c.String("events", "", "the `names` of the events to send, with commas between (default all)")
+	private := c.Bool("webhook-allow-private", false, "take http and private addresses too; serve needs the same flag to deliver there")
+	if err := c.parse(0, "store", "url"); err != nil {
+		return err
+	}
+	if fault := checkWebhookURL(*address, *private); fault != "" {
+		return usagef("-url %s", fault)
+	}
+	events, err := checkEvents(strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' }))
+	if err != nil {
+		return usagef("-events: %v", err)
+	}
+	secret := newSecret()
+	return c.with(*file, false, func(db *DB) error {
+		endpoint, err := db.AddEndpoint(ctx, *id, *address, events, secret)
+		if err != nil {
+			return err
+		}
+		return c.print(object{"endpoint_id": endpoint, "secret": secret})
+	})
+}
+
+func webhookList(ctx context.Context, c *cli) error {
+	file, id := c.dbFlag(), c.storeFlag()
+	if err := c.parse(0, "store"); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		endpoints, err := db.Endpoints(*id, 20)
+		if err != nil {
+			return err
+		}
+		return c.print(object{"endpoints": endpoints})
+	})
+}
+
+// endpointCommand is a command that does one thing to one endpoint and prints what comes of it.
+func endpointCommand(ctx context.Context, c *cli, do func(db *DB, id string) (object, error)) error {
+	file, id := c.dbFlag(), c.String("endpoint", "", "the endpoint's `id`, from \"storeorder webhook list\"")
+	if err := c.parse(0, "endpoint"); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		result, err := do(db, *id)
+		if err != nil {
+			return err
+		}
+		result["endpoint_id"] = *id
+		return c.print(result)
+	})
+}
+
+func webhookRotate(ctx context.Context, c *cli) error {
+	secret := newSecret()
+	return endpointCommand(ctx, c, func(db *DB, id string) (object, error) {
+		return object{"secret": secret}, db.RotateSecret(ctx, "", id, secret)
+	})
+}
+
+func webhookSwitch(on bool) func(context.Context, *cli) error {
+	return func(ctx context.Context, c *cli) error {
+		return endpointCommand(ctx, c, func(db *DB, id string) (object, error) {
+			reason := ""
+			if !on {
+				reason = "turned off by the owner"
+			}
+			return object{"active": on}, db.SwitchEndpoint(ctx, "", id, on, reason)
+		})
+	}
+}
+
+func webhookRemove(ctx context.Context, c *cli) error {
+	return endpointCommand(ctx, c, func(db *DB, id string) (object, error) {
+		return object{"removed": true}, db.RemoveEndpoint(ctx, "", id)
+	})
+}
+
+func webhookResend(ctx context.Context, c *cli) error {
+	file, delivery := c.dbFlag(), c.String("delivery", "", "send this delivery again, by its `id`")
+	endpoint, since := c.String("endpoint", "", "with -since: the endpoint's `id`"), c.String("since", "", "send again what is not delivered of events since this `time`, such as 2026-01-31T10:00Z")
+	if err := c.parse(0); err != nil {
+		return err
+	}
+	var from Time
+	if (*delivery == "") == (*endpoint == "") || (*endpoint == "") != (*since == "") {
+		return usagef("needs either -delivery, or -endpoint and -since")
+	}
+	if *since != "" {
+		var ok bool
+		if from, ok = parseTime(*since, false); !ok {
+			return usagef("-since %q must be a date or time such as 2026-01-31 or 2026-01-31T10:00Z", *since)
+		}
+	}
+	return c.with(*file, false, func(db *DB) error {
+		n, err := db.Resend(ctx, "", *delivery, *endpoint, from)
+		if err != nil {
+			return err
+		}
+		return c.print(object{"resent": n})
+	})
+}
+
+func orderMove(m Move) func(context.Context, *cli) error {
+	return func(ctx context.Context, c *cli) error {
+		file, id := c.dbFlag(), c.String("order", "", "the order's `id`")
+		if err := c.parse(0, "order"); err != nil {
+			return err
+		}
+		return c.with(*file, false, func(db *DB) error {
+			o, err := db.MoveOrder(ctx, "", strings.ToLower(*id), m, "by command")
+			if err != nil {
+				return err
+			}
+			return c.print(object{"order_id": o.ID, "status": o.Status})
+		})
+	}
+}
+
+func catalogImport(ctx context.Context, c *cli) error {
+	file, id := c.dbFlag(), c.storeFlag()
+	if err := c.parse(1, "store"); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(c.Arg(0))
+	if err != nil {
+		return err
+	}
+	catalog, err := readCatalog(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Arg(0), err)
+	}
+	return c.with(*file, false, func(db *DB) error {
+		if err := db.ImportCatalog(ctx, *id, catalog); err != nil {
+			return err
+		}
+		return c.print(object{"products": len(catalog.Products), "bundles": len(catalog.Bundles), "payment_methods": len(catalog.PaymentMethods)})
+	})
+}
+
+func backup(ctx context.Context, c *cli) error {
+	file := c.dbFlag()
+	if err := c.parse(1); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		if err := db.Backup(ctx, c.Arg(0)); err != nil {
+			return err
+		}
+		return c.print(object{"backup": c.Arg(0)})
+	})
+}
+
+func check(ctx context.Context, c *cli) error {
+	file := c.dbFlag()
+	if err := c.parse(0); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		version, faults, err := db.Check()
+		if err != nil {
+			return err
+		}
+		if err := c.print(object{"ok": len(faults) == 0, "schema_version": version, "faults": faults}); err != nil {
+			return err
+		}
+		if len(faults) > 0 {
+			return fmt.Errorf("%s is damaged: restore a backup", *file)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,229 @@
+-- The database of storeorder, version 1. Money is IDR in whole rupiah. Times (…_at, …_until) are
+-- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by the time they were made.
+
+CREATE TABLE settings (           -- one row: where `serve` is reached, for the addresses in events
+  only       INTEGER PRIMARY KEY CHECK (only = 1),
+  public_url TEXT    NOT NULL,    -- no trailing slash
+  subdomains INTEGER NOT NULL CHECK (subdomains IN (0, 1))
+) STRICT;
+INSERT INTO settings VALUES (1, 'http://localhost:8080', 0);
+
+CREATE TABLE stores (
+  id            TEXT    PRIMARY KEY,
+  name          TEXT    NOT NULL,
+  slug          TEXT    NOT NULL UNIQUE,  -- its subdomain with `serve -subdomains`
+  domain        TEXT    UNIQUE,           -- its own host, without scheme or port
+  plan          TEXT    NOT NULL CHECK (plan IN ('free', 'growth', 'scale')),
+  expiry_ms     INTEGER NOT NULL CHECK (expiry_ms BETWEEN 600000 AND 604800000),
+  owner_email   TEXT    NOT NULL UNIQUE,  -- lower case
+  password_salt BLOB    NOT NULL,
+  password_hash BLOB    NOT NULL,         -- PBKDF2-SHA-256
+  created_at    INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE api_keys (
+  id           TEXT    PRIMARY KEY,
+  store_id     TEXT    NOT NULL REFERENCES stores,
+  name         TEXT    NOT NULL,
+  hash         BLOB    NOT NULL UNIQUE,   -- SHA-256 of the key, which is kept nowhere
+  created_at   INTEGER NOT NULL,
+  last_used_at INTEGER,                   -- to the minute
+  revoked_at   INTEGER
+) STRICT;
+CREATE INDEX api_keys_of_store ON api_keys (store_id, id);
+
+CREATE TABLE products (
+  id           TEXT    PRIMARY KEY,
+  store_id     TEXT    NOT NULL REFERENCES stores,
+  slug         TEXT    NOT NULL,
+  title        TEXT    NOT NULL,
+  title_folded TEXT    NOT NULL,          -- lower case, for search
+  description  TEXT    NOT NULL,
+  price        INTEGER NOT NULL CHECK (price BETWEEN 0 AND 999999999999),
+  stock        INTEGER CHECK (stock >= 0),-- pieces left; NULL = unlimited
+  image_url    TEXT,
+  published    INTEGER NOT NULL CHECK (published IN (0, 1)),
+  created_at   INTEGER NOT NULL,
+  updated_at   INTEGER NOT NULL,          -- last edit; a sale is not an edit
+  UNIQUE (store_id, slug)
+) STRICT;
+CREATE INDEX products_by_title ON products (store_id, published, title, id);
+
+CREATE TABLE bundles (
+  id           TEXT    PRIMARY KEY,
+  store_id     TEXT    NOT NULL REFERENCES stores,
+  slug         TEXT    NOT NULL,
+  title        TEXT    NOT NULL,
+  title_folded TEXT    NOT NULL,
+  description  TEXT    NOT NULL,
+  price        INTEGER NOT NULL CHECK (price BETWEEN 0 AND 999999999999),
+  image_url    TEXT,
+  published    INTEGER NOT NULL CHECK (published IN (0, 1)),
+  created_at   INTEGER NOT NULL,
+  updated_at   INTEGER NOT NULL,
+  UNIQUE (store_id, slug)
+) STRICT;
+CREATE INDEX bundles_by_title ON bundles (store_id, published, title, id);
+
+CREATE TABLE bundle_items (
+  bundle_id  TEXT    NOT NULL REFERENCES bundles,
+  position   INTEGER NOT NULL,
+  product_id TEXT    NOT NULL REFERENCES products,
+  quantity   INTEGER NOT NULL CHECK (quantity BETWEEN 1 AND 10000),
+  PRIMARY KEY (bundle_id, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE payment_methods (
+  store_id     TEXT    NOT NULL REFERENCES stores,
+  code         TEXT    NOT NULL,
+  name         TEXT    NOT NULL,
+  provider     TEXT    NOT NULL CHECK (provider IN ('manual', 'sandbox', 'midtrans', 'xendit')),
+  fee          INTEGER NOT NULL CHECK (fee BETWEEN 0 AND 999999999999),
+  instructions TEXT    NOT NULL,
+  min_amount   INTEGER,                   -- of the subtotal; NULL = no bound
+  max_amount   INTEGER,
+  enabled      INTEGER NOT NULL CHECK (enabled IN (0, 1)),
+  PRIMARY KEY (store_id, code)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE gateways (                   -- a store's account at a payment gateway
+  store_id       TEXT NOT NULL REFERENCES stores,
+  provider       TEXT NOT NULL CHECK (provider IN ('midtrans', 'xendit')),
+  mode           TEXT NOT NULL CHECK (mode IN ('sandbox', 'live')),
+  secret_key     TEXT NOT NULL,           -- in clear: it is sent to the gateway
+  callback_token TEXT NOT NULL,           -- Xendit's; '' otherwise
+  PRIMARY KEY (store_id, provider)
+) STRICT, WITHOUT ROWID;
+
+-- An order is the JSON that the API shows, less its two addresses, which depend on where the store is served.
+-- What is queried of it is generated from that JSON. Its id begins with its created_at, so the order of ids is
+-- the order of time: (store_id, id) serves lists, walks and time bounds alike.
+CREATE TABLE orders (
+  id          TEXT    PRIMARY KEY,
+  store_id    TEXT    NOT NULL REFERENCES stores,
+  expires_at  INTEGER NOT NULL,
+  parts       TEXT    NOT NULL,           -- JSON [{product_id, quantity, held}]: held = taken from a limited stock
+  oversold    INTEGER NOT NULL DEFAULT 0 CHECK (oversold IN (0, 1)), -- paid late, when stock was gone
+  paid_by     TEXT,                       -- the payment session that paid it
+  json        TEXT    NOT NULL,
+  status      TEXT    NOT NULL AS (json ->> 'status') CHECK (status IN
+                ('pending', 'awaiting_verification', 'paid', 'failed', 'expired', 'refunded')),
+  reference   TEXT    NOT NULL AS (json ->> 'payment_reference'),
+  external_id TEXT    AS (json ->> 'external_id')
+) STRICT;
+CREATE INDEX        orders_by_time      ON orders (store_id, id);
+CREATE INDEX        orders_by_status    ON orders (store_id, status, id);
+CREATE UNIQUE INDEX orders_by_reference ON orders (store_id, reference);
+CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE external_id IS NOT NULL;
+CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
+CREATE INDEX        orders_oversold     ON orders (store_id, id) WHERE oversold = 1;
+
+CREATE TABLE order_history (              -- one row per change of state, and per remark (to_status = from_status)
+  order_id    TEXT    NOT NULL REFERENCES orders,
+  position    INTEGER NOT NULL,           -- 1, 2, …
+  at          INTEGER NOT NULL,
+  from_status TEXT    NOT NULL,           -- '' = creation
+  to_status   TEXT    NOT NULL,
+  actor       TEXT    NOT NULL,           -- api, owner, buyer, gateway, clock
+  reason      TEXT    NOT NULL,
+  PRIMARY KEY (order_id, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE idempotency_keys (           -- kept 48 h
+  store_id   TEXT    NOT NULL REFERENCES stores,
+  key        TEXT    NOT NULL,
+  body_hash  BLOB    NOT NULL,            -- SHA-256 of the request's body
+  order_id   TEXT    NOT NULL REFERENCES orders,
+  created_at INTEGER NOT NULL,
+  PRIMARY KEY (store_id, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
+
+CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gateway
+  id             TEXT    PRIMARY KEY,
+  order_id       TEXT    NOT NULL REFERENCES orders,
+  provider       TEXT    NOT NULL,
+  attempt        INTEGER NOT NULL,        -- 1, 2, …; the gateway knows it as <order id>-<attempt>
+  status         TEXT    NOT NULL CHECK (status IN ('starting', 'active', 'paid', 'failed', 'expired')),
+  gateway_id     TEXT    NOT NULL DEFAULT '', -- the gateway's name for it
+  payment_url    TEXT    NOT NULL DEFAULT '',
+  transaction_id TEXT    NOT NULL DEFAULT '', -- of the payment that settled it
+  expires_at     INTEGER NOT NULL,
+  checked_at     INTEGER NOT NULL DEFAULT 0,  -- the gateway last asked about it
+  warning        TEXT    NOT NULL DEFAULT '', -- why the gateway could not be asked
+  created_at     INTEGER NOT NULL,
+  UNIQUE (order_id, attempt)
+) STRICT;
+CREATE UNIQUE INDEX payment_sessions_live ON payment_sessions (order_id) WHERE status IN ('starting', 'active');
+CREATE INDEX payment_sessions_to_poll ON payment_sessions (expires_at) WHERE status = 'active';
+
+CREATE TABLE notifications (              -- verified messages of gateways, as they came
+  id          TEXT    PRIMARY KEY,
+  store_id    TEXT    NOT NULL REFERENCES stores,
+  provider    TEXT    NOT NULL,
+  session_id  TEXT    NOT NULL REFERENCES payment_sessions,
+  body        TEXT    NOT NULL,
+  received_at INTEGER NOT NULL,
+  decided_at  INTEGER                     -- NULL = the gateway is still to be asked
+) STRICT;
+CREATE INDEX notifications_undecided ON notifications (received_at) WHERE decided_at IS NULL;
+
+CREATE TABLE sandbox_payments (           -- what the built-in sandbox gateway knows of a session
+  reference      TEXT    PRIMARY KEY,     -- <order id>-<attempt>
+  amount         INTEGER NOT NULL,
+  status         TEXT    NOT NULL,
+  paid_amount    INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE endpoints (                  -- where a store's webhooks go
+  id               TEXT    PRIMARY KEY,
+  store_id         TEXT    NOT NULL REFERENCES stores,
+  url              TEXT    NOT NULL,
+  events           TEXT    NOT NULL,      -- JSON array of names; [] = all
+  secret           TEXT    NOT NULL,      -- in clear: it signs
+  old_secret       TEXT    NOT NULL DEFAULT '',
+  old_secret_until INTEGER NOT NULL DEFAULT 0, -- after a rotation both sign until then
+  active           INTEGER NOT NULL DEFAULT 1 CHECK (active IN (0, 1)),
+  off_reason       TEXT    NOT NULL DEFAULT '',
+  failures         INTEGER NOT NULL DEFAULT 0, -- failed attempts in a row
+  created_at       INTEGER NOT NULL
+) STRICT;
+CREATE INDEX endpoints_of_store ON endpoints (store_id, id);
+
+CREATE TABLE events (
+  id         TEXT    PRIMARY KEY,         -- evt_<uuid>
+  store_id   TEXT    NOT NULL REFERENCES stores,
+  order_id   TEXT    REFERENCES orders,   -- NULL: ping
+  sequence   INTEGER NOT NULL,            -- within the order, from 1; 0: ping
+  event      TEXT    NOT NULL,
+  body       TEXT    NOT NULL,            -- the bytes that are signed and sent, made once
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX events_of_order ON events (order_id, sequence) WHERE order_id IS NOT NULL;
+
+-- A claim moves next_at one lease ahead, so a delivery that a crash interrupted falls due again by itself.
+CREATE TABLE deliveries (                 -- one row per event and endpoint
+  id            TEXT    PRIMARY KEY,
+  endpoint_id   TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
+  event_id      TEXT    NOT NULL REFERENCES events,
+  status        TEXT    NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'delivered', 'failed')),
+  attempt       INTEGER NOT NULL DEFAULT 0,  -- attempts begun
+  next_at       INTEGER,                  -- when it is due; NULL = done
+  leased        INTEGER NOT NULL DEFAULT 0 CHECK (leased IN (0, 1)),
+  tried_at      INTEGER,
+  answer_status INTEGER,                  -- HTTP status of the last answer
+  answer        TEXT NOT NULL DEFAULT '', -- its first bytes, or why there was none
+  CHECK ((status = 'pending') = (next_at IS NOT NULL))
+) STRICT;
+CREATE INDEX deliveries_due      ON deliveries (endpoint_id, next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX deliveries_leased   ON deliveries (leased) WHERE leased = 1;
+CREATE INDEX deliveries_recent   ON deliveries (endpoint_id, id);
+CREATE INDEX deliveries_of_event ON deliveries (event_id);
+
+CREATE TABLE owner_sessions (             -- dashboard sign-ins
+  hash       BLOB    PRIMARY KEY,         -- SHA-256 of the cookie
+  store_id   TEXT    NOT NULL REFERENCES stores,
+  created_at INTEGER NOT NULL,            -- ends 7 days later
+  seen_at    INTEGER NOT NULL             -- ends 12 h later; to the minute
+) STRICT;
+CREATE INDEX owner_sessions_of_store ON owner_sessions (store_id);

@@ -1,0 +1,1770 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	mathrand "math/rand/v2"
+	"net/url"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow an
+// int64 before it is compared with this.
+const maxMoney = 999_999_999_999
+
+// Time is milliseconds since 1970 UTC, in the database and in memory; in JSON it is ISO 8601 with Z.
+type Time int64
+
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+func (t Time) Time() time.Time              { return time.UnixMilli(int64(t)).UTC() }
+func (t Time) String() string               { return t.Time().Format(timeFormat) }
+func (t Time) Add(d time.Duration) Time     { return t + Time(d.Milliseconds()) }
+func (t Time) MarshalJSON() ([]byte, error) { return []byte(`"` + t.String() + `"`), nil }
+func (t *Time) UnmarshalJSON(b []byte) error {
+	parsed, err := time.Parse(`"`+timeFormat+`"`, string(b))
+	*t = Time(parsed.UnixMilli())
+	return err
+}
+
+// Store is the shop: the tenant that every other row belongs to.
+type Store struct {
+	ID         string        `json:"store_id"`
+	Name       string        `json:"name"`
+	Slug       string        `json:"slug"`
+	Domain     string        `json:"domain,omitempty"`
+	Plan       string        `json:"plan"`
+	Expiry     time.Duration `json:"-"` // how long an order waits for its payment
+	OwnerEmail string        `json:"owner_email"`
+	CreatedAt  Time          `json:"created_at"`
+	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
+}
+
+type Status string
+
+const (
+	Pending              Status = "pending"
+	AwaitingVerification Status = "awaiting_verification"
+	Paid                 Status = "paid"
+	Failed               Status = "failed"
+	Expired              Status = "expired"
+	Refunded             Status = "refunded"
+)
+
+var statuses = []Status{Pending, AwaitingVerification, Paid, Failed, Expired, Refunded}
+
+// Order is what the API shows of an order, less its two addresses: see withAddresses.
+type Order struct {
+	ID                string `json:"id"`
+	Status            Status `json:"status"`
+	PaymentReference  string `json:"payment_reference"`
+	Amount            int64  `json:"amount"` // Subtotal and the payment method's fee
+	Subtotal          int64  `json:"subtotal"`
+	Currency          string `json:"currency"`
+	SettlementChannel string `json:"settlement_channel"`
+	PaymentProvider   string `json:"payment_provider"`
+	PaymentMethod     string `json:"payment_method"`
+	Buyer             Buyer  `json:"buyer"`
+	Items             []Item `json:"items"`
+	ExternalID        string `json:"external_id,omitempty"`
+	ReturnURL         string `json:"return_url,omitempty"`
+	ExpiresAt         Time   `json:"expires_at"`
+	CreatedAt         Time   `json:"created_at"`
+	UpdatedAt         Time   `json:"updated_at"`
+	RequiresPayment   bool   `json:"requires_payment"` // the buyer has still to pay
+}
+
+type Buyer struct {
+	Name  string `json:"name"`
+	Email string `json:"email,omitempty"`
+	Phone string `json:"phone,omitempty"`
+}
+
+type Item struct {
+	Type      string `json:"type"` // product or bundle
+	Title     string `json:"title"`
+	Quantity  int64  `json:"quantity"`
+	UnitPrice int64  `json:"unit_price"`
+	LineTotal int64  `json:"line_total"`
+	ProductID string `json:"product_id,omitempty"`
+	BundleID  string `json:"bundle_id,omitempty"`
+}
+
+// part is a product that an order consists of, after its bundles were taken apart.
+type part struct {
+	ProductID string `json:"product_id"`
+	Quantity  int64  `json:"quantity"`
+	Held      bool   `json:"held"` // taken from a limited stock, to be given back if the order comes to nothing
+	items     []int  // the places of the order's items that need it
+}
+
+// NewOrder is a valid request to create an order. Of an item's ids one is set.
+type NewOrder struct {
+	Items         []NewItem
+	Buyer         Buyer
+	PaymentMethod string
+	ExternalID    string
+	ReturnURL     string
+}
+
+type NewItem struct {
+	ProductID, BundleID string
+	Quantity            int64
+}
+
+// Product is a product or, with Items, a bundle.
+type Product struct {
+	ID          string       `json:"id"`
+	Type        string       `json:"type"`
+	Slug        string       `json:"slug"`
+	Title       string       `json:"title"`
+	Description string       `json:"description"`
+	Price       int64        `json:"price"`
+	Currency    string       `json:"currency"`
+	ImageURL    *string      `json:"image_url"`
+	Stock       *int64       `json:"stock"` // pieces left, nil: unlimited
+	Available   bool         `json:"available"`
+	CreatedAt   Time         `json:"created_at"`
+	UpdatedAt   Time         `json:"updated_at"`
+	Items       []BundleItem `json:"items,omitempty"`
+	Published   bool         `json:"-"`
+}
+
+type BundleItem struct {
+	ProductID string `json:"product_id"`
+	Title     string `json:"title"`
+	Quantity  int64  `json:"quantity"`
+	Slug      string `json:"-"`
+}
+
+type PaymentMethod struct {
+	Code              string `json:"code"`
+	Name              string `json:"name"`
+	Provider          string `json:"provider"`
+	SettlementChannel string `json:"settlement_channel"`
+	Fee               int64  `json:"fee"`
+	MinAmount         *int64 `json:"min_amount"` // of the subtotal, nil: no bound
+	MaxAmount         *int64 `json:"max_amount"`
+	Instructions      string `json:"instructions"`
+	Enabled           bool   `json:"-"`
+}
+
+// Event is one message to the store's endpoints. Its body is made once, so that every attempt sends the same bytes.
+type Event struct {
+	ID        string    `json:"id"`
+	Event     string    `json:"event"`
+	CreatedAt Time      `json:"created_at"`
+	StoreID   string    `json:"store_id"`
+	Sequence  int64     `json:"sequence"`
+	Data      eventData `json:"data"`
+}
+
+type eventData struct {
+	Order json.RawMessage `json:"order,omitempty"`
+}
+
+// Refusal is a request turned down by a rule: nothing was changed, and its words may be shown to whoever asked.
+type Refusal struct {
+	Code    string   `json:"code"`
+	Message string   `json:"message"`
+	Details []Detail `json:"details,omitempty"`
+}
+
+type Detail struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+func (r *Refusal) Error() string {
+	text := r.Message
+	for _, d := range r.Details {
+		text += "\n  " + d.Field + " " + d.Message
+	}
+	return text
+}
+
+var errNotFound = &Refusal{Code: "NOT_FOUND", Message: "Not found."}
+
+// ---- The database
+
+//go:embed schema.sql
+var schema string
+
+// migrations bring a file from version i to i+1; a file's version is its PRAGMA user_version.
+var migrations = []string{schema}
+
+// DB is one SQLite file. Reads go to a pool of read-only connections; all writes go through write.
+type DB struct {
+	path    string
+	w, r    *sql.DB
+	jobs    chan *job
+	closing chan struct{}
+	stopped chan struct{}
+
+	// Owned by the writer's goroutine.
+	lastMS  int64 // the latest time given to a write: time does not run backwards between two writes
+	idMS    int64 // the time and the counter of the latest id
+	idCount uint16
+
+	publicURL  string // where `serve` is reached; set before the first request
+	subdomains bool
+}
+
+// querier is what a query needs: the reading pool or a transaction.
+type querier interface {
+	Query(query string, args ...any) (*sql.Rows, error)
+	QueryRow(query string, args ...any) *sql.Row
+}
+
+// Tx is one write. All of it happens at one moment, now.
+type Tx struct {
+	*sql.Tx
+	db  *DB
+	now Time
+}
+
+type job struct {
+	fn   func(*Tx) error
+	err  error
+	done chan struct{}
+}
+
+// openDB opens a file, brings its schema up to date and starts the writer. With create it makes a missing file.
+// Its errors are sentences for the person who runs the command.
+func openDB(path string, create bool) (*DB, error) {
+	flags := os.O_RDWR
+	if create {
+		flags |= os.O_CREATE
+	}
+	// Made here rather than by SQLite, so that a file with secrets is readable by its owner alone.
+	f, err := os.OpenFile(path, flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) && !create {
+		return nil, fmt.Errorf("there is no database %s: name it with -db, or make it with \"storeorder store add\"", path)
+	} else if err != nil {
+		return nil, fmt.Errorf("cannot open the database for writing: %w", err)
+	}
+	f.Close()
+	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=64"
+	db := &DB{path: path, jobs: make(chan *job), closing: make(chan struct{}), stopped: make(chan struct{})}
+	if db.w, err = sql.Open("sqlite3", dsn+"&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate"); err != nil {
+		return nil, err
+	}
+	db.w.SetMaxOpenConns(1)
+	if err := db.prepare(); err != nil {
+		db.w.Close()
+		switch sqliteCode(err) {
+		case sqlite3.ErrNotADB:
+			return nil, fmt.Errorf("%s is not a SQLite database: name another file with -db", path)
+		case sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrIoErr, sqlite3.ErrFull:
+			return nil, fmt.Errorf("cannot write beside %s: its folder must be writable and the disk not full (%w)", path, err)
+		case sqlite3.ErrBusy:
+			return nil, fmt.Errorf("%s is being written by another program: try again when that is done", path)
+		}
+		return nil, err
+	}
+	if db.r, err = sql.Open("sqlite3", dsn+"&mode=ro&_query_only=on"); err != nil {
+		db.w.Close()
+		return nil, err
+	}
+	cores := max(2, runtime.GOMAXPROCS(0))
+	db.r.SetMaxOpenConns(cores)
+	db.r.SetMaxIdleConns(cores)
+	go db.writer()
+	return db, nil
+}
+
+// prepare migrates the file and asserts that what is committed is on disk.
+func (db *DB) prepare() error {
+	var version, synchronous, tables int
+	var journal string
+	err := db.w.QueryRow(`SELECT u.user_version, s.synchronous, j.journal_mode, (SELECT count(*) FROM sqlite_schema)
+		FROM pragma_user_version u, pragma_synchronous s, pragma_journal_mode j`).
+		Scan(&version, &synchronous, &journal, &tables)
+	switch {
+	case err != nil:
+		return err
+	case synchronous != 2 || journal != "wal":
+		return fmt.Errorf("%s: synchronous=%d journal_mode=%s, want 2 (FULL) and wal: put it on a local disk",
+			db.path, synchronous, journal)
+	case version > len(migrations):
+		return fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder",
+			db.path, version, len(migrations))
+	case version == 0 && tables > 0:
+		return fmt.Errorf("%s is another program's database: name another file with -db", db.path)
+	}
+	for ; version < len(migrations); version++ {
+		tx, err := db.w.Begin()
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if _, err := tx.Exec(migrations[version] + fmt.Sprintf("\nPRAGMA user_version = %d;", version+1)); err != nil {
+			return fmt.Errorf("migrating %s to version %d: %w", db.path, version+1, err)
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+	}
+	return db.w.QueryRow("SELECT public_url, subdomains FROM settings").Scan(&db.publicURL, &db.subdomains)
+}
+
+// Close waits for the write under way. A write that comes later fails.
+func (db *DB) Close() error {
+	close(db.closing)
+	<-db.stopped
+	return errors.Join(db.r.Close(), db.w.Close())
+}
+
+// write runs fn in a transaction and returns when it is on disk, or rolled back because fn or the commit failed. fn
+// runs on the writer's goroutine and must not block. Only while fn has not begun does ctx end the wait.
+func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
+	j := &job{fn: fn, done: make(chan struct{})}
+	select {
+	case db.jobs <- j:
+		<-j.done
+		return j.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-db.closing:
+		return errors.New("the database is closed")
+	}
+}
+
+func (db *DB) writer() {
+	defer close(db.stopped)
+	for {
+		select {
+		case j := <-db.jobs:
+			db.commit(j)
+		case <-db.closing:
+			return
+		}
+	}
+}
+
+// commit runs first, and the writes that came while the commit before was being synced, in one transaction: each in
+// a savepoint of its own, so that one which is refused rolls back alone. It answers them when all is on disk.
+func (db *DB) commit(first *job) {
+	const most = 256
+	next := func() *job {
+		select {
+		case j := <-db.jobs:
+			return j
+		default:
+			return nil
+		}
+	}
+	var group []*job
+	tx, err := db.w.Begin()
+	for j := first; j != nil; j = next() {
+		group = append(group, j)
+		if err == nil {
+			err = db.savepoint(tx, j)
+		}
+		if len(group) == most {
+			break
+		}
+	}
+	if err == nil {
+		err = tx.Commit()
+	} else if tx != nil {
+		tx.Rollback()
+	}
+	for _, j := range group {
+		if err != nil {
+			j.err = err
+		}
+		close(j.done)
+	}
+}
+
+// savepoint runs one write. It returns an error only when the whole transaction is lost, as on a full disk.
+func (db *DB) savepoint(tx *sql.Tx, j *job) error {
+	if _, err := tx.Exec("SAVEPOINT job"); err != nil {
+		return err
+	}
+	if j.err = db.run(tx, j.fn); j.err != nil {
+		if _, err := tx.Exec("ROLLBACK TO job"); err != nil {
+			return j.err
+		}
+	}
+	_, err := tx.Exec("RELEASE job")
+	return err
+}
+
+func (db *DB) run(tx *sql.Tx, fn func(*Tx) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack())
+		}
+	}()
+	db.lastMS = max(db.lastMS, time.Now().UnixMilli())
+	return fn(&Tx{tx, db, Time(db.lastMS)})
+}
+
+// newID makes a UUIDv7 (RFC 9562): the write's time, a counter that keeps the ids of one millisecond in order, and
+// 62 random bits. A counter that is used up moves the write's time on by a millisecond.
+func (tx *Tx) newID() string {
+	db := tx.db
+	if ms := int64(tx.now); ms == db.idMS && db.idCount < 0xfff {
+		db.idCount++
+	} else {
+		if ms == db.idMS {
+			tx.now++
+			db.lastMS = int64(tx.now)
+		}
+		db.idMS, db.idCount = int64(tx.now), 0
+	}
+	var b [16]byte
+	rand.Read(b[8:])
+	binary.BigEndian.PutUint64(b[:8], uint64(db.idMS)<<16|0x7000|uint64(db.idCount))
+	b[8] = b[8]&0x3f | 0x80
+	return formatUUID(b)
+}
+
+func formatUUID(b [16]byte) string {
+	h := hex.EncodeToString(b[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// firstID is below every id made at t or later, and above every id made before.
+func firstID(t Time) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(max(t, 0))<<16)
+	return formatUUID(b)
+}
+
+func (tx *Tx) exec(query string, args ...any) (changed int64, err error) {
+	res, err := tx.Exec(query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// mustChange is exec for a statement that is to find its row.
+func (tx *Tx) mustChange(query string, args ...any) error {
+	n, err := tx.exec(query, args...)
+	if err == nil && n == 0 {
+		err = errNotFound
+	}
+	return err
+}
+
+// collect reads all rows of a query, so that the connection is free for the next.
+func collect[T any](q querier, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := q.Query(query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := []T{}
+	for rows.Next() {
+		one, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// one reads a query's only row; none is errNotFound.
+func one[T any](q querier, scan func(scanner) (T, error), query string, args ...any) (T, error) {
+	v, err := scan(q.QueryRow(query, args...))
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errNotFound
+	}
+	return v, err
+}
+
+type scanner interface{ Scan(dest ...any) error }
+
+func scanValue[T any](row scanner) (v T, err error) {
+	err = row.Scan(&v)
+	return v, err
+}
+
+// sqliteCode is the primary result code of a SQLite error, 0 for any other.
+func sqliteCode(err error) sqlite3.ErrNo {
+	e, _ := errors.AsType[sqlite3.Error](err)
+	return e.Code
+}
+
+// outOfService tells whether err is the machine's state rather than a defect: a full disk or a database locked by
+// another process. Nothing was written.
+func outOfService(err error) bool {
+	code := sqliteCode(err)
+	return code == sqlite3.ErrFull || code == sqlite3.ErrBusy || code == sqlite3.ErrIoErr
+}
+
+// mustJSON encodes a value of ours, which cannot fail.
+func mustJSON(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// setAddress records where the service is reached, for this process and for the commands beside it.
+func (db *DB) setAddress(publicURL string, subdomains bool) error {
+	db.publicURL, db.subdomains = publicURL, subdomains
+	return db.write(context.Background(), func(tx *Tx) error {
+		return tx.mustChange("UPDATE settings SET public_url = ?, subdomains = ?", publicURL, subdomains)
+	})
+}
+
+// Ready tells whether the database answers.
+func (db *DB) Ready() error {
+	_, err := one(db.r, scanValue[int], "SELECT only FROM settings")
+	return err
+}
+
+// Backup copies the database to a new file while it is in use.
+func (db *DB) Backup(ctx context.Context, out string) error {
+	f, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: name a new file", out)
+	} else if err != nil {
+		return err
+	}
+	f.Close()
+	if err := db.backup(ctx, out); err != nil {
+		os.Remove(out)
+		return fmt.Errorf("backup to %s: %w", out, err)
+	}
+	return nil
+}
+
+func (db *DB) backup(ctx context.Context, out string) error {
+	to, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: out}).EscapedPath()+"?_synchronous=FULL")
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return withConn(ctx, to, func(dst *sqlite3.SQLiteConn) error {
+		return withConn(ctx, db.r, func(src *sqlite3.SQLiteConn) error {
+			b, err := dst.Backup("main", src, "main")
+			if err != nil {
+				return err
+			}
+			// One step copies one snapshot. In several, every write in between would begin the copy anew.
+			_, err = b.Step(-1)
+			return errors.Join(err, b.Finish())
+		})
+	})
+}
+
+func withConn(ctx context.Context, pool *sql.DB, fn func(*sqlite3.SQLiteConn) error) error {
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.Raw(func(c any) error { return fn(c.(*sqlite3.SQLiteConn)) })
+}
+
+// Check runs SQLite's integrity and foreign key checks. A sound file has no faults.
+func (db *DB) Check() (version int, faults []string, err error) {
+	if version, err = one(db.r, scanValue[int], "PRAGMA user_version"); err != nil {
+		return 0, nil, err
+	}
+	faults, err = collect(db.r, scanValue[string], `SELECT integrity_check FROM pragma_integrity_check
+		WHERE integrity_check <> 'ok' UNION ALL
+		SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent FROM pragma_foreign_key_check`)
+	return version, faults, err
+}
+
+// ---- Stores and API keys
+
+const storeColumns = "s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email, s.created_at"
+
+func (db *DB) scanStore(row scanner) (st Store, err error) {
+	var expiry int64
+	err = row.Scan(&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiry, &st.OwnerEmail, &st.CreatedAt)
+	st.Expiry = time.Duration(expiry) * time.Millisecond
+	st.URL = db.storeURL(st)
+	return st, err
+}
+
+// storeURL is where a store's pages are: its domain, else its subdomain, else the public address.
+func (db *DB) storeURL(st Store) string {
+	u, err := url.Parse(db.publicURL)
+	if err != nil {
+		return db.publicURL
+	}
+	port := ""
+	if u.Port() != "" {
+		port = ":" + u.Port()
+	}
+	switch {
+	case st.Domain != "":
+		u.Host = st.Domain + port
+	case db.subdomains:
+		u.Host = st.Slug + "." + u.Host
+	}
+	return u.String()
+}
+
+// StoreBy finds one store; column is id, slug or owner_email.
+func (db *DB) StoreBy(column, value string) (Store, error) {
+	return one(db.r, db.scanStore, "SELECT "+storeColumns+" FROM stores s WHERE s."+column+" = ?", value)
+}
+
+func (db *DB) Stores() ([]Store, error) {
+	return collect(db.r, db.scanStore, "SELECT "+storeColumns+" FROM stores s ORDER BY s.id")
+}
+
+// AddStore makes a store. Its id, address and creation are set here.
+func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, error) {
+	err := db.write(ctx, func(tx *Tx) error {
+		st.ID, st.CreatedAt = tx.newID(), tx.now
+		if err := tx.freeStoreNames(st); err != nil {
+			return err
+		}
+		_, err := tx.exec(`INSERT INTO stores (id, name, slug, domain, plan, expiry_ms, owner_email, password_salt, password_hash, created_at)
+			VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?)`,
+			st.ID, st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail, pw.Salt, pw.Hash, st.CreatedAt)
+		return err
+	})
+	st.URL = db.storeURL(st)
+	return st, err
+}
+
+// SetStore changes what edit changes of a store.
+func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) (st Store, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		if st, err = one(tx, db.scanStore, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", id); err != nil {
+			return err
+		}
+		if err := edit(&st); err != nil {
+			return err
+		}
+		if err := tx.freeStoreNames(st); err != nil {
+			return err
+		}
+		_, err := tx.exec(`UPDATE stores SET name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?
+			WHERE id = ?`, st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail, id)
+		return err
+	})
+	st.URL = db.storeURL(st)
+	return st, err
+}
+
+// SetPassword gives the owner another password and ends his sign-ins.
+func (db *DB) SetPassword(ctx context.Context, storeID string, pw PasswordHash) error {
+	return db.write(ctx, func(tx *Tx) error {
+		if _, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ?", storeID); err != nil {
+			return err
+		}
+		return tx.mustChange("UPDATE stores SET password_salt = ?, password_hash = ? WHERE id = ?", pw.Salt, pw.Hash, storeID)
+	})
+}
+
+// freeStoreNames refuses a slug, domain or e-mail that another store has.
+func (tx *Tx) freeStoreNames(st Store) error {
+	for column, value := range map[string]string{"slug": st.Slug, "domain": st.Domain, "owner_email": st.OwnerEmail} {
+		n, err := one(tx, scanValue[int], "SELECT count(*) FROM stores WHERE "+column+" = ? AND id <> ?", value, st.ID)
+		if err != nil {
+			return err
+		} else if n > 0 {
+			return &Refusal{Code: "VALIDATION_FAILED", Message: fmt.Sprintf("Another store has the %s %q.", strings.TrimPrefix(column, "owner_"), value)}
+		}
+	}
+	return nil
+}
+
+// PasswordHash is an owner's password as it is kept: PBKDF2-SHA-256, 600,000 rounds.
+type PasswordHash struct{ Salt, Hash []byte }
+
+// APIKey is a key without its secret, of which only a hash is kept.
+type APIKey struct {
+	ID         string `json:"key_id"`
+	StoreID    string `json:"store_id"`
+	Name       string `json:"name"`
+	CreatedAt  Time   `json:"created_at"`
+	LastUsedAt *Time  `json:"last_used_at"`
+	RevokedAt  *Time  `json:"revoked_at"`
+}
+
+const keyColumns = "k.id, k.store_id, k.name, k.created_at, k.last_used_at, k.revoked_at"
+
+func scanKey(row scanner) (k APIKey, err error) {
+	err = row.Scan(&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt)
+	return k, err
+}
+
+func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (id string, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		id = tx.newID()
+		return tx.mustChange(`INSERT INTO api_keys (id, store_id, name, hash, created_at)
+			SELECT ?, id, ?, ?, ? FROM stores WHERE id = ?`, id, name, hash[:], tx.now, storeID)
+	})
+	return id, err
+}
+
+// Keys lists a store's keys, the oldest first.
+func (db *DB) Keys(storeID string) ([]APIKey, error) {
+	return collect(db.r, scanKey, "SELECT "+keyColumns+" FROM api_keys k WHERE k.store_id = ? ORDER BY k.id", storeID)
+}
+
+// RevokeKey ends a key at once and for ever. storeID "" stands for any store: only the command line may say so.
+func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND ? IN (store_id, '')",
+			tx.now, id, storeID)
+	})
+}
+
+const sqlKeyLookup = "SELECT k.id, " + storeColumns + ` FROM api_keys k JOIN stores s ON s.id = k.store_id
+	WHERE k.hash = ? AND k.revoked_at IS NULL`
+
+// StoreOfKey finds the store that a key opens. It is read every time: a revoked key ends with the next request.
+func (db *DB) StoreOfKey(hash [32]byte) (keyID string, st Store, err error) {
+	st, err = one(db.r, func(row scanner) (Store, error) {
+		return db.scanStore(scanFirst{row, &keyID})
+	}, sqlKeyLookup, hash[:])
+	return keyID, st, err
+}
+
+// scanFirst scans one more column before those of another scan.
+type scanFirst struct {
+	scanner
+	first any
+}
+
+func (s scanFirst) Scan(dest ...any) error { return s.scanner.Scan(append([]any{s.first}, dest...)...) }
+
+// NoteKeyUse records when keys were last used.
+func (db *DB) NoteKeyUse(ctx context.Context, used map[string]Time) error {
+	return db.write(ctx, func(tx *Tx) error {
+		for id, at := range used {
+			if _, err := tx.exec("UPDATE api_keys SET last_used_at = ? WHERE id = ?", at, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ---- Catalog and payment methods
+
+// Catalog is the content of a catalog file. An entry whose field was left out (see Has) keeps what the store has.
+type Catalog struct {
+	Products, Bundles []CatalogEntry
+	PaymentMethods    []MethodEntry
+}
+
+type CatalogEntry struct {
+	Product
+	Has map[string]bool // fields that were given
+}
+
+type MethodEntry struct {
+	PaymentMethod
+	Has map[string]bool
+}
+
+// ImportCatalog adds or replaces entries by slug or code: all of them or none.
+func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) error {
+	return db.write(ctx, func(tx *Tx) error {
+		if _, err := one(tx, scanValue[string], "SELECT id FROM stores WHERE id = ?", storeID); err != nil {
+			return err
+		}
+		for _, e := range c.Products {
+			if err := tx.putProduct(storeID, e); err != nil {
+				return err
+			}
+		}
+		for i, e := range c.Bundles {
+			if err := tx.putBundle(storeID, e, fmt.Sprintf("bundles[%d]", i)); err != nil {
+				return err
+			}
+		}
+		for _, e := range c.PaymentMethods {
+			if err := tx.putMethod(storeID, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (tx *Tx) putProduct(storeID string, e CatalogEntry) error {
+	_, err := tx.exec(`INSERT INTO products (id, store_id, slug, title, title_folded, description, price, stock, image_url, published, created_at, updated_at)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
+		ON CONFLICT (store_id, slug) DO UPDATE SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?11,
+			description = iif(?12, ?6, description), stock = iif(?13, ?8, stock),
+			image_url = iif(?14, ?9, image_url), published = iif(?15, ?10, published)`,
+		tx.newID(), storeID, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, tx.now,
+		e.Has["description"], e.Has["stock"], e.Has["image_url"], e.Has["published"])
+	return err
+}
+
+// putBundle is putProduct for a bundle; path names its entry in errors.
+func (tx *Tx) putBundle(storeID string, e CatalogEntry, path string) error {
+	id, err := one(tx, scanValue[string], `INSERT INTO bundles (id, store_id, slug, title, title_folded, description, price, image_url, published, created_at, updated_at)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
+		ON CONFLICT (store_id, slug) DO UPDATE SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?10,
+			description = iif(?11, ?6, description), image_url = iif(?12, ?8, image_url), published = iif(?13, ?9, published)
+		RETURNING id`,
+		tx.newID(), storeID, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.ImageURL, e.Published, tx.now,
+		e.Has["description"], e.Has["image_url"], e.Has["published"])
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec("DELETE FROM bundle_items WHERE bundle_id = ?", id); err != nil {
+		return err
+	}
+	for i, item := range e.Items {
+		n, err := tx.exec(`INSERT INTO bundle_items (bundle_id, position, product_id, quantity)
+			SELECT ?, ?, id, ? FROM products WHERE store_id = ? AND slug = ?`, id, i, item.Quantity, storeID, item.Slug)
+		if err != nil {
+			return err
+		} else if n == 0 {
+			return &Refusal{Code: "VALIDATION_FAILED", Message: "The catalog has a wrong entry.", Details: []Detail{
+				{fmt.Sprintf("%s.items[%d].slug", path, i), fmt.Sprintf("names no product of the store: %q", item.Slug)}}}
+		}
+	}
+	return nil
+}
+
+func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
+	_, err := tx.exec(`INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+		ON CONFLICT (store_id, code) DO UPDATE SET name = ?3, provider = ?4, fee = iif(?10, ?5, fee),
+			instructions = iif(?11, ?6, instructions), min_amount = iif(?12, ?7, min_amount),
+			max_amount = iif(?13, ?8, max_amount), enabled = iif(?14, ?9, enabled)`,
+		storeID, e.Code, e.Name, e.Provider, e.Fee, e.Instructions, e.MinAmount, e.MaxAmount, e.Enabled,
+		e.Has["fee"], e.Has["instructions"], e.Has["min_amount"], e.Has["max_amount"], e.Has["enabled"])
+	return err
+}
+
+// A bundle's stock is how often it can be made of its parts.
+const (
+	productColumns = "p.id, 'product', p.slug, p.title, p.description, p.price, p.image_url, p.stock, p.created_at, p.updated_at, p.published, ''"
+	bundleColumns  = `p.id, 'bundle', p.slug, p.title, p.description, p.price, p.image_url,
+	(SELECT min(c.stock / i.quantity) FROM bundle_items i JOIN products c ON c.id = i.product_id WHERE i.bundle_id = p.id AND c.stock IS NOT NULL),
+	p.created_at, p.updated_at, p.published,
+	(SELECT json_group_array(json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity)) FROM
+		(SELECT * FROM bundle_items WHERE bundle_id = p.id ORDER BY position) i JOIN products c ON c.id = i.product_id)`
+	sqlProducts      = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0 ORDER BY p.title, p.id LIMIT ? OFFSET ?"
+	sqlBundles       = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0 ORDER BY p.title, p.id LIMIT ? OFFSET ?"
+	sqlProductsCount = "SELECT count(*) FROM products WHERE store_id = ? AND published = 1 AND instr(title_folded, ?) > 0"
+)
+
+func scanProduct(row scanner) (p Product, err error) {
+	var items string
+	err = row.Scan(&p.ID, &p.Type, &p.Slug, &p.Title, &p.Description, &p.Price, &p.ImageURL, &p.Stock, &p.CreatedAt, &p.UpdatedAt, &p.Published, &items)
+	if err == nil && items != "" {
+		err = json.Unmarshal([]byte(items), &p.Items)
+	}
+	p.Currency = "IDR"
+	p.Available = p.Published && (p.Stock == nil || *p.Stock > 0)
+	return p, err
+}
+
+// Products lists what is published: products, then bundles, each by title and id, as one list that offset and limit
+// run over. kind is product, bundle or "" for both; q is looked for in titles.
+func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bundles []Product, more bool, err error) {
+	products, bundles, q = []Product{}, []Product{}, strings.ToLower(q)
+	if kind != "bundle" {
+		if products, err = collect(db.r, scanProduct, sqlProducts, storeID, q, limit+1, offset); err != nil {
+			return nil, nil, false, err
+		}
+		if len(products) > limit {
+			return products[:limit], bundles, true, nil
+		}
+		limit -= len(products)
+		if len(products) > 0 {
+			offset = 0
+		} else if offset > 0 {
+			n, err := one(db.r, scanValue[int], sqlProductsCount, storeID, q)
+			if err != nil {
+				return nil, nil, false, err
+			}
+			offset -= n
+		}
+	}
+	if kind != "product" {
+		if bundles, err = collect(db.r, scanProduct, sqlBundles, storeID, q, limit+1, offset); err != nil {
+			return nil, nil, false, err
+		}
+		if len(bundles) > limit {
+			bundles, more = bundles[:limit], true
+		}
+	}
+	return products, bundles, more, nil
+}
+
+const (
+	methodColumns = "m.code, m.name, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee, m.min_amount, m.max_amount, m.instructions, m.enabled"
+	// Usable: switched on, and its gateway can be asked. A store that takes real money offers no sandbox.
+	methodUsable = `m.enabled = 1 AND CASE m.provider WHEN 'manual' THEN 1
+		WHEN 'sandbox' THEN NOT EXISTS (SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.mode = 'live')
+		ELSE EXISTS (SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.provider = m.provider) END`
+	sqlMethods = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND " + methodUsable + " ORDER BY m.code"
+	sqlMethod  = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ? AND " + methodUsable
+)
+
+func scanMethod(row scanner) (m PaymentMethod, err error) {
+	err = row.Scan(&m.Code, &m.Name, &m.Provider, &m.SettlementChannel, &m.Fee, &m.MinAmount, &m.MaxAmount, &m.Instructions, &m.Enabled)
+	return m, err
+}
+
+// takes tells whether a method may pay an order of this subtotal.
+func (m PaymentMethod) takes(subtotal int64) bool {
+	return (m.MinAmount == nil || subtotal >= *m.MinAmount) && (m.MaxAmount == nil || subtotal <= *m.MaxAmount)
+}
+
+// PaymentMethods lists the usable methods by code.
+func (db *DB) PaymentMethods(storeID string) ([]PaymentMethod, error) {
+	return collect(db.r, scanMethod, sqlMethods, storeID)
+}
+
+// ---- Orders
+
+const (
+	sqlItemProducts = "SELECT id, title, price, id, 1 FROM products WHERE store_id = ? AND published = 1 AND id IN (SELECT value FROM json_each(?))"
+	sqlItemBundles  = `SELECT b.id, b.title, b.price, i.product_id, i.quantity FROM bundles b JOIN bundle_items i ON i.bundle_id = b.id
+		WHERE b.store_id = ? AND b.published = 1 AND b.id IN (SELECT value FROM json_each(?))`
+	sqlIdempotency = "SELECT body_hash, order_id FROM idempotency_keys WHERE store_id = ? AND key = ? AND created_at > ?"
+	sqlEndpointsOf = `SELECT id FROM endpoints e WHERE store_id = ?
+		AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
+	idempotencyKept = 48 * time.Hour
+)
+
+// saleable is a product or bundle as an order finds it.
+type saleable struct {
+	title string
+	price int64
+	parts []part
+}
+
+// CreateOrder makes an order: prices are read, stock is taken and the event is written in one transaction. It returns
+// the order's JSON with its addresses. With an idempotencyKey, a body that was sent before gets the first answer again.
+func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder, idempotencyKey string, bodyHash [32]byte) (id string, order []byte, replayed bool, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		if idempotencyKey != "" {
+			var hash []byte
+			err := tx.QueryRow(sqlIdempotency, st.ID, idempotencyKey, tx.now.Add(-idempotencyKept)).Scan(&hash, &id)
+			switch {
+			case err == nil && !bytes.Equal(hash, bodyHash[:]):
+				return &Refusal{Code: "IDEMPOTENCY_KEY_REUSED", Message: "This Idempotency-Key was used with another body: send a new key with a new order."}
+			case err == nil:
+				replayed = true
+				order, err = tx.orderAsCreated(id)
+				return err
+			case !errors.Is(err, sql.ErrNoRows):
+				return err
+			}
+		}
+		o, err := tx.createOrder(st, in)
+		if err != nil {
+			return err
+		}
+		if idempotencyKey != "" {
+			_, err := tx.exec("INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, created_at) VALUES (?, ?, ?, ?, ?)",
+				st.ID, idempotencyKey, bodyHash[:], o.ID, tx.now)
+			if err != nil {
+				return err
+			}
+		}
+		id, order = o.ID, withAddresses(nil, mustJSON(o), st.payPage(o.ID), "")
+		return nil
+	})
+	return id, order, replayed, err
+}
+
+// orderAsCreated is the order as the answer to its creation showed it: the orderCreated event carries the same bytes.
+func (tx *Tx) orderAsCreated(id string) ([]byte, error) {
+	body, err := one(tx, scanValue[[]byte], "SELECT body FROM events WHERE order_id = ? AND sequence = 1", id)
+	if err != nil {
+		return nil, err
+	}
+	var e Event
+	err = json.Unmarshal(body, &e)
+	return e.Data.Order, err
+}
+
+func (tx *Tx) createOrder(st Store, in NewOrder) (*Order, error) {
+	if in.ExternalID != "" {
+		other, err := one(tx, scanValue[string], "SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID)
+		if err == nil {
+			return nil, &Refusal{"DUPLICATE_EXTERNAL_ID", "Order " + other + " has this external_id.",
+				[]Detail{{"external_id", "must differ from every other order's"}}}
+		} else if err != errNotFound {
+			return nil, err
+		}
+	}
+	o := &Order{ID: tx.newID(), Status: Pending, Currency: "IDR", Buyer: in.Buyer, ExternalID: in.ExternalID, ReturnURL: in.ReturnURL,
+		CreatedAt: tx.now, UpdatedAt: tx.now, ExpiresAt: tx.now.Add(st.Expiry)}
+	parts, err := tx.price(o, st.ID, in.Items)
+	if err != nil {
+		return nil, err
+	}
+	if err := tx.choosePayment(o, st.ID, in.PaymentMethod); err != nil {
+		return nil, err
+	}
+	var short []Detail
+	for i := range parts {
+		if enough, err := tx.takeStock(&parts[i]); err != nil {
+			return nil, err
+		} else if !enough {
+			for _, item := range parts[i].items {
+				short = append(short, Detail{fmt.Sprintf("items[%d].quantity", item), "is more than is left: order fewer, or without it"})
+			}
+		}
+	}
+	if len(short) > 0 {
+		return nil, &Refusal{"OUT_OF_STOCK", "There is not enough stock for this order.", short}
+	}
+	for taken := 1; taken > 0; {
+		o.PaymentReference = newReference(tx.now)
+		if taken, err = one(tx, scanValue[int], "SELECT count(*) FROM orders WHERE store_id = ? AND reference = ?", st.ID, o.PaymentReference); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := tx.exec("INSERT INTO orders (id, store_id, expires_at, parts, json) VALUES (?, ?, ?, ?, ?)",
+		o.ID, st.ID, o.ExpiresAt, string(mustJSON(parts)), string(mustJSON(o))); err != nil {
+		return nil, err
+	}
+	if err := tx.addHistory(o.ID, "", o.Status, "api", "created"); err != nil {
+		return nil, err
+	}
+	if err := tx.addEvent(st, o, "orderCreated"); err != nil {
+		return nil, err
+	}
+	if o.Status == Paid {
+		return o, tx.addEvent(st, o, "orderPaid")
+	}
+	return o, nil
+}
+
+// price fills in the order's items and subtotal from what is published now, and takes bundles apart.
+func (tx *Tx) price(o *Order, storeID string, items []NewItem) ([]part, error) {
+	var productIDs, bundleIDs []string
+	for _, in := range items {
+		if in.BundleID != "" {
+			bundleIDs = append(bundleIDs, in.BundleID)
+		} else {
+			productIDs = append(productIDs, in.ProductID)
+		}
+	}
+	found := map[string]*saleable{}
+	scan := func(row scanner) (struct{}, error) {
+		var id string
+		var s saleable
+		var p part
+		if err := row.Scan(&id, &s.title, &s.price, &p.ProductID, &p.Quantity); err != nil {
+			return struct{}{}, err
+		}
+		if found[id] == nil {
+			found[id] = &s
+		}
+		found[id].parts = append(found[id].parts, p)
+		return struct{}{}, nil
+	}
+	for query, ids := range map[string][]string{sqlItemProducts: productIDs, sqlItemBundles: bundleIDs} {
+		if len(ids) > 0 {
+			if _, err := collect(tx, scan, query, storeID, string(mustJSON(ids))); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var unknown, tooMuch []Detail
+	parts := map[string]*part{}
+	for i, in := range items {
+		kind, field := "product", "product_id"
+		if in.BundleID != "" {
+			kind, field = "bundle", "bundle_id"
+		}
+		s := found[in.ProductID+in.BundleID]
+		if s == nil {
+			unknown = append(unknown, Detail{fmt.Sprintf("items[%d].%s", i, field), "is no published " + kind + " of this store: take one from GET /v1/products"})
+			continue
+		}
+		item := Item{Type: kind, Title: s.title, Quantity: in.Quantity, UnitPrice: s.price, LineTotal: s.price * in.Quantity,
+			ProductID: in.ProductID, BundleID: in.BundleID}
+		if item.LineTotal > maxMoney {
+			tooMuch = append(tooMuch, Detail{fmt.Sprintf("items[%d].quantity", i), fmt.Sprintf("makes the line exceed %d", int64(maxMoney))})
+		}
+		o.Items = append(o.Items, item)
+		o.Subtotal += item.LineTotal
+		for _, p := range s.parts {
+			if parts[p.ProductID] == nil {
+				parts[p.ProductID] = &part{ProductID: p.ProductID}
+			}
+			parts[p.ProductID].Quantity += p.Quantity * in.Quantity
+			parts[p.ProductID].items = append(parts[p.ProductID].items, i)
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, &Refusal{"PRODUCT_UNAVAILABLE", "Something in this order is not for sale.", unknown}
+	}
+	if len(tooMuch) == 0 && o.Subtotal > maxMoney {
+		tooMuch = []Detail{{"items", fmt.Sprintf("come to more than %d in all", int64(maxMoney))}}
+	}
+	if len(tooMuch) > 0 {
+		return nil, invalid(tooMuch...)
+	}
+	all := make([]part, 0, len(parts))
+	for _, id := range slices.Sorted(maps.Keys(parts)) {
+		all = append(all, *parts[id])
+	}
+	return all, nil
+}
+
+// invalid refuses a well-formed body with wrong fields.
+func invalid(details ...Detail) *Refusal {
+	return &Refusal{"VALIDATION_FAILED", "The request has wrong fields: see details.", details}
+}
+
+// choosePayment fills in how the order is paid and its amount.
+func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
+	if o.Subtotal == 0 {
+		o.Status, o.PaymentMethod, o.PaymentProvider, o.SettlementChannel = Paid, "none", "none", "none"
+		return nil
+	}
+	if code == "" {
+		return invalid(Detail{"payment_method", "is needed: take a code from GET /v1/payment-methods"})
+	}
+	m, err := one(tx, scanMethod, sqlMethod, storeID, code)
+	if err == errNotFound {
+		return &Refusal{"PAYMENT_METHOD_UNAVAILABLE", "This payment method cannot be used.",
+			[]Detail{{"payment_method", "is not usable: take a code from GET /v1/payment-methods"}}}
+	} else if err != nil {
+		return err
+	}
+	if !m.takes(o.Subtotal) {
+		return &Refusal{"PAYMENT_METHOD_UNAVAILABLE", "This payment method cannot be used for this subtotal.",
+			[]Detail{{"payment_method", fmt.Sprintf("does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d", o.Subtotal, o.Subtotal)}}}
+	}
+	if o.Amount = o.Subtotal + m.Fee; o.Amount > maxMoney {
+		return invalid(Detail{"items", fmt.Sprintf("come to more than %d with the fee", int64(maxMoney))})
+	}
+	o.PaymentMethod, o.PaymentProvider, o.SettlementChannel, o.RequiresPayment = m.Code, m.Provider, m.SettlementChannel, true
+	return nil
+}
+
+// takeStock takes a part out of a limited stock. It takes nothing when there is not enough.
+func (tx *Tx) takeStock(p *part) (enough bool, err error) {
+	stock, err := one(tx, scanValue[*int64], "SELECT stock FROM products WHERE id = ?", p.ProductID)
+	if err != nil || stock == nil {
+		return true, err
+	}
+	n, err := tx.exec("UPDATE products SET stock = stock - ?1 WHERE id = ?2 AND stock >= ?1", p.Quantity, p.ProductID)
+	p.Held = n == 1
+	return p.Held, err
+}
+
+func (tx *Tx) giveBackStock(p *part) error {
+	if !p.Held {
+		return nil
+	}
+	p.Held = false
+	_, err := tx.exec("UPDATE products SET stock = stock + ? WHERE id = ?", p.Quantity, p.ProductID)
+	return err
+}
+
+var wib = time.FixedZone("WIB", 7*60*60)
+
+// newReference makes what a buyer quotes with a transfer: the day in WIB and six characters of Crockford's base32,
+// which has no letters to mistake.
+func newReference(t Time) string {
+	var b [6]byte
+	rand.Read(b[:])
+	for i := range b {
+		b[i] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"[b[i]%32]
+	}
+	return "INV-" + t.Time().In(wib).Format("20060102") + "-" + string(b[:])
+}
+
+func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
+
+// withAddresses appends an order's JSON and its two addresses to dst. paymentURL "" is the pay page too. payPage is
+// made of a checked host and an id, and needs no escaping.
+func withAddresses(dst, order []byte, payPage, paymentURL string) []byte {
+	dst = append(dst, order[:len(order)-1]...)
+	dst = append(dst, `,"checkout_url":"`...)
+	dst = append(dst, payPage...)
+	dst = append(dst, `","payment_url":`...)
+	if paymentURL != "" {
+		return append(append(dst, mustJSON(paymentURL)...), '}')
+	}
+	dst = append(dst, '"')
+	dst = append(dst, payPage...)
+	return append(dst, `"}`...)
+}
+
+func (tx *Tx) addHistory(orderID string, from, to Status, actor, reason string) error {
+	_, err := tx.exec(`INSERT INTO order_history (order_id, position, at, from_status, to_status, actor, reason)
+		SELECT ?1, coalesce(max(position), 0) + 1, ?2, ?3, ?4, ?5, ?6 FROM order_history WHERE order_id = ?1`,
+		orderID, tx.now, from, to, actor, reason)
+	return err
+}
+
+// addEvent writes an event of an order and one delivery for each endpoint that wants it. An endpoint that is off gets
+// its row too: the delivery waits until the endpoint is on again.
+func (tx *Tx) addEvent(st Store, o *Order, name string) error {
+	sequence, err := one(tx, scanValue[int64], "SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_id = ?", o.ID)
+	if err != nil {
+		return err
+	}
+	e := Event{Event: name, Sequence: sequence, Data: eventData{withAddresses(nil, mustJSON(o), st.payPage(o.ID), "")}}
+	endpoints, err := collect(tx, scanValue[string], sqlEndpointsOf, st.ID, name)
+	if err != nil {
+		return err
+	}
+	return tx.insertEvent(st.ID, o.ID, e, endpoints)
+}
+
+func (tx *Tx) insertEvent(storeID, orderID string, e Event, endpoints []string) error {
+	e.ID, e.CreatedAt, e.StoreID = "evt_"+tx.newID(), tx.now, storeID
+	if _, err := tx.exec("INSERT INTO events (id, store_id, order_id, sequence, event, body, created_at) VALUES (?, ?, nullif(?, ''), ?, ?, ?, ?)",
+		e.ID, storeID, orderID, e.Sequence, e.Event, string(mustJSON(e)), tx.now); err != nil {
+		return err
+	}
+	for _, endpoint := range endpoints {
+		if _, err := tx.exec("INSERT INTO deliveries (id, endpoint_id, event_id, next_at) VALUES (?, ?, ?, ?)",
+			tx.newID(), endpoint, e.ID, tx.now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Move is something that happens to an order.
+type Move string
+
+const (
+	BuyerClaims       Move = "buyer says paid"
+	GatewayChallenges Move = "gateway challenge"
+	GatewaySettles    Move = "gateway settlement"
+	GatewayCancels    Move = "gateway cancel"
+	GatewayRefunds    Move = "gateway refund"
+	GatewayReverses   Move = "gateway reversal"
+	OwnerApproves     Move = "approve"
+	OwnerRejects      Move = "reject"
+	OwnerCancels      Move = "cancel"
+	OwnerRefunds      Move = "refund"
+	ClockExpires      Move = "expire"
+)
+
+// moves is the order state machine: from where each move leads where. Whatever is not here is refused.
+var moves = map[Move]struct {
+	from  []Status
+	to    Status
+	actor string
+}{
+	BuyerClaims:       {[]Status{Pending}, AwaitingVerification, "buyer"},
+	GatewayChallenges: {[]Status{Pending}, AwaitingVerification, "gateway"},
+	GatewaySettles:    {[]Status{Pending, AwaitingVerification, Expired, Failed}, Paid, "gateway"},
+	GatewayCancels:    {[]Status{Pending, AwaitingVerification}, Failed, "gateway"},
+	GatewayRefunds:    {[]Status{Paid}, Refunded, "gateway"},
+	GatewayReverses:   {[]Status{Paid}, Failed, "gateway"},
+	OwnerApproves:     {[]Status{Pending, AwaitingVerification, Expired, Failed}, Paid, "owner"},
+	OwnerRejects:      {[]Status{AwaitingVerification}, Failed, "owner"},
+	OwnerCancels:      {[]Status{Pending}, Failed, "owner"},
+	OwnerRefunds:      {[]Status{Paid}, Refunded, "owner"},
+	ClockExpires:      {[]Status{Pending}, Expired, "clock"},
+}
+
+// providers of payment methods. The bank transfer that a person checks is manual; the others are gateways.
+var providers = []string{"manual", "sandbox", "midtrans", "xendit"}
+
+var eventOf = map[Status]string{AwaitingVerification: "orderAwaitingVerification", Paid: "orderPaid", Failed: "orderFailed",
+	Expired: "orderExpired", Refunded: "orderRefunded"}
+
+// eventNames are the events that an endpoint can ask for.
+var eventNames = append([]string{"orderCreated"}, slices.Sorted(maps.Values(eventOf))...)
+
+// move changes an order's state: its row, its stock, its history and its event, or nothing.
+func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
+	rule := moves[m]
+	var storeID, stored, storedParts string
+	var oversold bool
+	err := tx.QueryRow("SELECT store_id, json, parts FROM orders WHERE id = ?", orderID).Scan(&storeID, &stored, &storedParts)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, errNotFound
+	} else if err != nil {
+		return nil, err
+	}
+	o, parts := &Order{}, []part{}
+	if err := errors.Join(json.Unmarshal([]byte(stored), o), json.Unmarshal([]byte(storedParts), &parts)); err != nil {
+		return nil, err
+	}
+	from := o.Status
+	if !slices.Contains(rule.from, from) {
+		return nil, &Refusal{Code: "ORDER_STATE", Message: fmt.Sprintf("The order is %s: %q is possible only while it is %s.", from, m, strings.Join(words(rule.from), " or "))}
+	}
+	for i := range parts {
+		switch {
+		case rule.to == Failed || rule.to == Expired:
+			err = tx.giveBackStock(&parts[i])
+		case from == Failed || from == Expired: // paid after all
+			var enough bool
+			enough, err = tx.takeStock(&parts[i])
+			oversold = oversold || !enough
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	o.Status, o.UpdatedAt, o.RequiresPayment = rule.to, tx.now, false
+	if err := tx.mustChange("UPDATE orders SET json = ?, parts = ?, oversold = ? WHERE id = ? AND status = ?",
+		string(mustJSON(o)), string(mustJSON(parts)), oversold, orderID, from); err != nil {
+		return nil, err
+	}
+	if err := tx.addHistory(orderID, from, o.Status, rule.actor, reason); err != nil {
+		return nil, err
+	}
+	st, err := one(tx, tx.db.scanStore, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", storeID)
+	if err != nil {
+		return nil, err
+	}
+	return o, tx.addEvent(st, o, eventOf[o.Status])
+}
+
+func words[T ~string](list []T) []string {
+	all := make([]string, len(list))
+	for i, v := range list {
+		all[i] = string(v)
+	}
+	return all
+}
+
+// MoveOrder is move for one order of a store; storeID "" stands for any store: only the command line may say so.
+func (db *DB) MoveOrder(ctx context.Context, storeID, orderID string, m Move, reason string) (o *Order, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		if _, err := one(tx, scanValue[string], "SELECT id FROM orders WHERE id = ? AND ? IN (store_id, '')", orderID, storeID); err != nil {
+			return err
+		}
+		o, err = tx.move(orderID, m, reason)
+		return err
+	})
+	return o, err
+}
+
+const sqlDue = `SELECT id FROM orders o WHERE status = 'pending' AND expires_at <= ?
+	AND NOT EXISTS (SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND s.status = 'active') ORDER BY expires_at LIMIT ?`
+
+// ExpireOrders expires what nobody paid in time and no gateway has a session for. It changes at most 100 orders,
+// so that new orders do not wait behind it, and returns how many.
+func (db *DB) ExpireOrders(ctx context.Context) (n int, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		due, err := collect(tx, scanValue[string], sqlDue, tx.now, 100)
+		if err != nil {
+			return err
+		}
+		for _, id := range due {
+			if _, err := tx.move(id, ClockExpires, "not paid in time"); err != nil {
+				return err
+			}
+		}
+		n = len(due)
+		return nil
+	})
+	return n, err
+}
+
+// PurgeIdempotencyKeys forgets at most 1,000 keys whose time is over and returns how many.
+func (db *DB) PurgeIdempotencyKeys(ctx context.Context) (n int64, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		n, err = tx.exec(`DELETE FROM idempotency_keys WHERE (store_id, key) IN
+			(SELECT store_id, key FROM idempotency_keys WHERE created_at <= ? ORDER BY created_at LIMIT 1000)`, tx.now.Add(-idempotencyKept))
+		return err
+	})
+	return n, err
+}
+
+// OrderFilter selects orders. The zero value of a field but Limit selects all.
+type OrderFilter struct {
+	Status     Status
+	Min, Max   *Time  // of created_at, both inclusive
+	After      string // an order's id: only older ones
+	ExternalID string
+	Offset     int
+	Limit      int
+}
+
+const (
+	sqlOrders           = "SELECT id, json FROM orders WHERE store_id = ? AND id >= ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?"
+	sqlOrdersByStatus   = "SELECT id, json FROM orders WHERE store_id = ? AND id >= ? AND id < ? AND status = ? ORDER BY id DESC LIMIT ? OFFSET ?"
+	sqlOrdersByExternal = "SELECT id, json FROM orders WHERE store_id = ? AND id >= ? AND id < ? AND external_id = ? AND ? IN (status, '') LIMIT ? OFFSET ?"
+)
+
+// Orders returns a JSON array of a store's orders, the newest first, and whether there are more. Its order is that of
+// created_at and then of id, for an id begins with its created_at.
+func (db *DB) Orders(st Store, f OrderFilter) (list []byte, more bool, err error) {
+	low, high := "", "~" // "~" is above every id
+	if f.Min != nil {
+		low = firstID(*f.Min)
+	}
+	if f.Max != nil {
+		high = firstID(*f.Max + 1)
+	}
+	if f.After != "" {
+		high = min(high, f.After)
+	}
+	query, args := sqlOrders, []any{st.ID, low, high}
+	switch {
+	case f.ExternalID != "":
+		query, args = sqlOrdersByExternal, append(args, f.ExternalID, f.Status)
+	case f.Status != "":
+		query, args = sqlOrdersByStatus, append(args, f.Status)
+	}
+	rows, err := db.r.Query(query, append(args, f.Limit+1, f.Offset)...)
+	if err != nil {
+		return nil, false, err
+	}
+	defer rows.Close()
+	list = append(make([]byte, 0, 1024*min(f.Limit, 50)), '[')
+	for n := 0; rows.Next(); n++ {
+		if n == f.Limit {
+			more = true
+			break
+		}
+		var id string
+		var order sql.RawBytes
+		if err := rows.Scan(&id, &order); err != nil {
+			return nil, false, err
+		}
+		if n > 0 {
+			list = append(list, ',')
+		}
+		list = withAddresses(list, order, st.payPage(id), "")
+	}
+	return append(list, ']'), more, rows.Err()
+}
+
+// Session is one attempt to pay an order at a gateway, which knows it as "<order id>-<attempt>".
+type Session struct {
+	ID            string
+	OrderID       string
+	Provider      string
+	Attempt       int
+	Status        string // starting, active, paid, failed or expired
+	GatewayID     string
+	URL           string
+	TransactionID string
+	Warning       string // why the gateway could not be asked
+	ExpiresAt     Time
+}
+
+// OrderView is an order with what GET /v1/orders/{order_id} decides by.
+type OrderView struct {
+	JSON      []byte // without addresses
+	Status    Status
+	Provider  string
+	ExpiresAt Time
+	Session   Session // the one that paid the order, else its latest; ID "" is none
+}
+
+const (
+	sessionColumns = "s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url, s.transaction_id, s.warning, s.expires_at"
+	sqlOrder       = `SELECT o.json, o.status, o.json ->> 'payment_provider', o.expires_at, coalesce(s.id, ''), o.id, coalesce(s.provider, ''),
+		coalesce(s.attempt, 0), coalesce(s.status, ''), coalesce(s.gateway_id, ''), coalesce(s.payment_url, ''),
+		coalesce(s.transaction_id, ''), coalesce(s.warning, ''), coalesce(s.expires_at, 0)
+		FROM orders o LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
+			(SELECT id FROM payment_sessions WHERE order_id = o.id ORDER BY attempt DESC LIMIT 1))
+		WHERE o.id = ? AND o.store_id = ?`
+)
+
+// Order reads one order of a store.
+func (db *DB) Order(storeID, id string) (OrderView, error) {
+	return one(db.r, func(row scanner) (v OrderView, err error) {
+		s := &v.Session
+		err = row.Scan(&v.JSON, &v.Status, &v.Provider, &v.ExpiresAt, &s.ID, &s.OrderID, &s.Provider,
+			&s.Attempt, &s.Status, &s.GatewayID, &s.URL, &s.TransactionID, &s.Warning, &s.ExpiresAt)
+		return v, err
+	}, sqlOrder, id, storeID)
+}
+
+// HasOrder tells whether an order is the store's.
+func (db *DB) HasOrder(storeID, id string) (bool, error) {
+	_, err := one(db.r, scanValue[int], "SELECT 1 FROM orders WHERE id = ? AND store_id = ?", id, storeID)
+	if err == errNotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ---- Webhook endpoints and deliveries
+
+// Endpoint is where a store's events go.
+type Endpoint struct {
+	ID        string     `json:"endpoint_id"`
+	StoreID   string     `json:"store_id"`
+	URL       string     `json:"url"`
+	Events    []string   `json:"events"` // empty: all
+	Active    bool       `json:"active"`
+	OffReason string     `json:"off_reason,omitempty"`
+	Failures  int        `json:"failures"` // failed attempts in a row
+	CreatedAt Time       `json:"created_at"`
+	Secrets   []string   `json:"-"`          // that sign now: one, or the new and the old while a rotation lasts
+	Recent    []Delivery `json:"deliveries"` // the last ones, the newest first
+}
+
+// Delivery is one event on its way to one endpoint.
+type Delivery struct {
+	ID           string `json:"delivery_id"`
+	EventID      string `json:"event_id"`
+	Event        string `json:"event"`
+	OrderID      string `json:"order_id,omitempty"`
+	Status       string `json:"status"`  // pending, delivered or failed
+	Attempt      int    `json:"attempt"` // attempts begun
+	NextAt       *Time  `json:"next_at"`
+	TriedAt      *Time  `json:"tried_at"`
+	AnswerStatus *int   `json:"answer_status"`
+	Answer       string `json:"answer,omitempty"` // its first bytes, or why there was none
+	CreatedAt    Time   `json:"created_at"`
+}
+
+const (
+	endpointColumns = "e.id, e.store_id, e.url, e.events, e.active, e.off_reason, e.failures, e.created_at, e.secret, iif(e.old_secret_until > ?, e.old_secret, '')"
+	deliveryColumns = "d.id, d.event_id, v.event, coalesce(v.order_id, ''), d.status, d.attempt, d.next_at, d.tried_at, d.answer_status, d.answer, v.created_at"
+	sqlEndpoints    = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.store_id = ? ORDER BY e.id"
+	sqlDeliveries   = "SELECT " + deliveryColumns + " FROM deliveries d JOIN events v ON v.id = d.event_id WHERE d.endpoint_id = ? ORDER BY d.id DESC LIMIT ?"
+)
+
+func scanEndpoint(row scanner) (e Endpoint, err error) {
+	var events, secret, old string
+	if err = row.Scan(&e.ID, &e.StoreID, &e.URL, &events, &e.Active, &e.OffReason, &e.Failures, &e.CreatedAt, &secret, &old); err != nil {
+		return e, err
+	}
+	e.Secrets = []string{secret}
+	if old != "" {
+		e.Secrets = append(e.Secrets, old)
+	}
+	return e, json.Unmarshal([]byte(events), &e.Events)
+}
+
+func scanDelivery(row scanner) (d Delivery, err error) {
+	err = row.Scan(&d.ID, &d.EventID, &d.Event, &d.OrderID, &d.Status, &d.Attempt, &d.NextAt, &d.TriedAt, &d.AnswerStatus, &d.Answer, &d.CreatedAt)
+	return d, err
+}
+
+// AddEndpoint registers an address; events empty means all.
+func (db *DB) AddEndpoint(ctx context.Context, storeID, address string, events []string, secret string) (id string, err error) {
+	if events == nil {
+		events = []string{}
+	}
+	err = db.write(ctx, func(tx *Tx) error {
+		id = tx.newID()
+		return tx.mustChange("INSERT INTO endpoints (id, store_id, url, events, secret, created_at) SELECT ?, id, ?, ?, ?, ? FROM stores WHERE id = ?",
+			id, address, string(mustJSON(events)), secret, tx.now, storeID)
+	})
+	return id, err
+}
+
+// Endpoints lists a store's endpoints, the oldest first, each with its last recent deliveries.
+func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
+	list, err := collect(db.r, scanEndpoint, sqlEndpoints, time.Now().UnixMilli(), storeID)
+	for i := range list {
+		if err == nil {
+			list[i].Recent, err = collect(db.r, scanDelivery, sqlDeliveries, list[i].ID, recent)
+		}
+	}
+	return list, err
+}
+
+// endpointChange is an update of one endpoint of a store; storeID "" stands for any: only the command line may say so.
+func (db *DB) endpointChange(ctx context.Context, storeID, id, set string, args ...any) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE endpoints SET "+set+" WHERE id = ? AND ? IN (store_id, '')", append(args, id, storeID)...)
+	})
+}
+
+// RotateSecret gives an endpoint a new secret; the old one signs too for another 24 h.
+func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) error {
+	return db.endpointChange(ctx, storeID, id, "old_secret = secret, old_secret_until = ?, secret = ?",
+		time.Now().Add(24*time.Hour).UnixMilli(), secret)
+}
+
+// SwitchEndpoint turns an endpoint on or off. Its events wait while it is off.
+func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool, reason string) error {
+	return db.endpointChange(ctx, storeID, id, "active = ?, off_reason = ?, failures = 0", on, reason)
+}
+
+// RemoveEndpoint forgets an endpoint and its deliveries.
+func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("DELETE FROM endpoints WHERE id = ? AND ? IN (store_id, '')", id, storeID)
+	})
+}
+
+// Resend makes deliveries due again, from their first attempt: the one with deliveryID, or those of an endpoint
+// that are not delivered and whose event came at since or later. What is being sent this moment is left alone.
+func (db *DB) Resend(ctx context.Context, storeID, deliveryID, endpointID string, since Time) (n int64, err error) {
+	where, args := "id = ?", []any{deliveryID}
+	if deliveryID == "" {
+		where, args = "endpoint_id = ? AND id >= ? AND status <> 'delivered'", []any{endpointID, firstID(since)}
+	}
+	err = db.write(ctx, func(tx *Tx) error {
+		known := "SELECT count(*) FROM endpoints WHERE ? IN (store_id, '') AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)"
+		if found, err := one(tx, scanValue[int], known, storeID, deliveryID, endpointID); err != nil {
+			return err
+		} else if found == 0 {
+			return errNotFound
+		}
+		n, err = tx.exec("UPDATE deliveries SET status = 'pending', attempt = 0, next_at = ? WHERE leased = 0 AND "+where,
+			append([]any{tx.now}, args...)...)
+		return err
+	})
+	return n, err
+}
+
+// Ping writes an event without an order for one endpoint.
+func (db *DB) Ping(ctx context.Context, storeID, endpointID string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		if _, err := one(tx, scanValue[string], "SELECT id FROM endpoints WHERE id = ? AND store_id = ?", endpointID, storeID); err != nil {
+			return err
+		}
+		return tx.insertEvent(storeID, "", Event{Event: "ping"}, []string{endpointID})
+	})
+}
+
+// lease is how long a claimed delivery is left alone. It is longer than an attempt may take.
+const lease = time.Minute
+
+// Claim is a delivery that this process has taken to send.
+type Claim struct {
+	DeliveryID, EventID, Event string
+	Attempt                    int // from 1
+	Body                       []byte
+	Endpoint                   Endpoint
+}
+
+const (
+	sqlDueEndpoints = "SELECT " + endpointColumns + ` FROM endpoints e WHERE e.active = 1
+		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.endpoint_id = e.id AND d.next_at <= ?)`
+	sqlClaim = `UPDATE deliveries SET leased = 1, attempt = attempt + 1, next_at = ? WHERE id IN
+		(SELECT id FROM deliveries WHERE endpoint_id = ? AND next_at <= ? ORDER BY next_at LIMIT ?) RETURNING id, event_id, attempt`
+)
+
+// claim takes due deliveries, of each endpoint as many as room says, the ones due longest first. The endpoints
+// take turns by chance.
+func (tx *Tx) claim(room func(Endpoint) int) ([]Claim, error) {
+	endpoints, err := collect(tx, scanEndpoint, sqlDueEndpoints, tx.now, tx.now)
+	if err != nil {
+		return nil, err
+	}
+	mathrand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
+	var all []Claim
+	for _, e := range endpoints {
+		limit := room(e)
+		if limit <= 0 {
+			continue
+		}
+		claims, err := collect(tx, func(row scanner) (c Claim, err error) {
+			c.Endpoint = e
+			return c, row.Scan(&c.DeliveryID, &c.EventID, &c.Attempt)
+		}, sqlClaim, tx.now.Add(lease), e.ID, tx.now, limit)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(claims, func(a, b Claim) int { return strings.Compare(a.DeliveryID, b.DeliveryID) })
+		for i := range claims {
+			c := &claims[i]
+			if err := tx.QueryRow("SELECT event, body FROM events WHERE id = ?", c.EventID).Scan(&c.Event, &c.Body); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, claims...)
+	}
+	return all, nil
+}
+
+// Result is what became of a claim.
+type Result struct {
+	Claim        Claim
+	Unsent       bool   // given back untried
+	Delivered    bool   // acknowledged
+	NextAt       *Time  // of the next attempt; nil: delivered, or given up
+	AnswerStatus *int   // nil: no answer
+	Answer       string // its first bytes, or why there was none
+	Gone         bool   // the endpoint wants no more
+}
+
+// record writes what became of a claim, unless the claim has ended.
+func (tx *Tx) record(r Result) error {
+	id, endpoint := r.Claim.DeliveryID, r.Claim.Endpoint.ID
+	if r.Unsent {
+		_, err := tx.exec("UPDATE deliveries SET leased = 0, attempt = attempt - 1, next_at = ? WHERE id = ? AND leased = 1", tx.now, id)
+		return err
+	}
+	status := "pending"
+	if r.Delivered {
+		status = "delivered"
+	} else if r.NextAt == nil {
+		status = "failed"
+	}
+	_, err := tx.exec(`UPDATE deliveries SET status = ?, next_at = ?, leased = 0, tried_at = ?, answer_status = ?, answer = ?
+		WHERE id = ? AND leased = 1`, status, r.NextAt, tx.now, r.AnswerStatus, r.Answer, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.Delivered:
+		_, err = tx.exec("UPDATE endpoints SET failures = 0 WHERE id = ? AND failures > 0", endpoint)
+	case r.Gone:
+		_, err = tx.exec("UPDATE endpoints SET failures = failures + 1, active = 0, off_reason = ? WHERE id = ?", "it answered 410 Gone", endpoint)
+	default:
+		_, err = tx.exec("UPDATE endpoints SET failures = failures + 1 WHERE id = ?", endpoint)
+	}
+	return err
+}
+
+// Dispatch writes results and takes new claims in one transaction.
+func (db *DB) Dispatch(ctx context.Context, results []Result, room func(Endpoint) int) (claims []Claim, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		for _, r := range results {
+			if err := tx.record(r); err != nil {
+				return err
+			}
+		}
+		claims = nil
+		if room != nil {
+			claims, err = tx.claim(room)
+		}
+		return err
+	})
+	return claims, err
+}
+
+// DeliveriesDue tells cheaply whether Dispatch may find something to claim.
+func (db *DB) DeliveriesDue() (bool, error) {
+	return one(db.r, scanValue[bool], `SELECT EXISTS (SELECT 1 FROM endpoints e WHERE e.active = 1
+		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.endpoint_id = e.id AND d.next_at <= ?))`, time.Now().UnixMilli())
+}
+
+// ReleaseLeases makes due what a process that is no more had claimed. One process serves a file.
+func (db *DB) ReleaseLeases(ctx context.Context) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("UPDATE deliveries SET leased = 0, next_at = ? WHERE leased = 1", tx.now)
+		return err
+	})
+}

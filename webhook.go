@@ -1,0 +1,409 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// sign returns the hex HMAC-SHA256 of "<t>.<body>", t in Unix seconds, keyed with all bytes of the secret as shown.
+func sign(secret string, t int64, body []byte) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(mac, "%d.", t)
+	mac.Write(body)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// signatureHeader is the X-Service-Signature: one v1 for each secret, the newest first.
+func signatureHeader(secrets []string, t int64, body []byte) string {
+	header := "t=" + strconv.FormatInt(t, 10)
+	for _, secret := range secrets {
+		header += ",v1=" + sign(secret, t, body)
+	}
+	return header
+}
+
+// verifySignature tells whether a header holds a signature of body that is at most five minutes old or ahead: what
+// a receiver does, here for the demo's.
+func verifySignature(secret, header string, body []byte, now time.Time) bool {
+	var t int64
+	var ok bool
+	for field := range strings.SplitSeq(header, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		switch name {
+		case "t":
+			t, _ = strconv.ParseInt(value, 10, 64)
+		case "v1":
+			ok = ok || hmac.Equal([]byte(value), []byte(sign(secret, t, body)))
+		}
+	}
+	return ok && now.Sub(time.Unix(t, 0)).Abs() <= 5*time.Minute
+}
+
+// newSecret makes an endpoint's signing secret from 32 random bytes.
+func newSecret() string {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return "whsec_" + base64.RawURLEncoding.EncodeToString(b)
+}
+
+// retryDelays are the waits before the second and every later attempt: 75 h 35 min in all.
+var retryDelays = []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
+
+// retryDelay is the wait after failed attempt number n, from 1, before it is spread by ±20 %. After the last attempt
+// it is 0.
+func retryDelay(n int) time.Duration {
+	if n > len(retryDelays) {
+		return 0
+	}
+	return retryDelays[n-1]
+}
+
+// deniedNets are the addresses that are not public (IANA special-purpose registries); of v6 all outside 2000::/3 too.
+var deniedNets = parseNets("0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 " +
+	"192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 " +
+	"2001::/23 2001:db8::/32 2002::/16 3fff::/20")
+
+func parseNets(list string) (nets []netip.Prefix) {
+	for _, s := range strings.Fields(list) {
+		nets = append(nets, netip.MustParsePrefix(s))
+	}
+	return nets
+}
+
+var globalUnicast6 = netip.MustParsePrefix("2000::/3")
+
+func isPublic(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	return ip.IsValid() && (ip.Is4() || globalUnicast6.Contains(ip)) &&
+		!slices.ContainsFunc(deniedNets, func(n netip.Prefix) bool { return n.Contains(ip) })
+}
+
+// checkWebhookURL returns what is wrong with an endpoint's address, "" if nothing. A name's addresses are checked when
+// it is dialled, for they may change.
+func checkWebhookURL(address string, allowPrivate bool) string {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Hostname() == "" || len(address) > 2048:
+		return "must be an address such as https://shop.example.id/webhooks"
+	case u.Scheme != "https" && !(allowPrivate && u.Scheme == "http"):
+		return "must begin with https:// (http and private addresses need -webhook-allow-private)"
+	case u.User != nil || u.Fragment != "":
+		return "must have no user, password or #fragment"
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); !allowPrivate && (err == nil && !isPublic(ip) || u.Hostname() == "localhost") {
+		return "must be a public address (private ones need -webhook-allow-private)"
+	}
+	return ""
+}
+
+// newWebhookClient makes the client that delivers: no redirects, no proxy, no compression, 15 s in all. The address
+// that is dialled is checked, not the name, so that a name which changes its address gains nothing.
+func newWebhookClient(allowPrivate bool) *http.Client {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
+		ap, err := netip.ParseAddrPort(address)
+		if err == nil && !allowPrivate && !isPublic(ap.Addr()) {
+			err = fmt.Errorf("%s is not a public address", ap.Addr())
+		}
+		return err
+	}}
+	return &http.Client{
+		Timeout:       15 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: 5 * time.Second, DisableCompression: true,
+			ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, MaxIdleConns: 64, IdleConnTimeout: time.Minute},
+	}
+}
+
+const (
+	inFlight         = 32 // attempts under way at most
+	inFlightFailing  = 16 // of them to endpoints that fail
+	inFlightEndpoint = 4  // of them to one endpoint, 1 if it fails
+	failing          = 5  // failed attempts in a row that make an endpoint one that fails
+	claimAhead       = 64 // claims held of one healthy endpoint, so that many results share a commit
+	claimsHeld       = 256
+	dispatchPause    = 20 * time.Millisecond // between two writes, for the same reason
+)
+
+// dispatcher is the background queue. One goroutine, run, owns its fields; attempts and writes send it their outcome.
+type dispatcher struct {
+	db     *DB
+	client *http.Client
+	log    *slog.Logger
+	poll   time.Duration // how often to look for what other processes and the clock made due
+	woken  chan struct{}
+
+	lanes  map[string]*lane // by endpoint
+	flying int
+	landed chan Result
+	done   []Result // to be written
+}
+
+// lane is what is claimed of one endpoint.
+type lane struct {
+	waiting  []Claim
+	until    time.Time // an attempt that begins later could outlast the lease
+	flying   int
+	failures int // in a row
+}
+
+func (l *lane) width() int {
+	if l.failures >= failing {
+		return 1
+	}
+	return inFlightEndpoint
+}
+
+func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
+	return &dispatcher{db: db, client: client, log: log, poll: time.Second, woken: make(chan struct{}, 1),
+		lanes: map[string]*lane{}, landed: make(chan Result, inFlight)}
+}
+
+// wake tells that events were committed. It never blocks.
+func (d *dispatcher) wake() {
+	select {
+	case d.woken <- struct{}{}:
+	default:
+	}
+}
+
+// run delivers until ctx ends; then it claims no more, waits for the attempts under way and records them.
+func (d *dispatcher) run(ctx context.Context) {
+	type outcome struct {
+		claims  []Claim
+		results []Result
+		err     error
+	}
+	if err := d.db.ReleaseLeases(context.Background()); err != nil {
+		d.log.Error("webhooks: cannot release leases; they end by themselves", "error", err)
+	}
+	tick := time.NewTicker(d.poll)
+	defer tick.Stop()
+	written := make(chan outcome, 1)
+	var pause <-chan time.Time // set: a write comes when it ends
+	look, writing, end := true, false, ctx.Done()
+	for {
+		if !writing && pause == nil && (look || len(d.done) > 0) {
+			pause = time.After(dispatchPause)
+		}
+		if ctx.Err() != nil && d.flying == 0 && !writing && len(d.done) == 0 {
+			return
+		}
+		select {
+		case <-d.woken:
+			look = true
+		case <-tick.C:
+			due, err := d.db.DeliveriesDue()
+			if err != nil {
+				d.log.Error("webhooks: cannot look for due deliveries", "error", err)
+			}
+			look = look || due
+		case <-pause:
+			pause, look, writing = nil, false, true
+			results, room := d.done, d.room()
+			d.done = nil
+			if ctx.Err() != nil {
+				room = nil
+			}
+			go func() {
+				claims, err := d.db.Dispatch(context.Background(), results, room)
+				written <- outcome{claims, results, err}
+			}()
+		case w := <-written:
+			writing = false
+			if w.err != nil {
+				d.log.Error("webhooks: cannot write results; trying again", "error", w.err)
+				d.done = append(w.results, d.done...)
+				pause = time.After(time.Second)
+				if ctx.Err() != nil {
+					return // the leases are released at the next start
+				}
+			}
+			d.take(w.claims)
+		case r := <-d.landed:
+			d.land(r)
+		case <-end:
+			end = nil
+			for _, l := range d.lanes {
+				d.giveBack(l)
+			}
+			look = false
+		}
+		d.launch(ctx)
+	}
+}
+
+// room returns how many claims of an endpoint to take. It holds a copy of what it needs, as it runs elsewhere.
+func (d *dispatcher) room() func(Endpoint) int {
+	held, failures, total := map[string]int{}, map[string]int{}, 0
+	for id, l := range d.lanes {
+		held[id], failures[id] = len(l.waiting)+l.flying, l.failures
+		total += held[id]
+	}
+	return func(e Endpoint) int {
+		l := lane{failures: e.Failures}
+		if n, ok := failures[e.ID]; ok {
+			l.failures = n
+		}
+		want := l.width()
+		if l.failures == 0 {
+			want = claimAhead
+		}
+		n := max(0, min(want-held[e.ID], claimsHeld-total))
+		total += n
+		return n
+	}
+}
+
+func (d *dispatcher) take(claims []Claim) {
+	for _, c := range claims {
+		l := d.lanes[c.Endpoint.ID]
+		if l == nil {
+			l = &lane{failures: c.Endpoint.Failures}
+			d.lanes[c.Endpoint.ID] = l
+		}
+		if len(l.waiting) == 0 {
+			l.until = time.Now().Add(lease - 20*time.Second)
+		}
+		l.waiting = append(l.waiting, c)
+	}
+}
+
+// launch begins what may begin, the endpoints in random order.
+func (d *dispatcher) launch(ctx context.Context) {
+	slow := 0
+	for _, l := range d.lanes {
+		if l.failures >= failing {
+			slow += l.flying
+		}
+	}
+	for id, l := range d.lanes {
+		if ctx.Err() != nil || len(l.waiting) > 0 && time.Now().After(l.until) {
+			d.giveBack(l)
+		}
+		for len(l.waiting) > 0 && l.flying < l.width() && d.flying < inFlight {
+			if l.failures >= failing {
+				if slow == inFlightFailing {
+					break
+				}
+				slow++
+			}
+			c := l.waiting[0]
+			l.waiting = l.waiting[1:]
+			l.flying++
+			d.flying++
+			go func() { d.landed <- d.attempt(c) }()
+		}
+		if l.flying == 0 && len(l.waiting) == 0 {
+			delete(d.lanes, id)
+		}
+	}
+}
+
+func (d *dispatcher) land(r Result) {
+	l := d.lanes[r.Claim.Endpoint.ID]
+	l.flying--
+	d.flying--
+	d.done = append(d.done, r)
+	if r.Delivered {
+		l.failures = 0
+		return
+	}
+	l.failures++
+	d.giveBack(l)
+}
+
+// giveBack ends the claims that are not begun.
+func (d *dispatcher) giveBack(l *lane) {
+	for _, c := range l.waiting {
+		d.done = append(d.done, Result{Claim: c, Unsent: true})
+	}
+	l.waiting = nil
+}
+
+// attempt sends a delivery once.
+func (d *dispatcher) attempt(c Claim) Result {
+	r := Result{Claim: c}
+	now := time.Now()
+	req, err := http.NewRequest("POST", c.Endpoint.URL, bytes.NewReader(c.Body))
+	if err != nil {
+		r.Answer = err.Error()
+		return r
+	}
+	req.Header = http.Header{
+		"Content-Type": {"application/json"}, "User-Agent": {"storeorder/1"},
+		"X-Service-Signature": {signatureHeader(c.Endpoint.Secrets, now.Unix(), c.Body)},
+		"X-Service-Event":     {c.Event}, "X-Service-Event-Id": {c.EventID},
+		"X-Service-Delivery-Id": {c.DeliveryID}, "X-Service-Attempt": {strconv.Itoa(c.Attempt)},
+	}
+	var retryAfter time.Duration
+	resp, err := d.client.Do(req)
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // without the address
+		}
+		r.Answer = err.Error()
+	} else {
+		answer, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		resp.Body.Close()
+		r.AnswerStatus, r.Answer = &resp.StatusCode, strings.ToValidUTF8(string(answer), "\uFFFD")
+		r.Delivered = resp.StatusCode/100 == 2
+		r.Gone = resp.StatusCode == http.StatusGone
+		if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+			retryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), now)
+		}
+	}
+	if r.Delivered {
+		return r
+	}
+	if delay := retryDelay(c.Attempt); delay > 0 {
+		delay = time.Duration(float64(delay) * (0.8 + 0.4*mathrand.Float64()))
+		next := Time(time.Now().Add(min(max(delay, retryAfter), 2*delay)).UnixMilli())
+		r.NextAt = &next
+	}
+	d.log.Warn("webhook not delivered", "delivery", c.DeliveryID, "endpoint", c.Endpoint.ID, "attempt", c.Attempt,
+		"status", r.AnswerStatus, "next_at", r.NextAt)
+	return r
+}
+
+// parseRetryAfter reads seconds or an HTTP date (RFC 9110, section 10.2.3); anything else is 0.
+func parseRetryAfter(value string, now time.Time) time.Duration {
+	if seconds, err := strconv.Atoi(value); err == nil && seconds > 0 {
+		return time.Duration(min(seconds, 7*24*3600)) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// checkEvents returns the names of events to subscribe to; none stands for all.
+func checkEvents(names []string) ([]string, error) {
+	for _, name := range names {
+		if !slices.Contains(eventNames, name) {
+			return nil, fmt.Errorf("%q is no event: choose from %s", name, strings.Join(eventNames, ", "))
+		}
+	}
+	return names, nil
+}
