@@ -50,6 +50,7 @@ func (s *server) routes() http.Handler {
 	mux.Handle("/v1/payment-methods", s.api(methods{"GET": s.listPaymentMethods}))
 	mux.Handle("/v1/orders", s.api(methods{"GET": s.listOrders, "POST": s.createOrder}))
 	mux.Handle("/v1/orders/{order_id}", s.api(methods{"GET": s.getOrder}))
+	mux.HandleFunc("GET /style.css", s.serveStylesheet)
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.respond(w, r, answer{}, errNotFound) })
