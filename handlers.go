@@ -36,6 +36,7 @@ type server struct {
 	db           *DB
 	log          *slog.Logger
 	queue        *dispatcher
+	payments     *payments
 	keys         *limiter // by API key
 	wrongKeys    *limiter // by address
 	keyUse       keyUse
@@ -50,6 +51,12 @@ func (s *server) routes() http.Handler {
 	mux.Handle("/v1/payment-methods", s.api(methods{"GET": s.listPaymentMethods}))
 	mux.Handle("/v1/orders", s.api(methods{"GET": s.listOrders, "POST": s.createOrder}))
 	mux.Handle("/v1/orders/{order_id}", s.api(methods{"GET": s.getOrder}))
+	mux.HandleFunc("/notifications/{provider}/{store_id}", s.notification)
+	mux.Handle("GET /pay/{order_id}", s.page(s.payPage))
+	mux.Handle("POST /pay/{order_id}", s.page(s.buyerClaims))
+	mux.Handle("GET /pay/{order_id}/go", s.page(s.goPay))
+	mux.Handle("GET /sandbox/{session_id}", s.page(s.sandboxPage))
+	mux.Handle("POST /sandbox/{session_id}", s.page(s.sandboxAct))
 	mux.HandleFunc("GET /style.css", s.serveStylesheet)
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
@@ -351,13 +358,27 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	session := paymentSession{Provider: v.Provider, Status: "none", PaymentURL: st.payPage(id), ExpiresAt: v.ExpiresAt}
-	if v.Provider == "manual" {
-		session.Status = "manual"
+	view := paymentSession{Provider: v.Provider, Status: "none", PaymentURL: st.payPage(id), ExpiresAt: v.ExpiresAt}
+	switch {
+	case v.Provider == "manual":
+		view.Status = "manual"
+	case v.Session.Status != "active" && r.Method != "HEAD" && v.Status == Pending && v.ExpiresAt.Time().After(time.Now()):
+		if v.Session, err = s.payments.open(r.Context(), st, id); err != nil {
+			return answer{}, err
+		}
 	}
-	order := withAddresses(nil, v.JSON, st.payPage(id), session.PaymentURL)
+	switch {
+	case v.Session.Status == "starting":
+		view.Status = "unavailable"
+	case v.Session.ID != "":
+		view.ID, view.Status, view.Attempt, view.ExpiresAt = v.Session.ID, v.Session.Status, v.Session.Attempt, v.Session.ExpiresAt
+		if v.Session.Status == "active" && v.Status == Pending {
+			view.PaymentURL = v.Session.URL
+		}
+	}
+	order := withAddresses(nil, v.JSON, st.payPage(id), view.PaymentURL)
 	data := append(append(make([]byte, 0, len(order)+256), `{"order":`...), order...)
-	data = append(append(data, `,"payment_session":`...), mustJSON(session)...)
+	data = append(append(data, `,"payment_session":`...), mustJSON(view)...)
 	return answer{data: append(data, '}')}, nil
 }
 

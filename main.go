@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -58,6 +59,8 @@ var commands = []struct {
 	{"order reject", "", "a buyer said that he had paid, and he had not", orderMove(OwnerRejects)},
 	{"order cancel", "", "cancel an order that waits for its payment", orderMove(OwnerCancels)},
 	{"order refund", "", "note that an order's money was given back", orderMove(OwnerRefunds)},
+	{"payment check", "", "ask the gateway about an order now, and do what its answer means", paymentCheck},
+	{"gateway set", "", "store a payment gateway's key, read from stdin", gatewaySet},
 	{"catalog import", " FILE.json", "add or replace products, bundles and payment methods", catalogImport},
 	{"backup", " OUT.db", "copy the database while it is in use", backup},
 	{"check", "", "check the database", check},
@@ -156,6 +159,7 @@ type settings struct {
 	allowPrivate bool
 	rate, burst  int
 	trustedProxy netip.Prefix
+	gatewayURLs  map[string]string // by provider
 }
 
 func serve(ctx context.Context, c *cli) error {
@@ -168,6 +172,16 @@ func serve(ctx context.Context, c *cli) error {
 	c.IntVar(&o.rate, "rate", 300, "requests a minute that a key may make")
 	c.IntVar(&o.burst, "burst", 60, "requests that a key may make at once")
 	c.StringVar(&proxy, "trusted-proxy", "", "believe X-Forwarded-For from this network, a `CIDR`")
+	o.gatewayURLs = map[string]string{}
+	c.Func("gateway-url", "`provider=URL`: reach midtrans or xendit there, at a test double or an egress proxy (repeatable)", func(value string) error {
+		provider, address, _ := strings.Cut(value, "=")
+		u, err := url.Parse(address)
+		if err != nil || provider != "midtrans" && provider != "xendit" || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return errors.New("must be such as midtrans=http://127.0.0.1:9000")
+		}
+		o.gatewayURLs[provider] = u.Scheme + "://" + u.Host
+		return nil
+	})
 	format := c.String("log-format", "text", "`text or json`")
 	if err := c.parse(0); err != nil {
 		return err
@@ -238,7 +252,7 @@ func listen(addr string) (net.Listener, error) {
 
 // serveOn runs the service until ctx ends and all that was begun is done, which takes 25 s at most.
 func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
-	if err := db.setAddress(o.publicURL, o.subdomains); err != nil {
+	if err := db.setAddresses(o.publicURL, o.subdomains, o.gatewayURLs); err != nil {
 		return err
 	}
 	s := newServer(db, o, log)
@@ -248,6 +262,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	defer stop()
 	var background sync.WaitGroup
 	background.Go(func() { s.queue.run(working) })
+	background.Go(func() { s.payments.run(working) })
 	background.Go(func() { s.sweep(working) })
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(ln) }()
@@ -270,8 +285,9 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 }
 
 func newServer(db *DB, o settings, log *slog.Logger) *server {
+	queue := newDispatcher(db, newWebhookClient(o.allowPrivate), log)
 	return &server{
-		db: db, log: log, queue: newDispatcher(db, newWebhookClient(o.allowPrivate), log),
+		db: db, log: log, queue: queue, payments: newPayments(db, log, queue.wake),
 		keys: newLimiter(o.rate, o.burst), wrongKeys: newLimiter(60, 60), keyUse: keyUse{used: map[string]Time{}},
 		trustedProxy: o.trustedProxy,
 	}
@@ -334,7 +350,7 @@ func demo(ctx context.Context, c *cli) error {
 	}
 	defer db.Close()
 	o := settings{publicURL: "http://" + ln.Addr().String(), allowPrivate: true, rate: 300, burst: 60}
-	if err := db.setAddress(o.publicURL, false); err != nil { // before the store is made, whose address it is
+	if err := db.setAddresses(o.publicURL, false, nil); err != nil { // before the store is made, whose address it is
 		return err
 	}
 	password, hash := newPassword()
@@ -417,7 +433,8 @@ const demoCatalog = `{
   ],
   "payment_methods": [
     {"code": "bank_transfer", "name": "Transfer bank BCA", "provider": "manual", "fee": 0,
-     "instructions": "Transfer ke BCA 123 456 7890 a.n. Kopi Kita.\nTulis nomor pesanan di berita transfer."}
+     "instructions": "Transfer ke BCA 123 456 7890 a.n. Kopi Kita.\nTulis nomor pesanan di berita transfer."},
+    {"code": "sandbox", "name": "Gateway percobaan", "provider": "sandbox", "fee": 2500}
   ]
 }`
 
@@ -715,6 +732,56 @@ func orderMove(m Move) func(context.Context, *cli) error {
 			return c.print(object{"order_id": o.ID, "status": o.Status})
 		})
 	}
+}
+
+func paymentCheck(ctx context.Context, c *cli) error {
+	file, id := c.dbFlag(), c.String("order", "", "the order's `id`")
+	if err := c.parse(0, "order"); err != nil {
+		return err
+	}
+	return c.with(*file, false, func(db *DB) error {
+		session, err := db.LatestSession(strings.ToLower(*id))
+		if err != nil {
+			return err
+		}
+		p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
+		verdict, did, err := p.check(ctx, session, Notification{})
+		if err != nil {
+			return fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
+		}
+		_, o, err := db.OrderPage(session.OrderID)
+		if err != nil {
+			return err
+		}
+		return c.print(object{"order_id": o.ID, "provider": session.Provider, "attempt": session.Attempt, "gateway_says": verdict.State,
+			"amount": verdict.Amount, "done": cmp.Or(did, "nothing"), "status": o.Status})
+	})
+}
+
+func gatewaySet(ctx context.Context, c *cli) error {
+	file, id := c.dbFlag(), c.storeFlag()
+	provider, mode := c.String("provider", "", "`midtrans or xendit`"), c.String("mode", "", "`sandbox or live`")
+	if err := c.parse(0, "store", "provider", "mode"); err != nil {
+		return err
+	}
+	in := bufio.NewScanner(c.stdin)
+	line := func() string {
+		in.Scan()
+		return strings.TrimSpace(in.Text())
+	}
+	g := Gateway{Provider: *provider, Mode: *mode, SecretKey: line()}
+	if g.Provider == "xendit" {
+		g.CallbackToken = line()
+	}
+	if fault := checkGateway(g); fault != "" {
+		return usagef("%s", fault)
+	}
+	return c.with(*file, false, func(db *DB) error {
+		if err := db.SetGateway(ctx, *id, g); err != nil {
+			return err
+		}
+		return c.print(object{"provider": g.Provider, "mode": g.Mode, "notification_path": "/notifications/" + g.Provider + "/" + *id})
+	})
 }
 
 func catalogImport(ctx context.Context, c *cli) error {

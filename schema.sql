@@ -4,9 +4,10 @@
 CREATE TABLE settings (           -- one row: where `serve` is reached, for the addresses in events
   only       INTEGER PRIMARY KEY CHECK (only = 1),
   public_url TEXT    NOT NULL,    -- no trailing slash
+  gateways   TEXT    NOT NULL,    -- JSON {provider: address} that replace the gateways' own
   subdomains INTEGER NOT NULL CHECK (subdomains IN (0, 1))
 ) STRICT;
-INSERT INTO settings VALUES (1, 'http://localhost:8080', 0);
+INSERT INTO settings VALUES (1, 'http://localhost:8080', '{}', 0);
 
 CREATE TABLE stores (
   id            TEXT    PRIMARY KEY,
@@ -147,7 +148,8 @@ CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gat
   status         TEXT    NOT NULL CHECK (status IN ('starting', 'active', 'paid', 'failed', 'expired')),
   gateway_id     TEXT    NOT NULL DEFAULT '', -- the gateway's name for it
   payment_url    TEXT    NOT NULL DEFAULT '',
-  transaction_id TEXT    NOT NULL DEFAULT '', -- of the payment that settled it
+  transaction_id TEXT    NOT NULL DEFAULT '', -- the gateway's name for the payment that settled it
+  request_id     TEXT    NOT NULL DEFAULT '', -- Xendit's other name for it: its refunds carry either
   expires_at     INTEGER NOT NULL,
   checked_at     INTEGER NOT NULL DEFAULT 0,  -- the gateway last asked about it
   warning        TEXT    NOT NULL DEFAULT '', -- why the gateway could not be asked
@@ -155,7 +157,9 @@ CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gat
   UNIQUE (order_id, attempt)
 ) STRICT;
 CREATE UNIQUE INDEX payment_sessions_live ON payment_sessions (order_id) WHERE status IN ('starting', 'active');
-CREATE INDEX payment_sessions_to_poll ON payment_sessions (expires_at) WHERE status = 'active';
+CREATE INDEX payment_sessions_to_poll        ON payment_sessions (expires_at) WHERE status = 'active';
+CREATE INDEX payment_sessions_by_transaction ON payment_sessions (transaction_id) WHERE transaction_id <> '';
+CREATE INDEX payment_sessions_by_request     ON payment_sessions (request_id) WHERE request_id <> '';
 
 CREATE TABLE notifications (              -- verified messages of gateways, as they came
   id          TEXT    PRIMARY KEY,
@@ -166,13 +170,12 @@ CREATE TABLE notifications (              -- verified messages of gateways, as t
   received_at INTEGER NOT NULL,
   decided_at  INTEGER                     -- NULL = the gateway is still to be asked
 ) STRICT;
-CREATE INDEX notifications_undecided ON notifications (received_at) WHERE decided_at IS NULL;
+CREATE INDEX notifications_undecided ON notifications (id) WHERE decided_at IS NULL;
 
 CREATE TABLE sandbox_payments (           -- what the built-in sandbox gateway knows of a session
-  reference      TEXT    PRIMARY KEY,     -- <order id>-<attempt>
-  amount         INTEGER NOT NULL,
-  status         TEXT    NOT NULL,
-  paid_amount    INTEGER NOT NULL DEFAULT 0
+  session_id TEXT    PRIMARY KEY REFERENCES payment_sessions,
+  state      TEXT    NOT NULL,            -- a Verdict's state
+  amount     INTEGER NOT NULL             -- what was paid
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE endpoints (                  -- where a store's webhooks go

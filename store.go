@@ -225,8 +225,10 @@ type DB struct {
 	idMS    int64 // the time and the counter of the latest id
 	idCount uint16
 
-	publicURL  string // where `serve` is reached; set before the first request
-	subdomains bool
+	// Where the service and the gateways are reached; set before the first request.
+	publicURL   string
+	subdomains  bool
+	gatewayURLs map[string]string // by provider
 }
 
 // querier is what a query needs: the reading pool or a transaction.
@@ -324,7 +326,9 @@ func (db *DB) prepare() error {
 			return err
 		}
 	}
-	return db.w.QueryRow("SELECT public_url, subdomains FROM settings").Scan(&db.publicURL, &db.subdomains)
+	var gateways []byte
+	err = db.w.QueryRow("SELECT public_url, subdomains, gateways FROM settings").Scan(&db.publicURL, &db.subdomains, &gateways)
+	return errors.Join(err, json.Unmarshal(gateways, &db.gatewayURLs))
 }
 
 // Close waits for the write under way. A write that comes later fails.
@@ -528,11 +532,11 @@ func mustJSON(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// setAddress records where the service is reached, for this process and for the commands beside it.
-func (db *DB) setAddress(publicURL string, subdomains bool) error {
-	db.publicURL, db.subdomains = publicURL, subdomains
+// setAddresses records where the service and the gateways are reached, for this process and the commands beside it.
+func (db *DB) setAddresses(publicURL string, subdomains bool, gateways map[string]string) error {
+	db.publicURL, db.subdomains, db.gatewayURLs = publicURL, subdomains, gateways
 	return db.write(context.Background(), func(tx *Tx) error {
-		return tx.mustChange("UPDATE settings SET public_url = ?, subdomains = ?", publicURL, subdomains)
+		return tx.mustChange("UPDATE settings SET public_url = ?, subdomains = ?, gateways = ?", publicURL, subdomains, string(mustJSON(gateways)))
 	})
 }
 
@@ -1341,6 +1345,12 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 	if err := tx.addHistory(orderID, from, o.Status, rule.actor, reason); err != nil {
 		return nil, err
 	}
+	if o.Status != AwaitingVerification { // what is open at a gateway is due to be closed there
+		if _, err := tx.exec(`UPDATE payment_sessions SET status = iif(status = 'starting', 'expired', status), expires_at = min(expires_at, ?), checked_at = 0
+			WHERE order_id = ? AND status IN ('starting', 'active')`, tx.now, orderID); err != nil {
+			return nil, err
+		}
+	}
 	st, err := one(tx, tx.db.scanStore, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", storeID)
 	if err != nil {
 		return nil, err
@@ -1472,6 +1482,8 @@ type Session struct {
 	TransactionID string
 	Warning       string // why the gateway could not be asked
 	ExpiresAt     Time
+	CheckedAt     Time // the gateway last asked about it
+	CreatedAt     Time
 }
 
 // OrderView is an order with what GET /v1/orders/{order_id} decides by.
@@ -1484,8 +1496,7 @@ type OrderView struct {
 }
 
 const (
-	sessionColumns = "s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url, s.transaction_id, s.warning, s.expires_at"
-	sqlOrder       = `SELECT o.json, o.status, o.json ->> 'payment_provider', o.expires_at, coalesce(s.id, ''), o.id, coalesce(s.provider, ''),
+	sqlOrder = `SELECT o.json, o.status, o.json ->> 'payment_provider', o.expires_at, coalesce(s.id, ''), o.id, coalesce(s.provider, ''),
 		coalesce(s.attempt, 0), coalesce(s.status, ''), coalesce(s.gateway_id, ''), coalesce(s.payment_url, ''),
 		coalesce(s.transaction_id, ''), coalesce(s.warning, ''), coalesce(s.expires_at, 0)
 		FROM orders o LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
@@ -1510,6 +1521,364 @@ func (db *DB) HasOrder(storeID, id string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// ---- Payments
+
+// Gateway is a store's account at a payment gateway.
+type Gateway struct {
+	Provider      string
+	Mode          string // sandbox or live
+	SecretKey     string
+	CallbackToken string // Xendit's
+}
+
+func (db *DB) SetGateway(ctx context.Context, storeID string, g Gateway) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange(`INSERT OR REPLACE INTO gateways (store_id, provider, mode, secret_key, callback_token)
+			SELECT id, ?, ?, ?, ? FROM stores WHERE id = ?`, g.Provider, g.Mode, g.SecretKey, g.CallbackToken, storeID)
+	})
+}
+
+func (db *DB) Gateway(storeID, provider string) (Gateway, error) {
+	return one(db.r, func(row scanner) (g Gateway, err error) {
+		return g, row.Scan(&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken)
+	}, "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ? AND provider = ?", storeID, provider)
+}
+
+const (
+	sessionColumns = "s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url, s.transaction_id, s.warning, s.expires_at, s.checked_at, s.created_at"
+	// What an order can be paid with: its live session, while it is pending and its time is not over.
+	sqlLiveSession = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? AND s.status IN ('starting', 'active')"
+)
+
+func scanSession(row scanner) (s Session, err error) {
+	err = row.Scan(&s.ID, &s.OrderID, &s.Provider, &s.Attempt, &s.Status, &s.GatewayID, &s.URL, &s.TransactionID, &s.Warning,
+		&s.ExpiresAt, &s.CheckedAt, &s.CreatedAt)
+	return s, err
+}
+
+// reference is the name under which a gateway knows a session.
+func (s Session) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Attempt) }
+
+// OrderPage is an order with its store, for whoever has its id.
+func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
+	var stored []byte
+	st, err = one(db.r, func(row scanner) (Store, error) {
+		return db.scanStore(scanFirst{row, &stored})
+	}, "SELECT o.json, "+storeColumns+" FROM orders o JOIN stores s ON s.id = o.store_id WHERE o.id = ?", id)
+	if err == nil {
+		err = json.Unmarshal(stored, &o)
+	}
+	return st, o, err
+}
+
+// PaymentMethod reads one method of a store, usable or not.
+func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
+	return one(db.r, scanMethod, "SELECT "+methodColumns+" FROM payment_methods m WHERE m.store_id = ? AND m.code = ?", storeID, code)
+}
+
+// BeginSession returns an order's live session, or one to start: its status says which. No session (ID "") means that
+// the order needs none now. A try that came to nothing is taken up again, and uses up no attempt.
+func (db *DB) BeginSession(ctx context.Context, storeID, orderID string) (s Session, again bool, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		var expires Time
+		var status Status
+		var provider string
+		err := tx.QueryRow("SELECT expires_at, status, json ->> 'payment_provider' FROM orders WHERE id = ? AND store_id = ?", orderID, storeID).
+			Scan(&expires, &status, &provider)
+		if errors.Is(err, sql.ErrNoRows) {
+			return errNotFound
+		} else if err != nil || status != Pending || provider == "manual" || expires <= tx.now {
+			return err
+		}
+		if s, err = one(tx, scanSession, sqlLiveSession, orderID); err != errNotFound {
+			again = true
+			return err
+		}
+		s = Session{ID: tx.newID(), OrderID: orderID, Provider: provider, Status: "starting", ExpiresAt: expires, CreatedAt: tx.now}
+		s.Attempt, err = one(tx, scanValue[int], `INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
+			SELECT ?1, ?2, ?3, coalesce(max(attempt), 0) + 1, 'starting', ?4, ?5 FROM payment_sessions WHERE order_id = ?2 RETURNING attempt`,
+			s.ID, orderID, provider, expires, tx.now)
+		return err
+	})
+	return s, again, err
+}
+
+// SessionStarted records what the gateway answered to a session's start. If the order came to its end meanwhile, the
+// session is due to be closed.
+func (db *DB) SessionStarted(ctx context.Context, s Session) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange(`UPDATE payment_sessions SET status = 'active', gateway_id = ?1, payment_url = ?2, warning = '', checked_at = ?3,
+			expires_at = iif((SELECT status FROM orders WHERE id = order_id) = 'pending', expires_at, ?3)
+			WHERE id = ?4 AND status IN ('starting', 'expired')`, s.GatewayID, s.URL, tx.now, s.ID)
+	})
+}
+
+// SessionLost ends a session that the gateway has and whose address nobody knows.
+func (db *DB) SessionLost(ctx context.Context, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE payment_sessions SET status = 'failed' WHERE id = ? AND status = 'starting'", id)
+	})
+}
+
+// WarnSession records that the gateway could not be asked, and why.
+func (db *DB) WarnSession(ctx context.Context, id, warning string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE payment_sessions SET warning = ?, checked_at = ? WHERE id = ?", warning, tx.now, id)
+	})
+}
+
+// sqlSessionsToPoll: what has run out, at every sweep (every five minutes if it was just asked in vain or its order waits for a
+// person), and what is about to, every five minutes.
+const sqlSessionsToPoll = "SELECT " + sessionColumns + `, o.store_id, o.status FROM payment_sessions s JOIN orders o ON o.id = s.order_id
+	WHERE s.status = 'active' AND s.expires_at <= ?1 + 1800000 AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', 20000, 300000)
+	ORDER BY s.expires_at LIMIT 100`
+
+// OpenSession is a session with what is decided by about its order.
+type OpenSession struct {
+	Session
+	StoreID     string
+	OrderStatus Status
+}
+
+func scanOpenSession(row scanner) (s OpenSession, err error) {
+	s.Session, err = scanSession(scanLast{row, []any{&s.StoreID, &s.OrderStatus}})
+	return s, err
+}
+
+// scanLast scans more columns after those of another scan.
+type scanLast struct {
+	scanner
+	last []any
+}
+
+func (s scanLast) Scan(dest ...any) error { return s.scanner.Scan(append(dest, s.last...)...) }
+
+// SessionsToPoll are the sessions about which the gateway is to be asked now.
+func (db *DB) SessionsToPoll() ([]OpenSession, error) {
+	return collect(db.r, scanOpenSession, sqlSessionsToPoll, time.Now().UnixMilli())
+}
+
+const sqlSession = "SELECT " + sessionColumns + ", o.store_id, o.status FROM payment_sessions s JOIN orders o ON o.id = s.order_id WHERE "
+
+// LatestSession is an order's latest session.
+func (db *DB) LatestSession(orderID string) (OpenSession, error) {
+	return one(db.r, scanOpenSession, sqlSession+"s.order_id = ? ORDER BY s.attempt DESC LIMIT 1", orderID)
+}
+
+// SessionByID reads one session.
+func (db *DB) SessionByID(id string) (OpenSession, error) {
+	return one(db.r, scanOpenSession, sqlSession+"s.id = ?", id)
+}
+
+// SessionByReference finds a store's session by the name it has at the gateway.
+func (db *DB) SessionByReference(storeID, provider, reference string) (OpenSession, error) {
+	i := strings.LastIndexByte(reference, '-')
+	if i < 0 {
+		return OpenSession{}, errNotFound
+	}
+	return one(db.r, scanOpenSession, sqlSession+"s.order_id = ? AND s.attempt = ? AND s.provider = ? AND o.store_id = ?",
+		reference[:i], reference[i+1:], provider, storeID)
+}
+
+// SessionByTransaction finds a store's session by a payment that settled it.
+func (db *DB) SessionByTransaction(storeID, provider, transactionID, requestID string) (OpenSession, error) {
+	return one(db.r, scanOpenSession, sqlSession+`s.id = coalesce((SELECT id FROM payment_sessions WHERE transaction_id = ? AND transaction_id <> ''),
+		(SELECT id FROM payment_sessions WHERE request_id = ? AND request_id <> '')) AND s.provider = ? AND o.store_id = ?`,
+		transactionID, requestID, provider, storeID)
+}
+
+// Notification is a gateway's verified message about a session, to be decided by asking the gateway.
+type Notification struct {
+	ID      string
+	Body    []byte
+	Session OpenSession
+}
+
+// AddNotification keeps a message until it is decided, and after.
+func (db *DB) AddNotification(ctx context.Context, s OpenSession, body []byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("INSERT INTO notifications (id, store_id, provider, session_id, body, received_at) VALUES (?, ?, ?, ?, ?, ?)",
+			tx.newID(), s.StoreID, s.Provider, s.ID, string(body), tx.now)
+		return err
+	})
+}
+
+const sqlUndecided = "SELECT n.id, n.body, " + sessionColumns + `, o.store_id, o.status FROM notifications n
+	JOIN payment_sessions s ON s.id = n.session_id JOIN orders o ON o.id = s.order_id WHERE n.decided_at IS NULL AND n.id > ? ORDER BY n.id LIMIT 100`
+
+// UndecidedNotifications are at most 100 that came after the one named, in the order in which they came.
+func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
+	return collect(db.r, func(row scanner) (n Notification, err error) {
+		n.Session, err = scanOpenSession(scanFirst{scanFirst{row, &n.ID}, &n.Body})
+		return n, err
+	}, sqlUndecided, after)
+}
+
+// Verdict is what a gateway says of a session when it is asked.
+type Verdict struct {
+	State         string // one of the constants below
+	Amount        int64  // paid, or given back
+	TransactionID string // of the payment
+	RequestID     string // Xendit's other name of it
+}
+
+const (
+	Open           = "open"       // nobody has paid yet
+	Settled        = "settled"    // Amount was paid
+	Challenged     = "challenged" // paid, and a person is to look at it
+	Denied         = "denied"     // this payment failed, or was taken back
+	Canceled       = "canceled"   // by the gateway or in its dashboard
+	Over           = "over"       // ended unpaid
+	GivenBack      = "refunded"
+	PartlyReturned = "partly refunded"
+)
+
+// ApplyVerdict does what a gateway's answer about a session means for the session and its order, and decides the
+// notification that led to the question, if there was one. Applied again it changes nothing.
+func (db *DB) ApplyVerdict(ctx context.Context, sessionID, notificationID string, v Verdict) (did string, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		if notificationID != "" {
+			if _, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, notificationID); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.exec("UPDATE payment_sessions SET checked_at = ?, warning = '' WHERE id = ?", tx.now, sessionID); err != nil {
+			return err
+		}
+		did, err = tx.applyVerdict(sessionID, v)
+		return err
+	})
+	return did, err
+}
+
+func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) {
+	var status Status
+	var amount int64
+	var expires Time
+	var paidBy, latest bool
+	s, err := one(tx, func(row scanner) (Session, error) {
+		return scanSession(scanLast{row, []any{&status, &amount, &expires, &paidBy, &latest}})
+	}, "SELECT "+sessionColumns+`, o.status, o.json ->> 'amount', o.expires_at, coalesce(o.paid_by = s.id, 0),
+		s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_id = o.id)
+		FROM payment_sessions s JOIN orders o ON o.id = s.order_id WHERE s.id = ?`, sessionID)
+	if err != nil {
+		return "", err
+	}
+	live := s.Status == "starting" || s.Status == "active"
+	same := s.Status == "paid" && (v.TransactionID == s.TransactionID || v.TransactionID == "")
+	end := func(status string) error {
+		_, err := tx.exec("UPDATE payment_sessions SET status = ?, transaction_id = iif(?2 <> '', ?2, transaction_id), request_id = iif(?3 <> '', ?3, request_id) WHERE id = ?4",
+			status, v.TransactionID, v.RequestID, s.ID)
+		return err
+	}
+	// to performs a move if the order's state allows it.
+	to := func(m Move, reason string) (bool, error) {
+		if !slices.Contains(moves[m].from, status) {
+			return false, nil
+		}
+		_, err := tx.move(s.OrderID, m, reason)
+		did = string(moves[m].to)
+		return true, err
+	}
+	note := func(format string, args ...any) error {
+		did = "noted"
+		return tx.remark(s.OrderID, status, fmt.Sprintf(format, args...))
+	}
+	at := fmt.Sprintf("%s, attempt %d", s.Provider, s.Attempt)
+	switch v.State {
+	case Settled:
+		if same {
+			return "", nil
+		}
+		if err := end("paid"); err != nil {
+			return "", err
+		}
+		m, reason := GatewaySettles, "paid: "+at
+		if v.Amount != amount {
+			m, reason = GatewayChallenges, fmt.Sprintf("Rp%d paid instead of Rp%d: %s", v.Amount, amount, at)
+		}
+		if moved, err := to(m, reason); err != nil {
+			return "", err
+		} else if !moved {
+			return did, note("Rp%d came while the order was %s, to be given back: %s %s", v.Amount, status, at, v.TransactionID)
+		}
+		if m == GatewaySettles {
+			_, err = tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", s.ID, s.OrderID)
+		}
+		return did, err
+	case Challenged:
+		_, err = to(GatewayChallenges, "the gateway wants it looked at: "+at)
+		return did, err
+	case Denied, Canceled:
+		if same && paidBy {
+			if err := end("failed"); err != nil {
+				return "", err
+			}
+			_, err = to(GatewayReverses, "the payment was taken back: "+at)
+			return did, err
+		}
+		if !live && !same {
+			return "", nil
+		}
+		if err := end("failed"); err != nil {
+			return "", err
+		}
+		if latest && (v.State == Canceled || status == AwaitingVerification) {
+			_, err = to(GatewayCancels, v.State+" by the gateway: "+at)
+		}
+		return did, err
+	case GivenBack:
+		if paidBy && (status == Paid || status == Refunded) {
+			_, err = to(GatewayRefunds, "refunded: "+at)
+			return did, err
+		}
+		return did, note("Rp%d given back: %s", v.Amount, at)
+	case PartlyReturned:
+		return did, note("Rp%d given back in part: %s", v.Amount, at)
+	}
+	// Open or Over: nobody paid this session.
+	timeIsUp := expires <= tx.now || !slices.Contains([]Status{Pending, AwaitingVerification}, status)
+	if !live || v.State == Open && !timeIsUp || v.State == Open && status == AwaitingVerification {
+		return "", nil
+	}
+	if err := end("expired"); err != nil {
+		return "", err
+	}
+	if latest && timeIsUp {
+		_, err = to(ClockExpires, "not paid in time: "+at)
+	}
+	return did, err
+}
+
+// remark adds a line to an order's history that changes nothing else. The same remark is made once.
+func (tx *Tx) remark(orderID string, status Status, text string) error {
+	n, err := one(tx, scanValue[int], "SELECT count(*) FROM order_history WHERE order_id = ? AND reason = ?", orderID, text)
+	if err != nil || n > 0 {
+		return err
+	}
+	return tx.addHistory(orderID, status, status, "gateway", text)
+}
+
+// SetSandbox is what the sandbox gateway's page does: it sets what the gateway will say of a session.
+func (db *DB) SetSandbox(ctx context.Context, sessionID string, v Verdict) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount) VALUES (?, ?, ?)", sessionID, v.State, v.Amount)
+		return err
+	})
+}
+
+// Sandbox is what the sandbox gateway says of a session; it is open until its page was used.
+func (db *DB) Sandbox(sessionID string) (Verdict, error) {
+	v, err := one(db.r, func(row scanner) (v Verdict, err error) {
+		return v, row.Scan(&v.State, &v.Amount)
+	}, "SELECT state, amount FROM sandbox_payments WHERE session_id = ?", sessionID)
+	if err == errNotFound {
+		return Verdict{State: Open}, nil
+	}
+	v.TransactionID = sessionID
+	return v, err
 }
 
 // ---- Webhook endpoints and deliveries

@@ -1,0 +1,793 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A gateway is one store's account at a payment provider. Manual payment has none.
+type gateway interface {
+	// create starts a session and returns the gateway's name for it and its page's address. errTaken means that the
+	// gateway has a session of this reference already.
+	create(ctx context.Context, c charge) (id, pageURL string, err error)
+	// ask returns what the gateway says of a session. message is the notification that led to the question, if one did.
+	ask(ctx context.Context, s Session, message []byte) (Verdict, error)
+	// cancel closes a session, so that it cannot be paid any more. That there was nothing to close is no error.
+	cancel(ctx context.Context, s Session) error
+	// verify tells what a notification is about, or errForged.
+	verify(h http.Header, message []byte) (subject, error)
+}
+
+var (
+	errTaken  = errors.New("the gateway has a session of this name already")
+	errForged = errors.New("the notification is not signed by the gateway")
+)
+
+// charge is what a buyer is asked to pay.
+type charge struct {
+	Session
+	Store Store
+	Order Order
+}
+
+// subject is what a notification is about: a session by its reference or by a payment. All empty: nothing of ours.
+type subject struct{ reference, transactionID, requestID string }
+
+// payments talks to the gateways. No database transaction is open while it does.
+type payments struct {
+	db         *DB
+	log        *slog.Logger
+	client     *http.Client
+	wake       func() // events were committed
+	notified   chan struct{}
+	sandboxKey string // signs the sandbox's notifications
+
+	mu     sync.Mutex
+	starts map[string]*start // by order
+}
+
+// start is a session being started, for all who ask for it meanwhile.
+type start struct {
+	done    chan struct{}
+	session Session
+	err     error
+}
+
+func newPayments(db *DB, log *slog.Logger, wake func()) *payments {
+	return &payments{db: db, log: log, wake: wake, notified: make(chan struct{}, 1), sandboxKey: rand.Text(), starts: map[string]*start{},
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+func (p *payments) gateway(storeID, provider string) (gateway, error) {
+	if provider == "sandbox" {
+		return sandbox{p}, nil
+	}
+	g, err := p.db.Gateway(storeID, provider)
+	if err == errNotFound {
+		return nil, fmt.Errorf("the store has no key for %s", provider)
+	} else if err != nil {
+		return nil, err
+	}
+	if provider == "xendit" {
+		return xendit{p, g}, nil
+	}
+	return midtrans{p, g}, nil
+}
+
+// checkGateway returns what is wrong with a store's account at a gateway, "" if nothing.
+func checkGateway(g Gateway) string {
+	printable := func(text string) bool {
+		return text != "" && len(text) <= 500 && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
+	}
+	switch {
+	case g.Provider != "midtrans" && g.Provider != "xendit":
+		return "the provider must be midtrans or xendit"
+	case g.Mode != "sandbox" && g.Mode != "live":
+		return "the mode must be sandbox or live"
+	case !printable(g.SecretKey):
+		return "the secret key must be given, on the first line"
+	case g.Provider == "xendit" && !printable(g.CallbackToken):
+		return "Xendit's callback token must be given, on the second line"
+	case g.Provider == "xendit" && strings.HasPrefix(g.SecretKey, "xnd_development_") != (g.Mode == "sandbox"),
+		g.Provider == "midtrans" && strings.HasPrefix(g.SecretKey, "SB-") && g.Mode == "live":
+		return "the secret key is not of the mode " + g.Mode
+	}
+	return ""
+}
+
+// open returns an order's live session and starts one if it has none. A status other than active means that the
+// order needs none (ID "") or that the gateway could not be asked. However many ask at once, one is started.
+func (p *payments) open(ctx context.Context, st Store, orderID string) (Session, error) {
+	p.mu.Lock()
+	s := p.starts[orderID]
+	if s == nil {
+		s = &start{done: make(chan struct{})}
+		p.starts[orderID] = s
+		go func() {
+			s.session, s.err = p.start(context.WithoutCancel(ctx), st, orderID)
+			p.mu.Lock()
+			delete(p.starts, orderID)
+			p.mu.Unlock()
+			close(s.done)
+		}()
+	}
+	p.mu.Unlock()
+	select {
+	case <-s.done:
+		return s.session, s.err
+	case <-ctx.Done():
+		return Session{}, ctx.Err()
+	}
+}
+
+func (p *payments) start(ctx context.Context, st Store, orderID string) (Session, error) {
+	s, again, err := p.db.BeginSession(ctx, st.ID, orderID)
+	if err != nil || s.Status != "starting" {
+		return s, err
+	}
+	_, o, err := p.db.OrderPage(orderID)
+	if err != nil {
+		return s, err
+	}
+	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	gw, err := p.gateway(st.ID, s.Provider)
+	if err == nil && again { // an answer was lost: what did it say?
+		var v Verdict
+		if v, err = gw.ask(limited, s, nil); err == nil && v.State != Open {
+			if _, err = p.db.ApplyVerdict(ctx, s.ID, "", v); err == nil {
+				p.wake()
+				s, _, err = p.db.BeginSession(ctx, st.ID, orderID)
+			}
+			if err != nil || s.Status != "starting" {
+				return s, err
+			}
+		}
+	}
+	if err == nil {
+		s.GatewayID, s.URL, err = gw.create(limited, charge{s, st, o})
+	}
+	if err == errTaken { // a page that nobody was ever shown: leave it
+		if err = p.db.SessionLost(ctx, s.ID); err == nil {
+			if s, _, err = p.db.BeginSession(ctx, st.ID, orderID); err != nil || s.Status != "starting" {
+				return s, err
+			}
+			s.GatewayID, s.URL, err = gw.create(limited, charge{s, st, o})
+		}
+	}
+	if err != nil {
+		return s, p.warn(ctx, s, err)
+	}
+	if err := p.db.SessionStarted(ctx, s); err != nil {
+		return s, err
+	}
+	s.Status = "active"
+	return s, nil
+}
+
+// warn records that the gateway could not be asked.
+func (p *payments) warn(ctx context.Context, s Session, err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	p.log.Warn("payment gateway cannot be asked", "provider", s.Provider, "order", s.OrderID, "attempt", s.Attempt, "error", err)
+	return p.db.WarnSession(ctx, s.ID, err.Error())
+}
+
+// check asks the gateway about a session and does what its answer means. Before, it closes the session of an order
+// that needs no payment any more. message, if not "", is the notification that led to it.
+func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v Verdict, did string, err error) {
+	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	gw, err := p.gateway(s.StoreID, s.Provider)
+	if err == nil && s.Status == "active" && s.OrderStatus != Pending && s.OrderStatus != AwaitingVerification {
+		err = gw.cancel(limited, s.Session)
+	}
+	if err == nil {
+		v, err = gw.ask(limited, s.Session, n.Body)
+	}
+	if err != nil {
+		return v, "", errors.Join(err, p.warn(ctx, s.Session, err))
+	}
+	if did, err = p.db.ApplyVerdict(ctx, s.ID, n.ID, v); did != "" {
+		p.wake()
+	}
+	return v, did, err
+}
+
+// run decides notifications as they come, and every 30 s, from the start on, what was left undecided and what open
+// sessions have come to. It returns when ctx has ended and the questions under way are answered.
+func (p *payments) run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		for after := ""; ; {
+			after = p.decide(ctx, after)
+			select {
+			case <-p.notified:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	both.Go(func() {
+		tick := time.NewTicker(30 * time.Second)
+		defer tick.Stop()
+		for {
+			open, err := p.db.SessionsToPoll()
+			if err != nil {
+				p.log.Error("cannot look for open payment sessions", "error", err)
+			}
+			each(ctx, open, func(s OpenSession) { p.check(context.WithoutCancel(ctx), s, Notification{}) })
+			select {
+			case <-tick.C:
+				p.decide(ctx, "")
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	both.Wait()
+}
+
+// decide asks about the notifications after one, and returns the last.
+func (p *payments) decide(ctx context.Context, after string) string {
+	for ctx.Err() == nil {
+		list, err := p.db.UndecidedNotifications(after)
+		if err != nil {
+			p.log.Error("cannot read notifications", "error", err)
+		}
+		if len(list) == 0 {
+			break
+		}
+		each(ctx, list, func(n Notification) { p.check(context.WithoutCancel(ctx), n.Session, n) })
+		after = list[len(list)-1].ID
+	}
+	return after
+}
+
+// each does something to every element, eight at a time, until ctx ends.
+func each[T any](ctx context.Context, list []T, do func(T)) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 8)
+	for _, element := range list {
+		if ctx.Err() != nil {
+			break
+		}
+		slots <- struct{}{}
+		all.Go(func() {
+			do(element)
+			<-slots
+		})
+	}
+	all.Wait()
+}
+
+// notification takes a gateway's message: POST /notifications/{provider}/{store_id}. A verified one is kept before
+// it is acknowledged, and decided after.
+func (s *server) notification(w http.ResponseWriter, r *http.Request) {
+	if r.Method != "POST" {
+		s.respond(w, r, answer{header: http.Header{"Allow": {"POST"}}}, errMethodMissing)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		s.respond(w, r, answer{}, errBodyTooLarge)
+		return
+	}
+	err = s.payments.receive(r.Context(), r.PathValue("provider"), r.PathValue("store_id"), r.Header, body)
+	if err == errForged {
+		err = &Refusal{Code: "UNAUTHORIZED", Message: "The notification's signature is wrong."}
+	}
+	s.respond(w, r, answer{data: []byte("{}")}, err)
+}
+
+func (p *payments) receive(ctx context.Context, provider, storeID string, h http.Header, body []byte) error {
+	if provider != "midtrans" && provider != "xendit" && provider != "sandbox" {
+		return errNotFound
+	}
+	gw, err := p.gateway(storeID, provider)
+	if outOfService(err) {
+		return err
+	} else if err != nil {
+		return errNotFound
+	}
+	about, err := gw.verify(h, body)
+	if err != nil {
+		return err
+	}
+	var session OpenSession
+	if about.reference != "" {
+		session, err = p.db.SessionByReference(storeID, provider, about.reference)
+	} else {
+		session, err = p.db.SessionByTransaction(storeID, provider, about.transactionID, about.requestID)
+	}
+	if err == errNotFound {
+		p.log.Warn("notification about nothing that is known", "provider", provider, "store", storeID, "reference", about.reference)
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := p.db.AddNotification(ctx, session, body); err != nil {
+		return err
+	}
+	select {
+	case p.notified <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// line is one line of what is charged. Lines sum to the order's amount.
+type line struct {
+	id, name        string
+	price, quantity int64
+}
+
+// lines leaves out what costs nothing; the fee is a line of its own.
+func (c charge) lines() (all []line) {
+	for _, item := range c.Order.Items {
+		if item.UnitPrice > 0 {
+			all = append(all, line{item.ProductID + item.BundleID, item.Title, item.UnitPrice, item.Quantity})
+		}
+	}
+	if fee := c.Order.Amount - c.Order.Subtotal; fee > 0 {
+		all = append(all, line{"fee", "Biaya layanan", fee, 1})
+	}
+	return all
+}
+
+// channels are the codes of payment methods that restrict a gateway's page to one way to pay, with the gateways' own
+// names for it.
+var channels = map[string]struct{ midtrans, xendit string }{
+	"va_bca": {"bca_va", "BCA_VIRTUAL_ACCOUNT"}, "va_bni": {"bni_va", "BNI_VIRTUAL_ACCOUNT"}, "va_bri": {"bri_va", "BRI_VIRTUAL_ACCOUNT"},
+	"va_permata": {"permata_va", "PERMATA_VIRTUAL_ACCOUNT"}, "va_mandiri": {"echannel", "MANDIRI_VIRTUAL_ACCOUNT"},
+	"qris": {"other_qris", "QRIS"}, "gopay": {"gopay", "GOPAY"}, "shopeepay": {"shopeepay", "SHOPEEPAY"}, "dana": {"dana", "DANA"},
+	"ovo": {"ovo", "OVO"}, "card": {"credit_card", "CARDS"}, "alfamart": {"alfamart", "ALFAMART"}, "indomaret": {"indomaret", "INDOMARET"},
+}
+
+// cut shortens a text to at most n characters.
+func cut(text string, n int) string {
+	if runes := []rune(text); len(runes) > n {
+		return string(runes[:n])
+	}
+	return text
+}
+
+// base is a provider's address, with scheme and host replaced if -gateway-url says so.
+func (p *payments) base(provider, address string) string {
+	if other := p.db.gatewayURLs[provider]; other != "" {
+		u, _ := url.Parse(address)
+		return other + u.Path
+	}
+	return address
+}
+
+// call sends JSON (nil: nothing) with the key as the user of Basic authentication, and reads JSON, whatever the status.
+func (p *payments) call(ctx context.Context, method, address, key string, header http.Header, in, out any) (status int, err error) {
+	var body io.Reader
+	if in != nil {
+		body = bytes.NewReader(mustJSON(in))
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, body)
+	if err != nil {
+		return 0, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.SetBasicAuth(key, "")
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return resp.StatusCode, err
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return resp.StatusCode, fmt.Errorf("status %d and no JSON that is understood", resp.StatusCode)
+	}
+	return resp.StatusCode, nil
+}
+
+// pageAddress checks that a gateway's answer names a page that a buyer can be sent to.
+func pageAddress(text string) error {
+	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return errors.New("the answer has no address of a payment page")
+	}
+	return nil
+}
+
+// wholeRupiah reads an amount such as 150000 or "150000.00".
+func wholeRupiah(text string) (int64, error) {
+	whole, fraction, _ := strings.Cut(strings.Trim(text, `"`), ".")
+	n, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || strings.Trim(fraction, "0") != "" || n < 0 {
+		return 0, fmt.Errorf("the amount %q is no whole rupiah", text)
+	}
+	return n, nil
+}
+
+// ---- Midtrans Snap
+
+type midtrans struct {
+	*payments
+	account Gateway
+}
+
+func (m midtrans) address(host, path string) string {
+	if m.account.Mode == "sandbox" {
+		host += ".sandbox"
+	}
+	return m.base("midtrans", "https://"+host+".midtrans.com"+path)
+}
+
+func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
+	items := []object{}
+	for _, l := range c.lines() {
+		items = append(items, object{"id": cut(l.id, 50), "name": cut(l.name, 50), "price": l.price, "quantity": l.quantity})
+	}
+	customer := object{"first_name": c.Order.Buyer.Name}
+	if c.Order.Buyer.Email != "" {
+		customer["email"] = c.Order.Buyer.Email
+	}
+	if c.Order.Buyer.Phone != "" {
+		customer["phone"] = c.Order.Buyer.Phone
+	}
+	now := time.Now()
+	back := c.Store.payPage(c.OrderID)
+	request := object{
+		"transaction_details": object{"order_id": c.reference(), "gross_amount": c.Order.Amount},
+		"item_details":        items,
+		"customer_details":    customer,
+		"callbacks":           object{"finish": back, "error": back},
+		"expiry": object{"start_time": now.In(wib).Format("2006-01-02 15:04:05 -0700"), "unit": "minute",
+			"duration": max(1, int64(c.ExpiresAt.Time().Sub(now).Minutes()))},
+	}
+	if channel, ok := channels[c.Order.PaymentMethod]; ok {
+		request["enabled_payments"] = []string{channel.midtrans}
+	}
+	var answer struct {
+		Token         string
+		RedirectURL   string   `json:"redirect_url"`
+		ErrorMessages []string `json:"error_messages"`
+	}
+	// With this header the gateway's own setting of the address cannot be wrong.
+	header := http.Header{"X-Override-Notification": {m.db.publicURL + "/notifications/midtrans/" + c.Store.ID}}
+	status, err := m.call(ctx, "POST", m.address("app", "/snap/v1/transactions"), m.account.SecretKey, header, request, &answer)
+	switch problem := strings.Join(answer.ErrorMessages, "; "); {
+	case err != nil:
+		return "", "", err
+	case strings.Contains(problem, "has already been taken"):
+		return "", "", errTaken
+	case status != http.StatusCreated || answer.Token == "":
+		return "", "", fmt.Errorf("status %d: %s", status, cut(problem, 200))
+	}
+	return answer.Token, answer.RedirectURL, pageAddress(answer.RedirectURL)
+}
+
+// midtransStatus is what both a notification and an answer about a transaction say.
+type midtransStatus struct {
+	OrderID           string `json:"order_id"`
+	StatusCode        string `json:"status_code"`
+	GrossAmount       string `json:"gross_amount"`
+	SignatureKey      string `json:"signature_key"`
+	TransactionStatus string `json:"transaction_status"`
+	TransactionID     string `json:"transaction_id"`
+	FraudStatus       string `json:"fraud_status"`
+	RefundAmount      string `json:"refund_amount"`
+}
+
+func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err error) {
+	var t midtransStatus
+	status, err := m.call(ctx, "GET", m.address("api", "/v2/"+s.reference()+"/status"), m.account.SecretKey, nil, nil, &t)
+	if err != nil {
+		return v, err
+	}
+	if t.TransactionStatus == "" && (status == http.StatusNotFound || t.StatusCode == "404") {
+		return Verdict{State: Open}, nil // the buyer has not chosen how to pay
+	}
+	if t.OrderID != s.reference() {
+		return v, fmt.Errorf("status %d and no answer about %s", status, s.reference())
+	}
+	v.TransactionID = t.TransactionID
+	if v.Amount, err = wholeRupiah(t.GrossAmount); err != nil {
+		return v, err
+	}
+	fraud := strings.ToLower(t.FraudStatus)
+	switch said := strings.ToLower(t.TransactionStatus); said {
+	case "pending":
+		v.State = Open
+	case "settlement":
+		v.State = Settled
+	case "capture":
+		v.State = Settled
+		if fraud == "challenge" {
+			v.State = Challenged
+		} else if fraud == "deny" {
+			v.State = Denied
+		}
+	case "authorize":
+		v.State = Challenged
+	case "deny", "failure":
+		v.State = Denied
+	case "cancel":
+		v.State = Canceled
+	case "expire":
+		v.State = Over
+	case "refund", "chargeback":
+		v.State = GivenBack
+	case "partial_refund", "partial_chargeback":
+		v.State = PartlyReturned
+		if t.RefundAmount != "" {
+			v.Amount, err = wholeRupiah(t.RefundAmount)
+		}
+	default:
+		err = fmt.Errorf("transaction_status %q is not known", cut(said, 50))
+	}
+	return v, err
+}
+
+func (m midtrans) cancel(ctx context.Context, s Session) error {
+	var ignored any
+	for _, address := range []string{m.address("app", "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel"),
+		m.address("api", "/v2/"+s.reference()+"/expire")} {
+		if status, err := m.call(ctx, "POST", address, m.account.SecretKey, nil, nil, &ignored); status == 0 && err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m midtrans) verify(_ http.Header, message []byte) (subject, error) {
+	var n midtransStatus
+	if json.Unmarshal(message, &n) != nil || n.SignatureKey == "" {
+		return subject{}, errForged
+	}
+	want := sha512.Sum512([]byte(n.OrderID + n.StatusCode + n.GrossAmount + m.account.SecretKey))
+	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(want[:])), []byte(strings.ToLower(n.SignatureKey))) != 1 {
+		return subject{}, errForged
+	}
+	return subject{reference: n.OrderID}, nil
+}
+
+// ---- Xendit Payment Sessions
+
+type xendit struct {
+	*payments
+	account Gateway
+}
+
+func (x xendit) address(path string) string { return x.base("xendit", "https://api.xendit.co"+path) }
+
+func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
+	items := []object{}
+	for _, l := range c.lines() {
+		kind := "PHYSICAL_PRODUCT"
+		if l.id == "fee" {
+			kind = "FEE"
+		}
+		items = append(items, object{"reference_id": l.id, "name": cut(l.name, 255), "type": kind, "net_unit_amount": l.price,
+			"quantity": l.quantity, "currency": "IDR"})
+	}
+	customer := object{"reference_id": c.reference(), "type": "INDIVIDUAL", "individual_detail": object{"given_names": cut(c.Order.Buyer.Name, 50)}}
+	if c.Order.Buyer.Email != "" {
+		customer["email"] = c.Order.Buyer.Email
+	}
+	if phone := internationalPhone(c.Order.Buyer.Phone); phone != "" {
+		customer["mobile_number"] = phone
+	}
+	request := object{
+		"reference_id": c.reference(), "session_type": "PAY", "mode": "PAYMENT_LINK", "amount": c.Order.Amount, "currency": "IDR",
+		"country": "ID", "locale": "id", "description": c.Order.PaymentReference, "customer": customer, "items": items,
+		// The gateway takes ten minutes at least.
+		"expires_at":         max(c.ExpiresAt, Time(time.Now().Add(11*time.Minute).UnixMilli())),
+		"success_return_url": c.Store.payPage(c.OrderID), "cancel_return_url": c.Store.payPage(c.OrderID),
+	}
+	if channel, ok := channels[c.Order.PaymentMethod]; ok {
+		request["allowed_payment_channels"] = []string{channel.xendit}
+	}
+	var answer xenditSession
+	status, err := x.call(ctx, "POST", x.address("/sessions"), x.account.SecretKey, nil, request, &answer)
+	switch {
+	case err != nil:
+		return "", "", err
+	case status == http.StatusConflict || answer.ErrorCode == "DUPLICATE_ERROR":
+		return "", "", errTaken
+	case status/100 != 2 || answer.ID == "":
+		return "", "", fmt.Errorf("status %d: %s", status, cut(answer.ErrorCode+" "+answer.Message, 200))
+	}
+	return answer.ID, answer.LinkURL, pageAddress(answer.LinkURL)
+}
+
+// internationalPhone writes an Indonesian or international number as E.164, or "" if it cannot be one.
+func internationalPhone(text string) string {
+	digits := strings.Map(func(r rune) rune {
+		if r < '0' || r > '9' {
+			return -1
+		}
+		return r
+	}, text)
+	switch {
+	case strings.HasPrefix(digits, "0"):
+		digits = "62" + digits[1:]
+	case !strings.HasPrefix(text, "+") && !strings.HasPrefix(digits, "62"):
+		return ""
+	}
+	if len(digits) < 8 || len(digits) > 15 {
+		return ""
+	}
+	return "+" + digits
+}
+
+type xenditSession struct {
+	ID        string      `json:"payment_session_id"`
+	Reference string      `json:"reference_id"`
+	LinkURL   string      `json:"payment_link_url"`
+	Status    string      `json:"status"`
+	Amount    json.Number `json:"amount"`
+	PaymentID string      `json:"payment_id"`
+	RequestID string      `json:"payment_request_id"`
+	ErrorCode string      `json:"error_code"`
+	Message   string      `json:"message"`
+}
+
+// xenditMessage is a notification. A refund's data is a refund; any other's is a session.
+type xenditMessage struct {
+	Event string `json:"event"`
+	Data  struct {
+		xenditSession
+		RefundID string `json:"id"`
+	} `json:"data"`
+}
+
+func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, err error) {
+	var m xenditMessage
+	if message != nil {
+		if err := json.Unmarshal(message, &m); err != nil {
+			return v, err
+		}
+		if m.Event == "refund.succeeded" {
+			return x.askRefund(ctx, s, m.Data.RefundID)
+		}
+	}
+	id := s.GatewayID
+	if id == "" { // the answer to its creation was lost; a notification may name it
+		id = m.Data.ID
+	}
+	if id == "" {
+		return Verdict{State: Open}, nil
+	}
+	var answer xenditSession
+	status, err := x.call(ctx, "GET", x.address("/sessions/"+url.PathEscape(id)), x.account.SecretKey, nil, nil, &answer)
+	if err != nil {
+		return v, err
+	}
+	if status != http.StatusOK || answer.Reference != s.reference() {
+		return v, fmt.Errorf("status %d and no answer about %s: %s", status, s.reference(), cut(answer.ErrorCode, 50))
+	}
+	v.TransactionID, v.RequestID = answer.PaymentID, answer.RequestID
+	switch strings.ToUpper(answer.Status) {
+	case "ACTIVE":
+		v.State = Open
+	case "COMPLETED":
+		v.State = Settled
+		v.Amount, err = wholeRupiah(answer.Amount.String())
+	case "EXPIRED", "CANCELED":
+		v.State = Over
+	default:
+		err = fmt.Errorf("status %q is not known", cut(answer.Status, 50))
+	}
+	return v, err
+}
+
+func (x xendit) askRefund(ctx context.Context, s Session, refundID string) (v Verdict, err error) {
+	var refund struct {
+		Status string      `json:"status"`
+		Amount json.Number `json:"amount"`
+	}
+	status, err := x.call(ctx, "GET", x.address("/refunds/"+url.PathEscape(refundID)), x.account.SecretKey, nil, nil, &refund)
+	if err != nil {
+		return v, err
+	}
+	if status != http.StatusOK || !strings.EqualFold(refund.Status, "SUCCEEDED") {
+		return v, fmt.Errorf("status %d: refund %s is %q", status, cut(refundID, 60), cut(refund.Status, 50))
+	}
+	if v.Amount, err = wholeRupiah(refund.Amount.String()); err != nil {
+		return v, err
+	}
+	_, o, err := x.db.OrderPage(s.OrderID)
+	v.State = PartlyReturned
+	if v.Amount >= o.Amount {
+		v.State = GivenBack
+	}
+	return v, err
+}
+
+func (x xendit) cancel(ctx context.Context, s Session) error {
+	var ignored any
+	status, err := x.call(ctx, "POST", x.address("/sessions/"+url.PathEscape(s.GatewayID)+"/cancel"), x.account.SecretKey, nil, nil, &ignored)
+	if status != 0 { // answered: asking will tell what it came to
+		err = nil
+	}
+	return err
+}
+
+func (x xendit) verify(h http.Header, message []byte) (subject, error) {
+	var m xenditMessage
+	token := h.Get("X-Callback-Token")
+	if x.account.CallbackToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(x.account.CallbackToken)) != 1 {
+		return subject{}, errForged
+	}
+	if err := json.Unmarshal(message, &m); err != nil {
+		return subject{}, errInvalidJSON
+	}
+	if m.Event == "refund.succeeded" {
+		return subject{transactionID: m.Data.PaymentID, requestID: m.Data.RequestID}, nil
+	}
+	return subject{reference: m.Data.Reference}, nil
+}
+
+// ---- The built-in sandbox: a gateway without account or network. Its page sets what it will say.
+
+type sandbox struct{ *payments }
+
+func (b sandbox) create(_ context.Context, c charge) (id, pageURL string, err error) {
+	return c.ID, c.Store.URL + "/sandbox/" + c.ID, nil
+}
+
+func (b sandbox) ask(_ context.Context, s Session, _ []byte) (Verdict, error) {
+	return b.db.Sandbox(s.ID)
+}
+
+func (b sandbox) cancel(ctx context.Context, s Session) error {
+	if v, err := b.db.Sandbox(s.ID); err != nil || v.State != Open {
+		return err
+	}
+	return b.db.SetSandbox(ctx, s.ID, Verdict{State: Over})
+}
+
+func (b sandbox) verify(h http.Header, message []byte) (subject, error) {
+	var n struct{ Reference string }
+	if !verifySignature(b.sandboxKey, h.Get("X-Service-Signature"), message, time.Now()) || json.Unmarshal(message, &n) != nil {
+		return subject{}, errForged
+	}
+	return subject{reference: n.Reference}, nil
+}
+
+// act is a button of the sandbox's page: the gateway's state changes, and its notification comes, as a real one's
+// would, here copies times.
+func (b sandbox) act(ctx context.Context, s OpenSession, v Verdict, copies int) error {
+	if err := b.db.SetSandbox(ctx, s.ID, v); err != nil {
+		return err
+	}
+	body := mustJSON(object{"reference": s.reference(), "state": v.State})
+	header := http.Header{"X-Service-Signature": {signatureHeader([]string{b.sandboxKey}, time.Now().Unix(), body)}}
+	for range copies {
+		if err := b.receive(ctx, "sandbox", s.StoreID, header, body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
