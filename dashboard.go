@@ -188,8 +188,8 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) {
 		s.pageError(w, r, err)
 		return
 	}
-	if o.Status == Pending || o.Status == AwaitingVerification {
-		w.Header().Set("Refresh", "20")
+	if o.Status == AwaitingVerification || o.Status == Pending && o.SettlementChannel == "gateway" {
+		w.Header().Set("Refresh", "20") // not while someone copies an account number
 	}
 	s.render(w, r, http.StatusOK, "pay.html", v)
 }
