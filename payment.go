@@ -192,17 +192,20 @@ func (p *payments) warn(ctx context.Context, s Session, err error) error {
 	return p.db.WarnSession(ctx, s.ID, err.Error())
 }
 
-// check asks the gateway about a session and does what its answer means. Before, it closes the session of an order
-// that needs no payment any more. message, if not "", is the notification that led to it.
+// check asks the gateway about a session and does what its answer means. A session that nobody has paid, of an order
+// that needs no payment any more, is closed. n is the notification that led to it, if one did.
 func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v Verdict, did string, err error) {
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	gw, err := p.gateway(s.StoreID, s.Provider)
-	if err == nil && s.Status == "active" && s.OrderStatus != Pending && s.OrderStatus != AwaitingVerification {
-		err = gw.cancel(limited, s.Session)
-	}
 	if err == nil {
 		v, err = gw.ask(limited, s.Session, n.Body)
+	}
+	unwanted := s.Status == "active" && s.OrderStatus != Pending && s.OrderStatus != AwaitingVerification
+	if err == nil && unwanted && (v.State == Open || v.State == Challenged && s.OrderStatus != Paid) {
+		if err = gw.cancel(limited, s.Session); err == nil {
+			v, err = gw.ask(limited, s.Session, n.Body)
+		}
 	}
 	if err != nil {
 		return v, "", errors.Join(err, p.warn(ctx, s.Session, err))
@@ -552,7 +555,7 @@ func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err 
 func (m midtrans) cancel(ctx context.Context, s Session) error {
 	var ignored any
 	for _, address := range []string{m.address("app", "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel"),
-		m.address("api", "/v2/"+s.reference()+"/expire")} {
+		m.address("api", "/v2/"+s.reference()+"/cancel")} {
 		if status, err := m.call(ctx, "POST", address, m.account.SecretKey, nil, nil, &ignored); status == 0 && err != nil {
 			return err
 		}

@@ -1809,6 +1809,9 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		}
 		return did, err
 	case Challenged:
+		if live && status == Paid { // the owner has decided
+			return "", end("paid")
+		}
 		_, err = to(GatewayChallenges, "the gateway wants it looked at: "+at)
 		return did, err
 	case Denied, Canceled:
