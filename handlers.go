@@ -149,6 +149,8 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 		refusal, ok := errors.AsType[*Refusal](err)
 		switch {
 		case ok:
+		case errors.Is(err, context.Canceled): // the client has gone
+			refusal = errUnavailable
 		case outOfService(err):
 			refusal = errUnavailable
 			header.Set("Retry-After", "5")

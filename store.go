@@ -349,7 +349,7 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-db.closing:
-		return errors.New("the database is closed")
+		return errClosed
 	}
 }
 
@@ -514,11 +514,13 @@ func sqliteCode(err error) sqlite3.ErrNo {
 	return e.Code
 }
 
-// outOfService tells whether err is the machine's state rather than a defect: a full disk or a database locked by
-// another process. Nothing was written.
+var errClosed = errors.New("the database is closed")
+
+// outOfService tells whether err is the machine's state rather than a defect: a full or failing disk, a database locked
+// by another process, or a program that is stopping. Nothing was written.
 func outOfService(err error) bool {
 	code := sqliteCode(err)
-	return code == sqlite3.ErrFull || code == sqlite3.ErrBusy || code == sqlite3.ErrIoErr
+	return code == sqlite3.ErrFull || code == sqlite3.ErrBusy || code == sqlite3.ErrIoErr || errors.Is(err, errClosed)
 }
 
 // mustJSON encodes a value of ours, which cannot fail.
