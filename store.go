@@ -267,21 +267,16 @@ func openDB(path string, create bool) (*DB, error) {
 	f.Close()
 	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=64"
 	db := &DB{path: path, jobs: make(chan *job), closing: make(chan struct{}), stopped: make(chan struct{})}
+	if err := db.inspect(dsn); err != nil {
+		return nil, db.openError(err)
+	}
 	if db.w, err = sql.Open("sqlite3", dsn+"&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate"); err != nil {
 		return nil, err
 	}
 	db.w.SetMaxOpenConns(1)
 	if err := db.prepare(); err != nil {
 		db.w.Close()
-		switch sqliteCode(err) {
-		case sqlite3.ErrNotADB:
-			return nil, fmt.Errorf("%s is not a SQLite database: name another file with -db", path)
-		case sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrIoErr, sqlite3.ErrFull:
-			return nil, fmt.Errorf("cannot write beside %s: its folder must be writable and the disk not full (%w)", path, err)
-		case sqlite3.ErrBusy:
-			return nil, fmt.Errorf("%s is being written by another program: try again when that is done", path)
-		}
-		return nil, err
+		return nil, db.openError(err)
 	}
 	if db.r, err = sql.Open("sqlite3", dsn+"&mode=ro&_query_only=on"); err != nil {
 		db.w.Close()
@@ -294,41 +289,66 @@ func openDB(path string, create bool) (*DB, error) {
 	return db, nil
 }
 
-// prepare migrates the file and asserts that what is committed is on disk.
-func (db *DB) prepare() error {
-	var version, synchronous, tables int
-	var journal string
-	err := db.w.QueryRow(`SELECT u.user_version, s.synchronous, j.journal_mode, (SELECT count(*) FROM sqlite_schema)
-		FROM pragma_user_version u, pragma_synchronous s, pragma_journal_mode j`).
-		Scan(&version, &synchronous, &journal, &tables)
+func (db *DB) openError(err error) error {
+	switch sqliteCode(err) {
+	case sqlite3.ErrNotADB:
+		return fmt.Errorf("%s is not a SQLite database: name another file with -db", db.path)
+	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrIoErr, sqlite3.ErrFull:
+		return fmt.Errorf("cannot write beside %s: its folder must be writable and the disk not full (%w)", db.path, err)
+	case sqlite3.ErrBusy:
+		return fmt.Errorf("%s is being written by another program: try again when that is done", db.path)
+	}
+	return err
+}
+
+// inspect refuses a file that is not ours or is newer than this program, before anything is changed in it.
+func (db *DB) inspect(dsn string) error {
+	file, err := sql.Open("sqlite3", dsn)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	var version, tables int
+	err = file.QueryRow("SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version").Scan(&version, &tables)
 	switch {
 	case err != nil:
 		return err
-	case synchronous != 2 || journal != "wal":
-		return fmt.Errorf("%s: synchronous=%d journal_mode=%s, want 2 (FULL) and wal: put it on a local disk",
-			db.path, synchronous, journal)
 	case version > len(migrations):
-		return fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder",
-			db.path, version, len(migrations))
+		return fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder", db.path, version, len(migrations))
 	case version == 0 && tables > 0:
 		return fmt.Errorf("%s is another program's database: name another file with -db", db.path)
 	}
+	return nil
+}
+
+// prepare asserts that what is committed is on disk, and migrates the file.
+func (db *DB) prepare() error {
+	var synchronous int
+	var journal string
+	if err := db.w.QueryRow("SELECT synchronous, journal_mode FROM pragma_synchronous, pragma_journal_mode").Scan(&synchronous, &journal); err != nil {
+		return err
+	} else if synchronous != 2 || journal != "wal" {
+		return fmt.Errorf("%s: synchronous=%d journal_mode=%s, want 2 (FULL) and wal: put it on a local disk", db.path, synchronous, journal)
+	}
+	tx, err := db.w.Begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	var version int // read again, as another process may be migrating too
+	if err := tx.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
 	for ; version < len(migrations); version++ {
-		tx, err := db.w.Begin()
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
 		if _, err := tx.Exec(migrations[version] + fmt.Sprintf("\nPRAGMA user_version = %d;", version+1)); err != nil {
 			return fmt.Errorf("migrating %s to version %d: %w", db.path, version+1, err)
 		}
-		if err := tx.Commit(); err != nil {
-			return err
-		}
 	}
 	var gateways []byte
-	err = db.w.QueryRow("SELECT public_url, subdomains, gateways FROM settings").Scan(&db.publicURL, &db.subdomains, &gateways)
-	return errors.Join(err, json.Unmarshal(gateways, &db.gatewayURLs))
+	if err := tx.QueryRow("SELECT public_url, subdomains, gateways FROM settings").Scan(&db.publicURL, &db.subdomains, &gateways); err != nil {
+		return err
+	}
+	return errors.Join(json.Unmarshal(gateways, &db.gatewayURLs), tx.Commit())
 }
 
 // Close waits for the write under way. A write that comes later fails.
