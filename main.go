@@ -70,6 +70,7 @@ var commands = []struct {
 type cli struct {
 	*flag.FlagSet
 	args           []string
+	arguments      int // how many it takes after its flags
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -88,7 +89,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 		flags := flag.NewFlagSet("storeorder "+c.name, flag.ContinueOnError)
 		flags.SetOutput(io.Discard)
-		err := c.run(ctx, &cli{flags, args[len(words):], stdin, stdout, stderr})
+		err := c.run(ctx, &cli{flags, args[len(words):], len(strings.Fields(c.args)), stdin, stdout, stderr})
 		switch {
 		case err == nil:
 			return 0
@@ -119,20 +120,20 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 // parse reads the flags, of which those named in needed must be given, and the arguments after them.
-func (c *cli) parse(arguments int, needed ...string) error {
+func (c *cli) parse(needed string) error {
 	if err := c.Parse(c.args); err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
 			err = usageError{err}
 		}
 		return err
 	}
-	for _, name := range needed {
+	for name := range strings.FieldsSeq(needed) {
 		if c.Lookup(name).Value.String() == "" {
 			return usagef("-%s is needed", name)
 		}
 	}
-	if c.NArg() != arguments {
-		return usagef("takes %d argument(s) after its flags, not %d", arguments, c.NArg())
+	if c.NArg() != c.arguments {
+		return usagef("takes %d argument(s) after its flags, not %d", c.arguments, c.NArg())
 	}
 	return nil
 }
@@ -141,11 +142,6 @@ func (c *cli) dbFlag() *string { return c.String("db", "storeorder.db", "the dat
 
 func (c *cli) storeFlag() *string {
 	return c.String("store", "", "the store's `id`, from \"storeorder store list\"")
-}
-
-func (c *cli) print(v any) error {
-	_, err := fmt.Fprintf(c.stdout, "%s\n", mustJSON(v))
-	return err
 }
 
 type object map[string]any
@@ -183,7 +179,7 @@ func serve(ctx context.Context, c *cli) error {
 		return nil
 	})
 	format := c.String("log-format", "text", "`text or json`")
-	if err := c.parse(0); err != nil {
+	if err := c.parse(""); err != nil {
 		return err
 	}
 	log, err := newLog(c.stderr, *format)
@@ -331,7 +327,7 @@ func (s *server) sweep(ctx context.Context) {
 // demo runs the service on a database that lasts as long as the program, with a store and a receiver of its webhooks.
 func demo(ctx context.Context, c *cli) error {
 	addr := c.String("addr", "127.0.0.1:8080", "listen on this `address`")
-	if err := c.parse(0); err != nil {
+	if err := c.parse(""); err != nil {
 		return err
 	}
 	ln, err := listen(*addr)
@@ -440,22 +436,35 @@ const demoCatalog = `{
 
 // ---- Commands on the database
 
-// with opens the database for do.
-func (c *cli) with(file string, create bool, do func(*DB) error) error {
+// onDB reads the flags, of which those in needed must be given, and prints what do answers about the database.
+func (c *cli) onDB(needed string, do func(*DB) (object, error)) error {
+	file := c.dbFlag()
+	if err := c.parse(needed); err != nil {
+		return err
+	}
+	return c.answer(*file, false, do)
+}
+
+// answer prints what do answers about the database, which create makes if it is missing.
+func (c *cli) answer(file string, create bool, do func(*DB) (object, error)) error {
 	db, err := openDB(file, create)
 	if err != nil {
 		return err
 	}
-	err = do(db)
+	result, err := do(db)
 	if err == errNotFound {
 		err = fmt.Errorf("%s has nothing with this id: the list commands show the ids", file)
 	} else if outOfService(err) {
 		err = fmt.Errorf("cannot write to %s: free some disk space, or wait until other commands on it are done (%w)", file, err)
 	}
-	return errors.Join(err, db.Close())
+	if err = errors.Join(err, db.Close()); err != nil && result["ok"] == nil { // check shows what it found
+		return err
+	}
+	_, printErr := fmt.Fprintf(c.stdout, "%s\n", mustJSON(result))
+	return errors.Join(err, printErr)
 }
 
-// editStore applies the flags that were given to a store.
+// storeEdits defines a store's flags; edit applies those that were given.
 func (c *cli) storeEdits() (edit func(*Store) error) {
 	name := c.String("name", "", "the store's `name`, as buyers see it")
 	email := c.String("email", "", "the owner's `e-mail`, to sign in with")
@@ -500,22 +509,19 @@ func (c *cli) storeEdits() (edit func(*Store) error) {
 
 func storeAdd(ctx context.Context, c *cli) error {
 	file, edit := c.dbFlag(), c.storeEdits()
-	if err := c.parse(0, "name", "email"); err != nil {
+	if err := c.parse("name email"); err != nil {
 		return err
 	}
 	name := strings.ToLower(c.Lookup("name").Value.String())
 	words := strings.FieldsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	st := Store{Plan: "growth", Expiry: 24 * time.Hour, Slug: strings.Join(words, "-")}
-	if err := edit(&st); err != nil {
+	if err := edit(&st); err != nil { // before a missing file is made
 		return err
 	}
-	password, hash := newPassword()
-	return c.with(*file, true, func(db *DB) error {
+	return c.answer(*file, true, func(db *DB) (object, error) {
+		password, hash := newPassword()
 		st, err := db.AddStore(ctx, st, hash)
-		if err != nil {
-			return err
-		}
-		return c.print(object{"store_id": st.ID, "owner_email": st.OwnerEmail, "owner_password": password})
+		return object{"store_id": st.ID, "owner_email": st.OwnerEmail, "owner_password": password}, err
 	})
 }
 
@@ -526,314 +532,213 @@ func storeView(st Store) object {
 }
 
 func storeList(ctx context.Context, c *cli) error {
-	file := c.dbFlag()
-	if err := c.parse(0); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
+	return c.onDB("", func(db *DB) (object, error) {
 		all, err := db.Stores()
-		if err != nil {
-			return err
-		}
 		views := []object{}
 		for _, st := range all {
 			views = append(views, storeView(st))
 		}
-		return c.print(object{"stores": views})
+		return object{"stores": views}, err
 	})
 }
 
 func storeSet(ctx context.Context, c *cli) error {
-	file, id, edit := c.dbFlag(), c.storeFlag(), c.storeEdits()
-	if err := c.parse(0, "store"); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
+	id, edit := c.storeFlag(), c.storeEdits()
+	return c.onDB("store", func(db *DB) (object, error) {
 		st, err := db.SetStore(ctx, *id, edit)
-		if err != nil {
-			return err
-		}
-		return c.print(storeView(st))
+		return storeView(st), err
 	})
 }
 
 func storePassword(ctx context.Context, c *cli) error {
-	file, id := c.dbFlag(), c.storeFlag()
-	if err := c.parse(0, "store"); err != nil {
-		return err
-	}
-	password, hash := newPassword()
-	return c.with(*file, false, func(db *DB) error {
-		if err := db.SetPassword(ctx, *id, hash); err != nil {
-			return err
-		}
-		return c.print(object{"store_id": *id, "owner_password": password})
+	id := c.storeFlag()
+	return c.onDB("store", func(db *DB) (object, error) {
+		password, hash := newPassword()
+		return object{"store_id": *id, "owner_password": password}, db.SetPassword(ctx, *id, hash)
 	})
 }
 
 func keyAdd(ctx context.Context, c *cli) error {
-	file, id, name := c.dbFlag(), c.storeFlag(), c.String("name", "", "what the key is for, to know it by")
-	if err := c.parse(0, "store", "name"); err != nil {
-		return err
-	}
-	key, hash := newToken("so_")
-	return c.with(*file, false, func(db *DB) error {
+	id, name := c.storeFlag(), c.String("name", "", "what the key is for, to know it by")
+	return c.onDB("store name", func(db *DB) (object, error) {
+		key, hash := newToken("so_")
 		keyID, err := db.AddKey(ctx, *id, *name, hash)
-		if err != nil {
-			return err
-		}
-		return c.print(object{"key_id": keyID, "key": key})
+		return object{"key_id": keyID, "key": key}, err
 	})
 }
 
 func keyList(ctx context.Context, c *cli) error {
-	file, id := c.dbFlag(), c.storeFlag()
-	if err := c.parse(0, "store"); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
+	id := c.storeFlag()
+	return c.onDB("store", func(db *DB) (object, error) {
 		keys, err := db.Keys(*id)
-		if err != nil {
-			return err
-		}
-		return c.print(object{"keys": keys})
+		return object{"keys": keys}, err
 	})
 }
 
 func keyRevoke(ctx context.Context, c *cli) error {
-	file, id := c.dbFlag(), c.String("key", "", "the key's `id`, from \"storeorder key list\"")
-	if err := c.parse(0, "key"); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
-		if err := db.RevokeKey(ctx, "", *id); err != nil {
-			return err
-		}
-		return c.print(object{"key_id": *id, "revoked": true})
+	id := c.String("key", "", "the key's `id`, from \"storeorder key list\"")
+	return c.onDB("key", func(db *DB) (object, error) {
+		return object{"key_id": *id, "revoked": true}, db.RevokeKey(ctx, "", *id)
 	})
 }
 
 func webhookAdd(ctx context.Context, c *cli) error {
-	file, id := c.dbFlag(), c.storeFlag()
-	address := c.String("url", "", "the `address` that events are posted to")
+	id, address := c.storeFlag(), c.String("url", "", "the `address` that events are posted to")
 	list := c.String("events", "", "the `names` of the events to send, with commas between (default all)")
 	private := c.Bool("webhook-allow-private", false, "take http and private addresses too; serve needs the same flag to deliver there")
-	if err := c.parse(0, "store", "url"); err != nil {
-		return err
-	}
-	if fault := checkWebhookURL(*address, *private); fault != "" {
-		return usagef("-url %s", fault)
-	}
-	events, err := checkEvents(strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' }))
-	if err != nil {
-		return usagef("-events: %v", err)
-	}
-	secret := newSecret()
-	return c.with(*file, false, func(db *DB) error {
-		endpoint, err := db.AddEndpoint(ctx, *id, *address, events, secret)
-		if err != nil {
-			return err
+	return c.onDB("store url", func(db *DB) (object, error) {
+		if fault := checkWebhookURL(*address, *private); fault != "" {
+			return nil, usagef("-url %s", fault)
 		}
-		return c.print(object{"endpoint_id": endpoint, "secret": secret})
+		events, err := checkEvents(strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' }))
+		if err != nil {
+			return nil, usagef("-events: %v", err)
+		}
+		secret := newSecret()
+		endpoint, err := db.AddEndpoint(ctx, *id, *address, events, secret)
+		return object{"endpoint_id": endpoint, "secret": secret}, err
 	})
 }
 
 func webhookList(ctx context.Context, c *cli) error {
-	file, id := c.dbFlag(), c.storeFlag()
-	if err := c.parse(0, "store"); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
+	id := c.storeFlag()
+	return c.onDB("store", func(db *DB) (object, error) {
 		endpoints, err := db.Endpoints(*id, 20)
-		if err != nil {
-			return err
-		}
-		return c.print(object{"endpoints": endpoints})
+		return object{"endpoints": endpoints}, err
 	})
 }
 
-// endpointCommand is a command that does one thing to one endpoint and prints what comes of it.
-func endpointCommand(ctx context.Context, c *cli, do func(db *DB, id string) (object, error)) error {
-	file, id := c.dbFlag(), c.String("endpoint", "", "the endpoint's `id`, from \"storeorder webhook list\"")
-	if err := c.parse(0, "endpoint"); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
-		result, err := do(db, *id)
-		if err != nil {
-			return err
-		}
-		result["endpoint_id"] = *id
-		return c.print(result)
-	})
+func (c *cli) endpointFlag() *string {
+	return c.String("endpoint", "", "the endpoint's `id`, from \"storeorder webhook list\"")
 }
 
 func webhookRotate(ctx context.Context, c *cli) error {
-	secret := newSecret()
-	return endpointCommand(ctx, c, func(db *DB, id string) (object, error) {
-		return object{"secret": secret}, db.RotateSecret(ctx, "", id, secret)
+	id := c.endpointFlag()
+	return c.onDB("endpoint", func(db *DB) (object, error) {
+		secret := newSecret()
+		return object{"endpoint_id": *id, "secret": secret}, db.RotateSecret(ctx, "", *id, secret)
 	})
 }
 
 func webhookSwitch(on bool) func(context.Context, *cli) error {
 	return func(ctx context.Context, c *cli) error {
-		return endpointCommand(ctx, c, func(db *DB, id string) (object, error) {
-			reason := ""
-			if !on {
-				reason = "turned off by the owner"
-			}
-			return object{"active": on}, db.SwitchEndpoint(ctx, "", id, on, reason)
+		id, reason := c.endpointFlag(), ""
+		if !on {
+			reason = "turned off by the owner"
+		}
+		return c.onDB("endpoint", func(db *DB) (object, error) {
+			return object{"endpoint_id": *id, "active": on}, db.SwitchEndpoint(ctx, "", *id, on, reason)
 		})
 	}
 }
 
 func webhookRemove(ctx context.Context, c *cli) error {
-	return endpointCommand(ctx, c, func(db *DB, id string) (object, error) {
-		return object{"removed": true}, db.RemoveEndpoint(ctx, "", id)
+	id := c.endpointFlag()
+	return c.onDB("endpoint", func(db *DB) (object, error) {
+		return object{"endpoint_id": *id, "removed": true}, db.RemoveEndpoint(ctx, "", *id)
 	})
 }
 
 func webhookResend(ctx context.Context, c *cli) error {
-	file, delivery := c.dbFlag(), c.String("delivery", "", "send this delivery again, by its `id`")
-	endpoint, since := c.String("endpoint", "", "with -since: the endpoint's `id`"), c.String("since", "", "send again what is not delivered of events since this `time`, such as 2026-01-31T10:00Z")
-	if err := c.parse(0); err != nil {
-		return err
-	}
-	var from Time
-	if (*delivery == "") == (*endpoint == "") || (*endpoint == "") != (*since == "") {
-		return usagef("needs either -delivery, or -endpoint and -since")
-	}
-	if *since != "" {
-		var ok bool
-		if from, ok = parseTime(*since, false); !ok {
-			return usagef("-since %q must be a date or time such as 2026-01-31 or 2026-01-31T10:00Z", *since)
+	endpoint, delivery := c.endpointFlag(), c.String("delivery", "", "send this delivery again, by its `id`")
+	since := c.String("since", "", "with -endpoint: send again what is not delivered of events since this `time`, such as 2026-01-31T10:00Z")
+	return c.onDB("", func(db *DB) (object, error) {
+		if (*delivery == "") == (*endpoint == "") || (*endpoint == "") != (*since == "") {
+			return nil, usagef("needs either -delivery, or -endpoint and -since")
 		}
-	}
-	return c.with(*file, false, func(db *DB) error {
+		from, ok := parseTime(*since, false)
+		if !ok && *since != "" {
+			return nil, usagef("-since %q must be a date or time such as 2026-01-31 or 2026-01-31T10:00Z", *since)
+		}
 		n, err := db.Resend(ctx, "", *delivery, *endpoint, from)
-		if err != nil {
-			return err
-		}
-		return c.print(object{"resent": n})
+		return object{"resent": n}, err
 	})
 }
 
+func (c *cli) orderFlag() *string { return c.String("order", "", "the order's `id`") }
+
 func orderMove(m Move) func(context.Context, *cli) error {
 	return func(ctx context.Context, c *cli) error {
-		file, id := c.dbFlag(), c.String("order", "", "the order's `id`")
-		if err := c.parse(0, "order"); err != nil {
-			return err
-		}
-		return c.with(*file, false, func(db *DB) error {
+		id := c.orderFlag()
+		return c.onDB("order", func(db *DB) (object, error) {
 			o, err := db.MoveOrder(ctx, "", strings.ToLower(*id), m, "by command")
 			if err != nil {
-				return err
+				return nil, err
 			}
-			return c.print(object{"order_id": o.ID, "status": o.Status})
+			return object{"order_id": o.ID, "status": o.Status}, nil
 		})
 	}
 }
 
 func paymentCheck(ctx context.Context, c *cli) error {
-	file, id := c.dbFlag(), c.String("order", "", "the order's `id`")
-	if err := c.parse(0, "order"); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
+	id := c.orderFlag()
+	return c.onDB("order", func(db *DB) (object, error) {
 		session, err := db.LatestSession(strings.ToLower(*id))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
 		verdict, did, err := p.check(ctx, session, Notification{})
 		if err != nil {
-			return fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
+			return nil, fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
 		}
 		_, o, err := db.OrderPage(session.OrderID)
-		if err != nil {
-			return err
-		}
-		return c.print(object{"order_id": o.ID, "provider": session.Provider, "attempt": session.Attempt, "gateway_says": verdict.State,
-			"amount": verdict.Amount, "done": cmp.Or(did, "nothing"), "status": o.Status})
+		return object{"order_id": o.ID, "provider": session.Provider, "attempt": session.Attempt, "gateway_says": verdict.State,
+			"amount": verdict.Amount, "done": cmp.Or(did, "nothing"), "status": o.Status}, err
 	})
 }
 
 func gatewaySet(ctx context.Context, c *cli) error {
-	file, id := c.dbFlag(), c.storeFlag()
+	id := c.storeFlag()
 	provider, mode := c.String("provider", "", "`midtrans or xendit`"), c.String("mode", "", "`sandbox or live`")
-	if err := c.parse(0, "store", "provider", "mode"); err != nil {
-		return err
-	}
-	in := bufio.NewScanner(c.stdin)
-	line := func() string {
-		in.Scan()
-		return strings.TrimSpace(in.Text())
-	}
-	g := Gateway{Provider: *provider, Mode: *mode, SecretKey: line()}
-	if g.Provider == "xendit" {
-		g.CallbackToken = line()
-	}
-	if fault := checkGateway(g); fault != "" {
-		return usagef("%s", fault)
-	}
-	return c.with(*file, false, func(db *DB) error {
-		if err := db.SetGateway(ctx, *id, g); err != nil {
-			return err
+	return c.onDB("store provider mode", func(db *DB) (object, error) {
+		in := bufio.NewScanner(c.stdin)
+		line := func() string {
+			in.Scan()
+			return strings.TrimSpace(in.Text())
 		}
-		return c.print(object{"provider": g.Provider, "mode": g.Mode, "notification_path": "/notifications/" + g.Provider + "/" + *id})
+		g := Gateway{Provider: *provider, Mode: *mode, SecretKey: line()}
+		if g.Provider == "xendit" {
+			g.CallbackToken = line()
+		}
+		if fault := checkGateway(g); fault != "" {
+			return nil, usagef("%s", fault)
+		}
+		return object{"provider": g.Provider, "mode": g.Mode, "notification_path": "/notifications/" + g.Provider + "/" + *id},
+			db.SetGateway(ctx, *id, g)
 	})
 }
 
 func catalogImport(ctx context.Context, c *cli) error {
-	file, id := c.dbFlag(), c.storeFlag()
-	if err := c.parse(1, "store"); err != nil {
-		return err
-	}
-	data, err := os.ReadFile(c.Arg(0))
-	if err != nil {
-		return err
-	}
-	catalog, err := readCatalog(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Arg(0), err)
-	}
-	return c.with(*file, false, func(db *DB) error {
-		if err := db.ImportCatalog(ctx, *id, catalog); err != nil {
-			return err
+	id := c.storeFlag()
+	return c.onDB("store", func(db *DB) (object, error) {
+		data, err := os.ReadFile(c.Arg(0))
+		if err != nil {
+			return nil, err
 		}
-		return c.print(object{"products": len(catalog.Products), "bundles": len(catalog.Bundles), "payment_methods": len(catalog.PaymentMethods)})
+		catalog, err := readCatalog(data)
+		if err == nil {
+			err = db.ImportCatalog(ctx, *id, catalog)
+		}
+		if _, ok := errors.AsType[*Refusal](err); ok && err != errNotFound {
+			err = fmt.Errorf("%s: %w", c.Arg(0), err)
+		}
+		return object{"products": len(catalog.Products), "bundles": len(catalog.Bundles), "payment_methods": len(catalog.PaymentMethods)}, err
 	})
 }
 
 func backup(ctx context.Context, c *cli) error {
-	file := c.dbFlag()
-	if err := c.parse(1); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
-		if err := db.Backup(ctx, c.Arg(0)); err != nil {
-			return err
-		}
-		return c.print(object{"backup": c.Arg(0)})
+	return c.onDB("", func(db *DB) (object, error) {
+		return object{"backup": c.Arg(0)}, db.Backup(ctx, c.Arg(0))
 	})
 }
 
 func check(ctx context.Context, c *cli) error {
-	file := c.dbFlag()
-	if err := c.parse(0); err != nil {
-		return err
-	}
-	return c.with(*file, false, func(db *DB) error {
+	return c.onDB("", func(db *DB) (object, error) {
 		version, faults, err := db.Check()
-		if err != nil {
-			return err
+		if err == nil && len(faults) > 0 {
+			err = fmt.Errorf("the database is damaged: restore a backup")
 		}
-		if err := c.print(object{"ok": len(faults) == 0, "schema_version": version, "faults": faults}); err != nil {
-			return err
-		}
-		if len(faults) > 0 {
-			return fmt.Errorf("%s is damaged: restore a backup", *file)
-		}
-		return nil
+		return object{"ok": err == nil, "schema_version": version, "faults": faults}, err
 	})
 }
