@@ -383,12 +383,13 @@ func demo(ctx context.Context, c *cli) error {
   API key     %[2]s
   Dashboard   %[1]s/dashboard   owner@example.id   %[3]s
 
-Paste into another terminal: what is for sale, an order for it, the orders so far.
+Paste into another terminal: what is for sale, an order for it, the orders so far. Open the order's checkout_url in a
+browser to pay it at the sandbox gateway; "payment_method":"bank_transfer" is the other way to pay.
 
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/products
 
   curl -s -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' %[1]s/v1/orders \
-    -d '{"items":[{"type":"product","product_id":"%[4]s","quantity":2}],"buyer":{"name":"Siti","email":"siti@example.id"},"payment_method":"bank_transfer"}'
+    -d '{"items":[{"type":"product","product_id":"%[4]s","quantity":2}],"buyer":{"name":"Siti","email":"siti@example.id"},"payment_method":"sandbox"}'
 
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders
 
