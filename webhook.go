@@ -52,6 +52,9 @@ func verifySignature(secret, header string, body []byte, now time.Time) bool {
 		name, value, _ := strings.Cut(field, "=")
 		switch name {
 		case "t":
+			if t != 0 { // a second time would lend its age to what the first one signed
+				return false
+			}
 			t, _ = strconv.ParseInt(value, 10, 64)
 		case "v1":
 			ok = ok || hmac.Equal([]byte(value), []byte(sign(secret, t, body)))
