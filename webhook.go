@@ -140,12 +140,12 @@ func newWebhookClient(allowPrivate bool) *http.Client {
 }
 
 const (
-	inFlight         = 32 // attempts under way at most
-	inFlightFailing  = 16 // of them to endpoints that fail
-	inFlightEndpoint = 4  // of them to one endpoint, 1 if it fails
-	failing          = 5  // failed attempts in a row that make an endpoint one that fails
-	claimAhead       = 64 // claims held of one healthy endpoint, so that many results share a commit
-	claimsHeld       = 256
+	inFlight         = 32                    // attempts under way at most
+	inFlightFailing  = 16                    // of them to endpoints that fail
+	inFlightEndpoint = 4                     // of them to one endpoint, 1 if it fails
+	failing          = 5                     // failed attempts in a row that make an endpoint one that fails
+	claimAhead       = 64                    // claims held of one healthy endpoint, so that many results share a commit
+	claimsHeld       = 256                   // of all when one is claimed ahead; twice as many at most
 	dispatchPause    = 20 * time.Millisecond // between two writes, for the same reason
 )
 
@@ -269,11 +269,12 @@ func (d *dispatcher) room() func(Endpoint) int {
 		if n, ok := failures[e.ID]; ok {
 			l.failures = n
 		}
-		want := l.width()
+		// What an endpoint can have under way it always gets, so that slow ones, who hold much, leave room for others.
+		n := min(l.width()-held[e.ID], 2*claimsHeld-total)
 		if l.failures == 0 {
-			want = claimAhead
+			n = max(n, min(claimAhead-held[e.ID], claimsHeld-total))
 		}
-		n := max(0, min(want-held[e.ID], claimsHeld-total))
+		n = max(0, n)
 		total += n
 		return n
 	}
