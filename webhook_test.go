@@ -172,7 +172,8 @@ func (s *testServer) deliveries(t *testing.T, endpoint string) string {
 }
 
 // settle lets the queue do all that it can do now.
-func settle() {
+func (s *testServer) settle() {
+	s.queue.wake()
 	time.Sleep(2 * time.Second)
 	synctest.Wait()
 }
@@ -240,7 +241,7 @@ func TestRotatedSecretsBothSignForADay(t *testing.T) {
 		} {
 			step.before()
 			s.create(t, "teh", 1)
-			settle()
+			s.settle()
 			if got := in.take(); len(got) == 1 {
 				got[0].signedBy(t, 1, step.secrets...)
 			} else {
@@ -315,8 +316,7 @@ func TestRetrySchedule(t *testing.T) {
 		if n, err := s.db.Resend(t.Context(), s.storeID, delivery, "", 0); n != 1 || err != nil {
 			t.Errorf("resend %d: %v", n, err)
 		}
-		s.queue.wake()
-		settle()
+		s.settle()
 		if got := in.take(); len(got) == 1 && got[0].body == first.body {
 			got[0].signedBy(t, 1, secret)
 		} else {
@@ -352,15 +352,15 @@ func TestWaitAfterAnAnswer(t *testing.T) {
 			{"redirect", func() *http.Response { return status(302, "Location", "https://elsewhere.example/") }, 4, 6, 302},
 			{"hang", nil, 4, 6, 0},
 		}
-		ended := map[string]time.Time{}
+		var ended sync.Map // when each host's attempt ended
 		in.setAnswer(func(r received) *http.Response {
 			for _, c := range cases {
 				if c.host+".example" == r.host {
 					if c.answer == nil {
-						ended[r.host] = time.Now().Add(15 * time.Second) // all that an attempt may take
+						ended.Store(r.host, time.Now().Add(15*time.Second)) // all that an attempt may take
 						return nil
 					}
-					ended[r.host] = time.Now()
+					ended.Store(r.host, time.Now())
 					return c.answer()
 				}
 			}
@@ -392,7 +392,8 @@ func TestWaitAfterAnAnswer(t *testing.T) {
 			}
 			synctest.Wait()
 			r := read()
-			wait := r.next.Time().Sub(ended[c.host+".example"])
+			end, _ := ended.Load(c.host + ".example")
+			wait := r.next.Time().Sub(end.(time.Time))
 			if wait < c.low*time.Second-time.Millisecond || wait > c.high*time.Second+time.Millisecond {
 				t.Errorf("%s: %s to wait, want %d to %d s", c.host, wait, c.low, c.high)
 			}
@@ -424,7 +425,7 @@ func TestGoneTurnsAnEndpointOff(t *testing.T) {
 		in.setAnswer(func(received) *http.Response { return status(410) })
 		id, _ := s.endpoint(t, "a.example")
 		s.create(t, "teh", 1)
-		settle()
+		s.settle()
 		in.setAnswer(nil)
 		s.create(t, "teh", 1)
 		time.Sleep(100 * time.Hour)
@@ -436,7 +437,7 @@ func TestGoneTurnsAnEndpointOff(t *testing.T) {
 		if err := s.db.SwitchEndpoint(t.Context(), s.storeID, id, true, ""); err != nil {
 			t.Fatal(err)
 		}
-		settle()
+		s.settle()
 		if s.deliveries(t, id) != "2 delivered" {
 			t.Errorf("on again: %s", s.deliveries(t, id))
 		}
@@ -474,13 +475,13 @@ func TestInFlightLimits(t *testing.T) {
 		for range 20 {
 			s.create(t, "teh", 1)
 		}
-		settle()
+		s.settle()
 		if mu.Lock(); total != 32 {
 			t.Errorf("%d in flight, want 32", total)
 		}
 		mu.Unlock()
 		close(release)
-		settle()
+		s.settle()
 		for _, id := range ids {
 			if got := s.deliveries(t, id); got != "20 delivered" {
 				t.Errorf("%s: %s", id, got)
@@ -519,7 +520,7 @@ func TestAFailingOrHangingEndpointHoldsUpNoOther(t *testing.T) {
 		bad, _ := s.endpoint(t, "bad.example")
 		for range 5 { // five failures in a row leave it one at a time
 			s.create(t, "teh", 1)
-			settle()
+			s.settle()
 		}
 		good, _ := s.endpoint(t, "good.example")
 		mu.Lock()
@@ -528,7 +529,7 @@ func TestAFailingOrHangingEndpointHoldsUpNoOther(t *testing.T) {
 		for range 60 {
 			s.create(t, "teh", 1)
 		}
-		settle()
+		s.settle()
 		if got := s.deliveries(t, good); got != "60 delivered" {
 			t.Errorf("beside a hanging endpoint: %s", got)
 		}
@@ -565,12 +566,12 @@ func TestSlowEndpointsHoldUpNoOther(t *testing.T) {
 		for range 70 {
 			s.create(t, "teh", 1)
 		}
-		settle()
+		s.settle()
 		good, _ := s.endpoint(t, "good.example")
 		for range 20 {
 			s.create(t, "teh", 1)
 		}
-		settle()
+		s.settle()
 		if got := s.deliveries(t, good); got != "20 delivered" {
 			t.Errorf("beside slow endpoints: %s", got)
 		}
@@ -594,7 +595,7 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 			t.Errorf("resent %d while it is being sent: %v", n, err)
 		}
 		in, stop := s.deliver(t) // another process begins
-		settle()
+		s.settle()
 		if got := in.take(); len(got) != 1 || got[0].header.Get("X-Service-Attempt") != "2" || s.deliveries(t, id) != "1 delivered" {
 			t.Errorf("%d sent, %s", len(got), s.deliveries(t, id))
 		}
@@ -604,13 +605,13 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 		for range 10 {
 			s.create(t, "teh", 1)
 		}
-		settle()
+		s.settle()
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			stop()
 		}()
-		settle()
+		s.settle()
 		select {
 		case <-ended:
 			t.Error("it ends before its attempts are done")
@@ -644,10 +645,9 @@ func TestEventsOfAnEndpoint(t *testing.T) {
 			if _, err := s.db.MoveOrder(t.Context(), s.storeID, id, m, ""); err != nil {
 				t.Fatal(err)
 			}
-			s.queue.wake()
-			settle()
+			s.settle()
 		}
-		settle()
+		s.settle()
 		between := time.Now()
 		move(BuyerClaims)
 		move(OwnerApproves)
@@ -677,7 +677,7 @@ func TestEventsOfAnEndpoint(t *testing.T) {
 				t.Errorf("resend %v: %d %v", c, n, err)
 			}
 		}
-		settle()
+		s.settle()
 		if got := s.deliveries(t, all); got != "3 delivered, 1 failed" {
 			t.Errorf("sent again: %s", got)
 		}
@@ -685,7 +685,7 @@ func TestEventsOfAnEndpoint(t *testing.T) {
 		if err := s.db.Ping(t.Context(), s.storeID, paid); err != nil {
 			t.Fatal(err)
 		}
-		settle()
+		s.settle()
 		if got := in.take(); len(got) != 1 || got[0].event.Event != "ping" || got[0].host != "paid.example" {
 			t.Errorf("ping: %v", got)
 		}
@@ -695,7 +695,7 @@ func TestEventsOfAnEndpoint(t *testing.T) {
 		}
 		in.setAnswer(func(received) *http.Response { return status(500) })
 		s.create(t, "teh", 1)
-		settle()
+		s.settle()
 		if err := s.db.RemoveEndpoint(t.Context(), s.storeID, all); err != nil {
 			t.Fatal(err)
 		}
