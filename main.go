@@ -226,7 +226,7 @@ func newLog(w io.Writer, format string) (*slog.Logger, error) {
 
 func checkPublicURL(text string) (string, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostPattern.MatchString(u.Hostname()) || strings.Trim(u.Path, "/") != "" ||
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostPattern.MatchString(strings.ToLower(u.Hostname())) || strings.Trim(u.Path, "/") != "" ||
 		u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return "", usagef("-public-url %q must be a scheme and a host, such as https://orders.example.id", text)
 	}
