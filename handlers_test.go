@@ -93,7 +93,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	if err := db.setAddress(o.publicURL, o.subdomains); err != nil {
+	if err := db.setAddresses(o.publicURL, o.subdomains, nil); err != nil {
 		t.Fatal(err)
 	}
 	logs := newLogBuffer(t.Output())
