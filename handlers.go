@@ -51,6 +51,7 @@ func (s *server) routes() http.Handler {
 	mux.Handle("/v1/payment-methods", s.api(methods{"GET": s.listPaymentMethods}))
 	mux.Handle("/v1/orders", s.api(methods{"GET": s.listOrders, "POST": s.createOrder}))
 	mux.Handle("/v1/orders/{order_id}", s.api(methods{"GET": s.getOrder}))
+	mux.HandleFunc("/v1/openapi.json", s.describe)
 	mux.HandleFunc("/notifications/{provider}/{store_id}", s.notification)
 	mux.Handle("GET /pay/{order_id}", s.page(s.payPage))
 	mux.Handle("POST /pay/{order_id}", s.page(s.buyerClaims))
@@ -75,6 +76,7 @@ type answer struct {
 	status int // 0: 200
 	header http.Header
 	data   []byte // JSON; nil: no body
+	bare   bool   // data is sent without the envelope
 }
 
 // statusOf is the HTTP status of every error code.
@@ -164,6 +166,8 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 			Success bool     `json:"success"`
 			Error   *Refusal `json:"error"`
 		}{false, refusal})
+	} else if a.bare {
+		body = a.data
 	} else if a.data != nil {
 		body = make([]byte, 0, len(a.data)+32)
 		body = append(append(append(body, `{"success":true,"data":`...), a.data...), '}')
@@ -240,6 +244,18 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 		err = &Refusal{Code: "SERVICE_UNAVAILABLE", Message: "The database does not answer."}
 	}
 	s.respond(w, r, answer{data: []byte(`{"status":"ready"}`)}, err)
+}
+
+//go:embed openapi.json
+var description []byte
+
+// describe answers the API's description to anyone.
+func (s *server) describe(w http.ResponseWriter, r *http.Request) {
+	if r.Method != "GET" && r.Method != "HEAD" {
+		s.respond(w, r, answer{header: http.Header{"Allow": {"GET, HEAD"}}}, errMethodMissing)
+		return
+	}
+	s.respond(w, r, answer{data: description, bare: true}, parseQuery(r).err)
 }
 
 // ---- The API
@@ -323,6 +339,9 @@ func (s *server) listOrders(r *http.Request, st Store) (answer, error) {
 }
 
 func (s *server) createOrder(r *http.Request, st Store) (answer, error) {
+	if q := parseQuery(r); q.err != nil {
+		return answer{}, q.err
+	}
 	key := r.Header.Get("Idempotency-Key")
 	if values := r.Header.Values("Idempotency-Key"); len(values) > 1 || len(values) == 1 && (key == "" || utf8.RuneCountInString(key) > 255 || !utf8.ValidString(key)) {
 		return answer{}, badRequest("Idempotency-Key must be given once and have 1 to 255 characters, such as a UUID.")
