@@ -136,6 +136,13 @@ func (l *limiter) take(key string, now time.Time) allowance {
 	return allowance{ok, int(tokens), wait(l.burst), wait(1)}
 }
 
+// forget gives a key its full bucket back.
+func (l *limiter) forget(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.buckets, key)
+}
+
 func (l *limiter) tokens(b bucket, now time.Time) float64 {
 	return min(l.burst, b.tokens+now.Sub(b.at).Minutes()*l.perMinute)
 }
@@ -217,4 +224,65 @@ func hashNewPassword(password string) PasswordHash {
 // passwordMatches takes as long as hashing takes, whatever the answer.
 func passwordMatches(p PasswordHash, password string) bool {
 	return subtle.ConstantTimeCompare(hashPassword(password, p.Salt).Hash, p.Hash) == 1
+}
+
+// checkPassword finds the store of an owner who gives his e-mail and password. It takes as long for an e-mail that
+// nobody has. A positive wait means that neither was looked at: too many passwords were tried for this account or from
+// this address.
+func (s *server) checkPassword(r *http.Request, email, password string) (storeID string, wait time.Duration, err error) {
+	now := time.Now()
+	account, address := s.accounts.take(email, now), s.addresses.take(s.clientAddress(r), now)
+	if !account.ok || !address.ok {
+		return "", max(account.retryAfter, address.retryAfter), nil
+	}
+	storeID, hash, err := s.db.Password(email)
+	if err != nil && err != errNotFound {
+		return "", 0, err
+	}
+	if !passwordMatches(hash, password) || err != nil {
+		return "", 0, errNotFound
+	}
+	s.accounts.forget(email)
+	return storeID, 0, nil
+}
+
+// sessionCookie names the cookie of a sign-in. Browsers take a __Host- name over https only, and then from this very
+// host alone.
+func (s *server) sessionCookie() string {
+	if strings.HasPrefix(s.db.publicURL, "https://") {
+		return "__Host-storeorder"
+	}
+	return "storeorder"
+}
+
+func (s *server) setSessionCookie(w http.ResponseWriter, token string, maxAge int) {
+	name := s.sessionCookie()
+	http.SetCookie(w, &http.Cookie{Name: name, Value: token, Path: "/", MaxAge: maxAge, HttpOnly: true,
+		Secure: name != "storeorder", SameSite: http.SameSiteStrictMode})
+}
+
+// signIn begins a session of a store's owner in this browser.
+func (s *server) signIn(w http.ResponseWriter, r *http.Request, storeID string) error {
+	token, hash := newToken("")
+	if err := s.db.AddSession(r.Context(), storeID, hash); err != nil {
+		return err
+	}
+	s.setSessionCookie(w, token, int(sessionLongest.Seconds()))
+	return nil
+}
+
+// signedIn finds the store whose owner sends a request; nobody is errNotFound.
+func (s *server) signedIn(r *http.Request) (Store, error) {
+	cookie, err := r.Cookie(s.sessionCookie())
+	if err != nil {
+		return Store{}, errNotFound
+	}
+	hash := sha256.Sum256([]byte(cookie.Value))
+	st, seen, err := s.db.SessionStore(hash)
+	if err == nil && time.Since(seen.Time()) > time.Minute {
+		if err := s.db.SessionSeen(r.Context(), hash); err != nil { // the page can be shown all the same
+			s.log.Warn("cannot note a sign-in's use", "error", err)
+		}
+	}
+	return st, err
 }

@@ -8,15 +8,21 @@ import (
 	"context"
 	"crypto/sha256"
 	"embed"
+	"encoding/csv"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"html/template"
+	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // ---- What all pages share
@@ -43,6 +49,10 @@ func parsePages(lang string) *template.Template {
 		"rupiah": rupiah,
 		"fee":    func(o Order) int64 { return o.Amount - o.Subtotal },
 		"when":   func(t Time) string { return when(lang, t) },
+		"day":    func(d int64) string { return day(lang, d) },
+		"status": func(s Status) string { return statusNames[s][lang] },
+		"tone":   func(s Status) string { return statusNames[s]["tone"] },
+		"say":    func(text string) string { return say(lang, text) },
 		"t": func(id, en string) string {
 			if lang == "en" {
 				return en
@@ -118,13 +128,15 @@ func (s *server) render(w http.ResponseWriter, r *http.Request, status int, name
 // pageError answers what went wrong: 404 for what is not there, else 500 or 503.
 func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusInternalServerError
-	switch {
+	switch refusal, _ := errors.AsType[*Refusal](err); {
 	case err == errNotFound:
 		status = http.StatusNotFound
+	case refusal != nil && refusal.Code == "INVALID_REQUEST":
+		status = http.StatusBadRequest
 	case outOfService(err):
 		status = http.StatusServiceUnavailable
 	}
-	if status != http.StatusNotFound {
+	if status >= http.StatusInternalServerError {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 	}
 	var b bytes.Buffer
@@ -298,3 +310,598 @@ func (s *server) sandboxAct(w http.ResponseWriter, r *http.Request) {
 }
 
 // ---- The store dashboard
+
+// ownerHandler answers a request of the signed-in owner of st. Its error is shown by pageError.
+type ownerHandler func(w http.ResponseWriter, r *http.Request, st Store) error
+
+// owner sends whoever is not signed in to the sign-in page, which leads back to where he wanted to go.
+func (s *server) owner(handle ownerHandler) http.Handler {
+	return s.page(func(w http.ResponseWriter, r *http.Request) {
+		st, err := s.signedIn(r)
+		if err == errNotFound {
+			to := "/dashboard/login"
+			if r.Method == http.MethodGet && r.URL.Path != "/dashboard" {
+				to += "?next=" + url.QueryEscape(r.URL.RequestURI())
+			}
+			http.Redirect(w, r, to, http.StatusSeeOther)
+			return
+		}
+		logged(r).store = st.ID
+		if err == nil && r.ParseForm() != nil {
+			err = badRequest("The form cannot be read.")
+		}
+		if err == nil {
+			err = handle(w, r, st)
+		}
+		if err != nil {
+			s.pageError(w, r, err)
+		}
+	})
+}
+
+// frame is what surrounds every page of the dashboard.
+type frame struct {
+	Store  Store
+	Tab    string // of the navigation
+	Notice string // what was just done: a word that the template "notice" knows
+	Form   filled
+}
+
+func newFrame(r *http.Request, st Store, tab string) frame {
+	return frame{Store: st, Tab: tab, Notice: r.URL.Query().Get("done")}
+}
+
+// done leads on to a page that says what was done, so that a reload does nothing again.
+func done(w http.ResponseWriter, r *http.Request, path, notice string) error {
+	http.Redirect(w, r, path+"?done="+notice, http.StatusSeeOther)
+	return nil
+}
+
+// ownPath is a path of the dashboard that a form or address names, or the preset when it is anything else.
+func ownPath(path, preset string) string {
+	if strings.HasPrefix(path, "/dashboard/") {
+		return path
+	}
+	return preset
+}
+
+// filled is what a form holds, and what is wrong with it by field.
+type filled struct {
+	Values url.Values
+	Faults map[string]string
+}
+
+// field is one input as the template "field" draws it.
+type field struct {
+	Name, Kind, Label, Hint, Value, Fault string
+	Required                              bool
+}
+
+func (f filled) Field(name, kind string, required bool, label, hint string) field {
+	return field{name, kind, label, hint, f.Values.Get(name), f.Faults[name], required}
+}
+
+// Has tells whether a list of the form holds a value.
+func (f filled) Has(name, value string) bool { return slices.Contains(f.Values[name], value) }
+
+// faultsOf are the details of a refusal by field, less the path before it. Any other error is returned.
+func faultsOf(err error, path string) (map[string]string, error) {
+	refusal, ok := errors.AsType[*Refusal](err)
+	if !ok || len(refusal.Details) == 0 {
+		return nil, err
+	}
+	faults := map[string]string{}
+	for _, d := range refusal.Details {
+		if name := strings.TrimPrefix(d.Field, path); faults[name] == "" {
+			faults[name] = d.Message
+		}
+	}
+	return faults, nil
+}
+
+var statusNames = map[Status]map[string]string{
+	Pending:              {"id": "Menunggu pembayaran", "en": "Waiting for payment", "tone": ""},
+	AwaitingVerification: {"id": "Perlu dicek", "en": "To be checked", "tone": "warn"},
+	Paid:                 {"id": "Lunas", "en": "Paid", "tone": "good"},
+	Failed:               {"id": "Gagal", "en": "Failed", "tone": "bad"},
+	Expired:              {"id": "Kedaluwarsa", "en": "Expired", "tone": "soft"},
+	Refunded:             {"id": "Dana dikembalikan", "en": "Refunded", "tone": "soft"},
+}
+
+// sayings are the texts of rules and of the history in Indonesian.
+var sayings = []struct {
+	english *regexp.Regexp
+	id      string
+}{
+	{regexp.MustCompile(`^is needed: a text of 1 to (\d+) characters$`), "harus diisi, paling banyak $1 huruf"},
+	{regexp.MustCompile(`^must be a text of 1 to (\d+) characters$`), "harus diisi, paling banyak $1 huruf"},
+	{regexp.MustCompile(`^must have no control characters.*$`), "berisi tanda yang tidak dapat disimpan: ketik ulang"},
+	{regexp.MustCompile(`^must be an integer from (\d+) to (\d+), such as (\d+)$`), "harus bilangan bulat dari $1 sampai $2, misalnya $3"},
+	{regexp.MustCompile(`^must be an address such as (\S+)$`), "harus alamat lengkap, misalnya $1"},
+	{regexp.MustCompile(`^must be one of (.*)$`), "harus salah satu dari $1"},
+	{regexp.MustCompile(`^must not be above max_amount$`), "tidak boleh melebihi batas atas"},
+	{regexp.MustCompile(`^must have lower-case letters and digits.*$`), "hanya huruf kecil, angka dan tanda hubung di antaranya, misalnya kopi-gayo"},
+	{regexp.MustCompile(`^must be a list of 1 to (\d+) objects$`), "isi paling sedikit satu produk, paling banyak $1"},
+	{regexp.MustCompile(`^is there twice: (.*)$`), "sudah ada di atas: $1"},
+	{regexp.MustCompile(`^is taken: (.*)$`), "sudah dipakai: $1"},
+	{regexp.MustCompile(`^names no product of the store: (.*)$`), "bukan nama pendek produk toko ini: $1"},
+	{regexp.MustCompile(`^must begin with https://.*$`), "harus diawali https://"},
+	{regexp.MustCompile(`^must have no user, password or #fragment$`), "tidak boleh memuat nama pengguna, kata sandi atau #bagian"},
+	{regexp.MustCompile(`^must be a public address.*$`), "harus alamat yang terbuka di internet"},
+	{regexp.MustCompile(`^must have 12 to 200 characters$`), "harus 12 sampai 200 huruf"},
+	{regexp.MustCompile(`^is not your password$`), "bukan kata sandi Anda yang sekarang"},
+	{regexp.MustCompile(`^was tried too often: wait (\d+) s$`), "terlalu sering dicoba: tunggu $1 detik"},
+	{regexp.MustCompile(`^must be a day and a time$`), "harus tanggal dan jam"},
+	{regexp.MustCompile(`^created$`), "dibuat"},
+	{regexp.MustCompile(`^not paid in time(.*)$`), "tidak dibayar pada waktunya$1"},
+	{regexp.MustCompile(`^in the dashboard$`), "di dasbor"},
+	{regexp.MustCompile(`^by command$`), "lewat perintah"},
+	{regexp.MustCompile(`^oversold: settled$`), "kekurangan stok sudah diatasi"},
+}
+
+// say puts a text of the program into a page's language; one that it does not know stays English.
+func say(lang, text string) string {
+	for _, s := range sayings {
+		if lang == "id" && s.english.MatchString(text) {
+			return s.english.ReplaceAllString(text, s.id)
+		}
+	}
+	return text
+}
+
+// day writes a day of DayTotals.
+func day(lang string, d int64) string {
+	at := time.Unix(d*24*60*60, 0).UTC()
+	if lang == "en" {
+		return at.Format("2 Jan")
+	}
+	return at.Format("2 ") + months[at.Month()-1]
+}
+
+// login shows the sign-in form and signs in. Whether the e-mail or the password was wrong, it does not say.
+func (s *server) login(w http.ResponseWriter, r *http.Request) {
+	page := struct {
+		Form       filled
+		Next       string
+		Wrong, Out bool
+		Wait       int // minutes
+	}{Next: ownPath(r.FormValue("next"), ""), Out: r.URL.Query().Get("done") == "out"}
+	if r.Method != http.MethodPost {
+		if _, err := s.signedIn(r); err == nil {
+			http.Redirect(w, r, "/dashboard", http.StatusSeeOther)
+			return
+		}
+		s.render(w, r, http.StatusOK, "dash-login.html", page)
+		return
+	}
+	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
+	page.Form.Values = url.Values{"email": {email}}
+	storeID, wait, err := s.checkPassword(r, email, r.PostFormValue("password"))
+	switch {
+	case wait > 0:
+		w.Header().Set("Retry-After", seconds(wait))
+		page.Wait = int(math.Ceil(wait.Minutes()))
+		s.render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
+		return
+	case err == errNotFound:
+		page.Wrong = true
+		s.render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
+		return
+	case err == nil:
+		err = s.signIn(w, r, storeID)
+	}
+	if err != nil {
+		s.pageError(w, r, err)
+		return
+	}
+	http.Redirect(w, r, ownPath(page.Next, "/dashboard"), http.StatusSeeOther)
+}
+
+// logout ends this sign-in, or with everywhere all of the store's.
+func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
+	everywhere := r.URL.Path == "/dashboard/account/logout"
+	if r.Method != http.MethodPost {
+		s.render(w, r, http.StatusOK, "dash-confirm.html", confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
+		return nil
+	}
+	var hash []byte
+	if cookie, err := r.Cookie(s.sessionCookie()); err == nil && !everywhere {
+		sum := sha256.Sum256([]byte(cookie.Value))
+		hash = sum[:]
+	}
+	if err := s.db.EndSessions(r.Context(), st.ID, hash); err != nil {
+		return err
+	}
+	s.setSessionCookie(w, "", -1)
+	return done(w, r, "/dashboard/login", "out")
+}
+
+// account changes the owner's password, which ends his other sign-ins.
+func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
+	page, status := newFrame(r, st, "account"), http.StatusOK
+	if r.Method == http.MethodPost {
+		password, faults := r.PostForm.Get("new_password"), map[string]string{}
+		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
+		switch n := utf8.RuneCountInString(password); {
+		case wait > 0:
+			faults["password"] = "was tried too often: wait " + seconds(wait) + " s"
+		case err == errNotFound:
+			faults["password"] = "is not your password"
+		case err != nil:
+			return err
+		case n < 12 || n > 200:
+			faults["new_password"] = "must have 12 to 200 characters"
+		default:
+			if err := s.db.SetPassword(r.Context(), st.ID, hashNewPassword(password)); err != nil {
+				return err
+			}
+			if err := s.signIn(w, r, st.ID); err != nil {
+				return err
+			}
+			return done(w, r, "/dashboard/account", "password")
+		}
+		page.Form.Faults, status = faults, http.StatusUnprocessableEntity
+	}
+	s.render(w, r, status, "dash-account.html", page)
+	return nil
+}
+
+// confirm is the page that says what an act will do before it is done.
+type confirm struct {
+	frame
+	Act   string // which words
+	Order Order  // of an order's act
+	Name  string // of what else is acted on
+	Back  string
+}
+
+// orderSearch reads the filter of the orders page.
+func orderSearch(q url.Values, limit int) OrderSearch {
+	f := OrderSearch{Text: strings.TrimSpace(q.Get("q")), After: q.Get("after"), Limit: limit}
+	if status := Status(q.Get("status")); slices.Contains(statuses, status) {
+		f.Status = status
+	}
+	if isPhone(f.Text) { // 0812…, 62812… and +62812… are one number
+		f.Phone = strings.NewReplacer(" ", "", "-", "", "(", "", ")", "", "+", "").Replace(f.Text)
+		f.Phone = strings.TrimLeft(strings.TrimPrefix(f.Phone, "62"), "0")
+	}
+	return f
+}
+
+// bar is one day of a chart of 300 by 80.
+type bar struct {
+	X, Y, Height int64
+	DayTotals
+}
+
+// chart draws 30 days; Most is the highest value.
+type chart struct {
+	Bars      []bar
+	Most, Sum int64
+}
+
+func newChart(totals []DayTotals, value func(DayTotals) int64) (c chart) {
+	for _, d := range totals {
+		c.Most, c.Sum = max(c.Most, value(d)), c.Sum+value(d)
+	}
+	for i, d := range totals {
+		b := bar{X: int64(i) * 10, DayTotals: d}
+		if v := value(d); v > 0 {
+			b.Height = max(1, v*80/c.Most)
+		}
+		b.Y = 80 - b.Height
+		c.Bars = append(c.Bars, b)
+	}
+	return c
+}
+
+func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) (err error) {
+	f := orderSearch(r.URL.Query(), 25)
+	page := struct {
+		frame
+		Filter          OrderSearch
+		Statuses        []Status
+		List            OrderList
+		Next, CSV       string
+		First           bool // with what waits for the owner, and the charts
+		Attention       Attention
+		Revenue, Orders chart
+	}{frame: newFrame(r, st, "orders"), Filter: f, Statuses: statuses, First: f.Status == "" && f.Text == "" && f.After == ""}
+	if page.First {
+		var totals []DayTotals
+		page.List, page.Attention, totals, err = s.db.FrontPage(st.ID, f, 30)
+		page.Attention.Endpoints = slices.DeleteFunc(page.Attention.Endpoints, func(e Endpoint) bool { return e.Active && e.Failures < failing })
+		page.Revenue = newChart(totals, func(d DayTotals) int64 { return d.Revenue })
+		page.Orders = newChart(totals, func(d DayTotals) int64 { return d.Orders })
+	} else {
+		page.List, err = s.db.SearchOrders(st.ID, f)
+	}
+	if err != nil {
+		return err
+	}
+	q := url.Values{"status": {string(f.Status)}, "q": {f.Text}}
+	page.CSV = "/dashboard/orders.csv?" + q.Encode()
+	q.Set("after", page.List.Next)
+	page.Next = "/dashboard?" + q.Encode()
+	s.render(w, r, http.StatusOK, "dash-orders.html", page)
+	return nil
+}
+
+// exportOrders streams what the filter selects as CSV. Between two reads of 500 orders nothing of the database is held,
+// however slowly the client takes them; one that stands still for 30 s is cut off.
+func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st Store) error {
+	f, out := orderSearch(r.URL.Query(), 500), csv.NewWriter(w)
+	f.After = ""
+	for begun := false; ; begun = true {
+		list, err := s.db.SearchOrders(st.ID, f)
+		if err != nil && begun {
+			s.log.Error("export cut off", "request_id", logged(r).id, "error", err)
+			panic(http.ErrAbortHandler)
+		} else if err != nil {
+			return err
+		}
+		if !begun {
+			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+			w.Header().Set("Content-Disposition", `attachment; filename="orders-`+time.Now().In(wib).Format("20060102")+`.csv"`)
+			io.WriteString(w, "\ufeff") // or spreadsheets take UTF-8 for something else
+			out.Write([]string{"payment_reference", "id", "external_id", "status", "created_at_wib", "buyer_name", "buyer_email", "buyer_phone",
+				"items", "subtotal", "amount", "payment_method", "payment_provider"})
+		}
+		for _, o := range list.Orders {
+			out.Write(csvRow(o))
+		}
+		out.Flush()
+		if out.Error() != nil || list.Next == "" {
+			return nil
+		}
+		f.After = list.Next
+		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(30 * time.Second))
+	}
+}
+
+// csvRow is one order for a spreadsheet. A text that one would run as a formula gets an apostrophe in front.
+func csvRow(o Order) []string {
+	var items []string
+	for _, item := range o.Items {
+		items = append(items, fmt.Sprintf("%d x %s", item.Quantity, item.Title))
+	}
+	row := []string{o.PaymentReference, o.ID, o.ExternalID, string(o.Status), o.CreatedAt.Time().In(wib).Format(time.DateTime), o.Buyer.Name,
+		o.Buyer.Email, o.Buyer.Phone, strings.Join(items, "; "), strconv.FormatInt(o.Subtotal, 10), strconv.FormatInt(o.Amount, 10),
+		o.PaymentMethod, o.PaymentProvider}
+	for i, cell := range row {
+		if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
+			row[i] = "'" + cell
+		}
+	}
+	return row
+}
+
+func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) error {
+	d, err := s.db.OrderDetails(st.ID, r.PathValue("order_id"))
+	if err != nil {
+		return err
+	}
+	page := struct {
+		frame
+		OrderDetails
+		Fee  int64
+		Acts []string
+	}{newFrame(r, st, "orders"), d, d.Amount - d.Subtotal, nil}
+	for _, act := range []string{"approve", "reject", "cancel", "refund"} {
+		if slices.Contains(moves[orderActs[act]].from, d.Status) {
+			page.Acts = append(page.Acts, act)
+		}
+	}
+	s.render(w, r, http.StatusOK, "dash-order.html", page)
+	return nil
+}
+
+// orderActs are the owner's moves by the last part of their path.
+var orderActs = map[string]Move{"approve": OwnerApproves, "reject": OwnerRejects, "cancel": OwnerCancels, "refund": OwnerRefunds}
+
+// actOnOrder performs a move of the owner, or notes that he has seen to an oversold order ("settle"). It does so only in
+// the state that its page spoke of.
+func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) error {
+	act, id := r.PathValue("act"), r.PathValue("order_id")
+	move, known := orderActs[act]
+	d, err := s.db.OrderDetails(st.ID, id)
+	if err != nil || !known && act != "settle" {
+		return cmp.Or(err, error(errNotFound))
+	}
+	page := confirm{frame: newFrame(r, st, "orders"), Act: act, Order: d.Order, Back: "/dashboard/orders/" + id}
+	possible := d.Oversold
+	if known {
+		possible = slices.Contains(moves[move].from, d.Status)
+	}
+	if !possible || r.Method == http.MethodPost && r.PostForm.Get("status") != string(d.Status) {
+		return done(w, r, page.Back, "changed")
+	}
+	if r.Method != http.MethodPost {
+		s.render(w, r, http.StatusOK, "dash-confirm.html", page)
+		return nil
+	}
+	f := &form{fields: map[string]any{}, faults: &faults{}}
+	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
+		f.fields["reason"] = reason
+	}
+	reason := f.text("reason", optional, 200)
+	if page.Form.Faults, err = faultsOf(f.err(), ""); page.Form.Faults != nil {
+		page.Form.Values = r.PostForm
+		s.render(w, r, http.StatusUnprocessableEntity, "dash-confirm.html", page)
+		return nil
+	}
+	if known {
+		_, err = s.db.MoveOrder(r.Context(), st.ID, id, move, cmp.Or(reason, "in the dashboard"))
+	} else {
+		err = s.db.OversoldSettled(r.Context(), st.ID, id, cmp.Or(reason, "oversold: settled"))
+	}
+	if refusal, ok := errors.AsType[*Refusal](err); ok && refusal.Code == "ORDER_STATE" {
+		return done(w, r, page.Back, "changed")
+	} else if err != nil {
+		return err
+	}
+	s.queue.wake()
+	return done(w, r, page.Back, "saved")
+}
+
+// ---- Developer settings
+
+// developers is the page of keys and endpoints. A new key is in it once.
+type developers struct {
+	frame
+	Keys      []APIKey
+	Endpoints []Endpoint
+	Events    []string
+	NewKey    string
+	PublicURL string
+}
+
+func (s *server) showDevelopers(w http.ResponseWriter, r *http.Request, st Store) error {
+	return s.renderDevelopers(w, r, http.StatusOK, developers{frame: newFrame(r, st, "developers")})
+}
+
+func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, status int, page developers) (err error) {
+	page.Events, page.PublicURL = eventNames, s.db.publicURL
+	if page.Keys, page.Endpoints, err = s.db.Access(page.Store.ID); err != nil {
+		return err
+	}
+	s.render(w, r, status, "dash-developers.html", page)
+	return nil
+}
+
+func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
+	page := developers{frame: newFrame(r, st, "developers")}
+	f := &form{fields: map[string]any{"name": strings.TrimSpace(r.PostForm.Get("name"))}, faults: &faults{}}
+	name := f.text("name", required, 100)
+	if page.Form.Faults, _ = faultsOf(f.err(), ""); page.Form.Faults != nil {
+		page.Form.Values = r.PostForm
+		return s.renderDevelopers(w, r, http.StatusUnprocessableEntity, page)
+	}
+	var hash [32]byte
+	page.NewKey, hash = newToken("so_")
+	if _, err := s.db.AddKey(r.Context(), st.ID, name, hash); err != nil {
+		return err
+	}
+	return s.renderDevelopers(w, r, http.StatusOK, page)
+}
+
+func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) error {
+	id := r.PathValue("key_id")
+	if r.Method == http.MethodPost {
+		if err := s.db.RevokeKey(r.Context(), st.ID, id); err != nil {
+			return err
+		}
+		return done(w, r, "/dashboard/developers", "revoked")
+	}
+	keys, err := s.db.Keys(st.ID)
+	i := slices.IndexFunc(keys, func(k APIKey) bool { return k.ID == id })
+	if err != nil || i < 0 {
+		return cmp.Or(err, error(errNotFound))
+	}
+	s.render(w, r, http.StatusOK, "dash-confirm.html", confirm{frame: newFrame(r, st, "developers"), Act: "revoke", Name: keys[i].Name, Back: "/dashboard/developers"})
+	return nil
+}
+
+func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
+	address, faults := strings.TrimSpace(r.PostForm.Get("url")), map[string]string{}
+	if fault := checkWebhookURL(address, s.allowPrivate); fault != "" {
+		faults["url"] = fault
+	}
+	events, err := checkEvents(r.PostForm["events"])
+	if err != nil {
+		faults["events"] = err.Error()
+	}
+	if len(faults) > 0 {
+		page := developers{frame: newFrame(r, st, "developers")}
+		page.Form = filled{r.PostForm, faults}
+		return s.renderDevelopers(w, r, http.StatusUnprocessableEntity, page)
+	}
+	secret := newSecret()
+	id, err := s.db.AddEndpoint(r.Context(), st.ID, address, events, secret)
+	if err != nil {
+		return err
+	}
+	return s.renderEndpoint(w, r, http.StatusOK, id, endpointPage{frame: newFrame(r, st, "developers"), Secret: secret})
+}
+
+// endpointPage is one endpoint with its deliveries. A new secret is in it once.
+type endpointPage struct {
+	frame
+	Endpoint Endpoint
+	Secret   string
+	Next     string // the page of older deliveries
+}
+
+func (s *server) showEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
+	return s.renderEndpoint(w, r, http.StatusOK, r.PathValue("endpoint_id"), endpointPage{frame: newFrame(r, st, "developers")})
+}
+
+func (s *server) renderEndpoint(w http.ResponseWriter, r *http.Request, status int, id string, page endpointPage) (err error) {
+	const most = 25
+	if page.Endpoint, err = s.db.Endpoint(page.Store.ID, id, cmp.Or(r.URL.Query().Get("before"), "~"), most+1); err != nil {
+		return err
+	}
+	if recent := page.Endpoint.Recent; len(recent) > most {
+		page.Endpoint.Recent = recent[:most]
+		page.Next = "/dashboard/endpoints/" + id + "?before=" + recent[most-1].ID
+	}
+	s.render(w, r, status, "dash-endpoint.html", page)
+	return nil
+}
+
+// actOnEndpoint does what a form asks for; by GET it asks first.
+func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
+	act, id := r.PathValue("act"), r.PathValue("endpoint_id")
+	back, ctx := "/dashboard/endpoints/"+id, r.Context()
+	if !slices.Contains([]string{"ping", "on", "off", "rotate", "remove", "resend"}, act) {
+		return errNotFound
+	}
+	if r.Method != http.MethodPost {
+		e, err := s.db.Endpoint(st.ID, id, "", 0)
+		if err != nil {
+			return err
+		}
+		s.render(w, r, http.StatusOK, "dash-confirm.html", confirm{frame: newFrame(r, st, "developers"), Act: act, Name: e.URL, Back: back})
+		return nil
+	}
+	notice, err := act, error(nil)
+	switch act {
+	case "ping":
+		err = s.db.Ping(ctx, st.ID, id)
+	case "on", "off":
+		reason := ""
+		if act == "off" {
+			reason = "in the dashboard"
+		}
+		err = s.db.SwitchEndpoint(ctx, st.ID, id, act == "on", reason)
+	case "remove":
+		back, err = "/dashboard/developers", s.db.RemoveEndpoint(ctx, st.ID, id)
+	case "rotate":
+		secret := newSecret()
+		if err := s.db.RotateSecret(ctx, st.ID, id, secret); err != nil {
+			return err
+		}
+		return s.renderEndpoint(w, r, http.StatusOK, id, endpointPage{frame: newFrame(r, st, "developers"), Secret: secret})
+	case "resend":
+		since, parseErr := time.ParseInLocation("2006-01-02T15:04", r.PostForm.Get("since"), wib)
+		if parseErr != nil {
+			page := endpointPage{frame: newFrame(r, st, "developers")}
+			page.Form = filled{r.PostForm, map[string]string{"since": "must be a day and a time"}}
+			return s.renderEndpoint(w, r, http.StatusUnprocessableEntity, id, page)
+		}
+		_, err = s.db.Resend(ctx, st.ID, "", id, Time(since.UnixMilli()))
+	}
+	if err != nil {
+		return err
+	}
+	s.queue.wake()
+	return done(w, r, back, notice)
+}
+
+func (s *server) resendDelivery(w http.ResponseWriter, r *http.Request, st Store) error {
+	if _, err := s.db.Resend(r.Context(), st.ID, r.PathValue("delivery_id"), "", 0); err != nil {
+		return err
+	}
+	s.queue.wake()
+	return done(w, r, ownPath(r.PostForm.Get("back"), "/dashboard/developers"), "resend")
+}

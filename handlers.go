@@ -40,7 +40,10 @@ type server struct {
 	keys         *limiter // by API key
 	wrongKeys    *limiter // by address
 	keyUse       keyUse
+	accounts     *limiter // passwords tried, by e-mail
+	addresses    *limiter // and by address
 	trustedProxy netip.Prefix
+	allowPrivate bool // for webhooks
 	draining     atomic.Bool
 }
 
@@ -59,6 +62,22 @@ func (s *server) routes() http.Handler {
 	mux.Handle("GET /sandbox/{session_id}", s.page(s.sandboxPage))
 	mux.Handle("POST /sandbox/{session_id}", s.page(s.sandboxAct))
 	mux.HandleFunc("GET /style.css", s.serveStylesheet)
+	mux.Handle("/dashboard/login", s.page(s.login))
+	mux.Handle("GET /dashboard", s.owner(s.showOrders))
+	mux.Handle("GET /dashboard/orders.csv", s.owner(s.exportOrders))
+	mux.Handle("GET /dashboard/orders/{order_id}", s.owner(s.showOrder))
+	mux.Handle("/dashboard/orders/{order_id}/{act}", s.owner(s.actOnOrder))
+	mux.Handle("GET /dashboard/developers", s.owner(s.showDevelopers))
+	mux.Handle("POST /dashboard/keys", s.owner(s.addKey))
+	mux.Handle("/dashboard/keys/{key_id}/revoke", s.owner(s.revokeKey))
+	mux.Handle("POST /dashboard/endpoints", s.owner(s.addEndpoint))
+	mux.Handle("GET /dashboard/endpoints/{endpoint_id}", s.owner(s.showEndpoint))
+	mux.Handle("/dashboard/endpoints/{endpoint_id}/{act}", s.owner(s.actOnEndpoint))
+	mux.Handle("POST /dashboard/deliveries/{delivery_id}/resend", s.owner(s.resendDelivery))
+	mux.Handle("/dashboard/account", s.owner(s.account))
+	mux.Handle("/dashboard/account/logout", s.owner(s.logout))
+	mux.Handle("POST /dashboard/logout", s.owner(s.logout))
+	mux.Handle("/dashboard/", s.page(func(w http.ResponseWriter, r *http.Request) { s.pageError(w, r, errNotFound) }))
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.respond(w, r, answer{}, errNotFound) })
@@ -208,7 +227,8 @@ func (s *server) outermost(next http.Handler) http.Handler {
 		w.Header().Set("X-Request-Id", l.id)
 		r = r.WithContext(context.WithValue(r.Context(), requestLogKey{}, l))
 		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
+			p := recover()
+			if p != nil && p != http.ErrAbortHandler {
 				s.log.Error("panic", "request_id", l.id, "panic", p, "stack", string(debug.Stack()))
 				if l.status == 0 {
 					s.respond(l, r, answer{}, errInternal)
@@ -217,6 +237,9 @@ func (s *server) outermost(next http.Handler) http.Handler {
 			s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
 				slog.Int("status", l.status), slog.Duration("duration", time.Since(start)), slog.String("store", l.store),
 				slog.String("request_id", l.id))
+			if p == http.ErrAbortHandler { // the connection is cut, so that half an answer does not pass for a whole one
+				panic(p)
+			}
 		}()
 		if p := r.URL.Path; p != "/" && p != path.Clean(p) { // ServeMux would redirect
 			s.respond(l, r, answer{}, errNotFound)
@@ -835,6 +858,11 @@ func readCatalog(data []byte) (c Catalog, err error) {
 	} else if err != nil {
 		return c, err
 	}
+	return f.catalog()
+}
+
+// catalog reads what a catalog file holds. The dashboard's forms are read by it too.
+func (f *form) catalog() (c Catalog, err error) {
 	f.only("products", "bundles", "payment_methods")
 	const most = 100_000
 	slugs, codes := map[string]bool{}, map[string]bool{}

@@ -285,7 +285,8 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 	return &server{
 		db: db, log: log, queue: queue, payments: newPayments(db, log, queue.wake),
 		keys: newLimiter(o.rate, o.burst), wrongKeys: newLimiter(60, 60), keyUse: keyUse{used: map[string]Time{}},
-		trustedProxy: o.trustedProxy,
+		accounts: newLimiter(1, 10), addresses: newLimiter(5, 20),
+		trustedProxy: o.trustedProxy, allowPrivate: o.allowPrivate,
 	}
 }
 

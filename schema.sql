@@ -160,6 +160,7 @@ CREATE UNIQUE INDEX payment_sessions_live ON payment_sessions (order_id) WHERE s
 CREATE INDEX payment_sessions_to_poll        ON payment_sessions (expires_at) WHERE status = 'active';
 CREATE INDEX payment_sessions_by_transaction ON payment_sessions (transaction_id) WHERE transaction_id <> '';
 CREATE INDEX payment_sessions_by_request     ON payment_sessions (request_id) WHERE request_id <> '';
+CREATE INDEX payment_sessions_warned         ON payment_sessions (order_id) WHERE warning <> '' AND status IN ('starting', 'active');
 
 CREATE TABLE notifications (              -- verified messages of gateways, as they came
   id          TEXT    PRIMARY KEY,
@@ -222,6 +223,14 @@ CREATE INDEX deliveries_due      ON deliveries (endpoint_id, next_at) WHERE next
 CREATE INDEX deliveries_leased   ON deliveries (leased) WHERE leased = 1;
 CREATE INDEX deliveries_recent   ON deliveries (endpoint_id, id);
 CREATE INDEX deliveries_of_event ON deliveries (event_id);
+
+CREATE TABLE daily_totals (               -- kept by the transactions that change orders; the dashboard's chart
+  store_id TEXT    NOT NULL REFERENCES stores,
+  day      INTEGER NOT NULL,              -- in WIB, days since 1970
+  orders   INTEGER NOT NULL,              -- made that day
+  revenue  INTEGER NOT NULL,              -- of orders paid that day and still paid: a refund takes it off that day
+  PRIMARY KEY (store_id, day)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE owner_sessions (             -- dashboard sign-ins
   hash       BLOB    PRIMARY KEY,         -- SHA-256 of the cookie

@@ -735,7 +735,10 @@ type APIKey struct {
 	RevokedAt  *Time  `json:"revoked_at"`
 }
 
-const keyColumns = "k.id, k.store_id, k.name, k.created_at, k.last_used_at, k.revoked_at"
+const (
+	keyColumns = "k.id, k.store_id, k.name, k.created_at, k.last_used_at, k.revoked_at"
+	sqlKeys    = "SELECT " + keyColumns + " FROM api_keys k WHERE k.store_id = ? ORDER BY k.id"
+)
 
 func scanKey(row scanner) (k APIKey, err error) {
 	err = row.Scan(&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt)
@@ -753,7 +756,7 @@ func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (
 
 // Keys lists a store's keys, the oldest first.
 func (db *DB) Keys(storeID string) ([]APIKey, error) {
-	return collect(db.r, scanKey, "SELECT "+keyColumns+" FROM api_keys k WHERE k.store_id = ? ORDER BY k.id", storeID)
+	return collect(db.r, scanKey, sqlKeys, storeID)
 }
 
 // RevokeKey ends a key at once and for ever. storeID "" stands for any store: only the command line may say so.
@@ -1080,6 +1083,9 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (*Order, error) {
 	if err := tx.addHistory(o.ID, "", o.Status, "api", "created"); err != nil {
 		return nil, err
 	}
+	if err := tx.addTotals(st.ID, tx.now, 1, 0); err != nil { // an order that is paid at once is free
+		return nil, err
+	}
 	if err := tx.addEvent(st, o, "orderCreated"); err != nil {
 		return nil, err
 	}
@@ -1362,6 +1368,15 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 	o.Status, o.UpdatedAt, o.RequiresPayment = rule.to, tx.now, false
 	if err := tx.mustChange("UPDATE orders SET json = ?, parts = ?, oversold = ? WHERE id = ? AND status = ?",
 		string(mustJSON(o)), string(mustJSON(parts)), oversold, orderID, from); err != nil {
+		return nil, err
+	}
+	switch {
+	case o.Status == Paid:
+		err = tx.addTotals(storeID, tx.now, 0, o.Amount)
+	case from == Paid:
+		err = tx.takeTotals(storeID, o)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := tx.addHistory(orderID, from, o.Status, rule.actor, reason); err != nil {
@@ -2161,4 +2176,359 @@ func (db *DB) ReleaseLeases(ctx context.Context) error {
 		_, err := tx.exec("UPDATE deliveries SET leased = 0, next_at = ? WHERE leased = 1", tx.now)
 		return err
 	})
+}
+
+// ---- The dashboard
+
+// An owner's sign-in ends when it was not used for sessionIdle, and after sessionLongest in any case.
+const (
+	sessionIdle    = 12 * time.Hour
+	sessionLongest = 7 * 24 * time.Hour
+)
+
+// read runs fn on one snapshot of the database.
+func (db *DB) read(fn func(querier) error) error {
+	tx, err := db.r.Begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	return fn(tx)
+}
+
+// Password finds the store of an owner, and how his password is kept. Unknown is errNotFound and a hash that no
+// password has.
+func (db *DB) Password(email string) (storeID string, pw PasswordHash, err error) {
+	storeID, err = one(db.r, func(row scanner) (id string, err error) {
+		return id, row.Scan(&id, &pw.Salt, &pw.Hash)
+	}, "SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?", email)
+	return storeID, pw, err
+}
+
+// AddSession begins a sign-in and forgets those of the store that are over.
+func (db *DB) AddSession(ctx context.Context, storeID string, hash [32]byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		if _, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND (created_at <= ? OR seen_at <= ?)",
+			storeID, tx.now.Add(-sessionLongest), tx.now.Add(-sessionIdle)); err != nil {
+			return err
+		}
+		_, err := tx.exec("INSERT INTO owner_sessions (hash, store_id, created_at, seen_at) VALUES (?, ?, ?, ?)", hash[:], storeID, tx.now, tx.now)
+		return err
+	})
+}
+
+const sqlSessionStore = "SELECT w.seen_at, " + storeColumns + ` FROM owner_sessions w JOIN stores s ON s.id = w.store_id
+	WHERE w.hash = ? AND w.created_at > ? AND w.seen_at > ?`
+
+// SessionStore finds the store that a sign-in is for, and when the sign-in was last used.
+func (db *DB) SessionStore(hash [32]byte) (st Store, seen Time, err error) {
+	now := Time(time.Now().UnixMilli())
+	st, err = one(db.r, func(row scanner) (Store, error) {
+		return db.scanStore(scanFirst{row, &seen})
+	}, sqlSessionStore, hash[:], now.Add(-sessionLongest), now.Add(-sessionIdle))
+	return st, seen, err
+}
+
+// SessionSeen records that a sign-in was used.
+func (db *DB) SessionSeen(ctx context.Context, hash [32]byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("UPDATE owner_sessions SET seen_at = ? WHERE hash = ?", tx.now, hash[:])
+		return err
+	})
+}
+
+// EndSessions ends one sign-in of a store, or with a nil hash all of them.
+func (db *DB) EndSessions(ctx context.Context, storeID string, hash []byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND hash = coalesce(?, hash)", storeID, hash)
+		return err
+	})
+}
+
+// OrderSearch selects orders for the dashboard. The zero value of a field but Limit selects all.
+type OrderSearch struct {
+	Status Status
+	Text   string // an order's exact reference, external id or id, else a part of a buyer's name or e-mail
+	Phone  string // a part of a buyer's phone, digits alone; looked for beside Text
+	After  string // an order's id: only older ones
+	Limit  int
+}
+
+// OrderList is a page of orders, the newest first.
+type OrderList struct {
+	Orders   []Order
+	Next     string // where the next page begins (OrderSearch.After); "" if this is the last
+	Searched bool   // buyers were searched, and Next may lead to orders that were not looked at yet
+}
+
+// searchWindow is how many orders one search for a buyer looks at. No index serves it: one on every order's buyer
+// would cost each new order more than the owner's rare search is worth.
+const searchWindow = 5000
+
+// In these, %s is the status' condition or nothing.
+const (
+	sqlList   = "SELECT json FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT ?4"
+	sqlExact  = "SELECT json FROM orders WHERE store_id = ?1 AND (id = lower(?5) OR reference = upper(?5) OR external_id = ?5) AND id < ?2 %s AND ?4 > 0"
+	sqlWindow = "SELECT id FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT 1 OFFSET ?4"
+	sqlSearch = `SELECT json FROM (SELECT json FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT ?6)
+		WHERE instr(lower(json ->> '$.buyer.name'), ?5) OR instr(lower(json ->> '$.buyer.email'), ?5) OR (?7 <> '' AND
+			instr(replace(replace(replace(replace(json ->> '$.buyer.phone', ' ', ''), '-', ''), '(', ''), ')', ''), ?7)) LIMIT ?4`
+)
+
+func withStatus(query string, s Status) string {
+	if s == "" {
+		return fmt.Sprintf(query, "")
+	}
+	return fmt.Sprintf(query, "AND status = ?3")
+}
+
+func scanOrder(row scanner) (o Order, err error) {
+	stored, err := scanValue[sql.RawBytes](row)
+	if err != nil {
+		return o, err
+	}
+	return o, json.Unmarshal(stored, &o)
+}
+
+// SearchOrders reads one page of a store's orders.
+func (db *DB) SearchOrders(storeID string, f OrderSearch) (list OrderList, err error) {
+	err = db.read(func(q querier) error {
+		list, err = searchOrders(q, storeID, f)
+		return err
+	})
+	return list, err
+}
+
+func searchOrders(q querier, storeID string, f OrderSearch) (list OrderList, err error) {
+	below := f.After
+	if below == "" {
+		below = "~" // above every id
+	}
+	find := func(query string, limit int, more ...any) ([]Order, error) {
+		return collect(q, scanOrder, withStatus(query, f.Status), append([]any{storeID, below, f.Status, limit}, more...)...)
+	}
+	if f.Text == "" {
+		list.Orders, err = find(sqlList, f.Limit+1)
+	} else if list.Orders, err = find(sqlExact, f.Limit+1, f.Text); err == nil && len(list.Orders) == 0 {
+		list.Searched = true
+		list.Orders, err = find(sqlSearch, f.Limit+1, strings.ToLower(f.Text), searchWindow, f.Phone)
+	}
+	if err != nil {
+		return list, err
+	}
+	if len(list.Orders) > f.Limit {
+		list.Orders = list.Orders[:f.Limit]
+		list.Next = list.Orders[f.Limit-1].ID
+	} else if list.Searched {
+		list.Next, err = one(q, scanValue[string], withStatus(sqlWindow, f.Status), storeID, below, f.Status, searchWindow-1)
+		if err == errNotFound {
+			err = nil
+		}
+	}
+	return list, err
+}
+
+// DayTotals is one day of a store, in WIB.
+type DayTotals struct {
+	Day     int64 // days since 1970
+	Orders  int64 // made on it
+	Revenue int64 // paid on it and neither refunded nor reversed since
+}
+
+func dayOf(t Time) int64 { return (int64(t) + 7*60*60*1000) / (24 * 60 * 60 * 1000) }
+
+const sqlAddTotals = `INSERT INTO daily_totals (store_id, day, orders, revenue) VALUES (?1, ?2, ?3, ?4)
+	ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`
+
+// addTotals counts orders made and money paid on a day.
+func (tx *Tx) addTotals(storeID string, at Time, orders, revenue int64) error {
+	_, err := tx.exec(sqlAddTotals, storeID, dayOf(at), orders, revenue)
+	return err
+}
+
+// takeTotals takes an order's amount off the day on which it was last paid.
+func (tx *Tx) takeTotals(storeID string, o *Order) error {
+	paid, err := one(tx, scanValue[Time], "SELECT at FROM order_history WHERE order_id = ? AND to_status = 'paid' AND from_status <> 'paid' ORDER BY position DESC LIMIT 1", o.ID)
+	if err != nil {
+		return err
+	}
+	return tx.addTotals(storeID, paid, 0, -o.Amount)
+}
+
+// Attention is what waits for the owner: of each kind a few, the oldest first.
+type Attention struct {
+	Awaiting    []Order    // a buyer says that he has paid
+	Oversold    []Order    // paid when the stock was gone
+	Unreachable []Order    // whose gateway could not be asked
+	Warnings    []string   // why, for each of Unreachable
+	Endpoints   []Endpoint // all of them, for the caller to judge
+}
+
+const (
+	attentionMost  = 6
+	sqlAwaiting    = "SELECT json FROM orders WHERE store_id = ? AND status = 'awaiting_verification' ORDER BY id LIMIT ?"
+	sqlOversold    = "SELECT json FROM orders WHERE store_id = ? AND oversold = 1 ORDER BY id LIMIT ?"
+	sqlUnreachable = `SELECT s.warning, o.json FROM payment_sessions s JOIN orders o ON o.id = s.order_id
+		WHERE s.warning <> '' AND s.status IN ('starting', 'active') AND o.store_id = ? ORDER BY s.order_id LIMIT ?`
+	sqlDailyTotals = "SELECT day, orders, revenue FROM daily_totals WHERE store_id = ? AND day BETWEEN ? AND ? ORDER BY day"
+)
+
+// FrontPage reads the first page of the dashboard: the newest orders, what waits for the owner, and the totals of the
+// last days up to today, one for each day.
+func (db *DB) FrontPage(storeID string, f OrderSearch, days int) (list OrderList, a Attention, totals []DayTotals, err error) {
+	today := dayOf(Time(time.Now().UnixMilli()))
+	totals = make([]DayTotals, days)
+	for i := range totals {
+		totals[i].Day = today - int64(days-1-i)
+	}
+	err = db.read(func(q querier) (err error) {
+		if list, err = searchOrders(q, storeID, f); err != nil {
+			return err
+		}
+		if a.Awaiting, err = collect(q, scanOrder, sqlAwaiting, storeID, attentionMost); err != nil {
+			return err
+		}
+		if a.Oversold, err = collect(q, scanOrder, sqlOversold, storeID, attentionMost); err != nil {
+			return err
+		}
+		if a.Unreachable, err = collect(q, func(row scanner) (Order, error) {
+			a.Warnings = append(a.Warnings, "")
+			return scanOrder(scanFirst{row, &a.Warnings[len(a.Warnings)-1]})
+		}, sqlUnreachable, storeID, attentionMost); err != nil {
+			return err
+		}
+		if a.Endpoints, err = collect(q, scanEndpoint, sqlEndpoints, 0, storeID); err != nil {
+			return err
+		}
+		_, err = collect(q, func(row scanner) (d DayTotals, err error) {
+			if err = row.Scan(&d.Day, &d.Orders, &d.Revenue); err == nil {
+				totals[d.Day-totals[0].Day] = d
+			}
+			return d, err
+		}, sqlDailyTotals, storeID, totals[0].Day, today)
+		return err
+	})
+	return list, a, totals, err
+}
+
+// OrderDetails is an order with all that became of it.
+type OrderDetails struct {
+	Order
+	Oversold   bool
+	History    []HistoryEntry
+	Sessions   []Session
+	Deliveries []OrderDelivery
+}
+
+type HistoryEntry struct {
+	At       Time
+	From, To Status // equal: a remark
+	Actor    string
+	Reason   string
+}
+
+type OrderDelivery struct {
+	Delivery
+	EndpointID, URL string
+}
+
+const (
+	sqlOrderDetails    = "SELECT oversold, json FROM orders WHERE store_id = ? AND id = ?"
+	sqlHistory         = "SELECT at, from_status, to_status, actor, reason FROM order_history WHERE order_id = ? ORDER BY position"
+	sqlOrderSessions   = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? ORDER BY s.attempt"
+	sqlOrderDeliveries = "SELECT e.id, e.url, " + deliveryColumns + ` FROM events v CROSS JOIN deliveries d ON d.event_id = v.id
+		JOIN endpoints e ON e.id = d.endpoint_id WHERE v.order_id = ? ORDER BY v.sequence`
+)
+
+// OrderDetails reads an order of a store.
+func (db *DB) OrderDetails(storeID, id string) (d OrderDetails, err error) {
+	err = db.read(func(q querier) (err error) {
+		if d.Order, err = one(q, func(row scanner) (Order, error) { return scanOrder(scanFirst{row, &d.Oversold}) }, sqlOrderDetails, storeID, id); err != nil {
+			return err
+		}
+		if d.History, err = collect(q, func(row scanner) (h HistoryEntry, err error) {
+			return h, row.Scan(&h.At, &h.From, &h.To, &h.Actor, &h.Reason)
+		}, sqlHistory, id); err != nil {
+			return err
+		}
+		if d.Sessions, err = collect(q, scanSession, sqlOrderSessions, id); err != nil {
+			return err
+		}
+		d.Deliveries, err = collect(q, func(row scanner) (o OrderDelivery, err error) {
+			o.Delivery, err = scanDelivery(scanFirst{scanFirst{row, &o.EndpointID}, &o.URL})
+			return o, err
+		}, sqlOrderDeliveries, id)
+		return err
+	})
+	return d, err
+}
+
+// OversoldSettled records that the owner has seen to an order that was paid when its stock was gone.
+func (db *DB) OversoldSettled(ctx context.Context, storeID, id, reason string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		status, err := one(tx, scanValue[Status], "UPDATE orders SET oversold = 0 WHERE id = ? AND store_id = ? AND oversold = 1 RETURNING status", id, storeID)
+		if err != nil {
+			return err
+		}
+		return tx.addHistory(id, status, status, "owner", reason)
+	})
+}
+
+const (
+	sqlCatalogProducts = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0 ORDER BY p.slug LIMIT ?"
+	sqlCatalogBundles  = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0 ORDER BY p.slug LIMIT ?"
+	sqlAllMethods      = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
+	sqlGateways        = "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ? ORDER BY provider"
+)
+
+// Catalog lists a store's products or bundles, published or not, by slug: those after a slug, with q in their title.
+func (db *DB) Catalog(storeID, kind, after, q string, limit int) ([]Product, error) {
+	query := sqlCatalogProducts
+	if kind == "bundle" {
+		query = sqlCatalogBundles
+	}
+	return collect(db.r, scanProduct, query, storeID, after, strings.ToLower(q), limit)
+}
+
+// Methods lists all of a store's payment methods by code, and its gateways.
+func (db *DB) Methods(storeID string) (all []PaymentMethod, gateways []Gateway, err error) {
+	err = db.read(func(q querier) (err error) {
+		if all, err = collect(q, scanMethod, sqlAllMethods, storeID); err != nil {
+			return err
+		}
+		gateways, err = collect(q, func(row scanner) (g Gateway, err error) {
+			return g, row.Scan(&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken)
+		}, sqlGateways, storeID)
+		return err
+	})
+	return all, gateways, err
+}
+
+// Access reads what opens a store to programs: its keys and its endpoints, without their deliveries.
+func (db *DB) Access(storeID string) (keys []APIKey, endpoints []Endpoint, err error) {
+	err = db.read(func(q querier) (err error) {
+		if keys, err = collect(q, scanKey, sqlKeys, storeID); err != nil {
+			return err
+		}
+		endpoints, err = collect(q, scanEndpoint, sqlEndpoints, time.Now().UnixMilli(), storeID)
+		return err
+	})
+	return keys, endpoints, err
+}
+
+const (
+	sqlEndpoint         = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.id = ? AND e.store_id = ?"
+	sqlDeliveriesBefore = "SELECT " + deliveryColumns + " FROM deliveries d CROSS JOIN events v ON v.id = d.event_id WHERE d.endpoint_id = ? AND d.id < ? ORDER BY d.id DESC LIMIT ?"
+)
+
+// Endpoint reads one endpoint of a store with its deliveries older than the one named; "~" is newer than all.
+func (db *DB) Endpoint(storeID, id, before string, limit int) (e Endpoint, err error) {
+	err = db.read(func(q querier) (err error) {
+		if e, err = one(q, scanEndpoint, sqlEndpoint, time.Now().UnixMilli(), id, storeID); err != nil {
+			return err
+		}
+		e.Recent, err = collect(q, scanDelivery, sqlDeliveriesBefore, id, before, limit)
+		return err
+	})
+	return e, err
 }
