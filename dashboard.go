@@ -10,6 +10,7 @@ import (
 	"embed"
 	"encoding/csv"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -353,7 +354,11 @@ func newFrame(r *http.Request, st Store, tab string) frame {
 
 // done leads on to a page that says what was done, so that a reload does nothing again.
 func done(w http.ResponseWriter, r *http.Request, path, notice string) error {
-	http.Redirect(w, r, path+"?done="+notice, http.StatusSeeOther)
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	http.Redirect(w, r, path+separator+"done="+notice, http.StatusSeeOther)
 	return nil
 }
 
@@ -432,6 +437,10 @@ var sayings = []struct {
 	{regexp.MustCompile(`^is not your password$`), "bukan kata sandi Anda yang sekarang"},
 	{regexp.MustCompile(`^was tried too often: wait (\d+) s$`), "terlalu sering dicoba: tunggu $1 detik"},
 	{regexp.MustCompile(`^must be a day and a time$`), "harus tanggal dan jam"},
+	{regexp.MustCompile(`^the secret key must be given.*$`), "kunci rahasia harus diisi"},
+	{regexp.MustCompile(`^Xendit's callback token must be given.*$`), "untuk Xendit token ini harus diisi"},
+	{regexp.MustCompile(`^the secret key is not of the mode (.*)$`), "ini bukan kunci mode $1: periksa mode atau kuncinya"},
+	{regexp.MustCompile(`^it answered 410 Gone$`), "ia menjawab 410 Gone"},
 	{regexp.MustCompile(`^created$`), "dibuat"},
 	{regexp.MustCompile(`^not paid in time(.*)$`), "tidak dibayar pada waktunya$1"},
 	{regexp.MustCompile(`^in the dashboard$`), "di dasbor"},
@@ -742,6 +751,239 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 	}
 	s.queue.wake()
 	return done(w, r, page.Back, "saved")
+}
+
+// ---- Catalog and payment methods
+
+func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) (err error) {
+	const most = 50
+	q := r.URL.Query()
+	page := struct {
+		frame
+		Kind, Text, Next string
+		Entries          []Product
+	}{frame: newFrame(r, st, "catalog"), Kind: "product", Text: strings.TrimSpace(q.Get("q"))}
+	if q.Get("kind") == "bundle" {
+		page.Kind = "bundle"
+	}
+	if page.Entries, err = s.db.Catalog(st.ID, page.Kind, q.Get("after"), page.Text, most+1); err != nil {
+		return err
+	}
+	if len(page.Entries) > most {
+		page.Entries = page.Entries[:most]
+		page.Next = "/dashboard/catalog?" + url.Values{"kind": {page.Kind}, "q": {page.Text}, "after": {page.Entries[most-1].Slug}}.Encode()
+	}
+	s.render(w, r, http.StatusOK, "dash-catalog.html", page)
+	return nil
+}
+
+// entryPage is the form of one product, bundle or payment method.
+type entryPage struct {
+	frame
+	Kind, Slug string       // Slug "": a new one
+	Products   []BundleItem // that a bundle can be made of
+	Parts      []int        // the rows for its parts
+	Providers  []string
+}
+
+// editEntry shows and takes the form of one entry. What is posted goes the way of a catalog file with that one entry,
+// so that the same rules hold for both.
+func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) error {
+	page := entryPage{frame: newFrame(r, st, "catalog"), Kind: r.PathValue("kind"), Slug: r.URL.Query().Get("slug"), Providers: providers}
+	list, back, idField, title := "products", "/dashboard/catalog", "slug", "title"
+	switch page.Kind {
+	case "product":
+	case "bundle":
+		list, back = "bundles", "/dashboard/catalog?kind=bundle"
+	case "method":
+		list, back, idField, title, page.Tab = "payment_methods", "/dashboard/payments", "code", "name", "payments"
+	default:
+		return errNotFound
+	}
+	posting, posted := r.Method == http.MethodPost, r.PostForm
+	id := page.Slug
+	if posting && id == "" {
+		id = cmp.Or(strings.TrimSpace(posted.Get(idField)), slugOf(posted.Get(title)))
+	}
+	known, products, err := s.entryValues(st.ID, page.Kind, id)
+	if err != nil && (err != errNotFound || page.Slug != "") {
+		return err
+	}
+	page.Products, page.Form.Values = products, known
+	status, taken := http.StatusOK, page.Slug == "" && err == nil
+	if posting {
+		posted.Set(idField, id)
+		f := &form{fields: map[string]any{list: []any{entryFields(page.Kind, posted)}}, faults: &faults{}}
+		if taken {
+			f.fault(list+"[0]."+idField, "is taken: "+id)
+		}
+		c, err := f.catalog()
+		if err == nil {
+			err = s.db.ImportCatalog(r.Context(), st.ID, c)
+		}
+		if page.Form.Faults, err = faultsOf(err, list+"[0]."); err != nil {
+			return err
+		} else if page.Form.Faults == nil {
+			return done(w, r, back, "saved")
+		}
+		page.Form.Values, status = posted, http.StatusUnprocessableEntity
+	}
+	if page.Kind == "bundle" {
+		for i := range min(50, len(partsOf(page.Form.Values))+3) {
+			page.Parts = append(page.Parts, i)
+		}
+	}
+	s.render(w, r, status, "dash-entry.html", page)
+	return nil
+}
+
+// entryValues are the fields of an entry as its form shows them; of one that is not there, those of a new one. For
+// bundles they come with what bundles can be made of.
+func (s *server) entryValues(storeID, kind, id string) (v url.Values, products []BundleItem, err error) {
+	optional := func(name string, n *int64) {
+		if n != nil {
+			v.Set(name, strconv.FormatInt(*n, 10))
+		}
+	}
+	if kind == "method" {
+		m, err := s.db.PaymentMethod(storeID, id)
+		if err != nil {
+			return url.Values{"enabled": {"on"}}, nil, err
+		}
+		v = url.Values{"code": {m.Code}, "name": {m.Name}, "provider": {m.Provider}, "fee": {strconv.FormatInt(m.Fee, 10)}, "instructions": {m.Instructions}}
+		optional("min_amount", m.MinAmount)
+		optional("max_amount", m.MaxAmount)
+		if m.Enabled {
+			v.Set("enabled", "on")
+		}
+		return v, nil, nil
+	}
+	p, products, err := s.db.CatalogEntry(storeID, kind, id)
+	if err != nil {
+		return url.Values{"published": {"on"}}, products, err
+	}
+	v = url.Values{"slug": {p.Slug}, "title": {p.Title}, "description": {p.Description}, "price": {strconv.FormatInt(p.Price, 10)}}
+	optional("stock", p.Stock)
+	optional("stock_was", p.Stock)
+	if p.ImageURL != nil {
+		v.Set("image_url", *p.ImageURL)
+	}
+	if p.Published {
+		v.Set("published", "on")
+	}
+	for i, item := range p.Items {
+		setPart(v, i, item.Slug, strconv.FormatInt(item.Quantity, 10))
+	}
+	return v, products, nil
+}
+
+// entryFields are a posted form as an entry of a catalog file.
+func entryFields(kind string, v url.Values) map[string]any {
+	text := func(name string) string { return strings.TrimSpace(strings.ReplaceAll(v.Get(name), "\r\n", "\n")) }
+	if kind == "method" {
+		return map[string]any{"code": text("code"), "name": text("name"), "provider": text("provider"), "fee": number(cmp.Or(v.Get("fee"), "0")),
+			"instructions": text("instructions"), "min_amount": number(v.Get("min_amount")), "max_amount": number(v.Get("max_amount")), "enabled": v.Has("enabled")}
+	}
+	fields := map[string]any{"slug": text("slug"), "title": text("title"), "description": text("description"), "price": number(v.Get("price")),
+		"image_url": any(nil), "published": v.Has("published")}
+	if image := text("image_url"); image != "" {
+		fields["image_url"] = image
+	}
+	if kind == "bundle" {
+		items, parts := []any{}, partsOf(v)
+		for i := range 50 { // close up the rows, so that faults name them as they are shown again
+			setPart(v, i, "", "")
+			if i < len(parts) {
+				setPart(v, i, parts[i][0], parts[i][1])
+				items = append(items, map[string]any{"slug": parts[i][0], "quantity": number(parts[i][1])})
+			}
+		}
+		fields["items"] = items
+	} else if v.Get("stock") != v.Get("stock_was") { // or what was sold since the form was shown would come back
+		fields["stock"] = number(v.Get("stock"))
+	}
+	return fields
+}
+
+// number reads a whole number that may be grouped, as in 85.000; an empty text is null.
+func number(text string) any {
+	text = strings.TrimSpace(text)
+	if groupedPattern.MatchString(text) {
+		text = strings.NewReplacer(".", "", ",", "").Replace(text)
+	}
+	if text == "" {
+		return nil
+	}
+	return json.Number(text)
+}
+
+var groupedPattern = regexp.MustCompile(`^\d{1,3}([.,]\d{3})+$`)
+
+// partsOf takes the parts of a bundle, each a slug and a quantity, out of its form; rows without a slug are left out.
+func partsOf(v url.Values) (parts [][2]string) {
+	for i := range 50 {
+		slug, quantity := fmt.Sprintf("items[%d].slug", i), fmt.Sprintf("items[%d].quantity", i)
+		if text := strings.TrimSpace(v.Get(slug)); text != "" {
+			parts = append(parts, [2]string{text, cmp.Or(strings.TrimSpace(v.Get(quantity)), "1")})
+		}
+	}
+	return parts
+}
+
+func setPart(v url.Values, i int, slug, quantity string) {
+	v.Set(fmt.Sprintf("items[%d].slug", i), slug)
+	v.Set(fmt.Sprintf("items[%d].quantity", i), quantity)
+}
+
+// paymentsPage is the payment methods and the gateways they need.
+type paymentsPage struct {
+	frame
+	Methods   []PaymentMethod
+	Gateways  []Gateway
+	PublicURL string
+}
+
+// Missing tells whether a provider is a gateway without a key.
+func (p paymentsPage) Missing(provider string) bool {
+	return (provider == "midtrans" || provider == "xendit") && !slices.ContainsFunc(p.Gateways, func(g Gateway) bool { return g.Provider == provider })
+}
+
+// Live tells whether the store takes real money.
+func (p paymentsPage) Live() bool {
+	return slices.ContainsFunc(p.Gateways, func(g Gateway) bool { return g.Mode == "live" })
+}
+
+func (s *server) showPayments(w http.ResponseWriter, r *http.Request, st Store) error {
+	return s.renderPayments(w, r, http.StatusOK, paymentsPage{frame: newFrame(r, st, "payments")})
+}
+
+func (s *server) renderPayments(w http.ResponseWriter, r *http.Request, status int, page paymentsPage) (err error) {
+	page.PublicURL = s.db.publicURL
+	if page.Methods, page.Gateways, err = s.db.Methods(page.Store.ID); err != nil {
+		return err
+	}
+	s.render(w, r, status, "dash-payments.html", page)
+	return nil
+}
+
+func (s *server) setGateway(w http.ResponseWriter, r *http.Request, st Store) error {
+	v := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
+	g := Gateway{Provider: v("provider"), Mode: v("mode"), SecretKey: v("secret_key"), CallbackToken: v("callback_token")}
+	if g.Provider != "xendit" {
+		g.CallbackToken = ""
+	}
+	if fault := checkGateway(g); fault != "" {
+		page, wrong := paymentsPage{frame: newFrame(r, st, "payments")}, "secret_key"
+		if strings.Contains(fault, "callback token") {
+			wrong = "callback_token"
+		}
+		page.Form = filled{url.Values{"provider": {g.Provider}, "mode": {g.Mode}}, map[string]string{wrong: fault}}
+		return s.renderPayments(w, r, http.StatusUnprocessableEntity, page)
+	}
+	if err := s.db.SetGateway(r.Context(), st.ID, g); err != nil {
+		return err
+	}
+	return done(w, r, "/dashboard/payments", "saved")
 }
 
 // ---- Developer settings

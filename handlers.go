@@ -67,6 +67,10 @@ func (s *server) routes() http.Handler {
 	mux.Handle("GET /dashboard/orders.csv", s.owner(s.exportOrders))
 	mux.Handle("GET /dashboard/orders/{order_id}", s.owner(s.showOrder))
 	mux.Handle("/dashboard/orders/{order_id}/{act}", s.owner(s.actOnOrder))
+	mux.Handle("GET /dashboard/catalog", s.owner(s.showCatalog))
+	mux.Handle("/dashboard/catalog/{kind}", s.owner(s.editEntry))
+	mux.Handle("GET /dashboard/payments", s.owner(s.showPayments))
+	mux.Handle("POST /dashboard/payments/gateway", s.owner(s.setGateway))
 	mux.Handle("GET /dashboard/developers", s.owner(s.showDevelopers))
 	mux.Handle("POST /dashboard/keys", s.owner(s.addKey))
 	mux.Handle("/dashboard/keys/{key_id}/revoke", s.owner(s.revokeKey))
@@ -723,6 +727,12 @@ var (
 	hostPattern = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$`)
 	timePattern = regexp.MustCompile(`^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d(?::?[0-5]\d)?)?)?$`)
 )
+
+// slugOf makes a slug of a name: "Kopi Kita" is kopi-kita.
+func slugOf(name string) string {
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	return strings.Join(words, "-")
+}
 
 // isEmail tells whether text is one bare e-mail address.
 func isEmail(text string) bool {

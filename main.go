@@ -514,9 +514,7 @@ func storeAdd(ctx context.Context, c *cli) error {
 	if err := c.parse("name email"); err != nil {
 		return err
 	}
-	name := strings.ToLower(c.Lookup("name").Value.String())
-	words := strings.FieldsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
-	st := Store{Plan: "growth", Expiry: 24 * time.Hour, Slug: strings.Join(words, "-")}
+	st := Store{Plan: "growth", Expiry: 24 * time.Hour, Slug: slugOf(c.Lookup("name").Value.String())}
 	if err := edit(&st); err != nil { // before a missing file is made
 		return err
 	}

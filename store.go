@@ -2283,7 +2283,7 @@ func withStatus(query string, s Status) string {
 }
 
 func scanOrder(row scanner) (o Order, err error) {
-	stored, err := scanValue[sql.RawBytes](row)
+	stored, err := scanValue[[]byte](row)
 	if err != nil {
 		return o, err
 	}
@@ -2368,7 +2368,7 @@ const (
 	attentionMost  = 6
 	sqlAwaiting    = "SELECT json FROM orders WHERE store_id = ? AND status = 'awaiting_verification' ORDER BY id LIMIT ?"
 	sqlOversold    = "SELECT json FROM orders WHERE store_id = ? AND oversold = 1 ORDER BY id LIMIT ?"
-	sqlUnreachable = `SELECT s.warning, o.json FROM payment_sessions s JOIN orders o ON o.id = s.order_id
+	sqlUnreachable = `SELECT s.warning, o.json FROM payment_sessions s INDEXED BY payment_sessions_warned CROSS JOIN orders o ON o.id = s.order_id
 		WHERE s.warning <> '' AND s.status IN ('starting', 'active') AND o.store_id = ? ORDER BY s.order_id LIMIT ?`
 	sqlDailyTotals = "SELECT day, orders, revenue FROM daily_totals WHERE store_id = ? AND day BETWEEN ? AND ? ORDER BY day"
 )
@@ -2477,6 +2477,8 @@ func (db *DB) OversoldSettled(ctx context.Context, storeID, id, reason string) e
 const (
 	sqlCatalogProducts = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0 ORDER BY p.slug LIMIT ?"
 	sqlCatalogBundles  = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0 ORDER BY p.slug LIMIT ?"
+	sqlCatalogProduct  = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.slug = ?"
+	sqlCatalogBundle   = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.slug = ?"
 	sqlAllMethods      = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
 	sqlGateways        = "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ? ORDER BY provider"
 )
@@ -2488,6 +2490,35 @@ func (db *DB) Catalog(storeID, kind, after, q string, limit int) ([]Product, err
 		query = sqlCatalogBundles
 	}
 	return collect(db.r, scanProduct, query, storeID, after, strings.ToLower(q), limit)
+}
+
+const (
+	sqlProductNames = "SELECT '', title, 0, slug FROM products WHERE store_id = ? ORDER BY slug LIMIT 1000"
+	sqlBundleParts  = `SELECT c.id, c.title, i.quantity, c.slug FROM bundle_items i CROSS JOIN products c ON c.id = i.product_id
+		WHERE i.bundle_id = ? ORDER BY i.position`
+)
+
+// CatalogEntry reads one product or bundle of a store, published or not. For bundles it also lists what they can be
+// made of.
+func (db *DB) CatalogEntry(storeID, kind, slug string) (p Product, products []BundleItem, err error) {
+	scanItem := func(row scanner) (i BundleItem, err error) {
+		return i, row.Scan(&i.ProductID, &i.Title, &i.Quantity, &i.Slug)
+	}
+	err = db.read(func(q querier) (err error) {
+		if kind == "product" {
+			p, err = one(q, scanProduct, sqlCatalogProduct, storeID, slug)
+			return err
+		}
+		if products, err = collect(q, scanItem, sqlProductNames, storeID); err != nil {
+			return err
+		}
+		if p, err = one(q, scanProduct, sqlCatalogBundle, storeID, slug); err != nil {
+			return err
+		}
+		p.Items, err = collect(q, scanItem, sqlBundleParts, p.ID)
+		return err
+	})
+	return p, products, err
 }
 
 // Methods lists all of a store's payment methods by code, and its gateways.

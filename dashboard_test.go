@@ -1,0 +1,865 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const ownerPassword = "kopi-susu-gula-aren"
+
+// ownerHash is the hash of ownerPassword: made once, for it takes a while.
+var ownerHash = hashNewPassword(ownerPassword)
+
+const shopCatalog = `{"products": [
+    {"slug": "kopi", "title": "Kopi Gayo", "price": 85000, "stock": 10},
+    {"slug": "teh", "title": "Teh Melati", "price": 50000}],
+  "bundles": [{"slug": "duo", "title": "Duo", "price": 120000, "items": [{"slug": "kopi", "quantity": 1}, {"slug": "teh", "quantity": 1}]}],
+  "payment_methods": [
+    {"code": "bank", "name": "Transfer BCA", "provider": "manual", "fee": 2500, "instructions": "BCA 123 456 7890"},
+    {"code": "qris", "name": "QRIS", "provider": "midtrans"}]}`
+
+// shop is the service with one store, for the tests of the dashboard. Neither the queue nor the sweeper runs.
+type shop struct {
+	*server
+	url, storeID string
+}
+
+func newShop(t *testing.T, publicURL string) *shop {
+	t.Helper()
+	db, err := openDB(filepath.Join(t.TempDir(), "test.db"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	o := settings{publicURL: publicURL, rate: 100_000, burst: 100_000}
+	if err := db.setAddresses(o.publicURL, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := &shop{server: newServer(db, o, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))}
+	hs := httptest.NewServer(s.routes())
+	t.Cleanup(hs.Close)
+	s.url, s.storeID = hs.URL, s.addShop(t, "kopi-kita", "growth")
+	return s
+}
+
+func (s *shop) addShop(t *testing.T, slug, plan string) (storeID string) {
+	t.Helper()
+	st, err := s.db.AddStore(t.Context(), Store{Name: "Toko " + slug, Slug: slug, Plan: plan, Expiry: 24 * time.Hour, OwnerEmail: slug + "@example.id"}, ownerHash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalog, err := readCatalog([]byte(shopCatalog))
+	if err == nil {
+		err = s.db.ImportCatalog(t.Context(), st.ID, catalog)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.ID
+}
+
+// place makes an order of quantity packets of coffee.
+func (s *shop) place(t *testing.T, storeID, buyer, externalID string, quantity int64) Order {
+	t.Helper()
+	st, err := s.db.StoreBy("id", storeID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := s.db.CatalogEntry(storeID, "product", "kopi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, order, _, err := s.db.CreateOrder(t.Context(), st, NewOrder{Items: []NewItem{{ProductID: p.ID, Quantity: quantity}},
+		Buyer: Buyer{Name: buyer, Email: strings.ToLower(strings.Fields(buyer)[0]) + "@example.id", Phone: "+62 812-3456-789"}, PaymentMethod: "bank", ExternalID: externalID}, "", [32]byte{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o Order
+	if err := json.Unmarshal(order, &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (s *shop) move(t *testing.T, id string, m Move) {
+	t.Helper()
+	if _, err := s.db.MoveOrder(t.Context(), s.storeID, id, m, "test"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shop) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	if err := s.db.write(context.Background(), func(tx *Tx) error { return tx.mustChange(query, args...) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// browser is one visitor with his cookies. It follows no redirects.
+type browser struct {
+	*http.Client
+	s      *shop
+	header http.Header
+}
+
+// screen is a page as a browser got it.
+type screen struct {
+	status         int
+	location, body string
+	header         http.Header
+}
+
+func (s *shop) browser() *browser {
+	jar, _ := cookiejar.New(nil)
+	return &browser{&http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, s, http.Header{}}
+}
+
+// owner is a browser that is signed in.
+func (s *shop) owner(t *testing.T, email string) *browser {
+	t.Helper()
+	b := s.browser()
+	if p := b.post(t, "/dashboard/login", "email", email, "password", ownerPassword); p.status != 303 || p.location != "/dashboard" {
+		t.Fatalf("signing in answers %d %s", p.status, p.location)
+	}
+	return b
+}
+
+func (b *browser) send(t *testing.T, method, path string, form url.Values) screen {
+	t.Helper()
+	r, err := http.NewRequest(method, b.s.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, values := range b.header {
+		r.Header[name] = values
+	}
+	if method == "POST" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	resp, err := b.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return screen{resp.StatusCode, resp.Header.Get("Location"), string(body), resp.Header}
+}
+
+func (b *browser) get(t *testing.T, path string) screen {
+	t.Helper()
+	return b.send(t, "GET", path, nil)
+}
+
+func (b *browser) post(t *testing.T, path string, pairs ...string) screen {
+	t.Helper()
+	form := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		form.Add(pairs[i], pairs[i+1])
+	}
+	return b.send(t, "POST", path, form)
+}
+
+// has fails unless the screen has this status and these texts.
+func (p screen) has(t *testing.T, status int, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(html.UnescapeString(p.body), text) {
+			t.Errorf("the page lacks %q", text)
+		}
+	}
+	if p.status != status || t.Failed() {
+		t.Fatalf("%d, want %d: %s\n%s", p.status, status, p.location, p.body)
+	}
+}
+
+func (p screen) leads(t *testing.T, to string) {
+	t.Helper()
+	if p.status != 303 || p.location != to {
+		t.Fatalf("%d %q, want 303 %q\n%s", p.status, p.location, to, p.body)
+	}
+}
+
+// A signed-out visitor is led to the sign-in page by every path, and what he asked for does not happen.
+func TestDashboardSignedOut(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	o := s.place(t, s.storeID, "Siti", "", 1)
+	b := s.browser()
+	for _, path := range []string{"/dashboard", "/dashboard/orders.csv?status=paid", "/dashboard/orders/" + o.ID, "/dashboard/orders/" + o.ID + "/approve",
+		"/dashboard/catalog", "/dashboard/catalog/product?slug=kopi", "/dashboard/payments", "/dashboard/developers", "/dashboard/keys/x/revoke",
+		"/dashboard/endpoints/x", "/dashboard/endpoints/x/ping", "/dashboard/account", "/dashboard/account/logout"} {
+		to := "/dashboard/login?next=" + url.QueryEscape(path)
+		if path == "/dashboard" {
+			to = "/dashboard/login"
+		}
+		b.get(t, path).leads(t, to)
+	}
+	for _, path := range []string{"/dashboard/orders/" + o.ID + "/cancel", "/dashboard/catalog/product", "/dashboard/payments/gateway", "/dashboard/keys",
+		"/dashboard/keys/x/revoke", "/dashboard/endpoints", "/dashboard/endpoints/x/remove", "/dashboard/deliveries/x/resend", "/dashboard/account", "/dashboard/logout"} {
+		b.post(t, path, "status", "pending", "name", "x").leads(t, "/dashboard/login")
+	}
+	b.get(t, "/dashboard/nothing").has(t, 404)
+	// The way back is kept, and never leads elsewhere.
+	b.get(t, "/dashboard/login?next=%2Fdashboard%2Fcatalog").has(t, 200, `name="next" value="/dashboard/catalog"`)
+	b.post(t, "/dashboard/login", "email", "kopi-kita@example.id", "password", ownerPassword, "next", "//evil.example").leads(t, "/dashboard")
+	s.browser().post(t, "/dashboard/login", "email", " Kopi-Kita@Example.id", "password", ownerPassword, "next", "/dashboard/catalog").leads(t, "/dashboard/catalog")
+	b.get(t, "/dashboard/login").leads(t, "/dashboard")
+}
+
+func TestDashboardSignIn(t *testing.T) {
+	s := newShop(t, "https://shop.test")
+	b := s.browser()
+	wrong := b.post(t, "/dashboard/login", "email", "kopi-kita@example.id", "password", "wrong")
+	wrong.has(t, 422, "E-mail atau kata sandi salah")
+	unknown := b.post(t, "/dashboard/login", "email", "nobody@example.id", "password", "wrong")
+	if strings.ReplaceAll(unknown.body, "nobody@", "kopi-kita@") != wrong.body || unknown.status != wrong.status {
+		t.Error("an unknown e-mail and a wrong password are told apart")
+	}
+	in := b.post(t, "/dashboard/login", "email", "kopi-kita@example.id", "password", ownerPassword)
+	cookie, err := http.ParseSetCookie(in.header.Get("Set-Cookie"))
+	if err != nil || cookie.Name != "__Host-storeorder" || !cookie.HttpOnly || !cookie.Secure || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Domain != "" {
+		t.Errorf("cookie %+v, %v", cookie, err)
+	}
+	// The test server speaks http, so the cookie is sent by hand.
+	sendCookie := func(token string) *browser {
+		b := s.browser()
+		b.header.Set("Cookie", "__Host-storeorder="+token)
+		return b
+	}
+	one := sendCookie(cookie.Value)
+	p := one.get(t, "/dashboard")
+	p.has(t, 200, "Pesanan")
+	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"} {
+		if p.header.Get(name) != want {
+			t.Errorf("%s: %q", name, p.header.Get(name))
+		}
+	}
+	if csp := p.header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") || strings.Contains(p.body, "<script") {
+		t.Errorf("scripts are possible: %s", csp)
+	}
+	var raw int
+	if raw, err = one1[int](s.db, "SELECT count(*) FROM owner_sessions WHERE CAST(hash AS TEXT) = ?", cookie.Value); err != nil || raw != 0 {
+		t.Errorf("the session is not hashed: %d, %v", raw, err)
+	}
+	// It ends 12 h after its last use, and is noted at most once a minute.
+	seen, _ := one1[int64](s.db, "SELECT seen_at FROM owner_sessions")
+	one.get(t, "/dashboard")
+	if again, _ := one1[int64](s.db, "SELECT seen_at FROM owner_sessions"); again != seen {
+		t.Error("seen_at is written at every request")
+	}
+	s.exec(t, "UPDATE owner_sessions SET seen_at = seen_at - ?", (12*time.Hour - time.Minute).Milliseconds())
+	one.get(t, "/dashboard").has(t, 200)
+	if again, _ := one1[int64](s.db, "SELECT seen_at FROM owner_sessions"); again < seen {
+		t.Error("a use was not noted")
+	}
+	s.exec(t, "UPDATE owner_sessions SET seen_at = seen_at - ?", (12*time.Hour + time.Minute).Milliseconds())
+	one.get(t, "/dashboard").leads(t, "/dashboard/login")
+	// And after 7 days in any case.
+	s.exec(t, "UPDATE owner_sessions SET seen_at = ?, created_at = created_at - ?", time.Now().UnixMilli(), (7 * 24 * time.Hour).Milliseconds())
+	one.get(t, "/dashboard").leads(t, "/dashboard/login")
+}
+
+func one1[T any](db *DB, query string, args ...any) (T, error) {
+	return one(db.r, scanValue[T], query, args...)
+}
+
+func TestDashboardSignOutAndPassword(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	s.addShop(t, "lain", "growth")
+	first, second, other := s.owner(t, "kopi-kita@example.id"), s.owner(t, "kopi-kita@example.id"), s.owner(t, "lain@example.id")
+	first.post(t, "/dashboard/logout").leads(t, "/dashboard/login?done=out")
+	first.get(t, "/dashboard").leads(t, "/dashboard/login")
+	second.get(t, "/dashboard").has(t, 200)
+
+	first = s.owner(t, "kopi-kita@example.id")
+	second.get(t, "/dashboard/account/logout").has(t, 200, "Keluar di semua perangkat?")
+	second.post(t, "/dashboard/account/logout").leads(t, "/dashboard/login?done=out")
+	first.get(t, "/dashboard").leads(t, "/dashboard/login")
+	other.get(t, "/dashboard").has(t, 200)
+
+	first, second = s.owner(t, "kopi-kita@example.id"), s.owner(t, "kopi-kita@example.id")
+	first.post(t, "/dashboard/account", "password", "wrong", "new_password", "cukup-panjang-123").has(t, 422, "bukan kata sandi Anda")
+	first.post(t, "/dashboard/account", "password", ownerPassword, "new_password", "pendek").has(t, 422, "harus 12 sampai 200 huruf", `aria-invalid="true"`, `aria-describedby="new_password-fault new_password-hint"`)
+	first.post(t, "/dashboard/account", "password", ownerPassword, "new_password", "cukup-panjang-123").leads(t, "/dashboard/account?done=password")
+	first.get(t, "/dashboard/account?done=password").has(t, 200, "Kata sandi diganti")
+	second.get(t, "/dashboard").leads(t, "/dashboard/login")
+	s.browser().post(t, "/dashboard/login", "email", "kopi-kita@example.id", "password", ownerPassword).has(t, 422)
+	s.browser().post(t, "/dashboard/login", "email", "kopi-kita@example.id", "password", "cukup-panjang-123").leads(t, "/dashboard")
+}
+
+func TestDashboardThrottling(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	s.addShop(t, "lain", "growth")
+	s.accounts, s.addresses = newLimiter(1, 3), newLimiter(1, 5)
+	b := s.browser()
+	for range 3 {
+		b.post(t, "/dashboard/login", "email", "kopi-kita@example.id", "password", "wrong").has(t, 422)
+	}
+	p := b.post(t, "/dashboard/login", "email", "kopi-kita@example.id", "password", ownerPassword)
+	p.has(t, 429, "Terlalu banyak percobaan", "Tunggu 1 menit")
+	if p.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	b.post(t, "/dashboard/login", "email", "lain@example.id", "password", ownerPassword).leads(t, "/dashboard") // another account, the address' fifth try
+	b.post(t, "/dashboard/login", "email", "lain@example.id", "password", ownerPassword).has(t, 429)
+	defaults := newServer(s.db, settings{rate: 1, burst: 1}, s.log)
+	if defaults.accounts.burst != 10 {
+		t.Errorf("%v wrong passwords are let through, want 10", defaults.accounts.burst)
+	}
+}
+
+func TestDashboardCrossOriginPosts(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	o := s.place(t, s.storeID, "Siti", "", 1)
+	b := s.owner(t, "kopi-kita@example.id")
+	b.header.Set("Sec-Fetch-Site", "cross-site")
+	for _, path := range []string{"/dashboard/login", "/dashboard/logout", "/dashboard/keys", "/dashboard/orders/" + o.ID + "/approve", "/dashboard/account"} {
+		b.post(t, path, "status", "pending", "name", "x").has(t, 403)
+	}
+	b.header = http.Header{"Origin": {"https://evil.example"}}
+	b.post(t, "/dashboard/keys", "name", "x").has(t, 403)
+	b.header = http.Header{"Sec-Fetch-Site": {"same-origin"}}
+	b.post(t, "/dashboard/keys", "name", "x").has(t, 200)
+}
+
+// What belongs to another store is not there.
+func TestDashboardForeignObjects(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	other := s.addShop(t, "lain", "growth")
+	o := s.place(t, other, "Budi", "luar-1", 1)
+	keyID, err := s.db.AddKey(t.Context(), other, "k", [32]byte{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpointID, err := s.db.AddEndpoint(t.Context(), other, "https://lain.example/hook", nil, newSecret())
+	if err == nil {
+		err = s.db.Ping(t.Context(), other, endpointID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	deliveryID, err := one1[string](s.db, "SELECT id FROM deliveries")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, "DELETE FROM bundle_items WHERE bundle_id IN (SELECT id FROM bundles WHERE store_id = ?)", s.storeID)
+	s.exec(t, "DELETE FROM bundles WHERE store_id = ?", s.storeID)
+	s.exec(t, "DELETE FROM products WHERE store_id = ?", s.storeID)
+	s.exec(t, "DELETE FROM payment_methods WHERE store_id = ?", s.storeID)
+	b := s.owner(t, "kopi-kita@example.id")
+	for _, path := range []string{"/dashboard/orders/" + o.ID, "/dashboard/orders/" + o.ID + "/approve", "/dashboard/orders/" + o.ID + "/settle", "/dashboard/orders/x",
+		"/dashboard/keys/" + keyID + "/revoke", "/dashboard/endpoints/" + endpointID, "/dashboard/endpoints/" + endpointID + "/remove",
+		"/dashboard/catalog/product?slug=kopi", "/dashboard/catalog/bundle?slug=duo", "/dashboard/catalog/method?slug=bank", "/dashboard/catalog/nothing"} {
+		b.get(t, path).has(t, 404, "Halaman ini tidak ada")
+	}
+	for _, path := range []string{"/dashboard/orders/" + o.ID + "/approve", "/dashboard/keys/" + keyID + "/revoke", "/dashboard/deliveries/" + deliveryID + "/resend",
+		"/dashboard/catalog/product?slug=kopi", "/dashboard/catalog/method?slug=bank"} {
+		b.post(t, path, "status", "pending", "title", "x", "name", "x", "price", "1").has(t, 404)
+	}
+	for _, act := range []string{"ping", "on", "off", "rotate", "remove", "resend"} {
+		b.post(t, "/dashboard/endpoints/"+endpointID+"/"+act, "since", "2026-01-01T00:00").has(t, 404)
+	}
+	b.get(t, "/dashboard").has(t, 200, "Belum ada pesanan")
+	b.get(t, "/dashboard?q="+o.PaymentReference).has(t, 200, "Tidak ditemukan")
+	b.get(t, "/dashboard?q=luar-1").has(t, 200, "Tidak ditemukan")
+	if csv := b.get(t, "/dashboard/orders.csv"); strings.Contains(csv.body, "Budi") {
+		t.Error("the export has another store's order")
+	}
+	if n, _ := one1[int](s.db, "SELECT count(*) FROM orders WHERE status <> 'pending'"); n != 0 {
+		t.Error("another store's order was moved")
+	}
+}
+
+func TestDashboardOrders(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	b.get(t, "/dashboard").has(t, 200, "Belum ada pesanan", "Isi katalog", "Buat kunci API")
+	siti, budi := s.place(t, s.storeID, "Siti Aminah", "toko-7", 1), s.place(t, s.storeID, "Budi <b>", "", 2)
+	list := b.get(t, "/dashboard")
+	list.has(t, 200, siti.PaymentReference, budi.PaymentReference, "Rp87.500", "toko-7", "Menunggu pembayaran")
+	if strings.Contains(list.body, "<b>,") || !strings.Contains(list.body, "Budi &lt;b&gt;") {
+		t.Error("a buyer's name is not escaped")
+	}
+	if strings.Index(list.body, budi.ID) > strings.Index(list.body, siti.ID) {
+		t.Error("not the newest first")
+	}
+	for _, q := range []string{siti.PaymentReference, strings.ToLower(siti.PaymentReference), "toko-7", siti.ID, "siti amin", "SITI@EXAMPLE"} {
+		if p := b.get(t, "/dashboard?q="+url.QueryEscape(q)); !strings.Contains(p.body, siti.ID) || strings.Contains(p.body, budi.ID) {
+			t.Errorf("searching %q does not find this order alone", q)
+		}
+	}
+	for _, q := range []string{"0812 3456 789", "628123456789", "+62 812-3456"} {
+		b.get(t, "/dashboard?q="+url.QueryEscape(q)).has(t, 200, siti.ID, budi.ID)
+	}
+	b.get(t, "/dashboard?q=%25").has(t, 200, "Tidak ditemukan")
+	b.get(t, "/dashboard?status=paid").has(t, 200, "Tidak ada pesanan dengan saringan ini")
+	b.get(t, "/dashboard?status=paid&q="+siti.PaymentReference).has(t, 200, "Tidak ditemukan")
+
+	// A buyer says that he has paid: the owner is told, and approves.
+	s.move(t, siti.ID, BuyerClaims)
+	b.get(t, "/dashboard").has(t, 200, "Menunggu Anda", "katanya sudah membayar")
+	path := "/dashboard/orders/" + siti.ID
+	b.get(t, path).has(t, 200, "Kopi Gayo", "siti@example.id", "Setujui pembayaran", "Tolak pembayaran", "Perlu dicek", "Biaya")
+	b.get(t, path+"/approve").has(t, 200, "Tandai pesanan ini lunas?", "orderPaid", `name="status" value="awaiting_verification"`)
+	b.post(t, path+"/approve", "status", "pending").leads(t, path+"?done=changed")
+	b.post(t, path+"/approve", "status", "awaiting_verification", "reason", strings.Repeat("x", 201)).has(t, 422, "paling banyak 200 huruf")
+	b.post(t, path+"/approve", "status", "awaiting_verification", "reason", "lihat mutasi BCA").leads(t, path+"?done=saved")
+	b.get(t, path+"?done=saved").has(t, 200, "Tersimpan", "Lunas", "lihat mutasi BCA", "Tandai dana dikembalikan")
+	b.post(t, path+"/approve", "status", "paid").leads(t, path+"?done=changed")
+	b.get(t, path+"/reject").leads(t, path+"?done=changed")
+	b.get(t, path+"/nothing").has(t, 404)
+	if front := b.get(t, "/dashboard"); strings.Contains(front.body, "Menunggu Anda") {
+		t.Error("nothing waits for the owner any more")
+	}
+
+	// Cancelled, then paid after all when the stock is gone: oversold, until he has seen to it.
+	budiPath := "/dashboard/orders/" + budi.ID
+	b.get(t, budiPath+"/cancel").has(t, 200, "Batalkan pesanan ini?")
+	b.post(t, budiPath+"/cancel", "status", "pending").leads(t, budiPath+"?done=saved")
+	s.exec(t, "UPDATE products SET stock = 1 WHERE slug = 'kopi'")
+	b.get(t, budiPath+"/approve").has(t, 200, "Stoknya diambil lagi")
+	b.post(t, budiPath+"/approve", "status", "failed").leads(t, budiPath+"?done=saved")
+	b.get(t, "/dashboard").has(t, 200, "dibayar saat stok sudah habis")
+	b.get(t, budiPath).has(t, 200, "Dibayar saat stok sudah habis")
+	b.post(t, budiPath+"/settle", "status", "paid").leads(t, budiPath+"?done=saved")
+	b.get(t, budiPath).has(t, 200, "kekurangan stok sudah diatasi")
+	if front := b.get(t, "/dashboard"); strings.Contains(front.body, "Menunggu Anda") {
+		t.Error("an oversold order that was seen to still waits")
+	}
+	b.post(t, budiPath+"/settle", "status", "paid").leads(t, budiPath+"?done=changed")
+
+	b.get(t, path+"/refund").has(t, 200, "tidak mengirim uang")
+	b.post(t, path+"/refund", "status", "paid").leads(t, path+"?done=saved")
+	b.get(t, "/dashboard?status=refunded").has(t, 200, siti.ID, "Dana dikembalikan")
+
+	late := s.place(t, s.storeID, "Tuti", "", 1)
+	s.move(t, late.ID, BuyerClaims)
+	b.post(t, "/dashboard/orders/"+late.ID+"/reject", "status", "awaiting_verification").leads(t, "/dashboard/orders/"+late.ID+"?done=saved")
+	b.get(t, "/dashboard?status=failed").has(t, 200, late.ID)
+}
+
+// What waits for the owner beside orders: gateways that cannot be asked and endpoints that fail.
+func TestDashboardAttention(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	o := s.place(t, s.storeID, "Siti", "", 1)
+	s.exec(t, "UPDATE orders SET json = json_set(json, '$.payment_provider', 'midtrans') WHERE id = ?", o.ID)
+	session, _, err := s.db.BeginSession(t.Context(), s.storeID, o.ID)
+	if err == nil {
+		err = s.db.WarnSession(t.Context(), session.ID, "connection refused")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.get(t, "/dashboard").has(t, 200, "midtrans tidak dapat dihubungi: connection refused")
+	b.get(t, "/dashboard/orders/"+o.ID).has(t, 200, "midtrans 1", "connection refused", "Sesi pembayaran")
+	s.move(t, o.ID, OwnerCancels) // ends the session
+	endpoint, err := s.db.AddEndpoint(t.Context(), s.storeID, "https://toko.example/hook", nil, newSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if front := b.get(t, "/dashboard"); strings.Contains(front.body, "Menunggu Anda") {
+		t.Error("nothing should wait")
+	}
+	s.exec(t, "UPDATE endpoints SET failures = 5 WHERE id = ?", endpoint)
+	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook: 5 kali gagal berturut-turut")
+	s.exec(t, "UPDATE endpoints SET active = 0, off_reason = 'it answered 410 Gone' WHERE id = ?", endpoint)
+	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook: mati, ia menjawab 410 Gone")
+}
+
+// The daily totals are what counting the orders gives, through every kind of move and over days.
+func TestDashboardDailyTotals(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	s.exec(t, "UPDATE products SET stock = NULL")
+	pay := func(buyer string, quantity int64, daysAgo int64) Order {
+		o := s.place(t, s.storeID, buyer, "", quantity)
+		s.move(t, o.ID, OwnerApproves)
+		if daysAgo > 0 {
+			today := dayOf(Time(time.Now().UnixMilli()))
+			s.exec(t, "UPDATE order_history SET at = at - ? WHERE order_id = ? AND to_status = 'paid'", daysAgo*24*60*60*1000, o.ID)
+			s.exec(t, "UPDATE daily_totals SET revenue = revenue - ? WHERE day = ?", o.Amount, today)
+			s.exec(t, "INSERT INTO daily_totals VALUES (?, ?, 0, ?) ON CONFLICT DO UPDATE SET revenue = revenue + excluded.revenue", s.storeID, today-daysAgo, o.Amount)
+		}
+		return o
+	}
+	kept, refunded := pay("A", 1, 3), pay("B", 2, 3)
+	again := s.place(t, s.storeID, "C", "", 3)
+	for _, m := range []Move{OwnerCancels, OwnerApproves, GatewayReverses, OwnerApproves} {
+		s.move(t, again.ID, m)
+	}
+	s.move(t, refunded.ID, OwnerRefunds)
+	free := s.place(t, s.storeID, "D", "", 1)
+	s.move(t, free.ID, ClockExpires)
+
+	_, _, totals, err := s.db.FrontPage(s.storeID, OrderSearch{Limit: 25}, 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	today := totals[29]
+	if len(totals) != 30 || today.Orders != 4 || today.Revenue != 3*85000+2500 {
+		t.Errorf("today: %+v", today)
+	}
+	if totals[26].Revenue != kept.Amount {
+		t.Errorf("the refund was not taken off its day: %+v", totals[23:])
+	}
+	s.owner(t, "kopi-kita@example.id").get(t, "/dashboard").has(t, 200, "<svg", "Rp257.500", "Angka per hari")
+}
+
+func TestDashboardExport(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	s.exec(t, "UPDATE products SET stock = NULL")
+	for i := range 1203 { // more than two reads
+		s.place(t, s.storeID, fmt.Sprintf("Pembeli %d", i), "", 1)
+	}
+	evil := s.place(t, s.storeID, "=HYPERLINK(\"https://evil.example\")", "-1", 1)
+	s.move(t, evil.ID, OwnerApproves)
+	b := s.owner(t, "kopi-kita@example.id")
+	export := func(query string) [][]string {
+		p := b.get(t, "/dashboard/orders.csv"+query)
+		if p.status != 200 || p.header.Get("Content-Type") != "text/csv; charset=utf-8" || !strings.HasPrefix(p.header.Get("Content-Disposition"), "attachment;") {
+			t.Fatalf("%d %v", p.status, p.header)
+		}
+		rows, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(p.body, "\ufeff"))).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows[1:]
+	}
+	all := export("")
+	seen := map[string]bool{}
+	for _, row := range all {
+		seen[row[1]] = true
+	}
+	if len(all) != 1204 || len(seen) != 1204 {
+		t.Errorf("%d rows, %d orders", len(all), len(seen))
+	}
+	if row := all[0]; row[5] != "'=HYPERLINK(\"https://evil.example\")" || row[2] != "'-1" || row[7] != "'+62 812-3456-789" || row[8] != "1 x Kopi Gayo" || row[10] != "87500" {
+		t.Errorf("formulas are let through: %q", row)
+	}
+	if paid := export("?status=paid"); len(paid) != 1 || paid[0][1] != evil.ID {
+		t.Errorf("filtered: %q", paid)
+	}
+	if found := export("?q=pembeli+12"); len(found) != 1+10+3 {
+		t.Errorf("searched: %d", len(found))
+	}
+	// The list's pages hold the same orders, none twice.
+	path, walked := "/dashboard", map[string]bool{}
+	for path != "" && len(walked) < 2000 {
+		p := b.get(t, path)
+		p.has(t, 200)
+		for _, m := range regexp.MustCompile(`<th scope="row"><a href="/dashboard/orders/([0-9a-f-]+)"`).FindAllStringSubmatch(p.body, -1) {
+			if walked[m[1]] {
+				t.Fatal("an order is on two pages")
+			}
+			walked[m[1]] = true
+		}
+		path = ""
+		if m := regexp.MustCompile(`href="(/dashboard\?after=[^"]+)"`).FindStringSubmatch(p.body); m != nil {
+			path = html.UnescapeString(m[1])
+		}
+	}
+	if len(walked) != 1204 {
+		t.Errorf("the list's pages hold %d orders", len(walked))
+	}
+}
+
+func TestDashboardCatalog(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	b.get(t, "/dashboard/catalog").has(t, 200, "Kopi Gayo", "Rp85.000", "tidak terbatas")
+	b.get(t, "/dashboard/catalog?q=melati").has(t, 200, "Teh Melati")
+	b.get(t, "/dashboard/catalog?kind=bundle").has(t, 200, "Duo", "Rp120.000")
+
+	b.post(t, "/dashboard/catalog/product", "title", "", "price", "abc", "stock", "-1", "image_url", "gambar").has(t, 422, "Belum tersimpan",
+		"harus diisi, paling banyak 200 huruf", "harus bilangan bulat dari 0", "harus alamat lengkap", `value="abc"`, `aria-describedby="price-fault price-hint"`)
+	b.post(t, "/dashboard/catalog/product", "title", "Kopi", "price", "1").has(t, 422, "sudah dipakai: kopi")
+	b.post(t, "/dashboard/catalog/product", "title", "Kopi Toraja 250 g", "price", "92.000", "stock", "", "published", "on", "description", "satu\r\ndua").leads(t, "/dashboard/catalog?done=saved")
+	p, _, err := s.db.CatalogEntry(s.storeID, "product", "kopi-toraja-250-g")
+	if err != nil || p.Price != 92000 || p.Stock != nil || !p.Published || p.Description != "satu\ndua" || p.ImageURL != nil {
+		t.Errorf("%+v, %v", p, err)
+	}
+
+	// What is sold while the owner has the form open stays sold, unless he changes the stock.
+	b.get(t, "/dashboard/catalog/product?slug=kopi").has(t, 200, `name="stock_was" value="10"`, `value="85000"`)
+	s.place(t, s.storeID, "Siti", "", 3)
+	b.post(t, "/dashboard/catalog/product?slug=kopi", "title", "Kopi Gayo baru", "price", "90000", "stock", "10", "stock_was", "10").leads(t, "/dashboard/catalog?done=saved")
+	if p, _, _ = s.db.CatalogEntry(s.storeID, "product", "kopi"); p.Price != 90000 || *p.Stock != 7 || p.Published {
+		t.Errorf("%+v", p)
+	}
+	b.post(t, "/dashboard/catalog/product?slug=kopi", "title", "Kopi Gayo", "price", "90000", "stock", "20", "stock_was", "10", "published", "on")
+	if p, _, _ = s.db.CatalogEntry(s.storeID, "product", "kopi"); *p.Stock != 20 || !p.Published {
+		t.Errorf("%+v", p)
+	}
+	b.post(t, "/dashboard/catalog/product?slug=kopi", "slug", "lain", "title", "Kopi", "price", "1").leads(t, "/dashboard/catalog?done=saved")
+	if _, _, err := s.db.CatalogEntry(s.storeID, "product", "lain"); err != errNotFound {
+		t.Error("a slug was changed")
+	}
+
+	b.get(t, "/dashboard/catalog/bundle?slug=duo").has(t, 200, `name="items[0].slug" value="kopi"`, `name="items[1].quantity" value="1"`, `name="items[2].slug" value=""`, "<datalist")
+	b.post(t, "/dashboard/catalog/bundle", "title", "Kosong", "price", "1").has(t, 422, "isi paling sedikit satu produk")
+	b.post(t, "/dashboard/catalog/bundle", "title", "Salah", "price", "1", "items[0].slug", "", "items[1].slug", "tidak-ada").has(t, 422, `bukan nama pendek produk toko ini: "tidak-ada"`, `aria-describedby="items[0].slug-fault"`)
+	b.post(t, "/dashboard/catalog/bundle?slug=duo", "title", "Trio", "price", "130000", "items[0].slug", "kopi", "items[0].quantity", "2", "items[3].slug", "teh", "published", "on").leads(t, "/dashboard/catalog?kind=bundle&done=saved")
+	if p, _, _ = s.db.CatalogEntry(s.storeID, "bundle", "duo"); p.Title != "Trio" || len(p.Items) != 2 || p.Items[0].Quantity != 2 || p.Items[1].Slug != "teh" || p.Items[1].Quantity != 1 {
+		t.Errorf("%+v", p)
+	}
+
+	b.get(t, "/dashboard/payments").has(t, 200, "Transfer BCA", "Ditawarkan", "Belum ditawarkan", "Belum ada kunci")
+	b.get(t, "/dashboard/catalog/method?slug=bank").has(t, 200, "BCA 123 456 7890", `value="2500"`)
+	b.post(t, "/dashboard/catalog/method?slug=bank", "name", "Transfer", "provider", "manual", "min_amount", "5", "max_amount", "4").has(t, 422, "tidak boleh melebihi batas atas")
+	b.post(t, "/dashboard/catalog/method?slug=bank", "name", "Transfer", "provider", "manual", "fee", "", "max_amount", "1.000.000").leads(t, "/dashboard/payments?done=saved")
+	if m, err := s.db.PaymentMethod(s.storeID, "bank"); err != nil || m.Fee != 0 || *m.MaxAmount != 1_000_000 || m.MinAmount != nil || m.Enabled || m.Instructions != "" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	b.post(t, "/dashboard/catalog/method", "name", "Tunai di toko", "provider", "manual", "enabled", "on").leads(t, "/dashboard/payments?done=saved")
+	if m, err := s.db.PaymentMethod(s.storeID, "tunai-di-toko"); err != nil || !m.Enabled {
+		t.Errorf("%+v, %v", m, err)
+	}
+
+	b.post(t, "/dashboard/payments/gateway", "provider", "midtrans", "mode", "live", "secret_key", "SB-Mid-server-x").has(t, 422, "ini bukan kunci mode live")
+	b.post(t, "/dashboard/payments/gateway", "provider", "xendit", "mode", "sandbox", "secret_key", "xnd_development_x").has(t, 422, "untuk Xendit token ini harus diisi")
+	b.post(t, "/dashboard/payments/gateway", "provider", "midtrans", "mode", "sandbox", "secret_key", "SB-Mid-server-qwertz").leads(t, "/dashboard/payments?done=saved")
+	page := b.get(t, "/dashboard/payments")
+	page.has(t, 200, "http://shop.test/notifications/midtrans/"+s.storeID)
+	if strings.Contains(page.body, "qwertz") || strings.Contains(page.body, "Belum ditawarkan") {
+		t.Error("the key is shown, or its method is not offered")
+	}
+}
+
+func TestDashboardKeys(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	call := func(key string) int {
+		r, _ := http.NewRequest("GET", s.url+"/v1/orders", nil)
+		r.Header.Set("Authorization", "Bearer "+key)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	b.get(t, "/dashboard/developers").has(t, 200, "Belum ada kunci", "Belum ada alamat webhook", "growth")
+	b.post(t, "/dashboard/keys", "name", " ").has(t, 422, "harus diisi, paling banyak 100 huruf", `aria-describedby="name-fault name-hint"`)
+	made := b.post(t, "/dashboard/keys", "name", "situs toko")
+	made.has(t, 200, "hanya tampil sekali", "curl -H 'Authorization: Bearer so_", "http://shop.test/v1/products", "situs toko", "belum pernah")
+	key := regexp.MustCompile(`so_[A-Za-z0-9_-]{43}`).FindString(made.body)
+	if status := call(key); status != 200 {
+		t.Fatalf("the new key is answered %d", status)
+	}
+	if p := b.get(t, "/dashboard/developers"); strings.Contains(p.body, "so_") || !strings.Contains(p.body, "situs toko") {
+		t.Error("the key is shown again, or not listed")
+	}
+	if err := s.keyUse.flush(t.Context(), s.db); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.get(t, "/dashboard/developers"); strings.Contains(p.body, "belum pernah") {
+		t.Error("the last use is not shown")
+	}
+	id, err := one1[string](s.db, "SELECT id FROM api_keys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.get(t, "/dashboard/keys/"+id+"/revoke").has(t, 200, "Cabut kunci ini?", "situs toko")
+	if call(key) != 200 {
+		t.Error("looking at the question revokes")
+	}
+	b.post(t, "/dashboard/keys/"+id+"/revoke").leads(t, "/dashboard/developers?done=revoked")
+	if status := call(key); status != 401 {
+		t.Errorf("a revoked key is answered %d", status)
+	}
+	b.get(t, "/dashboard/developers?done=revoked").has(t, 200, "dicabut", "Kunci dicabut")
+
+	s.addShop(t, "gratis", "free")
+	s.owner(t, "gratis@example.id").get(t, "/dashboard/developers").has(t, 200, "PLAN_REQUIRED")
+}
+
+func TestDashboardEndpoints(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	for address, fault := range map[string]string{"": "harus alamat lengkap", "http://toko.example/x": "harus diawali https://", "https://192.168.1.2/": "harus alamat yang terbuka",
+		"https://a:b@toko.example/": "tidak boleh memuat nama pengguna"} {
+		b.post(t, "/dashboard/endpoints", "url", address, "events", "orderPaid").has(t, 422, fault, `value="orderPaid" checked`)
+	}
+	made := b.post(t, "/dashboard/endpoints", "url", "https://toko.example/hook", "events", "orderPaid", "events", "orderCreated")
+	made.has(t, 200, "hanya tampil sekali", "whsec_", "orderPaid, orderCreated")
+	id, err := one1[string](s.db, "SELECT id FROM endpoints")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/dashboard/endpoints/" + id
+	if p := b.get(t, path); p.status != 200 || strings.Contains(p.body, "whsec_") || !strings.Contains(p.body, "Belum ada kiriman") {
+		t.Error("the secret is shown again, or no empty state")
+	}
+	b.get(t, "/dashboard/developers").has(t, 200, "https://toko.example/hook", "Hidup")
+
+	b.post(t, path+"/ping").leads(t, path+"?done=ping")
+	b.get(t, path).has(t, 200, "ping", "Menunggu")
+	b.get(t, path+"/off").has(t, 200, "Matikan alamat webhook ini?")
+	b.post(t, path+"/off").leads(t, path+"?done=off")
+	b.get(t, path).has(t, 200, "Mati", "di dasbor", "Hidupkan")
+	b.post(t, path+"/on").leads(t, path+"?done=on")
+
+	b.get(t, path+"/rotate").has(t, 200, "Selama 24 jam")
+	rotated := b.post(t, path+"/rotate")
+	secret := regexp.MustCompile(`whsec_[A-Za-z0-9_-]{43}`).FindString(rotated.body)
+	if e, err := s.db.Endpoint(s.storeID, id, "~", 1); err != nil || len(e.Secrets) != 2 || e.Secrets[0] != secret || strings.Contains(made.body, secret) {
+		t.Errorf("%+v, %v", e.Secrets, err)
+	}
+
+	o := s.place(t, s.storeID, "Siti", "", 1)
+	s.exec(t, "UPDATE deliveries SET status = 'failed', next_at = NULL, attempt = 10, answer_status = 500, answer = '<b>rusak</b>'")
+	b.get(t, path).has(t, 200, "Gagal", "<b>rusak</b>", "percobaan 10")
+	if p := b.get(t, path); strings.Contains(p.body, "<b>rusak") {
+		t.Error("an answer is not escaped")
+	}
+	b.get(t, "/dashboard/orders/"+o.ID).has(t, 200, "orderCreated", "500", "https://toko.example/hook")
+	delivery, err := one1[string](s.db, "SELECT d.id FROM deliveries d JOIN events v ON v.id = d.event_id WHERE v.event = 'orderCreated'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() int {
+		n, err := one1[int](s.db, "SELECT count(*) FROM deliveries WHERE status = 'pending' AND attempt = 0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	b.post(t, "/dashboard/deliveries/"+delivery+"/resend", "back", "/dashboard/orders/"+o.ID).leads(t, "/dashboard/orders/"+o.ID+"?done=resend")
+	b.post(t, "/dashboard/deliveries/"+delivery+"/resend", "back", "https://evil.example").leads(t, "/dashboard/developers?done=resend")
+	if waiting() != 1 {
+		t.Errorf("%d wait, want the one that is sent again", waiting())
+	}
+	b.post(t, path+"/resend", "since", "kemarin").has(t, 422, "harus tanggal dan jam")
+	b.post(t, path+"/resend", "since", time.Now().In(wib).Add(time.Hour).Format("2006-01-02T15:04")).leads(t, path+"?done=resend")
+	if waiting() != 1 {
+		t.Error("what came before the given time was sent again")
+	}
+	b.post(t, path+"/resend", "since", time.Now().In(wib).Add(-time.Hour).Format("2006-01-02T15:04")).leads(t, path+"?done=resend")
+	if waiting() != 2 {
+		t.Errorf("%d wait, want all", waiting())
+	}
+
+	for range 30 {
+		if err := s.db.Ping(t.Context(), s.storeID, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	older := regexp.MustCompile(`href="(/dashboard/endpoints/[^"]+\?before=[^"]+)"`).FindStringSubmatch(b.get(t, path).body)
+	if older == nil {
+		t.Fatal("no link to older deliveries")
+	}
+	b.get(t, older[1]).has(t, 200, "orderCreated")
+
+	b.post(t, path+"/remove").leads(t, "/dashboard/developers?done=remove")
+	b.get(t, path).has(t, 404)
+}
+
+// Every page is whole in both languages and has no script.
+func TestDashboardLanguages(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	o := s.place(t, s.storeID, "Siti", "x", 1)
+	endpoint, err := s.db.AddEndpoint(t.Context(), s.storeID, "https://toko.example/hook", nil, newSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/dashboard", "/dashboard?q=siti", "/dashboard?status=paid", "/dashboard/orders/" + o.ID, "/dashboard/orders/" + o.ID + "/approve",
+		"/dashboard/orders/" + o.ID + "/cancel", "/dashboard/catalog", "/dashboard/catalog?kind=bundle", "/dashboard/catalog/product", "/dashboard/catalog/bundle?slug=duo",
+		"/dashboard/catalog/method", "/dashboard/payments", "/dashboard/developers", "/dashboard/endpoints/" + endpoint, "/dashboard/endpoints/" + endpoint + "/rotate",
+		"/dashboard/account", "/dashboard/account/logout", "/dashboard/nothing"} {
+		var bodies []string
+		for _, lang := range []string{"", "en-GB,en;q=0.9,id;q=0.5"} {
+			b.header.Set("Accept-Language", lang)
+			p := b.get(t, path)
+			for _, bad := range []string{"%!", "<no value>", "ZgotmplZ", "<script", " style=", "onclick", "<nil>"} {
+				if strings.Contains(p.body, bad) {
+					t.Errorf("%s has %q", path, bad)
+				}
+			}
+			if want := map[string]string{"": `<html lang="id">`}[lang]; !strings.Contains(p.body, want) || !strings.Contains(p.body, "</html>") {
+				t.Errorf("%s in %q is not whole", path, lang)
+			}
+			bodies = append(bodies, p.body)
+		}
+		if bodies[0] == bodies[1] {
+			t.Errorf("%s is the same in both languages", path)
+		}
+	}
+}
+
+// Whatever a rule says of a form is said in Indonesian too.
+func TestDashboardSayings(t *testing.T) {
+	f := &form{fields: map[string]any{"products": []any{
+		map[string]any{"slug": "A", "title": "", "price": nil, "stock": json.Number("x"), "image_url": "x"},
+		map[string]any{"slug": "a", "title": "\x01", "price": json.Number("1")}, map[string]any{"slug": "a", "title": "a", "price": json.Number("1")}},
+		"bundles":         []any{map[string]any{"slug": "b", "title": "b", "price": json.Number("1"), "items": []any{}}},
+		"payment_methods": []any{map[string]any{"code": "c", "name": "c", "provider": "x", "min_amount": json.Number("2"), "max_amount": json.Number("1")}, map[string]any{"provider": 1}},
+	}, faults: &faults{}}
+	f.catalog()
+	var texts []string
+	for _, d := range f.details {
+		texts = append(texts, d.Message)
+	}
+	for _, address := range []string{"", "http://x.example", "https://a@x.example", "https://10.0.0.1"} {
+		texts = append(texts, checkWebhookURL(address, false))
+	}
+	for _, g := range []Gateway{{Provider: "midtrans", Mode: "live"}, {Provider: "xendit", Mode: "live", SecretKey: "x"}, {Provider: "midtrans", Mode: "live", SecretKey: "SB-x"}} {
+		texts = append(texts, checkGateway(g))
+	}
+	for _, text := range texts {
+		if say("id", text) == text || say("en", text) != text {
+			t.Errorf("not said in Indonesian: %s", text)
+		}
+	}
+	if len(texts) < 16 {
+		t.Errorf("only %d texts", len(texts))
+	}
+}
+
+// No query of the dashboard reads a whole table or sorts what it reads.
+func TestDashboardQueryPlans(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	queries := []string{sqlSessionStore, sqlKeys, sqlEndpoints, sqlEndpoint, sqlDeliveriesBefore, sqlAwaiting, sqlOversold, sqlUnreachable, sqlDailyTotals,
+		sqlOrderDetails, sqlHistory, sqlOrderSessions, sqlOrderDeliveries, sqlCatalogProducts, sqlCatalogBundles, sqlCatalogProduct, sqlCatalogBundle,
+		sqlProductNames, sqlBundleParts, sqlAllMethods, sqlGateways}
+	for _, query := range []string{sqlList, sqlExact, sqlWindow, sqlSearch} {
+		queries = append(queries, withStatus(query, ""), withStatus(query, Paid))
+	}
+	for _, query := range queries {
+		n := strings.Count(query, "?")
+		if strings.Contains(query, "?1") {
+			n = 7
+		}
+		plan, err := collect(s.db.r, func(row scanner) (detail string, err error) {
+			var a, b, c int
+			return detail, row.Scan(&a, &b, &c, &detail)
+		}, "EXPLAIN QUERY PLAN "+query, slices.Repeat([]any{"x"}, n)...)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, query)
+		}
+		for _, step := range plan {
+			scanned, isScan := strings.CutPrefix(step, "SCAN ")
+			isScan = isScan && !slices.Contains(plan, "CO-ROUTINE "+scanned) && scanned != "s USING INDEX payment_sessions_warned" // which holds little
+			if isScan || strings.Contains(step, "TEMP B-TREE") {
+				t.Errorf("%s\nin %s", step, query)
+			}
+		}
+	}
+}
