@@ -734,7 +734,9 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		f.fields["reason"] = reason
 	}
 	reason := f.text("reason", optional, 200)
-	if page.Form.Faults, err = faultsOf(f.err(), ""); page.Form.Faults != nil {
+	if page.Form.Faults, err = faultsOf(f.err(), ""); err != nil {
+		return err
+	} else if page.Form.Faults != nil {
 		page.Form.Values = r.PostForm
 		s.render(w, r, http.StatusUnprocessableEntity, "dash-confirm.html", page)
 		return nil
