@@ -879,7 +879,7 @@ func TestQueryPlans(t *testing.T) {
 	}
 	allowed["sqlCatalogBundles"], allowed["sqlCatalogBundle"] = allowed["sqlBundles"], allowed["sqlBundles"]
 	allowed["sqlUnreachable"] = "SCAN s USING INDEX payment_sessions_warned" // which holds nothing else
-	allowed["sqlSearch"] = "SCAN (subquery-1)" // of the newest few thousand
+	allowed["sqlSearch"] = "SCAN (subquery-1)"                               // of the newest few thousand
 	allowed["sqlSearch by status"] = allowed["sqlSearch"]
 	queries := constants(t, "sql")
 	for name, query := range queries {
