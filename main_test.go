@@ -301,6 +301,29 @@ func TestEndToEnd(t *testing.T) {
 	}
 }
 
+// TestDemo takes the demo at its word: what it prints works, and it sees its own webhook.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	out, code := newLogBuffer(t.Output()), make(chan int)
+	go func() {
+		defer out.close()
+		code <- run(ctx, []string{"demo", "-addr", "127.0.0.1:0"}, strings.NewReader(""), out, out)
+	}()
+	order := out.await(t, `-d '(\{.*\})'`)
+	key, address := out.await(t, `API key +(so_\S+)`), out.await(t, `Bearer \S+' http://(127\.0\.0\.1:\d+)/v1/orders\n`)
+	s := reach(t, address, key)
+	made := s.do(t, "POST", "/v1/orders", order).want(t, 201, "")
+	out.await(t, "orderCreated .*"+made.at("order.payment_reference")+".* signature verified")
+	if list := s.do(t, "GET", "/v1/orders", nil); list.at("orders.0.id") != made.at("order.id") {
+		t.Errorf("orders: %s", list.Body)
+	}
+	cancel()
+	if c := <-code; c != 0 {
+		t.Errorf("demo exits with %d", c)
+	}
+}
+
 func TestBackupWhileOrdersCome(t *testing.T) {
 	t.Parallel()
 	file, _, key := newStoreFile(t)
@@ -734,6 +757,27 @@ func TestClientAddress(t *testing.T) {
 		}
 		if got := s.clientAddress(r); got != c.want {
 			t.Errorf("%s, forwarded %q: %s, want %s", c.remote, c.forwarded, got, c.want)
+		}
+	}
+}
+
+func TestStoreURL(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		public     string
+		subdomains bool
+		domain     string
+		want       string
+	}{
+		{"http://localhost:8080", false, "", "http://localhost:8080"},
+		{"https://orders.example.id", true, "", "https://kopi.orders.example.id"},
+		{"http://orders.example.id:81", true, "", "http://kopi.orders.example.id:81"},
+		{"https://orders.example.id:8443", true, "kopikita.id", "https://kopikita.id:8443"},
+		{"https://orders.example.id", false, "kopikita.id", "https://kopikita.id"},
+	} {
+		db := &DB{publicURL: c.public, subdomains: c.subdomains}
+		if got := db.storeURL(Store{Slug: "kopi", Domain: c.domain}); got != c.want {
+			t.Errorf("%+v: %s", c, got)
 		}
 	}
 }
