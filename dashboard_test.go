@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -10,6 +11,9 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -795,5 +799,91 @@ func TestDashboardSayings(t *testing.T) {
 	}
 	if len(texts) < 16 {
 		t.Errorf("only %d texts", len(texts))
+	}
+}
+
+// TestBrowser has a browser do what an owner does on his first day, and axe look at every page in both languages, on a
+// phone and on a desk. With SCREENSHOTS set to a folder it leaves a picture of each there.
+func TestBrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short")
+	}
+	paths := map[string]string{}
+	for _, program := range []string{"chromium", "node", "npm"} {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			t.Skipf("skipped: there is no %s here (Debian: apt install chromium nodejs npm)", program)
+		}
+		paths[program] = path
+	}
+	dir := t.TempDir()
+	manifest, err := os.ReadFile(".ci/browser/package.json")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "package.json"), manifest, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := exec.CommandContext(t.Context(), paths["npm"], "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Skipf("skipped: npm cannot install what drives the browser: %v\n%s", err, out)
+	}
+
+	s := newShop(t, "http://shop.test")
+	if err := s.db.setAddresses(s.url, false, nil); err != nil { // the browser has to reach the pay page
+		t.Fatal(err)
+	}
+	s.exec(t, "UPDATE products SET stock = 40")
+	var orders []Order
+	for i, buyer := range []string{"Siti Nurhaliza", "Budi Santoso", "Dewi Lestari Ratnaningsih Kusumawardhani", "Agus", "Rina", "Tono Wijaya", "Ayu"} {
+		orders = append(orders, s.place(t, s.storeID, buyer, map[bool]string{true: fmt.Sprintf("toko-%d", 1040+i)}[i%2 == 0], int64(i%3+1)))
+	}
+	for i, m := range []Move{OwnerApproves, OwnerCancels, ClockExpires, BuyerClaims, OwnerApproves} {
+		s.move(t, orders[i].ID, m)
+	}
+	s.move(t, orders[0].ID, OwnerRefunds)
+	s.exec(t, "UPDATE orders SET oversold = 1 WHERE id = ?", orders[4].ID)
+	today := dayOf(Time(time.Now().UnixMilli()))
+	for i := range int64(29) {
+		s.exec(t, "INSERT INTO daily_totals VALUES (?, ?, ?, ?)", s.storeID, today-29+i, i*7%11, i*7%11*137_500)
+	}
+	if _, err := s.db.AddKey(t.Context(), s.storeID, "gudang", [32]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	endpoint, err := s.db.AddEndpoint(t.Context(), s.storeID, "https://gudang.example.id/webhooks/pesanan/masuk/dari/toko", nil, newSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := s.place(t, s.storeID, "Wati", "", 1)
+	s.exec(t, "UPDATE deliveries SET status = 'failed', next_at = NULL, attempt = 10, tried_at = 1, answer_status = 500, answer = '<html><title>Internal Server Error</title>'")
+	s.exec(t, "UPDATE endpoints SET failures = 10 WHERE id = ?", endpoint)
+	if err := s.db.Ping(t.Context(), s.storeID, endpoint); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.SetGateway(t.Context(), s.storeID, Gateway{Provider: "xendit", Mode: "sandbox", SecretKey: "xnd_development_x", CallbackToken: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := s.db.CatalogEntry(s.storeID, "product", "kopi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyID := scalar[string](t, s.db, "SELECT id FROM api_keys")
+	order := "/dashboard/orders/" + refused.ID
+	task := map[string]any{"chromium": paths["chromium"], "url": s.url, "email": "kopi-kita@example.id", "password": ownerPassword, "shots": os.Getenv("SCREENSHOTS"),
+		"orderBody":   fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":2}],"buyer":{"name":"Siti","phone":"08123456789"},"payment_method":"bank"}`, p.ID),
+		"publicPages": []string{"/pay/" + refused.ID, "/pay/" + orders[3].ID, "/pay/" + orders[4].ID},
+		"pages": []string{"/dashboard", "/dashboard?status=expired", "/dashboard?status=refunded&q=nobody", order, order + "/approve", "/dashboard/orders/" + orders[4].ID, order + "/cancel",
+			"/dashboard/catalog", "/dashboard/catalog?kind=bundle", "/dashboard/catalog/product", "/dashboard/catalog/bundle?slug=duo", "/dashboard/catalog/method?slug=bank",
+			"/dashboard/payments", "/dashboard/developers", "/dashboard/keys/" + keyID + "/revoke", "/dashboard/endpoints/" + endpoint,
+			"/dashboard/endpoints/" + endpoint + "/remove", "/dashboard/account", "/dashboard/account/logout", "/dashboard/nothing"}}
+	script, err := filepath.Abs(".ci/browser/check.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := exec.CommandContext(t.Context(), paths["node"], script)
+	check.Dir, check.Stdin = dir, bytes.NewReader(mustJSON(task))
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

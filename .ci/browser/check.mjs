@@ -1,0 +1,129 @@
+// Drives a browser through the dashboard as an owner, then looks at every page with axe: in both languages, on a phone
+// and on a desk, in light and in dark. It is started by TestBrowser in a folder where npm has installed the packages beside it.
+//
+// stdin: {"chromium", "url", "email", "password", "orderBody", "pages": ["/dashboard", …], "publicPages": [as a visitor], "shots": folder or ""}
+// exit 0: all is well; else stderr says what is not.
+import { createRequire } from 'node:module';
+import { readFileSync } from 'node:fs';
+import assert from 'node:assert/strict';
+
+const require = createRequire(process.cwd() + '/');
+const { chromium } = require('playwright-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const task = JSON.parse(readFileSync(0, 'utf8'));
+
+const browser = await chromium.launch({
+  executablePath: task.chromium,
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+});
+const faults = [];
+
+async function visitor(options) {
+  const context = await browser.newContext({ baseURL: task.url, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(10_000);
+  // A refusal to load (the content security policy) and a fault in a page are both told on the console. 4xx is told too, and meant.
+  page.on('console', m => { if (m.type() === 'error' && !m.text().includes('the server responded with a status of 4')) faults.push(`${page.url()}: ${m.text()}`); });
+  page.on('pageerror', e => faults.push(`${page.url()}: ${e}`));
+  return page;
+}
+
+async function signIn(page) {
+  await page.goto('/dashboard/login');
+  await page.fill('#email', task.email);
+  await page.fill('#password', task.password);
+  await page.keyboard.press('Enter');
+  await page.waitForURL('**/dashboard');
+}
+
+async function api(key, method, path, body) {
+  const r = await fetch(task.url + path, { method, headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' }, body });
+  return { status: r.status, ...(await r.json()) };
+}
+
+// What an owner does on his first day.
+async function firstDay() {
+  const page = await visitor({ locale: 'id-ID' });
+  await page.goto('/dashboard');
+  assert.match(page.url(), /login$/);
+  await page.fill('#email', task.email);
+  await page.fill('#password', 'salah');
+  await page.click('button');
+  await page.getByText('E-mail atau kata sandi salah').waitFor();
+  await signIn(page);
+
+  await page.click('nav >> text=Pengembang');
+  await page.fill('#name', 'situs toko');
+  await page.click('text=Buat kunci');
+  const key = await page.inputValue('#new-key');
+  assert.match(await page.inputValue('#new-curl'), /^curl .*so_/);
+  const made = await api(key, 'POST', '/v1/orders', task.orderBody);
+  assert.equal(made.status, 201);
+  const order = made.data.order;
+
+  await page.goto('/dashboard/developers');
+  assert.equal(await page.locator('#new-key').count(), 0);
+  await page.fill('#url', 'https://toko.example.id/webhooks');
+  await page.check('text=orderPaid');
+  await page.click('text=Daftarkan');
+  assert.match(await page.inputValue('#secret'), /^whsec_/);
+
+  const buyer = await visitor({ locale: 'id-ID', viewport: { width: 375, height: 700 } });
+  await buyer.goto(order.checkout_url);
+  await buyer.click('text=Saya sudah membayar');
+  await buyer.getByText('Pembayaran sedang diperiksa').waitFor();
+
+  await page.click('nav >> text=Pesanan');
+  await page.locator('.attention').getByText(order.payment_reference).click();
+  await page.click('text=Setujui pembayaran');
+  await page.fill('#reason', 'cocok dengan mutasi');
+  await page.keyboard.press('Enter');
+  await page.getByText('Tersimpan').waitFor();
+  await page.getByText('cocok dengan mutasi').waitFor();
+  assert.equal((await api(key, 'GET', '/v1/orders/' + order.id)).data.order.status, 'paid');
+
+  await page.goto('/dashboard/developers');
+  await page.getByRole('link', { name: 'Cabut situs toko' }).click();
+  await page.click('text=Ya, lakukan');
+  await page.getByText('Kunci dicabut').waitFor();
+  assert.equal((await api(key, 'GET', '/v1/orders')).status, 401);
+  await page.click('text=Keluar');
+  await page.getByText('Anda sudah keluar').waitFor();
+}
+
+async function look(page, path, name) {
+  await page.goto(path);
+  await page.evaluate(axe);
+  const found = await page.evaluate(() => window.axe.run());
+  for (const v of found.violations)
+    faults.push(`${name} ${path}: ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map(n => n.html + ' ' + n.failureSummary).join(' | ')}`);
+  const over = await page.evaluate(() => document.scrollingElement.scrollWidth - window.innerWidth);
+  if (over > 0) faults.push(`${name} ${path}: is ${over} px wider than the screen`);
+  const small = name.includes('375') ? await page.evaluate(() => [...document.querySelectorAll('button, .button, input, select, textarea, nav a')]
+    .filter(e => e.type !== 'hidden' && e.type !== 'checkbox' && e.type !== 'radio' && e.offsetHeight > 0 && e.offsetHeight < 36).map(e => e.outerHTML.slice(0, 80))) : [];
+  if (small.length) faults.push(`${name} ${path}: too small for a thumb: ${small}`);
+  if (task.shots) await page.screenshot({ path: `${task.shots}/${name}${path.replaceAll(/[^a-z0-9]+/gi, '-')}.png`, fullPage: true });
+}
+
+try {
+  await firstDay();
+  const ways = [];
+  for (const locale of ['id-ID', 'en-GB'])
+    for (const width of [375, 1280]) ways.push({ locale, width, colorScheme: 'light' });
+  ways.push({ locale: 'id-ID', width: 375, colorScheme: 'dark' });
+  for (const { locale, width, colorScheme } of ways) {
+    const page = await visitor({ locale, colorScheme, viewport: { width, height: 800 } });
+    const name = `${locale.slice(0, 2)}-${width}-${colorScheme}`;
+    for (const path of ['/dashboard/login', ...task.publicPages]) await look(page, path, name);
+    await signIn(page);
+    for (const path of task.pages) await look(page, path, name);
+    await page.context().close();
+  }
+} catch (e) {
+  faults.push(e.stack);
+}
+await browser.close();
+if (faults.length) {
+  console.error(faults.join('\n\n'));
+  process.exit(1);
+}
