@@ -1,0 +1,814 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha512"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// ---- Doubles of the gateways, written from their documentation alone. They refuse what the real ones refuse.
+
+const (
+	midtransKey = "SB-Mid-server-example"
+	xenditKey   = "xnd_development_example"
+	xenditToken = "callback-token-example"
+)
+
+// gatewayDouble is a gateway as a test moves it.
+type gatewayDouble interface {
+	http.Handler
+	// say sets what the gateway says of a session: a status, and with =n an amount.
+	say(reference, what string)
+	// message is the notification that says so, as the gateway signs it.
+	message(reference, what string) (http.Header, string)
+}
+
+type midtransDouble struct {
+	key string
+
+	mu              sync.Mutex
+	payments        map[string]*midtransPayment // by order_id
+	creates, closes int
+	requests        []string // the accepted requests to create
+	notifyAt        string
+}
+
+// midtransPayment is a page and, once the buyer has chosen how to pay, a transaction.
+type midtransPayment struct {
+	orderID, token                       string
+	gross, paid                          int64
+	status, fraud, transaction, refunded string
+	closed                               bool
+}
+
+func refuse(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(body)
+}
+
+func (d *midtransDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if user, password, ok := r.BasicAuth(); !ok || user != d.key || password != "" {
+		refuse(w, 401, object{"status_code": "401", "error_messages": []string{"Access denied due to unauthorized transaction"}})
+		return
+	}
+	var ref, token string
+	var p *midtransPayment
+	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch {
+	case len(path) == 3 && path[0] == "v2":
+		ref = path[1]
+		p = d.payments[ref]
+	case len(path) == 5 && strings.HasPrefix(r.URL.Path, "/snap/v1/transactions/"):
+		token = path[3]
+		for _, of := range d.payments {
+			if of.token == token {
+				p = of
+			}
+		}
+	}
+	switch what := r.Method + " " + path[len(path)-1]; {
+	case r.Method == "POST" && r.URL.Path == "/snap/v1/transactions":
+		d.create(w, r)
+	case what == "POST cancel" && token != "" && p != nil:
+		p.closed = true
+		d.closes++
+		refuse(w, 200, object{})
+	case what == "GET status" && p != nil && p.status != "":
+		refuse(w, 200, d.transaction(p))
+	case (what == "POST cancel" || what == "POST expire") && p != nil && p.status != "":
+		switch status := strings.ToLower(p.status); {
+		case status == "pending", status == "authorize", status == "capture" && what == "POST cancel":
+			p.status = strings.TrimPrefix(what, "POST ")
+			refuse(w, 200, d.transaction(p))
+		default:
+			refuse(w, 412, object{"status_code": "412", "status_message": "Transaction status cannot be updated."})
+		}
+	default:
+		refuse(w, 404, object{"status_code": "404", "status_message": "Transaction doesn't exist."})
+	}
+}
+
+var midtransChannels = strings.Fields("bca_va bni_va bri_va permata_va echannel other_qris gopay shopeepay dana ovo credit_card alfamart indomaret")
+
+func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Transaction struct {
+			OrderID string `json:"order_id"`
+			Gross   int64  `json:"gross_amount"` // an int64 takes no fraction
+		} `json:"transaction_details"`
+		Items []struct {
+			ID, Name        string
+			Price, Quantity int64
+		} `json:"item_details"`
+		Customer struct {
+			FirstName string `json:"first_name"`
+			Email     string
+			Phone     string
+		} `json:"customer_details"`
+		Enabled   []string `json:"enabled_payments"`
+		Callbacks struct{ Finish, Error string }
+		Expiry    struct {
+			StartTime string `json:"start_time"`
+			Unit      string
+			Duration  int64
+		}
+	}
+	body, _ := io.ReadAll(r.Body)
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	var faults []string
+	fault := func(wrong bool, text string) {
+		if wrong {
+			faults = append(faults, text)
+		}
+	}
+	err := dec.Decode(&in)
+	fault(err != nil, fmt.Sprint("the body: ", err))
+	ref, sum := in.Transaction.OrderID, int64(0)
+	fault(ref == "" || len(ref) > 50, "transaction_details.order_id is required and max 50 chars")
+	fault(d.payments[ref] != nil, "transaction_details.order_id has already been taken")
+	for _, i := range in.Items {
+		sum += i.Price * i.Quantity
+		fault(len([]rune(i.Name)) > 50 || i.Name == "", "item_details.name is too long")
+		fault(len(i.ID) > 50 || i.Price <= 0 || i.Quantity <= 0, "item_details is invalid")
+	}
+	fault(in.Transaction.Gross <= 0 || len(in.Items) > 0 && sum != in.Transaction.Gross, "transaction_details.gross_amount is not equal to the sum of item_details")
+	for _, c := range in.Enabled {
+		fault(!slices.Contains(midtransChannels, c), "enabled_payments "+c+" is unknown")
+	}
+	_, err = time.Parse("2006-01-02 15:04:05 -0700", in.Expiry.StartTime)
+	fault(err != nil || in.Expiry.Unit != "minute" || in.Expiry.Duration < 1, "expiry is invalid")
+	fault(r.Header.Get("X-Override-Notification") == "", "the double wants an X-Override-Notification")
+	fault(r.Header.Get("Content-Type") != "application/json", "the body is no JSON")
+	if faults != nil {
+		refuse(w, 400, object{"error_messages": faults})
+		return
+	}
+	d.creates++
+	d.requests, d.notifyAt = append(d.requests, string(body)), r.Header.Get("X-Override-Notification")
+	token := fmt.Sprintf("token-%d", d.creates)
+	d.payments[ref] = &midtransPayment{orderID: ref, token: token, gross: in.Transaction.Gross, paid: in.Transaction.Gross, transaction: "tx-" + ref}
+	refuse(w, 201, object{"token": token, "redirect_url": "https://app.sandbox.midtrans.com/snap/v4/redirection/" + token})
+}
+
+var midtransCodes = map[string]string{"pending": "201", "deny": "202", "failure": "202", "expire": "407", "cancel": "200"}
+
+func (d *midtransDouble) transaction(p *midtransPayment) object {
+	code, gross := midtransCodes[strings.ToLower(p.status)], fmt.Sprintf("%d.00", p.paid)
+	if code == "" {
+		code = "200"
+	}
+	t := object{"status_code": code, "order_id": p.orderID, "gross_amount": gross, "transaction_status": p.status,
+		"transaction_id": p.transaction, "payment_type": "bank_transfer", "currency": "IDR", "transaction_time": "2000-01-01 07:00:00",
+		"signature_key": fmt.Sprintf("%x", sha512.Sum512([]byte(p.orderID+code+gross+d.key)))}
+	if p.fraud != "" {
+		t["fraud_status"] = p.fraud
+	}
+	if p.refunded != "" {
+		t["refund_amount"] = p.refunded + ".00"
+	}
+	return t
+}
+
+// say takes a transaction_status such as capture, capture/challenge or settlement=1000.
+func (d *midtransDouble) say(reference, what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.payments[reference].say(what)
+}
+
+func (p *midtransPayment) say(what string) {
+	what, amount, _ := strings.Cut(what, "=")
+	p.status, p.fraud, _ = strings.Cut(what, "/")
+	switch {
+	case amount == "":
+	case strings.Contains(p.status, "refund") || strings.Contains(p.status, "chargeback"):
+		p.refunded = amount
+	default:
+		fmt.Sscan(amount, &p.paid)
+	}
+}
+
+func (d *midtransDouble) message(reference, what string) (http.Header, string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := *d.payments[reference]
+	p.say(what)
+	m := d.transaction(&p)
+	if p.status == strings.ToUpper(p.status) {
+		m["signature_key"] = strings.ToUpper(m["signature_key"].(string))
+	}
+	return http.Header{"Content-Type": {"application/json"}}, string(mustJSON(m))
+}
+
+type xenditDouble struct {
+	key, token string
+
+	mu              sync.Mutex
+	sessions        map[string]object // by payment_session_id
+	latest          map[string]string // payment_session_id by reference_id
+	refunds         map[string]object
+	creates, closes int
+	requests        []string
+}
+
+func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if user, password, ok := r.BasicAuth(); !ok || user != d.key || password != "" {
+		refuse(w, 401, object{"error_code": "INVALID_API_KEY", "message": "The API key provided is invalid."})
+		return
+	}
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	var s object
+	if len(path) > 1 && path[0] == "sessions" {
+		s = d.sessions[path[1]]
+	} else if len(path) == 2 && path[0] == "refunds" && r.Method == "GET" {
+		s = d.refunds[path[1]]
+	}
+	switch {
+	case r.Method == "POST" && r.URL.Path == "/sessions":
+		d.create(w, r)
+	case s == nil:
+		refuse(w, 404, object{"error_code": "DATA_NOT_FOUND", "message": "not found"})
+	case r.Method == "GET" && len(path) == 2:
+		refuse(w, 200, s)
+	case r.Method == "POST" && path[len(path)-1] == "cancel" && s["status"] == "ACTIVE":
+		s["status"] = "CANCELED"
+		d.closes++
+		refuse(w, 200, s)
+	default:
+		refuse(w, 400, object{"error_code": "SESSION_NOT_ACTIVE", "message": "The session is not active."})
+	}
+}
+
+var e164 = regexp.MustCompile(`^\+[1-9][0-9]{6,14}$`)
+
+func (d *xenditDouble) create(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Reference   string `json:"reference_id"`
+		SessionType string `json:"session_type"`
+		Mode        string
+		Amount      int64
+		Currency    string
+		Country     string
+		Locale      string
+		Description string
+		Customer    struct {
+			Reference  string `json:"reference_id"`
+			Type       string
+			Email      string
+			Mobile     *string `json:"mobile_number"`
+			Individual struct {
+				GivenNames string `json:"given_names"`
+			} `json:"individual_detail"`
+		}
+		Items []struct {
+			Reference string `json:"reference_id"`
+			Name      string
+			Type      string
+			Price     int64 `json:"net_unit_amount"`
+			Quantity  int64
+			Currency  string
+		}
+		Channels  []string  `json:"allowed_payment_channels"`
+		ExpiresAt time.Time `json:"expires_at"`
+		Success   string    `json:"success_return_url"`
+		Cancel    string    `json:"cancel_return_url"`
+	}
+	body, _ := io.ReadAll(r.Body)
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	code, fault := "", func(wrong bool, text string) {}
+	message := ""
+	fault = func(wrong bool, text string) {
+		if wrong && message == "" {
+			code, message = "API_VALIDATION_ERROR", text
+		}
+	}
+	err := dec.Decode(&in)
+	fault(err != nil, fmt.Sprint("the body: ", err))
+	fault(in.Reference == "" || len(in.Reference) > 64 || len(in.Customer.Reference) > 255, "reference_id")
+	fault(in.SessionType != "PAY" || in.Mode != "PAYMENT_LINK" || in.Currency != "IDR" || in.Country != "ID", "session_type, mode, currency, country")
+	fault(in.Customer.Reference == "" || in.Customer.Type != "INDIVIDUAL" || in.Customer.Individual.GivenNames == "", "customer")
+	fault(in.Customer.Mobile != nil && !e164.MatchString(*in.Customer.Mobile), "mobile_number is not E.164")
+	sum := int64(0)
+	for _, i := range in.Items {
+		sum += i.Price * i.Quantity
+		fault(i.Currency != "IDR" || i.Name == "" || i.Price <= 0 || !slices.Contains([]string{"DIGITAL_PRODUCT", "PHYSICAL_PRODUCT", "FEE"}, i.Type), "items")
+	}
+	fault(in.Amount <= 0 || len(in.Items) > 0 && sum != in.Amount, "the items do not sum to the amount")
+	fault(in.ExpiresAt.Before(time.Now().Add(10*time.Minute)), "expires_at must be 10 minutes ahead at least")
+	if d.latest[in.Reference] != "" && message == "" {
+		code, message = "DUPLICATE_ERROR", "reference_id was used before"
+	}
+	if message != "" {
+		refuse(w, map[string]int{"DUPLICATE_ERROR": 409, "API_VALIDATION_ERROR": 400}[code], object{"error_code": code, "message": message})
+		return
+	}
+	d.creates++
+	d.requests = append(d.requests, string(body))
+	id := fmt.Sprintf("ps-%d", d.creates)
+	d.latest[in.Reference] = id
+	d.sessions[id] = object{"payment_session_id": id, "reference_id": in.Reference, "status": "ACTIVE", "amount": in.Amount, "currency": "IDR",
+		"payment_link_url": "https://xen.to/" + id, "expires_at": in.ExpiresAt, "country": "ID"}
+	refuse(w, 201, d.sessions[id])
+}
+
+// say takes a session's status such as COMPLETED or COMPLETED=1000, or refund=1000.
+func (d *xenditDouble) say(reference, what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[d.latest[reference]]
+	status, amount, _ := strings.Cut(what, "=")
+	if status == "refund" {
+		id := "rfd-" + amount
+		d.refunds[id] = object{"id": id, "status": "SUCCEEDED", "amount": json.Number(amount), "currency": "IDR",
+			"payment_id": s["payment_id"], "payment_request_id": s["payment_request_id"], "reference_id": "of the owner's own"}
+		return
+	}
+	s["status"] = status
+	if strings.EqualFold(status, "COMPLETED") {
+		s["payment_id"], s["payment_request_id"] = "py-"+reference, "pr-"+reference
+	}
+	if amount != "" {
+		s["amount"] = json.Number(amount)
+	}
+}
+
+func (d *xenditDouble) message(reference, what string) (http.Header, string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	event, data := "payment_session.expired", d.sessions[d.latest[reference]]
+	if status, amount, _ := strings.Cut(what, "="); status == "refund" {
+		event, data = "refund.succeeded", d.refunds["rfd-"+amount]
+	} else if strings.EqualFold(status, "COMPLETED") {
+		event = "payment_session.completed"
+	}
+	return http.Header{"Content-Type": {"application/json"}, "X-Callback-Token": {d.token}},
+		string(mustJSON(object{"event": event, "business_id": "b1", "created": "2000-01-01T00:00:00Z", "data": data}))
+}
+
+// ---- A shop that sells through the doubles
+
+const paymentCatalog = `{
+  "products": [{"slug": "kopi", "title": "Kopi Gayo", "price": 85000, "stock": 10},
+    {"slug": "panjang", "title": "` + "Kopi Gayo dengan nama yang lebih panjang daripada yang gateway mau terima – 250 g" + `", "price": 1000},
+    {"slug": "gratis", "title": "Panduan", "price": 0}],
+  "payment_methods": [
+    {"code": "snap", "name": "Midtrans", "provider": "midtrans", "fee": 2500},
+    {"code": "qris", "name": "QRIS", "provider": "midtrans"},
+    {"code": "link", "name": "Xendit", "provider": "xendit", "fee": 2500},
+    {"code": "va_bca", "name": "BCA", "provider": "xendit"},
+    {"code": "sandbox", "name": "Percobaan", "provider": "sandbox", "fee": 2500},
+    {"code": "bank_transfer", "name": "Transfer BCA", "provider": "manual", "instructions": "BCA 123 456 7890 a.n. Kopi Kita.\nTulis nomor."}]}`
+
+// payLab is the service in a synctest bubble: its clock moves when all wait. Its gateways are the doubles, which it
+// reaches at their real addresses, without a socket.
+type payLab struct {
+	*server
+	t       *testing.T
+	file    string
+	storeID string
+	key     string
+	kopi    string
+	handler http.Handler
+	mid     *midtransDouble
+	xen     *xenditDouble
+	logs    *payLog
+
+	mu    sync.Mutex
+	fault func(*http.Request) (*http.Response, error) // answers instead of the doubles, if it answers
+	calls []string                                    // to gateways
+}
+
+type payLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *payLog) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *payLog) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func inPayLab(t *testing.T, test func(*testing.T, *payLab)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newPayLab(t)) })
+}
+
+func newMidtransDouble() *midtransDouble {
+	return &midtransDouble{key: midtransKey, payments: map[string]*midtransPayment{}}
+}
+
+func newXenditDouble() *xenditDouble {
+	return &xenditDouble{key: xenditKey, token: xenditToken, sessions: map[string]object{}, latest: map[string]string{}, refunds: map[string]object{}}
+}
+
+func newPayLab(t *testing.T) *payLab {
+	l := &payLab{t: t, file: filepath.Join(t.TempDir(), "test.db"), logs: &payLog{}, mid: newMidtransDouble(), xen: newXenditDouble()}
+	db, err := openDB(l.file, true)
+	l.must(err)
+	t.Cleanup(func() { db.Close() })
+	l.must(db.setAddresses("http://shop.test", false, nil))
+	l.serve(db)
+	l.storeID, l.key = l.addShop("kopi-kita", "")
+	l.kopi = l.read("SELECT id FROM products WHERE slug = 'kopi'")
+	return l
+}
+
+// serve starts the service on a database, as after a crash.
+func (l *payLab) serve(db *DB) {
+	l.server = newServer(db, settings{rate: 1_000_000, burst: 1_000_000}, slog.New(slog.NewTextHandler(io.MultiWriter(l.logs, l.t.Output()), nil)))
+	l.payments.client.Transport = tripper(l.callGateway)
+	l.handler = l.routes()
+}
+
+func (l *payLab) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *payLab) addShop(slug, domain string) (storeID, key string) {
+	ctx := context.Background()
+	st, err := l.db.AddStore(ctx, Store{Name: "Kopi Kita", Slug: slug, Domain: domain, Plan: "growth", Expiry: 24 * time.Hour, OwnerEmail: slug + "@example.id"},
+		PasswordHash{[]byte("salt"), []byte("hash")})
+	l.must(err)
+	catalog, err := readCatalog([]byte(paymentCatalog))
+	l.must(err)
+	l.must(l.db.ImportCatalog(ctx, st.ID, catalog))
+	l.must(l.db.SetGateway(ctx, st.ID, Gateway{"midtrans", "sandbox", midtransKey, ""}))
+	l.must(l.db.SetGateway(ctx, st.ID, Gateway{"xendit", "sandbox", xenditKey, xenditToken}))
+	key, hash := newToken("so_")
+	_, err = l.db.AddKey(ctx, st.ID, "test", hash)
+	l.must(err)
+	return st.ID, key
+}
+
+// callGateway is the network to the gateways.
+func (l *payLab) callGateway(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	l.calls = append(l.calls, r.Method+" "+r.URL.Path)
+	fault := l.fault
+	l.mu.Unlock()
+	if fault != nil {
+		if resp, err := fault(r); resp != nil || err != nil {
+			return resp, err
+		}
+	}
+	w := httptest.NewRecorder()
+	switch address := r.URL.Scheme + "://" + r.URL.Host; {
+	case address == "https://app.sandbox.midtrans.com" && strings.HasPrefix(r.URL.Path, "/snap/"),
+		address == "https://api.sandbox.midtrans.com" && strings.HasPrefix(r.URL.Path, "/v2/"):
+		l.mid.ServeHTTP(w, r)
+	case address == "https://api.xendit.co":
+		l.xen.ServeHTTP(w, r)
+	default:
+		l.t.Errorf("a call to %s", r.URL)
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
+}
+
+func (l *payLab) setFault(fault func(*http.Request) (*http.Response, error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fault = fault
+}
+
+func (l *payLab) callCount() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.calls)
+}
+
+var errRefusedConnection = errors.New("connection refused")
+
+func down(*http.Request) (*http.Response, error) { return nil, errRefusedConnection }
+
+// web sends a request. headers are names and values in turn.
+func (l *payLab) web(method, address, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, address, strings.NewReader(body))
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	l.handler.ServeHTTP(w, r)
+	return w
+}
+
+// newOrder orders two bags of coffee: Rp170.000, and a fee of Rp2.500 with most methods.
+func (l *payLab) newOrder(method string) string {
+	l.t.Helper()
+	return l.orderOf(method, fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":2}],"buyer":{"name":"Siti Aminah","email":"siti@example.id","phone":"0812 3456 789"},
+		"payment_method":"%s","return_url":"https://kopi.example.id/thanks"}`, l.kopi, method))
+}
+
+func (l *payLab) orderOf(method, body string) string {
+	l.t.Helper()
+	w := l.web("POST", "http://shop.test/v1/orders", body, "Authorization", "Bearer "+l.key, "Content-Type", "application/json")
+	var out struct {
+		Data struct{ Order struct{ ID string } }
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil || w.Code != 201 {
+		l.t.Fatalf("order by %s: %d %s", method, w.Code, w.Body)
+	}
+	return out.Data.Order.ID
+}
+
+// orderAnswer is what GET /v1/orders/{id} says.
+type orderAnswer struct {
+	Order struct {
+		Status      Status
+		PaymentURL  string `json:"payment_url"`
+		CheckoutURL string `json:"checkout_url"`
+	}
+	Session struct {
+		ID, Provider, Status string
+		PaymentURL           string `json:"payment_url"`
+		ExpiresAt            Time   `json:"expires_at"`
+		Attempt              int
+	} `json:"payment_session"`
+}
+
+func (l *payLab) get(order string) orderAnswer {
+	l.t.Helper()
+	w := l.web("GET", "http://shop.test/v1/orders/"+order, "", "Authorization", "Bearer "+l.key)
+	var out struct{ Data orderAnswer }
+	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil || w.Code != 200 {
+		l.t.Errorf("GET order: %d %s", w.Code, w.Body)
+	}
+	if out.Data.Session.PaymentURL != out.Data.Order.PaymentURL {
+		l.t.Errorf("payment_url is %q in the session and %q in the order", out.Data.Session.PaymentURL, out.Data.Order.PaymentURL)
+	}
+	return out.Data
+}
+
+func (l *payLab) want(what string, got, want any) {
+	l.t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		l.t.Errorf("%s:\n got %v\nwant %v", what, got, want)
+	}
+}
+
+func (l *payLab) read(query string, args ...any) string {
+	l.t.Helper()
+	all, err := collect(l.db.r, scanValue[string], query, args...)
+	l.must(err)
+	return strings.Join(all, ", ")
+}
+
+// outcome is an order's state, its sessions, its events after orderCreated and the stock of coffee.
+func (l *payLab) outcome(order string) string {
+	l.t.Helper()
+	text := l.read("SELECT status FROM orders WHERE id = ?", order) +
+		" [" + l.read("SELECT attempt || ' ' || status FROM payment_sessions WHERE order_id = ? ORDER BY attempt", order) + "]"
+	if events := l.read("SELECT event FROM events WHERE order_id = ? AND sequence > 1 ORDER BY sequence", order); events != "" {
+		text += " " + events
+	}
+	text += ", stock " + l.read("SELECT stock FROM products WHERE id = ?", l.kopi)
+	if l.read("SELECT oversold FROM orders WHERE id = ?", order) == "1" {
+		text += ", oversold"
+	}
+	return text
+}
+
+// notes are the remarks about an order that changed nothing.
+func (l *payLab) notes(order string) string {
+	return l.read("SELECT reason FROM order_history WHERE order_id = ? AND from_status = to_status", order)
+}
+
+// tick does at once what the service does every 30 s.
+func (l *payLab) tick() {
+	l.t.Helper()
+	ctx := context.Background()
+	l.payments.decide(ctx, "")
+	open, err := l.db.SessionsToPoll()
+	l.must(err)
+	for _, s := range open {
+		l.payments.check(ctx, s, Notification{})
+	}
+	_, err = l.db.ExpireOrders(ctx)
+	l.must(err)
+}
+
+func (l *payLab) notify(provider string, header http.Header, body string) int {
+	r := httptest.NewRequest("POST", "http://shop.test/notifications/"+provider+"/"+l.storeID, strings.NewReader(body))
+	r.Header = header.Clone()
+	w := httptest.NewRecorder()
+	l.handler.ServeHTTP(w, r)
+	return w.Code
+}
+
+var ownersMoves = map[string]Move{"approve": OwnerApproves, "reject": OwnerRejects, "owner-cancel": OwnerCancels, "owner-refund": OwnerRefunds}
+
+// play lets things happen to an order, one after the other:
+//
+//	get            the shop reads the order, which starts a session
+//	settlement     the gateway says so of the latest session, and notifies it twice
+//	1:settlement   the same of the first session
+//	~settlement    the gateway says so, and the notification is lost
+//	?pending       a notification says so, and the gateway does not
+//	+24h           time passes, with nobody at work
+//	tick           what is due by the clock is done
+//	approve …      the owner's moves
+func (l *payLab) play(order string, double gatewayDouble, provider, steps string) {
+	l.t.Helper()
+	for step := range strings.FieldsSeq(steps) {
+		attempt, what, numbered := strings.Cut(step, ":")
+		if !numbered {
+			attempt, what = l.read("SELECT coalesce(max(attempt), 0) FROM payment_sessions WHERE order_id = ?", order), step
+		}
+		reference, said := order+"-"+attempt, strings.TrimLeft(what, "~?")
+		switch {
+		case what == "get":
+			l.get(order)
+			continue
+		case what == "tick":
+			l.tick()
+			continue
+		case what[0] == '+':
+			d, err := time.ParseDuration(what[1:])
+			l.must(err)
+			time.Sleep(d)
+			continue
+		case ownersMoves[what] != "":
+			_, err := l.db.MoveOrder(context.Background(), l.storeID, order, ownersMoves[what], "test")
+			l.must(err)
+			continue
+		}
+		if what[0] != '?' {
+			double.say(reference, said)
+		}
+		if what[0] == '~' {
+			continue
+		}
+		header, body := double.message(reference, said)
+		for range 2 {
+			if code := l.notify(provider, header, body); code != 200 {
+				l.t.Errorf("%s: the notification is answered %d", step, code)
+			}
+			l.payments.decide(context.Background(), "")
+		}
+	}
+}
+
+type payCase struct {
+	name, steps, want string
+	notes             string // what the remarks are; "" is none
+}
+
+func runPayCases(t *testing.T, provider, method string, cases []payCase) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				var double gatewayDouble = l.mid
+				if provider == "xendit" {
+					double = l.xen
+				}
+				order := l.newOrder(method)
+				l.play(order, double, provider, "get "+c.steps)
+				l.want(c.steps, l.outcome(order), c.want)
+				l.want("remarks", strings.ReplaceAll(l.notes(order), order, "ORDER"), c.notes)
+				l.want("undecided notifications", l.read("SELECT count(*) FROM notifications WHERE decided_at IS NULL"), "0")
+			})
+		})
+	}
+}
+
+func TestMidtransTable(t *testing.T) {
+	const paid, waits = "paid [1 paid] orderPaid, stock 8", "awaiting_verification [1 active] orderAwaitingVerification, stock 8"
+	runPayCases(t, "midtrans", "snap", []payCase{
+		// The rows of the table.
+		{name: "pending", steps: "pending", want: "pending [1 active], stock 8"},
+		{name: "settlement", steps: "pending settlement", want: paid},
+		{name: "capture accepted", steps: "capture/accept", want: paid},
+		{name: "capture without fraud status", steps: "capture", want: paid},
+		{name: "capture challenged", steps: "capture/challenge", want: waits},
+		{name: "authorize", steps: "authorize", want: waits},
+		{name: "deny", steps: "pending deny", want: "pending [1 failed], stock 8"},
+		{name: "capture denied", steps: "capture/deny", want: "pending [1 failed], stock 8"},
+		{name: "failure", steps: "failure", want: "pending [1 failed], stock 8"},
+		{name: "reversal", steps: "settlement deny", want: "failed [1 failed] orderPaid, orderFailed, stock 10"},
+		{name: "cancel", steps: "pending cancel", want: "failed [1 failed] orderFailed, stock 10"},
+		{name: "expire before the order's end", steps: "pending expire", want: "pending [1 expired], stock 8"},
+		{name: "expire past the order's end", steps: "pending +24h expire", want: "expired [1 expired] orderExpired, stock 10"},
+		{name: "refund", steps: "settlement refund=172500", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
+		{name: "chargeback", steps: "settlement chargeback", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
+		{name: "partial refund", steps: "settlement partial_refund=1000 ?partial_refund", want: paid, notes: "Rp1000 given back in part: midtrans, attempt 1"},
+		{name: "partial chargeback", steps: "settlement partial_chargeback=900", want: paid, notes: "Rp900 given back in part: midtrans, attempt 1"},
+		// Values in upper case.
+		{name: "SETTLEMENT", steps: "PENDING SETTLEMENT", want: paid},
+		{name: "CHALLENGE", steps: "CAPTURE/CHALLENGE", want: waits},
+		{name: "EXPIRE", steps: "PENDING EXPIRE", want: "pending [1 expired], stock 8"},
+		// Disorder and copies.
+		{name: "older news after the settlement", steps: "settlement ?pending ?deny ?expire ?cancel ?refund", want: paid},
+		{name: "a forger's better news", steps: "pending ?settlement ?capture", want: "pending [1 active], stock 8"},
+		{name: "a status that is not known, then one that is", steps: "unheard_of settlement", want: paid},
+		// What a person or the gateway decides after a challenge.
+		{name: "challenge accepted", steps: "capture/challenge capture/accept", want: "paid [1 paid] orderAwaitingVerification, orderPaid, stock 8"},
+		{name: "challenge denied", steps: "capture/challenge deny", want: "failed [1 failed] orderAwaitingVerification, orderFailed, stock 10"},
+		{name: "challenge approved by the owner", steps: "capture/challenge approve tick", want: "paid [1 paid] orderAwaitingVerification, orderPaid, stock 8"},
+		{name: "challenge rejected by the owner is closed at the gateway", steps: "capture/challenge reject tick tick",
+			want: "failed [1 failed] orderAwaitingVerification, orderFailed, stock 10"},
+		{name: "a challenge never expires by itself", steps: "capture/challenge +24h1m tick +1h tick", want: waits},
+		// Another amount.
+		{name: "less", steps: "settlement=172499", want: "awaiting_verification [1 paid] orderAwaitingVerification, stock 8"},
+		{name: "more", steps: "settlement=172501", want: "awaiting_verification [1 paid] orderAwaitingVerification, stock 8"},
+		{name: "less, taken by the owner", steps: "settlement=172499 approve tick ?settlement", want: "paid [1 paid] orderAwaitingVerification, orderPaid, stock 8"},
+		{name: "less, refused by the owner", steps: "settlement=172499 reject tick ?settlement", want: "failed [1 paid] orderAwaitingVerification, orderFailed, stock 10"},
+		{name: "less, after the order's end", steps: "+24h tick settlement=1000", want: "expired [1 paid] orderExpired, stock 10",
+			notes: "Rp1000 came while the order was expired, to be given back: midtrans, attempt 1 tx-ORDER-1"},
+		// Attempts.
+		{name: "the second attempt pays", steps: "deny get settlement", want: "paid [1 failed, 2 paid] orderPaid, stock 8"},
+		{name: "bad news of an older session", steps: "deny get 1:cancel 1:expire 1:failure 1:deny", want: "pending [1 failed, 2 active], stock 8"},
+		{name: "bad news of an older session after the end", steps: "pending expire get pending +24h 1:expire", want: "pending [1 expired, 2 active], stock 8"},
+		{name: "an older session is paid, and the live one closed", steps: "deny get pending 1:settlement tick ?cancel", want: "paid [1 paid, 2 failed] orderPaid, stock 8"},
+		{name: "an older session is paid, and the untouched page closed", steps: "deny get 1:settlement tick ?pending", want: "paid [1 paid, 2 expired] orderPaid, stock 8"},
+		{name: "an older session's other amount", steps: "deny get 1:settlement=1", want: "awaiting_verification [1 paid, 2 active] orderAwaitingVerification, stock 8"},
+		{name: "paid twice", steps: "deny get ~settlement 1:settlement settlement tick", want: "paid [1 paid, 2 paid] orderPaid, stock 8",
+			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2"},
+		{name: "the second payment is given back", steps: "deny get ~settlement 1:settlement settlement refund=172500", want: "paid [1 paid, 2 paid] orderPaid, stock 8",
+			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2, Rp172500 given back: midtrans, attempt 2"},
+		{name: "the second payment is taken back", steps: "deny get ~settlement 1:settlement settlement deny", want: "paid [1 paid, 2 failed] orderPaid, stock 8",
+			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2"},
+		// Money after the end.
+		{name: "paid after expiry", steps: "pending +24h tick settlement", want: "paid [1 paid] orderExpired, orderPaid, stock 8"},
+		{name: "paid after the gateway's cancel", steps: "pending cancel settlement", want: "paid [1 paid] orderFailed, orderPaid, stock 8"},
+		{name: "paid after the owner's cancel", steps: "owner-cancel settlement", want: "paid [1 paid] orderFailed, orderPaid, stock 8"},
+		{name: "paid again after a reversal", steps: "settlement deny settlement", want: "paid [1 paid] orderPaid, orderFailed, orderPaid, stock 8"},
+		{name: "reversed after late money", steps: "pending +24h tick settlement deny", want: "failed [1 failed] orderExpired, orderPaid, orderFailed, stock 10"},
+		// The owner.
+		{name: "owner's cancel closes the page", steps: "owner-cancel tick ?pending tick", want: "failed [1 expired] orderFailed, stock 10"},
+		{name: "owner's cancel voids the transaction; its echo changes nothing", steps: "pending owner-cancel tick ?cancel tick", want: "failed [1 failed] orderFailed, stock 10"},
+		{name: "owner cancels what was just paid", steps: "pending ~settlement owner-cancel tick", want: "paid [1 paid] orderFailed, orderPaid, stock 8"},
+		{name: "owner approves while a session is live", steps: "pending approve tick ?cancel", want: "paid [1 failed] orderPaid, stock 8"},
+		{name: "owner approves what the gateway has", steps: "pending approve settlement", want: "paid [1 paid] orderPaid, stock 8",
+			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 1 tx-ORDER-1"},
+		{name: "owner's refund, then the gateway's", steps: "settlement owner-refund refund=172500", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
+		// Lost notifications.
+		{name: "polled before the end", steps: "pending ~settlement +23h40m tick", want: paid},
+		{name: "not polled long before the end", steps: "pending ~settlement +23h20m tick", want: "pending [1 active], stock 8"},
+		{name: "polled at the end", steps: "pending ~settlement +24h tick", want: paid},
+	})
+}
+
+func TestXenditTable(t *testing.T) {
+	const paid = "paid [1 paid] orderPaid, stock 8"
+	runPayCases(t, "xendit", "link", []payCase{
+		{name: "ACTIVE", steps: "ACTIVE", want: "pending [1 active], stock 8"},
+		{name: "COMPLETED", steps: "COMPLETED", want: paid},
+		{name: "completed in lower case", steps: "completed", want: paid},
+		{name: "COMPLETED, another amount", steps: "COMPLETED=172499", want: "awaiting_verification [1 paid] orderAwaitingVerification, stock 8"},
+		{name: "EXPIRED", steps: "EXPIRED", want: "pending [1 expired], stock 8"},
+		{name: "CANCELED", steps: "CANCELED", want: "pending [1 expired], stock 8"},
+		{name: "EXPIRED, and the order by its own clock", steps: "EXPIRED +24h tick", want: "expired [1 expired] orderExpired, stock 10"},
+		{name: "EXPIRED at the order's end", steps: "+24h EXPIRED", want: "expired [1 expired] orderExpired, stock 10"},
+		{name: "full refund", steps: "COMPLETED refund=172500", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
+		{name: "partial refund", steps: "COMPLETED refund=1000 ?refund=1000", want: paid, notes: "Rp1000 given back in part: xendit, attempt 1"},
+		{name: "older news", steps: "COMPLETED ?EXPIRED ?ACTIVE", want: paid},
+		{name: "a forger's better news", steps: "?COMPLETED", want: "pending [1 active], stock 8"},
+		{name: "the second attempt pays", steps: "EXPIRED get COMPLETED", want: "paid [1 expired, 2 paid] orderPaid, stock 8"},
+		{name: "bad news of an older session", steps: "EXPIRED get 1:EXPIRED 1:CANCELED", want: "pending [1 expired, 2 active], stock 8"},
+		{name: "an older session pays, and the live one is closed", steps: "EXPIRED get 1:COMPLETED tick", want: "paid [1 paid, 2 expired] orderPaid, stock 8"},
+		{name: "paid after expiry", steps: "+24h tick COMPLETED", want: "paid [1 paid] orderExpired, orderPaid, stock 8"},
+		{name: "owner's cancel", steps: "owner-cancel tick ?EXPIRED tick", want: "failed [1 expired] orderFailed, stock 10"},
+		{name: "notification lost", steps: "~COMPLETED +23h45m tick", want: paid},
+		{name: "asked before the end", steps: "+24h tick", want: "expired [1 expired] orderExpired, stock 10"},
+	})
+}
