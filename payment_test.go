@@ -785,6 +785,10 @@ func TestMidtransTable(t *testing.T) {
 		{name: "polled before the end", steps: "pending ~settlement +23h40m tick", want: paid},
 		{name: "not polled long before the end", steps: "pending ~settlement +23h20m tick", want: "pending [1 active], stock 8"},
 		{name: "polled at the end", steps: "pending ~settlement +24h tick", want: paid},
+		{name: "settled and refunded, and both notifications lost", steps: "~refund=172500 +24h tick tick tick", want: "expired [1 failed] orderExpired, stock 10",
+			notes: "Rp172500 given back: midtrans, attempt 1"},
+		{name: "settled and refunded in part, and the first notification lost", steps: "partial_refund=500 +25h tick tick",
+			want: "awaiting_verification [1 paid] orderAwaitingVerification, stock 8", notes: "Rp500 given back in part: midtrans, attempt 1"},
 	})
 }
 

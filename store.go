@@ -1839,7 +1839,8 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		if moved, err := to(m, reason); err != nil {
 			return "", err
 		} else if !moved {
-			return did, note("Rp%d came while the order was %s, to be given back: %s %s", v.Amount, status, at, v.TransactionID)
+			err = note("Rp%d came while the order was %s, to be given back: %s %s", v.Amount, status, at, v.TransactionID)
+			return did, err
 		}
 		if m == GatewaySettles {
 			_, err = tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", s.ID, s.OrderID)
@@ -1874,9 +1875,21 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 			_, err = to(GatewayRefunds, "refunded: "+at)
 			return did, err
 		}
-		return did, note("Rp%d given back: %s", v.Amount, at)
+		if live { // it was paid and given back, and neither was told: nothing of it is left
+			if err := end("failed"); err != nil {
+				return "", err
+			}
+		}
+		err = note("Rp%d given back: %s", v.Amount, at)
+		return did, err
 	case PartlyReturned:
-		return did, note("Rp%d given back in part: %s", v.Amount, at)
+		err = note("Rp%d given back in part: %s", v.Amount, at)
+		if err == nil && live { // it was paid, and that was not told: a person says what the rest is worth
+			if err = end("paid"); err == nil {
+				_, err = to(GatewayChallenges, "paid and given back in part: "+at)
+			}
+		}
+		return did, err
 	}
 	// Open or Over: nobody paid this session.
 	timeIsUp := expires <= tx.now || !slices.Contains([]Status{Pending, AwaitingVerification}, status)
