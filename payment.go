@@ -204,7 +204,9 @@ func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v 
 	unwanted := s.Status == "active" && s.OrderStatus != Pending && s.OrderStatus != AwaitingVerification
 	if err == nil && unwanted && (v.State == Open || v.State == Challenged && s.OrderStatus != Paid) {
 		if err = gw.cancel(limited, s.Session); err == nil {
-			v, err = gw.ask(limited, s.Session, n.Body)
+			if v, err = gw.ask(limited, s.Session, n.Body); v.State == Open {
+				v.State = Over // its page was closed before anyone chose how to pay
+			}
 		}
 	}
 	if err != nil {
@@ -414,6 +416,18 @@ func (p *payments) call(ctx context.Context, method, address, key string, header
 	return resp.StatusCode, nil
 }
 
+// close asks for a session to be closed. A refusal is no error: asking will tell what the session has come to.
+func (p *payments) close(ctx context.Context, address, key string) error {
+	var ignored any
+	status, err := p.call(ctx, "POST", address, key, nil, nil, &ignored)
+	if status >= 500 || status == http.StatusTooManyRequests {
+		return fmt.Errorf("status %d on closing a session", status)
+	} else if status != 0 {
+		return nil
+	}
+	return err
+}
+
 // pageAddress checks that a gateway's answer names a page that a buyer can be sent to.
 func pageAddress(text string) error {
 	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
@@ -553,10 +567,9 @@ func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err 
 }
 
 func (m midtrans) cancel(ctx context.Context, s Session) error {
-	var ignored any
 	for _, address := range []string{m.address("app", "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel"),
 		m.address("api", "/v2/"+s.reference()+"/cancel")} {
-		if status, err := m.call(ctx, "POST", address, m.account.SecretKey, nil, nil, &ignored); status == 0 && err != nil {
+		if err := m.close(ctx, address, m.account.SecretKey); err != nil {
 			return err
 		}
 	}
@@ -729,12 +742,7 @@ func (x xendit) askRefund(ctx context.Context, s Session, refundID string) (v Ve
 }
 
 func (x xendit) cancel(ctx context.Context, s Session) error {
-	var ignored any
-	status, err := x.call(ctx, "POST", x.address("/sessions/"+url.PathEscape(s.GatewayID)+"/cancel"), x.account.SecretKey, nil, nil, &ignored)
-	if status != 0 { // answered: asking will tell what it came to
-		err = nil
-	}
-	return err
+	return x.close(ctx, x.address("/sessions/"+url.PathEscape(s.GatewayID)+"/cancel"), x.account.SecretKey)
 }
 
 func (x xendit) verify(h http.Header, message []byte) (subject, error) {

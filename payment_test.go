@@ -816,3 +816,59 @@ func TestXenditTable(t *testing.T) {
 		{name: "asked before the end", steps: "+24h tick", want: "expired [1 expired] orderExpired, stock 10"},
 	})
 }
+
+// faultOnce lets something happen during the first call to a path that ends so.
+func (l *payLab) faultOnce(suffix string, happen func(*http.Request) (*http.Response, error)) {
+	var once sync.Once
+	l.setFault(func(r *http.Request) (resp *http.Response, err error) {
+		if strings.HasSuffix(r.URL.Path, suffix) {
+			once.Do(func() { resp, err = happen(r) })
+		}
+		return resp, err
+	})
+}
+
+// answering is an answer of a gateway that is not itself.
+func answering(status int, body string, headers ...string) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	for i := 0; i < len(headers); i += 2 {
+		w.Header().Set(headers[i], headers[i+1])
+	}
+	w.WriteHeader(status)
+	w.WriteString(body)
+	return w.Result(), nil
+}
+
+func TestClosingASession(t *testing.T) {
+	for name, prepare := range map[string]func(l *payLab, order string){
+		"the owner cancels while the gateway is being asked": func(l *payLab, order string) {
+			time.Sleep(24*time.Hour - 10*time.Minute)
+			l.faultOnce("/status", func(*http.Request) (*http.Response, error) {
+				l.play(order, l.mid, "midtrans", "owner-cancel")
+				return nil, nil
+			})
+		},
+		"the gateway fails to close": func(l *payLab, order string) {
+			l.play(order, l.mid, "midtrans", "owner-cancel")
+			l.faultOnce("/cancel", func(*http.Request) (*http.Response, error) { return answering(500, `{}`) })
+		},
+		"the gateway is away when it should close": func(l *payLab, order string) {
+			l.play(order, l.mid, "midtrans", "owner-cancel")
+			l.faultOnce("/cancel", down)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				order := l.newOrder("snap")
+				l.get(order)
+				prepare(l, order)
+				l.tick()
+				l.want("at first", l.outcome(order), "failed [1 active] orderFailed, stock 10")
+				time.Sleep(30 * time.Second)
+				l.tick()
+				l.want("in the end", l.outcome(order), "failed [1 expired] orderFailed, stock 10")
+				l.want("pages closed", l.mid.closes, 1)
+			})
+		})
+	}
+}

@@ -1891,9 +1891,10 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		}
 		return did, err
 	}
-	// Open or Over: nobody paid this session.
-	timeIsUp := expires <= tx.now || !slices.Contains([]Status{Pending, AwaitingVerification}, status)
-	if !live || v.State == Open && !timeIsUp || v.State == Open && status == AwaitingVerification {
+	// Open or Over: nobody paid this session. An open one ends with its order's time; that of an order which needs no
+	// payment any more is to be closed first.
+	timeIsUp := expires <= tx.now
+	if !live || v.State == Open && (status != Pending || !timeIsUp) {
 		return "", nil
 	}
 	if err := end("expired"); err != nil {
