@@ -440,7 +440,7 @@ func newPayLab(t *testing.T) *payLab {
 	l := &payLab{t: t, file: filepath.Join(t.TempDir(), "test.db"), logs: &payLog{}, mid: newMidtransDouble(), xen: newXenditDouble()}
 	db, err := openDB(l.file, true)
 	l.must(err)
-	t.Cleanup(func() { db.Close() })
+	t.Cleanup(func() { l.db.Close() })
 	l.must(db.setAddresses("http://shop.test", false, nil))
 	l.serve(db)
 	l.storeID, l.key = l.addShop("kopi-kita", "")
@@ -871,4 +871,277 @@ func TestClosingASession(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestMidtransSignatureVector(t *testing.T) {
+	const message = `{"order_id":"0190f5a0-0000-7000-8000-000000000001-1","status_code":"200","gross_amount":"150000.00","transaction_status":"settlement",
+		"signature_key":"994cc9d8e4a537146e82cc705c2c9d1014422db5cde891578217a24816e7cf1300b48a26b47d1fc2157bedc002cf9d5ad32f2099f893955900a5db2844584267"}`
+	about, err := midtrans{account: Gateway{SecretKey: "SB-Mid-server-example"}}.verify(nil, []byte(message))
+	if err != nil || about != (subject{reference: "0190f5a0-0000-7000-8000-000000000001-1"}) {
+		t.Errorf("%v, %v", about, err)
+	}
+}
+
+func TestForgedNotifications(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		snap, link, box := l.newOrder("snap"), l.newOrder("link"), l.newOrder("sandbox")
+		for _, order := range []string{snap, link, box} {
+			l.get(order)
+		}
+		other, _ := l.addShop("teh-kita", "")
+		l.must(l.db.SetGateway(t.Context(), other, Gateway{"midtrans", "sandbox", "SB-Mid-server-other", ""}))
+		l.must(l.db.SetGateway(t.Context(), other, Gateway{"xendit", "sandbox", xenditKey, "another-token"}))
+		bare, _ := l.addShop("tanpa-gateway", "")
+		l.must(l.db.write(t.Context(), func(tx *Tx) error {
+			_, err := tx.exec("DELETE FROM gateways WHERE store_id = ?", bare)
+			return err
+		}))
+		l.mid.say(snap+"-1", "settlement")
+		l.xen.say(link+"-1", "COMPLETED")
+		before, calls := l.outcome(snap)+l.outcome(link)+l.outcome(box), l.callCount()
+		_, settled := l.mid.message(snap+"-1", "settlement")
+		_, completed := l.xen.message(link+"-1", "COMPLETED")
+		edit := func(text, old, new string) string {
+			if !strings.Contains(text, old) {
+				t.Errorf("%s is not in %s", old, text)
+			}
+			return strings.ReplaceAll(text, old, new)
+		}
+		signed := signatureHeader([]string{l.payments.sandboxKey}, time.Now().Add(-6*time.Minute).Unix(), []byte(`{"reference":"`+box+`-1"}`))
+		for _, c := range []struct {
+			name, provider, store, body string
+			header                      []string
+			status                      int
+		}{
+			{"an amount that was not signed", "midtrans", "", edit(settled, `"172500.00"`, `"172501.00"`), nil, 401},
+			{"a status code that was not signed", "midtrans", "", edit(settled, `"200"`, `"201"`), nil, 401},
+			{"another order", "midtrans", "", edit(settled, snap, link), nil, 401},
+			{"no signature", "midtrans", "", edit(settled, `signature_key`, `signature`), nil, 401},
+			{"an empty signature", "midtrans", "", regexp.MustCompile(`"signature_key":"[^"]*"`).ReplaceAllString(settled, `"signature_key":""`), nil, 401},
+			{"no JSON", "midtrans", "", "settled", nil, 401},
+			{"another store's signature", "midtrans", other, settled, nil, 401},
+			{"no token", "xendit", "", completed, nil, 401},
+			{"an empty token", "xendit", "", completed, []string{"X-Callback-Token", ""}, 401},
+			{"a wrong token", "xendit", "", completed, []string{"X-Callback-Token", xenditToken + "x"}, 401},
+			{"another store's token", "xendit", "", completed, []string{"X-Callback-Token", "another-token"}, 401},
+			{"a right token and no JSON", "xendit", "", "completed", []string{"X-Callback-Token", xenditToken}, 400},
+			{"unsigned", "sandbox", "", `{"reference":"` + box + `-1"}`, nil, 401},
+			{"signed long ago", "sandbox", "", `{"reference":"` + box + `-1"}`, []string{"X-Service-Signature", signed}, 401},
+			{"a provider without notifications", "manual", "", settled, nil, 404},
+			{"an unknown provider", "paypal", "", settled, nil, 404},
+			{"an unknown store", "midtrans", "0190f5a0-0000-7000-8000-000000000001", settled, nil, 404},
+			{"a store without a key", "midtrans", bare, settled, nil, 404},
+			{"too large", "midtrans", "", settled + strings.Repeat(" ", maxBody), nil, 413},
+			// Verified, and about nothing of this store: acknowledged, or the gateway would send it for hours.
+			{"another store's order", "xendit", other, completed, []string{"X-Callback-Token", "another-token"}, 200},
+			{"an unknown order", "xendit", "", edit(completed, link, other), []string{"X-Callback-Token", xenditToken}, 200},
+			{"another provider's order", "xendit", "", edit(completed, link, snap), []string{"X-Callback-Token", xenditToken}, 200},
+			{"an attempt that was never made", "xendit", "", edit(completed, link+"-1", link+"-2"), []string{"X-Callback-Token", xenditToken}, 200},
+			{"a refund of an unknown payment", "xendit", "", `{"event":"refund.succeeded","data":{"id":"rfd-1","payment_id":"py-x","amount":1}}`, []string{"X-Callback-Token", xenditToken}, 200},
+			{"a refund of no payment", "xendit", "", `{"event":"refund.succeeded","data":{}}`, []string{"X-Callback-Token", xenditToken}, 200},
+			{"nothing", "xendit", "", `{}`, []string{"X-Callback-Token", xenditToken}, 200},
+		} {
+			if c.store == "" {
+				c.store = l.storeID
+			}
+			w := l.web("POST", "http://shop.test/notifications/"+c.provider+"/"+c.store, c.body, c.header...)
+			if l.want(c.name, w.Code, c.status); !json.Valid(w.Body.Bytes()) {
+				t.Errorf("%s: %s", c.name, w.Body)
+			}
+			l.payments.decide(t.Context(), "")
+		}
+		w := l.web("GET", "http://shop.test/notifications/midtrans/"+l.storeID, "")
+		l.want("GET", fmt.Sprint(w.Code, w.Header().Get("Allow")), "405POST")
+		l.want("kept", l.read("SELECT count(*) FROM notifications"), 0)
+		l.want("asked", l.callCount(), calls)
+		l.want("the orders", l.outcome(snap)+l.outcome(link)+l.outcome(box), before)
+	})
+}
+
+// The notification is kept before it is acknowledged: a crash between the two loses nothing.
+func TestNotificationOutlivesACrash(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.get(order)
+		l.mid.say(order+"-1", "settlement")
+		header, body := l.mid.message(order+"-1", "settlement")
+		calls := l.callCount()
+		l.want("answer", l.notify("midtrans", header, body), 200)
+		l.want("gateway asked before the answer", l.callCount(), calls)
+		l.want("before", l.outcome(order), "pending [1 active], stock 8")
+		l.must(l.db.Close())
+		db, err := openDB(l.file, false)
+		l.must(err)
+		l.serve(db)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { l.payments.run(ctx); close(done) }()
+		synctest.Wait()
+		l.want("after", l.outcome(order), "paid [1 paid] orderPaid, stock 8")
+		stop()
+		<-done
+	})
+}
+
+// ---- GET /v1/orders/{order_id}
+
+func TestGetStartsOneSession(t *testing.T) {
+	for _, method := range []string{"snap", "link", "sandbox"} {
+		t.Run(method, func(t *testing.T) {
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				order := l.newOrder(method)
+				if w := l.web("HEAD", "http://shop.test/v1/orders/"+order, "", "Authorization", "Bearer "+l.key); w.Code != 200 || l.callCount() != 0 ||
+					l.read("SELECT count(*) FROM payment_sessions") != "0" {
+					t.Errorf("HEAD: %d, and calls %v", w.Code, l.calls)
+				}
+				l.setFault(func(*http.Request) (*http.Response, error) {
+					time.Sleep(3 * time.Second) // so that all fifty ask meanwhile
+					return nil, nil
+				})
+				var wg sync.WaitGroup
+				answers := make([]orderAnswer, 50)
+				for i := range answers {
+					wg.Go(func() { answers[i] = l.get(order) })
+				}
+				wg.Wait()
+				first := answers[0]
+				for _, a := range append(answers, l.get(order)) {
+					l.want("answer", a, first)
+				}
+				page, created := map[string]string{"snap": "https://app.sandbox.midtrans.com/snap/v4/redirection/token-1", "link": "https://xen.to/ps-1",
+					"sandbox": "http://shop.test/sandbox/" + first.Session.ID}[method], 1
+				if method == "sandbox" {
+					created = 0
+				}
+				l.want("session", fmt.Sprint(first.Session.Status, first.Session.Attempt, first.Session.Provider, " ", first.Session.PaymentURL),
+					fmt.Sprint("active1", l.read("SELECT provider FROM payment_methods WHERE code = ? AND store_id = ?", method, l.storeID), " ", page))
+				l.want("checkout_url", first.Order.CheckoutURL, "http://shop.test/pay/"+order)
+				l.want("expires_at", first.Session.ExpiresAt, "2000-01-02T00:00:00.000Z")
+				l.want("started at the gateway", l.mid.creates+l.xen.creates, created)
+				l.want("rows", l.outcome(order), "pending [1 active], stock 8")
+			})
+		})
+	}
+}
+
+func TestWhatTheGatewaysAreSent(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		long, free := l.read("SELECT id FROM products WHERE slug = 'panjang'"), l.read("SELECT id FROM products WHERE slug = 'gratis'")
+		body := func(method, buyer string) string {
+			return fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":2},{"type":"product","product_id":"%s","quantity":7},
+				{"type":"product","product_id":"%s","quantity":1}],"buyer":%s,"payment_method":"%s"}`, l.kopi, long, free, buyer, method)
+		}
+		buyer := `{"name":"` + strings.Repeat("Siti ", 39) + `Siti","phone":"(0812) 3456-789"}`
+		for _, method := range []string{"snap", "link"} {
+			l.want(method, l.get(l.orderOf(method, body(method, buyer))).Session.Status, "active")
+		}
+		for _, part := range []string{`"gross_amount":179500`, `"price":85000,"quantity":2`, `"price":1000,"quantity":7`, `"price":2500,"quantity":1`,
+			`"duration":1440`, `"start_time":"2000-01-01 07:00:00 +0700"`, `"phone":"(0812) 3456-789"`} {
+			if !strings.Contains(l.mid.requests[0], part) {
+				t.Errorf("%s is not in %s", part, l.mid.requests[0])
+			}
+		}
+		for _, part := range []string{`"amount":179500`, `"net_unit_amount":2500,"quantity":1,"reference_id":"fee","type":"FEE"`, `"mobile_number":"+628123456789"`,
+			`"expires_at":"2000-01-02T00:00:00.000Z"`} {
+			if !strings.Contains(l.xen.requests[0], part) {
+				t.Errorf("%s is not in %s", part, l.xen.requests[0])
+			}
+		}
+		l.want("notifications go to", l.mid.notifyAt, "http://shop.test/notifications/midtrans/"+l.storeID)
+		// A code that names a channel restricts the page to it.
+		l.get(l.newOrder("qris"))
+		l.get(l.orderOf("va_bca", body("va_bca", `{"name":"Siti","email":"siti@example.id"}`)))
+		if !strings.Contains(l.mid.requests[1], `"enabled_payments":["other_qris"]`) || !strings.Contains(l.xen.requests[1], `"allowed_payment_channels":["BCA_VIRTUAL_ACCOUNT"]`) ||
+			strings.Contains(l.mid.requests[0], "enabled_payments") || strings.Contains(l.xen.requests[0], "allowed_payment_channels") {
+			t.Errorf("channels: %s %s", l.mid.requests, l.xen.requests)
+		}
+		// Xendit takes no session shorter than ten minutes.
+		order := l.newOrder("link")
+		time.Sleep(24*time.Hour - time.Minute)
+		a := l.get(order)
+		l.want("a minute before the end", a.Session.Status, "active")
+		l.want("its end is the order's", a.Session.ExpiresAt, "2000-01-02T00:00:00.000Z")
+	})
+}
+
+func TestEveryChannelIsKnownToItsGateway(t *testing.T) {
+	for code, c := range channels {
+		if !slices.Contains(midtransChannels, c.midtrans) || c.xendit == "" {
+			t.Errorf("%s: %v", code, c)
+		}
+	}
+}
+
+func TestGatewayTrouble(t *testing.T) {
+	slow := func(r *http.Request) (*http.Response, error) {
+		select {
+		case <-time.After(time.Hour):
+			return nil, nil
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	says := func(status int, body string, headers ...string) func(*http.Request) (*http.Response, error) {
+		return func(*http.Request) (*http.Response, error) { return answering(status, body, headers...) }
+	}
+	for _, c := range []struct {
+		name  string
+		fault func(*http.Request) (*http.Response, error)
+		takes time.Duration
+	}{
+		{"down", down, 0},
+		{"slow", slow, 10 * time.Second},
+		{"slow after its headers", func(r *http.Request) (*http.Response, error) {
+			body, _ := io.Pipe()
+			context.AfterFunc(r.Context(), func() { body.CloseWithError(r.Context().Err()) })
+			return &http.Response{StatusCode: 201, Body: body, Header: http.Header{}}, nil
+		}, 10 * time.Second},
+		{"a page of HTML", says(200, "<html>maintenance</html>"), 0},
+		{"an empty answer", says(201, ""), 0},
+		{"null", says(201, "null"), 0},
+		{"another type", says(201, `{"token":1,"payment_session_id":1}`), 0},
+		{"no address", says(201, `{"token":"t","payment_session_id":"ps-1"}`), 0},
+		{"no address of a page", says(201, `{"token":"t","redirect_url":"javascript:alert(1)","payment_session_id":"ps-1","payment_link_url":"javascript:alert(1)"}`), 0},
+		{"no name", says(201, `{"redirect_url":"https://example.id","payment_link_url":"https://example.id"}`), 0},
+		{"an endless answer", says(201, `{"token":"`+strings.Repeat("x", 2<<20)), 0},
+		{"a redirect", says(307, `{"token":"t"}`, "Location", "https://elsewhere.example/"), 0},
+		{"500", says(500, `{"error_messages":["oops"],"error_code":"SERVER_ERROR"}`), 0},
+		{"429", says(429, `{"error_messages":["slow down"],"error_code":"RATE_LIMIT_EXCEEDED"}`), 0},
+		{"a wrong key", says(401, `{"error_messages":["no"],"error_code":"INVALID_API_KEY"}`), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				for _, method := range []string{"snap", "link"} {
+					order := l.newOrder(method)
+					l.setFault(c.fault)
+					for range 3 {
+						start := time.Now()
+						a := l.get(order)
+						l.want("status", a.Session.Status, "unavailable")
+						l.want("payment_url", a.Order.PaymentURL, "http://shop.test/pay/"+order)
+						l.want("time taken", time.Since(start), c.takes)
+						if l.read("SELECT warning FROM payment_sessions WHERE order_id = ?", order) == "" {
+							t.Error("no warning is kept")
+						}
+					}
+					l.setFault(nil)
+					a := l.get(order)
+					l.want("once it is well again", fmt.Sprint(a.Session.Status, a.Session.Attempt), "active1")
+					l.want("warning", l.read("SELECT warning FROM payment_sessions WHERE order_id = ?", order), "")
+				}
+				if !strings.Contains(l.logs.String(), "payment gateway cannot be asked") || strings.Contains(l.logs.String(), "example") {
+					t.Errorf("the log: %s", l.logs)
+				}
+			})
+		})
+	}
+	t.Run("no key any more", func(t *testing.T) {
+		inPayLab(t, func(t *testing.T, l *payLab) {
+			order := l.newOrder("snap")
+			l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("DELETE FROM gateways"); return err }))
+			l.want("status", l.get(order).Session.Status, "unavailable")
+			l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{"midtrans", "sandbox", midtransKey, ""}))
+			l.want("status", l.get(order).Session.Status, "active")
+		})
+	})
 }
