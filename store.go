@@ -385,27 +385,26 @@ func (db *DB) writer() {
 	}
 }
 
-// commit runs first, and the writes that came while the commit before was being synced, in one transaction: each in
-// a savepoint of its own, so that one which is refused rolls back alone. It answers them when all is on disk.
+// commit runs first, and the writes that came while the commit before was being synced, in one transaction: each but
+// the first in a savepoint of its own, so that one which is refused rolls back alone. It answers them when all is on
+// disk.
 func (db *DB) commit(first *job) {
-	const most = 256
-	next := func() *job {
-		select {
-		case j := <-db.jobs:
-			return j
-		default:
-			return nil
+	tx, err := db.w.Begin()
+	if err == nil {
+		if first.err = db.run(tx, first.fn); first.err != nil { // it has the transaction to itself
+			tx.Rollback()
+			close(first.done)
+			return
 		}
 	}
-	var group []*job
-	tx, err := db.w.Begin()
-	for j := first; j != nil; j = next() {
-		group = append(group, j)
-		if err == nil {
+	group := []*job{first}
+	for waiting := true; waiting && err == nil && len(group) < 256; {
+		select {
+		case j := <-db.jobs:
+			group = append(group, j)
 			err = db.savepoint(tx, j)
-		}
-		if len(group) == most {
-			break
+		default:
+			waiting = false
 		}
 	}
 	if err == nil {
