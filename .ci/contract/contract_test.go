@@ -1,0 +1,426 @@
+package contract
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"database/sql"
+	"encoding/json"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	_ "github.com/mattn/go-sqlite3"
+)
+
+// unreachable is what the description has and these tests cannot bring about, and why.
+var unreachable = map[string]string{
+	"listProducts 503 SERVICE_UNAVAILABLE":       "a read waits for no writer: it takes a disk that fails",
+	"listPaymentMethods 503 SERVICE_UNAVAILABLE": "as above",
+	"listOrders 503 SERVICE_UNAVAILABLE":         "as above",
+	"event ping":                                 "sent by the dashboard, which is still to come",
+	"field Ping.":                                "as above",
+	"value EventName=ping":                       "as above",
+}
+
+func description(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../../openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func loadDescription(t *testing.T) *contract {
+	t.Helper()
+	c, err := load(description(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func isUnreachable(what string) bool {
+	for prefix := range unreachable {
+		if strings.HasPrefix(what, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestContract walks what the service answers and sends through the description, and then the description through
+// what was seen: neither has what the other lacks.
+func TestContract(t *testing.T) {
+	c := loadDescription(t)
+	var mu sync.Mutex
+	var kept []exchange
+	verify := func(x exchange) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := c.check(x); err != nil {
+			t.Errorf("%s %s: %v\n%.500s", x.Method, x.Path, err, x.Body)
+		}
+		kept = append(kept, x)
+	}
+	received := newReceiver(t)
+	s := newShop(t, verify, "-rate", "1000000", "-burst", "1000000")
+	endpoint := s.cli(t, "", "webhook add", "-store", s.storeID, "-url", received.URL, "-webhook-allow-private")
+	t.Run("reads", func(t *testing.T) { reads(t, s) })
+	t.Run("orders", func(t *testing.T) { orders(t, s) })
+	t.Run("payments", func(t *testing.T) { payments(t, s) })
+	t.Run("limits", func(t *testing.T) { limits(t, newShop(t, verify, "-rate", "60", "-burst", "4")) })
+	t.Run("faults", func(t *testing.T) { faults(t, newShop(t, verify)) })
+	t.Run("webhooks", func(t *testing.T) {
+		want := map[string]int{"orderCreated": 1, "orderAwaitingVerification": 1, "orderPaid": 1, "orderFailed": 1, "orderExpired": 1, "orderRefunded": 1}
+		await(t, "every event delivered", func() bool { return received.has(want) })
+		first, again := received.all()[0], delivery{}
+		await(t, "a second attempt", func() (ok bool) { again, ok = received.again(); return ok })
+		if id := "X-Service-Delivery-Id"; again.header.Get(id) != first.header.Get(id) || !bytes.Equal(again.body, first.body) {
+			t.Errorf("attempts differ:\n%s\n%s", first.body, again.body)
+		}
+		for _, d := range received.all() {
+			if err := c.checkWebhook(d.header, d.body); err != nil {
+				t.Errorf("%s: %v\n%.500s", d.header.Get("X-Service-Event"), err, d.body)
+			}
+		}
+		verifiers(t, s, received, endpoint["endpoint_id"].(string), endpoint["secret"].(string))
+	})
+	t.Run("recorded", func(t *testing.T) {
+		file := os.Getenv("STOREORDER_RECORD")
+		if file == "" {
+			t.Skip("STOREORDER_RECORD names no recording of the root package's tests")
+		}
+		if n := recorded(t, c, file); n < 500 {
+			t.Errorf("only %d exchanges were recorded", n)
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	for _, what := range c.unseen() {
+		if !isUnreachable(what) {
+			t.Errorf("described and never seen: %s", what)
+		}
+	}
+	for what := range c.seen {
+		if isUnreachable(what) {
+			t.Errorf("seen, and listed as unreachable: %s", what)
+		}
+	}
+	t.Run("drift", func(t *testing.T) { drift(t, kept) })
+}
+
+// recorded checks the exchanges of the root package's tests with the API.
+func recorded(t *testing.T, c *contract, file string) (n int) {
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return n
+		}
+		var x exchange
+		if err := json.Unmarshal(line, &x); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(x.Path, "/v1/") {
+			continue
+		}
+		n++
+		if err := c.check(x); err != nil {
+			t.Errorf("%s %s: %v\n%.500s", x.Method, x.Path, err, x.Body)
+		}
+	}
+}
+
+func reads(t *testing.T, s *shop) {
+	products := s.do(t, "GET", "/v1/products?type=product&q=KOPI&offset=0&limit=50", "").want(t, 200, "")
+	s.do(t, "GET", "/v1/products", "", "If-None-Match", s.do(t, "HEAD", "/v1/products", "").Header.Get("ETag")).want(t, 304, "")
+	s.do(t, "GET", "/v1/products?limit=1", "").want(t, 200, "")
+	if products.at("has_more") != "false" {
+		t.Errorf("has_more: %s", products.at("has_more"))
+	}
+	s.do(t, "GET", "/v1/payment-methods", "").want(t, 200, "")
+	s.do(t, "GET", "/v1/payment-methods?amount=5000", "").want(t, 200, "")
+	s.do(t, "GET", "/v1/openapi.json", "", "Authorization", "").want(t, 200, "")
+	s.do(t, "HEAD", "/v1/openapi.json", "", "Authorization", "").want(t, 200, "")
+	for _, path := range []string{"/v1/openapi.json?v=1", "/v1/payment-methods?page=1", "/v1/orders?limit=51", "/v1/products?type=book", "/v1/orders/" + s.ids["kopi"] + "?x=1"} {
+		s.do(t, "GET", path, "").want(t, 400, "INVALID_REQUEST")
+	}
+	s.do(t, "GET", "/v1/nothing", "").want(t, 404, "NOT_FOUND")
+	s.do(t, "GET", "/v1//orders", "").want(t, 404, "NOT_FOUND")
+	for path, method := range map[string]string{"/v1/products": "POST", "/v1/payment-methods": "PUT", "/v1/orders": "DELETE", "/v1/orders/x": "PATCH", "/v1/openapi.json": "POST"} {
+		s.do(t, method, path, "").want(t, 405, "METHOD_NOT_ALLOWED")
+	}
+	each := func(status int, code string, headers ...string) {
+		for _, path := range keyed {
+			s.do(t, "GET", path, "", headers...).want(t, status, code)
+		}
+		s.do(t, "POST", "/v1/orders", "{}", headers...).want(t, status, code)
+	}
+	each(401, "UNAUTHORIZED", "Authorization", "")
+	s.cli(t, "", "store set", "-store", s.storeID, "-plan", "free")
+	each(403, "PLAN_REQUIRED")
+	s.cli(t, "", "store set", "-store", s.storeID, "-plan", "growth")
+}
+
+// keyed are the paths that need a key.
+var keyed = []string{"/v1/products", "/v1/payment-methods", "/v1/orders", "/v1/orders/01a1fc0f-a32e-7a3e-9c41-d7f206b85ae3"}
+
+func orders(t *testing.T, s *shop) {
+	post := func(body string, headers ...string) reply { return s.do(t, "POST", "/v1/orders", body, headers...) }
+	full := strings.Replace(s.order("bank_transfer", "kopi", "duo"), `"payment_method"`,
+		`"external_id":"shop-1042","return_url":"https://shop.example.id/thanks","payment_method"`, 1)
+	full = strings.Replace(full, `"email"`, `"phone":"+62 (812) 345-6789","email"`, 1)
+	full = strings.Replace(full, s.ids["kopi"], strings.ToUpper(s.ids["kopi"]), 1)
+	first := post(full, "Idempotency-Key", "cart-1042").want(t, 201, "")
+	if again := post(full, "Idempotency-Key", "cart-1042").want(t, 201, ""); again.Header.Get("Idempotent-Replayed") != "true" || again.Body != first.Body {
+		t.Errorf("not replayed: %v", again.Header)
+	}
+	post(full+" ", "Idempotency-Key", "cart-1042").want(t, 422, "IDEMPOTENCY_KEY_REUSED")
+	post(full).want(t, 409, "DUPLICATE_EXTERNAL_ID")
+	s.create(t, "bank_transfer", "langka")
+	post(s.order("bank_transfer", "langka")).want(t, 409, "OUT_OF_STOCK")
+	post(`{"buyer":`).want(t, 400, "INVALID_REQUEST")
+	post(`{"buyer":{},"buyer":{}}`).want(t, 400, "INVALID_REQUEST")
+	s.do(t, "POST", "/v1/orders?dry=1", full).want(t, 400, "INVALID_REQUEST")
+	post(`"`+strings.Repeat("a", 70_000)+`"`).want(t, 413, "PAYLOAD_TOO_LARGE")
+	post(full, "Content-Type", "text/plain").want(t, 415, "UNSUPPORTED_MEDIA_TYPE")
+	wrong := strings.Replace(s.order("bank_transfer", "kopi"), `"quantity":1`, `"quantity":0`, 1)
+	post(strings.Replace(wrong, `"email":"siti@example.id",`, "", 1)).want(t, 422, "VALIDATION_FAILED")
+	post(s.order("bank_transfer", "kopi", "duo-unknown")).want(t, 422, "PRODUCT_UNAVAILABLE")
+	post(strings.Replace(s.order("bank_transfer", "kopi", "duo"), s.ids["duo"], "01a1fc0f-a32e-7a3e-9c41-d7f206b85ae3", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
+	post(s.order("bank_transfer", "permen")).want(t, 422, "PAYMENT_METHOD_UNAVAILABLE")
+
+	id := first.at("order", "id")
+	for _, query := range []string{"", "?status=pending&limit=1&offset=1", "?external_id=shop-1042", "?starting_after=" + strings.ToUpper(id),
+		"?created_at_min=2026-01-31T10:00:00%2B07:00&created_at_max=2099-01-01"} {
+		s.do(t, "GET", "/v1/orders"+query, "").want(t, 200, "")
+	}
+	s.do(t, "HEAD", "/v1/orders", "").want(t, 200, "")
+	s.do(t, "GET", "/v1/orders/"+strings.ToUpper(id), "").want(t, 200, "")
+	s.do(t, "GET", "/v1/orders/01a1fc0f-a32e-7a3e-9c41-d7f206b85ae3", "").want(t, 404, "NOT_FOUND")
+	s.do(t, "GET", "/v1/orders/x", "").want(t, 404, "NOT_FOUND")
+}
+
+// payments brings orders to every status, and sessions too.
+func payments(t *testing.T, s *shop) {
+	status := func(id, order, session string) reply {
+		t.Helper()
+		r := s.do(t, "GET", "/v1/orders/"+id, "").want(t, 200, "")
+		if r.at("order", "status") != order || r.at("payment_session", "status") != session {
+			t.Errorf("order %s with session %s, want %s with %s", r.at("order", "status"), r.at("payment_session", "status"), order, session)
+		}
+		return r
+	}
+	free := s.create(t, "", "gratis")
+	status(free, "paid", "none")
+
+	manual := s.create(t, "bank_transfer", "kopi")
+	status(manual, "pending", "manual")
+	s.press(t, "/pay/"+manual, "")
+	status(manual, "awaiting_verification", "manual")
+	s.cli(t, "", "order approve", "-order", manual)
+	status(manual, "paid", "manual")
+	s.cli(t, "", "order refund", "-order", manual)
+	status(manual, "refunded", "manual")
+
+	status(s.create(t, "qris", "kopi"), "pending", "unavailable")
+	status(s.create(t, "va_bca", "kopi"), "pending", "unavailable")
+
+	page := func(id string) string {
+		return "/sandbox/" + status(id, "pending", "active").at("payment_session", "id")
+	}
+	reaches := func(id, order, session string) {
+		t.Helper()
+		await(t, "the order is "+order, func() bool {
+			return s.do(t, "GET", "/v1/orders/"+id, "").at("order", "status") == order
+		})
+		status(id, order, session)
+	}
+	paid := s.create(t, "sandbox", "kopi", "duo")
+	s.press(t, page(paid), "action=pay")
+	reaches(paid, "paid", "paid")
+
+	denied := s.create(t, "sandbox", "kopi")
+	at := page(denied)
+	s.press(t, at, "action=other")
+	reaches(denied, "awaiting_verification", "paid")
+	s.press(t, at, "action=deny")
+	reaches(denied, "failed", "failed")
+
+	cancelled := s.create(t, "sandbox", "kopi")
+	page(cancelled)
+	s.cli(t, "", "order cancel", "-order", cancelled)
+	s.cli(t, "", "payment check", "-order", cancelled)
+	status(cancelled, "failed", "expired")
+
+	// Time is made to pass in the database: the shortest expiry is ten minutes. What is due, the program finds as it starts.
+	late := s.create(t, "bank_transfer", "kopi")
+	s.stop(t)
+	s.change(t, "UPDATE orders SET expires_at = 1 WHERE id = '"+late+"'")
+	s.start(t)
+	reaches(late, "expired", "manual")
+}
+
+func (s *shop) open(t *testing.T) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+s.db+"?_busy_timeout=5000&_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func (s *shop) change(t *testing.T, statement string) {
+	t.Helper()
+	if _, err := s.open(t).Exec(statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func limits(t *testing.T, s *shop) {
+	limited := func(headers ...string) {
+		t.Helper()
+		for range 70 {
+			if r := s.do(t, "GET", "/v1/products", "", headers...); r.Status == 429 {
+				return
+			}
+		}
+		t.Error("never limited")
+	}
+	limited()
+	for _, path := range keyed {
+		limited()
+		s.do(t, "GET", path, "").want(t, 429, "RATE_LIMITED")
+	}
+	limited()
+	s.do(t, "POST", "/v1/orders", "{}").want(t, 429, "RATE_LIMITED")
+	limited("Authorization", "Bearer wrong")
+}
+
+// faults locks the database and then breaks it.
+func faults(t *testing.T, s *shop) {
+	pending := s.create(t, "sandbox", "kopi")
+	lock, err := s.open(t).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var both sync.WaitGroup
+	both.Go(func() { s.do(t, "GET", "/v1/orders/"+pending, "").want(t, 503, "SERVICE_UNAVAILABLE") })
+	both.Go(func() {
+		s.do(t, "POST", "/v1/orders", s.order("bank_transfer", "kopi")).want(t, 503, "SERVICE_UNAVAILABLE")
+	})
+	both.Wait()
+	lock.Rollback()
+	for _, table := range []string{"products", "payment_methods", "orders"} {
+		s.change(t, "ALTER TABLE "+table+" RENAME TO lost_"+table)
+	}
+	for _, path := range keyed {
+		s.do(t, "GET", path, "").want(t, 500, "INTERNAL_ERROR")
+	}
+	s.do(t, "POST", "/v1/orders", s.order("bank_transfer", "kopi")).want(t, 500, "INTERNAL_ERROR")
+}
+
+// drift shows that the check can fail: every change of an answer that was right, or of the description, is found.
+func drift(t *testing.T, kept []exchange) {
+	find := func(method, prefix string, status int) exchange {
+		i := slices.IndexFunc(kept, func(x exchange) bool {
+			return x.Method == method && strings.HasPrefix(x.Path, prefix) && x.Status == status && !strings.Contains(x.Body, `"orders":[]`)
+		})
+		if i < 0 {
+			t.Fatalf("no %s %s with %d", method, prefix, status)
+		}
+		x := kept[i]
+		x.Header = x.Header.Clone()
+		return x
+	}
+	body := func(x exchange, from, to string) exchange {
+		if !strings.Contains(x.Body, from) {
+			t.Errorf("no %q in %.300s", from, x.Body)
+		}
+		x.Body = strings.Replace(x.Body, from, to, 1)
+		return x
+	}
+	header := func(x exchange, name, value string) exchange {
+		if x.Header.Del(name); value != "" {
+			x.Header.Set(name, value)
+		}
+		return x
+	}
+	of := func(x exchange, status int) exchange {
+		x.Status = status
+		return x
+	}
+	list := func() exchange { return find("GET", "/v1/orders", 200) }
+	made := func() exchange { return find("POST", "/v1/orders", 201) }
+	for name, x := range map[string]exchange{
+		"a new field":                         body(list(), `"status":`, `"colour":"red","status":`),
+		"a new field beside data":             body(list(), `{"success"`, `{"version":1,"success"`),
+		"a field left out":                    body(made(), `"currency":"IDR",`, ``),
+		"a number as text":                    body(made(), `"quantity":1`, `"quantity":"1"`),
+		"null":                                body(made(), `"external_id":"shop-1042"`, `"external_id":null`),
+		"a new status of orders":              body(made(), `"status":"pending"`, `"status":"waiting"`),
+		"a time without milliseconds":         body(made(), `Z"`, `"`),
+		"another error code":                  body(find("GET", "/v1/orders/", 404), "NOT_FOUND", "NO_ORDER"),
+		"a code of another status":            body(find("POST", "/v1/orders", 409), "DUPLICATE_EXTERNAL_ID", "VALIDATION_FAILED"),
+		"a new header":                        header(list(), "X-Total-Count", "3"),
+		"a required header left out":          header(made(), "Location", ""),
+		"a required header of a 304 left out": header(find("GET", "/v1/products", 304), "Etag", ""),
+		"a header that is no number":          header(list(), "X-Ratelimit-Remaining", "many"),
+		"another content type":                header(list(), "Content-Type", "text/html"),
+		"a new status":                        of(list(), 202),
+		"405 without Allow":                   header(find("DELETE", "/v1/orders", 405), "Allow", ""),
+		"a new path":                          {Method: "GET", Path: "/v1/stores", Status: 200, Header: http.Header{}, Body: "{}"},
+	} {
+		if err := loadDescription(t).check(x); err == nil {
+			t.Errorf("not found in an answer: %s", name)
+		}
+	}
+	walk := func(text string) (wrong error, unseen string, err error) {
+		c, err := load([]byte(text))
+		if err != nil {
+			return nil, "", err
+		}
+		for _, x := range kept {
+			wrong = cmp.Or(wrong, c.check(x))
+		}
+		return wrong, strings.Join(c.unseen(), "\n"), nil
+	}
+	text := string(description(t))
+	wrong, unseenNow, err := walk(text)
+	if err != nil || wrong != nil {
+		t.Fatalf("the description as it is: %v, %v", wrong, err)
+	}
+	for name, change := range map[string][2]string{
+		"a field less":          {`"payment_reference": {`, `"payment_code": {`},
+		"a field required":      {`"required": ["name"]`, `"required": ["name", "title"]`},
+		"a status less":         {`"201": {`, `"202": {`},
+		"a parameter less":      {`"name": "starting_after"`, `"name": "after"`},
+		"a parameter narrower":  {`"maxLength": 40,`, `"maxLength": 5,`},
+		"a header more":         {`"ETag": {"$ref": "#/components/headers/ETag"}`, `"ETag": {"$ref": "#/components/headers/ETag"}, "Age": {"$ref": "#/components/headers/RetryAfter"}`},
+		"an error code more":    {`"enum": ["OUT_OF_STOCK", `, `"enum": ["SOLD", "OUT_OF_STOCK", `},
+		"an enumerated value":   {`"enum": ["active", `, `"enum": ["waiting", "active", `},
+		"an optional field":     {`"return_url": {"type": "string", "format": "uri", "maxLength": 2048, "description": "As`, `"gift": {"type": "string"}, "return_url": {"type": "string", "format": "uri", "maxLength": 2048, "description": "As`},
+		"another error message": {`"message": "Rate limit exceeded."`, `"message": "Slow down."`},
+	} {
+		if !strings.Contains(text, change[0]) {
+			t.Errorf("%s: the description has no %q", name, change[0])
+			continue
+		}
+		wrong, unseen, err := walk(strings.Replace(text, change[0], change[1], 1))
+		if err == nil && wrong == nil && unseen == unseenNow { // a wrong example is found too, as err
+			t.Errorf("not found in the description: %s", name)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+// Lists, creates, reads and fails with the types that openapi-typescript makes of openapi.json.
+import createClient from "openapi-fetch";
+import type { components, paths, webhooks } from "./api.d.ts";
+
+type Order = components["schemas"]["Order"];
+type OrderPaid = webhooks["orderPaid"]["post"]["requestBody"]["content"]["application/json"];
+export const total = (e: OrderPaid): number => e.data.order.amount;
+
+function must(holds: boolean, what: unknown): asserts holds {
+  if (!holds) throw new Error(JSON.stringify(what));
+}
+
+const [baseUrl, key] = process.argv.slice(2);
+const connect = (key: string) => createClient<paths>({ baseUrl, headers: { Authorization: `Bearer ${key}` } });
+const api = connect(key);
+
+const products = await api.GET("/v1/products", { params: { query: { type: "product", q: "kopi" } } });
+must(products.data?.data.products.length === 1, products);
+const kopi = products.data.data.products[0];
+must(kopi.price === 85000 && kopi.stock === null, kopi);
+
+const made = await api.POST("/v1/orders", {
+  params: { header: { "Idempotency-Key": "ts-1" } },
+  body: {
+    items: [{ type: "product", product_id: kopi.id, quantity: 2 }],
+    buyer: { name: "Siti", email: "siti@example.id" },
+    payment_method: "bank_transfer",
+  },
+});
+must(made.data !== undefined && made.data.data.order.amount === 170000, made);
+const order: Order = made.data.data.order;
+
+const one = await api.GET("/v1/orders/{order_id}", { params: { path: { order_id: order.id } } });
+must(one.data?.data.payment_session.status === "manual" && one.data.data.order.buyer.phone === undefined, one);
+const list = await api.GET("/v1/orders", { params: { query: { status: "pending", limit: 10 } } });
+must(list.data?.data.orders[0].id === order.id && !list.data.data.has_more, list);
+
+const wrong = await api.POST("/v1/orders", { body: { items: [], buyer: { name: "Siti" } } });
+must(wrong.response.status === 422 && wrong.error?.error.code === "VALIDATION_FAILED" && wrong.error.error.details?.length === 2, wrong);
+const refused = await connect("wrong").GET("/v1/orders/{order_id}", { params: { path: { order_id: order.id } } });
+must(refused.error?.error.code === "UNAUTHORIZED", refused);
+console.log("listed, created, read, failed");
