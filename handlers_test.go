@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -229,6 +230,7 @@ func (s *testServer) do(t *testing.T, method, path string, body any, headers ...
 	if r.Body, err = io.ReadAll(resp.Body); err != nil {
 		t.Errorf("%s %s: %v", method, path, err)
 	}
+	record(t, req, path, r)
 	if resp.Header.Get("X-Request-Id") == "" {
 		t.Errorf("%s %s: no X-Request-Id", method, path)
 	}
@@ -257,6 +259,32 @@ func (s *testServer) do(t *testing.T, method, path string, body any, headers ...
 		r.Error = *envelope.Error
 	}
 	return r
+}
+
+// record appends an exchange to the file that STOREORDER_RECORD names: .ci/contract holds it against openapi.json.
+func record(t *testing.T, req *http.Request, path string, r reply) {
+	t.Helper()
+	name := os.Getenv("STOREORDER_RECORD")
+	if name == "" {
+		return
+	}
+	var body []byte
+	if req.GetBody != nil {
+		again, _ := req.GetBody()
+		body, _ = io.ReadAll(again)
+	}
+	sent := req.Header.Clone()
+	sent.Del("Authorization")
+	line := mustJSON(object{"method": req.Method, "path": path, "sent": sent, "request": string(body),
+		"status": r.Status, "header": r.Header, "body": string(r.Body)})
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(append(line, '\n')) // in one piece: tests run side by side
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // want reports a reply that has not this status and, if code is not "", this error code.

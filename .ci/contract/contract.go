@@ -176,7 +176,7 @@ func (c *contract) checkWebhook(h http.Header, body []byte) error {
 	if value["event"] != name || value["id"] != h.Get("X-Service-Event-Id") {
 		return errors.New("headers and body name different events")
 	}
-	c.seen["event "+name] = true
+	c.seen["event "+name], c.seen["value EventName="+name] = true, true
 	c.mark(c.schemaOf(c.deref(c.raw["webhooks"].(object)[name].(object)["post"].(object)["requestBody"])), value, "")
 	return nil
 }

@@ -55,6 +55,7 @@ const catalog = `{
 // shop is the program serving a store on a database of its own.
 type shop struct {
 	db, url, storeID, key string
+	password              string // the owner's
 	flags                 []string
 	serving               *exec.Cmd
 	ids                   map[string]string // of the catalog, by slug
@@ -63,7 +64,8 @@ type shop struct {
 
 func newShop(t *testing.T, verify func(exchange), flags ...string) *shop {
 	s := &shop{db: filepath.Join(t.TempDir(), "shop.db"), flags: flags, ids: map[string]string{}, verify: verify}
-	s.storeID = s.cli(t, "", "store add", "-name", "Kopi Kita", "-email", "owner@example.id")["store_id"].(string)
+	store := s.cli(t, "", "store add", "-name", "Kopi Kita", "-email", "owner@example.id")
+	s.storeID, s.password = store["store_id"].(string), store["owner_password"].(string)
 	file := filepath.Join(t.TempDir(), "catalog.json")
 	if err := os.WriteFile(file, []byte(catalog), 0o600); err != nil {
 		t.Fatal(err)
@@ -252,10 +254,18 @@ func (s *shop) create(t *testing.T, method string, slugs ...string) string {
 	return s.do(t, "POST", "/v1/orders", s.order(method, slugs...)).want(t, 201, "").at("order", "id")
 }
 
-// press posts a form of the buyer's or sandbox's page.
-func (s *shop) press(t *testing.T, path, form string) {
+// press posts a form of one of the pages, and returns the cookies it sets.
+func (s *shop) press(t *testing.T, path, form string, cookies ...*http.Cookie) []*http.Cookie {
 	t.Helper()
-	resp, err := web.Post(s.url+path, "application/x-www-form-urlencoded", strings.NewReader(form))
+	req, err := http.NewRequest("POST", s.url+path, strings.NewReader(form))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for _, cookie := range cookies {
+		req.AddCookie(cookie)
+	}
+	resp, err := web.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,6 +273,7 @@ func (s *shop) press(t *testing.T, path, form string) {
 	if resp.StatusCode != 303 {
 		t.Errorf("POST %s answered %d", path, resp.StatusCode)
 	}
+	return resp.Cookies()
 }
 
 // await calls do until it is true.
