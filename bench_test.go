@@ -720,8 +720,8 @@ func freeAddr(b *testing.B) string {
 	return ln.Addr().String()
 }
 
-// answering waits until a server answers a request and returns how long that took.
-func answering(b *testing.B, addr string, request []byte) time.Duration {
+// firstAnswer waits until a server answers a request and returns how long that took.
+func firstAnswer(b *testing.B, addr string, request []byte) time.Duration {
 	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(100 * time.Microsecond) {
 		if c, err := dial(addr); err == nil {
 			status, _, err := c.do(request)
@@ -752,7 +752,7 @@ func (t *table) process(b *testing.B) {
 	s.st, s.key = storeOf(b, s.db)
 	addEndpoint(b, s.db, s.st, sink(b, 200))
 	cmd := start("serve", "-db", s.db.path, "-addr", s.addr, "-webhook-allow-private", "-rate", "1000000000", "-burst", "1000000000")
-	answering(b, s.addr, s.get("/v1/orders"))
+	firstAnswer(b, s.addr, s.get("/v1/orders"))
 	time.Sleep(3 * time.Second)
 	t.add("resident memory when idle, MB", residentMB(b, cmd.Process.Pid), "≤ 16", "storeorder serve as its own process")
 	l := drive(s.addr, clients, 0, 100_000, s.posts(b))
@@ -769,7 +769,7 @@ func (t *table) process(b *testing.B) {
 	for range rounds {
 		begun := time.Now()
 		cmd := start("serve", "-db", file, "-addr", addr)
-		answering(b, addr, s.get("/v1/orders?limit=1"))
+		firstAnswer(b, addr, s.get("/v1/orders?limit=1"))
 		took = append(took, float64(time.Since(begun).Microseconds())/1000)
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()

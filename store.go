@@ -398,11 +398,13 @@ func (db *DB) commit(first *job) {
 		}
 	}
 	group := []*job{first}
-	for waiting := true; waiting && err == nil && len(group) < 256; {
+	for waiting := true; waiting && len(group) < 256; { // after a failure too: those behind it would fail one by one
 		select {
 		case j := <-db.jobs:
 			group = append(group, j)
-			err = db.savepoint(tx, j)
+			if err == nil {
+				err = db.savepoint(tx, j)
+			}
 		default:
 			waiting = false
 		}
