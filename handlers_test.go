@@ -947,14 +947,15 @@ func TestCreatedAtBoundsToTheMillisecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // begins at 2000-01-01T00:00:00Z
 		s := newBubbleServer(t)
-		names := map[string]string{}
+		names, last := map[string]string{}, ""
 		time.Sleep(24*time.Hour - time.Millisecond)
 		for _, step := range []struct {
 			name string
 			wait time.Duration
 		}{{"a", time.Millisecond}, {"b", time.Millisecond}, {"c", 24*time.Hour - 2*time.Millisecond}, {"d", 0}} {
 			r := s.do(t, "POST", "/v1/orders", s.order("teh", 1)).want(t, 201, "")
-			names[r.at("order.id")] = step.name
+			last = r.at("order.id")
+			names[last] = step.name
 			time.Sleep(step.wait)
 		}
 		for _, c := range []struct{ query, want string }{ // a 01T23:59:59.999, b 02T00:00:00.000, c 02T00:00:00.001, d 02T23:59:59.999
@@ -978,12 +979,14 @@ func TestCreatedAtBoundsToTheMillisecond(t *testing.T) {
 			{"created_at_min=9999-12-31", ""},
 			{"status=pending&created_at_min=2000-01-02T00:00:00.001Z", "dc"},
 			{"status=paid", ""},
+			{"starting_after=D&created_at_max=2000-01-02T00:00:00Z", "ba"}, // D stands for d's id
+			{"starting_after=D&created_at_min=2000-01-02T00:00:00Z&status=pending", "cb"},
 			{"limit=4", "dcba"},
 			{"limit=3", "dcb+"},
 			{"limit=2&offset=1", "cb+"},
 			{"offset=4", ""},
 		} {
-			r := s.do(t, "GET", "/v1/orders?"+c.query, nil).want(t, 200, "")
+			r := s.do(t, "GET", "/v1/orders?"+strings.Replace(c.query, "D", last, 1), nil).want(t, 200, "")
 			got := ""
 			for _, o := range r.Data["orders"].([]any) {
 				got += names[o.(map[string]any)["id"].(string)]
