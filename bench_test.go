@@ -154,13 +154,9 @@ func oneByOne(db *DB) *DB {
 		for {
 			select {
 			case j := <-front.jobs:
-				tx, err := db.w.Begin()
+				w, err := db.begin()
 				if err == nil {
-					if err = db.run(tx, j.fn); err == nil {
-						err = tx.Commit()
-					} else {
-						tx.Rollback()
-					}
+					err = w.end(db.run(w, j.fn))
 				}
 				j.err = err
 				close(j.done)

@@ -239,9 +239,48 @@ type querier interface {
 
 // Tx is one write. All of it happens at one moment, now.
 type Tx struct {
-	*sql.Tx
+	writing
 	db  *DB
 	now Time
+}
+
+// writing is the writing connection within BEGIN IMMEDIATE and COMMIT. A sql.Tx would start a goroutine for every query.
+type writing struct{ conn *sql.Conn }
+
+func (w writing) Query(query string, args ...any) (*sql.Rows, error) {
+	return w.conn.QueryContext(context.Background(), query, args...)
+}
+
+func (w writing) QueryRow(query string, args ...any) *sql.Row {
+	return w.conn.QueryRowContext(context.Background(), query, args...)
+}
+
+func (w writing) Exec(query string, args ...any) (sql.Result, error) {
+	return w.conn.ExecContext(context.Background(), query, args...)
+}
+
+func (db *DB) begin() (writing, error) {
+	conn, err := db.w.Conn(context.Background())
+	if err != nil {
+		return writing{}, err
+	}
+	w := writing{conn}
+	if _, err = w.Exec("BEGIN IMMEDIATE"); err != nil {
+		conn.Close()
+	}
+	return w, err
+}
+
+// end commits, or rolls back if err is set or the commit fails, and returns what went wrong.
+func (w writing) end(err error) error {
+	defer w.conn.Close()
+	if err == nil {
+		_, err = w.Exec("COMMIT")
+	}
+	if err != nil {
+		w.Exec("ROLLBACK") // fails if SQLite did it already
+	}
+	return err
 }
 
 type job struct {
@@ -389,30 +428,24 @@ func (db *DB) writer() {
 // the first in a savepoint of its own, so that one which is refused rolls back alone. It answers them when all is on
 // disk.
 func (db *DB) commit(first *job) {
-	tx, err := db.w.Begin()
+	group := []*job{first}
+	w, err := db.begin()
 	if err == nil {
-		if first.err = db.run(tx, first.fn); first.err != nil { // it has the transaction to itself
-			tx.Rollback()
+		if first.err = db.run(w, first.fn); first.err != nil { // it has the transaction to itself
+			w.end(first.err)
 			close(first.done)
 			return
 		}
-	}
-	group := []*job{first}
-	for waiting := true; waiting && len(group) < 256; { // after a failure too: those behind it would fail one by one
-		select {
-		case j := <-db.jobs:
-			group = append(group, j)
-			if err == nil {
-				err = db.savepoint(tx, j)
+		for waiting := true; waiting && err == nil && len(group) < 256; {
+			select {
+			case j := <-db.jobs:
+				group = append(group, j)
+				err = db.savepoint(w, j)
+			default:
+				waiting = false
 			}
-		default:
-			waiting = false
 		}
-	}
-	if err == nil {
-		err = tx.Commit()
-	} else if tx != nil {
-		tx.Rollback()
+		err = w.end(err)
 	}
 	for _, j := range group {
 		if err != nil {
@@ -423,27 +456,27 @@ func (db *DB) commit(first *job) {
 }
 
 // savepoint runs one write. It returns an error only when the whole transaction is lost, as on a full disk.
-func (db *DB) savepoint(tx *sql.Tx, j *job) error {
-	if _, err := tx.Exec("SAVEPOINT job"); err != nil {
+func (db *DB) savepoint(w writing, j *job) error {
+	if _, err := w.Exec("SAVEPOINT job"); err != nil {
 		return err
 	}
-	if j.err = db.run(tx, j.fn); j.err != nil {
-		if _, err := tx.Exec("ROLLBACK TO job"); err != nil {
+	if j.err = db.run(w, j.fn); j.err != nil {
+		if _, err := w.Exec("ROLLBACK TO job"); err != nil {
 			return j.err
 		}
 	}
-	_, err := tx.Exec("RELEASE job")
+	_, err := w.Exec("RELEASE job")
 	return err
 }
 
-func (db *DB) run(tx *sql.Tx, fn func(*Tx) error) (err error) {
+func (db *DB) run(w writing, fn func(*Tx) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack())
 		}
 	}()
 	db.lastMS = max(db.lastMS, time.Now().UnixMilli())
-	return fn(&Tx{tx, db, Time(db.lastMS)})
+	return fn(&Tx{w, db, Time(db.lastMS)})
 }
 
 // newID makes a UUIDv7 (RFC 9562): the write's time, a counter that keeps the ids of one millisecond in order, and
