@@ -267,8 +267,9 @@ func (db *DB) begin() (writing, error) {
 	w := writing{conn}
 	if _, err = w.Exec("BEGIN IMMEDIATE"); err != nil {
 		conn.Close()
+		return writing{}, err
 	}
-	return w, err
+	return w, nil
 }
 
 // end commits, or rolls back if err is set or the commit fails, and returns what went wrong.
@@ -428,7 +429,6 @@ func (db *DB) writer() {
 // the first in a savepoint of its own, so that one which is refused rolls back alone. It answers them when all is on
 // disk.
 func (db *DB) commit(first *job) {
-	group := []*job{first}
 	w, err := db.begin()
 	if err == nil {
 		if first.err = db.run(w, first.fn); first.err != nil { // it has the transaction to itself
@@ -436,15 +436,20 @@ func (db *DB) commit(first *job) {
 			close(first.done)
 			return
 		}
-		for waiting := true; waiting && err == nil && len(group) < 256; {
-			select {
-			case j := <-db.jobs:
-				group = append(group, j)
+	}
+	group := []*job{first}
+	for waiting := true; waiting && len(group) < 256; { // after a failure too: those behind it would fail one by one
+		select {
+		case j := <-db.jobs:
+			group = append(group, j)
+			if err == nil {
 				err = db.savepoint(w, j)
-			default:
-				waiting = false
 			}
+		default:
+			waiting = false
 		}
+	}
+	if w.conn != nil {
 		err = w.end(err)
 	}
 	for _, j := range group {
