@@ -370,6 +370,10 @@ func (db *DB) prepare() error {
 	} else if synchronous != 2 || journal != "wal" {
 		return fmt.Errorf("%s: synchronous=%d journal_mode=%s, want 2 (FULL) and wal: put it on a local disk", db.path, synchronous, journal)
 	}
+	// A savepoint's undo log is a temporary file otherwise. The DSN has no name for it; the pool keeps its one connection.
+	if _, err := db.w.Exec("PRAGMA temp_store = MEMORY"); err != nil {
+		return err
+	}
 	tx, err := db.w.Begin()
 	if err != nil {
 		return err
