@@ -218,8 +218,9 @@ func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v 
 	return v, did, err
 }
 
-// run decides notifications as they come, and every 30 s, from the start on, what was left undecided and what open
-// sessions have come to. It returns when ctx has ended and the questions under way are answered.
+// run decides notifications as they come, and from the start on looks every two seconds for sessions that are due to be
+// asked about, and every 30 s for notifications left undecided. It returns when ctx has ended and the questions under
+// way are answered.
 func (p *payments) run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -233,17 +234,19 @@ func (p *payments) run(ctx context.Context) {
 		}
 	})
 	both.Go(func() {
-		tick := time.NewTicker(30 * time.Second)
+		tick := time.NewTicker(2 * time.Second)
 		defer tick.Stop()
-		for {
+		for beat := 1; ; beat++ {
 			open, err := p.db.SessionsToPoll()
 			if err != nil {
 				p.log.Error("cannot look for open payment sessions", "error", err)
 			}
 			each(ctx, open, func(s OpenSession) { p.check(context.WithoutCancel(ctx), s, Notification{}) })
+			if beat%15 == 0 {
+				p.decide(ctx, "")
+			}
 			select {
 			case <-tick.C:
-				p.decide(ctx, "")
 			case <-ctx.Done():
 				return
 			}

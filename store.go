@@ -1709,8 +1709,8 @@ func (db *DB) WarnSession(ctx context.Context, id, warning string) error {
 	})
 }
 
-// sqlSessionsToPoll: what has run out, at every sweep (every five minutes if it was just asked in vain or its order waits for a
-// person), and what is about to, every five minutes.
+// sqlSessionsToPoll: what has run out, every 20 s, or five minutes if its order waits for a person; and what will within
+// half an hour, every five minutes.
 const sqlSessionsToPoll = "SELECT " + sessionColumns + `, o.store_id, o.status FROM payment_sessions s JOIN orders o ON o.id = s.order_id
 	WHERE s.status = 'active' AND s.expires_at <= ?1 + 1800000 AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', 20000, 300000)
 	ORDER BY s.expires_at LIMIT 100`
