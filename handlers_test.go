@@ -179,6 +179,15 @@ func (r reply) at(path string) string {
 	return fmt.Sprint(v)
 }
 
+// list is a list in data, nil if there is none.
+func (r reply) list(name string) (all []map[string]any) {
+	values, _ := r.Data[name].([]any)
+	for _, v := range values {
+		all = append(all, v.(map[string]any))
+	}
+	return all
+}
+
 // fields names the details, with commas between.
 func (r reply) fields() string {
 	var names []string
@@ -501,8 +510,8 @@ func TestProductsListAndPaymentMethods(t *testing.T) {
 	slugs := func(r reply) string {
 		var all []string
 		for _, list := range []string{"products", "bundles"} {
-			for _, p := range r.Data[list].([]any) {
-				all = append(all, p.(map[string]any)["slug"].(string))
+			for _, p := range r.list(list) {
+				all = append(all, p["slug"].(string))
 			}
 		}
 		return strings.Join(all, " ") + " " + r.at("has_more")
@@ -536,8 +545,8 @@ func TestProductsListAndPaymentMethods(t *testing.T) {
 		{"?amount=170001", "bank_rich bank_transfer"},
 	} {
 		var codes []string
-		for _, m := range s.do(t, "GET", "/v1/payment-methods"+c.query, nil).want(t, 200, "").Data["payment_methods"].([]any) {
-			codes = append(codes, m.(map[string]any)["code"].(string))
+		for _, m := range s.do(t, "GET", "/v1/payment-methods"+c.query, nil).want(t, 200, "").list("payment_methods") {
+			codes = append(codes, m["code"].(string))
 		}
 		if got := strings.Join(codes, " "); got != c.want {
 			t.Errorf("payment-methods%s: %q, want %q", c.query, got, c.want)
@@ -988,8 +997,8 @@ func TestCreatedAtBoundsToTheMillisecond(t *testing.T) {
 		} {
 			r := s.do(t, "GET", "/v1/orders?"+strings.Replace(c.query, "D", last, 1), nil).want(t, 200, "")
 			got := ""
-			for _, o := range r.Data["orders"].([]any) {
-				got += names[o.(map[string]any)["id"].(string)]
+			for _, o := range r.list("orders") {
+				got += names[o["id"].(string)]
 			}
 			if r.at("has_more") == "true" {
 				got += "+"
@@ -1157,8 +1166,8 @@ func TestKeysetWalkWhileOrdersArrive(t *testing.T) {
 	for page, more := "/v1/orders?limit=3", true; more; {
 		s.create(t, "teh", 1) // at least one between any two pages
 		r := s.do(t, "GET", page, nil).want(t, 200, "")
-		for _, o := range r.Data["orders"].([]any) {
-			walked = append(walked, o.(map[string]any)["id"].(string))
+		for _, o := range r.list("orders") {
+			walked = append(walked, o["id"].(string))
 		}
 		more = r.at("has_more") == "true"
 		page = "/v1/orders?limit=3&starting_after=" + walked[len(walked)-1]
