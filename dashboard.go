@@ -50,6 +50,7 @@ func parsePages(lang string) *template.Template {
 		"rupiah": rupiah,
 		"fee":    func(o Order) int64 { return o.Amount - o.Subtotal },
 		"when":   func(t Time) string { return when(lang, t) },
+		"clock":  func(t Time) string { return strings.TrimSuffix(when(lang, t), " WIB") },
 		"day":    func(d int64) string { return day(lang, d) },
 		"status": func(s Status) string { return statusNames[s][lang] },
 		"tone":   func(s Status) string { return statusNames[s]["tone"] },
@@ -405,7 +406,7 @@ func faultsOf(err error, path string) (map[string]string, error) {
 }
 
 var statusNames = map[Status]map[string]string{
-	Pending:              {"id": "Menunggu pembayaran", "en": "Waiting for payment", "tone": ""},
+	Pending:              {"id": "Belum dibayar", "en": "Not paid yet", "tone": ""},
 	AwaitingVerification: {"id": "Perlu dicek", "en": "To be checked", "tone": "warn"},
 	Paid:                 {"id": "Lunas", "en": "Paid", "tone": "good"},
 	Failed:               {"id": "Gagal", "en": "Failed", "tone": "bad"},
@@ -585,11 +586,13 @@ type bar struct {
 
 // chart draws 30 days; Most is the highest value.
 type chart struct {
-	Bars      []bar
-	Most, Sum int64
+	Bars        []bar
+	First, Last int64 // days
+	Most, Sum   int64
 }
 
 func newChart(totals []DayTotals, value func(DayTotals) int64) (c chart) {
+	c.First, c.Last = totals[0].Day, totals[len(totals)-1].Day
 	for _, d := range totals {
 		c.Most, c.Sum = max(c.Most, value(d)), c.Sum+value(d)
 	}

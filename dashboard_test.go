@@ -374,7 +374,7 @@ func TestDashboardOrders(t *testing.T) {
 	b.get(t, "/dashboard").has(t, 200, "Belum ada pesanan", "Isi katalog", "Buat kunci API")
 	siti, budi := s.place(t, s.storeID, "Siti Aminah", "toko-7", 1), s.place(t, s.storeID, "Budi <b>", "", 2)
 	list := b.get(t, "/dashboard")
-	list.has(t, 200, siti.PaymentReference, budi.PaymentReference, "Rp87.500", "toko-7", "Menunggu pembayaran")
+	list.has(t, 200, siti.PaymentReference, budi.PaymentReference, "Rp87.500", "toko-7", "Belum dibayar")
 	if strings.Contains(list.body, "<b>,") || !strings.Contains(list.body, "Budi &lt;b&gt;") {
 		t.Error("a buyer's name is not escaped")
 	}

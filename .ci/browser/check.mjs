@@ -84,7 +84,7 @@ async function firstDay() {
 
   await page.goto('/dashboard/developers');
   await page.getByRole('link', { name: 'Cabut situs toko' }).click();
-  await page.click('text=Ya, lakukan');
+  await page.click('text=Ya, cabut');
   await page.getByText('Kunci dicabut').waitFor();
   assert.equal((await api(key, 'GET', '/v1/orders')).status, 401);
   await page.click('text=Keluar');
