@@ -2320,12 +2320,15 @@ type OrderList struct {
 
 // searchWindow is how many orders one search for a buyer looks at. No index serves it: one on every order's buyer
 // would cost each new order more than the owner's rare search is worth.
-const searchWindow = 5000
+const searchWindow = 10_000
 
-// In these, %s is the status' condition or nothing.
+// In these, %s is the status' condition or nothing. The + has SQLite look orders up by the ids found,
+// rather than walk all that are older.
 const (
 	sqlList   = "SELECT json FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT ?4"
-	sqlExact  = "SELECT json FROM orders WHERE store_id = ?1 AND (id = lower(?5) OR reference = upper(?5) OR external_id = ?5) AND id < ?2 %s AND ?4 > 0"
+	sqlExact  = `SELECT json FROM orders WHERE store_id = ?1 AND +id < ?2 %s AND ?4 > 0 AND id IN (SELECT lower(?5)
+		UNION ALL SELECT id FROM orders WHERE store_id = ?1 AND reference = upper(?5)
+		UNION ALL SELECT id FROM orders WHERE store_id = ?1 AND external_id = ?5)`
 	sqlWindow = "SELECT id FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT 1 OFFSET ?4"
 	sqlSearch = `SELECT json FROM (SELECT json FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT ?6)
 		WHERE instr(lower(json ->> '$.buyer.name'), ?5) OR instr(lower(json ->> '$.buyer.email'), ?5) OR (?7 <> '' AND
