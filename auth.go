@@ -12,10 +12,12 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 var (
@@ -285,4 +287,91 @@ func (s *server) signedIn(r *http.Request) (Store, error) {
 		}
 	}
 	return st, err
+}
+
+// login shows the sign-in form and signs in. Whether the e-mail or the password was wrong, it does not say.
+func (s *server) login(w http.ResponseWriter, r *http.Request) {
+	page := struct {
+		Form       filled
+		Next       string
+		Wrong, Out bool
+		Wait       int // minutes
+	}{Next: ownPath(r.FormValue("next"), ""), Out: r.URL.Query().Get("done") == "out"}
+	if r.Method != http.MethodPost {
+		if _, err := s.signedIn(r); err == nil {
+			http.Redirect(w, r, "/dashboard", http.StatusSeeOther)
+			return
+		}
+		s.render(w, r, http.StatusOK, "dash-login.html", page)
+		return
+	}
+	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
+	page.Form.Values = url.Values{"email": {email}}
+	storeID, wait, err := s.checkPassword(r, email, r.PostFormValue("password"))
+	switch {
+	case wait > 0:
+		w.Header().Set("Retry-After", seconds(wait))
+		page.Wait = int(math.Ceil(wait.Minutes()))
+		s.render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
+		return
+	case err == errNotFound:
+		page.Wrong = true
+		s.render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
+		return
+	case err == nil:
+		err = s.signIn(w, r, storeID)
+	}
+	if err != nil {
+		s.pageError(w, r, err)
+		return
+	}
+	http.Redirect(w, r, ownPath(page.Next, "/dashboard"), http.StatusSeeOther)
+}
+
+// logout ends this sign-in, or with everywhere all of the store's.
+func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
+	everywhere := r.URL.Path == "/dashboard/account/logout"
+	if r.Method != http.MethodPost {
+		return s.ask(w, r, confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
+	}
+	var hash []byte
+	if cookie, err := r.Cookie(s.sessionCookie()); err == nil && !everywhere {
+		sum := sha256.Sum256([]byte(cookie.Value))
+		hash = sum[:]
+	}
+	if err := s.db.EndSessions(r.Context(), st.ID, hash); err != nil {
+		return err
+	}
+	s.setSessionCookie(w, "", -1)
+	return done(w, r, "/dashboard/login", "out")
+}
+
+// account changes the owner's password, which ends his other sign-ins.
+func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
+	page, status := newFrame(r, st, "account"), http.StatusOK
+	if r.Method == http.MethodPost {
+		password, faults := r.PostForm.Get("new_password"), map[string]string{}
+		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
+		switch n := utf8.RuneCountInString(password); {
+		case wait > 0:
+			faults["password"] = "was tried too often: wait " + seconds(wait) + " s"
+		case err == errNotFound:
+			faults["password"] = "is not your password"
+		case err != nil:
+			return err
+		case n < 12 || n > 200:
+			faults["new_password"] = "must have 12 to 200 characters"
+		default:
+			if err := s.db.SetPassword(r.Context(), st.ID, hashNewPassword(password)); err != nil {
+				return err
+			}
+			if err := s.signIn(w, r, st.ID); err != nil {
+				return err
+			}
+			return done(w, r, "/dashboard/account", "password")
+		}
+		page.Form.Faults, status = faults, http.StatusUnprocessableEntity
+	}
+	s.render(w, r, status, "dash-account.html", page)
+	return nil
 }

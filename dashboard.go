@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -23,7 +22,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // ---- What all pages share
@@ -414,46 +412,28 @@ var statusNames = map[Status]map[string]string{
 	Refunded:             {"id": "Dana dikembalikan", "en": "Refunded", "tone": "soft"},
 }
 
-// sayings are the texts of rules and of the history in Indonesian.
-var sayings = []struct {
-	english *regexp.Regexp
-	id      string
-}{
-	{regexp.MustCompile(`^is needed: a text of 1 to (\d+) characters$`), "harus diisi, paling banyak $1 huruf"},
-	{regexp.MustCompile(`^must be a text of 1 to (\d+) characters$`), "harus diisi, paling banyak $1 huruf"},
-	{regexp.MustCompile(`^must have no control characters.*$`), "berisi tanda yang tidak dapat disimpan: ketik ulang"},
-	{regexp.MustCompile(`^must be an integer from (\d+) to (\d+), such as (\d+)$`), "harus bilangan bulat dari $1 sampai $2, misalnya $3"},
-	{regexp.MustCompile(`^must be an address such as (\S+)$`), "harus alamat lengkap, misalnya $1"},
-	{regexp.MustCompile(`^must be one of (.*)$`), "harus salah satu dari $1"},
-	{regexp.MustCompile(`^must not be above max_amount$`), "tidak boleh melebihi batas atas"},
-	{regexp.MustCompile(`^must have lower-case letters and digits.*$`), "hanya huruf kecil, angka dan tanda hubung di antaranya, misalnya kopi-gayo"},
-	{regexp.MustCompile(`^must be a list of 1 to (\d+) objects$`), "isi paling sedikit satu produk, paling banyak $1"},
-	{regexp.MustCompile(`^is there twice: (.*)$`), "sudah ada di atas: $1"},
-	{regexp.MustCompile(`^is taken: (.*)$`), "sudah dipakai: $1"},
-	{regexp.MustCompile(`^names no product of the store: (.*)$`), "bukan nama pendek produk toko ini: $1"},
-	{regexp.MustCompile(`^must begin with https://.*$`), "harus diawali https://"},
-	{regexp.MustCompile(`^must have no user, password or #fragment$`), "tidak boleh memuat nama pengguna, kata sandi atau #bagian"},
-	{regexp.MustCompile(`^must be a public address.*$`), "harus alamat yang terbuka di internet"},
-	{regexp.MustCompile(`^must have 12 to 200 characters$`), "harus 12 sampai 200 huruf"},
-	{regexp.MustCompile(`^is not your password$`), "bukan kata sandi Anda yang sekarang"},
-	{regexp.MustCompile(`^was tried too often: wait (\d+) s$`), "terlalu sering dicoba: tunggu $1 detik"},
-	{regexp.MustCompile(`^must be a day and a time$`), "harus tanggal dan jam"},
-	{regexp.MustCompile(`^the secret key must be given.*$`), "kunci rahasia harus diisi"},
-	{regexp.MustCompile(`^Xendit's callback token must be given.*$`), "untuk Xendit token ini harus diisi"},
-	{regexp.MustCompile(`^the secret key is not of the mode (.*)$`), "ini bukan kunci mode $1: periksa mode atau kuncinya"},
-	{regexp.MustCompile(`^it answered 410 Gone$`), "ia menjawab 410 Gone"},
-	{regexp.MustCompile(`^created$`), "dibuat"},
-	{regexp.MustCompile(`^not paid in time(.*)$`), "tidak dibayar pada waktunya$1"},
-	{regexp.MustCompile(`^in the dashboard$`), "di dasbor"},
-	{regexp.MustCompile(`^by command$`), "lewat perintah"},
-	{regexp.MustCompile(`^oversold: settled$`), "kekurangan stok sudah diatasi"},
+// sayings are the program's own texts in Indonesian, by the pattern of the English ones: see web/sayings.txt.
+var sayings = func() (list []saying) {
+	text, err := web.ReadFile("web/sayings.txt")
+	if err != nil {
+		panic(err)
+	}
+	for pair := range slices.Chunk(strings.Split(strings.TrimSpace(string(text)), "\n")[1:], 2) {
+		list = append(list, saying{regexp.MustCompile("^" + pair[0] + "$"), strings.TrimSpace(pair[1])})
+	}
+	return list
+}()
+
+type saying struct {
+	english    *regexp.Regexp
+	indonesian string
 }
 
 // say puts a text of the program into a page's language; one that it does not know stays English.
 func say(lang, text string) string {
 	for _, s := range sayings {
 		if lang == "id" && s.english.MatchString(text) {
-			return s.english.ReplaceAllString(text, s.id)
+			return s.english.ReplaceAllString(text, s.indonesian)
 		}
 	}
 	return text
@@ -468,94 +448,6 @@ func day(lang string, d int64) string {
 	return at.Format("2 ") + months[at.Month()-1]
 }
 
-// login shows the sign-in form and signs in. Whether the e-mail or the password was wrong, it does not say.
-func (s *server) login(w http.ResponseWriter, r *http.Request) {
-	page := struct {
-		Form       filled
-		Next       string
-		Wrong, Out bool
-		Wait       int // minutes
-	}{Next: ownPath(r.FormValue("next"), ""), Out: r.URL.Query().Get("done") == "out"}
-	if r.Method != http.MethodPost {
-		if _, err := s.signedIn(r); err == nil {
-			http.Redirect(w, r, "/dashboard", http.StatusSeeOther)
-			return
-		}
-		s.render(w, r, http.StatusOK, "dash-login.html", page)
-		return
-	}
-	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
-	page.Form.Values = url.Values{"email": {email}}
-	storeID, wait, err := s.checkPassword(r, email, r.PostFormValue("password"))
-	switch {
-	case wait > 0:
-		w.Header().Set("Retry-After", seconds(wait))
-		page.Wait = int(math.Ceil(wait.Minutes()))
-		s.render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
-		return
-	case err == errNotFound:
-		page.Wrong = true
-		s.render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
-		return
-	case err == nil:
-		err = s.signIn(w, r, storeID)
-	}
-	if err != nil {
-		s.pageError(w, r, err)
-		return
-	}
-	http.Redirect(w, r, ownPath(page.Next, "/dashboard"), http.StatusSeeOther)
-}
-
-// logout ends this sign-in, or with everywhere all of the store's.
-func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
-	everywhere := r.URL.Path == "/dashboard/account/logout"
-	if r.Method != http.MethodPost {
-		s.render(w, r, http.StatusOK, "dash-confirm.html", confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
-		return nil
-	}
-	var hash []byte
-	if cookie, err := r.Cookie(s.sessionCookie()); err == nil && !everywhere {
-		sum := sha256.Sum256([]byte(cookie.Value))
-		hash = sum[:]
-	}
-	if err := s.db.EndSessions(r.Context(), st.ID, hash); err != nil {
-		return err
-	}
-	s.setSessionCookie(w, "", -1)
-	return done(w, r, "/dashboard/login", "out")
-}
-
-// account changes the owner's password, which ends his other sign-ins.
-func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
-	page, status := newFrame(r, st, "account"), http.StatusOK
-	if r.Method == http.MethodPost {
-		password, faults := r.PostForm.Get("new_password"), map[string]string{}
-		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
-		switch n := utf8.RuneCountInString(password); {
-		case wait > 0:
-			faults["password"] = "was tried too often: wait " + seconds(wait) + " s"
-		case err == errNotFound:
-			faults["password"] = "is not your password"
-		case err != nil:
-			return err
-		case n < 12 || n > 200:
-			faults["new_password"] = "must have 12 to 200 characters"
-		default:
-			if err := s.db.SetPassword(r.Context(), st.ID, hashNewPassword(password)); err != nil {
-				return err
-			}
-			if err := s.signIn(w, r, st.ID); err != nil {
-				return err
-			}
-			return done(w, r, "/dashboard/account", "password")
-		}
-		page.Form.Faults, status = faults, http.StatusUnprocessableEntity
-	}
-	s.render(w, r, status, "dash-account.html", page)
-	return nil
-}
-
 // confirm is the page that says what an act will do before it is done.
 type confirm struct {
 	frame
@@ -563,6 +455,16 @@ type confirm struct {
 	Order Order  // of an order's act
 	Name  string // of what else is acted on
 	Back  string
+}
+
+// ask shows a question whose form posts to the path it is shown at.
+func (s *server) ask(w http.ResponseWriter, r *http.Request, page confirm) error {
+	status := http.StatusOK
+	if page.Form.Faults != nil {
+		status = http.StatusUnprocessableEntity
+	}
+	s.render(w, r, status, "dash-confirm.html", page)
+	return nil
 }
 
 // orderSearch reads the filter of the orders page.
@@ -729,8 +631,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		return done(w, r, page.Back, "changed")
 	}
 	if r.Method != http.MethodPost {
-		s.render(w, r, http.StatusOK, "dash-confirm.html", page)
-		return nil
+		return s.ask(w, r, page)
 	}
 	f := &form{fields: map[string]any{}, faults: &faults{}}
 	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
@@ -741,8 +642,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		return err
 	} else if page.Form.Faults != nil {
 		page.Form.Values = r.PostForm
-		s.render(w, r, http.StatusUnprocessableEntity, "dash-confirm.html", page)
-		return nil
+		return s.ask(w, r, page)
 	}
 	if known {
 		_, err = s.db.MoveOrder(r.Context(), st.ID, id, move, cmp.Or(reason, "in the dashboard"))
@@ -1045,8 +945,7 @@ func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) err
 	if err != nil || i < 0 {
 		return cmp.Or(err, error(errNotFound))
 	}
-	s.render(w, r, http.StatusOK, "dash-confirm.html", confirm{frame: newFrame(r, st, "developers"), Act: "revoke", Name: keys[i].Name, Back: "/dashboard/developers"})
-	return nil
+	return s.ask(w, r, confirm{frame: newFrame(r, st, "developers"), Act: "revoke", Name: keys[i].Name, Back: "/dashboard/developers"})
 }
 
 func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -1108,8 +1007,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 		if err != nil {
 			return err
 		}
-		s.render(w, r, http.StatusOK, "dash-confirm.html", confirm{frame: newFrame(r, st, "developers"), Act: act, Name: e.URL, Back: back})
-		return nil
+		return s.ask(w, r, confirm{frame: newFrame(r, st, "developers"), Act: act, Name: e.URL, Back: back})
 	}
 	notice, err := act, error(nil)
 	switch act {

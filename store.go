@@ -2325,8 +2325,8 @@ const searchWindow = 10_000
 // In these, %s is the status' condition or nothing. The + has SQLite look orders up by the ids found,
 // rather than walk all that are older.
 const (
-	sqlList   = "SELECT json FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT ?4"
-	sqlExact  = `SELECT json FROM orders WHERE store_id = ?1 AND +id < ?2 %s AND ?4 > 0 AND id IN (SELECT lower(?5)
+	sqlList  = "SELECT json FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT ?4"
+	sqlExact = `SELECT json FROM orders WHERE store_id = ?1 AND +id < ?2 %s AND ?4 > 0 AND id IN (SELECT lower(?5)
 		UNION ALL SELECT id FROM orders WHERE store_id = ?1 AND reference = upper(?5)
 		UNION ALL SELECT id FROM orders WHERE store_id = ?1 AND external_id = ?5)`
 	sqlWindow = "SELECT id FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT 1 OFFSET ?4"
