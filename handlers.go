@@ -411,7 +411,10 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 	case v.Provider == "manual":
 		view.Status = "manual"
 	case v.Session.Status != "active" && r.Method != "HEAD" && v.Status == Pending && v.ExpiresAt.Time().After(time.Now()):
-		if v.Session, err = s.payments.open(r.Context(), st, id); err != nil {
+		if v.Session, err = s.payments.open(r.Context(), st, id); err == nil && v.Session.ID == "" { // the order has moved meanwhile
+			v, err = s.db.Order(st.ID, id)
+		}
+		if err != nil {
 			return answer{}, err
 		}
 	}

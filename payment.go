@@ -176,8 +176,8 @@ func (p *payments) start(ctx context.Context, st Store, orderID string) (Session
 	if err != nil {
 		return s, p.warn(ctx, s, err)
 	}
-	if err := p.db.SessionStarted(ctx, s); err != nil {
-		return s, err
+	if wanted, err := p.db.SessionStarted(ctx, s); err != nil || !wanted {
+		return Session{}, err
 	}
 	s.Status = "active"
 	return s, nil

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -395,33 +396,12 @@ type payLab struct {
 	handler http.Handler
 	mid     *midtransDouble
 	xen     *xenditDouble
-	logs    *payLog
+	logs    *logBuffer
 
 	mu    sync.Mutex
 	fault func(*http.Request) (*http.Response, error) // answers instead of the doubles, if it answers
 	calls []string                                    // to gateways
 }
-
-type payLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *payLog) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *payLog) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-type tripper func(*http.Request) (*http.Response, error)
-
-func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func inPayLab(t *testing.T, test func(*testing.T, *payLab)) {
 	t.Helper()
@@ -437,7 +417,7 @@ func newXenditDouble() *xenditDouble {
 }
 
 func newPayLab(t *testing.T) *payLab {
-	l := &payLab{t: t, file: filepath.Join(t.TempDir(), "test.db"), logs: &payLog{}, mid: newMidtransDouble(), xen: newXenditDouble()}
+	l := &payLab{t: t, file: filepath.Join(t.TempDir(), "test.db"), logs: newLogBuffer(t.Output()), mid: newMidtransDouble(), xen: newXenditDouble()}
 	db, err := openDB(l.file, true)
 	l.must(err)
 	t.Cleanup(func() { l.db.Close() })
@@ -450,8 +430,8 @@ func newPayLab(t *testing.T) *payLab {
 
 // serve starts the service on a database, as after a crash.
 func (l *payLab) serve(db *DB) {
-	l.server = newServer(db, settings{rate: 1_000_000, burst: 1_000_000}, slog.New(slog.NewTextHandler(io.MultiWriter(l.logs, l.t.Output()), nil)))
-	l.payments.client.Transport = tripper(l.callGateway)
+	l.server = newServer(db, settings{rate: 1_000_000, burst: 1_000_000}, slog.New(slog.NewTextHandler(l.logs, nil)))
+	l.payments.client.Transport = roundTripper(l.callGateway)
 	l.handler = l.routes()
 }
 
@@ -819,12 +799,12 @@ func TestXenditTable(t *testing.T) {
 
 // faultOnce lets something happen during the first call to a path that ends so.
 func (l *payLab) faultOnce(suffix string, happen func(*http.Request) (*http.Response, error)) {
-	var once sync.Once
-	l.setFault(func(r *http.Request) (resp *http.Response, err error) {
-		if strings.HasSuffix(r.URL.Path, suffix) {
-			once.Do(func() { resp, err = happen(r) })
+	var happened atomic.Bool // not a sync.Once: who waits for that stops a bubble's clock
+	l.setFault(func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, suffix) && happened.CompareAndSwap(false, true) {
+			return happen(r)
 		}
-		return resp, err
+		return nil, nil
 	})
 }
 
@@ -1143,5 +1123,219 @@ func TestGatewayTrouble(t *testing.T) {
 			l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{"midtrans", "sandbox", midtransKey, ""}))
 			l.want("status", l.get(order).Session.Status, "active")
 		})
+	})
+}
+
+// A session whose creation was answered and not recorded: the program was killed between the two, or the answer was lost.
+func TestStartInterrupted(t *testing.T) {
+	for _, method := range []string{"snap", "link"} {
+		for name, interrupt := range map[string]func(l *payLab, order string){
+			"killed before its row": func(l *payLab, order string) {
+				s, _, err := l.db.BeginSession(context.Background(), l.storeID, order)
+				l.must(err)
+				gw, err := l.payments.gateway(l.storeID, s.Provider)
+				l.must(err)
+				st, o, err := l.db.OrderPage(order)
+				l.must(err)
+				_, _, err = gw.create(context.Background(), charge{s, st, o})
+				l.must(err)
+				l.must(l.db.Close())
+				db, err := openDB(l.file, false)
+				l.must(err)
+				l.serve(db)
+			},
+			"answer lost": func(l *payLab, order string) {
+				l.faultOnce("s", func(r *http.Request) (*http.Response, error) { // both gateways create at …s
+					w := httptest.NewRecorder()
+					if method == "snap" {
+						l.mid.ServeHTTP(w, r)
+					} else {
+						l.xen.ServeHTTP(w, r)
+					}
+					return nil, errRefusedConnection
+				})
+				l.want("status", l.get(order).Session.Status, "unavailable")
+			},
+		} {
+			t.Run(method+" "+name, func(t *testing.T) {
+				inPayLab(t, func(t *testing.T, l *payLab) {
+					order := l.newOrder(method)
+					interrupt(l, order)
+					l.want("before", l.outcome(order), "pending [1 starting], stock 8")
+					calls := l.callCount()
+					a := l.get(order)
+					l.want("session", fmt.Sprint(a.Session.Status, a.Session.Attempt), "active2")
+					l.want("after", l.outcome(order), "pending [1 failed, 2 active], stock 8")
+					if method == "snap" && !strings.HasPrefix(l.calls[calls], "GET /v2/") {
+						t.Errorf("created without asking before: %v", l.calls[calls:])
+					}
+				})
+			})
+			t.Run(method+" "+name+", and the order ends", func(t *testing.T) {
+				inPayLab(t, func(t *testing.T, l *payLab) {
+					order := l.newOrder(method)
+					interrupt(l, order)
+					l.play(order, nil, "", "+24h tick")
+					l.want("order", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
+				})
+			})
+		}
+	}
+	// The lost page was shown to nobody. If it is paid all the same, asking tells.
+	for say, want := range map[string]string{"settlement": "paid [1 paid] orderPaid, stock 8", "pending": "pending [1 failed, 2 active], stock 8",
+		"deny": "pending [1 failed, 2 active], stock 8", "expire": "pending [1 expired, 2 active], stock 8",
+		"capture/challenge": "awaiting_verification [1 starting] orderAwaitingVerification, stock 8"} {
+		t.Run("the lost page says "+say, func(t *testing.T) {
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				order := l.newOrder("snap")
+				l.faultOnce("/transactions", func(r *http.Request) (*http.Response, error) {
+					l.mid.ServeHTTP(httptest.NewRecorder(), r)
+					return nil, errRefusedConnection
+				})
+				l.get(order)
+				l.mid.say(order+"-1", say)
+				a := l.get(order)
+				l.want("outcome", l.outcome(order), want)
+				if status := l.read("SELECT status FROM orders WHERE id = ?", order); string(a.Order.Status) != status {
+					t.Errorf("GET says %s of an order that is %s", a.Order.Status, status)
+				}
+			})
+		})
+	}
+}
+
+// The order is moved while its session is being started.
+func TestMovedWhileStarting(t *testing.T) {
+	for _, move := range []Move{OwnerCancels, ClockExpires, OwnerApproves} {
+		t.Run(string(move), func(t *testing.T) {
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				order := l.newOrder("link")
+				l.faultOnce("/sessions", func(*http.Request) (*http.Response, error) {
+					_, err := l.db.MoveOrder(context.Background(), "", order, move, "test")
+					l.must(err)
+					return nil, nil
+				})
+				a := l.get(order)
+				if a.Order.PaymentURL != "http://shop.test/pay/"+order {
+					t.Errorf("a buyer is sent to %s to pay an order that is over", a.Order.PaymentURL)
+				}
+				time.Sleep(30 * time.Second)
+				l.tick()
+				l.want("closed at the gateway", l.xen.closes, 1)
+				l.want("session", l.read("SELECT status FROM payment_sessions"), "expired")
+			})
+		})
+	}
+}
+
+// ---- The service at work by the clock
+
+// atWork runs the sweeper and the payments' loops until the test ends.
+func (l *payLab) atWork() {
+	ctx, stop := context.WithCancel(context.Background())
+	var both sync.WaitGroup
+	both.Go(func() { l.payments.run(ctx) })
+	both.Go(func() { l.sweep(ctx) })
+	l.t.Cleanup(func() {
+		stop()
+		both.Wait()
+	})
+}
+
+func (l *payLab) shortExpiry(d time.Duration) {
+	_, err := l.db.SetStore(context.Background(), l.storeID, func(st *Store) error { st.Expiry = d; return nil })
+	l.must(err)
+}
+
+func TestExpiryAsksFirst(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		l.shortExpiry(40 * time.Minute)
+		l.atWork()
+		unpaid, lost, late, never := l.newOrder("snap"), l.newOrder("snap"), l.newOrder("link"), l.newOrder("link")
+		for _, order := range []string{unpaid, lost, late} {
+			l.get(order)
+		}
+		l.play(lost, l.mid, "midtrans", "pending ~settlement")
+		time.Sleep(16 * time.Minute)
+		l.want("notification lost, polled near the end", l.outcome(lost), "paid [1 paid] orderPaid, stock 2")
+		l.setFault(down)
+		l.play(late, l.xen, "xendit", "~COMPLETED")
+		time.Sleep(25 * time.Minute)
+		l.want("gateway away", l.outcome(unpaid), "pending [1 active], stock 4")
+		l.want("gateway away", l.outcome(late), "pending [1 active], stock 4")
+		l.want("no session to ask about", l.outcome(never), "expired [] orderExpired, stock 4")
+		l.want("warning", l.read("SELECT DISTINCT warning FROM payment_sessions WHERE status = 'active'"), "connection refused")
+		if !strings.Contains(l.logs.String(), "level=WARN msg=\"payment gateway cannot be asked\" provider=midtrans order="+unpaid) {
+			t.Error("the log does not warn")
+		}
+		time.Sleep(3 * time.Hour)
+		l.want("it waits as long as it takes", l.outcome(unpaid), "pending [1 active], stock 4")
+		l.setFault(nil)
+		time.Sleep(6 * time.Minute)
+		l.want("the gateway is back: nobody paid", l.outcome(unpaid), "expired [1 expired] orderExpired, stock 6")
+		l.want("the gateway is back: paid in time", l.outcome(late), "paid [1 paid] orderPaid, stock 6")
+		l.want("warning", l.read("SELECT DISTINCT warning FROM payment_sessions"), "")
+	})
+}
+
+func TestRaces(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = 1000"); return err }))
+		type sale struct {
+			order, method, provider, said string
+			double                        gatewayDouble
+		}
+		var sales []sale
+		for range 12 {
+			sales = append(sales, sale{l.newOrder("snap"), "snap", "midtrans", "settlement", l.mid}, sale{l.newOrder("link"), "link", "xendit", "COMPLETED", l.xen})
+		}
+		for _, s := range sales {
+			l.get(s.order)
+		}
+		time.Sleep(24 * time.Hour) // all are due to expire
+		var all sync.WaitGroup
+		ctx := context.Background()
+		for _, s := range sales {
+			for range 2 { // copies at once, while the sweeper and two deciders are at work
+				all.Go(func() {
+					s.double.say(s.order+"-1", s.said)
+					header, body := s.double.message(s.order+"-1", s.said)
+					l.want("notification", l.notify(s.provider, header, body), 200)
+					l.payments.decide(ctx, "")
+				})
+			}
+			all.Go(func() {
+				open, _ := l.db.SessionsToPoll()
+				for _, o := range open {
+					l.payments.check(ctx, o, Notification{})
+				}
+				l.db.ExpireOrders(ctx)
+			})
+		}
+		all.Wait()
+		l.tick()
+		for _, s := range sales {
+			switch got := l.outcome(s.order); got { // its money came just before its end, or just after
+			case "paid [1 paid] orderPaid, stock 952", "paid [1 paid] orderExpired, orderPaid, stock 952":
+			default:
+				t.Error(got)
+			}
+			l.want("remarks", l.notes(s.order), "")
+		}
+	})
+}
+
+// An order that is paid after its stock was sold is oversold, and says so.
+func TestMoneyAfterTheStockWasSold(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.play(order, l.mid, "midtrans", "get pending +24h tick")
+		for range 5 {
+			l.newOrder("bank_transfer")
+		}
+		l.play(order, l.mid, "midtrans", "settlement")
+		l.want("paid", l.outcome(order), "paid [1 paid] orderExpired, orderPaid, stock 0, oversold")
+		l.play(order, l.mid, "midtrans", "deny")
+		l.want("reversed", l.outcome(order), "failed [1 failed] orderExpired, orderPaid, orderFailed, stock 0")
 	})
 }

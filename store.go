@@ -1685,14 +1685,16 @@ func (db *DB) BeginSession(ctx context.Context, storeID, orderID string) (s Sess
 	return s, again, err
 }
 
-// SessionStarted records what the gateway answered to a session's start. If the order came to its end meanwhile, the
-// session is due to be closed.
-func (db *DB) SessionStarted(ctx context.Context, s Session) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange(`UPDATE payment_sessions SET status = 'active', gateway_id = ?1, payment_url = ?2, warning = '', checked_at = ?3,
-			expires_at = iif((SELECT status FROM orders WHERE id = order_id) = 'pending', expires_at, ?3)
-			WHERE id = ?4 AND status IN ('starting', 'expired')`, s.GatewayID, s.URL, tx.now, s.ID)
+// SessionStarted records what the gateway answered to a session's start. A session that is not wanted any more, because
+// its order came to its end meanwhile, is due to be closed.
+func (db *DB) SessionStarted(ctx context.Context, s Session) (wanted bool, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		wanted, err = one(tx, scanValue[bool], `UPDATE payment_sessions SET status = 'active', gateway_id = ?1, payment_url = ?2, warning = '',
+			checked_at = ?3, expires_at = iif((SELECT status FROM orders WHERE id = order_id) = 'pending', expires_at, ?3)
+			WHERE id = ?4 AND status IN ('starting', 'expired') RETURNING expires_at > ?3`, s.GatewayID, s.URL, tx.now, s.ID)
+		return err
 	})
+	return wanted, err
 }
 
 // SessionLost ends a session that the gateway has and whose address nobody knows.
