@@ -1278,6 +1278,31 @@ func TestExpiryAsksFirst(t *testing.T) {
 	})
 }
 
+// A hundred orders at a gateway that is away must not keep others from being asked about.
+func TestADeadGatewayHoldsUpNoOther(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = NULL"); return err }))
+		for range 120 {
+			l.get(l.newOrder("link"))
+		}
+		l.setFault(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "api.xendit.co" {
+				return nil, errRefusedConnection
+			}
+			return nil, nil
+		})
+		time.Sleep(time.Minute)
+		order := l.newOrder("snap")
+		l.get(order)
+		time.Sleep(24 * time.Hour)
+		for range 4 {
+			l.tick()
+			time.Sleep(30 * time.Second)
+		}
+		l.want("order at the other gateway", l.read("SELECT status FROM orders WHERE id = ?", order), "expired")
+	})
+}
+
 func TestRaces(t *testing.T) {
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = 1000"); return err }))

@@ -1712,10 +1712,11 @@ func (db *DB) WarnSession(ctx context.Context, id, warning string) error {
 }
 
 // sqlSessionsToPoll: what has run out, every 20 s, or five minutes if its order waits for a person; and what will within
-// half an hour, every five minutes.
+// half an hour, every five minutes. What was asked about longest ago comes first, so that a gateway that is away holds
+// up no other.
 const sqlSessionsToPoll = "SELECT " + sessionColumns + `, o.store_id, o.status FROM payment_sessions s JOIN orders o ON o.id = s.order_id
 	WHERE s.status = 'active' AND s.expires_at <= ?1 + 1800000 AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', 20000, 300000)
-	ORDER BY s.expires_at LIMIT 100`
+	ORDER BY s.checked_at LIMIT 100`
 
 // OpenSession is a session with what is decided by about its order.
 type OpenSession struct {
