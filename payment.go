@@ -60,7 +60,8 @@ type payments struct {
 	sandboxKey string // signs the sandbox's notifications
 
 	mu     sync.Mutex
-	starts map[string]*start // by order
+	starts map[string]*start        // by order
+	asked  map[string]chan struct{} // by session: closed when the question under way is decided
 }
 
 // start is a session being started, for all who ask for it meanwhile.
@@ -71,7 +72,7 @@ type start struct {
 }
 
 func newPayments(db *DB, log *slog.Logger, wake func()) *payments {
-	return &payments{db: db, log: log, wake: wake, notified: make(chan struct{}, 1), sandboxKey: rand.Text(), starts: map[string]*start{},
+	return &payments{db: db, log: log, wake: wake, notified: make(chan struct{}, 1), sandboxKey: rand.Text(), starts: map[string]*start{}, asked: map[string]chan struct{}{},
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
@@ -197,6 +198,7 @@ func (p *payments) warn(ctx context.Context, s Session, err error) error {
 func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v Verdict, did string, err error) {
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	defer p.alone(limited, s.ID)()
 	gw, err := p.gateway(s.StoreID, s.Provider)
 	if err == nil {
 		v, err = gw.ask(limited, s.Session, n.Body)
@@ -216,6 +218,30 @@ func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v 
 		p.wake()
 	}
 	return v, did, err
+}
+
+// alone waits until nobody asks about a session, and then keeps others from it until done is called: an answer that is
+// long on its way must not undo a later one. When ctx ends, it waits no longer.
+func (p *payments) alone(ctx context.Context, sessionID string) (done func()) {
+	mine := make(chan struct{})
+	p.mu.Lock()
+	for other := p.asked[sessionID]; other != nil; other = p.asked[sessionID] {
+		p.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return func() {}
+		}
+		p.mu.Lock()
+	}
+	p.asked[sessionID] = mine
+	p.mu.Unlock()
+	return func() {
+		p.mu.Lock()
+		delete(p.asked, sessionID)
+		p.mu.Unlock()
+		close(mine)
+	}
 }
 
 // run decides notifications as they come, and from the start on looks every two seconds for sessions that are due to be

@@ -1350,6 +1350,33 @@ func TestRaces(t *testing.T) {
 	})
 }
 
+// Two questions about one session are answered in one order, whichever way the answers travel.
+func TestAnswersDoNotOvertake(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.get(order)
+		l.mid.say(order+"-1", "settlement")
+		l.faultOnce("/status", func(r *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			l.mid.ServeHTTP(w, r)
+			time.Sleep(5 * time.Second) // this answer is long on its way
+			return w.Result(), nil
+		})
+		s, err := l.db.LatestSession(order)
+		l.must(err)
+		var both sync.WaitGroup
+		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
+		time.Sleep(time.Second)
+		l.mid.say(order+"-1", "settlement")
+		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
+		time.Sleep(time.Second)
+		l.mid.say(order+"-1", "deny")
+		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
+		both.Wait()
+		l.want("taken back, and not paid again by the older answer", l.read("SELECT status FROM orders"), "failed")
+	})
+}
+
 // An order that is paid after its stock was sold is oversold, and says so.
 func TestMoneyAfterTheStockWasSold(t *testing.T) {
 	inPayLab(t, func(t *testing.T, l *payLab) {
