@@ -277,6 +277,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 		hs.Close()
 	}
 	background.Wait()
+	s.payments.finish()
 	return failed
 }
 

@@ -14,8 +14,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,6 +141,16 @@ func (p *payments) open(ctx context.Context, st Store, orderID string) (Session,
 	}
 }
 
+// finish waits for the sessions being started, also those whose client has gone.
+func (p *payments) finish() {
+	p.mu.Lock()
+	starts := slices.Collect(maps.Values(p.starts))
+	p.mu.Unlock()
+	for _, s := range starts {
+		<-s.done
+	}
+}
+
 func (p *payments) start(ctx context.Context, st Store, orderID string) (Session, error) {
 	s, again, err := p.db.BeginSession(ctx, st.ID, orderID)
 	if err != nil || s.Status != "starting" {
@@ -184,13 +196,13 @@ func (p *payments) start(ctx context.Context, st Store, orderID string) (Session
 	return s, nil
 }
 
-// warn records that the gateway could not be asked.
+// warn records that the gateway could not be asked, also when that was because ctx ended.
 func (p *payments) warn(ctx context.Context, s Session, err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
 	p.log.Warn("payment gateway cannot be asked", "provider", s.Provider, "order", s.OrderID, "attempt", s.Attempt, "error", err)
-	return p.db.WarnSession(ctx, s.ID, err.Error())
+	return p.db.WarnSession(context.WithoutCancel(ctx), s.ID, err.Error())
 }
 
 // check asks the gateway about a session and does what its answer means. A session that nobody has paid, of an order

@@ -1391,3 +1391,37 @@ func TestMoneyAfterTheStockWasSold(t *testing.T) {
 		l.want("reversed", l.outcome(order), "failed [1 failed] orderExpired, orderPaid, orderFailed, stock 0")
 	})
 }
+
+// The service stops while a session is being started for a client that has gone.
+func TestStoppingWaitsForStarts(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.setFault(func(*http.Request) (*http.Response, error) { time.Sleep(5 * time.Second); return nil, nil })
+		ctx, leave := context.WithCancel(t.Context())
+		r := httptest.NewRequest("GET", "http://shop.test/v1/orders/"+order, nil).WithContext(ctx)
+		r.Header.Set("Authorization", "Bearer "+l.key)
+		go func() { time.Sleep(time.Second); leave() }()
+		l.handler.ServeHTTP(httptest.NewRecorder(), r)
+		l.want("left behind", l.outcome(order), "pending [1 starting], stock 8")
+		l.payments.finish()
+		l.want("finished", l.outcome(order), "pending [1 active], stock 8")
+	})
+}
+
+// ---- The hosted pay page
+
+// A gateway that hangs costs a buyer four seconds once, not at every look at the page.
+func TestPayPageWhileTheGatewayHangs(t *testing.T) {
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.get(order)
+		time.Sleep(5 * time.Second)
+		l.setFault(func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() })
+		for _, takes := range []time.Duration{4 * time.Second, 0, 0} {
+			start := time.Now()
+			l.want("status", l.web("GET", "http://shop.test/pay/"+order, "").Code, 200)
+			l.want("time taken", time.Since(start), takes)
+		}
+		l.want("warning", l.read("SELECT warning FROM payment_sessions"), "context deadline exceeded")
+	})
+}
