@@ -1053,19 +1053,12 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder, idempotenc
 				return err
 			}
 		}
-		o, err := tx.createOrder(st, in)
-		if err != nil {
+		if id, order, err = tx.createOrder(st, in); err != nil || idempotencyKey == "" {
 			return err
 		}
-		if idempotencyKey != "" {
-			_, err := tx.exec("INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, created_at) VALUES (?, ?, ?, ?, ?)",
-				st.ID, idempotencyKey, bodyHash[:], o.ID, tx.now)
-			if err != nil {
-				return err
-			}
-		}
-		id, order = o.ID, withAddresses(nil, mustJSON(o), st.payPage(o.ID), "")
-		return nil
+		_, err = tx.exec("INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, created_at) VALUES (?, ?, ?, ?, ?)",
+			st.ID, idempotencyKey, bodyHash[:], id, tx.now)
+		return err
 	})
 	return id, order, replayed, err
 }
@@ -1081,29 +1074,30 @@ func (tx *Tx) orderAsCreated(id string) ([]byte, error) {
 	return e.Data.Order, err
 }
 
-func (tx *Tx) createOrder(st Store, in NewOrder) (*Order, error) {
+// createOrder is CreateOrder within a transaction.
+func (tx *Tx) createOrder(st Store, in NewOrder) (id string, shown []byte, err error) {
 	if in.ExternalID != "" {
 		other, err := one(tx, scanValue[string], "SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID)
 		if err == nil {
-			return nil, &Refusal{"DUPLICATE_EXTERNAL_ID", "Order " + other + " has this external_id.",
+			return "", nil, &Refusal{"DUPLICATE_EXTERNAL_ID", "Order " + other + " has this external_id.",
 				[]Detail{{"external_id", "must differ from every other order's"}}}
 		} else if err != errNotFound {
-			return nil, err
+			return "", nil, err
 		}
 	}
 	o := &Order{ID: tx.newID(), Status: Pending, Currency: "IDR", Buyer: in.Buyer, ExternalID: in.ExternalID, ReturnURL: in.ReturnURL,
 		CreatedAt: tx.now, UpdatedAt: tx.now, ExpiresAt: tx.now.Add(st.Expiry)}
 	parts, err := tx.price(o, st.ID, in.Items)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := tx.choosePayment(o, st.ID, in.PaymentMethod); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	var short []Detail
 	for i := range parts {
 		if enough, err := tx.takeStock(&parts[i]); err != nil {
-			return nil, err
+			return "", nil, err
 		} else if !enough {
 			for _, item := range parts[i].items {
 				short = append(short, Detail{fmt.Sprintf("items[%d].quantity", item), "is more than is left: order fewer, or without it"})
@@ -1111,31 +1105,29 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (*Order, error) {
 		}
 	}
 	if len(short) > 0 {
-		return nil, &Refusal{"OUT_OF_STOCK", "There is not enough stock for this order.", short}
+		return "", nil, &Refusal{"OUT_OF_STOCK", "There is not enough stock for this order.", short}
 	}
-	for taken := 1; taken > 0; {
+	var stored []byte
+	for made := int64(0); made == 0; { // until nobody has the reference
 		o.PaymentReference = newReference(tx.now)
-		if taken, err = one(tx, scanValue[int], "SELECT count(*) FROM orders WHERE store_id = ? AND reference = ?", st.ID, o.PaymentReference); err != nil {
-			return nil, err
+		stored = mustJSON(o)
+		if made, err = tx.exec(`INSERT INTO orders (id, store_id, expires_at, parts, json) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (store_id, reference) DO NOTHING`, o.ID, st.ID, o.ExpiresAt, string(mustJSON(parts)), string(stored)); err != nil {
+			return "", nil, err
 		}
 	}
-	if _, err := tx.exec("INSERT INTO orders (id, store_id, expires_at, parts, json) VALUES (?, ?, ?, ?, ?)",
-		o.ID, st.ID, o.ExpiresAt, string(mustJSON(parts)), string(mustJSON(o))); err != nil {
-		return nil, err
-	}
 	if err := tx.addHistory(o.ID, "", o.Status, "api", "created"); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := tx.addTotals(st.ID, tx.now, 1, 0); err != nil { // an order that is paid at once is free
-		return nil, err
+		return "", nil, err
 	}
-	if err := tx.addEvent(st, o, "orderCreated"); err != nil {
-		return nil, err
+	shown = withAddresses(nil, stored, st.payPage(o.ID), "")
+	err = tx.addEvent(st.ID, o.ID, "orderCreated", 1, shown)
+	if err == nil && o.Status == Paid {
+		err = tx.addEvent(st.ID, o.ID, "orderPaid", 2, shown)
 	}
-	if o.Status == Paid {
-		return o, tx.addEvent(st, o, "orderPaid")
-	}
-	return o, nil
+	return o.ID, shown, err
 }
 
 // price fills in the order's items and subtotal from what is published now, and takes bundles apart.
@@ -1246,13 +1238,11 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 
 // takeStock takes a part out of a limited stock. It takes nothing when there is not enough.
 func (tx *Tx) takeStock(p *part) (enough bool, err error) {
-	stock, err := one(tx, scanValue[*int64], "SELECT stock FROM products WHERE id = ?", p.ProductID)
-	if err != nil || stock == nil {
-		return true, err
-	}
 	n, err := tx.exec("UPDATE products SET stock = stock - ?1 WHERE id = ?2 AND stock >= ?1", p.Quantity, p.ProductID)
-	p.Held = n == 1
-	return p.Held, err
+	if p.Held = n == 1; err != nil || p.Held {
+		return p.Held, err
+	}
+	return one(tx, scanValue[bool], "SELECT stock IS NULL FROM products WHERE id = ?", p.ProductID)
 }
 
 func (tx *Tx) giveBackStock(p *part) error {
@@ -1301,30 +1291,27 @@ func (tx *Tx) addHistory(orderID string, from, to Status, actor, reason string) 
 	return err
 }
 
-// addEvent writes an event of an order and one delivery for each endpoint that wants it. An endpoint that is off gets
-// its row too: the delivery waits until the endpoint is on again.
-func (tx *Tx) addEvent(st Store, o *Order, name string) error {
-	sequence, err := one(tx, scanValue[int64], "SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_id = ?", o.ID)
+// addEvent writes an event of an order, shown with its addresses, and one delivery for each endpoint that wants it. An
+// endpoint that is off gets its row too: the delivery waits until the endpoint is on again.
+func (tx *Tx) addEvent(storeID, orderID, name string, sequence int64, shown []byte) error {
+	endpoints, err := collect(tx, scanValue[string], sqlEndpointsOf, storeID, name)
 	if err != nil {
 		return err
 	}
-	e := Event{Event: name, Sequence: sequence, Data: eventData{withAddresses(nil, mustJSON(o), st.payPage(o.ID), "")}}
-	endpoints, err := collect(tx, scanValue[string], sqlEndpointsOf, st.ID, name)
-	if err != nil {
-		return err
-	}
-	return tx.insertEvent(st.ID, o.ID, e, endpoints)
+	return tx.insertEvent(storeID, orderID, name, sequence, fmt.Appendf(nil, `{"order":%s}`, shown), endpoints)
 }
 
-func (tx *Tx) insertEvent(storeID, orderID string, e Event, endpoints []string) error {
-	e.ID, e.CreatedAt, e.StoreID = "evt_"+tx.newID(), tx.now, storeID
+// insertEvent writes an event. Its body is the Event in JSON, with data as it is.
+func (tx *Tx) insertEvent(storeID, orderID, name string, sequence int64, data []byte, endpoints []string) error {
+	id := "evt_" + tx.newID()
+	body := fmt.Sprintf(`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`, id, name, tx.now, storeID, sequence, data)
 	if _, err := tx.exec("INSERT INTO events (id, store_id, order_id, sequence, event, body, created_at) VALUES (?, ?, nullif(?, ''), ?, ?, ?, ?)",
-		e.ID, storeID, orderID, e.Sequence, e.Event, string(mustJSON(e)), tx.now); err != nil {
+		id, storeID, orderID, sequence, name, body, tx.now); err != nil {
 		return err
 	}
 	for _, endpoint := range endpoints {
 		if _, err := tx.exec("INSERT INTO deliveries (id, endpoint_id, event_id, next_at) VALUES (?, ?, ?, ?)",
-			tx.newID(), endpoint, e.ID, tx.now); err != nil {
+			tx.newID(), endpoint, id, tx.now); err != nil {
 			return err
 		}
 	}
@@ -1381,7 +1368,9 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 	rule := moves[m]
 	var storeID, stored, storedParts string
 	var oversold bool
-	err := tx.QueryRow("SELECT store_id, json, parts FROM orders WHERE id = ?", orderID).Scan(&storeID, &stored, &storedParts)
+	var sequence int64 // of the event that this makes
+	err := tx.QueryRow("SELECT store_id, json, parts, (SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_id = o.id) FROM orders o WHERE id = ?", orderID).
+		Scan(&storeID, &stored, &storedParts, &sequence)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, errNotFound
 	} else if err != nil {
@@ -1409,8 +1398,9 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 		}
 	}
 	o.Status, o.UpdatedAt, o.RequiresPayment = rule.to, tx.now, false
+	changed := mustJSON(o)
 	if err := tx.mustChange("UPDATE orders SET json = ?, parts = ?, oversold = ? WHERE id = ? AND status = ?",
-		string(mustJSON(o)), string(mustJSON(parts)), oversold, orderID, from); err != nil {
+		string(changed), string(mustJSON(parts)), oversold, orderID, from); err != nil {
 		return nil, err
 	}
 	switch {
@@ -1435,7 +1425,7 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o, tx.addEvent(st, o, eventOf[o.Status])
+	return o, tx.addEvent(storeID, orderID, eventOf[o.Status], sequence, withAddresses(nil, changed, st.payPage(orderID), ""))
 }
 
 func words[T ~string](list []T) []string {
@@ -2112,7 +2102,7 @@ func (db *DB) Ping(ctx context.Context, storeID, endpointID string) error {
 		if _, err := one(tx, scanValue[string], "SELECT id FROM endpoints WHERE id = ? AND store_id = ?", endpointID, storeID); err != nil {
 			return err
 		}
-		return tx.insertEvent(storeID, "", Event{Event: "ping"}, []string{endpointID})
+		return tx.insertEvent(storeID, "", "ping", 0, []byte("{}"), []string{endpointID})
 	})
 }
 
