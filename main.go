@@ -301,14 +301,7 @@ func (s *server) sweep(ctx context.Context) {
 	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()
 	for beat := 0; ; beat++ {
-		for n := 100; n == 100 && ctx.Err() == nil; {
-			var err error
-			n, err = s.db.ExpireOrders(ctx)
-			warn(err)
-			if n > 0 {
-				s.queue.wake()
-			}
-		}
+		s.payments.expire(ctx)
 		for n := int64(1000); n == 1000 && ctx.Err() == nil; {
 			var err error
 			n, err = s.db.PurgeIdempotencyKeys(ctx)

@@ -385,7 +385,7 @@ func TestOperatorsMistakes(t *testing.T) {
 		}
 		return path
 	}
-	foreign, newer := other("foreign.db", "CREATE TABLE notes (x)"), other("newer.db", "PRAGMA user_version = 99; CREATE TABLE y (x)")
+	foreign, newer := other("foreign.db", "PRAGMA user_version = 1; CREATE TABLE notes (x)"), other("newer.db", fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 99; CREATE TABLE y (x)", applicationID))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

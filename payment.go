@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -291,6 +292,31 @@ func (p *payments) run(ctx context.Context) {
 		}
 	})
 	both.Wait()
+}
+
+// expire ends the orders that nobody paid in time and no gateway has a session for. Each is a write of its own: one that
+// cannot be changed holds up no other.
+func (p *payments) expire(ctx context.Context) {
+	for ctx.Err() == nil {
+		due, err := p.db.DueOrders()
+		if err != nil {
+			p.log.Error("cannot look for orders to expire", "error", err)
+		}
+		var failed atomic.Bool
+		each(ctx, due, func(id string) {
+			err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
+			if _, refused := errors.AsType[*Refusal](err); err != nil && !refused { // refused: paid this moment
+				failed.Store(true)
+				p.log.Error("cannot expire an order", "order", id, "error", err)
+			}
+		})
+		if len(due) > 0 {
+			p.wake()
+		}
+		if len(due) < 100 || failed.Load() {
+			return
+		}
+	}
 }
 
 // decide asks about the notifications after one, and returns the last.

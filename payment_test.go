@@ -603,8 +603,7 @@ func (l *payLab) tick() {
 	for _, s := range open {
 		l.payments.check(ctx, s, Notification{})
 	}
-	_, err = l.db.ExpireOrders(ctx)
-	l.must(err)
+	l.payments.expire(ctx)
 }
 
 func (l *payLab) notify(provider string, header http.Header, body string) int {
@@ -1334,7 +1333,7 @@ func TestRaces(t *testing.T) {
 				for _, o := range open {
 					l.payments.check(ctx, o, Notification{})
 				}
-				l.db.ExpireOrders(ctx)
+				l.payments.expire(ctx)
 			})
 		}
 		all.Wait()

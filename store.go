@@ -212,6 +212,9 @@ var schema string
 // migrations bring a file from version i to i+1; a file's version is its PRAGMA user_version.
 var migrations = []string{schema}
 
+// applicationID in a file's PRAGMA application_id, "ordr", tells it from another program's.
+const applicationID = 0x6f726472
+
 // DB is one SQLite file. Reads go to a pool of read-only connections; all writes go through write.
 type DB struct {
 	path    string
@@ -348,15 +351,16 @@ func (db *DB) inspect(dsn string) error {
 		return err
 	}
 	defer file.Close()
-	var version, tables int
-	err = file.QueryRow("SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version").Scan(&version, &tables)
+	var application, version, tables int
+	err = file.QueryRow("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version").
+		Scan(&application, &version, &tables)
 	switch {
 	case err != nil:
 		return err
+	case application != applicationID && tables > 0:
+		return fmt.Errorf("%s is another program's database: name another file with -db", db.path)
 	case version > len(migrations):
 		return fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder", db.path, version, len(migrations))
-	case version == 0 && tables > 0:
-		return fmt.Errorf("%s is another program's database: name another file with -db", db.path)
 	}
 	return nil
 }
@@ -384,7 +388,7 @@ func (db *DB) prepare() error {
 		return err
 	}
 	for ; version < len(migrations); version++ {
-		if _, err := tx.Exec(migrations[version] + fmt.Sprintf("\nPRAGMA user_version = %d;", version+1)); err != nil {
+		if _, err := tx.Exec(migrations[version] + fmt.Sprintf("\nPRAGMA application_id = %d; PRAGMA user_version = %d;", applicationID, version+1)); err != nil {
 			return fmt.Errorf("migrating %s to version %d: %w", db.path, version+1, err)
 		}
 	}
@@ -1451,23 +1455,20 @@ func (db *DB) MoveOrder(ctx context.Context, storeID, orderID string, m Move, re
 const sqlDue = `SELECT id FROM orders o WHERE status = 'pending' AND expires_at <= ?
 	AND NOT EXISTS (SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND s.status = 'active') ORDER BY expires_at LIMIT ?`
 
-// ExpireOrders expires what nobody paid in time and no gateway has a session for. It changes at most 100 orders,
-// so that new orders do not wait behind it, and returns how many.
-func (db *DB) ExpireOrders(ctx context.Context) (n int, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		due, err := collect(tx, scanValue[string], sqlDue, tx.now, 100)
-		if err != nil {
-			return err
+// DueOrders are at most 100 orders that nobody paid in time and that no gateway has a session for.
+func (db *DB) DueOrders() ([]string, error) {
+	return collect(db.r, scanValue[string], sqlDue, time.Now().UnixMilli(), 100)
+}
+
+// ExpireOrder expires one of DueOrders, unless a session has become active since.
+func (db *DB) ExpireOrder(ctx context.Context, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		active, err := one(tx, scanValue[int], "SELECT count(*) FROM payment_sessions WHERE order_id = ? AND status = 'active'", id)
+		if err == nil && active == 0 {
+			_, err = tx.move(id, ClockExpires, "not paid in time")
 		}
-		for _, id := range due {
-			if _, err := tx.move(id, ClockExpires, "not paid in time"); err != nil {
-				return err
-			}
-		}
-		n = len(due)
-		return nil
+		return err
 	})
-	return n, err
 }
 
 // PurgeIdempotencyKeys forgets at most 1,000 keys whose time is over and returns how many.
