@@ -925,6 +925,29 @@ func TestBadQueries(t *testing.T) {
 
 // ---- Orders
 
+func TestDescriptionIsServedToAnyone(t *testing.T) {
+	s := newTestServer(t)
+	resp, err := s.client.Get(s.url + "/v1/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	want, fileErr := os.ReadFile("openapi.json")
+	if err := errors.Join(err, fileErr); err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("X-Request-Id") == "" || !bytes.Equal(got, want) {
+		t.Errorf("%d %v, %d bytes instead of %d", resp.StatusCode, resp.Header, len(got), len(want))
+	}
+	s.do(t, "HEAD", "/v1/openapi.json", nil).want(t, 200, "")
+	s.do(t, "GET", "/v1/openapi.json?v=1", nil).want(t, 400, "INVALID_REQUEST")
+	if allow := s.do(t, "POST", "/v1/openapi.json", "{}").want(t, 405, "METHOD_NOT_ALLOWED").Header.Get("Allow"); allow != "GET, HEAD" {
+		t.Errorf("Allow: %s", allow)
+	}
+	s.do(t, "POST", "/v1/orders?dry=1", s.order("kopi", 1)).want(t, 400, "INVALID_REQUEST")
+}
+
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
