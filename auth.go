@@ -233,6 +233,7 @@ func passwordMatches(p PasswordHash, password string) bool {
 // this address.
 func (s *server) checkPassword(r *http.Request, email, password string) (storeID string, wait time.Duration, err error) {
 	now := time.Now()
+	email = email[:min(len(email), 254)]
 	account, address := s.accounts.take(email, now), s.addresses.take(s.clientAddress(r), now)
 	if !account.ok || !address.ok {
 		return "", max(account.retryAfter, address.retryAfter), nil

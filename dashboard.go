@@ -105,7 +105,7 @@ func (s *server) page(handle http.HandlerFunc) http.Handler {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self' data: https:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Referrer-Policy", "same-origin") // no-referrer would have browsers post "Origin: null" over plain http, which is refused
 		h.Set("Cache-Control", "no-store")
 		h.Add("Vary", "Accept-Language")
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -565,7 +565,7 @@ func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st Store) 
 			out.Write(csvRow(o))
 		}
 		out.Flush()
-		if out.Error() != nil || list.Next == "" {
+		if out.Error() != nil || r.Context().Err() != nil || list.Next == "" {
 			return nil
 		}
 		f.After = list.Next

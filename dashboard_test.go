@@ -235,7 +235,7 @@ func TestDashboardSignIn(t *testing.T) {
 	owner := sendCookie(cookie.Value)
 	p := owner.get(t, "/dashboard")
 	p.has(t, 200, "Pesanan")
-	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"} {
+	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"} {
 		if p.header.Get(name) != want {
 			t.Errorf("%s: %q", name, p.header.Get(name))
 		}
@@ -831,7 +831,8 @@ func TestBrowser(t *testing.T) {
 	}
 
 	s := newShop(t, "http://shop.test")
-	if err := s.db.setAddresses(s.url, false, nil); err != nil { // the browser has to reach the pay page
+	address := strings.Replace(s.url, "127.0.0.1", "toko.test", 1)
+	if err := s.db.setAddresses(address, false, nil); err != nil { // the browser has to reach the pay page
 		t.Fatal(err)
 	}
 	s.exec(t, "UPDATE products SET stock = 40")
@@ -870,7 +871,7 @@ func TestBrowser(t *testing.T) {
 	}
 	keyID := scalar[string](t, s.db, "SELECT id FROM api_keys")
 	order := "/dashboard/orders/" + refused.ID
-	task := map[string]any{"chromium": paths["chromium"], "url": s.url, "email": "kopi-kita@example.id", "password": ownerPassword, "shots": os.Getenv("SCREENSHOTS"),
+	task := map[string]any{"chromium": paths["chromium"], "url": address, "api": s.url, "email": "kopi-kita@example.id", "password": ownerPassword, "shots": os.Getenv("SCREENSHOTS"),
 		"orderBody":   fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":2}],"buyer":{"name":"Siti","phone":"08123456789"},"payment_method":"bank"}`, p.ID),
 		"publicPages": []string{"/pay/" + refused.ID, "/pay/" + orders[3].ID, "/pay/" + orders[4].ID},
 		"pages": []string{"/dashboard", "/dashboard?status=expired", "/dashboard?status=refunded&q=nobody", order, order + "/approve", "/dashboard/orders/" + orders[4].ID, order + "/cancel",

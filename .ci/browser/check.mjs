@@ -1,7 +1,7 @@
 // Drives a browser through the dashboard as an owner, then looks at every page with axe: in both languages, on a phone
 // and on a desk, in light and in dark. It is started by TestBrowser in a folder where npm has installed the packages beside it.
 //
-// stdin: {"chromium", "url", "email", "password", "orderBody", "pages": ["/dashboard", …], "publicPages": [as a visitor], "shots": folder or ""}
+// stdin: {"chromium", "url": as the browser reaches it, "api": the same from here, "email", "password", "orderBody", "pages": ["/dashboard", …], "publicPages": [as a visitor], "shots": folder or ""}
 // exit 0: all is well; else stderr says what is not.
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
@@ -14,7 +14,8 @@ const task = JSON.parse(readFileSync(0, 'utf8'));
 
 const browser = await chromium.launch({
   executablePath: task.chromium,
-  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync',
+    '--host-resolver-rules=MAP toko.test 127.0.0.1'], // a name that is not localhost: no browser favours it
 });
 const faults = [];
 
@@ -37,7 +38,7 @@ async function signIn(page) {
 }
 
 async function api(key, method, path, body) {
-  const r = await fetch(task.url + path, { method, headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' }, body });
+  const r = await fetch(task.api + path, { method, headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' }, body });
   return { status: r.status, ...(await r.json()) };
 }
 
