@@ -521,17 +521,19 @@ func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) (e
 		Attention       Attention
 		Revenue, Orders chart
 	}{frame: newFrame(r, st, "orders"), Filter: f, Statuses: statuses, First: f.Status == "" && f.Text == "" && f.After == ""}
+	var totals []DayTotals
 	if page.First {
-		var totals []DayTotals
 		page.List, page.Attention, totals, err = s.db.FrontPage(st.ID, f, 30)
-		page.Attention.Endpoints = slices.DeleteFunc(page.Attention.Endpoints, func(e Endpoint) bool { return e.Active && e.Failures < failing })
-		page.Revenue = newChart(totals, func(d DayTotals) int64 { return d.Revenue })
-		page.Orders = newChart(totals, func(d DayTotals) int64 { return d.Orders })
 	} else {
 		page.List, err = s.db.SearchOrders(st.ID, f)
 	}
 	if err != nil {
 		return err
+	}
+	if page.First {
+		page.Attention.Endpoints = slices.DeleteFunc(page.Attention.Endpoints, func(e Endpoint) bool { return e.Active && e.Failures < failing })
+		page.Revenue = newChart(totals, func(d DayTotals) int64 { return d.Revenue })
+		page.Orders = newChart(totals, func(d DayTotals) int64 { return d.Orders })
 	}
 	q := url.Values{"status": {string(f.Status)}, "q": {f.Text}}
 	page.CSV = "/dashboard/orders.csv?" + q.Encode()
@@ -613,8 +615,8 @@ func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) err
 // orderActs are the owner's moves by the last part of their path.
 var orderActs = map[string]Move{"approve": OwnerApproves, "reject": OwnerRejects, "cancel": OwnerCancels, "refund": OwnerRefunds}
 
-// actOnOrder performs a move of the owner, or notes that he has seen to an oversold order ("settle"). It does so only in
-// the state that its page spoke of.
+// actOnOrder performs a move of the owner, or notes that he has seen to an oversold order ("settle"). It refuses
+// when the order is no longer in the state that its page spoke of.
 func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) error {
 	act, id := r.PathValue("act"), r.PathValue("order_id")
 	move, known := orderActs[act]

@@ -792,6 +792,7 @@ func TestDashboardSayings(t *testing.T) {
 	for _, g := range []Gateway{{Provider: "midtrans", Mode: "live"}, {Provider: "xendit", Mode: "live", SecretKey: "x"}, {Provider: "midtrans", Mode: "live", SecretKey: "SB-x"}} {
 		texts = append(texts, checkGateway(g))
 	}
+	texts = append(texts, "created", "in the dashboard", "not paid in time: sandbox, attempt 2", "paid: midtrans, attempt 1", "Rp5 paid instead of Rp6: xendit, attempt 1")
 	for _, text := range texts {
 		if say("id", text) == text || say("en", text) != text {
 			t.Errorf("not said in Indonesian: %s", text)
