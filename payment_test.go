@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net/http"
@@ -675,6 +676,7 @@ type payCase struct {
 func runPayCases(t *testing.T, provider, method string, cases []payCase) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			inPayLab(t, func(t *testing.T, l *payLab) {
 				var double gatewayDouble = l.mid
 				if provider == "xendit" {
@@ -691,6 +693,7 @@ func runPayCases(t *testing.T, provider, method string, cases []payCase) {
 }
 
 func TestMidtransTable(t *testing.T) {
+	t.Parallel()
 	const paid, waits = "paid [1 paid] orderPaid, stock 8", "awaiting_verification [1 active] orderAwaitingVerification, stock 8"
 	runPayCases(t, "midtrans", "snap", []payCase{
 		// The rows of the table.
@@ -772,6 +775,7 @@ func TestMidtransTable(t *testing.T) {
 }
 
 func TestXenditTable(t *testing.T) {
+	t.Parallel()
 	const paid = "paid [1 paid] orderPaid, stock 8"
 	runPayCases(t, "xendit", "link", []payCase{
 		{name: "ACTIVE", steps: "ACTIVE", want: "pending [1 active], stock 8"},
@@ -819,6 +823,7 @@ func answering(status int, body string, headers ...string) (*http.Response, erro
 }
 
 func TestClosingASession(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(l *payLab, order string){
 		"the owner cancels while the gateway is being asked": func(l *payLab, order string) {
 			time.Sleep(24*time.Hour - 10*time.Minute)
@@ -853,6 +858,7 @@ func TestClosingASession(t *testing.T) {
 }
 
 func TestMidtransSignatureVector(t *testing.T) {
+	t.Parallel()
 	const message = `{"order_id":"0190f5a0-0000-7000-8000-000000000001-1","status_code":"200","gross_amount":"150000.00","transaction_status":"settlement",
 		"signature_key":"994cc9d8e4a537146e82cc705c2c9d1014422db5cde891578217a24816e7cf1300b48a26b47d1fc2157bedc002cf9d5ad32f2099f893955900a5db2844584267"}`
 	about, err := midtrans{account: Gateway{SecretKey: "SB-Mid-server-example"}}.verify(nil, []byte(message))
@@ -862,6 +868,7 @@ func TestMidtransSignatureVector(t *testing.T) {
 }
 
 func TestForgedNotifications(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		snap, link, box := l.newOrder("snap"), l.newOrder("link"), l.newOrder("sandbox")
 		for _, order := range []string{snap, link, box} {
@@ -939,6 +946,7 @@ func TestForgedNotifications(t *testing.T) {
 
 // The notification is kept before it is acknowledged: a crash between the two loses nothing.
 func TestNotificationOutlivesACrash(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.get(order)
@@ -965,6 +973,7 @@ func TestNotificationOutlivesACrash(t *testing.T) {
 // ---- GET /v1/orders/{order_id}
 
 func TestGetStartsOneSession(t *testing.T) {
+	t.Parallel()
 	for _, method := range []string{"snap", "link", "sandbox"} {
 		t.Run(method, func(t *testing.T) {
 			inPayLab(t, func(t *testing.T, l *payLab) {
@@ -1004,6 +1013,7 @@ func TestGetStartsOneSession(t *testing.T) {
 }
 
 func TestWhatTheGatewaysAreSent(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		long, free := l.read("SELECT id FROM products WHERE slug = 'panjang'"), l.read("SELECT id FROM products WHERE slug = 'gratis'")
 		body := func(method, buyer string) string {
@@ -1044,6 +1054,7 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 }
 
 func TestEveryChannelIsKnownToItsGateway(t *testing.T) {
+	t.Parallel()
 	for code, c := range channels {
 		if !slices.Contains(midtransChannels, c.midtrans) || c.xendit == "" {
 			t.Errorf("%s: %v", code, c)
@@ -1052,6 +1063,7 @@ func TestEveryChannelIsKnownToItsGateway(t *testing.T) {
 }
 
 func TestGatewayTrouble(t *testing.T) {
+	t.Parallel()
 	slow := func(r *http.Request) (*http.Response, error) {
 		select {
 		case <-time.After(time.Hour):
@@ -1089,6 +1101,7 @@ func TestGatewayTrouble(t *testing.T) {
 		{"a wrong key", says(401, `{"error_messages":["no"],"error_code":"INVALID_API_KEY"}`), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			inPayLab(t, func(t *testing.T, l *payLab) {
 				for _, method := range []string{"snap", "link"} {
 					order := l.newOrder(method)
@@ -1127,6 +1140,7 @@ func TestGatewayTrouble(t *testing.T) {
 
 // A session whose creation was answered and not recorded: the program was killed between the two, or the answer was lost.
 func TestStartInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, method := range []string{"snap", "link"} {
 		for name, interrupt := range map[string]func(l *payLab, order string){
 			"killed before its row": func(l *payLab, order string) {
@@ -1205,6 +1219,7 @@ func TestStartInterrupted(t *testing.T) {
 
 // The order is moved while its session is being started.
 func TestMovedWhileStarting(t *testing.T) {
+	t.Parallel()
 	for _, move := range []Move{OwnerCancels, ClockExpires, OwnerApproves} {
 		t.Run(string(move), func(t *testing.T) {
 			inPayLab(t, func(t *testing.T, l *payLab) {
@@ -1247,6 +1262,7 @@ func (l *payLab) shortExpiry(d time.Duration) {
 }
 
 func TestExpiryAsksFirst(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		l.shortExpiry(40 * time.Minute)
 		l.atWork()
@@ -1279,6 +1295,7 @@ func TestExpiryAsksFirst(t *testing.T) {
 
 // A hundred orders at a gateway that is away must not keep others from being asked about.
 func TestADeadGatewayHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = NULL"); return err }))
 		for range 120 {
@@ -1303,6 +1320,7 @@ func TestADeadGatewayHoldsUpNoOther(t *testing.T) {
 }
 
 func TestRaces(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = 1000"); return err }))
 		type sale struct {
@@ -1351,6 +1369,7 @@ func TestRaces(t *testing.T) {
 
 // Two questions about one session are answered in one order, whichever way the answers travel.
 func TestAnswersDoNotOvertake(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.get(order)
@@ -1378,6 +1397,7 @@ func TestAnswersDoNotOvertake(t *testing.T) {
 
 // An order that is paid after its stock was sold is oversold, and says so.
 func TestMoneyAfterTheStockWasSold(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.play(order, l.mid, "midtrans", "get pending +24h tick")
@@ -1393,6 +1413,7 @@ func TestMoneyAfterTheStockWasSold(t *testing.T) {
 
 // The service stops while a session is being started for a client that has gone.
 func TestStoppingWaitsForStarts(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.setFault(func(*http.Request) (*http.Response, error) { time.Sleep(5 * time.Second); return nil, nil })
@@ -1411,6 +1432,7 @@ func TestStoppingWaitsForStarts(t *testing.T) {
 
 // A gateway that hangs costs a buyer four seconds once, not at every look at the page.
 func TestPayPageWhileTheGatewayHangs(t *testing.T) {
+	t.Parallel()
 	inPayLab(t, func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.get(order)
@@ -1423,4 +1445,326 @@ func TestPayPageWhileTheGatewayHangs(t *testing.T) {
 		}
 		l.want("warning", l.read("SELECT warning FROM payment_sessions"), "context deadline exceeded")
 	})
+}
+
+var pageHeaders = map[string]string{
+	"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data: https:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+	"X-Content-Type-Options":  "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8",
+}
+
+// see reads a page in a language and checks that it has some words and lacks others, and is safe.
+func (l *payLab) see(address, lang string, status int, has, lacks string) string {
+	l.t.Helper()
+	w := l.web("GET", address, "", "Accept-Language", lang)
+	page := html.UnescapeString(w.Body.String())
+	l.want(address, w.Code, status)
+	for words := range strings.SplitSeq(has, "|") {
+		if !strings.Contains(page, words) {
+			l.t.Errorf("%s %s lacks %q: %s", lang, address, words, page)
+		}
+	}
+	for words := range strings.SplitSeq(lacks, "|") {
+		if words != "" && strings.Contains(page, words) {
+			l.t.Errorf("%s %s has %q", lang, address, words)
+		}
+	}
+	for name, value := range pageHeaders {
+		l.want(name, w.Header().Get(name), value)
+	}
+	if strings.Contains(page, "<script") || strings.Contains(page, " style=") || !strings.Contains(page, `<html lang="`+lang[:2]+`">`) {
+		l.t.Errorf("%s has a script, a style of its own or another language", address)
+	}
+	return page
+}
+
+func TestPayPageSaysWhereTheOrderStands(t *testing.T) {
+	t.Parallel()
+	const pay, claim, back = `/go" rel="nofollow">`, "<form", "https://kopi.example.id/thanks"
+	for _, c := range []struct {
+		method, steps, id, en, has, lacks string
+		refreshes                         bool
+	}{
+		{"bank_transfer", "", "Menunggu transfer Anda|Bayar sebelum <strong>2 Jan 2000, 07.00 WIB|Saya sudah membayar|Dipesan</dt><dd>1 Jan 2000, 07.00 WIB",
+			"Waiting for your transfer|Pay before <strong>2 Jan 2000, 07:00 WIB|I have paid|Ordered</dt><dd>1 Jan 2000, 07:00 WIB",
+			`BCA 123 456 7890 a.n. Kopi Kita.|value="1234567890"|value="170000"|value="INV-20000101-|Rp170.000|2 × Kopi Gayo|Transfer BCA|` + claim, pay + "|" + back, false},
+		{"bank_transfer", "claim", "Pembayaran sedang diperiksa", "Payment is being checked", "Rp170.000", pay + "|" + claim + "|Bayar sebelum|" + back, true},
+		{"bank_transfer", "claim approve", "Sudah dibayar. Terima kasih!|Kembali ke toko", "Paid. Thank you!|Back to the store", back, pay + "|" + claim, false},
+		{"bank_transfer", "claim reject", "Pesanan dibatalkan|Jangan membayar lagi", "Order cancelled|Do not pay", back, pay + "|" + claim, false},
+		{"bank_transfer", "+24h tick", "Waktu pembayaran habis|Jangan membayar lagi", "The time to pay is over|Do not pay", back, pay + "|" + claim + "|Bayar sebelum", false},
+		{"snap", "", "Menunggu pembayaran|Bayar sekarang|Biaya layanan", "Waiting for payment|Pay now|Service fee", "Rp172.500|Rp170.000|Rp2.500|" + pay, claim + "|" + back, true},
+		{"snap", "get deny", "Menunggu pembayaran|Bayar sekarang", "Waiting for payment|Pay now", pay, claim, true},
+		{"snap", "get capture/challenge", "Pembayaran sedang diperiksa", "Payment is being checked", "Rp172.500", pay + "|" + claim, true},
+		{"snap", "get settlement", "Sudah dibayar", "Paid. Thank you", back, pay + "|" + claim, false},
+		{"snap", "get ~settlement +4s", "Sudah dibayar", "Paid. Thank you", back, pay, false}, // back from the gateway, before its notification
+		{"snap", "get settlement refund", "Dana sudah dikembalikan", "The money was given back", back, pay + "|" + claim, false},
+		{"snap", "get cancel", "Pesanan dibatalkan", "Order cancelled", back, pay, false},
+		{"", "", "Gratis – tidak ada yang perlu dibayar", "Free – there is nothing to pay", "Rp0|Panduan", pay + "|" + claim + "|Bayar sebelum", false},
+	} {
+		t.Run(c.method+" "+c.steps, func(t *testing.T) {
+			t.Parallel()
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				order := ""
+				if c.method == "" {
+					order = l.orderOf("", fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":1}],"buyer":{"name":"Siti Aminah","phone":"0812 3456 789"}}`,
+						l.read("SELECT id FROM products WHERE slug = 'gratis'")))
+					c.has += "|•••789"
+				} else {
+					order = l.newOrder(c.method)
+					c.has += "|s•••@example.id"
+				}
+				if steps, claims := strings.CutPrefix(c.steps, "claim"); claims {
+					w := l.web("POST", "http://shop.test/pay/"+order, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+					l.want("I have paid", fmt.Sprint(w.Code, w.Header().Get("Location")), "303/pay/"+order)
+					c.steps = steps
+				}
+				l.play(order, l.mid, "midtrans", c.steps)
+				secrets := "siti@example.id|0812" // the page's address may be passed on
+				l.see("http://shop.test/pay/"+order, "id", 200, "Siti Aminah|Kopi Kita|INV-20000101-|"+c.has+"|"+c.id, c.lacks+"|"+secrets)
+				l.see("http://shop.test/pay/"+order, "en-GB, id;q=0.5", 200, "Siti Aminah|"+c.has+"|"+c.en, c.lacks+"|"+secrets)
+				l.want("refreshes", l.web("GET", "http://shop.test/pay/"+strings.ToUpper(order), "").Header().Get("Refresh") != "", c.refreshes)
+			})
+		})
+	}
+}
+
+func TestPayPageMoves(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, func(t *testing.T, l *payLab) {
+		post := func(order string, headers ...string) int {
+			return l.web("POST", "http://shop.test/pay/"+order, "", headers...).Code
+		}
+		manual := l.newOrder("bank_transfer")
+		for _, headers := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
+			l.want(fmt.Sprint("a post with ", headers), post(manual, headers...), 403)
+		}
+		l.want("after them", l.outcome(manual), "pending [], stock 8")
+		for range 2 { // a button is pressed twice
+			l.want("I have paid", post(manual, "Origin", "http://shop.test"), 303)
+		}
+		l.want("claimed", l.outcome(manual), "awaiting_verification [] orderAwaitingVerification, stock 8")
+		l.want("by", l.read("SELECT actor FROM order_history WHERE order_id = ? AND to_status = 'awaiting_verification'", manual), "buyer")
+		gateway := l.newOrder("snap")
+		l.want("no such button for a gateway's order", post(gateway), 303)
+		l.want("it", l.outcome(gateway), "pending [], stock 6")
+		// Looking starts nothing, at the page or with HEAD.
+		l.web("GET", "http://shop.test/pay/"+gateway, "")
+		l.web("HEAD", "http://shop.test/pay/"+gateway+"/go", "")
+		l.want("calls", l.callCount(), 0)
+		goes := func(order string) string {
+			w := l.web("GET", "http://shop.test/pay/"+order+"/go", "")
+			return fmt.Sprint(w.Code, " ", strings.ReplaceAll(w.Header().Get("Location"), order, "ID"))
+		}
+		l.setFault(down)
+		l.want("go, gateway away", goes(gateway), "303 /pay/ID?unreachable")
+		l.see("http://shop.test/pay/"+gateway+"?unreachable", "id", 200, `role="alert">Halaman pembayaran belum bisa dibuka`, "")
+		l.setFault(nil)
+		for range 2 {
+			l.want("go", goes(gateway), "303 https://app.sandbox.midtrans.com/snap/v4/redirection/token-1")
+		}
+		l.want("go of a manual order", goes(manual), "303 /pay/ID")
+		l.play(gateway, l.mid, "midtrans", "settlement")
+		l.want("go of a paid order", goes(gateway), "303 /pay/ID")
+		l.want("one attempt", l.outcome(gateway), "paid [1 paid] orderPaid, stock 6")
+		unknown := "0190f5a0-0000-7000-8000-000000000001"
+		for _, path := range []string{"/pay/" + unknown, "/pay/x", "/pay/" + unknown + "/go", "/sandbox/" + unknown, "/sandbox/x"} {
+			l.see("http://shop.test"+path, "id", 404, "Halaman ini tidak ada", "")
+			l.see("http://shop.test"+path, "en", 404, "There is no such page", "")
+		}
+		l.want("POST to an unknown order", post(unknown), 404)
+		for n, text := range map[int64]string{0: "Rp0", 999: "Rp999", 1000: "Rp1.000", 85000: "Rp85.000", 123456: "Rp123.456", maxMoney: "Rp999.999.999.999"} {
+			l.want("money", rupiah(n), text)
+		}
+	})
+}
+
+func TestPagesAreOnTheirStoresHostOnly(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, public, domain string
+		subdomains           bool
+		at                   string
+		others               []string
+	}{
+		{"public URL", "http://shop.test:8080", "", false, "http://shop.test:8080", []string{"http://evil.test", "http://kopi-kita.shop.test:8080", "http://order.kopi.id:8080"}},
+		{"any port, any case", "https://shop.test", "", false, "http://SHOP.test:9", nil},
+		{"subdomain", "https://shop.test", "", true, "https://kopi-kita.shop.test", []string{"https://shop.test", "https://teh-kita.shop.test", "https://xkopi-kita.shop.test"}},
+		{"domain", "https://shop.test:8443", "order.kopi.id", false, "https://order.kopi.id:8443", []string{"https://shop.test:8443", "https://order.teh.id"}},
+		{"domain before subdomain", "https://shop.test", "order.kopi.id", true, "https://order.kopi.id", []string{"https://shop.test", "https://kopi-kita.shop.test"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				l.must(l.db.setAddresses(c.public, c.subdomains, nil))
+				l.addShop("teh-kita", "order.teh.id")
+				_, err := l.db.SetStore(t.Context(), l.storeID, func(st *Store) error { st.Domain = c.domain; return nil })
+				l.must(err)
+				order := l.newOrder("sandbox")
+				a := l.get(order)
+				if !strings.Contains(c.name, "case") {
+					l.want("checkout_url", a.Order.CheckoutURL, c.at+"/pay/"+order)
+					l.want("payment_url", a.Order.PaymentURL, c.at+"/sandbox/"+a.Session.ID)
+				}
+				paths := []string{"/pay/" + order, "/sandbox/" + a.Session.ID}
+				for _, path := range paths {
+					l.see(c.at+path, "id", 200, "INV-", "")
+				}
+				for _, host := range c.others {
+					for _, path := range append(paths, "/pay/"+order+"/go") {
+						l.see(host+path, "id", 404, "tidak ada", "INV-")
+					}
+					l.want("POST at "+host, l.web("POST", host+"/pay/"+order, "").Code, 404)
+					l.want("POST at "+host, l.web("POST", host+paths[1], "action=pay", "Content-Type", "application/x-www-form-urlencoded").Code, 404)
+				}
+				l.payments.decide(t.Context(), "")
+				l.want("order", l.outcome(order), "pending [1 active], stock 8")
+			})
+		})
+	}
+}
+
+func TestSandboxButtons(t *testing.T) {
+	t.Parallel()
+	for actions, want := range map[string]string{
+		"pay":         "paid [1 paid] orderPaid, stock 8",
+		"twice":       "paid [1 paid] orderPaid, stock 8",
+		"pay pay":     "paid [1 paid] orderPaid, stock 8",
+		"deny":        "pending [1 failed], stock 8",
+		"deny pay":    "paid [1 paid] orderPaid, stock 8",
+		"pay deny":    "failed [1 failed] orderPaid, orderFailed, stock 10",
+		"expire":      "pending [1 expired], stock 8",
+		"other":       "awaiting_verification [1 paid] orderAwaitingVerification, stock 8",
+		"+24h expire": "expired [1 expired] orderExpired, stock 10",
+		"+25h late":   "paid [1 paid] orderExpired, orderPaid, stock 8",
+		"nonsense":    "pending [1 active], stock 8",
+	} {
+		t.Run(actions, func(t *testing.T) {
+			t.Parallel()
+			inPayLab(t, func(t *testing.T, l *payLab) {
+				order := l.newOrder("sandbox")
+				address := l.get(order).Order.PaymentURL
+				l.see(address, "id", 200, "Gateway percobaan: tidak ada uang sungguhan|Rp172.500|Bayar terlambat", "")
+				l.see(address, "en", 200, "Sandbox gateway: no real money|Rp172.500|Pay late", "")
+				for action := range strings.FieldsSeq(actions) {
+					if action[0] == '+' {
+						l.play(order, nil, "", action)
+						continue
+					}
+					if action == "late" {
+						l.tick()
+					}
+					press := func(headers ...string) *httptest.ResponseRecorder {
+						return l.web("POST", address, "action="+action, append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
+					}
+					l.want("from another site", press("Sec-Fetch-Site", "cross-site").Code, 403)
+					w := press("Sec-Fetch-Site", "same-origin")
+					if got := fmt.Sprint(w.Code, w.Header().Get("Location")); got != "303/pay/"+order && action != "nonsense" {
+						t.Errorf("%s: %s", action, got)
+					}
+					l.payments.decide(t.Context(), "")
+				}
+				l.want(actions, l.outcome(order), want)
+			})
+		})
+	}
+	t.Run("not on a live store", func(t *testing.T) {
+		inPayLab(t, func(t *testing.T, l *payLab) {
+			l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{"midtrans", "live", "Mid-server-live", ""}))
+			w := l.web("GET", "http://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key)
+			if strings.Contains(w.Body.String(), "sandbox") || !strings.Contains(w.Body.String(), "midtrans") {
+				t.Errorf("%s", w.Body)
+			}
+		})
+	})
+}
+
+// ---- The commands, and all of it together on sockets
+
+func TestGatewayCommandsAndService(t *testing.T) {
+	t.Parallel()
+	mid, xen := newMidtransDouble(), newXenditDouble()
+	midServer, xenServer := httptest.NewServer(mid), httptest.NewServer(xen)
+	defer midServer.Close()
+	defer xenServer.Close()
+	file, storeID, key := newStoreFile(t)
+	var printed strings.Builder // all that commands and service say
+	set := func(want int, provider, mode, stdin string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		args := []string{"gateway", "set", "-db", file, "-store", storeID, "-provider", provider, "-mode", mode}
+		if code := run(t.Context(), args, strings.NewReader(stdin), &out, &errs); code != want || (code == 0) != (errs.Len() == 0) {
+			t.Errorf("%s %s: exit code %d, want %d: %s", provider, mode, code, want, errs.String())
+		}
+		printed.WriteString(out.String() + errs.String())
+		return strings.TrimSpace(out.String())
+	}
+	for _, c := range [][3]string{
+		{"midtrans", "sandbox", ""}, {"midtrans", "sandbox", "key with spaces\n"}, {"midtrans", "live", midtransKey}, {"midtrans", "test", midtransKey},
+		{"paypal", "live", "key"}, {"sandbox", "sandbox", "key"}, {"xendit", "sandbox", xenditKey + "\n"}, {"xendit", "live", xenditKey + "\n" + xenditToken},
+		{"xendit", "sandbox", "xnd_production_x\n" + xenditToken},
+	} {
+		set(2, c[0], c[1], c[2])
+	}
+	for provider, stdin := range map[string]string{"midtrans": midtransKey + "\r\n", "xendit": xenditKey + "\n" + xenditToken + "\n"} {
+		want := fmt.Sprintf(`{"mode":"sandbox","notification_path":"/notifications/%s/%s","provider":"%s"}`, provider, storeID, provider)
+		if got := set(0, provider, "sandbox", stdin); got != want {
+			t.Errorf("gateway set prints %s, want %s", got, want)
+		}
+	}
+	command(t, 0, "catalog", "import", "-db", file, "-store", storeID, writeFile(t, "more.json",
+		`{"payment_methods":[{"code":"link","name":"Xendit","provider":"xendit"},{"code":"box","name":"Sandbox","provider":"sandbox"}]}`))
+
+	address, logs, stop := startServe(t, file, "-gateway-url", "midtrans="+midServer.URL, "-gateway-url", "xendit="+xenServer.URL+"/",
+		"-public-url", "http://shop.test")
+	s := reach(t, address, key)
+	for method, double := range map[string]gatewayDouble{"qris": mid, "link": xen} {
+		order := s.do(t, "POST", "/v1/orders", with(s.order("kopi", 1), "payment_method", method)).want(t, 201, "").at("order.id")
+		session := s.do(t, "GET", "/v1/orders/"+order, nil).want(t, 200, "")
+		if session.at("payment_session.status") != "active" || !strings.HasPrefix(session.at("order.payment_url"), "https://") {
+			t.Fatalf("%s: %s", method, session.Body)
+		}
+		// Nobody paid: the command says so. Then the money comes, and no notification.
+		want := `"done":"nothing","gateway_says":"open"`
+		for _, said := range []string{"", map[string]string{"qris": "settlement", "link": "COMPLETED"}[method]} {
+			if said != "" {
+				double.say(order+"-1", said)
+				want = `"done":"paid","gateway_says":"settled"`
+			}
+			out, _ := command(t, 0, "payment", "check", "-db", file, "-order", order)
+			if got := string(mustJSON(out)); !strings.Contains(got, want) {
+				t.Errorf("payment check: %s, want %s", got, want)
+			}
+			printed.Write(mustJSON(out))
+		}
+		// The service is told too, and again; it answers fast and sends no second event.
+		header, body := double.message(order+"-1", map[string]string{"qris": "settlement", "link": "COMPLETED"}[method])
+		provider := session.at("payment_session.provider")
+		for range 3 {
+			s.do(t, "POST", "/notifications/"+provider+"/"+storeID, body, "X-Callback-Token", header.Get("X-Callback-Token")).want(t, 200, "")
+		}
+		s.do(t, "POST", "/notifications/"+provider+"/"+storeID, strings.Replace(body, `"`, `'`, 1), "X-Callback-Token", "wrong").want(t, 401, "UNAUTHORIZED")
+		if got := s.do(t, "GET", "/v1/orders/"+order, nil); got.at("order.status") != "paid" || got.at("payment_session.status") != "paid" {
+			t.Errorf("%s", got.Body)
+		}
+	}
+	// A gateway that is away: the command fails, and says why without saying how it asked.
+	order := s.do(t, "POST", "/v1/orders", with(s.order("kopi", 1), "payment_method", "qris")).want(t, 201, "").at("order.id")
+	s.do(t, "GET", "/v1/orders/"+order, nil)
+	midServer.Close()
+	_, stderr := command(t, 1, "payment", "check", "-db", file, "-order", order)
+	if !strings.Contains(stderr, "midtrans cannot be asked") {
+		t.Errorf("payment check: %s", stderr)
+	}
+	command(t, 1, "payment", "check", "-db", file, "-order", "0190f5a0-0000-7000-8000-000000000001")
+	if code := stop(); code != 0 {
+		t.Errorf("serve exits with %d", code)
+	}
+	said := printed.String() + stderr + logs.String()
+	for _, secret := range []string{midtransKey, xenditKey, xenditToken, "xnd_production_x", key, "siti@example.id", "Siti"} {
+		if strings.Contains(said, secret) {
+			t.Errorf("%q is in what was printed or logged", secret)
+		}
+	}
+	if !strings.Contains(said, "path=/notifications/midtrans/"+storeID) {
+		t.Error("the log of the session was not looked at")
+	}
 }
