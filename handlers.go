@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -98,7 +99,7 @@ type apiHandler func(r *http.Request, st Store) (answer, error)
 type answer struct {
 	status int // 0: 200
 	header http.Header
-	data   []byte // JSON; nil: no body
+	data   []byte // JSON, the answer's own; nil: no body
 	bare   bool   // data is sent without the envelope
 }
 
@@ -169,7 +170,7 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Type", "application/json")
 	maps.Copy(header, a.header)
-	var body []byte
+	before, body := "", a.data
 	if err != nil {
 		refusal, ok := errors.AsType[*Refusal](err)
 		switch {
@@ -189,19 +190,17 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 			Success bool     `json:"success"`
 			Error   *Refusal `json:"error"`
 		}{false, refusal})
-	} else if a.bare {
-		body = a.data
-	} else if a.data != nil {
-		body = make([]byte, 0, len(a.data)+32)
-		body = append(append(append(body, `{"success":true,"data":`...), a.data...), '}')
+	} else if a.data != nil && !a.bare {
+		before, body = `{"success":true,"data":`, append(a.data, '}')
 	}
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
 	if a.status != http.StatusNotModified {
-		header.Set("Content-Length", strconv.Itoa(len(body)))
+		header.Set("Content-Length", strconv.Itoa(len(before)+len(body)))
 	}
 	w.WriteHeader(a.status)
+	io.WriteString(w, before)
 	w.Write(body)
 }
 
@@ -254,8 +253,9 @@ func (s *server) outermost(next http.Handler) http.Handler {
 }
 
 func newRequestID() string {
-	_, hash := newToken("")
-	return hex.EncodeToString(hash[:12])
+	var b [12]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
 }
 
 func (s *server) healthz(w http.ResponseWriter, r *http.Request) {
@@ -357,11 +357,10 @@ func (s *server) listOrders(r *http.Request, st Store) (answer, error) {
 			return answer{}, badRequest("starting_after is not an order of this store: give the id of the last order of the page before.")
 		}
 	}
-	list, more, err := s.db.Orders(st, f)
+	data, more, err := s.db.Orders([]byte(`{"orders":`), st, f)
 	if err != nil {
 		return answer{}, err
 	}
-	data := append(append(make([]byte, 0, len(list)+40), `{"orders":`...), list...)
 	return answer{data: fmt.Appendf(data, `,"has_more":%t}`, more)}, nil
 }
 
@@ -427,8 +426,8 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 			view.PaymentURL = v.Session.URL
 		}
 	}
-	order := withAddresses(nil, v.JSON, st.payPage(id), view.PaymentURL)
-	data := append(append(make([]byte, 0, len(order)+256), `{"order":`...), order...)
+	data := append(make([]byte, 0, len(v.JSON)+1024), `{"order":`...)
+	data = withAddresses(data, v.JSON, st.payPage(id), view.PaymentURL)
 	data = append(append(data, `,"payment_session":`...), mustJSON(view)...)
 	return answer{data: append(data, '}')}, nil
 }

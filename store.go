@@ -684,6 +684,9 @@ func (db *DB) scanStore(row scanner) (st Store, err error) {
 
 // storeURL is where a store's pages are: its domain, else its subdomain, else the public address.
 func (db *DB) storeURL(st Store) string {
+	if st.Domain == "" && !db.subdomains {
+		return db.publicURL
+	}
 	u, err := url.Parse(db.publicURL)
 	if err != nil {
 		return db.publicURL
@@ -1275,7 +1278,7 @@ func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + order
 
 // withAddresses appends an order's JSON and its two addresses to dst. paymentURL "" is the pay page too. payPage is
 // made of a checked host and an id, and needs no escaping.
-func withAddresses(dst, order []byte, payPage, paymentURL string) []byte {
+func withAddresses[T string | []byte](dst []byte, order T, payPage, paymentURL string) []byte {
 	dst = append(dst, order[:len(order)-1]...)
 	dst = append(dst, `,"checkout_url":"`...)
 	dst = append(dst, payPage...)
@@ -1497,9 +1500,9 @@ const (
 	sqlOrdersByExternal = "SELECT id, json FROM orders WHERE store_id = ? AND id >= ? AND id < ? AND external_id = ? AND ? IN (status, '') LIMIT ? OFFSET ?"
 )
 
-// Orders returns a JSON array of a store's orders, the newest first, and whether there are more. Its order is that of
+// Orders appends a JSON array of a store's orders to dst, the newest first, and tells whether there are more. Its order is that of
 // created_at and then of id, for an id begins with its created_at.
-func (db *DB) Orders(st Store, f OrderFilter) (list []byte, more bool, err error) {
+func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more bool, err error) {
 	low, high := "", "~" // "~" is above every id
 	if f.Min != nil {
 		low = firstID(*f.Min)
@@ -1522,14 +1525,13 @@ func (db *DB) Orders(st Store, f OrderFilter) (list []byte, more bool, err error
 		return nil, false, err
 	}
 	defer rows.Close()
-	list = append(make([]byte, 0, 1024*min(f.Limit, 50)), '[')
+	list = append(slices.Grow(dst, 1280*f.Limit), '[')
 	for n := 0; rows.Next(); n++ {
 		if n == f.Limit {
 			more = true
 			break
 		}
-		var id string
-		var order sql.RawBytes
+		var id, order string
 		if err := rows.Scan(&id, &order); err != nil {
 			return nil, false, err
 		}
