@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -250,6 +251,9 @@ func listen(addr string) (net.Listener, error) {
 func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
 	if err := db.setAddresses(o.publicURL, o.subdomains, o.gatewayURLs); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" { // little is alive here and much is short-lived: collect at some 20 MB, not at 4
+		debug.SetGCPercent(400)
 	}
 	s := newServer(db, o, log)
 	hs := &http.Server{Handler: s.routes(), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxHeaderBytes: 16 << 10,
