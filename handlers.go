@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -41,6 +42,7 @@ type server struct {
 	keys         *limiter // by API key
 	wrongKeys    *limiter // by address
 	keyUse       keyUse
+	catalog      catalogCache
 	accounts     *limiter // passwords tried, by e-mail
 	addresses    *limiter // and by address
 	trustedProxy netip.Prefix
@@ -295,24 +297,62 @@ func (s *server) listProducts(r *http.Request, st Store) (answer, error) {
 	if q.err != nil {
 		return answer{}, q.err
 	}
-	products, bundles, more, err := s.db.Products(st.ID, kind, search, int(offset), int(limit))
+	page, err := s.catalog.page(st, fmt.Sprintf("%s %d %d %s", kind, offset, limit, search), func() ([]byte, error) {
+		products, bundles, more, err := s.db.Products(st.ID, kind, search, int(offset), int(limit))
+		return mustJSON(struct {
+			Products []Product `json:"products"`
+			Bundles  []Product `json:"bundles"`
+			HasMore  bool      `json:"has_more"`
+		}{products, bundles, more}), err
+	})
 	if err != nil {
 		return answer{}, err
 	}
-	data := mustJSON(struct {
-		Products []Product `json:"products"`
-		Bundles  []Product `json:"bundles"`
-		HasMore  bool      `json:"has_more"`
-	}{products, bundles, more})
-	hash := sha256.Sum256(data)
-	tag := `"` + hex.EncodeToString(hash[:16]) + `"`
-	header := http.Header{"Etag": {tag}, "Cache-Control": {"private, no-cache"}}
+	header := http.Header{"Etag": {page.tag}, "Cache-Control": {"private, no-cache"}}
 	for known := range strings.SplitSeq(strings.Join(r.Header.Values("If-None-Match"), ","), ",") {
-		if known = strings.TrimPrefix(strings.TrimSpace(known), "W/"); known == tag || known == "*" {
+		if known = strings.TrimPrefix(strings.TrimSpace(known), "W/"); known == page.tag || known == "*" {
 			return answer{status: http.StatusNotModified, header: header}, nil
 		}
 	}
-	return answer{header: header, data: data}, nil
+	return answer{header: header, data: slices.Clip(page.data)}, nil
+}
+
+// catalogCache keeps what GET /v1/products answered. A page counts as long as its store's catalog has the version it was
+// made from, which every request reads with its key: no page is older than the request. The zero value is empty.
+type catalogCache struct {
+	mu    sync.Mutex
+	pages map[[2]string]catalogPage // by store and query
+	size  int                       // bytes put in since it was last emptied
+}
+
+type catalogPage struct {
+	version int64
+	data    []byte
+	tag     string
+}
+
+func (c *catalogCache) page(st Store, query string, render func() ([]byte, error)) (catalogPage, error) {
+	key := [2]string{st.ID, query}
+	c.mu.Lock()
+	page, ok := c.pages[key]
+	c.mu.Unlock()
+	if ok && page.version == st.CatalogVersion {
+		return page, nil
+	}
+	data, err := render()
+	if err != nil {
+		return page, err
+	}
+	hash := sha256.Sum256(data)
+	page = catalogPage{st.CatalogVersion, data, `"` + hex.EncodeToString(hash[:16]) + `"`}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.size += len(data) + 1024 // with what is around it
+	if c.pages == nil || c.size > 4<<20 {
+		c.pages, c.size = map[[2]string]catalogPage{}, len(data)+1024
+	}
+	c.pages[key] = page
+	return page, nil
 }
 
 func (s *server) listPaymentMethods(r *http.Request, st Store) (answer, error) {

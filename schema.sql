@@ -19,7 +19,8 @@ CREATE TABLE stores (
   owner_email   TEXT    NOT NULL UNIQUE,  -- lower case
   password_salt BLOB    NOT NULL,
   password_hash BLOB    NOT NULL,         -- PBKDF2-SHA-256
-  created_at    INTEGER NOT NULL
+  created_at    INTEGER NOT NULL,
+  catalog_version INTEGER NOT NULL DEFAULT 0 -- grows with every change that GET /v1/products shows
 ) STRICT;
 
 CREATE TABLE api_keys (
@@ -73,6 +74,16 @@ CREATE TABLE bundle_items (
   quantity   INTEGER NOT NULL CHECK (quantity BETWEEN 1 AND 10000),
   PRIMARY KEY (bundle_id, position)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER products_added   AFTER INSERT ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
+CREATE TRIGGER products_changed AFTER UPDATE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
+CREATE TRIGGER products_removed AFTER DELETE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = old.store_id; END;
+CREATE TRIGGER bundles_added    AFTER INSERT ON bundles      BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
+CREATE TRIGGER bundles_changed  AFTER UPDATE ON bundles      BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
+CREATE TRIGGER bundles_removed  AFTER DELETE ON bundles      BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = old.store_id; END;
+CREATE TRIGGER parts_added      AFTER INSERT ON bundle_items BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = (SELECT store_id FROM bundles WHERE id = new.bundle_id); END;
+CREATE TRIGGER parts_changed    AFTER UPDATE ON bundle_items BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = (SELECT store_id FROM bundles WHERE id = new.bundle_id); END;
+CREATE TRIGGER parts_removed    AFTER DELETE ON bundle_items BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = (SELECT store_id FROM bundles WHERE id = old.bundle_id); END;
 
 CREATE TABLE payment_methods (
   store_id     TEXT    NOT NULL REFERENCES stores,

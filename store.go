@@ -57,6 +57,8 @@ type Store struct {
 	OwnerEmail string        `json:"owner_email"`
 	CreatedAt  Time          `json:"created_at"`
 	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
+
+	CatalogVersion int64 `json:"-"` // grows with every change that Products would show
 }
 
 type Status string
@@ -672,11 +674,11 @@ func (db *DB) Check() (version int, faults []string, err error) {
 
 // ---- Stores and API keys
 
-const storeColumns = "s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email, s.created_at"
+const storeColumns = "s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email, s.created_at, s.catalog_version"
 
 func (db *DB) scanStore(row scanner) (st Store, err error) {
 	var expiry int64
-	err = row.Scan(&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiry, &st.OwnerEmail, &st.CreatedAt)
+	err = row.Scan(&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiry, &st.OwnerEmail, &st.CreatedAt, &st.CatalogVersion)
 	st.Expiry = time.Duration(expiry) * time.Millisecond
 	st.URL = db.storeURL(st)
 	return st, err
