@@ -1449,7 +1449,7 @@ func TestPayPageWhileTheGatewayHangs(t *testing.T) {
 
 var pageHeaders = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data: https:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-	"X-Content-Type-Options":  "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8",
+	"X-Content-Type-Options":  "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8",
 }
 
 // see reads a page in a language and checks that it has some words and lacks others, and is safe.
