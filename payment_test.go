@@ -113,26 +113,25 @@ func (d *midtransDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var midtransChannels = strings.Fields("bca_va bni_va bri_va permata_va echannel other_qris gopay shopeepay dana ovo credit_card alfamart indomaret")
 
 func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) {
-	var in struct {
+	var in struct { // an int64 takes no fraction
 		Transaction struct {
 			OrderID string `json:"order_id"`
-			Gross   int64  `json:"gross_amount"` // an int64 takes no fraction
+			Gross   int64  `json:"gross_amount"`
 		} `json:"transaction_details"`
 		Items []struct {
 			ID, Name        string
 			Price, Quantity int64
 		} `json:"item_details"`
 		Customer struct {
-			FirstName string `json:"first_name"`
-			Email     string
-			Phone     string
+			First        string `json:"first_name"`
+			Email, Phone string
 		} `json:"customer_details"`
 		Enabled   []string `json:"enabled_payments"`
 		Callbacks struct{ Finish, Error string }
 		Expiry    struct {
-			StartTime string `json:"start_time"`
-			Unit      string
-			Duration  int64
+			Start    string `json:"start_time"`
+			Unit     string
+			Duration int64
 		}
 	}
 	body, _ := io.ReadAll(r.Body)
@@ -158,7 +157,7 @@ func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) {
 	for _, c := range in.Enabled {
 		fault(!slices.Contains(midtransChannels, c), "enabled_payments "+c+" is unknown")
 	}
-	_, err = time.Parse("2006-01-02 15:04:05 -0700", in.Expiry.StartTime)
+	_, err = time.Parse("2006-01-02 15:04:05 -0700", in.Expiry.Start)
 	fault(err != nil || in.Expiry.Unit != "minute" || in.Expiry.Duration < 1, "expiry is invalid")
 	fault(r.Header.Get("X-Override-Notification") == "", "the double wants an X-Override-Notification")
 	fault(r.Header.Get("Content-Type") != "application/json", "the body is no JSON")
@@ -268,30 +267,23 @@ var e164 = regexp.MustCompile(`^\+[1-9][0-9]{6,14}$`)
 
 func (d *xenditDouble) create(w http.ResponseWriter, r *http.Request) {
 	var in struct {
-		Reference   string `json:"reference_id"`
-		SessionType string `json:"session_type"`
-		Mode        string
-		Amount      int64
-		Currency    string
-		Country     string
-		Locale      string
-		Description string
-		Customer    struct {
-			Reference  string `json:"reference_id"`
-			Type       string
-			Email      string
-			Mobile     *string `json:"mobile_number"`
-			Individual struct {
+		Mode, Currency, Country, Locale, Description string
+		Amount                                       int64
+		Reference                                    string `json:"reference_id"`
+		SessionType                                  string `json:"session_type"`
+		Customer                                     struct {
+			Type, Email string
+			Reference   string  `json:"reference_id"`
+			Mobile      *string `json:"mobile_number"`
+			Individual  struct {
 				GivenNames string `json:"given_names"`
 			} `json:"individual_detail"`
 		}
 		Items []struct {
-			Reference string `json:"reference_id"`
-			Name      string
-			Type      string
-			Price     int64 `json:"net_unit_amount"`
-			Quantity  int64
-			Currency  string
+			Name, Type, Currency string
+			Quantity             int64
+			Price                int64  `json:"net_unit_amount"`
+			Reference            string `json:"reference_id"`
 		}
 		Channels  []string  `json:"allowed_payment_channels"`
 		ExpiresAt time.Time `json:"expires_at"`
@@ -301,9 +293,8 @@ func (d *xenditDouble) create(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
-	code, fault := "", func(wrong bool, text string) {}
-	message := ""
-	fault = func(wrong bool, text string) {
+	code, message := "", ""
+	fault := func(wrong bool, text string) {
 		if wrong && message == "" {
 			code, message = "API_VALIDATION_ERROR", text
 		}
@@ -389,24 +380,30 @@ const paymentCatalog = `{
 // reaches at their real addresses, without a socket.
 type payLab struct {
 	*server
-	t       *testing.T
-	file    string
-	storeID string
-	key     string
-	kopi    string
-	handler http.Handler
-	mid     *midtransDouble
-	xen     *xenditDouble
-	logs    *logBuffer
+	t                        *testing.T
+	file, storeID, key, kopi string
+	handler                  http.Handler
+	mid                      *midtransDouble
+	xen                      *xenditDouble
+	logs                     *logBuffer
 
 	mu    sync.Mutex
 	fault func(*http.Request) (*http.Response, error) // answers instead of the doubles, if it answers
 	calls []string                                    // to gateways
 }
 
-func inPayLab(t *testing.T, test func(*testing.T, *payLab)) {
+// inPayLab runs a test, or with a name a part of one, in a bubble of its own.
+func inPayLab(t *testing.T, name string, test func(*testing.T, *payLab)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newPayLab(t)) })
+	bubble := func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, newPayLab(t)) }) }
+	if name == "" {
+		bubble(t)
+		return
+	}
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		bubble(t)
+	})
 }
 
 func newMidtransDouble() *midtransDouble {
@@ -539,12 +536,7 @@ type orderAnswer struct {
 		PaymentURL  string `json:"payment_url"`
 		CheckoutURL string `json:"checkout_url"`
 	}
-	Session struct {
-		ID, Provider, Status string
-		PaymentURL           string `json:"payment_url"`
-		ExpiresAt            Time   `json:"expires_at"`
-		Attempt              int
-	} `json:"payment_session"`
+	Session paymentSession `json:"payment_session"`
 }
 
 func (l *payLab) get(order string) orderAnswer {
@@ -675,19 +667,16 @@ type payCase struct {
 
 func runPayCases(t *testing.T, provider, method string, cases []payCase) {
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				var double gatewayDouble = l.mid
-				if provider == "xendit" {
-					double = l.xen
-				}
-				order := l.newOrder(method)
-				l.play(order, double, provider, "get "+c.steps)
-				l.want(c.steps, l.outcome(order), c.want)
-				l.want("remarks", strings.ReplaceAll(l.notes(order), order, "ORDER"), c.notes)
-				l.want("undecided notifications", l.read("SELECT count(*) FROM notifications WHERE decided_at IS NULL"), "0")
-			})
+		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
+			var double gatewayDouble = l.mid
+			if provider == "xendit" {
+				double = l.xen
+			}
+			order := l.newOrder(method)
+			l.play(order, double, provider, "get "+c.steps)
+			l.want(c.steps, l.outcome(order), c.want)
+			l.want("remarks", strings.ReplaceAll(l.notes(order), order, "ORDER"), c.notes)
+			l.want("undecided notifications", l.read("SELECT count(*) FROM notifications WHERE decided_at IS NULL"), "0")
 		})
 	}
 }
@@ -743,6 +732,7 @@ func TestMidtransTable(t *testing.T) {
 		{name: "an older session is paid, and the live one closed", steps: "deny get pending 1:settlement tick ?cancel", want: "paid [1 paid, 2 failed] orderPaid, stock 8"},
 		{name: "an older session is paid, and the untouched page closed", steps: "deny get 1:settlement tick ?pending", want: "paid [1 paid, 2 expired] orderPaid, stock 8"},
 		{name: "an older session's other amount", steps: "deny get 1:settlement=1", want: "awaiting_verification [1 paid, 2 active] orderAwaitingVerification, stock 8"},
+		{name: "an older session's other amount is taken back", steps: "deny get 1:settlement=1 1:deny", want: "awaiting_verification [1 failed, 2 active] orderAwaitingVerification, stock 8"},
 		{name: "paid twice", steps: "deny get ~settlement 1:settlement settlement tick", want: "paid [1 paid, 2 paid] orderPaid, stock 8",
 			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2"},
 		{name: "the second payment is given back", steps: "deny get ~settlement 1:settlement settlement refund=172500", want: "paid [1 paid, 2 paid] orderPaid, stock 8",
@@ -841,18 +831,16 @@ func TestClosingASession(t *testing.T) {
 			l.faultOnce("/cancel", down)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				order := l.newOrder("snap")
-				l.get(order)
-				prepare(l, order)
-				l.tick()
-				l.want("at first", l.outcome(order), "failed [1 active] orderFailed, stock 10")
-				time.Sleep(30 * time.Second)
-				l.tick()
-				l.want("in the end", l.outcome(order), "failed [1 expired] orderFailed, stock 10")
-				l.want("pages closed", l.mid.closes, 1)
-			})
+		inPayLab(t, name, func(t *testing.T, l *payLab) {
+			order := l.newOrder("snap")
+			l.get(order)
+			prepare(l, order)
+			l.tick()
+			l.want("at first", l.outcome(order), "failed [1 active] orderFailed, stock 10")
+			time.Sleep(30 * time.Second)
+			l.tick()
+			l.want("in the end", l.outcome(order), "failed [1 expired] orderFailed, stock 10")
+			l.want("pages closed", l.mid.closes, 1)
 		})
 	}
 }
@@ -869,7 +857,7 @@ func TestMidtransSignatureVector(t *testing.T) {
 
 func TestForgedNotifications(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		snap, link, box := l.newOrder("snap"), l.newOrder("link"), l.newOrder("sandbox")
 		for _, order := range []string{snap, link, box} {
 			l.get(order)
@@ -947,7 +935,7 @@ func TestForgedNotifications(t *testing.T) {
 // The notification is kept before it is acknowledged: a crash between the two loses nothing.
 func TestNotificationOutlivesACrash(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.get(order)
 		l.mid.say(order+"-1", "settlement")
@@ -975,46 +963,44 @@ func TestNotificationOutlivesACrash(t *testing.T) {
 func TestGetStartsOneSession(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"snap", "link", "sandbox"} {
-		t.Run(method, func(t *testing.T) {
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				order := l.newOrder(method)
-				if w := l.web("HEAD", "http://shop.test/v1/orders/"+order, "", "Authorization", "Bearer "+l.key); w.Code != 200 || l.callCount() != 0 ||
-					l.read("SELECT count(*) FROM payment_sessions") != "0" {
-					t.Errorf("HEAD: %d, and calls %v", w.Code, l.calls)
-				}
-				l.setFault(func(*http.Request) (*http.Response, error) {
-					time.Sleep(3 * time.Second) // so that all fifty ask meanwhile
-					return nil, nil
-				})
-				var wg sync.WaitGroup
-				answers := make([]orderAnswer, 50)
-				for i := range answers {
-					wg.Go(func() { answers[i] = l.get(order) })
-				}
-				wg.Wait()
-				first := answers[0]
-				for _, a := range append(answers, l.get(order)) {
-					l.want("answer", a, first)
-				}
-				page, created := map[string]string{"snap": "https://app.sandbox.midtrans.com/snap/v4/redirection/token-1", "link": "https://xen.to/ps-1",
-					"sandbox": "http://shop.test/sandbox/" + first.Session.ID}[method], 1
-				if method == "sandbox" {
-					created = 0
-				}
-				l.want("session", fmt.Sprint(first.Session.Status, first.Session.Attempt, first.Session.Provider, " ", first.Session.PaymentURL),
-					fmt.Sprint("active1", l.read("SELECT provider FROM payment_methods WHERE code = ? AND store_id = ?", method, l.storeID), " ", page))
-				l.want("checkout_url", first.Order.CheckoutURL, "http://shop.test/pay/"+order)
-				l.want("expires_at", first.Session.ExpiresAt, "2000-01-02T00:00:00.000Z")
-				l.want("started at the gateway", l.mid.creates+l.xen.creates, created)
-				l.want("rows", l.outcome(order), "pending [1 active], stock 8")
+		inPayLab(t, method, func(t *testing.T, l *payLab) {
+			order := l.newOrder(method)
+			if w := l.web("HEAD", "http://shop.test/v1/orders/"+order, "", "Authorization", "Bearer "+l.key); w.Code != 200 || l.callCount() != 0 ||
+				l.read("SELECT count(*) FROM payment_sessions") != "0" {
+				t.Errorf("HEAD: %d, and calls %v", w.Code, l.calls)
+			}
+			l.setFault(func(*http.Request) (*http.Response, error) {
+				time.Sleep(3 * time.Second) // so that all fifty ask meanwhile
+				return nil, nil
 			})
+			var wg sync.WaitGroup
+			answers := make([]orderAnswer, 50)
+			for i := range answers {
+				wg.Go(func() { answers[i] = l.get(order) })
+			}
+			wg.Wait()
+			first := answers[0]
+			for _, a := range append(answers, l.get(order)) {
+				l.want("answer", a, first)
+			}
+			page, created := map[string]string{"snap": "https://app.sandbox.midtrans.com/snap/v4/redirection/token-1", "link": "https://xen.to/ps-1",
+				"sandbox": "http://shop.test/sandbox/" + first.Session.ID}[method], 1
+			if method == "sandbox" {
+				created = 0
+			}
+			l.want("session", fmt.Sprint(first.Session.Status, first.Session.Attempt, first.Session.Provider, " ", first.Session.PaymentURL),
+				fmt.Sprint("active1", l.read("SELECT provider FROM payment_methods WHERE code = ? AND store_id = ?", method, l.storeID), " ", page))
+			l.want("checkout_url", first.Order.CheckoutURL, "http://shop.test/pay/"+order)
+			l.want("expires_at", first.Session.ExpiresAt, "2000-01-02T00:00:00.000Z")
+			l.want("started at the gateway", l.mid.creates+l.xen.creates, created)
+			l.want("rows", l.outcome(order), "pending [1 active], stock 8")
 		})
 	}
 }
 
 func TestWhatTheGatewaysAreSent(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		long, free := l.read("SELECT id FROM products WHERE slug = 'panjang'"), l.read("SELECT id FROM products WHERE slug = 'gratis'")
 		body := func(method, buyer string) string {
 			return fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":2},{"type":"product","product_id":"%s","quantity":7},
@@ -1100,41 +1086,36 @@ func TestGatewayTrouble(t *testing.T) {
 		{"429", says(429, `{"error_messages":["slow down"],"error_code":"RATE_LIMIT_EXCEEDED"}`), 0},
 		{"a wrong key", says(401, `{"error_messages":["no"],"error_code":"INVALID_API_KEY"}`), 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				for _, method := range []string{"snap", "link"} {
-					order := l.newOrder(method)
-					l.setFault(c.fault)
-					for range 3 {
-						start := time.Now()
-						a := l.get(order)
-						l.want("status", a.Session.Status, "unavailable")
-						l.want("payment_url", a.Order.PaymentURL, "http://shop.test/pay/"+order)
-						l.want("time taken", time.Since(start), c.takes)
-						if l.read("SELECT warning FROM payment_sessions WHERE order_id = ?", order) == "" {
-							t.Error("no warning is kept")
-						}
-					}
-					l.setFault(nil)
+		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
+			for _, method := range []string{"snap", "link"} {
+				order := l.newOrder(method)
+				l.setFault(c.fault)
+				for range 3 {
+					start := time.Now()
 					a := l.get(order)
-					l.want("once it is well again", fmt.Sprint(a.Session.Status, a.Session.Attempt), "active1")
-					l.want("warning", l.read("SELECT warning FROM payment_sessions WHERE order_id = ?", order), "")
+					l.want("status", a.Session.Status, "unavailable")
+					l.want("payment_url", a.Order.PaymentURL, "http://shop.test/pay/"+order)
+					l.want("time taken", time.Since(start), c.takes)
+					if l.read("SELECT warning FROM payment_sessions WHERE order_id = ?", order) == "" {
+						t.Error("no warning is kept")
+					}
 				}
-				if !strings.Contains(l.logs.String(), "payment gateway cannot be asked") || strings.Contains(l.logs.String(), "example") {
-					t.Errorf("the log: %s", l.logs)
-				}
-			})
+				l.setFault(nil)
+				a := l.get(order)
+				l.want("once it is well again", fmt.Sprint(a.Session.Status, a.Session.Attempt), "active1")
+				l.want("warning", l.read("SELECT warning FROM payment_sessions WHERE order_id = ?", order), "")
+			}
+			if !strings.Contains(l.logs.String(), "payment gateway cannot be asked") || strings.Contains(l.logs.String(), "example") {
+				t.Errorf("the log: %s", l.logs)
+			}
 		})
 	}
-	t.Run("no key any more", func(t *testing.T) {
-		inPayLab(t, func(t *testing.T, l *payLab) {
-			order := l.newOrder("snap")
-			l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("DELETE FROM gateways"); return err }))
-			l.want("status", l.get(order).Session.Status, "unavailable")
-			l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{"midtrans", "sandbox", midtransKey, ""}))
-			l.want("status", l.get(order).Session.Status, "active")
-		})
+	inPayLab(t, "no key any more", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("DELETE FROM gateways"); return err }))
+		l.want("status", l.get(order).Session.Status, "unavailable")
+		l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{"midtrans", "sandbox", midtransKey, ""}))
+		l.want("status", l.get(order).Session.Status, "active")
 	})
 }
 
@@ -1170,27 +1151,23 @@ func TestStartInterrupted(t *testing.T) {
 				l.want("status", l.get(order).Session.Status, "unavailable")
 			},
 		} {
-			t.Run(method+" "+name, func(t *testing.T) {
-				inPayLab(t, func(t *testing.T, l *payLab) {
-					order := l.newOrder(method)
-					interrupt(l, order)
-					l.want("before", l.outcome(order), "pending [1 starting], stock 8")
-					calls := l.callCount()
-					a := l.get(order)
-					l.want("session", fmt.Sprint(a.Session.Status, a.Session.Attempt), "active2")
-					l.want("after", l.outcome(order), "pending [1 failed, 2 active], stock 8")
-					if method == "snap" && !strings.HasPrefix(l.calls[calls], "GET /v2/") {
-						t.Errorf("created without asking before: %v", l.calls[calls:])
-					}
-				})
+			inPayLab(t, method+" "+name, func(t *testing.T, l *payLab) {
+				order := l.newOrder(method)
+				interrupt(l, order)
+				l.want("before", l.outcome(order), "pending [1 starting], stock 8")
+				calls := l.callCount()
+				a := l.get(order)
+				l.want("session", fmt.Sprint(a.Session.Status, a.Session.Attempt), "active2")
+				l.want("after", l.outcome(order), "pending [1 failed, 2 active], stock 8")
+				if method == "snap" && !strings.HasPrefix(l.calls[calls], "GET /v2/") {
+					t.Errorf("created without asking before: %v", l.calls[calls:])
+				}
 			})
-			t.Run(method+" "+name+", and the order ends", func(t *testing.T) {
-				inPayLab(t, func(t *testing.T, l *payLab) {
-					order := l.newOrder(method)
-					interrupt(l, order)
-					l.play(order, nil, "", "+24h tick")
-					l.want("order", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
-				})
+			inPayLab(t, method+" "+name+", and the order ends", func(t *testing.T, l *payLab) {
+				order := l.newOrder(method)
+				interrupt(l, order)
+				l.play(order, nil, "", "+24h tick")
+				l.want("order", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
 			})
 		}
 	}
@@ -1198,21 +1175,19 @@ func TestStartInterrupted(t *testing.T) {
 	for say, want := range map[string]string{"settlement": "paid [1 paid] orderPaid, stock 8", "pending": "pending [1 failed, 2 active], stock 8",
 		"deny": "pending [1 failed, 2 active], stock 8", "expire": "pending [1 expired, 2 active], stock 8",
 		"capture/challenge": "awaiting_verification [1 starting] orderAwaitingVerification, stock 8"} {
-		t.Run("the lost page says "+say, func(t *testing.T) {
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				order := l.newOrder("snap")
-				l.faultOnce("/transactions", func(r *http.Request) (*http.Response, error) {
-					l.mid.ServeHTTP(httptest.NewRecorder(), r)
-					return nil, errRefusedConnection
-				})
-				l.get(order)
-				l.mid.say(order+"-1", say)
-				a := l.get(order)
-				l.want("outcome", l.outcome(order), want)
-				if status := l.read("SELECT status FROM orders WHERE id = ?", order); string(a.Order.Status) != status {
-					t.Errorf("GET says %s of an order that is %s", a.Order.Status, status)
-				}
+		inPayLab(t, "the lost page says "+say, func(t *testing.T, l *payLab) {
+			order := l.newOrder("snap")
+			l.faultOnce("/transactions", func(r *http.Request) (*http.Response, error) {
+				l.mid.ServeHTTP(httptest.NewRecorder(), r)
+				return nil, errRefusedConnection
 			})
+			l.get(order)
+			l.mid.say(order+"-1", say)
+			a := l.get(order)
+			l.want("outcome", l.outcome(order), want)
+			if status := l.read("SELECT status FROM orders WHERE id = ?", order); string(a.Order.Status) != status {
+				t.Errorf("GET says %s of an order that is %s", a.Order.Status, status)
+			}
 		})
 	}
 }
@@ -1221,23 +1196,21 @@ func TestStartInterrupted(t *testing.T) {
 func TestMovedWhileStarting(t *testing.T) {
 	t.Parallel()
 	for _, move := range []Move{OwnerCancels, ClockExpires, OwnerApproves} {
-		t.Run(string(move), func(t *testing.T) {
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				order := l.newOrder("link")
-				l.faultOnce("/sessions", func(*http.Request) (*http.Response, error) {
-					_, err := l.db.MoveOrder(context.Background(), "", order, move, "test")
-					l.must(err)
-					return nil, nil
-				})
-				a := l.get(order)
-				if a.Order.PaymentURL != "http://shop.test/pay/"+order {
-					t.Errorf("a buyer is sent to %s to pay an order that is over", a.Order.PaymentURL)
-				}
-				time.Sleep(30 * time.Second)
-				l.tick()
-				l.want("closed at the gateway", l.xen.closes, 1)
-				l.want("session", l.read("SELECT status FROM payment_sessions"), "expired")
+		inPayLab(t, string(move), func(t *testing.T, l *payLab) {
+			order := l.newOrder("link")
+			l.faultOnce("/sessions", func(*http.Request) (*http.Response, error) {
+				_, err := l.db.MoveOrder(context.Background(), "", order, move, "test")
+				l.must(err)
+				return nil, nil
 			})
+			a := l.get(order)
+			if a.Order.PaymentURL != "http://shop.test/pay/"+order {
+				t.Errorf("a buyer is sent to %s to pay an order that is over", a.Order.PaymentURL)
+			}
+			time.Sleep(30 * time.Second)
+			l.tick()
+			l.want("closed at the gateway", l.xen.closes, 1)
+			l.want("session", l.read("SELECT status FROM payment_sessions"), "expired")
 		})
 	}
 }
@@ -1256,15 +1229,11 @@ func (l *payLab) atWork() {
 	})
 }
 
-func (l *payLab) shortExpiry(d time.Duration) {
-	_, err := l.db.SetStore(context.Background(), l.storeID, func(st *Store) error { st.Expiry = d; return nil })
-	l.must(err)
-}
-
 func TestExpiryAsksFirst(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
-		l.shortExpiry(40 * time.Minute)
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		_, err := l.db.SetStore(t.Context(), l.storeID, func(st *Store) error { st.Expiry = 40 * time.Minute; return nil })
+		l.must(err)
 		l.atWork()
 		unpaid, lost, late, never := l.newOrder("snap"), l.newOrder("snap"), l.newOrder("link"), l.newOrder("link")
 		for _, order := range []string{unpaid, lost, late} {
@@ -1296,7 +1265,7 @@ func TestExpiryAsksFirst(t *testing.T) {
 // A hundred orders at a gateway that is away must not keep others from being asked about.
 func TestADeadGatewayHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = NULL"); return err }))
 		for range 120 {
 			l.get(l.newOrder("link"))
@@ -1321,7 +1290,7 @@ func TestADeadGatewayHoldsUpNoOther(t *testing.T) {
 
 func TestRaces(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = 1000"); return err }))
 		type sale struct {
 			order, method, provider, said string
@@ -1370,7 +1339,7 @@ func TestRaces(t *testing.T) {
 // Two questions about one session are answered in one order, whichever way the answers travel.
 func TestAnswersDoNotOvertake(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.get(order)
 		l.mid.say(order+"-1", "settlement")
@@ -1398,7 +1367,7 @@ func TestAnswersDoNotOvertake(t *testing.T) {
 // An order that is paid after its stock was sold is oversold, and says so.
 func TestMoneyAfterTheStockWasSold(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.play(order, l.mid, "midtrans", "get pending +24h tick")
 		for range 5 {
@@ -1414,7 +1383,7 @@ func TestMoneyAfterTheStockWasSold(t *testing.T) {
 // The service stops while a session is being started for a client that has gone.
 func TestStoppingWaitsForStarts(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.setFault(func(*http.Request) (*http.Response, error) { time.Sleep(5 * time.Second); return nil, nil })
 		ctx, leave := context.WithCancel(t.Context())
@@ -1433,7 +1402,7 @@ func TestStoppingWaitsForStarts(t *testing.T) {
 // A gateway that hangs costs a buyer four seconds once, not at every look at the page.
 func TestPayPageWhileTheGatewayHangs(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.get(order)
 		time.Sleep(5 * time.Second)
@@ -1500,36 +1469,33 @@ func TestPayPageSaysWhereTheOrderStands(t *testing.T) {
 		{"snap", "get cancel", "Pesanan dibatalkan", "Order cancelled", back, pay, false},
 		{"", "", "Gratis – tidak ada yang perlu dibayar", "Free – there is nothing to pay", "Rp0|Panduan", pay + "|" + claim + "|Bayar sebelum", false},
 	} {
-		t.Run(c.method+" "+c.steps, func(t *testing.T) {
-			t.Parallel()
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				order := ""
-				if c.method == "" {
-					order = l.orderOf("", fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":1}],"buyer":{"name":"Siti Aminah","phone":"0812 3456 789"}}`,
-						l.read("SELECT id FROM products WHERE slug = 'gratis'")))
-					c.has += "|•••789"
-				} else {
-					order = l.newOrder(c.method)
-					c.has += "|s•••@example.id"
-				}
-				if steps, claims := strings.CutPrefix(c.steps, "claim"); claims {
-					w := l.web("POST", "http://shop.test/pay/"+order, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
-					l.want("I have paid", fmt.Sprint(w.Code, w.Header().Get("Location")), "303/pay/"+order)
-					c.steps = steps
-				}
-				l.play(order, l.mid, "midtrans", c.steps)
-				secrets := "siti@example.id|0812" // the page's address may be passed on
-				l.see("http://shop.test/pay/"+order, "id", 200, "Siti Aminah|Kopi Kita|INV-20000101-|"+c.has+"|"+c.id, c.lacks+"|"+secrets)
-				l.see("http://shop.test/pay/"+order, "en-GB, id;q=0.5", 200, "Siti Aminah|"+c.has+"|"+c.en, c.lacks+"|"+secrets)
-				l.want("refreshes", l.web("GET", "http://shop.test/pay/"+strings.ToUpper(order), "").Header().Get("Refresh") != "", c.refreshes)
-			})
+		inPayLab(t, c.method+" "+c.steps, func(t *testing.T, l *payLab) {
+			order := ""
+			if c.method == "" {
+				order = l.orderOf("", fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":1}],"buyer":{"name":"Siti Aminah","phone":"0812 3456 789"}}`,
+					l.read("SELECT id FROM products WHERE slug = 'gratis'")))
+				c.has += "|•••789"
+			} else {
+				order = l.newOrder(c.method)
+				c.has += "|s•••@example.id"
+			}
+			if steps, claims := strings.CutPrefix(c.steps, "claim"); claims {
+				w := l.web("POST", "http://shop.test/pay/"+order, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+				l.want("I have paid", fmt.Sprint(w.Code, w.Header().Get("Location")), "303/pay/"+order)
+				c.steps = steps
+			}
+			l.play(order, l.mid, "midtrans", c.steps)
+			secrets := "siti@example.id|0812" // the page's address may be passed on
+			l.see("http://shop.test/pay/"+order, "id", 200, "Siti Aminah|Kopi Kita|INV-20000101-|"+c.has+"|"+c.id, c.lacks+"|"+secrets)
+			l.see("http://shop.test/pay/"+order, "en-GB, id;q=0.5", 200, "Siti Aminah|"+c.has+"|"+c.en, c.lacks+"|"+secrets)
+			l.want("refreshes", l.web("GET", "http://shop.test/pay/"+strings.ToUpper(order), "").Header().Get("Refresh") != "", c.refreshes)
 		})
 	}
 }
 
 func TestPayPageMoves(t *testing.T) {
 	t.Parallel()
-	inPayLab(t, func(t *testing.T, l *payLab) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		post := func(order string, headers ...string) int {
 			return l.web("POST", "http://shop.test/pay/"+order, "", headers...).Code
 		}
@@ -1591,33 +1557,30 @@ func TestPagesAreOnTheirStoresHostOnly(t *testing.T) {
 		{"domain", "https://shop.test:8443", "order.kopi.id", false, "https://order.kopi.id:8443", []string{"https://shop.test:8443", "https://order.teh.id"}},
 		{"domain before subdomain", "https://shop.test", "order.kopi.id", true, "https://order.kopi.id", []string{"https://shop.test", "https://kopi-kita.shop.test"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				l.must(l.db.setAddresses(c.public, c.subdomains, nil))
-				l.addShop("teh-kita", "order.teh.id")
-				_, err := l.db.SetStore(t.Context(), l.storeID, func(st *Store) error { st.Domain = c.domain; return nil })
-				l.must(err)
-				order := l.newOrder("sandbox")
-				a := l.get(order)
-				if !strings.Contains(c.name, "case") {
-					l.want("checkout_url", a.Order.CheckoutURL, c.at+"/pay/"+order)
-					l.want("payment_url", a.Order.PaymentURL, c.at+"/sandbox/"+a.Session.ID)
+		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
+			l.must(l.db.setAddresses(c.public, c.subdomains, nil))
+			l.addShop("teh-kita", "order.teh.id")
+			_, err := l.db.SetStore(t.Context(), l.storeID, func(st *Store) error { st.Domain = c.domain; return nil })
+			l.must(err)
+			order := l.newOrder("sandbox")
+			a := l.get(order)
+			if !strings.Contains(c.name, "case") {
+				l.want("checkout_url", a.Order.CheckoutURL, c.at+"/pay/"+order)
+				l.want("payment_url", a.Order.PaymentURL, c.at+"/sandbox/"+a.Session.ID)
+			}
+			paths := []string{"/pay/" + order, "/sandbox/" + a.Session.ID}
+			for _, path := range paths {
+				l.see(c.at+path, "id", 200, "INV-", "")
+			}
+			for _, host := range c.others {
+				for _, path := range append(paths, "/pay/"+order+"/go") {
+					l.see(host+path, "id", 404, "tidak ada", "INV-")
 				}
-				paths := []string{"/pay/" + order, "/sandbox/" + a.Session.ID}
-				for _, path := range paths {
-					l.see(c.at+path, "id", 200, "INV-", "")
-				}
-				for _, host := range c.others {
-					for _, path := range append(paths, "/pay/"+order+"/go") {
-						l.see(host+path, "id", 404, "tidak ada", "INV-")
-					}
-					l.want("POST at "+host, l.web("POST", host+"/pay/"+order, "").Code, 404)
-					l.want("POST at "+host, l.web("POST", host+paths[1], "action=pay", "Content-Type", "application/x-www-form-urlencoded").Code, 404)
-				}
-				l.payments.decide(t.Context(), "")
-				l.want("order", l.outcome(order), "pending [1 active], stock 8")
-			})
+				l.want("POST at "+host, l.web("POST", host+"/pay/"+order, "").Code, 404)
+				l.want("POST at "+host, l.web("POST", host+paths[1], "action=pay", "Content-Type", "application/x-www-form-urlencoded").Code, 404)
+			}
+			l.payments.decide(t.Context(), "")
+			l.want("order", l.outcome(order), "pending [1 active], stock 8")
 		})
 	}
 }
@@ -1637,43 +1600,38 @@ func TestSandboxButtons(t *testing.T) {
 		"+25h late":   "paid [1 paid] orderExpired, orderPaid, stock 8",
 		"nonsense":    "pending [1 active], stock 8",
 	} {
-		t.Run(actions, func(t *testing.T) {
-			t.Parallel()
-			inPayLab(t, func(t *testing.T, l *payLab) {
-				order := l.newOrder("sandbox")
-				address := l.get(order).Order.PaymentURL
-				l.see(address, "id", 200, "Gateway percobaan: tidak ada uang sungguhan|Rp172.500|Bayar terlambat", "")
-				l.see(address, "en", 200, "Sandbox gateway: no real money|Rp172.500|Pay late", "")
-				for action := range strings.FieldsSeq(actions) {
-					if action[0] == '+' {
-						l.play(order, nil, "", action)
-						continue
-					}
-					if action == "late" {
-						l.tick()
-					}
-					press := func(headers ...string) *httptest.ResponseRecorder {
-						return l.web("POST", address, "action="+action, append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
-					}
-					l.want("from another site", press("Sec-Fetch-Site", "cross-site").Code, 403)
-					w := press("Sec-Fetch-Site", "same-origin")
-					if got := fmt.Sprint(w.Code, w.Header().Get("Location")); got != "303/pay/"+order && action != "nonsense" {
-						t.Errorf("%s: %s", action, got)
-					}
-					l.payments.decide(t.Context(), "")
+		inPayLab(t, actions, func(t *testing.T, l *payLab) {
+			order := l.newOrder("sandbox")
+			address := l.get(order).Order.PaymentURL
+			l.see(address, "id", 200, "Gateway percobaan: tidak ada uang sungguhan|Rp172.500|Bayar terlambat", "")
+			l.see(address, "en", 200, "Sandbox gateway: no real money|Rp172.500|Pay late", "")
+			for action := range strings.FieldsSeq(actions) {
+				if action[0] == '+' {
+					l.play(order, nil, "", action)
+					continue
 				}
-				l.want(actions, l.outcome(order), want)
-			})
+				if action == "late" {
+					l.tick()
+				}
+				press := func(headers ...string) *httptest.ResponseRecorder {
+					return l.web("POST", address, "action="+action, append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
+				}
+				l.want("from another site", press("Sec-Fetch-Site", "cross-site").Code, 403)
+				w := press("Sec-Fetch-Site", "same-origin")
+				if got := fmt.Sprint(w.Code, w.Header().Get("Location")); got != "303/pay/"+order && action != "nonsense" {
+					t.Errorf("%s: %s", action, got)
+				}
+				l.payments.decide(t.Context(), "")
+			}
+			l.want(actions, l.outcome(order), want)
 		})
 	}
-	t.Run("not on a live store", func(t *testing.T) {
-		inPayLab(t, func(t *testing.T, l *payLab) {
-			l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{"midtrans", "live", "Mid-server-live", ""}))
-			w := l.web("GET", "http://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key)
-			if strings.Contains(w.Body.String(), "sandbox") || !strings.Contains(w.Body.String(), "midtrans") {
-				t.Errorf("%s", w.Body)
-			}
-		})
+	inPayLab(t, "not on a live store", func(t *testing.T, l *payLab) {
+		l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{"midtrans", "live", "Mid-server-live", ""}))
+		w := l.web("GET", "http://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key)
+		if strings.Contains(w.Body.String(), "sandbox") || !strings.Contains(w.Body.String(), "midtrans") {
+			t.Errorf("%s", w.Body)
+		}
 	})
 }
 
