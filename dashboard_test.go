@@ -540,6 +540,17 @@ func TestDashboardExport(t *testing.T) {
 	if found := export("?q=pembeli+12"); len(found) != 1+10+3 {
 		t.Errorf("searched: %d", len(found))
 	}
+	// An export that fails on its way does not pass for a whole one.
+	s.exec(t, "UPDATE orders SET json = json_set(json, '$.amount', 'x') WHERE id = ?", all[1100][1])
+	resp, err := b.Get(s.url + "/dashboard/orders.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("half an export ends like a whole one")
+	}
+	resp.Body.Close()
+	s.exec(t, "UPDATE orders SET json = json_set(json, '$.amount', 87500) WHERE id = ?", all[1100][1])
 	// The list's pages hold the same orders, none twice.
 	path, walked := "/dashboard", map[string]bool{}
 	for path != "" && len(walked) < 2000 {
@@ -871,8 +882,13 @@ func TestBrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	keyID := scalar[string](t, s.db, "SELECT id FROM api_keys")
+	newcomer, _ := s.addStore(t, "baru", "free")
+	s.exec(t, "DELETE FROM api_keys WHERE store_id = ?", newcomer)
+	if err := s.db.SetPassword(t.Context(), newcomer, ownerHash); err != nil {
+		t.Fatal(err)
+	}
 	order := "/dashboard/orders/" + refused.ID
-	task := map[string]any{"chromium": paths["chromium"], "url": address, "api": s.url, "email": "kopi-kita@example.id", "password": ownerPassword, "shots": os.Getenv("SCREENSHOTS"),
+	task := map[string]any{"chromium": paths["chromium"], "url": address, "api": s.url, "email": "kopi-kita@example.id", "password": ownerPassword, "newcomer": "baru@example.id", "shots": os.Getenv("SCREENSHOTS"),
 		"orderBody":   fmt.Sprintf(`{"items":[{"type":"product","product_id":"%s","quantity":2}],"buyer":{"name":"Siti","phone":"08123456789"},"payment_method":"bank"}`, p.ID),
 		"publicPages": []string{"/pay/" + refused.ID, "/pay/" + orders[3].ID, "/pay/" + orders[4].ID},
 		"pages": []string{"/dashboard", "/dashboard?status=expired", "/dashboard?status=refunded&q=nobody", order, order + "/approve", "/dashboard/orders/" + orders[4].ID, order + "/cancel",

@@ -1,7 +1,7 @@
 // Drives a browser through the dashboard as an owner, then looks at every page with axe: in both languages, on a phone
 // and on a desk, in light and in dark. It is started by TestBrowser in a folder where npm has installed the packages beside it.
 //
-// stdin: {"chromium", "url": as the browser reaches it, "api": the same from here, "email", "password", "orderBody", "pages": ["/dashboard", …], "publicPages": [as a visitor], "shots": folder or ""}
+// stdin: {"chromium", "url": as the browser reaches it, "api": the same from here, "email", "password", "newcomer": e-mail of a store that has nothing yet, "orderBody", "pages": ["/dashboard", …], "publicPages": [as a visitor], "shots": folder or ""}
 // exit 0: all is well; else stderr says what is not.
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
@@ -29,9 +29,9 @@ async function visitor(options) {
   return page;
 }
 
-async function signIn(page) {
+async function signIn(page, email = task.email) {
   await page.goto('/dashboard/login');
-  await page.fill('#email', task.email);
+  await page.fill('#email', email);
   await page.fill('#password', task.password);
   await page.keyboard.press('Enter');
   await page.waitForURL('**/dashboard');
@@ -118,6 +118,9 @@ try {
     for (const path of ['/dashboard/login', ...task.publicPages]) await look(page, path, name);
     await signIn(page);
     for (const path of task.pages) await look(page, path, name);
+    await page.context().clearCookies();
+    await signIn(page, task.newcomer);
+    for (const path of ['/dashboard', '/dashboard/catalog', '/dashboard/catalog?kind=bundle', '/dashboard/payments', '/dashboard/developers']) await look(page, path, 'empty-' + name);
     await page.context().close();
   }
 } catch (e) {
