@@ -267,6 +267,9 @@ func (s *server) sandboxOfPage(r *http.Request) (v sandboxView, err error) {
 	if v.Store, v.Order, err = s.orderOfPage(r, v.Session.OrderID); err != nil {
 		return v, err
 	}
+	if offered, err := s.db.SandboxOffered(v.Store.ID); err != nil || !offered { // or goods would go for nothing
+		return v, cmp.Or(err, error(errNotFound))
+	}
 	said, err := s.db.Sandbox(v.Session.ID)
 	v.Said = said.State
 	return v, err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha512"
@@ -832,6 +833,9 @@ func (x xendit) verify(h http.Header, message []byte) (subject, error) {
 type sandbox struct{ *payments }
 
 func (b sandbox) create(_ context.Context, c charge) (id, pageURL string, err error) {
+	if offered, err := b.db.SandboxOffered(c.Store.ID); err != nil || !offered {
+		return "", "", cmp.Or(err, errors.New("a store whose gateway is live has no sandbox"))
+	}
 	return c.ID, c.Store.URL + "/sandbox/" + c.ID, nil
 }
 

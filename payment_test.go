@@ -1078,7 +1078,7 @@ func TestGatewayTrouble(t *testing.T) {
 		{"null", says(201, "null"), 0},
 		{"another type", says(201, `{"token":1,"payment_session_id":1}`), 0},
 		{"no address", says(201, `{"token":"t","payment_session_id":"ps-1"}`), 0},
-		{"no address of a page", says(201, `{"token":"t","redirect_url":"javascript:alert(1)","payment_session_id":"ps-1","payment_link_url":"javascript:alert(1)"}`), 0},
+		{"no address of a page", says(201, `{"token":"t","redirect_url":"javascript://gateway.test/%0aalert(1)","payment_session_id":"ps-1","payment_link_url":"javascript://gateway.test/%0aalert(1)"}`), 0},
 		{"no name", says(201, `{"redirect_url":"https://example.id","payment_link_url":"https://example.id"}`), 0},
 		{"an endless answer", says(201, `{"token":"`+strings.Repeat("x", 2<<20)), 0},
 		{"a redirect", says(307, `{"token":"t"}`, "Location", "https://elsewhere.example/"), 0},
@@ -1626,12 +1626,25 @@ func TestSandboxButtons(t *testing.T) {
 			l.want(actions, l.outcome(order), want)
 		})
 	}
+	// An order made for play must not be paid for nothing once the store sells in earnest.
 	inPayLab(t, "not on a live store", func(t *testing.T, l *payLab) {
+		open, expired, fresh := l.newOrder("sandbox"), l.newOrder("sandbox"), l.newOrder("sandbox")
+		address, late := l.get(open).Order.PaymentURL, l.get(expired).Order.PaymentURL
+		l.play(expired, nil, "", "owner-cancel tick")
 		l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{"midtrans", "live", "Mid-server-live", ""}))
-		w := l.web("GET", "http://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key)
-		if strings.Contains(w.Body.String(), "sandbox") || !strings.Contains(w.Body.String(), "midtrans") {
+		if w := l.web("GET", "http://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key); strings.Contains(w.Body.String(), "sandbox") {
 			t.Errorf("%s", w.Body)
 		}
+		for _, page := range []string{address, late} {
+			l.see(page, "id", 404, "tidak ada", "INV-")
+			l.want("a button", l.web("POST", page, "action=late", "Content-Type", "application/x-www-form-urlencoded").Code, 404)
+		}
+		l.want("a new session", l.get(fresh).Session.Status, "unavailable")
+		l.payments.decide(t.Context(), "")
+		l.want("open", l.outcome(open), "pending [1 active], stock 6")
+		l.want("expired", l.outcome(expired), "failed [1 expired] orderFailed, stock 6")
+		l.play(open, nil, "", "+24h tick")
+		l.want("in the end", l.outcome(open), "expired [1 expired] orderExpired, stock 10")
 	})
 }
 

@@ -1956,6 +1956,11 @@ func (tx *Tx) remark(orderID string, status Status, text string) error {
 	return tx.addHistory(orderID, status, status, "gateway", text)
 }
 
+// SandboxOffered tells whether a store may still play: none of its gateways takes real money.
+func (db *DB) SandboxOffered(storeID string) (bool, error) {
+	return one(db.r, scanValue[bool], "SELECT NOT EXISTS (SELECT 1 FROM gateways WHERE store_id = ? AND mode = 'live')", storeID)
+}
+
 // SetSandbox is what the sandbox gateway's page does: it sets what the gateway will say of a session.
 func (db *DB) SetSandbox(ctx context.Context, sessionID string, v Verdict) error {
 	return db.write(ctx, func(tx *Tx) error {
