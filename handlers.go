@@ -450,7 +450,12 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 	case v.Provider == "manual":
 		view.Status = "manual"
 	case v.Session.Status != "active" && r.Method != "HEAD" && v.Status == Pending && v.ExpiresAt.Time().After(time.Now()):
-		if v.Session, err = s.payments.open(r.Context(), st, id); err == nil && v.Session.ID == "" { // the order has moved meanwhile
+		v.Session, err = s.payments.open(r.Context(), st, id)
+		switch {
+		case outOfService(err): // what was ordered can be read on a full disk too
+			s.log.Error("cannot start a payment session", "order", id, "error", err)
+			v.Session, err = Session{Status: "starting"}, nil
+		case err == nil && v.Session.ID == "": // the order has moved meanwhile
 			v, err = s.db.Order(st.ID, id)
 		}
 		if err != nil {

@@ -1119,6 +1119,34 @@ func TestGatewayTrouble(t *testing.T) {
 	})
 }
 
+// Orders can be read when the disk is full.
+func TestGetOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		limit := func(pages int) {
+			_, err := l.db.w.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
+			l.must(err)
+		}
+		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = NULL"); return err }))
+		var orders []string
+		for range 40 {
+			orders = append(orders, l.newOrder("snap"))
+		}
+		limit(1) // SQLite makes that the pages in use
+		seen := map[string]int{}
+		for _, order := range orders {
+			seen[l.get(order).Session.Status]++
+		}
+		if seen["unavailable"] == 0 {
+			t.Errorf("the disk was not full: %v", seen)
+		}
+		limit(1_000_000)
+		for _, order := range orders {
+			l.want("with room again", l.get(order).Session.Status, "active")
+		}
+	})
+}
+
 // A session whose creation was answered and not recorded: the program was killed between the two, or the answer was lost.
 func TestStartInterrupted(t *testing.T) {
 	t.Parallel()
