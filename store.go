@@ -1907,8 +1907,12 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		if err := end("failed"); err != nil {
 			return "", err
 		}
+		moved := false
 		if latest && (v.State == Canceled || status == AwaitingVerification) {
-			_, err = to(GatewayCancels, v.State+" by the gateway: "+at)
+			moved, err = to(GatewayCancels, v.State+" by the gateway: "+at)
+		}
+		if err == nil && same && !moved { // what the owner was told to give back, or to judge, is gone
+			err = note("the payment was taken back: %s", at)
 		}
 		return did, err
 	case GivenBack:
