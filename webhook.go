@@ -144,9 +144,9 @@ const (
 	inFlightFailing  = 16                    // of them to endpoints that fail
 	inFlightEndpoint = 4                     // of them to one endpoint, 1 if it fails
 	failing          = 5                     // failed attempts in a row that make an endpoint one that fails
-	claimAhead       = 64                    // claims held of one healthy endpoint, so that many results share a commit
-	claimsHeld       = 256                   // of all when one is claimed ahead; twice as many at most
-	dispatchPause    = 20 * time.Millisecond // between two writes, for the same reason
+	claimAhead       = 128                   // claims held of one healthy endpoint, so that many results share a commit
+	claimsHeld       = 512                   // of all when one is claimed ahead; twice as many at most
+	dispatchPause    = 10 * time.Millisecond // between two writes, for the same reason
 )
 
 // dispatcher is the background queue. One goroutine, run, owns its fields; attempts and writes send it their outcome.
