@@ -618,7 +618,7 @@ func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) err
 // orderActs are the owner's moves by the last part of their path.
 var orderActs = map[string]Move{"approve": OwnerApproves, "reject": OwnerRejects, "cancel": OwnerCancels, "refund": OwnerRefunds}
 
-// actOnOrder performs a move of the owner, or notes that he has seen to an oversold order ("settle"). It refuses
+// actOnOrder performs a move of the owner, or notes that he has seen to one that was oversold or overpaid ("settle"). It refuses
 // when the order is no longer in the state that its page spoke of.
 func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) error {
 	act, id := r.PathValue("act"), r.PathValue("order_id")
@@ -628,7 +628,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		return cmp.Or(err, error(errNotFound))
 	}
 	page := confirm{frame: newFrame(r, st, "orders"), Act: act, Order: d.Order, Back: "/dashboard/orders/" + id}
-	possible := d.Oversold
+	possible := d.Oversold || d.Overpaid
 	if known {
 		possible = slices.Contains(moves[move].from, d.Status)
 	}
@@ -652,7 +652,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 	if known {
 		_, err = s.db.MoveOrder(r.Context(), st.ID, id, move, cmp.Or(reason, "in the dashboard"))
 	} else {
-		err = s.db.OversoldSettled(r.Context(), st.ID, id, cmp.Or(reason, "oversold: settled"))
+		err = s.db.AlertSettled(r.Context(), st.ID, id, cmp.Or(reason, "seen to"))
 	}
 	if refusal, ok := errors.AsType[*Refusal](err); ok && refusal.Code == "ORDER_STATE" {
 		return done(w, r, page.Back, "changed")

@@ -420,11 +420,16 @@ func TestDashboardOrders(t *testing.T) {
 	b.get(t, "/dashboard").has(t, 200, "dibayar saat stok sudah habis")
 	b.get(t, budiPath).has(t, 200, "Dibayar saat stok sudah habis")
 	b.post(t, budiPath+"/settle", "status", "paid").leads(t, budiPath+"?done=saved")
-	b.get(t, budiPath).has(t, 200, "kekurangan stok sudah diatasi")
+	b.get(t, budiPath).has(t, 200, ": sudah diatasi</span>")
 	if front := b.get(t, "/dashboard"); strings.Contains(front.body, "Menunggu Anda") {
 		t.Error("an oversold order that was seen to still waits")
 	}
 	b.post(t, budiPath+"/settle", "status", "paid").leads(t, budiPath+"?done=changed")
+	// So is one that money came for which it does not need.
+	s.exec(t, "UPDATE orders SET overpaid = 1 WHERE id = ?", budi.ID)
+	b.get(t, "/dashboard").has(t, 200, "uang masuk yang harus dikembalikan")
+	b.get(t, budiPath).has(t, 200, "Uang masuk yang tidak diperlukan")
+	b.post(t, budiPath+"/settle", "status", "paid").leads(t, budiPath+"?done=saved")
 
 	b.get(t, path+"/refund").has(t, 200, "tidak mengirim uang")
 	b.post(t, path+"/refund", "status", "paid").leads(t, path+"?done=saved")

@@ -61,7 +61,7 @@ var commands = []struct {
 	{"order cancel", "", "cancel an order that waits for its payment", orderMove(OwnerCancels)},
 	{"order refund", "", "note that an order's money was given back", orderMove(OwnerRefunds)},
 	{"payment check", "", "ask the gateway about an order now, and do what its answer means", paymentCheck},
-	{"gateway set", "", "store a payment gateway's key, read from stdin", gatewaySet},
+	{"gateway set", "", "store a payment gateway's secret key, read from stdin's first line, and Xendit's callback token from its second", gatewaySet},
 	{"catalog import", " FILE.json", "add or replace products, bundles and payment methods", catalogImport},
 	{"backup", " OUT.db", "copy the database while it is in use", backup},
 	{"check", "", "check the database", check},

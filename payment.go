@@ -108,9 +108,9 @@ func checkGateway(g Gateway) string {
 	case g.Mode != "sandbox" && g.Mode != "live":
 		return "the mode must be sandbox or live"
 	case !printable(g.SecretKey):
-		return "the secret key must be given, on the first line"
+		return "the secret key is needed, without spaces"
 	case g.Provider == "xendit" && !printable(g.CallbackToken):
-		return "Xendit's callback token must be given, on the second line"
+		return "Xendit's callback token is needed too, without spaces"
 	case g.Provider == "xendit" && strings.HasPrefix(g.SecretKey, "xnd_development_") != (g.Mode == "sandbox"),
 		g.Provider == "midtrans" && strings.HasPrefix(g.SecretKey, "SB-") && g.Mode == "live":
 		return "the secret key is not of the mode " + g.Mode

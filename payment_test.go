@@ -578,6 +578,9 @@ func (l *payLab) outcome(order string) string {
 	if l.read("SELECT oversold FROM orders WHERE id = ?", order) == "1" {
 		text += ", oversold"
 	}
+	if l.read("SELECT overpaid FROM orders WHERE id = ?", order) == "1" {
+		text += ", overpaid"
+	}
 	return text
 }
 
@@ -726,7 +729,7 @@ func TestMidtransTable(t *testing.T) {
 		{name: "less, taken by the owner, taken back", steps: "settlement=172499 approve deny", want: "paid [1 failed] orderAwaitingVerification, orderPaid, stock 8",
 			notes: "the payment was taken back: midtrans, attempt 1"},
 		{name: "less, refused by the owner", steps: "settlement=172499 reject tick ?settlement", want: "failed [1 paid] orderAwaitingVerification, orderFailed, stock 10"},
-		{name: "less, after the order's end", steps: "+24h tick settlement=1000", want: "expired [1 paid] orderExpired, stock 10",
+		{name: "less, after the order's end", steps: "+24h tick settlement=1000", want: "expired [1 paid] orderExpired, stock 10, overpaid",
 			notes: "Rp1000 came while the order was expired, to be given back: midtrans, attempt 1 tx-ORDER-1"},
 		// Attempts.
 		{name: "the second attempt pays", steps: "deny get settlement", want: "paid [1 failed, 2 paid] orderPaid, stock 8"},
@@ -737,11 +740,11 @@ func TestMidtransTable(t *testing.T) {
 		{name: "an older session's other amount", steps: "deny get 1:settlement=1", want: "awaiting_verification [1 paid, 2 active] orderAwaitingVerification, stock 8"},
 		{name: "an older session's other amount is taken back", steps: "deny get 1:settlement=1 1:deny ?deny", want: "awaiting_verification [1 failed, 2 active] orderAwaitingVerification, stock 8",
 			notes: "the payment was taken back: midtrans, attempt 1"},
-		{name: "paid twice", steps: "deny get ~settlement 1:settlement settlement tick", want: "paid [1 paid, 2 paid] orderPaid, stock 8",
+		{name: "paid twice", steps: "deny get ~settlement 1:settlement settlement tick", want: "paid [1 paid, 2 paid] orderPaid, stock 8, overpaid",
 			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2"},
-		{name: "the second payment is given back", steps: "deny get ~settlement 1:settlement settlement refund=172500", want: "paid [1 paid, 2 paid] orderPaid, stock 8",
+		{name: "the second payment is given back", steps: "deny get ~settlement 1:settlement settlement refund=172500", want: "paid [1 paid, 2 paid] orderPaid, stock 8, overpaid",
 			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2, Rp172500 given back: midtrans, attempt 2"},
-		{name: "the second payment is taken back", steps: "deny get ~settlement 1:settlement settlement deny", want: "paid [1 paid, 2 failed] orderPaid, stock 8",
+		{name: "the second payment is taken back", steps: "deny get ~settlement 1:settlement settlement deny", want: "paid [1 paid, 2 failed] orderPaid, stock 8, overpaid",
 			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2, the payment was taken back: midtrans, attempt 2"},
 		// Money after the end.
 		{name: "paid after expiry", steps: "pending +24h tick settlement", want: "paid [1 paid] orderExpired, orderPaid, stock 8"},
@@ -754,8 +757,8 @@ func TestMidtransTable(t *testing.T) {
 		{name: "owner's cancel voids the transaction; its echo changes nothing", steps: "pending owner-cancel tick ?cancel tick", want: "failed [1 failed] orderFailed, stock 10"},
 		{name: "owner cancels what was just paid", steps: "pending ~settlement owner-cancel tick", want: "paid [1 paid] orderFailed, orderPaid, stock 8"},
 		{name: "owner approves while a session is live", steps: "pending approve tick ?cancel", want: "paid [1 failed] orderPaid, stock 8"},
-		{name: "owner approves what the gateway has", steps: "pending approve settlement", want: "paid [1 paid] orderPaid, stock 8",
-			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 1 tx-ORDER-1"},
+		{name: "owner approves what the gateway has", steps: "pending approve settlement", want: "paid [1 paid] orderPaid, stock 8, overpaid",
+			notes: "Rp172500 came for the order that the owner had approved, to be given back if it was paid another way: midtrans, attempt 1 tx-ORDER-1"},
 		{name: "owner's refund, then the gateway's", steps: "settlement owner-refund refund=172500", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
 		// Lost notifications.
 		{name: "polled before the end", steps: "pending ~settlement +23h40m tick", want: paid},

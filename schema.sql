@@ -116,6 +116,7 @@ CREATE TABLE orders (
   expires_at  INTEGER NOT NULL,
   parts       TEXT    NOT NULL,           -- JSON [{product_id, quantity, held}]: held = taken from a limited stock
   oversold    INTEGER NOT NULL DEFAULT 0 CHECK (oversold IN (0, 1)), -- paid late, when stock was gone
+  overpaid    INTEGER NOT NULL DEFAULT 0 CHECK (overpaid IN (0, 1)), -- money came that it does not need
   paid_by     TEXT,                       -- the payment session that paid it
   json        TEXT    NOT NULL,
   status      TEXT    NOT NULL AS (json ->> 'status') CHECK (status IN
@@ -128,7 +129,7 @@ CREATE INDEX        orders_by_status    ON orders (store_id, status, id);
 CREATE UNIQUE INDEX orders_by_reference ON orders (store_id, reference);
 CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE external_id IS NOT NULL;
 CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
-CREATE INDEX        orders_oversold     ON orders (store_id, id) WHERE oversold = 1;
+CREATE INDEX        orders_alerted      ON orders (store_id, id) WHERE oversold = 1 OR overpaid = 1;
 
 CREATE TABLE order_history (              -- one row per change of state, and per remark (to_status = from_status)
   order_id    TEXT    NOT NULL REFERENCES orders,

@@ -1835,10 +1835,10 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 	var status Status
 	var amount int64
 	var expires Time
-	var paidBy, latest bool
+	var paidBy, settled, latest bool
 	s, err := one(tx, func(row scanner) (Session, error) {
-		return scanSession(scanLast{row, []any{&status, &amount, &expires, &paidBy, &latest}})
-	}, "SELECT "+sessionColumns+`, o.status, o.json ->> 'amount', o.expires_at, coalesce(o.paid_by = s.id, 0),
+		return scanSession(scanLast{row, []any{&status, &amount, &expires, &paidBy, &settled, &latest}})
+	}, "SELECT "+sessionColumns+`, o.status, o.json ->> 'amount', o.expires_at, coalesce(o.paid_by = s.id, 0), o.paid_by IS NOT NULL,
 		s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_id = o.id)
 		FROM payment_sessions s JOIN orders o ON o.id = s.order_id WHERE s.id = ?`, sessionID)
 	if err != nil {
@@ -1880,7 +1880,13 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		if moved, err := to(m, reason); err != nil {
 			return "", err
 		} else if !moved {
-			err = note("Rp%d came while the order was %s, to be given back: %s %s", v.Amount, status, at, v.TransactionID)
+			text := fmt.Sprintf("Rp%d came while the order was %s, to be given back", v.Amount, status)
+			if status == Paid && !settled && v.Amount == amount { // this may be the money that the owner spoke of
+				text = fmt.Sprintf("Rp%d came for the order that the owner had approved, to be given back if it was paid another way", v.Amount)
+			}
+			if err = note("%s: %s %s", text, at, v.TransactionID); err == nil {
+				_, err = tx.exec("UPDATE orders SET overpaid = 1, paid_by = iif(paid_by IS NULL AND ? = json ->> 'amount', ?, paid_by) WHERE id = ?", v.Amount, s.ID, s.OrderID)
+			}
 			return did, err
 		}
 		if m == GatewaySettles {
@@ -2424,17 +2430,24 @@ func (tx *Tx) takeTotals(storeID string, o *Order) error {
 
 // Attention is what waits for the owner: of each kind a few, the oldest first.
 type Attention struct {
-	Awaiting    []Order    // a buyer says that he has paid
-	Oversold    []Order    // paid when the stock was gone
+	Awaiting    []Order // a buyer says that he has paid
+	Alerted     []AlertedOrder
 	Unreachable []Order    // whose gateway could not be asked
 	Warnings    []string   // why, for each of Unreachable
 	Endpoints   []Endpoint // all of them, for the caller to judge
 }
 
+// AlertedOrder is one with which something went wrong that no state tells: it was paid when the stock was gone, or
+// Overpaid: money came that it does not need.
+type AlertedOrder struct {
+	Order
+	Overpaid bool
+}
+
 const (
 	attentionMost  = 6
 	sqlAwaiting    = "SELECT json FROM orders WHERE store_id = ? AND status = 'awaiting_verification' ORDER BY id LIMIT ?"
-	sqlOversold    = "SELECT json FROM orders WHERE store_id = ? AND oversold = 1 ORDER BY id LIMIT ?"
+	sqlAlerted     = "SELECT overpaid, json FROM orders WHERE store_id = ? AND (oversold = 1 OR overpaid = 1) ORDER BY id LIMIT ?"
 	sqlUnreachable = `SELECT s.warning, o.json FROM payment_sessions s INDEXED BY payment_sessions_warned CROSS JOIN orders o ON o.id = s.order_id
 		WHERE s.warning <> '' AND s.status IN ('starting', 'active') AND o.store_id = ? ORDER BY s.order_id LIMIT ?`
 	sqlDailyTotals = "SELECT day, orders, revenue FROM daily_totals WHERE store_id = ? AND day BETWEEN ? AND ? ORDER BY day"
@@ -2455,7 +2468,10 @@ func (db *DB) FrontPage(storeID string, f OrderSearch, days int) (list OrderList
 		if a.Awaiting, err = collect(q, scanOrder, sqlAwaiting, storeID, attentionMost); err != nil {
 			return err
 		}
-		if a.Oversold, err = collect(q, scanOrder, sqlOversold, storeID, attentionMost); err != nil {
+		if a.Alerted, err = collect(q, func(row scanner) (o AlertedOrder, err error) {
+			o.Order, err = scanOrder(scanFirst{row, &o.Overpaid})
+			return o, err
+		}, sqlAlerted, storeID, attentionMost); err != nil {
 			return err
 		}
 		if a.Unreachable, err = collect(q, func(row scanner) (Order, error) {
@@ -2482,6 +2498,7 @@ func (db *DB) FrontPage(storeID string, f OrderSearch, days int) (list OrderList
 type OrderDetails struct {
 	Order
 	Oversold   bool
+	Overpaid   bool
 	History    []HistoryEntry
 	Sessions   []Session
 	Deliveries []OrderDelivery
@@ -2500,7 +2517,7 @@ type OrderDelivery struct {
 }
 
 const (
-	sqlOrderDetails    = "SELECT oversold, json FROM orders WHERE store_id = ? AND id = ?"
+	sqlOrderDetails    = "SELECT oversold, overpaid, json FROM orders WHERE store_id = ? AND id = ?"
 	sqlHistory         = "SELECT at, from_status, to_status, actor, reason FROM order_history WHERE order_id = ? ORDER BY position"
 	sqlOrderSessions   = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? ORDER BY s.attempt"
 	sqlOrderDeliveries = "SELECT e.id, e.url, " + deliveryColumns + ` FROM events v CROSS JOIN deliveries d ON d.event_id = v.id
@@ -2510,7 +2527,9 @@ const (
 // OrderDetails reads an order of a store.
 func (db *DB) OrderDetails(storeID, id string) (d OrderDetails, err error) {
 	err = db.read(func(q querier) (err error) {
-		if d.Order, err = one(q, func(row scanner) (Order, error) { return scanOrder(scanFirst{row, &d.Oversold}) }, sqlOrderDetails, storeID, id); err != nil {
+		if d.Order, err = one(q, func(row scanner) (Order, error) {
+			return scanOrder(scanFirst{scanFirst{row, &d.Oversold}, &d.Overpaid})
+		}, sqlOrderDetails, storeID, id); err != nil {
 			return err
 		}
 		if d.History, err = collect(q, func(row scanner) (h HistoryEntry, err error) {
@@ -2530,10 +2549,10 @@ func (db *DB) OrderDetails(storeID, id string) (d OrderDetails, err error) {
 	return d, err
 }
 
-// OversoldSettled records that the owner has seen to an order that was paid when its stock was gone.
-func (db *DB) OversoldSettled(ctx context.Context, storeID, id, reason string) error {
+// AlertSettled records that the owner has seen to an order that was oversold or overpaid.
+func (db *DB) AlertSettled(ctx context.Context, storeID, id, reason string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		status, err := one(tx, scanValue[Status], "UPDATE orders SET oversold = 0 WHERE id = ? AND store_id = ? AND oversold = 1 RETURNING status", id, storeID)
+		status, err := one(tx, scanValue[Status], "UPDATE orders SET oversold = 0, overpaid = 0 WHERE id = ? AND store_id = ? AND (oversold = 1 OR overpaid = 1) RETURNING status", id, storeID)
 		if err != nil {
 			return err
 		}
