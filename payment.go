@@ -212,7 +212,11 @@ func (p *payments) warn(ctx context.Context, s Session, err error) error {
 func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v Verdict, did string, err error) {
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	defer p.alone(limited, s.ID)()
+	done, err := p.alone(limited, s.ID)
+	if err != nil {
+		return v, "", err
+	}
+	defer done()
 	gw, err := p.gateway(s.StoreID, s.Provider)
 	if err == nil {
 		v, err = gw.ask(limited, s.Session, n.Body)
@@ -235,8 +239,8 @@ func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v 
 }
 
 // alone waits until nobody asks about a session, and then keeps others from it until done is called: an answer that is
-// long on its way must not undo a later one. When ctx ends, it waits no longer.
-func (p *payments) alone(ctx context.Context, sessionID string) (done func()) {
+// long on its way must not undo a later one.
+func (p *payments) alone(ctx context.Context, sessionID string) (done func(), err error) {
 	mine := make(chan struct{})
 	p.mu.Lock()
 	for other := p.asked[sessionID]; other != nil; other = p.asked[sessionID] {
@@ -244,7 +248,7 @@ func (p *payments) alone(ctx context.Context, sessionID string) (done func()) {
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return func() {}
+			return nil, ctx.Err()
 		}
 		p.mu.Lock()
 	}
@@ -255,7 +259,7 @@ func (p *payments) alone(ctx context.Context, sessionID string) (done func()) {
 		delete(p.asked, sessionID)
 		p.mu.Unlock()
 		close(mine)
-	}
+	}, nil
 }
 
 // run decides notifications as they come, and from the start on looks every two seconds for sessions that are due to be

@@ -1396,6 +1396,17 @@ func TestAnswersDoNotOvertake(t *testing.T) {
 		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
 		both.Wait()
 		l.want("taken back, and not paid again by the older answer", l.read("SELECT status FROM orders"), "failed")
+		// One who cannot wait so long leaves no warning about a gateway that was not asked.
+		l.faultOnce("/status", func(*http.Request) (*http.Response, error) { time.Sleep(5 * time.Second); return nil, nil })
+		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
+		time.Sleep(time.Second)
+		hurried, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if _, _, err := l.payments.check(hurried, s, Notification{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		l.want("warning", l.read("SELECT warning FROM payment_sessions"), "")
+		both.Wait()
 	})
 }
 
