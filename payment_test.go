@@ -1230,7 +1230,7 @@ func TestStartInterrupted(t *testing.T) {
 // The order is moved while its session is being started.
 func TestMovedWhileStarting(t *testing.T) {
 	t.Parallel()
-	for _, move := range []Move{OwnerCancels, ClockExpires, OwnerApproves} {
+	for _, move := range []Move{OwnerCancels, ClockExpires, OwnerApproves, GatewayChallenges} {
 		inPayLab(t, string(move), func(t *testing.T, l *payLab) {
 			order := l.newOrder("link")
 			l.faultOnce("/sessions", func(*http.Request) (*http.Response, error) {
@@ -1241,6 +1241,12 @@ func TestMovedWhileStarting(t *testing.T) {
 			a := l.get(order)
 			if a.Order.PaymentURL != "http://shop.test/pay/"+order {
 				t.Errorf("a buyer is sent to %s to pay an order that is over", a.Order.PaymentURL)
+			}
+			if move == GatewayChallenges { // the session is open until the owner has decided
+				time.Sleep(25 * time.Hour)
+				l.tick()
+				l.want("while the owner looks at it", l.outcome(order), "awaiting_verification [1 active] orderAwaitingVerification, stock 8")
+				l.play(order, nil, "", "reject")
 			}
 			time.Sleep(30 * time.Second)
 			l.tick()
