@@ -1117,6 +1117,22 @@ func TestGatewayTrouble(t *testing.T) {
 			}
 		})
 	}
+	inPayLab(t, "slow at each of two questions", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.setFault(down)
+		l.get(order)
+		l.setFault(func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-time.After(6 * time.Second):
+				return nil, nil
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		})
+		start := time.Now()
+		l.want("status", l.get(order).Session.Status, "unavailable")
+		l.want("time taken by both", time.Since(start), 10*time.Second)
+	})
 	inPayLab(t, "no key any more", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("DELETE FROM gateways"); return err }))
