@@ -1475,10 +1475,13 @@ func TestPayPageWhileTheGatewayHangs(t *testing.T) {
 		l.get(order)
 		time.Sleep(5 * time.Second)
 		l.setFault(func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() })
-		for _, takes := range []time.Duration{4 * time.Second, 0, 0} {
-			start := time.Now()
-			l.want("status", l.web("GET", "http://shop.test/pay/"+order, "").Code, 200)
-			l.want("time taken", time.Since(start), takes)
+		for range 8 { // whether a write or the end of its context comes first is a matter of luck
+			for _, takes := range []time.Duration{4 * time.Second, 0, 0} {
+				start := time.Now()
+				l.want("status", l.web("GET", "http://shop.test/pay/"+order, "").Code, 200)
+				l.want("time taken", time.Since(start), takes)
+			}
+			time.Sleep(5 * time.Second)
 		}
 		l.want("warning", l.read("SELECT warning FROM payment_sessions"), "context deadline exceeded")
 	})
