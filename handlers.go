@@ -464,7 +464,9 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 	}
 	switch {
 	case v.Session.Status == "starting":
-		view.Status = "unavailable"
+		if v.Status == Pending {
+			view.Status = "unavailable"
+		}
 	case v.Session.ID != "":
 		view.ID, view.Status, view.Attempt, view.ExpiresAt = v.Session.ID, v.Session.Status, v.Session.Attempt, v.Session.ExpiresAt
 		if v.Session.Status == "active" && v.Status == Pending {

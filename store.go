@@ -1786,12 +1786,15 @@ func (db *DB) AddNotification(ctx context.Context, s OpenSession, body []byte) e
 const sqlUndecided = "SELECT n.id, n.body, " + sessionColumns + `, o.store_id, o.status FROM notifications n
 	JOIN payment_sessions s ON s.id = n.session_id JOIN orders o ON o.id = s.order_id WHERE n.decided_at IS NULL AND n.id > ? ORDER BY n.id LIMIT 100`
 
+// What a gateway could not say in a week it never will.
+const notificationKept = 7 * 24 * time.Hour
+
 // UndecidedNotifications are at most 100 that came after the one named, in the order in which they came.
 func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
 	return collect(db.r, func(row scanner) (n Notification, err error) {
 		n.Session, err = scanOpenSession(scanFirst{scanFirst{row, &n.ID}, &n.Body})
 		return n, err
-	}, sqlUndecided, after)
+	}, sqlUndecided, max(after, firstID(Time(time.Now().Add(-notificationKept).UnixMilli()))))
 }
 
 // Verdict is what a gateway says of a session when it is asked.
