@@ -233,10 +233,19 @@ func passwordMatches(p PasswordHash, password string) bool {
 // this address.
 func (s *server) checkPassword(r *http.Request, email, password string) (storeID string, wait time.Duration, err error) {
 	now := time.Now()
-	email = email[:min(len(email), 254)]
-	account, address := s.accounts.take(email, now), s.addresses.take(s.clientAddress(r), now)
-	if !account.ok || !address.ok {
-		return "", max(account.retryAfter, address.retryAfter), nil
+	from := s.clientAddress(r)
+	if left := s.addresses.take(from, now); !left.ok {
+		return "", left.retryAfter, nil
+	}
+	if len(email) > 254 { // nobody's
+		email = ""
+	}
+	// Ten tries from one place; more from all, so that a stranger elsewhere does not lock the owner out.
+	account := email + " from " + from
+	for limits, key := range map[*limiter]string{s.accounts: account, s.everywhere: email} {
+		if left := limits.take(key, now); !left.ok {
+			return "", left.retryAfter, nil
+		}
 	}
 	storeID, hash, err := s.db.Password(email)
 	if err != nil && err != errNotFound {
@@ -245,7 +254,8 @@ func (s *server) checkPassword(r *http.Request, email, password string) (storeID
 	if !passwordMatches(hash, password) || err != nil {
 		return "", 0, errNotFound
 	}
-	s.accounts.forget(email)
+	s.accounts.forget(account)
+	s.everywhere.forget(email)
 	return storeID, 0, nil
 }
 

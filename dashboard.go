@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/csv"
@@ -182,10 +181,8 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err == nil && o.Status == Pending && o.SettlementChannel == "gateway" && r.Method == "GET" {
 		// A buyer who comes back from the gateway wants to read that he has paid, whether its notification came or not.
-		if session, e := s.db.LatestSession(o.ID); e == nil && session.Status == "active" && time.Since(session.CheckedAt.Time()) > 3*time.Second {
-			ctx, cancel := context.WithTimeout(r.Context(), 4*time.Second)
-			s.payments.check(ctx, session, Notification{})
-			cancel()
+		if session, e := s.db.LatestSession(o.ID); e == nil && session.Status == "active" {
+			s.payments.glance(r.Context(), session)
 			st, o, err = s.db.OrderPage(o.ID)
 		}
 	}
@@ -584,12 +581,14 @@ func csvRow(o Order) []string {
 	for _, item := range o.Items {
 		items = append(items, fmt.Sprintf("%d x %s", item.Quantity, item.Title))
 	}
+	plain := strings.NewReplacer(";", ",", "\t", " ", "\r", " ", "\n", " ") // some spreadsheets end a cell there, quoted or not
 	row := []string{o.PaymentReference, o.ID, o.ExternalID, string(o.Status), o.CreatedAt.Time().In(wib).Format(time.DateTime), o.Buyer.Name,
-		o.Buyer.Email, o.Buyer.Phone, strings.Join(items, "; "), strconv.FormatInt(o.Subtotal, 10), strconv.FormatInt(o.Amount, 10),
+		o.Buyer.Email, o.Buyer.Phone, strings.Join(items, ", "), strconv.FormatInt(o.Subtotal, 10), strconv.FormatInt(o.Amount, 10),
 		o.PaymentMethod, o.PaymentProvider}
 	for i, cell := range row {
-		if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
-			row[i] = "'" + cell
+		row[i] = plain.Replace(cell)
+		if cell != "" && strings.ContainsRune("=+-@ ", rune(row[i][0])) {
+			row[i] = "'" + row[i]
 		}
 	}
 	return row

@@ -43,7 +43,8 @@ type server struct {
 	wrongKeys    *limiter // by address
 	keyUse       keyUse
 	catalog      catalogCache
-	accounts     *limiter // passwords tried, by e-mail
+	accounts     *limiter // passwords tried, by e-mail and address
+	everywhere   *limiter // passwords tried, by e-mail
 	addresses    *limiter // and by address
 	trustedProxy netip.Prefix
 	allowPrivate bool // for webhooks
@@ -239,7 +240,7 @@ func (s *server) outermost(next http.Handler) http.Handler {
 					s.respond(l, r, answer{}, errInternal)
 				}
 			}
-			s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+			s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("method", r.Method), slog.String("path", loggedPath(r)),
 				slog.Int("status", l.status), slog.Duration("duration", time.Since(start)), slog.String("store", l.store),
 				slog.String("request_id", l.id))
 			if p == http.ErrAbortHandler { // the connection is cut, so that half an answer does not pass for a whole one
@@ -252,6 +253,14 @@ func (s *server) outermost(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(l, r)
 	})
+}
+
+// loggedPath is a request's path, without what is a secret in it: an order's id opens its pay page.
+func loggedPath(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, "/pay/") || strings.HasPrefix(r.URL.Path, "/sandbox/") {
+		return r.Pattern
+	}
+	return r.URL.Path
 }
 
 func newRequestID() string {
@@ -591,12 +600,12 @@ func parseForm(body []byte) (*form, error) {
 }
 
 func parseValue(dec *json.Decoder, depth int) (any, error) {
-	if depth > maxDepth {
-		return nil, badRequest("The JSON is nested deeper than %d levels.", maxDepth)
-	}
 	token, err := dec.Token()
 	if err != nil {
 		return nil, errInvalidJSON
+	}
+	if _, container := token.(json.Delim); container && depth > maxDepth {
+		return nil, badRequest("The JSON is nested deeper than %d levels.", maxDepth)
 	}
 	switch token {
 	case json.Delim('{'):

@@ -290,7 +290,7 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 	return &server{
 		db: db, log: log, queue: queue, payments: newPayments(db, log, queue.wake),
 		keys: newLimiter(o.rate, o.burst), wrongKeys: newLimiter(60, 60), keyUse: keyUse{used: map[string]Time{}},
-		accounts: newLimiter(1, 10), addresses: newLimiter(5, 20),
+		accounts: newLimiter(1, 10), everywhere: newLimiter(10, 100), addresses: newLimiter(5, 20),
 		trustedProxy: o.trustedProxy, allowPrivate: o.allowPrivate,
 	}
 }

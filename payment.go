@@ -66,6 +66,8 @@ type payments struct {
 	mu     sync.Mutex
 	starts map[string]*start        // by order
 	asked  map[string]chan struct{} // by session: closed when the question under way is decided
+	busy   map[string]bool          // what askAll has begun, by notification and session
+	slots  map[string]chan struct{} // of askAll, by account
 }
 
 // start is a session being started, for all who ask for it meanwhile.
@@ -77,7 +79,8 @@ type start struct {
 
 func newPayments(db *DB, log *slog.Logger, wake func()) *payments {
 	return &payments{db: db, log: log, wake: wake, notified: make(chan struct{}, 1), sandboxKey: rand.Text(), starts: map[string]*start{}, asked: map[string]chan struct{}{},
-		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute},
+		busy: map[string]bool{}, slots: map[string]chan struct{}{},
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: time.Minute},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
@@ -207,6 +210,22 @@ func (p *payments) warn(ctx context.Context, s Session, err error) error {
 	return p.db.WarnSession(context.WithoutCancel(ctx), s.ID, err.Error())
 }
 
+// giveUpAfter is how long after its end a session is asked about at a gateway that does not answer. Then it counts as
+// unpaid; a notification still pays its order.
+const giveUpAfter = 7 * 24 * time.Hour
+
+// glance is check for a page that waits for it: not if the session was just asked about, or is being.
+func (p *payments) glance(ctx context.Context, s OpenSession) {
+	p.mu.Lock()
+	asking := p.asked[s.ID] != nil
+	p.mu.Unlock()
+	if !asking && time.Since(s.CheckedAt.Time()) > 3*time.Second {
+		ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+		defer cancel()
+		p.check(ctx, s, Notification{})
+	}
+}
+
 // check asks the gateway about a session and does what its answer means. A session that nobody has paid, of an order
 // that needs no payment any more, is closed. n is the notification that led to it, if one did.
 func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v Verdict, did string, err error) {
@@ -230,7 +249,10 @@ func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v 
 		}
 	}
 	if err != nil {
-		return v, "", errors.Join(err, p.warn(ctx, s.Session, err))
+		if warnErr := p.warn(ctx, s.Session, err); time.Since(s.ExpiresAt.Time()) < giveUpAfter || warnErr != nil {
+			return v, "", errors.Join(err, warnErr)
+		}
+		v = Verdict{State: Over}
 	}
 	if did, err = p.db.ApplyVerdict(ctx, s.ID, n.ID, v); did != "" {
 		p.wake()
@@ -266,37 +288,81 @@ func (p *payments) alone(ctx context.Context, sessionID string) (done func(), er
 // asked about, and every 30 s for notifications left undecided. It returns when ctx has ended and the questions under
 // way are answered.
 func (p *payments) run(ctx context.Context) {
-	var both sync.WaitGroup
-	both.Go(func() {
-		for after := ""; ; {
-			after = p.decide(ctx, after)
-			select {
-			case <-p.notified:
-			case <-ctx.Done():
-				return
-			}
+	var all sync.WaitGroup
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	after, beat := "", 0
+	for ctx.Err() == nil {
+		if list := p.undecided(after); len(list) > 0 {
+			after = list[len(list)-1].ID
+			all.Go(func() { p.askAll(ctx, list) })
 		}
-	})
-	both.Go(func() {
-		tick := time.NewTicker(2 * time.Second)
-		defer tick.Stop()
-		for beat := 1; ; beat++ {
-			open, err := p.db.SessionsToPoll()
-			if err != nil {
-				p.log.Error("cannot look for open payment sessions", "error", err)
-			}
-			each(ctx, open, func(s OpenSession) { p.check(context.WithoutCancel(ctx), s, Notification{}) })
-			if beat%15 == 0 {
-				p.decide(ctx, "")
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
+		select {
+		case <-p.notified:
+			continue
+		case <-ctx.Done():
+		case <-tick.C:
 		}
-	})
-	both.Wait()
+		var list []Notification
+		if beat++; beat%15 == 0 {
+			list = p.undecided("")
+		}
+		open, err := p.db.SessionsToPoll()
+		if err != nil {
+			p.log.Error("cannot look for open payment sessions", "error", err)
+		}
+		for _, s := range open {
+			list = append(list, Notification{Session: s})
+		}
+		all.Go(func() { p.askAll(ctx, list) })
+	}
+	all.Wait()
+}
+
+// undecided are the notifications after one that nobody has decided.
+func (p *payments) undecided(after string) []Notification {
+	list, err := p.db.UndecidedNotifications(after)
+	if err != nil {
+		p.log.Error("cannot read notifications", "error", err)
+	}
+	return list
+}
+
+// questionsPerAccount bounds what is asked at a time of one store's account at a gateway, so that one which hangs delays
+// no other.
+const questionsPerAccount = 4
+
+// askAll asks about sessions because of notifications, or without (ID ""), and returns when all is answered. What is
+// being asked already is left out.
+func (p *payments) askAll(ctx context.Context, list []Notification) {
+	var all sync.WaitGroup
+	for _, n := range list {
+		key, account := n.ID+n.Session.ID, n.Session.Provider+n.Session.StoreID
+		p.mu.Lock()
+		slots := p.slots[account]
+		if slots == nil {
+			slots = make(chan struct{}, questionsPerAccount)
+			p.slots[account] = slots
+		}
+		busy := p.busy[key]
+		p.busy[key] = true
+		p.mu.Unlock()
+		if busy {
+			continue
+		}
+		all.Go(func() {
+			select {
+			case slots <- struct{}{}:
+				p.check(context.WithoutCancel(ctx), n.Session, n)
+				<-slots
+			case <-ctx.Done():
+			}
+			p.mu.Lock()
+			delete(p.busy, key)
+			p.mu.Unlock()
+		})
+	}
+	all.Wait()
 }
 
 // expire ends the orders that nobody paid in time and no gateway has a session for. Each is a write of its own: one that
@@ -322,22 +388,6 @@ func (p *payments) expire(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// decide asks about the notifications after one, and returns the last.
-func (p *payments) decide(ctx context.Context, after string) string {
-	for ctx.Err() == nil {
-		list, err := p.db.UndecidedNotifications(after)
-		if err != nil {
-			p.log.Error("cannot read notifications", "error", err)
-		}
-		if len(list) == 0 {
-			break
-		}
-		each(ctx, list, func(n Notification) { p.check(context.WithoutCancel(ctx), n.Session, n) })
-		after = list[len(list)-1].ID
-	}
-	return after
 }
 
 // each does something to every element, eight at a time, until ctx ends.
@@ -806,7 +856,7 @@ func (x xendit) askRefund(ctx context.Context, s Session, refundID string) (v Ve
 		return v, err
 	}
 	_, o, err := x.db.OrderPage(s.OrderID)
-	v.State = PartlyReturned
+	v.State, v.RefundID = PartlyReturned, refundID
 	if v.Amount >= o.Amount {
 		v.State = GivenBack
 	}

@@ -593,7 +593,7 @@ func (l *payLab) notes(order string) string {
 func (l *payLab) tick() {
 	l.t.Helper()
 	ctx := context.Background()
-	l.payments.decide(ctx, "")
+	l.payments.askAll(ctx, l.payments.undecided(""))
 	open, err := l.db.SessionsToPoll()
 	l.must(err)
 	for _, s := range open {
@@ -658,7 +658,7 @@ func (l *payLab) play(order string, double gatewayDouble, provider, steps string
 			if code := l.notify(provider, header, body); code != 200 {
 				l.t.Errorf("%s: the notification is answered %d", step, code)
 			}
-			l.payments.decide(context.Background(), "")
+			l.payments.askAll(context.Background(), l.payments.undecided(""))
 		}
 	}
 }
@@ -726,8 +726,14 @@ func TestMidtransTable(t *testing.T) {
 		{name: "more", steps: "settlement=172501", want: "awaiting_verification [1 paid] orderAwaitingVerification, stock 8"},
 		{name: "less, taken by the owner", steps: "settlement=172499 approve tick ?settlement", want: "paid [1 paid] orderAwaitingVerification, orderPaid, stock 8"},
 		{name: "less, taken back", steps: "settlement=172499 deny", want: "failed [1 failed] orderAwaitingVerification, orderFailed, stock 10"},
-		{name: "less, taken by the owner, taken back", steps: "settlement=172499 approve deny", want: "paid [1 failed] orderAwaitingVerification, orderPaid, stock 8",
-			notes: "the payment was taken back: midtrans, attempt 1"},
+		{name: "less, taken by the owner, taken back", steps: "settlement=172499 approve deny", want: "failed [1 failed] orderAwaitingVerification, orderPaid, orderFailed, stock 10"},
+		{name: "less, taken by the owner, given back", steps: "settlement=172499 approve refund=172499", want: "refunded [1 paid] orderAwaitingVerification, orderPaid, orderRefunded, stock 8"},
+		{name: "challenge approved by the owner, then accepted", steps: "capture/challenge approve capture/accept", want: "paid [1 paid] orderAwaitingVerification, orderPaid, stock 8"},
+		{name: "challenge approved by the owner, then charged back", steps: "capture/challenge approve tick chargeback", want: "refunded [1 paid] orderAwaitingVerification, orderPaid, orderRefunded, stock 8"},
+		{name: "denied, paid on the same page, and nobody told", steps: "deny ~settlement +24h tick", want: paid},
+		{name: "denied, and not paid since", steps: "deny +24h tick tick", want: "expired [1 failed] orderExpired, stock 10"},
+		{name: "denied, challenged on the same page, denied", steps: "deny capture/challenge deny", want: "failed [1 failed] orderAwaitingVerification, orderFailed, stock 10"},
+		{name: "denied, challenged on the same page, accepted", steps: "deny capture/challenge ~capture/accept +24h tick", want: "paid [1 paid] orderAwaitingVerification, orderPaid, stock 8"},
 		{name: "less, refused by the owner", steps: "settlement=172499 reject tick ?settlement", want: "failed [1 paid] orderAwaitingVerification, orderFailed, stock 10"},
 		{name: "less, after the order's end", steps: "+24h tick settlement=1000", want: "expired [1 paid] orderExpired, stock 10, overpaid",
 			notes: "Rp1000 came while the order was expired, to be given back: midtrans, attempt 1 tx-ORDER-1"},
@@ -784,7 +790,7 @@ func TestXenditTable(t *testing.T) {
 		{name: "EXPIRED, and the order by its own clock", steps: "EXPIRED +24h tick", want: "expired [1 expired] orderExpired, stock 10"},
 		{name: "EXPIRED at the order's end", steps: "+24h EXPIRED", want: "expired [1 expired] orderExpired, stock 10"},
 		{name: "full refund", steps: "COMPLETED refund=172500", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
-		{name: "partial refund", steps: "COMPLETED refund=1000 ?refund=1000", want: paid, notes: "Rp1000 given back in part: xendit, attempt 1"},
+		{name: "partial refund", steps: "COMPLETED refund=1000 ?refund=1000", want: paid, notes: "Rp1000 given back in part: xendit, attempt 1 rfd-1000"},
 		{name: "older news", steps: "COMPLETED ?EXPIRED ?ACTIVE", want: paid},
 		{name: "a forger's better news", steps: "?COMPLETED", want: "pending [1 active], stock 8"},
 		{name: "the second attempt pays", steps: "EXPIRED get COMPLETED", want: "paid [1 expired, 2 paid] orderPaid, stock 8"},
@@ -929,7 +935,7 @@ func TestForgedNotifications(t *testing.T) {
 			if l.want(c.name, w.Code, c.status); !json.Valid(w.Body.Bytes()) {
 				t.Errorf("%s: %s", c.name, w.Body)
 			}
-			l.payments.decide(t.Context(), "")
+			l.payments.askAll(t.Context(), l.payments.undecided(""))
 		}
 		w := l.web("GET", "http://shop.test/notifications/midtrans/"+l.storeID, "")
 		l.want("GET", fmt.Sprint(w.Code, w.Header().Get("Allow")), "405POST")
@@ -1225,7 +1231,7 @@ func TestStartInterrupted(t *testing.T) {
 	// The lost page was shown to nobody. If it is paid all the same, asking tells.
 	for say, want := range map[string]string{"settlement": "paid [1 paid] orderPaid, stock 8", "pending": "pending [1 failed, 2 active], stock 8",
 		"deny": "pending [1 failed, 2 active], stock 8", "expire": "pending [1 expired, 2 active], stock 8",
-		"capture/challenge": "awaiting_verification [1 starting] orderAwaitingVerification, stock 8"} {
+		"capture/challenge": "awaiting_verification [1 active] orderAwaitingVerification, stock 8"} {
 		inPayLab(t, "the lost page says "+say, func(t *testing.T, l *payLab) {
 			order := l.newOrder("snap")
 			l.faultOnce("/transactions", func(r *http.Request) (*http.Response, error) {
@@ -1369,7 +1375,7 @@ func TestRaces(t *testing.T) {
 					s.double.say(s.order+"-1", s.said)
 					header, body := s.double.message(s.order+"-1", s.said)
 					l.want("notification", l.notify(s.provider, header, body), 200)
-					l.payments.decide(ctx, "")
+					l.payments.askAll(ctx, l.payments.undecided(""))
 				})
 			}
 			all.Go(func() {
@@ -1650,7 +1656,7 @@ func TestPagesAreOnTheirStoresHostOnly(t *testing.T) {
 				l.want("POST at "+host, l.web("POST", host+"/pay/"+order, "").Code, 404)
 				l.want("POST at "+host, l.web("POST", host+paths[1], "action=pay", "Content-Type", "application/x-www-form-urlencoded").Code, 404)
 			}
-			l.payments.decide(t.Context(), "")
+			l.payments.askAll(t.Context(), l.payments.undecided(""))
 			l.want("order", l.outcome(order), "pending [1 active], stock 8")
 		})
 	}
@@ -1692,7 +1698,7 @@ func TestSandboxButtons(t *testing.T) {
 				if got := fmt.Sprint(w.Code, w.Header().Get("Location")); got != "303/pay/"+order && action != "nonsense" {
 					t.Errorf("%s: %s", action, got)
 				}
-				l.payments.decide(t.Context(), "")
+				l.payments.askAll(t.Context(), l.payments.undecided(""))
 			}
 			l.want(actions, l.outcome(order), want)
 		})
@@ -1711,7 +1717,7 @@ func TestSandboxButtons(t *testing.T) {
 			l.want("a button", l.web("POST", page, "action=late", "Content-Type", "application/x-www-form-urlencoded").Code, 404)
 		}
 		l.want("a new session", l.get(fresh).Session.Status, "unavailable")
-		l.payments.decide(t.Context(), "")
+		l.payments.askAll(t.Context(), l.payments.undecided(""))
 		l.want("open", l.outcome(open), "pending [1 active], stock 6")
 		l.want("expired", l.outcome(expired), "failed [1 expired] orderFailed, stock 6")
 		l.play(open, nil, "", "+24h tick")

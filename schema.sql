@@ -169,7 +169,7 @@ CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gat
   UNIQUE (order_id, attempt)
 ) STRICT;
 CREATE UNIQUE INDEX payment_sessions_live ON payment_sessions (order_id) WHERE status IN ('starting', 'active');
-CREATE INDEX payment_sessions_to_poll        ON payment_sessions (expires_at) WHERE status = 'active';
+CREATE INDEX payment_sessions_to_poll        ON payment_sessions (expires_at) WHERE status = 'active' OR status = 'failed' AND checked_at < expires_at;
 CREATE INDEX payment_sessions_by_transaction ON payment_sessions (transaction_id) WHERE transaction_id <> '';
 CREATE INDEX payment_sessions_by_request     ON payment_sessions (request_id) WHERE request_id <> '';
 CREATE INDEX payment_sessions_warned         ON payment_sessions (order_id) WHERE warning <> '' AND status IN ('starting', 'active');

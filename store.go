@@ -476,8 +476,10 @@ func (db *DB) savepoint(w writing, j *job) error {
 		return err
 	}
 	if j.err = db.run(w, j.fn); j.err != nil {
-		if _, err := w.Exec("ROLLBACK TO job"); err != nil {
-			return j.err
+		if _, err := w.Exec("ROLLBACK TO job"); err != nil && sqliteCode(j.err) != 0 {
+			return j.err // which ended the transaction
+		} else if err != nil {
+			return err
 		}
 	}
 	_, err := w.Exec("RELEASE job")
@@ -1424,6 +1426,12 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 	if err := tx.addHistory(orderID, from, o.Status, rule.actor, reason); err != nil {
 		return nil, err
 	}
+	if m == OwnerApproves && from == AwaitingVerification { // the gateway's later word on that payment counts
+		if _, err := tx.exec(`UPDATE orders SET paid_by = (SELECT id FROM payment_sessions WHERE order_id = ?1 AND status IN ('active', 'paid')
+			ORDER BY attempt DESC LIMIT 1) WHERE id = ?1`, orderID); err != nil {
+			return nil, err
+		}
+	}
 	if o.Status != AwaitingVerification { // what is open at a gateway is due to be closed there
 		if _, err := tx.exec(`UPDATE payment_sessions SET status = iif(status = 'starting', 'expired', status), expires_at = min(expires_at, ?), checked_at = 0
 			WHERE order_id = ? AND status IN ('starting', 'active')`, tx.now, orderID); err != nil {
@@ -1458,7 +1466,11 @@ func (db *DB) MoveOrder(ctx context.Context, storeID, orderID string, m Move, re
 }
 
 const sqlDue = `SELECT id FROM orders o WHERE status = 'pending' AND expires_at <= ?
-	AND NOT EXISTS (SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND s.status = 'active') ORDER BY expires_at LIMIT ?`
+	AND NOT EXISTS (SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND ` + sessionToAsk + `) ORDER BY expires_at LIMIT ?`
+
+// sessionToAsk: the gateway may have money of this session. One whose payment failed can often be paid again on the same
+// page, so it is asked about once more when its time is over.
+const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_at < s.expires_at)"
 
 // DueOrders are at most 100 orders that nobody paid in time and that no gateway has a session for.
 func (db *DB) DueOrders() ([]string, error) {
@@ -1468,7 +1480,7 @@ func (db *DB) DueOrders() ([]string, error) {
 // ExpireOrder expires one of DueOrders, unless a session has become active since.
 func (db *DB) ExpireOrder(ctx context.Context, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		active, err := one(tx, scanValue[int], "SELECT count(*) FROM payment_sessions WHERE order_id = ? AND status = 'active'", id)
+		active, err := one(tx, scanValue[int], "SELECT count(*) FROM payment_sessions s WHERE s.order_id = ? AND "+sessionToAsk, id)
 		if err == nil && active == 0 {
 			_, err = tx.move(id, ClockExpires, "not paid in time")
 		}
@@ -1710,8 +1722,8 @@ func (db *DB) WarnSession(ctx context.Context, id, warning string) error {
 // half an hour, every five minutes. What was asked about longest ago comes first, so that a gateway that is away holds
 // up no other.
 const sqlSessionsToPoll = "SELECT " + sessionColumns + `, o.store_id, o.status FROM payment_sessions s JOIN orders o ON o.id = s.order_id
-	WHERE s.status = 'active' AND s.expires_at <= ?1 + 1800000 AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', 20000, 300000)
-	ORDER BY s.checked_at LIMIT 100`
+	WHERE ` + sessionToAsk + ` AND s.expires_at <= ?1 + 1800000 AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', 20000, 300000)
+	ORDER BY s.checked_at LIMIT 1000`
 
 // OpenSession is a session with what is decided by about its order.
 type OpenSession struct {
@@ -1803,6 +1815,7 @@ type Verdict struct {
 	Amount        int64  // paid, or given back
 	TransactionID string // of the payment
 	RequestID     string // Xendit's other name of it
+	RefundID      string // of what was given back
 }
 
 const (
@@ -1847,7 +1860,7 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 	if err != nil {
 		return "", err
 	}
-	live := s.Status == "starting" || s.Status == "active"
+	live := s.Status == "starting" || s.Status == "active" || s.Status == "failed" && latest && (status == Pending || status == AwaitingVerification)
 	same := s.Status == "paid" && (v.TransactionID == s.TransactionID || v.TransactionID == "")
 	end := func(status string) error {
 		_, err := tx.exec("UPDATE payment_sessions SET status = ?, transaction_id = iif(?2 <> '', ?2, transaction_id), request_id = iif(?3 <> '', ?3, request_id) WHERE id = ?4",
@@ -1876,6 +1889,9 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		if err := end("paid"); err != nil {
 			return "", err
 		}
+		if paidBy && status == Paid { // what the owner approved
+			return "", nil
+		}
 		m, reason := GatewaySettles, "paid: "+at
 		if v.Amount != amount {
 			m, reason = GatewayChallenges, fmt.Sprintf("Rp%d paid instead of Rp%d: %s", v.Amount, amount, at)
@@ -1899,6 +1915,11 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 	case Challenged:
 		if live && status == Paid { // the owner has decided
 			return "", end("paid")
+		}
+		if live {
+			if err := end("active"); err != nil {
+				return "", err
+			}
 		}
 		_, err = to(GatewayChallenges, "the gateway wants it looked at: "+at)
 		return did, err
@@ -1934,10 +1955,10 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 				return "", err
 			}
 		}
-		err = note("Rp%d given back: %s", v.Amount, at)
+		err = note("Rp%d given back: %s %s", v.Amount, at, v.RefundID)
 		return did, err
 	case PartlyReturned:
-		err = note("Rp%d given back in part: %s", v.Amount, at)
+		err = note("Rp%d given back in part: %s %s", v.Amount, at, v.RefundID)
 		if err == nil && live { // it was paid, and that was not told: a person says what the rest is worth
 			if err = end("paid"); err == nil {
 				_, err = to(GatewayChallenges, "paid and given back in part: "+at)
@@ -1962,6 +1983,7 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 
 // remark adds a line to an order's history that changes nothing else. The same remark is made once.
 func (tx *Tx) remark(orderID string, status Status, text string) error {
+	text = strings.TrimSpace(text)
 	n, err := one(tx, scanValue[int], "SELECT count(*) FROM order_history WHERE order_id = ? AND reason = ?", orderID, text)
 	if err != nil || n > 0 {
 		return err

@@ -135,7 +135,7 @@ func newWebhookClient(allowPrivate bool) *http.Client {
 		Timeout:       15 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: 5 * time.Second, DisableCompression: true,
-			ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, MaxIdleConns: 64, IdleConnTimeout: time.Minute},
+			ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10, MaxIdleConnsPerHost: 4, MaxIdleConns: 64, IdleConnTimeout: time.Minute},
 	}
 }
 
@@ -306,7 +306,8 @@ func (d *dispatcher) launch(ctx context.Context) {
 		if ctx.Err() != nil || len(l.waiting) > 0 && time.Now().After(l.until) {
 			d.giveBack(l)
 		}
-		for len(l.waiting) > 0 && l.flying < l.width() && d.flying < inFlight {
+		// Half of the slots are for endpoints that have nothing under way, so that slow ones leave room for all others.
+		for len(l.waiting) > 0 && l.flying < l.width() && (d.flying < inFlight/2 || l.flying == 0 && d.flying < inFlight) {
 			if l.failures >= failing {
 				if slow == inFlightFailing {
 					break

@@ -468,7 +468,7 @@ func TestInFlightLimits(t *testing.T) {
 			return status(200)
 		})
 		var ids []string
-		for i := range 12 {
+		for i := range 40 { // half of the 32 go to those that have none under way
 			id, _ := s.endpoint(t, fmt.Sprintf("e%d.example", i))
 			ids = append(ids, id)
 		}
