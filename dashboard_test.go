@@ -9,6 +9,7 @@ import (
 	"html"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/http/cookiejar"
 	"net/url"
 	"os"
@@ -908,5 +909,37 @@ func TestBrowser(t *testing.T) {
 	check.Dir, check.Stdin = dir, bytes.NewReader(mustJSON(task))
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A stranger who tries passwords does not keep the owner, who is elsewhere, from signing in; and no try fills the memory.
+func TestStrangersDoNotLockTheOwnerOut(t *testing.T) {
+	t.Parallel()
+	s := newBubbleServer(t)
+	s.accounts = newLimiter(1, 2)
+	if err := s.db.SetPassword(t.Context(), s.storeID, hashNewPassword(ownerPassword)); err != nil {
+		t.Fatal(err)
+	}
+	from := func(address string) *http.Request {
+		r := httptest.NewRequest("POST", "/dashboard/login", nil)
+		r.RemoteAddr = address + ":1"
+		return r
+	}
+	for i := range 3 {
+		_, wait, err := s.checkPassword(from("203.0.113.9"), "kopi-kita@example.id", "wrong password")
+		if tried := i < 2; tried != (err == errNotFound) || tried != (wait == 0) {
+			t.Errorf("try %d: wait %v, %v", i+1, wait, err)
+		}
+	}
+	if id, wait, err := s.checkPassword(from("203.0.113.10"), "kopi-kita@example.id", ownerPassword); id != s.storeID || wait != 0 || err != nil {
+		t.Errorf("the owner: %q, wait %v, %v", id, wait, err)
+	}
+	if _, _, err := s.checkPassword(from("203.0.113.11"), strings.Repeat("x", 60_000), "x"); err != errNotFound {
+		t.Errorf("a long e-mail: %v", err)
+	}
+	for key := range s.everywhere.buckets {
+		if len(key) > 254 {
+			t.Errorf("a key of %d bytes is kept", len(key))
+		}
 	}
 }

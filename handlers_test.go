@@ -2459,3 +2459,27 @@ func FuzzTime(f *testing.F) {
 		}
 	})
 }
+
+func TestOneServiceServesAFile(t *testing.T) {
+	t.Parallel()
+	s := newBubbleServer(t)
+	unlock, err := s.db.lockServing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := openDB(s.db.path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.lockServing(); err == nil || !strings.Contains(err.Error(), "another storeorder serves") {
+		t.Errorf("a second service: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if unlock, err = other.lockServing(); err != nil {
+		t.Fatalf("after the first has ended: %v", err)
+	}
+	unlock()
+}

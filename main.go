@@ -249,6 +249,11 @@ func listen(addr string) (net.Listener, error) {
 
 // serveOn runs the service until ctx ends and all that was begun is done, which takes 25 s at most.
 func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
+	unlock, err := db.lockServing()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := db.setAddresses(o.publicURL, o.subdomains, o.gatewayURLs); err != nil {
 		return err
 	}

@@ -605,6 +605,24 @@ func mustJSON(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
+// lockServing keeps a second service off the database while this one runs: both would send every webhook. The lock is
+// SQLite's, on an empty file beside it, so it ends with the process.
+func (db *DB) lockServing() (unlock func() error, err error) {
+	lock, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: db.path + "-serving"}).EscapedPath()+"?_txlock=exclusive&_busy_timeout=2000")
+	if err != nil {
+		return nil, err
+	}
+	held, err := lock.Begin()
+	if err != nil {
+		lock.Close()
+		if sqliteCode(err) == sqlite3.ErrBusy {
+			err = fmt.Errorf("another storeorder serves %s: stop it first", db.path)
+		}
+		return nil, err
+	}
+	return func() error { return errors.Join(held.Rollback(), lock.Close()) }, nil
+}
+
 // setAddresses records where the service and the gateways are reached, for this process and the commands beside it.
 func (db *DB) setAddresses(publicURL string, subdomains bool, gateways map[string]string) error {
 	db.publicURL, db.subdomains, db.gatewayURLs = publicURL, subdomains, gateways
