@@ -626,9 +626,10 @@ func (t *table) deliveries(b *testing.B) {
 	for range 5 {
 		s := &bench{db: open(b, filepath.Join(b.TempDir(), "queue.db"))}
 		s.st, s.key = storeOf(b, s.db)
-		receiver := sink(b, 200)
+		var receivers []string // each endpoint's own, as in life
 		for range endpoints {
-			addEndpoint(b, s.db, s.st, receiver)
+			receivers = append(receivers, sink(b, 200))
+			addEndpoint(b, s.db, s.st, receivers[len(receivers)-1])
 		}
 		seed(b, s.db, s.st, n/endpoints*4/5, true) // every fourth has two events
 		var made atomic.Int64
@@ -649,10 +650,10 @@ func (t *table) deliveries(b *testing.B) {
 		work := make(chan []byte)
 		var wg sync.WaitGroup
 		start := time.Now()
-		for range inFlight {
+		for i := range inFlight {
 			wg.Go(func() {
 				for body := range work {
-					req, _ := http.NewRequest("POST", receiver, bytes.NewReader(body))
+					req, _ := http.NewRequest("POST", receivers[i%endpoints], bytes.NewReader(body))
 					req.Header.Set("X-Service-Signature", signatureHeader([]string{secret}, time.Now().Unix(), body))
 					resp, err := hc.Do(req)
 					if err != nil {

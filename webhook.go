@@ -144,9 +144,10 @@ const (
 	inFlightFailing  = 16                    // of them to endpoints that fail
 	inFlightEndpoint = 4                     // of them to one endpoint, 1 if it fails
 	failing          = 5                     // failed attempts in a row that make an endpoint one that fails
-	claimAhead       = 128                   // claims held of one healthy endpoint, so that many results share a commit
-	claimsHeld       = 512                   // of all when one is claimed ahead; twice as many at most
+	claimAhead       = 256                   // claims held of one healthy endpoint, so that many results share a commit
+	claimsHeld       = 1024                  // of all when one is claimed ahead; twice as many at most
 	dispatchPause    = 10 * time.Millisecond // between two writes, for the same reason
+	dispatchEnough   = 64                    // results that are worth a write at once
 )
 
 // dispatcher is the background queue. One goroutine, run, owns its fields; attempts and writes send it their outcome.
@@ -209,6 +210,9 @@ func (d *dispatcher) run(ctx context.Context) {
 	for {
 		if !writing && pause == nil && (look || len(d.done) > 0) {
 			pause = time.After(dispatchPause)
+			if len(d.done) >= dispatchEnough {
+				pause = time.After(0)
+			}
 		}
 		if ctx.Err() != nil && d.flying == 0 && !writing && len(d.done) == 0 {
 			return
