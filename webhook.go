@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -63,11 +61,10 @@ func verifySignature(secret, header string, body []byte, now time.Time) bool {
 	return ok && now.Sub(time.Unix(t, 0)).Abs() <= 5*time.Minute
 }
 
-// newSecret makes an endpoint's signing secret from 32 random bytes.
+// newSecret makes an endpoint's signing secret.
 func newSecret() string {
-	b := make([]byte, 32)
-	rand.Read(b)
-	return "whsec_" + base64.RawURLEncoding.EncodeToString(b)
+	secret, _ := newToken("whsec_")
+	return secret
 }
 
 // retryDelays are the waits before the second and every later attempt: 75 h 35 min in all.
