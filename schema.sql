@@ -119,10 +119,11 @@ CREATE TABLE orders (
   overpaid    INTEGER NOT NULL DEFAULT 0 CHECK (overpaid IN (0, 1)), -- money came that it does not need
   paid_by     TEXT,                       -- the payment session that paid it
   json        TEXT    NOT NULL,
-  status      TEXT    NOT NULL AS (json ->> 'status') CHECK (status IN
+  status      TEXT    NOT NULL AS (json ->> 'status') STORED CHECK (status IN
                 ('pending', 'awaiting_verification', 'paid', 'failed', 'expired', 'refunded')),
-  reference   TEXT    NOT NULL AS (json ->> 'payment_reference'),
-  external_id TEXT    AS (json ->> 'external_id')
+  reference   TEXT    NOT NULL AS (json ->> 'payment_reference') STORED,
+  provider    TEXT    NOT NULL AS (json ->> 'payment_provider') STORED,
+  external_id TEXT    AS (json ->> 'external_id') STORED
 ) STRICT;
 CREATE INDEX        orders_by_time      ON orders (store_id, id);
 CREATE INDEX        orders_by_status    ON orders (store_id, status, id);

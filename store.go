@@ -1601,7 +1601,7 @@ type OrderView struct {
 }
 
 const (
-	sqlOrder = `SELECT o.json, o.status, o.json ->> 'payment_provider', o.expires_at, coalesce(s.id, ''), o.id, coalesce(s.provider, ''),
+	sqlOrder = `SELECT o.json, o.status, o.provider, o.expires_at, coalesce(s.id, ''), o.id, coalesce(s.provider, ''),
 		coalesce(s.attempt, 0), coalesce(s.status, ''), coalesce(s.gateway_id, ''), coalesce(s.payment_url, ''),
 		coalesce(s.transaction_id, ''), coalesce(s.warning, ''), coalesce(s.expires_at, 0)
 		FROM orders o LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
@@ -1690,7 +1690,7 @@ func (db *DB) BeginSession(ctx context.Context, storeID, orderID string) (s Sess
 		var expires Time
 		var status Status
 		var provider string
-		err := tx.QueryRow("SELECT expires_at, status, json ->> 'payment_provider' FROM orders WHERE id = ? AND store_id = ?", orderID, storeID).
+		err := tx.QueryRow("SELECT expires_at, status, provider FROM orders WHERE id = ? AND store_id = ?", orderID, storeID).
 			Scan(&expires, &status, &provider)
 		if errors.Is(err, sql.ErrNoRows) {
 			return errNotFound
