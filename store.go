@@ -608,7 +608,7 @@ func mustJSON(v any) []byte {
 // lockServing keeps a second service off the database while this one runs: both would send every webhook. The lock is
 // SQLite's, on an empty file beside it, so it ends with the process.
 func (db *DB) lockServing() (unlock func() error, err error) {
-	lock, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: db.path + "-serving"}).EscapedPath()+"?_txlock=exclusive&_busy_timeout=2000")
+	lock, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: db.path + "-serving"}).EscapedPath()+"?_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000")
 	if err != nil {
 		return nil, err
 	}
