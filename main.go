@@ -211,7 +211,6 @@ func serve(ctx context.Context, c *cli) error {
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "address", ln.Addr().String(), "public_url", o.publicURL, "database", *file)
 	return errors.Join(serveOn(ctx, ln, db, o, log), db.Close())
 }
 
@@ -257,6 +256,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	if err := db.setAddresses(o.publicURL, o.subdomains, o.gatewayURLs); err != nil {
 		return err
 	}
+	log.Info("serving", "address", ln.Addr().String(), "public_url", o.publicURL, "database", db.path)
 	if os.Getenv("GOGC") == "" { // little is alive here and much is short-lived: collect at some 20 MB, not at 4
 		debug.SetGCPercent(400)
 	}
