@@ -114,14 +114,21 @@ func (s *server) page(handle http.HandlerFunc) http.Handler {
 
 // render writes a page. The template is executed before the status is sent, so that a fault in it is a 500.
 func (s *server) render(w http.ResponseWriter, r *http.Request, status int, name string, data any) {
+	if err := writePage(w, r, status, name, data); err != nil {
+		s.pageError(w, r, err)
+	}
+}
+
+// writePage writes a page, or nothing if its template is at fault.
+func writePage(w http.ResponseWriter, r *http.Request, status int, name string, data any) error {
 	var b bytes.Buffer
 	if err := pages[language(r)].ExecuteTemplate(&b, name, data); err != nil {
-		s.pageError(w, r, err)
-		return
+		return err
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	w.Write(b.Bytes())
+	return nil
 }
 
 // pageError answers what went wrong: 404 for what is not there, else 500 or 503.
@@ -138,13 +145,10 @@ func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
 	if status >= http.StatusInternalServerError {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 	}
-	var b bytes.Buffer
-	if err := pages[language(r)].ExecuteTemplate(&b, "error.html", status); err != nil {
+	if err := writePage(w, r, status, "error.html", status); err != nil {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
+		w.WriteHeader(status)
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	w.Write(b.Bytes())
 }
 
 func (s *server) serveStylesheet(w http.ResponseWriter, r *http.Request) {
@@ -637,7 +641,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 	if r.Method != http.MethodPost {
 		return s.ask(w, r, page)
 	}
-	f := &form{fields: map[string]any{}, faults: &faults{}}
+	f := newForm(map[string]any{})
 	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
 		f.fields["reason"] = reason
 	}
@@ -722,7 +726,7 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 	status, taken := http.StatusOK, page.Slug == "" && err == nil
 	if posting {
 		posted.Set(idField, id)
-		f := &form{fields: map[string]any{list: []any{entryFields(page.Kind, posted)}}, faults: &faults{}}
+		f := newForm(map[string]any{list: []any{entryFields(page.Kind, posted)}})
 		if taken {
 			f.fault(list+"[0]."+idField, "is taken: "+id)
 		}
@@ -922,7 +926,7 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, status
 
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
 	page := developers{frame: newFrame(r, st, "developers")}
-	f := &form{fields: map[string]any{"name": strings.TrimSpace(r.PostForm.Get("name"))}, faults: &faults{}}
+	f := newForm(map[string]any{"name": strings.TrimSpace(r.PostForm.Get("name"))})
 	name := f.text("name", required, 100)
 	if page.Form.Faults, _ = faultsOf(f.err(), ""); page.Form.Faults != nil {
 		page.Form.Values = r.PostForm

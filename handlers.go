@@ -152,7 +152,7 @@ func (s *server) api(m methods) http.Handler {
 		}
 		handle := m[method]
 		if handle == nil {
-			s.respond(w, r, answer{header: http.Header{"Allow": {strings.Join(allow, ", ")}}}, errMethodMissing)
+			s.notAllowed(w, r, allow...)
 			return
 		}
 		st, header, err := s.authenticate(r)
@@ -165,6 +165,11 @@ func (s *server) api(m methods) http.Handler {
 		a.header = header
 		s.respond(w, r, a, err)
 	})
+}
+
+// notAllowed answers a method that a path does not take.
+func (s *server) notAllowed(w http.ResponseWriter, r *http.Request, allow ...string) {
+	s.respond(w, r, answer{header: http.Header{"Allow": {strings.Join(allow, ", ")}}}, errMethodMissing)
 }
 
 // respond is the only place that writes answers of the API: one of the two envelopes.
@@ -290,7 +295,7 @@ var description []byte
 // describe answers the API's description to anyone.
 func (s *server) describe(w http.ResponseWriter, r *http.Request) {
 	if r.Method != "GET" && r.Method != "HEAD" {
-		s.respond(w, r, answer{header: http.Header{"Allow": {"GET, HEAD"}}}, errMethodMissing)
+		s.notAllowed(w, r, "GET", "HEAD")
 		return
 	}
 	s.respond(w, r, answer{data: description, bare: true}, parseQuery(r).err)
@@ -596,8 +601,10 @@ func parseForm(body []byte) (*form, error) {
 	if !ok {
 		return nil, &Refusal{Code: "VALIDATION_FAILED", Message: "The body must be a JSON object."}
 	}
-	return &form{fields: fields, faults: &faults{}}, nil
+	return newForm(fields), nil
 }
+
+func newForm(fields map[string]any) *form { return &form{fields: fields, faults: &faults{}} }
 
 func parseValue(dec *json.Decoder, depth int) (any, error) {
 	token, err := dec.Token()

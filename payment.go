@@ -411,7 +411,7 @@ func each[T any](ctx context.Context, list []T, do func(T)) {
 // it is acknowledged, and decided after.
 func (s *server) notification(w http.ResponseWriter, r *http.Request) {
 	if r.Method != "POST" {
-		s.respond(w, r, answer{header: http.Header{"Allow": {"POST"}}}, errMethodMissing)
+		s.notAllowed(w, r, "POST")
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))

@@ -1653,7 +1653,6 @@ func (db *DB) Gateway(storeID, provider string) (Gateway, error) {
 
 const (
 	sessionColumns = "s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url, s.transaction_id, s.warning, s.expires_at, s.checked_at, s.created_at"
-	// What an order can be paid with: its live session, while it is pending and its time is not over.
 	sqlLiveSession = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? AND s.status IN ('starting', 'active')"
 )
 
@@ -2181,9 +2180,9 @@ type Claim struct {
 }
 
 const (
-	sqlDueEndpoints = "SELECT " + endpointColumns + ` FROM endpoints e WHERE e.active = 1
-		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.endpoint_id = e.id AND d.next_at <= ?)`
-	sqlClaim = `UPDATE deliveries SET leased = 1, attempt = attempt + 1, next_at = ? WHERE id IN
+	endpointDue     = "e.active = 1 AND EXISTS (SELECT 1 FROM deliveries d WHERE d.endpoint_id = e.id AND d.next_at <= ?)"
+	sqlDueEndpoints = "SELECT " + endpointColumns + " FROM endpoints e WHERE " + endpointDue
+	sqlClaim        = `UPDATE deliveries SET leased = 1, attempt = attempt + 1, next_at = ? WHERE id IN
 		(SELECT id FROM deliveries WHERE endpoint_id = ? AND next_at <= ? ORDER BY next_at LIMIT ?) RETURNING id, event_id, attempt`
 )
 
@@ -2279,8 +2278,7 @@ func (db *DB) Dispatch(ctx context.Context, results []Result, room func(Endpoint
 
 // DeliveriesDue tells cheaply whether Dispatch may find something to claim.
 func (db *DB) DeliveriesDue() (bool, error) {
-	return one(db.r, scanValue[bool], `SELECT EXISTS (SELECT 1 FROM endpoints e WHERE e.active = 1
-		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.endpoint_id = e.id AND d.next_at <= ?))`, time.Now().UnixMilli())
+	return one(db.r, scanValue[bool], "SELECT EXISTS (SELECT 1 FROM endpoints e WHERE "+endpointDue+")", time.Now().UnixMilli())
 }
 
 // ReleaseLeases makes due what a process that is no more had claimed. One process serves a file.
