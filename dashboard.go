@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -28,8 +29,12 @@ import (
 //go:embed web
 var web embed.FS
 
-// pages are the templates by language. Each text stands in them in both: {{t "Pesanan" "Order"}}.
-var pages = map[string]*template.Template{"id": parsePages("id"), "en": parsePages("en")}
+// pages are the templates by language, parsed when the first page is asked for: a shop that uses the API alone, and a
+// command, need none. Each text stands in them in both: {{t "Pesanan" "Order"}}.
+var pages = map[string]func() *template.Template{
+	"id": sync.OnceValue(func() *template.Template { return parsePages("id") }),
+	"en": sync.OnceValue(func() *template.Template { return parsePages("en") }),
+}
 
 var stylesheet, stylesheetURL = func() ([]byte, string) {
 	css, err := web.ReadFile("web/style.css")
@@ -122,7 +127,7 @@ func (s *server) render(w http.ResponseWriter, r *http.Request, status int, name
 // writePage writes a page, or nothing if its template is at fault.
 func writePage(w http.ResponseWriter, r *http.Request, status int, name string, data any) error {
 	var b bytes.Buffer
-	if err := pages[language(r)].ExecuteTemplate(&b, name, data); err != nil {
+	if err := pages[language(r)]().ExecuteTemplate(&b, name, data); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -417,7 +422,7 @@ var statusNames = map[Status]map[string]string{
 }
 
 // sayings are the program's own texts in Indonesian, by the pattern of the English ones: see web/sayings.txt.
-var sayings = func() (list []saying) {
+var sayings = sync.OnceValue(func() (list []saying) {
 	text, err := web.ReadFile("web/sayings.txt")
 	if err != nil {
 		panic(err)
@@ -426,7 +431,7 @@ var sayings = func() (list []saying) {
 		list = append(list, saying{regexp.MustCompile("^" + pair[0] + "$"), strings.TrimSpace(pair[1])})
 	}
 	return list
-}()
+})
 
 type saying struct {
 	english    *regexp.Regexp
@@ -435,7 +440,7 @@ type saying struct {
 
 // say puts a text of the program into a page's language; one that it does not know stays English.
 func say(lang, text string) string {
-	for _, s := range sayings {
+	for _, s := range sayings() {
 		if lang == "id" && s.english.MatchString(text) {
 			return s.english.ReplaceAllString(text, s.indonesian)
 		}
