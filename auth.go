@@ -47,11 +47,10 @@ func bearerToken(h http.Header) string {
 	return strings.TrimSpace(token)
 }
 
-// authenticate finds the store whose key a request carries, and counts the request against its limit. The headers it
-// returns go with every answer.
-func (s *server) authenticate(r *http.Request) (Store, http.Header, error) {
+// authenticate finds the store whose key a request carries, and counts the request against its limit. It sets the
+// headers that go with every answer.
+func (s *server) authenticate(header http.Header, r *http.Request) (Store, error) {
 	now := time.Now()
-	header := http.Header{}
 	token := bearerToken(r.Header)
 	keyID, st, err := "", Store{}, error(errNotFound)
 	if token != "" {
@@ -60,12 +59,12 @@ func (s *server) authenticate(r *http.Request) (Store, http.Header, error) {
 	if err == errNotFound {
 		if left := s.wrongKeys.take(s.clientAddress(r), now); !left.ok {
 			header.Set("Retry-After", seconds(left.retryAfter))
-			return st, header, errRateLimited
+			return st, errRateLimited
 		}
 		header.Set("WWW-Authenticate", "Bearer")
-		return st, header, errUnauthorized
+		return st, errUnauthorized
 	} else if err != nil {
-		return st, header, err
+		return st, err
 	}
 	s.keyUse.note(keyID, now)
 	left := s.keys.take(keyID, now)
@@ -74,12 +73,12 @@ func (s *server) authenticate(r *http.Request) (Store, http.Header, error) {
 	header.Set("X-RateLimit-Reset", seconds(left.full))
 	if !left.ok {
 		header.Set("Retry-After", seconds(left.retryAfter))
-		return st, header, errRateLimited
+		return st, errRateLimited
 	}
 	if st.Plan == "free" {
-		return st, header, errPlanRequired
+		return st, errPlanRequired
 	}
-	return st, header, nil
+	return st, nil
 }
 
 // seconds are whole and rounded up.

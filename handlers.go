@@ -104,7 +104,14 @@ type answer struct {
 	header http.Header
 	data   []byte // JSON, the answer's own; nil: no body
 	bare   bool   // data is sent without the envelope
+	pooled bool   // data is of buffers and goes back there
 }
+
+// buffers are for the answers with orders: they would be most of what is allocated.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// newBuffer is a buffer that begins with text.
+func newBuffer(text string) []byte { return append((*buffers.Get().(*[]byte))[:0], text...) }
 
 // statusOf is the HTTP status of every error code.
 var statusOf = map[string]int{
@@ -155,14 +162,12 @@ func (s *server) api(m methods) http.Handler {
 			s.notAllowed(w, r, allow...)
 			return
 		}
-		st, header, err := s.authenticate(r)
+		st, err := s.authenticate(w.Header(), r)
 		logged(r).store = st.ID
 		var a answer
 		if err == nil {
 			a, err = handle(r, st)
 		}
-		maps.Copy(header, a.header)
-		a.header = header
 		s.respond(w, r, a, err)
 	})
 }
@@ -210,6 +215,9 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 	w.WriteHeader(a.status)
 	io.WriteString(w, before)
 	w.Write(body)
+	if a.pooled {
+		buffers.Put(&body)
+	}
 }
 
 // requestLog is what is known of a request when it is logged. It holds no key and nothing of a buyer.
@@ -411,11 +419,11 @@ func (s *server) listOrders(r *http.Request, st Store) (answer, error) {
 			return answer{}, badRequest("starting_after is not an order of this store: give the id of the last order of the page before.")
 		}
 	}
-	data, more, err := s.db.Orders([]byte(`{"orders":`), st, f)
+	data, more, err := s.db.Orders(newBuffer(`{"orders":`), st, f)
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{data: fmt.Appendf(data, `,"has_more":%t}`, more)}, nil
+	return answer{data: fmt.Appendf(data, `,"has_more":%t}`, more), pooled: true}, nil
 }
 
 func (s *server) createOrder(r *http.Request, st Store) (answer, error) {
@@ -443,11 +451,7 @@ func (s *server) createOrder(r *http.Request, st Store) (answer, error) {
 	if replayed {
 		header.Set("Idempotent-Replayed", "true")
 	}
-	return answer{status: http.StatusCreated, header: header, data: orderData(order)}, nil
-}
-
-func orderData(order []byte) []byte {
-	return append(append(append(make([]byte, 0, len(order)+16), `{"order":`...), order...), '}')
+	return answer{status: http.StatusCreated, header: header, data: append(append(newBuffer(`{"order":`), order...), '}'), pooled: true}, nil
 }
 
 func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
@@ -487,10 +491,9 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 			view.PaymentURL = v.Session.URL
 		}
 	}
-	data := append(make([]byte, 0, len(v.JSON)+1024), `{"order":`...)
-	data = withAddresses(data, v.JSON, st.payPage(id), view.PaymentURL)
+	data := withAddresses(newBuffer(`{"order":`), v.JSON, st.payPage(id), view.PaymentURL)
 	data = append(append(data, `,"payment_session":`...), mustJSON(view)...)
-	return answer{data: append(data, '}')}, nil
+	return answer{data: append(data, '}'), pooled: true}, nil
 }
 
 // paymentSession is where an order's payment stands.

@@ -1527,9 +1527,9 @@ type OrderFilter struct {
 }
 
 const (
-	sqlOrders           = "SELECT id, json FROM orders WHERE store_id = ? AND id >= ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?"
-	sqlOrdersByStatus   = "SELECT id, json FROM orders WHERE store_id = ? AND id >= ? AND id < ? AND status = ? ORDER BY id DESC LIMIT ? OFFSET ?"
-	sqlOrdersByExternal = "SELECT id, json FROM orders WHERE store_id = ? AND id >= ? AND id < ? AND external_id = ? AND ? IN (status, '') LIMIT ? OFFSET ?"
+	sqlOrders           = "SELECT json FROM orders WHERE store_id = ? AND id >= ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?"
+	sqlOrdersByStatus   = "SELECT json FROM orders WHERE store_id = ? AND id >= ? AND id < ? AND status = ? ORDER BY id DESC LIMIT ? OFFSET ?"
+	sqlOrdersByExternal = "SELECT json FROM orders WHERE store_id = ? AND id >= ? AND id < ? AND external_id = ? AND ? IN (status, '') LIMIT ? OFFSET ?"
 )
 
 // Orders appends a JSON array of a store's orders to dst, the newest first, and tells whether there are more. Its order is that of
@@ -1563,13 +1563,14 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 			more = true
 			break
 		}
-		var id, order string
-		if err := rows.Scan(&id, &order); err != nil {
+		var order string
+		if err := rows.Scan(&order); err != nil {
 			return nil, false, err
 		}
 		if n > 0 {
 			list = append(list, ',')
 		}
+		id := order[len(`{"id":"`):][:36] // an order's JSON begins with it
 		list = withAddresses(list, order, st.payPage(id), "")
 	}
 	return append(list, ']'), more, rows.Err()
@@ -1593,7 +1594,7 @@ type Session struct {
 
 // OrderView is an order with what GET /v1/orders/{order_id} decides by.
 type OrderView struct {
-	JSON      []byte // without addresses
+	JSON      string // without addresses
 	Status    Status
 	Provider  string
 	ExpiresAt Time
