@@ -2184,7 +2184,8 @@ const (
 	endpointDue     = "e.active = 1 AND EXISTS (SELECT 1 FROM deliveries d WHERE d.endpoint_id = e.id AND d.next_at <= ?)"
 	sqlDueEndpoints = "SELECT " + endpointColumns + " FROM endpoints e WHERE " + endpointDue
 	sqlClaim        = `UPDATE deliveries SET leased = 1, attempt = attempt + 1, next_at = ? WHERE id IN
-		(SELECT id FROM deliveries WHERE endpoint_id = ? AND next_at <= ? ORDER BY next_at LIMIT ?) RETURNING id, event_id, attempt`
+		(SELECT id FROM deliveries WHERE endpoint_id = ? AND next_at <= ? ORDER BY next_at LIMIT ?)
+		RETURNING id, attempt, event_id, (SELECT event FROM events WHERE id = event_id), (SELECT body FROM events WHERE id = event_id)`
 )
 
 // claim takes due deliveries, of each endpoint as many as room says, the ones due longest first. The endpoints
@@ -2203,18 +2204,12 @@ func (tx *Tx) claim(room func(Endpoint) int) ([]Claim, error) {
 		}
 		claims, err := collect(tx, func(row scanner) (c Claim, err error) {
 			c.Endpoint = e
-			return c, row.Scan(&c.DeliveryID, &c.EventID, &c.Attempt)
+			return c, row.Scan(&c.DeliveryID, &c.Attempt, &c.EventID, &c.Event, &c.Body)
 		}, sqlClaim, tx.now.Add(lease), e.ID, tx.now, limit)
 		if err != nil {
 			return nil, err
 		}
 		slices.SortFunc(claims, func(a, b Claim) int { return strings.Compare(a.DeliveryID, b.DeliveryID) })
-		for i := range claims {
-			c := &claims[i]
-			if err := tx.QueryRow("SELECT event, body FROM events WHERE id = ?", c.EventID).Scan(&c.Event, &c.Body); err != nil {
-				return nil, err
-			}
-		}
 		all = append(all, claims...)
 	}
 	return all, nil
