@@ -38,8 +38,8 @@ import (
 
 const (
 	clients = 64
-	rounds  = 5
-	round   = 2 * time.Second
+	rounds  = 9
+	round   = time.Second
 )
 
 // ---- What is measured
@@ -189,7 +189,8 @@ func bare(b *testing.B, size int) (addr string) {
 
 // seed makes n orders with the code that serves POST /v1/orders, a thousand to a transaction and not synced. Each
 // leaves what the service leaves: the order, its history, its stock, its event and one delivery an endpoint. Every
-// fourth is then paid, with all that this writes. The deliveries are made, unless they are to wait.
+// fourth is then paid, with all that this writes. They are spread over the last 30 days. The deliveries are made,
+// unless they are to wait.
 func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
 	products, _, _, err := db.Products(st.ID, "product", "", 0, 50)
 	if err != nil {
@@ -197,9 +198,12 @@ func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
 	}
 	db.w.Exec("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
 	defer db.w.Exec("PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA wal_checkpoint(TRUNCATE)")
+	now := Time(time.Now().UnixMilli())
+	st.Expiry = 60 * 24 * time.Hour // so that the service has none to expire while it is measured
 	for done := 0; done < n; {
 		err := db.write(b.Context(), func(tx *Tx) error {
 			for range min(1000, n-done) {
+				tx.now = now - Time(int64(30*24*time.Hour/time.Millisecond)*int64(n-done)/int64(n))
 				in := NewOrder{Buyer: Buyer{Name: "Siti Rahayu", Email: "siti@example.id", Phone: "+628123456789"}, PaymentMethod: "bank_transfer"}
 				for k := range 3 {
 					in.Items = append(in.Items, NewItem{ProductID: products[(done+k*7)%len(products)].ID, Quantity: int64(1 + k)})
@@ -606,7 +610,7 @@ func (t *table) deadReceivers(b *testing.B) {
 		return func() load {
 			released = make(chan struct{})
 			s.serve(b)
-			pace(s.addr, 1000, round/4, requests)
+			pace(s.addr, 1000, round/2, requests)
 			l := pace(s.addr, 1000, round, requests)
 			close(released)
 			s.stop()
@@ -623,7 +627,7 @@ func (t *table) deliveries(b *testing.B) {
 	const n, endpoints = 16_000, 8
 	var l, r []load
 	var commits []float64
-	for range 5 {
+	for range rounds {
 		s := &bench{db: open(b, filepath.Join(b.TempDir(), "queue.db"))}
 		s.st, s.key = storeOf(b, s.db)
 		var receivers []string // each endpoint's own, as in life
