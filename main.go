@@ -45,22 +45,22 @@ var commands = []struct {
 	{"store add", "", "make a store; prints its owner's password once", storeAdd},
 	{"store list", "", "list the stores", storeList},
 	{"store set", "", "change a store", storeSet},
-	{"store password", "", "give a store's owner a new password", storePassword},
+	{"store password", "", "give a store's owner a new password", withID("store", storePassword)},
 	{"key add", "", "make an API key; prints it once", keyAdd},
-	{"key list", "", "list a store's API keys", keyList},
-	{"key revoke", "", "end an API key at once", keyRevoke},
+	{"key list", "", "list a store's API keys", withID("store", keyList)},
+	{"key revoke", "", "end an API key at once", withID("key", keyRevoke)},
 	{"webhook add", "", "register an endpoint; prints its signing secret once", webhookAdd},
-	{"webhook list", "", "list a store's endpoints with their last deliveries", webhookList},
-	{"webhook rotate", "", "give an endpoint a new secret; both sign for 24 hours", webhookRotate},
-	{"webhook on", "", "turn an endpoint on: what waited is sent", webhookSwitch(true)},
-	{"webhook off", "", "turn an endpoint off: its events wait", webhookSwitch(false)},
-	{"webhook remove", "", "forget an endpoint and its deliveries", webhookRemove},
+	{"webhook list", "", "list a store's endpoints with their last deliveries", withID("store", webhookList)},
+	{"webhook rotate", "", "give an endpoint a new secret; both sign for 24 hours", withID("endpoint", webhookRotate)},
+	{"webhook on", "", "turn an endpoint on: what waited is sent", withID("endpoint", webhookSwitch(true, ""))},
+	{"webhook off", "", "turn an endpoint off: its events wait", withID("endpoint", webhookSwitch(false, "turned off by the owner"))},
+	{"webhook remove", "", "forget an endpoint and its deliveries", withID("endpoint", webhookRemove)},
 	{"webhook resend", "", "send again: one delivery, or all of an endpoint that failed since a time", webhookResend},
-	{"order approve", "", "the money for an order has come", orderMove(OwnerApproves)},
-	{"order reject", "", "a buyer said that he had paid, and he had not", orderMove(OwnerRejects)},
-	{"order cancel", "", "cancel an order that waits for its payment", orderMove(OwnerCancels)},
-	{"order refund", "", "note that an order's money was given back", orderMove(OwnerRefunds)},
-	{"payment check", "", "ask the gateway about an order now, and do what its answer means", paymentCheck},
+	{"order approve", "", "the money for an order has come", withID("order", orderMove(OwnerApproves))},
+	{"order reject", "", "a buyer said that he had paid, and he had not", withID("order", orderMove(OwnerRejects))},
+	{"order cancel", "", "cancel an order that waits for its payment", withID("order", orderMove(OwnerCancels))},
+	{"order refund", "", "note that an order's money was given back", withID("order", orderMove(OwnerRefunds))},
+	{"payment check", "", "ask the gateway about an order now, and do what its answer means", withID("order", paymentCheck)},
 	{"gateway set", "", "store a payment gateway's secret key, read from stdin's first line, and Xendit's callback token from its second", gatewaySet},
 	{"catalog import", " FILE.json", "add or replace products, bundles and payment methods", catalogImport},
 	{"backup", " OUT.db", "copy the database while it is in use", backup},
@@ -141,9 +141,15 @@ func (c *cli) parse(needed string) error {
 
 func (c *cli) dbFlag() *string { return c.String("db", "storeorder.db", "the database `file`") }
 
-func (c *cli) storeFlag() *string {
-	return c.String("store", "", "the store's `id`, from \"storeorder store list\"")
+// ids are the flags that name one thing by its id.
+var ids = map[string]string{
+	"store":    "the store's `id`, from \"storeorder store list\"",
+	"key":      "the key's `id`, from \"storeorder key list\"",
+	"endpoint": "the endpoint's `id`, from \"storeorder webhook list\"",
+	"order":    "the order's `id`",
 }
+
+func (c *cli) idFlag(kind string) *string { return c.String(kind, "", ids[kind]) }
 
 type object map[string]any
 
@@ -450,6 +456,14 @@ func (c *cli) onDB(needed string, do func(*DB) (object, error)) error {
 	return c.answer(*file, false, do)
 }
 
+// withID is a command that needs the id of one thing of a kind, and prints what do answers about it.
+func withID(kind string, do func(context.Context, *DB, string) (object, error)) func(context.Context, *cli) error {
+	return func(ctx context.Context, c *cli) error {
+		id := c.idFlag(kind)
+		return c.onDB(kind, func(db *DB) (object, error) { return do(ctx, db, *id) })
+	}
+}
+
 // answer prints what do answers about the database, which create makes if it is missing.
 func (c *cli) answer(file string, create bool, do func(*DB) (object, error)) error {
 	db, err := openDB(file, create)
@@ -546,23 +560,20 @@ func storeList(ctx context.Context, c *cli) error {
 }
 
 func storeSet(ctx context.Context, c *cli) error {
-	id, edit := c.storeFlag(), c.storeEdits()
+	id, edit := c.idFlag("store"), c.storeEdits()
 	return c.onDB("store", func(db *DB) (object, error) {
 		st, err := db.SetStore(ctx, *id, edit)
 		return storeView(st), err
 	})
 }
 
-func storePassword(ctx context.Context, c *cli) error {
-	id := c.storeFlag()
-	return c.onDB("store", func(db *DB) (object, error) {
-		password, hash := newPassword()
-		return object{"store_id": *id, "owner_password": password}, db.SetPassword(ctx, *id, hash)
-	})
+func storePassword(ctx context.Context, db *DB, id string) (object, error) {
+	password, hash := newPassword()
+	return object{"store_id": id, "owner_password": password}, db.SetPassword(ctx, id, hash)
 }
 
 func keyAdd(ctx context.Context, c *cli) error {
-	id, name := c.storeFlag(), c.String("name", "", "what the key is for, to know it by")
+	id, name := c.idFlag("store"), c.String("name", "", "what the key is for, to know it by")
 	return c.onDB("store name", func(db *DB) (object, error) {
 		key, hash := newToken("so_")
 		keyID, err := db.AddKey(ctx, *id, *name, hash)
@@ -570,23 +581,17 @@ func keyAdd(ctx context.Context, c *cli) error {
 	})
 }
 
-func keyList(ctx context.Context, c *cli) error {
-	id := c.storeFlag()
-	return c.onDB("store", func(db *DB) (object, error) {
-		keys, err := db.Keys(*id)
-		return object{"keys": keys}, err
-	})
+func keyList(ctx context.Context, db *DB, id string) (object, error) {
+	keys, err := db.Keys(id)
+	return object{"keys": keys}, err
 }
 
-func keyRevoke(ctx context.Context, c *cli) error {
-	id := c.String("key", "", "the key's `id`, from \"storeorder key list\"")
-	return c.onDB("key", func(db *DB) (object, error) {
-		return object{"key_id": *id, "revoked": true}, db.RevokeKey(ctx, "", *id)
-	})
+func keyRevoke(ctx context.Context, db *DB, id string) (object, error) {
+	return object{"key_id": id, "revoked": true}, db.RevokeKey(ctx, "", id)
 }
 
 func webhookAdd(ctx context.Context, c *cli) error {
-	id, address := c.storeFlag(), c.String("url", "", "the `address` that events are posted to")
+	id, address := c.idFlag("store"), c.String("url", "", "the `address` that events are posted to")
 	list := c.String("events", "", "the `names` of the events to send, with commas between (default all)")
 	private := c.Bool("webhook-allow-private", false, "take http and private addresses too; serve needs the same flag to deliver there")
 	return c.onDB("store url", func(db *DB) (object, error) {
@@ -603,47 +608,28 @@ func webhookAdd(ctx context.Context, c *cli) error {
 	})
 }
 
-func webhookList(ctx context.Context, c *cli) error {
-	id := c.storeFlag()
-	return c.onDB("store", func(db *DB) (object, error) {
-		endpoints, err := db.Endpoints(*id, 20)
-		return object{"endpoints": endpoints}, err
-	})
+func webhookList(ctx context.Context, db *DB, id string) (object, error) {
+	endpoints, err := db.Endpoints(id, 20)
+	return object{"endpoints": endpoints}, err
 }
 
-func (c *cli) endpointFlag() *string {
-	return c.String("endpoint", "", "the endpoint's `id`, from \"storeorder webhook list\"")
+func webhookRotate(ctx context.Context, db *DB, id string) (object, error) {
+	secret := newSecret()
+	return object{"endpoint_id": id, "secret": secret}, db.RotateSecret(ctx, "", id, secret)
 }
 
-func webhookRotate(ctx context.Context, c *cli) error {
-	id := c.endpointFlag()
-	return c.onDB("endpoint", func(db *DB) (object, error) {
-		secret := newSecret()
-		return object{"endpoint_id": *id, "secret": secret}, db.RotateSecret(ctx, "", *id, secret)
-	})
-}
-
-func webhookSwitch(on bool) func(context.Context, *cli) error {
-	return func(ctx context.Context, c *cli) error {
-		id, reason := c.endpointFlag(), ""
-		if !on {
-			reason = "turned off by the owner"
-		}
-		return c.onDB("endpoint", func(db *DB) (object, error) {
-			return object{"endpoint_id": *id, "active": on}, db.SwitchEndpoint(ctx, "", *id, on, reason)
-		})
+func webhookSwitch(on bool, reason string) func(context.Context, *DB, string) (object, error) {
+	return func(ctx context.Context, db *DB, id string) (object, error) {
+		return object{"endpoint_id": id, "active": on}, db.SwitchEndpoint(ctx, "", id, on, reason)
 	}
 }
 
-func webhookRemove(ctx context.Context, c *cli) error {
-	id := c.endpointFlag()
-	return c.onDB("endpoint", func(db *DB) (object, error) {
-		return object{"endpoint_id": *id, "removed": true}, db.RemoveEndpoint(ctx, "", *id)
-	})
+func webhookRemove(ctx context.Context, db *DB, id string) (object, error) {
+	return object{"endpoint_id": id, "removed": true}, db.RemoveEndpoint(ctx, "", id)
 }
 
 func webhookResend(ctx context.Context, c *cli) error {
-	endpoint, delivery := c.endpointFlag(), c.String("delivery", "", "send this delivery again, by its `id`")
+	endpoint, delivery := c.idFlag("endpoint"), c.String("delivery", "", "send this delivery again, by its `id`")
 	since := c.String("since", "", "with -endpoint: send again what is not delivered of events since this `time`, such as 2026-01-31T10:00Z")
 	return c.onDB("", func(db *DB) (object, error) {
 		if (*delivery == "") == (*endpoint == "") || (*endpoint == "") != (*since == "") {
@@ -658,41 +644,33 @@ func webhookResend(ctx context.Context, c *cli) error {
 	})
 }
 
-func (c *cli) orderFlag() *string { return c.String("order", "", "the order's `id`") }
-
-func orderMove(m Move) func(context.Context, *cli) error {
-	return func(ctx context.Context, c *cli) error {
-		id := c.orderFlag()
-		return c.onDB("order", func(db *DB) (object, error) {
-			o, err := db.MoveOrder(ctx, "", strings.ToLower(*id), m, "by command")
-			if err != nil {
-				return nil, err
-			}
-			return object{"order_id": o.ID, "status": o.Status}, nil
-		})
-	}
-}
-
-func paymentCheck(ctx context.Context, c *cli) error {
-	id := c.orderFlag()
-	return c.onDB("order", func(db *DB) (object, error) {
-		session, err := db.LatestSession(strings.ToLower(*id))
+func orderMove(m Move) func(context.Context, *DB, string) (object, error) {
+	return func(ctx context.Context, db *DB, id string) (object, error) {
+		o, err := db.MoveOrder(ctx, "", strings.ToLower(id), m, "by command")
 		if err != nil {
 			return nil, err
 		}
-		p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
-		verdict, did, err := p.check(ctx, session, Notification{})
-		if err != nil {
-			return nil, fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
-		}
-		_, o, err := db.OrderPage(session.OrderID)
-		return object{"order_id": o.ID, "provider": session.Provider, "attempt": session.Attempt, "gateway_says": verdict.State,
-			"amount": verdict.Amount, "done": cmp.Or(did, "nothing"), "status": o.Status}, err
-	})
+		return object{"order_id": o.ID, "status": o.Status}, nil
+	}
+}
+
+func paymentCheck(ctx context.Context, db *DB, id string) (object, error) {
+	session, err := db.LatestSession(strings.ToLower(id))
+	if err != nil {
+		return nil, err
+	}
+	p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
+	verdict, did, err := p.check(ctx, session, Notification{})
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
+	}
+	_, o, err := db.OrderPage(session.OrderID)
+	return object{"order_id": o.ID, "provider": session.Provider, "attempt": session.Attempt, "gateway_says": verdict.State,
+		"amount": verdict.Amount, "done": cmp.Or(did, "nothing"), "status": o.Status}, err
 }
 
 func gatewaySet(ctx context.Context, c *cli) error {
-	id := c.storeFlag()
+	id := c.idFlag("store")
 	provider, mode := c.String("provider", "", "`midtrans or xendit`"), c.String("mode", "", "`sandbox or live`")
 	return c.onDB("store provider mode", func(db *DB) (object, error) {
 		in := bufio.NewScanner(c.stdin)
@@ -713,7 +691,7 @@ func gatewaySet(ctx context.Context, c *cli) error {
 }
 
 func catalogImport(ctx context.Context, c *cli) error {
-	id := c.storeFlag()
+	id := c.idFlag("store")
 	return c.onDB("store", func(db *DB) (object, error) {
 		data, err := os.ReadFile(c.Arg(0))
 		if err != nil {
