@@ -485,29 +485,20 @@ func (c *cli) answer(file string, create bool, do func(*DB) (object, error)) err
 
 // storeEdits defines a store's flags; edit applies those that were given.
 func (c *cli) storeEdits() (edit func(*Store) error) {
-	name := c.String("name", "", "the store's `name`, as buyers see it")
-	email := c.String("email", "", "the owner's `e-mail`, to sign in with")
-	plan := c.String("plan", "growth", "`free, growth or scale`; on free the API answers PLAN_REQUIRED")
-	slug := c.String("slug", "", "the store's short `name` in addresses (default: made from the name)")
-	domain := c.String("domain", "", "the `host` of the store's pages, if it has its own")
-	expiry := c.Duration("expiry", 24*time.Hour, "how long an order waits for its payment, 10m to 168h")
+	define := func(flags *flag.FlagSet, st *Store) {
+		flags.StringVar(&st.Name, "name", st.Name, "the store's `name`, as buyers see it")
+		flags.StringVar(&st.OwnerEmail, "email", st.OwnerEmail, "the owner's `e-mail`, to sign in with")
+		flags.StringVar(&st.Plan, "plan", st.Plan, "`free, growth or scale`; on free the API answers PLAN_REQUIRED")
+		flags.StringVar(&st.Slug, "slug", st.Slug, "the store's short `name` in addresses (default: made from the name)")
+		flags.StringVar(&st.Domain, "domain", st.Domain, "the `host` of the store's pages, if it has its own")
+		flags.DurationVar(&st.Expiry, "expiry", st.Expiry, "how long an order waits for its payment, 10m to 168h")
+	}
+	define(c.FlagSet, &Store{Plan: "growth", Expiry: 24 * time.Hour})
 	return func(st *Store) error {
-		c.Visit(func(f *flag.Flag) {
-			switch f.Name {
-			case "name":
-				st.Name = strings.TrimSpace(*name)
-			case "email":
-				st.OwnerEmail = strings.ToLower(*email)
-			case "plan":
-				st.Plan = *plan
-			case "slug":
-				st.Slug = *slug
-			case "domain":
-				st.Domain = strings.ToLower(*domain)
-			case "expiry":
-				st.Expiry = *expiry
-			}
-		})
+		fields := flag.NewFlagSet("", flag.ContinueOnError)
+		define(fields, st)
+		c.Visit(func(f *flag.Flag) { fields.Set(f.Name, f.Value.String()) }) // fails for what is no field, as -db
+		st.Name, st.OwnerEmail, st.Domain = strings.TrimSpace(st.Name), strings.ToLower(st.OwnerEmail), strings.ToLower(st.Domain)
 		switch {
 		case st.Name == "" || len(st.Name) > 200:
 			return usagef("-name must have 1 to 200 characters")
