@@ -166,16 +166,14 @@ type settings struct {
 }
 
 func serve(ctx context.Context, c *cli) error {
-	var o settings
-	var proxy string
+	o := settings{gatewayURLs: map[string]string{}}
 	file, addr := c.dbFlag(), c.String("addr", "127.0.0.1:8080", "listen on this `address`")
 	c.StringVar(&o.publicURL, "public-url", "", "the `address` that buyers reach the service at (default http://localhost and the port of -addr)")
 	c.BoolVar(&o.subdomains, "subdomains", false, "serve each store's pages at its slug as a subdomain of -public-url")
 	c.BoolVar(&o.allowPrivate, "webhook-allow-private", false, "deliver webhooks to http and private addresses too (for a LAN or tests)")
 	c.IntVar(&o.rate, "rate", 300, "requests a minute that a key may make")
 	c.IntVar(&o.burst, "burst", 60, "requests that a key may make at once")
-	c.StringVar(&proxy, "trusted-proxy", "", "believe X-Forwarded-For from this network, a `CIDR`")
-	o.gatewayURLs = map[string]string{}
+	proxy := c.String("trusted-proxy", "", "believe X-Forwarded-For from this network, a `CIDR`")
 	c.Func("gateway-url", "`provider=URL`: reach midtrans or xendit there, at a test double or an egress proxy (repeatable)", func(value string) error {
 		provider, address, _ := strings.Cut(value, "=")
 		u, err := url.Parse(address)
@@ -186,16 +184,17 @@ func serve(ctx context.Context, c *cli) error {
 		return nil
 	})
 	format := c.String("log-format", "text", "`text or json`")
-	if err := c.parse(""); err != nil {
-		return err
-	}
-	log, err := newLog(c.stderr, *format)
+	err := c.parse("")
 	if err != nil {
 		return err
 	}
-	if proxy != "" {
-		if o.trustedProxy, err = netip.ParsePrefix(proxy); err != nil {
-			return usagef("-trusted-proxy %q is no network such as 127.0.0.1/32", proxy)
+	handler := map[string]slog.Handler{"text": slog.NewTextHandler(c.stderr, nil), "json": slog.NewJSONHandler(c.stderr, nil)}[*format]
+	if handler == nil {
+		return usagef("-log-format must be text or json, not %q", *format)
+	}
+	if *proxy != "" {
+		if o.trustedProxy, err = netip.ParsePrefix(*proxy); err != nil {
+			return usagef("-trusted-proxy %q is no network such as 127.0.0.1/32", *proxy)
 		}
 	}
 	if o.rate < 1 || o.burst < 1 {
@@ -217,17 +216,7 @@ func serve(ctx context.Context, c *cli) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(serveOn(ctx, ln, db, o, log), db.Close())
-}
-
-func newLog(w io.Writer, format string) (*slog.Logger, error) {
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, nil)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, nil)), nil
-	}
-	return nil, usagef("-log-format must be text or json, not %q", format)
+	return errors.Join(serveOn(ctx, ln, db, o, slog.New(handler)), db.Close())
 }
 
 func checkPublicURL(text string) (string, error) {
