@@ -345,9 +345,6 @@ func demo(ctx context.Context, c *cli) error {
 	}
 	defer db.Close()
 	o := settings{publicURL: "http://" + ln.Addr().String(), allowPrivate: true, rate: 300, burst: 60}
-	if err := db.setAddresses(o.publicURL, false, nil); err != nil { // before the store is made, whose address it is
-		return err
-	}
 	password, hash := newPassword()
 	st, err := db.AddStore(ctx, Store{Name: "Kopi Kita", Slug: "kopi-kita", Plan: "growth", Expiry: 24 * time.Hour, OwnerEmail: "owner@example.id"}, hash)
 	if err != nil {
