@@ -201,9 +201,12 @@ func serve(ctx context.Context, c *cli) error {
 		return usagef("-rate and -burst must be 1 or more")
 	}
 	if o.publicURL != "" {
-		if o.publicURL, err = checkPublicURL(o.publicURL); err != nil {
-			return err
+		u, err := url.Parse(o.publicURL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostPattern.MatchString(strings.ToLower(u.Hostname())) ||
+			strings.Trim(u.Path, "/") != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return usagef("-public-url %q must be a scheme and a host, such as https://orders.example.id", o.publicURL)
 		}
+		o.publicURL = u.Scheme + "://" + strings.ToLower(u.Host)
 	}
 	ln, err := listen(*addr)
 	if err != nil {
@@ -217,15 +220,6 @@ func serve(ctx context.Context, c *cli) error {
 		return err
 	}
 	return errors.Join(serveOn(ctx, ln, db, o, slog.New(handler)), db.Close())
-}
-
-func checkPublicURL(text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostPattern.MatchString(strings.ToLower(u.Hostname())) || strings.Trim(u.Path, "/") != "" ||
-		u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", usagef("-public-url %q must be a scheme and a host, such as https://orders.example.id", text)
-	}
-	return u.Scheme + "://" + strings.ToLower(u.Host), nil
 }
 
 func listen(addr string) (net.Listener, error) {
