@@ -1596,7 +1596,7 @@ func TestEndToEnd(t *testing.T) {
 	}
 	command(t, 0, "store", "set", "-db", file, "-store", storeID, "-plan", "free", "-domain", "Kopi.example.id", "-expiry", "10m")
 	s.do(t, "GET", "/v1/orders", nil).want(t, 403, "PLAN_REQUIRED")
-	command(t, 0, "store", "set", "-db", file, "-store", storeID, "-plan", "scale")
+	command(t, 0, "store", "set", "-db", file, "-store", storeID, "-plan", "scale", "-name", strings.Repeat("é", 200))
 	short := s.do(t, "POST", "/v1/orders", s.order("teh", 1)).want(t, 201, "")
 	if short.at("order.checkout_url") != "https://kopi.example.id/pay/"+short.at("order.id") {
 		t.Errorf("with a domain: %s", short.at("order.checkout_url"))
@@ -1744,6 +1744,7 @@ func TestOperatorsMistakes(t *testing.T) {
 		{"expiry out of range", 2, []string{"-expiry", "168h"}, []string{"store", "set", "-db", file, "-store", storeID, "-expiry", "169h"}},
 		{"wrong plan", 2, []string{"-plan", "growth"}, []string{"store", "add", "-db", file, "-name", "N", "-email", "n@example.id", "-plan", "pro"}},
 		{"wrong e-mail", 2, []string{"-email"}, []string{"store", "add", "-db", file, "-name", "N", "-email", "n"}},
+		{"name too long", 2, []string{"-name", "200"}, []string{"store", "set", "-db", file, "-store", storeID, "-name", strings.Repeat("é", 201)}},
 		{"slug of another store", 1, []string{"slug", "kopi-kita"}, []string{"store", "add", "-db", file, "-name", "Kopi Kita", "-email", "n@example.id"}},
 		{"e-mail of another store", 1, []string{"email", "owner@example.id"}, []string{"store", "add", "-db", file, "-name", "N", "-email", "OWNER@example.id"}},
 		{"unknown store", 1, []string{"id"}, []string{"key", "add", "-db", file, "-store", unknown, "-name", "k"}},

@@ -26,6 +26,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 func main() {
@@ -480,7 +481,7 @@ func (c *cli) storeEdits() (edit func(*Store) error) {
 		c.Visit(func(f *flag.Flag) { fields.Set(f.Name, f.Value.String()) }) // fails for what is no field, as -db
 		st.Name, st.OwnerEmail, st.Domain = strings.TrimSpace(st.Name), strings.ToLower(st.OwnerEmail), strings.ToLower(st.Domain)
 		switch {
-		case st.Name == "" || len(st.Name) > 200:
+		case st.Name == "" || utf8.RuneCountInString(st.Name) > 200:
 			return usagef("-name must have 1 to 200 characters")
 		case !isEmail(st.OwnerEmail):
 			return usagef("-email %q must be an e-mail address such as owner@example.id", st.OwnerEmail)
