@@ -15,10 +15,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,11 +61,11 @@ type payments struct {
 	notified   chan struct{}
 	sandboxKey string // signs the sandbox's notifications
 
-	mu     sync.Mutex
-	starts map[string]*start        // by order
-	asked  map[string]chan struct{} // by session: closed when the question under way is decided
-	busy   map[string]bool          // what askAll has begun, by notification and session
-	slots  map[string]chan struct{} // of askAll, by account
+	starts sync.Map       // of *start, by order
+	begun  sync.WaitGroup // the sessions being started
+	asked  sync.Map       // of chan struct{}, by session: closed when the question under way is decided
+	busy   sync.Map       // what askAll has begun, by notification and session
+	slots  sync.Map       // of chan struct{}, by account: askAll's
 }
 
 // start is a session being started, for all who ask for it meanwhile.
@@ -78,8 +76,7 @@ type start struct {
 }
 
 func newPayments(db *DB, log *slog.Logger, wake func()) *payments {
-	return &payments{db: db, log: log, wake: wake, notified: make(chan struct{}, 1), sandboxKey: rand.Text(), starts: map[string]*start{}, asked: map[string]chan struct{}{},
-		busy: map[string]bool{}, slots: map[string]chan struct{}{},
+	return &payments{db: db, log: log, wake: wake, notified: make(chan struct{}, 1), sandboxKey: rand.Text(),
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: time.Minute},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
@@ -124,20 +121,16 @@ func checkGateway(g Gateway) string {
 // open returns an order's live session and starts one if it has none. A status other than active means that the
 // order needs none (ID "") or that the gateway could not be asked. However many ask at once, one is started.
 func (p *payments) open(ctx context.Context, st Store, orderID string) (Session, error) {
-	p.mu.Lock()
-	s := p.starts[orderID]
-	if s == nil {
-		s = &start{done: make(chan struct{})}
-		p.starts[orderID] = s
-		go func() {
+	s := &start{done: make(chan struct{})}
+	if other, underWay := p.starts.LoadOrStore(orderID, s); underWay {
+		s = other.(*start)
+	} else {
+		p.begun.Go(func() {
 			s.session, s.err = p.start(context.WithoutCancel(ctx), st, orderID)
-			p.mu.Lock()
-			delete(p.starts, orderID)
-			p.mu.Unlock()
+			p.starts.Delete(orderID)
 			close(s.done)
-		}()
+		})
 	}
-	p.mu.Unlock()
 	select {
 	case <-s.done:
 		return s.session, s.err
@@ -147,14 +140,7 @@ func (p *payments) open(ctx context.Context, st Store, orderID string) (Session,
 }
 
 // finish waits for the sessions being started, also those whose client has gone.
-func (p *payments) finish() {
-	p.mu.Lock()
-	starts := slices.Collect(maps.Values(p.starts))
-	p.mu.Unlock()
-	for _, s := range starts {
-		<-s.done
-	}
-}
+func (p *payments) finish() { p.begun.Wait() }
 
 func (p *payments) start(ctx context.Context, st Store, orderID string) (Session, error) {
 	s, again, err := p.db.BeginSession(ctx, st.ID, orderID)
@@ -216,10 +202,7 @@ const giveUpAfter = 7 * 24 * time.Hour
 
 // glance is check for a page that waits for it: not if the session was just asked about, or is being.
 func (p *payments) glance(ctx context.Context, s OpenSession) {
-	p.mu.Lock()
-	asking := p.asked[s.ID] != nil
-	p.mu.Unlock()
-	if !asking && time.Since(s.CheckedAt.Time()) > 3*time.Second {
+	if _, asking := p.asked.Load(s.ID); !asking && time.Since(s.CheckedAt.Time()) > 3*time.Second {
 		ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 		defer cancel()
 		p.check(ctx, s, Notification{})
@@ -264,24 +247,20 @@ func (p *payments) check(ctx context.Context, s OpenSession, n Notification) (v 
 // long on its way must not undo a later one.
 func (p *payments) alone(ctx context.Context, sessionID string) (done func(), err error) {
 	mine := make(chan struct{})
-	p.mu.Lock()
-	for other := p.asked[sessionID]; other != nil; other = p.asked[sessionID] {
-		p.mu.Unlock()
+	for {
+		other, taken := p.asked.LoadOrStore(sessionID, mine)
+		if !taken {
+			return func() {
+				p.asked.Delete(sessionID)
+				close(mine)
+			}, nil
+		}
 		select {
-		case <-other:
+		case <-other.(chan struct{}):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		p.mu.Lock()
 	}
-	p.asked[sessionID] = mine
-	p.mu.Unlock()
-	return func() {
-		p.mu.Lock()
-		delete(p.asked, sessionID)
-		p.mu.Unlock()
-		close(mine)
-	}, nil
 }
 
 // run decides notifications as they come, and from the start on looks every two seconds for sessions that are due to be
@@ -337,29 +316,20 @@ const questionsPerAccount = 4
 func (p *payments) askAll(ctx context.Context, list []Notification) {
 	var all sync.WaitGroup
 	for _, n := range list {
-		key, account := n.ID+n.Session.ID, n.Session.Provider+n.Session.StoreID
-		p.mu.Lock()
-		slots := p.slots[account]
-		if slots == nil {
-			slots = make(chan struct{}, questionsPerAccount)
-			p.slots[account] = slots
-		}
-		busy := p.busy[key]
-		p.busy[key] = true
-		p.mu.Unlock()
-		if busy {
+		key := n.ID + n.Session.ID
+		if _, busy := p.busy.LoadOrStore(key, true); busy {
 			continue
 		}
+		account, _ := p.slots.LoadOrStore(n.Session.Provider+n.Session.StoreID, make(chan struct{}, questionsPerAccount))
+		slots := account.(chan struct{})
 		all.Go(func() {
+			defer p.busy.Delete(key)
 			select {
 			case slots <- struct{}{}:
 				p.check(context.WithoutCancel(ctx), n.Session, n)
 				<-slots
 			case <-ctx.Done():
 			}
-			p.mu.Lock()
-			delete(p.busy, key)
-			p.mu.Unlock()
 		})
 	}
 	all.Wait()
