@@ -143,48 +143,47 @@ func (p *payments) open(ctx context.Context, st Store, orderID string) (Session,
 func (p *payments) finish() { p.begun.Wait() }
 
 func (p *payments) start(ctx context.Context, st Store, orderID string) (Session, error) {
-	s, again, err := p.db.BeginSession(ctx, st.ID, orderID)
-	if err != nil || s.Status != "starting" {
-		return s, err
-	}
-	_, o, err := p.db.OrderPage(orderID)
-	if err != nil {
-		return s, err
-	}
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	gw, err := p.gateway(st.ID, s.Provider)
-	if err == nil && again { // an answer was lost: what did it say?
-		var v Verdict
-		if v, err = gw.ask(limited, s, nil); err == nil && v.State != Open {
-			if _, err = p.db.ApplyVerdict(ctx, s.ID, "", v); err == nil {
+	for lost := false; ; {
+		s, again, err := p.db.BeginSession(ctx, st.ID, orderID)
+		if err != nil || s.Status != "starting" {
+			return s, err
+		}
+		_, o, err := p.db.OrderPage(orderID)
+		if err != nil {
+			return s, err
+		}
+		gw, err := p.gateway(st.ID, s.Provider)
+		if err == nil && again { // an answer was lost: what did it say?
+			var v Verdict
+			if v, err = gw.ask(limited, s, nil); err == nil && v.State != Open {
+				if _, err := p.db.ApplyVerdict(ctx, s.ID, "", v); err != nil {
+					return s, err
+				}
 				p.wake()
-				s, _, err = p.db.BeginSession(ctx, st.ID, orderID)
-			}
-			if err != nil || s.Status != "starting" {
-				return s, err
+				continue
 			}
 		}
-	}
-	if err == nil {
-		s.GatewayID, s.URL, err = gw.create(limited, charge{s, st, o})
-	}
-	if err == errTaken { // a page that nobody was ever shown: leave it
-		if err = p.db.SessionLost(ctx, s.ID); err == nil {
-			if s, _, err = p.db.BeginSession(ctx, st.ID, orderID); err != nil || s.Status != "starting" {
-				return s, err
-			}
+		if err == nil {
 			s.GatewayID, s.URL, err = gw.create(limited, charge{s, st, o})
 		}
+		if err == errTaken && !lost { // a page that nobody was ever shown: leave it
+			if err := p.db.SessionLost(ctx, s.ID); err != nil {
+				return s, err
+			}
+			lost = true
+			continue
+		}
+		if err != nil {
+			return s, p.warn(ctx, s, err)
+		}
+		if wanted, err := p.db.SessionStarted(ctx, s); err != nil || !wanted {
+			return Session{}, err
+		}
+		s.Status = "active"
+		return s, nil
 	}
-	if err != nil {
-		return s, p.warn(ctx, s, err)
-	}
-	if wanted, err := p.db.SessionStarted(ctx, s); err != nil || !wanted {
-		return Session{}, err
-	}
-	s.Status = "active"
-	return s, nil
 }
 
 // warn records that the gateway could not be asked, also when that was because ctx ended.
