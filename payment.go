@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -431,23 +432,10 @@ func (p *payments) receive(ctx context.Context, provider, storeID string, h http
 	return nil
 }
 
-// line is one line of what is charged. Lines sum to the order's amount.
-type line struct {
-	id, name        string
-	price, quantity int64
-}
-
-// lines leaves out what costs nothing; the fee is a line of its own.
-func (c charge) lines() (all []line) {
-	for _, item := range c.Order.Items {
-		if item.UnitPrice > 0 {
-			all = append(all, line{item.ProductID + item.BundleID, item.Title, item.UnitPrice, item.Quantity})
-		}
-	}
-	if fee := c.Order.Amount - c.Order.Subtotal; fee > 0 {
-		all = append(all, line{"fee", "Biaya layanan", fee, 1})
-	}
-	return all
+// lines are what is charged for, and sum to the order's amount: what costs nothing is left out, the fee is a line of its own.
+func (c charge) lines() []Item {
+	fee := Item{ProductID: "fee", Title: "Biaya layanan", UnitPrice: c.Order.Amount - c.Order.Subtotal, Quantity: 1}
+	return slices.DeleteFunc(append(slices.Clone(c.Order.Items), fee), func(i Item) bool { return i.UnitPrice == 0 })
 }
 
 // channels are the codes of payment methods that restrict a gateway's page to one way to pay, with the gateways' own
@@ -554,7 +542,7 @@ func (m midtrans) address(host, path string) string {
 func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
 	items := []object{}
 	for _, l := range c.lines() {
-		items = append(items, object{"id": cut(l.id, 50), "name": cut(l.name, 50), "price": l.price, "quantity": l.quantity})
+		items = append(items, object{"id": l.ProductID + l.BundleID, "name": cut(l.Title, 50), "price": l.UnitPrice, "quantity": l.Quantity})
 	}
 	customer := object{"first_name": c.Order.Buyer.Name}
 	if c.Order.Buyer.Email != "" {
@@ -692,11 +680,11 @@ func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err e
 	items := []object{}
 	for _, l := range c.lines() {
 		kind := "PHYSICAL_PRODUCT"
-		if l.id == "fee" {
+		if l.ProductID == "fee" {
 			kind = "FEE"
 		}
-		items = append(items, object{"reference_id": l.id, "name": cut(l.name, 255), "type": kind, "net_unit_amount": l.price,
-			"quantity": l.quantity, "currency": "IDR"})
+		items = append(items, object{"reference_id": l.ProductID + l.BundleID, "name": cut(l.Title, 255), "type": kind, "net_unit_amount": l.UnitPrice,
+			"quantity": l.Quantity, "currency": "IDR"})
 	}
 	customer := object{"reference_id": c.reference(), "type": "INDIVIDUAL", "individual_detail": object{"given_names": cut(c.Order.Buyer.Name, 50)}}
 	if c.Order.Buyer.Email != "" {
