@@ -595,6 +595,13 @@ type midtransStatus struct {
 	RefundAmount      string `json:"refund_amount"`
 }
 
+// midtransStates are what the values of transaction_status mean, before any fraud_status.
+var midtransStates = map[string]string{
+	"pending": Open, "settlement": Settled, "capture": Settled, "authorize": Challenged, "deny": Denied, "failure": Denied,
+	"cancel": Canceled, "expire": Over, "refund": GivenBack, "chargeback": GivenBack,
+	"partial_refund": PartlyReturned, "partial_chargeback": PartlyReturned,
+}
+
 func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err error) {
 	var t midtransStatus
 	status, err := m.call(ctx, "GET", m.address("api", "/v2/"+s.reference()+"/status"), m.account.SecretKey, nil, nil, &t)
@@ -611,36 +618,17 @@ func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err 
 	if v.Amount, err = wholeRupiah(t.GrossAmount); err != nil {
 		return v, err
 	}
-	fraud := strings.ToLower(t.FraudStatus)
-	switch said := strings.ToLower(t.TransactionStatus); said {
-	case "pending":
-		v.State = Open
-	case "settlement":
-		v.State = Settled
-	case "capture":
-		v.State = Settled
-		if fraud == "challenge" {
-			v.State = Challenged
-		} else if fraud == "deny" {
-			v.State = Denied
-		}
-	case "authorize":
-		v.State = Challenged
-	case "deny", "failure":
-		v.State = Denied
-	case "cancel":
-		v.State = Canceled
-	case "expire":
-		v.State = Over
-	case "refund", "chargeback":
-		v.State = GivenBack
-	case "partial_refund", "partial_chargeback":
-		v.State = PartlyReturned
-		if t.RefundAmount != "" {
-			v.Amount, err = wholeRupiah(t.RefundAmount)
-		}
-	default:
+	said, fraud := strings.ToLower(t.TransactionStatus), strings.ToLower(t.FraudStatus)
+	v.State = midtransStates[said]
+	switch {
+	case v.State == "":
 		err = fmt.Errorf("transaction_status %q is not known", cut(said, 50))
+	case said == "capture" && fraud == "challenge":
+		v.State = Challenged
+	case said == "capture" && fraud == "deny":
+		v.State = Denied
+	case v.State == PartlyReturned && t.RefundAmount != "":
+		v.Amount, err = wholeRupiah(t.RefundAmount)
 	}
 	return v, err
 }
