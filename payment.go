@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -455,15 +456,6 @@ func cut(text string, n int) string {
 	return text
 }
 
-// base is a provider's address, with scheme and host replaced if -gateway-url says so.
-func (p *payments) base(provider, address string) string {
-	if other := p.db.gatewayURLs[provider]; other != "" {
-		u, _ := url.Parse(address)
-		return other + u.Path
-	}
-	return address
-}
-
 // call sends JSON (nil: nothing) with the key as the user of Basic authentication, and reads JSON, whatever the status.
 func (p *payments) call(ctx context.Context, method, address, key string, header http.Header, in, out any) (status int, err error) {
 	var body io.Reader
@@ -474,9 +466,7 @@ func (p *payments) call(ctx context.Context, method, address, key string, header
 	if err != nil {
 		return 0, err
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.SetBasicAuth(key, "")
@@ -497,8 +487,7 @@ func (p *payments) call(ctx context.Context, method, address, key string, header
 
 // close asks for a session to be closed. A refusal is no error: asking will tell what the session has come to.
 func (p *payments) close(ctx context.Context, address, key string) error {
-	var ignored any
-	status, err := p.call(ctx, "POST", address, key, nil, nil, &ignored)
+	status, err := p.call(ctx, "POST", address, key, nil, nil, new(any))
 	if status >= 500 || status == http.StatusTooManyRequests {
 		return fmt.Errorf("status %d on closing a session", status)
 	} else if status != 0 {
@@ -536,7 +525,7 @@ func (m midtrans) address(host, path string) string {
 	if m.account.Mode == "sandbox" {
 		host += ".sandbox"
 	}
-	return m.base("midtrans", "https://"+host+".midtrans.com"+path)
+	return cmp.Or(m.db.gatewayURLs["midtrans"], "https://"+host+".midtrans.com") + path
 }
 
 func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
@@ -634,13 +623,11 @@ func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err 
 }
 
 func (m midtrans) cancel(ctx context.Context, s Session) error {
-	for _, address := range []string{m.address("app", "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel"),
-		m.address("api", "/v2/"+s.reference()+"/cancel")} {
-		if err := m.close(ctx, address, m.account.SecretKey); err != nil {
-			return err
-		}
+	page := m.address("app", "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel")
+	if err := m.close(ctx, page, m.account.SecretKey); err != nil {
+		return err
 	}
-	return nil
+	return m.close(ctx, m.address("api", "/v2/"+s.reference()+"/cancel"), m.account.SecretKey)
 }
 
 func (m midtrans) verify(_ http.Header, message []byte) (subject, error) {
@@ -662,7 +649,9 @@ type xendit struct {
 	account Gateway
 }
 
-func (x xendit) address(path string) string { return x.base("xendit", "https://api.xendit.co"+path) }
+func (x xendit) address(path string) string {
+	return cmp.Or(x.db.gatewayURLs["xendit"], "https://api.xendit.co") + path
+}
 
 func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
 	items := []object{}
