@@ -41,7 +41,7 @@ type gateway interface {
 
 var (
 	errTaken  = errors.New("the gateway has a session of this name already")
-	errForged = errors.New("the notification is not signed by the gateway")
+	errForged = &Refusal{Code: "UNAUTHORIZED", Message: "The notification's signature is wrong."}
 )
 
 // charge is what a buyer is asked to pay.
@@ -391,16 +391,10 @@ func (s *server) notification(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err = s.payments.receive(r.Context(), r.PathValue("provider"), r.PathValue("store_id"), r.Header, body)
-	if err == errForged {
-		err = &Refusal{Code: "UNAUTHORIZED", Message: "The notification's signature is wrong."}
-	}
 	s.respond(w, r, answer{data: []byte("{}")}, err)
 }
 
 func (p *payments) receive(ctx context.Context, provider, storeID string, h http.Header, body []byte) error {
-	if provider != "midtrans" && provider != "xendit" && provider != "sandbox" {
-		return errNotFound
-	}
 	gw, err := p.gateway(storeID, provider)
 	if outOfService(err) {
 		return err
@@ -632,11 +626,9 @@ func (m midtrans) cancel(ctx context.Context, s Session) error {
 
 func (m midtrans) verify(_ http.Header, message []byte) (subject, error) {
 	var n midtransStatus
-	if json.Unmarshal(message, &n) != nil || n.SignatureKey == "" {
-		return subject{}, errForged
-	}
+	err := json.Unmarshal(message, &n)
 	want := sha512.Sum512([]byte(n.OrderID + n.StatusCode + n.GrossAmount + m.account.SecretKey))
-	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(want[:])), []byte(strings.ToLower(n.SignatureKey))) != 1 {
+	if err != nil || subtle.ConstantTimeCompare([]byte(hex.EncodeToString(want[:])), []byte(strings.ToLower(n.SignatureKey))) != 1 {
 		return subject{}, errForged
 	}
 	return subject{reference: n.OrderID}, nil
