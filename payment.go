@@ -672,7 +672,7 @@ func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err e
 	if channel, ok := channels[c.Order.PaymentMethod]; ok {
 		request["allowed_payment_channels"] = []string{channel.xendit}
 	}
-	var answer xenditSession
+	var answer xenditAnswer
 	status, err := x.call(ctx, "POST", x.address("/sessions"), x.account.SecretKey, nil, request, &answer)
 	switch {
 	case err != nil:
@@ -705,25 +705,24 @@ func internationalPhone(text string) string {
 	return "+" + digits
 }
 
-type xenditSession struct {
-	ID        string      `json:"payment_session_id"`
-	Reference string      `json:"reference_id"`
-	LinkURL   string      `json:"payment_link_url"`
-	Status    string      `json:"status"`
-	Amount    json.Number `json:"amount"`
-	PaymentID string      `json:"payment_id"`
-	RequestID string      `json:"payment_request_id"`
-	ErrorCode string      `json:"error_code"`
-	Message   string      `json:"message"`
+// xenditAnswer is a session, a refund or an error, each with its own fields.
+type xenditAnswer struct {
+	ID        string `json:"payment_session_id"`
+	RefundID  string `json:"id"`
+	Reference string `json:"reference_id"`
+	LinkURL   string `json:"payment_link_url"`
+	Status    string
+	Amount    json.Number
+	PaymentID string `json:"payment_id"`
+	RequestID string `json:"payment_request_id"`
+	ErrorCode string `json:"error_code"`
+	Message   string
 }
 
 // xenditMessage is a notification. A refund's data is a refund; any other's is a session.
 type xenditMessage struct {
-	Event string `json:"event"`
-	Data  struct {
-		xenditSession
-		RefundID string `json:"id"`
-	} `json:"data"`
+	Event string
+	Data  xenditAnswer
 }
 
 func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, err error) {
@@ -736,14 +735,11 @@ func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, 
 			return x.askRefund(ctx, s, m.Data.RefundID)
 		}
 	}
-	id := s.GatewayID
-	if id == "" { // the answer to its creation was lost; a notification may name it
-		id = m.Data.ID
-	}
+	id := cmp.Or(s.GatewayID, m.Data.ID) // if the answer to its creation was lost, a notification may name it
 	if id == "" {
 		return Verdict{State: Open}, nil
 	}
-	var answer xenditSession
+	var answer xenditAnswer
 	status, err := x.call(ctx, "GET", x.address("/sessions/"+url.PathEscape(id)), x.account.SecretKey, nil, nil, &answer)
 	if err != nil {
 		return v, err
@@ -767,10 +763,7 @@ func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, 
 }
 
 func (x xendit) askRefund(ctx context.Context, s Session, refundID string) (v Verdict, err error) {
-	var refund struct {
-		Status string      `json:"status"`
-		Amount json.Number `json:"amount"`
-	}
+	var refund xenditAnswer
 	status, err := x.call(ctx, "GET", x.address("/refunds/"+url.PathEscape(refundID)), x.account.SecretKey, nil, nil, &refund)
 	if err != nil {
 		return v, err
