@@ -498,9 +498,9 @@ func pageAddress(text string) error {
 	return nil
 }
 
-// wholeRupiah reads an amount such as 150000 or "150000.00".
+// wholeRupiah reads an amount such as 150000 or 150000.00.
 func wholeRupiah(text string) (int64, error) {
-	whole, fraction, _ := strings.Cut(strings.Trim(text, `"`), ".")
+	whole, fraction, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(whole, 10, 64)
 	if err != nil || strings.Trim(fraction, "0") != "" || n < 0 {
 		return 0, fmt.Errorf("the amount %q is no whole rupiah", text)
@@ -685,14 +685,9 @@ func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err e
 	return answer.ID, answer.LinkURL, pageAddress(answer.LinkURL)
 }
 
-// internationalPhone writes an Indonesian or international number as E.164, or "" if it cannot be one.
+// internationalPhone writes an Indonesian or international number, as isPhone allows it, as E.164, or "" if it cannot be one.
 func internationalPhone(text string) string {
-	digits := strings.Map(func(r rune) rune {
-		if r < '0' || r > '9' {
-			return -1
-		}
-		return r
-	}, text)
+	digits := strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "").Replace(text)
 	switch {
 	case strings.HasPrefix(digits, "0"):
 		digits = "62" + digits[1:]
