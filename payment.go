@@ -345,13 +345,19 @@ func (p *payments) expire(ctx context.Context) {
 			p.log.Error("cannot look for orders to expire", "error", err)
 		}
 		var failed atomic.Bool
-		each(ctx, due, func(id string) {
-			err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
-			if _, refused := errors.AsType[*Refusal](err); err != nil && !refused { // refused: paid this moment
-				failed.Store(true)
-				p.log.Error("cannot expire an order", "order", id, "error", err)
+		for some := range slices.Chunk(due, 8) {
+			var all sync.WaitGroup
+			for _, id := range some {
+				all.Go(func() {
+					err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
+					if _, refused := errors.AsType[*Refusal](err); err != nil && !refused { // refused: paid this moment
+						failed.Store(true)
+						p.log.Error("cannot expire an order", "order", id, "error", err)
+					}
+				})
 			}
-		})
+			all.Wait()
+		}
 		if len(due) > 0 {
 			p.wake()
 		}
@@ -359,23 +365,6 @@ func (p *payments) expire(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// each does something to every element, eight at a time, until ctx ends.
-func each[T any](ctx context.Context, list []T, do func(T)) {
-	var all sync.WaitGroup
-	slots := make(chan struct{}, 8)
-	for _, element := range list {
-		if ctx.Err() != nil {
-			break
-		}
-		slots <- struct{}{}
-		all.Go(func() {
-			do(element)
-			<-slots
-		})
-	}
-	all.Wait()
 }
 
 // notification takes a gateway's message: POST /notifications/{provider}/{store_id}. A verified one is kept before
