@@ -147,7 +147,7 @@ func (p *payments) finish() { p.begun.Wait() }
 func (p *payments) start(ctx context.Context, st Store, orderID string) (Session, error) {
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for lost := false; ; {
+	for asked, lost := false, false; ; { // each but once
 		s, again, err := p.db.BeginSession(ctx, st.ID, orderID)
 		if err != nil || s.Status != "starting" {
 			return s, err
@@ -157,7 +157,8 @@ func (p *payments) start(ctx context.Context, st Store, orderID string) (Session
 			return s, err
 		}
 		gw, err := p.gateway(st.ID, s.Provider)
-		if err == nil && again { // an answer was lost: what did it say?
+		if err == nil && again && !asked { // an answer was lost: what did it say?
+			asked = true
 			var v Verdict
 			if v, err = gw.ask(limited, s, nil); err == nil && v.State != Open {
 				if _, err := p.db.ApplyVerdict(ctx, s.ID, "", v); err != nil {
@@ -716,7 +717,7 @@ func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, 
 			return v, err
 		}
 		if m.Event == "refund.succeeded" {
-			return x.askRefund(ctx, s, m.Data.RefundID)
+			return x.askRefund(ctx, s, m.Data)
 		}
 	}
 	id := cmp.Or(s.GatewayID, m.Data.ID) // if the answer to its creation was lost, a notification may name it
@@ -746,20 +747,25 @@ func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, 
 	return v, err
 }
 
-func (x xendit) askRefund(ctx context.Context, s Session, refundID string) (v Verdict, err error) {
+// askRefund asks about a refund that a message told of. The session was found by the payment that the message names.
+func (x xendit) askRefund(ctx context.Context, s Session, told xenditAnswer) (v Verdict, err error) {
 	var refund xenditAnswer
-	status, err := x.call(ctx, "GET", x.address("/refunds/"+url.PathEscape(refundID)), x.account.SecretKey, nil, nil, &refund)
+	status, err := x.call(ctx, "GET", x.address("/refunds/"+url.PathEscape(told.RefundID)), x.account.SecretKey, nil, nil, &refund)
 	if err != nil {
 		return v, err
 	}
 	if status != http.StatusOK || !strings.EqualFold(refund.Status, "SUCCEEDED") {
-		return v, fmt.Errorf("status %d: refund %s is %q", status, cut(refundID, 60), cut(refund.Status, 50))
+		return v, fmt.Errorf("status %d: refund %s is %q", status, cut(told.RefundID, 60), cut(refund.Status, 50))
+	}
+	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
+	if differ(refund.PaymentID, told.PaymentID) || differ(refund.RequestID, told.RequestID) {
+		return v, fmt.Errorf("refund %s is of another payment than its message says", cut(told.RefundID, 60))
 	}
 	if v.Amount, err = wholeRupiah(refund.Amount.String()); err != nil {
 		return v, err
 	}
 	_, o, err := x.db.OrderPage(s.OrderID)
-	v.State, v.RefundID = PartlyReturned, refundID
+	v.State, v.RefundID = PartlyReturned, told.RefundID
 	if v.Amount >= o.Amount {
 		v.State = GivenBack
 	}

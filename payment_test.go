@@ -945,6 +945,26 @@ func TestForgedNotifications(t *testing.T) {
 	})
 }
 
+// Who has the callback token must not turn one order's refund into another's.
+func TestRefundOfAnotherPayment(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		var orders [2]string
+		for i := range orders {
+			orders[i] = l.newOrder("link")
+			l.play(orders[i], l.xen, "xendit", "get COMPLETED")
+		}
+		l.xen.say(orders[0]+"-1", "refund=172500")
+		header, body := l.xen.message(orders[0]+"-1", "refund=172500")
+		for i, want := range []string{"paid", "refunded"} { // first as if it were of the other order, then as it is
+			l.want("answer", l.notify("xendit", header, strings.ReplaceAll(body, orders[0], orders[1-i])), 200)
+			l.payments.askAll(t.Context(), l.payments.undecided(""))
+			l.want("the other order", l.get(orders[1]).Order.Status, Paid)
+			l.want("the order", l.get(orders[0]).Order.Status, Status(want))
+		}
+	})
+}
+
 // The notification is kept before it is acknowledged: a crash between the two loses nothing.
 func TestNotificationOutlivesACrash(t *testing.T) {
 	t.Parallel()
