@@ -231,7 +231,7 @@ func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
 
 // orderIDs are up to n ids of orders from all over the file.
 func orderIDs(b *testing.B, db *DB, n int) []string {
-	ids, err := collect(db.r, scanValue[string], "SELECT id FROM orders ORDER BY id")
+	ids, err := collect(db.r, column[string], "SELECT id FROM orders ORDER BY id")
 	if err != nil || len(ids) == 0 {
 		b.Fatal("no orders: ", err)
 	}
@@ -644,7 +644,7 @@ func (t *table) deliveries(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		bodies, err := collect(s.db.r, scanValue[[]byte], "SELECT body FROM events")
+		bodies, err := collect(s.db.r, column[[]byte], "SELECT body FROM events")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -680,14 +680,14 @@ func (t *table) deliveries(b *testing.B) {
 		s.serve(b)
 		for waiting := true; waiting; {
 			time.Sleep(2 * time.Millisecond)
-			if waiting, err = one(s.db.r, scanValue[bool], "SELECT EXISTS (SELECT 1 FROM deliveries WHERE next_at IS NOT NULL)"); err != nil {
+			if waiting, err = one(s.db.r, column[bool], "SELECT EXISTS (SELECT 1 FROM deliveries WHERE next_at IS NOT NULL)"); err != nil {
 				b.Fatal(err)
 			}
 		}
 		l = append(l, load{perSecond: n / time.Since(start).Seconds()})
 		commits = append(commits, float64(made.Load())/n)
 		s.stop()
-		if made, err := one(s.db.r, scanValue[int], "SELECT count(*) FROM deliveries WHERE status = 'delivered'"); err != nil || made != n {
+		if made, err := one(s.db.r, column[int], "SELECT count(*) FROM deliveries WHERE status = 'delivered'"); err != nil || made != n {
 			b.Error(made, " delivered: ", err)
 		}
 	}

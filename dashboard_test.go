@@ -66,7 +66,7 @@ func (s *shop) open(t *testing.T, storeID string) {
 // place makes an order of quantity packets of coffee.
 func (s *shop) place(t *testing.T, storeID, buyer, externalID string, quantity int64) Order {
 	t.Helper()
-	st, err := s.db.StoreBy("id", storeID)
+	st, err := s.db.store(s.db.r, nil, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", storeID)
 	if err != nil {
 		t.Fatal(err)
 	}

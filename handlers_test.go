@@ -115,7 +115,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 	s.storeID, s.key = s.addStore(t, "kopi-kita", "growth")
 	s.importCatalog(t, s.storeID, testCatalog)
 	for _, table := range []string{"products", "bundles"} {
-		rows, err := collect(db.r, func(row scanner) (v [2]string, err error) { return v, row.Scan(&v[0], &v[1]) }, "SELECT slug, id FROM "+table)
+		rows, err := collect(db.r, func(v *[2]string) []any { return []any{&v[0], &v[1]} }, "SELECT slug, id FROM "+table)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func (s *testServer) importCatalog(t *testing.T, storeID, text string) {
 // scalar reads one value from the database.
 func scalar[T any](t *testing.T, db *DB, query string, args ...any) T {
 	t.Helper()
-	v, err := one(db.r, scanValue[T], query, args...)
+	v, err := one(db.r, column[T], query, args...)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
@@ -1107,7 +1107,7 @@ func TestPaidAtOnceWhenFree(t *testing.T) {
 // events names an order's events in their sequence, and checks that each carries the order of its moment.
 func (s *testServer) events(t *testing.T, orderID string) string {
 	t.Helper()
-	bodies, err := collect(s.db.r, scanValue[string], "SELECT body FROM events WHERE order_id = ? ORDER BY sequence", orderID)
+	bodies, err := collect(s.db.r, column[string], "SELECT body FROM events WHERE order_id = ? ORDER BY sequence", orderID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1490,7 +1490,7 @@ func dump(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	tables, err := collect(db.r, scanValue[string], "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+	tables, err := collect(db.r, column[string], "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -2123,7 +2123,7 @@ func TestGroupCommit(t *testing.T) {
 			return err
 		}
 		text := func(q querier) string {
-			v, err := one(q, scanValue[string], "SELECT description FROM products WHERE slug = 'teh'")
+			v, err := one(q, column[string], "SELECT description FROM products WHERE slug = 'teh'")
 			if err != nil {
 				t.Error(err)
 			}

@@ -561,7 +561,7 @@ func (l *payLab) want(what string, got, want any) {
 
 func (l *payLab) read(query string, args ...any) string {
 	l.t.Helper()
-	all, err := collect(l.db.r, scanValue[string], query, args...)
+	all, err := collect(l.db.r, column[string], query, args...)
 	l.must(err)
 	return strings.Join(all, ", ")
 }

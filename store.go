@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -143,8 +144,8 @@ type Product struct {
 	Price       int64        `json:"price"`
 	Currency    string       `json:"currency"`
 	ImageURL    *string      `json:"image_url"`
-	Stock       *int64       `json:"stock"` // pieces left, nil: unlimited
-	Available   bool         `json:"available"`
+	Stock       *int64       `json:"stock"`     // pieces left, nil: unlimited
+	Available   bool         `json:"available"` // stock is left
 	CreatedAt   Time         `json:"created_at"`
 	UpdatedAt   Time         `json:"updated_at"`
 	Items       []BundleItem `json:"items,omitempty"`
@@ -545,8 +546,8 @@ func (tx *Tx) mustChange(query string, args ...any) error {
 	return err
 }
 
-// collect reads all rows of a query, so that the connection is free for the next.
-func collect[T any](q querier, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
+// collect reads all rows of a query, so that the connection is free for the next. fields are where a row's columns go.
+func collect[T any](q querier, fields func(*T) []any, query string, args ...any) ([]T, error) {
 	rows, err := q.Query(query, args...)
 	if err != nil {
 		return nil, err
@@ -554,29 +555,35 @@ func collect[T any](q querier, scan func(scanner) (T, error), query string, args
 	defer rows.Close()
 	all := []T{}
 	for rows.Next() {
-		one, err := scan(rows)
-		if err != nil {
+		var v T
+		if err := rows.Scan(fields(&v)...); err != nil {
 			return nil, err
 		}
-		all = append(all, one)
+		all = append(all, v)
 	}
 	return all, rows.Err()
 }
 
 // one reads a query's only row; none is errNotFound.
-func one[T any](q querier, scan func(scanner) (T, error), query string, args ...any) (T, error) {
-	v, err := scan(q.QueryRow(query, args...))
-	if errors.Is(err, sql.ErrNoRows) {
+func one[T any](q querier, fields func(*T) []any, query string, args ...any) (v T, err error) {
+	if err = q.QueryRow(query, args...).Scan(fields(&v)...); errors.Is(err, sql.ErrNoRows) {
 		err = errNotFound
 	}
 	return v, err
 }
 
-type scanner interface{ Scan(dest ...any) error }
+// column is where a row of one column goes.
+func column[T any](v *T) []any { return []any{v} }
 
-func scanValue[T any](row scanner) (v T, err error) {
-	err = row.Scan(&v)
-	return v, err
+// jsonTo is where a column of JSON goes. NULL leaves v as it is.
+type jsonTo struct{ v any }
+
+func (j jsonTo) Scan(v any) error {
+	text, ok := v.(string)
+	if !ok {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), j.v)
 }
 
 // sqliteCode is the primary result code of a SQLite error, 0 for any other.
@@ -633,7 +640,7 @@ func (db *DB) setAddresses(publicURL string, subdomains bool, gateways map[strin
 
 // Ready tells whether the database answers.
 func (db *DB) Ready() error {
-	_, err := one(db.r, scanValue[int], "SELECT only FROM settings")
+	_, err := one(db.r, column[int], "SELECT only FROM settings")
 	return err
 }
 
@@ -683,10 +690,10 @@ func withConn(ctx context.Context, pool *sql.DB, fn func(*sqlite3.SQLiteConn) er
 
 // Check runs SQLite's integrity and foreign key checks. A sound file has no faults.
 func (db *DB) Check() (version int, faults []string, err error) {
-	if version, err = one(db.r, scanValue[int], "PRAGMA user_version"); err != nil {
+	if version, err = one(db.r, column[int], "PRAGMA user_version"); err != nil {
 		return 0, nil, err
 	}
-	faults, err = collect(db.r, scanValue[string], `SELECT integrity_check FROM pragma_integrity_check
+	faults, err = collect(db.r, column[string], `SELECT integrity_check FROM pragma_integrity_check
 		WHERE integrity_check <> 'ok' UNION ALL
 		SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent FROM pragma_foreign_key_check`)
 	return version, faults, err
@@ -694,12 +701,15 @@ func (db *DB) Check() (version int, faults []string, err error) {
 
 // ---- Stores and API keys
 
-const storeColumns = "s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email, s.created_at, s.catalog_version"
+const storeColumns = "s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms * 1000000, s.owner_email, s.created_at, s.catalog_version"
 
-func (db *DB) scanStore(row scanner) (st Store, err error) {
-	var expiry int64
-	err = row.Scan(&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiry, &st.OwnerEmail, &st.CreatedAt, &st.CatalogVersion)
-	st.Expiry = time.Duration(expiry) * time.Millisecond
+func storeFields(st *Store) []any {
+	return []any{&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &st.Expiry, &st.OwnerEmail, &st.CreatedAt, &st.CatalogVersion}
+}
+
+// store reads one store by a query for storeColumns, and what comes after them into more.
+func (db *DB) store(q querier, more []any, query string, args ...any) (Store, error) {
+	st, err := one(q, func(st *Store) []any { return append(storeFields(st), more...) }, query, args...)
 	st.URL = db.storeURL(st)
 	return st, err
 }
@@ -713,26 +723,19 @@ func (db *DB) storeURL(st Store) string {
 	if err != nil {
 		return db.publicURL
 	}
-	port := ""
+	host := cmp.Or(st.Domain, st.Slug+"."+u.Hostname())
 	if u.Port() != "" {
-		port = ":" + u.Port()
+		host += ":" + u.Port()
 	}
-	switch {
-	case st.Domain != "":
-		u.Host = st.Domain + port
-	case db.subdomains:
-		u.Host = st.Slug + "." + u.Host
-	}
-	return u.String()
-}
-
-// StoreBy finds one store; column is id, slug or owner_email.
-func (db *DB) StoreBy(column, value string) (Store, error) {
-	return one(db.r, db.scanStore, "SELECT "+storeColumns+" FROM stores s WHERE s."+column+" = ?", value)
+	return u.Scheme + "://" + host
 }
 
 func (db *DB) Stores() ([]Store, error) {
-	return collect(db.r, db.scanStore, "SELECT "+storeColumns+" FROM stores s ORDER BY s.id")
+	all, err := collect(db.r, storeFields, "SELECT "+storeColumns+" FROM stores s ORDER BY s.id")
+	for i := range all {
+		all[i].URL = db.storeURL(all[i])
+	}
+	return all, err
 }
 
 // AddStore makes a store. Its id, address and creation are set here.
@@ -754,7 +757,7 @@ func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, e
 // SetStore changes what edit changes of a store.
 func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) (st Store, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		if st, err = one(tx, db.scanStore, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", id); err != nil {
+		if st, err = db.store(tx, nil, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", id); err != nil {
 			return err
 		}
 		if err := edit(&st); err != nil {
@@ -783,12 +786,12 @@ func (db *DB) SetPassword(ctx context.Context, storeID string, pw PasswordHash) 
 
 // freeStoreNames refuses a slug, domain or e-mail that another store has.
 func (tx *Tx) freeStoreNames(st Store) error {
-	for column, value := range map[string]string{"slug": st.Slug, "domain": st.Domain, "owner_email": st.OwnerEmail} {
-		n, err := one(tx, scanValue[int], "SELECT count(*) FROM stores WHERE "+column+" = ? AND id <> ?", value, st.ID)
+	for name, value := range map[string]string{"slug": st.Slug, "domain": st.Domain, "owner_email": st.OwnerEmail} {
+		n, err := one(tx, column[int], "SELECT count(*) FROM stores WHERE "+name+" = ? AND id <> ?", value, st.ID)
 		if err != nil {
 			return err
 		} else if n > 0 {
-			return &Refusal{Code: "VALIDATION_FAILED", Message: fmt.Sprintf("Another store has the %s %q.", strings.TrimPrefix(column, "owner_"), value)}
+			return &Refusal{Code: "VALIDATION_FAILED", Message: fmt.Sprintf("Another store has the %s %q.", strings.TrimPrefix(name, "owner_"), value)}
 		}
 	}
 	return nil
@@ -812,9 +815,8 @@ const (
 	sqlKeys    = "SELECT " + keyColumns + " FROM api_keys k WHERE k.store_id = ? ORDER BY k.id"
 )
 
-func scanKey(row scanner) (k APIKey, err error) {
-	err = row.Scan(&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt)
-	return k, err
+func keyFields(k *APIKey) []any {
+	return []any{&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
 }
 
 func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (id string, err error) {
@@ -828,7 +830,7 @@ func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (
 
 // Keys lists a store's keys, the oldest first.
 func (db *DB) Keys(storeID string) ([]APIKey, error) {
-	return collect(db.r, scanKey, sqlKeys, storeID)
+	return collect(db.r, keyFields, sqlKeys, storeID)
 }
 
 // RevokeKey ends a key at once and for ever. storeID "" stands for any store: only the command line may say so.
@@ -839,24 +841,14 @@ func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
 	})
 }
 
-const sqlKeyLookup = "SELECT k.id, " + storeColumns + ` FROM api_keys k JOIN stores s ON s.id = k.store_id
+const sqlKeyLookup = "SELECT " + storeColumns + `, k.id FROM api_keys k JOIN stores s ON s.id = k.store_id
 	WHERE k.hash = ? AND k.revoked_at IS NULL`
 
 // StoreOfKey finds the store that a key opens. It is read every time: a revoked key ends with the next request.
 func (db *DB) StoreOfKey(hash [32]byte) (keyID string, st Store, err error) {
-	st, err = one(db.r, func(row scanner) (Store, error) {
-		return db.scanStore(scanFirst{row, &keyID})
-	}, sqlKeyLookup, hash[:])
+	st, err = db.store(db.r, []any{&keyID}, sqlKeyLookup, hash[:])
 	return keyID, st, err
 }
-
-// scanFirst scans one more column before those of another scan.
-type scanFirst struct {
-	scanner
-	first any
-}
-
-func (s scanFirst) Scan(dest ...any) error { return s.scanner.Scan(append([]any{s.first}, dest...)...) }
 
 // NoteKeyUse records when keys were last used.
 func (db *DB) NoteKeyUse(ctx context.Context, used map[string]Time) error {
@@ -891,7 +883,7 @@ type MethodEntry struct {
 // ImportCatalog adds or replaces entries by slug or code: all of them or none.
 func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) error {
 	return db.write(ctx, func(tx *Tx) error {
-		if _, err := one(tx, scanValue[string], "SELECT id FROM stores WHERE id = ?", storeID); err != nil {
+		if _, err := one(tx, column[string], "SELECT id FROM stores WHERE id = ?", storeID); err != nil {
 			return err
 		}
 		for _, e := range c.Products {
@@ -926,7 +918,7 @@ func (tx *Tx) putProduct(storeID string, e CatalogEntry) error {
 
 // putBundle is putProduct for a bundle; path names its entry in errors.
 func (tx *Tx) putBundle(storeID string, e CatalogEntry, path string) error {
-	id, err := one(tx, scanValue[string], `INSERT INTO bundles (id, store_id, slug, title, title_folded, description, price, image_url, published, created_at, updated_at)
+	id, err := one(tx, column[string], `INSERT INTO bundles (id, store_id, slug, title, title_folded, description, price, image_url, published, created_at, updated_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
 		ON CONFLICT (store_id, slug) DO UPDATE SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?10,
 			description = iif(?11, ?6, description), image_url = iif(?12, ?8, image_url), published = iif(?13, ?9, published)
@@ -965,10 +957,11 @@ func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
 
 // A bundle's stock is how often it can be made of its parts.
 const (
-	productColumns = "p.id, 'product', p.slug, p.title, p.description, p.price, p.image_url, p.stock, p.created_at, p.updated_at, p.published, ''"
-	bundleColumns  = `p.id, 'bundle', p.slug, p.title, p.description, p.price, p.image_url,
+	productColumns = `p.id, 'product', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at, p.published,
+	p.stock, p.stock IS NOT 0, NULL`
+	bundleColumns = `p.id, 'bundle', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at, p.published,
 	(SELECT min(c.stock / i.quantity) FROM bundle_items i JOIN products c ON c.id = i.product_id WHERE i.bundle_id = p.id AND c.stock IS NOT NULL),
-	p.created_at, p.updated_at, p.published,
+	NOT EXISTS (SELECT 1 FROM bundle_items i JOIN products c ON c.id = i.product_id WHERE i.bundle_id = p.id AND c.stock < i.quantity),
 	(SELECT json_group_array(json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity)) FROM
 		(SELECT * FROM bundle_items WHERE bundle_id = p.id ORDER BY position) i JOIN products c ON c.id = i.product_id)`
 	sqlProducts      = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0 ORDER BY p.title, p.id LIMIT ? OFFSET ?"
@@ -976,15 +969,9 @@ const (
 	sqlProductsCount = "SELECT count(*) FROM products WHERE store_id = ? AND published = 1 AND instr(title_folded, ?) > 0"
 )
 
-func scanProduct(row scanner) (p Product, err error) {
-	var items string
-	err = row.Scan(&p.ID, &p.Type, &p.Slug, &p.Title, &p.Description, &p.Price, &p.ImageURL, &p.Stock, &p.CreatedAt, &p.UpdatedAt, &p.Published, &items)
-	if err == nil && items != "" {
-		err = json.Unmarshal([]byte(items), &p.Items)
-	}
-	p.Currency = "IDR"
-	p.Available = p.Published && (p.Stock == nil || *p.Stock > 0)
-	return p, err
+func productFields(p *Product) []any {
+	return []any{&p.ID, &p.Type, &p.Slug, &p.Title, &p.Description, &p.Price, &p.Currency, &p.ImageURL, &p.CreatedAt, &p.UpdatedAt,
+		&p.Published, &p.Stock, &p.Available, jsonTo{&p.Items}}
 }
 
 // Products lists what is published: products, then bundles, each by title and id, as one list that offset and limit
@@ -992,7 +979,7 @@ func scanProduct(row scanner) (p Product, err error) {
 func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bundles []Product, more bool, err error) {
 	products, bundles, q = []Product{}, []Product{}, strings.ToLower(q)
 	if kind != "bundle" {
-		if products, err = collect(db.r, scanProduct, sqlProducts, storeID, q, limit+1, offset); err != nil {
+		if products, err = collect(db.r, productFields, sqlProducts, storeID, q, limit+1, offset); err != nil {
 			return nil, nil, false, err
 		}
 		if len(products) > limit {
@@ -1002,7 +989,7 @@ func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bu
 		if len(products) > 0 {
 			offset = 0
 		} else if offset > 0 {
-			n, err := one(db.r, scanValue[int], sqlProductsCount, storeID, q)
+			n, err := one(db.r, column[int], sqlProductsCount, storeID, q)
 			if err != nil {
 				return nil, nil, false, err
 			}
@@ -1010,7 +997,7 @@ func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bu
 		}
 	}
 	if kind != "product" {
-		if bundles, err = collect(db.r, scanProduct, sqlBundles, storeID, q, limit+1, offset); err != nil {
+		if bundles, err = collect(db.r, productFields, sqlBundles, storeID, q, limit+1, offset); err != nil {
 			return nil, nil, false, err
 		}
 		if len(bundles) > limit {
@@ -1030,9 +1017,8 @@ const (
 	sqlMethod  = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ? AND " + methodUsable
 )
 
-func scanMethod(row scanner) (m PaymentMethod, err error) {
-	err = row.Scan(&m.Code, &m.Name, &m.Provider, &m.SettlementChannel, &m.Fee, &m.MinAmount, &m.MaxAmount, &m.Instructions, &m.Enabled)
-	return m, err
+func methodFields(m *PaymentMethod) []any {
+	return []any{&m.Code, &m.Name, &m.Provider, &m.SettlementChannel, &m.Fee, &m.MinAmount, &m.MaxAmount, &m.Instructions, &m.Enabled}
 }
 
 // takes tells whether a method may pay an order of this subtotal.
@@ -1042,7 +1028,7 @@ func (m PaymentMethod) takes(subtotal int64) bool {
 
 // PaymentMethods lists the usable methods by code.
 func (db *DB) PaymentMethods(storeID string) ([]PaymentMethod, error) {
-	return collect(db.r, scanMethod, sqlMethods, storeID)
+	return collect(db.r, methodFields, sqlMethods, storeID)
 }
 
 // ---- Orders
@@ -1057,11 +1043,11 @@ const (
 	idempotencyKept = 48 * time.Hour
 )
 
-// saleable is a product or bundle as an order finds it.
+// saleable is a product or bundle as an order finds it, with one of its parts.
 type saleable struct {
-	title string
-	price int64
-	parts []part
+	id, title string
+	price     int64
+	part      part
 }
 
 // CreateOrder makes an order: prices are read, stock is taken and the event is written in one transaction. It returns
@@ -1094,7 +1080,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder, idempotenc
 
 // orderAsCreated is the order as the answer to its creation showed it: the orderCreated event carries the same bytes.
 func (tx *Tx) orderAsCreated(id string) ([]byte, error) {
-	body, err := one(tx, scanValue[[]byte], "SELECT body FROM events WHERE order_id = ? AND sequence = 1", id)
+	body, err := one(tx, column[[]byte], "SELECT body FROM events WHERE order_id = ? AND sequence = 1", id)
 	if err != nil {
 		return nil, err
 	}
@@ -1106,7 +1092,7 @@ func (tx *Tx) orderAsCreated(id string) ([]byte, error) {
 // createOrder is CreateOrder within a transaction.
 func (tx *Tx) createOrder(st Store, in NewOrder) (id string, shown []byte, err error) {
 	if in.ExternalID != "" {
-		other, err := one(tx, scanValue[string], "SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID)
+		other, err := one(tx, column[string], "SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID)
 		if err == nil {
 			return "", nil, &Refusal{"DUPLICATE_EXTERNAL_ID", "Order " + other + " has this external_id.",
 				[]Detail{{"external_id", "must differ from every other order's"}}}
@@ -1169,24 +1155,17 @@ func (tx *Tx) price(o *Order, storeID string, items []NewItem) ([]part, error) {
 			productIDs = append(productIDs, in.ProductID)
 		}
 	}
-	found := map[string]*saleable{}
-	scan := func(row scanner) (struct{}, error) {
-		var id string
-		var s saleable
-		var p part
-		if err := row.Scan(&id, &s.title, &s.price, &p.ProductID, &p.Quantity); err != nil {
-			return struct{}{}, err
-		}
-		if found[id] == nil {
-			found[id] = &s
-		}
-		found[id].parts = append(found[id].parts, p)
-		return struct{}{}, nil
-	}
+	found := map[string][]saleable{}
 	for query, ids := range map[string][]string{sqlItemProducts: productIDs, sqlItemBundles: bundleIDs} {
 		if len(ids) > 0 {
-			if _, err := collect(tx, scan, query, storeID, string(mustJSON(ids))); err != nil {
+			rows, err := collect(tx, func(s *saleable) []any {
+				return []any{&s.id, &s.title, &s.price, &s.part.ProductID, &s.part.Quantity}
+			}, query, storeID, string(mustJSON(ids)))
+			if err != nil {
 				return nil, err
+			}
+			for _, s := range rows {
+				found[s.id] = append(found[s.id], s)
 			}
 		}
 	}
@@ -1197,19 +1176,20 @@ func (tx *Tx) price(o *Order, storeID string, items []NewItem) ([]part, error) {
 		if in.BundleID != "" {
 			kind, field = "bundle", "bundle_id"
 		}
-		s := found[in.ProductID+in.BundleID]
-		if s == nil {
+		rows := found[in.ProductID+in.BundleID]
+		if len(rows) == 0 {
 			unknown = append(unknown, Detail{fmt.Sprintf("items[%d].%s", i, field), "is no published " + kind + " of this store: take one from GET /v1/products"})
 			continue
 		}
-		item := Item{Type: kind, Title: s.title, Quantity: in.Quantity, UnitPrice: s.price, LineTotal: s.price * in.Quantity,
+		item := Item{Type: kind, Title: rows[0].title, Quantity: in.Quantity, UnitPrice: rows[0].price, LineTotal: rows[0].price * in.Quantity,
 			ProductID: in.ProductID, BundleID: in.BundleID}
 		if item.LineTotal > maxMoney {
 			tooMuch = append(tooMuch, Detail{fmt.Sprintf("items[%d].quantity", i), fmt.Sprintf("makes the line exceed %d", int64(maxMoney))})
 		}
 		o.Items = append(o.Items, item)
 		o.Subtotal += item.LineTotal
-		for _, p := range s.parts {
+		for _, row := range rows {
+			p := row.part
 			if parts[p.ProductID] == nil {
 				parts[p.ProductID] = &part{ProductID: p.ProductID}
 			}
@@ -1247,7 +1227,7 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 	if code == "" {
 		return invalid(Detail{"payment_method", "is needed: take a code from GET /v1/payment-methods"})
 	}
-	m, err := one(tx, scanMethod, sqlMethod, storeID, code)
+	m, err := one(tx, methodFields, sqlMethod, storeID, code)
 	if err == errNotFound {
 		return &Refusal{"PAYMENT_METHOD_UNAVAILABLE", "This payment method cannot be used.",
 			[]Detail{{"payment_method", "is not usable: take a code from GET /v1/payment-methods"}}}
@@ -1271,7 +1251,7 @@ func (tx *Tx) takeStock(p *part) (enough bool, err error) {
 	if p.Held = n == 1; err != nil || p.Held {
 		return p.Held, err
 	}
-	return one(tx, scanValue[bool], "SELECT stock IS NULL FROM products WHERE id = ?", p.ProductID)
+	return one(tx, column[bool], "SELECT stock IS NULL FROM products WHERE id = ?", p.ProductID)
 }
 
 func (tx *Tx) giveBackStock(p *part) error {
@@ -1323,7 +1303,7 @@ func (tx *Tx) addHistory(orderID string, from, to Status, actor, reason string) 
 // addEvent writes an event of an order, shown with its addresses, and one delivery for each endpoint that wants it. An
 // endpoint that is off gets its row too: the delivery waits until the endpoint is on again.
 func (tx *Tx) addEvent(storeID, orderID, name string, sequence int64, shown []byte) error {
-	endpoints, err := collect(tx, scanValue[string], sqlEndpointsOf, storeID, name)
+	endpoints, err := collect(tx, column[string], sqlEndpointsOf, storeID, name)
 	if err != nil {
 		return err
 	}
@@ -1456,7 +1436,7 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 			return nil, err
 		}
 	}
-	st, err := one(tx, tx.db.scanStore, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", storeID)
+	st, err := tx.db.store(tx, nil, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", storeID)
 	if err != nil {
 		return nil, err
 	}
@@ -1474,7 +1454,7 @@ func words[T ~string](list []T) []string {
 // MoveOrder is move for one order of a store; storeID "" stands for any store: only the command line may say so.
 func (db *DB) MoveOrder(ctx context.Context, storeID, orderID string, m Move, reason string) (o *Order, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		if _, err := one(tx, scanValue[string], "SELECT id FROM orders WHERE id = ? AND ? IN (store_id, '')", orderID, storeID); err != nil {
+		if _, err := one(tx, column[string], "SELECT id FROM orders WHERE id = ? AND ? IN (store_id, '')", orderID, storeID); err != nil {
 			return err
 		}
 		o, err = tx.move(orderID, m, reason)
@@ -1492,13 +1472,13 @@ const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_
 
 // DueOrders are at most 100 orders that nobody paid in time and that no gateway has a session for.
 func (db *DB) DueOrders() ([]string, error) {
-	return collect(db.r, scanValue[string], sqlDue, time.Now().UnixMilli(), 100)
+	return collect(db.r, column[string], sqlDue, time.Now().UnixMilli(), 100)
 }
 
 // ExpireOrder expires one of DueOrders, unless a session has become active since.
 func (db *DB) ExpireOrder(ctx context.Context, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		active, err := one(tx, scanValue[int], "SELECT count(*) FROM payment_sessions s WHERE s.order_id = ? AND "+sessionToAsk, id)
+		active, err := one(tx, column[int], "SELECT count(*) FROM payment_sessions s WHERE s.order_id = ? AND "+sessionToAsk, id)
 		if err == nil && active == 0 {
 			_, err = tx.move(id, ClockExpires, "not paid in time")
 		}
@@ -1589,7 +1569,6 @@ type Session struct {
 	Warning       string // why the gateway could not be asked
 	ExpiresAt     Time
 	CheckedAt     Time // the gateway last asked about it
-	CreatedAt     Time
 }
 
 // OrderView is an order with what GET /v1/orders/{order_id} decides by.
@@ -1598,35 +1577,25 @@ type OrderView struct {
 	Status    Status
 	Provider  string
 	ExpiresAt Time
-	Session   Session // the one that paid the order, else its latest; ID "" is none
+	Session   Session // in part: the one that paid the order, else its latest; ID "" is none
 }
 
-const (
-	sqlOrder = `SELECT o.json, o.status, o.provider, o.expires_at, coalesce(s.id, ''), o.id, coalesce(s.provider, ''),
-		coalesce(s.attempt, 0), coalesce(s.status, ''), coalesce(s.gateway_id, ''), coalesce(s.payment_url, ''),
-		coalesce(s.transaction_id, ''), coalesce(s.warning, ''), coalesce(s.expires_at, 0)
-		FROM orders o LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
-			(SELECT id FROM payment_sessions WHERE order_id = o.id ORDER BY attempt DESC LIMIT 1))
-		WHERE o.id = ? AND o.store_id = ?`
-)
+const sqlOrder = `SELECT o.json, o.status, o.provider, o.expires_at, coalesce(s.id, ''), coalesce(s.attempt, 0), coalesce(s.status, ''),
+	coalesce(s.payment_url, ''), coalesce(s.expires_at, 0) FROM orders o LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
+		(SELECT id FROM payment_sessions WHERE order_id = o.id ORDER BY attempt DESC LIMIT 1))
+	WHERE o.id = ? AND o.store_id = ?`
 
 // Order reads one order of a store.
 func (db *DB) Order(storeID, id string) (OrderView, error) {
-	return one(db.r, func(row scanner) (v OrderView, err error) {
+	return one(db.r, func(v *OrderView) []any {
 		s := &v.Session
-		err = row.Scan(&v.JSON, &v.Status, &v.Provider, &v.ExpiresAt, &s.ID, &s.OrderID, &s.Provider,
-			&s.Attempt, &s.Status, &s.GatewayID, &s.URL, &s.TransactionID, &s.Warning, &s.ExpiresAt)
-		return v, err
+		return []any{&v.JSON, &v.Status, &v.Provider, &v.ExpiresAt, &s.ID, &s.Attempt, &s.Status, &s.URL, &s.ExpiresAt}
 	}, sqlOrder, id, storeID)
 }
 
 // HasOrder tells whether an order is the store's.
 func (db *DB) HasOrder(storeID, id string) (bool, error) {
-	_, err := one(db.r, scanValue[int], "SELECT 1 FROM orders WHERE id = ? AND store_id = ?", id, storeID)
-	if err == errNotFound {
-		return false, nil
-	}
-	return err == nil, err
+	return one(db.r, column[bool], "SELECT EXISTS (SELECT 1 FROM orders WHERE id = ? AND store_id = ?)", id, storeID)
 }
 
 // ---- Payments
@@ -1647,20 +1616,21 @@ func (db *DB) SetGateway(ctx context.Context, storeID string, g Gateway) error {
 }
 
 func (db *DB) Gateway(storeID, provider string) (Gateway, error) {
-	return one(db.r, func(row scanner) (g Gateway, err error) {
-		return g, row.Scan(&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken)
-	}, "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ? AND provider = ?", storeID, provider)
+	return one(db.r, gatewayFields, "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ? AND provider = ?", storeID, provider)
+}
+
+func gatewayFields(g *Gateway) []any {
+	return []any{&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken}
 }
 
 const (
-	sessionColumns = "s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url, s.transaction_id, s.warning, s.expires_at, s.checked_at, s.created_at"
+	sessionColumns = "s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url, s.transaction_id, s.warning, s.expires_at, s.checked_at"
 	sqlLiveSession = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? AND s.status IN ('starting', 'active')"
 )
 
-func scanSession(row scanner) (s Session, err error) {
-	err = row.Scan(&s.ID, &s.OrderID, &s.Provider, &s.Attempt, &s.Status, &s.GatewayID, &s.URL, &s.TransactionID, &s.Warning,
-		&s.ExpiresAt, &s.CheckedAt, &s.CreatedAt)
-	return s, err
+func sessionFields(s *Session) []any {
+	return []any{&s.ID, &s.OrderID, &s.Provider, &s.Attempt, &s.Status, &s.GatewayID, &s.URL, &s.TransactionID, &s.Warning,
+		&s.ExpiresAt, &s.CheckedAt}
 }
 
 // reference is the name under which a gateway knows a session.
@@ -1668,19 +1638,13 @@ func (s Session) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.A
 
 // OrderPage is an order with its store, for whoever has its id.
 func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
-	var stored []byte
-	st, err = one(db.r, func(row scanner) (Store, error) {
-		return db.scanStore(scanFirst{row, &stored})
-	}, "SELECT o.json, "+storeColumns+" FROM orders o JOIN stores s ON s.id = o.store_id WHERE o.id = ?", id)
-	if err == nil {
-		err = json.Unmarshal(stored, &o)
-	}
+	st, err = db.store(db.r, []any{jsonTo{&o}}, "SELECT "+storeColumns+", o.json FROM orders o JOIN stores s ON s.id = o.store_id WHERE o.id = ?", id)
 	return st, o, err
 }
 
 // PaymentMethod reads one method of a store, usable or not.
 func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
-	return one(db.r, scanMethod, "SELECT "+methodColumns+" FROM payment_methods m WHERE m.store_id = ? AND m.code = ?", storeID, code)
+	return one(db.r, methodFields, "SELECT "+methodColumns+" FROM payment_methods m WHERE m.store_id = ? AND m.code = ?", storeID, code)
 }
 
 // BeginSession returns an order's live session, or one to start: its status says which. No session (ID "") means that
@@ -1697,12 +1661,12 @@ func (db *DB) BeginSession(ctx context.Context, storeID, orderID string) (s Sess
 		} else if err != nil || status != Pending || provider == "manual" || expires <= tx.now {
 			return err
 		}
-		if s, err = one(tx, scanSession, sqlLiveSession, orderID); err != errNotFound {
+		if s, err = one(tx, sessionFields, sqlLiveSession, orderID); err != errNotFound {
 			again = true
 			return err
 		}
-		s = Session{ID: tx.newID(), OrderID: orderID, Provider: provider, Status: "starting", ExpiresAt: expires, CreatedAt: tx.now}
-		s.Attempt, err = one(tx, scanValue[int], `INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
+		s = Session{ID: tx.newID(), OrderID: orderID, Provider: provider, Status: "starting", ExpiresAt: expires}
+		s.Attempt, err = one(tx, column[int], `INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
 			SELECT ?1, ?2, ?3, coalesce(max(attempt), 0) + 1, 'starting', ?4, ?5 FROM payment_sessions WHERE order_id = ?2 RETURNING attempt`,
 			s.ID, orderID, provider, expires, tx.now)
 		return err
@@ -1714,7 +1678,7 @@ func (db *DB) BeginSession(ctx context.Context, storeID, orderID string) (s Sess
 // its order came to its end meanwhile, is due to be closed.
 func (db *DB) SessionStarted(ctx context.Context, s Session) (wanted bool, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		wanted, err = one(tx, scanValue[bool], `UPDATE payment_sessions SET status = 'active', gateway_id = ?1, payment_url = ?2, warning = '',
+		wanted, err = one(tx, column[bool], `UPDATE payment_sessions SET status = 'active', gateway_id = ?1, payment_url = ?2, warning = '',
 			checked_at = ?3, expires_at = iif((SELECT status FROM orders WHERE id = order_id) = 'pending', expires_at, ?3)
 			WHERE id = ?4 AND status IN ('starting', 'expired') RETURNING expires_at > ?3`, s.GatewayID, s.URL, tx.now, s.ID)
 		return err
@@ -1750,34 +1714,25 @@ type OpenSession struct {
 	OrderStatus Status
 }
 
-func scanOpenSession(row scanner) (s OpenSession, err error) {
-	s.Session, err = scanSession(scanLast{row, []any{&s.StoreID, &s.OrderStatus}})
-	return s, err
+func openSessionFields(s *OpenSession) []any {
+	return append(sessionFields(&s.Session), &s.StoreID, &s.OrderStatus)
 }
-
-// scanLast scans more columns after those of another scan.
-type scanLast struct {
-	scanner
-	last []any
-}
-
-func (s scanLast) Scan(dest ...any) error { return s.scanner.Scan(append(dest, s.last...)...) }
 
 // SessionsToPoll are the sessions about which the gateway is to be asked now.
 func (db *DB) SessionsToPoll() ([]OpenSession, error) {
-	return collect(db.r, scanOpenSession, sqlSessionsToPoll, time.Now().UnixMilli())
+	return collect(db.r, openSessionFields, sqlSessionsToPoll, time.Now().UnixMilli())
 }
 
 const sqlSession = "SELECT " + sessionColumns + ", o.store_id, o.status FROM payment_sessions s JOIN orders o ON o.id = s.order_id WHERE "
 
 // LatestSession is an order's latest session.
 func (db *DB) LatestSession(orderID string) (OpenSession, error) {
-	return one(db.r, scanOpenSession, sqlSession+"s.order_id = ? ORDER BY s.attempt DESC LIMIT 1", orderID)
+	return one(db.r, openSessionFields, sqlSession+"s.order_id = ? ORDER BY s.attempt DESC LIMIT 1", orderID)
 }
 
 // SessionByID reads one session.
 func (db *DB) SessionByID(id string) (OpenSession, error) {
-	return one(db.r, scanOpenSession, sqlSession+"s.id = ?", id)
+	return one(db.r, openSessionFields, sqlSession+"s.id = ?", id)
 }
 
 // SessionByReference finds a store's session by the name it has at the gateway.
@@ -1786,13 +1741,13 @@ func (db *DB) SessionByReference(storeID, provider, reference string) (OpenSessi
 	if i < 0 {
 		return OpenSession{}, errNotFound
 	}
-	return one(db.r, scanOpenSession, sqlSession+"s.order_id = ? AND s.attempt = ? AND s.provider = ? AND o.store_id = ?",
+	return one(db.r, openSessionFields, sqlSession+"s.order_id = ? AND s.attempt = ? AND s.provider = ? AND o.store_id = ?",
 		reference[:i], reference[i+1:], provider, storeID)
 }
 
 // SessionByTransaction finds a store's session by a payment that settled it.
 func (db *DB) SessionByTransaction(storeID, provider, transactionID, requestID string) (OpenSession, error) {
-	return one(db.r, scanOpenSession, sqlSession+`s.id = coalesce((SELECT id FROM payment_sessions WHERE transaction_id = ? AND transaction_id <> ''),
+	return one(db.r, openSessionFields, sqlSession+`s.id = coalesce((SELECT id FROM payment_sessions WHERE transaction_id = ? AND transaction_id <> ''),
 		(SELECT id FROM payment_sessions WHERE request_id = ? AND request_id <> '')) AND s.provider = ? AND o.store_id = ?`,
 		transactionID, requestID, provider, storeID)
 }
@@ -1813,7 +1768,7 @@ func (db *DB) AddNotification(ctx context.Context, s OpenSession, body []byte) e
 	})
 }
 
-const sqlUndecided = "SELECT n.id, n.body, " + sessionColumns + `, o.store_id, o.status FROM notifications n
+const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, n.id, n.body FROM notifications n
 	JOIN payment_sessions s ON s.id = n.session_id JOIN orders o ON o.id = s.order_id WHERE n.decided_at IS NULL AND n.id > ? ORDER BY n.id LIMIT 100`
 
 // What a gateway could not say in a week it never will.
@@ -1821,9 +1776,8 @@ const notificationKept = 7 * 24 * time.Hour
 
 // UndecidedNotifications are at most 100 that came after the one named, in the order in which they came.
 func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
-	return collect(db.r, func(row scanner) (n Notification, err error) {
-		n.Session, err = scanOpenSession(scanFirst{scanFirst{row, &n.ID}, &n.Body})
-		return n, err
+	return collect(db.r, func(n *Notification) []any {
+		return append(openSessionFields(&n.Session), &n.ID, &n.Body)
 	}, sqlUndecided, max(after, firstID(Time(time.Now().Add(-notificationKept).UnixMilli()))))
 }
 
@@ -1870,8 +1824,8 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 	var amount int64
 	var expires Time
 	var paidBy, settled, latest bool
-	s, err := one(tx, func(row scanner) (Session, error) {
-		return scanSession(scanLast{row, []any{&status, &amount, &expires, &paidBy, &settled, &latest}})
+	s, err := one(tx, func(s *Session) []any {
+		return append(sessionFields(s), &status, &amount, &expires, &paidBy, &settled, &latest)
 	}, "SELECT "+sessionColumns+`, o.status, o.json ->> 'amount', o.expires_at, coalesce(o.paid_by = s.id, 0), o.paid_by IS NOT NULL,
 		s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_id = o.id)
 		FROM payment_sessions s JOIN orders o ON o.id = s.order_id WHERE s.id = ?`, sessionID)
@@ -2002,7 +1956,7 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 // remark adds a line to an order's history that changes nothing else. The same remark is made once.
 func (tx *Tx) remark(orderID string, status Status, text string) error {
 	text = strings.TrimSpace(text)
-	n, err := one(tx, scanValue[int], "SELECT count(*) FROM order_history WHERE order_id = ? AND reason = ?", orderID, text)
+	n, err := one(tx, column[int], "SELECT count(*) FROM order_history WHERE order_id = ? AND reason = ?", orderID, text)
 	if err != nil || n > 0 {
 		return err
 	}
@@ -2011,7 +1965,7 @@ func (tx *Tx) remark(orderID string, status Status, text string) error {
 
 // SandboxOffered tells whether a store may still play: none of its gateways takes real money.
 func (db *DB) SandboxOffered(storeID string) (bool, error) {
-	return one(db.r, scanValue[bool], "SELECT NOT EXISTS (SELECT 1 FROM gateways WHERE store_id = ? AND mode = 'live')", storeID)
+	return one(db.r, column[bool], "SELECT NOT EXISTS (SELECT 1 FROM gateways WHERE store_id = ? AND mode = 'live')", storeID)
 }
 
 // SetSandbox is what the sandbox gateway's page does: it sets what the gateway will say of a session.
@@ -2024,9 +1978,8 @@ func (db *DB) SetSandbox(ctx context.Context, sessionID string, v Verdict) error
 
 // Sandbox is what the sandbox gateway says of a session; it is open until its page was used.
 func (db *DB) Sandbox(sessionID string) (Verdict, error) {
-	v, err := one(db.r, func(row scanner) (v Verdict, err error) {
-		return v, row.Scan(&v.State, &v.Amount)
-	}, "SELECT state, amount FROM sandbox_payments WHERE session_id = ?", sessionID)
+	v, err := one(db.r, func(v *Verdict) []any { return []any{&v.State, &v.Amount} },
+		"SELECT state, amount FROM sandbox_payments WHERE session_id = ?", sessionID)
 	if err == errNotFound {
 		return Verdict{State: Open}, nil
 	}
@@ -2066,27 +2019,18 @@ type Delivery struct {
 }
 
 const (
-	endpointColumns = "e.id, e.store_id, e.url, e.events, e.active, e.off_reason, e.failures, e.created_at, e.secret, iif(e.old_secret_until > ?, e.old_secret, '')"
+	endpointColumns = "e.id, e.store_id, e.url, e.events, e.active, e.off_reason, e.failures, e.created_at, iif(e.old_secret_until > ?, json_array(e.secret, e.old_secret), json_array(e.secret))"
 	deliveryColumns = "d.id, d.event_id, v.event, coalesce(v.order_id, ''), d.status, d.attempt, d.next_at, d.tried_at, d.answer_status, d.answer, v.created_at"
 	sqlEndpoints    = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.store_id = ? ORDER BY e.id"
 	sqlDeliveries   = "SELECT " + deliveryColumns + " FROM deliveries d JOIN events v ON v.id = d.event_id WHERE d.endpoint_id = ? ORDER BY d.id DESC LIMIT ?"
 )
 
-func scanEndpoint(row scanner) (e Endpoint, err error) {
-	var events, secret, old string
-	if err = row.Scan(&e.ID, &e.StoreID, &e.URL, &events, &e.Active, &e.OffReason, &e.Failures, &e.CreatedAt, &secret, &old); err != nil {
-		return e, err
-	}
-	e.Secrets = []string{secret}
-	if old != "" {
-		e.Secrets = append(e.Secrets, old)
-	}
-	return e, json.Unmarshal([]byte(events), &e.Events)
+func endpointFields(e *Endpoint) []any {
+	return []any{&e.ID, &e.StoreID, &e.URL, jsonTo{&e.Events}, &e.Active, &e.OffReason, &e.Failures, &e.CreatedAt, jsonTo{&e.Secrets}}
 }
 
-func scanDelivery(row scanner) (d Delivery, err error) {
-	err = row.Scan(&d.ID, &d.EventID, &d.Event, &d.OrderID, &d.Status, &d.Attempt, &d.NextAt, &d.TriedAt, &d.AnswerStatus, &d.Answer, &d.CreatedAt)
-	return d, err
+func deliveryFields(d *Delivery) []any {
+	return []any{&d.ID, &d.EventID, &d.Event, &d.OrderID, &d.Status, &d.Attempt, &d.NextAt, &d.TriedAt, &d.AnswerStatus, &d.Answer, &d.CreatedAt}
 }
 
 // AddEndpoint registers an address; events empty means all.
@@ -2104,10 +2048,10 @@ func (db *DB) AddEndpoint(ctx context.Context, storeID, address string, events [
 
 // Endpoints lists a store's endpoints, the oldest first, each with its last recent deliveries.
 func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
-	list, err := collect(db.r, scanEndpoint, sqlEndpoints, time.Now().UnixMilli(), storeID)
+	list, err := collect(db.r, endpointFields, sqlEndpoints, time.Now().UnixMilli(), storeID)
 	for i := range list {
 		if err == nil {
-			list[i].Recent, err = collect(db.r, scanDelivery, sqlDeliveries, list[i].ID, recent)
+			list[i].Recent, err = collect(db.r, deliveryFields, sqlDeliveries, list[i].ID, recent)
 		}
 	}
 	return list, err
@@ -2147,7 +2091,7 @@ func (db *DB) Resend(ctx context.Context, storeID, deliveryID, endpointID string
 	}
 	err = db.write(ctx, func(tx *Tx) error {
 		known := "SELECT count(*) FROM endpoints WHERE ? IN (store_id, '') AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)"
-		if found, err := one(tx, scanValue[int], known, storeID, deliveryID, endpointID); err != nil {
+		if found, err := one(tx, column[int], known, storeID, deliveryID, endpointID); err != nil {
 			return err
 		} else if found == 0 {
 			return errNotFound
@@ -2162,7 +2106,7 @@ func (db *DB) Resend(ctx context.Context, storeID, deliveryID, endpointID string
 // Ping writes an event without an order for one endpoint.
 func (db *DB) Ping(ctx context.Context, storeID, endpointID string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		if _, err := one(tx, scanValue[string], "SELECT id FROM endpoints WHERE id = ? AND store_id = ?", endpointID, storeID); err != nil {
+		if _, err := one(tx, column[string], "SELECT id FROM endpoints WHERE id = ? AND store_id = ?", endpointID, storeID); err != nil {
 			return err
 		}
 		return tx.insertEvent(storeID, "", "ping", 0, []byte("{}"), []string{endpointID})
@@ -2191,7 +2135,7 @@ const (
 // claim takes due deliveries, of each endpoint as many as room says, the ones due longest first. The endpoints
 // take turns by chance.
 func (tx *Tx) claim(room func(Endpoint) int) ([]Claim, error) {
-	endpoints, err := collect(tx, scanEndpoint, sqlDueEndpoints, tx.now, tx.now)
+	endpoints, err := collect(tx, endpointFields, sqlDueEndpoints, tx.now, tx.now)
 	if err != nil {
 		return nil, err
 	}
@@ -2202,9 +2146,9 @@ func (tx *Tx) claim(room func(Endpoint) int) ([]Claim, error) {
 		if limit <= 0 {
 			continue
 		}
-		claims, err := collect(tx, func(row scanner) (c Claim, err error) {
+		claims, err := collect(tx, func(c *Claim) []any {
 			c.Endpoint = e
-			return c, row.Scan(&c.DeliveryID, &c.Attempt, &c.EventID, &c.Event, &c.Body)
+			return []any{&c.DeliveryID, &c.Attempt, &c.EventID, &c.Event, &c.Body}
 		}, sqlClaim, tx.now.Add(lease), e.ID, tx.now, limit)
 		if err != nil {
 			return nil, err
@@ -2274,7 +2218,7 @@ func (db *DB) Dispatch(ctx context.Context, results []Result, room func(Endpoint
 
 // DeliveriesDue tells cheaply whether Dispatch may find something to claim.
 func (db *DB) DeliveriesDue() (bool, error) {
-	return one(db.r, scanValue[bool], "SELECT EXISTS (SELECT 1 FROM endpoints e WHERE "+endpointDue+")", time.Now().UnixMilli())
+	return one(db.r, column[bool], "SELECT EXISTS (SELECT 1 FROM endpoints e WHERE "+endpointDue+")", time.Now().UnixMilli())
 }
 
 // ReleaseLeases makes due what a process that is no more had claimed. One process serves a file.
@@ -2306,9 +2250,8 @@ func (db *DB) read(fn func(querier) error) error {
 // Password finds the store of an owner, and how his password is kept. Unknown is errNotFound and a hash that no
 // password has.
 func (db *DB) Password(email string) (storeID string, pw PasswordHash, err error) {
-	storeID, err = one(db.r, func(row scanner) (id string, err error) {
-		return id, row.Scan(&id, &pw.Salt, &pw.Hash)
-	}, "SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?", email)
+	storeID, err = one(db.r, func(id *string) []any { return []any{id, &pw.Salt, &pw.Hash} },
+		"SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?", email)
 	return storeID, pw, err
 }
 
@@ -2324,15 +2267,13 @@ func (db *DB) AddSession(ctx context.Context, storeID string, hash [32]byte) err
 	})
 }
 
-const sqlSessionStore = "SELECT w.seen_at, " + storeColumns + ` FROM owner_sessions w JOIN stores s ON s.id = w.store_id
+const sqlSessionStore = "SELECT " + storeColumns + `, w.seen_at FROM owner_sessions w JOIN stores s ON s.id = w.store_id
 	WHERE w.hash = ? AND w.created_at > ? AND w.seen_at > ?`
 
 // SessionStore finds the store that a sign-in is for, and when the sign-in was last used.
 func (db *DB) SessionStore(hash [32]byte) (st Store, seen Time, err error) {
 	now := Time(time.Now().UnixMilli())
-	st, err = one(db.r, func(row scanner) (Store, error) {
-		return db.scanStore(scanFirst{row, &seen})
-	}, sqlSessionStore, hash[:], now.Add(-sessionLongest), now.Add(-sessionIdle))
+	st, err = db.store(db.r, []any{&seen}, sqlSessionStore, hash[:], now.Add(-sessionLongest), now.Add(-sessionIdle))
 	return st, seen, err
 }
 
@@ -2392,13 +2333,7 @@ func withStatus(query string, s Status) string {
 	return fmt.Sprintf(query, "AND status = ?3")
 }
 
-func scanOrder(row scanner) (o Order, err error) {
-	stored, err := scanValue[[]byte](row)
-	if err != nil {
-		return o, err
-	}
-	return o, json.Unmarshal(stored, &o)
-}
+func orderFields(o *Order) []any { return []any{jsonTo{o}} }
 
 // SearchOrders reads one page of a store's orders.
 func (db *DB) SearchOrders(storeID string, f OrderSearch) (list OrderList, err error) {
@@ -2415,7 +2350,7 @@ func searchOrders(q querier, storeID string, f OrderSearch) (list OrderList, err
 		below = "~" // above every id
 	}
 	find := func(query string, limit int, more ...any) ([]Order, error) {
-		return collect(q, scanOrder, withStatus(query, f.Status), append([]any{storeID, below, f.Status, limit}, more...)...)
+		return collect(q, orderFields, withStatus(query, f.Status), append([]any{storeID, below, f.Status, limit}, more...)...)
 	}
 	if f.Text == "" {
 		list.Orders, err = find(sqlList, f.Limit+1)
@@ -2430,7 +2365,7 @@ func searchOrders(q querier, storeID string, f OrderSearch) (list OrderList, err
 		list.Orders = list.Orders[:f.Limit]
 		list.Next = list.Orders[f.Limit-1].ID
 	} else if list.Searched {
-		list.Next, err = one(q, scanValue[string], withStatus(sqlWindow, f.Status), storeID, below, f.Status, searchWindow-1)
+		list.Next, err = one(q, column[string], withStatus(sqlWindow, f.Status), storeID, below, f.Status, searchWindow-1)
 		if err == errNotFound {
 			err = nil
 		}
@@ -2458,7 +2393,7 @@ func (tx *Tx) addTotals(storeID string, at Time, orders, revenue int64) error {
 
 // takeTotals takes an order's amount off the day on which it was last paid.
 func (tx *Tx) takeTotals(storeID string, o *Order) error {
-	paid, err := one(tx, scanValue[Time], "SELECT at FROM order_history WHERE order_id = ? AND to_status = 'paid' AND from_status <> 'paid' ORDER BY position DESC LIMIT 1", o.ID)
+	paid, err := one(tx, column[Time], "SELECT at FROM order_history WHERE order_id = ? AND to_status = 'paid' AND from_status <> 'paid' ORDER BY position DESC LIMIT 1", o.ID)
 	if err != nil {
 		return err
 	}
@@ -2469,16 +2404,16 @@ func (tx *Tx) takeTotals(storeID string, o *Order) error {
 type Attention struct {
 	Awaiting    []Order // a buyer says that he has paid
 	Alerted     []AlertedOrder
-	Unreachable []Order    // whose gateway could not be asked
-	Warnings    []string   // why, for each of Unreachable
-	Endpoints   []Endpoint // all of them, for the caller to judge
+	Unreachable []AlertedOrder // whose gateway could not be asked
+	Endpoints   []Endpoint     // all of them, for the caller to judge
 }
 
 // AlertedOrder is one with which something went wrong that no state tells: it was paid when the stock was gone, or
-// Overpaid: money came that it does not need.
+// Overpaid: money came that it does not need. Warning is why its gateway could not be asked.
 type AlertedOrder struct {
 	Order
 	Overpaid bool
+	Warning  string
 }
 
 const (
@@ -2502,30 +2437,26 @@ func (db *DB) FrontPage(storeID string, f OrderSearch, days int) (list OrderList
 		if list, err = searchOrders(q, storeID, f); err != nil {
 			return err
 		}
-		if a.Awaiting, err = collect(q, scanOrder, sqlAwaiting, storeID, attentionMost); err != nil {
+		if a.Awaiting, err = collect(q, orderFields, sqlAwaiting, storeID, attentionMost); err != nil {
 			return err
 		}
-		if a.Alerted, err = collect(q, func(row scanner) (o AlertedOrder, err error) {
-			o.Order, err = scanOrder(scanFirst{row, &o.Overpaid})
-			return o, err
+		if a.Alerted, err = collect(q, func(o *AlertedOrder) []any {
+			return []any{&o.Overpaid, jsonTo{&o.Order}}
 		}, sqlAlerted, storeID, attentionMost); err != nil {
 			return err
 		}
-		if a.Unreachable, err = collect(q, func(row scanner) (Order, error) {
-			a.Warnings = append(a.Warnings, "")
-			return scanOrder(scanFirst{row, &a.Warnings[len(a.Warnings)-1]})
+		if a.Unreachable, err = collect(q, func(o *AlertedOrder) []any {
+			return []any{&o.Warning, jsonTo{&o.Order}}
 		}, sqlUnreachable, storeID, attentionMost); err != nil {
 			return err
 		}
-		if a.Endpoints, err = collect(q, scanEndpoint, sqlEndpoints, 0, storeID); err != nil {
+		if a.Endpoints, err = collect(q, endpointFields, sqlEndpoints, 0, storeID); err != nil {
 			return err
 		}
-		_, err = collect(q, func(row scanner) (d DayTotals, err error) {
-			if err = row.Scan(&d.Day, &d.Orders, &d.Revenue); err == nil {
-				totals[d.Day-totals[0].Day] = d
-			}
-			return d, err
-		}, sqlDailyTotals, storeID, totals[0].Day, today)
+		busy, err := collect(q, func(d *DayTotals) []any { return []any{&d.Day, &d.Orders, &d.Revenue} }, sqlDailyTotals, storeID, totals[0].Day, today)
+		for _, d := range busy {
+			totals[d.Day-totals[0].Day] = d
+		}
 		return err
 	})
 	return list, a, totals, err
@@ -2557,29 +2488,28 @@ const (
 	sqlOrderDetails    = "SELECT oversold, overpaid, json FROM orders WHERE store_id = ? AND id = ?"
 	sqlHistory         = "SELECT at, from_status, to_status, actor, reason FROM order_history WHERE order_id = ? ORDER BY position"
 	sqlOrderSessions   = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? ORDER BY s.attempt"
-	sqlOrderDeliveries = "SELECT e.id, e.url, " + deliveryColumns + ` FROM events v CROSS JOIN deliveries d ON d.event_id = v.id
+	sqlOrderDeliveries = "SELECT " + deliveryColumns + `, e.id, e.url FROM events v CROSS JOIN deliveries d ON d.event_id = v.id
 		JOIN endpoints e ON e.id = d.endpoint_id WHERE v.order_id = ? ORDER BY v.sequence`
 )
 
 // OrderDetails reads an order of a store.
 func (db *DB) OrderDetails(storeID, id string) (d OrderDetails, err error) {
 	err = db.read(func(q querier) (err error) {
-		if d.Order, err = one(q, func(row scanner) (Order, error) {
-			return scanOrder(scanFirst{scanFirst{row, &d.Oversold}, &d.Overpaid})
+		if d, err = one(q, func(d *OrderDetails) []any {
+			return []any{&d.Oversold, &d.Overpaid, jsonTo{&d.Order}}
 		}, sqlOrderDetails, storeID, id); err != nil {
 			return err
 		}
-		if d.History, err = collect(q, func(row scanner) (h HistoryEntry, err error) {
-			return h, row.Scan(&h.At, &h.From, &h.To, &h.Actor, &h.Reason)
+		if d.History, err = collect(q, func(h *HistoryEntry) []any {
+			return []any{&h.At, &h.From, &h.To, &h.Actor, &h.Reason}
 		}, sqlHistory, id); err != nil {
 			return err
 		}
-		if d.Sessions, err = collect(q, scanSession, sqlOrderSessions, id); err != nil {
+		if d.Sessions, err = collect(q, sessionFields, sqlOrderSessions, id); err != nil {
 			return err
 		}
-		d.Deliveries, err = collect(q, func(row scanner) (o OrderDelivery, err error) {
-			o.Delivery, err = scanDelivery(scanFirst{scanFirst{row, &o.EndpointID}, &o.URL})
-			return o, err
+		d.Deliveries, err = collect(q, func(o *OrderDelivery) []any {
+			return append(deliveryFields(&o.Delivery), &o.EndpointID, &o.URL)
 		}, sqlOrderDeliveries, id)
 		return err
 	})
@@ -2589,7 +2519,7 @@ func (db *DB) OrderDetails(storeID, id string) (d OrderDetails, err error) {
 // AlertSettled records that the owner has seen to an order that was oversold or overpaid.
 func (db *DB) AlertSettled(ctx context.Context, storeID, id, reason string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		status, err := one(tx, scanValue[Status], "UPDATE orders SET oversold = 0, overpaid = 0 WHERE id = ? AND store_id = ? AND (oversold = 1 OR overpaid = 1) RETURNING status", id, storeID)
+		status, err := one(tx, column[Status], "UPDATE orders SET oversold = 0, overpaid = 0 WHERE id = ? AND store_id = ? AND (oversold = 1 OR overpaid = 1) RETURNING status", id, storeID)
 		if err != nil {
 			return err
 		}
@@ -2612,7 +2542,7 @@ func (db *DB) Catalog(storeID, kind, after, q string, limit int) ([]Product, err
 	if kind == "bundle" {
 		query = sqlCatalogBundles
 	}
-	return collect(db.r, scanProduct, query, storeID, after, strings.ToLower(q), limit)
+	return collect(db.r, productFields, query, storeID, after, strings.ToLower(q), limit)
 }
 
 const (
@@ -2624,21 +2554,19 @@ const (
 // CatalogEntry reads one product or bundle of a store, published or not. For bundles it also lists what they can be
 // made of.
 func (db *DB) CatalogEntry(storeID, kind, slug string) (p Product, products []BundleItem, err error) {
-	scanItem := func(row scanner) (i BundleItem, err error) {
-		return i, row.Scan(&i.ProductID, &i.Title, &i.Quantity, &i.Slug)
-	}
+	fields := func(i *BundleItem) []any { return []any{&i.ProductID, &i.Title, &i.Quantity, &i.Slug} }
 	err = db.read(func(q querier) (err error) {
 		if kind == "product" {
-			p, err = one(q, scanProduct, sqlCatalogProduct, storeID, slug)
+			p, err = one(q, productFields, sqlCatalogProduct, storeID, slug)
 			return err
 		}
-		if products, err = collect(q, scanItem, sqlProductNames, storeID); err != nil {
+		if products, err = collect(q, fields, sqlProductNames, storeID); err != nil {
 			return err
 		}
-		if p, err = one(q, scanProduct, sqlCatalogBundle, storeID, slug); err != nil {
+		if p, err = one(q, productFields, sqlCatalogBundle, storeID, slug); err != nil {
 			return err
 		}
-		p.Items, err = collect(q, scanItem, sqlBundleParts, p.ID)
+		p.Items, err = collect(q, fields, sqlBundleParts, p.ID)
 		return err
 	})
 	return p, products, err
@@ -2647,12 +2575,10 @@ func (db *DB) CatalogEntry(storeID, kind, slug string) (p Product, products []Bu
 // Methods lists all of a store's payment methods by code, and its gateways.
 func (db *DB) Methods(storeID string) (all []PaymentMethod, gateways []Gateway, err error) {
 	err = db.read(func(q querier) (err error) {
-		if all, err = collect(q, scanMethod, sqlAllMethods, storeID); err != nil {
+		if all, err = collect(q, methodFields, sqlAllMethods, storeID); err != nil {
 			return err
 		}
-		gateways, err = collect(q, func(row scanner) (g Gateway, err error) {
-			return g, row.Scan(&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken)
-		}, sqlGateways, storeID)
+		gateways, err = collect(q, gatewayFields, sqlGateways, storeID)
 		return err
 	})
 	return all, gateways, err
@@ -2661,10 +2587,10 @@ func (db *DB) Methods(storeID string) (all []PaymentMethod, gateways []Gateway, 
 // Access reads what opens a store to programs: its keys and its endpoints, without their deliveries.
 func (db *DB) Access(storeID string) (keys []APIKey, endpoints []Endpoint, err error) {
 	err = db.read(func(q querier) (err error) {
-		if keys, err = collect(q, scanKey, sqlKeys, storeID); err != nil {
+		if keys, err = collect(q, keyFields, sqlKeys, storeID); err != nil {
 			return err
 		}
-		endpoints, err = collect(q, scanEndpoint, sqlEndpoints, time.Now().UnixMilli(), storeID)
+		endpoints, err = collect(q, endpointFields, sqlEndpoints, time.Now().UnixMilli(), storeID)
 		return err
 	})
 	return keys, endpoints, err
@@ -2678,10 +2604,10 @@ const (
 // Endpoint reads one endpoint of a store with its deliveries older than the one named; "~" is newer than all.
 func (db *DB) Endpoint(storeID, id, before string, limit int) (e Endpoint, err error) {
 	err = db.read(func(q querier) (err error) {
-		if e, err = one(q, scanEndpoint, sqlEndpoint, time.Now().UnixMilli(), id, storeID); err != nil {
+		if e, err = one(q, endpointFields, sqlEndpoint, time.Now().UnixMilli(), id, storeID); err != nil {
 			return err
 		}
-		e.Recent, err = collect(q, scanDelivery, sqlDeliveriesBefore, id, before, limit)
+		e.Recent, err = collect(q, deliveryFields, sqlDeliveriesBefore, id, before, limit)
 		return err
 	})
 	return e, err

@@ -378,7 +378,7 @@ func TestWaitAfterAnAnswer(t *testing.T) {
 		}
 		for _, c := range cases {
 			read := func() row {
-				r, err := one(s.db.r, func(row0 scanner) (r row, err error) { return r, row0.Scan(&r.next, &r.status) },
+				r, err := one(s.db.r, func(r *row) []any { return []any{&r.next, &r.status} },
 					"SELECT next_at, answer_status FROM deliveries d JOIN endpoints e ON e.id = d.endpoint_id WHERE e.url LIKE 'https://' || ? || '.%' AND tried_at IS NOT NULL", c.host)
 				if err != nil {
 					t.Errorf("%s: %v", c.host, err)
