@@ -1034,9 +1034,9 @@ func (db *DB) PaymentMethods(storeID string) ([]PaymentMethod, error) {
 // ---- Orders
 
 const (
-	sqlItemProducts = "SELECT id, title, price, id, 1 FROM products WHERE store_id = ? AND published = 1 AND id IN (SELECT value FROM json_each(?))"
-	sqlItemBundles  = `SELECT b.id, b.title, b.price, i.product_id, i.quantity FROM bundles b JOIN bundle_items i ON i.bundle_id = b.id
-		WHERE b.store_id = ? AND b.published = 1 AND b.id IN (SELECT value FROM json_each(?))`
+	sqlSaleable = `SELECT 'product', id, title, price, id, 1 FROM products WHERE store_id = ?1 AND published = 1 AND id IN (SELECT value FROM json_each(?2))
+		UNION ALL SELECT 'bundle', b.id, b.title, b.price, i.product_id, i.quantity FROM bundles b JOIN bundle_items i ON i.bundle_id = b.id
+		WHERE b.store_id = ?1 AND b.published = 1 AND b.id IN (SELECT value FROM json_each(?2))`
 	sqlIdempotency = "SELECT body_hash, order_id FROM idempotency_keys WHERE store_id = ? AND key = ? AND created_at > ?"
 	sqlEndpointsOf = `SELECT id FROM endpoints e WHERE store_id = ?
 		AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
@@ -1045,9 +1045,9 @@ const (
 
 // saleable is a product or bundle as an order finds it, with one of its parts.
 type saleable struct {
-	id, title string
-	price     int64
-	part      part
+	kind, id, title string
+	price           int64
+	part            part
 }
 
 // CreateOrder makes an order: prices are read, stock is taken and the event is written in one transaction. It returns
@@ -1147,54 +1147,42 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (id string, shown []byte, err e
 
 // price fills in the order's items and subtotal from what is published now, and takes bundles apart.
 func (tx *Tx) price(o *Order, storeID string, items []NewItem) ([]part, error) {
-	var productIDs, bundleIDs []string
+	var ids []string
 	for _, in := range items {
-		if in.BundleID != "" {
-			bundleIDs = append(bundleIDs, in.BundleID)
-		} else {
-			productIDs = append(productIDs, in.ProductID)
-		}
+		ids = append(ids, in.ProductID+in.BundleID)
+	}
+	rows, err := collect(tx, func(s *saleable) []any {
+		return []any{&s.kind, &s.id, &s.title, &s.price, &s.part.ProductID, &s.part.Quantity}
+	}, sqlSaleable, storeID, string(mustJSON(ids)))
+	if err != nil {
+		return nil, err
 	}
 	found := map[string][]saleable{}
-	for query, ids := range map[string][]string{sqlItemProducts: productIDs, sqlItemBundles: bundleIDs} {
-		if len(ids) > 0 {
-			rows, err := collect(tx, func(s *saleable) []any {
-				return []any{&s.id, &s.title, &s.price, &s.part.ProductID, &s.part.Quantity}
-			}, query, storeID, string(mustJSON(ids)))
-			if err != nil {
-				return nil, err
-			}
-			for _, s := range rows {
-				found[s.id] = append(found[s.id], s)
-			}
-		}
+	for _, s := range rows {
+		found[s.kind+s.id] = append(found[s.kind+s.id], s)
 	}
 	var unknown, tooMuch []Detail
-	parts := map[string]*part{}
+	parts := map[string]part{}
 	for i, in := range items {
-		kind, field := "product", "product_id"
+		kind := "product"
 		if in.BundleID != "" {
-			kind, field = "bundle", "bundle_id"
+			kind = "bundle"
 		}
-		rows := found[in.ProductID+in.BundleID]
-		if len(rows) == 0 {
-			unknown = append(unknown, Detail{fmt.Sprintf("items[%d].%s", i, field), "is no published " + kind + " of this store: take one from GET /v1/products"})
+		of := found[kind+in.ProductID+in.BundleID]
+		if len(of) == 0 {
+			unknown = append(unknown, Detail{fmt.Sprintf("items[%d].%s_id", i, kind), "is no published " + kind + " of this store: take one from GET /v1/products"})
 			continue
 		}
-		item := Item{Type: kind, Title: rows[0].title, Quantity: in.Quantity, UnitPrice: rows[0].price, LineTotal: rows[0].price * in.Quantity,
+		item := Item{Type: kind, Title: of[0].title, Quantity: in.Quantity, UnitPrice: of[0].price, LineTotal: of[0].price * in.Quantity,
 			ProductID: in.ProductID, BundleID: in.BundleID}
 		if item.LineTotal > maxMoney {
 			tooMuch = append(tooMuch, Detail{fmt.Sprintf("items[%d].quantity", i), fmt.Sprintf("makes the line exceed %d", int64(maxMoney))})
 		}
 		o.Items = append(o.Items, item)
 		o.Subtotal += item.LineTotal
-		for _, row := range rows {
-			p := row.part
-			if parts[p.ProductID] == nil {
-				parts[p.ProductID] = &part{ProductID: p.ProductID}
-			}
-			parts[p.ProductID].Quantity += p.Quantity * in.Quantity
-			parts[p.ProductID].items = append(parts[p.ProductID].items, i)
+		for _, s := range of {
+			id := s.part.ProductID
+			parts[id] = part{ProductID: id, Quantity: parts[id].Quantity + s.part.Quantity*in.Quantity, items: append(parts[id].items, i)}
 		}
 	}
 	if len(unknown) > 0 {
@@ -1206,11 +1194,7 @@ func (tx *Tx) price(o *Order, storeID string, items []NewItem) ([]part, error) {
 	if len(tooMuch) > 0 {
 		return nil, invalid(tooMuch...)
 	}
-	all := make([]part, 0, len(parts))
-	for _, id := range slices.Sorted(maps.Keys(parts)) {
-		all = append(all, *parts[id])
-	}
-	return all, nil
+	return slices.SortedFunc(maps.Values(parts), func(a, b part) int { return strings.Compare(a.ProductID, b.ProductID) }), nil
 }
 
 // invalid refuses a well-formed body with wrong fields.
