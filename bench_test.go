@@ -210,7 +210,7 @@ func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
 				}
 				id, _, err := tx.createOrder(st, in)
 				if err == nil && done%4 == 0 {
-					_, err = tx.move(id, OwnerApproves, "by bank statement")
+					_, err = tx.move(st.ID, id, OwnerApproves, "by bank statement")
 				}
 				if err != nil {
 					return err

@@ -1356,21 +1356,17 @@ var eventOf = map[Status]string{AwaitingVerification: "orderAwaitingVerification
 // eventNames are the events that an endpoint can ask for.
 var eventNames = append([]string{"orderCreated"}, slices.Sorted(maps.Values(eventOf))...)
 
-// move changes an order's state: its row, its stock, its history and its event, or nothing.
-func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
-	rule := moves[m]
-	var storeID, stored, storedParts string
+// move changes an order's state: its row, its stock, its history and its event, or nothing. storeID "" stands for any
+// store.
+func (tx *Tx) move(storeID, orderID string, m Move, reason string) (*Order, error) {
+	rule, o := moves[m], &Order{}
+	var parts []part
 	var oversold bool
 	var sequence int64 // of the event that this makes
-	err := tx.QueryRow("SELECT store_id, json, parts, (SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_id = o.id) FROM orders o WHERE id = ?", orderID).
-		Scan(&storeID, &stored, &storedParts, &sequence)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, errNotFound
-	} else if err != nil {
-		return nil, err
-	}
-	o, parts := &Order{}, []part{}
-	if err := errors.Join(json.Unmarshal([]byte(stored), o), json.Unmarshal([]byte(storedParts), &parts)); err != nil {
+	st, err := tx.db.store(tx, []any{jsonTo{o}, jsonTo{&parts}, &sequence}, "SELECT "+storeColumns+`, o.json, o.parts,
+		(SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_id = o.id)
+		FROM orders o JOIN stores s ON s.id = o.store_id WHERE o.id = ? AND ? IN (o.store_id, '')`, orderID, storeID)
+	if err != nil {
 		return nil, err
 	}
 	from := o.Status
@@ -1398,9 +1394,9 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 	}
 	switch {
 	case o.Status == Paid:
-		err = tx.addTotals(storeID, tx.now, 0, o.Amount)
+		err = tx.addTotals(st.ID, tx.now, 0, o.Amount)
 	case from == Paid:
-		err = tx.takeTotals(storeID, o)
+		err = tx.takeTotals(st.ID, o)
 	}
 	if err != nil {
 		return nil, err
@@ -1420,11 +1416,7 @@ func (tx *Tx) move(orderID string, m Move, reason string) (*Order, error) {
 			return nil, err
 		}
 	}
-	st, err := tx.db.store(tx, nil, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", storeID)
-	if err != nil {
-		return nil, err
-	}
-	return o, tx.addEvent(storeID, orderID, eventOf[o.Status], sequence, withAddresses(nil, changed, st.payPage(orderID), ""))
+	return o, tx.addEvent(st.ID, orderID, eventOf[o.Status], sequence, withAddresses(nil, changed, st.payPage(orderID), ""))
 }
 
 func words[T ~string](list []T) []string {
@@ -1438,10 +1430,7 @@ func words[T ~string](list []T) []string {
 // MoveOrder is move for one order of a store; storeID "" stands for any store: only the command line may say so.
 func (db *DB) MoveOrder(ctx context.Context, storeID, orderID string, m Move, reason string) (o *Order, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		if _, err := one(tx, column[string], "SELECT id FROM orders WHERE id = ? AND ? IN (store_id, '')", orderID, storeID); err != nil {
-			return err
-		}
-		o, err = tx.move(orderID, m, reason)
+		o, err = tx.move(storeID, orderID, m, reason)
 		return err
 	})
 	return o, err
@@ -1464,7 +1453,7 @@ func (db *DB) ExpireOrder(ctx context.Context, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		active, err := one(tx, column[int], "SELECT count(*) FROM payment_sessions s WHERE s.order_id = ? AND "+sessionToAsk, id)
 		if err == nil && active == 0 {
-			_, err = tx.move(id, ClockExpires, "not paid in time")
+			_, err = tx.move("", id, ClockExpires, "not paid in time")
 		}
 		return err
 	})
@@ -1828,7 +1817,7 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		if !slices.Contains(moves[m].from, status) {
 			return false, nil
 		}
-		_, err := tx.move(s.OrderID, m, reason)
+		_, err := tx.move("", s.OrderID, m, reason)
 		did = string(moves[m].to)
 		return true, err
 	}
