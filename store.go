@@ -49,17 +49,16 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 
 // Store is the shop: the tenant that every other row belongs to.
 type Store struct {
-	ID         string        `json:"store_id"`
-	Name       string        `json:"name"`
-	Slug       string        `json:"slug"`
-	Domain     string        `json:"domain,omitempty"`
-	Plan       string        `json:"plan"`
-	Expiry     time.Duration `json:"-"` // how long an order waits for its payment
-	OwnerEmail string        `json:"owner_email"`
-	CreatedAt  Time          `json:"created_at"`
-	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
-
-	CatalogVersion int64 `json:"-"` // grows with every change that Products would show
+	ID             string
+	Name           string
+	Slug           string
+	Domain         string
+	Plan           string
+	Expiry         time.Duration // how long an order waits for its payment
+	OwnerEmail     string
+	CreatedAt      Time
+	CatalogVersion int64  // grows with every change that Products would show
+	URL            string // where its pay pages are, without a trailing slash
 }
 
 type Status string
@@ -169,20 +168,6 @@ type PaymentMethod struct {
 	MaxAmount         *int64 `json:"max_amount"`
 	Instructions      string `json:"instructions"`
 	Enabled           bool   `json:"-"`
-}
-
-// Event is one message to the store's endpoints. Its body is made once, so that every attempt sends the same bytes.
-type Event struct {
-	ID        string    `json:"id"`
-	Event     string    `json:"event"`
-	CreatedAt Time      `json:"created_at"`
-	StoreID   string    `json:"store_id"`
-	Sequence  int64     `json:"sequence"`
-	Data      eventData `json:"data"`
-}
-
-type eventData struct {
-	Order json.RawMessage `json:"order,omitempty"`
 }
 
 // Refusal is a request turned down by a rule: nothing was changed, and its words may be shown to whoever asked.
@@ -1080,12 +1065,10 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder, idempotenc
 
 // orderAsCreated is the order as the answer to its creation showed it: the orderCreated event carries the same bytes.
 func (tx *Tx) orderAsCreated(id string) ([]byte, error) {
-	body, err := one(tx, column[[]byte], "SELECT body FROM events WHERE order_id = ? AND sequence = 1", id)
-	if err != nil {
-		return nil, err
+	type event struct {
+		Data struct{ Order json.RawMessage }
 	}
-	var e Event
-	err = json.Unmarshal(body, &e)
+	e, err := one(tx, func(e *event) []any { return []any{jsonTo{e}} }, "SELECT body FROM events WHERE order_id = ? AND sequence = 1", id)
 	return e.Data.Order, err
 }
 
@@ -1294,7 +1277,8 @@ func (tx *Tx) addEvent(storeID, orderID, name string, sequence int64, shown []by
 	return tx.insertEvent(storeID, orderID, name, sequence, fmt.Appendf(nil, `{"order":%s}`, shown), endpoints)
 }
 
-// insertEvent writes an event. Its body is the Event in JSON, with data as it is.
+// insertEvent writes an event, one message to the store's endpoints. Its body is made once, so that every attempt sends
+// the same bytes.
 func (tx *Tx) insertEvent(storeID, orderID, name string, sequence int64, data []byte, endpoints []string) error {
 	id := "evt_" + tx.newID()
 	body := fmt.Sprintf(`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`, id, name, tx.now, storeID, sequence, data)
