@@ -1544,10 +1544,12 @@ const sqlOrder = `SELECT o.json, o.status, o.provider, o.expires_at, coalesce(s.
 
 // Order reads one order of a store.
 func (db *DB) Order(storeID, id string) (OrderView, error) {
-	return one(db.r, func(v *OrderView) []any {
-		s := &v.Session
-		return []any{&v.JSON, &v.Status, &v.Provider, &v.ExpiresAt, &s.ID, &s.Attempt, &s.Status, &s.URL, &s.ExpiresAt}
-	}, sqlOrder, id, storeID)
+	return one(db.r, viewFields, sqlOrder, id, storeID)
+}
+
+func viewFields(v *OrderView) []any {
+	s := &v.Session
+	return []any{&v.JSON, &v.Status, &v.Provider, &v.ExpiresAt, &s.ID, &s.Attempt, &s.Status, &s.URL, &s.ExpiresAt}
 }
 
 // HasOrder tells whether an order is the store's.
@@ -1608,24 +1610,18 @@ func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
 // the order needs none now. A try that came to nothing is taken up again, and uses up no attempt.
 func (db *DB) BeginSession(ctx context.Context, storeID, orderID string) (s Session, again bool, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		var expires Time
-		var status Status
-		var provider string
-		err := tx.QueryRow("SELECT expires_at, status, provider FROM orders WHERE id = ? AND store_id = ?", orderID, storeID).
-			Scan(&expires, &status, &provider)
-		if errors.Is(err, sql.ErrNoRows) {
-			return errNotFound
-		} else if err != nil || status != Pending || provider == "manual" || expires <= tx.now {
+		o, err := one(tx, viewFields, sqlOrder, orderID, storeID)
+		if err != nil || o.Status != Pending || o.Provider == "manual" || o.ExpiresAt <= tx.now {
 			return err
 		}
 		if s, err = one(tx, sessionFields, sqlLiveSession, orderID); err != errNotFound {
 			again = true
 			return err
 		}
-		s = Session{ID: tx.newID(), OrderID: orderID, Provider: provider, Status: "starting", ExpiresAt: expires}
+		s = Session{ID: tx.newID(), OrderID: orderID, Provider: o.Provider, Status: "starting", ExpiresAt: o.ExpiresAt}
 		s.Attempt, err = one(tx, column[int], `INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
 			SELECT ?1, ?2, ?3, coalesce(max(attempt), 0) + 1, 'starting', ?4, ?5 FROM payment_sessions WHERE order_id = ?2 RETURNING attempt`,
-			s.ID, orderID, provider, expires, tx.now)
+			s.ID, orderID, o.Provider, o.ExpiresAt, tx.now)
 		return err
 	})
 	return s, again, err
@@ -1660,8 +1656,8 @@ func (db *DB) WarnSession(ctx context.Context, id, warning string) error {
 // sqlSessionsToPoll: what has run out, every 20 s, or five minutes if its order waits for a person; and what will within
 // half an hour, every five minutes. What was asked about longest ago comes first, so that a gateway that is away holds
 // up no other.
-const sqlSessionsToPoll = "SELECT " + sessionColumns + `, o.store_id, o.status FROM payment_sessions s JOIN orders o ON o.id = s.order_id
-	WHERE ` + sessionToAsk + ` AND s.expires_at <= ?1 + 1800000 AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', 20000, 300000)
+const sqlSessionsToPoll = sqlSession + sessionToAsk + ` AND s.expires_at <= ?1 + 1800000
+	AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', 20000, 300000)
 	ORDER BY s.checked_at LIMIT 1000`
 
 // OpenSession is a session with what is decided by about its order.
@@ -2047,11 +2043,9 @@ func (db *DB) Resend(ctx context.Context, storeID, deliveryID, endpointID string
 		where, args = "endpoint_id = ? AND id >= ? AND status <> 'delivered'", []any{endpointID, firstID(since)}
 	}
 	err = db.write(ctx, func(tx *Tx) error {
-		known := "SELECT count(*) FROM endpoints WHERE ? IN (store_id, '') AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)"
-		if found, err := one(tx, column[int], known, storeID, deliveryID, endpointID); err != nil {
+		known := "SELECT id FROM endpoints WHERE ? IN (store_id, '') AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)"
+		if _, err := one(tx, column[string], known, storeID, deliveryID, endpointID); err != nil {
 			return err
-		} else if found == 0 {
-			return errNotFound
 		}
 		n, err = tx.exec("UPDATE deliveries SET status = 'pending', attempt = 0, next_at = ? WHERE leased = 0 AND "+where,
 			append([]any{tx.now}, args...)...)
