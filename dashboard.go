@@ -877,7 +877,10 @@ func (s *server) showPayments(w http.ResponseWriter, r *http.Request, st Store) 
 
 func (s *server) renderPayments(w http.ResponseWriter, r *http.Request, status int, page paymentsPage) (err error) {
 	page.PublicURL = s.db.publicURL
-	if page.Methods, page.Gateways, err = s.db.Methods(page.Store.ID); err != nil {
+	if page.Methods, err = s.db.PaymentMethods(page.Store.ID); err != nil {
+		return err
+	}
+	if page.Gateways, err = s.db.Gateways(page.Store.ID); err != nil {
 		return err
 	}
 	s.render(w, r, status, "dash-payments.html", page)
@@ -922,7 +925,10 @@ func (s *server) showDevelopers(w http.ResponseWriter, r *http.Request, st Store
 
 func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, status int, page developers) (err error) {
 	page.Events, page.PublicURL = eventNames, s.db.publicURL
-	if page.Keys, page.Endpoints, err = s.db.Access(page.Store.ID); err != nil {
+	if page.Keys, err = s.db.Keys(page.Store.ID); err != nil {
+		return err
+	}
+	if page.Endpoints, err = s.db.Endpoints(page.Store.ID, 0); err != nil {
 		return err
 	}
 	s.render(w, r, status, "dash-developers.html", page)

@@ -387,9 +387,7 @@ func (s *server) listPaymentMethods(r *http.Request, st Store) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if subtotal >= 0 {
-		all = slices.DeleteFunc(all, func(m PaymentMethod) bool { return !m.takes(subtotal) })
-	}
+	all = slices.DeleteFunc(all, func(m PaymentMethod) bool { return !m.Usable || subtotal >= 0 && !m.takes(subtotal) })
 	return answer{data: mustJSON(map[string]any{"payment_methods": all})}, nil
 }
 

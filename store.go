@@ -168,6 +168,7 @@ type PaymentMethod struct {
 	MaxAmount         *int64 `json:"max_amount"`
 	Instructions      string `json:"instructions"`
 	Enabled           bool   `json:"-"`
+	Usable            bool   `json:"-"` // enabled, and its gateway can be asked; a store that takes real money offers no sandbox
 }
 
 // Refusal is a request turned down by a rule: nothing was changed, and its words may be shown to whoever asked.
@@ -970,16 +971,11 @@ func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bu
 		if len(products) > limit {
 			return products[:limit], bundles, true, nil
 		}
-		limit -= len(products)
-		if len(products) > 0 {
-			offset = 0
-		} else if offset > 0 {
-			n, err := one(db.r, column[int], sqlProductsCount, storeID, q)
-			if err != nil {
-				return nil, nil, false, err
-			}
-			offset -= n
+		before, err := one(db.r, column[int], sqlProductsCount, storeID, q)
+		if err != nil {
+			return nil, nil, false, err
 		}
+		limit, offset = limit-len(products), max(0, offset-before)
 	}
 	if kind != "product" {
 		if bundles, err = collect(db.r, productFields, sqlBundles, storeID, q, limit+1, offset); err != nil {
@@ -993,17 +989,16 @@ func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bu
 }
 
 const (
-	methodColumns = "m.code, m.name, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee, m.min_amount, m.max_amount, m.instructions, m.enabled"
-	// Usable: switched on, and its gateway can be asked. A store that takes real money offers no sandbox.
-	methodUsable = `m.enabled = 1 AND CASE m.provider WHEN 'manual' THEN 1
+	methodColumns = `m.code, m.name, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee, m.min_amount, m.max_amount, m.instructions, m.enabled,
+		m.enabled = 1 AND CASE m.provider WHEN 'manual' THEN 1
 		WHEN 'sandbox' THEN NOT EXISTS (SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.mode = 'live')
 		ELSE EXISTS (SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.provider = m.provider) END`
-	sqlMethods = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND " + methodUsable + " ORDER BY m.code"
-	sqlMethod  = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ? AND " + methodUsable
+	sqlMethods = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
+	sqlMethod  = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ?"
 )
 
 func methodFields(m *PaymentMethod) []any {
-	return []any{&m.Code, &m.Name, &m.Provider, &m.SettlementChannel, &m.Fee, &m.MinAmount, &m.MaxAmount, &m.Instructions, &m.Enabled}
+	return []any{&m.Code, &m.Name, &m.Provider, &m.SettlementChannel, &m.Fee, &m.MinAmount, &m.MaxAmount, &m.Instructions, &m.Enabled, &m.Usable}
 }
 
 // takes tells whether a method may pay an order of this subtotal.
@@ -1011,9 +1006,14 @@ func (m PaymentMethod) takes(subtotal int64) bool {
 	return (m.MinAmount == nil || subtotal >= *m.MinAmount) && (m.MaxAmount == nil || subtotal <= *m.MaxAmount)
 }
 
-// PaymentMethods lists the usable methods by code.
+// PaymentMethods lists a store's methods by code, usable or not.
 func (db *DB) PaymentMethods(storeID string) ([]PaymentMethod, error) {
 	return collect(db.r, methodFields, sqlMethods, storeID)
+}
+
+// PaymentMethod reads one method of a store, usable or not.
+func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
+	return one(db.r, methodFields, sqlMethod, storeID, code)
 }
 
 // ---- Orders
@@ -1195,7 +1195,7 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 		return invalid(Detail{"payment_method", "is needed: take a code from GET /v1/payment-methods"})
 	}
 	m, err := one(tx, methodFields, sqlMethod, storeID, code)
-	if err == errNotFound {
+	if err == errNotFound || err == nil && !m.Usable {
 		return &Refusal{"PAYMENT_METHOD_UNAVAILABLE", "This payment method cannot be used.",
 			[]Detail{{"payment_method", "is not usable: take a code from GET /v1/payment-methods"}}}
 	} else if err != nil {
@@ -1574,12 +1574,18 @@ func (db *DB) SetGateway(ctx context.Context, storeID string, g Gateway) error {
 	})
 }
 
-func (db *DB) Gateway(storeID, provider string) (Gateway, error) {
-	return one(db.r, gatewayFields, "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ? AND provider = ?", storeID, provider)
-}
+const sqlGateways = "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ?1 AND provider = coalesce(?2, provider) ORDER BY provider"
 
 func gatewayFields(g *Gateway) []any {
 	return []any{&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken}
+}
+
+func (db *DB) Gateway(storeID, provider string) (Gateway, error) {
+	return one(db.r, gatewayFields, sqlGateways, storeID, provider)
+}
+
+func (db *DB) Gateways(storeID string) ([]Gateway, error) {
+	return collect(db.r, gatewayFields, sqlGateways, storeID, nil)
 }
 
 const (
@@ -1599,11 +1605,6 @@ func (s Session) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.A
 func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
 	st, err = db.store(db.r, []any{jsonTo{&o}}, "SELECT "+storeColumns+", o.json FROM orders o JOIN stores s ON s.id = o.store_id WHERE o.id = ?", id)
 	return st, o, err
-}
-
-// PaymentMethod reads one method of a store, usable or not.
-func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
-	return one(db.r, methodFields, "SELECT "+methodColumns+" FROM payment_methods m WHERE m.store_id = ? AND m.code = ?", storeID, code)
 }
 
 // BeginSession returns an order's live session, or one to start: its status says which. No session (ID "") means that
@@ -2483,8 +2484,6 @@ const (
 	sqlCatalogBundles  = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0 ORDER BY p.slug LIMIT ?"
 	sqlCatalogProduct  = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.slug = ?"
 	sqlCatalogBundle   = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.slug = ?"
-	sqlAllMethods      = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
-	sqlGateways        = "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ? ORDER BY provider"
 )
 
 // Catalog lists a store's products or bundles, published or not, by slug: those after a slug, with q in their title.
@@ -2521,30 +2520,6 @@ func (db *DB) CatalogEntry(storeID, kind, slug string) (p Product, products []Bu
 		return err
 	})
 	return p, products, err
-}
-
-// Methods lists all of a store's payment methods by code, and its gateways.
-func (db *DB) Methods(storeID string) (all []PaymentMethod, gateways []Gateway, err error) {
-	err = db.read(func(q querier) (err error) {
-		if all, err = collect(q, methodFields, sqlAllMethods, storeID); err != nil {
-			return err
-		}
-		gateways, err = collect(q, gatewayFields, sqlGateways, storeID)
-		return err
-	})
-	return all, gateways, err
-}
-
-// Access reads what opens a store to programs: its keys and its endpoints, without their deliveries.
-func (db *DB) Access(storeID string) (keys []APIKey, endpoints []Endpoint, err error) {
-	err = db.read(func(q querier) (err error) {
-		if keys, err = collect(q, keyFields, sqlKeys, storeID); err != nil {
-			return err
-		}
-		endpoints, err = collect(q, endpointFields, sqlEndpoints, time.Now().UnixMilli(), storeID)
-		return err
-	})
-	return keys, endpoints, err
 }
 
 const (
