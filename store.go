@@ -410,6 +410,11 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	}
 }
 
+// change writes one statement that is to find its row.
+func (db *DB) change(ctx context.Context, query string, args ...any) error {
+	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(query, args...) })
+}
+
 func (db *DB) writer() {
 	defer close(db.stopped)
 	for {
@@ -619,9 +624,7 @@ func (db *DB) lockServing() (unlock func() error, err error) {
 // setAddresses records where the service and the gateways are reached, for this process and the commands beside it.
 func (db *DB) setAddresses(publicURL string, subdomains bool, gateways map[string]string) error {
 	db.publicURL, db.subdomains, db.gatewayURLs = publicURL, subdomains, gateways
-	return db.write(context.Background(), func(tx *Tx) error {
-		return tx.mustChange("UPDATE settings SET public_url = ?, subdomains = ?, gateways = ?", publicURL, subdomains, string(mustJSON(gateways)))
-	})
+	return db.change(context.Background(), "UPDATE settings SET public_url = ?, subdomains = ?, gateways = ?", publicURL, subdomains, string(mustJSON(gateways)))
 }
 
 // Ready tells whether the database answers.
@@ -821,10 +824,8 @@ func (db *DB) Keys(storeID string) ([]APIKey, error) {
 
 // RevokeKey ends a key at once and for ever. storeID "" stands for any store: only the command line may say so.
 func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND ? IN (store_id, '')",
-			tx.now, id, storeID)
-	})
+	return db.change(ctx, "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND ? IN (store_id, '')",
+		time.Now().UnixMilli(), id, storeID)
 }
 
 const sqlKeyLookup = "SELECT " + storeColumns + `, k.id FROM api_keys k JOIN stores s ON s.id = k.store_id
@@ -1472,15 +1473,12 @@ const (
 // Orders appends a JSON array of a store's orders to dst, the newest first, and tells whether there are more. Its order is that of
 // created_at and then of id, for an id begins with its created_at.
 func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more bool, err error) {
-	low, high := "", "~" // "~" is above every id
+	low, high := "", cmp.Or(f.After, "~") // "~" is above every id
 	if f.Min != nil {
 		low = firstID(*f.Min)
 	}
 	if f.Max != nil {
-		high = firstID(*f.Max + 1)
-	}
-	if f.After != "" {
-		high = min(high, f.After)
+		high = min(high, firstID(*f.Max+1))
 	}
 	query, args := sqlOrders, []any{st.ID, low, high}
 	switch {
@@ -1568,10 +1566,8 @@ type Gateway struct {
 }
 
 func (db *DB) SetGateway(ctx context.Context, storeID string, g Gateway) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange(`INSERT OR REPLACE INTO gateways (store_id, provider, mode, secret_key, callback_token)
-			SELECT id, ?, ?, ?, ? FROM stores WHERE id = ?`, g.Provider, g.Mode, g.SecretKey, g.CallbackToken, storeID)
-	})
+	return db.change(ctx, `INSERT OR REPLACE INTO gateways (store_id, provider, mode, secret_key, callback_token)
+		SELECT id, ?, ?, ?, ? FROM stores WHERE id = ?`, g.Provider, g.Mode, g.SecretKey, g.CallbackToken, storeID)
 }
 
 const sqlGateways = "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ?1 AND provider = coalesce(?2, provider) ORDER BY provider"
@@ -1642,16 +1638,12 @@ func (db *DB) SessionStarted(ctx context.Context, s Session) (wanted bool, err e
 
 // SessionLost ends a session that the gateway has and whose address nobody knows.
 func (db *DB) SessionLost(ctx context.Context, id string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("UPDATE payment_sessions SET status = 'failed' WHERE id = ? AND status = 'starting'", id)
-	})
+	return db.change(ctx, "UPDATE payment_sessions SET status = 'failed' WHERE id = ? AND status = 'starting'", id)
 }
 
 // WarnSession records that the gateway could not be asked, and why.
 func (db *DB) WarnSession(ctx context.Context, id, warning string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("UPDATE payment_sessions SET warning = ?, checked_at = ? WHERE id = ?", warning, tx.now, id)
-	})
+	return db.change(ctx, "UPDATE payment_sessions SET warning = ?, checked_at = ? WHERE id = ?", warning, time.Now().UnixMilli(), id)
 }
 
 // sqlSessionsToPoll: what has run out, every 20 s, or five minutes if its order waits for a person; and what will within
@@ -1924,10 +1916,7 @@ func (db *DB) SandboxOffered(storeID string) (bool, error) {
 
 // SetSandbox is what the sandbox gateway's page does: it sets what the gateway will say of a session.
 func (db *DB) SetSandbox(ctx context.Context, sessionID string, v Verdict) error {
-	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec("INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount) VALUES (?, ?, ?)", sessionID, v.State, v.Amount)
-		return err
-	})
+	return db.change(ctx, "INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount) VALUES (?, ?, ?)", sessionID, v.State, v.Amount)
 }
 
 // Sandbox is what the sandbox gateway says of a session; it is open until its page was used.
@@ -2011,29 +2000,21 @@ func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
 	return list, err
 }
 
-// endpointChange is an update of one endpoint of a store; storeID "" stands for any: only the command line may say so.
-func (db *DB) endpointChange(ctx context.Context, storeID, id, set string, args ...any) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("UPDATE endpoints SET "+set+" WHERE id = ? AND ? IN (store_id, '')", append(args, id, storeID)...)
-	})
-}
-
-// RotateSecret gives an endpoint a new secret; the old one signs too for another 24 h.
+// RotateSecret gives an endpoint a new secret; the old one signs too for another 24 h. storeID "" stands for any store,
+// here and below: only the command line may say so.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) error {
-	return db.endpointChange(ctx, storeID, id, "old_secret = secret, old_secret_until = ?, secret = ?",
-		time.Now().Add(24*time.Hour).UnixMilli(), secret)
+	return db.change(ctx, "UPDATE endpoints SET old_secret = secret, old_secret_until = ?, secret = ? WHERE id = ? AND ? IN (store_id, '')",
+		time.Now().Add(24*time.Hour).UnixMilli(), secret, id, storeID)
 }
 
 // SwitchEndpoint turns an endpoint on or off. Its events wait while it is off.
 func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool, reason string) error {
-	return db.endpointChange(ctx, storeID, id, "active = ?, off_reason = ?, failures = 0", on, reason)
+	return db.change(ctx, "UPDATE endpoints SET active = ?, off_reason = ?, failures = 0 WHERE id = ? AND ? IN (store_id, '')", on, reason, id, storeID)
 }
 
 // RemoveEndpoint forgets an endpoint and its deliveries.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("DELETE FROM endpoints WHERE id = ? AND ? IN (store_id, '')", id, storeID)
-	})
+	return db.change(ctx, "DELETE FROM endpoints WHERE id = ? AND ? IN (store_id, '')", id, storeID)
 }
 
 // Resend makes deliveries due again, from their first attempt: the one with deliveryID, or those of an endpoint
@@ -2297,10 +2278,7 @@ func (db *DB) SearchOrders(storeID string, f OrderSearch) (list OrderList, err e
 }
 
 func searchOrders(q querier, storeID string, f OrderSearch) (list OrderList, err error) {
-	below := f.After
-	if below == "" {
-		below = "~" // above every id
-	}
+	below := cmp.Or(f.After, "~") // "~" is above every id
 	find := func(query string, limit int, more ...any) ([]Order, error) {
 		return collect(q, orderFields, withStatus(query, f.Status), append([]any{storeID, below, f.Status, limit}, more...)...)
 	}
