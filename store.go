@@ -1965,7 +1965,7 @@ const (
 	endpointColumns = "e.id, e.store_id, e.url, e.events, e.active, e.off_reason, e.failures, e.created_at, iif(e.old_secret_until > ?, json_array(e.secret, e.old_secret), json_array(e.secret))"
 	deliveryColumns = "d.id, d.event_id, v.event, coalesce(v.order_id, ''), d.status, d.attempt, d.next_at, d.tried_at, d.answer_status, d.answer, v.created_at"
 	sqlEndpoints    = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.store_id = ? ORDER BY e.id"
-	sqlDeliveries   = "SELECT " + deliveryColumns + " FROM deliveries d JOIN events v ON v.id = d.event_id WHERE d.endpoint_id = ? ORDER BY d.id DESC LIMIT ?"
+	sqlDeliveries   = "SELECT " + deliveryColumns + " FROM deliveries d CROSS JOIN events v ON v.id = d.event_id WHERE d.endpoint_id = ? AND d.id < ? ORDER BY d.id DESC LIMIT ?"
 )
 
 func endpointFields(e *Endpoint) []any {
@@ -1994,7 +1994,7 @@ func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
 	list, err := collect(db.r, endpointFields, sqlEndpoints, time.Now().UnixMilli(), storeID)
 	for i := range list {
 		if err == nil {
-			list[i].Recent, err = collect(db.r, deliveryFields, sqlDeliveries, list[i].ID, recent)
+			list[i].Recent, err = collect(db.r, deliveryFields, sqlDeliveries, list[i].ID, "~", recent)
 		}
 	}
 	return list, err
@@ -2483,36 +2483,25 @@ const (
 // made of.
 func (db *DB) CatalogEntry(storeID, kind, slug string) (p Product, products []BundleItem, err error) {
 	fields := func(i *BundleItem) []any { return []any{&i.ProductID, &i.Title, &i.Quantity, &i.Slug} }
-	err = db.read(func(q querier) (err error) {
-		if kind == "product" {
-			p, err = one(q, productFields, sqlCatalogProduct, storeID, slug)
-			return err
-		}
-		if products, err = collect(q, fields, sqlProductNames, storeID); err != nil {
-			return err
-		}
-		if p, err = one(q, productFields, sqlCatalogBundle, storeID, slug); err != nil {
-			return err
-		}
-		p.Items, err = collect(q, fields, sqlBundleParts, p.ID)
-		return err
-	})
+	if kind == "product" {
+		p, err = one(db.r, productFields, sqlCatalogProduct, storeID, slug)
+		return p, nil, err
+	}
+	if products, err = collect(db.r, fields, sqlProductNames, storeID); err != nil {
+		return p, nil, err
+	}
+	if p, err = one(db.r, productFields, sqlCatalogBundle, storeID, slug); err == nil {
+		p.Items, err = collect(db.r, fields, sqlBundleParts, p.ID)
+	}
 	return p, products, err
 }
 
-const (
-	sqlEndpoint         = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.id = ? AND e.store_id = ?"
-	sqlDeliveriesBefore = "SELECT " + deliveryColumns + " FROM deliveries d CROSS JOIN events v ON v.id = d.event_id WHERE d.endpoint_id = ? AND d.id < ? ORDER BY d.id DESC LIMIT ?"
-)
+const sqlEndpoint = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.id = ? AND e.store_id = ?"
 
 // Endpoint reads one endpoint of a store with its deliveries older than the one named; "~" is newer than all.
 func (db *DB) Endpoint(storeID, id, before string, limit int) (e Endpoint, err error) {
-	err = db.read(func(q querier) (err error) {
-		if e, err = one(q, endpointFields, sqlEndpoint, time.Now().UnixMilli(), id, storeID); err != nil {
-			return err
-		}
-		e.Recent, err = collect(q, deliveryFields, sqlDeliveriesBefore, id, before, limit)
-		return err
-	})
+	if e, err = one(db.r, endpointFields, sqlEndpoint, time.Now().UnixMilli(), id, storeID); err == nil {
+		e.Recent, err = collect(db.r, deliveryFields, sqlDeliveries, id, before, limit)
+	}
 	return e, err
 }
