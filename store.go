@@ -1785,18 +1785,16 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 			status, v.TransactionID, v.RequestID, s.ID)
 		return err
 	}
-	// to performs a move if the order's state allows it.
-	to := func(m Move, reason string) (bool, error) {
+	// to performs a move if the order's state allows it, and does nothing ("") otherwise.
+	to := func(m Move, reason string) (did string, err error) {
 		if !slices.Contains(moves[m].from, status) {
-			return false, nil
+			return "", nil
 		}
-		_, err := tx.move("", s.OrderID, m, reason)
-		did = string(moves[m].to)
-		return true, err
+		_, err = tx.move("", s.OrderID, m, reason)
+		return string(moves[m].to), err
 	}
-	note := func(format string, args ...any) error {
-		did = "noted"
-		return tx.remark(s.OrderID, status, fmt.Sprintf(format, args...))
+	note := func(format string, args ...any) (did string, err error) {
+		return "noted", tx.remark(s.OrderID, status, fmt.Sprintf(format, args...))
 	}
 	at := fmt.Sprintf("%s, attempt %d", s.Provider, s.Attempt)
 	switch v.State {
@@ -1814,19 +1812,17 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		if v.Amount != amount {
 			m, reason = GatewayChallenges, fmt.Sprintf("Rp%d paid instead of Rp%d: %s", v.Amount, amount, at)
 		}
-		if moved, err := to(m, reason); err != nil {
-			return "", err
-		} else if !moved {
+		switch did, err = to(m, reason); {
+		case err != nil:
+		case did == "":
 			text := fmt.Sprintf("Rp%d came while the order was %s, to be given back", v.Amount, status)
 			if status == Paid && !settled && v.Amount == amount { // this may be the money that the owner spoke of
 				text = fmt.Sprintf("Rp%d came for the order that the owner had approved, to be given back if it was paid another way", v.Amount)
 			}
-			if err = note("%s: %s %s", text, at, v.TransactionID); err == nil {
+			if did, err = note("%s: %s %s", text, at, v.TransactionID); err == nil {
 				_, err = tx.exec("UPDATE orders SET overpaid = 1, paid_by = iif(paid_by IS NULL AND ? = json ->> 'amount', ?, paid_by) WHERE id = ?", v.Amount, s.ID, s.OrderID)
 			}
-			return did, err
-		}
-		if m == GatewaySettles {
+		case m == GatewaySettles:
 			_, err = tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", s.ID, s.OrderID)
 		}
 		return did, err
@@ -1839,50 +1835,43 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 				return "", err
 			}
 		}
-		_, err = to(GatewayChallenges, "the gateway wants it looked at: "+at)
-		return did, err
+		return to(GatewayChallenges, "the gateway wants it looked at: "+at)
 	case Denied, Canceled:
-		if same && paidBy {
-			if err := end("failed"); err != nil {
-				return "", err
-			}
-			_, err = to(GatewayReverses, "the payment was taken back: "+at)
-			return did, err
-		}
 		if !live && !same {
 			return "", nil
 		}
 		if err := end("failed"); err != nil {
 			return "", err
 		}
-		moved := false
-		if latest && (v.State == Canceled || status == AwaitingVerification) {
-			moved, err = to(GatewayCancels, v.State+" by the gateway: "+at)
+		if same && paidBy {
+			return to(GatewayReverses, "the payment was taken back: "+at)
 		}
-		if err == nil && same && !moved { // what the owner was told to give back, or to judge, is gone
-			err = note("the payment was taken back: %s", at)
+		if latest && (v.State == Canceled || status == AwaitingVerification) {
+			did, err = to(GatewayCancels, v.State+" by the gateway: "+at)
+		}
+		if same && did == "" { // what the owner was told to give back, or to judge, is gone
+			return note("the payment was taken back: %s", at)
 		}
 		return did, err
 	case GivenBack:
 		if paidBy && (status == Paid || status == Refunded) {
-			_, err = to(GatewayRefunds, "refunded: "+at)
-			return did, err
+			return to(GatewayRefunds, "refunded: "+at)
 		}
 		if live { // it was paid and given back, and neither was told: nothing of it is left
 			if err := end("failed"); err != nil {
 				return "", err
 			}
 		}
-		err = note("Rp%d given back: %s %s", v.Amount, at, v.RefundID)
-		return did, err
+		return note("Rp%d given back: %s %s", v.Amount, at, v.RefundID)
 	case PartlyReturned:
-		err = note("Rp%d given back in part: %s %s", v.Amount, at, v.RefundID)
-		if err == nil && live { // it was paid, and that was not told: a person says what the rest is worth
-			if err = end("paid"); err == nil {
-				_, err = to(GatewayChallenges, "paid and given back in part: "+at)
-			}
+		if did, err = note("Rp%d given back in part: %s %s", v.Amount, at, v.RefundID); err != nil || !live {
+			return did, err
 		}
-		return did, err
+		if err := end("paid"); err != nil { // it was paid, and that was not told: a person says what the rest is worth
+			return "", err
+		}
+		moved, err := to(GatewayChallenges, "paid and given back in part: "+at)
+		return cmp.Or(moved, did), err
 	}
 	// Open or Over: nobody paid this session. An open one ends with its order's time; that of an order which needs no
 	// payment any more is to be closed first.
@@ -1894,9 +1883,9 @@ func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) 
 		return "", err
 	}
 	if latest && timeIsUp {
-		_, err = to(ClockExpires, "not paid in time: "+at)
+		return to(ClockExpires, "not paid in time: "+at)
 	}
-	return did, err
+	return "", nil
 }
 
 // remark adds a line to an order's history that changes nothing else. The same remark is made once.
