@@ -799,15 +799,6 @@ type APIKey struct {
 	RevokedAt  *Time  `json:"revoked_at"`
 }
 
-const (
-	keyColumns = "k.id, k.store_id, k.name, k.created_at, k.last_used_at, k.revoked_at"
-	sqlKeys    = "SELECT " + keyColumns + " FROM api_keys k WHERE k.store_id = ? ORDER BY k.id"
-)
-
-func keyFields(k *APIKey) []any {
-	return []any{&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
-}
-
 func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (id string, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		id = tx.newID()
@@ -817,9 +808,13 @@ func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (
 	return id, err
 }
 
+const sqlKeys = "SELECT id, store_id, name, created_at, last_used_at, revoked_at FROM api_keys WHERE store_id = ? ORDER BY id"
+
 // Keys lists a store's keys, the oldest first.
 func (db *DB) Keys(storeID string) ([]APIKey, error) {
-	return collect(db.r, keyFields, sqlKeys, storeID)
+	return collect(db.r, func(k *APIKey) []any {
+		return []any{&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
+	}, sqlKeys, storeID)
 }
 
 // RevokeKey ends a key at once and for ever. storeID "" stands for any store: only the command line may say so.
@@ -979,14 +974,11 @@ func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bu
 		limit, offset = limit-len(products), max(0, offset-before)
 	}
 	if kind != "product" {
-		if bundles, err = collect(db.r, productFields, sqlBundles, storeID, q, limit+1, offset); err != nil {
-			return nil, nil, false, err
-		}
-		if len(bundles) > limit {
+		if bundles, err = collect(db.r, productFields, sqlBundles, storeID, q, limit+1, offset); len(bundles) > limit {
 			bundles, more = bundles[:limit], true
 		}
 	}
-	return products, bundles, more, nil
+	return products, bundles, more, err
 }
 
 const (
@@ -1967,13 +1959,10 @@ func deliveryFields(d *Delivery) []any {
 
 // AddEndpoint registers an address; events empty means all.
 func (db *DB) AddEndpoint(ctx context.Context, storeID, address string, events []string, secret string) (id string, err error) {
-	if events == nil {
-		events = []string{}
-	}
 	err = db.write(ctx, func(tx *Tx) error {
 		id = tx.newID()
 		return tx.mustChange("INSERT INTO endpoints (id, store_id, url, events, secret, created_at) SELECT ?, id, ?, ?, ?, ? FROM stores WHERE id = ?",
-			id, address, string(mustJSON(events)), secret, tx.now, storeID)
+			id, address, string(mustJSON(append([]string{}, events...))), secret, tx.now, storeID)
 	})
 	return id, err
 }
@@ -1981,10 +1970,8 @@ func (db *DB) AddEndpoint(ctx context.Context, storeID, address string, events [
 // Endpoints lists a store's endpoints, the oldest first, each with its last recent deliveries.
 func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
 	list, err := collect(db.r, endpointFields, sqlEndpoints, time.Now().UnixMilli(), storeID)
-	for i := range list {
-		if err == nil {
-			list[i].Recent, err = collect(db.r, deliveryFields, sqlDeliveries, list[i].ID, "~", recent)
-		}
+	for i := 0; i < len(list) && err == nil; i++ {
+		list[i].Recent, err = collect(db.r, deliveryFields, sqlDeliveries, list[i].ID, "~", recent)
 	}
 	return list, err
 }
@@ -2009,17 +1996,13 @@ func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 // Resend makes deliveries due again, from their first attempt: the one with deliveryID, or those of an endpoint
 // that are not delivered and whose event came at since or later. What is being sent this moment is left alone.
 func (db *DB) Resend(ctx context.Context, storeID, deliveryID, endpointID string, since Time) (n int64, err error) {
-	where, args := "id = ?", []any{deliveryID}
-	if deliveryID == "" {
-		where, args = "endpoint_id = ? AND id >= ? AND status <> 'delivered'", []any{endpointID, firstID(since)}
-	}
 	err = db.write(ctx, func(tx *Tx) error {
 		known := "SELECT id FROM endpoints WHERE ? IN (store_id, '') AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)"
 		if _, err := one(tx, column[string], known, storeID, deliveryID, endpointID); err != nil {
 			return err
 		}
-		n, err = tx.exec("UPDATE deliveries SET status = 'pending', attempt = 0, next_at = ? WHERE leased = 0 AND "+where,
-			append([]any{tx.now}, args...)...)
+		n, err = tx.exec(`UPDATE deliveries SET status = 'pending', attempt = 0, next_at = ?
+			WHERE leased = 0 AND (id = ? OR endpoint_id = ? AND id >= ? AND status <> 'delivered')`, tx.now, deliveryID, endpointID, firstID(since))
 		return err
 	})
 	return n, err
@@ -2129,7 +2112,6 @@ func (db *DB) Dispatch(ctx context.Context, results []Result, room func(Endpoint
 				return err
 			}
 		}
-		claims = nil
 		if room != nil {
 			claims, err = tx.claim(room)
 		}
