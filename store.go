@@ -1015,7 +1015,9 @@ const (
 	sqlSaleable = `SELECT 'product', id, title, price, id, 1 FROM products WHERE store_id = ?1 AND published = 1 AND id IN (SELECT value FROM json_each(?2))
 		UNION ALL SELECT 'bundle', b.id, b.title, b.price, i.product_id, i.quantity FROM bundles b JOIN bundle_items i ON i.bundle_id = b.id
 		WHERE b.store_id = ?1 AND b.published = 1 AND b.id IN (SELECT value FROM json_each(?2))`
-	sqlIdempotency = "SELECT body_hash, order_id FROM idempotency_keys WHERE store_id = ? AND key = ? AND created_at > ?"
+	// What an Idempotency-Key made, with the event that carries it as the first answer showed it.
+	sqlIdempotency = `SELECT k.order_id, k.body_hash, v.body FROM idempotency_keys k JOIN events v ON v.order_id = k.order_id AND v.sequence = 1
+		WHERE k.store_id = ? AND k.key = ? AND k.created_at > ?`
 	sqlEndpointsOf = `SELECT id FROM endpoints e WHERE store_id = ?
 		AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
 	idempotencyKept = 48 * time.Hour
@@ -1034,15 +1036,18 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder, idempotenc
 	err = db.write(ctx, func(tx *Tx) error {
 		if idempotencyKey != "" {
 			var hash []byte
-			err := tx.QueryRow(sqlIdempotency, st.ID, idempotencyKey, tx.now.Add(-idempotencyKept)).Scan(&hash, &id)
+			var created struct {
+				Data struct{ Order json.RawMessage }
+			}
+			id, err = one(tx, func(id *string) []any { return []any{id, &hash, jsonTo{&created}} },
+				sqlIdempotency, st.ID, idempotencyKey, tx.now.Add(-idempotencyKept))
 			switch {
 			case err == nil && !bytes.Equal(hash, bodyHash[:]):
 				return &Refusal{Code: "IDEMPOTENCY_KEY_REUSED", Message: "This Idempotency-Key was used with another body: send a new key with a new order."}
 			case err == nil:
-				replayed = true
-				order, err = tx.orderAsCreated(id)
-				return err
-			case !errors.Is(err, sql.ErrNoRows):
+				order, replayed = created.Data.Order, true
+				return nil
+			case err != errNotFound:
 				return err
 			}
 		}
@@ -1054,15 +1059,6 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder, idempotenc
 		return err
 	})
 	return id, order, replayed, err
-}
-
-// orderAsCreated is the order as the answer to its creation showed it: the orderCreated event carries the same bytes.
-func (tx *Tx) orderAsCreated(id string) ([]byte, error) {
-	type event struct {
-		Data struct{ Order json.RawMessage }
-	}
-	e, err := one(tx, func(e *event) []any { return []any{jsonTo{e}} }, "SELECT body FROM events WHERE order_id = ? AND sequence = 1", id)
-	return e.Data.Order, err
 }
 
 // createOrder is CreateOrder within a transaction.
