@@ -1361,8 +1361,10 @@ func (tx *Tx) move(storeID, orderID string, m Move, reason string) (*Order, erro
 	}
 	o.Status, o.UpdatedAt, o.RequiresPayment = rule.to, tx.now, false
 	changed := mustJSON(o)
-	if err := tx.mustChange("UPDATE orders SET json = ?, parts = ?, oversold = ? WHERE id = ? AND status = ?",
-		string(changed), string(mustJSON(parts)), oversold, orderID, from); err != nil {
+	approved := m == OwnerApproves && from == AwaitingVerification // the gateway's later word on that payment counts
+	if err := tx.mustChange(`UPDATE orders SET json = ?1, parts = ?2, oversold = ?3, paid_by = iif(?4, (SELECT id FROM payment_sessions
+		WHERE order_id = ?5 AND status IN ('active', 'paid') ORDER BY attempt DESC LIMIT 1), paid_by) WHERE id = ?5 AND status = ?6`,
+		string(changed), string(mustJSON(parts)), oversold, approved, orderID, from); err != nil {
 		return nil, err
 	}
 	switch {
@@ -1376,12 +1378,6 @@ func (tx *Tx) move(storeID, orderID string, m Move, reason string) (*Order, erro
 	}
 	if err := tx.addHistory(orderID, from, o.Status, rule.actor, reason); err != nil {
 		return nil, err
-	}
-	if m == OwnerApproves && from == AwaitingVerification { // the gateway's later word on that payment counts
-		if _, err := tx.exec(`UPDATE orders SET paid_by = (SELECT id FROM payment_sessions WHERE order_id = ?1 AND status IN ('active', 'paid')
-			ORDER BY attempt DESC LIMIT 1) WHERE id = ?1`, orderID); err != nil {
-			return nil, err
-		}
 	}
 	if o.Status != AwaitingVerification { // what is open at a gateway is due to be closed there
 		if _, err := tx.exec(`UPDATE payment_sessions SET status = iif(status = 'starting', 'expired', status), expires_at = min(expires_at, ?), checked_at = 0
