@@ -1454,8 +1454,8 @@ const (
 	sqlOrdersByExternal = "SELECT json FROM orders WHERE store_id = ? AND id >= ? AND id < ? AND external_id = ? AND ? IN (status, '') LIMIT ? OFFSET ?"
 )
 
-// Orders appends a JSON array of a store's orders to dst, the newest first, and tells whether there are more. Its order is that of
-// created_at and then of id, for an id begins with its created_at.
+// Orders appends a JSON array of a store's orders to dst, the newest first, and tells whether there are more. Its order
+// is that of created_at and then of id, for an id begins with its created_at.
 func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more bool, err error) {
 	low, high := "", cmp.Or(f.After, "~") // "~" is above every id
 	if f.Min != nil {
@@ -2312,8 +2312,8 @@ type AlertedOrder struct {
 const (
 	attentionMost  = 6
 	sqlAwaiting    = "SELECT json FROM orders WHERE store_id = ? AND status = 'awaiting_verification' ORDER BY id LIMIT ?"
-	sqlAlerted     = "SELECT overpaid, json FROM orders WHERE store_id = ? AND (oversold = 1 OR overpaid = 1) ORDER BY id LIMIT ?"
-	sqlUnreachable = `SELECT s.warning, o.json FROM payment_sessions s INDEXED BY payment_sessions_warned CROSS JOIN orders o ON o.id = s.order_id
+	sqlAlerted     = "SELECT overpaid, '', json FROM orders WHERE store_id = ? AND (oversold = 1 OR overpaid = 1) ORDER BY id LIMIT ?"
+	sqlUnreachable = `SELECT o.overpaid, s.warning, o.json FROM payment_sessions s INDEXED BY payment_sessions_warned CROSS JOIN orders o ON o.id = s.order_id
 		WHERE s.warning <> '' AND s.status IN ('starting', 'active') AND o.store_id = ? ORDER BY s.order_id LIMIT ?`
 	sqlDailyTotals = "SELECT day, orders, revenue FROM daily_totals WHERE store_id = ? AND day BETWEEN ? AND ? ORDER BY day"
 )
@@ -2333,14 +2333,11 @@ func (db *DB) FrontPage(storeID string, f OrderSearch, days int) (list OrderList
 		if a.Awaiting, err = collect(q, orderFields, sqlAwaiting, storeID, attentionMost); err != nil {
 			return err
 		}
-		if a.Alerted, err = collect(q, func(o *AlertedOrder) []any {
-			return []any{&o.Overpaid, jsonTo{&o.Order}}
-		}, sqlAlerted, storeID, attentionMost); err != nil {
+		alert := func(o *AlertedOrder) []any { return []any{&o.Overpaid, &o.Warning, jsonTo{&o.Order}} }
+		if a.Alerted, err = collect(q, alert, sqlAlerted, storeID, attentionMost); err != nil {
 			return err
 		}
-		if a.Unreachable, err = collect(q, func(o *AlertedOrder) []any {
-			return []any{&o.Warning, jsonTo{&o.Order}}
-		}, sqlUnreachable, storeID, attentionMost); err != nil {
+		if a.Unreachable, err = collect(q, alert, sqlUnreachable, storeID, attentionMost); err != nil {
 			return err
 		}
 		if a.Endpoints, err = collect(q, endpointFields, sqlEndpoints, 0, storeID); err != nil {
