@@ -381,11 +381,10 @@ func (db *DB) prepare() error {
 			return fmt.Errorf("migrating %s to version %d: %w", db.path, version+1, err)
 		}
 	}
-	var gateways []byte
-	if err := tx.QueryRow("SELECT public_url, subdomains, gateways FROM settings").Scan(&db.publicURL, &db.subdomains, &gateways); err != nil {
+	if err := tx.QueryRow("SELECT public_url, subdomains, gateways FROM settings").Scan(&db.publicURL, &db.subdomains, jsonTo{&db.gatewayURLs}); err != nil {
 		return err
 	}
-	return errors.Join(json.Unmarshal(gateways, &db.gatewayURLs), tx.Commit())
+	return tx.Commit()
 }
 
 // Close waits for the write under way. A write that comes later fails.
@@ -566,15 +565,14 @@ func one[T any](q querier, fields func(*T) []any, query string, args ...any) (v 
 // column is where a row of one column goes.
 func column[T any](v *T) []any { return []any{v} }
 
-// jsonTo is where a column of JSON goes. NULL leaves v as it is.
-type jsonTo struct{ v any }
+// jsonTo is where a column of JSON goes. NULL leaves what to points at as it is.
+type jsonTo struct{ to any }
 
-func (j jsonTo) Scan(v any) error {
-	text, ok := v.(string)
-	if !ok {
+func (j jsonTo) Scan(text any) error {
+	if text == nil {
 		return nil
 	}
-	return json.Unmarshal([]byte(text), j.v)
+	return json.Unmarshal([]byte(text.(string)), j.to)
 }
 
 // sqliteCode is the primary result code of a SQLite error, 0 for any other.
