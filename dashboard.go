@@ -531,10 +531,8 @@ func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) (e
 		Revenue, Orders chart
 	}{frame: newFrame(r, st, "orders"), Filter: f, Statuses: statuses, First: f.Status == "" && f.Text == "" && f.After == ""}
 	var totals []DayTotals
-	if page.First {
-		page.List, page.Attention, totals, err = s.db.FrontPage(st.ID, f, 30)
-	} else {
-		page.List, err = s.db.SearchOrders(st.ID, f)
+	if page.List, err = s.db.SearchOrders(st.ID, f); err == nil && page.First {
+		page.Attention, totals, err = s.db.FrontPage(st.ID, 30)
 	}
 	if err != nil {
 		return err

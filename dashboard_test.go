@@ -495,7 +495,7 @@ func TestDashboardDailyTotals(t *testing.T) {
 	free := s.place(t, s.storeID, "D", "", 1)
 	s.move(t, free.ID, ClockExpires)
 
-	_, _, totals, err := s.db.FrontPage(s.storeID, OrderSearch{Limit: 25}, 30)
+	_, totals, err := s.db.FrontPage(s.storeID, 30)
 	if err != nil {
 		t.Fatal(err)
 	}

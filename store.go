@@ -2214,7 +2214,7 @@ const (
 	sqlExact = `SELECT json FROM orders WHERE store_id = ?1 AND +id < ?2 %s AND ?4 > 0 AND id IN (SELECT lower(?5)
 		UNION ALL SELECT id FROM orders WHERE store_id = ?1 AND reference = upper(?5)
 		UNION ALL SELECT id FROM orders WHERE store_id = ?1 AND external_id = ?5)`
-	sqlWindow = "SELECT id FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT 1 OFFSET ?4"
+	sqlWindow = "SELECT coalesce((SELECT id FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT 1 OFFSET ?4), '')"
 	sqlSearch = `SELECT json FROM (SELECT json FROM orders WHERE store_id = ?1 AND id < ?2 %s ORDER BY id DESC LIMIT ?6)
 		WHERE instr(lower(json ->> '$.buyer.name'), ?5) OR instr(lower(json ->> '$.buyer.email'), ?5) OR (?7 <> '' AND
 			instr(replace(replace(replace(replace(json ->> '$.buyer.phone', ' ', ''), '-', ''), '(', ''), ')', ''), ?7)) LIMIT ?4`
@@ -2231,36 +2231,28 @@ func orderFields(o *Order) []any { return []any{jsonTo{o}} }
 
 // SearchOrders reads one page of a store's orders.
 func (db *DB) SearchOrders(storeID string, f OrderSearch) (list OrderList, err error) {
-	err = db.read(func(q querier) error {
-		list, err = searchOrders(q, storeID, f)
+	below := cmp.Or(f.After, "~") // "~" is above every id
+	err = db.read(func(q querier) (err error) {
+		find := func(query string, limit int, more ...any) ([]Order, error) {
+			return collect(q, orderFields, withStatus(query, f.Status), append([]any{storeID, below, f.Status, limit}, more...)...)
+		}
+		if f.Text == "" {
+			list.Orders, err = find(sqlList, f.Limit+1)
+		} else if list.Orders, err = find(sqlExact, f.Limit+1, f.Text); err == nil && len(list.Orders) == 0 {
+			list.Searched = true
+			list.Orders, err = find(sqlSearch, f.Limit+1, strings.ToLower(f.Text), searchWindow, f.Phone)
+		}
+		if err != nil {
+			return err
+		}
+		if len(list.Orders) > f.Limit {
+			list.Orders = list.Orders[:f.Limit]
+			list.Next = list.Orders[f.Limit-1].ID
+		} else if list.Searched {
+			list.Next, err = one(q, column[string], withStatus(sqlWindow, f.Status), storeID, below, f.Status, searchWindow-1)
+		}
 		return err
 	})
-	return list, err
-}
-
-func searchOrders(q querier, storeID string, f OrderSearch) (list OrderList, err error) {
-	below := cmp.Or(f.After, "~") // "~" is above every id
-	find := func(query string, limit int, more ...any) ([]Order, error) {
-		return collect(q, orderFields, withStatus(query, f.Status), append([]any{storeID, below, f.Status, limit}, more...)...)
-	}
-	if f.Text == "" {
-		list.Orders, err = find(sqlList, f.Limit+1)
-	} else if list.Orders, err = find(sqlExact, f.Limit+1, f.Text); err == nil && len(list.Orders) == 0 {
-		list.Searched = true
-		list.Orders, err = find(sqlSearch, f.Limit+1, strings.ToLower(f.Text), searchWindow, f.Phone)
-	}
-	if err != nil {
-		return list, err
-	}
-	if len(list.Orders) > f.Limit {
-		list.Orders = list.Orders[:f.Limit]
-		list.Next = list.Orders[f.Limit-1].ID
-	} else if list.Searched {
-		list.Next, err = one(q, column[string], withStatus(sqlWindow, f.Status), storeID, below, f.Status, searchWindow-1)
-		if err == errNotFound {
-			err = nil
-		}
-	}
 	return list, err
 }
 
@@ -2316,18 +2308,15 @@ const (
 	sqlDailyTotals = "SELECT day, orders, revenue FROM daily_totals WHERE store_id = ? AND day BETWEEN ? AND ? ORDER BY day"
 )
 
-// FrontPage reads the first page of the dashboard: the newest orders, what waits for the owner, and the totals of the
-// last days up to today, one for each day.
-func (db *DB) FrontPage(storeID string, f OrderSearch, days int) (list OrderList, a Attention, totals []DayTotals, err error) {
+// FrontPage reads what the first page of the dashboard shows above the newest orders: what waits for the owner, and the
+// totals of the last days up to today, one for each day.
+func (db *DB) FrontPage(storeID string, days int) (a Attention, totals []DayTotals, err error) {
 	today := dayOf(Time(time.Now().UnixMilli()))
 	totals = make([]DayTotals, days)
 	for i := range totals {
 		totals[i].Day = today - int64(days-1-i)
 	}
 	err = db.read(func(q querier) (err error) {
-		if list, err = searchOrders(q, storeID, f); err != nil {
-			return err
-		}
 		if a.Awaiting, err = collect(q, orderFields, sqlAwaiting, storeID, attentionMost); err != nil {
 			return err
 		}
@@ -2347,7 +2336,7 @@ func (db *DB) FrontPage(storeID string, f OrderSearch, days int) (list OrderList
 		}
 		return err
 	})
-	return list, a, totals, err
+	return a, totals, err
 }
 
 // OrderDetails is an order with all that became of it.
