@@ -92,7 +92,7 @@ func (s *server) routes() http.Handler {
 	return s.outermost(mux)
 }
 
-// methods are the handlers of one path. GET answers HEAD too.
+// methods are the handlers of one path, which has a GET; that answers HEAD too.
 type methods map[string]apiHandler
 
 // apiHandler answers a request that carried a key of st.
@@ -148,16 +148,10 @@ func badRequest(format string, args ...any) *Refusal {
 }
 
 func (s *server) api(m methods) http.Handler {
+	m["HEAD"] = m["GET"]
 	allow := slices.Sorted(maps.Keys(m))
-	if m["GET"] != nil {
-		allow = slices.Insert(allow, 1, "HEAD")
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		method := r.Method
-		if method == "HEAD" {
-			method = "GET"
-		}
-		handle := m[method]
+		handle := m[r.Method]
 		if handle == nil {
 			s.notAllowed(w, r, allow...)
 			return
