@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -102,7 +103,7 @@ type apiHandler func(r *http.Request, st Store) (answer, error)
 type answer struct {
 	status int // 0: 200
 	header http.Header
-	data   []byte // JSON, the answer's own; nil: no body
+	data   []byte // JSON, the answer's own
 	bare   bool   // data is sent without the envelope
 	pooled bool   // data is of buffers and goes back there
 }
@@ -177,7 +178,10 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Type", "application/json")
 	maps.Copy(header, a.header)
-	before, body := "", a.data
+	before, after := `{"success":true,"data":`, "}"
+	if a.bare {
+		before, after = "", ""
+	}
 	if err != nil {
 		refusal, ok := errors.AsType[*Refusal](err)
 		switch {
@@ -192,21 +196,14 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 			refusal = errInternal
 			s.log.Error("request failed", "request_id", logged(r).id, "error", err)
 		}
-		a.status = statusOf[refusal.Code]
-		body = mustJSON(struct {
-			Success bool     `json:"success"`
-			Error   *Refusal `json:"error"`
-		}{false, refusal})
-	} else if a.data != nil && !a.bare {
-		before, body = `{"success":true,"data":`, append(a.data, '}')
+		a = answer{status: statusOf[refusal.Code], data: mustJSON(refusal)}
+		before, after = `{"success":false,"error":`, "}"
 	}
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
+	body := append(a.data, after...)
 	if a.status != http.StatusNotModified {
 		header.Set("Content-Length", strconv.Itoa(len(before)+len(body)))
 	}
-	w.WriteHeader(a.status)
+	w.WriteHeader(cmp.Or(a.status, http.StatusOK))
 	io.WriteString(w, before)
 	w.Write(body)
 	if a.pooled {
@@ -327,7 +324,7 @@ func (s *server) listProducts(r *http.Request, st Store) (answer, error) {
 	header := http.Header{"Etag": {page.tag}, "Cache-Control": {"private, no-cache"}}
 	for known := range strings.SplitSeq(strings.Join(r.Header.Values("If-None-Match"), ","), ",") {
 		if known = strings.TrimPrefix(strings.TrimSpace(known), "W/"); known == page.tag || known == "*" {
-			return answer{status: http.StatusNotModified, header: header}, nil
+			return answer{status: http.StatusNotModified, header: header, bare: true}, nil
 		}
 	}
 	return answer{header: header, data: slices.Clip(page.data)}, nil
