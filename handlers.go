@@ -598,11 +598,9 @@ func parseForm(body []byte) (*form, error) {
 
 func newForm(fields map[string]any) *form { return &form{fields: fields, faults: &faults{}} }
 
+// parseValue reads a value of valid JSON, so that the decoder cannot fail.
 func parseValue(dec *json.Decoder, depth int) (any, error) {
-	token, err := dec.Token()
-	if err != nil {
-		return nil, errInvalidJSON
-	}
+	token, _ := dec.Token()
 	if _, container := token.(json.Delim); container && depth > maxDepth {
 		return nil, badRequest("The JSON is nested deeper than %d levels.", maxDepth)
 	}
@@ -610,20 +608,19 @@ func parseValue(dec *json.Decoder, depth int) (any, error) {
 	case json.Delim('{'):
 		fields := map[string]any{}
 		for dec.More() {
-			key, err := dec.Token()
-			if err != nil {
-				return nil, errInvalidJSON
-			}
+			key, _ := dec.Token()
 			name := key.(string)
 			if _, ok := fields[name]; ok {
 				return nil, badRequest("The key %q is given twice in one object: give it once.", name)
 			}
-			if fields[name], err = parseValue(dec, depth+1); err != nil {
+			value, err := parseValue(dec, depth+1)
+			if err != nil {
 				return nil, err
 			}
+			fields[name] = value
 		}
-		_, err = dec.Token()
-		return fields, err
+		dec.Token() // the closing brace
+		return fields, nil
 	case json.Delim('['):
 		list := []any{}
 		for dec.More() {
@@ -633,8 +630,8 @@ func parseValue(dec *json.Decoder, depth int) (any, error) {
 			}
 			list = append(list, value)
 		}
-		_, err = dec.Token()
-		return list, err
+		dec.Token()
+		return list, nil
 	}
 	return token, nil
 }
