@@ -505,7 +505,7 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 	in.PaymentMethod = f.text("payment_method", optional, 64)
 	in.ExternalID = f.text("external_id", optional, 64)
 	in.ReturnURL = f.address("return_url")
-	buyer := f.object("buyer")
+	buyer := f.object("buyer", f.fields["buyer"], "is needed: an object")
 	buyer.only("name", "email", "phone")
 	in.Buyer = Buyer{Name: buyer.text("name", required, 200), Email: buyer.text("email", optional, 254), Phone: buyer.text("phone", optional, 40)}
 	if in.Buyer.Email != "" && !isEmail(in.Buyer.Email) {
@@ -746,14 +746,13 @@ func (f *form) address(name string) string {
 	return text
 }
 
-func (f *form) object(name string) *form {
-	sub := &form{path: f.path + name + ".", faults: f.faults}
-	var ok bool
-	if sub.fields, ok = f.fields[name].(map[string]any); !ok {
-		f.fault(name, "is needed: an object")
-		sub.absent = true
+// object is the form of a value in this form, which is to be an object.
+func (f *form) object(name string, value any, otherwise string) *form {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		f.fault(name, otherwise)
 	}
-	return sub
+	return &form{path: f.path + name + ".", fields: fields, absent: !ok, faults: f.faults}
 }
 
 func (f *form) list(name string, least, most int) []*form {
@@ -764,12 +763,7 @@ func (f *form) list(name string, least, most int) []*form {
 	}
 	forms := make([]*form, len(values))
 	for i, value := range values {
-		element := fmt.Sprintf("%s[%d]", name, i)
-		forms[i] = &form{path: f.path + element + ".", faults: f.faults}
-		if forms[i].fields, ok = value.(map[string]any); !ok {
-			f.fault(element, "must be an object")
-			forms[i].absent = true
-		}
+		forms[i] = f.object(fmt.Sprintf("%s[%d]", name, i), value, "must be an object")
 	}
 	return forms
 }
