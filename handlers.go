@@ -517,7 +517,6 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 	if !buyer.has("email") && !buyer.has("phone") && f.has("buyer") {
 		buyer.fault("email", "or phone is needed")
 	}
-	seen := map[string]bool{}
 	for _, item := range f.list("items", 1, 100) {
 		n := NewItem{Quantity: item.integer("quantity", 1, 10_000)}
 		kind := item.text("type", required, 20)
@@ -535,10 +534,10 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 		}
 		item.only("type", idField, "quantity")
 		id := n.ProductID + n.BundleID
-		if id != "" && seen[id] {
+		if id != "" && item.seen[id] {
 			item.fault(idField, "is in the order already: raise that item's quantity")
 		}
-		seen[id] = true
+		item.seen[id] = true
 		in.Items = append(in.Items, n)
 	}
 	return in, f.err()
@@ -569,7 +568,8 @@ func readJSON(r *http.Request) ([]byte, error) {
 type form struct {
 	path   string // "" or such as "items[0]."
 	fields map[string]any
-	absent bool // the object is missing, which was said already
+	absent bool            // the object is missing, which was said already
+	seen   map[string]bool // in a list: what identifies the elements so far
 	*faults
 }
 
@@ -761,9 +761,10 @@ func (f *form) list(name string, least, most int) []*form {
 		f.fault(name, fmt.Sprintf("must be a list of %d to %d objects", least, most))
 		return nil
 	}
-	forms := make([]*form, len(values))
+	forms, seen := make([]*form, len(values)), map[string]bool{}
 	for i, value := range values {
 		forms[i] = f.object(fmt.Sprintf("%s[%d]", name, i), value, "must be an object")
+		forms[i].seen = seen
 	}
 	return forms
 }
@@ -923,30 +924,28 @@ func readCatalog(data []byte) (c Catalog, err error) {
 func (f *form) catalog() (c Catalog, err error) {
 	f.only("products", "bundles", "payment_methods")
 	const most = 100_000
-	slugs, codes := map[string]bool{}, map[string]bool{}
 	for _, e := range f.list("products", 0, most) {
 		e.only("slug", "title", "description", "price", "stock", "image_url", "published")
-		c.Products = append(c.Products, readEntry(e, slugs))
+		c.Products = append(c.Products, readEntry(e))
 	}
-	clear(slugs)
 	for _, e := range f.list("bundles", 0, most) {
 		e.only("slug", "title", "description", "price", "image_url", "published", "items")
-		entry, parts := readEntry(e, slugs), map[string]bool{}
+		entry := readEntry(e)
 		for _, item := range e.list("items", 1, 50) {
 			item.only("slug", "quantity")
-			entry.Items = append(entry.Items, BundleItem{Slug: item.name("slug", slugPattern, parts), Quantity: item.integer("quantity", 1, 10_000)})
+			entry.Items = append(entry.Items, BundleItem{Slug: item.name("slug", slugPattern), Quantity: item.integer("quantity", 1, 10_000)})
 		}
 		c.Bundles = append(c.Bundles, entry)
 	}
 	for _, e := range f.list("payment_methods", 0, most) {
 		e.only("code", "name", "provider", "fee", "instructions", "min_amount", "max_amount", "enabled")
-		c.PaymentMethods = append(c.PaymentMethods, readMethod(e, codes))
+		c.PaymentMethods = append(c.PaymentMethods, readMethod(e))
 	}
 	return c, f.err()
 }
 
-func readEntry(e *form, slugs map[string]bool) CatalogEntry {
-	p := Product{Slug: e.name("slug", slugPattern, slugs), Title: e.text("title", required, 200), Description: e.text("description", prose, 10_000),
+func readEntry(e *form) CatalogEntry {
+	p := Product{Slug: e.name("slug", slugPattern), Title: e.text("title", required, 200), Description: e.text("description", prose, 10_000),
 		Price: e.integer("price", 0, maxMoney), Stock: e.integerOrNull("stock", 0, maxMoney), Published: e.boolean("published")}
 	if e.fields["image_url"] != nil {
 		image := e.address("image_url")
@@ -955,8 +954,8 @@ func readEntry(e *form, slugs map[string]bool) CatalogEntry {
 	return CatalogEntry{p, given(e)}
 }
 
-func readMethod(e *form, codes map[string]bool) MethodEntry {
-	m := PaymentMethod{Code: e.name("code", codePattern, codes), Name: e.text("name", required, 100), Provider: e.text("provider", required, 20),
+func readMethod(e *form) MethodEntry {
+	m := PaymentMethod{Code: e.name("code", codePattern), Name: e.text("name", required, 100), Provider: e.text("provider", required, 20),
 		Instructions: e.text("instructions", prose, 10_000), MinAmount: e.integerOrNull("min_amount", 0, maxMoney),
 		MaxAmount: e.integerOrNull("max_amount", 0, maxMoney), Enabled: e.boolean("enabled")}
 	if e.has("fee") {
@@ -972,16 +971,16 @@ func readMethod(e *form, codes map[string]bool) MethodEntry {
 }
 
 // name reads what identifies an entry within its list.
-func (f *form) name(field string, pattern *regexp.Regexp, seen map[string]bool) string {
+func (f *form) name(field string, pattern *regexp.Regexp) string {
 	name := f.text(field, required, 64)
 	switch {
 	case name == "":
 	case !pattern.MatchString(name):
 		f.fault(field, "must have lower-case letters and digits, with single hyphens (in a code also underscores) between, such as kopi-gayo")
-	case seen[name]:
+	case f.seen[name]:
 		f.fault(field, fmt.Sprintf("is there twice: %q", name))
 	}
-	seen[name] = true
+	f.seen[name] = true
 	return name
 }
 
