@@ -482,7 +482,7 @@ func orderSearch(q url.Values, limit int) OrderSearch {
 	if status := Status(q.Get("status")); slices.Contains(statuses, status) {
 		f.Status = status
 	}
-	if isPhone(f.Text) { // 0812…, 62812… and +62812… are one number
+	if phonePattern.MatchString(f.Text) { // 0812…, 62812… and +62812… are one number
 		f.Phone = strings.NewReplacer(" ", "", "-", "", "(", "", ")", "", "+", "").Replace(f.Text)
 		f.Phone = strings.TrimLeft(strings.TrimPrefix(f.Phone, "62"), "0")
 	}

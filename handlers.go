@@ -511,7 +511,7 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 	if in.Buyer.Email != "" && !isEmail(in.Buyer.Email) {
 		buyer.fault("email", "must be one e-mail address, such as siti@example.id")
 	}
-	if in.Buyer.Phone != "" && !isPhone(in.Buyer.Phone) {
+	if in.Buyer.Phone != "" && !phonePattern.MatchString(in.Buyer.Phone) {
 		buyer.fault("phone", "must have 6 to 20 digits, and beside them only spaces, +, (, ) and -, such as +628123456789")
 	}
 	if !buyer.has("email") && !buyer.has("phone") && f.has("buyer") {
@@ -770,11 +770,12 @@ func (f *form) list(name string, least, most int) []*form {
 }
 
 var (
-	uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
-	slugPattern = regexp.MustCompile(`^[a-z0-9]+(?:-[a-z0-9]+)*$`)
-	codePattern = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
-	hostPattern = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$`)
-	timePattern = regexp.MustCompile(`^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d(?::?[0-5]\d)?)?)?$`)
+	uuidPattern  = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+	slugPattern  = regexp.MustCompile(`^[a-z0-9]+(?:-[a-z0-9]+)*$`)
+	codePattern  = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
+	hostPattern  = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$`)
+	phonePattern = regexp.MustCompile(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
+	timePattern  = regexp.MustCompile(`^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d(?::?[0-5]\d)?)?)?$`)
 )
 
 // slugOf makes a slug of a name: "Kopi Kita" is kopi-kita.
@@ -787,18 +788,6 @@ func slugOf(name string) string {
 func isEmail(text string) bool {
 	a, err := mail.ParseAddress(text)
 	return err == nil && a.Address == text && len(text) <= 254
-}
-
-func isPhone(text string) bool {
-	digits := 0
-	for _, r := range text {
-		if r >= '0' && r <= '9' {
-			digits++
-		} else if !strings.ContainsRune(" +()-", r) {
-			return false
-		}
-	}
-	return digits >= 6 && digits <= 20
 }
 
 // parseTime reads an ISO 8601 date or date-time, to the millisecond. Without an offset it is UTC; a space stands for
