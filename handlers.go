@@ -398,7 +398,7 @@ func (s *server) listOrders(r *http.Request, st Store) (answer, error) {
 		return answer{}, q.err
 	case f.Min != nil && f.Max != nil && *f.Min > *f.Max:
 		return answer{}, badRequest("created_at_min is after created_at_max: give a lower bound that is not above the upper one, such as created_at_min=%s.", f.Max)
-	case f.After != "" && q.given("offset"):
+	case f.After != "" && q.Has("offset"):
 		return answer{}, badRequest("offset and starting_after do not go together: use starting_after alone.")
 	}
 	if f.After != "" {
@@ -821,23 +821,21 @@ func parseTime(text string, end bool) (Time, bool) {
 
 // query reads the parameters of a URL and keeps the first thing that is wrong with them.
 type query struct {
-	values url.Values
-	err    error
+	url.Values
+	err error
 }
 
 // parseQuery reads a request's parameters, which are among names, given once and not empty.
 func parseQuery(r *http.Request, names ...string) *query {
 	values, err := url.ParseQuery(r.URL.RawQuery)
-	q := &query{values: values}
+	q := &query{Values: values}
 	if err != nil {
 		q.refuse("The query string is malformed: encode each value, as in created_at_min=2026-01-31T10:00:00%%2B07:00.")
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		switch {
-		case !slices.Contains(names, name) && len(names) == 0:
-			q.refuse("%q is not a parameter: this path takes none.", name)
 		case !slices.Contains(names, name):
-			q.refuse("%q is not a parameter: this path takes %s.", name, strings.Join(names, ", "))
+			q.refuse("%q is not a parameter: this path takes %s.", name, cmp.Or(strings.Join(names, ", "), "none"))
 		case len(values[name]) > 1:
 			q.refuse("%s is given twice: give it once.", name)
 		case values[name][0] == "":
@@ -853,10 +851,8 @@ func (q *query) refuse(format string, args ...any) {
 	}
 }
 
-func (q *query) given(name string) bool { return q.values.Has(name) }
-
 func (q *query) text(name string, most int) string {
-	text := q.values.Get(name)
+	text := q.Get(name)
 	if utf8.RuneCountInString(text) > most || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		q.refuse("%s must be a text of 1 to %d characters.", name, most)
 	}
@@ -864,18 +860,18 @@ func (q *query) text(name string, most int) string {
 }
 
 func (q *query) choice(name string, choices ...string) string {
-	text := q.values.Get(name)
-	if q.given(name) && !slices.Contains(choices, text) {
+	text := q.Get(name)
+	if q.Has(name) && !slices.Contains(choices, text) {
 		q.refuse("%s must be one of %s.", name, strings.Join(choices, ", "))
 	}
 	return text
 }
 
 func (q *query) integer(name string, preset, least, most int64) int64 {
-	if !q.given(name) {
+	if !q.Has(name) {
 		return preset
 	}
-	text := q.values.Get(name)
+	text := q.Get(name)
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < least || n > most || strconv.FormatInt(n, 10) != text {
 		q.refuse("%s must be an integer from %d to %d, such as %s=%d.", name, least, most, name, max(least, min(20, most)))
@@ -884,10 +880,10 @@ func (q *query) integer(name string, preset, least, most int64) int64 {
 }
 
 func (q *query) time(name string, end bool) *Time {
-	if !q.given(name) {
+	if !q.Has(name) {
 		return nil
 	}
-	t, ok := parseTime(q.values.Get(name), end)
+	t, ok := parseTime(q.Get(name), end)
 	if !ok {
 		q.refuse("%s must be an ISO 8601 date or time, such as %s=2026-01-31 or %s=2026-01-31T10:00:00Z.", name, name, name)
 	}
