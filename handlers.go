@@ -232,8 +232,9 @@ func logged(r *http.Request) *requestLog { return r.Context().Value(requestLogKe
 // outermost gives every request its id and its line in the log, and catches panics.
 func (s *server) outermost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		l := &requestLog{ResponseWriter: w, id: newRequestID()}
+		start, id := time.Now(), make([]byte, 12)
+		rand.Read(id)
+		l := &requestLog{ResponseWriter: w, id: hex.EncodeToString(id)}
 		w.Header().Set("X-Request-Id", l.id)
 		r = r.WithContext(context.WithValue(r.Context(), requestLogKey{}, l))
 		defer func() {
@@ -265,12 +266,6 @@ func loggedPath(r *http.Request) string {
 		return r.Pattern
 	}
 	return r.URL.Path
-}
-
-func newRequestID() string {
-	var b [12]byte
-	rand.Read(b[:])
-	return hex.EncodeToString(b[:])
 }
 
 func (s *server) healthz(w http.ResponseWriter, r *http.Request) {
