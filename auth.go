@@ -36,12 +36,8 @@ func newToken(prefix string) (token string, hash [32]byte) {
 
 // bearerToken is the key of "Authorization: Bearer <key>", "" if the header is not exactly that.
 func bearerToken(h http.Header) string {
-	values := h.Values("Authorization")
-	if len(values) != 1 {
-		return ""
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
+	if len(h.Values("Authorization")) != 1 || !strings.EqualFold(scheme, "Bearer") {
 		return ""
 	}
 	return strings.TrimSpace(token)
@@ -51,11 +47,7 @@ func bearerToken(h http.Header) string {
 // headers that go with every answer.
 func (s *server) authenticate(header http.Header, r *http.Request) (Store, error) {
 	now := time.Now()
-	token := bearerToken(r.Header)
-	keyID, st, err := "", Store{}, error(errNotFound)
-	if token != "" {
-		keyID, st, err = s.db.StoreOfKey(sha256.Sum256([]byte(token)))
-	}
+	keyID, st, err := s.db.StoreOfKey(sha256.Sum256([]byte(bearerToken(r.Header))))
 	if err == errNotFound {
 		if left := s.wrongKeys.take(s.clientAddress(r), now); !left.ok {
 			header.Set("Retry-After", seconds(left.retryAfter))
