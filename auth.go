@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"maps"
 	"math"
 	"net/http"
 	"net/netip"
@@ -105,19 +106,12 @@ func (l *limiter) take(key string, now time.Time) allowance {
 	defer l.mu.Unlock()
 	const most = 10_000
 	if len(l.buckets) >= most { // forget those that are full again; if an attacker keeps all busy, forget all
-		for k, b := range l.buckets {
-			if l.tokens(b, now) >= l.burst {
-				delete(l.buckets, k)
-			}
-		}
+		maps.DeleteFunc(l.buckets, func(_ string, b bucket) bool { return l.tokens(b, now) >= l.burst })
 		if len(l.buckets) >= most {
 			clear(l.buckets)
 		}
 	}
-	tokens := l.burst
-	if b, ok := l.buckets[key]; ok {
-		tokens = l.tokens(b, now)
-	}
+	tokens := l.tokens(l.buckets[key], now) // a key that is not there has not asked since the year 1
 	ok := tokens >= 1
 	if ok {
 		tokens--
