@@ -208,27 +208,21 @@ func hashNewPassword(password string) PasswordHash {
 	return hashPassword(password, salt)
 }
 
-// passwordMatches takes as long as hashing takes, whatever the answer.
-func passwordMatches(p PasswordHash, password string) bool {
-	return subtle.ConstantTimeCompare(hashPassword(password, p.Salt).Hash, p.Hash) == 1
-}
-
 // checkPassword finds the store of an owner who gives his e-mail and password. It takes as long for an e-mail that
 // nobody has. A positive wait means that neither was looked at: too many passwords were tried for this account or from
 // this address.
 func (s *server) checkPassword(r *http.Request, email, password string) (storeID string, wait time.Duration, err error) {
-	now := time.Now()
-	from := s.clientAddress(r)
-	if left := s.addresses.take(from, now); !left.ok {
-		return "", left.retryAfter, nil
-	}
 	if len(email) > 254 { // nobody's
 		email = ""
 	}
-	// Ten tries from one place; more from all, so that a stranger elsewhere does not lock the owner out.
+	now, from := time.Now(), s.clientAddress(r)
 	account := email + " from " + from
-	for limits, key := range map[*limiter]string{s.accounts: account, s.everywhere: email} {
-		if left := limits.take(key, now); !left.ok {
+	// Ten tries from one place; more from all, so that a stranger elsewhere does not lock the owner out.
+	for _, limit := range []struct {
+		*limiter
+		key string
+	}{{s.addresses, from}, {s.accounts, account}, {s.everywhere, email}} {
+		if left := limit.take(limit.key, now); !left.ok {
 			return "", left.retryAfter, nil
 		}
 	}
@@ -236,7 +230,8 @@ func (s *server) checkPassword(r *http.Request, email, password string) (storeID
 	if err != nil && err != errNotFound {
 		return "", 0, err
 	}
-	if !passwordMatches(hash, password) || err != nil {
+	given := hashPassword(password, hash.Salt) // also for an e-mail that nobody has: it takes as long
+	if subtle.ConstantTimeCompare(given.Hash, hash.Hash) == 0 || err != nil {
 		return "", 0, errNotFound
 	}
 	s.accounts.forget(account)
