@@ -169,7 +169,9 @@ type lane struct {
 	failures int // in a row
 }
 
-func (l *lane) width() int {
+func (l lane) held() int { return len(l.waiting) + l.flying }
+
+func (l lane) width() int {
 	if l.failures >= failing {
 		return 1
 	}
@@ -248,11 +250,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		case r := <-d.landed:
 			d.land(r)
 		case <-end:
-			end = nil
-			for _, l := range d.lanes {
-				d.giveBack(l)
-			}
-			look = false
+			end, look = nil, false // and launch gives back what is not begun
 		}
 		d.launch(ctx)
 	}
@@ -260,20 +258,20 @@ func (d *dispatcher) run(ctx context.Context) {
 
 // room returns how many claims of an endpoint to take. It holds a copy of what it needs, as it runs elsewhere.
 func (d *dispatcher) room() func(Endpoint) int {
-	held, failures, total := map[string]int{}, map[string]int{}, 0
+	lanes, total := map[string]lane{}, 0
 	for id, l := range d.lanes {
-		held[id], failures[id] = len(l.waiting)+l.flying, l.failures
-		total += held[id]
+		lanes[id] = *l
+		total += l.held()
 	}
 	return func(e Endpoint) int {
-		l := lane{failures: e.Failures}
-		if n, ok := failures[e.ID]; ok {
-			l.failures = n
+		l, known := lanes[e.ID]
+		if !known {
+			l.failures = e.Failures
 		}
 		// What an endpoint can have under way it always gets, so that slow ones, who hold much, leave room for others.
-		n := min(l.width()-held[e.ID], 2*claimsHeld-total)
+		n := min(l.width()-l.held(), 2*claimsHeld-total)
 		if l.failures == 0 {
-			n = max(n, min(claimAhead-held[e.ID], claimsHeld-total))
+			n = max(n, min(claimAhead-l.held(), claimsHeld-total))
 		}
 		n = max(0, n)
 		total += n
@@ -321,7 +319,7 @@ func (d *dispatcher) launch(ctx context.Context) {
 			d.flying++
 			go func() { d.landed <- d.attempt(c) }()
 		}
-		if l.flying == 0 && len(l.waiting) == 0 {
+		if l.held() == 0 {
 			delete(d.lanes, id)
 		}
 	}
