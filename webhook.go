@@ -80,10 +80,11 @@ func retryDelay(n int) time.Duration {
 	return retryDelays[n-1]
 }
 
-// deniedNets are the addresses that are not public (IANA special-purpose registries); of v6 all outside 2000::/3 too.
+// deniedNets are the addresses that are not public (IANA special-purpose registries); of v6 all outside 2000::/3, and
+// some in it.
 var deniedNets = parseNets("0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 " +
 	"192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 " +
-	"2001::/23 2001:db8::/32 2002::/16 3fff::/20")
+	"::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20")
 
 func parseNets(list string) (nets []netip.Prefix) {
 	for _, s := range strings.Fields(list) {
@@ -92,12 +93,9 @@ func parseNets(list string) (nets []netip.Prefix) {
 	return nets
 }
 
-var globalUnicast6 = netip.MustParsePrefix("2000::/3")
-
 func isPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
-	return ip.IsValid() && (ip.Is4() || globalUnicast6.Contains(ip)) &&
-		!slices.ContainsFunc(deniedNets, func(n netip.Prefix) bool { return n.Contains(ip) })
+	return ip.IsValid() && !slices.ContainsFunc(deniedNets, func(n netip.Prefix) bool { return n.Contains(ip) })
 }
 
 // checkWebhookURL returns what is wrong with an endpoint's address, "" if nothing. A name's addresses are checked when
