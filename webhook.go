@@ -243,8 +243,9 @@ func (d *dispatcher) run(ctx context.Context) {
 				if ctx.Err() != nil {
 					return // the leases are released at the next start
 				}
+			} else {
+				d.take(w.claims)
 			}
-			d.take(w.claims)
 		case r := <-d.landed:
 			d.land(r)
 		case <-end:

@@ -15,9 +15,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // ---- What a receiver does: nothing here is shared with the signer
@@ -621,6 +624,41 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 		<-ended
 		if got := s.deliveries(t, id); got != "5 delivered, 6 pending" || scalar[int](t, s.db, "SELECT sum(leased) + sum(status = 'pending' AND attempt > 0) FROM deliveries") != 0 {
 			t.Errorf("after the end: %s", got)
+		}
+	})
+}
+
+// What is claimed in a transaction that fails, as on a full disk, is not claimed: sent, it would be sent again and again.
+func TestNothingIsSentThatCouldNotBeClaimed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		id, _ := s.endpoint(t, "a.example")
+		s.create(t, "teh", 1)
+		var failing atomic.Bool
+		if err := withConn(t.Context(), s.db.w, func(c *sqlite3.SQLiteConn) error {
+			c.RegisterCommitHook(func() int {
+				if failing.Load() {
+					return 1 // the commit becomes a rollback
+				}
+				return 0
+			})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		failing.Store(true)
+		in, _ := s.deliver(t)
+		for range 5 {
+			s.settle()
+		}
+		if got := in.take(); len(got) != 0 {
+			t.Errorf("%d sent that were not claimed", len(got))
+		}
+		failing.Store(false)
+		s.settle()
+		if got := in.take(); len(got) != 1 || s.deliveries(t, id) != "1 delivered" {
+			t.Errorf("%d sent, %s", len(got), s.deliveries(t, id))
 		}
 	})
 }
