@@ -546,6 +546,9 @@ func TestDashboardExport(t *testing.T) {
 	if found := export("?q=pembeli+12"); len(found) != 1+10+3 {
 		t.Errorf("searched: %d", len(found))
 	}
+	if log := s.logs.String(); !strings.Contains(log, "path=/dashboard/orders.csv status=200") {
+		t.Error("an export is logged without its status")
+	}
 	// An export that fails on its way does not pass for a whole one.
 	s.exec(t, "UPDATE orders SET json = json_set(json, '$.amount', 'x') WHERE id = ?", all[1100][1])
 	resp, err := b.Get(s.url + "/dashboard/orders.csv")

@@ -223,6 +223,11 @@ func (l *requestLog) WriteHeader(status int) {
 	l.ResponseWriter.WriteHeader(status)
 }
 
+func (l *requestLog) Write(b []byte) (int, error) {
+	l.status = cmp.Or(l.status, http.StatusOK)
+	return l.ResponseWriter.Write(b)
+}
+
 func (l *requestLog) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 type requestLogKey struct{}
