@@ -775,7 +775,7 @@ var (
 	codePattern  = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
 	hostPattern  = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$`)
 	phonePattern = regexp.MustCompile(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
-	timePattern  = regexp.MustCompile(`^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d(?::?[0-5]\d)?)?)?$`)
+	timePattern  = regexp.MustCompile(`^(\d{4}-\d\d-\d\d)(?:(T\d\d:\d\d)(:\d\d(?:[.,]\d{1,9})?)?(?:Z|([+-]\d\d)(?::?([0-5]\d))?)?)?$`)
 )
 
 // slugOf makes a slug of a name: "Kopi Kita" is kopi-kita.
@@ -793,30 +793,25 @@ func isEmail(text string) bool {
 // parseTime reads an ISO 8601 date or date-time, to the millisecond. Without an offset it is UTC; a space stands for
 // the + that a client forgot to encode. A lower bound begins its day or millisecond, an upper one (end) ends it.
 func parseTime(text string, end bool) (Time, bool) {
-	text = strings.ReplaceAll(text, " ", "+")
-	if !timePattern.MatchString(text) {
+	m := timePattern.FindStringSubmatch(strings.ReplaceAll(text, " ", "+"))
+	if m == nil {
 		return 0, false
 	}
-	if t, err := time.Parse(time.DateOnly, text); err == nil {
-		if end {
-			t = t.AddDate(0, 0, 1).Add(-time.Millisecond)
-		}
-		return Time(t.UnixMilli()), true
+	date, minutes, seconds, zone := m[1], m[2], m[3], "Z"
+	if m[4] != "" {
+		zone = m[4] + ":" + cmp.Or(m[5], "00")
 	}
-	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
-		for _, zone := range []string{"Z07:00", "Z0700", "Z07", ""} {
-			if t, err := time.Parse(layout+zone, text); err == nil {
-				if _, offset := t.Zone(); offset > 14*3600 || offset < -14*3600 {
-					return 0, false
-				}
-				if !end && t.Nanosecond()%1e6 != 0 {
-					t = t.Add(time.Millisecond)
-				}
-				return Time(t.UnixMilli()), true
-			}
-		}
+	t, err := time.Parse(time.RFC3339, date+cmp.Or(minutes, "T00:00")+cmp.Or(seconds, ":00")+zone)
+	if _, offset := t.Zone(); err != nil || offset > 14*3600 || offset < -14*3600 {
+		return 0, false
 	}
-	return 0, false
+	switch {
+	case end && minutes == "":
+		t = t.AddDate(0, 0, 1).Add(-time.Millisecond)
+	case !end && t.Nanosecond()%1e6 != 0:
+		t = t.Add(time.Millisecond)
+	}
+	return Time(t.UnixMilli()), true
 }
 
 // query reads the parameters of a URL and keeps the first thing that is wrong with them.
