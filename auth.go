@@ -281,7 +281,7 @@ func (s *server) signedIn(r *http.Request) (Store, error) {
 }
 
 // login shows the sign-in form and signs in. Whether the e-mail or the password was wrong, it does not say.
-func (s *server) login(w http.ResponseWriter, r *http.Request) {
+func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	page := struct {
 		Form       filled
 		Next       string
@@ -290,11 +290,9 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	}{Next: ownPath(r.FormValue("next"), ""), Out: r.URL.Query().Get("done") == "out"}
 	if r.Method != http.MethodPost {
 		if _, err := s.signedIn(r); err == nil {
-			http.Redirect(w, r, "/dashboard", http.StatusSeeOther)
-			return
+			return seeOther(w, r, "/dashboard")
 		}
-		s.render(w, r, http.StatusOK, "dash-login.html", page)
-		return
+		return render(w, r, http.StatusOK, "dash-login.html", page)
 	}
 	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
 	page.Form.Values = url.Values{"email": {email}}
@@ -303,20 +301,17 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	case wait > 0:
 		w.Header().Set("Retry-After", seconds(wait))
 		page.Wait = int(math.Ceil(wait.Minutes()))
-		s.render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
-		return
+		return render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
 	case err == errNotFound:
 		page.Wrong = true
-		s.render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
-		return
+		return render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
 	case err == nil:
 		err = s.signIn(w, r, storeID)
 	}
 	if err != nil {
-		s.pageError(w, r, err)
-		return
+		return err
 	}
-	http.Redirect(w, r, ownPath(page.Next, "/dashboard"), http.StatusSeeOther)
+	return seeOther(w, r, ownPath(page.Next, "/dashboard"))
 }
 
 // logout ends this sign-in, or with everywhere all of the store's.
@@ -363,6 +358,5 @@ func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error
 		}
 		page.Form.Faults, status = faults, http.StatusUnprocessableEntity
 	}
-	s.render(w, r, status, "dash-account.html", page)
-	return nil
+	return render(w, r, status, "dash-account.html", page)
 }

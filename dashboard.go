@@ -103,8 +103,11 @@ func language(r *http.Request) string {
 	return lang
 }
 
+// pageHandler answers a request for a page. Its error is shown by pageError.
+type pageHandler func(w http.ResponseWriter, r *http.Request) error
+
 // page wraps the handlers of all pages: the headers that keep them safe, and no posts from other sites.
-func (s *server) page(handle http.HandlerFunc) http.Handler {
+func (s *server) page(handle pageHandler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self' data: https:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
@@ -113,19 +116,14 @@ func (s *server) page(handle http.HandlerFunc) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Add("Vary", "Accept-Language")
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		handle(w, r)
+		if err := handle(w, r); err != nil {
+			s.pageError(w, r, err)
+		}
 	}))
 }
 
-// render writes a page. The template is executed before the status is sent, so that a fault in it is a 500.
-func (s *server) render(w http.ResponseWriter, r *http.Request, status int, name string, data any) {
-	if err := writePage(w, r, status, name, data); err != nil {
-		s.pageError(w, r, err)
-	}
-}
-
-// writePage writes a page, or nothing if its template is at fault.
-func writePage(w http.ResponseWriter, r *http.Request, status int, name string, data any) error {
+// render writes a page, or nothing if its template is at fault.
+func render(w http.ResponseWriter, r *http.Request, status int, name string, data any) error {
 	var b bytes.Buffer
 	if err := pages[language(r)]().ExecuteTemplate(&b, name, data); err != nil {
 		return err
@@ -133,6 +131,12 @@ func writePage(w http.ResponseWriter, r *http.Request, status int, name string, 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	w.Write(b.Bytes())
+	return nil
+}
+
+// seeOther leads on to another page.
+func seeOther(w http.ResponseWriter, r *http.Request, to string) error {
+	http.Redirect(w, r, to, http.StatusSeeOther)
 	return nil
 }
 
@@ -150,7 +154,7 @@ func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
 	if status >= http.StatusInternalServerError {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 	}
-	if err := writePage(w, r, status, "error.html", status); err != nil {
+	if err := render(w, r, status, "error.html", status); err != nil {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 		w.WriteHeader(status)
 	}
@@ -186,7 +190,7 @@ func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 	return st, o, nil
 }
 
-func (s *server) payPage(w http.ResponseWriter, r *http.Request) {
+func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err == nil && o.Status == Pending && o.SettlementChannel == "gateway" && r.Method == "GET" {
 		// A buyer who comes back from the gateway wants to read that he has paid, whether its notification came or not.
@@ -203,35 +207,33 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		s.pageError(w, r, err)
-		return
+		return err
 	}
 	if o.Status == AwaitingVerification || o.Status == Pending && o.SettlementChannel == "gateway" {
 		w.Header().Set("Refresh", "20") // not while someone copies an account number
 	}
-	s.render(w, r, http.StatusOK, "pay.html", v)
+	return render(w, r, http.StatusOK, "pay.html", v)
 }
 
 // accountPattern finds account numbers in a text: eight digits or more, in groups or not.
 var accountPattern = regexp.MustCompile(`\d(?:[ -]?\d){7,}`)
 
 // buyerClaims is the button "I have paid" of a manual order.
-func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) {
+func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
 	_, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err == nil && o.SettlementChannel == "manual" && o.Status == Pending {
 		_, err = s.db.MoveOrder(r.Context(), "", o.ID, BuyerClaims, "says on the pay page that the transfer is made")
 		s.queue.wake()
 	}
 	if _, refused := errors.AsType[*Refusal](err); err != nil && (!refused || err == errNotFound) {
-		s.pageError(w, r, err)
-		return
+		return err
 	}
 	// Refused: the state has changed meanwhile, and the page shows it.
-	http.Redirect(w, r, "/pay/"+o.ID, http.StatusSeeOther)
+	return seeOther(w, r, "/pay/"+o.ID)
 }
 
 // goPay sends the buyer to the gateway's page, and starts a session for it if need be.
-func (s *server) goPay(w http.ResponseWriter, r *http.Request) {
+func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	var session Session
 	if err == nil && r.Method == "GET" && o.SettlementChannel == "gateway" {
@@ -239,14 +241,13 @@ func (s *server) goPay(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err != nil:
-		s.pageError(w, r, err)
+		return err
 	case session.Status == "active":
-		http.Redirect(w, r, session.URL, http.StatusSeeOther)
+		return seeOther(w, r, session.URL)
 	case session.Status == "starting":
-		http.Redirect(w, r, "/pay/"+o.ID+"?unreachable", http.StatusSeeOther)
-	default:
-		http.Redirect(w, r, "/pay/"+o.ID, http.StatusSeeOther)
+		return seeOther(w, r, "/pay/"+o.ID+"?unreachable")
 	}
+	return seeOther(w, r, "/pay/"+o.ID)
 }
 
 // mask shows enough of a buyer's contact for himself to know it by.
@@ -281,20 +282,18 @@ func (s *server) sandboxOfPage(r *http.Request) (v sandboxView, err error) {
 	return v, err
 }
 
-func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) {
+func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
 	v, err := s.sandboxOfPage(r)
 	if err != nil {
-		s.pageError(w, r, err)
-		return
+		return err
 	}
-	s.render(w, r, http.StatusOK, "sandbox.html", v)
+	return render(w, r, http.StatusOK, "sandbox.html", v)
 }
 
-func (s *server) sandboxAct(w http.ResponseWriter, r *http.Request) {
+func (s *server) sandboxAct(w http.ResponseWriter, r *http.Request) error {
 	v, err := s.sandboxOfPage(r)
 	if err != nil {
-		s.pageError(w, r, err)
-		return
+		return err
 	}
 	verdict, copies := Verdict{State: Settled, Amount: v.Order.Amount}, 1
 	switch r.FormValue("action") {
@@ -308,43 +307,37 @@ func (s *server) sandboxAct(w http.ResponseWriter, r *http.Request) {
 	case "expire":
 		verdict = Verdict{State: Over}
 	default:
-		s.pageError(w, r, errNotFound)
-		return
+		return errNotFound
 	}
 	if err := (sandbox{s.payments}).act(r.Context(), v.Session, verdict, copies); err != nil {
-		s.pageError(w, r, err)
-		return
+		return err
 	}
-	http.Redirect(w, r, "/pay/"+v.Order.ID, http.StatusSeeOther)
+	return seeOther(w, r, "/pay/"+v.Order.ID)
 }
 
 // ---- The store dashboard
 
-// ownerHandler answers a request of the signed-in owner of st. Its error is shown by pageError.
+// ownerHandler answers a request of the signed-in owner of st.
 type ownerHandler func(w http.ResponseWriter, r *http.Request, st Store) error
 
 // owner sends whoever is not signed in to the sign-in page, which leads back to where he wanted to go.
 func (s *server) owner(handle ownerHandler) http.Handler {
-	return s.page(func(w http.ResponseWriter, r *http.Request) {
+	return s.page(func(w http.ResponseWriter, r *http.Request) error {
 		st, err := s.signedIn(r)
 		if err == errNotFound {
 			to := "/dashboard/login"
 			if r.Method == http.MethodGet && r.URL.Path != "/dashboard" {
 				to += "?next=" + url.QueryEscape(r.URL.RequestURI())
 			}
-			http.Redirect(w, r, to, http.StatusSeeOther)
-			return
+			return seeOther(w, r, to)
+		} else if err != nil {
+			return err
 		}
 		logged(r).store = st.ID
-		if err == nil && r.ParseForm() != nil {
-			err = badRequest("The form cannot be read.")
+		if r.ParseForm() != nil {
+			return badRequest("The form cannot be read.")
 		}
-		if err == nil {
-			err = handle(w, r, st)
-		}
-		if err != nil {
-			s.pageError(w, r, err)
-		}
+		return handle(w, r, st)
 	})
 }
 
@@ -366,8 +359,7 @@ func done(w http.ResponseWriter, r *http.Request, path, notice string) error {
 	if strings.Contains(path, "?") {
 		separator = "&"
 	}
-	http.Redirect(w, r, path+separator+"done="+notice, http.StatusSeeOther)
-	return nil
+	return seeOther(w, r, path+separator+"done="+notice)
 }
 
 // ownPath is a path of the dashboard that a form or address names, or the preset when it is anything else.
@@ -472,8 +464,7 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, page confirm) error
 	if page.Form.Faults != nil {
 		status = http.StatusUnprocessableEntity
 	}
-	s.render(w, r, status, "dash-confirm.html", page)
-	return nil
+	return render(w, r, status, "dash-confirm.html", page)
 }
 
 // orderSearch reads the filter of the orders page.
@@ -546,8 +537,7 @@ func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) (e
 	page.CSV = "/dashboard/orders.csv?" + q.Encode()
 	q.Set("after", page.List.Next)
 	page.Next = "/dashboard?" + q.Encode()
-	s.render(w, r, http.StatusOK, "dash-orders.html", page)
-	return nil
+	return render(w, r, http.StatusOK, "dash-orders.html", page)
 }
 
 // exportOrders streams what the filter selects as CSV. Between two reads of 500 orders nothing of the database is held,
@@ -617,8 +607,7 @@ func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) err
 			page.Acts = append(page.Acts, act)
 		}
 	}
-	s.render(w, r, http.StatusOK, "dash-order.html", page)
-	return nil
+	return render(w, r, http.StatusOK, "dash-order.html", page)
 }
 
 // orderActs are the owner's moves by the last part of their path.
@@ -689,8 +678,7 @@ func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) (
 		page.Entries = page.Entries[:most]
 		page.Next = "/dashboard/catalog?" + url.Values{"kind": {page.Kind}, "q": {page.Text}, "after": {page.Entries[most-1].Slug}}.Encode()
 	}
-	s.render(w, r, http.StatusOK, "dash-catalog.html", page)
-	return nil
+	return render(w, r, http.StatusOK, "dash-catalog.html", page)
 }
 
 // entryPage is the form of one product, bundle or payment method.
@@ -749,8 +737,7 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 			page.Parts = append(page.Parts, i)
 		}
 	}
-	s.render(w, r, status, "dash-entry.html", page)
-	return nil
+	return render(w, r, status, "dash-entry.html", page)
 }
 
 // entryValues are the fields of an entry as its form shows them; of one that is not there, those of a new one. For
@@ -881,8 +868,7 @@ func (s *server) renderPayments(w http.ResponseWriter, r *http.Request, status i
 	if page.Gateways, err = s.db.Gateways(page.Store.ID); err != nil {
 		return err
 	}
-	s.render(w, r, status, "dash-payments.html", page)
-	return nil
+	return render(w, r, status, "dash-payments.html", page)
 }
 
 func (s *server) setGateway(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -929,8 +915,7 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, status
 	if page.Endpoints, err = s.db.Endpoints(page.Store.ID, 0); err != nil {
 		return err
 	}
-	s.render(w, r, status, "dash-developers.html", page)
-	return nil
+	return render(w, r, status, "dash-developers.html", page)
 }
 
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -1008,8 +993,7 @@ func (s *server) renderEndpoint(w http.ResponseWriter, r *http.Request, status i
 		page.Endpoint.Recent = recent[:most]
 		page.Next = "/dashboard/endpoints/" + id + "?before=" + recent[most-1].ID
 	}
-	s.render(w, r, status, "dash-endpoint.html", page)
-	return nil
+	return render(w, r, status, "dash-endpoint.html", page)
 }
 
 // actOnEndpoint does what a form asks for; by GET it asks first.

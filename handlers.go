@@ -86,7 +86,7 @@ func (s *server) routes() http.Handler {
 	mux.Handle("/dashboard/account", s.owner(s.account))
 	mux.Handle("/dashboard/account/logout", s.owner(s.logout))
 	mux.Handle("POST /dashboard/logout", s.owner(s.logout))
-	mux.Handle("/dashboard/", s.page(func(w http.ResponseWriter, r *http.Request) { s.pageError(w, r, errNotFound) }))
+	mux.Handle("/dashboard/", s.page(func(http.ResponseWriter, *http.Request) error { return errNotFound }))
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.respond(w, r, answer{}, errNotFound) })
