@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/csv"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,8 +25,16 @@ import (
 
 // ---- What all pages share
 
-//go:embed web
-var web embed.FS
+var (
+	//go:embed web/*.html
+	templates embed.FS
+	//go:embed web/style.css
+	stylesheet []byte
+	//go:embed web/sayings.txt
+	translations string
+
+	stylesheetURL = fmt.Sprintf("/style.css?v=%.6x", sha256.Sum256(stylesheet))
+)
 
 // pages are the templates by language, parsed when the first page is asked for: a shop that uses the API alone, and a
 // command, need none. Each text stands in them in both: {{t "Pesanan" "Order"}}.
@@ -36,24 +43,15 @@ var pages = map[string]func() *template.Template{
 	"en": sync.OnceValue(func() *template.Template { return parsePages("en") }),
 }
 
-var stylesheet, stylesheetURL = func() ([]byte, string) {
-	css, err := web.ReadFile("web/style.css")
-	if err != nil {
-		panic(err)
-	}
-	hash := sha256.Sum256(css)
-	return css, "/style.css?v=" + hex.EncodeToString(hash[:6])
-}()
-
 func parsePages(lang string) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"lang":   func() string { return lang },
 		"style":  func() string { return stylesheetURL },
 		"rupiah": rupiah,
 		"fee":    func(o Order) int64 { return o.Amount - o.Subtotal },
-		"when":   func(t Time) string { return when(lang, t) },
-		"clock":  func(t Time) string { return strings.TrimSuffix(when(lang, t), " WIB") },
-		"day":    func(d int64) string { return day(lang, d) },
+		"when":   func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
+		"clock":  func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
+		"day":    func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
 		"status": func(s Status) string { return statusNames[s][lang] },
 		"tone":   func(s Status) string { return statusNames[s]["tone"] },
 		"say":    func(text string) string { return say(lang, text) },
@@ -63,7 +61,7 @@ func parsePages(lang string) *template.Template {
 			}
 			return id
 		},
-	}).ParseFS(web, "web/*.html"))
+	}).ParseFS(templates, "web/*.html"))
 }
 
 // rupiah writes an amount as Indonesians do: Rp85.000.
@@ -75,15 +73,16 @@ func rupiah(n int64) string {
 	return "Rp" + digits
 }
 
-var months = strings.Fields("Jan Feb Mar Apr Mei Jun Jul Agu Sep Okt Nov Des")
+// indonesian has what is written otherwise in an Indonesian date than in an English one.
+var indonesian = strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
 
-// when writes a time in WIB (UTC+7), with the zone's name.
-func when(lang string, t Time) string {
-	at := t.Time().In(wib)
-	if lang == "en" {
-		return at.Format("2 Jan 2006, 15:04") + " WIB"
+// date writes a time in WIB (UTC+7).
+func date(lang string, t Time, layout string) string {
+	text := t.Time().In(wib).Format(layout)
+	if lang == "id" {
+		return indonesian.Replace(text)
 	}
-	return at.Format("2 ") + months[at.Month()-1] + at.Format(" 2006, 15.04") + " WIB"
+	return text
 }
 
 // language is en for those who ask for it before Indonesian, and id for all others.
@@ -415,11 +414,7 @@ var statusNames = map[Status]map[string]string{
 
 // sayings are the program's own texts in Indonesian, by the pattern of the English ones: see web/sayings.txt.
 var sayings = sync.OnceValue(func() (list []saying) {
-	text, err := web.ReadFile("web/sayings.txt")
-	if err != nil {
-		panic(err)
-	}
-	for pair := range slices.Chunk(strings.Split(strings.TrimSpace(string(text)), "\n")[1:], 2) {
+	for pair := range slices.Chunk(strings.Split(strings.TrimSpace(translations), "\n")[1:], 2) {
 		list = append(list, saying{regexp.MustCompile("^" + pair[0] + "$"), strings.TrimSpace(pair[1])})
 	}
 	return list
@@ -438,15 +433,6 @@ func say(lang, text string) string {
 		}
 	}
 	return text
-}
-
-// day writes a day of DayTotals.
-func day(lang string, d int64) string {
-	at := time.Unix(d*24*60*60, 0).UTC()
-	if lang == "en" {
-		return at.Format("2 Jan")
-	}
-	return at.Format("2 ") + months[at.Month()-1]
 }
 
 // confirm is the page that says what an act will do before it is done.
