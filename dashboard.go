@@ -531,21 +531,16 @@ func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) (e
 func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st Store) error {
 	f, out := orderSearch(r.URL.Query(), 500), csv.NewWriter(w)
 	f.After = ""
-	for begun := false; ; begun = true {
-		list, err := s.db.SearchOrders(st.ID, f)
-		if err != nil && begun {
-			s.log.Error("export cut off", "request_id", logged(r).id, "error", err)
-			panic(http.ErrAbortHandler)
-		} else if err != nil {
-			return err
-		}
-		if !begun {
-			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-			w.Header().Set("Content-Disposition", `attachment; filename="orders-`+time.Now().In(wib).Format("20060102")+`.csv"`)
-			io.WriteString(w, "\ufeff") // or spreadsheets take UTF-8 for something else
-			out.Write([]string{"payment_reference", "id", "external_id", "status", "created_at_wib", "buyer_name", "buyer_email", "buyer_phone",
-				"items", "subtotal", "amount", "payment_method", "payment_provider"})
-		}
+	list, err := s.db.SearchOrders(st.ID, f)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", time.Now().In(wib).Format(`attachment; filename="orders-20060102.csv"`))
+	io.WriteString(w, "\ufeff") // or spreadsheets take UTF-8 for something else
+	out.Write([]string{"payment_reference", "id", "external_id", "status", "created_at_wib", "buyer_name", "buyer_email", "buyer_phone",
+		"items", "subtotal", "amount", "payment_method", "payment_provider"})
+	for {
 		for _, o := range list.Orders {
 			out.Write(csvRow(o))
 		}
@@ -553,8 +548,12 @@ func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st Store) 
 		if out.Error() != nil || r.Context().Err() != nil || list.Next == "" {
 			return nil
 		}
-		f.After = list.Next
 		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(30 * time.Second))
+		f.After = list.Next
+		if list, err = s.db.SearchOrders(st.ID, f); err != nil {
+			s.log.Error("export cut off", "request_id", logged(r).id, "error", err)
+			panic(http.ErrAbortHandler)
+		}
 	}
 }
 
