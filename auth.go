@@ -318,7 +318,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
 	everywhere := r.URL.Path == "/dashboard/account/logout"
 	if r.Method != http.MethodPost {
-		return s.ask(w, r, confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
+		return ask(w, r, confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
 	}
 	var hash []byte
 	if cookie, err := r.Cookie(s.sessionCookie()); err == nil && !everywhere {
@@ -334,7 +334,7 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error 
 
 // account changes the owner's password, which ends his other sign-ins.
 func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
-	page, status := newFrame(r, st, "account"), http.StatusOK
+	page := newFrame(r, st, "account")
 	if r.Method == http.MethodPost {
 		password, faults := r.PostForm.Get("new_password"), map[string]string{}
 		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
@@ -356,7 +356,7 @@ func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error
 			}
 			return done(w, r, "/dashboard/account", "password")
 		}
-		page.Form.Faults, status = faults, http.StatusUnprocessableEntity
+		page.Form.Faults = faults
 	}
-	return render(w, r, status, "dash-account.html", page)
+	return render(w, r, page.status(), "dash-account.html", page)
 }

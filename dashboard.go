@@ -352,6 +352,14 @@ func newFrame(r *http.Request, st Store, tab string) frame {
 	return frame{Store: st, Tab: tab, Notice: r.URL.Query().Get("done")}
 }
 
+// status is that of a page which shows what is wrong with its form, or nothing.
+func (f frame) status() int {
+	if f.Form.Faults != nil {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
+}
+
 // done leads on to a page that says what was done, so that a reload does nothing again.
 func done(w http.ResponseWriter, r *http.Request, path, notice string) error {
 	separator := "?"
@@ -445,12 +453,8 @@ type confirm struct {
 }
 
 // ask shows a question whose form posts to the path it is shown at.
-func (s *server) ask(w http.ResponseWriter, r *http.Request, page confirm) error {
-	status := http.StatusOK
-	if page.Form.Faults != nil {
-		status = http.StatusUnprocessableEntity
-	}
-	return render(w, r, status, "dash-confirm.html", page)
+func ask(w http.ResponseWriter, r *http.Request, page confirm) error {
+	return render(w, r, page.status(), "dash-confirm.html", page)
 }
 
 // orderSearch reads the filter of the orders page.
@@ -616,7 +620,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		return done(w, r, page.Back, "changed")
 	}
 	if r.Method != http.MethodPost {
-		return s.ask(w, r, page)
+		return ask(w, r, page)
 	}
 	f := newForm(map[string]any{})
 	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
@@ -627,7 +631,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		return err
 	} else if page.Form.Faults != nil {
 		page.Form.Values = r.PostForm
-		return s.ask(w, r, page)
+		return ask(w, r, page)
 	}
 	if known {
 		_, err = s.db.MoveOrder(r.Context(), st.ID, id, move, cmp.Or(reason, "in the dashboard"))
@@ -823,37 +827,32 @@ func setPart(v url.Values, i int, slug, quantity string) {
 	v.Set(fmt.Sprintf("items[%d].quantity", i), quantity)
 }
 
-// paymentsPage is the payment methods and the gateways they need.
-type paymentsPage struct {
-	frame
-	Methods   []PaymentMethod
-	Gateways  []Gateway
-	PublicURL string
-}
-
-// Missing tells whether a provider is a gateway without a key.
-func (p paymentsPage) Missing(provider string) bool {
-	return (provider == "midtrans" || provider == "xendit") && !slices.ContainsFunc(p.Gateways, func(g Gateway) bool { return g.Provider == provider })
-}
-
-// Live tells whether the store takes real money.
-func (p paymentsPage) Live() bool {
-	return slices.ContainsFunc(p.Gateways, func(g Gateway) bool { return g.Mode == "live" })
-}
-
 func (s *server) showPayments(w http.ResponseWriter, r *http.Request, st Store) error {
-	return s.renderPayments(w, r, http.StatusOK, paymentsPage{frame: newFrame(r, st, "payments")})
+	return s.renderPayments(w, r, newFrame(r, st, "payments"))
 }
 
-func (s *server) renderPayments(w http.ResponseWriter, r *http.Request, status int, page paymentsPage) (err error) {
-	page.PublicURL = s.db.publicURL
-	if page.Methods, err = s.db.PaymentMethods(page.Store.ID); err != nil {
+// renderPayments shows the payment methods and the gateways they need.
+func (s *server) renderPayments(w http.ResponseWriter, r *http.Request, f frame) error {
+	page := struct {
+		frame
+		Methods   []PaymentMethod
+		Gateways  []Gateway
+		Keyless   map[string]bool // gateways without a key
+		Live      bool            // the store takes real money
+		PublicURL string
+	}{frame: f, Keyless: map[string]bool{"midtrans": true, "xendit": true}, PublicURL: s.db.publicURL}
+	var err error
+	if page.Methods, err = s.db.PaymentMethods(f.Store.ID); err != nil {
 		return err
 	}
-	if page.Gateways, err = s.db.Gateways(page.Store.ID); err != nil {
+	if page.Gateways, err = s.db.Gateways(f.Store.ID); err != nil {
 		return err
 	}
-	return render(w, r, status, "dash-payments.html", page)
+	for _, g := range page.Gateways {
+		page.Keyless[g.Provider] = false
+		page.Live = page.Live || g.Mode == "live"
+	}
+	return render(w, r, f.status(), "dash-payments.html", page)
 }
 
 func (s *server) setGateway(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -863,12 +862,12 @@ func (s *server) setGateway(w http.ResponseWriter, r *http.Request, st Store) er
 		g.CallbackToken = ""
 	}
 	if fault := checkGateway(g); fault != "" {
-		page, wrong := paymentsPage{frame: newFrame(r, st, "payments")}, "secret_key"
+		f, wrong := newFrame(r, st, "payments"), "secret_key"
 		if strings.Contains(fault, "callback token") {
 			wrong = "callback_token"
 		}
-		page.Form = filled{url.Values{"provider": {g.Provider}, "mode": {g.Mode}}, map[string]string{wrong: fault}}
-		return s.renderPayments(w, r, http.StatusUnprocessableEntity, page)
+		f.Form = filled{url.Values{"provider": {g.Provider}, "mode": {g.Mode}}, map[string]string{wrong: fault}}
+		return s.renderPayments(w, r, f)
 	}
 	if err := s.db.SetGateway(r.Context(), st.ID, g); err != nil {
 		return err
@@ -878,45 +877,41 @@ func (s *server) setGateway(w http.ResponseWriter, r *http.Request, st Store) er
 
 // ---- Developer settings
 
-// developers is the page of keys and endpoints. A new key is in it once.
-type developers struct {
-	frame
-	Keys      []APIKey
-	Endpoints []Endpoint
-	Events    []string
-	NewKey    string
-	PublicURL string
-}
-
 func (s *server) showDevelopers(w http.ResponseWriter, r *http.Request, st Store) error {
-	return s.renderDevelopers(w, r, http.StatusOK, developers{frame: newFrame(r, st, "developers")})
+	return s.renderDevelopers(w, r, newFrame(r, st, "developers"), "")
 }
 
-func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, status int, page developers) (err error) {
-	page.Events, page.PublicURL = eventNames, s.db.publicURL
-	if page.Keys, err = s.db.Keys(page.Store.ID); err != nil {
+// renderDevelopers shows the keys and endpoints. A new key is shown once.
+func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, f frame, newKey string) error {
+	keys, err := s.db.Keys(f.Store.ID)
+	if err != nil {
 		return err
 	}
-	if page.Endpoints, err = s.db.Endpoints(page.Store.ID, 0); err != nil {
+	endpoints, err := s.db.Endpoints(f.Store.ID, 0)
+	if err != nil {
 		return err
 	}
-	return render(w, r, status, "dash-developers.html", page)
+	return render(w, r, f.status(), "dash-developers.html", struct {
+		frame
+		Keys              []APIKey
+		Endpoints         []Endpoint
+		Events            []string
+		NewKey, PublicURL string
+	}{f, keys, endpoints, eventNames, newKey, s.db.publicURL})
 }
 
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
-	page := developers{frame: newFrame(r, st, "developers")}
-	f := newForm(map[string]any{"name": strings.TrimSpace(r.PostForm.Get("name"))})
+	page, f := newFrame(r, st, "developers"), newForm(map[string]any{"name": strings.TrimSpace(r.PostForm.Get("name"))})
 	name := f.text("name", required, 100)
 	if page.Form.Faults, _ = faultsOf(f.err(), ""); page.Form.Faults != nil {
 		page.Form.Values = r.PostForm
-		return s.renderDevelopers(w, r, http.StatusUnprocessableEntity, page)
+		return s.renderDevelopers(w, r, page, "")
 	}
-	var hash [32]byte
-	page.NewKey, hash = newToken("so_")
+	key, hash := newToken("so_")
 	if _, err := s.db.AddKey(r.Context(), st.ID, name, hash); err != nil {
 		return err
 	}
-	return s.renderDevelopers(w, r, http.StatusOK, page)
+	return s.renderDevelopers(w, r, page, key)
 }
 
 func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -932,7 +927,7 @@ func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) err
 	if err != nil || i < 0 {
 		return cmp.Or(err, error(errNotFound))
 	}
-	return s.ask(w, r, confirm{frame: newFrame(r, st, "developers"), Act: "revoke", Name: keys[i].Name, Back: "/dashboard/developers"})
+	return ask(w, r, confirm{frame: newFrame(r, st, "developers"), Act: "revoke", Name: keys[i].Name, Back: "/dashboard/developers"})
 }
 
 func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -945,46 +940,45 @@ func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) e
 		faults["events"] = err.Error()
 	}
 	if len(faults) > 0 {
-		page := developers{frame: newFrame(r, st, "developers")}
+		page := newFrame(r, st, "developers")
 		page.Form = filled{r.PostForm, faults}
-		return s.renderDevelopers(w, r, http.StatusUnprocessableEntity, page)
+		return s.renderDevelopers(w, r, page, "")
 	}
 	secret := newSecret()
 	id, err := s.db.AddEndpoint(r.Context(), st.ID, address, events, secret)
 	if err != nil {
 		return err
 	}
-	return s.renderEndpoint(w, r, http.StatusOK, id, endpointPage{frame: newFrame(r, st, "developers"), Secret: secret})
-}
-
-// endpointPage is one endpoint with its deliveries. A new secret is in it once.
-type endpointPage struct {
-	frame
-	Endpoint Endpoint
-	Secret   string
-	Next     string // the page of older deliveries
+	return s.renderEndpoint(w, r, newFrame(r, st, "developers"), id, secret)
 }
 
 func (s *server) showEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
-	return s.renderEndpoint(w, r, http.StatusOK, r.PathValue("endpoint_id"), endpointPage{frame: newFrame(r, st, "developers")})
+	return s.renderEndpoint(w, r, newFrame(r, st, "developers"), r.PathValue("endpoint_id"), "")
 }
 
-func (s *server) renderEndpoint(w http.ResponseWriter, r *http.Request, status int, id string, page endpointPage) (err error) {
+// renderEndpoint shows one endpoint with its deliveries. A new secret is shown once.
+func (s *server) renderEndpoint(w http.ResponseWriter, r *http.Request, f frame, id, secret string) error {
 	const most = 25
-	if page.Endpoint, err = s.db.Endpoint(page.Store.ID, id, cmp.Or(r.URL.Query().Get("before"), "~"), most+1); err != nil {
+	e, err := s.db.Endpoint(f.Store.ID, id, cmp.Or(r.URL.Query().Get("before"), "~"), most+1)
+	if err != nil {
 		return err
 	}
-	if recent := page.Endpoint.Recent; len(recent) > most {
-		page.Endpoint.Recent = recent[:most]
-		page.Next = "/dashboard/endpoints/" + id + "?before=" + recent[most-1].ID
+	older := "" // the page of older deliveries
+	if len(e.Recent) > most {
+		e.Recent = e.Recent[:most]
+		older = "/dashboard/endpoints/" + id + "?before=" + e.Recent[most-1].ID
 	}
-	return render(w, r, status, "dash-endpoint.html", page)
+	return render(w, r, f.status(), "dash-endpoint.html", struct {
+		frame
+		Endpoint     Endpoint
+		Secret, Next string
+	}{f, e, secret, older})
 }
 
 // actOnEndpoint does what a form asks for; by GET it asks first.
 func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
-	act, id := r.PathValue("act"), r.PathValue("endpoint_id")
-	back, ctx := "/dashboard/endpoints/"+id, r.Context()
+	act, id, ctx := r.PathValue("act"), r.PathValue("endpoint_id"), r.Context()
+	page, back := newFrame(r, st, "developers"), "/dashboard/endpoints/"+id
 	if !slices.Contains([]string{"ping", "on", "off", "rotate", "remove", "resend"}, act) {
 		return errNotFound
 	}
@@ -993,18 +987,16 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 		if err != nil {
 			return err
 		}
-		return s.ask(w, r, confirm{frame: newFrame(r, st, "developers"), Act: act, Name: e.URL, Back: back})
+		return ask(w, r, confirm{frame: page, Act: act, Name: e.URL, Back: back})
 	}
-	notice, err := act, error(nil)
+	var err error
 	switch act {
 	case "ping":
 		err = s.db.Ping(ctx, st.ID, id)
-	case "on", "off":
-		reason := ""
-		if act == "off" {
-			reason = "in the dashboard"
-		}
-		err = s.db.SwitchEndpoint(ctx, st.ID, id, act == "on", reason)
+	case "on":
+		err = s.db.SwitchEndpoint(ctx, st.ID, id, true, "")
+	case "off":
+		err = s.db.SwitchEndpoint(ctx, st.ID, id, false, "in the dashboard")
 	case "remove":
 		back, err = "/dashboard/developers", s.db.RemoveEndpoint(ctx, st.ID, id)
 	case "rotate":
@@ -1012,13 +1004,12 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 		if err := s.db.RotateSecret(ctx, st.ID, id, secret); err != nil {
 			return err
 		}
-		return s.renderEndpoint(w, r, http.StatusOK, id, endpointPage{frame: newFrame(r, st, "developers"), Secret: secret})
+		return s.renderEndpoint(w, r, page, id, secret)
 	case "resend":
 		since, parseErr := time.ParseInLocation("2006-01-02T15:04", r.PostForm.Get("since"), wib)
 		if parseErr != nil {
-			page := endpointPage{frame: newFrame(r, st, "developers")}
 			page.Form = filled{r.PostForm, map[string]string{"since": "must be a day and a time"}}
-			return s.renderEndpoint(w, r, http.StatusUnprocessableEntity, id, page)
+			return s.renderEndpoint(w, r, page, id, "")
 		}
 		_, err = s.db.Resend(ctx, st.ID, "", id, Time(since.UnixMilli()))
 	}
@@ -1026,7 +1017,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 		return err
 	}
 	s.queue.wake()
-	return done(w, r, back, notice)
+	return done(w, r, back, act)
 }
 
 func (s *server) resendDelivery(w http.ResponseWriter, r *http.Request, st Store) error {
