@@ -478,13 +478,11 @@ type bar struct {
 
 // chart draws 30 days; Most is the highest value.
 type chart struct {
-	Bars        []bar
-	First, Last int64 // days
-	Most, Sum   int64
+	Bars      []bar
+	Most, Sum int64
 }
 
 func newChart(totals []DayTotals, value func(DayTotals) int64) (c chart) {
-	c.First, c.Last = totals[0].Day, totals[len(totals)-1].Day
 	for _, d := range totals {
 		c.Most, c.Sum = max(c.Most, value(d)), c.Sum+value(d)
 	}
