@@ -583,18 +583,14 @@ func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) err
 	if err != nil {
 		return err
 	}
-	page := struct {
+	acts := slices.DeleteFunc([]string{"approve", "reject", "cancel", "refund"}, func(act string) bool {
+		return !slices.Contains(moves[orderActs[act]].from, d.Status)
+	})
+	return render(w, r, http.StatusOK, "dash-order.html", struct {
 		frame
 		OrderDetails
-		Fee  int64
 		Acts []string
-	}{newFrame(r, st, "orders"), d, d.Amount - d.Subtotal, nil}
-	for _, act := range []string{"approve", "reject", "cancel", "refund"} {
-		if slices.Contains(moves[orderActs[act]].from, d.Status) {
-			page.Acts = append(page.Acts, act)
-		}
-	}
-	return render(w, r, http.StatusOK, "dash-order.html", page)
+	}{newFrame(r, st, "orders"), d, acts})
 }
 
 // orderActs are the owner's moves by the last part of their path.
@@ -610,9 +606,9 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		return cmp.Or(err, error(errNotFound))
 	}
 	page := confirm{frame: newFrame(r, st, "orders"), Act: act, Order: d.Order, Back: "/dashboard/orders/" + id}
-	possible := d.Oversold || d.Overpaid
+	possible, remark := d.Oversold || d.Overpaid, "seen to"
 	if known {
-		possible = slices.Contains(moves[move].from, d.Status)
+		possible, remark = slices.Contains(moves[move].from, d.Status), "in the dashboard"
 	}
 	if !possible || r.Method == http.MethodPost && r.PostForm.Get("status") != string(d.Status) {
 		return done(w, r, page.Back, "changed")
@@ -620,21 +616,16 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 	if r.Method != http.MethodPost {
 		return ask(w, r, page)
 	}
-	f := newForm(map[string]any{})
-	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
-		f.fields["reason"] = reason
-	}
-	reason := f.text("reason", optional, 200)
-	if page.Form.Faults, err = faultsOf(f.err(), ""); err != nil {
-		return err
-	} else if page.Form.Faults != nil {
+	f := newForm(map[string]any{"reason": cmp.Or(strings.TrimSpace(r.PostForm.Get("reason")), remark)})
+	reason := f.text("reason", required, 200)
+	if page.Form.Faults, _ = faultsOf(f.err(), ""); page.Form.Faults != nil {
 		page.Form.Values = r.PostForm
 		return ask(w, r, page)
 	}
 	if known {
-		_, err = s.db.MoveOrder(r.Context(), st.ID, id, move, cmp.Or(reason, "in the dashboard"))
+		_, err = s.db.MoveOrder(r.Context(), st.ID, id, move, reason)
 	} else {
-		err = s.db.AlertSettled(r.Context(), st.ID, id, cmp.Or(reason, "seen to"))
+		err = s.db.AlertSettled(r.Context(), st.ID, id, reason)
 	}
 	if refusal, ok := errors.AsType[*Refusal](err); ok && refusal.Code == "ORDER_STATE" {
 		return done(w, r, page.Back, "changed")
