@@ -659,26 +659,23 @@ func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) (
 	return render(w, r, http.StatusOK, "dash-catalog.html", page)
 }
 
-// entryPage is the form of one product, bundle or payment method.
-type entryPage struct {
-	frame
-	Kind, Slug string       // Slug "": a new one
-	Products   []BundleItem // that a bundle can be made of
-	Parts      []int        // the rows for its parts
-	Providers  []string
-}
-
-// editEntry shows and takes the form of one entry. What is posted goes the way of a catalog file with that one entry,
-// so that the same rules hold for both.
+// editEntry shows and takes the form of one product, bundle or payment method. What is posted goes the way of a catalog
+// file with that one entry, so that the same rules hold for both.
 func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) error {
-	page := entryPage{frame: newFrame(r, st, "catalog"), Kind: r.PathValue("kind"), Slug: r.URL.Query().Get("slug"), Providers: providers}
-	list, back, idField, title := "products", "/dashboard/catalog", "slug", "title"
+	page := struct {
+		frame
+		Kind, Slug, Back string       // Slug "": a new one
+		Products         []BundleItem // that a bundle can be made of
+		Parts            int          // rows for its parts
+		Providers        []string
+	}{frame: newFrame(r, st, "catalog"), Kind: r.PathValue("kind"), Slug: r.URL.Query().Get("slug"), Back: "/dashboard/catalog", Providers: providers}
+	list, idField, title := "products", "slug", "title"
 	switch page.Kind {
 	case "product":
 	case "bundle":
-		list, back = "bundles", "/dashboard/catalog?kind=bundle"
+		list, page.Back = "bundles", "/dashboard/catalog?kind=bundle"
 	case "method":
-		list, back, idField, title, page.Tab = "payment_methods", "/dashboard/payments", "code", "name", "payments"
+		list, idField, title, page.Tab, page.Back = "payment_methods", "code", "name", "payments", "/dashboard/payments"
 	default:
 		return errNotFound
 	}
@@ -687,16 +684,15 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 	if posting && id == "" {
 		id = cmp.Or(strings.TrimSpace(posted.Get(idField)), slugOf(posted.Get(title)))
 	}
-	known, products, err := s.entryValues(st.ID, page.Kind, id)
+	var err error
+	page.Form.Values, page.Products, err = s.entryValues(st.ID, page.Kind, id)
 	if err != nil && (err != errNotFound || page.Slug != "") {
 		return err
 	}
-	page.Products, page.Form.Values = products, known
-	status, taken := http.StatusOK, page.Slug == "" && err == nil
 	if posting {
 		posted.Set(idField, id)
 		f := newForm(map[string]any{list: []any{entryFields(page.Kind, posted)}})
-		if taken {
+		if page.Slug == "" && err == nil {
 			f.fault(list+"[0]."+idField, "is taken: "+id)
 		}
 		c, err := f.catalog()
@@ -706,34 +702,32 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 		if page.Form.Faults, err = faultsOf(err, list+"[0]."); err != nil {
 			return err
 		} else if page.Form.Faults == nil {
-			return done(w, r, back, "saved")
+			return done(w, r, page.Back, "saved")
 		}
-		page.Form.Values, status = posted, http.StatusUnprocessableEntity
+		page.Form.Values = posted
 	}
 	if page.Kind == "bundle" {
-		for i := range min(50, len(partsOf(page.Form.Values))+3) {
-			page.Parts = append(page.Parts, i)
-		}
+		page.Parts = min(50, len(partsOf(page.Form.Values))+3)
 	}
-	return render(w, r, status, "dash-entry.html", page)
+	return render(w, r, page.status(), "dash-entry.html", page)
 }
 
 // entryValues are the fields of an entry as its form shows them; of one that is not there, those of a new one. For
 // bundles they come with what bundles can be made of.
 func (s *server) entryValues(storeID, kind, id string) (v url.Values, products []BundleItem, err error) {
-	optional := func(name string, n *int64) {
-		if n != nil {
-			v.Set(name, strconv.FormatInt(*n, 10))
+	text := func(n *int64) string {
+		if n == nil {
+			return ""
 		}
+		return strconv.FormatInt(*n, 10)
 	}
 	if kind == "method" {
 		m, err := s.db.PaymentMethod(storeID, id)
 		if err != nil {
 			return url.Values{"enabled": {"on"}}, nil, err
 		}
-		v = url.Values{"code": {m.Code}, "name": {m.Name}, "provider": {m.Provider}, "fee": {strconv.FormatInt(m.Fee, 10)}, "instructions": {m.Instructions}}
-		optional("min_amount", m.MinAmount)
-		optional("max_amount", m.MaxAmount)
+		v = url.Values{"code": {m.Code}, "name": {m.Name}, "provider": {m.Provider}, "fee": {text(&m.Fee)},
+			"instructions": {m.Instructions}, "min_amount": {text(m.MinAmount)}, "max_amount": {text(m.MaxAmount)}}
 		if m.Enabled {
 			v.Set("enabled", "on")
 		}
@@ -743,9 +737,8 @@ func (s *server) entryValues(storeID, kind, id string) (v url.Values, products [
 	if err != nil {
 		return url.Values{"published": {"on"}}, products, err
 	}
-	v = url.Values{"slug": {p.Slug}, "title": {p.Title}, "description": {p.Description}, "price": {strconv.FormatInt(p.Price, 10)}}
-	optional("stock", p.Stock)
-	optional("stock_was", p.Stock)
+	v = url.Values{"slug": {p.Slug}, "title": {p.Title}, "description": {p.Description}, "price": {text(&p.Price)},
+		"stock": {text(p.Stock)}, "stock_was": {text(p.Stock)}}
 	if p.ImageURL != nil {
 		v.Set("image_url", *p.ImageURL)
 	}
@@ -753,7 +746,7 @@ func (s *server) entryValues(storeID, kind, id string) (v url.Values, products [
 		v.Set("published", "on")
 	}
 	for i, item := range p.Items {
-		setPart(v, i, item.Slug, strconv.FormatInt(item.Quantity, 10))
+		setPart(v, i, item.Slug, text(&item.Quantity))
 	}
 	return v, products, nil
 }
@@ -771,15 +764,7 @@ func entryFields(kind string, v url.Values) map[string]any {
 		fields["image_url"] = image
 	}
 	if kind == "bundle" {
-		items, parts := []any{}, partsOf(v)
-		for i := range 50 { // close up the rows, so that faults name them as they are shown again
-			setPart(v, i, "", "")
-			if i < len(parts) {
-				setPart(v, i, parts[i][0], parts[i][1])
-				items = append(items, map[string]any{"slug": parts[i][0], "quantity": number(parts[i][1])})
-			}
-		}
-		fields["items"] = items
+		fields["items"] = partsOf(v)
 	} else if v.Get("stock") != v.Get("stock_was") { // or what was sold since the form was shown would come back
 		fields["stock"] = number(v.Get("stock"))
 	}
@@ -800,12 +785,17 @@ func number(text string) any {
 
 var groupedPattern = regexp.MustCompile(`^\d{1,3}([.,]\d{3})+$`)
 
-// partsOf takes the parts of a bundle, each a slug and a quantity, out of its form; rows without a slug are left out.
-func partsOf(v url.Values) (parts [][2]string) {
+// partsOf reads the parts of a bundle out of its form, and closes up their rows: those without a slug are left out, and
+// faults name the others as they are shown again.
+func partsOf(v url.Values) []any {
+	parts := []any{}
 	for i := range 50 {
-		slug, quantity := fmt.Sprintf("items[%d].slug", i), fmt.Sprintf("items[%d].quantity", i)
-		if text := strings.TrimSpace(v.Get(slug)); text != "" {
-			parts = append(parts, [2]string{text, cmp.Or(strings.TrimSpace(v.Get(quantity)), "1")})
+		slug := strings.TrimSpace(v.Get(fmt.Sprintf("items[%d].slug", i)))
+		quantity := cmp.Or(strings.TrimSpace(v.Get(fmt.Sprintf("items[%d].quantity", i))), "1")
+		setPart(v, i, "", "")
+		if slug != "" {
+			setPart(v, len(parts), slug, quantity)
+			parts = append(parts, map[string]any{"slug": slug, "quantity": number(quantity)})
 		}
 	}
 	return parts
