@@ -259,42 +259,32 @@ func mask(b Buyer) string {
 
 // ---- The sandbox gateway's page
 
-type sandboxView struct {
-	Store   Store
-	Order   Order
-	Session OpenSession
-	Said    string // what the sandbox says of the session now
-}
-
-func (s *server) sandboxOfPage(r *http.Request) (v sandboxView, err error) {
-	if v.Session, err = s.db.SessionByID(strings.ToLower(r.PathValue("session_id"))); err != nil || v.Session.Provider != "sandbox" {
-		return v, cmp.Or(err, error(errNotFound))
-	}
-	if v.Store, v.Order, err = s.orderOfPage(r, v.Session.OrderID); err != nil {
-		return v, err
-	}
-	if offered, err := s.db.SandboxOffered(v.Store.ID); err != nil || !offered { // or goods would go for nothing
-		return v, cmp.Or(err, error(errNotFound))
-	}
-	said, err := s.db.Sandbox(v.Session.ID)
-	v.Said = said.State
-	return v, err
-}
-
+// sandboxPage shows a session as its gateway, and does what that page's buttons say.
 func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
-	v, err := s.sandboxOfPage(r)
+	session, err := s.db.SessionByID(strings.ToLower(r.PathValue("session_id")))
+	if err != nil || session.Provider != "sandbox" {
+		return cmp.Or(err, error(errNotFound))
+	}
+	st, o, err := s.orderOfPage(r, session.OrderID)
 	if err != nil {
 		return err
 	}
-	return render(w, r, http.StatusOK, "sandbox.html", v)
-}
-
-func (s *server) sandboxAct(w http.ResponseWriter, r *http.Request) error {
-	v, err := s.sandboxOfPage(r)
-	if err != nil {
-		return err
+	if offered, err := s.db.SandboxOffered(st.ID); err != nil || !offered { // or goods would go for nothing
+		return cmp.Or(err, error(errNotFound))
 	}
-	verdict, copies := Verdict{State: Settled, Amount: v.Order.Amount}, 1
+	if r.Method != http.MethodPost {
+		said, err := s.db.Sandbox(session.ID)
+		if err != nil {
+			return err
+		}
+		return render(w, r, http.StatusOK, "sandbox.html", struct {
+			Store   Store
+			Order   Order
+			Session OpenSession
+			Said    string // what the sandbox says of the session now
+		}{st, o, session, said.State})
+	}
+	verdict, copies := Verdict{State: Settled, Amount: o.Amount}, 1
 	switch r.FormValue("action") {
 	case "pay", "late":
 	case "twice":
@@ -308,10 +298,10 @@ func (s *server) sandboxAct(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return errNotFound
 	}
-	if err := (sandbox{s.payments}).act(r.Context(), v.Session, verdict, copies); err != nil {
+	if err := (sandbox{s.payments}).act(r.Context(), session, verdict, copies); err != nil {
 		return err
 	}
-	return seeOther(w, r, "/pay/"+v.Order.ID)
+	return seeOther(w, r, "/pay/"+o.ID)
 }
 
 // ---- The store dashboard

@@ -65,7 +65,7 @@ func (s *server) routes() http.Handler {
 	mux.Handle("POST /pay/{order_id}", s.page(s.buyerClaims))
 	mux.Handle("GET /pay/{order_id}/go", s.page(s.goPay))
 	mux.Handle("GET /sandbox/{session_id}", s.page(s.sandboxPage))
-	mux.Handle("POST /sandbox/{session_id}", s.page(s.sandboxAct))
+	mux.Handle("POST /sandbox/{session_id}", s.page(s.sandboxPage))
 	mux.HandleFunc("GET /style.css", s.serveStylesheet)
 	mux.Handle("/dashboard/login", s.page(s.login))
 	mux.Handle("GET /dashboard", s.owner(s.showOrders))
