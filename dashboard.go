@@ -796,12 +796,8 @@ func setPart(v url.Values, i int, slug, quantity string) {
 	v.Set(fmt.Sprintf("items[%d].quantity", i), quantity)
 }
 
-func (s *server) showPayments(w http.ResponseWriter, r *http.Request, st Store) error {
-	return s.renderPayments(w, r, newFrame(r, st, "payments"))
-}
-
-// renderPayments shows the payment methods and the gateways they need.
-func (s *server) renderPayments(w http.ResponseWriter, r *http.Request, f frame) error {
+// paymentSettings shows the payment methods and the gateways they need, and stores a gateway's key.
+func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Store) (err error) {
 	page := struct {
 		frame
 		Methods   []PaymentMethod
@@ -809,39 +805,36 @@ func (s *server) renderPayments(w http.ResponseWriter, r *http.Request, f frame)
 		Keyless   map[string]bool // gateways without a key
 		Live      bool            // the store takes real money
 		PublicURL string
-	}{frame: f, Keyless: map[string]bool{"midtrans": true, "xendit": true}, PublicURL: s.db.publicURL}
-	var err error
-	if page.Methods, err = s.db.PaymentMethods(f.Store.ID); err != nil {
+	}{frame: newFrame(r, st, "payments"), Keyless: map[string]bool{"midtrans": true, "xendit": true}, PublicURL: s.db.publicURL}
+	if r.Method == http.MethodPost {
+		v := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
+		g := Gateway{Provider: v("provider"), Mode: v("mode"), SecretKey: v("secret_key")}
+		if g.Provider == "xendit" {
+			g.CallbackToken = v("callback_token")
+		}
+		fault, wrong := checkGateway(g), "secret_key"
+		if fault == "" {
+			if err = s.db.SetGateway(r.Context(), st.ID, g); err != nil {
+				return err
+			}
+			return done(w, r, "/dashboard/payments", "saved")
+		}
+		if strings.Contains(fault, "callback token") {
+			wrong = "callback_token"
+		}
+		page.Form = filled{url.Values{"provider": {g.Provider}, "mode": {g.Mode}}, map[string]string{wrong: fault}}
+	}
+	if page.Methods, err = s.db.PaymentMethods(st.ID); err != nil {
 		return err
 	}
-	if page.Gateways, err = s.db.Gateways(f.Store.ID); err != nil {
+	if page.Gateways, err = s.db.Gateways(st.ID); err != nil {
 		return err
 	}
 	for _, g := range page.Gateways {
 		page.Keyless[g.Provider] = false
 		page.Live = page.Live || g.Mode == "live"
 	}
-	return render(w, r, f.status(), "dash-payments.html", page)
-}
-
-func (s *server) setGateway(w http.ResponseWriter, r *http.Request, st Store) error {
-	v := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
-	g := Gateway{Provider: v("provider"), Mode: v("mode"), SecretKey: v("secret_key"), CallbackToken: v("callback_token")}
-	if g.Provider != "xendit" {
-		g.CallbackToken = ""
-	}
-	if fault := checkGateway(g); fault != "" {
-		f, wrong := newFrame(r, st, "payments"), "secret_key"
-		if strings.Contains(fault, "callback token") {
-			wrong = "callback_token"
-		}
-		f.Form = filled{url.Values{"provider": {g.Provider}, "mode": {g.Mode}}, map[string]string{wrong: fault}}
-		return s.renderPayments(w, r, f)
-	}
-	if err := s.db.SetGateway(r.Context(), st.ID, g); err != nil {
-		return err
-	}
-	return done(w, r, "/dashboard/payments", "saved")
+	return render(w, r, page.status(), "dash-payments.html", page)
 }
 
 // ---- Developer settings
