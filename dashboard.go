@@ -711,29 +711,23 @@ func (s *server) entryValues(storeID, kind, id string) (v url.Values, products [
 		}
 		return strconv.FormatInt(*n, 10)
 	}
+	on := map[bool]string{true: "on"} // a box that is ticked
 	if kind == "method" {
 		m, err := s.db.PaymentMethod(storeID, id)
 		if err != nil {
 			return url.Values{"enabled": {"on"}}, nil, err
 		}
-		v = url.Values{"code": {m.Code}, "name": {m.Name}, "provider": {m.Provider}, "fee": {text(&m.Fee)},
-			"instructions": {m.Instructions}, "min_amount": {text(m.MinAmount)}, "max_amount": {text(m.MaxAmount)}}
-		if m.Enabled {
-			v.Set("enabled", "on")
-		}
-		return v, nil, nil
+		return url.Values{"code": {m.Code}, "name": {m.Name}, "provider": {m.Provider}, "fee": {text(&m.Fee)}, "instructions": {m.Instructions},
+			"min_amount": {text(m.MinAmount)}, "max_amount": {text(m.MaxAmount)}, "enabled": {on[m.Enabled]}}, nil, nil
 	}
 	p, products, err := s.db.CatalogEntry(storeID, kind, id)
 	if err != nil {
 		return url.Values{"published": {"on"}}, products, err
 	}
 	v = url.Values{"slug": {p.Slug}, "title": {p.Title}, "description": {p.Description}, "price": {text(&p.Price)},
-		"stock": {text(p.Stock)}, "stock_was": {text(p.Stock)}}
+		"stock": {text(p.Stock)}, "stock_was": {text(p.Stock)}, "published": {on[p.Published]}}
 	if p.ImageURL != nil {
 		v.Set("image_url", *p.ImageURL)
-	}
-	if p.Published {
-		v.Set("published", "on")
 	}
 	for i, item := range p.Items {
 		setPart(v, i, item.Slug, text(&item.Quantity))
@@ -749,7 +743,7 @@ func entryFields(kind string, v url.Values) map[string]any {
 			"instructions": text("instructions"), "min_amount": number(v.Get("min_amount")), "max_amount": number(v.Get("max_amount")), "enabled": v.Has("enabled")}
 	}
 	fields := map[string]any{"slug": text("slug"), "title": text("title"), "description": text("description"), "price": number(v.Get("price")),
-		"image_url": any(nil), "published": v.Has("published")}
+		"image_url": nil, "published": v.Has("published")}
 	if image := text("image_url"); image != "" {
 		fields["image_url"] = image
 	}
