@@ -167,16 +167,6 @@ func (s *server) serveStylesheet(w http.ResponseWriter, r *http.Request) {
 
 // ---- The hosted pay page: whoever has an order's id sees it, on its store's own host
 
-// payView is what the pay page shows.
-type payView struct {
-	Store       Store
-	Order       Order
-	Method      PaymentMethod // of a manual order
-	Accounts    []string      // numbers in its instructions, without spaces
-	Contact     string        // the buyer's, masked
-	Unreachable bool          // the gateway did not answer when the buyer wanted to pay
-}
-
 // orderOfPage finds the order that a page is about. On another store's host it is not found.
 func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 	st, o, err := s.db.OrderPage(strings.ToLower(id))
@@ -198,7 +188,14 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 			st, o, err = s.db.OrderPage(o.ID)
 		}
 	}
-	v := payView{Store: st, Order: o, Contact: mask(o.Buyer), Unreachable: r.URL.Query().Has("unreachable")}
+	v := struct {
+		Store       Store
+		Order       Order
+		Method      PaymentMethod // of a manual order
+		Accounts    []string      // numbers in its instructions, without spaces
+		Contact     string        // the buyer's, masked
+		Unreachable bool          // the gateway did not answer when the buyer wanted to pay
+	}{Store: st, Order: o, Contact: mask(o.Buyer), Unreachable: r.URL.Query().Has("unreachable")}
 	if err == nil && o.SettlementChannel == "manual" && o.Status == Pending {
 		v.Method, err = s.db.PaymentMethod(st.ID, o.PaymentMethod)
 		for _, number := range accountPattern.FindAllString(v.Method.Instructions, -1) {
