@@ -793,10 +793,8 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 		frame
 		Methods   []PaymentMethod
 		Gateways  []Gateway
-		Keyless   map[string]bool // gateways without a key
-		Live      bool            // the store takes real money
 		PublicURL string
-	}{frame: newFrame(r, st, "payments"), Keyless: map[string]bool{"midtrans": true, "xendit": true}, PublicURL: s.db.publicURL}
+	}{frame: newFrame(r, st, "payments"), PublicURL: s.db.publicURL}
 	if r.Method == http.MethodPost {
 		v := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 		g := Gateway{Provider: v("provider"), Mode: v("mode"), SecretKey: v("secret_key")}
@@ -820,10 +818,6 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 	}
 	if page.Gateways, err = s.db.Gateways(st.ID); err != nil {
 		return err
-	}
-	for _, g := range page.Gateways {
-		page.Keyless[g.Provider] = false
-		page.Live = page.Live || g.Mode == "live"
 	}
 	return render(w, r, page.status(), "dash-payments.html", page)
 }
