@@ -939,9 +939,9 @@ func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
 const (
 	productColumns = `p.id, 'product', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at, p.published,
 	p.stock, p.stock IS NOT 0, NULL`
+	bundleStock   = "(SELECT min(c.stock / i.quantity) FROM bundle_items i JOIN products c ON c.id = i.product_id WHERE i.bundle_id = p.id AND c.stock IS NOT NULL)"
 	bundleColumns = `p.id, 'bundle', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at, p.published,
-	(SELECT min(c.stock / i.quantity) FROM bundle_items i JOIN products c ON c.id = i.product_id WHERE i.bundle_id = p.id AND c.stock IS NOT NULL),
-	NOT EXISTS (SELECT 1 FROM bundle_items i JOIN products c ON c.id = i.product_id WHERE i.bundle_id = p.id AND c.stock < i.quantity),
+	` + bundleStock + ", " + bundleStock + ` IS NOT 0,
 	(SELECT json_group_array(json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity)) FROM
 		(SELECT * FROM bundle_items WHERE bundle_id = p.id ORDER BY position) i JOIN products c ON c.id = i.product_id)`
 	sqlProducts      = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0 ORDER BY p.title, p.id LIMIT ? OFFSET ?"
@@ -965,11 +965,13 @@ func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bu
 		if len(products) > limit {
 			return products[:limit], bundles, true, nil
 		}
-		before, err := one(db.r, column[int], sqlProductsCount, storeID, q)
-		if err != nil {
-			return nil, nil, false, err
+		if limit -= len(products); offset > 0 {
+			before, err := one(db.r, column[int], sqlProductsCount, storeID, q)
+			if err != nil {
+				return nil, nil, false, err
+			}
+			offset = max(0, offset-before)
 		}
-		limit, offset = limit-len(products), max(0, offset-before)
 	}
 	if kind != "product" {
 		if bundles, err = collect(db.r, productFields, sqlBundles, storeID, q, limit+1, offset); len(bundles) > limit {
