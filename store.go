@@ -409,7 +409,7 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	}
 }
 
-// change writes one statement that is to find its row.
+// change writes one statement that is to find its row and needs no time: only a Tx knows the write's.
 func (db *DB) change(ctx context.Context, query string, args ...any) error {
 	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(query, args...) })
 }
@@ -817,8 +817,9 @@ func (db *DB) Keys(storeID string) ([]APIKey, error) {
 
 // RevokeKey ends a key at once and for ever. storeID "" stands for any store: only the command line may say so.
 func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
-	return db.change(ctx, "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND ? IN (store_id, '')",
-		time.Now().UnixMilli(), id, storeID)
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND ? IN (store_id, '')", tx.now, id, storeID)
+	})
 }
 
 const sqlKeyLookup = "SELECT " + storeColumns + `, k.id FROM api_keys k JOIN stores s ON s.id = k.store_id
@@ -1627,7 +1628,9 @@ func (db *DB) SessionLost(ctx context.Context, id string) error {
 
 // WarnSession records that the gateway could not be asked, and why.
 func (db *DB) WarnSession(ctx context.Context, id, warning string) error {
-	return db.change(ctx, "UPDATE payment_sessions SET warning = ?, checked_at = ? WHERE id = ?", warning, time.Now().UnixMilli(), id)
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE payment_sessions SET warning = ?, checked_at = ? WHERE id = ?", warning, tx.now, id)
+	})
 }
 
 // sqlSessionsToPoll: what has run out, every 20 s, or five minutes if its order waits for a person; and what will within
@@ -1971,8 +1974,10 @@ func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
 // RotateSecret gives an endpoint a new secret; the old one signs too for another 24 h. storeID "" stands for any store,
 // here and below: only the command line may say so.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) error {
-	return db.change(ctx, "UPDATE endpoints SET old_secret = secret, old_secret_until = ?, secret = ? WHERE id = ? AND ? IN (store_id, '')",
-		time.Now().Add(24*time.Hour).UnixMilli(), secret, id, storeID)
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE endpoints SET old_secret = secret, old_secret_until = ?, secret = ? WHERE id = ? AND ? IN (store_id, '')",
+			tx.now.Add(24*time.Hour), secret, id, storeID)
+	})
 }
 
 // SwitchEndpoint turns an endpoint on or off. Its events wait while it is off.
