@@ -451,8 +451,7 @@ func orderSearch(q url.Values, limit int) OrderSearch {
 		f.Status = status
 	}
 	if phonePattern.MatchString(f.Text) { // 0812…, 62812… and +62812… are one number
-		f.Phone = strings.NewReplacer(" ", "", "-", "", "(", "", ")", "", "+", "").Replace(f.Text)
-		f.Phone = strings.TrimLeft(strings.TrimPrefix(f.Phone, "62"), "0")
+		f.Phone = strings.TrimLeft(strings.TrimPrefix(phoneMarks.Replace(f.Text), "62"), "0")
 	}
 	return f
 }

@@ -778,6 +778,9 @@ var (
 	timePattern  = regexp.MustCompile(`^(\d{4}-\d\d-\d\d)(?:(T\d\d:\d\d)(:\d\d(?:[.,]\d{1,9})?)?(?:Z|([+-]\d\d)(?::?([0-5]\d))?)?)?$`)
 )
 
+// phoneMarks takes out of a phone number what phonePattern allows beside digits.
+var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
+
 // slugOf makes a slug of a name: "Kopi Kita" is kopi-kita.
 func slugOf(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })

@@ -675,9 +675,10 @@ func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err e
 	return answer.ID, answer.LinkURL, pageAddress(answer.LinkURL)
 }
 
-// internationalPhone writes an Indonesian or international number, as isPhone allows it, as E.164, or "" if it cannot be one.
+// internationalPhone writes an Indonesian or international number, as phonePattern allows it, as E.164, or "" if it
+// cannot be one.
 func internationalPhone(text string) string {
-	digits := strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "").Replace(text)
+	digits := phoneMarks.Replace(text)
 	switch {
 	case strings.HasPrefix(digits, "0"):
 		digits = "62" + digits[1:]
