@@ -203,7 +203,7 @@ func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
 	for done := 0; done < n; {
 		err := db.write(b.Context(), func(tx *Tx) error {
 			for range min(1000, n-done) {
-				tx.now = now - Time(int64(30*24*time.Hour/time.Millisecond)*int64(n-done)/int64(n))
+				tx.now = now.Add(-30 * 24 * time.Hour / time.Duration(n) * time.Duration(n-done))
 				in := NewOrder{Buyer: Buyer{Name: "Siti Rahayu", Email: "siti@example.id", Phone: "+628123456789"}, PaymentMethod: "bank_transfer"}
 				for k := range 3 {
 					in.Items = append(in.Items, NewItem{ProductID: products[(done+k*7)%len(products)].ID, Quantity: int64(1 + k)})
