@@ -13,12 +13,10 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 var (
@@ -33,6 +31,50 @@ func newToken(prefix string) (token string, hash [32]byte) {
 	rand.Read(b)
 	token = prefix + base64.RawURLEncoding.EncodeToString(b)
 	return token, sha256.Sum256([]byte(token))
+}
+
+// APIKey is a key without its secret, of which only a hash is kept.
+type APIKey struct {
+	ID         string `json:"key_id"`
+	StoreID    string `json:"store_id"`
+	Name       string `json:"name"`
+	CreatedAt  Time   `json:"created_at"`
+	LastUsedAt *Time  `json:"last_used_at"`
+	RevokedAt  *Time  `json:"revoked_at"`
+}
+
+func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (id string, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		id = tx.newID()
+		return tx.mustChange(`INSERT INTO api_keys (id, store_id, name, hash, created_at)
+			SELECT ?, id, ?, ?, ? FROM stores WHERE id = ?`, id, name, hash[:], tx.now, storeID)
+	})
+	return id, err
+}
+
+const sqlKeys = "SELECT id, store_id, name, created_at, last_used_at, revoked_at FROM api_keys WHERE store_id = ? ORDER BY id"
+
+// Keys lists a store's keys, the oldest first.
+func (db *DB) Keys(storeID string) ([]APIKey, error) {
+	return collect(db.r, func(k *APIKey) []any {
+		return []any{&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
+	}, sqlKeys, storeID)
+}
+
+// RevokeKey ends a key at once and for ever. storeID "" stands for any store: only the command line may say so.
+func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND ? IN (store_id, '')", tx.now, id, storeID)
+	})
+}
+
+const sqlKeyLookup = "SELECT " + storeColumns + `, k.id FROM api_keys k JOIN stores s ON s.id = k.store_id
+	WHERE k.hash = ? AND k.revoked_at IS NULL`
+
+// StoreOfKey finds the store that a key opens. It is read every time: a revoked key ends with the next request.
+func (db *DB) StoreOfKey(hash [32]byte) (keyID string, st Store, err error) {
+	st, err = db.store(db.r, []any{&keyID}, sqlKeyLookup, hash[:])
+	return keyID, st, err
 }
 
 // bearerToken is the key of "Authorization: Bearer <key>", "" if the header is not exactly that.
@@ -158,6 +200,18 @@ func (u *keyUse) flush(ctx context.Context, db *DB) error {
 	return db.NoteKeyUse(ctx, used)
 }
 
+// NoteKeyUse records when keys were last used.
+func (db *DB) NoteKeyUse(ctx context.Context, used map[string]Time) error {
+	return db.write(ctx, func(tx *Tx) error {
+		for id, at := range used {
+			if _, err := tx.exec("UPDATE api_keys SET last_used_at = ? WHERE id = ?", at, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // clientAddress is who a limit by address counts: an IPv4 address or an IPv6 /64. Behind a trusted proxy it is the
 // last address in X-Forwarded-For that is not itself a trusted proxy's.
 func (s *server) clientAddress(r *http.Request) string {
@@ -180,6 +234,9 @@ func (s *server) clientAddress(r *http.Request) string {
 	}
 	return ip.String()
 }
+
+// PasswordHash is an owner's password as it is kept: PBKDF2-SHA-256, 600,000 rounds.
+type PasswordHash struct{ Salt, Hash []byte }
 
 // hashing lets two passwords be hashed at a time, so that sign-ins do not starve the API.
 var hashing = make(chan struct{}, 2)
@@ -206,6 +263,24 @@ func hashNewPassword(password string) PasswordHash {
 	salt := make([]byte, 16)
 	rand.Read(salt)
 	return hashPassword(password, salt)
+}
+
+// Password finds the store of an owner, and how his password is kept. Unknown is errNotFound and a hash that no
+// password has.
+func (db *DB) Password(email string) (storeID string, pw PasswordHash, err error) {
+	storeID, err = one(db.r, func(id *string) []any { return []any{id, &pw.Salt, &pw.Hash} },
+		"SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?", email)
+	return storeID, pw, err
+}
+
+// SetPassword gives the owner another password and ends his sign-ins.
+func (db *DB) SetPassword(ctx context.Context, storeID string, pw PasswordHash) error {
+	return db.write(ctx, func(tx *Tx) error {
+		if _, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ?", storeID); err != nil {
+			return err
+		}
+		return tx.mustChange("UPDATE stores SET password_salt = ?, password_hash = ? WHERE id = ?", pw.Salt, pw.Hash, storeID)
+	})
 }
 
 // checkPassword finds the store of an owner who gives his e-mail and password. It takes as long for an e-mail that
@@ -237,6 +312,50 @@ func (s *server) checkPassword(r *http.Request, email, password string) (storeID
 	s.accounts.forget(account)
 	s.everywhere.forget(email)
 	return storeID, 0, nil
+}
+
+// An owner's sign-in ends when it was not used for sessionIdle, and after sessionLongest in any case.
+const (
+	sessionIdle    = 12 * time.Hour
+	sessionLongest = 7 * 24 * time.Hour
+)
+
+// AddSession begins a sign-in and forgets those of the store that are over.
+func (db *DB) AddSession(ctx context.Context, storeID string, hash [32]byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		if _, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND (created_at <= ? OR seen_at <= ?)",
+			storeID, tx.now.Add(-sessionLongest), tx.now.Add(-sessionIdle)); err != nil {
+			return err
+		}
+		_, err := tx.exec("INSERT INTO owner_sessions (hash, store_id, created_at, seen_at) VALUES (?, ?, ?, ?)", hash[:], storeID, tx.now, tx.now)
+		return err
+	})
+}
+
+const sqlSessionStore = "SELECT " + storeColumns + `, w.seen_at FROM owner_sessions w JOIN stores s ON s.id = w.store_id
+	WHERE w.hash = ? AND w.created_at > ? AND w.seen_at > ?`
+
+// SessionStore finds the store that a sign-in is for, and when the sign-in was last used.
+func (db *DB) SessionStore(hash [32]byte) (st Store, seen Time, err error) {
+	now := Time(time.Now().UnixMilli())
+	st, err = db.store(db.r, []any{&seen}, sqlSessionStore, hash[:], now.Add(-sessionLongest), now.Add(-sessionIdle))
+	return st, seen, err
+}
+
+// SessionSeen records that a sign-in was used.
+func (db *DB) SessionSeen(ctx context.Context, hash [32]byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("UPDATE owner_sessions SET seen_at = ? WHERE hash = ?", tx.now, hash[:])
+		return err
+	})
+}
+
+// EndSessions ends one sign-in of a store, or with a nil hash all of them.
+func (db *DB) EndSessions(ctx context.Context, storeID string, hash []byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND hash = coalesce(?, hash)", storeID, hash)
+		return err
+	})
 }
 
 // sessionCookie names the cookie of a sign-in. Browsers take a __Host- name over https only, and then from this very
@@ -278,85 +397,4 @@ func (s *server) signedIn(r *http.Request) (Store, error) {
 		}
 	}
 	return st, err
-}
-
-// login shows the sign-in form and signs in. Whether the e-mail or the password was wrong, it does not say.
-func (s *server) login(w http.ResponseWriter, r *http.Request) error {
-	page := struct {
-		Form       filled
-		Next       string
-		Wrong, Out bool
-		Wait       int // minutes
-	}{Next: ownPath(r.FormValue("next"), ""), Out: r.URL.Query().Get("done") == "out"}
-	if r.Method != http.MethodPost {
-		if _, err := s.signedIn(r); err == nil {
-			return seeOther(w, r, "/dashboard")
-		}
-		return render(w, r, http.StatusOK, "dash-login.html", page)
-	}
-	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
-	page.Form.Values = url.Values{"email": {email}}
-	storeID, wait, err := s.checkPassword(r, email, r.PostFormValue("password"))
-	switch {
-	case wait > 0:
-		w.Header().Set("Retry-After", seconds(wait))
-		page.Wait = int(math.Ceil(wait.Minutes()))
-		return render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
-	case err == errNotFound:
-		page.Wrong = true
-		return render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
-	case err == nil:
-		err = s.signIn(w, r, storeID)
-	}
-	if err != nil {
-		return err
-	}
-	return seeOther(w, r, ownPath(page.Next, "/dashboard"))
-}
-
-// logout ends this sign-in, or with everywhere all of the store's.
-func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
-	everywhere := r.URL.Path == "/dashboard/account/logout"
-	if r.Method != http.MethodPost {
-		return ask(w, r, confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
-	}
-	var hash []byte
-	if cookie, err := r.Cookie(s.sessionCookie()); err == nil && !everywhere {
-		sum := sha256.Sum256([]byte(cookie.Value))
-		hash = sum[:]
-	}
-	if err := s.db.EndSessions(r.Context(), st.ID, hash); err != nil {
-		return err
-	}
-	s.setSessionCookie(w, "", -1)
-	return done(w, r, "/dashboard/login", "out")
-}
-
-// account changes the owner's password, which ends his other sign-ins.
-func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
-	page := newFrame(r, st, "account")
-	if r.Method == http.MethodPost {
-		password, faults := r.PostForm.Get("new_password"), map[string]string{}
-		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
-		switch n := utf8.RuneCountInString(password); {
-		case wait > 0:
-			faults["password"] = "was tried too often: wait " + seconds(wait) + " s"
-		case err == errNotFound:
-			faults["password"] = "is not your password"
-		case err != nil:
-			return err
-		case n < 12 || n > 200:
-			faults["new_password"] = "must have 12 to 200 characters"
-		default:
-			if err := s.db.SetPassword(r.Context(), st.ID, hashNewPassword(password)); err != nil {
-				return err
-			}
-			if err := s.signIn(w, r, st.ID); err != nil {
-				return err
-			}
-			return done(w, r, "/dashboard/account", "password")
-		}
-		page.Form.Faults = faults
-	}
-	return render(w, r, page.status(), "dash-account.html", page)
 }

@@ -154,8 +154,6 @@ func (c *cli) idFlag(kind string) *string { return c.String(kind, "", ids[kind])
 
 type object map[string]any
 
-// ---- The service
-
 // settings are the flags of serve.
 type settings struct {
 	publicURL    string
@@ -425,8 +423,6 @@ const demoCatalog = `{
     {"code": "sandbox", "name": "Gateway percobaan", "provider": "sandbox", "fee": 2500}
   ]
 }`
-
-// ---- Commands on the database
 
 // onDB reads the flags, of which those in needed must be given, and prints what do answers about the database.
 func (c *cli) onDB(needed string, do func(*DB) (object, error)) error {

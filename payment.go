@@ -3,56 +3,366 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha512"
-	"crypto/subtle"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A gateway is one store's account at a payment provider. Manual payment has none.
-type gateway interface {
-	// create starts a session and returns the gateway's name for it and its page's address. errTaken means that the
-	// gateway has a session of this reference already.
-	create(ctx context.Context, c charge) (id, pageURL string, err error)
-	// ask returns what the gateway says of a session. message is the notification that led to the question, if one did.
-	ask(ctx context.Context, s Session, message []byte) (Verdict, error)
-	// cancel closes a session, so that it cannot be paid any more. That there was nothing to close is no error.
-	cancel(ctx context.Context, s Session) error
-	// verify tells what a notification is about, or errForged.
-	verify(h http.Header, message []byte) (subject, error)
+// Session is one attempt to pay an order at a gateway, which knows it as "<order id>-<attempt>".
+type Session struct {
+	ID            string
+	OrderID       string
+	Provider      string
+	Attempt       int
+	Status        string // starting, active, paid, failed or expired
+	GatewayID     string
+	URL           string
+	TransactionID string
+	Warning       string // why the gateway could not be asked
+	ExpiresAt     Time
+	CheckedAt     Time // the gateway last asked about it
 }
 
-var (
-	errTaken  = errors.New("the gateway has a session of this name already")
-	errForged = &Refusal{Code: "UNAUTHORIZED", Message: "The notification's signature is wrong."}
+// reference is the name under which a gateway knows a session.
+func (s Session) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Attempt) }
+
+// OrderView is an order with what GET /v1/orders/{order_id} decides by.
+type OrderView struct {
+	JSON      string // without addresses
+	Status    Status
+	Provider  string
+	ExpiresAt Time
+	Session   Session // in part: the one that paid the order, else its latest; ID "" is none
+}
+
+const sqlOrder = `SELECT o.json, o.status, o.provider, o.expires_at, coalesce(s.id, ''), coalesce(s.attempt, 0), coalesce(s.status, ''),
+	coalesce(s.payment_url, ''), coalesce(s.expires_at, 0) FROM orders o LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
+		(SELECT id FROM payment_sessions WHERE order_id = o.id ORDER BY attempt DESC LIMIT 1))
+	WHERE o.id = ? AND o.store_id = ?`
+
+// Order reads one order of a store.
+func (db *DB) Order(storeID, id string) (OrderView, error) {
+	return one(db.r, viewFields, sqlOrder, id, storeID)
+}
+
+func viewFields(v *OrderView) []any {
+	s := &v.Session
+	return []any{&v.JSON, &v.Status, &v.Provider, &v.ExpiresAt, &s.ID, &s.Attempt, &s.Status, &s.URL, &s.ExpiresAt}
+}
+
+const (
+	sessionColumns = "s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url, s.transaction_id, s.warning, s.expires_at, s.checked_at"
+	sqlLiveSession = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? AND s.status IN ('starting', 'active')"
 )
 
-// charge is what a buyer is asked to pay.
-type charge struct {
-	Session
-	Store Store
-	Order Order
+func sessionFields(s *Session) []any {
+	return []any{&s.ID, &s.OrderID, &s.Provider, &s.Attempt, &s.Status, &s.GatewayID, &s.URL, &s.TransactionID, &s.Warning,
+		&s.ExpiresAt, &s.CheckedAt}
 }
 
-// subject is what a notification is about: a session by its reference or by a payment. All empty: nothing of ours.
-type subject struct{ reference, transactionID, requestID string }
+// OrderPage is an order with its store, for whoever has its id.
+func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
+	st, err = db.store(db.r, []any{jsonTo{&o}}, "SELECT "+storeColumns+", o.json FROM orders o JOIN stores s ON s.id = o.store_id WHERE o.id = ?", id)
+	return st, o, err
+}
+
+// BeginSession returns an order's live session, or one to start: its status says which. No session (ID "") means that
+// the order needs none now. A try that came to nothing is taken up again, and uses up no attempt.
+func (db *DB) BeginSession(ctx context.Context, storeID, orderID string) (s Session, again bool, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		o, err := one(tx, viewFields, sqlOrder, orderID, storeID)
+		if err != nil || o.Status != Pending || o.Provider == "manual" || o.ExpiresAt <= tx.now {
+			return err
+		}
+		if s, err = one(tx, sessionFields, sqlLiveSession, orderID); err != errNotFound {
+			again = true
+			return err
+		}
+		s = Session{ID: tx.newID(), OrderID: orderID, Provider: o.Provider, Status: "starting", ExpiresAt: o.ExpiresAt}
+		s.Attempt, err = one(tx, column[int], `INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
+			SELECT ?1, ?2, ?3, coalesce(max(attempt), 0) + 1, 'starting', ?4, ?5 FROM payment_sessions WHERE order_id = ?2 RETURNING attempt`,
+			s.ID, orderID, o.Provider, o.ExpiresAt, tx.now)
+		return err
+	})
+	return s, again, err
+}
+
+// SessionStarted records what the gateway answered to a session's start. A session that is not wanted any more, because
+// its order came to its end meanwhile, is due to be closed.
+func (db *DB) SessionStarted(ctx context.Context, s Session) (wanted bool, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		wanted, err = one(tx, column[bool], `UPDATE payment_sessions SET status = 'active', gateway_id = ?1, payment_url = ?2, warning = '',
+			checked_at = ?3, expires_at = iif((SELECT status FROM orders WHERE id = order_id) = 'pending', expires_at, ?3)
+			WHERE id = ?4 AND status IN ('starting', 'expired') RETURNING expires_at > ?3`, s.GatewayID, s.URL, tx.now, s.ID)
+		return err
+	})
+	return wanted, err
+}
+
+// SessionLost ends a session that the gateway has and whose address nobody knows.
+func (db *DB) SessionLost(ctx context.Context, id string) error {
+	return db.change(ctx, "UPDATE payment_sessions SET status = 'failed' WHERE id = ? AND status = 'starting'", id)
+}
+
+// WarnSession records that the gateway could not be asked, and why.
+func (db *DB) WarnSession(ctx context.Context, id, warning string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE payment_sessions SET warning = ?, checked_at = ? WHERE id = ?", warning, tx.now, id)
+	})
+}
+
+// OpenSession is a session with what is decided by about its order.
+type OpenSession struct {
+	Session
+	StoreID     string
+	OrderStatus Status
+}
+
+func openSessionFields(s *OpenSession) []any {
+	return append(sessionFields(&s.Session), &s.StoreID, &s.OrderStatus)
+}
+
+const sqlSession = "SELECT " + sessionColumns + ", o.store_id, o.status FROM payment_sessions s JOIN orders o ON o.id = s.order_id WHERE "
+
+// LatestSession is an order's latest session.
+func (db *DB) LatestSession(orderID string) (OpenSession, error) {
+	return one(db.r, openSessionFields, sqlSession+"s.order_id = ? ORDER BY s.attempt DESC LIMIT 1", orderID)
+}
+
+// SessionByID reads one session.
+func (db *DB) SessionByID(id string) (OpenSession, error) {
+	return one(db.r, openSessionFields, sqlSession+"s.id = ?", id)
+}
+
+// SessionByReference finds a store's session by the name it has at the gateway.
+func (db *DB) SessionByReference(storeID, provider, reference string) (OpenSession, error) {
+	i := strings.LastIndexByte(reference, '-')
+	if i < 0 {
+		return OpenSession{}, errNotFound
+	}
+	return one(db.r, openSessionFields, sqlSession+"s.order_id = ? AND s.attempt = ? AND s.provider = ? AND o.store_id = ?",
+		reference[:i], reference[i+1:], provider, storeID)
+}
+
+// SessionByTransaction finds a store's session by a payment that settled it.
+func (db *DB) SessionByTransaction(storeID, provider, transactionID, requestID string) (OpenSession, error) {
+	return one(db.r, openSessionFields, sqlSession+`s.id = coalesce((SELECT id FROM payment_sessions WHERE transaction_id = ? AND transaction_id <> ''),
+		(SELECT id FROM payment_sessions WHERE request_id = ? AND request_id <> '')) AND s.provider = ? AND o.store_id = ?`,
+		transactionID, requestID, provider, storeID)
+}
+
+// sqlSessionsToPoll: what has run out, every 20 s, or five minutes if its order waits for a person; and what will within
+// half an hour, every five minutes. What was asked about longest ago comes first, so that a gateway that is away holds
+// up no other.
+const sqlSessionsToPoll = sqlSession + sessionToAsk + ` AND s.expires_at <= ?1 + 1800000
+	AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', 20000, 300000)
+	ORDER BY s.checked_at LIMIT 1000`
+
+// SessionsToPoll are the sessions about which the gateway is to be asked now.
+func (db *DB) SessionsToPoll() ([]OpenSession, error) {
+	return collect(db.r, openSessionFields, sqlSessionsToPoll, time.Now().UnixMilli())
+}
+
+// Notification is a gateway's verified message about a session, to be decided by asking the gateway.
+type Notification struct {
+	ID      string
+	Body    []byte
+	Session OpenSession
+}
+
+// AddNotification keeps a message until it is decided, and after.
+func (db *DB) AddNotification(ctx context.Context, s OpenSession, body []byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("INSERT INTO notifications (id, store_id, provider, session_id, body, received_at) VALUES (?, ?, ?, ?, ?, ?)",
+			tx.newID(), s.StoreID, s.Provider, s.ID, string(body), tx.now)
+		return err
+	})
+}
+
+const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, n.id, n.body FROM notifications n
+	JOIN payment_sessions s ON s.id = n.session_id JOIN orders o ON o.id = s.order_id WHERE n.decided_at IS NULL AND n.id > ? ORDER BY n.id LIMIT 100`
+
+// What a gateway could not say in a week it never will.
+const notificationKept = 7 * 24 * time.Hour
+
+// UndecidedNotifications are at most 100 that came after the one named, in the order in which they came.
+func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
+	return collect(db.r, func(n *Notification) []any {
+		return append(openSessionFields(&n.Session), &n.ID, &n.Body)
+	}, sqlUndecided, max(after, firstID(Time(time.Now().Add(-notificationKept).UnixMilli()))))
+}
+
+// Verdict is what a gateway says of a session when it is asked.
+type Verdict struct {
+	State         string // one of the constants below
+	Amount        int64  // paid, or given back
+	TransactionID string // of the payment
+	RequestID     string // Xendit's other name of it
+	RefundID      string // of what was given back
+}
+
+const (
+	Open           = "open"       // nobody has paid yet
+	Settled        = "settled"    // Amount was paid
+	Challenged     = "challenged" // paid, and a person is to look at it
+	Denied         = "denied"     // this payment failed, or was taken back
+	Canceled       = "canceled"   // by the gateway or in its dashboard
+	Over           = "over"       // ended unpaid
+	GivenBack      = "refunded"
+	PartlyReturned = "partly refunded"
+)
+
+// ApplyVerdict does what a gateway's answer about a session means for the session and its order, and decides the
+// notification that led to the question, if there was one. Applied again it changes nothing.
+func (db *DB) ApplyVerdict(ctx context.Context, sessionID, notificationID string, v Verdict) (did string, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		if notificationID != "" {
+			if _, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, notificationID); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.exec("UPDATE payment_sessions SET checked_at = ?, warning = '' WHERE id = ?", tx.now, sessionID); err != nil {
+			return err
+		}
+		did, err = tx.applyVerdict(sessionID, v)
+		return err
+	})
+	return did, err
+}
+
+func (tx *Tx) applyVerdict(sessionID string, v Verdict) (did string, err error) {
+	var status Status
+	var amount int64
+	var expires Time
+	var paidBy, settled, latest bool
+	s, err := one(tx, func(s *Session) []any {
+		return append(sessionFields(s), &status, &amount, &expires, &paidBy, &settled, &latest)
+	}, "SELECT "+sessionColumns+`, o.status, o.json ->> 'amount', o.expires_at, coalesce(o.paid_by = s.id, 0), o.paid_by IS NOT NULL,
+		s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_id = o.id)
+		FROM payment_sessions s JOIN orders o ON o.id = s.order_id WHERE s.id = ?`, sessionID)
+	if err != nil {
+		return "", err
+	}
+	live := s.Status == "starting" || s.Status == "active" || s.Status == "failed" && latest && (status == Pending || status == AwaitingVerification)
+	same := s.Status == "paid" && (v.TransactionID == s.TransactionID || v.TransactionID == "")
+	end := func(status string) error {
+		_, err := tx.exec("UPDATE payment_sessions SET status = ?, transaction_id = iif(?2 <> '', ?2, transaction_id), request_id = iif(?3 <> '', ?3, request_id) WHERE id = ?4",
+			status, v.TransactionID, v.RequestID, s.ID)
+		return err
+	}
+	// to performs a move if the order's state allows it, and does nothing ("") otherwise.
+	to := func(m Move, reason string) (did string, err error) {
+		if !slices.Contains(moves[m].from, status) {
+			return "", nil
+		}
+		_, err = tx.move("", s.OrderID, m, reason)
+		return string(moves[m].to), err
+	}
+	note := func(format string, args ...any) (did string, err error) {
+		return "noted", tx.remark(s.OrderID, status, fmt.Sprintf(format, args...))
+	}
+	at := fmt.Sprintf("%s, attempt %d", s.Provider, s.Attempt)
+	switch v.State {
+	case Settled:
+		if same {
+			return "", nil
+		}
+		if err := end("paid"); err != nil {
+			return "", err
+		}
+		if paidBy && status == Paid { // what the owner approved
+			return "", nil
+		}
+		m, reason := GatewaySettles, "paid: "+at
+		if v.Amount != amount {
+			m, reason = GatewayChallenges, fmt.Sprintf("Rp%d paid instead of Rp%d: %s", v.Amount, amount, at)
+		}
+		switch did, err = to(m, reason); {
+		case err != nil:
+		case did == "":
+			text := fmt.Sprintf("Rp%d came while the order was %s, to be given back", v.Amount, status)
+			if status == Paid && !settled && v.Amount == amount { // this may be the money that the owner spoke of
+				text = fmt.Sprintf("Rp%d came for the order that the owner had approved, to be given back if it was paid another way", v.Amount)
+			}
+			if did, err = note("%s: %s %s", text, at, v.TransactionID); err == nil {
+				_, err = tx.exec("UPDATE orders SET overpaid = 1, paid_by = iif(paid_by IS NULL AND ? = json ->> 'amount', ?, paid_by) WHERE id = ?", v.Amount, s.ID, s.OrderID)
+			}
+		case m == GatewaySettles:
+			_, err = tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", s.ID, s.OrderID)
+		}
+		return did, err
+	case Challenged:
+		if live && status == Paid { // the owner has decided
+			return "", end("paid")
+		}
+		if live {
+			if err := end("active"); err != nil {
+				return "", err
+			}
+		}
+		return to(GatewayChallenges, "the gateway wants it looked at: "+at)
+	case Denied, Canceled:
+		if !live && !same {
+			return "", nil
+		}
+		if err := end("failed"); err != nil {
+			return "", err
+		}
+		if same && paidBy {
+			return to(GatewayReverses, "the payment was taken back: "+at)
+		}
+		if latest && (v.State == Canceled || status == AwaitingVerification) {
+			did, err = to(GatewayCancels, v.State+" by the gateway: "+at)
+		}
+		if same && did == "" { // what the owner was told to give back, or to judge, is gone
+			return note("the payment was taken back: %s", at)
+		}
+		return did, err
+	case GivenBack:
+		if paidBy && (status == Paid || status == Refunded) {
+			return to(GatewayRefunds, "refunded: "+at)
+		}
+		if live { // it was paid and given back, and neither was told: nothing of it is left
+			if err := end("failed"); err != nil {
+				return "", err
+			}
+		}
+		return note("Rp%d given back: %s %s", v.Amount, at, v.RefundID)
+	case PartlyReturned:
+		if did, err = note("Rp%d given back in part: %s %s", v.Amount, at, v.RefundID); err != nil || !live {
+			return did, err
+		}
+		if err := end("paid"); err != nil { // it was paid, and that was not told: a person says what the rest is worth
+			return "", err
+		}
+		moved, err := to(GatewayChallenges, "paid and given back in part: "+at)
+		return cmp.Or(moved, did), err
+	}
+	// Open or Over: nobody paid this session. An open one ends with its order's time; that of an order which needs no
+	// payment any more is to be closed first.
+	timeIsUp := expires <= tx.now
+	if !live || v.State == Open && (status != Pending || !timeIsUp) {
+		return "", nil
+	}
+	if err := end("expired"); err != nil {
+		return "", err
+	}
+	if latest && timeIsUp {
+		return to(ClockExpires, "not paid in time: "+at)
+	}
+	return "", nil
+}
 
 // payments talks to the gateways. No database transaction is open while it does.
 type payments struct {
@@ -97,27 +407,6 @@ func (p *payments) gateway(storeID, provider string) (gateway, error) {
 		return xendit{p, g}, nil
 	}
 	return midtrans{p, g}, nil
-}
-
-// checkGateway returns what is wrong with a store's account at a gateway, "" if nothing.
-func checkGateway(g Gateway) string {
-	printable := func(text string) bool {
-		return text != "" && len(text) <= 500 && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
-	}
-	switch {
-	case g.Provider != "midtrans" && g.Provider != "xendit":
-		return "the provider must be midtrans or xendit"
-	case g.Mode != "sandbox" && g.Mode != "live":
-		return "the mode must be sandbox or live"
-	case !printable(g.SecretKey):
-		return "the secret key is needed, without spaces"
-	case g.Provider == "xendit" && !printable(g.CallbackToken):
-		return "Xendit's callback token is needed too, without spaces"
-	case g.Provider == "xendit" && strings.HasPrefix(g.SecretKey, "xnd_development_") != (g.Mode == "sandbox"),
-		g.Provider == "midtrans" && strings.HasPrefix(g.SecretKey, "SB-") && g.Mode == "live":
-		return "the secret key is not of the mode " + g.Mode
-	}
-	return ""
 }
 
 // open returns an order's live session and starts one if it has none. A status other than active means that the
@@ -413,427 +702,6 @@ func (p *payments) receive(ctx context.Context, provider, storeID string, h http
 	select {
 	case p.notified <- struct{}{}:
 	default:
-	}
-	return nil
-}
-
-// lines are what is charged for, and sum to the order's amount: what costs nothing is left out, the fee is a line of its own.
-func (c charge) lines() []Item {
-	fee := Item{ProductID: "fee", Title: "Biaya layanan", UnitPrice: c.Order.Amount - c.Order.Subtotal, Quantity: 1}
-	return slices.DeleteFunc(append(slices.Clone(c.Order.Items), fee), func(i Item) bool { return i.UnitPrice == 0 })
-}
-
-// channels are the codes of payment methods that restrict a gateway's page to one way to pay, with the gateways' own
-// names for it.
-var channels = map[string]struct{ midtrans, xendit string }{
-	"va_bca": {"bca_va", "BCA_VIRTUAL_ACCOUNT"}, "va_bni": {"bni_va", "BNI_VIRTUAL_ACCOUNT"}, "va_bri": {"bri_va", "BRI_VIRTUAL_ACCOUNT"},
-	"va_permata": {"permata_va", "PERMATA_VIRTUAL_ACCOUNT"}, "va_mandiri": {"echannel", "MANDIRI_VIRTUAL_ACCOUNT"},
-	"qris": {"other_qris", "QRIS"}, "gopay": {"gopay", "GOPAY"}, "shopeepay": {"shopeepay", "SHOPEEPAY"}, "dana": {"dana", "DANA"},
-	"ovo": {"ovo", "OVO"}, "card": {"credit_card", "CARDS"}, "alfamart": {"alfamart", "ALFAMART"}, "indomaret": {"indomaret", "INDOMARET"},
-}
-
-// cut shortens a text to at most n characters.
-func cut(text string, n int) string {
-	if runes := []rune(text); len(runes) > n {
-		return string(runes[:n])
-	}
-	return text
-}
-
-// call sends JSON (nil: nothing) with the key as the user of Basic authentication, and reads JSON, whatever the status.
-func (p *payments) call(ctx context.Context, method, address, key string, header http.Header, in, out any) (status int, err error) {
-	var body io.Reader
-	if in != nil {
-		body = bytes.NewReader(mustJSON(in))
-	}
-	req, err := http.NewRequestWithContext(ctx, method, address, body)
-	if err != nil {
-		return 0, err
-	}
-	maps.Copy(req.Header, header)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.SetBasicAuth(key, "")
-	resp, err := p.client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return resp.StatusCode, err
-	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return resp.StatusCode, fmt.Errorf("status %d and no JSON that is understood", resp.StatusCode)
-	}
-	return resp.StatusCode, nil
-}
-
-// close asks for a session to be closed. A refusal is no error: asking will tell what the session has come to.
-func (p *payments) close(ctx context.Context, address, key string) error {
-	status, err := p.call(ctx, "POST", address, key, nil, nil, new(any))
-	if status >= 500 || status == http.StatusTooManyRequests {
-		return fmt.Errorf("status %d on closing a session", status)
-	} else if status != 0 {
-		return nil
-	}
-	return err
-}
-
-// pageAddress checks that a gateway's answer names a page that a buyer can be sent to.
-func pageAddress(text string) error {
-	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return errors.New("the answer has no address of a payment page")
-	}
-	return nil
-}
-
-// wholeRupiah reads an amount such as 150000 or 150000.00.
-func wholeRupiah(text string) (int64, error) {
-	whole, fraction, _ := strings.Cut(text, ".")
-	n, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil || strings.Trim(fraction, "0") != "" || n < 0 {
-		return 0, fmt.Errorf("the amount %q is no whole rupiah", text)
-	}
-	return n, nil
-}
-
-// ---- Midtrans Snap
-
-type midtrans struct {
-	*payments
-	account Gateway
-}
-
-func (m midtrans) address(host, path string) string {
-	if m.account.Mode == "sandbox" {
-		host += ".sandbox"
-	}
-	return cmp.Or(m.db.gatewayURLs["midtrans"], "https://"+host+".midtrans.com") + path
-}
-
-func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	items := []object{}
-	for _, l := range c.lines() {
-		items = append(items, object{"id": l.ProductID + l.BundleID, "name": cut(l.Title, 50), "price": l.UnitPrice, "quantity": l.Quantity})
-	}
-	customer := object{"first_name": c.Order.Buyer.Name}
-	if c.Order.Buyer.Email != "" {
-		customer["email"] = c.Order.Buyer.Email
-	}
-	if c.Order.Buyer.Phone != "" {
-		customer["phone"] = c.Order.Buyer.Phone
-	}
-	now := time.Now()
-	back := c.Store.payPage(c.OrderID)
-	request := object{
-		"transaction_details": object{"order_id": c.reference(), "gross_amount": c.Order.Amount},
-		"item_details":        items,
-		"customer_details":    customer,
-		"callbacks":           object{"finish": back, "error": back},
-		"expiry": object{"start_time": now.In(wib).Format("2006-01-02 15:04:05 -0700"), "unit": "minute",
-			"duration": max(1, int64(c.ExpiresAt.Time().Sub(now).Minutes()))},
-	}
-	if channel, ok := channels[c.Order.PaymentMethod]; ok {
-		request["enabled_payments"] = []string{channel.midtrans}
-	}
-	var answer struct {
-		Token         string
-		RedirectURL   string   `json:"redirect_url"`
-		ErrorMessages []string `json:"error_messages"`
-	}
-	// With this header the gateway's own setting of the address cannot be wrong.
-	header := http.Header{"X-Override-Notification": {m.db.publicURL + "/notifications/midtrans/" + c.Store.ID}}
-	status, err := m.call(ctx, "POST", m.address("app", "/snap/v1/transactions"), m.account.SecretKey, header, request, &answer)
-	switch problem := strings.Join(answer.ErrorMessages, "; "); {
-	case err != nil:
-		return "", "", err
-	case strings.Contains(problem, "has already been taken"):
-		return "", "", errTaken
-	case status != http.StatusCreated || answer.Token == "":
-		return "", "", fmt.Errorf("status %d: %s", status, cut(problem, 200))
-	}
-	return answer.Token, answer.RedirectURL, pageAddress(answer.RedirectURL)
-}
-
-// midtransStatus is what both a notification and an answer about a transaction say.
-type midtransStatus struct {
-	OrderID           string `json:"order_id"`
-	StatusCode        string `json:"status_code"`
-	GrossAmount       string `json:"gross_amount"`
-	SignatureKey      string `json:"signature_key"`
-	TransactionStatus string `json:"transaction_status"`
-	TransactionID     string `json:"transaction_id"`
-	FraudStatus       string `json:"fraud_status"`
-	RefundAmount      string `json:"refund_amount"`
-}
-
-// midtransStates are what the values of transaction_status mean, before any fraud_status.
-var midtransStates = map[string]string{
-	"pending": Open, "settlement": Settled, "capture": Settled, "authorize": Challenged, "deny": Denied, "failure": Denied,
-	"cancel": Canceled, "expire": Over, "refund": GivenBack, "chargeback": GivenBack,
-	"partial_refund": PartlyReturned, "partial_chargeback": PartlyReturned,
-}
-
-func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err error) {
-	var t midtransStatus
-	status, err := m.call(ctx, "GET", m.address("api", "/v2/"+s.reference()+"/status"), m.account.SecretKey, nil, nil, &t)
-	if err != nil {
-		return v, err
-	}
-	if t.TransactionStatus == "" && (status == http.StatusNotFound || t.StatusCode == "404") {
-		return Verdict{State: Open}, nil // the buyer has not chosen how to pay
-	}
-	if t.OrderID != s.reference() {
-		return v, fmt.Errorf("status %d and no answer about %s", status, s.reference())
-	}
-	v.TransactionID = t.TransactionID
-	if v.Amount, err = wholeRupiah(t.GrossAmount); err != nil {
-		return v, err
-	}
-	said, fraud := strings.ToLower(t.TransactionStatus), strings.ToLower(t.FraudStatus)
-	v.State = midtransStates[said]
-	switch {
-	case v.State == "":
-		err = fmt.Errorf("transaction_status %q is not known", cut(said, 50))
-	case said == "capture" && fraud == "challenge":
-		v.State = Challenged
-	case said == "capture" && fraud == "deny":
-		v.State = Denied
-	case v.State == PartlyReturned && t.RefundAmount != "":
-		v.Amount, err = wholeRupiah(t.RefundAmount)
-	}
-	return v, err
-}
-
-func (m midtrans) cancel(ctx context.Context, s Session) error {
-	page := m.address("app", "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel")
-	if err := m.close(ctx, page, m.account.SecretKey); err != nil {
-		return err
-	}
-	return m.close(ctx, m.address("api", "/v2/"+s.reference()+"/cancel"), m.account.SecretKey)
-}
-
-func (m midtrans) verify(_ http.Header, message []byte) (subject, error) {
-	var n midtransStatus
-	err := json.Unmarshal(message, &n)
-	want := sha512.Sum512([]byte(n.OrderID + n.StatusCode + n.GrossAmount + m.account.SecretKey))
-	if err != nil || subtle.ConstantTimeCompare([]byte(hex.EncodeToString(want[:])), []byte(strings.ToLower(n.SignatureKey))) != 1 {
-		return subject{}, errForged
-	}
-	return subject{reference: n.OrderID}, nil
-}
-
-// ---- Xendit Payment Sessions
-
-type xendit struct {
-	*payments
-	account Gateway
-}
-
-func (x xendit) address(path string) string {
-	return cmp.Or(x.db.gatewayURLs["xendit"], "https://api.xendit.co") + path
-}
-
-func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	items := []object{}
-	for _, l := range c.lines() {
-		kind := "PHYSICAL_PRODUCT"
-		if l.ProductID == "fee" {
-			kind = "FEE"
-		}
-		items = append(items, object{"reference_id": l.ProductID + l.BundleID, "name": cut(l.Title, 255), "type": kind, "net_unit_amount": l.UnitPrice,
-			"quantity": l.Quantity, "currency": "IDR"})
-	}
-	customer := object{"reference_id": c.reference(), "type": "INDIVIDUAL", "individual_detail": object{"given_names": cut(c.Order.Buyer.Name, 50)}}
-	if c.Order.Buyer.Email != "" {
-		customer["email"] = c.Order.Buyer.Email
-	}
-	if phone := internationalPhone(c.Order.Buyer.Phone); phone != "" {
-		customer["mobile_number"] = phone
-	}
-	request := object{
-		"reference_id": c.reference(), "session_type": "PAY", "mode": "PAYMENT_LINK", "amount": c.Order.Amount, "currency": "IDR",
-		"country": "ID", "locale": "id", "description": c.Order.PaymentReference, "customer": customer, "items": items,
-		// The gateway takes ten minutes at least.
-		"expires_at":         max(c.ExpiresAt, Time(time.Now().Add(11*time.Minute).UnixMilli())),
-		"success_return_url": c.Store.payPage(c.OrderID), "cancel_return_url": c.Store.payPage(c.OrderID),
-	}
-	if channel, ok := channels[c.Order.PaymentMethod]; ok {
-		request["allowed_payment_channels"] = []string{channel.xendit}
-	}
-	var answer xenditAnswer
-	status, err := x.call(ctx, "POST", x.address("/sessions"), x.account.SecretKey, nil, request, &answer)
-	switch {
-	case err != nil:
-		return "", "", err
-	case status == http.StatusConflict || answer.ErrorCode == "DUPLICATE_ERROR":
-		return "", "", errTaken
-	case status/100 != 2 || answer.ID == "":
-		return "", "", fmt.Errorf("status %d: %s", status, cut(answer.ErrorCode+" "+answer.Message, 200))
-	}
-	return answer.ID, answer.LinkURL, pageAddress(answer.LinkURL)
-}
-
-// internationalPhone writes an Indonesian or international number, as phonePattern allows it, as E.164, or "" if it
-// cannot be one.
-func internationalPhone(text string) string {
-	digits := phoneMarks.Replace(text)
-	switch {
-	case strings.HasPrefix(digits, "0"):
-		digits = "62" + digits[1:]
-	case !strings.HasPrefix(text, "+") && !strings.HasPrefix(digits, "62"):
-		return ""
-	}
-	if len(digits) < 8 || len(digits) > 15 {
-		return ""
-	}
-	return "+" + digits
-}
-
-// xenditAnswer is a session, a refund or an error, each with its own fields.
-type xenditAnswer struct {
-	ID        string `json:"payment_session_id"`
-	RefundID  string `json:"id"`
-	Reference string `json:"reference_id"`
-	LinkURL   string `json:"payment_link_url"`
-	Status    string
-	Amount    json.Number
-	PaymentID string `json:"payment_id"`
-	RequestID string `json:"payment_request_id"`
-	ErrorCode string `json:"error_code"`
-	Message   string
-}
-
-// xenditMessage is a notification. A refund's data is a refund; any other's is a session.
-type xenditMessage struct {
-	Event string
-	Data  xenditAnswer
-}
-
-func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, err error) {
-	var m xenditMessage
-	if message != nil {
-		if err := json.Unmarshal(message, &m); err != nil {
-			return v, err
-		}
-		if m.Event == "refund.succeeded" {
-			return x.askRefund(ctx, s, m.Data)
-		}
-	}
-	id := cmp.Or(s.GatewayID, m.Data.ID) // if the answer to its creation was lost, a notification may name it
-	if id == "" {
-		return Verdict{State: Open}, nil
-	}
-	var answer xenditAnswer
-	status, err := x.call(ctx, "GET", x.address("/sessions/"+url.PathEscape(id)), x.account.SecretKey, nil, nil, &answer)
-	if err != nil {
-		return v, err
-	}
-	if status != http.StatusOK || answer.Reference != s.reference() {
-		return v, fmt.Errorf("status %d and no answer about %s: %s", status, s.reference(), cut(answer.ErrorCode, 50))
-	}
-	v.TransactionID, v.RequestID = answer.PaymentID, answer.RequestID
-	switch strings.ToUpper(answer.Status) {
-	case "ACTIVE":
-		v.State = Open
-	case "COMPLETED":
-		v.State = Settled
-		v.Amount, err = wholeRupiah(answer.Amount.String())
-	case "EXPIRED", "CANCELED":
-		v.State = Over
-	default:
-		err = fmt.Errorf("status %q is not known", cut(answer.Status, 50))
-	}
-	return v, err
-}
-
-// askRefund asks about a refund that a message told of. The session was found by the payment that the message names.
-func (x xendit) askRefund(ctx context.Context, s Session, told xenditAnswer) (v Verdict, err error) {
-	var refund xenditAnswer
-	status, err := x.call(ctx, "GET", x.address("/refunds/"+url.PathEscape(told.RefundID)), x.account.SecretKey, nil, nil, &refund)
-	if err != nil {
-		return v, err
-	}
-	if status != http.StatusOK || !strings.EqualFold(refund.Status, "SUCCEEDED") {
-		return v, fmt.Errorf("status %d: refund %s is %q", status, cut(told.RefundID, 60), cut(refund.Status, 50))
-	}
-	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
-	if differ(refund.PaymentID, told.PaymentID) || differ(refund.RequestID, told.RequestID) {
-		return v, fmt.Errorf("refund %s is of another payment than its message says", cut(told.RefundID, 60))
-	}
-	if v.Amount, err = wholeRupiah(refund.Amount.String()); err != nil {
-		return v, err
-	}
-	_, o, err := x.db.OrderPage(s.OrderID)
-	v.State, v.RefundID = PartlyReturned, told.RefundID
-	if v.Amount >= o.Amount {
-		v.State = GivenBack
-	}
-	return v, err
-}
-
-func (x xendit) cancel(ctx context.Context, s Session) error {
-	return x.close(ctx, x.address("/sessions/"+url.PathEscape(s.GatewayID)+"/cancel"), x.account.SecretKey)
-}
-
-func (x xendit) verify(h http.Header, message []byte) (subject, error) {
-	var m xenditMessage
-	token := h.Get("X-Callback-Token")
-	if x.account.CallbackToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(x.account.CallbackToken)) != 1 {
-		return subject{}, errForged
-	}
-	if err := json.Unmarshal(message, &m); err != nil {
-		return subject{}, errInvalidJSON
-	}
-	if m.Event == "refund.succeeded" {
-		return subject{transactionID: m.Data.PaymentID, requestID: m.Data.RequestID}, nil
-	}
-	return subject{reference: m.Data.Reference}, nil
-}
-
-// ---- The built-in sandbox: a gateway without account or network. Its page sets what it will say.
-
-type sandbox struct{ *payments }
-
-func (b sandbox) create(_ context.Context, c charge) (id, pageURL string, err error) {
-	if offered, err := b.db.SandboxOffered(c.Store.ID); err != nil || !offered {
-		return "", "", cmp.Or(err, errors.New("a store whose gateway is live has no sandbox"))
-	}
-	return c.ID, c.Store.URL + "/sandbox/" + c.ID, nil
-}
-
-func (b sandbox) ask(_ context.Context, s Session, _ []byte) (Verdict, error) {
-	return b.db.Sandbox(s.ID)
-}
-
-func (b sandbox) cancel(ctx context.Context, s Session) error {
-	if v, err := b.db.Sandbox(s.ID); err != nil || v.State != Open {
-		return err
-	}
-	return b.db.SetSandbox(ctx, s.ID, Verdict{State: Over})
-}
-
-func (b sandbox) verify(h http.Header, message []byte) (subject, error) {
-	var n struct{ Reference string }
-	if !verifySignature(b.sandboxKey, h.Get("X-Service-Signature"), message, time.Now()) || json.Unmarshal(message, &n) != nil {
-		return subject{}, errForged
-	}
-	return subject{reference: n.Reference}, nil
-}
-
-// act is a button of the sandbox's page: the gateway's state changes, and its notification comes, as a real one's
-// would, here copies times.
-func (b sandbox) act(ctx context.Context, s OpenSession, v Verdict, copies int) error {
-	if err := b.db.SetSandbox(ctx, s.ID, v); err != nil {
-		return err
-	}
-	body := mustJSON(object{"reference": s.reference(), "state": v.State})
-	header := http.Header{"X-Service-Signature": {signatureHeader([]string{b.sandboxKey}, time.Now().Unix(), body)}}
-	for range copies {
-		if err := b.receive(ctx, "sandbox", s.StoreID, header, body); err != nil {
-			return err
-		}
 	}
 	return nil
 }

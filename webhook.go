@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
@@ -23,6 +24,170 @@ import (
 	"syscall"
 	"time"
 )
+
+// eventNames are the events that an endpoint can ask for.
+var eventNames = append([]string{"orderCreated"}, slices.Sorted(maps.Values(eventOf))...)
+
+// Endpoint is where a store's events go.
+type Endpoint struct {
+	ID        string     `json:"endpoint_id"`
+	StoreID   string     `json:"store_id"`
+	URL       string     `json:"url"`
+	Events    []string   `json:"events"` // empty: all
+	Active    bool       `json:"active"`
+	OffReason string     `json:"off_reason,omitempty"`
+	Failures  int        `json:"failures"` // failed attempts in a row
+	CreatedAt Time       `json:"created_at"`
+	Secrets   []string   `json:"-"`          // that sign now: one, or the new and the old while a rotation lasts
+	Recent    []Delivery `json:"deliveries"` // the last ones, the newest first
+}
+
+// Delivery is one event on its way to one endpoint.
+type Delivery struct {
+	ID           string `json:"delivery_id"`
+	EventID      string `json:"event_id"`
+	Event        string `json:"event"`
+	OrderID      string `json:"order_id,omitempty"`
+	Status       string `json:"status"`  // pending, delivered or failed
+	Attempt      int    `json:"attempt"` // attempts begun
+	NextAt       *Time  `json:"next_at"`
+	TriedAt      *Time  `json:"tried_at"`
+	AnswerStatus *int   `json:"answer_status"`
+	Answer       string `json:"answer,omitempty"` // its first bytes, or why there was none
+	CreatedAt    Time   `json:"created_at"`
+}
+
+const (
+	endpointColumns = "e.id, e.store_id, e.url, e.events, e.active, e.off_reason, e.failures, e.created_at, iif(e.old_secret_until > ?, json_array(e.secret, e.old_secret), json_array(e.secret))"
+	deliveryColumns = "d.id, d.event_id, v.event, coalesce(v.order_id, ''), d.status, d.attempt, d.next_at, d.tried_at, d.answer_status, d.answer, v.created_at"
+	sqlEndpoints    = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.store_id = ? ORDER BY e.id"
+	sqlDeliveries   = "SELECT " + deliveryColumns + " FROM deliveries d CROSS JOIN events v ON v.id = d.event_id WHERE d.endpoint_id = ? AND d.id < ? ORDER BY d.id DESC LIMIT ?"
+)
+
+func endpointFields(e *Endpoint) []any {
+	return []any{&e.ID, &e.StoreID, &e.URL, jsonTo{&e.Events}, &e.Active, &e.OffReason, &e.Failures, &e.CreatedAt, jsonTo{&e.Secrets}}
+}
+
+func deliveryFields(d *Delivery) []any {
+	return []any{&d.ID, &d.EventID, &d.Event, &d.OrderID, &d.Status, &d.Attempt, &d.NextAt, &d.TriedAt, &d.AnswerStatus, &d.Answer, &d.CreatedAt}
+}
+
+// AddEndpoint registers an address; events empty means all.
+func (db *DB) AddEndpoint(ctx context.Context, storeID, address string, events []string, secret string) (id string, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		id = tx.newID()
+		return tx.mustChange("INSERT INTO endpoints (id, store_id, url, events, secret, created_at) SELECT ?, id, ?, ?, ?, ? FROM stores WHERE id = ?",
+			id, address, string(mustJSON(append([]string{}, events...))), secret, tx.now, storeID)
+	})
+	return id, err
+}
+
+// Endpoints lists a store's endpoints, the oldest first, each with its last recent deliveries.
+func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
+	list, err := collect(db.r, endpointFields, sqlEndpoints, time.Now().UnixMilli(), storeID)
+	for i := 0; i < len(list) && err == nil; i++ {
+		list[i].Recent, err = collect(db.r, deliveryFields, sqlDeliveries, list[i].ID, "~", recent)
+	}
+	return list, err
+}
+
+const sqlEndpoint = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.id = ? AND e.store_id = ?"
+
+// Endpoint reads one endpoint of a store with its deliveries older than the one named; "~" is newer than all.
+func (db *DB) Endpoint(storeID, id, before string, limit int) (e Endpoint, err error) {
+	if e, err = one(db.r, endpointFields, sqlEndpoint, time.Now().UnixMilli(), id, storeID); err == nil {
+		e.Recent, err = collect(db.r, deliveryFields, sqlDeliveries, id, before, limit)
+	}
+	return e, err
+}
+
+// RotateSecret gives an endpoint a new secret; the old one signs too for another 24 h. storeID "" stands for any store,
+// here and below: only the command line may say so.
+func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE endpoints SET old_secret = secret, old_secret_until = ?, secret = ? WHERE id = ? AND ? IN (store_id, '')",
+			tx.now.Add(24*time.Hour), secret, id, storeID)
+	})
+}
+
+// SwitchEndpoint turns an endpoint on or off. Its events wait while it is off.
+func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool, reason string) error {
+	return db.change(ctx, "UPDATE endpoints SET active = ?, off_reason = ?, failures = 0 WHERE id = ? AND ? IN (store_id, '')", on, reason, id, storeID)
+}
+
+// RemoveEndpoint forgets an endpoint and its deliveries.
+func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
+	return db.change(ctx, "DELETE FROM endpoints WHERE id = ? AND ? IN (store_id, '')", id, storeID)
+}
+
+// Resend makes deliveries due again, from their first attempt: the one with deliveryID, or those of an endpoint
+// that are not delivered and whose event came at since or later. What is being sent this moment is left alone.
+func (db *DB) Resend(ctx context.Context, storeID, deliveryID, endpointID string, since Time) (n int64, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		known := "SELECT id FROM endpoints WHERE ? IN (store_id, '') AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)"
+		if _, err := one(tx, column[string], known, storeID, deliveryID, endpointID); err != nil {
+			return err
+		}
+		n, err = tx.exec(`UPDATE deliveries SET status = 'pending', attempt = 0, next_at = ?
+			WHERE leased = 0 AND (id = ? OR endpoint_id = ? AND id >= ? AND status <> 'delivered')`, tx.now, deliveryID, endpointID, firstID(since))
+		return err
+	})
+	return n, err
+}
+
+// Ping writes an event without an order for one endpoint.
+func (db *DB) Ping(ctx context.Context, storeID, endpointID string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		if _, err := one(tx, column[string], "SELECT id FROM endpoints WHERE id = ? AND store_id = ?", endpointID, storeID); err != nil {
+			return err
+		}
+		return tx.insertEvent(storeID, "", "ping", 0, []byte("{}"), []string{endpointID})
+	})
+}
+
+// checkEvents returns the names of events to subscribe to; none stands for all.
+func checkEvents(names []string) ([]string, error) {
+	for _, name := range names {
+		if !slices.Contains(eventNames, name) {
+			return nil, fmt.Errorf("%q is no event: choose from %s", name, strings.Join(eventNames, ", "))
+		}
+	}
+	return names, nil
+}
+
+// newSecret makes an endpoint's signing secret.
+func newSecret() string {
+	secret, _ := newToken("whsec_")
+	return secret
+}
+
+// addEvent writes an event of an order, shown with its addresses, and one delivery for each endpoint that wants it. An
+// endpoint that is off gets its row too: the delivery waits until the endpoint is on again.
+func (tx *Tx) addEvent(storeID, orderID, name string, sequence int64, shown []byte) error {
+	endpoints, err := collect(tx, column[string], sqlEndpointsOf, storeID, name)
+	if err != nil {
+		return err
+	}
+	return tx.insertEvent(storeID, orderID, name, sequence, fmt.Appendf(nil, `{"order":%s}`, shown), endpoints)
+}
+
+// insertEvent writes an event, one message to the store's endpoints. Its body is made once, so that every attempt sends
+// the same bytes.
+func (tx *Tx) insertEvent(storeID, orderID, name string, sequence int64, data []byte, endpoints []string) error {
+	id := "evt_" + tx.newID()
+	body := fmt.Sprintf(`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`, id, name, tx.now, storeID, sequence, data)
+	if _, err := tx.exec("INSERT INTO events (id, store_id, order_id, sequence, event, body, created_at) VALUES (?, ?, nullif(?, ''), ?, ?, ?, ?)",
+		id, storeID, orderID, sequence, name, body, tx.now); err != nil {
+		return err
+	}
+	for _, endpoint := range endpoints {
+		if _, err := tx.exec("INSERT INTO deliveries (id, endpoint_id, event_id, next_at) VALUES (?, ?, ?, ?)",
+			tx.newID(), endpoint, id, tx.now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // sign returns the hex HMAC-SHA256 of "<t>.<body>", t in Unix seconds, keyed with all bytes of the secret as shown.
 func sign(secret string, t int64, body []byte) string {
@@ -61,10 +226,119 @@ func verifySignature(secret, header string, body []byte, now time.Time) bool {
 	return ok && now.Sub(time.Unix(t, 0)).Abs() <= 5*time.Minute
 }
 
-// newSecret makes an endpoint's signing secret.
-func newSecret() string {
-	secret, _ := newToken("whsec_")
-	return secret
+// lease is how long a claimed delivery is left alone. It is longer than an attempt may take.
+const lease = time.Minute
+
+// Claim is a delivery that this process has taken to send.
+type Claim struct {
+	DeliveryID, EventID, Event string
+	Attempt                    int // from 1
+	Body                       []byte
+	Endpoint                   Endpoint
+}
+
+const (
+	endpointDue     = "e.active = 1 AND EXISTS (SELECT 1 FROM deliveries d WHERE d.endpoint_id = e.id AND d.next_at <= ?)"
+	sqlDueEndpoints = "SELECT " + endpointColumns + " FROM endpoints e WHERE " + endpointDue
+	sqlClaim        = `UPDATE deliveries SET leased = 1, attempt = attempt + 1, next_at = ? WHERE id IN
+		(SELECT id FROM deliveries WHERE endpoint_id = ? AND next_at <= ? ORDER BY next_at LIMIT ?)
+		RETURNING id, attempt, event_id, (SELECT event FROM events WHERE id = event_id), (SELECT body FROM events WHERE id = event_id)`
+)
+
+// claim takes due deliveries, of each endpoint as many as room says, the ones due longest first. The endpoints
+// take turns by chance.
+func (tx *Tx) claim(room func(Endpoint) int) ([]Claim, error) {
+	endpoints, err := collect(tx, endpointFields, sqlDueEndpoints, tx.now, tx.now)
+	if err != nil {
+		return nil, err
+	}
+	mathrand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
+	var all []Claim
+	for _, e := range endpoints {
+		limit := room(e)
+		if limit <= 0 {
+			continue
+		}
+		claims, err := collect(tx, func(c *Claim) []any {
+			c.Endpoint = e
+			return []any{&c.DeliveryID, &c.Attempt, &c.EventID, &c.Event, &c.Body}
+		}, sqlClaim, tx.now.Add(lease), e.ID, tx.now, limit)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(claims, func(a, b Claim) int { return strings.Compare(a.DeliveryID, b.DeliveryID) })
+		all = append(all, claims...)
+	}
+	return all, nil
+}
+
+// Result is what became of a claim.
+type Result struct {
+	Claim        Claim
+	Unsent       bool   // given back untried
+	Delivered    bool   // acknowledged
+	NextAt       *Time  // of the next attempt; nil: delivered, or given up
+	AnswerStatus *int   // nil: no answer
+	Answer       string // its first bytes, or why there was none
+	Gone         bool   // the endpoint wants no more
+}
+
+// record writes what became of a claim, unless the claim has ended.
+func (tx *Tx) record(r Result) error {
+	id, endpoint := r.Claim.DeliveryID, r.Claim.Endpoint.ID
+	if r.Unsent {
+		_, err := tx.exec("UPDATE deliveries SET leased = 0, attempt = attempt - 1, next_at = ? WHERE id = ? AND leased = 1", tx.now, id)
+		return err
+	}
+	status := "pending"
+	if r.Delivered {
+		status = "delivered"
+	} else if r.NextAt == nil {
+		status = "failed"
+	}
+	_, err := tx.exec(`UPDATE deliveries SET status = ?, next_at = ?, leased = 0, tried_at = ?, answer_status = ?, answer = ?
+		WHERE id = ? AND leased = 1`, status, r.NextAt, tx.now, r.AnswerStatus, r.Answer, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.Delivered:
+		_, err = tx.exec("UPDATE endpoints SET failures = 0 WHERE id = ? AND failures > 0", endpoint)
+	case r.Gone:
+		_, err = tx.exec("UPDATE endpoints SET failures = failures + 1, active = 0, off_reason = ? WHERE id = ?", "it answered 410 Gone", endpoint)
+	default:
+		_, err = tx.exec("UPDATE endpoints SET failures = failures + 1 WHERE id = ?", endpoint)
+	}
+	return err
+}
+
+// Dispatch writes results and takes new claims in one transaction.
+func (db *DB) Dispatch(ctx context.Context, results []Result, room func(Endpoint) int) (claims []Claim, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		for _, r := range results {
+			if err := tx.record(r); err != nil {
+				return err
+			}
+		}
+		if room != nil {
+			claims, err = tx.claim(room)
+		}
+		return err
+	})
+	return claims, err
+}
+
+// DeliveriesDue tells cheaply whether Dispatch may find something to claim.
+func (db *DB) DeliveriesDue() (bool, error) {
+	return one(db.r, column[bool], "SELECT EXISTS (SELECT 1 FROM endpoints e WHERE "+endpointDue+")", time.Now().UnixMilli())
+}
+
+// ReleaseLeases makes due what a process that is no more had claimed. One process serves a file.
+func (db *DB) ReleaseLeases(ctx context.Context) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("UPDATE deliveries SET leased = 0, next_at = ? WHERE leased = 1", tx.now)
+		return err
+	})
 }
 
 // retryDelays are the waits before the second and every later attempt: 75 h 35 min in all.
@@ -399,14 +673,4 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 		return max(0, at.Sub(now))
 	}
 	return 0
-}
-
-// checkEvents returns the names of events to subscribe to; none stands for all.
-func checkEvents(names []string) ([]string, error) {
-	for _, name := range names {
-		if !slices.Contains(eventNames, name) {
-			return nil, fmt.Errorf("%q is no event: choose from %s", name, strings.Join(eventNames, ", "))
-		}
-	}
-	return names, nil
 }
