@@ -13,16 +13,18 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 var (
-	errUnauthorized = &Refusal{Code: "UNAUTHORIZED", Message: "Missing or invalid Authorization header."}
-	errPlanRequired = &Refusal{Code: "PLAN_REQUIRED", Message: "Public API is not available on this store's plan."}
-	errRateLimited  = &Refusal{Code: "RATE_LIMITED", Message: "Rate limit exceeded."}
+	errUnauthorized = &APIError{Code: codeUnauthorized, Message: "Missing or invalid Authorization header."}
+	errPlanRequired = &APIError{Code: codePlanRequired, Message: "Public API is not available on this store's plan."}
+	errRateLimited  = &APIError{Code: codeRateLimited, Message: "Rate limit exceeded."}
 )
 
 // newToken makes a secret of 32 random bytes, in 43 characters after its prefix, and the hash that is kept of it.
@@ -56,15 +58,15 @@ const sqlKeys = "SELECT id, store_id, name, created_at, last_used_at, revoked_at
 
 // Keys lists a store's keys, the oldest first.
 func (db *DB) Keys(storeID string) ([]APIKey, error) {
-	return collect(db.r, func(k *APIKey) []any {
+	return collect(db.reader, func(k *APIKey) []any {
 		return []any{&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
 	}, sqlKeys, storeID)
 }
 
-// RevokeKey ends a key at once and for ever. storeID "" stands for any store: only the command line may say so.
+// RevokeKey ends a key at once and for ever.
 func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND ? IN (store_id, '')", tx.now, id, storeID)
+		return tx.mustChange("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND store_id = ?", tx.now, id, storeID)
 	})
 }
 
@@ -73,7 +75,7 @@ const sqlKeyLookup = "SELECT " + storeColumns + `, k.id FROM api_keys k JOIN sto
 
 // StoreOfKey finds the store that a key opens. It is read every time: a revoked key ends with the next request.
 func (db *DB) StoreOfKey(hash [32]byte) (keyID string, st Store, err error) {
-	st, err = db.store(db.r, []any{&keyID}, sqlKeyLookup, hash[:])
+	st, err = db.store(db.reader, []any{&keyID}, sqlKeyLookup, hash[:])
 	return keyID, st, err
 }
 
@@ -268,7 +270,7 @@ func hashNewPassword(password string) PasswordHash {
 // Password finds the store of an owner, and how his password is kept. Unknown is errNotFound and a hash that no
 // password has.
 func (db *DB) Password(email string) (storeID string, pw PasswordHash, err error) {
-	storeID, err = one(db.r, func(id *string) []any { return []any{id, &pw.Salt, &pw.Hash} },
+	storeID, err = one(db.reader, func(id *string) []any { return []any{id, &pw.Salt, &pw.Hash} },
 		"SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?", email)
 	return storeID, pw, err
 }
@@ -314,17 +316,17 @@ func (s *server) checkPassword(r *http.Request, email, password string) (storeID
 	return storeID, 0, nil
 }
 
-// An owner's sign-in ends when it was not used for sessionIdle, and after sessionLongest in any case.
+// An owner's sign-in ends when it was not used for signInIdle, and after signInLongest in any case.
 const (
-	sessionIdle    = 12 * time.Hour
-	sessionLongest = 7 * 24 * time.Hour
+	signInIdle    = 12 * time.Hour
+	signInLongest = 7 * 24 * time.Hour
 )
 
-// AddSession begins a sign-in and forgets those of the store that are over.
-func (db *DB) AddSession(ctx context.Context, storeID string, hash [32]byte) error {
+// AddSignIn begins a sign-in and forgets those of the store that are over.
+func (db *DB) AddSignIn(ctx context.Context, storeID string, hash [32]byte) error {
 	return db.write(ctx, func(tx *Tx) error {
 		if _, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND (created_at <= ? OR seen_at <= ?)",
-			storeID, tx.now.Add(-sessionLongest), tx.now.Add(-sessionIdle)); err != nil {
+			storeID, tx.now.Add(-signInLongest), tx.now.Add(-signInIdle)); err != nil {
 			return err
 		}
 		_, err := tx.exec("INSERT INTO owner_sessions (hash, store_id, created_at, seen_at) VALUES (?, ?, ?, ?)", hash[:], storeID, tx.now, tx.now)
@@ -332,43 +334,43 @@ func (db *DB) AddSession(ctx context.Context, storeID string, hash [32]byte) err
 	})
 }
 
-const sqlSessionStore = "SELECT " + storeColumns + `, w.seen_at FROM owner_sessions w JOIN stores s ON s.id = w.store_id
+const sqlStoreOfSignIn = "SELECT " + storeColumns + `, w.seen_at FROM owner_sessions w JOIN stores s ON s.id = w.store_id
 	WHERE w.hash = ? AND w.created_at > ? AND w.seen_at > ?`
 
-// SessionStore finds the store that a sign-in is for, and when the sign-in was last used.
-func (db *DB) SessionStore(hash [32]byte) (st Store, seen Time, err error) {
+// StoreOfSignIn finds the store that a sign-in is for, and when the sign-in was last used.
+func (db *DB) StoreOfSignIn(hash [32]byte) (st Store, seen Time, err error) {
 	now := Time(time.Now().UnixMilli())
-	st, err = db.store(db.r, []any{&seen}, sqlSessionStore, hash[:], now.Add(-sessionLongest), now.Add(-sessionIdle))
+	st, err = db.store(db.reader, []any{&seen}, sqlStoreOfSignIn, hash[:], now.Add(-signInLongest), now.Add(-signInIdle))
 	return st, seen, err
 }
 
-// SessionSeen records that a sign-in was used.
-func (db *DB) SessionSeen(ctx context.Context, hash [32]byte) error {
+// NoteSignInUse records that a sign-in was used.
+func (db *DB) NoteSignInUse(ctx context.Context, hash [32]byte) error {
 	return db.write(ctx, func(tx *Tx) error {
 		_, err := tx.exec("UPDATE owner_sessions SET seen_at = ? WHERE hash = ?", tx.now, hash[:])
 		return err
 	})
 }
 
-// EndSessions ends one sign-in of a store, or with a nil hash all of them.
-func (db *DB) EndSessions(ctx context.Context, storeID string, hash []byte) error {
+// EndSignIns ends one sign-in of a store, or with a nil hash all of them.
+func (db *DB) EndSignIns(ctx context.Context, storeID string, hash []byte) error {
 	return db.write(ctx, func(tx *Tx) error {
 		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND hash = coalesce(?, hash)", storeID, hash)
 		return err
 	})
 }
 
-// sessionCookie names the cookie of a sign-in. Browsers take a __Host- name over https only, and then from this very
+// signInCookie names the cookie of a sign-in. Browsers take a __Host- name over https only, and then from this very
 // host alone.
-func (s *server) sessionCookie() string {
+func (s *server) signInCookie() string {
 	if strings.HasPrefix(s.db.publicURL, "https://") {
 		return "__Host-storeorder"
 	}
 	return "storeorder"
 }
 
-func (s *server) setSessionCookie(w http.ResponseWriter, token string, maxAge int) {
-	name := s.sessionCookie()
+func (s *server) setSignInCookie(w http.ResponseWriter, token string, maxAge int) {
+	name := s.signInCookie()
 	http.SetCookie(w, &http.Cookie{Name: name, Value: token, Path: "/", MaxAge: maxAge, HttpOnly: true,
 		Secure: name != "storeorder", SameSite: http.SameSiteStrictMode})
 }
@@ -376,25 +378,106 @@ func (s *server) setSessionCookie(w http.ResponseWriter, token string, maxAge in
 // signIn begins a session of a store's owner in this browser.
 func (s *server) signIn(w http.ResponseWriter, r *http.Request, storeID string) error {
 	token, hash := newToken("")
-	if err := s.db.AddSession(r.Context(), storeID, hash); err != nil {
+	if err := s.db.AddSignIn(r.Context(), storeID, hash); err != nil {
 		return err
 	}
-	s.setSessionCookie(w, token, int(sessionLongest.Seconds()))
+	s.setSignInCookie(w, token, int(signInLongest.Seconds()))
 	return nil
 }
 
 // signedIn finds the store whose owner sends a request; nobody is errNotFound.
 func (s *server) signedIn(r *http.Request) (Store, error) {
-	cookie, err := r.Cookie(s.sessionCookie())
+	cookie, err := r.Cookie(s.signInCookie())
 	if err != nil {
 		return Store{}, errNotFound
 	}
 	hash := sha256.Sum256([]byte(cookie.Value))
-	st, seen, err := s.db.SessionStore(hash)
+	st, seen, err := s.db.StoreOfSignIn(hash)
 	if err == nil && time.Since(seen.Time()) > time.Minute {
-		if err := s.db.SessionSeen(r.Context(), hash); err != nil { // the page can be shown all the same
+		if err := s.db.NoteSignInUse(r.Context(), hash); err != nil { // the page can be shown all the same
 			s.log.Warn("cannot note a sign-in's use", "error", err)
 		}
 	}
 	return st, err
+}
+
+// login shows the sign-in form and signs in. Whether the e-mail or the password was wrong, it does not say.
+func (s *server) login(w http.ResponseWriter, r *http.Request) error {
+	page := struct {
+		Form       filled
+		Next       string
+		Wrong, Out bool
+		Wait       int // minutes
+	}{Next: ownPath(r.FormValue("next"), ""), Out: r.URL.Query().Get("done") == "out"}
+	if r.Method != http.MethodPost {
+		if _, err := s.signedIn(r); err == nil {
+			return seeOther(w, r, "/dashboard")
+		}
+		return render(w, r, http.StatusOK, "dash-login.html", page)
+	}
+	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
+	page.Form.Values = url.Values{"email": {email}}
+	storeID, wait, err := s.checkPassword(r, email, r.PostFormValue("password"))
+	switch {
+	case wait > 0:
+		w.Header().Set("Retry-After", seconds(wait))
+		page.Wait = int(math.Ceil(wait.Minutes()))
+		return render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
+	case err == errNotFound:
+		page.Wrong = true
+		return render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
+	case err == nil:
+		err = s.signIn(w, r, storeID)
+	}
+	if err != nil {
+		return err
+	}
+	return seeOther(w, r, ownPath(page.Next, "/dashboard"))
+}
+
+// logout ends this sign-in, or with everywhere all of the store's.
+func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
+	everywhere := r.URL.Path == "/dashboard/account/logout"
+	if r.Method != http.MethodPost {
+		return ask(w, r, confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
+	}
+	var hash []byte
+	if cookie, err := r.Cookie(s.signInCookie()); err == nil && !everywhere {
+		sum := sha256.Sum256([]byte(cookie.Value))
+		hash = sum[:]
+	}
+	if err := s.db.EndSignIns(r.Context(), st.ID, hash); err != nil {
+		return err
+	}
+	s.setSignInCookie(w, "", -1)
+	return done(w, r, "/dashboard/login", "out")
+}
+
+// account changes the owner's password, which ends his other sign-ins.
+func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
+	page := newFrame(r, st, "account")
+	if r.Method == http.MethodPost {
+		password, faults := r.PostForm.Get("new_password"), map[string]string{}
+		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
+		switch n := utf8.RuneCountInString(password); {
+		case wait > 0:
+			faults["password"] = "was tried too often: wait " + seconds(wait) + " s"
+		case err == errNotFound:
+			faults["password"] = "is not your password"
+		case err != nil:
+			return err
+		case n < 12 || n > 200:
+			faults["new_password"] = "must have 12 to 200 characters"
+		default:
+			if err := s.db.SetPassword(r.Context(), st.ID, hashNewPassword(password)); err != nil {
+				return err
+			}
+			if err := s.signIn(w, r, st.ID); err != nil {
+				return err
+			}
+			return done(w, r, "/dashboard/account", "password")
+		}
+		page.Form.Faults = faults
+	}
+	return render(w, r, page.status(), "dash-account.html", page)
 }

@@ -154,9 +154,14 @@ func oneByOne(db *DB) *DB {
 		for {
 			select {
 			case j := <-front.jobs:
-				w, err := db.begin()
+				_, err := db.begin.Exec()
 				if err == nil {
-					err = w.end(db.run(w, j.fn))
+					err = db.callJob(j)
+				}
+				if err == nil {
+					_, err = db.commit.Exec()
+				} else {
+					db.rollback.Exec()
 				}
 				j.err = err
 				close(j.done)
@@ -170,7 +175,7 @@ func oneByOne(db *DB) *DB {
 
 // synchronousNormal leaves the disk's sync to the checkpoints: a power cut may take the last orders along.
 func synchronousNormal(db *DB) *DB {
-	db.w.Exec("PRAGMA synchronous = NORMAL")
+	db.writer.Exec("PRAGMA synchronous = NORMAL")
 	return db
 }
 
@@ -192,12 +197,13 @@ func bare(b *testing.B, size int) (addr string) {
 // fourth is then paid, with all that this writes. They are spread over the last 30 days. The deliveries are made,
 // unless they are to wait.
 func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
-	products, _, _, err := db.Products(st.ID, "product", "", 0, 50)
+	list, err := db.Products(st.ID, ProductFilter{Products: true, Limit: 50})
+	products := list.Products
 	if err != nil {
 		b.Fatal(err)
 	}
-	db.w.Exec("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
-	defer db.w.Exec("PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA wal_checkpoint(TRUNCATE)")
+	db.writer.Exec("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
+	defer db.writer.Exec("PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA wal_checkpoint(TRUNCATE)")
 	now := Time(time.Now().UnixMilli())
 	st.Expiry = 60 * 24 * time.Hour // so that the service has none to expire while it is measured
 	for done := 0; done < n; {
@@ -206,11 +212,11 @@ func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
 				tx.now = now.Add(-30 * 24 * time.Hour / time.Duration(n) * time.Duration(n-done))
 				in := NewOrder{Buyer: Buyer{Name: "Siti Rahayu", Email: "siti@example.id", Phone: "+628123456789"}, PaymentMethod: "bank_transfer"}
 				for k := range 3 {
-					in.Items = append(in.Items, NewItem{ProductID: products[(done+k*7)%len(products)].ID, Quantity: int64(1 + k)})
+					in.Items = append(in.Items, NewItem{Kind: KindProduct, ID: products[(done+k*7)%len(products)].ID, Quantity: int64(1 + k)})
 				}
-				id, _, err := tx.createOrder(st, in)
+				created, err := tx.createOrder(st, in)
 				if err == nil && done%4 == 0 {
-					_, err = tx.move(st.ID, id, OwnerApproves, "by bank statement")
+					_, err = tx.transition(created.ID, OwnerApproves, Note{Code: NoteInDashboard})
 				}
 				if err != nil {
 					return err
@@ -231,7 +237,7 @@ func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
 
 // orderIDs are up to n ids of orders from all over the file.
 func orderIDs(b *testing.B, db *DB, n int) []string {
-	ids, err := collect(db.r, column[string], "SELECT id FROM orders ORDER BY id")
+	ids, err := collect(db.reader, column[string], "SELECT id FROM orders ORDER BY id")
 	if err != nil || len(ids) == 0 {
 		b.Fatal("no orders: ", err)
 	}
@@ -254,7 +260,8 @@ func (s *bench) gets(format string, values []string) (all [][]byte) {
 
 // posts are requests for orders of three items.
 func (s *bench) posts(b *testing.B) (all [][]byte) {
-	products, _, _, err := s.db.Products(s.st.ID, "product", "", 0, 50)
+	list, err := s.db.Products(s.st.ID, ProductFilter{Products: true, Limit: 50})
+	products := list.Products
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -637,14 +644,14 @@ func (t *table) deliveries(b *testing.B) {
 		}
 		seed(b, s.db, s.st, n/endpoints*4/5, true) // every fourth has two events
 		var made atomic.Int64
-		err := withConn(b.Context(), s.db.w, func(c *sqlite3.SQLiteConn) error {
+		err := withConn(b.Context(), s.db.writer, func(c *sqlite3.SQLiteConn) error {
 			c.RegisterCommitHook(func() int { made.Add(1); return 0 })
 			return nil
 		})
 		if err != nil {
 			b.Fatal(err)
 		}
-		bodies, err := collect(s.db.r, column[[]byte], "SELECT body FROM events")
+		bodies, err := collect(s.db.reader, column[[]byte], "SELECT body FROM events")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -680,14 +687,14 @@ func (t *table) deliveries(b *testing.B) {
 		s.serve(b)
 		for waiting := true; waiting; {
 			time.Sleep(2 * time.Millisecond)
-			if waiting, err = one(s.db.r, column[bool], "SELECT EXISTS (SELECT 1 FROM deliveries WHERE next_at IS NOT NULL)"); err != nil {
+			if waiting, err = one(s.db.reader, column[bool], "SELECT EXISTS (SELECT 1 FROM deliveries WHERE next_at IS NOT NULL)"); err != nil {
 				b.Fatal(err)
 			}
 		}
 		l = append(l, load{perSecond: n / time.Since(start).Seconds()})
 		commits = append(commits, float64(made.Load())/n)
 		s.stop()
-		if made, err := one(s.db.r, column[int], "SELECT count(*) FROM deliveries WHERE status = 'delivered'"); err != nil || made != n {
+		if made, err := one(s.db.reader, column[int], "SELECT count(*) FROM deliveries WHERE status = 'delivered'"); err != nil || made != n {
 			b.Error(made, " delivered: ", err)
 		}
 	}

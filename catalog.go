@@ -8,17 +8,25 @@ import (
 	"strings"
 )
 
+// Kind is what can be sold: a product, or a bundle of products at one price.
+type Kind string
+
+const (
+	KindProduct Kind = "product"
+	KindBundle  Kind = "bundle"
+)
+
 // Product is a product or, with Items, a bundle.
 type Product struct {
 	ID          string       `json:"id"`
-	Type        string       `json:"type"`
+	Type        Kind         `json:"type"`
 	Slug        string       `json:"slug"`
 	Title       string       `json:"title"`
 	Description string       `json:"description"`
 	Price       int64        `json:"price"`
 	Currency    string       `json:"currency"`
 	ImageURL    *string      `json:"image_url"`
-	Stock       *int64       `json:"stock"`     // pieces left, nil: unlimited
+	Stock       *int64       `json:"stock"`     // pieces left; nil is unlimited
 	Available   bool         `json:"available"` // stock is left
 	CreatedAt   Time         `json:"created_at"`
 	UpdatedAt   Time         `json:"updated_at"`
@@ -26,6 +34,7 @@ type Product struct {
 	Published   bool         `json:"-"`
 }
 
+// BundleItem is a product in a bundle.
 type BundleItem struct {
 	ProductID string `json:"product_id"`
 	Title     string `json:"title"`
@@ -33,49 +42,75 @@ type BundleItem struct {
 	Slug      string `json:"-"`
 }
 
+// Provider is who takes the money of a payment method: the store itself or a gateway.
+type Provider string
+
+const (
+	ProviderManual   Provider = "manual" // a person checks whether the money arrived
+	ProviderSandbox  Provider = "sandbox"
+	ProviderMidtrans Provider = "midtrans"
+	ProviderXendit   Provider = "xendit"
+	ProviderNone     Provider = "none" // of an order without anything to pay
+)
+
+// providers are those that a payment method can have.
+var providers = []Provider{ProviderManual, ProviderSandbox, ProviderMidtrans, ProviderXendit}
+
+// Channel is how an order is settled.
+type Channel string
+
+const (
+	ChannelManual  Channel = "manual"
+	ChannelGateway Channel = "gateway"
+	ChannelNone    Channel = "none" // of an order without anything to pay
+)
+
+// PaymentMethod is a way to pay that a store offers at its checkout.
 type PaymentMethod struct {
-	Code              string `json:"code"`
-	Name              string `json:"name"`
-	Provider          string `json:"provider"`
-	SettlementChannel string `json:"settlement_channel"`
-	Fee               int64  `json:"fee"`
-	MinAmount         *int64 `json:"min_amount"` // of the subtotal, nil: no bound
-	MaxAmount         *int64 `json:"max_amount"`
-	Instructions      string `json:"instructions"`
-	Enabled           bool   `json:"-"`
-	Usable            bool   `json:"-"` // enabled, and its gateway can be asked; a store that takes real money offers no sandbox
+	Code              string   `json:"code"`
+	Name              string   `json:"name"`
+	Provider          Provider `json:"provider"`
+	SettlementChannel Channel  `json:"settlement_channel"`
+	Fee               int64    `json:"fee"`
+	MinAmount         *int64   `json:"min_amount"` // of the subtotal; nil is no bound
+	MaxAmount         *int64   `json:"max_amount"`
+	Instructions      string   `json:"instructions"`
+	Enabled           bool     `json:"-"`
+	Usable            bool     `json:"-"` // enabled, and its gateway can be asked; never the sandbox of a live store
 }
 
-// takes tells whether a method may pay an order of this subtotal.
+// takes reports whether a method may pay an order of this subtotal.
 func (m PaymentMethod) takes(subtotal int64) bool {
-	return (m.MinAmount == nil || subtotal >= *m.MinAmount) && (m.MaxAmount == nil || subtotal <= *m.MaxAmount)
+	if m.MinAmount != nil && subtotal < *m.MinAmount {
+		return false
+	}
+	return m.MaxAmount == nil || subtotal <= *m.MaxAmount
 }
 
-// providers of payment methods. The bank transfer that a person checks is manual; the others are gateways.
-var providers = []string{"manual", "sandbox", "midtrans", "xendit"}
-
-// Catalog is the content of a catalog file. An entry whose field was left out (see Has) keeps what the store has.
+// Catalog is the content of a catalog file. A field that an entry leaves out (see Has) keeps its value.
 type Catalog struct {
-	Products, Bundles []CatalogEntry
-	PaymentMethods    []MethodEntry
+	Products       []CatalogEntry
+	Bundles        []CatalogEntry
+	PaymentMethods []MethodEntry
 }
 
 type CatalogEntry struct {
 	Product
-	Has map[string]bool // fields that were given
+	Has map[string]bool // the fields that were given
 }
 
 type MethodEntry struct {
 	PaymentMethod
-	Has map[string]bool
+	Has map[string]bool // the fields that were given
 }
 
 // ImportCatalog adds or replaces entries by slug or code: all of them or none.
 func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) error {
 	return db.write(ctx, func(tx *Tx) error {
-		if _, err := one(tx, column[string], "SELECT id FROM stores WHERE id = ?", storeID); err != nil {
+		if _, err := tx.db.scanStore(tx.QueryRow(sqlStore, storeID)); err != nil {
 			return err
 		}
+
 		for _, e := range c.Products {
 			if err := tx.putProduct(storeID, e); err != nil {
 				return err
@@ -96,177 +131,374 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) erro
 }
 
 func (tx *Tx) putProduct(storeID string, e CatalogEntry) error {
-	_, err := tx.exec(`INSERT INTO products (id, store_id, slug, title, title_folded, description, price, stock, image_url, published, created_at, updated_at)
+	_, err := tx.exec(`
+		INSERT INTO products (id, store_id, slug, title, title_folded, description, price, stock,
+		                      image_url, published, created_at, updated_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
-		ON CONFLICT (store_id, slug) DO UPDATE SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?11,
-			description = iif(?12, ?6, description), stock = iif(?13, ?8, stock),
-			image_url = iif(?14, ?9, image_url), published = iif(?15, ?10, published)`,
-		tx.newID(), storeID, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, tx.now,
+		ON CONFLICT (store_id, slug) DO UPDATE
+		SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?11,
+		    description = iif(?12, ?6, description),
+		    stock       = iif(?13, ?8, stock),
+		    image_url   = iif(?14, ?9, image_url),
+		    published   = iif(?15, ?10, published)`,
+		tx.newID(), storeID, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
+		e.ImageURL, e.Published, tx.now,
 		e.Has["description"], e.Has["stock"], e.Has["image_url"], e.Has["published"])
 	return err
 }
 
-// putBundle is putProduct for a bundle; path names its entry in errors.
+// putBundle adds or replaces a bundle and its items. path names its entry in errors.
 func (tx *Tx) putBundle(storeID string, e CatalogEntry, path string) error {
-	id, err := one(tx, column[string], `INSERT INTO bundles (id, store_id, slug, title, title_folded, description, price, image_url, published, created_at, updated_at)
+	id, err := queryOne(tx, scanValue[string], `
+		INSERT INTO bundles (id, store_id, slug, title, title_folded, description, price,
+		                     image_url, published, created_at, updated_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
-		ON CONFLICT (store_id, slug) DO UPDATE SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?10,
-			description = iif(?11, ?6, description), image_url = iif(?12, ?8, image_url), published = iif(?13, ?9, published)
+		ON CONFLICT (store_id, slug) DO UPDATE
+		SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?10,
+		    description = iif(?11, ?6, description),
+		    image_url   = iif(?12, ?8, image_url),
+		    published   = iif(?13, ?9, published)
 		RETURNING id`,
-		tx.newID(), storeID, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.ImageURL, e.Published, tx.now,
+		tx.newID(), storeID, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price,
+		e.ImageURL, e.Published, tx.now,
 		e.Has["description"], e.Has["image_url"], e.Has["published"])
 	if err != nil {
 		return err
 	}
+
 	if _, err := tx.exec("DELETE FROM bundle_items WHERE bundle_id = ?", id); err != nil {
 		return err
 	}
 	for i, item := range e.Items {
-		n, err := tx.exec(`INSERT INTO bundle_items (bundle_id, position, product_id, quantity)
-			SELECT ?, ?, id, ? FROM products WHERE store_id = ? AND slug = ?`, id, i, item.Quantity, storeID, item.Slug)
+		inserted, err := tx.exec(`
+			INSERT INTO bundle_items (bundle_id, position, product_id, quantity)
+			SELECT ?, ?, id, ? FROM products WHERE store_id = ? AND slug = ?`,
+			id, i, item.Quantity, storeID, item.Slug)
 		if err != nil {
 			return err
-		} else if n == 0 {
-			return &Refusal{Code: "VALIDATION_FAILED", Message: "The catalog has a wrong entry.", Details: []Detail{
-				{fmt.Sprintf("%s.items[%d].slug", path, i), fmt.Sprintf("names no product of the store: %q", item.Slug)}}}
+		}
+		if inserted == 0 {
+			return &APIError{
+				Code:    codeValidationFailed,
+				Message: "The catalog has a wrong entry.",
+				Details: []Detail{unknownProduct(fmt.Sprintf("%s.items[%d].slug", path, i), item.Slug)},
+			}
 		}
 	}
 	return nil
 }
 
 func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
-	_, err := tx.exec(`INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled)
+	_, err := tx.exec(`
+		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions,
+		                             min_amount, max_amount, enabled)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-		ON CONFLICT (store_id, code) DO UPDATE SET name = ?3, provider = ?4, fee = iif(?10, ?5, fee),
-			instructions = iif(?11, ?6, instructions), min_amount = iif(?12, ?7, min_amount),
-			max_amount = iif(?13, ?8, max_amount), enabled = iif(?14, ?9, enabled)`,
+		ON CONFLICT (store_id, code) DO UPDATE
+		SET name = ?3, provider = ?4,
+		    fee          = iif(?10, ?5, fee),
+		    instructions = iif(?11, ?6, instructions),
+		    min_amount   = iif(?12, ?7, min_amount),
+		    max_amount   = iif(?13, ?8, max_amount),
+		    enabled      = iif(?14, ?9, enabled)`,
 		storeID, e.Code, e.Name, e.Provider, e.Fee, e.Instructions, e.MinAmount, e.MaxAmount, e.Enabled,
 		e.Has["fee"], e.Has["instructions"], e.Has["min_amount"], e.Has["max_amount"], e.Has["enabled"])
 	return err
 }
 
-// A bundle's stock is how often it can be made of its parts.
+// A bundle's stock is how many of it can be sold with the stock of its products; NULL if all are unlimited.
 const (
-	productColumns = `p.id, 'product', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at, p.published,
-	p.stock, p.stock IS NOT 0, NULL`
-	bundleStock   = "(SELECT min(c.stock / i.quantity) FROM bundle_items i JOIN products c ON c.id = i.product_id WHERE i.bundle_id = p.id AND c.stock IS NOT NULL)"
-	bundleColumns = `p.id, 'bundle', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at, p.published,
-	` + bundleStock + ", " + bundleStock + ` IS NOT 0,
-	(SELECT json_group_array(json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity)) FROM
-		(SELECT * FROM bundle_items WHERE bundle_id = p.id ORDER BY position) i JOIN products c ON c.id = i.product_id)`
-	sqlProducts      = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0 ORDER BY p.title, p.id LIMIT ? OFFSET ?"
-	sqlBundles       = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0 ORDER BY p.title, p.id LIMIT ? OFFSET ?"
-	sqlProductsCount = "SELECT count(*) FROM products WHERE store_id = ? AND published = 1 AND instr(title_folded, ?) > 0"
+	productColumns = `
+		p.id, 'product', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at,
+		p.updated_at, p.published, p.stock, p.stock IS NOT 0, NULL`
+	bundleStock = `(
+		SELECT min(c.stock / i.quantity)
+		FROM   bundle_items i
+		JOIN   products c ON c.id = i.product_id
+		WHERE  i.bundle_id = p.id AND c.stock IS NOT NULL)`
+	bundleColumns = `
+		p.id, 'bundle', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at,
+		p.updated_at, p.published, ` + bundleStock + `, ` + bundleStock + ` IS NOT 0, (
+			SELECT json_group_array(json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity))
+			FROM   (SELECT * FROM bundle_items WHERE bundle_id = p.id ORDER BY position) i
+			JOIN   products c ON c.id = i.product_id)`
 )
 
-func productFields(p *Product) []any {
-	return []any{&p.ID, &p.Type, &p.Slug, &p.Title, &p.Description, &p.Price, &p.Currency, &p.ImageURL, &p.CreatedAt, &p.UpdatedAt,
-		&p.Published, &p.Stock, &p.Available, jsonTo{&p.Items}}
+func scanProduct(r row) (p Product, err error) {
+	err = r.Scan(
+		&p.ID, &p.Type, &p.Slug, &p.Title, &p.Description, &p.Price, &p.Currency, &p.ImageURL, &p.CreatedAt,
+		&p.UpdatedAt, &p.Published, &p.Stock, &p.Available, fromJSON{&p.Items})
+	return p, err
 }
 
-// Products lists what is published: products, then bundles, each by title and id, as one list that offset and limit
-// run over. kind is product, bundle or "" for both; q is looked for in titles.
-func (db *DB) Products(storeID, kind, q string, offset, limit int) (products, bundles []Product, more bool, err error) {
-	products, bundles, q = []Product{}, []Product{}, strings.ToLower(q)
-	if kind != "bundle" {
-		if products, err = collect(db.r, productFields, sqlProducts, storeID, q, limit+1, offset); err != nil {
-			return nil, nil, false, err
-		}
-		if len(products) > limit {
-			return products[:limit], bundles, true, nil
-		}
-		if limit -= len(products); offset > 0 {
-			before, err := one(db.r, column[int], sqlProductsCount, storeID, q)
-			if err != nil {
-				return nil, nil, false, err
-			}
-			offset = max(0, offset-before)
-		}
-	}
-	if kind != "product" {
-		if bundles, err = collect(db.r, productFields, sqlBundles, storeID, q, limit+1, offset); len(bundles) > limit {
-			bundles, more = bundles[:limit], true
-		}
-	}
-	return products, bundles, more, err
+// ProductFilter selects published products and bundles.
+type ProductFilter struct {
+	Products bool   // include products
+	Bundles  bool   // include bundles
+	Text     string // a part of the title; empty does not filter
+	Offset   int
+	Limit    int
+}
+
+// ProductList is a page of products, then bundles, each sorted by title and id.
+type ProductList struct {
+	Products []Product `json:"products"`
+	Bundles  []Product `json:"bundles"`
+	HasMore  bool      `json:"has_more"`
 }
 
 const (
-	methodColumns = `m.code, m.name, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee, m.min_amount, m.max_amount, m.instructions, m.enabled,
-		m.enabled = 1 AND CASE m.provider WHEN 'manual' THEN 1
-		WHEN 'sandbox' THEN NOT EXISTS (SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.mode = 'live')
-		ELSE EXISTS (SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.provider = m.provider) END`
+	wherePublished   = " p WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0"
+	pageByTitle      = " ORDER BY p.title, p.id LIMIT ? OFFSET ?"
+	sqlProducts      = "SELECT " + productColumns + " FROM products" + wherePublished + pageByTitle
+	sqlBundles       = "SELECT " + bundleColumns + " FROM bundles" + wherePublished + pageByTitle
+	sqlProductsCount = "SELECT count(*) FROM products" + wherePublished
+)
+
+// Products lists what a store has published. Limit and offset count products and bundles as one list.
+func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
+	list := ProductList{Products: []Product{}, Bundles: []Product{}}
+	text := strings.ToLower(f.Text)
+	offset, limit := f.Offset, f.Limit
+
+	if f.Products {
+		found, err := queryAll(db.reader, scanProduct, sqlProducts, storeID, text, limit+1, offset)
+		if err != nil {
+			return list, err
+		}
+		if len(found) > limit {
+			list.Products, list.HasMore = found[:limit], true
+			return list, nil
+		}
+		list.Products = found
+	}
+
+	// The bundles begin where the products end.
+	if f.Products && offset > 0 {
+		before, err := queryOne(db.reader, scanValue[int], sqlProductsCount, storeID, text)
+		if err != nil {
+			return list, err
+		}
+		offset = max(0, offset-before)
+	}
+	limit -= len(list.Products)
+
+	if f.Bundles {
+		found, err := queryAll(db.reader, scanProduct, sqlBundles, storeID, text, limit+1, offset)
+		if err != nil {
+			return list, err
+		}
+		list.HasMore = len(found) > limit
+		list.Bundles = found[:min(limit, len(found))]
+	}
+	return list, nil
+}
+
+const (
+	methodColumns = `
+		m.code, m.name, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee,
+		m.min_amount, m.max_amount, m.instructions, m.enabled,
+		m.enabled = 1 AND CASE m.provider
+			WHEN 'manual'  THEN 1
+			WHEN 'sandbox' THEN NOT EXISTS (
+				SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.mode = 'live')
+			ELSE EXISTS (
+				SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.provider = m.provider)
+		END`
 	sqlMethods = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
 	sqlMethod  = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ?"
 )
 
-func methodFields(m *PaymentMethod) []any {
-	return []any{&m.Code, &m.Name, &m.Provider, &m.SettlementChannel, &m.Fee, &m.MinAmount, &m.MaxAmount, &m.Instructions, &m.Enabled, &m.Usable}
+func scanMethod(r row) (m PaymentMethod, err error) {
+	err = r.Scan(
+		&m.Code, &m.Name, &m.Provider, &m.SettlementChannel, &m.Fee,
+		&m.MinAmount, &m.MaxAmount, &m.Instructions, &m.Enabled, &m.Usable)
+	return m, err
 }
 
 // PaymentMethods lists a store's methods by code, usable or not.
 func (db *DB) PaymentMethods(storeID string) ([]PaymentMethod, error) {
-	return collect(db.r, methodFields, sqlMethods, storeID)
+	return queryAll(db.reader, scanMethod, sqlMethods, storeID)
 }
 
 // PaymentMethod reads one method of a store, usable or not.
 func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
-	return one(db.r, methodFields, sqlMethod, storeID, code)
+	return queryOne(db.reader, scanMethod, sqlMethod, storeID, code)
 }
 
-// takeStock takes a part out of a limited stock. It takes nothing when there is not enough.
-func (tx *Tx) takeStock(p *part) (enough bool, err error) {
-	n, err := tx.exec("UPDATE products SET stock = stock - ?1 WHERE id = ?2 AND stock >= ?1", p.Quantity, p.ProductID)
-	if p.Held = n == 1; err != nil || p.Held {
-		return p.Held, err
+// saleKey identifies a product or bundle that an order asks for.
+type saleKey struct {
+	kind Kind
+	id   string
+}
+
+// saleable is a published product or bundle, and the products that one piece of it consists of.
+type saleable struct {
+	title      string
+	price      int64
+	components []component
+}
+
+// item is the line of an order that buys a saleable.
+func (s saleable) item(in NewItem) Item {
+	item := Item{
+		Type:      in.Kind,
+		Title:     s.title,
+		Quantity:  in.Quantity,
+		UnitPrice: s.price,
+		LineTotal: s.price * in.Quantity,
 	}
-	return one(tx, column[bool], "SELECT stock IS NULL FROM products WHERE id = ?", p.ProductID)
+	if in.Kind == KindBundle {
+		item.BundleID = in.ID
+	} else {
+		item.ProductID = in.ID
+	}
+	return item
 }
 
-func (tx *Tx) giveBackStock(p *part) error {
-	if !p.Held {
+// component is a product that an order consists of, with its bundles taken apart.
+type component struct {
+	ProductID string `json:"product_id"`
+	Quantity  int64  `json:"quantity"`
+	Reserved  bool   `json:"reserved"` // taken out of a limited stock, and released if the order fails or expires
+	Unlimited bool   `json:"-"`        // the product's stock is unlimited
+	items     []int  // the positions of the order's items that need it
+}
+
+// CROSS JOIN makes SQLite look up the ids that were asked for instead of walking the catalog.
+const sqlForSale = `
+	SELECT 'product', p.id, p.title, p.price, p.id, 1, p.stock IS NULL
+	FROM   json_each(?2) asked
+	CROSS JOIN products p ON p.id = asked.value
+	WHERE  p.store_id = ?1 AND p.published = 1
+	UNION ALL
+	SELECT 'bundle', b.id, b.title, b.price, c.id, i.quantity, c.stock IS NULL
+	FROM   json_each(?2) asked
+	CROSS JOIN bundles b ON b.id = asked.value
+	CROSS JOIN bundle_items i ON i.bundle_id = b.id
+	CROSS JOIN products c ON c.id = i.product_id
+	WHERE  b.store_id = ?1 AND b.published = 1`
+
+// forSale finds those of the items that the store has published.
+func (tx *Tx) forSale(storeID string, items []NewItem) (map[saleKey]saleable, error) {
+	ids := make([]string, len(items))
+	for i, item := range items {
+		ids[i] = item.ID
+	}
+	rows, err := tx.Query(sqlForSale, storeID, string(mustJSON(ids)))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+
+	found := map[saleKey]saleable{}
+	for rows.Next() {
+		var key saleKey
+		var s saleable
+		var c component
+		err := rows.Scan(&key.kind, &key.id, &s.title, &s.price, &c.ProductID, &c.Quantity, &c.Unlimited)
+		if err != nil {
+			return nil, err
+		}
+		s.components = append(found[key].components, c)
+		found[key] = s
+	}
+	return found, rows.Err()
+}
+
+// reserve takes c's quantity out of its product's stock and reports whether there was enough. Nothing is reserved
+// of a product whose stock is unlimited: there is always enough.
+func (tx *Tx) reserve(c *component) (enough bool, err error) {
+	if c.Unlimited {
+		return true, nil
+	}
+
+	n, err := tx.exec(`
+		UPDATE products
+		SET    stock = stock - ?1
+		WHERE  id = ?2 AND stock >= ?1`, c.Quantity, c.ProductID)
+	if err != nil {
+		return false, err
+	}
+
+	c.Reserved = n == 1
+	return c.Reserved, nil
+}
+
+// release puts what reserve took back into the product's stock.
+func (tx *Tx) release(c *component) error {
+	if !c.Reserved {
 		return nil
 	}
-	p.Held = false
-	_, err := tx.exec("UPDATE products SET stock = stock + ? WHERE id = ?", p.Quantity, p.ProductID)
+
+	c.Reserved = false
+	_, err := tx.exec("UPDATE products SET stock = stock + ? WHERE id = ?", c.Quantity, c.ProductID)
 	return err
 }
 
-const (
-	sqlCatalogProducts = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0 ORDER BY p.slug LIMIT ?"
-	sqlCatalogBundles  = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0 ORDER BY p.slug LIMIT ?"
-	sqlCatalogProduct  = "SELECT " + productColumns + " FROM products p WHERE p.store_id = ? AND p.slug = ?"
-	sqlCatalogBundle   = "SELECT " + bundleColumns + " FROM bundles p WHERE p.store_id = ? AND p.slug = ?"
-)
-
-// Catalog lists a store's products or bundles, published or not, by slug: those after a slug, with q in their title.
-func (db *DB) Catalog(storeID, kind, after, q string, limit int) ([]Product, error) {
-	query := sqlCatalogProducts
-	if kind == "bundle" {
-		query = sqlCatalogBundles
+// findUnlimited marks those components of an earlier order whose stock is unlimited now.
+func (tx *Tx) findUnlimited(components []component) error {
+	for i, c := range components {
+		unlimited, err := queryOne(tx, scanValue[bool],
+			"SELECT stock IS NULL FROM products WHERE id = ?", c.ProductID)
+		if err != nil {
+			return err
+		}
+		components[i].Unlimited = unlimited
 	}
-	return collect(db.r, productFields, query, storeID, after, strings.ToLower(q), limit)
+	return nil
 }
 
 const (
-	sqlProductNames = "SELECT '', title, 0, slug FROM products WHERE store_id = ? ORDER BY slug LIMIT 1000"
-	sqlBundleParts  = `SELECT c.id, c.title, i.quantity, c.slug FROM bundle_items i CROSS JOIN products c ON c.id = i.product_id
-		WHERE i.bundle_id = ? ORDER BY i.position`
+	whereAfterSlug = `
+		p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0
+		ORDER BY p.slug LIMIT ?`
+	whereSlug          = " p WHERE p.store_id = ? AND p.slug = ?"
+	sqlCatalogProducts = "SELECT " + productColumns + " FROM products" + whereAfterSlug
+	sqlCatalogBundles  = "SELECT " + bundleColumns + " FROM bundles" + whereAfterSlug
+	sqlCatalogProduct  = "SELECT " + productColumns + " FROM products" + whereSlug
+	sqlCatalogBundle   = "SELECT " + bundleColumns + " FROM bundles" + whereSlug
 )
 
-// CatalogEntry reads one product or bundle of a store, published or not. For bundles it also lists what they can be
-// made of.
-func (db *DB) CatalogEntry(storeID, kind, slug string) (p Product, products []BundleItem, err error) {
-	fields := func(i *BundleItem) []any { return []any{&i.ProductID, &i.Title, &i.Quantity, &i.Slug} }
-	if kind == "product" {
-		p, err = one(db.r, productFields, sqlCatalogProduct, storeID, slug)
-		return p, nil, err
+// Catalog lists a store's products or bundles, published or not, sorted by slug: those after a slug, with text in
+// their title.
+func (db *DB) Catalog(storeID string, kind Kind, after, text string, limit int) ([]Product, error) {
+	query := sqlCatalogProducts
+	if kind == KindBundle {
+		query = sqlCatalogBundles
 	}
-	if products, err = collect(db.r, fields, sqlProductNames, storeID); err != nil {
-		return p, nil, err
+	return queryAll(db.reader, scanProduct, query, storeID, after, strings.ToLower(text), limit)
+}
+
+// CatalogEntry reads one product or bundle of a store, published or not.
+func (db *DB) CatalogEntry(storeID string, kind Kind, slug string) (Product, error) {
+	if kind == KindProduct {
+		return queryOne(db.reader, scanProduct, sqlCatalogProduct, storeID, slug)
 	}
-	if p, err = one(db.r, productFields, sqlCatalogBundle, storeID, slug); err == nil {
-		p.Items, err = collect(db.r, fields, sqlBundleParts, p.ID)
+
+	p, err := queryOne(db.reader, scanProduct, sqlCatalogBundle, storeID, slug)
+	if err != nil {
+		return p, err
 	}
-	return p, products, err
+	p.Items, err = queryAll(db.reader, scanBundleItem, sqlBundleItems, p.ID)
+	return p, err
+}
+
+const (
+	sqlBundleItems = `
+		SELECT c.id, c.title, i.quantity, c.slug
+		FROM   bundle_items i
+		CROSS JOIN products c ON c.id = i.product_id
+		WHERE  i.bundle_id = ?
+		ORDER BY i.position`
+	sqlBundleChoices = "SELECT id, title, 1, slug FROM products WHERE store_id = ? ORDER BY slug LIMIT 1000"
+)
+
+// BundleChoices lists the products that a store's bundles can hold, at most 1,000.
+func (db *DB) BundleChoices(storeID string) ([]BundleItem, error) {
+	return queryAll(db.reader, scanBundleItem, sqlBundleChoices, storeID)
+}
+
+func scanBundleItem(r row) (i BundleItem, err error) {
+	err = r.Scan(&i.ProductID, &i.Title, &i.Quantity, &i.Slug)
+	return i, err
 }

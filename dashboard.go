@@ -4,13 +4,11 @@ package main
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -18,89 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
-
-// login shows the sign-in form and signs in. Whether the e-mail or the password was wrong, it does not say.
-func (s *server) login(w http.ResponseWriter, r *http.Request) error {
-	page := struct {
-		Form       filled
-		Next       string
-		Wrong, Out bool
-		Wait       int // minutes
-	}{Next: ownPath(r.FormValue("next"), ""), Out: r.URL.Query().Get("done") == "out"}
-	if r.Method != http.MethodPost {
-		if _, err := s.signedIn(r); err == nil {
-			return seeOther(w, r, "/dashboard")
-		}
-		return render(w, r, http.StatusOK, "dash-login.html", page)
-	}
-	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
-	page.Form.Values = url.Values{"email": {email}}
-	storeID, wait, err := s.checkPassword(r, email, r.PostFormValue("password"))
-	switch {
-	case wait > 0:
-		w.Header().Set("Retry-After", seconds(wait))
-		page.Wait = int(math.Ceil(wait.Minutes()))
-		return render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
-	case err == errNotFound:
-		page.Wrong = true
-		return render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
-	case err == nil:
-		err = s.signIn(w, r, storeID)
-	}
-	if err != nil {
-		return err
-	}
-	return seeOther(w, r, ownPath(page.Next, "/dashboard"))
-}
-
-// logout ends this sign-in, or with everywhere all of the store's.
-func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
-	everywhere := r.URL.Path == "/dashboard/account/logout"
-	if r.Method != http.MethodPost {
-		return ask(w, r, confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
-	}
-	var hash []byte
-	if cookie, err := r.Cookie(s.sessionCookie()); err == nil && !everywhere {
-		sum := sha256.Sum256([]byte(cookie.Value))
-		hash = sum[:]
-	}
-	if err := s.db.EndSessions(r.Context(), st.ID, hash); err != nil {
-		return err
-	}
-	s.setSessionCookie(w, "", -1)
-	return done(w, r, "/dashboard/login", "out")
-}
-
-// account changes the owner's password, which ends his other sign-ins.
-func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
-	page := newFrame(r, st, "account")
-	if r.Method == http.MethodPost {
-		password, faults := r.PostForm.Get("new_password"), map[string]string{}
-		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
-		switch n := utf8.RuneCountInString(password); {
-		case wait > 0:
-			faults["password"] = "was tried too often: wait " + seconds(wait) + " s"
-		case err == errNotFound:
-			faults["password"] = "is not your password"
-		case err != nil:
-			return err
-		case n < 12 || n > 200:
-			faults["new_password"] = "must have 12 to 200 characters"
-		default:
-			if err := s.db.SetPassword(r.Context(), st.ID, hashNewPassword(password)); err != nil {
-				return err
-			}
-			if err := s.signIn(w, r, st.ID); err != nil {
-				return err
-			}
-			return done(w, r, "/dashboard/account", "password")
-		}
-		page.Form.Faults = faults
-	}
-	return render(w, r, page.status(), "dash-account.html", page)
-}
 
 // ownerHandler answers a request of the signed-in owner of st.
 type ownerHandler func(w http.ResponseWriter, r *http.Request, st Store) error
@@ -184,7 +100,7 @@ func (f filled) Has(name, value string) bool { return slices.Contains(f.Values[n
 
 // faultsOf are the details of a refusal by field, less the path before it. Any other error is returned.
 func faultsOf(err error, path string) (map[string]string, error) {
-	refusal, ok := errors.AsType[*Refusal](err)
+	refusal, ok := errors.AsType[*APIError](err)
 	if !ok || len(refusal.Details) == 0 {
 		return nil, err
 	}
@@ -321,7 +237,7 @@ func csvRow(o Order) []string {
 	plain := strings.NewReplacer(";", ",", "\t", " ", "\r", " ", "\n", " ") // some spreadsheets end a cell there, quoted or not
 	row := []string{o.PaymentReference, o.ID, o.ExternalID, string(o.Status), o.CreatedAt.Time().In(wib).Format(time.DateTime), o.Buyer.Name,
 		o.Buyer.Email, o.Buyer.Phone, strings.Join(items, ", "), strconv.FormatInt(o.Subtotal, 10), strconv.FormatInt(o.Amount, 10),
-		o.PaymentMethod, o.PaymentProvider}
+		o.PaymentMethod, string(o.PaymentProvider)}
 	for i, cell := range row {
 		row[i] = plain.Replace(cell)
 		if cell != "" && strings.ContainsRune("=+-@ ", rune(row[i][0])) {
@@ -337,7 +253,7 @@ func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) err
 		return err
 	}
 	acts := slices.DeleteFunc([]string{"approve", "reject", "cancel", "refund"}, func(act string) bool {
-		return !slices.Contains(moves[orderActs[act]].from, d.Status)
+		return !slices.Contains(transitions[orderActs[act]].from, d.Status)
 	})
 	return render(w, r, http.StatusOK, "dash-order.html", struct {
 		frame
@@ -346,22 +262,22 @@ func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) err
 	}{newFrame(r, st, "orders"), d, acts})
 }
 
-// orderActs are the owner's moves by the last part of their path.
-var orderActs = map[string]Move{"approve": OwnerApproves, "reject": OwnerRejects, "cancel": OwnerCancels, "refund": OwnerRefunds}
+// orderActs are the owner's transitions by the last part of their path.
+var orderActs = map[string]Transition{"approve": OwnerApproves, "reject": OwnerRejects, "cancel": OwnerCancels, "refund": OwnerRefunds}
 
-// actOnOrder performs a move of the owner, or notes that he has seen to one that was oversold or overpaid ("settle"). It refuses
+// actOnOrder performs a move of the owner, or notes that he has seen to one that was oversold or overpaid ("resolve"). It refuses
 // when the order is no longer in the state that its page spoke of.
 func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) error {
 	act, id := r.PathValue("act"), r.PathValue("order_id")
 	move, known := orderActs[act]
 	d, err := s.db.OrderDetails(st.ID, id)
-	if err != nil || !known && act != "settle" {
+	if err != nil || !known && act != "resolve" {
 		return cmp.Or(err, error(errNotFound))
 	}
 	page := confirm{frame: newFrame(r, st, "orders"), Act: act, Order: d.Order, Back: "/dashboard/orders/" + id}
-	possible, remark := d.Oversold || d.Overpaid, "seen to"
+	possible, note := d.Oversold || d.Overpaid, Note{Code: NoteResolved}
 	if known {
-		possible, remark = slices.Contains(moves[move].from, d.Status), "in the dashboard"
+		possible, note = move.possible(d.Status), Note{Code: NoteInDashboard}
 	}
 	if !possible || r.Method == http.MethodPost && r.PostForm.Get("status") != string(d.Status) {
 		return done(w, r, page.Back, "changed")
@@ -369,18 +285,21 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 	if r.Method != http.MethodPost {
 		return ask(w, r, page)
 	}
-	f := newForm(map[string]any{"reason": cmp.Or(strings.TrimSpace(r.PostForm.Get("reason")), remark)})
-	reason := f.text("reason", required, 200)
+	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
+		note = Note{Code: NoteText, Text: reason}
+	}
+	f := newForm(map[string]any{"reason": note.Text})
+	f.text("reason", prose, 200)
 	if page.Form.Faults, _ = faultsOf(f.err(), ""); page.Form.Faults != nil {
 		page.Form.Values = r.PostForm
 		return ask(w, r, page)
 	}
 	if known {
-		_, err = s.db.MoveOrder(r.Context(), st.ID, id, move, reason)
+		_, err = s.db.Transition(r.Context(), st.ID, id, move, note)
 	} else {
-		err = s.db.AlertSettled(r.Context(), st.ID, id, reason)
+		err = s.db.ResolveAlerts(r.Context(), st.ID, id, note)
 	}
-	if refusal, ok := errors.AsType[*Refusal](err); ok && refusal.Code == "ORDER_STATE" {
+	if refusal, ok := errors.AsType[*APIError](err); ok && refusal.Code == codeOrderState {
 		return done(w, r, page.Back, "changed")
 	} else if err != nil {
 		return err
@@ -400,7 +319,7 @@ func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) (
 	if q.Get("kind") == "bundle" {
 		page.Kind = "bundle"
 	}
-	if page.Entries, err = s.db.Catalog(st.ID, page.Kind, q.Get("after"), page.Text, most+1); err != nil {
+	if page.Entries, err = s.db.Catalog(st.ID, Kind(page.Kind), q.Get("after"), page.Text, most+1); err != nil {
 		return err
 	}
 	if len(page.Entries) > most {
@@ -418,7 +337,7 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 		Kind, Slug, Back string       // Slug "": a new one
 		Products         []BundleItem // that a bundle can be made of
 		Parts            int          // rows for its parts
-		Providers        []string
+		Providers        []Provider
 	}{frame: newFrame(r, st, "catalog"), Kind: r.PathValue("kind"), Slug: r.URL.Query().Get("slug"), Back: "/dashboard/catalog", Providers: providers}
 	list, idField, title := "products", "slug", "title"
 	switch page.Kind {
@@ -478,10 +397,16 @@ func (s *server) entryValues(storeID, kind, id string) (v url.Values, products [
 		if err != nil {
 			return url.Values{"enabled": {"on"}}, nil, err
 		}
-		return url.Values{"code": {m.Code}, "name": {m.Name}, "provider": {m.Provider}, "fee": {text(&m.Fee)}, "instructions": {m.Instructions},
+		return url.Values{"code": {m.Code}, "name": {m.Name}, "provider": {string(m.Provider)}, "fee": {text(&m.Fee)}, "instructions": {m.Instructions},
 			"min_amount": {text(m.MinAmount)}, "max_amount": {text(m.MaxAmount)}, "enabled": {on[m.Enabled]}}, nil, nil
 	}
-	p, products, err := s.db.CatalogEntry(storeID, kind, id)
+	p, err := s.db.CatalogEntry(storeID, Kind(kind), id)
+	if kind == "bundle" && (err == nil || err == errNotFound) {
+		var readErr error
+		if products, readErr = s.db.BundleChoices(storeID); readErr != nil {
+			return nil, nil, readErr
+		}
+	}
 	if err != nil {
 		return url.Values{"published": {"on"}}, products, err
 	}
@@ -561,7 +486,7 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 	}{frame: newFrame(r, st, "payments"), PublicURL: s.db.publicURL}
 	if r.Method == http.MethodPost {
 		v := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
-		g := Gateway{Provider: v("provider"), Mode: v("mode"), SecretKey: v("secret_key")}
+		g := Gateway{Provider: Provider(v("provider")), Mode: v("mode"), SecretKey: v("secret_key")}
 		if g.Provider == "xendit" {
 			g.CallbackToken = v("callback_token")
 		}
@@ -575,7 +500,7 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 		if strings.Contains(fault, "callback token") {
 			wrong = "callback_token"
 		}
-		page.Form = filled{url.Values{"provider": {g.Provider}, "mode": {g.Mode}}, map[string]string{wrong: fault}}
+		page.Form = filled{url.Values{"provider": {string(g.Provider)}, "mode": {g.Mode}}, map[string]string{wrong: fault}}
 	}
 	if page.Methods, err = s.db.PaymentMethods(st.ID); err != nil {
 		return err
@@ -604,9 +529,9 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, f fram
 		frame
 		Keys              []APIKey
 		Endpoints         []Endpoint
-		Events            []string
+		Events            []Event
 		NewKey, PublicURL string
-	}{f, keys, endpoints, eventNames, newKey, s.db.publicURL})
+	}{f, keys, endpoints, events, newKey, s.db.publicURL})
 }
 
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -705,7 +630,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 	case "on":
 		err = s.db.SwitchEndpoint(ctx, st.ID, id, true, "")
 	case "off":
-		err = s.db.SwitchEndpoint(ctx, st.ID, id, false, "in the dashboard")
+		err = s.db.SwitchEndpoint(ctx, st.ID, id, false, OffByOwner)
 	case "remove":
 		back, err = "/dashboard/developers", s.db.RemoveEndpoint(ctx, st.ID, id)
 	case "rotate":
@@ -735,4 +660,111 @@ func (s *server) resendDelivery(w http.ResponseWriter, r *http.Request, st Store
 	}
 	s.queue.wake()
 	return done(w, r, ownPath(r.PostForm.Get("back"), "/dashboard/developers"), "resend")
+}
+
+// AlertedOrder is an order with a problem that its state does not show.
+type AlertedOrder struct {
+	Order
+	Overpaid bool   // money came that it does not need; otherwise it was paid when its stock was gone
+	Warning  string // why its gateway could not be asked; empty if it could
+}
+
+const (
+	sqlAwaiting = `
+		SELECT json FROM orders
+		WHERE  store_id = ? AND status = 'awaiting_verification'
+		ORDER BY id LIMIT ?`
+	sqlAlerted = `
+		SELECT json, overpaid, '' FROM orders
+		WHERE  store_id = ? AND (oversold = 1 OR overpaid = 1)
+		ORDER BY id LIMIT ?`
+)
+
+func scanAlerted(r row) (o AlertedOrder, err error) {
+	err = r.Scan(fromJSON{&o.Order}, &o.Overpaid, &o.Warning)
+	return o, err
+}
+
+// DayTotals is one day of a store, in WIB.
+type DayTotals struct {
+	Day     int64 // days since 1970
+	Orders  int64 // created on it
+	Revenue int64 // paid on it and not refunded or reversed since
+}
+
+// dayOf is the day of a time in WIB, in days since 1970.
+func dayOf(t Time) int64 {
+	return int64(t.Add(7*time.Hour)) / (24 * time.Hour).Milliseconds()
+}
+
+const sqlAddTotals = `
+	INSERT INTO daily_totals (store_id, day, orders, revenue)
+	VALUES (?1, ?2, ?3, ?4)
+	ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`
+
+// addTotals adds orders and revenue to the day of a time.
+func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
+	_, err := tx.exec(sqlAddTotals, storeID, dayOf(at), t.Orders, t.Revenue)
+	return err
+}
+
+const sqlDailyTotals = `
+	SELECT day, orders, revenue FROM daily_totals
+	WHERE  store_id = ? AND day BETWEEN ? AND ?
+	ORDER BY day`
+
+// dailyTotals returns the last days of a store up to today, one entry for each day.
+func dailyTotals(q querier, storeID string, days int) ([]DayTotals, error) {
+	today := dayOf(timeOf(time.Now()))
+	totals := make([]DayTotals, days)
+	for i := range totals {
+		totals[i].Day = today - int64(days-1-i)
+	}
+
+	first := totals[0].Day
+	busy, err := queryAll(q, scanTotals, sqlDailyTotals, storeID, first, today)
+	for _, d := range busy {
+		totals[d.Day-first] = d
+	}
+	return totals, err
+}
+
+func scanTotals(r row) (d DayTotals, err error) {
+	err = r.Scan(&d.Day, &d.Orders, &d.Revenue)
+	return d, err
+}
+
+// Attention is what waits for the owner: a few of each kind, the oldest first.
+type Attention struct {
+	Awaiting    []Order // the buyer says that it is paid
+	Alerted     []AlertedOrder
+	Unreachable []AlertedOrder // whose gateway could not be asked
+	Endpoints   []Endpoint     // all of them, for the caller to judge
+}
+
+const attentionMost = 6
+
+// FrontPage reads what the first page of the dashboard shows above the newest orders.
+func (db *DB) FrontPage(storeID string, days int) (a Attention, totals []DayTotals, err error) {
+	a, err = readResult(db, func(q querier) (a Attention, err error) {
+		a.Awaiting, err = queryAll(q, scanOrder, sqlAwaiting, storeID, attentionMost)
+		if err != nil {
+			return a, err
+		}
+		a.Alerted, err = queryAll(q, scanAlerted, sqlAlerted, storeID, attentionMost)
+		if err != nil {
+			return a, err
+		}
+		a.Unreachable, err = queryAll(q, scanAlerted, sqlUnreachable, storeID, attentionMost)
+		if err != nil {
+			return a, err
+		}
+		a.Endpoints, err = collect(q, endpointFields, sqlEndpoints, 0, storeID)
+		if err != nil {
+			return a, err
+		}
+		totals, err = dailyTotals(q, storeID, days)
+		return a, err
+	})
+	return a, totals, err
 }

@@ -66,29 +66,29 @@ func (s *shop) open(t *testing.T, storeID string) {
 // place makes an order of quantity packets of coffee.
 func (s *shop) place(t *testing.T, storeID, buyer, externalID string, quantity int64) Order {
 	t.Helper()
-	st, err := s.db.store(s.db.r, nil, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", storeID)
+	st, err := s.db.Store(storeID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, _, err := s.db.CatalogEntry(storeID, "product", "kopi")
+	p, err := s.db.CatalogEntry(storeID, "product", "kopi")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, order, _, err := s.db.CreateOrder(t.Context(), st, NewOrder{Items: []NewItem{{ProductID: p.ID, Quantity: quantity}},
-		Buyer: Buyer{Name: buyer, Email: strings.ToLower(strings.Fields(buyer)[0]) + "@example.id", Phone: "+62 812-3456-789"}, PaymentMethod: "bank", ExternalID: externalID}, "", [32]byte{})
+	created, err := s.db.CreateOrder(t.Context(), st, NewOrder{Items: []NewItem{{Kind: KindProduct, ID: p.ID, Quantity: quantity}},
+		Buyer: Buyer{Name: buyer, Email: strings.ToLower(strings.Fields(buyer)[0]) + "@example.id", Phone: "+62 812-3456-789"}, PaymentMethod: "bank", ExternalID: externalID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var o Order
-	if err := json.Unmarshal(order, &o); err != nil {
+	if err := json.Unmarshal(created.Shown, &o); err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-func (s *shop) move(t *testing.T, id string, m Move) {
+func (s *shop) move(t *testing.T, id string, m Transition) {
 	t.Helper()
-	if _, err := s.db.MoveOrder(t.Context(), s.storeID, id, m, "test"); err != nil {
+	if _, err := s.db.Transition(t.Context(), s.storeID, id, m, Note{Code: NoteText, Text: "test"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -346,7 +346,7 @@ func TestDashboardForeignObjects(t *testing.T) {
 	s.exec(t, "DELETE FROM products WHERE store_id = ?", s.storeID)
 	s.exec(t, "DELETE FROM payment_methods WHERE store_id = ?", s.storeID)
 	b := s.owner(t, "kopi-kita@example.id")
-	for _, path := range []string{"/dashboard/orders/" + o.ID, "/dashboard/orders/" + o.ID + "/approve", "/dashboard/orders/" + o.ID + "/settle", "/dashboard/orders/x",
+	for _, path := range []string{"/dashboard/orders/" + o.ID, "/dashboard/orders/" + o.ID + "/approve", "/dashboard/orders/" + o.ID + "/resolve", "/dashboard/orders/x",
 		"/dashboard/keys/" + keyID + "/revoke", "/dashboard/endpoints/" + endpointID, "/dashboard/endpoints/" + endpointID + "/remove",
 		"/dashboard/catalog/product?slug=kopi", "/dashboard/catalog/bundle?slug=duo", "/dashboard/catalog/method?slug=bank", "/dashboard/catalog/nothing"} {
 		b.get(t, path).has(t, 404, "Halaman ini tidak ada")
@@ -420,17 +420,17 @@ func TestDashboardOrders(t *testing.T) {
 	b.post(t, budiPath+"/approve", "status", "failed").leads(t, budiPath+"?done=saved")
 	b.get(t, "/dashboard").has(t, 200, "dibayar saat stok sudah habis")
 	b.get(t, budiPath).has(t, 200, "Dibayar saat stok sudah habis")
-	b.post(t, budiPath+"/settle", "status", "paid").leads(t, budiPath+"?done=saved")
+	b.post(t, budiPath+"/resolve", "status", "paid").leads(t, budiPath+"?done=saved")
 	b.get(t, budiPath).has(t, 200, ": sudah diatasi</span>")
 	if front := b.get(t, "/dashboard"); strings.Contains(front.body, "Menunggu Anda") {
 		t.Error("an oversold order that was seen to still waits")
 	}
-	b.post(t, budiPath+"/settle", "status", "paid").leads(t, budiPath+"?done=changed")
+	b.post(t, budiPath+"/resolve", "status", "paid").leads(t, budiPath+"?done=changed")
 	// So is one that money came for which it does not need.
 	s.exec(t, "UPDATE orders SET overpaid = 1 WHERE id = ?", budi.ID)
 	b.get(t, "/dashboard").has(t, 200, "uang masuk yang harus dikembalikan")
 	b.get(t, budiPath).has(t, 200, "Uang masuk yang tidak diperlukan")
-	b.post(t, budiPath+"/settle", "status", "paid").leads(t, budiPath+"?done=saved")
+	b.post(t, budiPath+"/resolve", "status", "paid").leads(t, budiPath+"?done=saved")
 
 	b.get(t, path+"/refund").has(t, 200, "tidak mengirim uang")
 	b.post(t, path+"/refund", "status", "paid").leads(t, path+"?done=saved")
@@ -448,9 +448,9 @@ func TestDashboardAttention(t *testing.T) {
 	b := s.owner(t, "kopi-kita@example.id")
 	o := s.place(t, s.storeID, "Siti", "", 1)
 	s.exec(t, "UPDATE orders SET json = json_set(json, '$.payment_provider', 'midtrans') WHERE id = ?", o.ID)
-	session, _, err := s.db.BeginSession(t.Context(), s.storeID, o.ID)
+	begun, err := s.db.BeginPaymentSession(t.Context(), s.storeID, o.ID)
 	if err == nil {
-		err = s.db.WarnSession(t.Context(), session.ID, "connection refused")
+		err = s.db.NoteGatewayProblem(t.Context(), begun.session.ID, "connection refused")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -467,8 +467,8 @@ func TestDashboardAttention(t *testing.T) {
 	}
 	s.exec(t, "UPDATE endpoints SET failures = 5 WHERE id = ?", endpoint)
 	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook: 5 kali gagal berturut-turut")
-	s.exec(t, "UPDATE endpoints SET active = 0, off_reason = 'it answered 410 Gone' WHERE id = ?", endpoint)
-	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook: mati, ia menjawab 410 Gone")
+	s.exec(t, "UPDATE endpoints SET active = 0, off_reason = 'gone' WHERE id = ?", endpoint)
+	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook: mati, penerima menjawab 410 Gone")
 }
 
 // The daily totals are what counting the orders gives, through every kind of move and over days.
@@ -488,7 +488,7 @@ func TestDashboardDailyTotals(t *testing.T) {
 	}
 	kept, refunded := pay("A", 1, 3), pay("B", 2, 3)
 	again := s.place(t, s.storeID, "C", "", 3)
-	for _, m := range []Move{OwnerCancels, OwnerApproves, GatewayReverses, OwnerApproves} {
+	for _, m := range []Transition{OwnerCancels, OwnerApproves, GatewayReverses, OwnerApproves} {
 		s.move(t, again.ID, m)
 	}
 	s.move(t, refunded.ID, OwnerRefunds)
@@ -592,7 +592,7 @@ func TestDashboardCatalog(t *testing.T) {
 		"harus diisi, paling banyak 200 huruf", "harus bilangan bulat dari 0", "harus alamat lengkap", `value="abc"`, `aria-describedby="price-fault price-hint"`)
 	b.post(t, "/dashboard/catalog/product", "title", "Kopi", "price", "1").has(t, 422, "sudah dipakai: kopi")
 	b.post(t, "/dashboard/catalog/product", "title", "Kopi Toraja 250 g", "price", "92.000", "stock", "", "published", "on", "description", "satu\r\ndua").leads(t, "/dashboard/catalog?done=saved")
-	p, _, err := s.db.CatalogEntry(s.storeID, "product", "kopi-toraja-250-g")
+	p, err := s.db.CatalogEntry(s.storeID, "product", "kopi-toraja-250-g")
 	if err != nil || p.Price != 92000 || p.Stock != nil || !p.Published || p.Description != "satu\ndua" || p.ImageURL != nil {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -601,15 +601,15 @@ func TestDashboardCatalog(t *testing.T) {
 	b.get(t, "/dashboard/catalog/product?slug=kopi").has(t, 200, `name="stock_was" value="10"`, `value="85000"`)
 	s.place(t, s.storeID, "Siti", "", 3)
 	b.post(t, "/dashboard/catalog/product?slug=kopi", "title", "Kopi Gayo baru", "price", "90000", "stock", "10", "stock_was", "10").leads(t, "/dashboard/catalog?done=saved")
-	if p, _, _ = s.db.CatalogEntry(s.storeID, "product", "kopi"); p.Price != 90000 || *p.Stock != 7 || p.Published {
+	if p, _ = s.db.CatalogEntry(s.storeID, "product", "kopi"); p.Price != 90000 || *p.Stock != 7 || p.Published {
 		t.Errorf("%+v", p)
 	}
 	b.post(t, "/dashboard/catalog/product?slug=kopi", "title", "Kopi Gayo", "price", "90000", "stock", "20", "stock_was", "10", "published", "on")
-	if p, _, _ = s.db.CatalogEntry(s.storeID, "product", "kopi"); *p.Stock != 20 || !p.Published {
+	if p, _ = s.db.CatalogEntry(s.storeID, "product", "kopi"); *p.Stock != 20 || !p.Published {
 		t.Errorf("%+v", p)
 	}
 	b.post(t, "/dashboard/catalog/product?slug=kopi", "slug", "lain", "title", "Kopi", "price", "1").leads(t, "/dashboard/catalog?done=saved")
-	if _, _, err := s.db.CatalogEntry(s.storeID, "product", "lain"); err != errNotFound {
+	if _, err := s.db.CatalogEntry(s.storeID, "product", "lain"); err != errNotFound {
 		t.Error("a slug was changed")
 	}
 
@@ -617,7 +617,7 @@ func TestDashboardCatalog(t *testing.T) {
 	b.post(t, "/dashboard/catalog/bundle", "title", "Kosong", "price", "1").has(t, 422, "isi paling sedikit satu produk")
 	b.post(t, "/dashboard/catalog/bundle", "title", "Salah", "price", "1", "items[0].slug", "", "items[1].slug", "tidak-ada").has(t, 422, `bukan nama pendek produk toko ini: "tidak-ada"`, `aria-describedby="items[0].slug-fault"`)
 	b.post(t, "/dashboard/catalog/bundle?slug=duo", "title", "Trio", "price", "130000", "items[0].slug", "kopi", "items[0].quantity", "2", "items[3].slug", "teh", "published", "on").leads(t, "/dashboard/catalog?kind=bundle&done=saved")
-	if p, _, _ = s.db.CatalogEntry(s.storeID, "bundle", "duo"); p.Title != "Trio" || len(p.Items) != 2 || p.Items[0].Quantity != 2 || p.Items[1].Slug != "teh" || p.Items[1].Quantity != 1 {
+	if p, _ = s.db.CatalogEntry(s.storeID, "bundle", "duo"); p.Title != "Trio" || len(p.Items) != 2 || p.Items[0].Quantity != 2 || p.Items[1].Slug != "teh" || p.Items[1].Quantity != 1 {
 		t.Errorf("%+v", p)
 	}
 
@@ -708,7 +708,7 @@ func TestDashboardEndpoints(t *testing.T) {
 	b.get(t, path).has(t, 200, "ping", "Menunggu")
 	b.get(t, path+"/off").has(t, 200, "Matikan alamat webhook ini?")
 	b.post(t, path+"/off").leads(t, path+"?done=off")
-	b.get(t, path).has(t, 200, "Mati", "di dasbor", "Hidupkan")
+	b.get(t, path).has(t, 200, "Mati", "dimatikan oleh pemilik", "Hidupkan")
 	b.post(t, path+"/on").leads(t, path+"?done=on")
 
 	b.get(t, path+"/rotate").has(t, 200, "Selama 24 jam")
@@ -861,7 +861,7 @@ func TestBrowser(t *testing.T) {
 	for i, buyer := range []string{"Siti Nurhaliza", "Budi Santoso", "Dewi Lestari Ratnaningsih Kusumawardhani", "Agus", "Rina", "Tono Wijaya", "Ayu"} {
 		orders = append(orders, s.place(t, s.storeID, buyer, map[bool]string{true: fmt.Sprintf("toko-%d", 1040+i)}[i%2 == 0], int64(i%3+1)))
 	}
-	for i, m := range []Move{OwnerApproves, OwnerCancels, ClockExpires, BuyerClaims, OwnerApproves} {
+	for i, m := range []Transition{OwnerApproves, OwnerCancels, ClockExpires, BuyerClaims, OwnerApproves} {
 		s.move(t, orders[i].ID, m)
 	}
 	s.move(t, orders[0].ID, OwnerRefunds)
@@ -886,7 +886,7 @@ func TestBrowser(t *testing.T) {
 	if err := s.db.SetGateway(t.Context(), s.storeID, Gateway{Provider: "xendit", Mode: "sandbox", SecretKey: "xnd_development_x", CallbackToken: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	p, _, err := s.db.CatalogEntry(s.storeID, "product", "kopi")
+	p, err := s.db.CatalogEntry(s.storeID, "product", "kopi")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 
 // Gateway is a store's account at a payment gateway.
 type Gateway struct {
-	Provider      string
+	Provider      Provider
 	Mode          string // sandbox or live
 	SecretKey     string
 	CallbackToken string // Xendit's
@@ -41,12 +41,12 @@ func gatewayFields(g *Gateway) []any {
 	return []any{&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken}
 }
 
-func (db *DB) Gateway(storeID, provider string) (Gateway, error) {
-	return one(db.r, gatewayFields, sqlGateways, storeID, provider)
+func (db *DB) Gateway(storeID string, provider Provider) (Gateway, error) {
+	return one(db.reader, gatewayFields, sqlGateways, storeID, provider)
 }
 
 func (db *DB) Gateways(storeID string) ([]Gateway, error) {
-	return collect(db.r, gatewayFields, sqlGateways, storeID, nil)
+	return collect(db.reader, gatewayFields, sqlGateways, storeID, nil)
 }
 
 // checkGateway returns what is wrong with a store's account at a gateway, "" if nothing.
@@ -76,21 +76,21 @@ type gateway interface {
 	// gateway has a session of this reference already.
 	create(ctx context.Context, c charge) (id, pageURL string, err error)
 	// ask returns what the gateway says of a session. message is the notification that led to the question, if one did.
-	ask(ctx context.Context, s Session, message []byte) (Verdict, error)
+	ask(ctx context.Context, s PaymentSession, message []byte) (GatewayAnswer, error)
 	// cancel closes a session, so that it cannot be paid any more. That there was nothing to close is no error.
-	cancel(ctx context.Context, s Session) error
+	cancel(ctx context.Context, s PaymentSession) error
 	// verify tells what a notification is about, or errForged.
 	verify(h http.Header, message []byte) (subject, error)
 }
 
 var (
 	errTaken  = errors.New("the gateway has a session of this name already")
-	errForged = &Refusal{Code: "UNAUTHORIZED", Message: "The notification's signature is wrong."}
+	errForged = &APIError{Code: codeUnauthorized, Message: "The notification's signature is wrong."}
 )
 
 // charge is what a buyer is asked to pay.
 type charge struct {
-	Session
+	PaymentSession
 	Store Store
 	Order Order
 }
@@ -240,20 +240,20 @@ type midtransStatus struct {
 }
 
 // midtransStates are what the values of transaction_status mean, before any fraud_status.
-var midtransStates = map[string]string{
-	"pending": Open, "settlement": Settled, "capture": Settled, "authorize": Challenged, "deny": Denied, "failure": Denied,
-	"cancel": Canceled, "expire": Over, "refund": GivenBack, "chargeback": GivenBack,
-	"partial_refund": PartlyReturned, "partial_chargeback": PartlyReturned,
+var midtransStates = map[string]GatewayState{
+	"pending": StateOpen, "settlement": StateSettled, "capture": StateSettled, "authorize": StateChallenged, "deny": StateDenied, "failure": StateDenied,
+	"cancel": StateCanceled, "expire": StateExpired, "refund": StateRefunded, "chargeback": StateRefunded,
+	"partial_refund": StatePartlyRefunded, "partial_chargeback": StatePartlyRefunded,
 }
 
-func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err error) {
+func (m midtrans) ask(ctx context.Context, s PaymentSession, _ []byte) (v GatewayAnswer, err error) {
 	var t midtransStatus
 	status, err := m.call(ctx, "GET", m.address("api", "/v2/"+s.reference()+"/status"), m.account.SecretKey, nil, nil, &t)
 	if err != nil {
 		return v, err
 	}
 	if t.TransactionStatus == "" && (status == http.StatusNotFound || t.StatusCode == "404") {
-		return Verdict{State: Open}, nil // the buyer has not chosen how to pay
+		return GatewayAnswer{State: StateOpen}, nil // the buyer has not chosen how to pay
 	}
 	if t.OrderID != s.reference() {
 		return v, fmt.Errorf("status %d and no answer about %s", status, s.reference())
@@ -268,16 +268,16 @@ func (m midtrans) ask(ctx context.Context, s Session, _ []byte) (v Verdict, err 
 	case v.State == "":
 		err = fmt.Errorf("transaction_status %q is not known", cut(said, 50))
 	case said == "capture" && fraud == "challenge":
-		v.State = Challenged
+		v.State = StateChallenged
 	case said == "capture" && fraud == "deny":
-		v.State = Denied
-	case v.State == PartlyReturned && t.RefundAmount != "":
+		v.State = StateDenied
+	case v.State == StatePartlyRefunded && t.RefundAmount != "":
 		v.Amount, err = wholeRupiah(t.RefundAmount)
 	}
 	return v, err
 }
 
-func (m midtrans) cancel(ctx context.Context, s Session) error {
+func (m midtrans) cancel(ctx context.Context, s PaymentSession) error {
 	page := m.address("app", "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel")
 	if err := m.close(ctx, page, m.account.SecretKey); err != nil {
 		return err
@@ -380,7 +380,7 @@ type xenditMessage struct {
 	Data  xenditAnswer
 }
 
-func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, err error) {
+func (x xendit) ask(ctx context.Context, s PaymentSession, message []byte) (v GatewayAnswer, err error) {
 	var m xenditMessage
 	if message != nil {
 		if err := json.Unmarshal(message, &m); err != nil {
@@ -392,7 +392,7 @@ func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, 
 	}
 	id := cmp.Or(s.GatewayID, m.Data.ID) // if the answer to its creation was lost, a notification may name it
 	if id == "" {
-		return Verdict{State: Open}, nil
+		return GatewayAnswer{State: StateOpen}, nil
 	}
 	var answer xenditAnswer
 	status, err := x.call(ctx, "GET", x.address("/sessions/"+url.PathEscape(id)), x.account.SecretKey, nil, nil, &answer)
@@ -405,12 +405,12 @@ func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, 
 	v.TransactionID, v.RequestID = answer.PaymentID, answer.RequestID
 	switch strings.ToUpper(answer.Status) {
 	case "ACTIVE":
-		v.State = Open
+		v.State = StateOpen
 	case "COMPLETED":
-		v.State = Settled
+		v.State = StateSettled
 		v.Amount, err = wholeRupiah(answer.Amount.String())
 	case "EXPIRED", "CANCELED":
-		v.State = Over
+		v.State = StateExpired
 	default:
 		err = fmt.Errorf("status %q is not known", cut(answer.Status, 50))
 	}
@@ -418,7 +418,7 @@ func (x xendit) ask(ctx context.Context, s Session, message []byte) (v Verdict, 
 }
 
 // askRefund asks about a refund that a message told of. The session was found by the payment that the message names.
-func (x xendit) askRefund(ctx context.Context, s Session, told xenditAnswer) (v Verdict, err error) {
+func (x xendit) askRefund(ctx context.Context, s PaymentSession, told xenditAnswer) (v GatewayAnswer, err error) {
 	var refund xenditAnswer
 	status, err := x.call(ctx, "GET", x.address("/refunds/"+url.PathEscape(told.RefundID)), x.account.SecretKey, nil, nil, &refund)
 	if err != nil {
@@ -435,14 +435,14 @@ func (x xendit) askRefund(ctx context.Context, s Session, told xenditAnswer) (v 
 		return v, err
 	}
 	_, o, err := x.db.OrderPage(s.OrderID)
-	v.State, v.RefundID = PartlyReturned, told.RefundID
+	v.State, v.RefundID = StatePartlyRefunded, told.RefundID
 	if v.Amount >= o.Amount {
-		v.State = GivenBack
+		v.State = StateRefunded
 	}
 	return v, err
 }
 
-func (x xendit) cancel(ctx context.Context, s Session) error {
+func (x xendit) cancel(ctx context.Context, s PaymentSession) error {
 	return x.close(ctx, x.address("/sessions/"+url.PathEscape(s.GatewayID)+"/cancel"), x.account.SecretKey)
 }
 
@@ -470,15 +470,15 @@ func (b sandbox) create(_ context.Context, c charge) (id, pageURL string, err er
 	return c.ID, c.Store.URL + "/sandbox/" + c.ID, nil
 }
 
-func (b sandbox) ask(_ context.Context, s Session, _ []byte) (Verdict, error) {
+func (b sandbox) ask(_ context.Context, s PaymentSession, _ []byte) (GatewayAnswer, error) {
 	return b.db.Sandbox(s.ID)
 }
 
-func (b sandbox) cancel(ctx context.Context, s Session) error {
-	if v, err := b.db.Sandbox(s.ID); err != nil || v.State != Open {
+func (b sandbox) cancel(ctx context.Context, s PaymentSession) error {
+	if v, err := b.db.Sandbox(s.ID); err != nil || v.State != StateOpen {
 		return err
 	}
-	return b.db.SetSandbox(ctx, s.ID, Verdict{State: Over})
+	return b.db.SetSandbox(ctx, s.ID, GatewayAnswer{State: StateExpired})
 }
 
 func (b sandbox) verify(h http.Header, message []byte) (subject, error) {
@@ -491,7 +491,7 @@ func (b sandbox) verify(h http.Header, message []byte) (subject, error) {
 
 // act is a button of the sandbox's page: the gateway's state changes, and its notification comes, as a real one's
 // would, here copies times.
-func (b sandbox) act(ctx context.Context, s OpenSession, v Verdict, copies int) error {
+func (b sandbox) act(ctx context.Context, s SessionWithOrder, v GatewayAnswer, copies int) error {
 	if err := b.db.SetSandbox(ctx, s.ID, v); err != nil {
 		return err
 	}
@@ -507,20 +507,20 @@ func (b sandbox) act(ctx context.Context, s OpenSession, v Verdict, copies int) 
 
 // SandboxOffered tells whether a store may still play: none of its gateways takes real money.
 func (db *DB) SandboxOffered(storeID string) (bool, error) {
-	return one(db.r, column[bool], "SELECT NOT EXISTS (SELECT 1 FROM gateways WHERE store_id = ? AND mode = 'live')", storeID)
+	return one(db.reader, column[bool], "SELECT NOT EXISTS (SELECT 1 FROM gateways WHERE store_id = ? AND mode = 'live')", storeID)
 }
 
 // SetSandbox is what the sandbox gateway's page does: it sets what the gateway will say of a session.
-func (db *DB) SetSandbox(ctx context.Context, sessionID string, v Verdict) error {
+func (db *DB) SetSandbox(ctx context.Context, sessionID string, v GatewayAnswer) error {
 	return db.change(ctx, "INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount) VALUES (?, ?, ?)", sessionID, v.State, v.Amount)
 }
 
 // Sandbox is what the sandbox gateway says of a session; it is open until its page was used.
-func (db *DB) Sandbox(sessionID string) (Verdict, error) {
-	v, err := one(db.r, func(v *Verdict) []any { return []any{&v.State, &v.Amount} },
+func (db *DB) Sandbox(sessionID string) (GatewayAnswer, error) {
+	v, err := one(db.reader, func(v *GatewayAnswer) []any { return []any{&v.State, &v.Amount} },
 		"SELECT state, amount FROM sandbox_payments WHERE session_id = ?", sessionID)
 	if err == errNotFound {
-		return Verdict{State: Open}, nil
+		return GatewayAnswer{State: StateOpen}, nil
 	}
 	v.TransactionID = sessionID
 	return v, err

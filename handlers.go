@@ -27,27 +27,57 @@ import (
 	"unicode/utf8"
 )
 
-// Refusal is a request turned down by a rule: nothing was changed, and its words may be shown to whoever asked.
-type Refusal struct {
-	Code    string   `json:"code"`
-	Message string   `json:"message"`
-	Details []Detail `json:"details,omitempty"`
+// errorCode is what programs tell errors apart by. Its HTTP status belongs to it, so no error is without one.
+type errorCode struct {
+	name   string
+	status int
 }
 
+func (c errorCode) MarshalText() ([]byte, error) { return []byte(c.name), nil }
+
+var (
+	codeInvalidRequest           = errorCode{"INVALID_REQUEST", http.StatusBadRequest}
+	codeUnauthorized             = errorCode{"UNAUTHORIZED", http.StatusUnauthorized}
+	codePlanRequired             = errorCode{"PLAN_REQUIRED", http.StatusForbidden}
+	codeNotFound                 = errorCode{"NOT_FOUND", http.StatusNotFound}
+	codeMethodNotAllowed         = errorCode{"METHOD_NOT_ALLOWED", http.StatusMethodNotAllowed}
+	codeDuplicateExternalID      = errorCode{"DUPLICATE_EXTERNAL_ID", http.StatusConflict}
+	codeOutOfStock               = errorCode{"OUT_OF_STOCK", http.StatusConflict}
+	codeOrderState               = errorCode{"ORDER_STATE", http.StatusConflict}
+	codePayloadTooLarge          = errorCode{"PAYLOAD_TOO_LARGE", http.StatusRequestEntityTooLarge}
+	codeUnsupportedMediaType     = errorCode{"UNSUPPORTED_MEDIA_TYPE", http.StatusUnsupportedMediaType}
+	codeValidationFailed         = errorCode{"VALIDATION_FAILED", http.StatusUnprocessableEntity}
+	codeProductUnavailable       = errorCode{"PRODUCT_UNAVAILABLE", http.StatusUnprocessableEntity}
+	codePaymentMethodUnavailable = errorCode{"PAYMENT_METHOD_UNAVAILABLE", http.StatusUnprocessableEntity}
+	codeIdempotencyKeyReused     = errorCode{"IDEMPOTENCY_KEY_REUSED", http.StatusUnprocessableEntity}
+	codeRateLimited              = errorCode{"RATE_LIMITED", http.StatusTooManyRequests}
+	codeInternalError            = errorCode{"INTERNAL_ERROR", http.StatusInternalServerError}
+	codeServiceUnavailable       = errorCode{"SERVICE_UNAVAILABLE", http.StatusServiceUnavailable}
+)
+
+// APIError is a request that a rule refused. Nothing was changed, and its words may be shown to whoever asked.
+type APIError struct {
+	Code    errorCode `json:"code"`
+	Message string    `json:"message"`
+	Details []Detail  `json:"details,omitempty"`
+}
+
+// Detail says what is wrong with one field of a request.
 type Detail struct {
 	Field   string `json:"field"`
-	Message string `json:"message"`
+	Message string `json:"message"` // in English, to be read after the field's name
+	Fault   Fault  `json:"-"`       // the same for the pages, if one of their forms can have it
 }
 
-func (r *Refusal) Error() string {
-	text := r.Message
-	for _, d := range r.Details {
+func (e *APIError) Error() string {
+	text := e.Message
+	for _, d := range e.Details {
 		text += "\n  " + d.Field + " " + d.Message
 	}
 	return text
 }
 
-var errNotFound = &Refusal{Code: "NOT_FOUND", Message: "Not found."}
+var errNotFound = &APIError{Code: codeNotFound, Message: "Not found."}
 
 // server answers HTTP. Its fields are set before it serves.
 type server struct {
@@ -129,38 +159,18 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // newBuffer is a buffer that begins with text.
 func newBuffer(text string) []byte { return append((*buffers.Get().(*[]byte))[:0], text...) }
 
-// statusOf is the HTTP status of every error code.
-var statusOf = map[string]int{
-	"INVALID_REQUEST":            http.StatusBadRequest,
-	"UNAUTHORIZED":               http.StatusUnauthorized,
-	"PLAN_REQUIRED":              http.StatusForbidden,
-	"NOT_FOUND":                  http.StatusNotFound,
-	"METHOD_NOT_ALLOWED":         http.StatusMethodNotAllowed,
-	"DUPLICATE_EXTERNAL_ID":      http.StatusConflict,
-	"OUT_OF_STOCK":               http.StatusConflict,
-	"PAYLOAD_TOO_LARGE":          http.StatusRequestEntityTooLarge,
-	"UNSUPPORTED_MEDIA_TYPE":     http.StatusUnsupportedMediaType,
-	"VALIDATION_FAILED":          http.StatusUnprocessableEntity,
-	"PRODUCT_UNAVAILABLE":        http.StatusUnprocessableEntity,
-	"PAYMENT_METHOD_UNAVAILABLE": http.StatusUnprocessableEntity,
-	"IDEMPOTENCY_KEY_REUSED":     http.StatusUnprocessableEntity,
-	"RATE_LIMITED":               http.StatusTooManyRequests,
-	"INTERNAL_ERROR":             http.StatusInternalServerError,
-	"SERVICE_UNAVAILABLE":        http.StatusServiceUnavailable,
-}
-
 var (
-	errInvalidJSON   = &Refusal{Code: "INVALID_REQUEST", Message: "Invalid JSON body."}
-	errUnavailable   = &Refusal{Code: "SERVICE_UNAVAILABLE", Message: "The service cannot write at the moment. Nothing was changed; try again."}
-	errInternal      = &Refusal{Code: "INTERNAL_ERROR", Message: "Internal error."}
-	errBodyTooLarge  = &Refusal{Code: "PAYLOAD_TOO_LARGE", Message: "The body is larger than 64 KiB."}
-	errNotJSON       = &Refusal{Code: "UNSUPPORTED_MEDIA_TYPE", Message: "Send the header Content-Type: application/json."}
-	errMethodMissing = &Refusal{Code: "METHOD_NOT_ALLOWED", Message: "This path does not take this method: see the Allow header."}
+	errInvalidJSON   = &APIError{Code: codeInvalidRequest, Message: "Invalid JSON body."}
+	errUnavailable   = &APIError{Code: codeServiceUnavailable, Message: "The service cannot write at the moment. Nothing was changed; try again."}
+	errInternal      = &APIError{Code: codeInternalError, Message: "Internal error."}
+	errBodyTooLarge  = &APIError{Code: codePayloadTooLarge, Message: "The body is larger than 64 KiB."}
+	errNotJSON       = &APIError{Code: codeUnsupportedMediaType, Message: "Send the header Content-Type: application/json."}
+	errMethodMissing = &APIError{Code: codeMethodNotAllowed, Message: "This path does not take this method: see the Allow header."}
 )
 
 // badRequest is a request that cannot be understood, in words of its own.
-func badRequest(format string, args ...any) *Refusal {
-	return &Refusal{Code: "INVALID_REQUEST", Message: fmt.Sprintf(format, args...)}
+func badRequest(format string, args ...any) *APIError {
+	return &APIError{Code: codeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
 func (s *server) api(m methods) http.Handler {
@@ -198,7 +208,7 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 		before, after = "", ""
 	}
 	if err != nil {
-		refusal, ok := errors.AsType[*Refusal](err)
+		refusal, ok := errors.AsType[*APIError](err)
 		switch {
 		case ok:
 		case errors.Is(err, context.Canceled): // the client has gone
@@ -211,7 +221,7 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 			refusal = errInternal
 			s.log.Error("request failed", "request_id", logged(r).id, "error", err)
 		}
-		a = answer{status: statusOf[refusal.Code], data: mustJSON(refusal)}
+		a = answer{status: refusal.Code.status, data: mustJSON(refusal)}
 		before, after = `{"success":false,"error":`, "}"
 	}
 	body := append(a.data, after...)
@@ -295,10 +305,10 @@ func (s *server) healthz(w http.ResponseWriter, r *http.Request) {
 func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	var err error
 	if s.draining.Load() {
-		err = &Refusal{Code: "SERVICE_UNAVAILABLE", Message: "The service is stopping."}
+		err = &APIError{Code: codeServiceUnavailable, Message: "The service is stopping."}
 	} else if dbErr := s.db.Ready(); dbErr != nil {
 		s.log.Error("the database does not answer", "error", dbErr)
-		err = &Refusal{Code: "SERVICE_UNAVAILABLE", Message: "The database does not answer."}
+		err = &APIError{Code: codeServiceUnavailable, Message: "The database does not answer."}
 	}
 	s.respond(w, r, answer{data: []byte(`{"status":"ready"}`)}, err)
 }
@@ -317,19 +327,22 @@ func (s *server) describe(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) listProducts(r *http.Request, st Store) (answer, error) {
 	q := parseQuery(r, "type", "q", "offset", "limit")
-	kind := q.choice("type", "product", "bundle")
+	kind := Kind(q.choice("type", string(KindProduct), string(KindBundle)))
 	search := q.text("q", 200)
 	offset, limit := q.integer("offset", 0, 0, 1_000_000_000), q.integer("limit", 20, 1, 50)
 	if q.err != nil {
 		return answer{}, q.err
 	}
+	filter := ProductFilter{
+		Products: kind != KindBundle,
+		Bundles:  kind != KindProduct,
+		Text:     search,
+		Offset:   int(offset),
+		Limit:    int(limit),
+	}
 	page, err := s.catalog.page(st, fmt.Sprintf("%s %d %d %s", kind, offset, limit, search), func() ([]byte, error) {
-		products, bundles, more, err := s.db.Products(st.ID, kind, search, int(offset), int(limit))
-		return mustJSON(struct {
-			Products []Product `json:"products"`
-			Bundles  []Product `json:"bundles"`
-			HasMore  bool      `json:"has_more"`
-		}{products, bundles, more}), err
+		list, err := s.db.Products(st.ID, filter)
+		return mustJSON(list), err
 	})
 	if err != nil {
 		return answer{}, err
@@ -444,16 +457,19 @@ func (s *server) createOrder(r *http.Request, st Store) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	id, order, replayed, err := s.db.CreateOrder(r.Context(), st, in, key, sha256.Sum256(body))
+	if key != "" {
+		in.Idempotency = &Idempotency{Key: key, BodyHash: sha256.Sum256(body)}
+	}
+	created, err := s.db.CreateOrder(r.Context(), st, in)
 	if err != nil {
 		return answer{}, err
 	}
 	s.queue.wake()
-	header := http.Header{"Location": {"/v1/orders/" + id}}
-	if replayed {
+	header := http.Header{"Location": {"/v1/orders/" + created.ID}}
+	if created.Replayed {
 		header.Set("Idempotent-Replayed", "true")
 	}
-	return answer{status: http.StatusCreated, header: header, data: append(append(newBuffer(`{"order":`), order...), '}'), pooled: true}, nil
+	return answer{status: http.StatusCreated, header: header, data: fmt.Appendf(nil, `{"order":%s}`, created.Shown)}, nil
 }
 
 func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
@@ -461,7 +477,7 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 		return answer{}, q.err
 	}
 	id := strings.ToLower(r.PathValue("order_id"))
-	v, err := s.db.Order(st.ID, id)
+	v, err := s.db.OrderWithSession(st.ID, id)
 	if err != nil {
 		return answer{}, err
 	}
@@ -469,41 +485,41 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 	switch {
 	case v.Provider == "manual":
 		view.Status = "manual"
-	case v.Session.Status != "active" && r.Method != "HEAD" && v.Status == Pending && v.ExpiresAt.Time().After(time.Now()):
+	case v.Session.State != SessionActive && r.Method != "HEAD" && v.Status == Pending && v.ExpiresAt.Time().After(time.Now()):
 		v.Session, err = s.payments.open(r.Context(), st, id)
 		switch {
 		case outOfService(err): // what was ordered can be read on a full disk too
 			s.log.Error("cannot start a payment session", "order", id, "error", err)
-			v.Session, err = Session{Status: "starting"}, nil
+			v.Session, err = PaymentSession{State: SessionStarting}, nil
 		case err == nil && v.Session.ID == "": // the order has moved meanwhile
-			v, err = s.db.Order(st.ID, id)
+			v, err = s.db.OrderWithSession(st.ID, id)
 		}
 		if err != nil {
 			return answer{}, err
 		}
 	}
 	switch {
-	case v.Session.Status == "starting":
+	case v.Session.State == SessionStarting:
 		if v.Status == Pending {
 			view.Status = "unavailable"
 		}
 	case v.Session.ID != "":
-		view.ID, view.Status, view.Attempt, view.ExpiresAt = v.Session.ID, v.Session.Status, v.Session.Attempt, v.Session.ExpiresAt
-		if v.Session.Status == "active" && v.Status == Pending {
+		view.ID, view.Status, view.Attempt, view.ExpiresAt = v.Session.ID, string(v.Session.State), v.Session.Attempt, v.Session.ExpiresAt
+		if v.Session.State == SessionActive && v.Status == Pending {
 			view.PaymentURL = v.Session.URL
 		}
 	}
-	data := withAddresses(newBuffer(`{"order":`), v.JSON, st.payPage(id), view.PaymentURL)
+	data := appendOrder(newBuffer(`{"order":`), v.Stored, st.payPage(id), view.PaymentURL)
 	data = append(append(data, `,"payment_session":`...), mustJSON(view)...)
 	return answer{data: append(data, '}'), pooled: true}, nil
 }
 
 // paymentSession is where an order's payment stands.
 type paymentSession struct {
-	ID         string `json:"id,omitempty"` // of a session at a gateway
-	Provider   string `json:"provider"`
-	Status     string `json:"status"` // active, paid, failed, expired, manual, none or unavailable
-	PaymentURL string `json:"payment_url"`
-	ExpiresAt  Time   `json:"expires_at"`
-	Attempt    int    `json:"attempt"`
+	ID         string   `json:"id,omitempty"` // of a session at a gateway
+	Provider   Provider `json:"provider"`
+	Status     string   `json:"status"` // active, paid, failed, expired, manual, none or unavailable
+	PaymentURL string   `json:"payment_url"`
+	ExpiresAt  Time     `json:"expires_at"`
+	Attempt    int      `json:"attempt"`
 }

@@ -115,7 +115,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 	s.storeID, s.key = s.addStore(t, "kopi-kita", "growth")
 	s.importCatalog(t, s.storeID, testCatalog)
 	for _, table := range []string{"products", "bundles"} {
-		rows, err := collect(db.r, func(v *[2]string) []any { return []any{&v[0], &v[1]} }, "SELECT slug, id FROM "+table)
+		rows, err := collect(db.reader, func(v *[2]string) []any { return []any{&v[0], &v[1]} }, "SELECT slug, id FROM "+table)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 
 func (s *testServer) addStore(t *testing.T, slug, plan string) (storeID, key string) {
 	t.Helper()
-	st, err := s.db.AddStore(t.Context(), Store{Name: slug, Slug: slug, Plan: plan, Expiry: 24 * time.Hour, OwnerEmail: slug + "@example.id"},
+	st, err := s.db.AddStore(t.Context(), Store{Name: slug, Slug: slug, Plan: Plan(plan), Expiry: 24 * time.Hour, OwnerEmail: slug + "@example.id"},
 		PasswordHash{[]byte("salt"), []byte("hash")})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func (s *testServer) importCatalog(t *testing.T, storeID, text string) {
 // scalar reads one value from the database.
 func scalar[T any](t *testing.T, db *DB, query string, args ...any) T {
 	t.Helper()
-	v, err := one(db.r, column[T], query, args...)
+	v, err := one(db.reader, column[T], query, args...)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
@@ -170,7 +170,14 @@ type reply struct {
 	Header http.Header
 	Body   []byte
 	Data   map[string]any
-	Error  Refusal
+	Error  replyError
+}
+
+// replyError is an APIError as a client reads it.
+type replyError struct {
+	Code    string   `json:"code"`
+	Message string   `json:"message"`
+	Details []Detail `json:"details"`
 }
 
 // at is the text of a value in data, such as at("order.items.0.title"), "<nil>" if there is none.
@@ -265,7 +272,7 @@ func (s *testServer) do(t *testing.T, method, path string, body any, headers ...
 	var envelope struct {
 		Success *bool          `json:"success"`
 		Data    map[string]any `json:"data"`
-		Error   *Refusal       `json:"error"`
+		Error   *replyError    `json:"error"`
 	}
 	dec := json.NewDecoder(bytes.NewReader(r.Body))
 	dec.UseNumber()
@@ -968,13 +975,13 @@ func TestIdempotencyKey(t *testing.T) {
 		}
 		replay()
 		post(body+" ").want(t, 422, "IDEMPOTENCY_KEY_REUSED")
-		if _, err := s.db.MoveOrder(t.Context(), s.storeID, first.at("order.id"), OwnerApproves, ""); err != nil {
+		if _, err := s.db.Transition(t.Context(), s.storeID, first.at("order.id"), OwnerApproves, Note{}); err != nil {
 			t.Fatal(err)
 		}
 		replay() // the first answer, though the order has moved on
 		time.Sleep(48*time.Hour - time.Millisecond)
 		replay()
-		if n, err := s.db.PurgeIdempotencyKeys(t.Context()); n != 0 || err != nil {
+		if n, err := s.db.PurgeIdempotencyKeys(t.Context(), 1000); n != 0 || err != nil {
 			t.Errorf("purged %d too early: %v", n, err)
 		}
 		time.Sleep(time.Millisecond)
@@ -982,7 +989,7 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Errorf("after 48 h: %v", again.Header)
 		}
 		time.Sleep(48 * time.Hour)
-		if n, err := s.db.PurgeIdempotencyKeys(t.Context()); n != 1 || err != nil {
+		if n, err := s.db.PurgeIdempotencyKeys(t.Context(), 1000); n != 1 || err != nil {
 			t.Errorf("purged %d: %v", n, err)
 		}
 	})
@@ -1107,7 +1114,7 @@ func TestPaidAtOnceWhenFree(t *testing.T) {
 // events names an order's events in their sequence, and checks that each carries the order of its moment.
 func (s *testServer) events(t *testing.T, orderID string) string {
 	t.Helper()
-	bodies, err := collect(s.db.r, column[string], "SELECT body FROM events WHERE order_id = ? ORDER BY sequence", orderID)
+	bodies, err := collect(s.db.reader, column[string], "SELECT body FROM events WHERE order_id = ? ORDER BY sequence", orderID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1155,7 +1162,7 @@ func TestParallelBuyersOfTheLastPieces(t *testing.T) {
 	if r := s.do(t, "GET", "/v1/products?q=kopi", nil); r.at("products.0.stock") != "0" || r.at("products.0.available") != "false" {
 		t.Errorf("sold out: %s", r.Body)
 	}
-	held := scalar[int](t, s.db, `SELECT sum(p.value ->> 'quantity') FROM orders, json_each(parts) p WHERE p.value ->> 'held'`)
+	held := scalar[int](t, s.db, `SELECT sum(c.value ->> 'quantity') FROM orders, json_each(components) c WHERE c.value ->> 'reserved'`)
 	if held != 10 {
 		t.Errorf("orders hold %d pieces", held)
 	}
@@ -1223,8 +1230,8 @@ func TestKeysetWalkWhileOrdersArrive(t *testing.T) {
 
 // ---- The state machine
 
-// transitions is section 4 of the design: where a move leads from each state, "" if it is refused.
-var transitions = map[Move]map[Status]Status{
+// transitionTable is section 4 of the design: where a move leads from each state, "" if it is refused.
+var transitionTable = map[Transition]map[Status]Status{
 	BuyerClaims:       {Pending: AwaitingVerification},
 	GatewayChallenges: {Pending: AwaitingVerification},
 	GatewaySettles:    {Pending: Paid, AwaitingVerification: Paid, Expired: Paid, Failed: Paid},
@@ -1241,14 +1248,16 @@ var transitions = map[Move]map[Status]Status{
 func TestEveryMoveFromEveryStatus(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	reach := map[Status][]Move{Pending: nil, AwaitingVerification: {BuyerClaims}, Paid: {OwnerApproves}, Failed: {OwnerCancels}, Expired: {ClockExpires}, Refunded: {OwnerApproves, OwnerRefunds}}
+	reach := map[Status][]Transition{Pending: nil, AwaitingVerification: {BuyerClaims}, Paid: {OwnerApproves}, Failed: {OwnerCancels}, Expired: {ClockExpires}, Refunded: {OwnerApproves, OwnerRefunds}}
 	left := map[Status]int{Pending: 8, AwaitingVerification: 8, Paid: 8, Failed: 10, Expired: 10, Refunded: 8}
 	event := map[Status]string{AwaitingVerification: "orderAwaitingVerification", Paid: "orderPaid", Failed: "orderFailed", Expired: "orderExpired", Refunded: "orderRefunded"}
-	if len(moves) != len(transitions) {
-		t.Errorf("%d moves in the code, %d in the table", len(moves), len(transitions))
+	if len(transitions) != len(transitionTable) {
+		t.Errorf("%d transitions in the code, %d in the table", len(transitions), len(transitionTable))
 	}
-	move := func(id string, m Move) (*Order, error) { return s.db.MoveOrder(t.Context(), s.storeID, id, m, "test") }
-	for m, to := range transitions {
+	move := func(id string, m Transition) (*Order, error) {
+		return s.db.Transition(t.Context(), s.storeID, id, m, Note{Code: NoteText, Text: "test"})
+	}
+	for m, to := range transitionTable {
 		for from, path := range reach {
 			if err := s.db.write(t.Context(), func(tx *Tx) error { return tx.mustChange("UPDATE products SET stock = 10 WHERE slug = 'kopi'") }); err != nil {
 				t.Fatal(err)
@@ -1260,14 +1269,14 @@ func TestEveryMoveFromEveryStatus(t *testing.T) {
 				}
 			}
 			row := func() string {
-				return scalar[string](t, s.db, "SELECT json || parts || oversold || (SELECT count(*) FROM order_history WHERE order_id = o.id) FROM orders o WHERE id = ?", id)
+				return scalar[string](t, s.db, "SELECT json || components || oversold || (SELECT count(*) FROM order_history WHERE order_id = o.id) FROM orders o WHERE id = ?", id)
 			}
 			before, events := row(), s.events(t, id)
 			o, err := move(id, m)
 			want := to[from]
 			if want == "" {
-				refusal, ok := err.(*Refusal)
-				if !ok || refusal.Code != "ORDER_STATE" || row() != before || s.events(t, id) != events || s.stock(t, "kopi") != left[from] {
+				refusal, ok := err.(*APIError)
+				if !ok || refusal.Code != codeOrderState || row() != before || s.events(t, id) != events || s.stock(t, "kopi") != left[from] {
 					t.Errorf("%s from %s: %v, row %s", m, from, err, row())
 				}
 				continue
@@ -1286,13 +1295,13 @@ func TestEveryMoveFromEveryStatus(t *testing.T) {
 			if got := s.stock(t, "kopi"); got != left[want] {
 				t.Errorf("%s from %s to %s: stock %d, want %d", m, from, want, got, left[want])
 			}
-			history := scalar[string](t, s.db, "SELECT from_status || '>' || to_status || ' ' || actor || ' ' || reason FROM order_history WHERE order_id = ? ORDER BY position DESC LIMIT 1", id)
+			history := scalar[string](t, s.db, "SELECT from_status || '>' || to_status || ' ' || actor || ' ' || (note ->> 'text') FROM order_history WHERE order_id = ? ORDER BY position DESC LIMIT 1", id)
 			if !strings.HasPrefix(history, string(from)+">"+string(want)+" ") || !strings.HasSuffix(history, " test") {
 				t.Errorf("%s from %s: history %q", m, from, history)
 			}
 		}
 	}
-	if _, err := s.db.MoveOrder(t.Context(), "another-store", s.create(t, "teh", 1), OwnerApproves, ""); err != errNotFound {
+	if _, err := s.db.Transition(t.Context(), "another-store", s.create(t, "teh", 1), OwnerApproves, Note{}); err != errNotFound {
 		t.Errorf("another store's move: %v", err)
 	}
 }
@@ -1300,9 +1309,9 @@ func TestEveryMoveFromEveryStatus(t *testing.T) {
 func TestPaidAfterItsStockWasSold(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	move := func(id string, m Move) {
+	move := func(id string, m Transition) {
 		t.Helper()
-		if _, err := s.db.MoveOrder(t.Context(), s.storeID, id, m, ""); err != nil {
+		if _, err := s.db.Transition(t.Context(), s.storeID, id, m, Note{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -1334,7 +1343,7 @@ func TestSweeperExpiresOrders(t *testing.T) {
 			s.create(t, "teh", 1)
 		}
 		id, claimed := s.create(t, "kopi", 4), s.create(t, "kopi", 1)
-		if _, err := s.db.MoveOrder(ctx, s.storeID, claimed, BuyerClaims, ""); err != nil {
+		if _, err := s.db.Transition(ctx, s.storeID, claimed, BuyerClaims, Note{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(24*time.Hour - time.Minute)
@@ -1490,13 +1499,13 @@ func dump(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	tables, err := collect(db.r, column[string], "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+	tables, err := collect(db.reader, column[string], "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all strings.Builder
 	for _, table := range tables {
-		rows, err := db.r.Query("SELECT * FROM " + table)
+		rows, err := db.reader.Query("SELECT * FROM " + table)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1542,7 +1551,7 @@ func TestEndToEnd(t *testing.T) {
 	if first.event.Event != "orderCreated" || first.event.Sequence != 1 || !strings.HasSuffix(first.body, strings.TrimPrefix(string(created.Body), `{"success":true,`)) {
 		t.Errorf("first event %s\nof %s", first.body, created.Body)
 	}
-	// The owner's moves by command take effect while the service runs; it finds their events by itself.
+	// The owner's transitions by command take effect while the service runs; it finds their events by itself.
 	for _, step := range []struct{ command, status, event string }{{"approve", "paid", "orderPaid"}, {"refund", "refunded", "orderRefunded"}} {
 		out, _ := command(t, 0, "order", step.command, "-db", file, "-order", strings.ToUpper(id))
 		if fmt.Sprint(out) != "map[order_id:"+id+" status:"+step.status+"]" {
@@ -1613,7 +1622,7 @@ func TestEndToEnd(t *testing.T) {
 	}
 	command(t, 0, "key", "revoke", "-db", file, "-key", (reply{Data: keys}).at("keys.0.key_id"))
 	s.do(t, "GET", "/v1/orders", nil).want(t, 401, "UNAUTHORIZED")
-	if ok, _ := command(t, 0, "check", "-db", file); fmt.Sprint(ok) != "map[faults:[] ok:true schema_version:"+strconv.Itoa(len(migrations))+"]" {
+	if ok, _ := command(t, 0, "check", "-db", file); fmt.Sprint(ok) != "map[faults:[] ok:true schema_version:"+strconv.Itoa(schemaVersion)+"]" {
 		t.Errorf("check: %v", ok)
 	}
 	if code := stop(); code != 0 {
@@ -2140,9 +2149,9 @@ func TestGroupCommit(t *testing.T) {
 		begin(1, func(tx *Tx) error { return insert(tx, "b") })
 		begin(2, func(tx *Tx) error { return errors.Join(insert(tx, "X"), errNotFound) })
 		begin(3, func(tx *Tx) error { insert(tx, "Y"); panic("a defect") })
-		begin(4, func(tx *Tx) error { _, err := tx.Exec("UPDATE products SET price = -1"); return err })
+		begin(4, func(tx *Tx) error { _, err := tx.exec("UPDATE products SET price = -1"); return err })
 		begin(5, func(tx *Tx) error {
-			if committed, mine := text(db.r), text(tx); committed != "" || len(mine) != 2 && len(mine) != 1 && len(mine) != 0 {
+			if committed, mine := text(db.reader), text(tx); committed != "" || len(mine) != 2 && len(mine) != 1 && len(mine) != 0 {
 				t.Errorf("in a group: %q is committed, %q seen", committed, mine)
 			}
 			return insert(tx, "c")
@@ -2154,7 +2163,7 @@ func TestGroupCommit(t *testing.T) {
 		}
 		close(hold)
 		wg.Wait()
-		got := text(db.r)
+		got := text(db.reader)
 		if len(got) != 3 || !strings.Contains(got, "a") || !strings.Contains(got, "b") || !strings.Contains(got, "c") {
 			t.Errorf("committed: %q", got)
 		}
@@ -2168,8 +2177,8 @@ func TestGroupCommit(t *testing.T) {
 		begin(1, func(tx *Tx) error { return insert(tx, "d") })
 		close(hold)
 		wg.Wait()
-		if text(db.r) != got+"d" || !errors.Is(errs[0], errNotFound) || errs[1] != nil {
-			t.Errorf("behind a refused one: %q %v", text(db.r), errs[:2])
+		if text(db.reader) != got+"d" || !errors.Is(errs[0], errNotFound) || errs[1] != nil {
+			t.Errorf("behind a refused one: %q %v", text(db.reader), errs[:2])
 		}
 		// Ids stay in order and tell their order's time, even when a millisecond has no more of them.
 		if err := db.write(t.Context(), func(tx *Tx) error {
@@ -2203,7 +2212,7 @@ func TestFullDisk(t *testing.T) {
 	s.create(t, "kopi", 1)
 	limit := func(pages int) {
 		t.Helper()
-		if _, err := s.db.w.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages)); err != nil {
+		if _, err := s.db.writer.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -2262,7 +2271,7 @@ func TestQueryPlans(t *testing.T) {
 	allowed["sqlCatalogBundles"], allowed["sqlCatalogBundle"] = allowed["sqlBundles"], allowed["sqlBundles"]
 	allowed["sqlUnreachable"] = "SCAN s USING INDEX payment_sessions_warned" // which holds nothing else
 	allowed["sqlSearch"] = "SCAN (subquery-1)"                               // of the newest few thousand
-	allowed["sqlSessionsToPoll"] = "USE TEMP B-TREE FOR ORDER BY"            // of the few that are due
+	allowed["sqlSessionsDue"] = "USE TEMP B-TREE FOR ORDER BY"            // of the few that are due
 	allowed["sqlSearch by status"] = allowed["sqlSearch"]
 	queries := constants(t, "sql")
 	for name, query := range queries {
@@ -2274,14 +2283,14 @@ func TestQueryPlans(t *testing.T) {
 	if len(queries) < 15 {
 		t.Errorf("only %d queries found", len(queries))
 	}
-	conn, err := s.db.w.Conn(t.Context())
+	conn, err := s.db.writer.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	for name, query := range queries {
-		if strings.HasSuffix(query, "WHERE ") { // the head of several
-			query += "s.id = ?"
+		if strings.HasSuffix(strings.TrimSpace(query), "WHERE") { // the head of several
+			query += " s.id = ?"
 		}
 		var args []any
 		err := conn.Raw(func(c any) error {
@@ -2363,8 +2372,8 @@ func FuzzNewOrder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		in, err := readNewOrder(body)
 		if err != nil {
-			refusal, ok := err.(*Refusal)
-			if !ok || refusal.Code != "INVALID_REQUEST" && refusal.Code != "VALIDATION_FAILED" {
+			refusal, ok := err.(*APIError)
+			if !ok || refusal.Code != codeInvalidRequest && refusal.Code != codeValidationFailed {
 				t.Fatalf("%q: %v", body, err)
 			}
 			json.Unmarshal(mustJSON(refusal), refusal) // its words can be sent
@@ -2375,14 +2384,11 @@ func FuzzNewOrder(f *testing.F) {
 		}
 		items := []any{}
 		for _, item := range in.Items {
-			if item.Quantity < 1 || item.Quantity > 10_000 || (item.ProductID == "") == (item.BundleID == "") {
+			if item.Quantity < 1 || item.Quantity > 10_000 || item.ID == "" {
 				t.Fatalf("%q is taken as %+v", body, in)
 			}
-			kind := "product"
-			if item.BundleID != "" {
-				kind = "bundle"
-			}
-			items = append(items, map[string]any{"type": kind, kind + "_id": item.ProductID + item.BundleID, "quantity": item.Quantity})
+			kind := string(item.Kind)
+			items = append(items, map[string]any{"type": kind, kind + "_id": item.ID, "quantity": item.Quantity})
 		}
 		again := map[string]any{"items": items, "buyer": in.Buyer}
 		for name, value := range map[string]string{"payment_method": in.PaymentMethod, "external_id": in.ExternalID, "return_url": in.ReturnURL} {
@@ -2414,7 +2420,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		data, err := ask(raw)
 		if err != nil {
-			if refusal, ok := err.(*Refusal); !ok || refusal.Code != "INVALID_REQUEST" || refusal.Message == "" {
+			if refusal, ok := err.(*APIError); !ok || refusal.Code != codeInvalidRequest || refusal.Message == "" {
 				t.Fatalf("%q: %v", raw, err)
 			}
 			return

@@ -46,26 +46,22 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 		buyer.fault("email", "or phone is needed")
 	}
 	for _, item := range f.list("items", 1, 100) {
-		n := NewItem{Quantity: item.integer("quantity", 1, 10_000)}
-		kind := item.text("type", required, 20)
-		idField := kind + "_id"
-		switch kind {
-		case "product":
-			n.ProductID = item.uuid(idField)
-		case "bundle":
-			n.BundleID = item.uuid(idField)
+		n := NewItem{Kind: Kind(item.text("type", required, 20)), Quantity: item.integer("quantity", 1, 10_000)}
+		idField := string(n.Kind) + "_id"
+		switch n.Kind {
+		case KindProduct, KindBundle:
+			n.ID = item.uuid(idField)
 		default:
 			idField = "product_id"
-			if kind != "" {
+			if n.Kind != "" {
 				item.fault("type", "must be product or bundle")
 			}
 		}
 		item.only("type", idField, "quantity")
-		id := n.ProductID + n.BundleID
-		if id != "" && item.seen[id] {
+		if n.ID != "" && item.seen[n.ID] {
 			item.fault(idField, "is in the order already: raise that item's quantity")
 		}
-		item.seen[id] = true
+		item.seen[n.ID] = true
 		in.Items = append(in.Items, n)
 	}
 	return in, f.err()
@@ -100,7 +96,7 @@ type form struct {
 }
 
 type faults struct {
-	malformed *Refusal // outranks the details
+	malformed *APIError // outranks the details
 	details   []Detail
 }
 
@@ -117,7 +113,7 @@ func parseForm(body []byte) (*form, error) {
 	}
 	fields, ok := value.(map[string]any)
 	if !ok {
-		return nil, &Refusal{Code: "VALIDATION_FAILED", Message: "The body must be a JSON object."}
+		return nil, &APIError{Code: codeValidationFailed, Message: "The body must be a JSON object."}
 	}
 	return newForm(fields), nil
 }
@@ -164,7 +160,7 @@ func parseValue(dec *json.Decoder, depth int) (any, error) {
 
 func (f *form) fault(name, message string) {
 	if !f.absent && len(f.details) < 100 {
-		f.details = append(f.details, Detail{f.path + name, message})
+		f.details = append(f.details, Detail{Field: f.path + name, Message: message})
 	}
 }
 
@@ -178,14 +174,14 @@ func (f *form) err() error {
 	if f.malformed != nil {
 		return f.malformed
 	} else if len(f.details) > 0 {
-		return invalid(f.details...)
+		return validationFailed(f.details...)
 	}
 	return nil
 }
 
-// invalid refuses a well-formed body with wrong fields.
-func invalid(details ...Detail) *Refusal {
-	return &Refusal{"VALIDATION_FAILED", "The request has wrong fields: see details.", details}
+// validationFailed refuses a well-formed body with wrong fields.
+func validationFailed(details ...Detail) *APIError {
+	return &APIError{codeValidationFailed, "The request has wrong fields: see details.", details}
 }
 
 // only refuses all other fields. A name in the wrong case is told apart: half the world's decoders would take it.
@@ -469,14 +465,14 @@ func readEntry(e *form) CatalogEntry {
 }
 
 func readMethod(e *form) MethodEntry {
-	m := PaymentMethod{Code: e.name("code", codePattern), Name: e.text("name", required, 100), Provider: e.text("provider", required, 20),
+	m := PaymentMethod{Code: e.name("code", codePattern), Name: e.text("name", required, 100), Provider: Provider(e.text("provider", required, 20)),
 		Instructions: e.text("instructions", prose, 10_000), MinAmount: e.integerOrNull("min_amount", 0, maxMoney),
 		MaxAmount: e.integerOrNull("max_amount", 0, maxMoney), Enabled: e.boolean("enabled")}
 	if e.has("fee") {
 		m.Fee = e.integer("fee", 0, maxMoney)
 	}
 	if m.Provider != "" && !slices.Contains(providers, m.Provider) {
-		e.fault("provider", "must be one of "+strings.Join(providers, ", "))
+		e.fault("provider", "must be one of "+strings.Join(toStrings(providers), ", "))
 	}
 	if m.MinAmount != nil && m.MaxAmount != nil && *m.MinAmount > *m.MaxAmount {
 		e.fault("min_amount", "must not be above max_amount")
@@ -505,3 +501,65 @@ func given(e *form) map[string]bool {
 	}
 	return has
 }
+
+// cut shortens a text to at most n characters.
+func cut(text string, n int) string {
+	runes := []rune(text)
+	if len(runes) <= n {
+		return text
+	}
+	return string(runes[:n])
+}
+
+// toStrings converts a list of a named string type.
+func toStrings[T ~string](list []T) []string {
+	all := make([]string, len(list))
+	for i, v := range list {
+		all[i] = string(v)
+	}
+	return all
+}
+
+// joinOr joins a list for a sentence: "paid or expired".
+func joinOr[T ~string](list []T) string { return strings.Join(toStrings(list), " or ") }
+
+// unknownProduct is the fault of a bundle's item that is no product of the store.
+func unknownProduct(field, slug string) Detail {
+	return Detail{Field: field, Message: fmt.Sprintf("names no product of the store: %q", slug)}
+}
+
+// Fault says what is wrong with a field of a form: a code and the values that go with it. The pages put it into
+// words (web/faults.html).
+type Fault struct {
+	Code  FaultCode
+	Least int64
+	Most  int64
+	Text  string // what was given, an example or the choices: see the code
+}
+
+type FaultCode string
+
+const (
+	FaultText           FaultCode = "text"            // must be a text of 1 to Most characters
+	FaultCharacters     FaultCode = "characters"      // has control characters or broken ones
+	FaultInteger        FaultCode = "integer"         // must be an integer from Least to Most
+	FaultAddress        FaultCode = "address"         // must be an http or https address, such as Text
+	FaultChoice         FaultCode = "choice"          // must be one of Text
+	FaultBounds         FaultCode = "bounds"          // is above the upper bound
+	FaultName           FaultCode = "name"            // must have lower-case letters, digits and single hyphens
+	FaultList           FaultCode = "list"            // must have 1 to Most entries
+	FaultTwice          FaultCode = "twice"           // Text is there twice
+	FaultTaken          FaultCode = "taken"           // Text belongs to another entry
+	FaultUnknownProduct FaultCode = "unknown_product" // Text is no product of the store
+	FaultHTTPS          FaultCode = "https"           // must begin with https://
+	FaultUserInfo       FaultCode = "user_info"       // must have no user, password or fragment
+	FaultPrivate        FaultCode = "private"         // must be a public address
+	FaultEvent          FaultCode = "event"           // Text is no event
+	FaultNewPassword    FaultCode = "new_password"    // must have Least to Most characters
+	FaultPassword       FaultCode = "password"        // is not the owner's password
+	FaultTries          FaultCode = "tries"           // was tried too often: wait Least seconds
+	FaultTime           FaultCode = "time"            // must be a day and a time
+	FaultSecretKey      FaultCode = "secret_key"      // a gateway's key is needed
+	FaultCallbackToken  FaultCode = "callback_token"  // Xendit's callback token is needed
+	FaultMode           FaultCode = "mode"            // the key does not belong to the mode Text
+)

@@ -53,8 +53,8 @@ var commands = []struct {
 	{"webhook add", "", "register an endpoint; prints its signing secret once", webhookAdd},
 	{"webhook list", "", "list a store's endpoints with their last deliveries", withID("store", webhookList)},
 	{"webhook rotate", "", "give an endpoint a new secret; both sign for 24 hours", withID("endpoint", webhookRotate)},
-	{"webhook on", "", "turn an endpoint on: what waited is sent", withID("endpoint", webhookSwitch(true, ""))},
-	{"webhook off", "", "turn an endpoint off: its events wait", withID("endpoint", webhookSwitch(false, "turned off by the owner"))},
+	{"webhook on", "", "turn an endpoint on: what waited is sent", withID("endpoint", webhookSwitch(true, OffByOwner))},
+	{"webhook off", "", "turn an endpoint off: its events wait", withID("endpoint", webhookSwitch(false, OffByOwner))},
 	{"webhook remove", "", "forget an endpoint and its deliveries", withID("endpoint", webhookRemove)},
 	{"webhook resend", "", "send again: one delivery, or all of an endpoint that failed since a time", webhookResend},
 	{"order approve", "", "the money for an order has come", withID("order", orderMove(OwnerApproves))},
@@ -161,11 +161,11 @@ type settings struct {
 	allowPrivate bool
 	rate, burst  int
 	trustedProxy netip.Prefix
-	gatewayURLs  map[string]string // by provider
+	gatewayURLs  map[Provider]string // by provider
 }
 
 func serve(ctx context.Context, c *cli) error {
-	o := settings{gatewayURLs: map[string]string{}}
+	o := settings{gatewayURLs: map[Provider]string{}}
 	file, addr := c.dbFlag(), c.String("addr", "127.0.0.1:8080", "listen on this `address`")
 	c.StringVar(&o.publicURL, "public-url", "", "the `address` that buyers reach the service at (default http://localhost and the port of -addr)")
 	c.BoolVar(&o.subdomains, "subdomains", false, "serve each store's pages at its slug as a subdomain of -public-url")
@@ -179,7 +179,7 @@ func serve(ctx context.Context, c *cli) error {
 		if err != nil || provider != "midtrans" && provider != "xendit" || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return errors.New("must be such as midtrans=http://127.0.0.1:9000")
 		}
-		o.gatewayURLs[provider] = u.Scheme + "://" + u.Host
+		o.gatewayURLs[Provider(provider)] = u.Scheme + "://" + u.Host
 		return nil
 	})
 	format := c.String("log-format", "text", "`text or json`")
@@ -301,7 +301,7 @@ func (s *server) sweep(ctx context.Context) {
 		s.payments.expire(ctx)
 		for n := int64(1000); n == 1000 && ctx.Err() == nil; {
 			var err error
-			n, err = s.db.PurgeIdempotencyKeys(ctx)
+			n, err = s.db.PurgeIdempotencyKeys(ctx, 1000)
 			warn(err)
 		}
 		if beat%2 == 1 {
@@ -363,7 +363,7 @@ func demo(ctx context.Context, c *cli) error {
 		return err
 	}
 	go http.Serve(receiver, demoReceiver(secret, c.stdout))
-	products, _, _, err := db.Products(st.ID, "product", "", 0, 1)
+	list, err := db.Products(st.ID, ProductFilter{Products: true, Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ browser to pay it at the sandbox gateway; "payment_method":"bank_transfer" is th
 
 Webhooks of the store are received and verified here:
 
-`, o.publicURL, key, password, products[0].ID)
+`, o.publicURL, key, password, list.Products[0].ID)
 	return serveOn(ctx, ln, db, o, slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
 
@@ -434,10 +434,17 @@ func (c *cli) onDB(needed string, do func(*DB) (object, error)) error {
 }
 
 // withID is a command that needs the id of one thing of a kind, and prints what do answers about it.
-func withID(kind string, do func(context.Context, *DB, string) (object, error)) func(context.Context, *cli) error {
+func withID(kind string, do func(ctx context.Context, db *DB, storeID, id string) (object, error)) func(context.Context, *cli) error {
 	return func(ctx context.Context, c *cli) error {
 		id := c.idFlag(kind)
-		return c.onDB(kind, func(db *DB) (object, error) { return do(ctx, db, *id) })
+		return c.onDB(kind, func(db *DB) (object, error) {
+			rowID := strings.ToLower(*id)
+			storeID, err := db.StoreOf(kind, rowID)
+			if err != nil {
+				return nil, err
+			}
+			return do(ctx, db, storeID, rowID)
+		})
 	}
 }
 
@@ -465,7 +472,7 @@ func (c *cli) storeEdits() (edit func(*Store) error) {
 	define := func(flags *flag.FlagSet, st *Store) {
 		flags.StringVar(&st.Name, "name", st.Name, "the store's `name`, as buyers see it")
 		flags.StringVar(&st.OwnerEmail, "email", st.OwnerEmail, "the owner's `e-mail`, to sign in with")
-		flags.StringVar(&st.Plan, "plan", st.Plan, "`free, growth or scale`; on free the API answers PLAN_REQUIRED")
+		flags.StringVar((*string)(&st.Plan), "plan", string(st.Plan), "`free, growth or scale`; on free the API answers PLAN_REQUIRED")
 		flags.StringVar(&st.Slug, "slug", st.Slug, "the store's short `name` in addresses (default: made from the name)")
 		flags.StringVar(&st.Domain, "domain", st.Domain, "the `host` of the store's pages, if it has its own")
 		flags.DurationVar(&st.Expiry, "expiry", st.Expiry, "how long an order waits for its payment, 10m to 168h")
@@ -481,7 +488,7 @@ func (c *cli) storeEdits() (edit func(*Store) error) {
 			return usagef("-name must have 1 to 200 characters")
 		case !isEmail(st.OwnerEmail):
 			return usagef("-email %q must be an e-mail address such as owner@example.id", st.OwnerEmail)
-		case !slices.Contains([]string{"free", "growth", "scale"}, st.Plan):
+		case !slices.Contains([]Plan{PlanFree, PlanGrowth, PlanScale}, st.Plan):
 			return usagef("-plan %q must be free, growth or scale", st.Plan)
 		case !slugPattern.MatchString(st.Slug) || len(st.Slug) > 63:
 			return usagef("-slug %q must have lower-case letters, digits and single hyphens, such as kopi-kita", st.Slug)
@@ -535,7 +542,7 @@ func storeSet(ctx context.Context, c *cli) error {
 	})
 }
 
-func storePassword(ctx context.Context, db *DB, id string) (object, error) {
+func storePassword(ctx context.Context, db *DB, storeID, id string) (object, error) {
 	password, hash := newPassword()
 	return object{"store_id": id, "owner_password": password}, db.SetPassword(ctx, id, hash)
 }
@@ -549,13 +556,13 @@ func keyAdd(ctx context.Context, c *cli) error {
 	})
 }
 
-func keyList(ctx context.Context, db *DB, id string) (object, error) {
+func keyList(ctx context.Context, db *DB, storeID, id string) (object, error) {
 	keys, err := db.Keys(id)
 	return object{"keys": keys}, err
 }
 
-func keyRevoke(ctx context.Context, db *DB, id string) (object, error) {
-	return object{"key_id": id, "revoked": true}, db.RevokeKey(ctx, "", id)
+func keyRevoke(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	return object{"key_id": id, "revoked": true}, db.RevokeKey(ctx, storeID, id)
 }
 
 func webhookAdd(ctx context.Context, c *cli) error {
@@ -576,24 +583,24 @@ func webhookAdd(ctx context.Context, c *cli) error {
 	})
 }
 
-func webhookList(ctx context.Context, db *DB, id string) (object, error) {
+func webhookList(ctx context.Context, db *DB, storeID, id string) (object, error) {
 	endpoints, err := db.Endpoints(id, 20)
 	return object{"endpoints": endpoints}, err
 }
 
-func webhookRotate(ctx context.Context, db *DB, id string) (object, error) {
+func webhookRotate(ctx context.Context, db *DB, storeID, id string) (object, error) {
 	secret := newSecret()
-	return object{"endpoint_id": id, "secret": secret}, db.RotateSecret(ctx, "", id, secret)
+	return object{"endpoint_id": id, "secret": secret}, db.RotateSecret(ctx, storeID, id, secret)
 }
 
-func webhookSwitch(on bool, reason string) func(context.Context, *DB, string) (object, error) {
-	return func(ctx context.Context, db *DB, id string) (object, error) {
-		return object{"endpoint_id": id, "active": on}, db.SwitchEndpoint(ctx, "", id, on, reason)
+func webhookSwitch(on bool, reason OffReason) func(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	return func(ctx context.Context, db *DB, storeID, id string) (object, error) {
+		return object{"endpoint_id": id, "active": on}, db.SwitchEndpoint(ctx, storeID, id, on, reason)
 	}
 }
 
-func webhookRemove(ctx context.Context, db *DB, id string) (object, error) {
-	return object{"endpoint_id": id, "removed": true}, db.RemoveEndpoint(ctx, "", id)
+func webhookRemove(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	return object{"endpoint_id": id, "removed": true}, db.RemoveEndpoint(ctx, storeID, id)
 }
 
 func webhookResend(ctx context.Context, c *cli) error {
@@ -607,14 +614,22 @@ func webhookResend(ctx context.Context, c *cli) error {
 		if !ok && *since != "" {
 			return nil, usagef("-since %q must be a date or time such as 2026-01-31 or 2026-01-31T10:00Z", *since)
 		}
-		n, err := db.Resend(ctx, "", *delivery, *endpoint, from)
+		kind, rowID := "endpoint", *endpoint
+		if *delivery != "" {
+			kind, rowID = "delivery", *delivery
+		}
+		storeID, err := db.StoreOf(kind, rowID)
+		if err != nil {
+			return nil, err
+		}
+		n, err := db.Resend(ctx, storeID, *delivery, *endpoint, from)
 		return object{"resent": n}, err
 	})
 }
 
-func orderMove(m Move) func(context.Context, *DB, string) (object, error) {
-	return func(ctx context.Context, db *DB, id string) (object, error) {
-		o, err := db.MoveOrder(ctx, "", strings.ToLower(id), m, "by command")
+func orderMove(m Transition) func(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	return func(ctx context.Context, db *DB, storeID, id string) (object, error) {
+		o, err := db.Transition(ctx, storeID, id, m, Note{Code: NoteByCommand})
 		if err != nil {
 			return nil, err
 		}
@@ -622,8 +637,8 @@ func orderMove(m Move) func(context.Context, *DB, string) (object, error) {
 	}
 }
 
-func paymentCheck(ctx context.Context, db *DB, id string) (object, error) {
-	session, err := db.LatestSession(strings.ToLower(id))
+func paymentCheck(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	session, err := db.LatestPaymentSession(id)
 	if err != nil {
 		return nil, err
 	}
@@ -646,14 +661,14 @@ func gatewaySet(ctx context.Context, c *cli) error {
 			in.Scan()
 			return strings.TrimSpace(in.Text())
 		}
-		g := Gateway{Provider: *provider, Mode: *mode, SecretKey: line()}
+		g := Gateway{Provider: Provider(*provider), Mode: *mode, SecretKey: line()}
 		if g.Provider == "xendit" {
 			g.CallbackToken = line()
 		}
 		if fault := checkGateway(g); fault != "" {
 			return nil, usagef("%s", fault)
 		}
-		return object{"provider": g.Provider, "mode": g.Mode, "notification_path": "/notifications/" + g.Provider + "/" + *id},
+		return object{"provider": g.Provider, "mode": g.Mode, "notification_path": "/notifications/" + string(g.Provider) + "/" + *id},
 			db.SetGateway(ctx, *id, g)
 	})
 }
@@ -669,7 +684,7 @@ func catalogImport(ctx context.Context, c *cli) error {
 		if err == nil {
 			err = db.ImportCatalog(ctx, *id, catalog)
 		}
-		if _, ok := errors.AsType[*Refusal](err); ok && err != errNotFound {
+		if _, ok := errors.AsType[*APIError](err); ok && err != errNotFound {
 			err = fmt.Errorf("%s: %w", c.Arg(0), err)
 		}
 		return object{"products": len(catalog.Products), "bundles": len(catalog.Bundles), "payment_methods": len(catalog.PaymentMethods)}, err

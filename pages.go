@@ -137,10 +137,10 @@ func seeOther(w http.ResponseWriter, r *http.Request, to string) error {
 // pageError answers what went wrong: 404 for what is not there, else 500 or 503.
 func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusInternalServerError
-	switch refusal, _ := errors.AsType[*Refusal](err); {
+	switch refusal, _ := errors.AsType[*APIError](err); {
 	case err == errNotFound:
 		status = http.StatusNotFound
-	case refusal != nil && refusal.Code == "INVALID_REQUEST":
+	case refusal != nil && refusal.Code == codeInvalidRequest:
 		status = http.StatusBadRequest
 	case outOfService(err):
 		status = http.StatusServiceUnavailable
@@ -208,7 +208,7 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err == nil && o.Status == Pending && o.SettlementChannel == "gateway" && r.Method == "GET" {
 		// A buyer who comes back from the gateway wants to read that he has paid, whether its notification came or not.
-		if session, e := s.db.LatestSession(o.ID); e == nil && session.Status == "active" {
+		if session, e := s.db.LatestPaymentSession(o.ID); e == nil && session.State == SessionActive {
 			s.payments.glance(r.Context(), session)
 			st, o, err = s.db.OrderPage(o.ID)
 		}
@@ -241,12 +241,12 @@ var accountPattern = regexp.MustCompile(`\d(?:[ -]?\d){7,}`)
 
 // buyerClaims is the button "I have paid" of a manual order.
 func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
-	_, o, err := s.orderOfPage(r, r.PathValue("order_id"))
+	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err == nil && o.SettlementChannel == "manual" && o.Status == Pending {
-		_, err = s.db.MoveOrder(r.Context(), "", o.ID, BuyerClaims, "says on the pay page that the transfer is made")
+		_, err = s.db.Transition(r.Context(), st.ID, o.ID, BuyerClaims, Note{Code: NoteBuyerClaims})
 		s.queue.wake()
 	}
-	if _, refused := errors.AsType[*Refusal](err); err != nil && (!refused || err == errNotFound) {
+	if _, refused := errors.AsType[*APIError](err); err != nil && (!refused || err == errNotFound) {
 		return err
 	}
 	// Refused: the state has changed meanwhile, and the page shows it.
@@ -256,16 +256,16 @@ func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
 // goPay sends the buyer to the gateway's page, and starts a session for it if need be.
 func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	var session Session
+	var session PaymentSession
 	if err == nil && r.Method == "GET" && o.SettlementChannel == "gateway" {
 		session, err = s.payments.open(r.Context(), st, o.ID)
 	}
 	switch {
 	case err != nil:
 		return err
-	case session.Status == "active":
+	case session.State == SessionActive:
 		return seeOther(w, r, session.URL)
-	case session.Status == "starting":
+	case session.State == SessionStarting:
 		return seeOther(w, r, "/pay/"+o.ID+"?unreachable")
 	}
 	return seeOther(w, r, "/pay/"+o.ID)
@@ -281,7 +281,7 @@ func mask(b Buyer) string {
 
 // sandboxPage shows a session as its gateway, and does what that page's buttons say.
 func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
-	session, err := s.db.SessionByID(strings.ToLower(r.PathValue("session_id")))
+	session, err := s.db.PaymentSessionByID(strings.ToLower(r.PathValue("session_id")))
 	if err != nil || session.Provider != "sandbox" {
 		return cmp.Or(err, error(errNotFound))
 	}
@@ -300,11 +300,11 @@ func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
 		return render(w, r, http.StatusOK, "sandbox.html", struct {
 			Store   Store
 			Order   Order
-			Session OpenSession
-			Said    string // what the sandbox says of the session now
+			Session SessionWithOrder
+			Said    GatewayState // what the sandbox says of the session now
 		}{st, o, session, said.State})
 	}
-	verdict, copies := Verdict{State: Settled, Amount: o.Amount}, 1
+	verdict, copies := GatewayAnswer{State: StateSettled, Amount: o.Amount}, 1
 	switch r.FormValue("action") {
 	case "pay", "late":
 	case "twice":
@@ -312,9 +312,9 @@ func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
 	case "other":
 		verdict.Amount--
 	case "deny":
-		verdict = Verdict{State: Denied}
+		verdict = GatewayAnswer{State: StateDenied}
 	case "expire":
-		verdict = Verdict{State: Over}
+		verdict = GatewayAnswer{State: StateExpired}
 	default:
 		return errNotFound
 	}

@@ -561,7 +561,7 @@ func (l *payLab) want(what string, got, want any) {
 
 func (l *payLab) read(query string, args ...any) string {
 	l.t.Helper()
-	all, err := collect(l.db.r, column[string], query, args...)
+	all, err := collect(l.db.reader, column[string], query, args...)
 	l.must(err)
 	return strings.Join(all, ", ")
 }
@@ -586,7 +586,11 @@ func (l *payLab) outcome(order string) string {
 
 // notes are the remarks about an order that changed nothing.
 func (l *payLab) notes(order string) string {
-	return l.read("SELECT reason FROM order_history WHERE order_id = ? AND from_status = to_status", order)
+	return l.read(`
+		SELECT concat_ws(' ', note ->> 'code', note ->> 'amount', note ->> 'status',
+		                 '#' || (note ->> 'attempt'), note ->> 'transaction')
+		FROM   order_history
+		WHERE  order_id = ? AND from_status = to_status`, order)
 }
 
 // tick does at once what the service does every 30 s.
@@ -594,7 +598,7 @@ func (l *payLab) tick() {
 	l.t.Helper()
 	ctx := context.Background()
 	l.payments.askAll(ctx, l.payments.undecided(""))
-	open, err := l.db.SessionsToPoll()
+	open, err := l.db.PaymentSessionsDue()
 	l.must(err)
 	for _, s := range open {
 		l.payments.check(ctx, s, Notification{})
@@ -610,7 +614,7 @@ func (l *payLab) notify(provider string, header http.Header, body string) int {
 	return w.Code
 }
 
-var ownersMoves = map[string]Move{"approve": OwnerApproves, "reject": OwnerRejects, "owner-cancel": OwnerCancels, "owner-refund": OwnerRefunds}
+var ownersMoves = map[string]Transition{"approve": OwnerApproves, "reject": OwnerRejects, "owner-cancel": OwnerCancels, "owner-refund": OwnerRefunds}
 
 // play lets things happen to an order, one after the other:
 //
@@ -643,7 +647,7 @@ func (l *payLab) play(order string, double gatewayDouble, provider, steps string
 			time.Sleep(d)
 			continue
 		case ownersMoves[what] != "":
-			_, err := l.db.MoveOrder(context.Background(), l.storeID, order, ownersMoves[what], "test")
+			_, err := l.db.Transition(context.Background(), l.storeID, order, ownersMoves[what], Note{Code: NoteText, Text: "test"})
 			l.must(err)
 			continue
 		}
@@ -704,8 +708,8 @@ func TestMidtransTable(t *testing.T) {
 		{name: "expire past the order's end", steps: "pending +24h expire", want: "expired [1 expired] orderExpired, stock 10"},
 		{name: "refund", steps: "settlement refund=172500", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
 		{name: "chargeback", steps: "settlement chargeback", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
-		{name: "partial refund", steps: "settlement partial_refund=1000 ?partial_refund", want: paid, notes: "Rp1000 given back in part: midtrans, attempt 1"},
-		{name: "partial chargeback", steps: "settlement partial_chargeback=900", want: paid, notes: "Rp900 given back in part: midtrans, attempt 1"},
+		{name: "partial refund", steps: "settlement partial_refund=1000 ?partial_refund", want: paid, notes: "returned_partly 1000 #1"},
+		{name: "partial chargeback", steps: "settlement partial_chargeback=900", want: paid, notes: "returned_partly 900 #1"},
 		// Values in upper case.
 		{name: "SETTLEMENT", steps: "PENDING SETTLEMENT", want: paid},
 		{name: "CHALLENGE", steps: "CAPTURE/CHALLENGE", want: waits},
@@ -736,7 +740,7 @@ func TestMidtransTable(t *testing.T) {
 		{name: "denied, challenged on the same page, accepted", steps: "deny capture/challenge ~capture/accept +24h tick", want: "paid [1 paid] orderAwaitingVerification, orderPaid, stock 8"},
 		{name: "less, refused by the owner", steps: "settlement=172499 reject tick ?settlement", want: "failed [1 paid] orderAwaitingVerification, orderFailed, stock 10"},
 		{name: "less, after the order's end", steps: "+24h tick settlement=1000", want: "expired [1 paid] orderExpired, stock 10, overpaid",
-			notes: "Rp1000 came while the order was expired, to be given back: midtrans, attempt 1 tx-ORDER-1"},
+			notes: "not_needed 1000 expired #1 tx-ORDER-1"},
 		// Attempts.
 		{name: "the second attempt pays", steps: "deny get settlement", want: "paid [1 failed, 2 paid] orderPaid, stock 8"},
 		{name: "bad news of an older session", steps: "deny get 1:cancel 1:expire 1:failure 1:deny", want: "pending [1 failed, 2 active], stock 8"},
@@ -745,13 +749,13 @@ func TestMidtransTable(t *testing.T) {
 		{name: "an older session is paid, and the untouched page closed", steps: "deny get 1:settlement tick ?pending", want: "paid [1 paid, 2 expired] orderPaid, stock 8"},
 		{name: "an older session's other amount", steps: "deny get 1:settlement=1", want: "awaiting_verification [1 paid, 2 active] orderAwaitingVerification, stock 8"},
 		{name: "an older session's other amount is taken back", steps: "deny get 1:settlement=1 1:deny ?deny", want: "awaiting_verification [1 failed, 2 active] orderAwaitingVerification, stock 8",
-			notes: "the payment was taken back: midtrans, attempt 1"},
+			notes: "reversed #1"},
 		{name: "paid twice", steps: "deny get ~settlement 1:settlement settlement tick", want: "paid [1 paid, 2 paid] orderPaid, stock 8, overpaid",
-			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2"},
+			notes: "not_needed 172500 paid #2 tx-ORDER-2"},
 		{name: "the second payment is given back", steps: "deny get ~settlement 1:settlement settlement refund=172500", want: "paid [1 paid, 2 paid] orderPaid, stock 8, overpaid",
-			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2, Rp172500 given back: midtrans, attempt 2"},
+			notes: "not_needed 172500 paid #2 tx-ORDER-2, returned 172500 #2"},
 		{name: "the second payment is taken back", steps: "deny get ~settlement 1:settlement settlement deny", want: "paid [1 paid, 2 failed] orderPaid, stock 8, overpaid",
-			notes: "Rp172500 came while the order was paid, to be given back: midtrans, attempt 2 tx-ORDER-2, the payment was taken back: midtrans, attempt 2"},
+			notes: "not_needed 172500 paid #2 tx-ORDER-2, reversed #2"},
 		// Money after the end.
 		{name: "paid after expiry", steps: "pending +24h tick settlement", want: "paid [1 paid] orderExpired, orderPaid, stock 8"},
 		{name: "paid after the gateway's cancel", steps: "pending cancel settlement", want: "paid [1 paid] orderFailed, orderPaid, stock 8"},
@@ -764,16 +768,16 @@ func TestMidtransTable(t *testing.T) {
 		{name: "owner cancels what was just paid", steps: "pending ~settlement owner-cancel tick", want: "paid [1 paid] orderFailed, orderPaid, stock 8"},
 		{name: "owner approves while a session is live", steps: "pending approve tick ?cancel", want: "paid [1 failed] orderPaid, stock 8"},
 		{name: "owner approves what the gateway has", steps: "pending approve settlement", want: "paid [1 paid] orderPaid, stock 8, overpaid",
-			notes: "Rp172500 came for the order that the owner had approved, to be given back if it was paid another way: midtrans, attempt 1 tx-ORDER-1"},
+			notes: "maybe_not_needed 172500 paid #1 tx-ORDER-1"},
 		{name: "owner's refund, then the gateway's", steps: "settlement owner-refund refund=172500", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
 		// Lost notifications.
 		{name: "polled before the end", steps: "pending ~settlement +23h40m tick", want: paid},
 		{name: "not polled long before the end", steps: "pending ~settlement +23h20m tick", want: "pending [1 active], stock 8"},
 		{name: "polled at the end", steps: "pending ~settlement +24h tick", want: paid},
 		{name: "settled and refunded, and both notifications lost", steps: "~refund=172500 +24h tick tick tick", want: "expired [1 failed] orderExpired, stock 10",
-			notes: "Rp172500 given back: midtrans, attempt 1"},
+			notes: "returned 172500 #1"},
 		{name: "settled and refunded in part, and the first notification lost", steps: "partial_refund=500 +25h tick tick",
-			want: "awaiting_verification [1 paid] orderAwaitingVerification, stock 8", notes: "Rp500 given back in part: midtrans, attempt 1"},
+			want: "awaiting_verification [1 paid] orderAwaitingVerification, stock 8", notes: "returned_partly 500 #1"},
 	})
 }
 
@@ -790,7 +794,7 @@ func TestXenditTable(t *testing.T) {
 		{name: "EXPIRED, and the order by its own clock", steps: "EXPIRED +24h tick", want: "expired [1 expired] orderExpired, stock 10"},
 		{name: "EXPIRED at the order's end", steps: "+24h EXPIRED", want: "expired [1 expired] orderExpired, stock 10"},
 		{name: "full refund", steps: "COMPLETED refund=172500", want: "refunded [1 paid] orderPaid, orderRefunded, stock 8"},
-		{name: "partial refund", steps: "COMPLETED refund=1000 ?refund=1000", want: paid, notes: "Rp1000 given back in part: xendit, attempt 1 rfd-1000"},
+		{name: "partial refund", steps: "COMPLETED refund=1000 ?refund=1000", want: paid, notes: "returned_partly 1000 #1 rfd-1000"},
 		{name: "older news", steps: "COMPLETED ?EXPIRED ?ACTIVE", want: paid},
 		{name: "a forger's better news", steps: "?COMPLETED", want: "pending [1 active], stock 8"},
 		{name: "the second attempt pays", steps: "EXPIRED get COMPLETED", want: "paid [1 expired, 2 paid] orderPaid, stock 8"},
@@ -1173,7 +1177,7 @@ func TestGetOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		limit := func(pages int) {
-			_, err := l.db.w.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
+			_, err := l.db.writer.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
 			l.must(err)
 		}
 		l.must(l.db.write(t.Context(), func(tx *Tx) error { _, err := tx.exec("UPDATE products SET stock = NULL"); return err }))
@@ -1202,7 +1206,8 @@ func TestStartInterrupted(t *testing.T) {
 	for _, method := range []string{"snap", "link"} {
 		for name, interrupt := range map[string]func(l *payLab, order string){
 			"killed before its row": func(l *payLab, order string) {
-				s, _, err := l.db.BeginSession(context.Background(), l.storeID, order)
+				begun, err := l.db.BeginPaymentSession(context.Background(), l.storeID, order)
+				s := begun.session
 				l.must(err)
 				gw, err := l.payments.gateway(l.storeID, s.Provider)
 				l.must(err)
@@ -1272,11 +1277,11 @@ func TestStartInterrupted(t *testing.T) {
 // The order is moved while its session is being started.
 func TestMovedWhileStarting(t *testing.T) {
 	t.Parallel()
-	for _, move := range []Move{OwnerCancels, ClockExpires, OwnerApproves, GatewayChallenges} {
+	for _, move := range []Transition{OwnerCancels, ClockExpires, OwnerApproves, GatewayChallenges} {
 		inPayLab(t, string(move), func(t *testing.T, l *payLab) {
 			order := l.newOrder("link")
 			l.faultOnce("/sessions", func(*http.Request) (*http.Response, error) {
-				_, err := l.db.MoveOrder(context.Background(), "", order, move, "test")
+				_, err := l.db.Transition(context.Background(), l.storeID, order, move, Note{Code: NoteText, Text: "test"})
 				l.must(err)
 				return nil, nil
 			})
@@ -1399,7 +1404,7 @@ func TestRaces(t *testing.T) {
 				})
 			}
 			all.Go(func() {
-				open, _ := l.db.SessionsToPoll()
+				open, _ := l.db.PaymentSessionsDue()
 				for _, o := range open {
 					l.payments.check(ctx, o, Notification{})
 				}
@@ -1432,7 +1437,7 @@ func TestAnswersDoNotOvertake(t *testing.T) {
 			time.Sleep(5 * time.Second) // this answer is long on its way
 			return w.Result(), nil
 		})
-		s, err := l.db.LatestSession(order)
+		s, err := l.db.LatestPaymentSession(order)
 		l.must(err)
 		var both sync.WaitGroup
 		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })

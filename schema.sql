@@ -1,4 +1,4 @@
--- The database of storeorder, version 1. Money is IDR in whole rupiah. Times (…_at, …_until) are
+-- The database of storeorder, version 2. Money is IDR in whole rupiah. Times (…_at, …_until) are
 -- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by the time they were made.
 
 CREATE TABLE settings (           -- one row: where `serve` is reached, for the addresses in events
@@ -114,7 +114,7 @@ CREATE TABLE orders (
   id          TEXT    PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,
   expires_at  INTEGER NOT NULL,
-  parts       TEXT    NOT NULL,           -- JSON [{product_id, quantity, held}]: held = taken from a limited stock
+  components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: reserved = out of a limited stock
   oversold    INTEGER NOT NULL DEFAULT 0 CHECK (oversold IN (0, 1)), -- paid late, when stock was gone
   overpaid    INTEGER NOT NULL DEFAULT 0 CHECK (overpaid IN (0, 1)), -- money came that it does not need
   paid_by     TEXT,                       -- the payment session that paid it
@@ -132,14 +132,14 @@ CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE 
 CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
 CREATE INDEX        orders_alerted      ON orders (store_id, id) WHERE oversold = 1 OR overpaid = 1;
 
-CREATE TABLE order_history (              -- one row per change of state, and per remark (to_status = from_status)
+CREATE TABLE order_history (              -- one row per change of state, and per note (to_status = from_status)
   order_id    TEXT    NOT NULL REFERENCES orders,
   position    INTEGER NOT NULL,           -- 1, 2, …
   at          INTEGER NOT NULL,
   from_status TEXT    NOT NULL,           -- '' = creation
   to_status   TEXT    NOT NULL,
   actor       TEXT    NOT NULL,           -- api, owner, buyer, gateway, clock
-  reason      TEXT    NOT NULL,
+  note        TEXT    NOT NULL,           -- JSON of a Note: why, as a code with its values
   PRIMARY KEY (order_id, position)
 ) STRICT, WITHOUT ROWID;
 
@@ -188,7 +188,7 @@ CREATE INDEX notifications_undecided ON notifications (id) WHERE decided_at IS N
 
 CREATE TABLE sandbox_payments (           -- what the built-in sandbox gateway knows of a session
   session_id TEXT    PRIMARY KEY REFERENCES payment_sessions,
-  state      TEXT    NOT NULL,            -- a Verdict's state
+  state      TEXT    NOT NULL,            -- a GatewayState
   amount     INTEGER NOT NULL             -- what was paid
 ) STRICT, WITHOUT ROWID;
 
@@ -201,7 +201,7 @@ CREATE TABLE endpoints (                  -- where a store's webhooks go
   old_secret       TEXT    NOT NULL DEFAULT '',
   old_secret_until INTEGER NOT NULL DEFAULT 0, -- after a rotation both sign until then
   active           INTEGER NOT NULL DEFAULT 1 CHECK (active IN (0, 1)),
-  off_reason       TEXT    NOT NULL DEFAULT '',
+  off_reason       TEXT    NOT NULL DEFAULT '', -- owner or gone; '' while it is on
   failures         INTEGER NOT NULL DEFAULT 0, -- failed attempts in a row
   created_at       INTEGER NOT NULL
 ) STRICT;

@@ -19,238 +19,419 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
 )
 
-// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow an
-// int64 before it is compared with this.
-const maxMoney = 999_999_999_999
-
-// Time is milliseconds since 1970 UTC, in the database and in memory; in JSON it is ISO 8601 with Z.
+// Time is milliseconds since 1970 UTC, in the database and in memory. In JSON it is ISO 8601 with Z.
 type Time int64
 
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-func (t Time) Time() time.Time { return time.UnixMilli(int64(t)).UTC() }
+// wib is the time zone that shops and buyers read: UTC+7, without daylight saving.
+var wib = time.FixedZone("WIB", 7*60*60)
 
-func (t Time) String() string { return t.Time().Format(timeFormat) }
+func timeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
-func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
-
+func (t Time) Time() time.Time              { return time.UnixMilli(int64(t)).UTC() }
+func (t Time) String() string               { return t.Time().Format(timeFormat) }
+func (t Time) Add(d time.Duration) Time     { return t + Time(d.Milliseconds()) }
 func (t Time) MarshalJSON() ([]byte, error) { return []byte(`"` + t.String() + `"`), nil }
 
 func (t *Time) UnmarshalJSON(b []byte) error {
 	parsed, err := time.Parse(`"`+timeFormat+`"`, string(b))
-	*t = Time(parsed.UnixMilli())
+	*t = timeOf(parsed)
 	return err
 }
 
-var wib = time.FixedZone("WIB", 7*60*60)
+// DB is one SQLite file. Reads use a pool of read-only connections. All writes go through write, which
+// shares each commit among the writes that wait for it.
+type DB struct {
+	path   string
+	reader *sql.DB
+	writer *sql.DB   // one connection, which only the writing goroutine uses
+	jobs   chan *job // unbuffered: the senders that are blocked on it are the queue
+
+	closing chan struct{} // closed to stop the writing goroutine
+	stopped chan struct{} // closed when it has stopped
+
+	// The statements around a write, prepared once: they have no arguments, so the driver's cache skips them.
+	begin, savepoint, rollbackTo, release, commit, rollback *sql.Stmt
+
+	// State of the writing goroutine.
+	lastMS  int64  // the latest time given to a write; a later write never gets an earlier time
+	idMS    int64  // the time in the latest id
+	idCount uint16 // the counter in the latest id
+
+	// Where the service and the gateways are reached. Set before the first request.
+	publicURL   string
+	subdomains  bool
+	gatewayURLs map[Provider]string
+}
+
+// applicationID identifies our files in PRAGMA application_id. It spells "ordr".
+const applicationID = 0x6f726472
+
+// schemaVersion is what a file's PRAGMA user_version is when schema.sql describes it.
+const schemaVersion = 2
 
 //go:embed schema.sql
 var schema string
 
-// migrations bring a file from version i to i+1; a file's version is its PRAGMA user_version.
-var migrations = []string{schema}
+// migrations[i] brings a file from version i+1 to version i+2. A released migration never changes.
+var migrations = []string{
+	// Version 2: history and endpoints hold codes, which the pages put into words, instead of English sentences.
+	`
+	ALTER TABLE orders RENAME COLUMN parts TO components;
+	UPDATE orders SET components = replace(components, '"held":', '"reserved":');
 
-// applicationID in a file's PRAGMA application_id, "ordr", tells it from another program's.
-const applicationID = 0x6f726472
+	ALTER TABLE order_history ADD COLUMN note TEXT NOT NULL DEFAULT '{}';
+	UPDATE order_history SET note = CASE
+		WHEN reason = 'created' THEN json_object('code', 'created')
+		WHEN reason = 'seen to' THEN json_object('code', 'resolved')
+		WHEN reason = 'in the dashboard' THEN json_object('code', 'in_dashboard')
+		WHEN reason = 'by command' THEN json_object('code', 'by_command')
+		WHEN reason = 'not paid in time' THEN json_object('code', 'not_paid_in_time')
+		WHEN reason LIKE 'says on the pay page%' THEN json_object('code', 'buyer_claims')
+		WHEN reason LIKE 'paid: %, attempt %' THEN json_object('code', 'paid',
+			'provider', substr(reason, 7, instr(reason, ', attempt ') - 7),
+			'attempt', CAST(substr(reason, instr(reason, ', attempt ') + 10) AS INTEGER))
+		ELSE json_object('code', 'text', 'text', reason) END;
+	ALTER TABLE order_history DROP COLUMN reason;
 
-// DB is one SQLite file. Reads go to a pool of read-only connections; all writes go through write.
-type DB struct {
-	path    string
-	w, r    *sql.DB
-	jobs    chan *job
-	closing chan struct{}
-	stopped chan struct{}
-
-	// Owned by the writer's goroutine.
-	lastMS  int64 // the latest time given to a write: time does not run backwards between two writes
-	idMS    int64 // the time and the counter of the latest id
-	idCount uint16
-
-	// Where the service and the gateways are reached; set before the first request.
-	publicURL   string
-	subdomains  bool
-	gatewayURLs map[string]string // by provider
+	UPDATE endpoints SET off_reason = CASE off_reason
+		WHEN '' THEN '' WHEN 'it answered 410 Gone' THEN 'gone' ELSE 'owner' END;`,
 }
 
-// querier is what a query needs: the reading pool or a transaction.
-type querier interface {
-	Query(query string, args ...any) (*sql.Rows, error)
-	QueryRow(query string, args ...any) *sql.Row
-}
-
-// Tx is one write. All of it happens at one moment, now.
-type Tx struct {
-	writing
-	db  *DB
-	now Time
-}
-
-// writing is the writing connection within BEGIN IMMEDIATE and COMMIT. A sql.Tx would start a goroutine for every query.
-type writing struct{ conn *sql.Conn }
-
-func (w writing) Query(query string, args ...any) (*sql.Rows, error) {
-	return w.conn.QueryContext(context.Background(), query, args...)
-}
-
-func (w writing) QueryRow(query string, args ...any) *sql.Row {
-	return w.conn.QueryRowContext(context.Background(), query, args...)
-}
-
-func (w writing) Exec(query string, args ...any) (sql.Result, error) {
-	return w.conn.ExecContext(context.Background(), query, args...)
-}
-
-func (db *DB) begin() (writing, error) {
-	conn, err := db.w.Conn(context.Background())
-	if err != nil {
-		return writing{}, err
-	}
-	w := writing{conn}
-	if _, err = w.Exec("BEGIN IMMEDIATE"); err != nil {
-		conn.Close()
-		return writing{}, err
-	}
-	return w, nil
-}
-
-// end commits, or rolls back if err is set or the commit fails, and returns what went wrong.
-func (w writing) end(err error) error {
-	defer w.conn.Close()
-	if err == nil {
-		_, err = w.Exec("COMMIT")
-	}
-	if err != nil {
-		w.Exec("ROLLBACK") // fails if SQLite did it already
-	}
-	return err
-}
-
-type job struct {
-	fn   func(*Tx) error
-	err  error
-	done chan struct{}
-}
-
-// openDB opens a file, brings its schema up to date and starts the writer. With create it makes a missing file.
-// Its errors are sentences for the person who runs the command.
+// openDB opens a file, brings its schema up to date and starts the writing goroutine. With create it creates a
+// missing file. Its errors are sentences for the person who runs the command.
 func openDB(path string, create bool) (*DB, error) {
+	if err := openFile(path, create); err != nil {
+		return nil, err
+	}
+
+	db := &DB{
+		path:    path,
+		jobs:    make(chan *job),
+		closing: make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+	if err := db.connect(); err != nil {
+		if db.writer != nil {
+			db.writer.Close()
+		}
+		if db.reader != nil {
+			db.reader.Close()
+		}
+		return nil, db.explainOpenError(err)
+	}
+
+	go db.runWrites()
+	return db, nil
+}
+
+// openFile makes sure that the database can be read and written. It creates a missing file itself, because
+// SQLite would let every user of the machine read it, and it holds secrets.
+func openFile(path string, create bool) error {
 	flags := os.O_RDWR
 	if create {
 		flags |= os.O_CREATE
 	}
-	// Made here rather than by SQLite, so that a file with secrets is readable by its owner alone.
+
 	f, err := os.OpenFile(path, flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) && !create {
-		return nil, fmt.Errorf("there is no database %s: name it with -db, or make it with \"storeorder store add\"", path)
-	} else if err != nil {
-		return nil, fmt.Errorf("cannot open the database for writing: %w", err)
+		return fmt.Errorf("there is no database %s: "+
+			"name it with -db, or create it with \"storeorder store add\"", path)
 	}
-	f.Close()
-	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=64"
-	db := &DB{path: path, jobs: make(chan *job), closing: make(chan struct{}), stopped: make(chan struct{})}
-	if err := db.inspect(dsn); err != nil {
-		return nil, db.openError(err)
+	if err != nil {
+		return fmt.Errorf("cannot open the database for writing: %w", err)
 	}
-	if db.w, err = sql.Open("sqlite3", dsn+"&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate"); err != nil {
-		return nil, err
-	}
-	db.w.SetMaxOpenConns(1)
-	if err := db.prepare(); err != nil {
-		db.w.Close()
-		return nil, db.openError(err)
-	}
-	if db.r, err = sql.Open("sqlite3", dsn+"&mode=ro&_query_only=on"); err != nil {
-		db.w.Close()
-		return nil, err
-	}
-	cores := max(2, runtime.GOMAXPROCS(0))
-	db.r.SetMaxOpenConns(cores)
-	db.r.SetMaxIdleConns(cores)
-	go db.writer()
-	return db, nil
+	return f.Close()
 }
 
-func (db *DB) openError(err error) error {
-	switch sqliteCode(err) {
-	case sqlite3.ErrNotADB:
-		return fmt.Errorf("%s is not a SQLite database: name another file with -db", db.path)
-	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrIoErr, sqlite3.ErrFull:
-		return fmt.Errorf("cannot write beside %s: its folder must be writable and the disk not full (%w)", db.path, err)
-	case sqlite3.ErrBusy:
-		return fmt.Errorf("%s is being written by another program: try again when that is done", db.path)
+// dataSource is how go-sqlite3 is told about a file. The options are documented in its README.
+func dataSource(path, options string) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + options
+}
+
+func (db *DB) connect() (err error) {
+	const options = "_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=64"
+	const durable = "&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate"
+
+	if err := inspect(db.path, dataSource(db.path, options)); err != nil {
+		return err
 	}
+
+	db.writer, err = sql.Open("sqlite3", dataSource(db.path, options+durable))
+	if err != nil {
+		return err
+	}
+	db.writer.SetMaxOpenConns(1)
+	if err := db.prepareWriter(); err != nil {
+		return err
+	}
+	if err := db.migrate(); err != nil {
+		return err
+	}
+
+	db.reader, err = sql.Open("sqlite3", dataSource(db.path, options+"&mode=ro&_query_only=on"))
+	if err != nil {
+		return err
+	}
+	connections := max(2, runtime.GOMAXPROCS(0))
+	db.reader.SetMaxOpenConns(connections)
+	db.reader.SetMaxIdleConns(connections)
+
+	err = db.reader.QueryRow("SELECT public_url, subdomains, gateways FROM settings").
+		Scan(&db.publicURL, &db.subdomains, fromJSON{&db.gatewayURLs})
 	return err
 }
 
-// inspect refuses a file that is not ours or is newer than this program, before anything is changed in it.
-func (db *DB) inspect(dsn string) error {
-	file, err := sql.Open("sqlite3", dsn)
+// inspect refuses a file that is not ours or is newer than this program, before anything in it is changed.
+func inspect(path, dataSource string) error {
+	file, err := sql.Open("sqlite3", dataSource)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+
 	var application, version, tables int
-	err = file.QueryRow("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version").
-		Scan(&application, &version, &tables)
-	switch {
-	case err != nil:
+	err = file.QueryRow(`
+		SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+		FROM   pragma_application_id, pragma_user_version`).Scan(&application, &version, &tables)
+	if err != nil {
 		return err
-	case application != applicationID && tables > 0:
-		return fmt.Errorf("%s is another program's database: name another file with -db", db.path)
-	case version > len(migrations):
-		return fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder", db.path, version, len(migrations))
+	}
+
+	if application != applicationID && tables > 0 {
+		return fmt.Errorf("%s is another program's database: name another file with -db", path)
+	}
+	if version > schemaVersion {
+		return fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder",
+			path, version, schemaVersion)
 	}
 	return nil
 }
 
-// prepare asserts that what is committed is on disk, and migrates the file.
-func (db *DB) prepare() error {
+// prepareWriter checks that a commit is on disk when SQLite says so, and prepares the statements around a write.
+func (db *DB) prepareWriter() error {
 	var synchronous int
 	var journal string
-	if err := db.w.QueryRow("SELECT synchronous, journal_mode FROM pragma_synchronous, pragma_journal_mode").Scan(&synchronous, &journal); err != nil {
-		return err
-	} else if synchronous != 2 || journal != "wal" {
-		return fmt.Errorf("%s: synchronous=%d journal_mode=%s, want 2 (FULL) and wal: put it on a local disk", db.path, synchronous, journal)
-	}
-	// A savepoint's undo log is a temporary file otherwise. The DSN has no name for it; the pool keeps its one connection.
-	if _, err := db.w.Exec("PRAGMA temp_store = MEMORY"); err != nil {
+	err := db.writer.QueryRow("SELECT synchronous, journal_mode FROM pragma_synchronous, pragma_journal_mode").
+		Scan(&synchronous, &journal)
+	if err != nil {
 		return err
 	}
-	tx, err := db.w.Begin()
+	const full = 2
+	if synchronous != full || journal != "wal" {
+		return fmt.Errorf("%s: synchronous=%d journal_mode=%s, want 2 (FULL) and wal: put it on a local disk",
+			db.path, synchronous, journal)
+	}
+
+	// Otherwise each savepoint writes a temporary file. The data source has no option for it.
+	if _, err := db.writer.Exec("PRAGMA temp_store = MEMORY"); err != nil {
+		return err
+	}
+
+	statements := []struct {
+		stmt **sql.Stmt
+		sql  string
+	}{
+		{&db.begin, "BEGIN IMMEDIATE"},
+		{&db.savepoint, "SAVEPOINT write"},
+		{&db.rollbackTo, "ROLLBACK TO write"},
+		{&db.release, "RELEASE write"},
+		{&db.commit, "COMMIT"},
+		{&db.rollback, "ROLLBACK"},
+	}
+	for _, s := range statements {
+		*s.stmt, err = db.writer.Prepare(s.sql)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// migrate creates the tables of a new file, or brings those of an older version up to date, in one transaction.
+func (db *DB) migrate() error {
+	tx, err := db.writer.Begin()
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	var version int // read again, as another process may be migrating too
+
+	// The version is read inside the transaction, because another process may be migrating too.
+	var version int
 	if err := tx.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
 		return err
 	}
-	for ; version < len(migrations); version++ {
-		if _, err := tx.Exec(migrations[version] + fmt.Sprintf("\nPRAGMA application_id = %d; PRAGMA user_version = %d;", applicationID, version+1)); err != nil {
+
+	if version == 0 {
+		if _, err := tx.Exec(schema); err != nil {
+			return fmt.Errorf("creating the tables of %s: %w", db.path, err)
+		}
+		version = schemaVersion
+	}
+	for ; version < schemaVersion; version++ {
+		if _, err := tx.Exec(migrations[version-1]); err != nil {
 			return fmt.Errorf("migrating %s to version %d: %w", db.path, version+1, err)
 		}
 	}
-	if err := tx.QueryRow("SELECT public_url, subdomains, gateways FROM settings").Scan(&db.publicURL, &db.subdomains, jsonTo{&db.gatewayURLs}); err != nil {
+
+	_, err = tx.Exec(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, version))
+	if err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// Close waits for the write under way. A write that comes later fails.
+func (db *DB) explainOpenError(err error) error {
+	switch sqliteCode(err) {
+	case sqlite3.ErrNotADB:
+		return fmt.Errorf("%s is not a SQLite database: name another file with -db", db.path)
+	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrIoErr, sqlite3.ErrFull:
+		return fmt.Errorf("cannot write beside %s: its folder must be writable and the disk not full (%w)",
+			db.path, err)
+	case sqlite3.ErrBusy:
+		return fmt.Errorf("%s is being written by another program: try again when it is done", db.path)
+	}
+	return err
+}
+
+// Close waits for the write in progress. A later write fails.
 func (db *DB) Close() error {
 	close(db.closing)
 	<-db.stopped
-	return errors.Join(db.r.Close(), db.w.Close())
+	return errors.Join(db.reader.Close(), db.writer.Close())
 }
 
-// write runs fn in a transaction and returns when it is on disk, or rolled back because fn or the commit failed. fn
-// runs on the writer's goroutine and must not block. Only while fn has not begun does ctx end the wait.
+// querier is what a query needs: the reading connections, a snapshot of them, or a write.
+type querier interface {
+	Query(query string, args ...any) (*sql.Rows, error)
+	QueryRow(query string, args ...any) *sql.Row
+}
+
+// row is what a scan function reads: the current row of a result.
+type row interface{ Scan(dest ...any) error }
+
+// queryOne reads the only row of a query. No row is errNotFound.
+func queryOne[T any](q querier, scan func(row) (T, error), query string, args ...any) (T, error) {
+	v, err := scan(q.QueryRow(query, args...))
+	return v, notFound(err)
+}
+
+// queryAll reads all rows of a query, so that its connection is free for the next one. The result is never nil.
+func queryAll[T any](q querier, scan func(row) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := q.Query(query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+
+	all := []T{}
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, rows.Err()
+}
+
+// scanValue scans a row of one column.
+func scanValue[T any](r row) (v T, err error) {
+	err = r.Scan(&v)
+	return v, err
+}
+
+// notFound turns the error of a query without a row into errNotFound and returns any other as it is.
+func notFound(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return errNotFound
+	}
+	return err
+}
+
+// fromJSON scans a column of JSON into what it points at. NULL changes nothing.
+type fromJSON struct{ to any }
+
+func (j fromJSON) Scan(text any) error {
+	if text == nil {
+		return nil
+	}
+	return json.Unmarshal([]byte(text.(string)), j.to)
+}
+
+// mustJSON encodes a value of our own types, which cannot fail, without escaping <, > and &.
+func mustJSON(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// readResult runs fn on one snapshot of the database.
+func readResult[T any](db *DB, fn func(querier) (T, error)) (T, error) {
+	snapshot, err := db.reader.Begin()
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer snapshot.Rollback()
+	return fn(snapshot)
+}
+
+// Tx is one write. Everything in it happens at one time, now, which is not before that of any earlier write.
+type Tx struct {
+	db  *DB
+	now Time
+}
+
+// Query and QueryRow read what the transaction has written so far.
+func (tx *Tx) Query(query string, args ...any) (*sql.Rows, error) {
+	return tx.db.writer.Query(query, args...)
+}
+func (tx *Tx) QueryRow(query string, args ...any) *sql.Row {
+	return tx.db.writer.QueryRow(query, args...)
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (tx *Tx) exec(query string, args ...any) (changed int64, err error) {
+	res, err := tx.db.writer.Exec(query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// mustChange runs a statement that has to change a row. No row is errNotFound.
+func (tx *Tx) mustChange(query string, args ...any) error {
+	n, err := tx.exec(query, args...)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return errNotFound
+	}
+	return nil
+}
+
+// job is a write that waits for its commit.
+type job struct {
+	fn   func(*Tx) error
+	err  error         // what write returns
+	done chan struct{} // closed when err is final
+}
+
+// write runs fn in a transaction and returns when its changes are on disk, or rolled back because fn or the
+// commit failed. fn runs on the writing goroutine and must not wait for anything. ctx ends the wait only while
+// fn has not started.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	j := &job{fn: fn, done: make(chan struct{})}
 	select {
@@ -264,111 +445,143 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	}
 }
 
-// change writes one statement that is to find its row and needs no time: only a Tx knows the write's.
+// writeResult is write for a function with a result.
+func writeResult[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
+	var result T
+	err := db.write(ctx, func(tx *Tx) (err error) {
+		result, err = fn(tx)
+		return err
+	})
+	return result, err
+}
+
+// change writes one statement that has to change a row. No row is errNotFound.
 func (db *DB) change(ctx context.Context, query string, args ...any) error {
 	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(query, args...) })
 }
 
-// read runs fn on one snapshot of the database.
-func (db *DB) read(fn func(querier) error) error {
-	tx, err := db.r.Begin()
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	return fn(tx)
-}
-
-func (db *DB) writer() {
+// runWrites is the writing goroutine: it commits one group of writes after another until the database is closed.
+func (db *DB) runWrites() {
 	defer close(db.stopped)
 	for {
 		select {
 		case j := <-db.jobs:
-			db.commit(j)
+			db.commitGroup(j)
 		case <-db.closing:
 			return
 		}
 	}
 }
 
-// commit runs first, and the writes that came while the commit before was being synced, in one transaction: each but
-// the first in a savepoint of its own, so that one which is refused rolls back alone. It answers them when all is on
-// disk.
-func (db *DB) commit(first *job) {
-	w, err := db.begin()
-	if err == nil {
-		if first.err = db.run(w, first.fn); first.err != nil { // it has the transaction to itself
-			w.end(first.err)
-			close(first.done)
-			return
-		}
-	}
+// commitGroup runs first and all writes that are waiting, each in a savepoint, and commits them together. One
+// sync of the disk then serves all of them: with 64 clients and a sync of 1 ms, eight times the orders of a
+// transaction each. Nobody is answered before the commit that holds their write is on disk.
+func (db *DB) commitGroup(first *job) {
+	const most = 256
 	group := []*job{first}
-	for waiting := true; waiting && len(group) < 256; { // after a failure too: those behind it would fail one by one
-		select {
-		case j := <-db.jobs:
-			group = append(group, j)
-			if err == nil {
-				err = db.savepoint(w, j)
-			}
-		default:
-			waiting = false
+
+	_, err := db.begin.Exec()
+	if err == nil {
+		err = db.runJob(first)
+	}
+	for len(group) < most {
+		j := db.nextWaiting()
+		if j == nil {
+			break
+		}
+		group = append(group, j)
+		if err == nil {
+			err = db.runJob(j)
 		}
 	}
-	if w.conn != nil {
-		err = w.end(err)
+
+	if err == nil {
+		_, err = db.commit.Exec()
+	}
+	if err != nil {
+		db.rollback.Exec() // It fails if SQLite has already rolled back, as it does on a full disk.
 	}
 	for _, j := range group {
 		if err != nil {
-			j.err = err
+			j.err = err // The whole group is lost.
 		}
 		close(j.done)
 	}
 }
 
-// savepoint runs one write. It returns an error only when the whole transaction is lost, as on a full disk.
-func (db *DB) savepoint(w writing, j *job) error {
-	if _, err := w.Exec("SAVEPOINT job"); err != nil {
+// nextWaiting returns a write whose sender is blocked on db.jobs, or nil.
+func (db *DB) nextWaiting() *job {
+	select {
+	case j := <-db.jobs:
+		return j
+	default:
+		return nil
+	}
+}
+
+// runJob runs one write of the group. What it changed is undone if it fails, and j.err says why; the rest of
+// the group is not affected. runJob returns an error only when the whole transaction is lost.
+func (db *DB) runJob(j *job) error {
+	if _, err := db.savepoint.Exec(); err != nil {
 		return err
 	}
-	if j.err = db.run(w, j.fn); j.err != nil {
-		if _, err := w.Exec("ROLLBACK TO job"); err != nil && sqliteCode(j.err) != 0 {
-			return j.err // which ended the transaction
-		} else if err != nil {
-			return err
+
+	j.err = db.callJob(j)
+	if j.err != nil {
+		if _, err := db.rollbackTo.Exec(); err != nil {
+			return cmp.Or(lostTransaction(j.err), err)
 		}
 	}
-	_, err := w.Exec("RELEASE job")
+
+	_, err := db.release.Exec()
 	return err
 }
 
-func (db *DB) run(w writing, fn func(*Tx) error) (err error) {
+// lostTransaction returns err if SQLite reported it, nil otherwise. When a savepoint is gone, such an error is
+// what ended the transaction, as on a full disk, and says more than the missing savepoint.
+func lostTransaction(err error) error {
+	if sqliteCode(err) == 0 {
+		return nil
+	}
+	return err
+}
+
+// callJob gives a write its time and turns a panic into an error.
+func (db *DB) callJob(j *job) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack())
 		}
 	}()
+
 	db.lastMS = max(db.lastMS, time.Now().UnixMilli())
-	return fn(&Tx{w, db, Time(db.lastMS)})
+	return j.fn(&Tx{db, Time(db.lastMS)})
 }
 
-// newID makes a UUIDv7 (RFC 9562): the write's time, a counter that keeps the ids of one millisecond in order, and
-// 62 random bits. A counter that is used up moves the write's time on by a millisecond.
+// newID returns a UUIDv7 (RFC 9562): the write's time in milliseconds, a counter of 12 bits that keeps the ids of
+// one millisecond in order, and 62 random bits. When the counter is used up, the write's time moves on.
 func (tx *Tx) newID() string {
 	db := tx.db
-	if ms := int64(tx.now); ms == db.idMS && db.idCount < 0xfff {
+	const maxCount = 0xfff
+	sameMS := int64(tx.now) == db.idMS
+
+	switch {
+	case sameMS && db.idCount < maxCount:
 		db.idCount++
-	} else {
-		if ms == db.idMS {
-			tx.now++
-			db.lastMS = int64(tx.now)
-		}
-		db.idMS, db.idCount = int64(tx.now), 0
+	case sameMS:
+		tx.now++
+		db.lastMS = int64(tx.now)
+		db.idCount = 0
+	default:
+		db.idCount = 0
 	}
+	db.idMS = int64(tx.now)
+
+	const version7, variant = 0x7000, 0x80
 	var b [16]byte
 	rand.Read(b[8:])
-	binary.BigEndian.PutUint64(b[:8], uint64(db.idMS)<<16|0x7000|uint64(db.idCount))
-	b[8] = b[8]&0x3f | 0x80
+	binary.BigEndian.PutUint64(b[:8], uint64(db.idMS)<<16|version7|uint64(db.idCount))
+	b[8] = b[8]&0x3f | variant
 	return formatUUID(b)
 }
 
@@ -377,70 +590,17 @@ func formatUUID(b [16]byte) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// firstID is below every id made at t or later, and above every id made before.
+// firstID is not above any id created at t or later, and above every id created before t.
 func firstID(t Time) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(max(t, 0))<<16)
 	return formatUUID(b)
 }
 
-func (tx *Tx) exec(query string, args ...any) (changed int64, err error) {
-	res, err := tx.Exec(query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
+// lastID is above every id.
+const lastID = "~"
 
-// mustChange is exec for a statement that is to find its row.
-func (tx *Tx) mustChange(query string, args ...any) error {
-	n, err := tx.exec(query, args...)
-	if err == nil && n == 0 {
-		err = errNotFound
-	}
-	return err
-}
-
-// collect reads all rows of a query, so that the connection is free for the next. fields are where a row's columns go.
-func collect[T any](q querier, fields func(*T) []any, query string, args ...any) ([]T, error) {
-	rows, err := q.Query(query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	all := []T{}
-	for rows.Next() {
-		var v T
-		if err := rows.Scan(fields(&v)...); err != nil {
-			return nil, err
-		}
-		all = append(all, v)
-	}
-	return all, rows.Err()
-}
-
-// one reads a query's only row; none is errNotFound.
-func one[T any](q querier, fields func(*T) []any, query string, args ...any) (v T, err error) {
-	if err = q.QueryRow(query, args...).Scan(fields(&v)...); errors.Is(err, sql.ErrNoRows) {
-		err = errNotFound
-	}
-	return v, err
-}
-
-// column is where a row of one column goes.
-func column[T any](v *T) []any { return []any{v} }
-
-// jsonTo is where a column of JSON goes. NULL leaves what to points at as it is.
-type jsonTo struct{ to any }
-
-func (j jsonTo) Scan(text any) error {
-	if text == nil {
-		return nil
-	}
-	return json.Unmarshal([]byte(text.(string)), j.to)
-}
-
-// sqliteCode is the primary result code of a SQLite error, 0 for any other.
+// sqliteCode returns the primary result code of a SQLite error, and 0 for any other error.
 func sqliteCode(err error) sqlite3.ErrNo {
 	e, _ := errors.AsType[sqlite3.Error](err)
 	return e.Code
@@ -448,31 +608,25 @@ func sqliteCode(err error) sqlite3.ErrNo {
 
 var errClosed = errors.New("the database is closed")
 
-// outOfService tells whether err is the machine's state rather than a defect: a full or failing disk, a database locked
-// by another process, or a program that is stopping. Nothing was written.
+// outOfService reports whether err is the machine's condition and not a defect: a full or failing disk, a database
+// that another process has locked, or a program that is stopping. Nothing was written.
 func outOfService(err error) bool {
-	code := sqliteCode(err)
-	return code == sqlite3.ErrFull || code == sqlite3.ErrBusy || code == sqlite3.ErrIoErr || errors.Is(err, errClosed)
-}
-
-// mustJSON encodes a value of ours, which cannot fail.
-func mustJSON(v any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(err)
+	switch sqliteCode(err) {
+	case sqlite3.ErrFull, sqlite3.ErrBusy, sqlite3.ErrIoErr:
+		return true
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return errors.Is(err, errClosed)
 }
 
-// lockServing keeps a second service off the database while this one runs: both would send every webhook. The lock is
-// SQLite's, on an empty file beside it, so it ends with the process.
+// lockServing keeps a second service off the database while this one runs: both would send every webhook. The
+// lock is SQLite's own, on an empty file beside the database, so it ends with the process.
 func (db *DB) lockServing() (unlock func() error, err error) {
-	lock, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: db.path + "-serving"}).EscapedPath()+"?_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000")
+	lock, err := sql.Open("sqlite3",
+		dataSource(db.path+"-serving", "_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000"))
 	if err != nil {
 		return nil, err
 	}
+
 	held, err := lock.Begin()
 	if err != nil {
 		lock.Close()
@@ -484,15 +638,16 @@ func (db *DB) lockServing() (unlock func() error, err error) {
 	return func() error { return errors.Join(held.Rollback(), lock.Close()) }, nil
 }
 
-// setAddresses records where the service and the gateways are reached, for this process and the commands beside it.
-func (db *DB) setAddresses(publicURL string, subdomains bool, gateways map[string]string) error {
+// setAddresses records where the service and the gateways are reached, for this process and for the commands.
+func (db *DB) setAddresses(publicURL string, subdomains bool, gateways map[Provider]string) error {
 	db.publicURL, db.subdomains, db.gatewayURLs = publicURL, subdomains, gateways
-	return db.change(context.Background(), "UPDATE settings SET public_url = ?, subdomains = ?, gateways = ?", publicURL, subdomains, string(mustJSON(gateways)))
+	return db.change(context.Background(), "UPDATE settings SET public_url = ?, subdomains = ?, gateways = ?",
+		publicURL, subdomains, string(mustJSON(gateways)))
 }
 
-// Ready tells whether the database answers.
+// Ready returns an error if the database does not answer.
 func (db *DB) Ready() error {
-	_, err := one(db.r, column[int], "SELECT only FROM settings")
+	_, err := queryOne(db.reader, scanValue[int], "SELECT only FROM settings")
 	return err
 }
 
@@ -501,10 +656,12 @@ func (db *DB) Backup(ctx context.Context, out string) error {
 	f, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists: name a new file", out)
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
 	f.Close()
+
 	if err := db.backup(ctx, out); err != nil {
 		os.Remove(out)
 		return fmt.Errorf("backup to %s: %w", out, err)
@@ -512,19 +669,21 @@ func (db *DB) Backup(ctx context.Context, out string) error {
 	return nil
 }
 
+// backup uses SQLite's online backup (https://sqlite.org/backup.html). It copies everything in one step: between
+// several steps, every write would start the copy anew.
 func (db *DB) backup(ctx context.Context, out string) error {
-	to, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: out}).EscapedPath()+"?_synchronous=FULL")
+	to, err := sql.Open("sqlite3", dataSource(out, "_synchronous=FULL"))
 	if err != nil {
 		return err
 	}
 	defer to.Close()
+
 	return withConn(ctx, to, func(dst *sqlite3.SQLiteConn) error {
-		return withConn(ctx, db.r, func(src *sqlite3.SQLiteConn) error {
+		return withConn(ctx, db.reader, func(src *sqlite3.SQLiteConn) error {
 			b, err := dst.Backup("main", src, "main")
 			if err != nil {
 				return err
 			}
-			// One step copies one snapshot. In several, every write in between would begin the copy anew.
 			_, err = b.Step(-1)
 			return errors.Join(err, b.Finish())
 		})
@@ -542,47 +701,68 @@ func withConn(ctx context.Context, pool *sql.DB, fn func(*sqlite3.SQLiteConn) er
 
 // Check runs SQLite's integrity and foreign key checks. A sound file has no faults.
 func (db *DB) Check() (version int, faults []string, err error) {
-	if version, err = one(db.r, column[int], "PRAGMA user_version"); err != nil {
+	version, err = queryOne(db.reader, scanValue[int], "PRAGMA user_version")
+	if err != nil {
 		return 0, nil, err
 	}
-	faults, err = collect(db.r, column[string], `SELECT integrity_check FROM pragma_integrity_check
-		WHERE integrity_check <> 'ok' UNION ALL
-		SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent FROM pragma_foreign_key_check`)
+
+	faults, err = queryAll(db.reader, scanValue[string], `
+		SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
+		UNION ALL
+		SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
+		FROM   pragma_foreign_key_check`)
 	return version, faults, err
 }
+
+// Plan is what a store pays for. Only PlanGrowth and PlanScale include the API.
+type Plan string
+
+const (
+	PlanFree   Plan = "free"
+	PlanGrowth Plan = "growth"
+	PlanScale  Plan = "scale"
+)
 
 // Store is the shop: the tenant that every other row belongs to.
 type Store struct {
 	ID             string
 	Name           string
 	Slug           string
-	Domain         string
-	Plan           string
+	Domain         string // its own host, without scheme or port; empty if it has none
+	Plan           Plan
 	Expiry         time.Duration // how long an order waits for its payment
 	OwnerEmail     string
 	CreatedAt      Time
-	CatalogVersion int64  // grows with every change that Products would show
+	CatalogVersion int64  // increases with every change that GET /v1/products shows
 	URL            string // where its pay pages are, without a trailing slash
 }
 
-const storeColumns = "s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms * 1000000, s.owner_email, s.created_at, s.catalog_version"
+const storeColumns = `s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email,
+	s.created_at, s.catalog_version`
 
-func storeFields(st *Store) []any {
-	return []any{&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &st.Expiry, &st.OwnerEmail, &st.CreatedAt, &st.CatalogVersion}
-}
+// scanStore scans storeColumns, and the columns after them into more.
+func (db *DB) scanStore(r row, more ...any) (st Store, err error) {
+	var expiryMS int64
+	dest := []any{
+		&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiryMS, &st.OwnerEmail,
+		&st.CreatedAt, &st.CatalogVersion,
+	}
+	err = r.Scan(append(dest, more...)...)
+	if err != nil {
+		return st, notFound(err)
+	}
 
-// store reads one store by a query for storeColumns, and what comes after them into more.
-func (db *DB) store(q querier, more []any, query string, args ...any) (Store, error) {
-	st, err := one(q, func(st *Store) []any { return append(storeFields(st), more...) }, query, args...)
+	st.Expiry = time.Duration(expiryMS) * time.Millisecond
 	st.URL = db.storeURL(st)
-	return st, err
+	return st, nil
 }
 
-// storeURL is where a store's pages are: its domain, else its subdomain, else the public address.
+// storeURL is the address of a store's pages: its domain, else its subdomain, else the public address.
 func (db *DB) storeURL(st Store) string {
 	if st.Domain == "" && !db.subdomains {
 		return db.publicURL
 	}
+
 	u, err := url.Parse(db.publicURL)
 	if err != nil {
 		return db.publicURL
@@ -594,75 +774,101 @@ func (db *DB) storeURL(st Store) string {
 	return u.Scheme + "://" + host
 }
 
+// payPage is the address of an order's hosted pay page.
+func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
+
+const sqlStore = "SELECT " + storeColumns + " FROM stores s WHERE s.id = ?"
+
+// Store reads one store.
+func (db *DB) Store(id string) (Store, error) { return db.scanStore(db.reader.QueryRow(sqlStore, id)) }
+
+// Stores lists all stores, the oldest first.
 func (db *DB) Stores() ([]Store, error) {
-	all, err := collect(db.r, storeFields, "SELECT "+storeColumns+" FROM stores s ORDER BY s.id")
-	for i := range all {
-		all[i].URL = db.storeURL(all[i])
-	}
-	return all, err
+	scan := func(r row) (Store, error) { return db.scanStore(r) }
+	return queryAll(db.reader, scan, "SELECT "+storeColumns+" FROM stores s ORDER BY s.id")
 }
 
-// AddStore makes a store. Its id, address and creation are set here.
+// sqlStoreOf finds the store that a row belongs to, by the kind of row.
+var sqlStoreOf = map[string]string{
+	"store":    "SELECT id FROM stores WHERE id = ?",
+	"key":      "SELECT store_id FROM api_keys WHERE id = ?",
+	"endpoint": "SELECT store_id FROM endpoints WHERE id = ?",
+	"order":    "SELECT store_id FROM orders WHERE id = ?",
+	"delivery": "SELECT e.store_id FROM deliveries d JOIN endpoints e ON e.id = d.endpoint_id WHERE d.id = ?",
+}
+
+// StoreOf returns the id of the store that a store, key, endpoint, order or delivery belongs to. It is for the
+// commands, whose user may act on every store. A request acts on the store of its key or sign-in only.
+func (db *DB) StoreOf(kind, id string) (storeID string, err error) {
+	return queryOne(db.reader, scanValue[string], sqlStoreOf[kind], id)
+}
+
+// AddStore creates a store. Its id, address and time of creation are set here.
 func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, error) {
 	err := db.write(ctx, func(tx *Tx) error {
-		st.ID, st.CreatedAt = tx.newID(), tx.now
-		if err := tx.freeStoreNames(st); err != nil {
+		st.ID = tx.newID()
+		st.CreatedAt = tx.now
+		if err := tx.checkStoreNames(st); err != nil {
 			return err
 		}
-		_, err := tx.exec(`INSERT INTO stores (id, name, slug, domain, plan, expiry_ms, owner_email, password_salt, password_hash, created_at)
+
+		_, err := tx.exec(`
+			INSERT INTO stores (id, name, slug, domain, plan, expiry_ms, owner_email,
+			                    password_salt, password_hash, created_at)
 			VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?)`,
-			st.ID, st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail, pw.Salt, pw.Hash, st.CreatedAt)
+			st.ID, st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
+			pw.Salt, pw.Hash, st.CreatedAt)
 		return err
 	})
 	st.URL = db.storeURL(st)
 	return st, err
 }
 
-// SetStore changes what edit changes of a store.
-func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) (st Store, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		if st, err = db.store(tx, nil, "SELECT "+storeColumns+" FROM stores s WHERE s.id = ?", id); err != nil {
+// SetStore changes what edit changes of a store and returns the result.
+func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) (Store, error) {
+	var st Store
+	err := db.write(ctx, func(tx *Tx) (err error) {
+		st, err = db.scanStore(tx.QueryRow(sqlStore, id))
+		if err != nil {
 			return err
 		}
 		if err := edit(&st); err != nil {
 			return err
 		}
-		if err := tx.freeStoreNames(st); err != nil {
+		if err := tx.checkStoreNames(st); err != nil {
 			return err
 		}
-		_, err := tx.exec(`UPDATE stores SET name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?
-			WHERE id = ?`, st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail, id)
+
+		_, err = tx.exec(`
+			UPDATE stores
+			SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?
+			WHERE  id = ?`,
+			st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail, id)
 		return err
 	})
 	st.URL = db.storeURL(st)
 	return st, err
 }
 
-// freeStoreNames refuses a slug, domain or e-mail that another store has.
-func (tx *Tx) freeStoreNames(st Store) error {
-	for name, value := range map[string]string{"slug": st.Slug, "domain": st.Domain, "owner_email": st.OwnerEmail} {
-		n, err := one(tx, column[int], "SELECT count(*) FROM stores WHERE "+name+" = ? AND id <> ?", value, st.ID)
+// checkStoreNames refuses a slug, domain or e-mail that another store has.
+func (tx *Tx) checkStoreNames(st Store) error {
+	unique := []struct{ column, label, value string }{
+		{"slug", "slug", st.Slug},
+		{"domain", "domain", st.Domain},
+		{"owner_email", "email", st.OwnerEmail},
+	}
+	for _, u := range unique {
+		taken, err := queryOne(tx, scanValue[bool],
+			"SELECT EXISTS (SELECT 1 FROM stores WHERE "+u.column+" = ? AND id <> ?)", u.value, st.ID)
 		if err != nil {
 			return err
-		} else if n > 0 {
-			return &Refusal{Code: "VALIDATION_FAILED", Message: fmt.Sprintf("Another store has the %s %q.", strings.TrimPrefix(name, "owner_"), value)}
+		}
+		if taken {
+			return &APIError{
+				Code:    codeValidationFailed,
+				Message: fmt.Sprintf("Another store has the %s %q.", u.label, u.value),
+			}
 		}
 	}
 	return nil
-}
-
-func words[T ~string](list []T) []string {
-	all := make([]string, len(list))
-	for i, v := range list {
-		all[i] = string(v)
-	}
-	return all
-}
-
-// cut shortens a text to at most n characters.
-func cut(text string, n int) string {
-	if runes := []rune(text); len(runes) > n {
-		return string(runes[:n])
-	}
-	return text
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
@@ -25,17 +24,49 @@ import (
 	"time"
 )
 
-// eventNames are the events that an endpoint can ask for.
-var eventNames = append([]string{"orderCreated"}, slices.Sorted(maps.Values(eventOf))...)
+// Event is the name of something that webhooks tell of.
+type Event string
+
+const (
+	OrderCreated              Event = "orderCreated"
+	OrderAwaitingVerification Event = "orderAwaitingVerification"
+	OrderPaid                 Event = "orderPaid"
+	OrderFailed               Event = "orderFailed"
+	OrderExpired              Event = "orderExpired"
+	OrderRefunded             Event = "orderRefunded"
+	Ping                      Event = "ping" // asked for in the dashboard, without an order
+)
+
+// events are those that an endpoint can ask for. Every endpoint takes a ping.
+var events = []Event{
+	OrderCreated, OrderAwaitingVerification, OrderExpired, OrderFailed, OrderPaid, OrderRefunded,
+}
+
+// DeliveryState is where a delivery stands.
+type DeliveryState string
+
+const (
+	DeliveryPending   DeliveryState = "pending"
+	DeliveryDelivered DeliveryState = "delivered" // acknowledged
+	DeliveryFailed    DeliveryState = "failed"    // given up until it is resent
+)
+
+// OffReason is why an endpoint is off.
+type OffReason string
+
+const (
+	OffByOwner OffReason = "owner"
+	OffGone    OffReason = "gone" // the receiver answered 410 Gone
+)
 
 // Endpoint is where a store's events go.
 type Endpoint struct {
 	ID        string     `json:"endpoint_id"`
 	StoreID   string     `json:"store_id"`
 	URL       string     `json:"url"`
-	Events    []string   `json:"events"` // empty: all
+	Events    []Event    `json:"events"` // empty: all
 	Active    bool       `json:"active"`
-	OffReason string     `json:"off_reason,omitempty"`
+	OffReason OffReason  `json:"off_reason,omitempty"`
 	Failures  int        `json:"failures"` // failed attempts in a row
 	CreatedAt Time       `json:"created_at"`
 	Secrets   []string   `json:"-"`          // that sign now: one, or the new and the old while a rotation lasts
@@ -44,17 +75,17 @@ type Endpoint struct {
 
 // Delivery is one event on its way to one endpoint.
 type Delivery struct {
-	ID           string `json:"delivery_id"`
-	EventID      string `json:"event_id"`
-	Event        string `json:"event"`
-	OrderID      string `json:"order_id,omitempty"`
-	Status       string `json:"status"`  // pending, delivered or failed
-	Attempt      int    `json:"attempt"` // attempts begun
-	NextAt       *Time  `json:"next_at"`
-	TriedAt      *Time  `json:"tried_at"`
-	AnswerStatus *int   `json:"answer_status"`
-	Answer       string `json:"answer,omitempty"` // its first bytes, or why there was none
-	CreatedAt    Time   `json:"created_at"`
+	ID           string        `json:"delivery_id"`
+	EventID      string        `json:"event_id"`
+	Event        string        `json:"event"`
+	OrderID      string        `json:"order_id,omitempty"`
+	Status       DeliveryState `json:"status"`
+	Attempt      int           `json:"attempt"` // attempts begun
+	NextAt       *Time         `json:"next_at"`
+	TriedAt      *Time         `json:"tried_at"`
+	AnswerStatus *int          `json:"answer_status"`
+	Answer       string        `json:"answer,omitempty"` // its first bytes, or why there was none
+	CreatedAt    Time          `json:"created_at"`
 }
 
 const (
@@ -84,9 +115,9 @@ func (db *DB) AddEndpoint(ctx context.Context, storeID, address string, events [
 
 // Endpoints lists a store's endpoints, the oldest first, each with its last recent deliveries.
 func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
-	list, err := collect(db.r, endpointFields, sqlEndpoints, time.Now().UnixMilli(), storeID)
+	list, err := collect(db.reader, endpointFields, sqlEndpoints, time.Now().UnixMilli(), storeID)
 	for i := 0; i < len(list) && err == nil; i++ {
-		list[i].Recent, err = collect(db.r, deliveryFields, sqlDeliveries, list[i].ID, "~", recent)
+		list[i].Recent, err = collect(db.reader, deliveryFields, sqlDeliveries, list[i].ID, "~", recent)
 	}
 	return list, err
 }
@@ -95,36 +126,35 @@ const sqlEndpoint = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.id 
 
 // Endpoint reads one endpoint of a store with its deliveries older than the one named; "~" is newer than all.
 func (db *DB) Endpoint(storeID, id, before string, limit int) (e Endpoint, err error) {
-	if e, err = one(db.r, endpointFields, sqlEndpoint, time.Now().UnixMilli(), id, storeID); err == nil {
-		e.Recent, err = collect(db.r, deliveryFields, sqlDeliveries, id, before, limit)
+	if e, err = one(db.reader, endpointFields, sqlEndpoint, time.Now().UnixMilli(), id, storeID); err == nil {
+		e.Recent, err = collect(db.reader, deliveryFields, sqlDeliveries, id, before, limit)
 	}
 	return e, err
 }
 
-// RotateSecret gives an endpoint a new secret; the old one signs too for another 24 h. storeID "" stands for any store,
-// here and below: only the command line may say so.
+// RotateSecret gives an endpoint a new secret; the old one signs too for another 24 h.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("UPDATE endpoints SET old_secret = secret, old_secret_until = ?, secret = ? WHERE id = ? AND ? IN (store_id, '')",
+		return tx.mustChange("UPDATE endpoints SET old_secret = secret, old_secret_until = ?, secret = ? WHERE id = ? AND store_id = ?",
 			tx.now.Add(24*time.Hour), secret, id, storeID)
 	})
 }
 
 // SwitchEndpoint turns an endpoint on or off. Its events wait while it is off.
-func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool, reason string) error {
-	return db.change(ctx, "UPDATE endpoints SET active = ?, off_reason = ?, failures = 0 WHERE id = ? AND ? IN (store_id, '')", on, reason, id, storeID)
+func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool, reason OffReason) error {
+	return db.change(ctx, "UPDATE endpoints SET active = ?, off_reason = ?, failures = 0 WHERE id = ? AND store_id = ?", on, reason, id, storeID)
 }
 
 // RemoveEndpoint forgets an endpoint and its deliveries.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
-	return db.change(ctx, "DELETE FROM endpoints WHERE id = ? AND ? IN (store_id, '')", id, storeID)
+	return db.change(ctx, "DELETE FROM endpoints WHERE id = ? AND store_id = ?", id, storeID)
 }
 
 // Resend makes deliveries due again, from their first attempt: the one with deliveryID, or those of an endpoint
 // that are not delivered and whose event came at since or later. What is being sent this moment is left alone.
 func (db *DB) Resend(ctx context.Context, storeID, deliveryID, endpointID string, since Time) (n int64, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		known := "SELECT id FROM endpoints WHERE ? IN (store_id, '') AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)"
+		known := "SELECT id FROM endpoints WHERE store_id = ? AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)"
 		if _, err := one(tx, column[string], known, storeID, deliveryID, endpointID); err != nil {
 			return err
 		}
@@ -141,15 +171,15 @@ func (db *DB) Ping(ctx context.Context, storeID, endpointID string) error {
 		if _, err := one(tx, column[string], "SELECT id FROM endpoints WHERE id = ? AND store_id = ?", endpointID, storeID); err != nil {
 			return err
 		}
-		return tx.insertEvent(storeID, "", "ping", 0, []byte("{}"), []string{endpointID})
+		return tx.insertEvent(storeID, "", Ping, 0, []byte("{}"), []string{endpointID})
 	})
 }
 
 // checkEvents returns the names of events to subscribe to; none stands for all.
 func checkEvents(names []string) ([]string, error) {
 	for _, name := range names {
-		if !slices.Contains(eventNames, name) {
-			return nil, fmt.Errorf("%q is no event: choose from %s", name, strings.Join(eventNames, ", "))
+		if !slices.Contains(events, Event(name)) {
+			return nil, fmt.Errorf("%q is no event: choose from %s", name, strings.Join(toStrings(events), ", "))
 		}
 	}
 	return names, nil
@@ -163,7 +193,7 @@ func newSecret() string {
 
 // addEvent writes an event of an order, shown with its addresses, and one delivery for each endpoint that wants it. An
 // endpoint that is off gets its row too: the delivery waits until the endpoint is on again.
-func (tx *Tx) addEvent(storeID, orderID, name string, sequence int64, shown []byte) error {
+func (tx *Tx) addEvent(storeID, orderID string, name Event, sequence int64, shown []byte) error {
 	endpoints, err := collect(tx, column[string], sqlEndpointsOf, storeID, name)
 	if err != nil {
 		return err
@@ -173,7 +203,7 @@ func (tx *Tx) addEvent(storeID, orderID, name string, sequence int64, shown []by
 
 // insertEvent writes an event, one message to the store's endpoints. Its body is made once, so that every attempt sends
 // the same bytes.
-func (tx *Tx) insertEvent(storeID, orderID, name string, sequence int64, data []byte, endpoints []string) error {
+func (tx *Tx) insertEvent(storeID, orderID string, name Event, sequence int64, data []byte, endpoints []string) error {
 	id := "evt_" + tx.newID()
 	body := fmt.Sprintf(`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`, id, name, tx.now, storeID, sequence, data)
 	if _, err := tx.exec("INSERT INTO events (id, store_id, order_id, sequence, event, body, created_at) VALUES (?, ?, nullif(?, ''), ?, ?, ?, ?)",
@@ -305,7 +335,7 @@ func (tx *Tx) record(r Result) error {
 	case r.Delivered:
 		_, err = tx.exec("UPDATE endpoints SET failures = 0 WHERE id = ? AND failures > 0", endpoint)
 	case r.Gone:
-		_, err = tx.exec("UPDATE endpoints SET failures = failures + 1, active = 0, off_reason = ? WHERE id = ?", "it answered 410 Gone", endpoint)
+		_, err = tx.exec("UPDATE endpoints SET failures = failures + 1, active = 0, off_reason = ? WHERE id = ?", OffGone, endpoint)
 	default:
 		_, err = tx.exec("UPDATE endpoints SET failures = failures + 1 WHERE id = ?", endpoint)
 	}
@@ -330,7 +360,7 @@ func (db *DB) Dispatch(ctx context.Context, results []Result, room func(Endpoint
 
 // DeliveriesDue tells cheaply whether Dispatch may find something to claim.
 func (db *DB) DeliveriesDue() (bool, error) {
-	return one(db.r, column[bool], "SELECT EXISTS (SELECT 1 FROM endpoints e WHERE "+endpointDue+")", time.Now().UnixMilli())
+	return one(db.reader, column[bool], "SELECT EXISTS (SELECT 1 FROM endpoints e WHERE "+endpointDue+")", time.Now().UnixMilli())
 }
 
 // ReleaseLeases makes due what a process that is no more had claimed. One process serves a file.
@@ -673,4 +703,29 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 		return max(0, at.Sub(now))
 	}
 	return 0
+}
+
+// OrderDelivery is a delivery of an order's event, with its endpoint.
+type OrderDelivery struct {
+	Delivery
+	EndpointID, URL string
+}
+
+const (
+	sqlEndpointsOf = `
+		SELECT id
+		FROM   endpoints e
+		WHERE  store_id = ?
+		AND    (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
+	sqlOrderDeliveries = "SELECT " + deliveryColumns + `, e.id, e.url
+		FROM   events v
+		CROSS JOIN deliveries d ON d.event_id = v.id
+		JOIN   endpoints e ON e.id = d.endpoint_id
+		WHERE  v.order_id = ?
+		ORDER BY v.sequence`
+)
+
+func scanOrderDelivery(r row) (o OrderDelivery, err error) {
+	err = r.Scan(append(deliveryFields(&o.Delivery), &o.EndpointID, &o.URL)...)
+	return o, err
 }

@@ -381,7 +381,7 @@ func TestWaitAfterAnAnswer(t *testing.T) {
 		}
 		for _, c := range cases {
 			read := func() row {
-				r, err := one(s.db.r, func(r *row) []any { return []any{&r.next, &r.status} },
+				r, err := one(s.db.reader, func(r *row) []any { return []any{&r.next, &r.status} },
 					"SELECT next_at, answer_status FROM deliveries d JOIN endpoints e ON e.id = d.endpoint_id WHERE e.url LIKE 'https://' || ? || '.%' AND tried_at IS NOT NULL", c.host)
 				if err != nil {
 					t.Errorf("%s: %v", c.host, err)
@@ -434,7 +434,7 @@ func TestGoneTurnsAnEndpointOff(t *testing.T) {
 		time.Sleep(100 * time.Hour)
 		synctest.Wait()
 		list, err := s.db.Endpoints(s.storeID, 20)
-		if err != nil || list[0].Active || !strings.Contains(list[0].OffReason, "410") || s.deliveries(t, id) != "2 pending" || len(in.take()) != 1 {
+		if err != nil || list[0].Active || list[0].OffReason != OffGone || s.deliveries(t, id) != "2 pending" || len(in.take()) != 1 {
 			t.Errorf("after a 410: %+v %v, %s", list, err, s.deliveries(t, id))
 		}
 		if err := s.db.SwitchEndpoint(t.Context(), s.storeID, id, true, ""); err != nil {
@@ -594,7 +594,7 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 		if again, err := s.db.Dispatch(t.Context(), nil, func(Endpoint) int { return 9 }); err != nil || len(again) != 0 {
 			t.Errorf("claimed twice: %v %v", again, err)
 		}
-		if n, err := s.db.Resend(t.Context(), "", claims[0].DeliveryID, "", 0); err != nil || n != 0 {
+		if n, err := s.db.Resend(t.Context(), s.storeID, claims[0].DeliveryID, "", 0); err != nil || n != 0 {
 			t.Errorf("resent %d while it is being sent: %v", n, err)
 		}
 		in, stop := s.deliver(t) // another process begins
@@ -636,7 +636,7 @@ func TestNothingIsSentThatCouldNotBeClaimed(t *testing.T) {
 		id, _ := s.endpoint(t, "a.example")
 		s.create(t, "teh", 1)
 		var failing atomic.Bool
-		if err := withConn(t.Context(), s.db.w, func(c *sqlite3.SQLiteConn) error {
+		if err := withConn(t.Context(), s.db.writer, func(c *sqlite3.SQLiteConn) error {
 			c.RegisterCommitHook(func() int {
 				if failing.Load() {
 					return 1 // the commit becomes a rollback
@@ -678,9 +678,9 @@ func TestEventsOfAnEndpoint(t *testing.T) {
 		_, lain := s.addStore(t, "lain", "growth")
 		s.do(t, "GET", "/v1/orders", nil, "Authorization", "Bearer "+lain).want(t, 200, "")
 		id := s.create(t, "teh", 1)
-		move := func(m Move) {
+		move := func(m Transition) {
 			t.Helper()
-			if _, err := s.db.MoveOrder(t.Context(), s.storeID, id, m, ""); err != nil {
+			if _, err := s.db.Transition(t.Context(), s.storeID, id, m, Note{}); err != nil {
 				t.Fatal(err)
 			}
 			s.settle()

@@ -1,0 +1,24 @@
+//go:build cgo
+
+package main
+
+// This file holds the helpers of the previous style until every file has left them.
+
+type jsonTo = fromJSON
+
+func collect[T any](q querier, fields func(*T) []any, query string, args ...any) ([]T, error) {
+	return queryAll(q, func(r row) (v T, err error) { err = r.Scan(fields(&v)...); return v, err }, query, args...)
+}
+
+func one[T any](q querier, fields func(*T) []any, query string, args ...any) (v T, err error) {
+	err = notFound(q.QueryRow(query, args...).Scan(fields(&v)...))
+	return v, err
+}
+
+func column[T any](v *T) []any { return []any{v} }
+
+func words[T ~string](list []T) []string { return toStrings(list) }
+
+func (db *DB) store(q querier, more []any, query string, args ...any) (Store, error) {
+	return db.scanStore(q.QueryRow(query, args...), more...)
+}

@@ -1,0 +1,288 @@
+//go:build cgo
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// SessionState is where a payment session stands.
+type SessionState string
+
+const (
+	SessionStarting SessionState = "starting" // the gateway has not answered yet
+	SessionActive   SessionState = "active"   // its page can be paid
+	SessionPaid     SessionState = "paid"
+	SessionFailed   SessionState = "failed" // denied, canceled or lost
+	SessionExpired  SessionState = "expired"
+)
+
+// PaymentSession is one attempt to pay an order at a gateway.
+type PaymentSession struct {
+	ID            string
+	OrderID       string
+	Provider      Provider
+	Attempt       int // 1, 2, …
+	State         SessionState
+	GatewayID     string // the gateway's name of the session
+	URL           string // the gateway's page
+	TransactionID string // the gateway's name of the payment that settled it
+	Warning       string // why the gateway could not be asked; empty if it could
+	ExpiresAt     Time
+	CheckedAt     Time // when the gateway was last asked about it
+}
+
+// reference is the name under which a gateway knows a session.
+func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Attempt) }
+
+const sessionColumns = `s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url,
+	s.transaction_id, s.warning, s.expires_at, s.checked_at`
+
+func scanSession(r row) (PaymentSession, error) { return scanSessionWith(r) }
+
+// scanSessionWith scans sessionColumns, and the columns after them into more.
+func scanSessionWith(r row, more ...any) (s PaymentSession, err error) {
+	dest := []any{
+		&s.ID, &s.OrderID, &s.Provider, &s.Attempt, &s.State, &s.GatewayID, &s.URL,
+		&s.TransactionID, &s.Warning, &s.ExpiresAt, &s.CheckedAt,
+	}
+	err = r.Scan(append(dest, more...)...)
+	return s, err
+}
+
+const sqlOrderSessions = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? ORDER BY s.attempt"
+
+// OrderWithSession is an order as GET /v1/orders/{order_id} needs it.
+type OrderWithSession struct {
+	Stored     []byte // the order's JSON, without addresses
+	Status     Status
+	Provider   Provider
+	ExpiresAt  Time
+	HasSession bool
+	Session    PaymentSession // in part: the session that paid the order, else its latest
+}
+
+const sqlOrder = `
+	SELECT o.json, o.status, o.provider, o.expires_at, s.id IS NOT NULL, coalesce(s.id, ''),
+	       coalesce(s.attempt, 0), coalesce(s.status, ''), coalesce(s.payment_url, ''), coalesce(s.expires_at, 0)
+	FROM   orders o
+	LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
+	       (SELECT id FROM payment_sessions WHERE order_id = o.id ORDER BY attempt DESC LIMIT 1))
+	WHERE  o.id = ? AND o.store_id = ?`
+
+func scanOrderWithSession(r row) (o OrderWithSession, err error) {
+	s := &o.Session
+	err = r.Scan(&o.Stored, &o.Status, &o.Provider, &o.ExpiresAt, &o.HasSession, &s.ID,
+		&s.Attempt, &s.State, &s.URL, &s.ExpiresAt)
+	return o, err
+}
+
+// OrderWithSession reads one order of a store.
+func (db *DB) OrderWithSession(storeID, id string) (OrderWithSession, error) {
+	return queryOne(db.reader, scanOrderWithSession, sqlOrder, id, storeID)
+}
+
+// OrderPage reads an order and its store for a page: whoever has an order's id may see its pay page.
+func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
+	found := db.reader.QueryRow("SELECT "+storeColumns+`, o.json
+		FROM   orders o
+		JOIN   stores s ON s.id = o.store_id
+		WHERE  o.id = ?`, id)
+	st, err = db.scanStore(found, fromJSON{&o})
+	return st, o, err
+}
+
+// begun is what BeginPaymentSession found or created. Without a session, the order needs none now.
+type begun struct {
+	needed  bool
+	session PaymentSession
+	again   bool // the session is not new: an earlier start may have reached the gateway
+}
+
+// BeginPaymentSession returns an order's live session, or a new one in the state starting, which the caller has to
+// start at the gateway. An earlier start that failed is taken up again and uses up no attempt.
+func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) (begun, error) {
+	return writeResult(ctx, db, func(tx *Tx) (begun, error) {
+		o, err := queryOne(tx, scanOrderWithSession, sqlOrder, orderID, storeID)
+		if err != nil {
+			return begun{}, err
+		}
+		if o.Status != Pending || o.Provider == ProviderManual || o.ExpiresAt <= tx.now {
+			return begun{}, nil
+		}
+
+		live, err := queryOne(tx, scanSession, sqlLiveSession, orderID)
+		if err != errNotFound {
+			return begun{needed: true, session: live, again: true}, err
+		}
+
+		s := PaymentSession{
+			ID:        tx.newID(),
+			OrderID:   orderID,
+			Provider:  o.Provider,
+			State:     SessionStarting,
+			ExpiresAt: o.ExpiresAt,
+		}
+		s.Attempt, err = queryOne(tx, scanValue[int], `
+			INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
+			SELECT ?1, ?2, ?3, coalesce(max(attempt), 0) + 1, 'starting', ?4, ?5
+			FROM   payment_sessions
+			WHERE  order_id = ?2
+			RETURNING attempt`,
+			s.ID, orderID, o.Provider, o.ExpiresAt, tx.now)
+		return begun{needed: true, session: s}, err
+	})
+}
+
+const sqlLiveSession = "SELECT " + sessionColumns + `
+	FROM   payment_sessions s
+	WHERE  s.order_id = ? AND s.status IN ('starting', 'active')`
+
+// PaymentSessionStarted records the gateway's answer to a session's start. The session is not wanted any more if its
+// order has ended meanwhile; then it is due to be closed.
+func (db *DB) PaymentSessionStarted(ctx context.Context, s PaymentSession) (wanted bool, err error) {
+	return writeResult(ctx, db, func(tx *Tx) (bool, error) {
+		return queryOne(tx, scanValue[bool], `
+			UPDATE payment_sessions
+			SET    status = 'active', gateway_id = ?1, payment_url = ?2, warning = '', checked_at = ?3,
+			       expires_at = iif((SELECT status FROM orders WHERE id = order_id) = 'pending', expires_at, ?3)
+			WHERE  id = ?4 AND status IN ('starting', 'expired')
+			RETURNING expires_at > ?3`,
+			s.GatewayID, s.URL, tx.now, s.ID)
+	})
+}
+
+// FailPaymentSession ends a session that exists at the gateway and whose page nobody was ever shown.
+func (db *DB) FailPaymentSession(ctx context.Context, id string) error {
+	return db.change(ctx, "UPDATE payment_sessions SET status = 'failed' WHERE id = ? AND status = 'starting'", id)
+}
+
+// NoteGatewayProblem records that the gateway could not be asked about a session, and why.
+func (db *DB) NoteGatewayProblem(ctx context.Context, id, warning string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange("UPDATE payment_sessions SET warning = ?, checked_at = ? WHERE id = ?",
+			warning, tx.now, id)
+	})
+}
+
+// SessionWithOrder is a payment session and the state of its order, as the payment rules need them.
+type SessionWithOrder struct {
+	PaymentSession
+	StoreID     string
+	OrderStatus Status
+}
+
+func scanSessionWithOrder(r row) (s SessionWithOrder, err error) {
+	s.PaymentSession, err = scanSessionWith(r, &s.StoreID, &s.OrderStatus)
+	return s, err
+}
+
+const sqlSession = "SELECT " + sessionColumns + `, o.store_id, o.status
+	FROM   payment_sessions s
+	JOIN   orders o ON o.id = s.order_id
+	WHERE  `
+
+// LatestPaymentSession reads an order's latest session.
+func (db *DB) LatestPaymentSession(orderID string) (SessionWithOrder, error) {
+	return queryOne(db.reader, scanSessionWithOrder,
+		sqlSession+"s.order_id = ? ORDER BY s.attempt DESC LIMIT 1", orderID)
+}
+
+// PaymentSessionByID reads one session.
+func (db *DB) PaymentSessionByID(id string) (SessionWithOrder, error) {
+	return queryOne(db.reader, scanSessionWithOrder, sqlSession+"s.id = ?", id)
+}
+
+// PaymentSessionByReference finds a store's session by the reference that the gateway knows it by.
+func (db *DB) PaymentSessionByReference(
+	storeID string, provider Provider, reference string,
+) (SessionWithOrder, error) {
+	i := strings.LastIndexByte(reference, '-')
+	if i < 0 {
+		return SessionWithOrder{}, errNotFound
+	}
+	return queryOne(db.reader, scanSessionWithOrder,
+		sqlSession+"s.order_id = ? AND s.attempt = ? AND s.provider = ? AND o.store_id = ?",
+		reference[:i], reference[i+1:], provider, storeID)
+}
+
+// PaymentSessionByPayment finds a store's session by either name of a payment that settled it.
+func (db *DB) PaymentSessionByPayment(
+	storeID string, provider Provider, transactionID, requestID string,
+) (SessionWithOrder, error) {
+	return queryOne(db.reader, scanSessionWithOrder, sqlSession+`s.id = coalesce(
+			(SELECT id FROM payment_sessions WHERE transaction_id = ? AND transaction_id <> ''),
+			(SELECT id FROM payment_sessions WHERE request_id = ? AND request_id <> ''))
+		AND s.provider = ? AND o.store_id = ?`,
+		transactionID, requestID, provider, storeID)
+}
+
+// sessionToAsk is true of a session that may still hold money. One whose payment failed can often be paid again on
+// the same page, so it is asked about once more when its time is over.
+const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_at < s.expires_at)"
+
+const sqlSessionsDue = sqlSession + sessionToAsk + `
+	AND s.expires_at <= ?2
+	AND s.checked_at <= iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', ?3, ?4)
+	ORDER BY s.checked_at LIMIT 1000`
+
+// PaymentSessionsDue returns the sessions to ask the gateway about now: every 20 s when their time is over, and
+// every five minutes if it will be within half an hour, or if a person has to decide about the order. The session
+// that was asked about longest ago comes first, so that a gateway that does not answer delays no other.
+func (db *DB) PaymentSessionsDue() ([]SessionWithOrder, error) {
+	const soon, often, seldom = 30 * time.Minute, 20 * time.Second, 5 * time.Minute
+	now := timeOf(time.Now())
+	return queryAll(db.reader, scanSessionWithOrder, sqlSessionsDue,
+		now, now.Add(soon), now.Add(-often), now.Add(-seldom))
+}
+
+// Notification is a gateway's verified message about a session, to be decided by asking the gateway.
+type Notification struct {
+	ID      string
+	Body    []byte
+	Session SessionWithOrder
+}
+
+// AddNotification stores a message, which is undecided.
+func (db *DB) AddNotification(ctx context.Context, s SessionWithOrder, body []byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec(`
+			INSERT INTO notifications (id, store_id, provider, session_id, body, received_at)
+			VALUES (?, ?, ?, ?, ?, ?)`,
+			tx.newID(), s.StoreID, s.Provider, s.ID, string(body), tx.now)
+		return err
+	})
+}
+
+const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, n.id, n.body
+	FROM   notifications n
+	JOIN   payment_sessions s ON s.id = n.session_id
+	JOIN   orders o ON o.id = s.order_id
+	WHERE  n.decided_at IS NULL AND n.id > ?
+	ORDER BY n.id LIMIT 100`
+
+// notificationKept is how long a gateway is asked about an undecided notification.
+const notificationKept = 7 * 24 * time.Hour
+
+// UndecidedNotifications returns at most 100 undecided notifications in the order in which they came: those after
+// the one named.
+func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
+	oldest := firstID(timeOf(time.Now()).Add(-notificationKept))
+	return queryAll(db.reader, scanNotification, sqlUndecided, max(after, oldest))
+}
+
+func scanNotification(r row) (n Notification, err error) {
+	n.Session.PaymentSession, err = scanSessionWith(r, &n.Session.StoreID, &n.Session.OrderStatus, &n.ID, &n.Body)
+	return n, err
+}
+
+// sqlUnreachable finds the orders whose gateway could not be asked.
+const sqlUnreachable = `
+	SELECT o.json, o.overpaid, s.warning
+	FROM   payment_sessions s INDEXED BY payment_sessions_warned
+	CROSS JOIN orders o ON o.id = s.order_id
+	WHERE  s.warning <> '' AND s.status IN ('starting', 'active') AND o.store_id = ?
+	ORDER BY s.order_id LIMIT ?`
