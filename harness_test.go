@@ -427,6 +427,89 @@ func (b *logBuffer) await(t *testing.T, pattern string) string {
 	}
 }
 
+// must ends the test if err is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testCase is one case of a file in testdata/.
+type testCase struct {
+	name    string   // its line and its first column, such as "line 12, quantity 0"
+	heading string   // the heading above it, "" if there is none
+	columns []string // of its line
+}
+
+// column returns the column at i, counted from 0, or "" if the line has fewer.
+func (c testCase) column(i int) string {
+	if i >= len(c.columns) {
+		return ""
+	}
+	return c.columns[i]
+}
+
+// readCases reads a file of test cases:
+//
+//	# A comment, which says what the cases below have in common.
+//	A heading, such as the answer to all of them.
+//
+//	    one case      its second column
+//	    another case  its second column  its third column
+//
+// A case is indented, and its columns have two spaces or more between them. In a column <x*65> stands for 65 times x
+// and \x0a for the byte 0a, which is how spaces at the ends and bytes that are no text are written.
+func readCases(t testing.TB, file string) []testCase {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+
+	var all []testCase
+	heading, number := "", 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		trimmed := strings.TrimSpace(line)
+
+		switch {
+		case trimmed == "" || strings.HasPrefix(line, "#"):
+		case !strings.HasPrefix(line, " "):
+			heading = trimmed
+		default:
+			c := testCase{heading: heading}
+			for _, column := range columnGap.Split(trimmed, -1) {
+				c.columns = append(c.columns, expand(column))
+			}
+			c.name = fmt.Sprintf("line %d, %.40s", number, c.columns[0])
+			all = append(all, c)
+		}
+	}
+
+	if len(all) == 0 {
+		t.Fatalf("%s has no cases", file)
+	}
+	return all
+}
+
+var (
+	columnGap    = regexp.MustCompile(` {2,}`)
+	byteSpelled  = regexp.MustCompile(`\\x[0-9a-f]{2}`)
+	timesSpelled = regexp.MustCompile(`<[^<>]+\*[0-9]+>`)
+)
+
+// expand writes out the notations of readCases.
+func expand(text string) string {
+	text = byteSpelled.ReplaceAllStringFunc(text, func(spelled string) string {
+		b, _ := hex.DecodeString(spelled[len(`\x`):])
+		return string(b)
+	})
+	return timesSpelled.ReplaceAllStringFunc(text, func(spelled string) string {
+		star := strings.LastIndex(spelled, "*")
+		times, _ := strconv.Atoi(spelled[star+1 : len(spelled)-1])
+		return strings.Repeat(spelled[1:star], times)
+	})
+}
+
 // parallel runs fn n times at once.
 func parallel(n int, fn func(i int)) {
 	var wg sync.WaitGroup
