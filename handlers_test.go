@@ -379,21 +379,3 @@ func (l *pipeListener) dial() (net.Conn, error) {
 		return nil, syscall.ECONNREFUSED
 	}
 }
-
-const testCatalog = `{
-  "products": [
-    {"slug": "kopi", "title": "Kopi Gayo", "description": "Arabika.", "price": 85000, "stock": 10, "image_url": "https://img.example.id/kopi.jpg"},
-    {"slug": "teh", "title": "Teh Melati", "price": 50000},
-    {"slug": "gratis", "title": "Panduan", "price": 0},
-    {"slug": "mahal", "title": "Permata", "price": 999999999999},
-    {"slug": "separuh", "title": "Separuh", "price": 500000000000},
-    {"slug": "draf", "title": "Draf", "price": 1000, "published": false}],
-  "bundles": [
-    {"slug": "duo", "title": "Duo", "price": 200000, "items": [{"slug": "kopi", "quantity": 2}, {"slug": "teh", "quantity": 1}]},
-    {"slug": "draf", "title": "Draf", "price": 1, "published": false, "items": [{"slug": "teh", "quantity": 1}]}],
-  "payment_methods": [
-    {"code": "bank_fee", "name": "Transfer B", "provider": "manual", "fee": 4000, "min_amount": 85000, "max_amount": 170000},
-    {"code": "bank_transfer", "name": "Transfer A", "provider": "manual", "instructions": "BCA 123"},
-    {"code": "bank_rich", "name": "Transfer C", "provider": "manual", "fee": 1},
-    {"code": "off", "name": "Off", "provider": "manual", "enabled": false},
-    {"code": "qris", "name": "QRIS", "provider": "midtrans"}]}`

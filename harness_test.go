@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -38,35 +39,58 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testServer is the service on a real database with one store, whose key every request carries unless told otherwise.
+// testServer is the service on a real database with one store. Every request carries the store's key, unless
+// its headers say otherwise.
 type testServer struct {
 	*server
-	url, storeID, key string
-	ids               map[string]string // of the catalog, by slug; the bundle "draf" as "bundle:draf"
-	client            *http.Client
-	logs              *logBuffer
+	url     string
+	storeID string
+	key     string
+	ids     map[string]string // of the catalog, by slug; the bundle "draf" is under "bundle:draf"
+	client  *http.Client
+	logs    *logBuffer
 }
 
-var testSettings = settings{publicURL: "http://shop.test", allowPrivate: true, rate: 1_000_000, burst: 1_000_000}
+var testSettings = settings{
+	publicURL:    "http://shop.test",
+	allowPrivate: true,
+	rate:         1_000_000,
+	burst:        1_000_000,
+}
+
+//go:embed testdata/catalog.json
+var testCatalog string
 
 // newTestServer serves on a socket. Neither the queue nor the sweeper runs.
-func newTestServer(t *testing.T) *testServer { return newTestServerWith(t, testSettings) }
+func newTestServer(t *testing.T) *testServer {
+	t.Helper()
+	return newTestServerWith(t, testSettings)
+}
 
 func newTestServerWith(t *testing.T, o settings) *testServer {
+	t.Helper()
 	s := openTestServer(t, o)
 	hs := httptest.NewServer(s.routes())
 	t.Cleanup(hs.Close)
-	s.url, s.client = hs.URL, hs.Client()
+
+	s.url = hs.URL
+	s.client = hs.Client()
 	s.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
-	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	s.client.CheckRedirect = returnRedirect
 	return s
 }
 
-// newBubbleServer is newTestServer without a socket, which a synctest bubble cannot wait for.
+// returnRedirect makes a client return a redirect instead of following it.
+func returnRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// newBubbleServer is newTestServer without a socket: a synctest bubble cannot wait for one.
 func newBubbleServer(t *testing.T) *testServer {
+	t.Helper()
 	s := openTestServer(t, testSettings)
 	handler := s.routes()
-	s.url, s.client = "http://shop.test", &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+
+	s.url = "http://shop.test"
+	s.client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		return w.Result(), nil
@@ -78,54 +102,58 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// openTestServer creates the database and the server, which nothing reaches yet.
 func openTestServer(t *testing.T, o settings) *testServer {
+	t.Helper()
 	db, err := openDB(filepath.Join(t.TempDir(), "test.db"), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { db.Close() })
-	if err := db.setAddresses(o.publicURL, o.subdomains, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.setAddresses(o.publicURL, o.subdomains, nil))
+
 	logs := newLogBuffer(t.Output())
-	s := &testServer{server: newServer(db, o, slog.New(slog.NewTextHandler(logs, nil))), logs: logs, ids: map[string]string{}}
+	s := &testServer{
+		server: newServer(db, o, slog.New(slog.NewTextHandler(logs, nil))),
+		logs:   logs,
+	}
 	s.storeID, s.key = s.addStore(t, "kopi-kita", "growth")
 	s.importCatalog(t, s.storeID, testCatalog)
-	for _, table := range []string{"products", "bundles"} {
-		rows, err := collect(db.reader, func(v *[2]string) []any { return []any{&v[0], &v[1]} }, "SELECT slug, id FROM "+table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range rows {
-			if v[0] == "draf" && table == "bundles" {
-				v[0] = "bundle:draf"
-			}
-			s.ids[v[0]] = v[1]
-		}
-	}
+
+	const slugs = `
+		SELECT slug, id FROM products
+		UNION ALL
+		SELECT iif(slug = 'draf', 'bundle:draf', slug), id FROM bundles`
+	must(t, db.reader.QueryRow("SELECT json_group_object(slug, id) FROM ("+slugs+")").Scan(fromJSON{&s.ids}))
 	return s
 }
 
+// addStore adds a store without a catalog, and a key for it.
 func (s *testServer) addStore(t *testing.T, slug, plan string) (storeID, key string) {
 	t.Helper()
-	st, err := s.db.AddStore(t.Context(), Store{Name: slug, Slug: slug, Plan: Plan(plan), Expiry: 24 * time.Hour, OwnerEmail: slug + "@example.id"},
-		PasswordHash{[]byte("salt"), []byte("hash")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, err := s.db.AddStore(t.Context(), Store{
+		Name:       slug,
+		Slug:       slug,
+		Plan:       Plan(plan),
+		Expiry:     24 * time.Hour,
+		OwnerEmail: slug + "@example.id",
+	}, PasswordHash{[]byte("salt"), []byte("hash")})
+	must(t, err)
+
 	key, hash := newToken("so_")
-	if _, err := s.db.AddKey(t.Context(), st.ID, "test", hash); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.db.AddKey(t.Context(), st.ID, "test", hash)
+	must(t, err)
 	return st.ID, key
 }
 
 func (s *testServer) importCatalog(t *testing.T, storeID, text string) {
 	t.Helper()
 	catalog, err := readCatalog([]byte(text))
-	if err == nil {
-		err = s.db.ImportCatalog(t.Context(), storeID, catalog)
-	}
+	must(t, err)
+	must(t, s.db.ImportCatalog(t.Context(), storeID, catalog))
+}
+
+// must ends the test if err is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,14 +162,29 @@ func (s *testServer) importCatalog(t *testing.T, storeID, text string) {
 // scalar reads one value from the database.
 func scalar[T any](t *testing.T, db *DB, query string, args ...any) T {
 	t.Helper()
-	v, err := one(db.reader, column[T], query, args...)
+	v, err := queryOne(db.reader, scanValue[T], query, args...)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
 	return v
 }
 
-// reply is an answer whose envelope was found right.
+// exec runs a statement that has to change a row.
+func (s *testServer) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	must(t, s.db.change(context.Background(), query, args...))
+}
+
+// parallel runs fn n times at once.
+func parallel(n int, fn func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { fn(i) })
+	}
+	wg.Wait()
+}
+
+// reply is an answer of the API in the right envelope.
 type reply struct {
 	Status int
 	Header http.Header
@@ -157,7 +200,162 @@ type replyError struct {
 	Details []Detail `json:"details"`
 }
 
-// at is the text of a value in data, such as at("order.items.0.title"), "<nil>" if there is none.
+// do sends a request and checks that the answer has one of the two envelopes.
+//
+// A body that is no string is encoded. The headers are names and values in turn. They replace the store's key
+// and the content type; a name with the value "" sends no such header.
+func (s *testServer) do(t *testing.T, method, path string, body any, headers ...string) (r reply) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), method, s.url+path, bodyReader(body))
+	if err != nil {
+		t.Errorf("%s %s: %v", method, path, err)
+		return r
+	}
+	req.Header.Set("Authorization", "Bearer "+s.key)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	replaceHeaders(req.Header, headers)
+
+	resp, err := s.client.Do(req)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, path, err)
+		return r
+	}
+	defer resp.Body.Close()
+
+	r.Status = resp.StatusCode
+	r.Header = resp.Header
+	r.Body, err = io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, path, err)
+	}
+	record(t, req, path, r)
+
+	if err := r.unwrap(method); err != nil {
+		t.Errorf("%s %s: %d %v: %.300s", method, path, r.Status, err, r.Body)
+	}
+	return r
+}
+
+func bodyReader(body any) io.Reader {
+	switch body := body.(type) {
+	case nil:
+		return nil
+	case string:
+		return strings.NewReader(body)
+	default:
+		return bytes.NewReader(mustJSON(body))
+	}
+}
+
+// replaceHeaders sets names and values that come in turn. A name that comes twice has both values.
+func replaceHeaders(header http.Header, pairs []string) {
+	for i := 0; i < len(pairs); i += 2 {
+		header.Del(pairs[i])
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			header.Add(pairs[i], pairs[i+1])
+		}
+	}
+}
+
+// unwrap takes the data or the error out of the envelope. It is strict about the envelope's fields.
+func (r *reply) unwrap(method string) error {
+	if r.Header.Get("X-Request-Id") == "" {
+		return errors.New("has no X-Request-Id")
+	}
+	if method == "HEAD" || r.Status == http.StatusNotModified {
+		if len(r.Body) > 0 {
+			return errors.New("has a body")
+		}
+		return nil
+	}
+	if contentType := r.Header.Get("Content-Type"); contentType != "application/json" {
+		return fmt.Errorf("has Content-Type %q", contentType)
+	}
+
+	var envelope struct {
+		Success *bool          `json:"success"`
+		Data    map[string]any `json:"data"`
+		Error   *replyError    `json:"error"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(r.Body))
+	dec.UseNumber()
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&envelope); err != nil {
+		return err
+	}
+
+	good := r.Status < 300
+	if envelope.Success == nil || *envelope.Success != good {
+		return fmt.Errorf("does not say success: %t", good)
+	}
+	if hasData := envelope.Data != nil; hasData != good {
+		return fmt.Errorf("has data: %t", hasData)
+	}
+	if hasError := envelope.Error != nil; hasError == good {
+		return fmt.Errorf("has an error: %t", hasError)
+	}
+	if good {
+		r.Data = envelope.Data
+		return nil
+	}
+
+	r.Error = *envelope.Error
+	if r.Error.Code == "" || r.Error.Message == "" {
+		return errors.New("has an error without code or message")
+	}
+	return nil
+}
+
+// record appends an exchange to the file that STOREORDER_RECORD names, which .ci/contract compares with
+// openapi.json.
+func record(t *testing.T, req *http.Request, path string, r reply) {
+	t.Helper()
+	name := os.Getenv("STOREORDER_RECORD")
+	if name == "" {
+		return
+	}
+
+	var body []byte
+	if req.GetBody != nil {
+		again, _ := req.GetBody()
+		body, _ = io.ReadAll(again)
+	}
+	sent := req.Header.Clone()
+	sent.Del("Authorization")
+	line := mustJSON(object{
+		"method":  req.Method,
+		"path":    path,
+		"sent":    sent,
+		"request": string(body),
+		"status":  r.Status,
+		"header":  r.Header,
+		"body":    string(r.Body),
+	})
+
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(append(line, '\n')) // in one piece, because tests run in parallel
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// want reports a reply that has another status or error code. The code of a success is "".
+func (r reply) want(t *testing.T, status int, code string) reply {
+	t.Helper()
+	if r.Status != status || r.Error.Code != code {
+		t.Errorf("answer %d %s, want %d %s: %.400s", r.Status, r.Error.Code, status, code, r.Body)
+	}
+	return r
+}
+
+// at is the text of a value in data, such as at("order.items.0.title"), or "<nil>" if there is none.
 func (r reply) at(path string) string {
 	var v any = r.Data
 	for name := range strings.SplitSeq(path, ".") {
@@ -165,18 +363,19 @@ func (r reply) at(path string) string {
 		case map[string]any:
 			v = in[name]
 		case []any:
-			i, _ := strconv.Atoi(name)
-			if v = nil; i < len(in) {
-				v = in[i]
+			i, err := strconv.Atoi(name)
+			if err != nil || i >= len(in) {
+				return "<nil>"
 			}
+			v = in[i]
 		default:
-			v = nil
+			return "<nil>"
 		}
 	}
 	return fmt.Sprint(v)
 }
 
-// list is a list in data, nil if there is none.
+// list is a list in data, or nil if there is none.
 func (r reply) list(name string) (all []map[string]any) {
 	values, _ := r.Data[name].([]any)
 	for _, v := range values {
@@ -194,149 +393,12 @@ func (r reply) fields() string {
 	return strings.Join(names, ",")
 }
 
-// do sends a request and checks that the answer has one of the two envelopes. headers are names and values in turn;
-// they replace the store's key and the content type, and a name with "" sends none. A body that is no string is encoded.
-func (s *testServer) do(t *testing.T, method, path string, body any, headers ...string) (r reply) {
-	t.Helper()
-	var send io.Reader
-	header := http.Header{"Authorization": {"Bearer " + s.key}}
-	switch body := body.(type) {
-	case nil:
-	case string:
-		send = strings.NewReader(body)
-	default:
-		send = bytes.NewReader(mustJSON(body))
-	}
-	if send != nil {
-		header.Set("Content-Type", "application/json")
-	}
-	replaced := map[string]bool{}
-	for i := 0; i < len(headers); i += 2 {
-		if name := http.CanonicalHeaderKey(headers[i]); !replaced[name] {
-			replaced[name] = true
-			header.Del(name)
-		}
-		if headers[i+1] != "" {
-			header.Add(headers[i], headers[i+1])
-		}
-	}
-	req, err := http.NewRequestWithContext(context.Background(), method, s.url+path, send)
-	if err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
-		return r
-	}
-	req.Header = header
-	resp, err := s.client.Do(req)
-	if err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
-		return r
-	}
-	defer resp.Body.Close()
-	r.Status, r.Header = resp.StatusCode, resp.Header
-	if r.Body, err = io.ReadAll(resp.Body); err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
-	}
-	record(t, req, path, r)
-	if resp.Header.Get("X-Request-Id") == "" {
-		t.Errorf("%s %s: no X-Request-Id", method, path)
-	}
-	if method == "HEAD" || r.Status == http.StatusNotModified {
-		if len(r.Body) > 0 {
-			t.Errorf("%s %s: %d with a body", method, path, r.Status)
-		}
-		return r
-	}
-	var envelope struct {
-		Success *bool          `json:"success"`
-		Data    map[string]any `json:"data"`
-		Error   *replyError    `json:"error"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(r.Body))
-	dec.UseNumber()
-	dec.DisallowUnknownFields()
-	err = dec.Decode(&envelope)
-	good := r.Status < 300
-	if err != nil || envelope.Success == nil || *envelope.Success != good || (envelope.Data != nil) != good || (envelope.Error == nil) != good ||
-		resp.Header.Get("Content-Type") != "application/json" || !good && (envelope.Error.Code == "" || envelope.Error.Message == "") {
-		t.Errorf("%s %s: %d %s without the envelope: %.300s", method, path, r.Status, resp.Header.Get("Content-Type"), r.Body)
-		return r
-	}
-	if r.Data = envelope.Data; envelope.Error != nil {
-		r.Error = *envelope.Error
-	}
-	return r
-}
-
-// record appends an exchange to the file that STOREORDER_RECORD names: .ci/contract holds it against openapi.json.
-func record(t *testing.T, req *http.Request, path string, r reply) {
-	t.Helper()
-	name := os.Getenv("STOREORDER_RECORD")
-	if name == "" {
-		return
-	}
-	var body []byte
-	if req.GetBody != nil {
-		again, _ := req.GetBody()
-		body, _ = io.ReadAll(again)
-	}
-	sent := req.Header.Clone()
-	sent.Del("Authorization")
-	line := mustJSON(object{"method": req.Method, "path": path, "sent": sent, "request": string(body),
-		"status": r.Status, "header": r.Header, "body": string(r.Body)})
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = f.Write(append(line, '\n')) // in one piece: tests run side by side
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// want reports a reply that has not this status and, if code is not "", this error code.
-func (r reply) want(t *testing.T, status int, code string) reply {
-	t.Helper()
-	if r.Status != status || r.Error.Code != code {
-		t.Errorf("answer %d %s, want %d %s: %.400s", r.Status, r.Error.Code, status, code, r.Body)
-	}
-	return r
-}
-
-// order is a body for POST /v1/orders: alternately slugs and quantities.
-func (s *testServer) order(items ...any) map[string]any {
-	list := []any{}
-	for i := 0; i < len(items); i += 2 {
-		kind, slug := "product", items[i].(string)
-		if slug == "duo" || slug == "bundle:draf" {
-			kind = "bundle"
-		}
-		list = append(list, map[string]any{"type": kind, kind + "_id": s.ids[slug], "quantity": items[i+1]})
-	}
-	return map[string]any{"items": list, "buyer": map[string]any{"name": "Siti", "email": "siti@example.id"}, "payment_method": "bank_transfer"}
-}
-
-func with(body map[string]any, name string, value any) map[string]any {
-	body[name] = value
-	return body
-}
-
-// create makes an order and returns its id.
-func (s *testServer) create(t *testing.T, items ...any) string {
-	t.Helper()
-	return s.do(t, "POST", "/v1/orders", s.order(items...)).want(t, 201, "").at("order.id")
-}
-
-func (s *testServer) stock(t *testing.T, slug string) int {
-	t.Helper()
-	return scalar[int](t, s.db, "SELECT stock FROM products WHERE id = ?", s.ids[slug])
-}
-
 var (
 	uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	timeText = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
 )
 
-// shape tells the names and types in a decoded JSON value.
+// shape writes the names and types in a decoded JSON value, such as "{id:uuid items:[{price:int}]}".
 func shape(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -349,90 +411,127 @@ func shape(v any) string {
 		}
 		return "int"
 	case string:
-		switch {
-		case uuidText.MatchString(v):
-			return "uuid"
-		case timeText.MatchString(v):
-			return "time"
-		case strings.HasPrefix(v, "http"):
-			return "url"
-		}
-		return "text"
+		return textShape(v)
 	case []any:
-		var kinds []string
-		for _, one := range v {
-			if kind := shape(one); !slices.Contains(kinds, kind) {
-				kinds = append(kinds, kind)
-			}
-		}
-		return "[" + strings.Join(kinds, " ") + "]"
+		return "[" + strings.Join(elementShapes(v), " ") + "]"
 	}
+
 	var fields []string
-	for name, one := range v.(map[string]any) {
-		fields = append(fields, name+":"+shape(one))
+	for name, value := range v.(map[string]any) {
+		fields = append(fields, name+":"+shape(value))
 	}
 	slices.Sort(fields)
 	return "{" + strings.Join(fields, " ") + "}"
 }
 
-// logBuffer keeps what is written to it and lets a test wait for it.
-type logBuffer struct {
-	out  io.Writer
-	mu   sync.Mutex
-	cond *sync.Cond
-	text bytes.Buffer
-	done bool
+func textShape(text string) string {
+	switch {
+	case uuidText.MatchString(text):
+		return "uuid"
+	case timeText.MatchString(text):
+		return "time"
+	case strings.HasPrefix(text, "http"):
+		return "url"
+	}
+	return "text"
 }
 
-func newLogBuffer(out io.Writer) *logBuffer {
-	b := &logBuffer{out: out}
-	b.cond = sync.NewCond(&b.mu)
-	return b
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.cond.Broadcast()
-	b.out.Write(p)
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.done = true
-	b.cond.Broadcast()
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-// await waits until pattern is in the log and returns its first group.
-func (b *logBuffer) await(t *testing.T, pattern string) string {
-	t.Helper()
-	re := regexp.MustCompile(pattern)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for {
-		if m := re.FindStringSubmatch(b.text.String()); m != nil {
-			return m[len(m)-1]
-		} else if b.done {
-			t.Fatalf("ended without %q: %s", pattern, b.text.String())
+// elementShapes lists each shape of a list's elements once.
+func elementShapes(list []any) (shapes []string) {
+	for _, element := range list {
+		s := shape(element)
+		if !slices.Contains(shapes, s) {
+			shapes = append(shapes, s)
 		}
-		b.cond.Wait()
+	}
+	return shapes
+}
+
+// order is a body for POST /v1/orders: slugs and quantities in turn.
+func (s *testServer) order(items ...any) map[string]any {
+	list := []any{}
+	for i := 0; i < len(items); i += 2 {
+		slug := items[i].(string)
+		kind := "product"
+		if slug == "duo" || slug == "bundle:draf" {
+			kind = "bundle"
+		}
+		list = append(list, map[string]any{
+			"type":       kind,
+			kind + "_id": s.ids[slug],
+			"quantity":   items[i+1],
+		})
+	}
+	return map[string]any{
+		"items":          list,
+		"buyer":          map[string]any{"name": "Siti", "email": "siti@example.id"},
+		"payment_method": "bank_transfer",
 	}
 }
 
-// must ends the test if err is an error.
-func must(t testing.TB, err error) {
+// with sets one field of a body.
+func with(body map[string]any, name string, value any) map[string]any {
+	body[name] = value
+	return body
+}
+
+// create creates an order and returns its id.
+func (s *testServer) create(t *testing.T, items ...any) string {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+	return s.do(t, "POST", "/v1/orders", s.order(items...)).want(t, 201, "").at("order.id")
+}
+
+func (s *testServer) stock(t *testing.T, slug string) int {
+	t.Helper()
+	return scalar[int](t, s.db, "SELECT stock FROM products WHERE id = ?", s.ids[slug])
+}
+
+// move takes an order through a transition.
+func (s *testServer) move(t *testing.T, id string, m Transition) {
+	t.Helper()
+	_, err := s.db.Transition(t.Context(), s.storeID, id, m, Note{Code: NoteText, Text: "test"})
+	must(t, err)
+}
+
+// statusAfter is the status that an order has in each of its events, unless it is free.
+var statusAfter = map[string]Status{
+	"orderCreated":              Pending,
+	"orderAwaitingVerification": AwaitingVerification,
+	"orderPaid":                 Paid,
+	"orderFailed":               Failed,
+	"orderExpired":              Expired,
+	"orderRefunded":             Refunded,
+}
+
+// events names an order's events in their sequence, and checks that each carries the order of its moment.
+func (s *testServer) events(t *testing.T, orderID string) string {
+	t.Helper()
+	bodies, err := queryAll(s.db.reader, scanValue[string],
+		"SELECT body FROM events WHERE order_id = ? ORDER BY sequence", orderID)
+	must(t, err)
+
+	var names []string
+	for i, body := range bodies {
+		var e struct {
+			Event    string
+			Sequence int
+			Data     struct{ Order Order }
+		}
+		must(t, json.Unmarshal([]byte(body), &e))
+		names = append(names, e.Event)
+
+		if e.Sequence != i+1 {
+			t.Errorf("event %d has the sequence %d", i+1, e.Sequence)
+		}
+		o := e.Data.Order
+		if o.ID != orderID {
+			t.Errorf("%s of %s carries the order %s", e.Event, orderID, o.ID)
+		}
+		if want := statusAfter[e.Event]; o.Status != want && o.Amount > 0 {
+			t.Errorf("%s carries an order that is %s, want %s", e.Event, o.Status, want)
+		}
 	}
+	return strings.Join(names, " ")
 }
 
 // testCase is one case of a file in testdata/.
@@ -452,14 +551,14 @@ func (c testCase) column(i int) string {
 
 // readCases reads a file of test cases:
 //
-//	# A comment, which says what the cases below have in common.
+//	# A comment: the rule that the cases below are about.
 //	A heading, such as the answer to all of them.
 //
 //	    one case      its second column
 //	    another case  its second column  its third column
 //
-// A case is indented, and its columns have two spaces or more between them. In a column <x*65> stands for 65 times x
-// and \x0a for the byte 0a, which is how spaces at the ends and bytes that are no text are written.
+// A case is indented, and its columns have two spaces or more between them. In a column <x*65> stands for 65
+// times x and \x0a for the byte 0a, which is how spaces at the ends and bytes that are no text are written.
 func readCases(t testing.TB, file string) []testCase {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -510,44 +609,68 @@ func expand(text string) string {
 	})
 }
 
-// parallel runs fn n times at once.
-func parallel(n int, fn func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { fn(i) })
-	}
-	wg.Wait()
+// logBuffer keeps a log and lets a test wait for a line in it.
+type logBuffer struct {
+	out  io.Writer
+	mu   sync.Mutex
+	cond *sync.Cond
+	text bytes.Buffer
+	done bool
 }
 
-// events names an order's events in their sequence, and checks that each carries the order of its moment.
-func (s *testServer) events(t *testing.T, orderID string) string {
+func newLogBuffer(out io.Writer) *logBuffer {
+	b := &logBuffer{out: out}
+	b.cond = sync.NewCond(&b.mu)
+	return b
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.cond.Broadcast()
+
+	b.out.Write(p)
+	return b.text.Write(p)
+}
+
+// close says that nothing more will be written.
+func (b *logBuffer) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.done = true
+	b.cond.Broadcast()
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// await waits until pattern is in the log and returns its last group.
+func (b *logBuffer) await(t *testing.T, pattern string) string {
 	t.Helper()
-	bodies, err := collect(s.db.reader, column[string], "SELECT body FROM events WHERE order_id = ? ORDER BY sequence", orderID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	status := map[string]Status{"orderCreated": Pending, "orderAwaitingVerification": AwaitingVerification, "orderPaid": Paid, "orderFailed": Failed, "orderExpired": Expired, "orderRefunded": Refunded}
-	for i, body := range bodies {
-		var e struct {
-			Event    string
-			Sequence int
-			Data     struct{ Order Order }
+	re := regexp.MustCompile(pattern)
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		if m := re.FindStringSubmatch(b.text.String()); m != nil {
+			return m[len(m)-1]
 		}
-		if err := json.Unmarshal([]byte(body), &e); err != nil || e.Sequence != i+1 || e.Data.Order.ID != orderID ||
-			e.Data.Order.Status != status[e.Event] && e.Data.Order.Amount > 0 {
-			t.Errorf("event %d: %v %s", i+1, err, body)
+		if b.done {
+			t.Fatalf("the log ended without %q: %s", pattern, b.text.String())
 		}
-		names = append(names, e.Event)
+		b.cond.Wait()
 	}
-	return strings.Join(names, " ")
 }
 
 const ownerPassword = "kopi-susu-gula-aren"
 
-// ownerHash is the hash of ownerPassword: made once, for it takes a while.
+// ownerHash is the hash of ownerPassword, computed once because it takes a while.
 var ownerHash = hashNewPassword(ownerPassword)
 
+// newShop is a server whose store's owner can sign in. It has no key for the API.
 func newShop(t *testing.T, publicURL string) *testServer {
 	t.Helper()
 	t.Parallel()
@@ -557,7 +680,7 @@ func newShop(t *testing.T, publicURL string) *testServer {
 	return s
 }
 
-// addShop makes another store.
+// addShop adds another store, whose owner can sign in.
 func (s *testServer) addShop(t *testing.T, slug, plan string) (storeID string) {
 	t.Helper()
 	storeID, _ = s.addStore(t, slug, plan)
@@ -565,103 +688,94 @@ func (s *testServer) addShop(t *testing.T, slug, plan string) (storeID string) {
 	return storeID
 }
 
-// open lets a store's owner sign in and gives him something to sell.
+// open lets a store's owner sign in and gives them something to sell.
 func (s *testServer) open(t *testing.T, storeID string) {
 	t.Helper()
-	if err := s.db.SetPassword(t.Context(), storeID, ownerHash); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.db.SetPassword(t.Context(), storeID, ownerHash))
 	s.importCatalog(t, storeID, shopCatalog)
 }
 
-// place makes an order of quantity packets of coffee.
+// place creates an order of quantity packets of coffee.
 func (s *testServer) place(t *testing.T, storeID, buyer, externalID string, quantity int64) Order {
 	t.Helper()
 	st, err := s.db.Store(storeID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := s.db.CatalogEntry(storeID, "product", "kopi")
-	if err != nil {
-		t.Fatal(err)
-	}
-	created, err := s.db.CreateOrder(t.Context(), st, NewOrder{Items: []NewItem{{Kind: KindProduct, ID: p.ID, Quantity: quantity}},
-		Buyer: Buyer{Name: buyer, Email: strings.ToLower(strings.Fields(buyer)[0]) + "@example.id", Phone: "+62 812-3456-789"}, PaymentMethod: "bank", ExternalID: externalID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	coffee, err := s.db.CatalogEntry(storeID, "product", "kopi")
+	must(t, err)
+
+	firstName := strings.Fields(buyer)[0]
+	created, err := s.db.CreateOrder(t.Context(), st, NewOrder{
+		Items: []NewItem{{Kind: KindProduct, ID: coffee.ID, Quantity: quantity}},
+		Buyer: Buyer{
+			Name:  buyer,
+			Email: strings.ToLower(firstName) + "@example.id",
+			Phone: "+62 812-3456-789",
+		},
+		PaymentMethod: "bank",
+		ExternalID:    externalID,
+	})
+	must(t, err)
+
 	var o Order
-	if err := json.Unmarshal(created.Shown, &o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(created.Shown, &o))
 	return o
 }
 
-func (s *testServer) move(t *testing.T, id string, m Transition) {
-	t.Helper()
-	if _, err := s.db.Transition(t.Context(), s.storeID, id, m, Note{Code: NoteText, Text: "test"}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (s *testServer) exec(t *testing.T, query string, args ...any) {
-	t.Helper()
-	if err := s.db.write(context.Background(), func(tx *Tx) error { return tx.mustChange(query, args...) }); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// browser is one visitor with his cookies. It follows no redirects.
+// browser is one visitor with their cookies. It follows no redirects.
 type browser struct {
 	*http.Client
 	s      *testServer
-	header http.Header
+	header http.Header // sent with every request
 }
 
 // screen is a page as a browser got it.
 type screen struct {
-	status         int
-	location, body string
-	header         http.Header
+	status   int
+	location string
+	body     string
+	header   http.Header
 }
 
 func (s *testServer) browser() *browser {
 	jar, _ := cookiejar.New(nil)
-	return &browser{&http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, s, http.Header{}}
+	return &browser{
+		Client: &http.Client{Jar: jar, CheckRedirect: returnRedirect},
+		s:      s,
+		header: http.Header{},
+	}
 }
 
 // owner is a browser that is signed in.
 func (s *testServer) owner(t *testing.T, email string) *browser {
 	t.Helper()
 	b := s.browser()
-	if p := b.post(t, "/dashboard/login", "email", email, "password", ownerPassword); p.status != 303 || p.location != "/dashboard" {
-		t.Fatalf("signing in answers %d %s", p.status, p.location)
-	}
+	b.post(t, "/dashboard/login", "email", email, "password", ownerPassword).leads(t, "/dashboard")
 	return b
 }
 
 func (b *browser) send(t *testing.T, method, path string, form url.Values) screen {
 	t.Helper()
 	r, err := http.NewRequest(method, b.s.url+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, values := range b.header {
 		r.Header[name] = values
 	}
 	if method == "POST" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
+
 	resp, err := b.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
+	must(t, err)
+
+	return screen{
+		status:   resp.StatusCode,
+		location: resp.Header.Get("Location"),
+		body:     string(body),
+		header:   resp.Header,
 	}
-	return screen{resp.StatusCode, resp.Header.Get("Location"), string(body), resp.Header}
 }
 
 func (b *browser) get(t *testing.T, path string) screen {
@@ -669,6 +783,7 @@ func (b *browser) get(t *testing.T, path string) screen {
 	return b.send(t, "GET", path, nil)
 }
 
+// post sends a form: names and values in turn.
 func (b *browser) post(t *testing.T, path string, pairs ...string) screen {
 	t.Helper()
 	form := url.Values{}
@@ -678,7 +793,7 @@ func (b *browser) post(t *testing.T, path string, pairs ...string) screen {
 	return b.send(t, "POST", path, form)
 }
 
-// has fails unless the screen has this status and these texts.
+// has ends the test unless the screen has this status and these texts.
 func (p screen) has(t *testing.T, status int, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -686,11 +801,15 @@ func (p screen) has(t *testing.T, status int, texts ...string) {
 			t.Errorf("the page lacks %q", text)
 		}
 	}
-	if p.status != status || t.Failed() {
-		t.Fatalf("%d, want %d: %s\n%s", p.status, status, p.location, p.body)
+	if p.status != status {
+		t.Errorf("status %d, want %d", p.status, status)
+	}
+	if t.Failed() {
+		t.Fatalf("the page is %d %s\n%s", p.status, p.location, p.body)
 	}
 }
 
+// leads ends the test unless the screen is a redirect to this address.
 func (p screen) leads(t *testing.T, to string) {
 	t.Helper()
 	if p.status != 303 || p.location != to {
@@ -699,81 +818,106 @@ func (p screen) leads(t *testing.T, to string) {
 }
 
 // command runs one of the program's commands and checks its exit code. A successful one prints one JSON object.
+// Of the others only "check" prints anything to the standard output.
 func command(t *testing.T, want int, args ...string) (out map[string]any, stderr string) {
 	t.Helper()
 	var stdout, errs bytes.Buffer
-	if got := run(t.Context(), args, strings.NewReader(""), &stdout, &errs); got != want {
+	got := run(t.Context(), args, strings.NewReader(""), &stdout, &errs)
+	if got != want {
 		t.Errorf("%q exits with %d, want %d: %s%s", args, got, want, stdout.String(), errs.String())
 	}
-	dec := json.NewDecoder(&stdout)
-	dec.UseNumber()
+
 	if want != 0 {
 		if stdout.Len() > 0 && args[0] != "check" {
 			t.Errorf("%q fails and prints %s", args, stdout.String())
 		}
-	} else if err := dec.Decode(&out); err != nil || dec.More() {
-		t.Errorf("%q prints no JSON object: %v", args, err)
+		return nil, errs.String()
+	}
+
+	dec := json.NewDecoder(&stdout)
+	dec.UseNumber()
+	err := dec.Decode(&out)
+	if err != nil || dec.More() {
+		t.Errorf("%q prints something else than one JSON object: %v", args, err)
 	}
 	return out, errs.String()
 }
 
-// writeFile makes a file in the test's directory.
+// writeFile creates a file in a directory of the test.
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
-// newStoreFile makes a database with a store, its catalog and a key, all by commands.
+var keyText = regexp.MustCompile(`^so_[0-9A-Za-z_-]{43}$`)
+
+// newStoreFile creates a database with a store, its catalog and a key, all by commands.
 func newStoreFile(t *testing.T) (file, storeID, key string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "shop.db")
+
 	st, _ := command(t, 0, "store", "add", "-db", file, "-name", "Kopi Kita", "-email", "Owner@example.id")
-	storeID, _ = st["store_id"].(string)
-	if got := shape(st); got != "{owner_email:text owner_password:text store_id:uuid}" || st["owner_email"] != "owner@example.id" {
-		t.Fatalf("store add: %v", st)
+	if got := shape(st); got != "{owner_email:text owner_password:text store_id:uuid}" {
+		t.Fatalf("store add prints %s", got)
 	}
-	imported, _ := command(t, 0, "catalog", "import", "-db", file, "-store", storeID, writeFile(t, "catalog.json", testCatalog))
+	if st["owner_email"] != "owner@example.id" {
+		t.Fatalf("store add prints the e-mail %s", st["owner_email"])
+	}
+	storeID = st["store_id"].(string)
+
+	catalog := writeFile(t, "catalog.json", testCatalog)
+	imported, _ := command(t, 0, "catalog", "import", "-db", file, "-store", storeID, catalog)
 	if got := fmt.Sprint(imported); got != "map[bundles:2 payment_methods:5 products:6]" {
-		t.Errorf("catalog import: %s", got)
+		t.Errorf("catalog import prints %s", got)
 	}
+
 	added, _ := command(t, 0, "key", "add", "-db", file, "-store", storeID, "-name", "test")
-	key, _ = added["key"].(string)
-	if !regexp.MustCompile(`^so_[0-9A-Za-z_-]{43}$`).MatchString(key) || shape(added) != "{key:text key_id:uuid}" {
-		t.Fatalf("key add: %v", added)
+	if got := shape(added); got != "{key:text key_id:uuid}" {
+		t.Fatalf("key add prints %s", got)
+	}
+	key = added["key"].(string)
+	if !keyText.MatchString(key) {
+		t.Fatalf("key add prints the key %q", key)
 	}
 	return file, storeID, key
 }
 
-// reach talks to a service that runs elsewhere.
+// reach is a client of a service that runs elsewhere.
 func reach(t *testing.T, address, key string) *testServer {
 	t.Helper()
-	s := &testServer{url: "http://" + address, key: key, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, ids: map[string]string{}}
+	s := &testServer{
+		url:    "http://" + address,
+		key:    key,
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		ids:    map[string]string{},
+	}
 	t.Cleanup(s.client.CloseIdleConnections)
-	list := s.do(t, "GET", "/v1/products", nil).want(t, 200, "")
-	for _, kind := range []string{"products", "bundles"} {
-		for _, p := range list.list(kind) {
-			s.ids[p["slug"].(string)] = p["id"].(string)
-		}
+
+	catalog := s.do(t, "GET", "/v1/products", nil).want(t, 200, "")
+	for _, p := range append(catalog.list("products"), catalog.list("bundles")...) {
+		s.ids[p["slug"].(string)] = p["id"].(string)
 	}
 	return s
 }
 
 var servingLine = `msg=serving address=(\S+)`
 
-// startServe runs `serve` on a free port in this process; stop ends it as SIGTERM would and returns its exit code.
-func startServe(t *testing.T, file string, args ...string) (address string, logs *logBuffer, stop func() int) {
+// startServe runs `serve` on a free port in this process. stop ends it as SIGTERM would and returns its exit
+// code.
+func startServe(t *testing.T, file string, args ...string) (addr string, logs *logBuffer, stop func() int) {
 	t.Helper()
+	args = append([]string{"serve", "-db", file, "-addr", "127.0.0.1:0"}, args...)
 	ctx, cancel := context.WithCancel(context.Background())
 	logs = newLogBuffer(t.Output())
-	code, ended := 0, make(chan struct{})
+
+	code := 0
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		defer logs.close()
-		code = run(ctx, append([]string{"serve", "-db", file, "-addr", "127.0.0.1:0"}, args...), strings.NewReader(""), io.Discard, logs)
+		code = run(ctx, args, strings.NewReader(""), io.Discard, logs)
 	}()
 	stop = func() int {
 		cancel()
@@ -785,19 +929,18 @@ func startServe(t *testing.T, file string, args ...string) (address string, logs
 }
 
 // startProgram runs `serve` in a process of its own.
-func startProgram(t *testing.T, file string, args ...string) (address string, logs *logBuffer, cmd *exec.Cmd) {
+func startProgram(t *testing.T, file string, args ...string) (addr string, logs *logBuffer, cmd *exec.Cmd) {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	logs = newLogBuffer(io.Discard)
-	cmd = exec.Command(exe, append([]string{"serve", "-db", file, "-addr", "127.0.0.1:0", "-rate", "1000000", "-burst", "1000000"}, args...)...)
+
+	cmd = exec.Command(exe, "serve", "-db", file, "-addr", "127.0.0.1:0")
+	cmd.Args = append(cmd.Args, "-rate", "1000000", "-burst", "1000000")
+	cmd.Args = append(cmd.Args, args...)
 	cmd.Env = append(os.Environ(), "STOREORDER_TEST_AS_PROGRAM=1")
 	cmd.Stderr = logs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -806,70 +949,63 @@ func startProgram(t *testing.T, file string, args ...string) (address string, lo
 	return logs.await(t, servingLine), logs, cmd
 }
 
-// startReceiver is an endpoint on a socket; what it gets comes through the channel, and it answers 204.
-func startReceiver(t *testing.T) (address string, got chan received) {
-	got = make(chan received, 100_000)
-	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got <- receive(t, r)
-		w.WriteHeader(http.StatusNoContent)
-	}))
-	t.Cleanup(hs.Close)
-	return hs.URL + "/hook", got
-}
-
-// dump is all that is in a database.
+// dump writes out everything in a database.
 func dump(t *testing.T, file string) string {
 	t.Helper()
 	db, err := openDB(file, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
-	tables, err := collect(db.reader, column[string], "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tables, err := queryAll(db.reader, scanValue[string],
+		"SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+	must(t, err)
+
 	var all strings.Builder
 	for _, table := range tables {
 		rows, err := db.reader.Query("SELECT * FROM " + table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		columns, _ := rows.Columns()
-		values, into := make([]any, len(columns)), make([]any, len(columns))
+		must(t, err)
+		columns, err := rows.Columns()
+		must(t, err)
+
+		values := make([]any, len(columns))
+		pointers := make([]any, len(columns))
 		for i := range values {
-			into[i] = &values[i]
+			pointers[i] = &values[i]
 		}
 		for rows.Next() {
-			if err := rows.Scan(into...); err != nil {
-				t.Fatal(err)
-			}
+			must(t, rows.Scan(pointers...))
 			fmt.Fprintln(&all, table, values)
 		}
-		if err := rows.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.Err())
+		must(t, rows.Close())
 	}
 	return all.String()
 }
 
-// received is one request at an endpoint.
+// received is one webhook at an endpoint.
 type received struct {
 	at     time.Time
 	host   string
 	header http.Header
 	body   string
 	event  struct {
-		ID, Event, StoreID string
-		CreatedAt          Time `json:"created_at"`
-		Sequence           int
-		Data               struct{ Order map[string]any }
+		ID        string
+		Event     string
+		StoreID   string
+		CreatedAt Time `json:"created_at"`
+		Sequence  int
+		Data      struct{ Order map[string]any }
 	}
 }
 
 func receive(t *testing.T, r *http.Request) received {
+	t.Helper()
 	body, err := io.ReadAll(r.Body)
-	got := received{at: time.Now(), host: r.URL.Hostname(), header: r.Header, body: string(body)}
+	got := received{
+		at:     time.Now(),
+		host:   r.URL.Hostname(),
+		header: r.Header,
+		body:   string(body),
+	}
 	if err == nil {
 		err = json.Unmarshal(body, &got.event)
 	}
@@ -879,72 +1015,106 @@ func receive(t *testing.T, r *http.Request) received {
 	return got
 }
 
-// signedBy checks a request's headers, and its signature made with each of the secrets, in their order.
+// signedBy checks a webhook's headers, and its signature with each of the secrets in their order.
 func (r received) signedBy(t *testing.T, attempt int, secrets ...string) {
 	t.Helper()
-	stamp, ok := strings.CutPrefix(strings.Split(r.header.Get("X-Service-Signature"), ",")[0], "t=")
+	signature := r.header.Get("X-Service-Signature")
+	stamp, _, _ := strings.Cut(strings.TrimPrefix(signature, "t="), ",")
 	want := "t=" + stamp
 	for _, secret := range secrets {
 		want += ",v1=" + hmacByHand(secret, stamp+"."+r.body)
 	}
-	unix, _ := strconv.ParseInt(stamp, 10, 64)
-	if age := r.at.Sub(time.Unix(unix, 0)); !ok || r.header.Get("X-Service-Signature") != want || age < -time.Second || age > 30*time.Second {
-		t.Errorf("signature %q at %d, want %q", r.header.Get("X-Service-Signature"), r.at.Unix(), want)
+	if signature != want {
+		t.Errorf("signature %q, want %q", signature, want)
 	}
-	for name, want := range map[string]string{"Content-Type": "application/json", "X-Service-Event": r.event.Event, "X-Service-Event-Id": r.event.ID, "X-Service-Attempt": strconv.Itoa(attempt)} {
-		if r.header.Get(name) != want || want == "" {
-			t.Errorf("%s: %q, want %q", name, r.header.Get(name), want)
+
+	unix, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil {
+		t.Errorf("signature %q without its time", signature)
+	}
+	if age := r.at.Sub(time.Unix(unix, 0)); age < -time.Second || age > 30*time.Second {
+		t.Errorf("signed %s before it came", age)
+	}
+
+	for name, want := range map[string]string{
+		"Content-Type":       "application/json",
+		"X-Service-Event":    r.event.Event,
+		"X-Service-Event-Id": r.event.ID,
+		"X-Service-Attempt":  strconv.Itoa(attempt),
+	} {
+		if got := r.header.Get(name); got != want || want == "" {
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if !strings.HasPrefix(r.event.ID, "evt_") || !uuidText.MatchString(r.header.Get("X-Service-Delivery-Id")) {
-		t.Errorf("event %q, delivery %q", r.event.ID, r.header.Get("X-Service-Delivery-Id"))
+	if !strings.HasPrefix(r.event.ID, "evt_") {
+		t.Errorf("event's id %q", r.event.ID)
+	}
+	if id := r.header.Get("X-Service-Delivery-Id"); !uuidText.MatchString(id) {
+		t.Errorf("X-Service-Delivery-Id: %q", id)
 	}
 }
 
-// hmacByHand is HMAC-SHA256 as RFC 2104 writes it.
+// hmacByHand is HMAC-SHA256, step by step as in RFC 2104.
 func hmacByHand(key, message string) string {
-	k := make([]byte, 64)
-	if copy(k, key); len(key) > 64 {
+	block := make([]byte, sha256.BlockSize)
+	if len(key) > len(block) {
 		sum := sha256.Sum256([]byte(key))
-		k = append(sum[:], make([]byte, 32)...)
+		copy(block, sum[:])
+	} else {
+		copy(block, key)
 	}
+
 	pad := func(b byte) []byte {
-		p := bytes.Clone(k)
-		for i := range p {
-			p[i] ^= b
+		padded := bytes.Clone(block)
+		for i := range padded {
+			padded[i] ^= b
 		}
-		return p
+		return padded
 	}
 	inner := sha256.Sum256(append(pad(0x36), message...))
 	outer := sha256.Sum256(append(pad(0x5c), inner[:]...))
 	return hex.EncodeToString(outer[:])
 }
 
-// inbox keeps what endpoints received. Its answer is 200, or what answer says.
+// startReceiver is an endpoint on a socket. It answers 204 and passes on each webhook through the channel.
+func startReceiver(t *testing.T) (address string, got chan received) {
+	t.Helper()
+	got = make(chan received, 100_000)
+	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- receive(t, r)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(hs.Close)
+	return hs.URL + "/hook", got
+}
+
+// inbox is all endpoints of a bubble's server: it takes the place of the network and keeps the webhooks.
 type inbox struct {
 	t      *testing.T
-	answer func(received) *http.Response // nil: 200
+	answer func(received) *http.Response // nil answers 200; a nil response hangs until the sender gives up
 	mu     sync.Mutex
 	all    []received
 }
 
 func (in *inbox) RoundTrip(r *http.Request) (*http.Response, error) {
 	got := receive(in.t, r)
+
 	in.mu.Lock()
 	in.all = append(in.all, got)
 	answer := in.answer
 	in.mu.Unlock()
-	if answer != nil {
-		if resp := answer(got); resp != nil {
-			return resp, nil
-		}
-		<-r.Context().Done() // it hangs
-		return nil, r.Context().Err()
+
+	if answer == nil {
+		return status(200), nil
 	}
-	return status(200), nil
+	if resp := answer(got); resp != nil {
+		return resp, nil
+	}
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }
 
-// take returns what came since the last call.
+// take returns the webhooks that came since the last call.
 func (in *inbox) take() []received {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -959,18 +1129,25 @@ func (in *inbox) setAnswer(answer func(received) *http.Response) {
 	in.answer = answer
 }
 
+// status is an endpoint's answer. The headers are names and values in turn.
 func status(code int, header ...string) *http.Response {
-	r := &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("an answer"))}
+	r := &http.Response{
+		StatusCode: code,
+		Header:     http.Header{},
+		Body:       io.NopCloser(strings.NewReader("an answer")),
+	}
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	return r
 }
 
-// deliver runs the queue of a bubble's server against an inbox until the test or the returned function ends it.
+// deliver runs the queue of a bubble's server against an inbox, until the test ends or stop is called.
 func (s *testServer) deliver(t *testing.T) (in *inbox, stop func()) {
+	t.Helper()
 	in = &inbox{t: t}
 	s.queue.client.Transport = in
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -985,24 +1162,30 @@ func (s *testServer) deliver(t *testing.T) (in *inbox, stop func()) {
 	return in, stop
 }
 
+// endpoint adds an endpoint on a host for some events, or for all if none is named.
 func (s *testServer) endpoint(t *testing.T, host string, events ...string) (id, secret string) {
 	t.Helper()
 	secret = newSecret()
 	id, err := s.db.AddEndpoint(t.Context(), s.storeID, "https://"+host+"/hook", events, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return id, secret
 }
 
-// deliveries counts an endpoint's deliveries by status.
+// deliveries counts an endpoint's deliveries by status, such as "2 failed, 1 pending".
 func (s *testServer) deliveries(t *testing.T, endpoint string) string {
 	t.Helper()
-	return scalar[string](t, s.db, `SELECT coalesce(group_concat(n || ' ' || status, ', '), '') FROM
-		(SELECT status, count(*) n FROM deliveries WHERE endpoint_id = ? GROUP BY status ORDER BY status)`, endpoint)
+	return scalar[string](t, s.db, `
+		SELECT coalesce(group_concat(n || ' ' || status, ', '), '')
+		FROM (
+			SELECT status, count(*) n
+			FROM   deliveries
+			WHERE  endpoint_id = ?
+			GROUP BY status
+			ORDER BY status
+		)`, endpoint)
 }
 
-// settle lets the queue do all that it can do now.
+// settle lets the queue do everything that it can do now.
 func (s *testServer) settle() {
 	s.queue.wake()
 	time.Sleep(2 * time.Second)
