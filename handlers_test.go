@@ -5,13 +5,18 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,324 +27,650 @@ import (
 	"time"
 )
 
-const orderShape = "amount:int buyer:{email:text name:text} checkout_url:url created_at:time currency:text expires_at:time id:uuid " +
-	"items:[{line_total:int product_id:uuid quantity:int title:text type:text unit_price:int} {bundle_id:uuid line_total:int quantity:int title:text type:text unit_price:int}] " +
-	"payment_method:text payment_provider:text payment_reference:text payment_url:url requires_payment:bool settlement_channel:text status:text subtotal:int updated_at:time"
+// wantData reports the values in data, by their paths, that differ.
+func (r reply) wantData(t *testing.T, values map[string]string) {
+	t.Helper()
+	for path, want := range values {
+		if got := r.at(path); got != want {
+			t.Errorf("%s is %q, want %q", path, got, want)
+		}
+	}
+}
 
 func TestFieldsAndTypes(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	products := s.do(t, "GET", "/v1/products", nil)
-	methods := s.do(t, "GET", "/v1/payment-methods", nil)
-	if got, want := s.do(t, "GET", "/v1/orders", nil), `{"success":true,"data":{"orders":[],"has_more":false}}`; string(got.Body) != want {
-		t.Errorf("no orders: %s", got.Body)
+	const none = `{"success":true,"data":{"orders":[],"has_more":false}}`
+	if got := string(s.get(t, "/v1/orders").Body); got != none {
+		t.Errorf("without orders the list is %s", got)
 	}
-	body := s.order("kopi", 2, "duo", 1)
-	created := s.do(t, "POST", "/v1/orders", body).want(t, 201, "")
-	id := created.at("order.id")
-	read := s.do(t, "GET", "/v1/orders/"+strings.ToUpper(id), nil).want(t, 200, "")
-	for _, c := range []struct{ name, got, want string }{
-		{"products", shape(products.Data), "{bundles:[{available:bool created_at:time currency:text description:text id:uuid image_url:null items:[{product_id:uuid quantity:int title:text}] price:int slug:text stock:int title:text type:text updated_at:time}] " +
-			"has_more:bool products:[{available:bool created_at:time currency:text description:text id:uuid image_url:url price:int slug:text stock:int title:text type:text updated_at:time} " +
-			"{available:bool created_at:time currency:text description:text id:uuid image_url:null price:int slug:text stock:null title:text type:text updated_at:time}]}"},
-		{"payment methods", shape(methods.Data), "{payment_methods:[{code:text fee:int instructions:text max_amount:int min_amount:int name:text provider:text settlement_channel:text} " +
-			"{code:text fee:int instructions:text max_amount:null min_amount:null name:text provider:text settlement_channel:text}]}"},
-		{"POST order", shape(created.Data), "{order:{" + orderShape + "}}"},
-		{"GET order", shape(read.Data["order"]), "{" + orderShape + "}"},
-		{"list", shape(s.do(t, "GET", "/v1/orders", nil).Data), "{has_more:bool orders:[{" + orderShape + "}]}"},
-		{"POST equals GET", shape(read.Data["order"]) + fmt.Sprint(created.Data["order"]), shape(read.Data["order"]) + fmt.Sprint(read.Data["order"])},
-		{"Location", created.Header.Get("Location"), "/v1/orders/" + id},
-		{"checkout_url", read.at("order.checkout_url"), "http://shop.test/pay/" + id},
-		{"payment_url", created.at("order.payment_url"), "http://shop.test/pay/" + id},
-		{"money", strings.Join([]string{read.at("order.items.0.line_total"), read.at("order.items.1.unit_price"), read.at("order.subtotal"), read.at("order.amount")}, " "), "170000 200000 370000 370000"},
-		{"payment", fmt.Sprint(read.at("order.payment_method"), " ", read.at("order.payment_provider"), " ", read.at("order.settlement_channel"), " ", read.at("order.currency")), "bank_transfer manual manual IDR"},
-		{"state", read.at("order.status") + read.at("order.requires_payment"), "pendingtrue"},
-		{"session", read.at("payment_session.provider") + " " + read.at("payment_session.status") + " " + read.at("payment_session.payment_url"), "manual manual http://shop.test/pay/" + id},
-		{"bundle's stock follows from its parts", s.do(t, "GET", "/v1/products?type=bundle", nil).at("bundles.0.stock"), "3"},
-	} {
-		if c.got != c.want {
-			t.Errorf("%s:\n got %s\nwant %s", c.name, c.got, c.want)
-		}
-	}
-	if ref := read.at("order.payment_reference"); !regexp.MustCompile(`^INV-\d{8}-[0-9A-HJKMNP-TV-Z]{6}$`).MatchString(ref) {
-		t.Errorf("payment_reference %q", ref)
-	}
-	created1, _ := time.Parse(time.RFC3339, read.at("order.created_at"))
-	expires, _ := time.Parse(time.RFC3339, read.at("order.expires_at"))
-	if expires.Sub(created1) != 24*time.Hour {
-		t.Errorf("expires %s after its creation", expires.Sub(created1))
-	}
-	// Optional fields come back as given; an absent email is left out.
-	body = with(with(s.order("teh", 1), "external_id", "shop-1"), "return_url", "https://shop.example.id/thanks?a=1&b=<2>")
-	body["buyer"] = map[string]any{"name": "Siti \"S\" & <b>", "phone": "+62 (812) 345-678"}
-	r := s.do(t, "POST", "/v1/orders", body).want(t, 201, "")
-	for path, want := range map[string]string{"external_id": "shop-1", "return_url": "https://shop.example.id/thanks?a=1&b=<2>", "buyer.name": "Siti \"S\" & <b>",
-		"buyer.phone": "+62 (812) 345-678", "buyer.email": "<nil>"} {
-		if got := r.at("order." + path); got != want {
-			t.Errorf("%s = %q, want %q", path, got, want)
-		}
-	}
-	if got := s.do(t, "GET", "/v1/orders?external_id=shop-1", nil); shape(got.Data["orders"]) != "["+shape(r.Data["order"])+"]" || got.at("orders.0.id") != r.at("order.id") {
-		t.Errorf("by external_id: %s", got.Body)
-	}
-	s.do(t, "POST", "/v1/orders", body).want(t, 409, "DUPLICATE_EXTERNAL_ID")
-}
+	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
 
-func TestProductsListAndPaymentMethods(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-	slugs := func(r reply) string {
-		var all []string
-		for _, list := range []string{"products", "bundles"} {
-			for _, p := range r.list(list) {
-				all = append(all, p["slug"].(string))
-			}
-		}
-		return strings.Join(all, " ") + " " + r.at("has_more")
+	shapes := map[string]string{} // by request
+	for _, line := range readCases(t, "testdata/shapes.txt") {
+		shapes[line.heading] += " " + line.column(0)
 	}
-	for _, c := range []struct{ query, want string }{
-		{"", "kopi gratis mahal separuh teh duo false"}, // by title, bundles last, drafts not at all
-		{"?limit=2", "kopi gratis true"},
-		{"?limit=5", "kopi gratis mahal separuh teh true"},
-		{"?limit=6", "kopi gratis mahal separuh teh duo false"},
-		{"?limit=2&offset=4", "teh duo false"},
-		{"?limit=1&offset=5", "duo false"},
-		{"?offset=6", " false"},
-		{"?type=product", "kopi gratis mahal separuh teh false"},
-		{"?type=bundle", "duo false"},
-		{"?type=bundle&offset=1", " false"},
-		{"?q=KOPI", "kopi false"},
-		{"?q=%25", " false"}, // no wildcard
-		{"?q=_", " false"},
-		{"?q=du&limit=1&offset=1", "duo false"}, // Panduan, Duo
-	} {
-		if got := slugs(s.do(t, "GET", "/v1/products"+c.query, nil).want(t, 200, "")); got != c.want {
-			t.Errorf("products%s: %q, want %q", c.query, got, c.want)
-		}
+	words := map[string]string{
+		"order": created.at("order.id"),
+		"ORDER": strings.TrimSpace(shapes["ORDER"]),
 	}
-	for _, c := range []struct{ query, want string }{
-		{"", "bank_fee bank_rich bank_transfer"}, // not the one that is off, nor the gateway without a key
-		{"?amount=0", "bank_rich bank_transfer"},
-		{"?amount=84999", "bank_rich bank_transfer"},
-		{"?amount=85000", "bank_fee bank_rich bank_transfer"},
-		{"?amount=170000", "bank_fee bank_rich bank_transfer"}, // the fee does not count
-		{"?amount=170001", "bank_rich bank_transfer"},
-	} {
-		var codes []string
-		for _, m := range s.do(t, "GET", "/v1/payment-methods"+c.query, nil).want(t, 200, "").list("payment_methods") {
-			codes = append(codes, m["code"].(string))
-		}
-		if got := strings.Join(codes, " "); got != c.want {
-			t.Errorf("payment-methods%s: %q, want %q", c.query, got, c.want)
-		}
-	}
-	tag := s.do(t, "GET", "/v1/products", nil).Header.Get("ETag")
-	s.do(t, "GET", "/v1/products", nil, "If-None-Match", tag).want(t, 304, "")
-	s.do(t, "GET", "/v1/products", nil, "If-None-Match", `"x", W/`+tag).want(t, 304, "")
-	s.create(t, "kopi", 1)
-	if got := s.do(t, "GET", "/v1/products", nil, "If-None-Match", tag).want(t, 200, ""); got.Header.Get("ETag") == tag || got.at("products.0.stock") != "9" {
-		t.Errorf("after a sale: %s", got.Body)
-	}
-	for _, path := range []string{"/v1/products", "/v1/orders", "/v1/payment-methods", "/healthz", "/readyz"} {
-		get := s.do(t, "GET", path, nil).want(t, 200, "")
-		if head := s.do(t, "HEAD", path, nil); head.Status != 200 || head.Header.Get("Content-Length") != strconv.Itoa(len(get.Body)) {
-			t.Errorf("HEAD %s: %d, length %s of %d", path, head.Status, head.Header.Get("Content-Length"), len(get.Body))
-		}
-	}
-}
+	delete(shapes, "ORDER")
 
-func TestMessagesAndEnvelopes(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-	id := s.create(t, "teh", 1)
-	_, free := s.addStore(t, "gratisan", "free")
-	revoked, hash := newToken("so_")
-	keyID, err := s.db.AddKey(t.Context(), s.storeID, "old", hash)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.do(t, "GET", "/v1/orders", nil, "Authorization", "bEaReR "+revoked).want(t, 200, "")
-	if err := s.db.RevokeKey(t.Context(), s.storeID, keyID); err != nil {
-		t.Fatal(err)
-	}
-	const unauthorized = "Missing or invalid Authorization header."
-	for _, c := range []struct {
-		name, method, path string
-		body               any
-		headers            []string
-		status             int
-		code, message      string // message "" is any
-		allow              string
-	}{
-		{name: "no key", method: "GET", path: "/v1/orders", headers: []string{"Authorization", ""}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "no scheme", method: "GET", path: "/v1/orders", headers: []string{"Authorization", s.key}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "Basic", method: "GET", path: "/v1/orders", headers: []string{"Authorization", "Basic " + s.key}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "only a scheme", method: "GET", path: "/v1/orders", headers: []string{"Authorization", "Bearer"}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "twice", method: "GET", path: "/v1/orders", headers: []string{"Authorization", "Bearer " + s.key, "Authorization", "Bearer " + s.key}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "two keys", method: "GET", path: "/v1/orders", headers: []string{"Authorization", "Bearer " + s.key + " " + s.key}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "unknown", method: "GET", path: "/v1/orders", headers: []string{"Authorization", "Bearer so_unknown"}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "revoked, at once", method: "GET", path: "/v1/orders", headers: []string{"Authorization", "Bearer " + revoked}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "key before body", method: "POST", path: "/v1/orders", body: "{", headers: []string{"Authorization", ""}, status: 401, code: "UNAUTHORIZED", message: unauthorized},
-		{name: "free plan", method: "GET", path: "/v1/products", headers: []string{"Authorization", "Bearer " + free}, status: 403, code: "PLAN_REQUIRED", message: "Public API is not available on this store's plan."},
-		{name: "plan before body", method: "POST", path: "/v1/orders", body: "{", headers: []string{"Authorization", "Bearer " + free}, status: 403, code: "PLAN_REQUIRED"},
-		{name: "not JSON", method: "POST", path: "/v1/orders", body: "{", status: 400, code: "INVALID_REQUEST", message: "Invalid JSON body."},
-		{name: "unknown path", method: "GET", path: "/v1/nothing", headers: []string{"Authorization", ""}, status: 404, code: "NOT_FOUND"},
-		{name: "root", method: "GET", path: "/v1", status: 404, code: "NOT_FOUND"},
-		{name: "trailing slash", method: "GET", path: "/v1/orders/", status: 404, code: "NOT_FOUND"},
-		{name: "double slash", method: "GET", path: "/v1//orders", status: 404, code: "NOT_FOUND"},
-		{name: "dot", method: "GET", path: "/v1/./orders", status: 404, code: "NOT_FOUND"},
-		{name: "dots", method: "GET", path: "/v1/orders/%2e%2e/products", status: 404, code: "NOT_FOUND"},
-		{name: "encoded slash", method: "GET", path: "/v1/orders/a%2Fb", status: 404, code: "NOT_FOUND"},
-		{name: "path in another case", method: "GET", path: "/v1/Orders", status: 404, code: "NOT_FOUND"},
-		{name: "unclean POST", method: "POST", path: "/v1//orders", body: "{}", status: 404, code: "NOT_FOUND"},
-		{name: "DELETE orders", method: "DELETE", path: "/v1/orders", status: 405, code: "METHOD_NOT_ALLOWED", allow: "GET, HEAD, POST"},
-		{name: "405 before the key", method: "PUT", path: "/v1/orders/" + id, headers: []string{"Authorization", ""}, status: 405, code: "METHOD_NOT_ALLOWED", allow: "GET, HEAD"},
-		{name: "POST products", method: "POST", path: "/v1/products", body: "{}", status: 405, code: "METHOD_NOT_ALLOWED", allow: "GET, HEAD"},
-		{name: "OPTIONS", method: "OPTIONS", path: "/v1/payment-methods", status: 405, code: "METHOD_NOT_ALLOWED", allow: "GET, HEAD"},
-		{name: "unknown order", method: "GET", path: "/v1/orders/0190f5a0-0000-7000-8000-000000000001", status: 404, code: "NOT_FOUND"},
-		{name: "malformed order id", method: "GET", path: "/v1/orders/x'%20OR%201=1", status: 404, code: "NOT_FOUND"},
-		{name: "order with a parameter", method: "GET", path: "/v1/orders/" + id + "?a=1", status: 400, code: "INVALID_REQUEST"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := s.do(t, c.method, c.path, c.body, c.headers...).want(t, c.status, c.code)
-			if c.message != "" && r.Error.Message != c.message {
-				t.Errorf("message %q, want %q", r.Error.Message, c.message)
+	for request, text := range shapes {
+		t.Run(request, func(t *testing.T) {
+			fill := func(text string) string {
+				return os.Expand(text, func(name string) string { return words[name] })
 			}
-			if got := r.Header.Get("Allow"); got != c.allow {
-				t.Errorf("Allow %q, want %q", got, c.allow)
+			r := created
+			if path, isGet := strings.CutPrefix(fill(request), "GET "); isGet {
+				r = s.get(t, path)
 			}
-			if got := r.Header.Get("WWW-Authenticate"); (got == "Bearer") != (c.status == 401) {
-				t.Errorf("WWW-Authenticate %q with %d", got, c.status)
+
+			got := shape(r.Data)
+			want := strings.TrimSpace(fill(text))
+			if got != want {
+				t.Errorf("\n got %s\nwant %s", got, want)
 			}
 		})
 	}
-	head := s.do(t, "HEAD", "/v1/orders/"+id, nil)
-	if head.Status != 200 || head.Header.Get("Content-Length") == "0" {
-		t.Errorf("HEAD order: %d %v", head.Status, head.Header)
+}
+
+func TestOrderInTheAPI(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
+	id := created.at("order.id")
+	payPage := "http://shop.test/pay/" + id
+	if got, want := created.Header.Get("Location"), "/v1/orders/"+id; got != want {
+		t.Errorf("Location %q, want %q", got, want)
 	}
+
+	t.Run("it is read as it was created, also by its id in capitals", func(t *testing.T) {
+		read := s.get(t, "/v1/orders/"+strings.ToUpper(id))
+		if got, want := fmt.Sprint(read.Data["order"]), fmt.Sprint(created.Data["order"]); got != want {
+			t.Errorf("read    %s\ncreated %s", got, want)
+		}
+		read.wantData(t, map[string]string{
+			"order.status":                "pending",
+			"order.requires_payment":      "true",
+			"order.items.0.line_total":    "170000",
+			"order.items.1.unit_price":    "200000",
+			"order.subtotal":              "370000",
+			"order.amount":                "370000",
+			"order.currency":              "IDR",
+			"order.payment_method":        "bank_transfer",
+			"order.payment_provider":      "manual",
+			"order.settlement_channel":    "manual",
+			"order.checkout_url":          payPage,
+			"order.payment_url":           payPage,
+			"payment_session.provider":    "manual",
+			"payment_session.status":      "manual",
+			"payment_session.payment_url": payPage,
+		})
+	})
+
+	t.Run("its payment reference can be read aloud", func(t *testing.T) {
+		reference := created.at("order.payment_reference")
+		if !regexp.MustCompile(`^INV-\d{8}-[0-9A-HJKMNP-TV-Z]{6}$`).MatchString(reference) {
+			t.Errorf("payment_reference %q", reference)
+		}
+	})
+
+	t.Run("it expires after a day", func(t *testing.T) {
+		createdAt, err := time.Parse(time.RFC3339, created.at("order.created_at"))
+		must(t, err)
+		expiresAt, err := time.Parse(time.RFC3339, created.at("order.expires_at"))
+		must(t, err)
+		if got := expiresAt.Sub(createdAt); got != 24*time.Hour {
+			t.Errorf("expires after %s", got)
+		}
+	})
+}
+
+func TestOptionalFieldsOfAnOrder(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	body := s.order("teh", 1)
+	body["external_id"] = "shop-1"
+	body["return_url"] = "https://shop.example.id/thanks?a=1&b=<2>"
+	body["buyer"] = map[string]any{"name": `Siti "S" & <b>`, "phone": "+62 (812) 345-678"}
+	created := s.post(t, body).want(t, 201, "")
+
+	t.Run("they come back as they were given", func(t *testing.T) {
+		created.wantData(t, map[string]string{
+			"order.external_id": "shop-1",
+			"order.return_url":  "https://shop.example.id/thanks?a=1&b=<2>",
+			"order.buyer.name":  `Siti "S" & <b>`,
+			"order.buyer.phone": "+62 (812) 345-678",
+			"order.buyer.email": "<nil>",
+		})
+	})
+
+	t.Run("the order is found by its external_id", func(t *testing.T) {
+		found := s.get(t, "/v1/orders?external_id=shop-1").list("orders")
+		if len(found) != 1 {
+			t.Fatalf("%d orders", len(found))
+		}
+		if got, want := fmt.Sprint(found[0]), fmt.Sprint(created.Data["order"]); got != want {
+			t.Errorf("found   %s\ncreated %s", got, want)
+		}
+	})
+
+	t.Run("no other order can have the same external_id", func(t *testing.T) {
+		s.post(t, body).want(t, 409, "DUPLICATE_EXTERNAL_ID")
+	})
+}
+
+func TestCatalogQueries(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	for _, c := range readCases(t, "testdata/catalog-queries.txt") {
+		t.Run(c.name, func(t *testing.T) {
+			r := s.get(t, c.column(0))
+			got := ""
+			for _, p := range append(r.list("products"), r.list("bundles")...) {
+				got += " " + p["slug"].(string)
+			}
+			for _, m := range r.list("payment_methods") {
+				got += " " + m["code"].(string)
+			}
+			if r.at("has_more") == "true" {
+				got += " and more"
+			}
+
+			got = strings.TrimSpace(got)
+			if want := c.column(1); got != want {
+				t.Errorf("found %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestProductsAreSentAgainWhenTheyChange(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	tag := s.get(t, "/v1/products").Header.Get("ETag")
+	getUnless := func(tags string) reply {
+		return s.do(t, "GET", "/v1/products", nil, "If-None-Match", tags)
+	}
+	getUnless(tag).want(t, 304, "")
+	getUnless(`"x", W/`+tag).want(t, 304, "")
+
+	s.create(t, "kopi", 4)
+	after := getUnless(tag).want(t, 200, "")
+	if after.Header.Get("ETag") == tag {
+		t.Error("the ETag is the same after a sale")
+	}
+	after.wantData(t, map[string]string{
+		"products.0.stock": "6",
+		"bundles.0.stock":  "3", // two of the product are in it
+	})
+}
+
+func TestHeadHasTheLengthOfGet(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	for _, path := range []string{
+		"/v1/products",
+		"/v1/payment-methods",
+		"/v1/orders",
+		"/v1/orders/" + s.create(t, "teh", 1),
+		"/healthz",
+		"/readyz",
+	} {
+		want := strconv.Itoa(len(s.get(t, path).Body))
+		head := s.do(t, "HEAD", path, nil).want(t, 200, "")
+		if got := head.Header.Get("Content-Length"); got != want {
+			t.Errorf("HEAD %s: length %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	_, free := s.addStore(t, "gratisan", "free")
+
+	revoked, hash := newToken("so_")
+	keyID, err := s.db.AddKey(t.Context(), s.storeID, "old", hash)
+	must(t, err)
+	s.do(t, "GET", "/v1/orders", nil, "Authorization", "bEaReR "+revoked).want(t, 200, "")
+	must(t, s.db.RevokeKey(t.Context(), s.storeID, keyID))
+
+	s.refuseAll(t, "testdata/bad-requests.txt", map[string]string{
+		"key":     s.key,
+		"free":    free,
+		"revoked": revoked,
+		"order":   s.create(t, "teh", 1),
+	})
+}
+
+func TestAllowedMethods(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	for path, want := range map[string]string{
+		"/v1/orders":          "GET, HEAD, POST",
+		"/v1/orders/x":        "GET, HEAD",
+		"/v1/products":        "GET, HEAD",
+		"/v1/payment-methods": "GET, HEAD",
+		"/v1/openapi.json":    "GET, HEAD",
+	} {
+		r := s.do(t, "OPTIONS", path, nil).want(t, 405, "METHOD_NOT_ALLOWED")
+		if got := r.Header.Get("Allow"); got != want {
+			t.Errorf("%s allows %q, want %q", path, got, want)
+		}
+	}
+
+	r := s.do(t, "GET", "/v1/nothing", nil).want(t, 404, "NOT_FOUND")
+	if got := r.Header.Values("Allow"); got != nil {
+		t.Errorf("an unknown path allows %q", got)
+	}
+}
+
+// An order is read with another store's key. It is not there for it, and no answer reveals that it exists.
+func TestAnotherStoresOrder(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	_, otherKey := s.addStore(t, "lain", "growth")
+	other := s.as(otherKey)
+	body := with(s.order("teh", 1), "external_id", "x")
+	id := s.post(t, body).want(t, 201, "").at("order.id")
+
+	t.Run("it looks like an unknown one", func(t *testing.T) {
+		hidden := other.do(t, "GET", "/v1/orders/"+id, nil).want(t, 404, "NOT_FOUND")
+		unknown := other.do(t, "GET", "/v1/orders/x", nil).want(t, 404, "NOT_FOUND")
+		if !bytes.Equal(hidden.Body, unknown.Body) {
+			t.Errorf("%s, but an unknown order is %s", hidden.Body, unknown.Body)
+		}
+	})
+
+	t.Run("no page begins after it", func(t *testing.T) {
+		r := other.do(t, "GET", "/v1/orders?starting_after="+id, nil)
+		r.wantRefusal(t, "400 INVALID_REQUEST starting_after is not an order of this store")
+	})
+
+	for _, path := range []string{
+		"/v1/orders",
+		"/v1/orders?external_id=x",
+		"/v1/orders?status=pending",
+		"/v1/orders?created_at_min=2000-01-01",
+		"/v1/orders?status=pending&external_id=x",
+	} {
+		t.Run(path, func(t *testing.T) {
+			if got := s.get(t, path).at("orders.0.id"); got != id {
+				t.Errorf("its own store finds %s, want %s", got, id)
+			}
+			r := other.get(t, path)
+			if got := shape(r.Data["orders"]); got != "[]" {
+				t.Errorf("the other store finds %s", r.Body)
+			}
+		})
+	}
+}
+
+func TestAnotherStoresCatalog(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	otherID, otherKey := s.addStore(t, "lain", "growth")
+	other := s.as(otherKey)
+
+	t.Run("its products are not listed", func(t *testing.T) {
+		r := other.get(t, "/v1/products")
+		if got := shape(r.Data); got != "{bundles:[] has_more:bool products:[]}" {
+			t.Errorf("the other store lists %s", r.Body)
+		}
+	})
+
+	t.Run("its products are not for sale", func(t *testing.T) {
+		other.post(t, s.order("teh", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
+		other.post(t, s.order("duo", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
+	})
+
+	s.importCatalog(t, otherID, `{"products": [{"slug": "x", "title": "X", "price": 5}]}`)
+	s.ids["x"] = scalar[string](t, s.db, "SELECT id FROM products WHERE slug = 'x'")
+	body := with(s.order("x", 1), "external_id", "x")
+
+	t.Run("its payment methods are not usable", func(t *testing.T) {
+		other.post(t, body).want(t, 422, "PAYMENT_METHOD_UNAVAILABLE")
+	})
+
+	t.Run("two stores use the same external id and idempotency key", func(t *testing.T) {
+		s.importCatalog(t, otherID, `{
+			"payment_methods": [{"code": "bank_transfer", "name": "T", "provider": "manual"}]
+		}`)
+		other.post(t, body, "Idempotency-Key", "k").want(t, 201, "")
+		s.post(t, with(s.order("teh", 1), "external_id", "x"), "Idempotency-Key", "k").want(t, 201, "")
+	})
 }
 
 func TestDescriptionIsServedToAnyone(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t)
 	resp, err := s.client.Get(s.url + "/v1/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
-	want, fileErr := os.ReadFile("openapi.json")
-	if err := errors.Join(err, fileErr); err != nil {
-		t.Fatal(err)
+	must(t, err)
+	want, err := os.ReadFile("openapi.json")
+	must(t, err)
+
+	if resp.StatusCode != 200 {
+		t.Errorf("status %d", resp.StatusCode)
 	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("X-Request-Id") == "" || !bytes.Equal(got, want) {
-		t.Errorf("%d %v, %d bytes instead of %d", resp.StatusCode, resp.Header, len(got), len(want))
+	if contentType := resp.Header.Get("Content-Type"); contentType != "application/json" {
+		t.Errorf("Content-Type %q", contentType)
+	}
+	if resp.Header.Get("X-Request-Id") == "" {
+		t.Error("no X-Request-Id")
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes that are not openapi.json", len(got))
 	}
 	s.do(t, "HEAD", "/v1/openapi.json", nil).want(t, 200, "")
-	s.do(t, "GET", "/v1/openapi.json?v=1", nil).want(t, 400, "INVALID_REQUEST")
-	if allow := s.do(t, "POST", "/v1/openapi.json", "{}").want(t, 405, "METHOD_NOT_ALLOWED").Header.Get("Allow"); allow != "GET, HEAD" {
-		t.Errorf("Allow: %s", allow)
-	}
-	s.do(t, "POST", "/v1/orders?dry=1", s.order("kopi", 1)).want(t, 400, "INVALID_REQUEST")
 }
 
-func TestPanicsAndReadiness(t *testing.T) {
+// TestErrorCodes reads the errors from the source, so that a new one cannot be forgotten here. Each code has a name
+// and a status of 400 or more, which openapi.json describes, and each error has a code.
+func TestErrorCodes(t *testing.T) {
+	t.Parallel()
+	described := describedCodes(t)
+	described["ORDER_STATE"] = 409 // only the dashboard answers with it
+
+	for _, code := range literals(t, "errorCode") {
+		if len(code.Elts) != 2 {
+			t.Errorf("an error code has %d fields, want its name and its status", len(code.Elts))
+			continue
+		}
+		name := strings.Trim(types.ExprString(code.Elts[0]), `"`)
+		status := described[name]
+		if status < 400 {
+			t.Errorf("openapi.json describes %q with the status %d", name, status)
+		}
+		constant := "http.Status" + strings.ReplaceAll(http.StatusText(status), " ", "")
+		if got := types.ExprString(code.Elts[1]); got != constant {
+			t.Errorf("%s has the status %s, want %s", name, got, constant)
+		}
+		delete(described, name)
+	}
+	if len(described) > 0 {
+		t.Errorf("no code in the source: %v", described)
+	}
+
+	found := literals(t, "APIError")
+	if len(found) < 20 {
+		t.Errorf("only %d errors found", len(found))
+	}
+	for _, apiError := range found {
+		if !hasCode(apiError) {
+			t.Errorf("an error without code: %s", types.ExprString(apiError.Elts[0]))
+		}
+	}
+}
+
+// describedCodes reads the statuses of the error codes from openapi.json, where they are described as
+// "400 INVALID_REQUEST; 409 OUT_OF_STOCK, DUPLICATE_EXTERNAL_ID".
+func describedCodes(t *testing.T) map[string]int {
+	t.Helper()
+	var api struct {
+		Components struct {
+			Schemas struct {
+				ErrorCode struct {
+					Description string
+					Enum        []string
+				}
+			}
+		}
+	}
+	must(t, json.Unmarshal(description, &api))
+	schema := api.Components.Schemas.ErrorCode
+
+	codes := map[string]int{}
+	for group := range strings.SplitSeq(strings.TrimSuffix(schema.Description, "."), "; ") {
+		status, names, _ := strings.Cut(group, " ")
+		number, err := strconv.Atoi(status)
+		must(t, err)
+		for name := range strings.SplitSeq(names, ", ") {
+			codes[name] = number
+		}
+	}
+	for _, name := range schema.Enum {
+		if codes[name] == 0 {
+			t.Errorf("openapi.json lists %s and does not describe it", name)
+		}
+	}
+	if len(schema.Enum) != len(codes) {
+		t.Errorf("openapi.json lists %d codes and describes %d", len(schema.Enum), len(codes))
+	}
+	return codes
+}
+
+// literals finds the composite literals of a type in the program's source.
+func literals(t *testing.T, typeName string) (found []*ast.CompositeLit) {
+	t.Helper()
+	sources, err := filepath.Glob("*.go")
+	must(t, err)
+	for _, name := range sources {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		must(t, err)
+		for n := range ast.Preorder(file) {
+			literal, ok := n.(*ast.CompositeLit)
+			if ok && literal.Type != nil && types.ExprString(literal.Type) == typeName {
+				found = append(found, literal)
+			}
+		}
+	}
+	return found
+}
+
+// hasCode reports whether the literal of an APIError sets its code. A literal without names sets all fields.
+func hasCode(apiError *ast.CompositeLit) bool {
+	for _, element := range apiError.Elts {
+		field, named := element.(*ast.KeyValueExpr)
+		if !named || types.ExprString(field.Key) == "Code" {
+			return true
+		}
+	}
+	return false
+}
+
+func TestPanicIsAnsweredAndLogged(t *testing.T) {
 	t.Parallel()
 	s := newBubbleServer(t)
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a defect") })
 	w := httptest.NewRecorder()
-	s.outermost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a defect") })).ServeHTTP(w, httptest.NewRequest("GET", "/v1/x?secret=1", nil))
-	if w.Code != 500 || w.Body.String() != `{"success":false,"error":{"code":"INTERNAL_ERROR","message":"Internal error."}}` {
-		t.Errorf("%d %s", w.Code, w.Body)
+	s.outermost(handler).ServeHTTP(w, httptest.NewRequest("GET", "/v1/x?secret=1", nil))
+
+	if w.Code != 500 {
+		t.Errorf("status %d, want 500", w.Code)
 	}
-	if log := s.logs.String(); !strings.Contains(log, "a defect") || !strings.Contains(log, "status=500") || strings.Contains(log, "secret") {
-		t.Errorf("log: %s", log)
+	const internal = `{"success":false,"error":{"code":"INTERNAL_ERROR","message":"Internal error."}}`
+	if got := w.Body.String(); got != internal {
+		t.Errorf("body %s, want %s", got, internal)
 	}
-	s.do(t, "GET", "/readyz", nil, "Authorization", "").want(t, 200, "")
-	s.draining.Store(true)
-	s.do(t, "GET", "/readyz", nil, "Authorization", "").want(t, 503, "SERVICE_UNAVAILABLE")
-	s.do(t, "GET", "/healthz", nil, "Authorization", "").want(t, 200, "")
+
+	log := s.logs.String()
+	for _, want := range []string{"a defect", "status=500"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log lacks %q: %s", want, log)
+		}
+	}
+	if strings.Contains(log, "secret") {
+		t.Errorf("the query is in the log: %s", log)
+	}
 }
 
-func TestSlowAndIdleClients(t *testing.T) {
+func TestServiceIsNotReadyWhileItStops(t *testing.T) {
+	t.Parallel()
+	s := newBubbleServer(t)
+	probe := func(path string) reply { return s.do(t, "GET", path, nil, "Authorization", "") }
+	probe("/readyz").want(t, 200, "")
+
+	s.draining.Store(true)
+	probe("/readyz").want(t, 503, "SERVICE_UNAVAILABLE")
+	probe("/healthz").want(t, 200, "")
+}
+
+// pipeServer is the service in a synctest bubble, behind connections in memory.
+type pipeServer struct {
+	*testServer
+	listener *pipeListener
+	cancel   context.CancelFunc
+	ended    chan error
+}
+
+func startPipeServer(t *testing.T) *pipeServer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &pipeServer{
+		testServer: openTestServer(t, testSettings),
+		listener:   newPipeListener(),
+		cancel:     cancel,
+		ended:      make(chan error),
+	}
+	s.url = "http://shop.test"
+	s.client = &http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return s.listener.dial() },
+	}}
+	go func() { s.ended <- serveOn(ctx, s.listener, s.db, testSettings, s.log) }()
+	return s
+}
+
+// stop tells the service to stop and waits until it has.
+func (s *pipeServer) stop(t *testing.T) {
+	t.Helper()
+	s.cancel()
+	if err := <-s.ended; err != nil {
+		t.Errorf("serving ended with %v", err)
+	}
+}
+
+// connect opens n connections and sends the same on each.
+func (s *pipeServer) connect(t *testing.T, n int, send string) (conns []net.Conn) {
+	t.Helper()
+	for range n {
+		conn, err := s.listener.dial()
+		must(t, err)
+		_, err = io.WriteString(conn, send)
+		must(t, err)
+		conns = append(conns, conn)
+	}
+	return conns
+}
+
+// orderHead is the head of a request that creates an order, without the empty line at its end.
+func (s *pipeServer) orderHead(length int) string {
+	return "POST /v1/orders HTTP/1.1\r\n" +
+		"Host: x\r\n" +
+		"Authorization: Bearer " + s.key + "\r\n" +
+		"Content-Type: application/json\r\n" +
+		"Content-Length: " + strconv.Itoa(length) + "\r\n"
+}
+
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := openTestServer(t, testSettings)
-		ln := newPipeListener()
-		s.url, s.client = "http://shop.test", &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return ln.dial() }}}
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error)
-		go func() { ended <- serveOn(ctx, ln, s.db, testSettings, s.log) }()
-		open := func(n int, send string) (conns []net.Conn) {
-			for range n {
-				c, err := ln.dial()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := io.WriteString(c, send); err != nil {
-					t.Fatal(err)
-				}
-				conns = append(conns, c)
-			}
-			return conns
-		}
-		head := "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + s.key + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+		s := startPipeServer(t)
 		begin := time.Now()
 		slow := []struct {
-			name  string
-			conns []net.Conn
-			after time.Duration // they are ended
-			says  string
+			name   string
+			conns  []net.Conn
+			after  time.Duration // they are disconnected
+			answer string        // its beginning
 		}{
-			{"idle", open(600, ""), 5 * time.Second, ""},
-			{"slow headers", open(300, head), 5 * time.Second, ""},
-			{"slow bodies", open(100, head+"\r\n{"), 15 * time.Second, "HTTP/1.1 400 "},
+			{
+				name:  "idle",
+				conns: s.connect(t, 600, ""),
+				after: 5 * time.Second,
+			},
+			{
+				name:  "slow headers",
+				conns: s.connect(t, 300, s.orderHead(100)),
+				after: 5 * time.Second,
+			},
+			{
+				name:   "slow bodies",
+				conns:  s.connect(t, 100, s.orderHead(100)+"\r\n{"),
+				after:  15 * time.Second,
+				answer: "HTTP/1.1 400 ",
+			},
 		}
+
+		// Meanwhile others are served at once.
 		synctest.Wait()
 		id := s.create(t, "teh", 1)
-		if time.Since(begin) > 0 {
-			t.Errorf("beside slow clients a request takes %s", time.Since(begin))
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("among slow clients a request takes %s", took)
 		}
+
 		for _, c := range slow {
 			for _, conn := range c.conns {
 				got, err := io.ReadAll(conn)
-				if took := time.Since(begin); took < c.after || took > c.after+time.Second || !strings.HasPrefix(string(got), c.says) {
-					t.Fatalf("%s: ended after %s with %q %v", c.name, took, got, err)
-				}
 				conn.Close()
+				took := time.Since(begin)
+				if took < c.after || took > c.after+time.Second {
+					t.Fatalf("%s: ended after %s, want %s", c.name, took, c.after)
+				}
+				if !strings.HasPrefix(string(got), c.answer) {
+					t.Fatalf("%s: ended with %q %v, want %q", c.name, got, err, c.answer)
+				}
 			}
 		}
-		big := open(1, "GET /v1/orders HTTP/1.1\r\nHost: x\r\n")[0]
-		go func() { // until the server hangs up
+
+		s.get(t, "/v1/orders/"+id)
+		if n := scalar[int](t, s.db, "SELECT count(*) FROM orders"); n != 1 {
+			t.Errorf("%d orders, want 1", n)
+		}
+		s.stop(t)
+	})
+}
+
+func TestHeadersAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := startPipeServer(t)
+		conn := s.connect(t, 1, "GET /v1/orders HTTP/1.1\r\nHost: x\r\n")[0]
+		go func() { // until the server disconnects
 			for range 30 {
-				fmt.Fprintf(big, "X-Long: %s\r\n", strings.Repeat("x", 1000))
+				fmt.Fprintf(conn, "X-Long: %s\r\n", strings.Repeat("x", 1000))
 			}
-			io.WriteString(big, "Connection: close\r\n\r\n")
+			io.WriteString(conn, "Connection: close\r\n\r\n")
 		}()
-		if got, _ := io.ReadAll(big); !strings.HasPrefix(string(got), "HTTP/1.1 431 ") {
+
+		got, _ := io.ReadAll(conn)
+		conn.Close()
+		if !strings.HasPrefix(string(got), "HTTP/1.1 431 ") {
 			t.Errorf("30 KB of headers: %.100q", got)
 		}
-		big.Close()
-		s.do(t, "GET", "/v1/orders/"+id, nil).want(t, 200, "")
-		if n := scalar[int](t, s.db, "SELECT count(*) FROM orders"); n != 1 {
-			t.Errorf("%d orders", n)
-		}
-		// One that is under way when the service is told to stop is finished; a new one finds nobody.
-		body := mustJSON(s.order("teh", 1))
-		late := open(1, strings.Replace(head, "100", strconv.Itoa(len(body)), 1)+"\r\n"+string(body[:10]))[0]
+		s.stop(t)
+	})
+}
+
+func TestRequestUnderWayIsFinishedWhenTheServiceStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := startPipeServer(t)
+		body := string(mustJSON(s.order("teh", 1)))
+		conn := s.connect(t, 1, s.orderHead(len(body))+"\r\n"+body[:10])[0]
 		synctest.Wait()
-		cancel()
+		s.cancel()
 		synctest.Wait()
-		if c, err := ln.dial(); err == nil {
-			c.Close()
-			t.Error("a connection is accepted after the end began")
+
+		if late, err := s.listener.dial(); err == nil {
+			late.Close()
+			t.Error("a connection is accepted after the service was told to stop")
 		}
+
 		time.Sleep(10 * time.Second)
-		go late.Write(body[10:])
-		if got, err := io.ReadAll(late); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 201 ") {
-			t.Errorf("under way at the end: %.100q %v", got, err)
+		go io.WriteString(conn, body[10:])
+		got, err := io.ReadAll(conn)
+		must(t, err)
+		if !strings.HasPrefix(string(got), "HTTP/1.1 201 ") {
+			t.Errorf("the request under way is answered %.100q", got)
 		}
-		if err := <-ended; err != nil {
-			t.Errorf("serving ended with %v", err)
-		}
+		s.stop(t)
 	})
 }
 
@@ -351,13 +682,16 @@ type pipeListener struct {
 }
 
 func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	return &pipeListener{
+		conns:  make(chan net.Conn),
+		closed: make(chan struct{}),
+	}
 }
 
 func (l *pipeListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-l.conns:
-		return c, nil
+	case conn := <-l.conns:
+		return conn, nil
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
@@ -370,6 +704,7 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
+// dial connects to whoever accepts.
 func (l *pipeListener) dial() (net.Conn, error) {
 	client, server := net.Pipe()
 	select {

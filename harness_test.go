@@ -238,6 +238,25 @@ func (s *testServer) do(t *testing.T, method, path string, body any, headers ...
 	return r
 }
 
+// get reads a path, which has to succeed.
+func (s *testServer) get(t *testing.T, path string) reply {
+	t.Helper()
+	return s.do(t, "GET", path, nil).want(t, 200, "")
+}
+
+// post asks for an order. The headers are as in do.
+func (s *testServer) post(t *testing.T, body any, headers ...string) reply {
+	t.Helper()
+	return s.do(t, "POST", "/v1/orders", body, headers...)
+}
+
+// as is the same service for a client with another key.
+func (s *testServer) as(key string) *testServer {
+	client := *s
+	client.key = key
+	return &client
+}
+
 func bodyReader(body any) io.Reader {
 	switch body := body.(type) {
 	case nil:
@@ -353,6 +372,21 @@ func (r reply) want(t *testing.T, status int, code string) reply {
 		t.Errorf("answer %d %s, want %d %s: %.400s", r.Status, r.Error.Code, status, code, r.Body)
 	}
 	return r
+}
+
+// wantRefusal reports a reply that is not the refusal of a heading in testdata/. "422 VALIDATION_FAILED
+// buyer.name" has the fields that the details name, "400 INVALID_REQUEST The key" the beginning of the message.
+func (r reply) wantRefusal(t *testing.T, heading string) {
+	t.Helper()
+	got := fmt.Sprintf("%d %s %s", r.Status, r.Error.Code, r.Error.Message)
+	matches := strings.HasPrefix(got, heading)
+	if len(r.Error.Details) > 0 {
+		got = fmt.Sprintf("%d %s %s", r.Status, r.Error.Code, r.fields())
+		matches = got == heading
+	}
+	if !matches {
+		t.Errorf("got  %s\nwant %s\n%.400s", got, heading, r.Body)
+	}
 }
 
 // at is the text of a value in data, such as at("order.items.0.title"), or "<nil>" if there is none.
@@ -478,7 +512,7 @@ func with(body map[string]any, name string, value any) map[string]any {
 // create creates an order and returns its id.
 func (s *testServer) create(t *testing.T, items ...any) string {
 	t.Helper()
-	return s.do(t, "POST", "/v1/orders", s.order(items...)).want(t, 201, "").at("order.id")
+	return s.post(t, s.order(items...)).want(t, 201, "").at("order.id")
 }
 
 func (s *testServer) stock(t *testing.T, slug string) int {
@@ -588,6 +622,37 @@ func readCases(t testing.TB, file string) []testCase {
 		t.Fatalf("%s has no cases", file)
 	}
 	return all
+}
+
+// refuseAll sends the requests of a file of test cases, each of which is refused with the heading above it. A
+// case is a method, a path and perhaps a body, and in further columns headers as do sends them. $name stands for
+// the word of that name.
+func (s *testServer) refuseAll(t *testing.T, file string, words map[string]string) {
+	for _, c := range readCases(t, file) {
+		t.Run(c.name, func(t *testing.T) {
+			for i, column := range c.columns {
+				c.columns[i] = os.Expand(column, func(name string) string { return words[name] })
+			}
+
+			request := strings.SplitN(c.column(0), " ", 3)
+			var body any
+			if len(request) == 3 {
+				body = request[2]
+			}
+			var headers []string
+			for _, header := range c.columns[1:] {
+				name, value, _ := strings.Cut(header, ":")
+				headers = append(headers, name, strings.TrimSpace(value))
+			}
+
+			r := s.do(t, request[0], request[1], body, headers...)
+			r.wantRefusal(t, c.heading)
+			challenge := r.Header.Get("WWW-Authenticate")
+			if asksForKey := challenge == "Bearer"; asksForKey != (r.Status == 401) {
+				t.Errorf("status %d with WWW-Authenticate %q", r.Status, challenge)
+			}
+		})
+	}
 }
 
 var (
@@ -817,7 +882,7 @@ func (p screen) leads(t *testing.T, to string) {
 	}
 }
 
-// command runs one of the program's commands and checks its exit code. A successful one prints one JSON object.
+// command runs one of the program's commands and checks its exit code. A successful one prints a JSON object.
 // Of the others only "check" prints anything to the standard output.
 func command(t *testing.T, want int, args ...string) (out map[string]any, stderr string) {
 	t.Helper()
@@ -895,7 +960,7 @@ func reach(t *testing.T, address, key string) *testServer {
 	}
 	t.Cleanup(s.client.CloseIdleConnections)
 
-	catalog := s.do(t, "GET", "/v1/products", nil).want(t, 200, "")
+	catalog := s.get(t, "/v1/products")
 	for _, p := range append(catalog.list("products"), catalog.list("bundles")...) {
 		s.ids[p["slug"].(string)] = p["id"].(string)
 	}
