@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,117 +21,212 @@ import (
 	"testing"
 )
 
+// TestEndToEnd plays an operator who sets up a store by commands, a client that orders, and a receiver of
+// webhooks, while the service runs on the same file.
 func TestEndToEnd(t *testing.T) {
 	t.Parallel()
 	file, storeID, key := newStoreFile(t)
 	hook, webhooks := startReceiver(t)
-	added, _ := command(t, 0, "webhook", "add", "-db", file, "-store", storeID, "-url", hook, "-webhook-allow-private")
-	endpoint, secret := fmt.Sprint(added["endpoint_id"]), fmt.Sprint(added["secret"])
-	if !regexp.MustCompile(`^whsec_[0-9A-Za-z_-]{43}$`).MatchString(secret) || len(added) != 2 {
-		t.Errorf("webhook add: %v", added)
+
+	// on runs a command on the file.
+	on := func(t *testing.T, line string, args ...string) map[string]any {
+		t.Helper()
+		out, _ := command(t, 0, append(append(strings.Fields(line), "-db", file), args...)...)
+		return out
 	}
+	added := on(t, "webhook add", "-store", storeID, "-url", hook, "-webhook-allow-private")
+	endpoint, secret := fmt.Sprint(added["endpoint_id"]), fmt.Sprint(added["secret"])
+	if !regexp.MustCompile(`^whsec_[0-9A-Za-z_-]{43}$`).MatchString(secret) {
+		t.Errorf("webhook add prints the secret %q", secret)
+	}
+	if shape(added) != "{endpoint_id:uuid secret:text}" {
+		t.Errorf("webhook add prints %s", shape(added))
+	}
+
 	address, logs, stop := startServe(t, file, "-webhook-allow-private", "-public-url", "https://Orders.example.id/")
 	s := reach(t, address, key)
 	created := s.do(t, "POST", "/v1/orders?", s.order("kopi", 2, "duo", 1)).want(t, 201, "")
 	id := created.at("order.id")
-	if got := created.at("order.checkout_url"); got != "https://orders.example.id/pay/"+id {
-		t.Errorf("checkout_url %s", got)
-	}
 	first := <-webhooks
-	first.signedBy(t, 1, secret)
-	// An event shows the order as the answer did, byte for byte.
-	if first.event.Event != "orderCreated" || first.event.Sequence != 1 || !strings.HasSuffix(first.body, strings.TrimPrefix(string(created.Body), `{"success":true,`)) {
-		t.Errorf("first event %s\nof %s", first.body, created.Body)
-	}
-	// The owner's transitions by command take effect while the service runs; it finds their events by itself.
-	for _, step := range []struct{ command, status, event string }{{"approve", "paid", "orderPaid"}, {"refund", "refunded", "orderRefunded"}} {
-		out, _ := command(t, 0, "order", step.command, "-db", file, "-order", strings.ToUpper(id))
-		if fmt.Sprint(out) != "map[order_id:"+id+" status:"+step.status+"]" {
-			t.Errorf("order %s: %v", step.command, out)
+
+	t.Run("the pay page is at the public URL", func(t *testing.T) {
+		want := "https://orders.example.id/pay/" + id
+		if got := created.at("order.checkout_url"); got != want {
+			t.Errorf("checkout_url %s, want %s", got, want)
 		}
+	})
+
+	t.Run("the first event shows the order as the answer did, byte for byte", func(t *testing.T) {
+		first.signedBy(t, 1, secret)
+		if first.event.Event != "orderCreated" {
+			t.Errorf("event %s, want orderCreated", first.event.Event)
+		}
+		if first.event.Sequence != 1 {
+			t.Errorf("sequence %d, want 1", first.event.Sequence)
+		}
+		answered := strings.TrimPrefix(string(created.Body), `{"success":true,`)
+		if !strings.HasSuffix(first.body, answered) {
+			t.Errorf("event %s\nof the answer %s", first.body, created.Body)
+		}
+	})
+
+	t.Run("the service finds the events of commands by itself", func(t *testing.T) {
+		steps := []struct{ command, status, event string }{
+			{"order approve", "paid", "orderPaid"},
+			{"order refund", "refunded", "orderRefunded"},
+		}
+		for _, step := range steps {
+			out := on(t, step.command, "-order", strings.ToUpper(id))
+			if got, want := fmt.Sprint(out), "map[order_id:"+id+" status:"+step.status+"]"; got != want {
+				t.Errorf("%s prints %s, want %s", step.command, got, want)
+			}
+
+			got := <-webhooks
+			got.signedBy(t, 1, secret)
+			if got.event.Event != step.event {
+				t.Errorf("event %s after %s, want %s", got.event.Event, step.command, step.event)
+			}
+			if got.event.Data.Order["status"] != step.status {
+				t.Errorf("the event's order is %v, want %s", got.event.Data.Order["status"], step.status)
+			}
+		}
+	})
+
+	t.Run("a transition that the state forbids is refused", func(t *testing.T) {
+		_, stderr := command(t, 1, "order", "cancel", "-db", file, "-order", id)
+		if !strings.Contains(stderr, "The order is refunded") {
+			t.Errorf("order cancel says %s", stderr)
+		}
+	})
+
+	delivery := first.header.Get("X-Service-Delivery-Id")
+	t.Run("webhook list shows the deliveries and no secret", func(t *testing.T) {
+		list := on(t, "webhook list", "-store", storeID)
+		want := map[string]string{
+			"endpoints.0.url":                      hook,
+			"endpoints.0.deliveries.2.event":       "orderCreated",
+			"endpoints.0.deliveries.2.delivery_id": delivery,
+		}
+		for path, want := range want {
+			if got := (reply{Data: list}).at(path); got != want {
+				t.Errorf("%s is %s, want %s", path, got, want)
+			}
+		}
+		if strings.Contains(fmt.Sprint(list), secret) {
+			t.Error("the list shows the secret")
+		}
+	})
+
+	t.Run("a delivery is sent again with the same bytes", func(t *testing.T) {
+		// The result is written after the receiver has answered, and until then it is not sent again.
+		for resent := ""; resent != "1"; {
+			resent = fmt.Sprint(on(t, "webhook resend", "-delivery", delivery)["resent"])
+		}
+		again := <-webhooks
+		if again.event.ID != first.event.ID {
+			t.Errorf("event %s, want %s", again.event.ID, first.event.ID)
+		}
+		if again.body != first.body {
+			t.Errorf("body %s, want %s", again.body, first.body)
+		}
+	})
+
+	rotated := fmt.Sprint(on(t, "webhook rotate", "-endpoint", endpoint)["secret"])
+	t.Run("after a rotation both secrets sign", func(t *testing.T) {
+		s.create(t, "teh", 1)
 		got := <-webhooks
-		got.signedBy(t, 1, secret)
-		if got.event.Event != step.event || got.event.Data.Order["status"] != step.status {
-			t.Errorf("after %s: %s", step.command, got.body)
+		got.signedBy(t, 1, rotated, secret)
+	})
+
+	t.Run("an endpoint that is off keeps its events", func(t *testing.T) {
+		on(t, "webhook off", "-endpoint", endpoint)
+		waiting := s.create(t, "teh", 1)
+		resent := on(t, "webhook resend", "-endpoint", endpoint, "-since", "2000-01-01")
+		if fmt.Sprint(resent["resent"]) == "0" {
+			t.Error("webhook resend -since found nothing")
 		}
-	}
-	_, stderr := command(t, 1, "order", "cancel", "-db", file, "-order", id)
-	if !strings.Contains(stderr, "The order is refunded") {
-		t.Errorf("order cancel: %s", stderr)
-	}
-	// Webhook commands.
-	list, _ := command(t, 0, "webhook", "list", "-db", file, "-store", storeID)
-	if got := (reply{Data: list}); got.at("endpoints.0.url") != hook || got.at("endpoints.0.deliveries.2.event") != "orderCreated" ||
-		got.at("endpoints.0.deliveries.2.delivery_id") != first.header.Get("X-Service-Delivery-Id") || strings.Contains(fmt.Sprint(list), secret) {
-		t.Errorf("webhook list: %v", list)
-	}
-	// A delivery's result is written after the receiver has answered, and until then it is not sent again.
-	for resent := ""; resent != "1"; {
-		out, _ := command(t, 0, "webhook", "resend", "-db", file, "-delivery", first.header.Get("X-Service-Delivery-Id"))
-		resent = fmt.Sprint(out["resent"])
-	}
-	if again := <-webhooks; again.body != first.body || again.event.ID != first.event.ID {
-		t.Errorf("sent again: %s", again.body)
-	}
-	rotated, _ := command(t, 0, "webhook", "rotate", "-db", file, "-endpoint", endpoint)
-	s.create(t, "teh", 1)
-	got := <-webhooks
-	got.signedBy(t, 1, fmt.Sprint(rotated["secret"]), secret)
-	command(t, 0, "webhook", "off", "-db", file, "-endpoint", endpoint)
-	waiting := s.create(t, "teh", 1)
-	resent, _ := command(t, 0, "webhook", "resend", "-db", file, "-endpoint", endpoint, "-since", "2000-01-01")
-	if fmt.Sprint(resent["resent"]) == "0" {
-		t.Errorf("resend -since: %v", resent)
-	}
-	command(t, 0, "webhook", "on", "-db", file, "-endpoint", endpoint)
-	for (<-webhooks).event.Data.Order["id"] != waiting {
-	}
-	command(t, 0, "webhook", "remove", "-db", file, "-endpoint", endpoint)
-	if list, _ := command(t, 0, "webhook", "list", "-db", file, "-store", storeID); shape(list) != "{endpoints:[]}" {
-		t.Errorf("after remove: %v", list)
-	}
-	// Keys, plans, stores.
-	keys, _ := command(t, 0, "key", "list", "-db", file, "-store", storeID)
-	if shape(keys) != "{keys:[{created_at:time key_id:uuid last_used_at:null name:text revoked_at:null store_id:uuid}]}" {
-		t.Errorf("key list: %s", shape(keys))
-	}
-	command(t, 0, "store", "set", "-db", file, "-store", storeID, "-plan", "free", "-domain", "Kopi.example.id", "-expiry", "10m")
-	s.do(t, "GET", "/v1/orders", nil).want(t, 403, "PLAN_REQUIRED")
-	command(t, 0, "store", "set", "-db", file, "-store", storeID, "-plan", "scale", "-name", strings.Repeat("é", 200))
-	short := s.do(t, "POST", "/v1/orders", s.order("teh", 1)).want(t, 201, "")
-	if short.at("order.checkout_url") != "https://kopi.example.id/pay/"+short.at("order.id") {
-		t.Errorf("with a domain: %s", short.at("order.checkout_url"))
-	}
-	var createdAt, expiresAt Time
-	if err := errors.Join(createdAt.UnmarshalJSON(mustJSON(short.at("order.created_at"))), expiresAt.UnmarshalJSON(mustJSON(short.at("order.expires_at")))); err != nil || expiresAt-createdAt != 600_000 {
-		t.Errorf("expiry 10m: %s %s", short.at("order.created_at"), short.at("order.expires_at"))
-	}
-	if stores, _ := command(t, 0, "store", "list", "-db", file); shape(stores) != "{stores:[{created_at:time domain:text expiry:text name:text owner_email:text plan:text slug:text store_id:uuid url:url}]}" {
-		t.Errorf("store list: %s", shape(stores))
-	}
-	if changed, _ := command(t, 0, "store", "password", "-db", file, "-store", storeID); shape(changed) != "{owner_password:text store_id:uuid}" {
-		t.Errorf("store password: %v", changed)
-	}
-	command(t, 0, "key", "revoke", "-db", file, "-key", (reply{Data: keys}).at("keys.0.key_id"))
-	s.do(t, "GET", "/v1/orders", nil).want(t, 401, "UNAUTHORIZED")
-	if ok, _ := command(t, 0, "check", "-db", file); fmt.Sprint(ok) != "map[faults:[] ok:true schema_version:"+strconv.Itoa(schemaVersion)+"]" {
-		t.Errorf("check: %v", ok)
-	}
-	if code := stop(); code != 0 {
-		t.Errorf("serve exits with %d", code)
-	}
-	log := logs.String()
-	if !strings.Contains(log, "path=/v1/orders/") && !strings.Contains(log, "path=/v1/orders ") {
-		t.Errorf("no line for a request: %s", log)
-	}
-	for _, private := range []string{key, secret, "siti", "Siti", fmt.Sprint(rotated["secret"]), hook} {
-		if strings.Contains(log, private) {
-			t.Errorf("the log holds %q", private)
+
+		on(t, "webhook on", "-endpoint", endpoint)
+		for (<-webhooks).event.Data.Order["id"] != waiting {
 		}
-	}
+	})
+
+	t.Run("a removed endpoint is gone", func(t *testing.T) {
+		on(t, "webhook remove", "-endpoint", endpoint)
+		list := on(t, "webhook list", "-store", storeID)
+		if shape(list) != "{endpoints:[]}" {
+			t.Errorf("webhook list prints %v", list)
+		}
+	})
+
+	keys := on(t, "key list", "-store", storeID)
+	t.Run("lists have their fields", func(t *testing.T) {
+		const keyShape = "{created_at:time key_id:uuid last_used_at:null name:text revoked_at:null store_id:uuid}"
+		if got := shape(keys); got != "{keys:["+keyShape+"]}" {
+			t.Errorf("key list prints %s", got)
+		}
+		const storeShape = "{created_at:time domain:text expiry:text name:text owner_email:text plan:text " +
+			"slug:text store_id:uuid url:url}"
+		if got := shape(on(t, "store list")); got != "{stores:["+storeShape+"]}" {
+			t.Errorf("store list prints %s", got)
+		}
+	})
+
+	t.Run("changes of the store take effect at once", func(t *testing.T) {
+		on(t, "store set", "-store", storeID, "-plan", "free", "-domain", "Kopi.example.id", "-expiry", "10m")
+		s.do(t, "GET", "/v1/orders", nil).want(t, 403, "PLAN_REQUIRED")
+
+		on(t, "store set", "-store", storeID, "-plan", "scale", "-name", strings.Repeat("é", 200))
+		short := s.do(t, "POST", "/v1/orders", s.order("teh", 1)).want(t, 201, "")
+		want := "https://kopi.example.id/pay/" + short.at("order.id")
+		if got := short.at("order.checkout_url"); got != want {
+			t.Errorf("with a domain, checkout_url is %s, want %s", got, want)
+		}
+
+		var createdAt, expiresAt Time
+		must(t, createdAt.UnmarshalJSON(mustJSON(short.at("order.created_at"))))
+		must(t, expiresAt.UnmarshalJSON(mustJSON(short.at("order.expires_at"))))
+		if got := expiresAt - createdAt; got != 600_000 {
+			t.Errorf("with -expiry 10m, an order expires after %d ms", got)
+		}
+	})
+
+	t.Run("store password prints a new one", func(t *testing.T) {
+		changed := on(t, "store password", "-store", storeID)
+		if shape(changed) != "{owner_password:text store_id:uuid}" {
+			t.Errorf("store password prints %s", shape(changed))
+		}
+	})
+
+	t.Run("a revoked key ends at once", func(t *testing.T) {
+		on(t, "key revoke", "-key", (reply{Data: keys}).at("keys.0.key_id"))
+		s.do(t, "GET", "/v1/orders", nil).want(t, 401, "UNAUTHORIZED")
+	})
+
+	t.Run("the file is sound", func(t *testing.T) {
+		want := fmt.Sprintf("map[faults:[] ok:true schema_version:%d]", schemaVersion)
+		if got := fmt.Sprint(on(t, "check")); got != want {
+			t.Errorf("check prints %s, want %s", got, want)
+		}
+	})
+
+	t.Run("the service ends well, and its log holds no secret", func(t *testing.T) {
+		if code := stop(); code != 0 {
+			t.Errorf("serve exits with %d", code)
+		}
+		log := logs.String()
+		if !strings.Contains(log, "path=/v1/orders") {
+			t.Errorf("the log has no line for a request: %s", log)
+		}
+		for _, private := range []string{key, secret, rotated, "siti", "Siti", hook} {
+			if strings.Contains(log, private) {
+				t.Errorf("the log holds %q", private)
+			}
+		}
+	})
 }
 
-// TestDemo takes the demo at its word: what it prints works, and it sees its own webhook.
+// TestDemo does what the demo tells a newcomer to do, and waits for the webhook that it promises.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -141,17 +235,21 @@ func TestDemo(t *testing.T) {
 		defer out.close()
 		code <- run(ctx, []string{"demo", "-addr", "127.0.0.1:0"}, strings.NewReader(""), out, out)
 	}()
-	order := out.await(t, `-d '(\{.*\})'`)
-	key, address := out.await(t, `API key +(so_\S+)`), out.await(t, `Bearer \S+' http://(127\.0\.0\.1:\d+)/v1/orders\n`)
+
+	body := out.await(t, `-d '(\{.*\})'`)
+	key := out.await(t, `API key +(so_\S+)`)
+	address := out.await(t, `Bearer \S+' http://(127\.0\.0\.1:\d+)/v1/orders\n`)
 	s := reach(t, address, key)
-	made := s.do(t, "POST", "/v1/orders", order).want(t, 201, "")
-	out.await(t, "orderCreated .*"+made.at("order.payment_reference")+".* signature verified")
-	if list := s.do(t, "GET", "/v1/orders", nil); list.at("orders.0.id") != made.at("order.id") {
-		t.Errorf("orders: %s", list.Body)
+	order := s.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+	out.await(t, "orderCreated .*"+order.at("order.payment_reference")+".* signature verified")
+
+	list := s.do(t, "GET", "/v1/orders", nil)
+	if got, want := list.at("orders.0.id"), order.at("order.id"); got != want {
+		t.Errorf("the newest order is %s, want %s", got, want)
 	}
 	cancel()
-	if c := <-code; c != 0 {
-		t.Errorf("demo exits with %d", c)
+	if code := <-code; code != 0 {
+		t.Errorf("demo exits with %d", code)
 	}
 }
 
@@ -164,266 +262,296 @@ func TestBackupWhileOrdersCome(t *testing.T) {
 	for range 20 {
 		before = append(before, s.create(t, "teh", 1))
 	}
-	done := make(chan struct{})
-	var wg sync.WaitGroup
+
+	// Two clients order until the backup is done.
+	backedUp := make(chan struct{})
+	var clients sync.WaitGroup
 	for range 2 {
-		wg.Go(func() {
+		clients.Go(func() {
 			for {
 				select {
-				case <-done:
+				case <-backedUp:
 					return
 				default:
-					s.do(t, "POST", "/v1/orders", s.order("teh", 1)).want(t, 201, "")
+					s.create(t, "teh", 1)
 				}
 			}
 		})
 	}
 	out := filepath.Join(t.TempDir(), "backup.db")
 	command(t, 0, "backup", "-db", file, out)
-	close(done)
-	wg.Wait()
-	command(t, 0, "check", "-db", out)
+	close(backedUp)
+	clients.Wait()
 	rows := dump(t, out)
-	for _, id := range before {
-		if !strings.Contains(rows, id) {
-			t.Errorf("order %s is not in the backup", id)
+
+	t.Run("it is sound and holds every earlier order", func(t *testing.T) {
+		command(t, 0, "check", "-db", out)
+		for _, id := range before {
+			if !strings.Contains(rows, id) {
+				t.Errorf("order %s is not in the backup", id)
+			}
 		}
-	}
-	if _, stderr := command(t, 1, "backup", "-db", file, out); !strings.Contains(stderr, "exists") || dump(t, out) != rows {
-		t.Errorf("overwriting: %s", stderr)
-	}
-	stop()
-	again := filepath.Join(t.TempDir(), "again.db")
-	command(t, 0, "backup", "-db", file, again)
-	if dump(t, again) != dump(t, file) {
-		t.Error("the backup has other rows")
-	}
+	})
+
+	t.Run("it is not overwritten", func(t *testing.T) {
+		_, stderr := command(t, 1, "backup", "-db", file, out)
+		if !strings.Contains(stderr, "exists") {
+			t.Errorf("a second backup says %s", stderr)
+		}
+		if dump(t, out) != rows {
+			t.Error("a second backup changed the first")
+		}
+	})
+
+	t.Run("that of a file at rest is a copy", func(t *testing.T) {
+		stop()
+		again := filepath.Join(t.TempDir(), "again.db")
+		command(t, 0, "backup", "-db", file, again)
+		if dump(t, again) != dump(t, file) {
+			t.Error("the backup has other rows")
+		}
+	})
 }
 
+// sqliteFile creates a SQLite file that is not the program's.
+func sqliteFile(t *testing.T, path, statements string) {
+	t.Helper()
+	db, err := sql.Open("sqlite3", path)
+	must(t, err)
+	defer db.Close()
+	_, err = db.Exec(statements)
+	must(t, err)
+}
+
+// TestOperatorsMistakes runs the command lines of testdata/mistakes.txt: each is answered with a clear sentence and
+// changes nothing.
 func TestOperatorsMistakes(t *testing.T) {
 	t.Parallel()
 	file, storeID, _ := newStoreFile(t)
-	dir := t.TempDir()
-	text := writeFile(t, "text.db", strings.Repeat("This is no database. ", 100))
-	other := func(name, statements string) string {
-		path := filepath.Join(dir, name)
-		db, err := sql.Open("sqlite3", path)
-		if err == nil {
-			_, err = db.Exec(statements)
-		}
-		if err := errors.Join(err, db.Close()); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	foreign, newer := other("foreign.db", "PRAGMA user_version = 1; CREATE TABLE notes (x)"), other("newer.db", fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 99; CREATE TABLE y (x)", applicationID))
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	empty, syntax := writeFile(t, "empty.json", ""), writeFile(t, "syntax.json", "{\n  \"products\": [\n    {\"slug\": \"a\",}\n  ]\n}")
-	latin := writeFile(t, "latin.json", "{\"products\":[{\"slug\":\"a\",\"title\":\"caf\xe9\",\"price\":1}]}")
-	wrong := writeFile(t, "wrong.json", `{"products":[{"slug":"baru","title":"Baru","price":5},{"slug":"B","title":"","price":-1,"stok":3}]}`)
-	missing := writeFile(t, "missing.json", `{"products":[{"slug":"baru","title":"Baru","price":5}],"bundles":[{"slug":"b","title":"B","price":1,"items":[{"slug":"nothing","quantity":1}]}]}`)
-	twice := writeFile(t, "twice.json", `{"products":[{"slug":"a","title":"A","price":5},{"slug":"a","title":"A","price":6}]}`)
-	bounds := writeFile(t, "bounds.json", `{"payment_methods":[{"code":"x","name":"X","provider":"paypal","min_amount":5,"max_amount":4}]}`)
 	rows := dump(t, file)
-	const unknown = "0190f5a0-0000-7000-8000-000000000001"
-	for _, c := range []struct {
-		name string
-		code int
-		says []string // all of it is in the message
-		args []string
-	}{
-		{"no such command", 2, []string{`"sreve"`, "serve"}, []string{"sreve"}},
-		{"half a command", 2, []string{"store add"}, []string{"store"}},
-		{"unknown flag", 2, []string{"-prot", "-h"}, []string{"serve", "-prot", "80"}},
-		{"missing flag", 2, []string{"-store"}, []string{"key", "list", "-db", file}},
-		{"argument too many", 2, []string{"argument"}, []string{"check", "-db", file, "more"}},
-		{"no argument", 2, []string{"argument"}, []string{"backup", "-db", file}},
-		{"wrong duration", 2, []string{"expiry"}, []string{"store", "set", "-db", file, "-store", storeID, "-expiry", "1d"}},
-		{"expiry out of range", 2, []string{"-expiry", "168h"}, []string{"store", "set", "-db", file, "-store", storeID, "-expiry", "169h"}},
-		{"wrong plan", 2, []string{"-plan", "growth"}, []string{"store", "add", "-db", file, "-name", "N", "-email", "n@example.id", "-plan", "pro"}},
-		{"wrong e-mail", 2, []string{"-email"}, []string{"store", "add", "-db", file, "-name", "N", "-email", "n"}},
-		{"name too long", 2, []string{"-name", "200"}, []string{"store", "set", "-db", file, "-store", storeID, "-name", strings.Repeat("é", 201)}},
-		{"slug of another store", 1, []string{"slug", "kopi-kita"}, []string{"store", "add", "-db", file, "-name", "Kopi Kita", "-email", "n@example.id"}},
-		{"e-mail of another store", 1, []string{"email", "owner@example.id"}, []string{"store", "add", "-db", file, "-name", "N", "-email", "OWNER@example.id"}},
-		{"unknown store", 1, []string{"id"}, []string{"key", "add", "-db", file, "-store", unknown, "-name", "k"}},
-		{"unknown key", 1, []string{"id"}, []string{"key", "revoke", "-db", file, "-key", unknown}},
-		{"unknown order", 1, []string{"id"}, []string{"order", "approve", "-db", file, "-order", unknown}},
-		{"unknown endpoint", 1, []string{"id"}, []string{"webhook", "remove", "-db", file, "-endpoint", unknown}},
-		{"unknown delivery", 1, []string{"id"}, []string{"webhook", "resend", "-db", file, "-delivery", unknown}},
-		{"resend what", 2, []string{"-delivery", "-since"}, []string{"webhook", "resend", "-db", file}},
-		{"resend since when", 2, []string{"-since"}, []string{"webhook", "resend", "-db", file, "-endpoint", unknown, "-since", "yesterday"}},
-		{"http endpoint", 2, []string{"https://", "-webhook-allow-private"}, []string{"webhook", "add", "-db", file, "-store", storeID, "-url", "http://shop.example.id/"}},
-		{"private endpoint", 2, []string{"-webhook-allow-private"}, []string{"webhook", "add", "-db", file, "-store", storeID, "-url", "https://192.168.1.2/"}},
-		{"unknown event", 2, []string{`"orderMade"`, "orderCreated"}, []string{"webhook", "add", "-db", file, "-store", storeID, "-url", "https://shop.example.id/", "-events", "orderPaid,orderMade"}},
-		{"missing database", 1, []string{"no database", "absent.db"}, []string{"check", "-db", filepath.Join(dir, "absent.db")}},
-		{"missing folder", 1, []string{"cannot open the database"}, []string{"serve", "-addr", "127.0.0.1:0", "-db", filepath.Join(dir, "absent", "x.db")}},
-		{"folder as a file", 1, []string{"cannot open the database"}, []string{"serve", "-addr", "127.0.0.1:0", "-db", dir}},
-		{"not a database", 1, []string{"text.db", "not a SQLite database"}, []string{"serve", "-addr", "127.0.0.1:0", "-db", text}},
-		{"another program's database", 1, []string{"another program's"}, []string{"serve", "-addr", "127.0.0.1:0", "-db", foreign}},
-		{"newer database", 1, []string{"99", "newer"}, []string{"serve", "-addr", "127.0.0.1:0", "-db", newer}},
-		{"port taken", 1, []string{"taken", "-addr"}, []string{"serve", "-db", file, "-addr", taken.Addr().String()}},
-		{"no port", 1, []string{"-addr"}, []string{"serve", "-db", file, "-addr", "127.0.0.1"}},
-		{"wrong public URL", 2, []string{"-public-url"}, []string{"serve", "-db", file, "-addr", "127.0.0.1:0", "-public-url", "orders.example.id"}},
-		{"wrong proxy", 2, []string{"-trusted-proxy"}, []string{"serve", "-db", file, "-addr", "127.0.0.1:0", "-trusted-proxy", "10.0.0.1"}},
-		{"rate 0", 2, []string{"-rate"}, []string{"serve", "-db", file, "-addr", "127.0.0.1:0", "-rate", "0"}},
-		{"log format", 2, []string{"-log-format"}, []string{"serve", "-db", file, "-addr", "127.0.0.1:0", "-log-format", "xml"}},
-		{"missing catalog", 1, []string{"no such file"}, []string{"catalog", "import", "-db", file, "-store", storeID, filepath.Join(dir, "absent.json")}},
-		{"empty catalog", 1, []string{"empty.json", "line 1"}, []string{"catalog", "import", "-db", file, "-store", storeID, empty}},
-		{"catalog with a comma too many", 1, []string{"syntax.json", "line 3"}, []string{"catalog", "import", "-db", file, "-store", storeID, syntax}},
-		{"catalog in Latin-1", 1, []string{"latin.json", "UTF-8"}, []string{"catalog", "import", "-db", file, "-store", storeID, latin}},
-		{"catalog with wrong fields", 1, []string{"products[1].slug", "products[1].title", "products[1].price", "products[1].stok"}, []string{"catalog", "import", "-db", file, "-store", storeID, wrong}},
-		{"bundle of a missing product", 1, []string{"bundles[0].items[0].slug", `"nothing"`}, []string{"catalog", "import", "-db", file, "-store", storeID, missing}},
-		{"slug twice", 1, []string{"products[1].slug", "twice"}, []string{"catalog", "import", "-db", file, "-store", storeID, twice}},
-		{"method", 1, []string{"payment_methods[0].provider", "manual", "min_amount"}, []string{"catalog", "import", "-db", file, "-store", storeID, bounds}},
-		{"catalog of an unknown store", 1, []string{"id"}, []string{"catalog", "import", "-db", file, "-store", unknown, writeFile(t, "good.json", testCatalog)}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, stderr := command(t, c.code, c.args...)
-			for _, says := range c.says {
-				if !strings.Contains(stderr, says) {
-					t.Errorf("%q is not in %q", says, stderr)
+
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "text.db"), bytes.Repeat([]byte("This is no database. "), 100), 0o600))
+	sqliteFile(t, filepath.Join(dir, "foreign.db"), "PRAGMA user_version = 1; CREATE TABLE notes (x)")
+	sqliteFile(t, filepath.Join(dir, "newer.db"), fmt.Sprintf(
+		"PRAGMA application_id = %d; PRAGMA user_version = 99; CREATE TABLE y (x)", applicationID))
+
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer taken.Close()
+
+	words := map[string]string{
+		"db":       file,
+		"store":    storeID,
+		"unknown":  "0190f5a0-0000-7000-8000-000000000001",
+		"dir":      dir,
+		"taken":    taken.Addr().String(),
+		"catalogs": "testdata/catalogs",
+	}
+	for _, c := range readCases(t, "testdata/mistakes.txt") {
+		t.Run(c.column(0), func(t *testing.T) {
+			code, err := strconv.Atoi(strings.TrimPrefix(c.heading, "exit "))
+			must(t, err)
+			line := os.Expand(c.column(1), func(name string) string { return words[name] })
+
+			_, stderr := command(t, code, strings.Fields(line)...)
+			for _, text := range c.columns[2:] {
+				if !strings.Contains(stderr, text) {
+					t.Errorf("%q is not in %q", text, stderr)
 				}
 			}
-			if strings.Contains(stderr, "goroutine") || c.code == 1 && strings.Count(stderr, "\n") > 6 {
-				t.Errorf("no clear sentence: %s", stderr)
+			if strings.Contains(stderr, "goroutine") {
+				t.Errorf("a stack is no clear sentence: %s", stderr)
+			}
+			if code == 1 && strings.Count(stderr, "\n") > 6 {
+				t.Errorf("more than a sentence: %s", stderr)
 			}
 		})
 	}
+
 	if dump(t, file) != rows {
 		t.Error("mistakes changed the database")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "absent.db")); err == nil {
-		t.Error("a command made the missing database")
-	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the database's mode: %v %v", info.Mode(), err)
-	}
-	for _, args := range [][]string{{}, {"-h"}, {"help"}, {"serve", "-h"}, {"catalog", "import", "-h"}} {
-		var out, errs bytes.Buffer
-		if code := run(t.Context(), args, nil, &out, &errs); code != 0 || out.Len() == 0 || errs.Len() > 0 {
-			t.Errorf("%q: %d %s", args, code, errs.String())
-		}
+		t.Error("a command created the missing database")
 	}
 }
 
+func TestDatabaseIsPrivate(t *testing.T) {
+	t.Parallel()
+	file, _, _ := newStoreFile(t)
+	info, err := os.Stat(file)
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the database's mode is %v, want 0600", info.Mode())
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"", "-h", "help", "serve -h", "catalog import -h"} {
+		t.Run(line, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			if code := run(t.Context(), strings.Fields(line), nil, &out, &errs); code != 0 {
+				t.Errorf("exit %d, want 0", code)
+			}
+			if out.Len() == 0 {
+				t.Error("no help on stdout")
+			}
+			if errs.Len() > 0 {
+				t.Errorf("stderr: %s", errs.String())
+			}
+		})
+	}
+}
+
+// orderUntilKilled sends orders until the service is killed, and calls answered with each 201.
+func orderUntilKilled(t *testing.T, s *testServer, answered func(id, order string)) {
+	body := mustJSON(s.order("teh", 1))
+	for {
+		req, err := http.NewRequest("POST", s.url+"/v1/orders", bytes.NewReader(body))
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+s.key)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := s.client.Do(req)
+		if err != nil {
+			return
+		}
+		answer, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			return
+		}
+
+		if resp.StatusCode != http.StatusCreated {
+			t.Errorf("%d %s", resp.StatusCode, answer)
+			return
+		}
+		var r struct {
+			Data struct{ Order json.RawMessage }
+		}
+		if err := json.Unmarshal(answer, &r); err != nil {
+			t.Errorf("%v: %s", err, answer)
+			return
+		}
+		answered(filepath.Base(resp.Header.Get("Location")), string(r.Data.Order))
+	}
+}
+
+// TestKilledUnderLoadLosesNothing kills the service twice while four clients order. Every order that was answered
+// with 201 exists afterwards, and every order that exists gets its event.
 func TestKilledUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	file, storeID, key := newStoreFile(t)
 	hook, webhooks := startReceiver(t)
 	added, _ := command(t, 0, "webhook", "add", "-db", file, "-store", storeID, "-url", hook, "-webhook-allow-private")
-	var mu sync.Mutex
-	answered := map[string]string{} // what each 201 said
+	secret := fmt.Sprint(added["secret"])
+
+	answered := map[string]string{} // orders by id, as their 201 showed them
 	for range 2 {
-		address, _, cmd := startProgram(t, file, "-webhook-allow-private")
-		s := reach(t, address, key)
 		const wanted = 150
-		enough := make(chan struct{})
-		var wg sync.WaitGroup
+		address, _, process := startProgram(t, file, "-webhook-allow-private")
+		s := reach(t, address, key)
 		already := len(answered)
+		enough := make(chan struct{})
+
+		var mu sync.Mutex
+		var clients sync.WaitGroup
 		for range 4 {
-			wg.Go(func() {
-				for {
-					req, _ := http.NewRequest("POST", s.url+"/v1/orders", bytes.NewReader(mustJSON(s.order("teh", 1))))
-					req.Header = http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"}}
-					resp, err := s.client.Do(req)
-					if err != nil {
-						return // killed
-					}
-					body, err := io.ReadAll(resp.Body)
-					resp.Body.Close()
-					if err != nil {
-						return
-					}
-					var r struct {
-						Data struct{ Order json.RawMessage }
-					}
-					if err := json.Unmarshal(body, &r); err != nil || resp.StatusCode != 201 {
-						t.Errorf("%d %s", resp.StatusCode, body)
-						return
-					}
+			clients.Go(func() {
+				orderUntilKilled(t, s, func(id, order string) {
 					mu.Lock()
-					answered[filepath.Base(resp.Header.Get("Location"))] = string(r.Data.Order)
+					defer mu.Unlock()
+					answered[id] = order
 					if len(answered) == already+wanted {
 						close(enough)
 					}
-					mu.Unlock()
-				}
+				})
 			})
 		}
 		<-enough
-		cmd.Process.Kill()
-		wg.Wait()
-		cmd.Wait()
+		process.Process.Kill()
+		clients.Wait()
+		process.Wait()
 	}
+
 	address, _, _ := startProgram(t, file, "-webhook-allow-private", "-public-url", "http://localhost:1")
 	s := reach(t, address, key)
-	missing := map[string]bool{}
+	waiting := map[string]bool{} // orders whose event has not come
 	for page, more := "/v1/orders?limit=50", true; more; {
 		r := s.do(t, "GET", page, nil).want(t, 200, "")
 		for _, o := range r.list("orders") {
 			id := o["id"].(string)
-			missing[id] = true // until its event comes
+			waiting[id] = true
 			page = "/v1/orders?limit=50&starting_after=" + id
 		}
 		more = r.at("has_more") == "true"
 	}
+
 	reference := regexp.MustCompile(`"payment_reference":"[^"]+"`)
 	for id, order := range answered {
-		r := s.do(t, "GET", "/v1/orders/"+id, nil)
-		if !missing[id] || r.Status != 200 || !bytes.Contains(r.Body, []byte(reference.FindString(order))) {
-			t.Errorf("order %s was answered 201 and is %d", id, r.Status)
+		if !waiting[id] {
+			t.Errorf("order %s was answered with 201 and is not in the list", id)
+		}
+		r := s.do(t, "GET", "/v1/orders/"+id, nil).want(t, 200, "")
+		if want := reference.FindString(order); !bytes.Contains(r.Body, []byte(want)) {
+			t.Errorf("order %s was answered with %s and is now %s", id, want, r.Body)
 		}
 	}
-	bodies := map[string]string{}
-	for len(missing) > 0 {
+
+	bodies := map[string]string{} // of events by id
+	for len(waiting) > 0 {
 		got := <-webhooks
-		id := fmt.Sprint(got.event.Data.Order["id"])
-		attempt, _ := strconv.Atoi(got.header.Get("X-Service-Attempt"))
-		got.signedBy(t, attempt, fmt.Sprint(added["secret"]))
-		if before, ok := bodies[got.event.ID]; ok && before != got.body {
+		attempt, err := strconv.Atoi(got.header.Get("X-Service-Attempt"))
+		must(t, err)
+		got.signedBy(t, attempt, secret)
+
+		before, again := bodies[got.event.ID]
+		if again && before != got.body {
 			t.Errorf("two bodies of %s:\n%s\n%s", got.event.ID, before, got.body)
 		}
 		bodies[got.event.ID] = got.body
-		delete(missing, id)
+		delete(waiting, fmt.Sprint(got.event.Data.Order["id"]))
 	}
-	if ok, _ := command(t, 0, "check", "-db", file); ok["ok"] != true {
-		t.Errorf("check: %v", ok)
+
+	if sound, _ := command(t, 0, "check", "-db", file); sound["ok"] != true {
+		t.Errorf("check prints %v", sound)
 	}
 }
 
+// TestSIGTERMFinishesWhatWasBegun stops the service while a handler waits for the rest of its request.
 func TestSIGTERMFinishesWhatWasBegun(t *testing.T) {
 	t.Parallel()
 	file, _, key := newStoreFile(t)
-	address, logs, cmd := startProgram(t, file, "-log-format", "text")
+	address, logs, process := startProgram(t, file, "-log-format", "text")
 	s := reach(t, address, key)
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
+
+	// "Expect: 100-continue" is answered when the handler begins to read the body.
 	body := mustJSON(s.order("teh", 1))
-	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", key, len(body))
+	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", key, len(body))
 	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
-	if line := make([]byte, len(goOn)); true {
-		if _, err := io.ReadFull(conn, line); err != nil || string(line) != goOn {
-			t.Fatalf("%q %v", line, err)
-		}
+	line := make([]byte, len(goOn))
+	_, err = io.ReadFull(conn, line)
+	must(t, err)
+	if string(line) != goOn {
+		t.Fatalf("%q, want %q", line, goOn)
 	}
-	cmd.Process.Signal(syscall.SIGTERM) // while the handler waits for the body
+
+	process.Process.Signal(syscall.SIGTERM)
 	logs.await(t, `msg="stopping`)
 	conn.Write(body)
 	answer, err := io.ReadAll(conn)
 	if err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 201 ")) {
 		t.Errorf("answer while draining: %s %v", answer, err)
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := process.Wait(); err != nil {
 		t.Errorf("exit: %v", err)
 	}
-	if n := strings.Count(dump(t, file), `"status":"pending"`); n == 0 {
+	if !strings.Contains(dump(t, file), `"status":"pending"`) {
 		t.Error("the order is not in the database")
 	}
 }
@@ -432,22 +560,20 @@ func TestOneServiceServesAFile(t *testing.T) {
 	t.Parallel()
 	s := newBubbleServer(t)
 	unlock, err := s.db.lockServing()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other, err := openDB(s.db.path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer other.Close()
-	if _, err := other.lockServing(); err == nil || !strings.Contains(err.Error(), "another storeorder serves") {
+
+	_, err = other.lockServing()
+	if err == nil || !strings.Contains(err.Error(), "another storeorder serves") {
 		t.Errorf("a second service: %v", err)
 	}
-	if err := unlock(); err != nil {
-		t.Fatal(err)
-	}
-	if unlock, err = other.lockServing(); err != nil {
+
+	must(t, unlock())
+	unlock, err = other.lockServing()
+	if err != nil {
 		t.Fatalf("after the first has ended: %v", err)
 	}
-	unlock()
+	must(t, unlock())
 }
