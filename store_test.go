@@ -13,6 +13,7 @@ import (
 	"go/types"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,8 +24,8 @@ import (
 
 func TestStoreURL(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		public     string
+	cases := []struct {
+		publicURL  string
 		subdomains bool
 		domain     string
 		want       string
@@ -34,109 +35,189 @@ func TestStoreURL(t *testing.T) {
 		{"http://orders.example.id:81", true, "", "http://kopi.orders.example.id:81"},
 		{"https://orders.example.id:8443", true, "kopikita.id", "https://kopikita.id:8443"},
 		{"https://orders.example.id", false, "kopikita.id", "https://kopikita.id"},
-	} {
-		db := &DB{publicURL: c.public, subdomains: c.subdomains}
-		if got := db.storeURL(Store{Slug: "kopi", Domain: c.domain}); got != c.want {
+	}
+	for _, c := range cases {
+		db := &DB{publicURL: c.publicURL, subdomains: c.subdomains}
+		got := db.storeURL(Store{Slug: "kopi", Domain: c.domain})
+		if got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
 }
 
+// groupLab lets a test hold up the writing goroutine, so that writes wait for each other and share a commit. They
+// append a letter to the description of the product "teh".
+type groupLab struct {
+	t    *testing.T
+	db   *DB
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	errs map[string]error // what each write returned
+}
+
+// begin starts a write and returns when it waits for the writing goroutine, or is in it.
+func (l *groupLab) begin(letter string, fn func(*Tx) error) {
+	l.wg.Go(func() {
+		err := l.db.write(l.t.Context(), func(tx *Tx) error {
+			_, err := tx.exec("UPDATE products SET description = description || ? WHERE slug = 'teh'", letter)
+			must(l.t, err)
+			return fn(tx)
+		})
+
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.errs[letter] = err
+	})
+	synctest.Wait()
+}
+
+func (l *groupLab) description(q querier) string {
+	v, err := queryOne(q, scanValue[string], "SELECT description FROM products WHERE slug = 'teh'")
+	must(l.t, err)
+	return v
+}
+
+func succeed(*Tx) error { return nil }
+
+// TestGroupCommit has six writes share a commit. Those that fail leave nothing, and the others are committed.
 func TestGroupCommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newBubbleServer(t)
-		db := s.db
-		insert := func(tx *Tx, slug string) error {
-			_, err := tx.exec("UPDATE products SET description = description || ? WHERE slug = 'teh'", slug)
-			return err
-		}
-		text := func(q querier) string {
-			v, err := one(q, column[string], "SELECT description FROM products WHERE slug = 'teh'")
-			if err != nil {
-				t.Error(err)
-			}
-			return v
-		}
+		l := &groupLab{t: t, db: newBubbleServer(t).db, errs: map[string]error{}}
 		hold := make(chan struct{})
-		errs := make([]error, 6)
-		var wg sync.WaitGroup
-		begin := func(i int, fn func(tx *Tx) error) {
-			wg.Go(func() { errs[i] = db.write(t.Context(), fn) })
-			synctest.Wait()
-		}
-		begin(0, func(tx *Tx) error { <-hold; return insert(tx, "a") })
-		begin(1, func(tx *Tx) error { return insert(tx, "b") })
-		begin(2, func(tx *Tx) error { return errors.Join(insert(tx, "X"), errNotFound) })
-		begin(3, func(tx *Tx) error { insert(tx, "Y"); panic("a defect") })
-		begin(4, func(tx *Tx) error { _, err := tx.exec("UPDATE products SET price = -1"); return err })
-		begin(5, func(tx *Tx) error {
-			if committed, mine := text(db.reader), text(tx); committed != "" || len(mine) != 2 && len(mine) != 1 && len(mine) != 0 {
-				t.Errorf("in a group: %q is committed, %q seen", committed, mine)
-			}
-			return insert(tx, "c")
+		l.begin("a", func(*Tx) error { <-hold; return nil })
+		l.begin("b", succeed)
+		l.begin("N", func(*Tx) error { return errNotFound })
+		l.begin("P", func(*Tx) error { panic("a defect") })
+		l.begin("C", func(tx *Tx) error {
+			_, err := tx.exec("UPDATE products SET price = -1")
+			return err
 		})
-		cancelled, cancel := context.WithCancel(t.Context())
+		l.begin("c", func(tx *Tx) error {
+			if committed := l.description(l.db.reader); committed != "" {
+				t.Errorf("%q is committed before the group is", committed)
+			}
+			if seen := l.description(tx); strings.ContainsAny(seen, "NPC") {
+				t.Errorf("a write sees %q of those that failed", seen)
+			}
+			return nil
+		})
+
+		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := db.write(cancelled, func(*Tx) error { t.Error("ran after its caller had gone"); return nil }); !errors.Is(err, context.Canceled) {
-			t.Errorf("cancelled while it waited: %v", err)
+		err := l.db.write(gone, func(*Tx) error {
+			t.Error("a write ran after its caller had gone")
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a caller who has gone gets %v", err)
 		}
+
 		close(hold)
-		wg.Wait()
-		got := text(db.reader)
-		if len(got) != 3 || !strings.Contains(got, "a") || !strings.Contains(got, "b") || !strings.Contains(got, "c") {
-			t.Errorf("committed: %q", got)
+		l.wg.Wait()
+		committed := strings.Split(l.description(l.db.reader), "")
+		slices.Sort(committed)
+		if got := strings.Join(committed, ""); got != "abc" {
+			t.Errorf("committed %q, want abc in any order", got)
 		}
-		if errs[0] != nil || errs[1] != nil || errs[5] != nil || !errors.Is(errs[2], errNotFound) || errs[3] == nil || !strings.Contains(errs[3].Error(), "a defect") ||
-			sqliteCode(errs[4]) != sqlite3.ErrConstraint {
-			t.Errorf("answers: %v", errs)
+		for _, letter := range []string{"a", "b", "c"} {
+			if err := l.errs[letter]; err != nil {
+				t.Errorf("write %s: %v", letter, err)
+			}
 		}
-		// The first of a group may be refused too.
-		hold = make(chan struct{})
-		begin(0, func(tx *Tx) error { <-hold; return errors.Join(insert(tx, "Z"), errNotFound) })
-		begin(1, func(tx *Tx) error { return insert(tx, "d") })
+		if err := l.errs["N"]; err != errNotFound {
+			t.Errorf("a refused write returns %v", err)
+		}
+		if err := l.errs["P"]; err == nil || !strings.Contains(err.Error(), "a defect") {
+			t.Errorf("a write that panics returns %v", err)
+		}
+		if err := l.errs["C"]; sqliteCode(err) != sqlite3.ErrConstraint {
+			t.Errorf("a write that violates a constraint returns %v", err)
+		}
+	})
+}
+
+func TestTheFirstOfAGroupMayBeRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &groupLab{t: t, db: newBubbleServer(t).db, errs: map[string]error{}}
+		hold := make(chan struct{})
+		l.begin("N", func(*Tx) error { <-hold; return errNotFound })
+		l.begin("a", succeed)
 		close(hold)
-		wg.Wait()
-		if text(db.reader) != got+"d" || !errors.Is(errs[0], errNotFound) || errs[1] != nil {
-			t.Errorf("behind a refused one: %q %v", text(db.reader), errs[:2])
+		l.wg.Wait()
+
+		if got := l.description(l.db.reader); got != "a" {
+			t.Errorf("committed %q, want a", got)
 		}
-		// Ids stay in order and tell their order's time, even when a millisecond has no more of them.
-		if err := db.write(t.Context(), func(tx *Tx) error {
-			last := ""
+		if err := l.errs["N"]; err != errNotFound {
+			t.Errorf("the refused write returns %v", err)
+		}
+		if err := l.errs["a"]; err != nil {
+			t.Errorf("the write behind it returns %v", err)
+		}
+	})
+}
+
+// TestIDs needs more ids in one write than a millisecond has. They stay in order, and each order's id begins with the
+// order's created_at.
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		last := ""
+		err := s.db.write(t.Context(), func(tx *Tx) error {
 			for range 4090 {
 				id := tx.newID()
 				if id <= last {
-					t.Fatalf("%s after %s", id, last)
+					t.Errorf("%s after %s", id, last)
 				}
 				last = id
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		last := ""
+		})
+		must(t, err)
+
 		for range 10 {
 			r := s.do(t, "POST", "/v1/orders", s.order("teh", 1)).want(t, 201, "")
-			var at Time
-			if err := at.UnmarshalJSON(mustJSON(r.at("order.created_at"))); err != nil || !strings.HasPrefix(r.at("order.id"), firstID(at)[:13]) || r.at("order.id") <= last {
-				t.Errorf("id %s of %s after %s", r.at("order.id"), at, last)
+			id := r.at("order.id")
+			if id <= last {
+				t.Errorf("%s after %s", id, last)
 			}
-			last = r.at("order.id")
+			last = id
+
+			var createdAt Time
+			must(t, createdAt.UnmarshalJSON(mustJSON(r.at("order.created_at"))))
+			if want := firstID(createdAt)[:13]; !strings.HasPrefix(id, want) {
+				t.Errorf("the id of an order created at %s is %s, want %s…", createdAt, id, want)
+			}
 		}
 	})
+}
+
+// setPages bounds the size of the database. SQLite raises a bound below the pages in use to these.
+func setPages(t *testing.T, db *DB, pages int) {
+	t.Helper()
+	_, err := db.writer.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
+	must(t, err)
+}
+
+// rowCounts are the rows that each new order adds one to.
+func rowCounts(t *testing.T, db *DB) (n [3]int) {
+	t.Helper()
+	for i, table := range []string{"orders", "events", "order_history"} {
+		n[i] = scalar[int](t, db, "SELECT count(*) FROM "+table)
+	}
+	return n
 }
 
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
 	s.create(t, "kopi", 1)
-	limit := func(pages int) {
-		t.Helper()
-		if _, err := s.db.writer.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	limit(1) // SQLite makes that the pages in use
+	setPages(t, s.db, 1)
+
+	// Eight clients order until well after the disk is full.
 	created, full := 1, 0
 	var mu sync.Mutex
 	parallel(8, func(int) {
@@ -146,114 +227,137 @@ func TestFullDisk(t *testing.T) {
 			mu.Lock()
 			if r.Status == 201 {
 				created++
-			} else if r.want(t, 503, "SERVICE_UNAVAILABLE"); r.Status == 503 {
+			} else {
 				full++
-				if r.Header.Get("Retry-After") == "" || strings.Contains(string(r.Body), "disk") {
-					t.Errorf("%v %s", r.Header, r.Body)
-				}
+				r.want(t, 503, "SERVICE_UNAVAILABLE")
 			}
 			mu.Unlock()
+
+			if r.Status == 503 && r.Header.Get("Retry-After") == "" {
+				t.Error("503 without Retry-After")
+			}
+			if strings.Contains(string(r.Body), "disk") {
+				t.Errorf("the answer tells of the disk: %s", r.Body)
+			}
 		}
 	})
 	if full == 0 {
 		t.Fatal("the disk did not fill")
 	}
-	for _, path := range []string{"/v1/orders", "/v1/products", "/readyz"} {
-		s.do(t, "GET", path, nil).want(t, 200, "")
-	}
-	counts := func() (n [3]int) {
-		for i, table := range []string{"orders", "events", "order_history"} {
-			n[i] = scalar[int](t, s.db, "SELECT count(*) FROM "+table)
+
+	t.Run("reads go on", func(t *testing.T) {
+		for _, path := range []string{"/v1/orders", "/v1/products", "/readyz"} {
+			s.do(t, "GET", path, nil).want(t, 200, "")
 		}
-		return n
-	}
-	if n := counts(); n != [3]int{created, created, created} {
-		t.Errorf("%d orders were answered 201; orders, events, history: %v", created, n)
-	}
-	limit(1_000_000)
-	s.create(t, "kopi", 1)
-	if n := counts(); n != [3]int{created + 1, created + 1, created + 1} || s.stock(t, "kopi") != 8 {
-		t.Errorf("after it: %v, stock %d", n, s.stock(t, "kopi"))
-	}
-	if _, faults, err := s.db.Check(); err != nil || len(faults) > 0 {
-		t.Errorf("check: %v %v", faults, err)
+	})
+
+	t.Run("nothing is half written", func(t *testing.T) {
+		if got, want := rowCounts(t, s.db), [3]int{created, created, created}; got != want {
+			t.Errorf("orders, events and history have %v rows, want %v", got, want)
+		}
+	})
+
+	t.Run("with more space, orders are created again", func(t *testing.T) {
+		setPages(t, s.db, 1_000_000)
+		s.create(t, "kopi", 1)
+		if got, want := rowCounts(t, s.db), [3]int{created + 1, created + 1, created + 1}; got != want {
+			t.Errorf("orders, events and history have %v rows, want %v", got, want)
+		}
+		if stock := s.stock(t, "kopi"); stock != 8 {
+			t.Errorf("stock %d, want 8", stock)
+		}
+	})
+
+	_, faults, err := s.db.Check()
+	must(t, err)
+	if len(faults) > 0 {
+		t.Errorf("faults: %v", faults)
 	}
 }
 
-// TestQueryPlans looks at every constant sql… of the program: each query goes through an index, in the order it is to
-// answer in.
+// meantScans are the lines of query plans that would be mistakes elsewhere.
+var meantScans = map[string]string{
+	"sqlDueEndpoints":     "SCAN e",                                     // a store has few endpoints
+	"sqlBundles":          "SCAN i",                                     // the items of one bundle
+	"sqlCatalogBundle":    "SCAN i",                                     // the same
+	"sqlCatalogBundles":   "SCAN i",                                     // the same
+	"sqlUnreachable":      "SCAN s USING INDEX payment_sessions_warned", // which holds nothing else
+	"sqlSearch":           "SCAN (subquery-1)",                          // the newest few thousand orders
+	"sqlSearch by status": "SCAN (subquery-1)",                          // the same
+	"sqlSessionsDue":      "USE TEMP B-TREE FOR ORDER BY",               // the few that are due
+}
+
+// TestQueryPlans looks at every constant sql… of the program: each query uses an index, and reads its rows in the
+// order in which it returns them.
 func TestQueryPlans(t *testing.T) {
 	t.Parallel()
-	allowed := map[string]string{ // a scan that is meant
-		"sqlDueEndpoints": "SCAN e", // a store has few endpoints
-		"sqlBundles":      "SCAN i", // of a subquery's rows: one bundle's parts
-	}
-	allowed["sqlCatalogBundles"], allowed["sqlCatalogBundle"] = allowed["sqlBundles"], allowed["sqlBundles"]
-	allowed["sqlUnreachable"] = "SCAN s USING INDEX payment_sessions_warned" // which holds nothing else
-	allowed["sqlSearch"] = "SCAN (subquery-1)"                               // of the newest few thousand
-	allowed["sqlSessionsDue"] = "USE TEMP B-TREE FOR ORDER BY"               // of the few that are due
-	allowed["sqlSearch by status"] = allowed["sqlSearch"]
-	queries := constants(t, "sql")
-	for name, query := range queries {
-		if strings.Contains(query, "%s") { // with a condition, or without
-			queries[name], queries[name+" by status"] = strings.ReplaceAll(query, "%s", ""), strings.ReplaceAll(query, "%s", "AND status = ?3")
+	queries := map[string]string{}
+	for name, query := range constants(t, "sql") {
+		if strings.HasSuffix(strings.TrimSpace(query), "WHERE") { // the beginning of several queries
+			query += " s.id = ?"
 		}
+		if strings.Contains(query, "%s") { // with a condition on the status, or without
+			queries[name+" by status"] = strings.ReplaceAll(query, "%s", "AND status = ?3")
+			query = strings.ReplaceAll(query, "%s", "")
+		}
+		queries[name] = query
 	}
-	s := newBubbleServer(t)
 	if len(queries) < 15 {
 		t.Errorf("only %d queries found", len(queries))
 	}
-	conn, err := s.db.writer.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+
+	s := newBubbleServer(t)
 	for name, query := range queries {
-		if strings.HasSuffix(strings.TrimSpace(query), "WHERE") { // the head of several
-			query += " s.id = ?"
-		}
-		var args []any
-		err := conn.Raw(func(c any) error {
-			stmt, err := c.(*sqlite3.SQLiteConn).Prepare(query)
-			if err != nil {
-				return err
+		t.Run(name, func(t *testing.T) {
+			for _, line := range plan(t, s.db, query) {
+				if isScan(line) && line != meantScans[name] {
+					t.Error(line)
+				}
 			}
-			args = make([]any, stmt.NumInput())
-			return stmt.Close()
 		})
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		rows, err := conn.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		for rows.Next() {
-			var id, parent, unused int
-			var detail string
-			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-				t.Error(err)
-			}
-			table := strings.HasPrefix(detail, "SCAN ") && !strings.Contains(detail, "VIRTUAL TABLE") && !strings.Contains(detail, "CONSTANT ROW")
-			if (table || strings.Contains(detail, "TEMP B-TREE")) && detail != allowed[name] {
-				t.Errorf("%s: %s", name, detail)
-			}
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
+}
+
+// isScan reports whether a line of a query plan reads a whole table or index, or sorts.
+func isScan(line string) bool {
+	if strings.Contains(line, "TEMP B-TREE") {
+		return true
+	}
+	if strings.Contains(line, "VIRTUAL TABLE") || strings.Contains(line, "CONSTANT ROW") {
+		return false
+	}
+	return strings.HasPrefix(line, "SCAN ")
+}
+
+// plan returns the lines of a query's plan.
+func plan(t *testing.T, db *DB, query string) []string {
+	t.Helper()
+	var parameters int
+	err := withConn(t.Context(), db.writer, func(c *sqlite3.SQLiteConn) error {
+		stmt, err := c.Prepare(query)
+		if err != nil {
+			return err
+		}
+		parameters = stmt.NumInput()
+		return stmt.Close()
+	})
+	must(t, err)
+
+	scan := func(r row) (line string, err error) {
+		var id, parent, unused int
+		err = r.Scan(&id, &parent, &unused, &line)
+		return line, err
+	}
+	lines, err := queryAll(db.writer, scan, "EXPLAIN QUERY PLAN "+query, make([]any, parameters)...)
+	must(t, err)
+	return lines
 }
 
 // constants reads the text constants of the program's source whose names begin with prefix and a capital.
 func constants(t *testing.T, prefix string) map[string]string {
 	t.Helper()
 	sources, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range sources {
@@ -261,9 +365,7 @@ func constants(t *testing.T, prefix string) map[string]string {
 			continue
 		}
 		f, err := parser.ParseFile(fset, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		files = append(files, f)
 	}
 	info := &types.Info{Defs: map[*ast.Ident]types.Object{}}
