@@ -2271,7 +2271,7 @@ func TestQueryPlans(t *testing.T) {
 	allowed["sqlCatalogBundles"], allowed["sqlCatalogBundle"] = allowed["sqlBundles"], allowed["sqlBundles"]
 	allowed["sqlUnreachable"] = "SCAN s USING INDEX payment_sessions_warned" // which holds nothing else
 	allowed["sqlSearch"] = "SCAN (subquery-1)"                               // of the newest few thousand
-	allowed["sqlSessionsDue"] = "USE TEMP B-TREE FOR ORDER BY"            // of the few that are due
+	allowed["sqlSessionsDue"] = "USE TEMP B-TREE FOR ORDER BY"               // of the few that are due
 	allowed["sqlSearch by status"] = allowed["sqlSearch"]
 	queries := constants(t, "sql")
 	for name, query := range queries {
