@@ -570,12 +570,12 @@ func webhookAdd(ctx context.Context, c *cli) error {
 	list := c.String("events", "", "the `names` of the events to send, with commas between (default all)")
 	private := c.Bool("webhook-allow-private", false, "take http and private addresses too; serve needs the same flag to deliver there")
 	return c.onDB("store url", func(db *DB) (object, error) {
-		if fault := checkWebhookURL(*address, *private); fault != "" {
-			return nil, usagef("-url %s", fault)
+		if wrong := checkWebhookURL(*address, *private); wrong != nil {
+			return nil, usagef("-url %s", wrong.Message)
 		}
-		events, err := checkEvents(strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' }))
-		if err != nil {
-			return nil, usagef("-events: %v", err)
+		events, wrong := checkEvents(strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' }))
+		if wrong != nil {
+			return nil, usagef("-events: %s", wrong.Message)
 		}
 		secret := newSecret()
 		endpoint, err := db.AddEndpoint(ctx, *id, *address, events, secret)
