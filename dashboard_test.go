@@ -255,6 +255,9 @@ func TestDashboardSignIn(t *testing.T) {
 	}
 	s.exec(t, "UPDATE owner_sessions SET seen_at = seen_at - ?", (12*time.Hour - time.Minute).Milliseconds())
 	owner.get(t, "/dashboard").has(t, 200)
+	if err := s.uses.flush(t.Context(), s.db); err != nil {
+		t.Fatal(err)
+	}
 	if again := scalar[int64](t, s.db, "SELECT seen_at FROM owner_sessions"); again < seen {
 		t.Error("a use was not noted")
 	}
@@ -667,7 +670,7 @@ func TestDashboardKeys(t *testing.T) {
 	if p := b.get(t, "/dashboard/developers"); strings.Contains(p.body, "so_") || !strings.Contains(p.body, "situs toko") {
 		t.Error("the key is shown again, or not listed")
 	}
-	if err := s.keyUse.flush(t.Context(), s.db); err != nil {
+	if err := s.uses.flush(t.Context(), s.db); err != nil {
 		t.Fatal(err)
 	}
 	if p := b.get(t, "/dashboard/developers"); strings.Contains(p.body, "belum pernah") {

@@ -25,7 +25,7 @@ type Endpoint struct {
 	OffReason OffReason  `json:"off_reason,omitempty"`
 	Failures  int        `json:"failures"` // failed attempts in a row
 	CreatedAt Time       `json:"created_at"`
-	Secrets   []string   `json:"-"`          // that sign now: one, or the new and the old while a rotation lasts
+	Secrets   []string   `json:"-"`          // that sign now, the newest first: after a rotation two
 	Recent    []Delivery `json:"deliveries"` // the last ones, the newest first
 }
 
@@ -122,7 +122,8 @@ func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 	return db.change(ctx, "DELETE FROM endpoints WHERE id = ? AND store_id = ?", id, storeID)
 }
 
-// checkEvents returns the events that an endpoint asks for by name, or what is wrong with a name. None means all.
+// checkEvents returns the events that an endpoint asks for by name, or what is wrong with a name. None means
+// all.
 func checkEvents(names []string) ([]Event, *Detail) {
 	var wanted []Event
 	for _, name := range names {
@@ -139,13 +140,14 @@ func checkEvents(names []string) ([]Event, *Detail) {
 	return wanted, nil
 }
 
-// checkWebhookURL returns what is wrong with an endpoint's address, or nil. The addresses of a name are checked when
-// it is dialed, because they may change.
+// checkWebhookURL returns what is wrong with an endpoint's address, or nil. The addresses of a name are
+// checked when it is dialed, because they may change.
 func checkWebhookURL(address string, allowPrivate bool) *Detail {
-	const example = "https://shop.example.id/webhooks"
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || len(address) > 2048 {
-		return &Detail{"url", "must be an address such as " + example, Fault{Code: FaultAddress, Text: example}}
+		const example = "https://shop.example.id/webhooks"
+		fault := Fault{Code: FaultAddress, Text: example}
+		return &Detail{"url", "must be an address such as " + example, fault}
 	}
 
 	if u.Scheme != "https" && !(allowPrivate && u.Scheme == "http") {
@@ -171,8 +173,8 @@ func isPrivateHost(host string) bool {
 	return !isPublic(ip)
 }
 
-// deniedNets are the addresses that are not public (IANA special-purpose registries): of IPv6 all outside 2000::/3,
-// and some in it.
+// deniedNets are the addresses that are not public (IANA special-purpose registries): of IPv6 all outside
+// 2000::/3, and some in it.
 var deniedNets = parseNets(`
 	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
 	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
@@ -214,8 +216,8 @@ func newWebhookClient(allowPrivate bool) *http.Client {
 	}
 }
 
-// refusePrivate is a net.Dialer's Control. It checks the address that is dialed and not the name, so that a name
-// that changes its address gains nothing.
+// refusePrivate is a net.Dialer's Control. It checks the address that is dialed and not the name, so that a
+// name that changes its address gains nothing.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {

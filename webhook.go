@@ -21,9 +21,9 @@ import (
 	"time"
 )
 
-// A webhook goes through this file from top to bottom. addEvent writes its event and a delivery for each endpoint. The
-// queue (run) claims the deliveries that are due (claim), posts them (attempt), decides what each answer means
-// (afterAttempt) and records it (record).
+// A webhook goes through this file from top to bottom. addEvent writes its event and a delivery for each
+// endpoint. The queue (run) claims the deliveries that are due (claim), posts them (attempt), decides what
+// each answer means (afterAttempt) and records it (record).
 
 // Event is the name of something that webhooks report.
 type Event string
@@ -73,18 +73,20 @@ const sqlEndpointsOf = `
 	WHERE  store_id = ?
 	AND    (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
 
-// addEvent writes an event of an order, shown with its addresses, and one delivery for each endpoint that wants it.
-// An endpoint that is off gets its delivery too, which waits until the endpoint is on again.
+// addEvent writes an event of an order, shown with its addresses, and one delivery for each endpoint that
+// wants it. An endpoint that is off gets its delivery too, which waits until the endpoint is on again.
 func (tx *Tx) addEvent(storeID, orderID string, name Event, sequence int64, shown []byte) error {
 	endpoints, err := queryAll(tx, scanValue[string], sqlEndpointsOf, storeID, name)
 	if err != nil {
 		return err
 	}
-	return tx.insertEvent(storeID, orderID, name, sequence, fmt.Appendf(nil, `{"order":%s}`, shown), endpoints)
+
+	data := fmt.Appendf(nil, `{"order":%s}`, shown)
+	return tx.insertEvent(storeID, orderID, name, sequence, data, endpoints)
 }
 
-// insertEvent writes an event and its deliveries, which are due at once. The event's body is written here once, so
-// that every attempt sends the same bytes.
+// insertEvent writes an event and its deliveries, which are due at once. The event's body is written here
+// once, so that every attempt sends the same bytes.
 func (tx *Tx) insertEvent(
 	storeID, orderID string, name Event, sequence int64, data []byte, endpoints []string,
 ) error {
@@ -126,8 +128,8 @@ const (
 	dispatchRetry  = time.Second           // until a write that failed is tried again
 )
 
-// dispatcher is the background queue. One goroutine, run, owns the fields below landed. Attempts and writes have
-// goroutines of their own and send their outcome to it.
+// dispatcher is the background queue. Attempts and writes have goroutines of their own, which send their
+// outcome to the one that runs run.
 type dispatcher struct {
 	db      *DB
 	client  *http.Client
@@ -137,6 +139,7 @@ type dispatcher struct {
 	landed  chan Result
 	written chan dispatched
 
+	// State of the goroutine that runs run.
 	lanes  map[string]*lane // by endpoint
 	flying int              // attempts under way
 	done   []Result         // to be written
@@ -224,7 +227,8 @@ func (d *dispatcher) run(ctx context.Context) {
 	d.finish()
 }
 
-// launch begins every attempt that may begin. The endpoints take turns by chance, as the order of a map is random.
+// launch begins every attempt that may begin. The endpoints take turns by chance, as the order of a map is
+// random.
 func (d *dispatcher) launch() {
 	now := time.Now()
 	toFailing := 0 // attempts under way to endpoints that fail
@@ -258,7 +262,8 @@ func (d *dispatcher) giveBack(l *lane) {
 	l.waiting = nil
 }
 
-// mayBegin reports whether an attempt of a lane may begin. toFailing is how many are under way to endpoints that fail.
+// mayBegin reports whether an attempt of a lane may begin. toFailing is how many are under way to endpoints
+// that fail.
 func (d *dispatcher) mayBegin(l *lane, toFailing int) bool {
 	if len(l.waiting) == 0 || l.flying >= width(l.failures) {
 		return false
@@ -267,14 +272,15 @@ func (d *dispatcher) mayBegin(l *lane, toFailing int) bool {
 		return false
 	}
 
-	// Half of the slots are for endpoints that have nothing under way, so that slow ones leave room for all others.
+	// Half of the slots are for endpoints that have nothing under way, so that slow ones leave room for all
+	// others.
 	if l.flying > 0 {
 		return d.flying < inFlight/2
 	}
 	return d.flying < inFlight
 }
 
-// width is how many attempts may be under way to an endpoint that failed so often in a row.
+// width is how many attempts may be under way to an endpoint after so many failed ones in a row.
 func width(failures int) int {
 	if failures >= failing {
 		return 1
@@ -308,12 +314,12 @@ func (d *dispatcher) planWrite() {
 		return
 	}
 
-	d.next = writePlanned
+	pause := dispatchPause
 	if len(d.done) >= dispatchEnough {
-		d.timer.Reset(0)
-	} else {
-		d.timer.Reset(dispatchPause)
+		pause = 0
 	}
+	d.next = writePlanned
+	d.timer.Reset(pause)
 }
 
 // beginWrite records the results so far and claims more. Attempts go on while the write waits for its commit.
@@ -378,7 +384,8 @@ func (d *dispatcher) land(r Result) {
 	d.giveBack(l)
 }
 
-// finish gives back the claims that are not begun, waits for the attempts under way and records each when it ends.
+// finish gives back the claims that are not begun, waits for the attempts under way and records each when it
+// ends.
 func (d *dispatcher) finish() {
 	if d.next == writeUnderWay {
 		d.endWrite(<-d.written)
@@ -399,8 +406,8 @@ func (d *dispatcher) finish() {
 	}
 }
 
-// ReleaseLeases ends the claims of a process that has ended itself: their deliveries are due. Only one process serves
-// a file.
+// ReleaseLeases ends the claims that an earlier process left, so that their deliveries are due. No other
+// process serves the file now.
 func (db *DB) ReleaseLeases(ctx context.Context) error {
 	return db.write(ctx, func(tx *Tx) error {
 		_, err := tx.exec("UPDATE deliveries SET leased = 0, next_at = ? WHERE leased = 1", tx.now)
@@ -411,14 +418,15 @@ func (db *DB) ReleaseLeases(ctx context.Context) error {
 const endpointDue = `e.active = 1
 	AND    EXISTS (SELECT 1 FROM deliveries d WHERE d.endpoint_id = e.id AND d.next_at <= ?)`
 
-// DeliveriesDue reports whether Dispatch may find a delivery to claim. It costs less than a write that finds none.
+// DeliveriesDue reports whether Dispatch may find a delivery to claim. It costs less than a write that finds
+// none.
 func (db *DB) DeliveriesDue() (bool, error) {
 	return queryOne(db.reader, scanValue[bool],
 		"SELECT EXISTS (SELECT 1 FROM endpoints e WHERE "+endpointDue+")", timeOf(time.Now()))
 }
 
-// Dispatch records results and claims deliveries that are due, in one transaction. held is how many claims of each
-// endpoint the queue still holds.
+// Dispatch records results and claims deliveries that are due, in one transaction. held is how many claims of
+// each endpoint the queue still holds.
 func (db *DB) Dispatch(ctx context.Context, results []Result, held map[string]int) ([]Claim, error) {
 	return writeResult(ctx, db, func(tx *Tx) ([]Claim, error) {
 		if err := tx.recordAll(results); err != nil {
@@ -435,7 +443,7 @@ func (db *DB) RecordResults(ctx context.Context, results []Result) error {
 
 const (
 	lease       = time.Minute      // how long a claimed delivery is left alone
-	attemptMost = 20 * time.Second // the longest attempt (see newWebhookClient) and the recording of its result
+	attemptMost = 20 * time.Second // an attempt (see newWebhookClient) and the recording of its result
 )
 
 // Claim is a delivery that this process has taken to send.
@@ -450,10 +458,10 @@ type Claim struct {
 
 const sqlDueEndpoints = "SELECT " + endpointColumns + " FROM endpoints e WHERE " + endpointDue
 
-// sqlClaim moves next_at one lease ahead. Only next_at says whether a delivery is due, so that one whose process
-// crashed, or whose result could not be written, is claimed again when its lease is over. Its first claim stays counted
-// as an attempt, because the request may have reached the receiver. leased does not keep a delivery from being claimed:
-// it marks a claim that record has not ended and that Resend leaves alone.
+// sqlClaim moves next_at one lease ahead. Only next_at says whether a delivery is due, so that one whose
+// process crashed, or whose result could not be written, is claimed again when its lease is over. Its first
+// claim stays counted as an attempt, because the request may have reached the receiver. leased does not keep
+// a delivery from being claimed: it marks a claim that record has not ended and that Resend leaves alone.
 const sqlClaim = `
 	UPDATE deliveries
 	SET    leased = 1, attempt = attempt + 1, next_at = ?
@@ -470,8 +478,8 @@ func scanClaim(r row) (c Claim, err error) {
 	return c, err
 }
 
-// claim takes due deliveries, of each endpoint as many as it may, the ones due longest first. The endpoints take
-// turns by chance.
+// claim takes due deliveries, of each endpoint as many as it may, the ones due longest first. The endpoints
+// take turns by chance.
 func (tx *Tx) claim(held map[string]int) ([]Claim, error) {
 	endpoints, err := queryAll(tx, scanEndpoint, sqlDueEndpoints, tx.now, tx.now)
 	if err != nil {
@@ -508,10 +516,11 @@ func (tx *Tx) claim(held map[string]int) ([]Claim, error) {
 	return all, nil
 }
 
-// claimable is how many deliveries to claim of an endpoint that failed so often in a row, when held of its claims
-// and total of all are not done.
+// claimable is how many deliveries to claim of an endpoint after so many failed attempts in a row. held is how
+// many claims of it the queue still holds, and total of all endpoints.
 func claimable(failures, held, total int) int {
-	// Every endpoint gets as many as it can have under way, so that slow ones, which hold much, leave room for others.
+	// Every endpoint gets as many as it can have under way, so that slow ones, which hold much, leave room
+	// for others.
 	n := min(width(failures)-held, 2*claimsHeld-total)
 	if failures == 0 {
 		n = max(n, min(claimAhead-held, claimsHeld-total))
@@ -596,7 +605,8 @@ func signatureHeader(secrets []string, t int64, body []byte) string {
 	return header
 }
 
-// sign returns the hex HMAC-SHA256 of "<t>.<body>", t in Unix seconds, keyed with all bytes of the secret as shown.
+// sign returns the hex HMAC-SHA256 of "<t>.<body>", t in Unix seconds, keyed with all bytes of the secret as
+// shown.
 func sign(secret string, t int64, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "%d.", t)
@@ -604,8 +614,8 @@ func sign(secret string, t int64, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// verifySignature reports whether a header holds a signature of body that is at most five minutes old or ahead.
-// Receivers do this; here it serves the demo's receiver and the sandbox gateway.
+// verifySignature reports whether a header holds a signature of body that is at most five minutes old or
+// ahead. Receivers do this; here it serves the demo's receiver and the sandbox gateway.
 func verifySignature(secret, header string, body []byte, now time.Time) bool {
 	var t int64
 	var ok bool
@@ -644,11 +654,11 @@ var retryDelays = []time.Duration{
 	24 * time.Hour,
 }
 
-// afterAttempt is the whole policy: what the answer to an attempt means for its delivery. number counts from 1.
-// spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again together.
+// afterAttempt is the whole policy: what the answer to an attempt means for its delivery. number counts from
+// 1. spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again together.
 //
-// A delivery that is answered 410 Gone is retried like any other, but not before its endpoint is turned on again:
-// until then it waits with the endpoint's other deliveries.
+// A delivery that is answered 410 Gone is retried like any other, but not before its endpoint is turned on
+// again: until then it waits with the endpoint's other deliveries.
 func afterAttempt(number int, a endpointAnswer, now time.Time, spread float64) deliveryOutcome {
 	if a.AnswerStatus/100 == 2 {
 		return deliveryOutcome{State: DeliveryDelivered}
@@ -786,9 +796,12 @@ const (
 		AND    (id = ? OR endpoint_id = ? AND id >= ? AND status <> 'delivered')`
 )
 
-// Resend makes deliveries due again, from their first attempt: the one with deliveryID, or those of an endpoint
-// that are not delivered and whose event came at since or later. It leaves alone a delivery that is being sent.
-func (db *DB) Resend(ctx context.Context, storeID, deliveryID, endpointID string, since Time) (n int64, err error) {
+// Resend makes deliveries due again, from their first attempt: the one with deliveryID, or those of an
+// endpoint that are not delivered and whose event came at since or later. It leaves alone a delivery that is
+// being sent.
+func (db *DB) Resend(
+	ctx context.Context, storeID, deliveryID, endpointID string, since Time,
+) (n int64, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (int64, error) {
 		_, err := queryOne(tx, scanValue[string], sqlResendTo, storeID, deliveryID, endpointID)
 		if err != nil {
