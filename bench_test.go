@@ -42,8 +42,6 @@ const (
 	round   = time.Second
 )
 
-// ---- What is measured
-
 // bench is the service on a database of its own, as "storeorder serve" runs it, with one store.
 type bench struct {
 	db   *DB
@@ -244,8 +242,6 @@ func orderIDs(b *testing.B, db *DB, n int) []string {
 	rand.Shuffle(len(ids), func(i, k int) { ids[i], ids[k] = ids[k], ids[i] })
 	return slices.Clone(ids[:min(n, len(ids))])
 }
-
-// ---- Requests
 
 func (s *bench) get(path string) []byte {
 	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: orders.example.id\r\nAuthorization: Bearer %s\r\n\r\n", path, s.key)
@@ -450,10 +446,10 @@ func mid(l []load, of func(load) float64) float64 {
 }
 
 func rate(l load) float64 { return l.perSecond }
-func p50(l load) float64  { return float64(l.p50) / 1e6 }
-func p99(l load) float64  { return float64(l.p99) / 1e6 }
 
-// ---- The table
+func p50(l load) float64 { return float64(l.p50) / 1e6 }
+
+func p99(l load) float64 { return float64(l.p99) / 1e6 }
 
 // table collects the rows that BenchmarkTargets prints.
 type table struct {
@@ -473,7 +469,7 @@ func (t *table) add(what string, value float64, target, detail string, args ...a
 	t.rows = append(t.rows, row)
 }
 
-// BenchmarkTargets measures the README's table, part by part. -bench Targets/reads runs one part.
+// BenchmarkTargets measures the table of docs/performance.md, part by part. -bench Targets/reads runs one part.
 func BenchmarkTargets(b *testing.B) {
 	if testing.Short() {
 		b.Skip("takes six minutes and 6 GB of disk")
@@ -784,8 +780,6 @@ func (t *table) process(b *testing.B) {
 	}
 	t.add("start on a million orders to the first answer, ms", median(took), "≤ 50", "from exec to the answer, median of %d", rounds)
 }
-
-// ---- The same, one at a time
 
 func BenchmarkCreate(b *testing.B) {
 	s := newBench(b, filepath.Join(b.TempDir(), "create.db"), nil)

@@ -69,6 +69,10 @@ type Detail struct {
 	Fault   Fault  `json:"-"`       // the same for the pages, if one of their forms can have it
 }
 
+func detailf(field, format string, args ...any) Detail {
+	return Detail{Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
 func (e *APIError) Error() string {
 	text := e.Message
 	for _, d := range e.Details {

@@ -1,18 +1,14 @@
+//go:build cgo
+
 package main
 
 import (
-	"bytes"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,166 +18,6 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 )
-
-// ---- What a receiver does: nothing here is shared with the signer
-
-// hmacByHand is HMAC-SHA256 as RFC 2104 writes it.
-func hmacByHand(key, message string) string {
-	k := make([]byte, 64)
-	if copy(k, key); len(key) > 64 {
-		sum := sha256.Sum256([]byte(key))
-		k = append(sum[:], make([]byte, 32)...)
-	}
-	pad := func(b byte) []byte {
-		p := bytes.Clone(k)
-		for i := range p {
-			p[i] ^= b
-		}
-		return p
-	}
-	inner := sha256.Sum256(append(pad(0x36), message...))
-	outer := sha256.Sum256(append(pad(0x5c), inner[:]...))
-	return hex.EncodeToString(outer[:])
-}
-
-// received is one request at an endpoint.
-type received struct {
-	at     time.Time
-	host   string
-	header http.Header
-	body   string
-	event  struct {
-		ID, Event, StoreID string
-		CreatedAt          Time `json:"created_at"`
-		Sequence           int
-		Data               struct{ Order map[string]any }
-	}
-}
-
-func receive(t *testing.T, r *http.Request) received {
-	body, err := io.ReadAll(r.Body)
-	got := received{at: time.Now(), host: r.URL.Hostname(), header: r.Header, body: string(body)}
-	if err == nil {
-		err = json.Unmarshal(body, &got.event)
-	}
-	if err != nil {
-		t.Errorf("webhook's body: %v %s", err, body)
-	}
-	return got
-}
-
-// signedBy checks a request's headers, and its signature made with each of the secrets, in their order.
-func (r received) signedBy(t *testing.T, attempt int, secrets ...string) {
-	t.Helper()
-	stamp, ok := strings.CutPrefix(strings.Split(r.header.Get("X-Service-Signature"), ",")[0], "t=")
-	want := "t=" + stamp
-	for _, secret := range secrets {
-		want += ",v1=" + hmacByHand(secret, stamp+"."+r.body)
-	}
-	unix, _ := strconv.ParseInt(stamp, 10, 64)
-	if age := r.at.Sub(time.Unix(unix, 0)); !ok || r.header.Get("X-Service-Signature") != want || age < -time.Second || age > 30*time.Second {
-		t.Errorf("signature %q at %d, want %q", r.header.Get("X-Service-Signature"), r.at.Unix(), want)
-	}
-	for name, want := range map[string]string{"Content-Type": "application/json", "X-Service-Event": r.event.Event, "X-Service-Event-Id": r.event.ID, "X-Service-Attempt": strconv.Itoa(attempt)} {
-		if r.header.Get(name) != want || want == "" {
-			t.Errorf("%s: %q, want %q", name, r.header.Get(name), want)
-		}
-	}
-	if !strings.HasPrefix(r.event.ID, "evt_") || !uuidText.MatchString(r.header.Get("X-Service-Delivery-Id")) {
-		t.Errorf("event %q, delivery %q", r.event.ID, r.header.Get("X-Service-Delivery-Id"))
-	}
-}
-
-// inbox keeps what endpoints received. Its answer is 200, or what answer says.
-type inbox struct {
-	t      *testing.T
-	answer func(received) *http.Response // nil: 200
-	mu     sync.Mutex
-	all    []received
-}
-
-func (in *inbox) RoundTrip(r *http.Request) (*http.Response, error) {
-	got := receive(in.t, r)
-	in.mu.Lock()
-	in.all = append(in.all, got)
-	answer := in.answer
-	in.mu.Unlock()
-	if answer != nil {
-		if resp := answer(got); resp != nil {
-			return resp, nil
-		}
-		<-r.Context().Done() // it hangs
-		return nil, r.Context().Err()
-	}
-	return status(200), nil
-}
-
-// take returns what came since the last call.
-func (in *inbox) take() []received {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	all := in.all
-	in.all = nil
-	return all
-}
-
-func (in *inbox) setAnswer(answer func(received) *http.Response) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.answer = answer
-}
-
-func status(code int, header ...string) *http.Response {
-	r := &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("an answer"))}
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	return r
-}
-
-// deliver runs the queue of a bubble's server against an inbox until the test or the returned function ends it.
-func (s *testServer) deliver(t *testing.T) (in *inbox, stop func()) {
-	in = &inbox{t: t}
-	s.queue.client.Transport = in
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.queue.run(ctx)
-	}()
-	stop = func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(stop)
-	return in, stop
-}
-
-func (s *testServer) endpoint(t *testing.T, host string, events ...Event) (id, secret string) {
-	t.Helper()
-	secret = newSecret()
-	id, err := s.db.AddEndpoint(t.Context(), s.storeID, "https://"+host+"/hook", events, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id, secret
-}
-
-// deliveries counts an endpoint's deliveries by status.
-func (s *testServer) deliveries(t *testing.T, endpoint string) string {
-	t.Helper()
-	return scalar[string](t, s.db, `SELECT coalesce(group_concat(n || ' ' || status, ', '), '') FROM
-		(SELECT status, count(*) n FROM deliveries WHERE endpoint_id = ? GROUP BY status ORDER BY status)`, endpoint)
-}
-
-// settle lets the queue do all that it can do now.
-func (s *testServer) settle() {
-	s.queue.wake()
-	time.Sleep(2 * time.Second)
-	synctest.Wait()
-}
-
-// ---- Signing
 
 func TestSignature(t *testing.T) {
 	t.Parallel()
@@ -253,8 +89,6 @@ func TestRotatedSecretsBothSignForADay(t *testing.T) {
 		}
 	})
 }
-
-// ---- The queue
 
 func TestRetrySchedule(t *testing.T) {
 	t.Parallel()
@@ -750,8 +584,6 @@ func TestEventsOfAnEndpoint(t *testing.T) {
 func claimless(t *testing.T, s *testServer, endpoint string) string {
 	return scalar[string](t, s.db, "SELECT min(id) FROM deliveries WHERE endpoint_id = ?", endpoint)
 }
-
-// ---- The client
 
 func TestIsPublic(t *testing.T) {
 	t.Parallel()
