@@ -91,7 +91,7 @@ type server struct {
 	payments     *payments
 	keys         *limiter // by API key
 	wrongKeys    *limiter // by address
-	keyUse       keyUse
+	uses         uses
 	catalog      catalogCache
 	accounts     *limiter // passwords tried, by e-mail and address
 	everywhere   *limiter // passwords tried, by e-mail
@@ -99,6 +99,7 @@ type server struct {
 	trustedProxy netip.Prefix
 	allowPrivate bool // for webhooks
 	draining     atomic.Bool
+	hashing      chan struct{} // holds one for each password that is being hashed
 }
 
 // routes maps what the service answers.
