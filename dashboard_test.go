@@ -793,7 +793,6 @@ func TestDashboardLanguages(t *testing.T) {
 	}
 }
 
-
 // TestBrowser has a browser do what an owner does on his first day, and axe look at every page in both languages, on a
 // phone and on a desk. With SCREENSHOTS set to a folder it leaves a picture of each there.
 func TestBrowser(t *testing.T) {

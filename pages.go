@@ -29,8 +29,8 @@ var (
 	stylesheetURL = fmt.Sprintf("/style.css?v=%.6x", sha256.Sum256(stylesheet))
 )
 
-// pages are the templates by language. The templates hold each text in both: {{t "Pesanan" "Order"}}. They are
-// parsed when the first page is requested, because the commands and a shop that only uses the API need none.
+// pages are the templates by language. They hold each text in both: {{t "Pesanan" "Order"}}. They are parsed
+// when the first page is requested, because the commands and a shop that only uses the API need none.
 var pages = map[string]func() *template.Template{
 	"id": sync.OnceValue(func() *template.Template { return parsePages("id") }),
 	"en": sync.OnceValue(func() *template.Template { return parsePages("en") }),
@@ -130,7 +130,8 @@ type pageHandler func(w http.ResponseWriter, r *http.Request) error
 const contentSecurity = "default-src 'none'; style-src 'self'; img-src 'self' data: https:; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// page wraps the handlers of all pages: it sets the headers that protect them and refuses posts from other sites.
+// page wraps the handlers of all pages: it sets the headers that protect them, and refuses posts from other
+// sites.
 func (s *server) page(handle pageHandler) http.Handler {
 	protected := func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -265,8 +266,9 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 // payableAt reports whether an order waits for a payment through a channel.
 func payableAt(o Order, c Channel) bool { return o.Status == Pending && o.SettlementChannel == c }
 
-// refreshOrder asks the gateway about an order's active session, if there is one, and reads the order again: a buyer
-// who comes back from the gateway wants to see that they have paid, even before its notification has come.
+// refreshOrder asks the gateway about an order's active session, if there is one, and reads the order again.
+// A buyer who comes back from the gateway wants to see that they have paid, even before its notification has
+// come.
 func (s *server) refreshOrder(ctx context.Context, o Order) (Order, error) {
 	session, err := s.db.LatestPaymentSession(o.ID)
 	if err != nil || session.State != SessionActive {
@@ -317,7 +319,8 @@ func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
 	return seeOther(w, r, "/pay/"+o.ID)
 }
 
-// goPay redirects the buyer to the gateway's page. It starts a session if the order has none; HEAD starts nothing.
+// goPay redirects the buyer to the gateway's page. It starts a session if the order has none, but not for
+// HEAD.
 func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err != nil {
@@ -349,7 +352,7 @@ type sandboxView struct {
 	State   GatewayState // of the session, as the sandbox says it now
 }
 
-// sandboxPage is the sandbox gateway's page of a session. Its buttons set what the gateway says of the session.
+// sandboxPage is the sandbox gateway's page of a session. Its buttons set what the gateway says of it.
 func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
 	view, err := s.readSandbox(r)
 	if err != nil {
@@ -367,8 +370,8 @@ func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
 	return render(w, r, http.StatusOK, "sandbox.html", view)
 }
 
-// readSandbox reads the session of a sandbox page and its order. It is not found in a store that takes real money,
-// where an order could be paid on this page for nothing.
+// readSandbox reads the session of a sandbox page and its order. The page is not found in a store that takes
+// real money, because an order could be paid there for nothing.
 func (s *server) readSandbox(r *http.Request) (v sandboxView, err error) {
 	v.Session, err = s.db.PaymentSessionByID(strings.ToLower(r.PathValue("session_id")))
 	if err != nil {
