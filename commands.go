@@ -22,7 +22,7 @@ import (
 // object is the JSON object that a command prints.
 type object map[string]any
 
-// onDB parses the flags, of which those in needed must be given, and prints what do returns.
+// onDB parses the flags, of which those in needed must be given, and prints the result of do.
 func (c *cli) onDB(needed string, do func(*DB) (object, error)) error {
 	file := c.dbFlag()
 	if err := c.parse(needed); err != nil {
@@ -31,10 +31,10 @@ func (c *cli) onDB(needed string, do func(*DB) (object, error)) error {
 	return c.onFile(*file, false, do)
 }
 
-// rowCommand acts on a row of the database. id is the row's and storeID that of the store it belongs to.
+// rowCommand acts on the row with an id, which belongs to a store.
 type rowCommand func(ctx context.Context, db *DB, storeID, id string) (object, error)
 
-// withID is a command that acts on one row of a kind, which a flag names by its id.
+// withID returns a command for a row of a kind, with a flag for the row's id.
 func withID(kind string, do rowCommand) func(context.Context, *cli) error {
 	return func(ctx context.Context, c *cli) error {
 		id := c.idFlag(kind)
@@ -49,7 +49,7 @@ func withID(kind string, do rowCommand) func(context.Context, *cli) error {
 	}
 }
 
-// onFile opens a database, which create creates if it is missing, and prints what do returns.
+// onFile opens a database and prints the result of do. With create it creates a missing file.
 func (c *cli) onFile(file string, create bool, do func(*DB) (object, error)) error {
 	db, err := openDB(file, create)
 	if err != nil {
@@ -58,6 +58,7 @@ func (c *cli) onFile(file string, create bool, do func(*DB) (object, error)) err
 
 	result, err := do(db)
 	err = errors.Join(explain(err, file), db.Close())
+
 	// The result of the command check, which has an "ok", says what is wrong with the database.
 	if err != nil && result["ok"] == nil {
 		return err
@@ -67,7 +68,7 @@ func (c *cli) onFile(file string, create bool, do func(*DB) (object, error)) err
 	return errors.Join(err, printErr)
 }
 
-// explain says what the user of a command can do about an error.
+// explain adds to an error what the person who runs the command can do about it.
 func explain(err error, file string) error {
 	switch {
 	case err == errNotFound:
@@ -115,7 +116,7 @@ func copyGiven(to, from *Store, given map[string]bool) {
 	}
 }
 
-// checkStore brings what was typed into the form in which it is kept, and refuses wrong fields.
+// checkStore changes a store's fields to the form in which they are stored, and refuses wrong ones.
 func checkStore(st *Store) error {
 	st.Name = strings.TrimSpace(st.Name)
 	st.OwnerEmail = strings.ToLower(st.OwnerEmail)
@@ -245,6 +246,7 @@ func webhookAdd(ctx context.Context, c *cli) error {
 		if fault := checkWebhookURL(*address, *private); fault != "" {
 			return nil, usagef("-url %s", fault)
 		}
+
 		names := strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' })
 		events, err := checkEvents(names)
 		if err != nil {
@@ -387,6 +389,7 @@ func nextLine(lines *bufio.Scanner) string {
 
 func catalogImport(ctx context.Context, c *cli) error {
 	id := c.idFlag("store")
+
 	return c.onDB("store", func(db *DB) (object, error) {
 		file := c.Arg(0)
 		data, err := os.ReadFile(file)
@@ -398,6 +401,7 @@ func catalogImport(ctx context.Context, c *cli) error {
 		if err == nil {
 			err = db.ImportCatalog(ctx, *id, catalog)
 		}
+
 		if _, refused := errors.AsType[*APIError](err); refused && err != errNotFound {
 			err = fmt.Errorf("%s: %w", file, err)
 		}

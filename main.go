@@ -87,7 +87,7 @@ type cli struct {
 	stderr    io.Writer
 }
 
-// run does what args say and returns the exit code: 0, 1 (failed) or 2 (usage).
+// run executes the command that args name and returns the exit code: 0, 1 (failed) or 2 (usage).
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	for _, called := range commands {
 		name := strings.Fields(called.name)
@@ -178,17 +178,16 @@ func (c *cli) given() map[string]bool {
 	return names
 }
 
-// Flags that several commands have.
-
+// dbFlag, addrFlag and idFlag define flags that several commands have.
 func (c *cli) dbFlag() *string { return c.String("db", "storeorder.db", "the database `file`") }
 
 func (c *cli) addrFlag() *string {
 	return c.String("addr", "127.0.0.1:8080", "listen on this `address`")
 }
 
-// idFlag is the flag that names a row of a kind by its id.
 func (c *cli) idFlag(kind string) *string { return c.String(kind, "", idUsage[kind]) }
 
+// idUsage explains idFlag by the kind of row that it identifies.
 var idUsage = map[string]string{
 	"store":    "the store's `id`, from \"storeorder store list\"",
 	"key":      "the key's `id`, from \"storeorder key list\"",
@@ -212,6 +211,7 @@ func serve(ctx context.Context, c *cli) error {
 	if err := c.parse(""); err != nil {
 		return err
 	}
+
 	log, err := newLog(c.stderr, *f.logFormat)
 	if err != nil {
 		return err
@@ -225,6 +225,7 @@ func serve(ctx context.Context, c *cli) error {
 		return err
 	}
 	defer ln.Close()
+
 	if f.publicURL == "" {
 		_, port, _ := net.SplitHostPort(ln.Addr().String())
 		f.publicURL = "http://localhost:" + port
@@ -238,7 +239,7 @@ func serve(ctx context.Context, c *cli) error {
 	return errors.Join(err, db.Close())
 }
 
-// serveFlags are the flags of serve. Those of its settings need check.
+// serveFlags are the flags of serve. Its settings are complete and valid after check.
 type serveFlags struct {
 	file, addr, logFormat *string
 	proxy                 *string // settings.trustedProxy, as it was given
@@ -272,6 +273,7 @@ func (f *serveFlags) addGatewayURL(value string) error {
 	if provider != ProviderMidtrans && provider != ProviderXendit {
 		return wrong
 	}
+
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || !hasHTTPScheme(u) {
 		return wrong
@@ -344,13 +346,14 @@ func listen(addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// serveOn runs the service until ctx ends. Then it finishes what was begun, which takes 25 s at most.
+// serveOn runs the service until ctx ends. Then it finishes the work in progress, which takes 25 s at most.
 func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
 	unlock, err := db.lockServing()
 	if err != nil {
 		return err
 	}
 	defer unlock()
+
 	if err := db.setAddresses(o.publicURL, o.subdomains, o.gatewayURLs); err != nil {
 		return err
 	}
@@ -362,6 +365,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	}
 
 	s := newServer(db, o, log)
+
 	working, stop := context.WithCancel(context.Background())
 	defer stop()
 	var background sync.WaitGroup
@@ -432,7 +436,7 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 	}
 }
 
-// sweep does what is due by the clock: at once, then every 30 s, until ctx ends.
+// sweep runs the work that falls due by the clock: at once, then every 30 s, until ctx ends.
 func (s *server) sweep(ctx context.Context) {
 	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()
@@ -454,7 +458,7 @@ func (s *server) sweep(ctx context.Context) {
 	}
 }
 
-// purgeIdempotencyKeys deletes the keys that are too old to be replayed. Each write is a small one.
+// purgeIdempotencyKeys deletes the keys that are too old to be replayed, in small writes.
 func (s *server) purgeIdempotencyKeys(ctx context.Context) {
 	const most = 1000
 	for ctx.Err() == nil {
@@ -480,6 +484,7 @@ func demo(ctx context.Context, c *cli) error {
 	if err := c.parse(""); err != nil {
 		return err
 	}
+
 	ln, err := listen(*addr)
 	if err != nil {
 		return err
@@ -491,6 +496,7 @@ func demo(ctx context.Context, c *cli) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+
 	db, err := openDB(filepath.Join(dir, "demo.db"), true)
 	if err != nil {
 		return err
@@ -536,7 +542,7 @@ Webhooks of the store are received and verified here:
 
 `
 
-// demoShop is what the demo shows of its store.
+// demoShop holds the values of the demo's store that its text shows.
 type demoShop struct {
 	storeID   string
 	password  string // the owner's
@@ -564,6 +570,7 @@ func addDemoShop(ctx context.Context, db *DB) (shop demoShop, err error) {
 	if err := db.ImportCatalog(ctx, st.ID, catalog); err != nil {
 		return shop, err
 	}
+
 	list, err := db.Products(st.ID, ProductFilter{Products: true, Limit: 1})
 	if err != nil {
 		return shop, err
@@ -573,7 +580,12 @@ func addDemoShop(ctx context.Context, db *DB) (shop demoShop, err error) {
 	if _, err := db.AddKey(ctx, st.ID, "demo", keyHash); err != nil {
 		return shop, err
 	}
-	return demoShop{storeID: st.ID, password: password, key: key, productID: list.Products[0].ID}, nil
+	return demoShop{
+		storeID:   st.ID,
+		password:  password,
+		key:       key,
+		productID: list.Products[0].ID,
+	}, nil
 }
 
 const demoCatalog = `{
@@ -619,6 +631,7 @@ func demoReceiver(secret string, out io.Writer) http.Handler {
 		if err == nil {
 			err = json.Unmarshal(body, &event)
 		}
+
 		if err != nil || !verifySignature(secret, r.Header.Get("X-Service-Signature"), body, time.Now()) {
 			fmt.Fprintln(out, "webhook with a wrong signature refused")
 			w.WriteHeader(http.StatusBadRequest)

@@ -235,6 +235,7 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+
 	if payableAt(o, ChannelGateway) && r.Method == http.MethodGet {
 		o, err = s.refreshOrder(r.Context(), o)
 		if err != nil {
@@ -248,6 +249,7 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 		Contact:     mask(o.Buyer),
 		Unreachable: r.URL.Query().Has("unreachable"),
 	}
+
 	if payableAt(o, ChannelManual) {
 		view.Method, err = s.db.PaymentMethod(st.ID, o.PaymentMethod)
 		if err != nil {
@@ -309,9 +311,11 @@ func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
 
 	if payableAt(o, ChannelManual) {
 		_, err := s.db.Transition(r.Context(), st.ID, o.ID, BuyerClaims, Note{Code: NoteBuyerClaims})
+
 		// The order may have left the state pending since it was read. Then its page shows the new state.
 		refusal, refused := errors.AsType[*APIError](err)
-		if err != nil && !(refused && refusal.Code == codeOrderState) {
+		changed := refused && refusal.Code == codeOrderState
+		if err != nil && !changed {
 			return err
 		}
 		s.queue.wake()
@@ -326,6 +330,7 @@ func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+
 	payPage := "/pay/" + o.ID
 	if o.SettlementChannel != ChannelGateway || r.Method != http.MethodGet {
 		return seeOther(w, r, payPage)
@@ -335,6 +340,7 @@ func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+
 	switch session.State {
 	case SessionActive:
 		return seeOther(w, r, session.URL)
@@ -358,6 +364,7 @@ func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+
 	if r.Method == http.MethodPost {
 		return s.pressSandboxButton(w, r, view)
 	}
@@ -370,8 +377,8 @@ func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
 	return render(w, r, http.StatusOK, "sandbox.html", view)
 }
 
-// readSandbox reads the session of a sandbox page and its order. The page is not found in a store that takes
-// real money, because an order could be paid there for nothing.
+// readSandbox reads the session of a sandbox page and its order. A store that takes real money has no such
+// page, because its buttons would give away the store's goods.
 func (s *server) readSandbox(r *http.Request) (v sandboxView, err error) {
 	v.Session, err = s.db.PaymentSessionByID(strings.ToLower(r.PathValue("session_id")))
 	if err != nil {
@@ -385,6 +392,7 @@ func (s *server) readSandbox(r *http.Request) (v sandboxView, err error) {
 	if err != nil {
 		return v, err
 	}
+
 	offered, err := s.db.SandboxOffered(v.Store.ID)
 	if err != nil {
 		return v, err
@@ -398,6 +406,7 @@ func (s *server) readSandbox(r *http.Request) (v sandboxView, err error) {
 func (s *server) pressSandboxButton(w http.ResponseWriter, r *http.Request, v sandboxView) error {
 	answer := GatewayAnswer{State: StateSettled, Amount: v.Order.Amount}
 	notifications := 1
+
 	switch r.FormValue("action") {
 	case "pay", "late":
 	case "twice":
