@@ -4,7 +4,7 @@ package main
 
 import (
 	"bytes"
-	"cmp"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"errors"
@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,21 +24,21 @@ var (
 	templates embed.FS
 	//go:embed web/style.css
 	stylesheet []byte
-	//go:embed web/sayings.txt
-	translations string
 
+	// stylesheetURL changes with the stylesheet, so that browsers may keep what they have loaded.
 	stylesheetURL = fmt.Sprintf("/style.css?v=%.6x", sha256.Sum256(stylesheet))
 )
 
-// pages are the templates by language, parsed when the first page is asked for: a shop that uses the API alone, and a
-// command, need none. Each text stands in them in both: {{t "Pesanan" "Order"}}.
+// pages are the templates by language. They hold each text in both: {{t "Pesanan" "Order"}}. They are parsed
+// when the first page is requested, because the commands and a shop that only uses the API need none.
 var pages = map[string]func() *template.Template{
 	"id": sync.OnceValue(func() *template.Template { return parsePages("id") }),
 	"en": sync.OnceValue(func() *template.Template { return parsePages("en") }),
 }
 
 func parsePages(lang string) *template.Template {
-	return template.Must(template.New("").Funcs(template.FuncMap{
+	all := template.New("")
+	all.Funcs(template.FuncMap{
 		"lang":   func() string { return lang },
 		"style":  func() string { return stylesheetURL },
 		"rupiah": rupiah,
@@ -47,16 +46,17 @@ func parsePages(lang string) *template.Template {
 		"when":   func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
 		"clock":  func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
 		"day":    func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
-		"status": func(s Status) string { return statusNames[s][lang] },
-		"tone":   func(s Status) string { return statusNames[s]["tone"] },
-		"say":    func(text string) string { return say(lang, text) },
+		"status": func(s Status) (template.HTML, error) { return statusName(all, s) },
+		"tone":   tone,
+		"say":    func(text string) string { return text }, // removed with the dashboard's templates
 		"t": func(id, en string) string {
 			if lang == "en" {
 				return en
 			}
 			return id
 		},
-	}).ParseFS(templates, "web/*.html"))
+	})
+	return template.Must(all.ParseFS(templates, "web/*.html"))
 }
 
 // rupiah writes an amount as Indonesians do: Rp85.000.
@@ -68,7 +68,7 @@ func rupiah(n int64) string {
 	return "Rp" + digits
 }
 
-// indonesian has what is written otherwise in an Indonesian date than in an English one.
+// indonesian replaces what differs between an English and an Indonesian date.
 var indonesian = strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
 
 // date writes a time in WIB (UTC+7).
@@ -80,18 +80,44 @@ func date(lang string, t Time, layout string) string {
 	return text
 }
 
-// language is en for those who ask for it before Indonesian, and id for all others.
+// statusName returns the words for an order's status, which are in the template "status" (web/notes.html).
+func statusName(all *template.Template, s Status) (template.HTML, error) {
+	var b strings.Builder
+	err := all.ExecuteTemplate(&b, "status", s)
+	return template.HTML(b.String()), err
+}
+
+// tone returns the CSS class that colours an order's status.
+func tone(s Status) string {
+	switch s {
+	case AwaitingVerification:
+		return "warn"
+	case Paid:
+		return "good"
+	case Failed:
+		return "bad"
+	case Expired, Refunded:
+		return "soft"
+	}
+	return ""
+}
+
+// language returns en for a client that prefers English to Indonesian, and id for any other.
 func language(r *http.Request) string {
-	best, lang := 0.0, "id"
+	lang, best := "id", 0.0
 	for entry := range strings.SplitSeq(r.Header.Get("Accept-Language"), ",") {
 		tag, params, _ := strings.Cut(strings.TrimSpace(entry), ";")
 		primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
-		q := 1.0
-		if text, ok := strings.CutPrefix(strings.TrimSpace(params), "q="); ok {
-			q, _ = strconv.ParseFloat(text, 64)
+		if primary != "id" && primary != "en" {
+			continue
 		}
-		if (primary == "id" || primary == "en") && q > best {
-			best, lang = q, primary
+
+		weight := 1.0
+		if text, ok := strings.CutPrefix(strings.TrimSpace(params), "q="); ok {
+			weight, _ = strconv.ParseFloat(text, 64)
+		}
+		if weight > best {
+			lang, best = primary, weight
 		}
 	}
 	return lang
@@ -100,58 +126,73 @@ func language(r *http.Request) string {
 // pageHandler answers a request for a page. Its error is shown by pageError.
 type pageHandler func(w http.ResponseWriter, r *http.Request) error
 
-// page wraps the handlers of all pages: the headers that keep them safe, and no posts from other sites.
+// contentSecurity allows a page nothing but our stylesheet, images and forms: no script runs in it.
+const contentSecurity = "default-src 'none'; style-src 'self'; img-src 'self' data: https:; " +
+	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+// page wraps the handlers of all pages: it sets the headers that protect them, and refuses posts from other
+// sites.
 func (s *server) page(handle pageHandler) http.Handler {
-	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	protected := func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self' data: https:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+		h.Set("Content-Security-Policy", contentSecurity)
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "same-origin") // no-referrer would have browsers post "Origin: null" over plain http, which is refused
+		// With no-referrer, browsers would post "Origin: null" over plain http, which is refused.
+		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		h.Add("Vary", "Accept-Language")
+
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		if err := handle(w, r); err != nil {
 			s.pageError(w, r, err)
 		}
-	}))
+	}
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(protected))
 }
 
-// render writes a page, or nothing if its template is at fault.
+// render writes a page. If its template fails, it writes nothing.
 func render(w http.ResponseWriter, r *http.Request, status int, name string, data any) error {
 	var b bytes.Buffer
 	if err := pages[language(r)]().ExecuteTemplate(&b, name, data); err != nil {
 		return err
 	}
+
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	w.Write(b.Bytes())
 	return nil
 }
 
-// seeOther leads on to another page.
+// seeOther redirects the browser to another page, which it then requests with GET.
 func seeOther(w http.ResponseWriter, r *http.Request, to string) error {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 	return nil
 }
 
-// pageError answers what went wrong: 404 for what is not there, else 500 or 503.
+// pageError shows a handler's error as a page.
 func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
-	status := http.StatusInternalServerError
-	switch refusal, _ := errors.AsType[*APIError](err); {
-	case err == errNotFound:
-		status = http.StatusNotFound
-	case refusal != nil && refusal.Code == codeInvalidRequest:
-		status = http.StatusBadRequest
-	case outOfService(err):
-		status = http.StatusServiceUnavailable
-	}
+	status := pageErrorStatus(err)
 	if status >= http.StatusInternalServerError {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 	}
+
 	if err := render(w, r, status, "error.html", status); err != nil {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 		w.WriteHeader(status)
 	}
+}
+
+func pageErrorStatus(err error) int {
+	refusal, refused := errors.AsType[*APIError](err)
+	switch {
+	case err == errNotFound:
+		return http.StatusNotFound
+	case refused && refusal.Code == codeInvalidRequest:
+		return http.StatusBadRequest
+	case outOfService(err):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
 }
 
 func (s *server) serveStylesheet(w http.ResponseWriter, r *http.Request) {
@@ -160,118 +201,88 @@ func (s *server) serveStylesheet(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(stylesheet))
 }
 
-var statusNames = map[Status]map[string]string{
-	Pending:              {"id": "Belum dibayar", "en": "Not paid yet", "tone": ""},
-	AwaitingVerification: {"id": "Perlu dicek", "en": "To be checked", "tone": "warn"},
-	Paid:                 {"id": "Lunas", "en": "Paid", "tone": "good"},
-	Failed:               {"id": "Gagal", "en": "Failed", "tone": "bad"},
-	Expired:              {"id": "Kedaluwarsa", "en": "Expired", "tone": "soft"},
-	Refunded:             {"id": "Dana dikembalikan", "en": "Refunded", "tone": "soft"},
-}
-
-// sayings are the program's own texts in Indonesian, by the pattern of the English ones: see web/sayings.txt.
-var sayings = sync.OnceValue(func() (list []saying) {
-	for pair := range slices.Chunk(strings.Split(strings.TrimSpace(translations), "\n")[1:], 2) {
-		list = append(list, saying{regexp.MustCompile("^" + pair[0] + "$"), strings.TrimSpace(pair[1])})
-	}
-	return list
-})
-
-type saying struct {
-	english    *regexp.Regexp
-	indonesian string
-}
-
-// say puts a text of the program into a page's language; one that it does not know stays English.
-func say(lang, text string) string {
-	for _, s := range sayings() {
-		if lang == "id" && s.english.MatchString(text) {
-			return s.english.ReplaceAllString(text, s.indonesian)
-		}
-	}
-	return text
-}
-
-// orderOfPage finds the order that a page is about. On another store's host it is not found.
+// orderOfPage reads the order that a page is about. On the host of another store it is not found.
 func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 	st, o, err := s.db.OrderPage(strings.ToLower(id))
 	if err != nil {
 		return st, o, err
 	}
-	if u, err := url.Parse(st.URL); err != nil || !strings.EqualFold(u.Hostname(), (&url.URL{Host: r.Host}).Hostname()) {
+
+	own, err := url.Parse(st.URL)
+	if err != nil {
+		return st, o, errNotFound
+	}
+	requested := url.URL{Host: r.Host}
+	if !strings.EqualFold(own.Hostname(), requested.Hostname()) {
 		return st, o, errNotFound
 	}
 	return st, o, nil
 }
 
+// payView is what the pay page shows.
+type payView struct {
+	Store       Store
+	Order       Order
+	Method      PaymentMethod // of a pending manual order
+	Accounts    []string      // the account numbers in the method's instructions, without spaces
+	Contact     string        // the buyer's, masked
+	Unreachable bool          // the gateway did not answer when the buyer wanted to pay
+}
+
+// payPage shows the buyer where their order stands and how to pay it.
 func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	if err == nil && o.Status == Pending && o.SettlementChannel == "gateway" && r.Method == "GET" {
-		// A buyer who comes back from the gateway wants to read that he has paid, whether its notification came or not.
-		if session, e := s.db.LatestPaymentSession(o.ID); e == nil && session.State == SessionActive {
-			s.payments.glance(r.Context(), session)
-			st, o, err = s.db.OrderPage(o.ID)
-		}
-	}
-	v := struct {
-		Store       Store
-		Order       Order
-		Method      PaymentMethod // of a manual order
-		Accounts    []string      // numbers in its instructions, without spaces
-		Contact     string        // the buyer's, masked
-		Unreachable bool          // the gateway did not answer when the buyer wanted to pay
-	}{Store: st, Order: o, Contact: mask(o.Buyer), Unreachable: r.URL.Query().Has("unreachable")}
-	if err == nil && o.SettlementChannel == "manual" && o.Status == Pending {
-		v.Method, err = s.db.PaymentMethod(st.ID, o.PaymentMethod)
-		for _, number := range accountPattern.FindAllString(v.Method.Instructions, -1) {
-			v.Accounts = append(v.Accounts, strings.NewReplacer(" ", "", "-", "").Replace(number))
-		}
-	}
 	if err != nil {
 		return err
 	}
-	if o.Status == AwaitingVerification || o.Status == Pending && o.SettlementChannel == "gateway" {
-		w.Header().Set("Refresh", "20") // not while someone copies an account number
+
+	if payableAt(o, ChannelGateway) && r.Method == http.MethodGet {
+		o, err = s.refreshOrder(r.Context(), o)
+		if err != nil {
+			return err
+		}
 	}
-	return render(w, r, http.StatusOK, "pay.html", v)
+
+	view := payView{
+		Store:       st,
+		Order:       o,
+		Contact:     mask(o.Buyer),
+		Unreachable: r.URL.Query().Has("unreachable"),
+	}
+
+	if payableAt(o, ChannelManual) {
+		view.Method, err = s.db.PaymentMethod(st.ID, o.PaymentMethod)
+		if err != nil {
+			return err
+		}
+		view.Accounts = accountNumbers(view.Method.Instructions)
+	}
+
+	// The page of a pending manual order does not reload, because the buyer copies an account number from it.
+	if o.Status == AwaitingVerification || payableAt(o, ChannelGateway) {
+		w.Header().Set("Refresh", "20")
+	}
+	return render(w, r, http.StatusOK, "pay.html", view)
 }
 
-// accountPattern finds account numbers in a text: eight digits or more, in groups or not.
-var accountPattern = regexp.MustCompile(`\d(?:[ -]?\d){7,}`)
+// payableAt reports whether an order waits for a payment through a channel.
+func payableAt(o Order, c Channel) bool { return o.Status == Pending && o.SettlementChannel == c }
 
-// buyerClaims is the button "I have paid" of a manual order.
-func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
-	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	if err == nil && o.SettlementChannel == "manual" && o.Status == Pending {
-		_, err = s.db.Transition(r.Context(), st.ID, o.ID, BuyerClaims, Note{Code: NoteBuyerClaims})
-		s.queue.wake()
+// refreshOrder asks the gateway about an order's active session, if there is one, and reads the order again.
+// A buyer who comes back from the gateway wants to see that they have paid, even before its notification has
+// come.
+func (s *server) refreshOrder(ctx context.Context, o Order) (Order, error) {
+	session, err := s.db.LatestPaymentSession(o.ID)
+	if err != nil || session.State != SessionActive {
+		return o, nil // The page is shown whether or not the gateway can be asked.
 	}
-	if _, refused := errors.AsType[*APIError](err); err != nil && (!refused || err == errNotFound) {
-		return err
-	}
-	// Refused: the state has changed meanwhile, and the page shows it.
-	return seeOther(w, r, "/pay/"+o.ID)
+
+	s.payments.glance(ctx, session)
+	_, o, err = s.db.OrderPage(o.ID)
+	return o, err
 }
 
-// goPay sends the buyer to the gateway's page, and starts a session for it if need be.
-func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
-	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	var session PaymentSession
-	if err == nil && r.Method == "GET" && o.SettlementChannel == "gateway" {
-		session, err = s.payments.open(r.Context(), st, o.ID)
-	}
-	switch {
-	case err != nil:
-		return err
-	case session.State == SessionActive:
-		return seeOther(w, r, session.URL)
-	case session.State == SessionStarting:
-		return seeOther(w, r, "/pay/"+o.ID+"?unreachable")
-	}
-	return seeOther(w, r, "/pay/"+o.ID)
-}
-
-// mask shows enough of a buyer's contact for himself to know it by.
+// mask shows so much of a buyer's contact that they recognise it, and nobody else learns it.
 func mask(b Buyer) string {
 	if name, host, ok := strings.Cut(b.Email, "@"); ok {
 		return cut(name, 1) + "•••@" + host
@@ -279,47 +290,140 @@ func mask(b Buyer) string {
 	return "•••" + b.Phone[max(0, len(b.Phone)-3):]
 }
 
-// sandboxPage shows a session as its gateway, and does what that page's buttons say.
-func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
-	session, err := s.db.PaymentSessionByID(strings.ToLower(r.PathValue("session_id")))
-	if err != nil || session.Provider != "sandbox" {
-		return cmp.Or(err, error(errNotFound))
+// accountPattern matches an account number in a text: eight digits or more, in groups or not.
+var accountPattern = regexp.MustCompile(`\d(?:[ -]?\d){7,}`)
+
+// accountNumbers returns the account numbers in a text, without the marks between their groups.
+func accountNumbers(text string) (numbers []string) {
+	marks := strings.NewReplacer(" ", "", "-", "")
+	for _, number := range accountPattern.FindAllString(text, -1) {
+		numbers = append(numbers, marks.Replace(number))
 	}
-	st, o, err := s.orderOfPage(r, session.OrderID)
+	return numbers
+}
+
+// buyerClaims answers the button "I have paid" of a manual order.
+func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
+	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err != nil {
 		return err
 	}
-	if offered, err := s.db.SandboxOffered(st.ID); err != nil || !offered { // or goods would go for nothing
-		return cmp.Or(err, error(errNotFound))
-	}
-	if r.Method != http.MethodPost {
-		said, err := s.db.Sandbox(session.ID)
-		if err != nil {
+
+	if payableAt(o, ChannelManual) {
+		_, err := s.db.Transition(r.Context(), st.ID, o.ID, BuyerClaims, Note{Code: NoteBuyerClaims})
+
+		// The order may have left the state pending since it was read. Then its page shows the new state.
+		refusal, refused := errors.AsType[*APIError](err)
+		changed := refused && refusal.Code == codeOrderState
+		if err != nil && !changed {
 			return err
 		}
-		return render(w, r, http.StatusOK, "sandbox.html", struct {
-			Store   Store
-			Order   Order
-			Session SessionWithOrder
-			Said    GatewayState // what the sandbox says of the session now
-		}{st, o, session, said.State})
+		s.queue.wake()
 	}
-	verdict, copies := GatewayAnswer{State: StateSettled, Amount: o.Amount}, 1
+	return seeOther(w, r, "/pay/"+o.ID)
+}
+
+// goPay redirects the buyer to the gateway's page. It starts a session if the order has none, but not for
+// HEAD.
+func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
+	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
+	if err != nil {
+		return err
+	}
+
+	payPage := "/pay/" + o.ID
+	if o.SettlementChannel != ChannelGateway || r.Method != http.MethodGet {
+		return seeOther(w, r, payPage)
+	}
+
+	session, err := s.payments.open(r.Context(), st, o.ID)
+	if err != nil {
+		return err
+	}
+
+	switch session.State {
+	case SessionActive:
+		return seeOther(w, r, session.URL)
+	case SessionStarting:
+		return seeOther(w, r, payPage+"?unreachable")
+	}
+	return seeOther(w, r, payPage) // The order needs no payment any more, and its page says so.
+}
+
+// sandboxView is what the page of the sandbox gateway shows.
+type sandboxView struct {
+	Store   Store
+	Order   Order
+	Session SessionWithOrder
+	State   GatewayState // of the session, as the sandbox says it now
+}
+
+// sandboxPage is the sandbox gateway's page of a session. Its buttons set what the gateway says of it.
+func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
+	view, err := s.readSandbox(r)
+	if err != nil {
+		return err
+	}
+
+	if r.Method == http.MethodPost {
+		return s.pressSandboxButton(w, r, view)
+	}
+
+	answer, err := s.db.Sandbox(view.Session.ID)
+	if err != nil {
+		return err
+	}
+	view.State = answer.State
+	return render(w, r, http.StatusOK, "sandbox.html", view)
+}
+
+// readSandbox reads the session of a sandbox page and its order. A store that takes real money has no such
+// page, because its buttons would give away the store's goods.
+func (s *server) readSandbox(r *http.Request) (v sandboxView, err error) {
+	v.Session, err = s.db.PaymentSessionByID(strings.ToLower(r.PathValue("session_id")))
+	if err != nil {
+		return v, err
+	}
+	if v.Session.Provider != ProviderSandbox {
+		return v, errNotFound
+	}
+
+	v.Store, v.Order, err = s.orderOfPage(r, v.Session.OrderID)
+	if err != nil {
+		return v, err
+	}
+
+	offered, err := s.db.SandboxOffered(v.Store.ID)
+	if err != nil {
+		return v, err
+	}
+	if !offered {
+		return v, errNotFound
+	}
+	return v, nil
+}
+
+func (s *server) pressSandboxButton(w http.ResponseWriter, r *http.Request, v sandboxView) error {
+	answer := GatewayAnswer{State: StateSettled, Amount: v.Order.Amount}
+	notifications := 1
+
 	switch r.FormValue("action") {
 	case "pay", "late":
 	case "twice":
-		copies = 2
+		notifications = 2
 	case "other":
-		verdict.Amount--
+		answer.Amount--
 	case "deny":
-		verdict = GatewayAnswer{State: StateDenied}
+		answer = GatewayAnswer{State: StateDenied}
 	case "expire":
-		verdict = GatewayAnswer{State: StateExpired}
+		answer = GatewayAnswer{State: StateExpired}
 	default:
 		return errNotFound
 	}
-	if err := (sandbox{s.payments}).act(r.Context(), session, verdict, copies); err != nil {
+
+	gateway := sandbox{s.payments}
+	if err := gateway.act(r.Context(), v.Session, answer, notifications); err != nil {
 		return err
 	}
-	return seeOther(w, r, "/pay/"+o.ID)
+	return seeOther(w, r, "/pay/"+v.Order.ID)
 }

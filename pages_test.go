@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"html"
 	"net/http"
@@ -299,36 +298,6 @@ func TestDashboardLanguages(t *testing.T) {
 		if bodies[0] == bodies[1] {
 			t.Errorf("%s is the same in both languages", path)
 		}
-	}
-}
-
-// Whatever a rule says of a form is said in Indonesian too.
-func TestDashboardSayings(t *testing.T) {
-	f := &form{fields: map[string]any{"products": []any{
-		map[string]any{"slug": "A", "title": "", "price": nil, "stock": json.Number("x"), "image_url": "x"},
-		map[string]any{"slug": "a", "title": "\x01", "price": json.Number("1")}, map[string]any{"slug": "a", "title": "a", "price": json.Number("1")}},
-		"bundles":         []any{map[string]any{"slug": "b", "title": "b", "price": json.Number("1"), "items": []any{}}},
-		"payment_methods": []any{map[string]any{"code": "c", "name": "c", "provider": "x", "min_amount": json.Number("2"), "max_amount": json.Number("1")}, map[string]any{"provider": 1}},
-	}, faults: &faults{}}
-	f.catalog()
-	var texts []string
-	for _, d := range f.details {
-		texts = append(texts, d.Message)
-	}
-	for _, address := range []string{"", "http://x.example", "https://a@x.example", "https://10.0.0.1"} {
-		texts = append(texts, checkWebhookURL(address, false).Message)
-	}
-	for _, g := range []Gateway{{Provider: "midtrans", Mode: "live"}, {Provider: "xendit", Mode: "live", SecretKey: "x"}, {Provider: "midtrans", Mode: "live", SecretKey: "SB-x"}} {
-		texts = append(texts, checkGateway(g))
-	}
-	texts = append(texts, "created", "in the dashboard", "not paid in time: sandbox, attempt 2", "paid: midtrans, attempt 1", "Rp5 paid instead of Rp6: xendit, attempt 1")
-	for _, text := range texts {
-		if say("id", text) == text || say("en", text) != text {
-			t.Errorf("not said in Indonesian: %s", text)
-		}
-	}
-	if len(texts) < 16 {
-		t.Errorf("only %d texts", len(texts))
 	}
 }
 

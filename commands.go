@@ -1,0 +1,432 @@
+//go:build cgo
+
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// This file holds the commands for administration. They work on the database's file, also while the service
+// runs on it, and take effect at once. Each prints one JSON object.
+
+// object is the JSON object that a command prints.
+type object map[string]any
+
+// onDB parses the flags, of which those in needed must be given, and prints the result of do.
+func (c *cli) onDB(needed string, do func(*DB) (object, error)) error {
+	file := c.dbFlag()
+	if err := c.parse(needed); err != nil {
+		return err
+	}
+	return c.onFile(*file, false, do)
+}
+
+// rowCommand acts on the row with an id, which belongs to a store.
+type rowCommand func(ctx context.Context, db *DB, storeID, id string) (object, error)
+
+// withID returns a command for a row of a kind, with a flag for the row's id.
+func withID(kind string, do rowCommand) func(context.Context, *cli) error {
+	return func(ctx context.Context, c *cli) error {
+		id := c.idFlag(kind)
+		return c.onDB(kind, func(db *DB) (object, error) {
+			rowID := strings.ToLower(*id)
+			storeID, err := db.StoreOf(kind, rowID)
+			if err != nil {
+				return nil, err
+			}
+			return do(ctx, db, storeID, rowID)
+		})
+	}
+}
+
+// onFile opens a database and prints the result of do. With create it creates a missing file.
+func (c *cli) onFile(file string, create bool, do func(*DB) (object, error)) error {
+	db, err := openDB(file, create)
+	if err != nil {
+		return err
+	}
+
+	result, err := do(db)
+	err = errors.Join(explain(err, file), db.Close())
+
+	// The result of the command check, which has an "ok", says what is wrong with the database.
+	if err != nil && result["ok"] == nil {
+		return err
+	}
+
+	_, printErr := fmt.Fprintf(c.stdout, "%s\n", mustJSON(result))
+	return errors.Join(err, printErr)
+}
+
+// explain adds to an error what the person who runs the command can do about it.
+func explain(err error, file string) error {
+	switch {
+	case err == errNotFound:
+		return fmt.Errorf("%s has nothing with this id: the list commands show the ids", file)
+	case outOfService(err):
+		return fmt.Errorf("cannot write to %s: free some disk space, "+
+			"or wait until other commands on it are done (%w)", file, err)
+	}
+	return err
+}
+
+// storeFlags defines the flags that describe a store. Parsing writes them into the result; a flag that is not
+// given has the value of a new store.
+func (c *cli) storeFlags() *Store {
+	st := &Store{}
+	c.StringVar(&st.Name, "name", "", "the store's `name`, as buyers see it")
+	c.StringVar(&st.OwnerEmail, "email", "", "the owner's `e-mail`, to sign in with")
+	c.StringVar((*string)(&st.Plan), "plan", string(PlanGrowth),
+		"`free, growth or scale`; on free the API answers PLAN_REQUIRED")
+	c.StringVar(&st.Slug, "slug", "", "the store's short `name` in addresses (default: made from the name)")
+	c.StringVar(&st.Domain, "domain", "", "the `host` of the store's pages, if it has its own")
+	c.DurationVar(&st.Expiry, "expiry", 24*time.Hour, "how long an order waits for its payment, 10m to 168h")
+	return st
+}
+
+// copyGiven copies the fields whose flags were given from one store to another.
+func copyGiven(to, from *Store, given map[string]bool) {
+	if given["name"] {
+		to.Name = from.Name
+	}
+	if given["email"] {
+		to.OwnerEmail = from.OwnerEmail
+	}
+	if given["plan"] {
+		to.Plan = from.Plan
+	}
+	if given["slug"] {
+		to.Slug = from.Slug
+	}
+	if given["domain"] {
+		to.Domain = from.Domain
+	}
+	if given["expiry"] {
+		to.Expiry = from.Expiry
+	}
+}
+
+// checkStore changes a store's fields to the form in which they are stored, and refuses wrong ones.
+func checkStore(st *Store) error {
+	st.Name = strings.TrimSpace(st.Name)
+	st.OwnerEmail = strings.ToLower(st.OwnerEmail)
+	st.Domain = strings.ToLower(st.Domain)
+
+	switch {
+	case st.Name == "" || utf8.RuneCountInString(st.Name) > 200:
+		return usagef("-name must have 1 to 200 characters")
+	case !isEmail(st.OwnerEmail):
+		return usagef("-email %q must be an e-mail address such as owner@example.id", st.OwnerEmail)
+	case !slices.Contains([]Plan{PlanFree, PlanGrowth, PlanScale}, st.Plan):
+		return usagef("-plan %q must be free, growth or scale", st.Plan)
+	case !slugPattern.MatchString(st.Slug) || len(st.Slug) > 63:
+		return usagef("-slug %q must have lower-case letters, digits and single hyphens, such as kopi-kita",
+			st.Slug)
+	case st.Domain != "" && !hostPattern.MatchString(st.Domain):
+		return usagef("-domain %q must be a host without scheme or port, such as order.kopikita.id",
+			st.Domain)
+	case st.Expiry < 10*time.Minute || st.Expiry > 7*24*time.Hour:
+		return usagef("-expiry must be 10m to 168h")
+	}
+	return nil
+}
+
+func storeAdd(ctx context.Context, c *cli) error {
+	file := c.dbFlag()
+	st := c.storeFlags()
+	if err := c.parse("name email"); err != nil {
+		return err
+	}
+
+	if !c.given()["slug"] {
+		st.Slug = slugOf(st.Name)
+	}
+	// The database is created after this, so that a mistake leaves no file.
+	if err := checkStore(st); err != nil {
+		return err
+	}
+
+	return c.onFile(*file, true, func(db *DB) (object, error) {
+		password, hash := newPassword()
+		added, err := db.AddStore(ctx, *st, hash)
+		return object{
+			"store_id":       added.ID,
+			"owner_email":    added.OwnerEmail,
+			"owner_password": password,
+		}, err
+	})
+}
+
+// storeView is a store as the commands show it.
+func storeView(st Store) object {
+	return object{
+		"store_id":    st.ID,
+		"name":        st.Name,
+		"slug":        st.Slug,
+		"domain":      st.Domain,
+		"plan":        st.Plan,
+		"expiry":      st.Expiry.String(),
+		"owner_email": st.OwnerEmail,
+		"created_at":  st.CreatedAt,
+		"url":         st.URL,
+	}
+}
+
+func storeList(ctx context.Context, c *cli) error {
+	return c.onDB("", func(db *DB) (object, error) {
+		stores, err := db.Stores()
+
+		views := []object{}
+		for _, st := range stores {
+			views = append(views, storeView(st))
+		}
+		return object{"stores": views}, err
+	})
+}
+
+// storeSet changes the fields whose flags were given.
+func storeSet(ctx context.Context, c *cli) error {
+	id := c.idFlag("store")
+	flags := c.storeFlags()
+
+	return c.onDB("store", func(db *DB) (object, error) {
+		st, err := db.SetStore(ctx, *id, func(st *Store) error {
+			copyGiven(st, flags, c.given())
+			return checkStore(st)
+		})
+		return storeView(st), err
+	})
+}
+
+func storePassword(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	password, hash := newPassword()
+	err := db.SetPassword(ctx, id, hash)
+	return object{"store_id": id, "owner_password": password}, err
+}
+
+func keyAdd(ctx context.Context, c *cli) error {
+	id := c.idFlag("store")
+	name := c.String("name", "", "what the key is for, to know it by")
+
+	return c.onDB("store name", func(db *DB) (object, error) {
+		key, hash := newToken("so_")
+		keyID, err := db.AddKey(ctx, *id, *name, hash)
+		return object{"key_id": keyID, "key": key}, err
+	})
+}
+
+func keyList(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	keys, err := db.Keys(id)
+	return object{"keys": keys}, err
+}
+
+func keyRevoke(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	err := db.RevokeKey(ctx, storeID, id)
+	return object{"key_id": id, "revoked": true}, err
+}
+
+func webhookAdd(ctx context.Context, c *cli) error {
+	id := c.idFlag("store")
+	address := c.String("url", "", "the `address` that events are posted to")
+	list := c.String("events", "", "the `names` of the events to send, with commas between (default all)")
+	private := c.Bool("webhook-allow-private", false,
+		"take http and private addresses too; serve needs the same flag to deliver there")
+
+	return c.onDB("store url", func(db *DB) (object, error) {
+		if wrong := checkWebhookURL(*address, *private); wrong != nil {
+			return nil, usagef("-url %s", wrong.Message)
+		}
+
+		names := strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' })
+		events, wrong := checkEvents(names)
+		if wrong != nil {
+			return nil, usagef("-events: %s", wrong.Message)
+		}
+
+		secret := newSecret()
+		endpointID, err := db.AddEndpoint(ctx, *id, *address, events, secret)
+		return object{"endpoint_id": endpointID, "secret": secret}, err
+	})
+}
+
+// webhookList shows the last 20 deliveries of each endpoint.
+func webhookList(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	endpoints, err := db.Endpoints(id, 20)
+	return object{"endpoints": endpoints}, err
+}
+
+func webhookRotate(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	secret := newSecret()
+	err := db.RotateSecret(ctx, storeID, id, secret)
+	return object{"endpoint_id": id, "secret": secret}, err
+}
+
+// webhookSwitch turns an endpoint on or off.
+func webhookSwitch(on bool) rowCommand {
+	return func(ctx context.Context, db *DB, storeID, id string) (object, error) {
+		err := db.SwitchEndpoint(ctx, storeID, id, on, OffByOwner)
+		return object{"endpoint_id": id, "active": on}, err
+	}
+}
+
+func webhookRemove(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	err := db.RemoveEndpoint(ctx, storeID, id)
+	return object{"endpoint_id": id, "removed": true}, err
+}
+
+// webhookResend resends one delivery, or those of an endpoint that were not delivered since a time.
+func webhookResend(ctx context.Context, c *cli) error {
+	endpoint := c.idFlag("endpoint")
+	delivery := c.String("delivery", "", "send this delivery again, by its `id`")
+	since := c.String("since", "",
+		"with -endpoint: send again what is not delivered of events since this `time`, "+
+			"such as 2026-01-31T10:00Z")
+
+	return c.onDB("", func(db *DB) (object, error) {
+		one := *delivery != "" && *endpoint == "" && *since == ""
+		several := *delivery == "" && *endpoint != "" && *since != ""
+		if !one && !several {
+			return nil, usagef("needs either -delivery, or -endpoint and -since")
+		}
+
+		from, ok := parseTime(*since, false)
+		if several && !ok {
+			return nil, usagef("-since %q must be a date or time such as 2026-01-31 or 2026-01-31T10:00Z",
+				*since)
+		}
+
+		kind, rowID := "endpoint", *endpoint
+		if one {
+			kind, rowID = "delivery", *delivery
+		}
+
+		storeID, err := db.StoreOf(kind, rowID)
+		if err != nil {
+			return nil, err
+		}
+		n, err := db.Resend(ctx, storeID, *delivery, *endpoint, from)
+		return object{"resent": n}, err
+	})
+}
+
+func orderTransition(t Transition) rowCommand {
+	return func(ctx context.Context, db *DB, storeID, id string) (object, error) {
+		o, err := db.Transition(ctx, storeID, id, t, Note{Code: NoteByCommand})
+		if err != nil {
+			return nil, err
+		}
+		return object{"order_id": o.ID, "status": o.Status}, nil
+	}
+}
+
+// paymentCheck asks the gateway about an order's latest session. A running service finds the events of its
+// answer by itself.
+func paymentCheck(ctx context.Context, db *DB, storeID, id string) (object, error) {
+	session, err := db.LatestPaymentSession(id)
+	if err != nil {
+		return nil, err
+	}
+
+	p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
+	answer, did, err := p.check(ctx, session, Notification{})
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
+	}
+
+	_, o, err := db.OrderPage(session.OrderID)
+	return object{
+		"order_id":     o.ID,
+		"provider":     session.Provider,
+		"attempt":      session.Attempt,
+		"gateway_says": answer.State,
+		"amount":       answer.Amount,
+		"done":         cmp.Or(did, "nothing"),
+		"status":       o.Status,
+	}, err
+}
+
+// gatewaySet reads the secrets from stdin, so that no list of processes and no shell's history shows them.
+func gatewaySet(ctx context.Context, c *cli) error {
+	id := c.idFlag("store")
+	provider := c.String("provider", "", "`midtrans or xendit`")
+	mode := c.String("mode", "", "`sandbox or live`")
+
+	return c.onDB("store provider mode", func(db *DB) (object, error) {
+		g := Gateway{Provider: Provider(*provider), Mode: *mode}
+		lines := bufio.NewScanner(c.stdin)
+		g.SecretKey = nextLine(lines)
+		if g.Provider == ProviderXendit {
+			g.CallbackToken = nextLine(lines)
+		}
+
+		if fault := checkGateway(g); fault != "" {
+			return nil, usagef("%s", fault)
+		}
+		err := db.SetGateway(ctx, *id, g)
+		return object{
+			"provider":          g.Provider,
+			"mode":              g.Mode,
+			"notification_path": "/notifications/" + *provider + "/" + *id,
+		}, err
+	})
+}
+
+// nextLine returns a line without the spaces around it; after the last one, "".
+func nextLine(lines *bufio.Scanner) string {
+	lines.Scan()
+	return strings.TrimSpace(lines.Text())
+}
+
+func catalogImport(ctx context.Context, c *cli) error {
+	id := c.idFlag("store")
+
+	return c.onDB("store", func(db *DB) (object, error) {
+		file := c.Arg(0)
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+
+		catalog, err := readCatalog(data)
+		if err == nil {
+			err = db.ImportCatalog(ctx, *id, catalog)
+		}
+
+		if _, refused := errors.AsType[*APIError](err); refused && err != errNotFound {
+			err = fmt.Errorf("%s: %w", file, err)
+		}
+		return object{
+			"products":        len(catalog.Products),
+			"bundles":         len(catalog.Bundles),
+			"payment_methods": len(catalog.PaymentMethods),
+		}, err
+	})
+}
+
+func backup(ctx context.Context, c *cli) error {
+	return c.onDB("", func(db *DB) (object, error) {
+		file := c.Arg(0)
+		err := db.Backup(ctx, file)
+		return object{"backup": file}, err
+	})
+}
+
+func check(ctx context.Context, c *cli) error {
+	return c.onDB("", func(db *DB) (object, error) {
+		version, faults, err := db.Check()
+		if err == nil && len(faults) > 0 {
+			err = errors.New("the database is damaged: restore a backup")
+		}
+		return object{"ok": err == nil, "schema_version": version, "faults": faults}, err
+	})
+}
