@@ -457,17 +457,17 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error 
 func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
 	page := newFrame(r, st, "account")
 	if r.Method == http.MethodPost {
-		password, faults := r.PostForm.Get("new_password"), map[string]string{}
+		password, faults := r.PostForm.Get("new_password"), map[string]Fault{}
 		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
 		switch n := utf8.RuneCountInString(password); {
 		case wait > 0:
-			faults["password"] = "was tried too often: wait " + seconds(wait) + " s"
+			faults["password"] = Fault{Code: FaultTries, Least: int64(math.Ceil(wait.Seconds()))}
 		case err == errNotFound:
-			faults["password"] = "is not your password"
+			faults["password"] = Fault{Code: FaultPassword}
 		case err != nil:
 			return err
 		case n < 12 || n > 200:
-			faults["new_password"] = "must have 12 to 200 characters"
+			faults["new_password"] = Fault{Code: FaultNewPassword, Least: 12, Most: 200}
 		default:
 			if err := s.db.SetPassword(r.Context(), st.ID, hashNewPassword(password)); err != nil {
 				return err
