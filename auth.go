@@ -605,13 +605,13 @@ func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error
 
 // checkNewPassword returns what is wrong with the account page's form by field, or nil. The current password
 // comes first.
-func (s *server) checkNewPassword(r *http.Request, email, password string) (map[string]string, error) {
+func (s *server) checkNewPassword(r *http.Request, email, password string) (map[string]Fault, error) {
 	_, wait, err := s.checkPassword(r, email, r.PostForm.Get("password"))
 	if wait > 0 {
-		return map[string]string{"password": "was tried too often: wait " + seconds(wait) + " s"}, nil
+		return map[string]Fault{"password": {Code: FaultTries, Least: int64(math.Ceil(wait.Seconds()))}}, nil
 	}
 	if err == errNotFound {
-		return map[string]string{"password": "is not your password"}, nil
+		return map[string]Fault{"password": {Code: FaultPassword}}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -619,7 +619,7 @@ func (s *server) checkNewPassword(r *http.Request, email, password string) (map[
 
 	length := utf8.RuneCountInString(password)
 	if length < 12 || length > 200 {
-		return map[string]string{"new_password": "must have 12 to 200 characters"}, nil
+		return map[string]Fault{"new_password": {Code: FaultNewPassword, Least: 12, Most: 200}}, nil
 	}
 	return nil, nil
 }

@@ -160,7 +160,7 @@ func parseValue(dec *json.Decoder, depth int) (any, error) {
 
 func (f *form) fault(name, message string) {
 	if !f.absent && len(f.details) < 100 {
-		f.details = append(f.details, Detail{Field: f.path + name, Message: message})
+		f.details = append(f.details, Detail{Field: f.path + name, Message: message, Fault: faultOf(message)})
 	}
 }
 
@@ -525,7 +525,11 @@ func joinOr[T ~string](list []T) string { return strings.Join(toStrings(list), "
 
 // unknownProduct is the fault of a bundle's item that is no product of the store.
 func unknownProduct(field, slug string) Detail {
-	return Detail{Field: field, Message: fmt.Sprintf("names no product of the store: %q", slug)}
+	return Detail{
+		Field:   field,
+		Message: fmt.Sprintf("names no product of the store: %q", slug),
+		Fault:   Fault{Code: FaultUnknownProduct, Text: slug},
+	}
 }
 
 // Fault says what is wrong with a field of a form: a code and the values that go with it. The pages put it into

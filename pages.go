@@ -48,7 +48,6 @@ func parsePages(lang string) *template.Template {
 		"day":    func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
 		"status": func(s Status) (template.HTML, error) { return statusName(all, s) },
 		"tone":   tone,
-		"say":    func(text string) string { return text }, // removed with the dashboard's templates
 		"t": func(id, en string) string {
 			if lang == "en" {
 				return en

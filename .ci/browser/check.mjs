@@ -53,7 +53,7 @@ async function firstDay() {
   await page.getByText('E-mail atau kata sandi salah').waitFor();
   await signIn(page);
 
-  await page.click('nav >> text=Pengembang');
+  await page.click('nav >> text=API & webhook');
   await page.fill('#name', 'situs toko');
   await page.click('text=Buat kunci');
   const key = await page.inputValue('#new-key');

@@ -1,0 +1,321 @@
+//go:build cgo
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// productsPage lists products or bundles.
+type productsPage struct {
+	frame
+	Kind    Kind
+	Text    string // the part of a title that was searched
+	Entries []Product
+	Next    string // the address of the next page; empty if this is the last one
+}
+
+func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) error {
+	const most = 50
+	query := r.URL.Query()
+	page := productsPage{
+		frame: newFrame(r, st, "catalog"),
+		Kind:  KindProduct,
+		Text:  strings.TrimSpace(query.Get("q")),
+	}
+	if query.Get("kind") == string(KindBundle) {
+		page.Kind = KindBundle
+	}
+
+	entries, err := s.db.Catalog(st.ID, page.Kind, query.Get("after"), page.Text, most+1)
+	if err != nil {
+		return err
+	}
+	page.Entries = entries
+	if len(entries) > most {
+		page.Entries = entries[:most]
+		next := url.Values{}
+		next.Set("kind", string(page.Kind))
+		next.Set("q", page.Text)
+		next.Set("after", entries[most-1].Slug)
+		page.Next = "/dashboard/catalog?" + next.Encode()
+	}
+	return render(w, r, http.StatusOK, "dash-catalog.html", page)
+}
+
+// kindMethod stands for payment methods in the paths of the dashboard, beside the kinds of what is sold.
+const kindMethod Kind = "method"
+
+// entryPlace says where the entries of a kind are, in a catalog file and in the dashboard.
+type entryPlace struct {
+	list  string // of the catalog file
+	id    string // the field that identifies an entry
+	title string // the field that a missing id is derived from
+	tab   string
+	back  string // the page that lists the entries
+}
+
+var entryPlaces = map[Kind]entryPlace{
+	KindProduct: {
+		list:  "products",
+		id:    "slug",
+		title: "title",
+		tab:   "catalog",
+		back:  "/dashboard/catalog",
+	},
+	KindBundle: {
+		list:  "bundles",
+		id:    "slug",
+		title: "title",
+		tab:   "catalog",
+		back:  "/dashboard/catalog?kind=bundle",
+	},
+	kindMethod: {
+		list:  "payment_methods",
+		id:    "code",
+		title: "name",
+		tab:   "payments",
+		back:  "/dashboard/payments",
+	},
+}
+
+// entryPage is the form of one product, bundle or payment method.
+type entryPage struct {
+	frame
+	Kind      Kind
+	Slug      string // empty for a new entry
+	Back      string
+	Providers []Provider
+	Choices   []BundleItem // the products that a bundle can hold
+	Rows      int          // how many items of a bundle the form has room for
+}
+
+func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) error {
+	kind := Kind(r.PathValue("kind"))
+	place, known := entryPlaces[kind]
+	if !known {
+		return errNotFound
+	}
+	page := entryPage{
+		frame:     newFrame(r, st, place.tab),
+		Kind:      kind,
+		Slug:      r.URL.Query().Get("slug"),
+		Back:      place.back,
+		Providers: providers,
+	}
+
+	id := page.Slug
+	isNew := id == ""
+	if isNew {
+		given := strings.TrimSpace(r.PostForm.Get(place.id))
+		id = cmp.Or(given, slugOf(r.PostForm.Get(place.title)))
+	}
+	values, err := s.entryValues(st.ID, kind, id)
+	taken := isNew && err == nil
+	if isNew && err == errNotFound {
+		values = url.Values{"published": {"on"}, "enabled": {"on"}}
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+
+	if r.Method == http.MethodPost {
+		values = r.PostForm
+		values.Set(place.id, id)
+		page.Form.Faults, err = s.saveEntry(r.Context(), st.ID, kind, values, taken)
+		if err != nil {
+			return err
+		}
+		if len(page.Form.Faults) == 0 {
+			return done(w, r, page.Back, "saved")
+		}
+	}
+	page.Form.Values = values
+
+	if kind == KindBundle {
+		page.Rows = min(mostItems, len(itemsOf(values))+3)
+		page.Choices, err = s.db.BundleChoices(st.ID)
+		if err != nil {
+			return err
+		}
+	}
+	return render(w, r, page.status(), "dash-entry.html", page)
+}
+
+// entryValues reads an entry as its form shows it.
+func (s *server) entryValues(storeID string, kind Kind, id string) (url.Values, error) {
+	if kind == kindMethod {
+		m, err := s.db.PaymentMethod(storeID, id)
+		return methodValues(m), err
+	}
+	p, err := s.db.CatalogEntry(storeID, kind, id)
+	return productValues(p), err
+}
+
+func methodValues(m PaymentMethod) url.Values {
+	return url.Values{
+		"code":         {m.Code},
+		"name":         {m.Name},
+		"provider":     {string(m.Provider)},
+		"fee":          {digits(&m.Fee)},
+		"instructions": {m.Instructions},
+		"min_amount":   {digits(m.MinAmount)},
+		"max_amount":   {digits(m.MaxAmount)},
+		"enabled":      {ticked[m.Enabled]},
+	}
+}
+
+func productValues(p Product) url.Values {
+	v := url.Values{
+		"slug":        {p.Slug},
+		"title":       {p.Title},
+		"description": {p.Description},
+		"price":       {digits(&p.Price)},
+		"stock":       {digits(p.Stock)},
+		"stock_was":   {digits(p.Stock)},
+		"published":   {ticked[p.Published]},
+	}
+	if p.ImageURL != nil {
+		v.Set("image_url", *p.ImageURL)
+	}
+	for i, item := range p.Items {
+		setItem(v, i, item.Slug, digits(&item.Quantity))
+	}
+	return v
+}
+
+// digits is a number as a form shows it, empty for nil.
+func digits(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+// ticked is what a form holds of a box.
+var ticked = map[bool]string{true: "on"}
+
+// saveEntry stores the entry that a form holds, and returns what is wrong with it by field. The form is read like a
+// catalog file with this one entry, so that the same rules hold for both. A new entry whose id is taken is refused.
+func (s *server) saveEntry(
+	ctx context.Context, storeID string, kind Kind, v url.Values, taken bool,
+) (map[string]Fault, error) {
+	place := entryPlaces[kind]
+	entry := productFields(v, kind)
+	if kind == kindMethod {
+		entry = methodFields(v)
+	}
+
+	f := newForm(map[string]any{place.list: []any{entry}})
+	c, err := f.catalog()
+	if err == nil && !taken {
+		err = s.db.ImportCatalog(ctx, storeID, c)
+	}
+	faults, err := faultsOf(err, place.list+"[0].")
+	if err != nil {
+		return nil, err
+	}
+
+	if taken {
+		faults[place.id] = Fault{Code: FaultTaken, Text: v.Get(place.id)}
+	}
+	return faults, nil
+}
+
+// methodFields reads a form as a payment method of a catalog file.
+func methodFields(v url.Values) map[string]any {
+	return map[string]any{
+		"code":         text(v, "code"),
+		"name":         text(v, "name"),
+		"provider":     text(v, "provider"),
+		"fee":          number(cmp.Or(v.Get("fee"), "0")),
+		"instructions": text(v, "instructions"),
+		"min_amount":   number(v.Get("min_amount")),
+		"max_amount":   number(v.Get("max_amount")),
+		"enabled":      v.Has("enabled"),
+	}
+}
+
+// productFields reads a form as a product or bundle of a catalog file.
+func productFields(v url.Values, kind Kind) map[string]any {
+	fields := map[string]any{
+		"slug":        text(v, "slug"),
+		"title":       text(v, "title"),
+		"description": text(v, "description"),
+		"price":       number(v.Get("price")),
+		"image_url":   nil,
+		"published":   v.Has("published"),
+	}
+	image := text(v, "image_url")
+	if image != "" {
+		fields["image_url"] = image
+	}
+
+	if kind == KindBundle {
+		fields["items"] = itemsOf(v)
+		return fields
+	}
+	// A stock that the owner did not change is left out: otherwise it would bring back what was sold since the form
+	// was shown.
+	if v.Get("stock") != v.Get("stock_was") {
+		fields["stock"] = number(v.Get("stock"))
+	}
+	return fields
+}
+
+// text reads a text, in which browsers end a line with CRLF.
+func text(v url.Values, name string) string {
+	return strings.TrimSpace(strings.ReplaceAll(v.Get(name), "\r\n", "\n"))
+}
+
+var (
+	groupedNumber = regexp.MustCompile(`^\d{1,3}([.,]\d{3})+$`)
+	groupMarks    = strings.NewReplacer(".", "", ",", "")
+)
+
+// number reads a whole number whose digits may be grouped, as in 85.000. An empty text is null.
+func number(text string) any {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil
+	}
+	if groupedNumber.MatchString(text) {
+		text = groupMarks.Replace(text)
+	}
+	return json.Number(text)
+}
+
+// mostItems is how many items a form of a bundle can have.
+const mostItems = 50
+
+// itemsOf reads the items of a bundle. Rows without a slug are left out, and the other rows are moved up in the form
+// to fill the gaps, because faults name an item by its position.
+func itemsOf(v url.Values) []any {
+	items := []any{}
+	for i := range mostItems {
+		slug := strings.TrimSpace(v.Get(fmt.Sprintf("items[%d].slug", i)))
+		quantity := strings.TrimSpace(v.Get(fmt.Sprintf("items[%d].quantity", i)))
+		quantity = cmp.Or(quantity, "1")
+
+		setItem(v, i, "", "")
+		if slug != "" {
+			setItem(v, len(items), slug, quantity)
+			items = append(items, map[string]any{"slug": slug, "quantity": number(quantity)})
+		}
+	}
+	return items
+}
+
+func setItem(v url.Values, i int, slug, quantity string) {
+	v.Set(fmt.Sprintf("items[%d].slug", i), slug)
+	v.Set(fmt.Sprintf("items[%d].quantity", i), quantity)
+}
