@@ -486,21 +486,21 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 	}{frame: newFrame(r, st, "payments"), PublicURL: s.db.publicURL}
 	if r.Method == http.MethodPost {
 		v := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
-		g := Gateway{Provider: Provider(v("provider")), Mode: v("mode"), SecretKey: v("secret_key")}
+		g := Gateway{Provider: Provider(v("provider")), Mode: Mode(v("mode")), SecretKey: v("secret_key")}
 		if g.Provider == "xendit" {
 			g.CallbackToken = v("callback_token")
 		}
-		fault, wrong := checkGateway(g), "secret_key"
-		if fault == "" {
+		wrong, ok := checkGateway(g)
+		if ok {
 			if err = s.db.SetGateway(r.Context(), st.ID, g); err != nil {
 				return err
 			}
 			return done(w, r, "/dashboard/payments", "saved")
 		}
-		if strings.Contains(fault, "callback token") {
-			wrong = "callback_token"
+		if wrong.Field != "callback_token" {
+			wrong.Field = "secret_key" // The choices of provider and mode have no place for a fault.
 		}
-		page.Form = filled{url.Values{"provider": {string(g.Provider)}, "mode": {g.Mode}}, map[string]string{wrong: fault}}
+		page.Form = filled{url.Values{"provider": {string(g.Provider)}, "mode": {string(g.Mode)}}, map[string]string{wrong.Field: wrong.Message}}
 	}
 	if page.Methods, err = s.db.PaymentMethods(st.ID); err != nil {
 		return err

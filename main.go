@@ -255,7 +255,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	defer stop()
 	var background sync.WaitGroup
 	background.Go(func() { s.queue.run(working) })
-	background.Go(func() { s.payments.run(working) })
+	background.Go(func() { s.payments.pollGateways(working) })
 	background.Go(func() { s.sweep(working) })
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(ln) }()
@@ -298,7 +298,7 @@ func (s *server) sweep(ctx context.Context) {
 	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()
 	for beat := 0; ; beat++ {
-		s.payments.expire(ctx)
+		s.payments.expireOrders(ctx)
 		for n := int64(1000); n == 1000 && ctx.Err() == nil; {
 			var err error
 			n, err = s.db.PurgeIdempotencyKeys(ctx, 1000)
@@ -643,7 +643,7 @@ func paymentCheck(ctx context.Context, db *DB, storeID, id string) (object, erro
 		return nil, err
 	}
 	p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
-	verdict, did, err := p.check(ctx, session, Notification{})
+	verdict, did, err := p.askGateway(ctx, session, Notification{})
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
 	}
@@ -661,12 +661,12 @@ func gatewaySet(ctx context.Context, c *cli) error {
 			in.Scan()
 			return strings.TrimSpace(in.Text())
 		}
-		g := Gateway{Provider: Provider(*provider), Mode: *mode, SecretKey: line()}
+		g := Gateway{Provider: Provider(*provider), Mode: Mode(*mode), SecretKey: line()}
 		if g.Provider == "xendit" {
 			g.CallbackToken = line()
 		}
-		if fault := checkGateway(g); fault != "" {
-			return nil, usagef("%s", fault)
+		if wrong, ok := checkGateway(g); !ok {
+			return nil, usagef("%s", wrong.Message)
 		}
 		return object{"provider": g.Provider, "mode": g.Mode, "notification_path": "/notifications/" + string(g.Provider) + "/" + *id},
 			db.SetGateway(ctx, *id, g)
