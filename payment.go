@@ -113,6 +113,7 @@ func (p *payments) gateway(storeID string, provider Provider) (gateway, error) {
 	if provider == ProviderXendit {
 		return newXendit(p.client, account, baseURL), nil
 	}
+
 	notifyURL := p.db.publicURL + "/notifications/midtrans/" + storeID
 	return newMidtrans(p.client, account, baseURL, notifyURL), nil
 }
@@ -269,20 +270,6 @@ func (p *payments) askInTurn(ctx context.Context, n Notification) {
 		p.askGateway(context.WithoutCancel(ctx), n.Session, n) // After an error it is asked again.
 		<-underWay
 	}
-}
-
-// glance is askGateway for a page that waits for it, four seconds at most. It asks nothing if the session is
-// being asked about, or was within three seconds: a gateway that hangs delays a buyer once, not at every
-// look.
-func (p *payments) glance(ctx context.Context, s SessionWithOrder) {
-	_, underWay := p.questions.Load(s.ID)
-	if underWay || time.Since(s.CheckedAt.Time()) <= 3*time.Second {
-		return
-	}
-
-	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
-	defer cancel()
-	p.askGateway(ctx, s, Notification{})
 }
 
 // giveUpAfter is how long after its end a session is asked about at a gateway that does not answer. Then it
@@ -714,6 +701,20 @@ func (tx *Tx) settlePaymentSessions(orderID string, t Transition, from Status) e
 		       checked_at = 0
 		WHERE  order_id = ? AND status IN ('starting', 'active')`, tx.now, orderID)
 	return err
+}
+
+// glance is askGateway for a page that waits for it, four seconds at most. It asks nothing if the session is
+// being asked about, or was within three seconds: a gateway that hangs delays a buyer once, not at every
+// look.
+func (p *payments) glance(ctx context.Context, s SessionWithOrder) {
+	_, underWay := p.questions.Load(s.ID)
+	if underWay || time.Since(s.CheckedAt.Time()) <= 3*time.Second {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+	defer cancel()
+	p.askGateway(ctx, s, Notification{})
 }
 
 // expireOrders ends the orders that nobody paid in time and no gateway has a session for.

@@ -140,12 +140,12 @@ func (p *payments) runStart(ctx context.Context, start *sessionStart, st Store, 
 // finish waits for the sessions that are being started, also those whose client has gone.
 func (p *payments) finish() { p.starting.Wait() }
 
-// startPaymentSession begins a session in the database and creates it at the gateway. It returns what open
-// does.
+// startPaymentSession begins a session in the database and creates it at the gateway. Its result is that of
+// open.
 func (p *payments) startPaymentSession(
 	ctx context.Context, st Store, orderID string,
 ) (PaymentSession, error) {
-	// Only the gateway is asked with limited: what came of it is recorded however long it took.
+	// Only the gateway is asked with limited. Its answer is recorded even if limited has ended meanwhile.
 	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
 	defer cancel()
 
@@ -204,7 +204,7 @@ func (p *payments) beginAfterAnswer(
 }
 
 // createPaymentSession creates a session at the gateway, which has to answer before limited ends, and records
-// the answer. It returns what open does.
+// the answer. Its result is that of open.
 func (p *payments) createPaymentSession(
 	ctx, limited context.Context, gw gateway, c charge,
 ) (PaymentSession, error) {
