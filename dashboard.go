@@ -608,25 +608,23 @@ func (s *server) saveGateway(r *http.Request, storeID string) (filled, error) {
 	value := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 	g := Gateway{
 		Provider:  Provider(value("provider")),
-		Mode:      value("mode"),
+		Mode:      Mode(value("mode")),
 		SecretKey: value("secret_key"),
 	}
 	if g.Provider == ProviderXendit {
 		g.CallbackToken = value("callback_token")
 	}
 
-	fault := faultOf(checkGateway(g))
-	if fault.Code == "" {
+	wrong, ok := checkGateway(g)
+	if ok {
 		return filled{}, s.db.SetGateway(r.Context(), storeID, g)
 	}
-
-	wrong := "secret_key"
-	if fault.Code == FaultCallbackToken {
-		wrong = "callback_token"
+	if wrong.Field != "callback_token" {
+		wrong.Field = "secret_key" // The choices of provider and mode have no place for a fault.
 	}
 	return filled{
-		Values: url.Values{"provider": {string(g.Provider)}, "mode": {g.Mode}},
-		Faults: map[string]Fault{wrong: fault},
+		Values: url.Values{"provider": {string(g.Provider)}, "mode": {string(g.Mode)}},
+		Faults: map[string]Fault{wrong.Field: wrong.Fault},
 	}, nil
 }
 

@@ -22,65 +22,21 @@ import (
 	"time"
 )
 
-// Gateway is a store's account at a payment gateway.
-type Gateway struct {
-	Provider      Provider
-	Mode          string // sandbox or live
-	SecretKey     string
-	CallbackToken string // Xendit's
-}
-
-func (db *DB) SetGateway(ctx context.Context, storeID string, g Gateway) error {
-	return db.change(ctx, `INSERT OR REPLACE INTO gateways (store_id, provider, mode, secret_key, callback_token)
-		SELECT id, ?, ?, ?, ? FROM stores WHERE id = ?`, g.Provider, g.Mode, g.SecretKey, g.CallbackToken, storeID)
-}
-
-const sqlGateways = "SELECT provider, mode, secret_key, callback_token FROM gateways WHERE store_id = ?1 AND provider = coalesce(?2, provider) ORDER BY provider"
-
-func gatewayFields(g *Gateway) []any {
-	return []any{&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken}
-}
-
-func (db *DB) Gateway(storeID string, provider Provider) (Gateway, error) {
-	return one(db.reader, gatewayFields, sqlGateways, storeID, provider)
-}
-
-func (db *DB) Gateways(storeID string) ([]Gateway, error) {
-	return collect(db.reader, gatewayFields, sqlGateways, storeID, nil)
-}
-
-// checkGateway returns what is wrong with a store's account at a gateway, "" if nothing.
-func checkGateway(g Gateway) string {
-	printable := func(text string) bool {
-		return text != "" && len(text) <= 500 && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
-	}
-	switch {
-	case g.Provider != "midtrans" && g.Provider != "xendit":
-		return "the provider must be midtrans or xendit"
-	case g.Mode != "sandbox" && g.Mode != "live":
-		return "the mode must be sandbox or live"
-	case !printable(g.SecretKey):
-		return "the secret key is needed, without spaces"
-	case g.Provider == "xendit" && !printable(g.CallbackToken):
-		return "Xendit's callback token is needed too, without spaces"
-	case g.Provider == "xendit" && strings.HasPrefix(g.SecretKey, "xnd_development_") != (g.Mode == "sandbox"),
-		g.Provider == "midtrans" && strings.HasPrefix(g.SecretKey, "SB-") && g.Mode == "live":
-		return "the secret key is not of the mode " + g.Mode
-	}
-	return ""
-}
-
-// A gateway is one store's account at a payment provider. Manual payment has none.
+// gateway is one store's account at a payment provider. Manual payment has none.
 type gateway interface {
-	// create starts a session and returns the gateway's name for it and its page's address. errTaken means that the
-	// gateway has a session of this reference already.
+	// create creates a session and returns the gateway's name of it and the address of its page. errTaken
+	// means that the gateway has a session of this reference already.
 	create(ctx context.Context, c charge) (id, pageURL string, err error)
-	// ask returns what the gateway says of a session. message is the notification that led to the question, if one did.
-	ask(ctx context.Context, s PaymentSession, message []byte) (GatewayAnswer, error)
-	// cancel closes a session, so that it cannot be paid any more. That there was nothing to close is no error.
-	cancel(ctx context.Context, s PaymentSession) error
-	// verify tells what a notification is about, or errForged.
-	verify(h http.Header, message []byte) (subject, error)
+
+	// queryState asks for the state of a session. message is the notification that led to the question, or
+	// nil.
+	queryState(ctx context.Context, s SessionWithOrder, message []byte) (GatewayAnswer, error)
+
+	// closeSession ends a session, so that it cannot be paid any more. Nothing to end is no error.
+	closeSession(ctx context.Context, s PaymentSession) error
+
+	// verify returns what a notification is about, or errForged.
+	verify(header http.Header, message []byte) (subject, error)
 }
 
 var (
@@ -95,44 +51,102 @@ type charge struct {
 	Order Order
 }
 
-// subject is what a notification is about: a session by its reference or by a payment. All empty: nothing of ours.
-type subject struct{ reference, transactionID, requestID string }
-
-// lines are what is charged for, and sum to the order's amount: what costs nothing is left out, the fee is a line of its own.
+// lines are the items that are charged and sum to the order's amount: the fee is a line of its own, and free
+// items are left out.
 func (c charge) lines() []Item {
-	fee := Item{ProductID: "fee", Title: "Biaya layanan", UnitPrice: c.Order.Amount - c.Order.Subtotal, Quantity: 1}
-	return slices.DeleteFunc(append(slices.Clone(c.Order.Items), fee), func(i Item) bool { return i.UnitPrice == 0 })
-}
-
-// channels are the codes of payment methods that restrict a gateway's page to one way to pay, with the gateways' own
-// names for it.
-var channels = map[string]struct{ midtrans, xendit string }{
-	"va_bca": {"bca_va", "BCA_VIRTUAL_ACCOUNT"}, "va_bni": {"bni_va", "BNI_VIRTUAL_ACCOUNT"}, "va_bri": {"bri_va", "BRI_VIRTUAL_ACCOUNT"},
-	"va_permata": {"permata_va", "PERMATA_VIRTUAL_ACCOUNT"}, "va_mandiri": {"echannel", "MANDIRI_VIRTUAL_ACCOUNT"},
-	"qris": {"other_qris", "QRIS"}, "gopay": {"gopay", "GOPAY"}, "shopeepay": {"shopeepay", "SHOPEEPAY"}, "dana": {"dana", "DANA"},
-	"ovo": {"ovo", "OVO"}, "card": {"credit_card", "CARDS"}, "alfamart": {"alfamart", "ALFAMART"}, "indomaret": {"indomaret", "INDOMARET"},
-}
-
-// call sends JSON (nil: nothing) with the key as the user of Basic authentication, and reads JSON, whatever the status.
-func (p *payments) call(ctx context.Context, method, address, key string, header http.Header, in, out any) (status int, err error) {
-	var body io.Reader
-	if in != nil {
-		body = bytes.NewReader(mustJSON(in))
+	fee := Item{
+		ProductID: "fee",
+		Title:     "Biaya layanan",
+		UnitPrice: c.Order.Amount - c.Order.Subtotal,
+		Quantity:  1,
 	}
-	req, err := http.NewRequestWithContext(ctx, method, address, body)
+
+	lines := append(slices.Clone(c.Order.Items), fee)
+	free := func(i Item) bool { return i.UnitPrice == 0 }
+	return slices.DeleteFunc(lines, free)
+}
+
+// subject is what a notification is about: a session by its reference, or by a payment. All of it is empty if
+// the notification is about nothing of ours.
+type subject struct {
+	reference     string
+	transactionID string
+	requestID     string
+}
+
+// channels are the codes of payment methods that restrict a gateway's page to one way to pay, with the
+// gateways' names of it.
+var channels = map[string]struct{ midtrans, xendit string }{
+	"va_bca":     {"bca_va", "BCA_VIRTUAL_ACCOUNT"},
+	"va_bni":     {"bni_va", "BNI_VIRTUAL_ACCOUNT"},
+	"va_bri":     {"bri_va", "BRI_VIRTUAL_ACCOUNT"},
+	"va_permata": {"permata_va", "PERMATA_VIRTUAL_ACCOUNT"},
+	"va_mandiri": {"echannel", "MANDIRI_VIRTUAL_ACCOUNT"},
+	"qris":       {"other_qris", "QRIS"},
+	"gopay":      {"gopay", "GOPAY"},
+	"shopeepay":  {"shopeepay", "SHOPEEPAY"},
+	"dana":       {"dana", "DANA"},
+	"ovo":        {"ovo", "OVO"},
+	"card":       {"credit_card", "CARDS"},
+	"alfamart":   {"alfamart", "ALFAMART"},
+	"indomaret":  {"indomaret", "INDOMARET"},
+}
+
+// caller sends the requests of one account to a gateway's API.
+type caller struct {
+	client  *http.Client
+	baseURL string // scheme and host
+	key     string // the user of Basic authentication; the password is empty
+}
+
+// get reads the answer's JSON into out, whatever its status. The status is 0 if there was no answer.
+func (c caller) get(ctx context.Context, path string, out any) (status int, err error) {
+	return c.send(ctx, http.MethodGet, path, nil, nil, out)
+}
+
+// post sends in as JSON and reads the answer as get does.
+func (c caller) post(
+	ctx context.Context, path string, header http.Header, in, out any,
+) (status int, err error) {
+	return c.send(ctx, http.MethodPost, path, header, bytes.NewReader(mustJSON(in)), out)
+}
+
+// cancel posts a request to cancel something. A refusal is no error: the next question shows what became of
+// it.
+func (c caller) cancel(ctx context.Context, path string) error {
+	var answer any // not needed
+	status, err := c.send(ctx, http.MethodPost, path, nil, nil, &answer)
+
+	if status >= 500 || status == http.StatusTooManyRequests {
+		return fmt.Errorf("status %d on closing a session", status)
+	}
+	if status != 0 {
+		return nil
+	}
+	return err
+}
+
+func (c caller) send(
+	ctx context.Context, method, path string, header http.Header, body io.Reader, out any,
+) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, body)
 	if err != nil {
 		return 0, err
 	}
+
 	maps.Copy(req.Header, header)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	req.SetBasicAuth(key, "")
-	resp, err := p.client.Do(req)
+	req.SetBasicAuth(c.key, "")
+
+	resp, err := c.client.Do(req)
 	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+
+	const most = 1 << 20 // bytes of an answer
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	if err != nil {
 		return resp.StatusCode, err
 	}
@@ -142,52 +156,58 @@ func (p *payments) call(ctx context.Context, method, address, key string, header
 	return resp.StatusCode, nil
 }
 
-// close asks for a session to be closed. A refusal is no error: asking will tell what the session has come to.
-func (p *payments) close(ctx context.Context, address, key string) error {
-	status, err := p.call(ctx, "POST", address, key, nil, nil, new(any))
-	if status >= 500 || status == http.StatusTooManyRequests {
-		return fmt.Errorf("status %d on closing a session", status)
-	} else if status != 0 {
-		return nil
+// checkPageURL refuses a text that is not the address of a page that a buyer can be sent to.
+func checkPageURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return errNoPage
 	}
-	return err
-}
 
-// pageAddress checks that a gateway's answer names a page that a buyer can be sent to.
-func pageAddress(text string) error {
-	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return errors.New("the answer has no address of a payment page")
+	if u.Scheme != "https" && u.Scheme != "http" {
+		return errNoPage
 	}
 	return nil
 }
 
-// wholeRupiah reads an amount such as 150000 or 150000.00.
-func wholeRupiah(text string) (int64, error) {
+var errNoPage = errors.New("the answer has no address of a payment page")
+
+// parseRupiah reads an amount such as 150000 or 150000.00.
+func parseRupiah(text string) (int64, error) {
 	whole, fraction, _ := strings.Cut(text, ".")
+
 	n, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil || strings.Trim(fraction, "0") != "" || n < 0 {
+	if err != nil || n < 0 || strings.Trim(fraction, "0") != "" {
 		return 0, fmt.Errorf("the amount %q is no whole rupiah", text)
 	}
 	return n, nil
 }
 
+// midtrans is an account at Midtrans (https://docs.midtrans.com). Its Snap API has the pages that buyers pay
+// at, its Core API the transactions that begin there.
 type midtrans struct {
-	*payments
-	account Gateway
+	snap      caller
+	core      caller
+	account   Gateway
+	notifyURL string // where notifications go
 }
 
-func (m midtrans) address(host, path string) string {
-	if m.account.Mode == "sandbox" {
-		host += ".sandbox"
+// newMidtrans returns an account that is asked at baseURL, or at Midtrans if that is empty.
+func newMidtrans(client *http.Client, account Gateway, baseURL, notifyURL string) midtrans {
+	snapURL, coreURL := "https://app.midtrans.com", "https://api.midtrans.com"
+	if account.Mode == ModeSandbox {
+		snapURL, coreURL = "https://app.sandbox.midtrans.com", "https://api.sandbox.midtrans.com"
 	}
-	return cmp.Or(m.db.gatewayURLs["midtrans"], "https://"+host+".midtrans.com") + path
+
+	return midtrans{
+		snap:      caller{client, cmp.Or(baseURL, snapURL), account.SecretKey},
+		core:      caller{client, cmp.Or(baseURL, coreURL), account.SecretKey},
+		account:   account,
+		notifyURL: notifyURL,
+	}
 }
 
-func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	items := []object{}
-	for _, l := range c.lines() {
-		items = append(items, object{"id": l.ProductID + l.BundleID, "name": cut(l.Title, 50), "price": l.UnitPrice, "quantity": l.Quantity})
-	}
+// midtransRequest asks for a page that ends when the order does, to the minute.
+func midtransRequest(c charge) object {
 	customer := object{"first_name": c.Order.Buyer.Name}
 	if c.Order.Buyer.Email != "" {
 		customer["email"] = c.Order.Buyer.Email
@@ -195,157 +215,249 @@ func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err
 	if c.Order.Buyer.Phone != "" {
 		customer["phone"] = c.Order.Buyer.Phone
 	}
-	now := time.Now()
-	back := c.Store.payPage(c.OrderID)
-	request := object{
-		"transaction_details": object{"order_id": c.reference(), "gross_amount": c.Order.Amount},
-		"item_details":        items,
-		"customer_details":    customer,
-		"callbacks":           object{"finish": back, "error": back},
-		"expiry": object{"start_time": now.In(wib).Format("2006-01-02 15:04:05 -0700"), "unit": "minute",
-			"duration": max(1, int64(c.ExpiresAt.Time().Sub(now).Minutes()))},
+
+	items := []object{}
+	for _, l := range c.lines() {
+		items = append(items, object{
+			"id":       l.ProductID + l.BundleID,
+			"name":     cut(l.Title, 50),
+			"price":    l.UnitPrice,
+			"quantity": l.Quantity,
+		})
 	}
-	if channel, ok := channels[c.Order.PaymentMethod]; ok {
+
+	now := time.Now()
+	payPage := c.Store.payPage(c.OrderID)
+	request := object{
+		"transaction_details": object{
+			"order_id":     c.reference(),
+			"gross_amount": c.Order.Amount,
+		},
+		"item_details":     items,
+		"customer_details": customer,
+		"callbacks": object{
+			"finish": payPage,
+			"error":  payPage,
+		},
+		"expiry": object{
+			"start_time": now.In(wib).Format("2006-01-02 15:04:05 -0700"),
+			"unit":       "minute",
+			"duration":   max(1, int64(c.ExpiresAt.Time().Sub(now).Minutes())),
+		},
+	}
+
+	channel, ok := channels[c.Order.PaymentMethod]
+	if ok {
 		request["enabled_payments"] = []string{channel.midtrans}
 	}
+	return request
+}
+
+// create asks for a page. The answer is 201 with its token and address, or has error_messages.
+func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
 	var answer struct {
-		Token         string
+		Token         string   `json:"token"`
 		RedirectURL   string   `json:"redirect_url"`
 		ErrorMessages []string `json:"error_messages"`
 	}
-	// With this header the gateway's own setting of the address cannot be wrong.
-	header := http.Header{"X-Override-Notification": {m.db.publicURL + "/notifications/midtrans/" + c.Store.ID}}
-	status, err := m.call(ctx, "POST", m.address("app", "/snap/v1/transactions"), m.account.SecretKey, header, request, &answer)
-	switch problem := strings.Join(answer.ErrorMessages, "; "); {
-	case err != nil:
+
+	// With this header the address in the gateway's own settings cannot be wrong.
+	header := http.Header{"X-Override-Notification": {m.notifyURL}}
+	status, err := m.snap.post(ctx, "/snap/v1/transactions", header, midtransRequest(c), &answer)
+	if err != nil {
 		return "", "", err
-	case strings.Contains(problem, "has already been taken"):
+	}
+
+	problem := strings.Join(answer.ErrorMessages, "; ")
+	if strings.Contains(problem, "has already been taken") {
 		return "", "", errTaken
-	case status != http.StatusCreated || answer.Token == "":
+	}
+	if status != http.StatusCreated || answer.Token == "" {
 		return "", "", fmt.Errorf("status %d: %s", status, cut(problem, 200))
 	}
-	return answer.Token, answer.RedirectURL, pageAddress(answer.RedirectURL)
+	return answer.Token, answer.RedirectURL, checkPageURL(answer.RedirectURL)
 }
 
-// midtransStatus is what both a notification and an answer about a transaction say.
+// midtransStatus is a transaction, in a notification and in the answer to a question.
 type midtransStatus struct {
-	OrderID           string `json:"order_id"`
-	StatusCode        string `json:"status_code"`
-	GrossAmount       string `json:"gross_amount"`
-	SignatureKey      string `json:"signature_key"`
+	OrderID           string `json:"order_id"`      // our reference
+	StatusCode        string `json:"status_code"`   // like an HTTP status
+	GrossAmount       string `json:"gross_amount"`  // such as 150000.00
+	SignatureKey      string `json:"signature_key"` // of a notification
 	TransactionStatus string `json:"transaction_status"`
 	TransactionID     string `json:"transaction_id"`
 	FraudStatus       string `json:"fraud_status"`
 	RefundAmount      string `json:"refund_amount"`
 }
 
-// midtransStates are what the values of transaction_status mean, before any fraud_status.
+// midtransStates are the meanings of transaction_status. The fraud_status of a capture may change its
+// meaning.
 var midtransStates = map[string]GatewayState{
-	"pending": StateOpen, "settlement": StateSettled, "capture": StateSettled, "authorize": StateChallenged, "deny": StateDenied, "failure": StateDenied,
-	"cancel": StateCanceled, "expire": StateExpired, "refund": StateRefunded, "chargeback": StateRefunded,
-	"partial_refund": StatePartlyRefunded, "partial_chargeback": StatePartlyRefunded,
+	"pending":            StateOpen,
+	"settlement":         StateSettled,
+	"capture":            StateSettled,
+	"authorize":          StateChallenged,
+	"deny":               StateDenied,
+	"failure":            StateDenied,
+	"cancel":             StateCanceled,
+	"expire":             StateExpired,
+	"refund":             StateRefunded,
+	"chargeback":         StateRefunded,
+	"partial_refund":     StatePartlyRefunded,
+	"partial_chargeback": StatePartlyRefunded,
 }
 
-func (m midtrans) ask(ctx context.Context, s PaymentSession, _ []byte) (v GatewayAnswer, err error) {
-	var t midtransStatus
-	status, err := m.call(ctx, "GET", m.address("api", "/v2/"+s.reference()+"/status"), m.account.SecretKey, nil, nil, &t)
-	if err != nil {
-		return v, err
+// state returns the meaning of transaction_status and fraud_status, which may come in any case.
+func (t midtransStatus) state() (GatewayState, error) {
+	status := strings.ToLower(t.TransactionStatus)
+	if status == "capture" {
+		switch strings.ToLower(t.FraudStatus) {
+		case "challenge":
+			return StateChallenged, nil
+		case "deny":
+			return StateDenied, nil
+		}
 	}
-	if t.TransactionStatus == "" && (status == http.StatusNotFound || t.StatusCode == "404") {
-		return GatewayAnswer{State: StateOpen}, nil // the buyer has not chosen how to pay
+
+	state, ok := midtransStates[status]
+	if !ok {
+		return "", fmt.Errorf("transaction_status %q is not known", cut(status, 50))
+	}
+	return state, nil
+}
+
+// queryState asks for the transaction. The answer is 404 until the buyer has chosen how to pay.
+func (m midtrans) queryState(ctx context.Context, s SessionWithOrder, _ []byte) (a GatewayAnswer, err error) {
+	var t midtransStatus
+	status, err := m.core.get(ctx, "/v2/"+s.reference()+"/status", &t)
+	if err != nil {
+		return a, err
+	}
+
+	notFound := status == http.StatusNotFound || t.StatusCode == "404"
+	if notFound && t.TransactionStatus == "" {
+		return GatewayAnswer{State: StateOpen}, nil
 	}
 	if t.OrderID != s.reference() {
-		return v, fmt.Errorf("status %d and no answer about %s", status, s.reference())
+		return a, fmt.Errorf("status %d and no answer about %s", status, s.reference())
 	}
-	v.TransactionID = t.TransactionID
-	if v.Amount, err = wholeRupiah(t.GrossAmount); err != nil {
-		return v, err
+
+	a.TransactionID = t.TransactionID
+	a.Amount, err = parseRupiah(t.GrossAmount)
+	if err != nil {
+		return a, err
 	}
-	said, fraud := strings.ToLower(t.TransactionStatus), strings.ToLower(t.FraudStatus)
-	v.State = midtransStates[said]
-	switch {
-	case v.State == "":
-		err = fmt.Errorf("transaction_status %q is not known", cut(said, 50))
-	case said == "capture" && fraud == "challenge":
-		v.State = StateChallenged
-	case said == "capture" && fraud == "deny":
-		v.State = StateDenied
-	case v.State == StatePartlyRefunded && t.RefundAmount != "":
-		v.Amount, err = wholeRupiah(t.RefundAmount)
+	a.State, err = t.state()
+	if err != nil {
+		return a, err
 	}
-	return v, err
+
+	if a.State == StatePartlyRefunded && t.RefundAmount != "" {
+		a.Amount, err = parseRupiah(t.RefundAmount)
+	}
+	return a, err
 }
 
-func (m midtrans) cancel(ctx context.Context, s PaymentSession) error {
-	page := m.address("app", "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel")
-	if err := m.close(ctx, page, m.account.SecretKey); err != nil {
+// closeSession closes the page, so that no transaction can begin there, and then cancels one that has begun.
+func (m midtrans) closeSession(ctx context.Context, s PaymentSession) error {
+	err := m.snap.cancel(ctx, "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel")
+	if err != nil {
 		return err
 	}
-	return m.close(ctx, m.address("api", "/v2/"+s.reference()+"/cancel"), m.account.SecretKey)
+	return m.core.cancel(ctx, "/v2/"+s.reference()+"/cancel")
 }
 
+// verify checks the signature: the hex SHA-512 of some of the fields, as they were sent, and the secret key.
 func (m midtrans) verify(_ http.Header, message []byte) (subject, error) {
-	var n midtransStatus
-	err := json.Unmarshal(message, &n)
-	want := sha512.Sum512([]byte(n.OrderID + n.StatusCode + n.GrossAmount + m.account.SecretKey))
-	if err != nil || subtle.ConstantTimeCompare([]byte(hex.EncodeToString(want[:])), []byte(strings.ToLower(n.SignatureKey))) != 1 {
+	var t midtransStatus
+	if err := json.Unmarshal(message, &t); err != nil {
 		return subject{}, errForged
 	}
-	return subject{reference: n.OrderID}, nil
+
+	sum := sha512.Sum512([]byte(t.OrderID + t.StatusCode + t.GrossAmount + m.account.SecretKey))
+	want := hex.EncodeToString(sum[:])
+	if !equalSecrets(strings.ToLower(t.SignatureKey), want) {
+		return subject{}, errForged
+	}
+	return subject{reference: t.OrderID}, nil
 }
 
+// equalSecrets compares in constant time.
+func equalSecrets(a, b string) bool {
+	return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
+}
+
+// xendit is an account at Xendit (https://docs.xendit.co), with its Payment Sessions.
 type xendit struct {
-	*payments
+	api     caller
 	account Gateway
 }
 
-func (x xendit) address(path string) string {
-	return cmp.Or(x.db.gatewayURLs["xendit"], "https://api.xendit.co") + path
+// newXendit returns an account that is asked at baseURL, or at Xendit if that is empty.
+func newXendit(client *http.Client, account Gateway, baseURL string) xendit {
+	baseURL = cmp.Or(baseURL, "https://api.xendit.co")
+	return xendit{caller{client, baseURL, account.SecretKey}, account}
 }
 
-func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
+// xenditShortest is how long a session lasts at least. Xendit refuses one that ends within ten minutes.
+const xenditShortest = 11 * time.Minute
+
+func xenditRequest(c charge) object {
+	customer := object{
+		"reference_id":      c.reference(),
+		"type":              "INDIVIDUAL",
+		"individual_detail": object{"given_names": cut(c.Order.Buyer.Name, 50)},
+	}
+	if c.Order.Buyer.Email != "" {
+		customer["email"] = c.Order.Buyer.Email
+	}
+
+	phone := internationalPhone(c.Order.Buyer.Phone)
+	if phone != "" {
+		customer["mobile_number"] = phone
+	}
+
 	items := []object{}
 	for _, l := range c.lines() {
 		kind := "PHYSICAL_PRODUCT"
 		if l.ProductID == "fee" {
 			kind = "FEE"
 		}
-		items = append(items, object{"reference_id": l.ProductID + l.BundleID, "name": cut(l.Title, 255), "type": kind, "net_unit_amount": l.UnitPrice,
-			"quantity": l.Quantity, "currency": "IDR"})
+		items = append(items, object{
+			"reference_id":    l.ProductID + l.BundleID,
+			"name":            cut(l.Title, 255),
+			"type":            kind,
+			"net_unit_amount": l.UnitPrice,
+			"quantity":        l.Quantity,
+			"currency":        "IDR",
+		})
 	}
-	customer := object{"reference_id": c.reference(), "type": "INDIVIDUAL", "individual_detail": object{"given_names": cut(c.Order.Buyer.Name, 50)}}
-	if c.Order.Buyer.Email != "" {
-		customer["email"] = c.Order.Buyer.Email
-	}
-	if phone := internationalPhone(c.Order.Buyer.Phone); phone != "" {
-		customer["mobile_number"] = phone
-	}
+
 	request := object{
-		"reference_id": c.reference(), "session_type": "PAY", "mode": "PAYMENT_LINK", "amount": c.Order.Amount, "currency": "IDR",
-		"country": "ID", "locale": "id", "description": c.Order.PaymentReference, "customer": customer, "items": items,
-		// The gateway takes ten minutes at least.
-		"expires_at":         max(c.ExpiresAt, Time(time.Now().Add(11*time.Minute).UnixMilli())),
-		"success_return_url": c.Store.payPage(c.OrderID), "cancel_return_url": c.Store.payPage(c.OrderID),
+		"reference_id":       c.reference(),
+		"session_type":       "PAY",
+		"mode":               "PAYMENT_LINK",
+		"amount":             c.Order.Amount,
+		"currency":           "IDR",
+		"country":            "ID",
+		"locale":             "id",
+		"description":        c.Order.PaymentReference,
+		"customer":           customer,
+		"items":              items,
+		"expires_at":         max(c.ExpiresAt, timeOf(time.Now().Add(xenditShortest))),
+		"success_return_url": c.Store.payPage(c.OrderID),
+		"cancel_return_url":  c.Store.payPage(c.OrderID),
 	}
-	if channel, ok := channels[c.Order.PaymentMethod]; ok {
+
+	channel, ok := channels[c.Order.PaymentMethod]
+	if ok {
 		request["allowed_payment_channels"] = []string{channel.xendit}
 	}
-	var answer xenditAnswer
-	status, err := x.call(ctx, "POST", x.address("/sessions"), x.account.SecretKey, nil, request, &answer)
-	switch {
-	case err != nil:
-		return "", "", err
-	case status == http.StatusConflict || answer.ErrorCode == "DUPLICATE_ERROR":
-		return "", "", errTaken
-	case status/100 != 2 || answer.ID == "":
-		return "", "", fmt.Errorf("status %d: %s", status, cut(answer.ErrorCode+" "+answer.Message, 200))
-	}
-	return answer.ID, answer.LinkURL, pageAddress(answer.LinkURL)
+	return request
 }
 
-// internationalPhone writes an Indonesian or international number, as phonePattern allows it, as E.164, or "" if it
-// cannot be one.
+// internationalPhone writes a number that phonePattern allows as E.164. The result is empty if it is neither
+// an Indonesian nor an international number.
 func internationalPhone(text string) string {
 	digits := phoneMarks.Replace(text)
 	switch {
@@ -354,6 +466,7 @@ func internationalPhone(text string) string {
 	case !strings.HasPrefix(text, "+") && !strings.HasPrefix(digits, "62"):
 		return ""
 	}
+
 	if len(digits) < 8 || len(digits) > 15 {
 		return ""
 	}
@@ -362,166 +475,232 @@ func internationalPhone(text string) string {
 
 // xenditAnswer is a session, a refund or an error, each with its own fields.
 type xenditAnswer struct {
-	ID        string `json:"payment_session_id"`
-	RefundID  string `json:"id"`
-	Reference string `json:"reference_id"`
-	LinkURL   string `json:"payment_link_url"`
-	Status    string
-	Amount    json.Number
-	PaymentID string `json:"payment_id"`
-	RequestID string `json:"payment_request_id"`
-	ErrorCode string `json:"error_code"`
-	Message   string
+	ID        string      `json:"payment_session_id"`
+	RefundID  string      `json:"id"`
+	Reference string      `json:"reference_id"`
+	LinkURL   string      `json:"payment_link_url"`
+	Status    string      `json:"status"`
+	Amount    json.Number `json:"amount"`
+	PaymentID string      `json:"payment_id"`
+	RequestID string      `json:"payment_request_id"`
+	ErrorCode string      `json:"error_code"`
+	Message   string      `json:"message"`
 }
 
-// xenditMessage is a notification. A refund's data is a refund; any other's is a session.
+// create asks for a session. The answer is a session, or has an error_code.
+func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
+	var answer xenditAnswer
+	status, err := x.api.post(ctx, "/sessions", nil, xenditRequest(c), &answer)
+	if err != nil {
+		return "", "", err
+	}
+
+	if status == http.StatusConflict || answer.ErrorCode == "DUPLICATE_ERROR" {
+		return "", "", errTaken
+	}
+	if status/100 != 2 || answer.ID == "" {
+		problem := answer.ErrorCode + " " + answer.Message
+		return "", "", fmt.Errorf("status %d: %s", status, cut(problem, 200))
+	}
+	return answer.ID, answer.LinkURL, checkPageURL(answer.LinkURL)
+}
+
+// xenditMessage is a notification. The data of xenditRefunded is a refund; any other's is a session.
 type xenditMessage struct {
-	Event string
-	Data  xenditAnswer
+	Event string       `json:"event"`
+	Data  xenditAnswer `json:"data"`
 }
 
-func (x xendit) ask(ctx context.Context, s PaymentSession, message []byte) (v GatewayAnswer, err error) {
+const xenditRefunded = "refund.succeeded"
+
+// queryState asks for the session, or for the refund if the message is about one.
+func (x xendit) queryState(
+	ctx context.Context, s SessionWithOrder, message []byte,
+) (a GatewayAnswer, err error) {
 	var m xenditMessage
 	if message != nil {
 		if err := json.Unmarshal(message, &m); err != nil {
-			return v, err
-		}
-		if m.Event == "refund.succeeded" {
-			return x.askRefund(ctx, s, m.Data)
+			return a, err
 		}
 	}
-	id := cmp.Or(s.GatewayID, m.Data.ID) // if the answer to its creation was lost, a notification may name it
+	if m.Event == xenditRefunded {
+		return x.queryRefund(ctx, s, m.Data)
+	}
+
+	// If the answer to the session's creation was lost, only a notification names it.
+	id := cmp.Or(s.GatewayID, m.Data.ID)
 	if id == "" {
 		return GatewayAnswer{State: StateOpen}, nil
 	}
-	var answer xenditAnswer
-	status, err := x.call(ctx, "GET", x.address("/sessions/"+url.PathEscape(id)), x.account.SecretKey, nil, nil, &answer)
+
+	var session xenditAnswer
+	status, err := x.api.get(ctx, "/sessions/"+url.PathEscape(id), &session)
 	if err != nil {
-		return v, err
+		return a, err
 	}
-	if status != http.StatusOK || answer.Reference != s.reference() {
-		return v, fmt.Errorf("status %d and no answer about %s: %s", status, s.reference(), cut(answer.ErrorCode, 50))
+	if status != http.StatusOK || session.Reference != s.reference() {
+		return a, fmt.Errorf("status %d and no answer about %s: %s",
+			status, s.reference(), cut(session.ErrorCode, 50))
 	}
-	v.TransactionID, v.RequestID = answer.PaymentID, answer.RequestID
-	switch strings.ToUpper(answer.Status) {
+
+	a.TransactionID = session.PaymentID
+	a.RequestID = session.RequestID
+	switch strings.ToUpper(session.Status) {
 	case "ACTIVE":
-		v.State = StateOpen
+		a.State = StateOpen
 	case "COMPLETED":
-		v.State = StateSettled
-		v.Amount, err = wholeRupiah(answer.Amount.String())
+		a.State = StateSettled
+		a.Amount, err = parseRupiah(session.Amount.String())
 	case "EXPIRED", "CANCELED":
-		v.State = StateExpired
+		a.State = StateExpired
 	default:
-		err = fmt.Errorf("status %q is not known", cut(answer.Status, 50))
+		err = fmt.Errorf("status %q is not known", cut(session.Status, 50))
 	}
-	return v, err
+	return a, err
 }
 
-// askRefund asks about a refund that a message told of. The session was found by the payment that the message names.
-func (x xendit) askRefund(ctx context.Context, s PaymentSession, told xenditAnswer) (v GatewayAnswer, err error) {
+// queryRefund asks for a refund that a notification named. It has to be of the payment that the notification
+// named, because the session was found by that payment.
+func (x xendit) queryRefund(
+	ctx context.Context, s SessionWithOrder, named xenditAnswer,
+) (a GatewayAnswer, err error) {
 	var refund xenditAnswer
-	status, err := x.call(ctx, "GET", x.address("/refunds/"+url.PathEscape(told.RefundID)), x.account.SecretKey, nil, nil, &refund)
+	status, err := x.api.get(ctx, "/refunds/"+url.PathEscape(named.RefundID), &refund)
 	if err != nil {
-		return v, err
+		return a, err
 	}
+
+	id := cut(named.RefundID, 60)
 	if status != http.StatusOK || !strings.EqualFold(refund.Status, "SUCCEEDED") {
-		return v, fmt.Errorf("status %d: refund %s is %q", status, cut(told.RefundID, 60), cut(refund.Status, 50))
+		return a, fmt.Errorf("status %d: refund %s is %q", status, id, cut(refund.Status, 50))
 	}
+
 	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
-	if differ(refund.PaymentID, told.PaymentID) || differ(refund.RequestID, told.RequestID) {
-		return v, fmt.Errorf("refund %s is of another payment than its message says", cut(told.RefundID, 60))
+	if differ(refund.PaymentID, named.PaymentID) || differ(refund.RequestID, named.RequestID) {
+		return a, fmt.Errorf("refund %s is of another payment than its message says", id)
 	}
-	if v.Amount, err = wholeRupiah(refund.Amount.String()); err != nil {
-		return v, err
+
+	a.RefundID = named.RefundID
+	a.Amount, err = parseRupiah(refund.Amount.String())
+	if err != nil {
+		return a, err
 	}
-	_, o, err := x.db.OrderPage(s.OrderID)
-	v.State, v.RefundID = StatePartlyRefunded, told.RefundID
-	if v.Amount >= o.Amount {
-		v.State = StateRefunded
+
+	a.State = StatePartlyRefunded
+	if a.Amount >= s.OrderAmount {
+		a.State = StateRefunded
 	}
-	return v, err
+	return a, nil
 }
 
-func (x xendit) cancel(ctx context.Context, s PaymentSession) error {
-	return x.close(ctx, x.address("/sessions/"+url.PathEscape(s.GatewayID)+"/cancel"), x.account.SecretKey)
+func (x xendit) closeSession(ctx context.Context, s PaymentSession) error {
+	return x.api.cancel(ctx, "/sessions/"+url.PathEscape(s.GatewayID)+"/cancel")
 }
 
-func (x xendit) verify(h http.Header, message []byte) (subject, error) {
-	var m xenditMessage
-	token := h.Get("X-Callback-Token")
-	if x.account.CallbackToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(x.account.CallbackToken)) != 1 {
+// verify compares the header with the store's callback token. Xendit signs nothing.
+func (x xendit) verify(header http.Header, message []byte) (subject, error) {
+	token := x.account.CallbackToken
+	if token == "" || !equalSecrets(header.Get("X-Callback-Token"), token) {
 		return subject{}, errForged
 	}
+
+	var m xenditMessage
 	if err := json.Unmarshal(message, &m); err != nil {
 		return subject{}, errInvalidJSON
 	}
-	if m.Event == "refund.succeeded" {
+	if m.Event == xenditRefunded {
 		return subject{transactionID: m.Data.PaymentID, requestID: m.Data.RequestID}, nil
 	}
 	return subject{reference: m.Data.Reference}, nil
 }
 
-type sandbox struct{ *payments }
+// sandbox is the built-in gateway: its memory is a table of our database, and its notifications come to us
+// without a network.
+type sandbox struct {
+	payments *payments
+}
 
 func (b sandbox) create(_ context.Context, c charge) (id, pageURL string, err error) {
-	if offered, err := b.db.SandboxOffered(c.Store.ID); err != nil || !offered {
-		return "", "", cmp.Or(err, errors.New("a store whose gateway is live has no sandbox"))
+	offered, err := b.payments.db.SandboxOffered(c.Store.ID)
+	if err != nil {
+		return "", "", err
+	}
+
+	if !offered {
+		return "", "", errors.New("a store whose gateway is live has no sandbox")
 	}
 	return c.ID, c.Store.URL + "/sandbox/" + c.ID, nil
 }
 
-func (b sandbox) ask(_ context.Context, s PaymentSession, _ []byte) (GatewayAnswer, error) {
-	return b.db.Sandbox(s.ID)
+func (b sandbox) queryState(_ context.Context, s SessionWithOrder, _ []byte) (GatewayAnswer, error) {
+	return b.payments.db.Sandbox(s.ID)
 }
 
-func (b sandbox) cancel(ctx context.Context, s PaymentSession) error {
-	if v, err := b.db.Sandbox(s.ID); err != nil || v.State != StateOpen {
+func (b sandbox) closeSession(ctx context.Context, s PaymentSession) error {
+	a, err := b.payments.db.Sandbox(s.ID)
+	if err != nil || a.State != StateOpen {
 		return err
 	}
-	return b.db.SetSandbox(ctx, s.ID, GatewayAnswer{State: StateExpired})
+
+	return b.payments.db.SetSandbox(ctx, s.ID, GatewayAnswer{State: StateExpired})
 }
 
-func (b sandbox) verify(h http.Header, message []byte) (subject, error) {
-	var n struct{ Reference string }
-	if !verifySignature(b.sandboxKey, h.Get("X-Service-Signature"), message, time.Now()) || json.Unmarshal(message, &n) != nil {
+// verify checks the signature, which is that of our own webhooks.
+func (b sandbox) verify(header http.Header, message []byte) (subject, error) {
+	signature := header.Get("X-Service-Signature")
+	if !verifySignature(b.payments.sandboxKey, signature, message, time.Now()) {
+		return subject{}, errForged
+	}
+
+	var n struct {
+		Reference string `json:"reference"`
+	}
+	if err := json.Unmarshal(message, &n); err != nil {
 		return subject{}, errForged
 	}
 	return subject{reference: n.Reference}, nil
 }
 
-// act is a button of the sandbox's page: the gateway's state changes, and its notification comes, as a real one's
-// would, here copies times.
-func (b sandbox) act(ctx context.Context, s SessionWithOrder, v GatewayAnswer, copies int) error {
-	if err := b.db.SetSandbox(ctx, s.ID, v); err != nil {
+// act does what a button of the sandbox's page says: the gateway's answer changes, and its notification comes
+// like that of a real gateway, as many times as copies says.
+func (b sandbox) act(ctx context.Context, s SessionWithOrder, a GatewayAnswer, copies int) error {
+	if err := b.payments.db.SetSandbox(ctx, s.ID, a); err != nil {
 		return err
 	}
-	body := mustJSON(object{"reference": s.reference(), "state": v.State})
-	header := http.Header{"X-Service-Signature": {signatureHeader([]string{b.sandboxKey}, time.Now().Unix(), body)}}
+
+	body := mustJSON(object{"reference": s.reference(), "state": a.State})
+	signature := signatureHeader([]string{b.payments.sandboxKey}, time.Now().Unix(), body)
+	header := http.Header{"X-Service-Signature": {signature}}
+
 	for range copies {
-		if err := b.receive(ctx, "sandbox", s.StoreID, header, body); err != nil {
+		err := b.payments.receive(ctx, ProviderSandbox, s.StoreID, header, body)
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// SandboxOffered tells whether a store may still play: none of its gateways takes real money.
-func (db *DB) SandboxOffered(storeID string) (bool, error) {
-	return one(db.reader, column[bool], "SELECT NOT EXISTS (SELECT 1 FROM gateways WHERE store_id = ? AND mode = 'live')", storeID)
+// SetSandbox sets what the sandbox says of a session.
+func (db *DB) SetSandbox(ctx context.Context, sessionID string, a GatewayAnswer) error {
+	return db.change(ctx, `
+		INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount)
+		VALUES (?, ?, ?)`, sessionID, a.State, a.Amount)
 }
 
-// SetSandbox is what the sandbox gateway's page does: it sets what the gateway will say of a session.
-func (db *DB) SetSandbox(ctx context.Context, sessionID string, v GatewayAnswer) error {
-	return db.change(ctx, "INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount) VALUES (?, ?, ?)", sessionID, v.State, v.Amount)
-}
-
-// Sandbox is what the sandbox gateway says of a session; it is open until its page was used.
+// Sandbox returns what the sandbox says of a session, which is open until a button of its page was pressed.
 func (db *DB) Sandbox(sessionID string) (GatewayAnswer, error) {
-	v, err := one(db.reader, func(v *GatewayAnswer) []any { return []any{&v.State, &v.Amount} },
+	a, err := queryOne(db.reader, scanSandbox,
 		"SELECT state, amount FROM sandbox_payments WHERE session_id = ?", sessionID)
 	if err == errNotFound {
 		return GatewayAnswer{State: StateOpen}, nil
 	}
-	v.TransactionID = sessionID
-	return v, err
+
+	a.TransactionID = sessionID
+	return a, err
+}
+
+func scanSandbox(r row) (a GatewayAnswer, err error) {
+	err = r.Scan(&a.State, &a.Amount)
+	return a, err
 }

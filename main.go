@@ -370,7 +370,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	defer stop()
 	var background sync.WaitGroup
 	background.Go(func() { s.queue.run(working) })
-	background.Go(func() { s.payments.run(working) })
+	background.Go(func() { s.payments.pollGateways(working) })
 	background.Go(func() { s.sweep(working) })
 
 	hs := newHTTPServer(s.routes(), log)
@@ -443,7 +443,7 @@ func (s *server) sweep(ctx context.Context) {
 	defer tick.Stop()
 
 	for round := 0; ; round++ {
-		s.payments.expire(ctx)
+		s.payments.expireOrders(ctx)
 		s.purgeIdempotencyKeys(ctx)
 		if round%2 == 1 {
 			s.logSweepError(ctx, s.uses.flush(ctx, s.db))

@@ -10,8 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,10 +20,10 @@ import (
 // GatewayAnswer is what a gateway says of a session when it is asked.
 type GatewayAnswer struct {
 	State         GatewayState
-	Amount        int64  // paid, or given back
+	Amount        int64  // paid, or returned
 	TransactionID string // of the payment
-	RequestID     string // Xendit's other name of it
-	RefundID      string // of what was given back
+	RequestID     string // Xendit's other name of the payment
+	RefundID      string // of the money that was returned
 }
 
 // GatewayState is what a gateway says of a session.
@@ -40,20 +40,360 @@ const (
 	StatePartlyRefunded GatewayState = "partly refunded" // Amount, a part, was returned
 )
 
-// ApplyGatewayAnswer does what a gateway's answer about a session means for the session and its order. It decides
-// the notification that led to the question; nil if there was none. Applied again it changes nothing. did is the
-// order's new state, "noted" or empty.
+// payments talks to the gateways. No database transaction is open while it does.
+type payments struct {
+	db           *DB
+	log          *slog.Logger
+	client       *http.Client
+	wakeWebhooks func() // events were committed
+	notified     wakeup // notifications were stored
+	sandboxKey   string // signs the sandbox's notifications
+
+	starts    sync.Map       // *sessionStart by order: the sessions that are being started
+	starting  sync.WaitGroup // counts starts
+	questions sync.Map       // chan struct{} by session: closed when the question under way is decided
+	queued    sync.Map       // true by notification and session: the questions of askAll
+	accounts  sync.Map       // chan struct{} by account: a value for each question under way
+}
+
+// wakeup wakes the loop that receives from it. It has room for one value: a loop that is still to receive it
+// needs no second one.
+type wakeup chan struct{}
+
+// wake never blocks.
+func (w wakeup) wake() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
+// gatewayTimeout bounds the questions that starting a session, or asking about one, takes together.
+const gatewayTimeout = 10 * time.Second
+
+func newPayments(db *DB, log *slog.Logger, wakeWebhooks func()) *payments {
+	return &payments{
+		db:           db,
+		log:          log,
+		client:       newGatewayClient(),
+		wakeWebhooks: wakeWebhooks,
+		notified:     make(wakeup, 1),
+		sandboxKey:   rand.Text(),
+	}
+}
+
+// newGatewayClient returns a client that follows no redirects.
+func newGatewayClient() *http.Client {
+	return &http.Client{
+		Timeout:       gatewayTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			MaxIdleConnsPerHost:    8,
+			MaxResponseHeaderBytes: 64 << 10,
+			IdleConnTimeout:        time.Minute,
+		},
+	}
+}
+
+// gateway returns the gateway of a provider as one store's account asks it.
+func (p *payments) gateway(storeID string, provider Provider) (gateway, error) {
+	if provider == ProviderSandbox {
+		return sandbox{p}, nil
+	}
+
+	account, err := p.db.Gateway(storeID, provider)
+	if err == errNotFound {
+		return nil, fmt.Errorf("the store has no key for %s", provider)
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	baseURL := p.db.gatewayURLs[provider]
+	if provider == ProviderXendit {
+		return newXendit(p.client, account, baseURL), nil
+	}
+
+	notifyURL := p.db.publicURL + "/notifications/midtrans/" + storeID
+	return newMidtrans(p.client, account, baseURL, notifyURL), nil
+}
+
+// notification takes a gateway's message: POST /notifications/{provider}/{store_id}. A verified one is stored
+// before it is acknowledged, and decided after that by pollGateways.
+func (s *server) notification(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		s.notAllowed(w, r, http.MethodPost)
+		return
+	}
+
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		s.respond(w, r, answer{}, errBodyTooLarge)
+		return
+	}
+
+	provider, storeID := Provider(r.PathValue("provider")), r.PathValue("store_id")
+	err = s.payments.receive(r.Context(), provider, storeID, r.Header, body)
+	s.respond(w, r, answer{data: []byte("{}")}, err)
+}
+
+// receive verifies a message and stores it as an undecided notification. A message about a session that is
+// not known is acknowledged too, or the gateway would send it again for hours.
+func (p *payments) receive(
+	ctx context.Context, provider Provider, storeID string, header http.Header, body []byte,
+) error {
+	gw, err := p.gateway(storeID, provider)
+	if outOfService(err) {
+		return err
+	}
+	if err != nil {
+		return errNotFound
+	}
+
+	about, err := gw.verify(header, body)
+	if err != nil {
+		return err
+	}
+
+	session, err := p.db.sessionOf(storeID, provider, about)
+	if err == errNotFound {
+		p.log.Warn("notification about nothing that is known",
+			"provider", provider, "store", storeID, "reference", about.reference)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+
+	if err := p.db.AddNotification(ctx, session, body); err != nil {
+		return err
+	}
+	p.notified.wake()
+	return nil
+}
+
+// sessionOf finds the session that a notification is about.
+func (db *DB) sessionOf(storeID string, provider Provider, about subject) (SessionWithOrder, error) {
+	if about.reference != "" {
+		return db.PaymentSessionByReference(storeID, provider, about.reference)
+	}
+	return db.PaymentSessionByPayment(storeID, provider, about.transactionID, about.requestID)
+}
+
+// pollGateways asks about a session as soon as a notification about it is stored, and then every 30 s while
+// the notification is undecided. Every two seconds it asks about the sessions that are due: see
+// PaymentSessionsDue. It returns when ctx has ended and the questions under way are answered.
+func (p *payments) pollGateways(ctx context.Context) {
+	var questions sync.WaitGroup
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+
+	last := "" // the id of the last notification that was taken up
+	for ticks := 0; ctx.Err() == nil; {
+		fresh := p.undecided(last)
+		if len(fresh) > 0 {
+			last = fresh[len(fresh)-1].ID
+			questions.Go(func() { p.askAll(ctx, fresh) })
+		}
+
+		select {
+		case <-ctx.Done():
+		case <-p.notified:
+		case <-tick.C:
+			ticks++
+			due := p.sessionsDue()
+			if ticks%15 == 0 {
+				due = append(p.undecided(""), due...)
+			}
+			questions.Go(func() { p.askAll(ctx, due) })
+		}
+	}
+	questions.Wait()
+}
+
+// undecided returns the first undecided notifications after the one named.
+func (p *payments) undecided(after string) []Notification {
+	list, err := p.db.UndecidedNotifications(after)
+	if err != nil {
+		p.log.Error("cannot read notifications", "error", err)
+	}
+	return list
+}
+
+// sessionsDue returns the sessions that are due to be asked about, each in a notification without an ID.
+func (p *payments) sessionsDue() []Notification {
+	sessions, err := p.db.PaymentSessionsDue()
+	if err != nil {
+		p.log.Error("cannot look for open payment sessions", "error", err)
+	}
+
+	list := make([]Notification, len(sessions))
+	for i, s := range sessions {
+		list[i].Session = s
+	}
+	return list
+}
+
+// askAll asks about the sessions of notifications and returns when all is answered. It leaves out a question
+// that an earlier call has still to answer.
+func (p *payments) askAll(ctx context.Context, list []Notification) {
+	var questions sync.WaitGroup
+	for _, n := range list {
+		key := n.ID + n.Session.ID
+		_, queued := p.queued.LoadOrStore(key, true)
+		if queued {
+			continue
+		}
+
+		questions.Go(func() {
+			defer p.queued.Delete(key)
+			p.askInTurn(ctx, n)
+		})
+	}
+	questions.Wait()
+}
+
+// questionsPerAccount bounds how many questions about one store's account at a gateway are under way, so that
+// a gateway that hangs delays no other.
+const questionsPerAccount = 4
+
+// askInTurn asks about a notification's session when fewer than questionsPerAccount are under way. When ctx
+// ends, a question under way is still decided.
+func (p *payments) askInTurn(ctx context.Context, n Notification) {
+	account := string(n.Session.Provider) + n.Session.StoreID
+	value, _ := p.accounts.LoadOrStore(account, make(chan struct{}, questionsPerAccount))
+	underWay := value.(chan struct{})
+
+	select {
+	case <-ctx.Done():
+	case underWay <- struct{}{}:
+		p.askGateway(context.WithoutCancel(ctx), n.Session, n) // After an error it is asked again.
+		<-underWay
+	}
+}
+
+// giveUpAfter is how long after its end a session is asked about at a gateway that does not answer. Then it
+// counts as unpaid; a notification still pays its order.
+const giveUpAfter = 7 * 24 * time.Hour
+
+// askGateway asks the gateway about a session and does what its answer means. pollGateways, glance and the
+// command "payment check" call it. n is the notification that led to the question; its ID is empty if none
+// did. did is that of ApplyGatewayAnswer.
+func (p *payments) askGateway(
+	ctx context.Context, s SessionWithOrder, n Notification,
+) (a GatewayAnswer, did string, err error) {
+	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
+	defer cancel()
+
+	unlock, err := p.lockSession(limited, s.ID)
+	if err != nil {
+		return a, "", err
+	}
+	defer unlock()
+
+	a, problem := p.queryAndClose(limited, s, n.Body)
+	if problem != nil {
+		if err := p.noteProblem(ctx, s.PaymentSession, problem); err != nil {
+			return a, "", errors.Join(problem, err)
+		}
+		if time.Since(s.ExpiresAt.Time()) < giveUpAfter {
+			return a, "", problem
+		}
+		a = GatewayAnswer{State: StateExpired}
+	}
+
+	did, err = p.db.ApplyGatewayAnswer(ctx, s.ID, n, a)
+	if did != "" {
+		p.wakeWebhooks()
+	}
+	return a, did, err
+}
+
+// lockSession waits until nobody asks about a session, and keeps others from asking until unlock is called:
+// an answer that is long on its way must not undo a later one.
+func (p *payments) lockSession(ctx context.Context, sessionID string) (unlock func(), err error) {
+	answered := make(chan struct{})
+	for {
+		other, underWay := p.questions.LoadOrStore(sessionID, answered)
+		if !underWay {
+			break
+		}
+
+		select {
+		case <-other.(chan struct{}):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+
+	return func() {
+		p.questions.Delete(sessionID)
+		close(answered)
+	}, nil
+}
+
+// queryAndClose returns what the gateway says of a session. It closes a session that nobody has paid if its
+// order needs no payment any more, and returns what the gateway says after that.
+func (p *payments) queryAndClose(
+	ctx context.Context, s SessionWithOrder, message []byte,
+) (GatewayAnswer, error) {
+	gw, err := p.gateway(s.StoreID, s.Provider)
+	if err != nil {
+		return GatewayAnswer{}, err
+	}
+
+	a, err := gw.queryState(ctx, s, message)
+	if err != nil || !s.mustClose(a) {
+		return a, err
+	}
+
+	if err := gw.closeSession(ctx, s.PaymentSession); err != nil {
+		return a, err
+	}
+
+	a, err = gw.queryState(ctx, s, message)
+	if a.State == StateOpen {
+		a.State = StateExpired // The page was closed before the buyer chose how to pay.
+	}
+	return a, err
+}
+
+// mustClose reports whether a session could still be paid at the gateway although its order needs no payment
+// any more. The session of an order that expired is not active, because its page ends by itself. It is closed
+// only if it was being created while the order expired.
+func (s SessionWithOrder) mustClose(a GatewayAnswer) bool {
+	if s.State != SessionActive {
+		return false
+	}
+
+	switch s.OrderStatus {
+	case Pending, AwaitingVerification:
+		return false
+	case Paid: // A challenged payment may be the one that the owner has approved.
+		return a.State == StateOpen
+	default:
+		return a.State == StateOpen || a.State == StateChallenged
+	}
+}
+
+// ApplyGatewayAnswer does what a gateway's answer about a session means for the session and its order. It
+// decides the notification n that led to the question; its ID is empty if none did. Applied again, the answer
+// changes nothing. did is the order's new state, "noted" or empty.
 func (db *DB) ApplyGatewayAnswer(
-	ctx context.Context, sessionID string, n *Notification, a GatewayAnswer,
+	ctx context.Context, sessionID string, n Notification, a GatewayAnswer,
 ) (did string, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (string, error) {
-		if n != nil {
+		if n.ID != "" {
 			_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, n.ID)
 			if err != nil {
 				return "", err
 			}
 		}
-		_, err := tx.exec("UPDATE payment_sessions SET checked_at = ?, warning = '' WHERE id = ?", tx.now, sessionID)
+
+		_, err := tx.exec(`
+			UPDATE payment_sessions
+			SET    checked_at = ?, warning = ''
+			WHERE  id = ?`, tx.now, sessionID)
 		if err != nil {
 			return "", err
 		}
@@ -62,6 +402,7 @@ func (db *DB) ApplyGatewayAnswer(
 		if err != nil {
 			return "", err
 		}
+
 		s.ended = s.orderExpiresAt <= tx.now
 		return tx.apply(s, a, decide(s, a))
 	})
@@ -93,9 +434,9 @@ func scanStanding(r row) (s standing, err error) {
 	return s, err
 }
 
-// live reports whether the session can still be paid. The page of one that failed often can: Snap lets a buyer try
-// again on the same page.
-func (s standing) live() bool {
+// payable reports whether the session can still be paid. The page of one that failed often can: Snap lets a
+// buyer try again on the same page.
+func (s standing) payable() bool {
 	switch s.session.State {
 	case SessionStarting, SessionActive:
 		return true
@@ -123,8 +464,8 @@ type outcome struct {
 	overpaid   bool // alert: money came that the order does not need
 }
 
-// decide is the whole policy: what a gateway's answer means for a session and its order. After its outcome was
-// applied, the same answer leads to nothing more.
+// decide is the whole policy: what a gateway's answer means for a session and its order. After its outcome
+// was applied, the same answer leads to nothing more.
 func decide(s standing, a GatewayAnswer) outcome {
 	switch a.State {
 	case StateSettled:
@@ -142,12 +483,13 @@ func decide(s standing, a GatewayAnswer) outcome {
 	}
 }
 
-// settled: the exact amount pays the order, whatever became of it meanwhile. A person decides about any other
-// amount, and about money that the order does not need.
+// settled decides about money that came. The exact amount pays the order, whatever became of it meanwhile. A
+// person decides about any other amount, and about money that the order does not need.
 func (s standing) settled(a GatewayAnswer) outcome {
 	if s.isPaidBy(a) {
 		return outcome{}
 	}
+
 	if s.paysOrder && s.order == Paid { // The owner approved this payment before.
 		return outcome{session: SessionPaid}
 	}
@@ -161,6 +503,7 @@ func (s standing) settled(a GatewayAnswer) outcome {
 			paysOrder:  true,
 		}
 	}
+
 	if !exact && GatewayChallenges.possible(s.order) {
 		reason := s.note(NoteOtherAmount)
 		reason.Amount, reason.Due = a.Amount, s.due
@@ -171,6 +514,7 @@ func (s standing) settled(a GatewayAnswer) outcome {
 	if exact && s.order == Paid && !s.orderHasPayer {
 		note.Code = NoteMaybeNotNeeded // It may be the money because of which the owner approved the order.
 	}
+
 	note.Amount, note.Status, note.Transaction = a.Amount, s.order, a.TransactionID
 	return outcome{
 		session:   SessionPaid,
@@ -180,23 +524,25 @@ func (s standing) settled(a GatewayAnswer) outcome {
 	}
 }
 
-// challenged: a person has to look at the payment, unless the owner has already approved the order.
+// challenged decides about a payment that a person has to look at, unless the owner has already approved the
+// order.
 func (s standing) challenged() outcome {
+	if s.payable() && s.order == Paid {
+		return outcome{session: SessionPaid}
+	}
+
 	var out outcome
-	if s.live() {
+	if s.payable() {
 		out.session = SessionActive
-		if s.order == Paid {
-			out.session = SessionPaid
-			return out
-		}
 	}
 	return s.transit(out, GatewayChallenges, s.note(NoteChallenged))
 }
 
-// denied: the payment failed or was canceled, or was reversed after it had settled the session.
+// denied decides about a payment that failed or was canceled, or was reversed after it had settled the
+// session.
 func (s standing) denied(a GatewayAnswer) outcome {
 	reversed := s.isPaidBy(a)
-	if !s.live() && !reversed {
+	if !s.payable() && !reversed {
 		return outcome{}
 	}
 
@@ -204,46 +550,49 @@ func (s standing) denied(a GatewayAnswer) outcome {
 	if reversed && s.paysOrder {
 		return s.transit(out, GatewayReverses, s.note(NoteReversed))
 	}
+
 	if s.latest && (a.State == StateCanceled || s.order == AwaitingVerification) {
 		reason := s.note(NoteEndedByGateway)
 		reason.State = a.State
 		out = s.transit(out, GatewayCancels, reason)
 	}
+
+	// The money that the owner was told to return, or to decide about, is gone.
 	if reversed && out.transition == "" {
-		// The money that the owner was told to return, or to decide about, is gone.
 		out.note = s.note(NoteReversed)
 	}
 	return out
 }
 
-// refunded: the whole amount was returned.
+// refunded decides about the whole amount, which was returned.
 func (s standing) refunded(a GatewayAnswer) outcome {
 	if s.paysOrder && (s.order == Paid || s.order == Refunded) {
 		return s.transit(outcome{}, GatewayRefunds, s.note(NoteRefunded))
 	}
 
 	out := outcome{note: s.returned(NoteReturned, a)}
-	if s.live() { // It was paid and returned before we heard of either: nothing of it is left.
+	if s.payable() { // It was paid and returned before we heard of either: nothing of it is left.
 		out.session = SessionFailed
 	}
 	return out
 }
 
-// partlyRefunded: a part was returned, which leaves a paid order paid. If we never heard of the payment, a person
-// decides what the rest is worth.
+// partlyRefunded decides about a part that was returned, which leaves a paid order paid. If we never heard of
+// the payment, a person decides what the rest is worth.
 func (s standing) partlyRefunded(a GatewayAnswer) outcome {
 	out := outcome{note: s.returned(NoteReturnedPartly, a)}
-	if !s.live() {
+	if !s.payable() {
 		return out
 	}
+
 	out.session = SessionPaid
 	return s.transit(out, GatewayChallenges, s.note(NotePaidThenReturned))
 }
 
-// unpaid: nobody has paid this session. One that is still open ends when its order's time is over; the session of
-// an order that needs no payment any more has to be closed at the gateway first.
+// unpaid decides about a session that nobody has paid. One that is still open ends when its order's time is
+// over; the session of an order that needs no payment any more has to be closed at the gateway first.
 func (s standing) unpaid(a GatewayAnswer) outcome {
-	if !s.live() {
+	if !s.payable() {
 		return outcome{}
 	}
 	if a.State == StateOpen && (s.order != Pending || !s.ended) {
@@ -291,12 +640,14 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 			return "", err
 		}
 	}
+
 	if out.note.Code != "" {
 		if err := tx.addNote(orderID, s.order, out.note); err != nil {
 			return "", err
 		}
 		did = "noted"
 	}
+
 	if out.transition != "" {
 		o, err := tx.transition(orderID, out.transition, out.reason)
 		if err != nil {
@@ -304,13 +655,17 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 		}
 		did = string(o.Status)
 	}
+
 	if out.paysOrder {
-		if _, err := tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", s.session.ID, orderID); err != nil {
+		_, err := tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", s.session.ID, orderID)
+		if err != nil {
 			return "", err
 		}
 	}
+
 	if out.overpaid {
-		if _, err := tx.exec("UPDATE orders SET overpaid = 1 WHERE id = ?", orderID); err != nil {
+		_, err := tx.exec("UPDATE orders SET overpaid = 1 WHERE id = ?", orderID)
+		if err != nil {
 			return "", err
 		}
 	}
@@ -319,8 +674,8 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 
 // settlePaymentSessions adapts the payment sessions of an order to its transition from a state.
 func (tx *Tx) settlePaymentSessions(orderID string, t Transition, from Status) error {
-	// The owner approved a payment that a gateway reported. What the gateway says of it later, such as a refund,
-	// concerns the order.
+	// The owner approved a payment that a gateway reported. What the gateway says of it later, such as a
+	// refund, concerns the order.
 	if t == OwnerApproves && from == AwaitingVerification {
 		_, err := tx.exec(`
 			UPDATE orders
@@ -337,8 +692,8 @@ func (tx *Tx) settlePaymentSessions(orderID string, t Transition, from Status) e
 		return nil
 	}
 
-	// The order needs no payment any more. A session that has not started never will; an active one is due now,
-	// and the check closes it at the gateway.
+	// The order needs no payment any more. A session that has not started never will. An active one is due
+	// now, so pollGateways closes it at the gateway.
 	_, err := tx.exec(`
 		UPDATE payment_sessions
 		SET    status = iif(status = 'starting', 'expired', status),
@@ -348,349 +703,171 @@ func (tx *Tx) settlePaymentSessions(orderID string, t Transition, from Status) e
 	return err
 }
 
-// payments talks to the gateways. No database transaction is open while it does.
-type payments struct {
-	db         *DB
-	log        *slog.Logger
-	client     *http.Client
-	wake       func() // events were committed
-	notified   chan struct{}
-	sandboxKey string // signs the sandbox's notifications
-
-	starts sync.Map       // of *start, by order
-	begun  sync.WaitGroup // the sessions being started
-	asked  sync.Map       // of chan struct{}, by session: closed when the question under way is decided
-	busy   sync.Map       // what askAll has begun, by notification and session
-	slots  sync.Map       // of chan struct{}, by account: askAll's
-}
-
-// start is a session being started, for all who ask for it meanwhile.
-type start struct {
-	done    chan struct{}
-	session PaymentSession
-	err     error
-}
-
-func newPayments(db *DB, log *slog.Logger, wake func()) *payments {
-	return &payments{db: db, log: log, wake: wake, notified: make(chan struct{}, 1), sandboxKey: rand.Text(),
-		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: time.Minute},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-}
-
-func (p *payments) gateway(storeID string, provider Provider) (gateway, error) {
-	if provider == "sandbox" {
-		return sandbox{p}, nil
-	}
-	g, err := p.db.Gateway(storeID, provider)
-	if err == errNotFound {
-		return nil, fmt.Errorf("the store has no key for %s", provider)
-	} else if err != nil {
-		return nil, err
-	}
-	if provider == "xendit" {
-		return xendit{p, g}, nil
-	}
-	return midtrans{p, g}, nil
-}
-
-// open returns an order's live session and starts one if it has none. A status other than active means that the
-// order needs none (ID "") or that the gateway could not be asked. However many ask at once, one is started.
-func (p *payments) open(ctx context.Context, st Store, orderID string) (PaymentSession, error) {
-	s := &start{done: make(chan struct{})}
-	if other, underWay := p.starts.LoadOrStore(orderID, s); underWay {
-		s = other.(*start)
-	} else {
-		p.begun.Go(func() {
-			s.session, s.err = p.start(context.WithoutCancel(ctx), st, orderID)
-			p.starts.Delete(orderID)
-			close(s.done)
-		})
-	}
-	select {
-	case <-s.done:
-		return s.session, s.err
-	case <-ctx.Done():
-		return PaymentSession{}, ctx.Err()
-	}
-}
-
-// finish waits for the sessions being started, also those whose client has gone.
-func (p *payments) finish() { p.begun.Wait() }
-
-func (p *payments) start(ctx context.Context, st Store, orderID string) (PaymentSession, error) {
-	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for asked, lost := false, false; ; { // each but once
-		found, err := p.db.BeginPaymentSession(ctx, st.ID, orderID)
-		s, again := found.session, found.again
-		if err != nil || s.State != SessionStarting {
-			return s, err
-		}
-		_, o, err := p.db.OrderPage(orderID)
-		if err != nil {
-			return s, err
-		}
-		gw, err := p.gateway(st.ID, s.Provider)
-		if err == nil && again && !asked { // an answer was lost: what did it say?
-			asked = true
-			var v GatewayAnswer
-			if v, err = gw.ask(limited, s, nil); err == nil && v.State != StateOpen {
-				if _, err := p.db.ApplyGatewayAnswer(ctx, s.ID, nil, v); err != nil {
-					return s, err
-				}
-				p.wake()
-				continue
-			}
-		}
-		if err == nil {
-			s.GatewayID, s.URL, err = gw.create(limited, charge{s, st, o})
-		}
-		if err == errTaken && !lost { // a page that nobody was ever shown: leave it
-			if err := p.db.FailPaymentSession(ctx, s.ID); err != nil {
-				return s, err
-			}
-			lost = true
-			continue
-		}
-		if err != nil {
-			return s, p.warn(ctx, s, err)
-		}
-		if wanted, err := p.db.PaymentSessionStarted(ctx, s); err != nil || !wanted {
-			return PaymentSession{}, err
-		}
-		s.State = SessionActive
-		return s, nil
-	}
-}
-
-// warn records that the gateway could not be asked, also when that was because ctx ended.
-func (p *payments) warn(ctx context.Context, s PaymentSession, err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err
-	}
-	p.log.Warn("payment gateway cannot be asked", "provider", s.Provider, "order", s.OrderID, "attempt", s.Attempt, "error", err)
-	return p.db.NoteGatewayProblem(context.WithoutCancel(ctx), s.ID, err.Error())
-}
-
-// giveUpAfter is how long after its end a session is asked about at a gateway that does not answer. Then it counts as
-// unpaid; a notification still pays its order.
-const giveUpAfter = 7 * 24 * time.Hour
-
-// glance is check for a page that waits for it: not if the session was just asked about, or is being.
+// glance is askGateway for a page that waits for it, four seconds at most. It asks nothing if the session is
+// being asked about, or was within three seconds: a gateway that hangs delays a buyer once, not at every
+// look.
 func (p *payments) glance(ctx context.Context, s SessionWithOrder) {
-	if _, asking := p.asked.Load(s.ID); !asking && time.Since(s.CheckedAt.Time()) > 3*time.Second {
-		ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
-		defer cancel()
-		p.check(ctx, s, Notification{})
+	_, underWay := p.questions.Load(s.ID)
+	if underWay || time.Since(s.CheckedAt.Time()) <= 3*time.Second {
+		return
 	}
-}
 
-// check asks the gateway about a session and does what its answer means. A session that nobody has paid, of an order
-// that needs no payment any more, is closed. n is the notification that led to it, if one did.
-func (p *payments) check(ctx context.Context, s SessionWithOrder, n Notification) (v GatewayAnswer, did string, err error) {
-	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
-	done, err := p.alone(limited, s.ID)
-	if err != nil {
-		return v, "", err
-	}
-	defer done()
-	gw, err := p.gateway(s.StoreID, s.Provider)
-	if err == nil {
-		v, err = gw.ask(limited, s.PaymentSession, n.Body)
-	}
-	unwanted := s.State == SessionActive && s.OrderStatus != Pending && s.OrderStatus != AwaitingVerification
-	if err == nil && unwanted && (v.State == StateOpen || v.State == StateChallenged && s.OrderStatus != Paid) {
-		if err = gw.cancel(limited, s.PaymentSession); err == nil {
-			if v, err = gw.ask(limited, s.PaymentSession, n.Body); v.State == StateOpen {
-				v.State = StateExpired // its page was closed before anyone chose how to pay
-			}
-		}
-	}
-	if err != nil {
-		if warnErr := p.warn(ctx, s.PaymentSession, err); time.Since(s.ExpiresAt.Time()) < giveUpAfter || warnErr != nil {
-			return v, "", errors.Join(err, warnErr)
-		}
-		v = GatewayAnswer{State: StateExpired}
-	}
-	var cause *Notification
-	if n.ID != "" {
-		cause = &n
-	}
-	if did, err = p.db.ApplyGatewayAnswer(ctx, s.ID, cause, v); did != "" {
-		p.wake()
-	}
-	return v, did, err
+	p.askGateway(ctx, s, Notification{})
 }
 
-// alone waits until nobody asks about a session, and then keeps others from it until done is called: an answer that is
-// long on its way must not undo a later one.
-func (p *payments) alone(ctx context.Context, sessionID string) (done func(), err error) {
-	mine := make(chan struct{})
-	for {
-		other, taken := p.asked.LoadOrStore(sessionID, mine)
-		if !taken {
-			return func() {
-				p.asked.Delete(sessionID)
-				close(mine)
-			}, nil
-		}
-		select {
-		case <-other.(chan struct{}):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// run decides notifications as they come, and from the start on looks every two seconds for sessions that are due to be
-// asked about, and every 30 s for notifications left undecided. It returns when ctx has ended and the questions under
-// way are answered.
-func (p *payments) run(ctx context.Context) {
-	var all sync.WaitGroup
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
-	after, beat := "", 0
+// expireOrders ends the orders that nobody paid in time and no gateway has a session for.
+func (p *payments) expireOrders(ctx context.Context) {
+	const batch = 100
 	for ctx.Err() == nil {
-		if list := p.undecided(after); len(list) > 0 {
-			after = list[len(list)-1].ID
-			all.Go(func() { p.askAll(ctx, list) })
-		}
-		select {
-		case <-p.notified:
-			continue
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-		var list []Notification
-		if beat++; beat%15 == 0 {
-			list = p.undecided("")
-		}
-		open, err := p.db.PaymentSessionsDue()
-		if err != nil {
-			p.log.Error("cannot look for open payment sessions", "error", err)
-		}
-		for _, s := range open {
-			list = append(list, Notification{Session: s})
-		}
-		all.Go(func() { p.askAll(ctx, list) })
-	}
-	all.Wait()
-}
-
-// undecided are the notifications after one that nobody has decided.
-func (p *payments) undecided(after string) []Notification {
-	list, err := p.db.UndecidedNotifications(after)
-	if err != nil {
-		p.log.Error("cannot read notifications", "error", err)
-	}
-	return list
-}
-
-// questionsPerAccount bounds what is asked at a time of one store's account at a gateway, so that one which hangs delays
-// no other.
-const questionsPerAccount = 4
-
-// askAll asks about sessions because of notifications, or without (ID ""), and returns when all is answered. What is
-// being asked already is left out.
-func (p *payments) askAll(ctx context.Context, list []Notification) {
-	var all sync.WaitGroup
-	for _, n := range list {
-		key := n.ID + n.Session.ID
-		if _, busy := p.busy.LoadOrStore(key, true); busy {
-			continue
-		}
-		account, _ := p.slots.LoadOrStore(string(n.Session.Provider)+n.Session.StoreID, make(chan struct{}, questionsPerAccount))
-		slots := account.(chan struct{})
-		all.Go(func() {
-			defer p.busy.Delete(key)
-			select {
-			case slots <- struct{}{}:
-				p.check(context.WithoutCancel(ctx), n.Session, n)
-				<-slots
-			case <-ctx.Done():
-			}
-		})
-	}
-	all.Wait()
-}
-
-// expire ends the orders that nobody paid in time and no gateway has a session for. Each is a write of its own: one that
-// cannot be changed holds up no other.
-func (p *payments) expire(ctx context.Context) {
-	for ctx.Err() == nil {
-		due, err := p.db.DueOrders(100)
+		due, err := p.db.DueOrders(batch)
 		if err != nil {
 			p.log.Error("cannot look for orders to expire", "error", err)
 		}
-		var failed atomic.Bool
-		for some := range slices.Chunk(due, 8) {
-			var all sync.WaitGroup
-			for _, id := range some {
-				all.Go(func() {
-					err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
-					if _, refused := errors.AsType[*APIError](err); err != nil && !refused { // refused: paid this moment
-						failed.Store(true)
-						p.log.Error("cannot expire an order", "order", id, "error", err)
-					}
-				})
-			}
-			all.Wait()
-		}
+
+		done := p.expireAll(ctx, due)
 		if len(due) > 0 {
-			p.wake()
+			p.wakeWebhooks()
 		}
-		if len(due) < 100 || failed.Load() {
+
+		if len(due) < batch || !done { // One that failed would be found again at once.
 			return
 		}
 	}
 }
 
-// notification takes a gateway's message: POST /notifications/{provider}/{store_id}. A verified one is kept before
-// it is acknowledged, and decided after.
-func (s *server) notification(w http.ResponseWriter, r *http.Request) {
-	if r.Method != "POST" {
-		s.notAllowed(w, r, "POST")
-		return
+// expireAll expires orders, eight at a time so that they share a commit, and reports whether all are done.
+// Each is a write of its own: one that cannot be changed holds up no other.
+func (p *payments) expireAll(ctx context.Context, orderIDs []string) (done bool) {
+	var failed atomic.Bool
+	for group := range slices.Chunk(orderIDs, 8) {
+		var writes sync.WaitGroup
+		for _, id := range group {
+			writes.Go(func() {
+				err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
+				_, refused := errors.AsType[*APIError](err) // The order was paid this moment.
+				if err != nil && !refused {
+					failed.Store(true)
+					p.log.Error("cannot expire an order", "order", id, "error", err)
+				}
+			})
+		}
+		writes.Wait()
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
-	if err != nil {
-		s.respond(w, r, answer{}, errBodyTooLarge)
-		return
-	}
-	err = s.payments.receive(r.Context(), Provider(r.PathValue("provider")), r.PathValue("store_id"), r.Header, body)
-	s.respond(w, r, answer{data: []byte("{}")}, err)
+	return !failed.Load()
 }
 
-func (p *payments) receive(ctx context.Context, provider Provider, storeID string, h http.Header, body []byte) error {
-	gw, err := p.gateway(storeID, provider)
-	if outOfService(err) {
-		return err
-	} else if err != nil {
-		return errNotFound
+// Mode is whether a gateway takes real money.
+type Mode string
+
+const (
+	ModeSandbox Mode = "sandbox"
+	ModeLive    Mode = "live"
+)
+
+// Gateway is a store's account at a payment gateway.
+type Gateway struct {
+	Provider      Provider
+	Mode          Mode
+	SecretKey     string
+	CallbackToken string // Xendit's
+}
+
+// SetGateway stores an account in the place of the store's earlier one at this provider.
+func (db *DB) SetGateway(ctx context.Context, storeID string, g Gateway) error {
+	return db.change(ctx, `
+		INSERT OR REPLACE INTO gateways (store_id, provider, mode, secret_key, callback_token)
+		SELECT id, ?, ?, ?, ?
+		FROM   stores
+		WHERE  id = ?`, g.Provider, g.Mode, g.SecretKey, g.CallbackToken, storeID)
+}
+
+const (
+	sqlGateways = `
+		SELECT provider, mode, secret_key, callback_token
+		FROM   gateways
+		WHERE  store_id = ?
+		ORDER BY provider`
+	sqlGateway = `
+		SELECT provider, mode, secret_key, callback_token
+		FROM   gateways
+		WHERE  store_id = ? AND provider = ?`
+)
+
+func scanGateway(r row) (g Gateway, err error) {
+	err = r.Scan(&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken)
+	return g, err
+}
+
+// Gateway reads a store's account at a provider.
+func (db *DB) Gateway(storeID string, provider Provider) (Gateway, error) {
+	return queryOne(db.reader, scanGateway, sqlGateway, storeID, provider)
+}
+
+// Gateways lists a store's accounts by provider.
+func (db *DB) Gateways(storeID string) ([]Gateway, error) {
+	return queryAll(db.reader, scanGateway, sqlGateways, storeID)
+}
+
+// SandboxOffered reports whether a store offers the sandbox: none of its gateways takes real money.
+func (db *DB) SandboxOffered(storeID string) (bool, error) {
+	return queryOne(db.reader, scanValue[bool],
+		"SELECT NOT EXISTS (SELECT 1 FROM gateways WHERE store_id = ? AND mode = 'live')", storeID)
+}
+
+// checkGateway returns the first thing that is wrong with an account. Its message is a sentence of its own.
+func checkGateway(g Gateway) (wrong Detail, ok bool) {
+	switch {
+	case g.Provider != ProviderMidtrans && g.Provider != ProviderXendit:
+		return Detail{
+			Field:   "provider",
+			Message: "the provider must be midtrans or xendit",
+			Fault:   Fault{Code: FaultChoice, Text: "midtrans, xendit"},
+		}, false
+
+	case g.Mode != ModeSandbox && g.Mode != ModeLive:
+		return Detail{
+			Field:   "mode",
+			Message: "the mode must be sandbox or live",
+			Fault:   Fault{Code: FaultChoice, Text: "sandbox, live"},
+		}, false
+
+	case !isSecret(g.SecretKey):
+		return Detail{
+			Field:   "secret_key",
+			Message: "the secret key is needed, without spaces",
+			Fault:   Fault{Code: FaultSecretKey},
+		}, false
+
+	case g.Provider == ProviderXendit && !isSecret(g.CallbackToken):
+		return Detail{
+			Field:   "callback_token",
+			Message: "Xendit's callback token is needed too, without spaces",
+			Fault:   Fault{Code: FaultCallbackToken},
+		}, false
+
+	case !g.keyFitsMode():
+		return Detail{
+			Field:   "secret_key",
+			Message: "the secret key is not of the mode " + string(g.Mode),
+			Fault:   Fault{Code: FaultMode, Text: string(g.Mode)},
+		}, false
 	}
-	about, err := gw.verify(h, body)
-	if err != nil {
-		return err
+	return Detail{}, true
+}
+
+// isSecret reports whether text can be a key or token: printable ASCII without spaces.
+func isSecret(text string) bool {
+	unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
+	return text != "" && len(text) <= 500 && !strings.ContainsFunc(text, unprintable)
+}
+
+// keyFitsMode reports whether the secret key can be one of the account's mode. Of Midtrans' keys only some of
+// the sandbox's can be recognized.
+func (g Gateway) keyFitsMode() bool {
+	if g.Provider == ProviderXendit {
+		return strings.HasPrefix(g.SecretKey, "xnd_development_") == (g.Mode == ModeSandbox)
 	}
-	var session SessionWithOrder
-	if about.reference != "" {
-		session, err = p.db.PaymentSessionByReference(storeID, provider, about.reference)
-	} else {
-		session, err = p.db.PaymentSessionByPayment(storeID, provider, about.transactionID, about.requestID)
-	}
-	if err == errNotFound {
-		p.log.Warn("notification about nothing that is known", "provider", provider, "store", storeID, "reference", about.reference)
-		return nil
-	} else if err != nil {
-		return err
-	}
-	if err := p.db.AddNotification(ctx, session, body); err != nil {
-		return err
-	}
-	select {
-	case p.notified <- struct{}{}:
-	default:
-	}
-	return nil
+	return g.Mode == ModeSandbox || !strings.HasPrefix(g.SecretKey, "SB-")
 }

@@ -250,9 +250,9 @@ func (l *payLab) tick() {
 	open, err := l.db.PaymentSessionsDue()
 	l.must(err)
 	for _, s := range open {
-		l.payments.check(ctx, s, Notification{})
+		l.payments.askGateway(ctx, s, Notification{})
 	}
-	l.payments.expire(ctx)
+	l.payments.expireOrders(ctx)
 }
 
 func (l *payLab) notify(provider string, header http.Header, body string) int {
@@ -549,7 +549,7 @@ func TestNotificationOutlivesACrash(t *testing.T) {
 		l.serve(db)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { l.payments.run(ctx); close(done) }()
+		go func() { l.payments.pollGateways(ctx); close(done) }()
 		synctest.Wait()
 		l.want("after", l.outcome(order), "paid [1 paid] orderPaid, stock 8")
 		stop()
@@ -817,7 +817,7 @@ func TestMovedWhileStarting(t *testing.T) {
 func (l *payLab) atWork() {
 	ctx, stop := context.WithCancel(context.Background())
 	var both sync.WaitGroup
-	both.Go(func() { l.payments.run(ctx) })
+	both.Go(func() { l.payments.pollGateways(ctx) })
 	both.Go(func() { l.sweep(ctx) })
 	l.t.Cleanup(func() {
 		stop()
@@ -914,9 +914,9 @@ func TestRaces(t *testing.T) {
 			all.Go(func() {
 				open, _ := l.db.PaymentSessionsDue()
 				for _, o := range open {
-					l.payments.check(ctx, o, Notification{})
+					l.payments.askGateway(ctx, o, Notification{})
 				}
-				l.payments.expire(ctx)
+				l.payments.expireOrders(ctx)
 			})
 		}
 		all.Wait()
@@ -948,22 +948,22 @@ func TestAnswersDoNotOvertake(t *testing.T) {
 		s, err := l.db.LatestPaymentSession(order)
 		l.must(err)
 		var both sync.WaitGroup
-		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
+		both.Go(func() { l.payments.askGateway(context.Background(), s, Notification{}) })
 		time.Sleep(time.Second)
 		l.mid.say(order+"-1", "settlement")
-		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
+		both.Go(func() { l.payments.askGateway(context.Background(), s, Notification{}) })
 		time.Sleep(time.Second)
 		l.mid.say(order+"-1", "deny")
-		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
+		both.Go(func() { l.payments.askGateway(context.Background(), s, Notification{}) })
 		both.Wait()
 		l.want("taken back, and not paid again by the older answer", l.read("SELECT status FROM orders"), "failed")
 		// One who cannot wait so long leaves no warning about a gateway that was not asked.
 		l.faultOnce("/status", func(*http.Request) (*http.Response, error) { time.Sleep(5 * time.Second); return nil, nil })
-		both.Go(func() { l.payments.check(context.Background(), s, Notification{}) })
+		both.Go(func() { l.payments.askGateway(context.Background(), s, Notification{}) })
 		time.Sleep(time.Second)
 		hurried, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
-		if _, _, err := l.payments.check(hurried, s, Notification{}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := l.payments.askGateway(hurried, s, Notification{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		l.want("warning", l.read("SELECT warning FROM payment_sessions"), "")

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -53,7 +55,10 @@ func scanSessionWith(r row, more ...any) (s PaymentSession, err error) {
 	return s, err
 }
 
-const sqlOrderSessions = "SELECT " + sessionColumns + " FROM payment_sessions s WHERE s.order_id = ? ORDER BY s.attempt"
+const sqlOrderSessions = "SELECT " + sessionColumns + `
+	FROM   payment_sessions s
+	WHERE  s.order_id = ?
+	ORDER BY s.attempt`
 
 // OrderWithSession is an order as GET /v1/orders/{order_id} needs it.
 type OrderWithSession struct {
@@ -66,8 +71,9 @@ type OrderWithSession struct {
 }
 
 const sqlOrder = `
-	SELECT o.json, o.status, o.provider, o.expires_at, s.id IS NOT NULL, coalesce(s.id, ''),
-	       coalesce(s.attempt, 0), coalesce(s.status, ''), coalesce(s.payment_url, ''), coalesce(s.expires_at, 0)
+	SELECT o.json, o.status, o.provider, o.expires_at, s.id IS NOT NULL,
+	       coalesce(s.id, ''), coalesce(s.attempt, 0), coalesce(s.status, ''),
+	       coalesce(s.payment_url, ''), coalesce(s.expires_at, 0)
 	FROM   orders o
 	LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
 	       (SELECT id FROM payment_sessions WHERE order_id = o.id ORDER BY attempt DESC LIMIT 1))
@@ -75,8 +81,9 @@ const sqlOrder = `
 
 func scanOrderWithSession(r row) (o OrderWithSession, err error) {
 	s := &o.Session
-	err = r.Scan(&o.Stored, &o.Status, &o.Provider, &o.ExpiresAt, &o.HasSession, &s.ID,
-		&s.Attempt, &s.State, &s.URL, &s.ExpiresAt)
+	err = r.Scan(
+		&o.Stored, &o.Status, &o.Provider, &o.ExpiresAt, &o.HasSession,
+		&s.ID, &s.Attempt, &s.State, &s.URL, &s.ExpiresAt)
 	return o, err
 }
 
@@ -95,28 +102,190 @@ func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
 	return st, o, err
 }
 
-// begun is what BeginPaymentSession found or created. Without a session, the order needs none now.
-type begun struct {
-	needed  bool
+// sessionStart is a payment session that is being started, for all who ask for it meanwhile.
+type sessionStart struct {
+	finished chan struct{} // closed when session and err are final
+	session  PaymentSession
+	err      error
+}
+
+// open returns the active session of an order, which has the page to send the buyer to. It starts one if
+// there is none; however many ask at once, one is started. The result is a session in the state starting if
+// the gateway could not be asked: its warning says why, and the next call tries again. It is an empty session
+// if the order needs no payment now. An error is the database's, or says that ctx has ended.
+func (p *payments) open(ctx context.Context, st Store, orderID string) (PaymentSession, error) {
+	start := &sessionStart{finished: make(chan struct{})}
+	other, underWay := p.starts.LoadOrStore(orderID, start)
+	if underWay {
+		start = other.(*sessionStart)
+	} else {
+		// A start goes on when its client has gone, because the gateway may have created the page already.
+		p.starting.Go(func() { p.runStart(context.WithoutCancel(ctx), start, st, orderID) })
+	}
+
+	select {
+	case <-start.finished:
+		return start.session, start.err
+	case <-ctx.Done():
+		return PaymentSession{}, ctx.Err()
+	}
+}
+
+func (p *payments) runStart(ctx context.Context, start *sessionStart, st Store, orderID string) {
+	start.session, start.err = p.startPaymentSession(ctx, st, orderID)
+	p.starts.Delete(orderID)
+	close(start.finished)
+}
+
+// finish waits for the sessions that are being started, also those whose client has gone.
+func (p *payments) finish() { p.starting.Wait() }
+
+// startPaymentSession begins a session in the database and creates it at the gateway. Its result is that of
+// open.
+func (p *payments) startPaymentSession(
+	ctx context.Context, st Store, orderID string,
+) (PaymentSession, error) {
+	// Only the gateway is asked with limited. Its answer is recorded even if limited has ended meanwhile.
+	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
+	defer cancel()
+
+	live, err := p.db.BeginPaymentSession(ctx, st.ID, orderID)
+	if err != nil || live.session.State != SessionStarting {
+		return live.session, err
+	}
+
+	_, o, err := p.db.OrderPage(orderID)
+	if err != nil {
+		return live.session, err
+	}
+
+	gw, problem := p.gateway(st.ID, live.session.Provider)
+	if problem != nil {
+		return p.unavailable(ctx, live.session, problem)
+	}
+
+	// An earlier start may have reached the gateway, and only its answer was lost. What the gateway says of
+	// that session counts before another one is created.
+	if live.again {
+		s := SessionWithOrder{
+			PaymentSession: live.session,
+			StoreID:        st.ID,
+			OrderStatus:    o.Status,
+			OrderAmount:    o.Amount,
+		}
+
+		a, problem := gw.queryState(limited, s, nil)
+		if problem != nil {
+			return p.unavailable(ctx, live.session, problem)
+		}
+
+		if a.State != StateOpen {
+			live, err = p.beginAfterAnswer(ctx, s, a)
+			if err != nil || live.session.State != SessionStarting {
+				return live.session, err
+			}
+		}
+	}
+	return p.createPaymentSession(ctx, limited, gw, charge{live.session, st, o})
+}
+
+// beginAfterAnswer applies the gateway's answer about an interrupted start, and then begins the session that
+// the order needs.
+func (p *payments) beginAfterAnswer(
+	ctx context.Context, s SessionWithOrder, a GatewayAnswer,
+) (liveSession, error) {
+	_, err := p.db.ApplyGatewayAnswer(ctx, s.ID, Notification{}, a)
+	if err != nil {
+		return liveSession{}, err
+	}
+
+	p.wakeWebhooks()
+	return p.db.BeginPaymentSession(ctx, s.StoreID, s.OrderID)
+}
+
+// createPaymentSession creates a session at the gateway, which has to answer before limited ends, and records
+// the answer. Its result is that of open.
+func (p *payments) createPaymentSession(
+	ctx, limited context.Context, gw gateway, c charge,
+) (PaymentSession, error) {
+	gatewayID, pageURL, problem := gw.create(limited, c)
+
+	// The answer to an earlier start was lost, so nobody was ever shown the page that the gateway has. It is
+	// left alone, and the next attempt has a reference of its own.
+	if problem == errTaken {
+		err := p.db.FailPaymentSession(ctx, c.ID)
+		if err != nil {
+			return c.PaymentSession, err
+		}
+
+		live, err := p.db.BeginPaymentSession(ctx, c.Store.ID, c.OrderID)
+		if err != nil || live.session.State != SessionStarting {
+			return live.session, err
+		}
+
+		c.PaymentSession = live.session
+		gatewayID, pageURL, problem = gw.create(limited, c)
+	}
+	if problem != nil {
+		return p.unavailable(ctx, c.PaymentSession, problem)
+	}
+
+	s := c.PaymentSession
+	s.GatewayID = gatewayID
+	s.URL = pageURL
+	wanted, err := p.db.PaymentSessionStarted(ctx, s)
+	if err != nil || !wanted {
+		return PaymentSession{}, err
+	}
+
+	s.State = SessionActive
+	return s, nil
+}
+
+// unavailable records why a session could not be created and returns it as it is: starting. Its error is the
+// database's.
+func (p *payments) unavailable(ctx context.Context, s PaymentSession, problem error) (PaymentSession, error) {
+	err := p.noteProblem(ctx, s, problem)
+	return s, err
+}
+
+// noteProblem logs and records that the gateway could not be asked about a session. The reason may be that
+// ctx has ended, so it is recorded without ctx.
+func (p *payments) noteProblem(ctx context.Context, s PaymentSession, problem error) error {
+	failed, ok := errors.AsType[*url.Error](problem)
+	if ok {
+		problem = failed.Err // without the address
+	}
+
+	p.log.Warn("payment gateway cannot be asked",
+		"provider", s.Provider, "order", s.OrderID, "attempt", s.Attempt, "error", problem)
+	return p.db.NoteGatewayProblem(context.WithoutCancel(ctx), s.ID, problem.Error())
+}
+
+// liveSession is an order's payment session that is starting or active. Its session is empty if the order
+// needs none now.
+type liveSession struct {
 	session PaymentSession
 	again   bool // the session is not new: an earlier start may have reached the gateway
 }
 
-// BeginPaymentSession returns an order's live session, or a new one in the state starting, which the caller has to
-// start at the gateway. An earlier start that failed is taken up again and uses up no attempt.
-func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) (begun, error) {
-	return writeResult(ctx, db, func(tx *Tx) (begun, error) {
+// BeginPaymentSession returns an order's live session, or a new one in the state starting, which the caller
+// has to start at the gateway. An earlier start that failed is taken up again and uses up no attempt.
+func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) (liveSession, error) {
+	return writeResult(ctx, db, func(tx *Tx) (liveSession, error) {
 		o, err := queryOne(tx, scanOrderWithSession, sqlOrder, orderID, storeID)
 		if err != nil {
-			return begun{}, err
+			return liveSession{}, err
 		}
-		if o.Status != Pending || o.Provider == ProviderManual || o.ExpiresAt <= tx.now {
-			return begun{}, nil
+
+		needed := o.Status == Pending && o.Provider != ProviderManual && o.ExpiresAt > tx.now
+		if !needed {
+			return liveSession{}, nil
 		}
 
 		live, err := queryOne(tx, scanSession, sqlLiveSession, orderID)
 		if err != errNotFound {
-			return begun{needed: true, session: live, again: true}, err
+			return liveSession{session: live, again: true}, err
 		}
 
 		s := PaymentSession{
@@ -133,7 +302,7 @@ func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) 
 			WHERE  order_id = ?2
 			RETURNING attempt`,
 			s.ID, orderID, o.Provider, o.ExpiresAt, tx.now)
-		return begun{needed: true, session: s}, err
+		return liveSession{session: s}, err
 	})
 }
 
@@ -141,14 +310,16 @@ const sqlLiveSession = "SELECT " + sessionColumns + `
 	FROM   payment_sessions s
 	WHERE  s.order_id = ? AND s.status IN ('starting', 'active')`
 
-// PaymentSessionStarted records the gateway's answer to a session's start. The session is not wanted any more if its
-// order has ended meanwhile; then it is due to be closed.
+// PaymentSessionStarted records the gateway's answer to a session's start. The session is not wanted any more
+// if its order has ended meanwhile; then it is due to be closed.
 func (db *DB) PaymentSessionStarted(ctx context.Context, s PaymentSession) (wanted bool, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (bool, error) {
 		return queryOne(tx, scanValue[bool], `
 			UPDATE payment_sessions
 			SET    status = 'active', gateway_id = ?1, payment_url = ?2, warning = '', checked_at = ?3,
-			       expires_at = iif((SELECT status FROM orders WHERE id = order_id) = 'pending', expires_at, ?3)
+			       expires_at = iif(
+			           (SELECT status FROM orders WHERE id = order_id) = 'pending',
+			           expires_at, ?3)
 			WHERE  id = ?4 AND status IN ('starting', 'expired')
 			RETURNING expires_at > ?3`,
 			s.GatewayID, s.URL, tx.now, s.ID)
@@ -157,14 +328,19 @@ func (db *DB) PaymentSessionStarted(ctx context.Context, s PaymentSession) (want
 
 // FailPaymentSession ends a session that exists at the gateway and whose page nobody was ever shown.
 func (db *DB) FailPaymentSession(ctx context.Context, id string) error {
-	return db.change(ctx, "UPDATE payment_sessions SET status = 'failed' WHERE id = ? AND status = 'starting'", id)
+	return db.change(ctx, `
+		UPDATE payment_sessions
+		SET    status = 'failed'
+		WHERE  id = ? AND status = 'starting'`, id)
 }
 
 // NoteGatewayProblem records that the gateway could not be asked about a session, and why.
 func (db *DB) NoteGatewayProblem(ctx context.Context, id, warning string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("UPDATE payment_sessions SET warning = ?, checked_at = ? WHERE id = ?",
-			warning, tx.now, id)
+		return tx.mustChange(`
+			UPDATE payment_sessions
+			SET    warning = ?, checked_at = ?
+			WHERE  id = ?`, warning, tx.now, id)
 	})
 }
 
@@ -173,14 +349,15 @@ type SessionWithOrder struct {
 	PaymentSession
 	StoreID     string
 	OrderStatus Status
+	OrderAmount int64
 }
 
 func scanSessionWithOrder(r row) (s SessionWithOrder, err error) {
-	s.PaymentSession, err = scanSessionWith(r, &s.StoreID, &s.OrderStatus)
+	s.PaymentSession, err = scanSessionWith(r, &s.StoreID, &s.OrderStatus, &s.OrderAmount)
 	return s, err
 }
 
-const sqlSession = "SELECT " + sessionColumns + `, o.store_id, o.status
+const sqlSession = "SELECT " + sessionColumns + `, o.store_id, o.status, o.json ->> 'amount'
 	FROM   payment_sessions s
 	JOIN   orders o ON o.id = s.order_id
 	WHERE  `
@@ -204,6 +381,7 @@ func (db *DB) PaymentSessionByReference(
 	if i < 0 {
 		return SessionWithOrder{}, errNotFound
 	}
+
 	return queryOne(db.reader, scanSessionWithOrder,
 		sqlSession+"s.order_id = ? AND s.attempt = ? AND s.provider = ? AND o.store_id = ?",
 		reference[:i], reference[i+1:], provider, storeID)
@@ -220,8 +398,8 @@ func (db *DB) PaymentSessionByPayment(
 		transactionID, requestID, provider, storeID)
 }
 
-// sessionToAsk is true of a session that may still hold money. One whose payment failed can often be paid again on
-// the same page, so it is asked about once more when its time is over.
+// sessionToAsk is true of a session that may still hold money. One whose payment failed can often be paid
+// again on the same page, so it is asked about once more when its time is over.
 const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_at < s.expires_at)"
 
 const sqlSessionsDue = sqlSession + sessionToAsk + `
@@ -229,9 +407,10 @@ const sqlSessionsDue = sqlSession + sessionToAsk + `
 	AND s.checked_at <= iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', ?3, ?4)
 	ORDER BY s.checked_at LIMIT 1000`
 
-// PaymentSessionsDue returns the sessions to ask the gateway about now: every 20 s when their time is over, and
-// every five minutes if it will be within half an hour, or if a person has to decide about the order. The session
-// that was asked about longest ago comes first, so that a gateway that does not answer delays no other.
+// PaymentSessionsDue returns the sessions to ask the gateway about now: every 20 s when their time is over,
+// and every five minutes if it will be within half an hour, or if a person has to decide about the order. The
+// session that was asked about longest ago comes first, so that a gateway that does not answer delays no
+// other.
 func (db *DB) PaymentSessionsDue() ([]SessionWithOrder, error) {
 	const soon, often, seldom = 30 * time.Minute, 20 * time.Second, 5 * time.Minute
 	now := timeOf(time.Now())
@@ -257,7 +436,7 @@ func (db *DB) AddNotification(ctx context.Context, s SessionWithOrder, body []by
 	})
 }
 
-const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, n.id, n.body
+const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, o.json ->> 'amount', n.id, n.body
 	FROM   notifications n
 	JOIN   payment_sessions s ON s.id = n.session_id
 	JOIN   orders o ON o.id = s.order_id
@@ -267,15 +446,16 @@ const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, n.id,
 // notificationKept is how long a gateway is asked about an undecided notification.
 const notificationKept = 7 * 24 * time.Hour
 
-// UndecidedNotifications returns at most 100 undecided notifications in the order in which they came: those after
-// the one named.
+// UndecidedNotifications returns at most 100 undecided notifications in the order in which they came: those
+// after the one named.
 func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
 	oldest := firstID(timeOf(time.Now()).Add(-notificationKept))
 	return queryAll(db.reader, scanNotification, sqlUndecided, max(after, oldest))
 }
 
 func scanNotification(r row) (n Notification, err error) {
-	n.Session.PaymentSession, err = scanSessionWith(r, &n.Session.StoreID, &n.Session.OrderStatus, &n.ID, &n.Body)
+	s := &n.Session
+	s.PaymentSession, err = scanSessionWith(r, &s.StoreID, &s.OrderStatus, &s.OrderAmount, &n.ID, &n.Body)
 	return n, err
 }
 
