@@ -289,7 +289,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		note = Note{Code: NoteText, Text: reason}
 	}
 	f := newForm(map[string]any{"reason": note.Text})
-	f.text("reason", prose, 200)
+	f.text("reason", multiline, 200)
 	if page.Form.Faults, _ = faultsOf(f.err(), ""); page.Form.Faults != nil {
 		page.Form.Values = r.PostForm
 		return ask(w, r, page)
@@ -363,7 +363,7 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 		posted.Set(idField, id)
 		f := newForm(map[string]any{list: []any{entryFields(page.Kind, posted)}})
 		if page.Slug == "" && err == nil {
-			f.fault(list+"[0]."+idField, "is taken: "+id)
+			f.fault(list+"[0]."+idField, Fault{Code: FaultTaken, Text: id}, "is taken: %s", id)
 		}
 		c, err := f.catalog()
 		if err == nil {
