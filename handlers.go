@@ -134,6 +134,7 @@ type Detail struct {
 	Fault   Fault  `json:"-"`       // the same for the pages; zero if none of their forms can have it
 }
 
+// detailf returns a Detail without a Fault.
 func detailf(field, format string, args ...any) Detail {
 	return Detail{Field: field, Message: fmt.Sprintf(format, args...)}
 }

@@ -240,11 +240,10 @@ func (f *form) fault(name string, fault Fault, format string, args ...any) {
 	if f.missing || len(f.details) >= 100 {
 		return
 	}
-	f.details = append(f.details, Detail{
-		Field:   f.path + name,
-		Message: fmt.Sprintf(format, args...),
-		Fault:   fault,
-	})
+
+	d := detailf(f.path+name, format, args...)
+	d.Fault = fault
+	f.details = append(f.details, d)
 }
 
 // refuse adds a wrong field that no form of the pages can have.
@@ -709,11 +708,9 @@ func (f *form) given() map[string]bool {
 
 // unknownProduct is the fault of a bundle's item that is no product of the store.
 func unknownProduct(field, slug string) Detail {
-	return Detail{
-		Field:   field,
-		Message: fmt.Sprintf("names no product of the store: %q", slug),
-		Fault:   Fault{Code: FaultUnknownProduct, Text: slug},
-	}
+	d := detailf(field, "names no product of the store: %q", slug)
+	d.Fault = Fault{Code: FaultUnknownProduct, Text: slug}
+	return d
 }
 
 // cut shortens a text to at most n characters.
