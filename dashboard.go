@@ -119,7 +119,7 @@ func faultsOf(err error, path string) (map[string]Fault, error) {
 }
 
 // checkText returns what is wrong with a text, by the name of its field.
-func checkText(name, text string, rule need, most int) map[string]Fault {
+func checkText(name, text string, rule textRule, most int) map[string]Fault {
 	f := newForm(map[string]any{name: text})
 	f.text(name, rule, most)
 	faults, _ := faultsOf(f.err(), "") // A text has no other errors.
@@ -536,7 +536,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 	}
 
 	reason := strings.TrimSpace(r.PostForm.Get("reason"))
-	faults := checkText("reason", reason, prose, 200)
+	faults := checkText("reason", reason, multiline, 200)
 	if len(faults) > 0 {
 		page.Form = filled{r.PostForm, faults}
 		return ask(w, r, page)

@@ -185,7 +185,7 @@ type orderAnswer struct {
 		PaymentURL  string `json:"payment_url"`
 		CheckoutURL string `json:"checkout_url"`
 	}
-	Session paymentSession `json:"payment_session"`
+	Session paymentSessionView `json:"payment_session"`
 }
 
 func (l *payLab) get(order string) orderAnswer {
@@ -696,7 +696,7 @@ func TestGetOnAFullDisk(t *testing.T) {
 			orders = append(orders, l.newOrder("snap"))
 		}
 		limit(1) // SQLite makes that the pages in use
-		seen := map[string]int{}
+		seen := map[paymentStatus]int{}
 		for _, order := range orders {
 			seen[l.get(order).Session.Status]++
 		}
