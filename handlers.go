@@ -485,11 +485,11 @@ func (s *server) listOrders(r *http.Request, st Store) (answer, error) {
 	}
 
 	if f.After != "" {
-		known, err := s.db.HasOrder(st.ID, f.After)
-		if err != nil {
+		owner, err := s.db.StoreOf("order", f.After)
+		if err != nil && err != errNotFound {
 			return answer{}, err
 		}
-		if !known {
+		if owner != st.ID {
 			return answer{}, badRequest("starting_after is not an order of this store: " +
 				"give the id of the last order of the page before.")
 		}

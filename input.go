@@ -86,8 +86,8 @@ func readBuyer(f *form) Buyer {
 
 func readNewItem(f *form) NewItem {
 	item := NewItem{
-		Kind:     Kind(f.text("type", required, 20)),
 		Quantity: f.integer("quantity", 1, 10_000),
+		Kind:     Kind(f.text("type", required, 20)),
 	}
 
 	idField := "product_id"

@@ -428,16 +428,14 @@ var eventOf = map[Status]Event{
 // Transition performs a transition of one order of a store. A state that forbids it is an APIError with the code
 // ORDER_STATE.
 func (db *DB) Transition(ctx context.Context, storeID, orderID string, t Transition, n Note) (*Order, error) {
-	return writeResult(ctx, db, func(tx *Tx) (*Order, error) {
-		owner, err := queryOne(tx, scanValue[string], "SELECT store_id FROM orders WHERE id = ?", orderID)
-		if err != nil {
-			return nil, err
-		}
-		if owner != storeID {
-			return nil, errNotFound
-		}
-		return tx.transition(orderID, t, n)
-	})
+	owner, err := db.StoreOf("order", orderID)
+	if err != nil {
+		return nil, err
+	}
+	if owner != storeID {
+		return nil, errNotFound
+	}
+	return writeResult(ctx, db, func(tx *Tx) (*Order, error) { return tx.transition(orderID, t, n) })
 }
 
 // transition changes an order's state together with its stock, history, totals, payment sessions and event.
@@ -735,12 +733,6 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 		list = st.showOrder(list, id, stored)
 	}
 	return append(list, ']'), more, rows.Err()
-}
-
-// HasOrder reports whether an order is the store's.
-func (db *DB) HasOrder(storeID, id string) (bool, error) {
-	return queryOne(db.reader, scanValue[bool],
-		"SELECT EXISTS (SELECT 1 FROM orders WHERE id = ? AND store_id = ?)", id, storeID)
 }
 
 // OrderSearch selects orders for the dashboard. A zero field, Limit excepted, does not filter.
