@@ -55,6 +55,8 @@ func newPayLab(t *testing.T) *payLab {
 		gatewayNetwork: newGatewayNetwork(t),
 		t:              t,
 	}
+
+	// Requests go to the handler of the service that runs, which a crash replaces.
 	l.url = "http://shop.test"
 	l.client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		return serveOnce(l.handler, r).Result(), nil
