@@ -46,8 +46,8 @@ func decodeStrictly(body []byte, v any) error {
 	return dec.Decode(v)
 }
 
-// midtransDouble stands in for Midtrans: Snap creates pages, and the API v2 knows the transactions that buyers
-// begin there.
+// midtransDouble stands in for Midtrans: Snap creates pages, and the API v2 knows the transactions that
+// buyers begin there.
 type midtransDouble struct {
 	key    string
 	routes *http.ServeMux
@@ -572,8 +572,8 @@ func (d *xenditDouble) closeSession(w http.ResponseWriter, r *http.Request) {
 	sendJSON(w, 200, s)
 }
 
-// say takes a session's status, if need be with an amount, or a refund of an amount: COMPLETED, COMPLETED=1000,
-// refund=1000.
+// say takes a session's status, if need be with an amount, or a refund of an amount: COMPLETED,
+// COMPLETED=1000, refund=1000.
 func (d *xenditDouble) say(reference, state string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -26,6 +26,19 @@ const (
 	xenditToken = "callback-token-example"
 )
 
+var midtransAccount = Gateway{
+	Provider:  ProviderMidtrans,
+	Mode:      "sandbox",
+	SecretKey: midtransKey,
+}
+
+var xenditAccount = Gateway{
+	Provider:      ProviderXendit,
+	Mode:          "sandbox",
+	SecretKey:     xenditKey,
+	CallbackToken: xenditToken,
+}
+
 // gatewayNetwork is the network between the service and its gateways. It has no sockets, which a synctest
 // bubble could not wait for: the service calls the gateways' real addresses, and their doubles answer.
 type gatewayNetwork struct {
@@ -169,7 +182,8 @@ func slowBody(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 201, Body: body, Header: http.Header{}}, nil
 }
 
-// answering is the fault of a gateway that gives every call this answer. headers are names and values in turn.
+// answering is the fault of a gateway that gives every call this answer. headers are names and values in
+// turn.
 func answering(status int, body string, headers ...string) gatewayFault {
 	return func(*http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
@@ -328,8 +342,11 @@ func newForgery(l *payLab) *forgery {
 	_, f.completed = l.xen.message(f.link+"-1", "COMPLETED")
 
 	f.other, _ = l.addShop("teh-kita", "")
-	l.setGateway(f.other, Gateway{"midtrans", "sandbox", "SB-Mid-server-other", ""})
-	l.setGateway(f.other, Gateway{"xendit", "sandbox", xenditKey, "another-token"})
+	otherMidtrans, otherXendit := midtransAccount, xenditAccount
+	otherMidtrans.SecretKey = "SB-Mid-server-other"
+	otherXendit.CallbackToken = "another-token"
+	l.setGateway(f.other, otherMidtrans)
+	l.setGateway(f.other, otherXendit)
 	return f
 }
 
@@ -576,8 +593,8 @@ func TestPaymentCheck(t *testing.T) {
 	c.hasNoSecrets(t, logs.String())
 }
 
-// checkPayment checks an order before and after it is paid. Then the payment's notification comes three times and
-// changes nothing.
+// checkPayment checks an order before and after it is paid. Then the payment's notification comes three times
+// and changes nothing.
 func (c *gatewayCommands) checkPayment(
 	t *testing.T, s *testServer, method string, double gatewayDouble, paid string,
 ) {

@@ -22,8 +22,8 @@ import (
 //go:embed testdata/payments.json
 var paymentCatalog string
 
-// payLab is a testServer with its gateways, in a synctest bubble: its clock advances when everyone waits. t.Run
-// cannot be called in a bubble, so want names the steps of a story.
+// payLab is a testServer with its gateways, in a synctest bubble: its clock advances when everyone waits.
+// t.Run cannot be called in a bubble, so want names the steps of a story.
 type payLab struct {
 	*testServer
 	*gatewayNetwork
@@ -101,8 +101,8 @@ func (l *payLab) furnish(storeID, domain string) {
 		st.Domain = domain
 	})
 	l.importCatalog(l.t, storeID, paymentCatalog)
-	l.setGateway(storeID, Gateway{"midtrans", "sandbox", midtransKey, ""})
-	l.setGateway(storeID, Gateway{"xendit", "sandbox", xenditKey, xenditToken})
+	l.setGateway(storeID, midtransAccount)
+	l.setGateway(storeID, xenditAccount)
 }
 
 func (l *payLab) setStore(storeID string, set func(*Store)) {
@@ -579,8 +579,8 @@ func TestADeadGatewayHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Notifications and their copies come at once for orders that are due to expire, while the sweeper asks about the
-// same sessions. Every order is paid, and paid once.
+// Notifications and their copies come at once for orders that are due to expire, while the sweeper asks about
+// the same sessions. Every order is paid, and paid once.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {

@@ -20,9 +20,24 @@ func TestGetStartsOneSession(t *testing.T) {
 		page     string
 		creates  int // calls of the gateways
 	}{
-		{"snap", ProviderMidtrans, "https://app.sandbox.midtrans.com/snap/v4/redirection/token-1", 1},
-		{"link", ProviderXendit, "https://xen.to/ps-1", 1},
-		{"sandbox", ProviderSandbox, "http://shop.test/sandbox/SESSION", 0},
+		{
+			method:   "snap",
+			provider: ProviderMidtrans,
+			page:     "https://app.sandbox.midtrans.com/snap/v4/redirection/token-1",
+			creates:  1,
+		},
+		{
+			method:   "link",
+			provider: ProviderXendit,
+			page:     "https://xen.to/ps-1",
+			creates:  1,
+		},
+		{
+			method:   "sandbox",
+			provider: ProviderSandbox,
+			page:     "http://shop.test/sandbox/SESSION",
+			creates:  0,
+		},
 	} {
 		inPayLab(t, c.method, func(t *testing.T, l *payLab) {
 			created := time.Now()
@@ -78,7 +93,7 @@ func TestGatewayTrouble(t *testing.T) {
 		"an endless answer": answering(201, `{"token":"`+strings.Repeat("x", 2<<20)),
 		"a redirect":        answering(307, `{"token":"t"}`, "Location", "https://elsewhere.example/"),
 		"500":               answering(500, `{"error_messages":["oops"],"error_code":"SERVER_ERROR"}`),
-		"429":               answering(429, `{"error_messages":["slow down"],"error_code":"RATE_LIMIT_EXCEEDED"}`),
+		"429":               answering(429, `{"error_messages":["slow"],"error_code":"RATE_LIMIT_EXCEEDED"}`),
 		"a wrong key":       answering(401, `{"error_messages":["no"],"error_code":"INVALID_API_KEY"}`),
 	} {
 		inPayLab(t, name, func(t *testing.T, l *payLab) {
@@ -146,7 +161,7 @@ func TestGatewayWithoutKey(t *testing.T) {
 		l.exec(t, "DELETE FROM gateways")
 		l.wantUnavailable(order, 0)
 
-		l.setGateway(l.storeID, Gateway{"midtrans", "sandbox", midtransKey, ""})
+		l.setGateway(l.storeID, midtransAccount)
 		l.want("status with a key", l.get(order).Session.Status, "active")
 	})
 }
@@ -184,8 +199,8 @@ func TestGetOnAFullDisk(t *testing.T) {
 }
 
 // The gateway has created a session, and its answer was not recorded: the program was killed before that, or
-// the answer was lost. Nobody was shown the page, so another one is created once the gateway has said that the
-// first is not paid.
+// the answer was lost. Nobody was shown the page, so another one is created once the gateway has said that
+// the first is not paid.
 func TestStartInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"snap", "link"} {
@@ -224,11 +239,16 @@ func (l *payLab) startAndCrash(order string) {
 	ctx := l.t.Context()
 	begun, err := l.db.BeginPaymentSession(ctx, l.storeID, order)
 	l.must(err)
-	gw, err := l.payments.gateway(l.storeID, begun.session.Provider)
-	l.must(err)
 	st, o, err := l.db.OrderPage(order)
 	l.must(err)
-	_, _, err = gw.create(ctx, charge{begun.session, st, o})
+
+	gw, err := l.payments.gateway(l.storeID, begun.session.Provider)
+	l.must(err)
+	_, _, err = gw.create(ctx, charge{
+		PaymentSession: begun.session,
+		Store:          st,
+		Order:          o,
+	})
 	l.must(err)
 	l.crash()
 }
@@ -243,26 +263,27 @@ func (l *payLab) startAndLoseAnswer(order string) {
 // The lost page was shown to nobody. If it is paid all the same, the gateway's answer pays the order.
 func TestLostPageIsAskedAbout(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ state, want string }{
-		{"settlement", "paid [1 paid] orderPaid, stock 8"},
-		{"pending", "pending [1 failed, 2 active], stock 8"},
-		{"deny", "pending [1 failed, 2 active], stock 8"},
-		{"expire", "pending [1 expired, 2 active], stock 8"},
-		{"capture/challenge", "awaiting_verification [1 active] orderAwaitingVerification, stock 8"},
+	for state, want := range map[string]string{
+		"settlement":        "paid [1 paid] orderPaid, stock 8",
+		"pending":           "pending [1 failed, 2 active], stock 8",
+		"deny":              "pending [1 failed, 2 active], stock 8",
+		"expire":            "pending [1 expired, 2 active], stock 8",
+		"capture/challenge": "awaiting_verification [1 active] orderAwaitingVerification, stock 8",
 	} {
-		inPayLab(t, c.state, func(t *testing.T, l *payLab) {
+		inPayLab(t, state, func(t *testing.T, l *payLab) {
 			order := l.newOrder("snap")
 			l.startAndLoseAnswer(order)
-			l.mid.say(order+"-1", c.state)
+			l.mid.say(order+"-1", state)
 
 			a := l.get(order)
-			l.want("outcome", l.outcome(order), c.want)
+			l.want("outcome", l.outcome(order), want)
 			l.want("status in the answer", a.Order.Status, l.status(order))
 		})
 	}
 }
 
-// An order leaves pending while its session is being started. The session is closed once the order needs none.
+// An order leaves pending while its session is being started. The session is closed once the order needs
+// none.
 func TestMovedWhileStarting(t *testing.T) {
 	t.Parallel()
 	for _, transition := range []Transition{OwnerCancels, ClockExpires, OwnerApproves, GatewayChallenges} {
