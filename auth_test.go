@@ -184,8 +184,8 @@ func TestDashboardSignOutAndPassword(t *testing.T) {
 	other.get(t, "/dashboard").has(t, 200)
 
 	first, second = s.owner(t, "kopi-kita@example.id"), s.owner(t, "kopi-kita@example.id")
-	first.post(t, "/dashboard/account", "password", "wrong", "new_password", "cukup-panjang-123").has(t, 422, "bukan kata sandi Anda")
-	first.post(t, "/dashboard/account", "password", ownerPassword, "new_password", "pendek").has(t, 422, "harus 12 sampai 200 huruf", `aria-invalid="true"`, `aria-describedby="new_password-fault new_password-hint"`)
+	first.post(t, "/dashboard/account", "password", "wrong", "new_password", "cukup-panjang-123").has(t, 422, "Ini bukan kata sandi Anda")
+	first.post(t, "/dashboard/account", "password", ownerPassword, "new_password", "pendek").has(t, 422, "Isi dengan 12 sampai 200 karakter", `aria-invalid="true"`, `aria-describedby="new_password-fault new_password-hint"`)
 	first.post(t, "/dashboard/account", "password", ownerPassword, "new_password", "cukup-panjang-123").leads(t, "/dashboard/account?done=password")
 	first.get(t, "/dashboard/account?done=password").has(t, 200, "Kata sandi diganti")
 	second.get(t, "/dashboard").leads(t, "/dashboard/login")

@@ -100,7 +100,7 @@ func TestDashboardOrders(t *testing.T) {
 	b.get(t, path).has(t, 200, "Kopi Gayo", "siti@example.id", "Setujui pembayaran", "Tolak pembayaran", "Perlu dicek", "Biaya")
 	b.get(t, path+"/approve").has(t, 200, "Tandai pesanan ini lunas?", "orderPaid", `name="status" value="awaiting_verification"`)
 	b.post(t, path+"/approve", "status", "pending").leads(t, path+"?done=changed")
-	b.post(t, path+"/approve", "status", "awaiting_verification", "reason", strings.Repeat("x", 201)).has(t, 422, "paling banyak 200 huruf")
+	b.post(t, path+"/approve", "status", "awaiting_verification", "reason", strings.Repeat("x", 201)).has(t, 422, "Isi dengan 1 sampai 200 karakter")
 	b.post(t, path+"/approve", "status", "awaiting_verification", "reason", "lihat mutasi BCA").leads(t, path+"?done=saved")
 	b.get(t, path+"?done=saved").has(t, 200, "Tersimpan", "Lunas", "lihat mutasi BCA", "Tandai dana dikembalikan")
 	b.post(t, path+"/approve", "status", "paid").leads(t, path+"?done=changed")
@@ -154,8 +154,8 @@ func TestDashboardAttention(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.get(t, "/dashboard").has(t, 200, "midtrans tidak dapat dihubungi: connection refused")
-	b.get(t, "/dashboard/orders/"+o.ID).has(t, 200, "midtrans 1", "connection refused", "Sesi pembayaran")
+	b.get(t, "/dashboard").has(t, 200, "Midtrans tidak dapat dihubungi:", "<code>connection refused</code>")
+	b.get(t, "/dashboard/orders/"+o.ID).has(t, 200, "Midtrans 1", "connection refused", "Sesi pembayaran")
 	s.move(t, o.ID, OwnerCancels) // ends the session
 	endpoint, err := s.db.AddEndpoint(t.Context(), s.storeID, "https://toko.example/hook", nil, newSecret())
 	if err != nil {
@@ -165,9 +165,9 @@ func TestDashboardAttention(t *testing.T) {
 		t.Error("nothing should wait")
 	}
 	s.exec(t, "UPDATE endpoints SET failures = 5 WHERE id = ?", endpoint)
-	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook: 5 kali gagal berturut-turut")
+	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook:", "5 kali gagal berturut-turut")
 	s.exec(t, "UPDATE endpoints SET active = 0, off_reason = 'gone' WHERE id = ?", endpoint)
-	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook: mati, penerima menjawab 410 Gone")
+	b.get(t, "/dashboard").has(t, 200, "https://toko.example/hook:", "mati, penerima menjawab 410 Gone")
 }
 
 // The daily totals are what counting the orders gives, through every kind of move and over days.
@@ -288,8 +288,8 @@ func TestDashboardCatalog(t *testing.T) {
 	b.get(t, "/dashboard/catalog?kind=bundle").has(t, 200, "Duo", "Rp120.000")
 
 	b.post(t, "/dashboard/catalog/product", "title", "", "price", "abc", "stock", "-1", "image_url", "gambar").has(t, 422, "Belum tersimpan",
-		"harus diisi, paling banyak 200 huruf", "harus bilangan bulat dari 0", "harus alamat lengkap", `value="abc"`, `aria-describedby="price-fault price-hint"`)
-	b.post(t, "/dashboard/catalog/product", "title", "Kopi", "price", "1").has(t, 422, "sudah dipakai: kopi")
+		"Isi dengan 1 sampai 200 karakter", "Isi dengan bilangan bulat dari 0", "Isi dengan alamat lengkap", `value="abc"`, `aria-describedby="price-fault price-hint"`)
+	b.post(t, "/dashboard/catalog/product", "title", "Kopi", "price", "1").has(t, 422, "Sudah dipakai: “kopi”")
 	b.post(t, "/dashboard/catalog/product", "title", "Kopi Toraja 250 g", "price", "92.000", "stock", "", "published", "on", "description", "satu\r\ndua").leads(t, "/dashboard/catalog?done=saved")
 	p, err := s.db.CatalogEntry(s.storeID, "product", "kopi-toraja-250-g")
 	if err != nil || p.Price != 92000 || p.Stock != nil || !p.Published || p.Description != "satu\ndua" || p.ImageURL != nil {
@@ -313,8 +313,8 @@ func TestDashboardCatalog(t *testing.T) {
 	}
 
 	b.get(t, "/dashboard/catalog/bundle?slug=duo").has(t, 200, `name="items[0].slug" value="kopi"`, `name="items[1].quantity" value="1"`, `name="items[2].slug" value=""`, "<datalist")
-	b.post(t, "/dashboard/catalog/bundle", "title", "Kosong", "price", "1").has(t, 422, "isi paling sedikit satu produk")
-	b.post(t, "/dashboard/catalog/bundle", "title", "Salah", "price", "1", "items[0].slug", "", "items[1].slug", "tidak-ada").has(t, 422, `bukan nama pendek produk toko ini: "tidak-ada"`, `aria-describedby="items[0].slug-fault"`)
+	b.post(t, "/dashboard/catalog/bundle", "title", "Kosong", "price", "1").has(t, 422, "Isi paling sedikit satu produk")
+	b.post(t, "/dashboard/catalog/bundle", "title", "Salah", "price", "1", "items[0].slug", "", "items[1].slug", "tidak-ada").has(t, 422, "Bukan nama pendek produk toko ini: “tidak-ada”", `aria-describedby="items[0].slug-fault"`)
 	b.post(t, "/dashboard/catalog/bundle?slug=duo", "title", "Trio", "price", "130000", "items[0].slug", "kopi", "items[0].quantity", "2", "items[3].slug", "teh", "published", "on").leads(t, "/dashboard/catalog?kind=bundle&done=saved")
 	if p, _ = s.db.CatalogEntry(s.storeID, "bundle", "duo"); p.Title != "Trio" || len(p.Items) != 2 || p.Items[0].Quantity != 2 || p.Items[1].Slug != "teh" || p.Items[1].Quantity != 1 {
 		t.Errorf("%+v", p)
@@ -322,7 +322,7 @@ func TestDashboardCatalog(t *testing.T) {
 
 	b.get(t, "/dashboard/payments").has(t, 200, "Transfer BCA", "Ditawarkan", "Belum ditawarkan", "Belum ada kunci")
 	b.get(t, "/dashboard/catalog/method?slug=bank").has(t, 200, "BCA 123 456 7890", `value="2500"`)
-	b.post(t, "/dashboard/catalog/method?slug=bank", "name", "Transfer", "provider", "manual", "min_amount", "5", "max_amount", "4").has(t, 422, "tidak boleh melebihi batas atas")
+	b.post(t, "/dashboard/catalog/method?slug=bank", "name", "Transfer", "provider", "manual", "min_amount", "5", "max_amount", "4").has(t, 422, "Tidak boleh melebihi batas atas")
 	b.post(t, "/dashboard/catalog/method?slug=bank", "name", "Transfer", "provider", "manual", "fee", "", "max_amount", "1.000.000").leads(t, "/dashboard/payments?done=saved")
 	if m, err := s.db.PaymentMethod(s.storeID, "bank"); err != nil || m.Fee != 0 || *m.MaxAmount != 1_000_000 || m.MinAmount != nil || m.Enabled || m.Instructions != "" {
 		t.Errorf("%+v, %v", m, err)
@@ -332,8 +332,8 @@ func TestDashboardCatalog(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 
-	b.post(t, "/dashboard/payments/gateway", "provider", "midtrans", "mode", "live", "secret_key", "SB-Mid-server-x").has(t, 422, "ini bukan kunci mode live")
-	b.post(t, "/dashboard/payments/gateway", "provider", "xendit", "mode", "sandbox", "secret_key", "xnd_development_x").has(t, 422, "untuk Xendit token ini harus diisi")
+	b.post(t, "/dashboard/payments/gateway", "provider", "midtrans", "mode", "live", "secret_key", "SB-Mid-server-x").has(t, 422, "Ini bukan kunci mode live")
+	b.post(t, "/dashboard/payments/gateway", "provider", "xendit", "mode", "sandbox", "secret_key", "xnd_development_x").has(t, 422, "Untuk Xendit token ini harus diisi")
 	b.post(t, "/dashboard/payments/gateway", "provider", "midtrans", "mode", "sandbox", "secret_key", "SB-Mid-server-qwertz").leads(t, "/dashboard/payments?done=saved")
 	page := b.get(t, "/dashboard/payments")
 	page.has(t, 200, "http://shop.test/notifications/midtrans/"+s.storeID)
@@ -356,7 +356,7 @@ func TestDashboardKeys(t *testing.T) {
 		return resp.StatusCode
 	}
 	b.get(t, "/dashboard/developers").has(t, 200, "Belum ada kunci", "Belum ada alamat webhook", "growth")
-	b.post(t, "/dashboard/keys", "name", " ").has(t, 422, "harus diisi, paling banyak 100 huruf", `aria-describedby="name-fault name-hint"`)
+	b.post(t, "/dashboard/keys", "name", " ").has(t, 422, "Isi dengan 1 sampai 100 karakter", `aria-describedby="name-fault name-hint"`)
 	made := b.post(t, "/dashboard/keys", "name", "situs toko")
 	made.has(t, 200, "hanya tampil sekali", "curl -H 'Authorization: Bearer so_", "http://shop.test/v1/products", "situs toko", "belum pernah")
 	key := regexp.MustCompile(`so_[A-Za-z0-9_-]{43}`).FindString(made.body)
@@ -390,8 +390,8 @@ func TestDashboardKeys(t *testing.T) {
 func TestDashboardEndpoints(t *testing.T) {
 	s := newShop(t, "http://shop.test")
 	b := s.owner(t, "kopi-kita@example.id")
-	for address, fault := range map[string]string{"": "harus alamat lengkap", "http://toko.example/x": "harus diawali https://", "https://192.168.1.2/": "harus alamat yang terbuka",
-		"https://a:b@toko.example/": "tidak boleh memuat nama pengguna"} {
+	for address, fault := range map[string]string{"": "Isi dengan alamat lengkap", "http://toko.example/x": "Alamat harus diawali https://", "https://192.168.1.2/": "dapat dijangkau dari internet",
+		"https://a:b@toko.example/": "Alamat tidak boleh memuat nama pengguna"} {
 		b.post(t, "/dashboard/endpoints", "url", address, "events", "orderPaid").has(t, 422, fault, `value="orderPaid" checked`)
 	}
 	made := b.post(t, "/dashboard/endpoints", "url", "https://toko.example/hook", "events", "orderPaid", "events", "orderCreated")
@@ -434,7 +434,7 @@ func TestDashboardEndpoints(t *testing.T) {
 	if waiting() != 1 {
 		t.Errorf("%d wait, want the one that is sent again", waiting())
 	}
-	b.post(t, path+"/resend", "since", "kemarin").has(t, 422, "harus tanggal dan jam")
+	b.post(t, path+"/resend", "since", "kemarin").has(t, 422, "Isi dengan tanggal dan jam")
 	b.post(t, path+"/resend", "since", time.Now().In(wib).Add(time.Hour).Format("2006-01-02T15:04")).leads(t, path+"?done=resend")
 	if waiting() != 1 {
 		t.Error("what came before the given time was sent again")
