@@ -237,7 +237,7 @@ type Attention struct {
 // AlertedOrder is an order with a problem that its state does not show.
 type AlertedOrder struct {
 	Order
-	Overpaid bool   // money came that it does not need; otherwise it was paid when its stock was gone
+	Overpaid bool   // money arrived that it does not need; otherwise it was paid when its stock was gone
 	Warning  string // why its gateway could not be asked; empty if it could
 }
 
