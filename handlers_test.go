@@ -381,9 +381,9 @@ func TestErrorCodes(t *testing.T) {
 	described := describedCodes(t)
 	described["ORDER_STATE"] = 409 // only the dashboard answers with it
 
-	for _, code := range literals(t, "errorCode") {
+	for place, code := range literals(t, "errorCode") {
 		if len(code.Elts) != 2 {
-			t.Errorf("an error code has %d fields, want its name and its status", len(code.Elts))
+			t.Errorf("%s: %d fields, want a name and a status", place, len(code.Elts))
 			continue
 		}
 		name := strings.Trim(types.ExprString(code.Elts[0]), `"`)
@@ -405,9 +405,9 @@ func TestErrorCodes(t *testing.T) {
 	if len(found) < 20 {
 		t.Errorf("only %d errors found", len(found))
 	}
-	for _, apiError := range found {
+	for place, apiError := range found {
 		if !hasCode(apiError) {
-			t.Errorf("an error without code: %s", types.ExprString(apiError.Elts[0]))
+			t.Errorf("%s: an error without code", place)
 		}
 	}
 }
@@ -449,21 +449,26 @@ func describedCodes(t *testing.T) map[string]int {
 	return codes
 }
 
-// literals finds the composite literals of a type in the program's source.
-func literals(t *testing.T, typeName string) (found []*ast.CompositeLit) {
+// literals finds the composite literals of a type in the program's source, by their places.
+func literals(t *testing.T, typeName string) map[string]*ast.CompositeLit {
 	t.Helper()
 	sources, err := filepath.Glob("*.go")
 	must(t, err)
+
+	found := map[string]*ast.CompositeLit{}
+	fset := token.NewFileSet()
 	for _, name := range sources {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		file, err := parser.ParseFile(fset, name, nil, 0)
 		must(t, err)
-		for n := range ast.Preorder(file) {
-			literal, ok := n.(*ast.CompositeLit)
+
+		for node := range ast.Preorder(file) {
+			literal, ok := node.(*ast.CompositeLit)
 			if ok && literal.Type != nil && types.ExprString(literal.Type) == typeName {
-				found = append(found, literal)
+				place := fset.Position(literal.Pos()).String()
+				found[place] = literal
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func TestIdempotencyKey(t *testing.T) {
 		checkReplay(t, post(body), first)
 		s.checkPurged(t, 0)
 
-		// Then the same request creates another order, before the key is purged and after.
+		// Then the same request creates another order, even while the old key is still stored.
 		time.Sleep(time.Millisecond)
 		second := post(body).want(t, 201, "")
 		if got := second.Header.Get("Idempotent-Replayed"); got != "" {
