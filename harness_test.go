@@ -662,6 +662,10 @@ func (s *testServer) refuseAll(t *testing.T, file string, words map[string]strin
 			if asksForKey := challenge == "Bearer"; asksForKey != (r.Status == 401) {
 				t.Errorf("status %d with WWW-Authenticate %q", r.Status, challenge)
 			}
+			allow := r.Header.Get("Allow")
+			if namesMethods := allow != ""; namesMethods != (r.Status == 405) {
+				t.Errorf("status %d with Allow %q", r.Status, allow)
+			}
 		})
 	}
 }
