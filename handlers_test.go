@@ -27,25 +27,17 @@ import (
 	"time"
 )
 
-// wantData reports the values in data, by their paths, that differ.
-func (r reply) wantData(t *testing.T, values map[string]string) {
-	t.Helper()
-	for path, want := range values {
-		if got := r.at(path); got != want {
-			t.Errorf("%s is %q, want %q", path, got, want)
-		}
-	}
-}
-
+// TestFieldsAndTypes compares the fields of every answer, and their types, with testdata/shapes.txt.
 func TestFieldsAndTypes(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	const none = `{"success":true,"data":{"orders":[],"has_more":false}}`
 	if got := string(s.get(t, "/v1/orders").Body); got != none {
 		t.Errorf("without orders the list is %s", got)
 	}
-	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
 
+	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
 	shapes := map[string]string{} // by request
 	for _, line := range readCases(t, "testdata/shapes.txt") {
 		shapes[line.heading] += " " + line.column(0)
@@ -55,12 +47,12 @@ func TestFieldsAndTypes(t *testing.T) {
 		"ORDER": strings.TrimSpace(shapes["ORDER"]),
 	}
 	delete(shapes, "ORDER")
+	fill := func(text string) string {
+		return os.Expand(text, func(name string) string { return words[name] })
+	}
 
 	for request, text := range shapes {
 		t.Run(request, func(t *testing.T) {
-			fill := func(text string) string {
-				return os.Expand(text, func(name string) string { return words[name] })
-			}
 			r := created
 			if path, isGet := strings.CutPrefix(fill(request), "GET "); isGet {
 				r = s.get(t, path)
@@ -78,6 +70,7 @@ func TestFieldsAndTypes(t *testing.T) {
 func TestOrderInTheAPI(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
 	id := created.at("order.id")
 	payPage := "http://shop.test/pay/" + id
@@ -87,7 +80,7 @@ func TestOrderInTheAPI(t *testing.T) {
 
 	t.Run("it is read as it was created, also by its id in capitals", func(t *testing.T) {
 		read := s.get(t, "/v1/orders/"+strings.ToUpper(id))
-		if got, want := fmt.Sprint(read.Data["order"]), fmt.Sprint(created.Data["order"]); got != want {
+		if got, want := read.at("order"), created.at("order"); got != want {
 			t.Errorf("read    %s\ncreated %s", got, want)
 		}
 		read.wantData(t, map[string]string{
@@ -130,6 +123,7 @@ func TestOrderInTheAPI(t *testing.T) {
 func TestOptionalFieldsOfAnOrder(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	body := s.order("teh", 1)
 	body["external_id"] = "shop-1"
 	body["return_url"] = "https://shop.example.id/thanks?a=1&b=<2>"
@@ -147,11 +141,12 @@ func TestOptionalFieldsOfAnOrder(t *testing.T) {
 	})
 
 	t.Run("the order is found by its external_id", func(t *testing.T) {
-		found := s.get(t, "/v1/orders?external_id=shop-1").list("orders")
-		if len(found) != 1 {
-			t.Fatalf("%d orders", len(found))
+		s.create(t, "teh", 1)
+		r := s.get(t, "/v1/orders?external_id=shop-1")
+		if n := len(r.list("orders")); n != 1 {
+			t.Errorf("%d orders are found", n)
 		}
-		if got, want := fmt.Sprint(found[0]), fmt.Sprint(created.Data["order"]); got != want {
+		if got, want := r.at("orders.0"), created.at("order"); got != want {
 			t.Errorf("found   %s\ncreated %s", got, want)
 		}
 	})
@@ -164,6 +159,7 @@ func TestOptionalFieldsOfAnOrder(t *testing.T) {
 func TestCatalogQueries(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	for _, c := range readCases(t, "testdata/catalog-queries.txt") {
 		t.Run(c.name, func(t *testing.T) {
 			r := s.get(t, c.column(0))
@@ -189,6 +185,7 @@ func TestCatalogQueries(t *testing.T) {
 func TestProductsAreSentAgainWhenTheyChange(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	tag := s.get(t, "/v1/products").Header.Get("ETag")
 	getUnless := func(tags string) reply {
 		return s.do(t, "GET", "/v1/products", nil, "If-None-Match", tags)
@@ -210,6 +207,7 @@ func TestProductsAreSentAgainWhenTheyChange(t *testing.T) {
 func TestHeadHasTheLengthOfGet(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	for _, path := range []string{
 		"/v1/products",
 		"/v1/payment-methods",
@@ -229,6 +227,7 @@ func TestHeadHasTheLengthOfGet(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	_, free := s.addStore(t, "gratisan", "free")
 
 	revoked, hash := newToken("so_")
@@ -248,6 +247,7 @@ func TestBadRequests(t *testing.T) {
 func TestAllowedMethods(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	for path, want := range map[string]string{
 		"/v1/orders":          "GET, HEAD, POST",
 		"/v1/orders/x":        "GET, HEAD",
@@ -260,17 +260,14 @@ func TestAllowedMethods(t *testing.T) {
 			t.Errorf("%s allows %q, want %q", path, got, want)
 		}
 	}
-
-	r := s.do(t, "GET", "/v1/nothing", nil).want(t, 404, "NOT_FOUND")
-	if got := r.Header.Values("Allow"); got != nil {
-		t.Errorf("an unknown path allows %q", got)
-	}
 }
 
-// An order is read with another store's key. It is not there for it, and no answer reveals that it exists.
+// TestAnotherStoresOrder reads an order with another store's key. It is not there for that store, and no
+// answer reveals that it exists.
 func TestAnotherStoresOrder(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	_, otherKey := s.addStore(t, "lain", "growth")
 	other := s.as(otherKey)
 	body := with(s.order("teh", 1), "external_id", "x")
@@ -311,6 +308,7 @@ func TestAnotherStoresOrder(t *testing.T) {
 func TestAnotherStoresCatalog(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	otherID, otherKey := s.addStore(t, "lain", "growth")
 	other := s.as(otherKey)
 
@@ -326,6 +324,7 @@ func TestAnotherStoresCatalog(t *testing.T) {
 		other.post(t, s.order("duo", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
 	})
 
+	// The other store now has a product of its own.
 	s.importCatalog(t, otherID, `{"products": [{"slug": "x", "title": "X", "price": 5}]}`)
 	s.ids["x"] = scalar[string](t, s.db, "SELECT id FROM products WHERE slug = 'x'")
 	body := with(s.order("x", 1), "external_id", "x")
@@ -346,6 +345,7 @@ func TestAnotherStoresCatalog(t *testing.T) {
 func TestDescriptionIsServedToAnyone(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	resp, err := s.client.Get(s.url + "/v1/openapi.json")
 	must(t, err)
 	defer resp.Body.Close()
@@ -369,16 +369,16 @@ func TestDescriptionIsServedToAnyone(t *testing.T) {
 	s.do(t, "HEAD", "/v1/openapi.json", nil).want(t, 200, "")
 }
 
-// TestErrorCodes reads the errors from the source, so that a new one cannot be forgotten here. Each code has a name
-// and a status of 400 or more, which openapi.json describes, and each error has a code.
+// TestErrorCodes reads the errors from the source, so that a new one cannot be forgotten here. Each code has
+// a name and a status of 400 or more, which openapi.json describes, and each error has a code.
 func TestErrorCodes(t *testing.T) {
 	t.Parallel()
 	described := describedCodes(t)
 	described["ORDER_STATE"] = 409 // only the dashboard answers with it
 
-	for _, code := range literals(t, "errorCode") {
+	for place, code := range literals(t, "errorCode") {
 		if len(code.Elts) != 2 {
-			t.Errorf("an error code has %d fields, want its name and its status", len(code.Elts))
+			t.Errorf("%s: %d fields, want a name and a status", place, len(code.Elts))
 			continue
 		}
 		name := strings.Trim(types.ExprString(code.Elts[0]), `"`)
@@ -400,9 +400,9 @@ func TestErrorCodes(t *testing.T) {
 	if len(found) < 20 {
 		t.Errorf("only %d errors found", len(found))
 	}
-	for _, apiError := range found {
+	for place, apiError := range found {
 		if !hasCode(apiError) {
-			t.Errorf("an error without code: %s", types.ExprString(apiError.Elts[0]))
+			t.Errorf("%s: an error without code", place)
 		}
 	}
 }
@@ -444,21 +444,26 @@ func describedCodes(t *testing.T) map[string]int {
 	return codes
 }
 
-// literals finds the composite literals of a type in the program's source.
-func literals(t *testing.T, typeName string) (found []*ast.CompositeLit) {
+// literals finds the composite literals of a type in the program's source, by their places.
+func literals(t *testing.T, typeName string) map[string]*ast.CompositeLit {
 	t.Helper()
 	sources, err := filepath.Glob("*.go")
 	must(t, err)
+
+	found := map[string]*ast.CompositeLit{}
+	fset := token.NewFileSet()
 	for _, name := range sources {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		file, err := parser.ParseFile(fset, name, nil, 0)
 		must(t, err)
-		for n := range ast.Preorder(file) {
-			literal, ok := n.(*ast.CompositeLit)
+
+		for node := range ast.Preorder(file) {
+			literal, ok := node.(*ast.CompositeLit)
 			if ok && literal.Type != nil && types.ExprString(literal.Type) == typeName {
-				found = append(found, literal)
+				place := fset.Position(literal.Pos()).String()
+				found[place] = literal
 			}
 		}
 	}
@@ -479,9 +484,12 @@ func hasCode(apiError *ast.CompositeLit) bool {
 func TestPanicIsAnsweredAndLogged(t *testing.T) {
 	t.Parallel()
 	s := newBubbleServer(t)
-	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a defect") })
+
+	handler := s.outermost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic("a defect")
+	}))
 	w := httptest.NewRecorder()
-	s.outermost(handler).ServeHTTP(w, httptest.NewRequest("GET", "/v1/x?secret=1", nil))
+	handler.ServeHTTP(w, httptest.NewRequest("GET", "/v1/x?secret=1", nil))
 
 	if w.Code != 500 {
 		t.Errorf("status %d, want 500", w.Code)
@@ -505,7 +513,11 @@ func TestPanicIsAnsweredAndLogged(t *testing.T) {
 func TestServiceIsNotReadyWhileItStops(t *testing.T) {
 	t.Parallel()
 	s := newBubbleServer(t)
-	probe := func(path string) reply { return s.do(t, "GET", path, nil, "Authorization", "") }
+
+	probe := func(path string) reply {
+		return s.do(t, "GET", path, nil, "Authorization", "")
+	}
+
 	probe("/readyz").want(t, 200, "")
 
 	s.draining.Store(true)
@@ -530,15 +542,19 @@ func startPipeServer(t *testing.T) *pipeServer {
 		cancel:     cancel,
 		ended:      make(chan error),
 	}
+	go func() {
+		s.ended <- serveOn(ctx, s.listener, s.db, testSettings, s.log)
+	}()
+
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		return s.listener.dial()
+	}
 	s.url = "http://shop.test"
-	s.client = &http.Client{Transport: &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return s.listener.dial() },
-	}}
-	go func() { s.ended <- serveOn(ctx, s.listener, s.db, testSettings, s.log) }()
+	s.client = &http.Client{Transport: &http.Transport{DialContext: dial}}
 	return s
 }
 
-// stop tells the service to stop and waits until it has.
+// stop ends the service and waits until it has ended.
 func (s *pipeServer) stop(t *testing.T) {
 	t.Helper()
 	s.cancel()
@@ -569,10 +585,13 @@ func (s *pipeServer) orderHead(length int) string {
 		"Content-Length: " + strconv.Itoa(length) + "\r\n"
 }
 
+// TestSlowClientsAreDisconnected opens a thousand connections that send nothing or too little. They end at
+// the server's time limits, and nobody else waits for them.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t)
+
 		begin := time.Now()
 		slow := []struct {
 			name   string
@@ -627,10 +646,12 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	})
 }
 
+// TestHeadersAreBounded sends headers of 30 KB.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t)
+
 		conn := s.connect(t, 1, "GET /v1/orders HTTP/1.1\r\nHost: x\r\n")[0]
 		go func() { // until the server disconnects
 			for range 30 {
@@ -642,22 +663,25 @@ func TestHeadersAreBounded(t *testing.T) {
 		got, _ := io.ReadAll(conn)
 		conn.Close()
 		if !strings.HasPrefix(string(got), "HTTP/1.1 431 ") {
-			t.Errorf("30 KB of headers: %.100q", got)
+			t.Errorf("they are answered %.100q", got)
 		}
 		s.stop(t)
 	})
 }
 
+// TestRequestUnderWayIsFinishedWhenTheServiceStops ends the service while it waits for the rest of a
+// body. It still answers that request, and accepts no new connection.
 func TestRequestUnderWayIsFinishedWhenTheServiceStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t)
+
 		body := string(mustJSON(s.order("teh", 1)))
 		conn := s.connect(t, 1, s.orderHead(len(body))+"\r\n"+body[:10])[0]
 		synctest.Wait()
+
 		s.cancel()
 		synctest.Wait()
-
 		if late, err := s.listener.dial(); err == nil {
 			late.Close()
 			t.Error("a connection is accepted after the service was told to stop")
@@ -702,7 +726,9 @@ func (l *pipeListener) Close() error {
 	return nil
 }
 
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *pipeListener) Addr() net.Addr {
+	return &net.TCPAddr{}
+}
 
 // dial connects to whoever accepts.
 func (l *pipeListener) dial() (net.Conn, error) {

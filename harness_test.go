@@ -375,7 +375,8 @@ func (r reply) want(t *testing.T, status int, code string) reply {
 }
 
 // wantRefusal reports a reply that is not the refusal of a heading in testdata/. "422 VALIDATION_FAILED
-// buyer.name" has the fields that the details name, "400 INVALID_REQUEST The key" the beginning of the message.
+// buyer.name" has the fields that the details name, "400 INVALID_REQUEST The key" the beginning of the
+// message.
 func (r reply) wantRefusal(t *testing.T, heading string) {
 	t.Helper()
 	got := fmt.Sprintf("%d %s %s", r.Status, r.Error.Code, r.Error.Message)
@@ -407,6 +408,16 @@ func (r reply) at(path string) string {
 		}
 	}
 	return fmt.Sprint(v)
+}
+
+// wantData reports the values in data, by their paths, that differ.
+func (r reply) wantData(t *testing.T, values map[string]string) {
+	t.Helper()
+	for path, want := range values {
+		if got := r.at(path); got != want {
+			t.Errorf("%s is %q, want %q", path, got, want)
+		}
+	}
 }
 
 // list is a list in data, or nil if there is none.
@@ -624,9 +635,9 @@ func readCases(t testing.TB, file string) []testCase {
 	return all
 }
 
-// refuseAll sends the requests of a file of test cases, each of which is refused with the heading above it. A
-// case is a method, a path and perhaps a body, and in further columns headers as do sends them. $name stands for
-// the word of that name.
+// refuseAll sends the requests of a file of test cases, each of which is refused with the heading above it.
+// A case is a method, a path and perhaps a body, and in further columns headers as do sends them. $name
+// stands for the word of that name.
 func (s *testServer) refuseAll(t *testing.T, file string, words map[string]string) {
 	for _, c := range readCases(t, file) {
 		t.Run(c.name, func(t *testing.T) {
@@ -650,6 +661,10 @@ func (s *testServer) refuseAll(t *testing.T, file string, words map[string]strin
 			challenge := r.Header.Get("WWW-Authenticate")
 			if asksForKey := challenge == "Bearer"; asksForKey != (r.Status == 401) {
 				t.Errorf("status %d with WWW-Authenticate %q", r.Status, challenge)
+			}
+			allow := r.Header.Get("Allow")
+			if namesMethods := allow != ""; namesMethods != (r.Status == 405) {
+				t.Errorf("status %d with Allow %q", r.Status, allow)
 			}
 		})
 	}

@@ -89,6 +89,7 @@ func objectText(values map[string]string) string {
 func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	good := s.orderBody()
 
 	for _, c := range readCases(t, "testdata/bad-bodies.txt") {
@@ -144,6 +145,7 @@ func TestBadBodies(t *testing.T) {
 func TestBodiesAtTheBounds(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	good := s.orderBody()
 
 	for _, c := range readCases(t, "testdata/good-bodies.txt") {
@@ -172,6 +174,7 @@ func TestBodiesAtTheBounds(t *testing.T) {
 func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	s.refuseAll(t, "testdata/bad-queries.txt", map[string]string{
 		"order": s.create(t, "teh", 1),
 	})
@@ -181,6 +184,7 @@ func TestOrderFilters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // begins at 2000-01-01T00:00:00Z
 		s := newBubbleServer(t)
+
 		names := map[string]string{} // of the orders, by id
 		ids := map[string]string{}
 		create := func(name string) {
@@ -245,8 +249,8 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-// FuzzNewOrder checks that a body is refused in words or accepted within the bounds, and that an accepted order
-// is the same when it is written again.
+// FuzzNewOrder checks that a body is refused in words or accepted within the bounds, and that an accepted
+// order is the same when it is written again.
 func FuzzNewOrder(f *testing.F) {
 	const id = "0190f5a0-0000-7000-8000-000000000001"
 	s := &testServer{ids: map[string]string{
@@ -396,8 +400,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzTime checks that a text is a time as both bounds or as none, that the bounds belong together, and that a
-// time is the same when it is written again.
+// FuzzTime checks that a text is a time as both bounds or as none, that the bounds belong together, and that
+// a time is the same when it is written again.
 func FuzzTime(f *testing.F) {
 	for _, seed := range []string{
 		"2026-01-31",

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,127 +19,204 @@ func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
+
 		body := string(mustJSON(s.order("kopi", 1)))
-		post := func(body string) reply { return s.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "k-1") }
-		s.do(t, "POST", "/v1/orders", s.order("kopi", 11), "Idempotency-Key", "k-1").want(t, 409, "OUT_OF_STOCK") // a refusal is not kept
-		first := post(body).want(t, 201, "")
-		if first.Header.Get("Idempotent-Replayed") != "" {
-			t.Error("the first answer says that it is replayed")
-		}
-		replay := func() {
+		post := func(body any) reply {
 			t.Helper()
-			r := post(body).want(t, 201, "")
-			if !bytes.Equal(r.Body, first.Body) || r.Header.Get("Idempotent-Replayed") != "true" || r.Header.Get("Location") != first.Header.Get("Location") {
-				t.Errorf("replay %v %s, first %s", r.Header, r.Body, first.Body)
-			}
+			return s.post(t, body, "Idempotency-Key", "k-1")
 		}
-		replay()
+
+		// A refusal is not kept.
+		post(s.order("kopi", 11)).want(t, 409, "OUT_OF_STOCK")
+
+		first := post(body).want(t, 201, "")
+		if got := first.Header.Get("Idempotent-Replayed"); got != "" {
+			t.Errorf("the first answer has Idempotent-Replayed %q", got)
+		}
+		checkReplay(t, post(body), first)
+
+		// The same key with another body is a mistake of the client.
 		post(body+" ").want(t, 422, "IDEMPOTENCY_KEY_REUSED")
-		if _, err := s.db.Transition(t.Context(), s.storeID, first.at("order.id"), OwnerApproves, Note{}); err != nil {
-			t.Fatal(err)
-		}
-		replay() // the first answer, though the order has moved on
+
+		// The answer is the first one even after the order has changed.
+		s.move(t, first.at("order.id"), OwnerApproves)
+		checkReplay(t, post(body), first)
+
+		// A key is kept for 48 hours.
 		time.Sleep(48*time.Hour - time.Millisecond)
-		replay()
-		if n, err := s.db.PurgeIdempotencyKeys(t.Context(), 1000); n != 0 || err != nil {
-			t.Errorf("purged %d too early: %v", n, err)
-		}
+		checkReplay(t, post(body), first)
+		s.checkPurged(t, 0)
+
+		// Then the same request creates another order, even while the old key is still stored.
 		time.Sleep(time.Millisecond)
-		if again := post(body).want(t, 201, ""); again.at("order.id") == first.at("order.id") || again.Header.Get("Idempotent-Replayed") != "" {
-			t.Errorf("after 48 h: %v", again.Header)
+		second := post(body).want(t, 201, "")
+		if got := second.Header.Get("Idempotent-Replayed"); got != "" {
+			t.Errorf("after 48 hours the answer has Idempotent-Replayed %q", got)
+		}
+		if second.at("order.id") == first.at("order.id") {
+			t.Error("after 48 hours the answer is the first order")
 		}
 		time.Sleep(48 * time.Hour)
-		if n, err := s.db.PurgeIdempotencyKeys(t.Context(), 1000); n != 1 || err != nil {
-			t.Errorf("purged %d: %v", n, err)
-		}
+		s.checkPurged(t, 1)
 	})
 }
 
-func TestPaidAtOnceWhenFree(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-	body := s.order("gratis", 3)
-	delete(body, "payment_method")
-	r := s.do(t, "POST", "/v1/orders", body).want(t, 201, "")
-	got := strings.Join([]string{r.at("order.status"), r.at("order.amount"), r.at("order.requires_payment"), r.at("order.payment_method"), r.at("order.payment_provider"), r.at("order.settlement_channel")}, " ")
-	if got != "paid 0 false none none none" || !timeText.MatchString(r.at("order.expires_at")) {
-		t.Errorf("a free order is %q, expires at %s", got, r.at("order.expires_at"))
+// checkReplay checks that an answer is the first one again.
+func checkReplay(t *testing.T, again, first reply) {
+	t.Helper()
+	again.want(t, 201, "")
+	if !bytes.Equal(again.Body, first.Body) {
+		t.Errorf("the answer is %s, but the first one was %s", again.Body, first.Body)
 	}
-	if r := s.do(t, "GET", "/v1/orders/"+r.at("order.id"), nil); r.at("payment_session.status") != "none" {
-		t.Errorf("session %s", r.Body)
+	if got := again.Header.Get("Idempotent-Replayed"); got != "true" {
+		t.Errorf("Idempotent-Replayed %q, want true", got)
 	}
-	if got := s.events(t, r.at("order.id")); got != "orderCreated orderPaid" {
-		t.Errorf("events %q", got)
-	}
-	// A fee is not asked for nothing, whatever method is named.
-	s.do(t, "POST", "/v1/orders", with(s.order("gratis", 1), "payment_method", "bank_fee")).want(t, 201, "")
-	fee := s.do(t, "POST", "/v1/orders", with(s.order("kopi", 1), "payment_method", "bank_fee")).want(t, 201, "")
-	if fee.at("order.amount") != "89000" || fee.at("order.subtotal") != "85000" {
-		t.Errorf("with a fee: %s", fee.Body)
-	}
-	// An order keeps the prices and titles of its moment.
-	s.importCatalog(t, s.storeID, `{"products":[{"slug":"kopi","title":"Kopi baru","price":1}],"payment_methods":[{"code":"bank_fee","name":"T","provider":"manual","fee":9}]}`)
-	if again := s.do(t, "GET", "/v1/orders/"+fee.at("order.id"), nil); fmt.Sprint(again.Data["order"]) != fmt.Sprint(fee.Data["order"]) {
-		t.Errorf("the order changed with the catalog: %s", again.Body)
+	if got, want := again.Header.Get("Location"), first.Header.Get("Location"); got != want {
+		t.Errorf("Location %q, want %q", got, want)
 	}
 }
 
-func TestParallelBuyersOfTheLastPieces(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-	var mu sync.Mutex
-	sold, refused := 0, 0
-	parallel(24, func(i int) {
-		body, pieces := s.order("kopi", 1), 1
-		if i%3 == 0 {
-			body, pieces = s.order("duo", 1), 2
-		}
-		for range 2 {
-			r := s.do(t, "POST", "/v1/orders", body)
-			mu.Lock()
-			if r.Status == 201 {
-				sold += pieces
-			} else if r.want(t, 409, "OUT_OF_STOCK"); r.Status == 409 {
-				refused++
-			}
-			mu.Unlock()
-		}
-	})
-	if sold != 10 || s.stock(t, "kopi") != 0 || refused == 0 {
-		t.Errorf("%d pieces of 10 sold, %d left, %d refused", sold, s.stock(t, "kopi"), refused)
-	}
-	if r := s.do(t, "GET", "/v1/products?q=kopi", nil); r.at("products.0.stock") != "0" || r.at("products.0.available") != "false" {
-		t.Errorf("sold out: %s", r.Body)
-	}
-	held := scalar[int](t, s.db, `SELECT sum(c.value ->> 'quantity') FROM orders, json_each(components) c WHERE c.value ->> 'reserved'`)
-	if held != 10 {
-		t.Errorf("orders hold %d pieces", held)
+// checkPurged checks that this many idempotency keys are too old.
+func (s *testServer) checkPurged(t *testing.T, want int64) {
+	t.Helper()
+	got, err := s.db.PurgeIdempotencyKeys(t.Context(), 1000)
+	must(t, err)
+	if got != want {
+		t.Errorf("%d keys are purged, want %d", got, want)
 	}
 }
 
 func TestParallelSameIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+
 	body := string(mustJSON(s.order("kopi", 1)))
-	bodies := make([]string, 20)
-	parallel(len(bodies), func(i int) {
-		bodies[i] = string(s.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "same").want(t, 201, "").Body)
+	answers := make([]string, 20)
+	parallel(len(answers), func(i int) {
+		r := s.post(t, body, "Idempotency-Key", "same").want(t, 201, "")
+		answers[i] = string(r.Body)
 	})
-	if slices.Sort(bodies); bodies[0] != bodies[len(bodies)-1] {
-		t.Errorf("different answers:\n%s\n%s", bodies[0], bodies[len(bodies)-1])
+
+	if different := slices.Compact(answers); len(different) != 1 {
+		t.Errorf("different answers: %s", different)
 	}
-	if n := scalar[int](t, s.db, "SELECT count(*) FROM orders"); n != 1 || s.stock(t, "kopi") != 9 {
-		t.Errorf("%d orders, %d pieces left", n, s.stock(t, "kopi"))
+	if n := scalar[int](t, s.db, "SELECT count(*) FROM orders"); n != 1 {
+		t.Errorf("%d orders, want 1", n)
+	}
+	if got := s.stock(t, "kopi"); got != 9 {
+		t.Errorf("%d pieces are left, want 9", got)
 	}
 }
 
-func TestKeysetWalkWhileOrdersArrive(t *testing.T) {
+func TestFreeOrderIsPaidAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	before := map[string]bool{}
-	for range 40 {
-		before[s.create(t, "teh", 1)] = true
+
+	body := s.order("gratis", 3)
+	delete(body, "payment_method")
+	r := s.post(t, body).want(t, 201, "")
+	id := r.at("order.id")
+
+	r.wantData(t, map[string]string{
+		"order.status":             "paid",
+		"order.amount":             "0",
+		"order.requires_payment":   "false",
+		"order.payment_method":     "none",
+		"order.payment_provider":   "none",
+		"order.settlement_channel": "none",
+	})
+	if expires := r.at("order.expires_at"); !timeText.MatchString(expires) {
+		t.Errorf("it expires at %s", expires)
 	}
+	if got := s.get(t, "/v1/orders/"+id).at("payment_session.status"); got != "none" {
+		t.Errorf("its payment session is %s, want none", got)
+	}
+	if got := s.events(t, id); got != "orderCreated orderPaid" {
+		t.Errorf("its events are %s", got)
+	}
+
+	// The fee and the bounds of a payment method are not for free orders.
+	r = s.post(t, with(s.order("gratis", 1), "payment_method", "bank_fee")).want(t, 201, "")
+	if got := r.at("order.amount"); got != "0" {
+		t.Errorf("with a payment method it costs %s", got)
+	}
+}
+
+func TestOrderKeepsItsPrices(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+
+	created := s.post(t, with(s.order("kopi", 1), "payment_method", "bank_fee")).want(t, 201, "")
+	created.wantData(t, map[string]string{
+		"order.subtotal": "85000",
+		"order.amount":   "89000",
+	})
+
+	s.importCatalog(t, s.storeID, `{
+		"products": [{"slug": "kopi", "title": "Kopi baru", "price": 1}],
+		"payment_methods": [{"code": "bank_fee", "name": "T", "provider": "manual", "fee": 9}]
+	}`)
+	read := s.get(t, "/v1/orders/"+created.at("order.id"))
+	if got, want := read.at("order"), created.at("order"); got != want {
+		t.Errorf("after the catalog changed the order is %s, want %s", got, want)
+	}
+}
+
+func TestParallelBuyersOfTheLastPieces(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+
+	var sold, refused atomic.Int64
+	parallel(24, func(i int) {
+		body, pieces := s.order("kopi", 1), int64(1)
+		if i%3 == 0 {
+			body, pieces = s.order("duo", 1), 2
+		}
+		for range 2 {
+			r := s.post(t, body)
+			if r.Status == 201 {
+				sold.Add(pieces)
+				continue
+			}
+			r.want(t, 409, "OUT_OF_STOCK")
+			refused.Add(1)
+		}
+	})
+
+	if got := sold.Load(); got != 10 {
+		t.Errorf("%d pieces of 10 are sold", got)
+	}
+	if refused.Load() == 0 {
+		t.Error("no buyer is refused")
+	}
+	if got := s.stock(t, "kopi"); got != 0 {
+		t.Errorf("%d pieces are left", got)
+	}
+
+	reserved := scalar[int](t, s.db, `
+		SELECT sum(c.value ->> 'quantity')
+		FROM   orders, json_each(components) c
+		WHERE  c.value ->> 'reserved'`)
+	if reserved != 10 {
+		t.Errorf("the orders have reserved %d pieces of 10", reserved)
+	}
+	s.get(t, "/v1/products?q=kopi").wantData(t, map[string]string{
+		"products.0.stock":     "0",
+		"products.0.available": "false",
+	})
+}
+
+// TestPagesWhileOrdersArrive walks through the orders page by page: none that was there before is skipped,
+// and none comes twice.
+func TestPagesWhileOrdersArrive(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+
+	missing := map[string]bool{}
+	for range 40 {
+		missing[s.create(t, "teh", 1)] = true
+	}
+
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 2 {
@@ -148,170 +226,246 @@ func TestKeysetWalkWhileOrdersArrive(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					s.do(t, "POST", "/v1/orders", s.order("teh", 1)).want(t, 201, "")
+					s.post(t, s.order("teh", 1)).want(t, 201, "")
 				}
 			}
 		})
 	}
-	var walked []string
-	for page, more := "/v1/orders?limit=3", true; more; {
+
+	const first = "/v1/orders?limit=3"
+	path := first
+	last := "~" // after all ids
+	for more := true; more; {
 		s.create(t, "teh", 1) // at least one between any two pages
-		r := s.do(t, "GET", page, nil).want(t, 200, "")
+		r := s.get(t, path)
 		for _, o := range r.list("orders") {
-			walked = append(walked, o["id"].(string))
+			id := o["id"].(string)
+			if id >= last {
+				t.Errorf("%s after %s: repeated, or not the newest first", id, last)
+			}
+			delete(missing, id)
+			last = id
 		}
 		more = r.at("has_more") == "true"
-		page = "/v1/orders?limit=3&starting_after=" + walked[len(walked)-1]
+		path = first + "&starting_after=" + last
 	}
 	close(stop)
 	wg.Wait()
-	for i, id := range walked {
-		delete(before, id)
-		if i > 0 && id >= walked[i-1] {
-			t.Errorf("%s after %s: repeated or not the newest first", id, walked[i-1])
-		}
-	}
-	if len(before) > 0 {
-		t.Errorf("%d orders skipped", len(before))
+
+	if len(missing) > 0 {
+		t.Errorf("%d orders are skipped", len(missing))
 	}
 }
 
-// transitionTable is section 4 of the design: where a move leads from each state, "" if it is refused.
-var transitionTable = map[Transition]map[Status]Status{
-	BuyerClaims:       {Pending: AwaitingVerification},
-	GatewayChallenges: {Pending: AwaitingVerification},
-	GatewaySettles:    {Pending: Paid, AwaitingVerification: Paid, Expired: Paid, Failed: Paid},
-	GatewayCancels:    {Pending: Failed, AwaitingVerification: Failed},
-	GatewayRefunds:    {Paid: Refunded},
-	GatewayReverses:   {Paid: Failed},
-	OwnerApproves:     {Pending: Paid, AwaitingVerification: Paid, Expired: Paid, Failed: Paid},
-	OwnerRejects:      {AwaitingVerification: Failed},
-	OwnerCancels:      {Pending: Failed},
-	OwnerRefunds:      {Paid: Refunded},
-	ClockExpires:      {Pending: Expired},
+// pathTo is how an order gets into a status.
+var pathTo = map[Status][]Transition{
+	Pending:              nil,
+	AwaitingVerification: {BuyerClaims},
+	Paid:                 {OwnerApproves},
+	Failed:               {OwnerCancels},
+	Expired:              {ClockExpires},
+	Refunded:             {OwnerApproves, OwnerRefunds},
 }
 
-func TestEveryMoveFromEveryStatus(t *testing.T) {
+// stockDuring is the stock of "kopi", ten pieces, while an order of two is in a status.
+var stockDuring = map[Status]int{
+	Pending:              8,
+	AwaitingVerification: 8,
+	Paid:                 8,
+	Failed:               10,
+	Expired:              10,
+	Refunded:             8,
+}
+
+func TestEveryTransitionFromEveryStatus(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	reach := map[Status][]Transition{Pending: nil, AwaitingVerification: {BuyerClaims}, Paid: {OwnerApproves}, Failed: {OwnerCancels}, Expired: {ClockExpires}, Refunded: {OwnerApproves, OwnerRefunds}}
-	left := map[Status]int{Pending: 8, AwaitingVerification: 8, Paid: 8, Failed: 10, Expired: 10, Refunded: 8}
-	event := map[Status]string{AwaitingVerification: "orderAwaitingVerification", Paid: "orderPaid", Failed: "orderFailed", Expired: "orderExpired", Refunded: "orderRefunded"}
-	if len(transitions) != len(transitionTable) {
-		t.Errorf("%d transitions in the code, %d in the table", len(transitions), len(transitionTable))
+
+	leads := map[Transition]map[Status]Status{}
+	for _, c := range readCases(t, "testdata/transitions.txt") {
+		transition := Transition(c.heading)
+		if leads[transition] == nil {
+			leads[transition] = map[Status]Status{}
+		}
+		leads[transition][Status(c.column(0))] = Status(c.column(1))
 	}
-	move := func(id string, m Transition) (*Order, error) {
-		return s.db.Transition(t.Context(), s.storeID, id, m, Note{Code: NoteText, Text: "test"})
+	if len(leads) != len(transitions) {
+		t.Errorf("%d transitions in the table, %d in the program", len(leads), len(transitions))
 	}
-	for m, to := range transitionTable {
-		for from, path := range reach {
-			if err := s.db.write(t.Context(), func(tx *Tx) error { return tx.mustChange("UPDATE products SET stock = 10 WHERE slug = 'kopi'") }); err != nil {
-				t.Fatal(err)
-			}
-			id := s.create(t, "duo", 1)
-			for _, step := range path {
-				if _, err := move(id, step); err != nil {
-					t.Fatal(err)
+
+	for transition, to := range leads {
+		for _, from := range statuses {
+			t.Run(fmt.Sprintf("%s from %s", transition, from), func(t *testing.T) {
+				s.exec(t, "UPDATE products SET stock = 10 WHERE slug = 'kopi'")
+				id := s.create(t, "duo", 1)
+				for _, step := range pathTo[from] {
+					s.move(t, id, step)
 				}
-			}
-			row := func() string {
-				return scalar[string](t, s.db, "SELECT json || components || oversold || (SELECT count(*) FROM order_history WHERE order_id = o.id) FROM orders o WHERE id = ?", id)
-			}
-			before, events := row(), s.events(t, id)
-			o, err := move(id, m)
-			want := to[from]
-			if want == "" {
-				refusal, ok := err.(*APIError)
-				if !ok || refusal.Code != codeOrderState || row() != before || s.events(t, id) != events || s.stock(t, "kopi") != left[from] {
-					t.Errorf("%s from %s: %v, row %s", m, from, err, row())
+
+				if to[from] == "" {
+					s.checkRefused(t, id, transition)
+				} else {
+					s.checkTransition(t, id, transition, from, to[from])
 				}
-				continue
-			}
-			if err != nil {
-				t.Errorf("%s from %s: %v", m, from, err)
-				continue
-			}
-			read := s.do(t, "GET", "/v1/orders/"+id, nil)
-			if o.Status != want || read.at("order.status") != string(want) || read.at("order.requires_payment") != "false" || read.at("order.updated_at") != o.UpdatedAt.String() {
-				t.Errorf("%s from %s: %s, %s", m, from, o.Status, read.Body)
-			}
-			if got := s.events(t, id); got != events+" "+event[want] {
-				t.Errorf("%s from %s: events %s", m, from, got)
-			}
-			if got := s.stock(t, "kopi"); got != left[want] {
-				t.Errorf("%s from %s to %s: stock %d, want %d", m, from, want, got, left[want])
-			}
-			history := scalar[string](t, s.db, "SELECT from_status || '>' || to_status || ' ' || actor || ' ' || (note ->> 'text') FROM order_history WHERE order_id = ? ORDER BY position DESC LIMIT 1", id)
-			if !strings.HasPrefix(history, string(from)+">"+string(want)+" ") || !strings.HasSuffix(history, " test") {
-				t.Errorf("%s from %s: history %q", m, from, history)
-			}
+			})
 		}
 	}
-	if _, err := s.db.Transition(t.Context(), "another-store", s.create(t, "teh", 1), OwnerApproves, Note{}); err != errNotFound {
-		t.Errorf("another store's move: %v", err)
+}
+
+// checkRefused checks that a transition is refused and changes nothing.
+func (s *testServer) checkRefused(t *testing.T, id string, transition Transition) {
+	t.Helper()
+	const query = `
+		SELECT json || components || oversold || (SELECT count(*) FROM order_history WHERE order_id = o.id)
+		FROM   orders o
+		WHERE  id = ?`
+	type state struct {
+		row, events string
+		stock       int
+	}
+	read := func() state {
+		return state{
+			row:    scalar[string](t, s.db, query, id),
+			events: s.events(t, id),
+			stock:  s.stock(t, "kopi"),
+		}
+	}
+
+	before := read()
+	_, err := s.db.Transition(t.Context(), s.storeID, id, transition, Note{})
+	checkRefusal(t, err, codeOrderState)
+	if after := read(); after != before {
+		t.Errorf("before %+v\nafter  %+v", before, after)
+	}
+}
+
+// checkTransition performs a transition and checks everything that changes with it.
+func (s *testServer) checkTransition(t *testing.T, id string, transition Transition, from, to Status) {
+	t.Helper()
+	eventsBefore := s.events(t, id)
+	note := Note{Code: NoteText, Text: "test"}
+	o, err := s.db.Transition(t.Context(), s.storeID, id, transition, note)
+	must(t, err)
+
+	if o.Status != to {
+		t.Errorf("it returns an order that is %s, want %s", o.Status, to)
+	}
+	s.get(t, "/v1/orders/"+id).wantData(t, map[string]string{
+		"order.status":           string(to),
+		"order.requires_payment": "false",
+		"order.updated_at":       o.UpdatedAt.String(),
+	})
+
+	event, _ := strings.CutPrefix(s.events(t, id), eventsBefore+" ")
+	if statusAfter[event] != to {
+		t.Errorf("the events %s are followed by %s", eventsBefore, event)
+	}
+	if got, want := s.stock(t, "kopi"), stockDuring[to]; got != want {
+		t.Errorf("stock %d, want %d", got, want)
+	}
+
+	history := scalar[string](t, s.db, `
+		SELECT from_status || ' > ' || to_status || ': ' || (note ->> 'text')
+		FROM   order_history
+		WHERE  order_id = ?
+		ORDER BY position DESC LIMIT 1`, id)
+	if want := fmt.Sprintf("%s > %s: test", from, to); history != want {
+		t.Errorf("history %q, want %q", history, want)
+	}
+}
+
+func TestTransitionOfAnotherStoresOrder(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+
+	id := s.create(t, "teh", 1)
+	_, err := s.db.Transition(t.Context(), "another-store", id, OwnerApproves, Note{})
+	if err != errNotFound {
+		t.Errorf("error %v, want %v", err, errNotFound)
 	}
 }
 
 func TestPaidAfterItsStockWasSold(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	move := func(id string, m Transition) {
+
+	late := s.create(t, "kopi", 6)
+	check := func(oversold bool, stock int) {
 		t.Helper()
-		if _, err := s.db.Transition(t.Context(), s.storeID, id, m, Note{}); err != nil {
-			t.Fatal(err)
+		got := scalar[bool](t, s.db, "SELECT oversold FROM orders WHERE id = ?", late)
+		if got != oversold {
+			t.Errorf("oversold %t, want %t", got, oversold)
+		}
+		if got := s.stock(t, "kopi"); got != stock {
+			t.Errorf("stock %d, want %d", got, stock)
 		}
 	}
-	late := s.create(t, "kopi", 6)
-	move(late, ClockExpires)
+
+	// Its pieces are released when it expires, and five of the ten are sold. Then it is paid after all.
+	s.move(t, late, ClockExpires)
 	s.create(t, "kopi", 5)
-	move(late, OwnerApproves) // 5 are left
-	oversold := func() int { return scalar[int](t, s.db, "SELECT oversold FROM orders WHERE id = ?", late) }
-	if oversold() != 1 || s.stock(t, "kopi") != 5 {
-		t.Errorf("oversold %d, stock %d", oversold(), s.stock(t, "kopi"))
-	}
-	move(late, GatewayReverses) // it held nothing, so nothing comes back
-	if oversold() != 0 || s.stock(t, "kopi") != 5 {
-		t.Errorf("after a reversal: oversold %d, stock %d", oversold(), s.stock(t, "kopi"))
-	}
-	s.importCatalog(t, s.storeID, `{"products":[{"slug":"kopi","title":"Kopi","price":1,"stock":6}]}`)
-	move(late, GatewaySettles)
-	if oversold() != 0 || s.stock(t, "kopi") != 0 {
-		t.Errorf("after restocking: oversold %d, stock %d", oversold(), s.stock(t, "kopi"))
-	}
+	s.move(t, late, OwnerApproves)
+	check(true, 5)
+
+	// It reserved nothing, so nothing is released.
+	s.move(t, late, GatewayReverses)
+	check(false, 5)
+
+	s.importCatalog(t, s.storeID, `{"products": [{"slug": "kopi", "title": "Kopi", "price": 1, "stock": 6}]}`)
+	s.move(t, late, GatewaySettles)
+	check(false, 0)
 }
 
 func TestSweeperExpiresOrders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		for range 130 { // more than one sweep's transaction
+
+		for range 130 { // more than one transaction of the sweeper
 			s.create(t, "teh", 1)
 		}
-		id, claimed := s.create(t, "kopi", 4), s.create(t, "kopi", 1)
-		if _, err := s.db.Transition(ctx, s.storeID, claimed, BuyerClaims, Note{}); err != nil {
-			t.Fatal(err)
+		id := s.create(t, "kopi", 4)
+		claimed := s.create(t, "kopi", 1)
+		s.move(t, claimed, BuyerClaims)
+		check := func(pending, stock int) {
+			t.Helper()
+			got := scalar[int](t, s.db, "SELECT count(*) FROM orders WHERE status = 'pending'")
+			if got != pending {
+				t.Errorf("%d orders are pending, want %d", got, pending)
+			}
+			if got := s.stock(t, "kopi"); got != stock {
+				t.Errorf("stock %d, want %d", got, stock)
+			}
 		}
+
+		// A minute early nothing expires.
 		time.Sleep(24*time.Hour - time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); s.sweep(ctx) }()
+		go func() {
+			defer close(done)
+			s.sweep(ctx)
+		}()
 		synctest.Wait()
-		pending := func() int { return scalar[int](t, s.db, "SELECT count(*) FROM orders WHERE status = 'pending'") }
-		if pending() != 131 || s.stock(t, "kopi") != 5 {
-			t.Errorf("a minute early: %d pending, stock %d", pending(), s.stock(t, "kopi"))
-		}
+		check(131, 5)
+
+		// Then all do, except the one that awaits verification.
 		time.Sleep(time.Minute + 30*time.Second)
 		synctest.Wait()
-		if pending() != 0 || s.stock(t, "kopi") != 9 || s.events(t, id) != "orderCreated orderExpired" {
-			t.Errorf("%d pending, stock %d, events %s", pending(), s.stock(t, "kopi"), s.events(t, id))
+		check(0, 9)
+		if got := s.events(t, id); got != "orderCreated orderExpired" {
+			t.Errorf("events %s", got)
 		}
-		if r := s.do(t, "GET", "/v1/orders/"+claimed, nil); r.at("order.status") != "awaiting_verification" {
-			t.Errorf("an order under verification expired: %s", r.Body)
+		if got := s.get(t, "/v1/orders/"+claimed).at("order.status"); got != "awaiting_verification" {
+			t.Errorf("the order under verification is %s", got)
 		}
+
+		// The sweeper also writes when keys were used.
 		cancel()
 		<-done
-		if scalar[int](t, s.db, "SELECT count(*) FROM api_keys WHERE last_used_at IS NOT NULL") != 1 {
-			t.Error("the key's use is not noted")
+		used := scalar[int](t, s.db, "SELECT count(*) FROM api_keys WHERE last_used_at IS NOT NULL")
+		if used != 1 {
+			t.Errorf("%d keys were used, want 1", used)
 		}
 	})
 }
