@@ -22,12 +22,22 @@ import (
 )
 
 var (
-	errUnauthorized = &APIError{Code: codeUnauthorized, Message: "Missing or invalid Authorization header."}
-	errPlanRequired = &APIError{Code: codePlanRequired, Message: "Public API is not available on this store's plan."}
-	errRateLimited  = &APIError{Code: codeRateLimited, Message: "Rate limit exceeded."}
+	errUnauthorized = &APIError{
+		Code:    codeUnauthorized,
+		Message: "Missing or invalid Authorization header.",
+	}
+	errPlanRequired = &APIError{
+		Code:    codePlanRequired,
+		Message: "Public API is not available on this store's plan.",
+	}
+	errRateLimited = &APIError{
+		Code:    codeRateLimited,
+		Message: "Rate limit exceeded.",
+	}
 )
 
-// newToken makes a secret of 32 random bytes, in 43 characters after its prefix, and the hash that is kept of it.
+// newToken returns a secret of 32 random bytes, in 43 characters after its prefix, and the hash that is kept
+// of it.
 func newToken(prefix string) (token string, hash [32]byte) {
 	b := make([]byte, 32)
 	rand.Read(b)
@@ -45,38 +55,70 @@ type APIKey struct {
 	RevokedAt  *Time  `json:"revoked_at"`
 }
 
+// AddKey adds a key to a store.
 func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (id string, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		id = tx.newID()
-		return tx.mustChange(`INSERT INTO api_keys (id, store_id, name, hash, created_at)
-			SELECT ?, id, ?, ?, ? FROM stores WHERE id = ?`, id, name, hash[:], tx.now, storeID)
+	return writeResult(ctx, db, func(tx *Tx) (string, error) {
+		id := tx.newID()
+		return id, tx.mustChange(`
+			INSERT INTO api_keys (id, store_id, name, hash, created_at)
+			SELECT ?, id, ?, ?, ? FROM stores WHERE id = ?`,
+			id, name, hash[:], tx.now, storeID)
 	})
-	return id, err
 }
 
-const sqlKeys = "SELECT id, store_id, name, created_at, last_used_at, revoked_at FROM api_keys WHERE store_id = ? ORDER BY id"
+const sqlKeys = `
+	SELECT id, store_id, name, created_at, last_used_at, revoked_at
+	FROM   api_keys
+	WHERE  store_id = ?
+	ORDER BY id`
+
+func scanKey(r row) (k APIKey, err error) {
+	err = r.Scan(&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt)
+	return k, err
+}
 
 // Keys lists a store's keys, the oldest first.
 func (db *DB) Keys(storeID string) ([]APIKey, error) {
-	return collect(db.reader, func(k *APIKey) []any {
-		return []any{&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
-	}, sqlKeys, storeID)
+	return queryAll(db.reader, scanKey, sqlKeys, storeID)
 }
 
-// RevokeKey ends a key at once and for ever.
+// RevokeKey ends a key at once and for good.
 func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? AND store_id = ?", tx.now, id, storeID)
+		return tx.mustChange(`
+			UPDATE api_keys
+			SET    revoked_at = coalesce(revoked_at, ?)
+			WHERE  id = ? AND store_id = ?`, tx.now, id, storeID)
 	})
 }
 
-const sqlKeyLookup = "SELECT " + storeColumns + `, k.id FROM api_keys k JOIN stores s ON s.id = k.store_id
-	WHERE k.hash = ? AND k.revoked_at IS NULL`
+// authenticate finds the store whose key a request carries, and counts the request against its limit. It sets
+// the headers that go with every answer.
+func (s *server) authenticate(header http.Header, r *http.Request) (Store, error) {
+	now := time.Now()
+	hash := sha256.Sum256([]byte(bearerToken(r.Header)))
+	keyID, st, err := s.db.StoreOfKey(hash)
+	if err == errNotFound {
+		return st, s.refuseKey(header, r, now)
+	}
+	if err != nil {
+		return st, err
+	}
 
-// StoreOfKey finds the store that a key opens. It is read every time: a revoked key ends with the next request.
-func (db *DB) StoreOfKey(hash [32]byte) (keyID string, st Store, err error) {
-	st, err = db.store(db.reader, []any{&keyID}, sqlKeyLookup, hash[:])
-	return keyID, st, err
+	s.uses.note(hash, timeOf(now))
+	left := s.keys.take(keyID, now)
+	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
+	header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
+	header.Set("X-RateLimit-Reset", seconds(left.full))
+	if !left.ok {
+		header.Set("Retry-After", seconds(left.retryAfter))
+		return st, errRateLimited
+	}
+
+	if st.Plan == PlanFree {
+		return st, errPlanRequired
+	}
+	return st, nil
 }
 
 // bearerToken is the key of "Authorization: Bearer <key>", "" if the header is not exactly that.
@@ -88,44 +130,38 @@ func bearerToken(h http.Header) string {
 	return strings.TrimSpace(token)
 }
 
-// authenticate finds the store whose key a request carries, and counts the request against its limit. It sets the
-// headers that go with every answer.
-func (s *server) authenticate(header http.Header, r *http.Request) (Store, error) {
-	now := time.Now()
-	keyID, st, err := s.db.StoreOfKey(sha256.Sum256([]byte(bearerToken(r.Header))))
-	if err == errNotFound {
-		if left := s.wrongKeys.take(s.clientAddress(r), now); !left.ok {
-			header.Set("Retry-After", seconds(left.retryAfter))
-			return st, errRateLimited
-		}
-		header.Set("WWW-Authenticate", "Bearer")
-		return st, errUnauthorized
-	} else if err != nil {
-		return st, err
-	}
-	s.keyUse.note(keyID, now)
-	left := s.keys.take(keyID, now)
-	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
-	header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
-	header.Set("X-RateLimit-Reset", seconds(left.full))
+const sqlStoreOfKey = "SELECT " + storeColumns + `, k.id
+	FROM   api_keys k
+	JOIN   stores s ON s.id = k.store_id
+	WHERE  k.hash = ? AND k.revoked_at IS NULL`
+
+// StoreOfKey finds the store that a key opens. It is read for every request, so that a revoked key ends with
+// the next.
+func (db *DB) StoreOfKey(hash [32]byte) (keyID string, st Store, err error) {
+	st, err = db.scanStore(db.reader.QueryRow(sqlStoreOfKey, hash[:]), &keyID)
+	return keyID, st, err
+}
+
+// refuseKey refuses a request without a valid key. An address that sends many of them is limited.
+func (s *server) refuseKey(header http.Header, r *http.Request, now time.Time) error {
+	left := s.wrongKeys.take(s.clientAddress(r), now)
 	if !left.ok {
 		header.Set("Retry-After", seconds(left.retryAfter))
-		return st, errRateLimited
+		return errRateLimited
 	}
-	if st.Plan == "free" {
-		return st, errPlanRequired
-	}
-	return st, nil
+	header.Set("WWW-Authenticate", "Bearer")
+	return errUnauthorized
 }
 
 // seconds are whole and rounded up.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
-// limiter holds one token bucket per key.
+// limiter holds a token bucket for each key. A request takes one token, and the clock brings them back.
 type limiter struct {
-	perMinute, burst float64
-	mu               sync.Mutex
-	buckets          map[string]bucket
+	perMinute float64 // tokens that come back
+	burst     float64 // tokens that a full bucket holds
+	mu        sync.Mutex
+	buckets   map[string]bucket
 }
 
 type bucket struct {
@@ -133,38 +169,62 @@ type bucket struct {
 	at     time.Time // when it held them
 }
 
-// allowance is what a bucket says to one request.
+// allowance is the answer of a bucket to one request.
 type allowance struct {
 	ok         bool
 	remaining  int           // requests that could follow at once
 	full       time.Duration // until the bucket is full
-	retryAfter time.Duration // until it holds one
+	retryAfter time.Duration // until it holds a token
 }
 
 func newLimiter(perMinute, burst int) *limiter {
 	return &limiter{perMinute: float64(perMinute), burst: float64(burst), buckets: map[string]bucket{}}
 }
 
+// take takes a token out of a key's bucket if it holds one.
 func (l *limiter) take(key string, now time.Time) allowance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	const most = 10_000
-	if len(l.buckets) >= most { // forget those that are full again; if an attacker keeps all busy, forget all
-		maps.DeleteFunc(l.buckets, func(_ string, b bucket) bool { return l.tokens(b, now) >= l.burst })
-		if len(l.buckets) >= most {
-			clear(l.buckets)
-		}
-	}
-	tokens := l.tokens(l.buckets[key], now) // a key that is not there has not asked since the year 1
+	l.makeRoom(now)
+
+	// A key without a bucket has not asked since the year 1: its bucket is full.
+	tokens := l.tokens(l.buckets[key], now)
 	ok := tokens >= 1
 	if ok {
 		tokens--
 	}
 	l.buckets[key] = bucket{tokens, now}
-	wait := func(n float64) time.Duration {
-		return time.Duration(max(0, n-tokens) / l.perMinute * float64(time.Minute))
+
+	return allowance{
+		ok:         ok,
+		remaining:  int(tokens),
+		full:       l.timeFor(l.burst - tokens),
+		retryAfter: l.timeFor(1 - tokens),
 	}
-	return allowance{ok, int(tokens), wait(l.burst), wait(1)}
+}
+
+// makeRoom bounds the memory. It forgets the buckets that are full again or, if an attacker keeps too many
+// busy, all of them.
+func (l *limiter) makeRoom(now time.Time) {
+	const most = 10_000
+	if len(l.buckets) < most {
+		return
+	}
+
+	maps.DeleteFunc(l.buckets, func(_ string, b bucket) bool { return l.tokens(b, now) >= l.burst })
+	if len(l.buckets) >= most {
+		clear(l.buckets)
+	}
+}
+
+// tokens is how many a bucket holds now.
+func (l *limiter) tokens(b bucket, now time.Time) float64 {
+	return min(l.burst, b.tokens+now.Sub(b.at).Minutes()*l.perMinute)
+}
+
+// timeFor is how long it takes until n more tokens have come back.
+func (l *limiter) timeFor(n float64) time.Duration {
+	return time.Duration(max(0, n) / l.perMinute * float64(time.Minute))
 }
 
 // forget gives a key its full bucket back.
@@ -174,62 +234,15 @@ func (l *limiter) forget(key string) {
 	delete(l.buckets, key)
 }
 
-func (l *limiter) tokens(b bucket, now time.Time) float64 {
-	return min(l.burst, b.tokens+now.Sub(b.at).Minutes()*l.perMinute)
-}
-
-// keyUse remembers when keys were used, until it is written: at most once a minute for each.
-type keyUse struct {
-	mu   sync.Mutex
-	used map[string]Time
-}
-
-func (u *keyUse) note(keyID string, now time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.used[keyID] = Time(now.UnixMilli())
-}
-
-// flush writes what was noted; what cannot be written is forgotten.
-func (u *keyUse) flush(ctx context.Context, db *DB) error {
-	u.mu.Lock()
-	used := u.used
-	u.used = map[string]Time{}
-	u.mu.Unlock()
-	if len(used) == 0 {
-		return nil
-	}
-	return db.NoteKeyUse(ctx, used)
-}
-
-// NoteKeyUse records when keys were last used.
-func (db *DB) NoteKeyUse(ctx context.Context, used map[string]Time) error {
-	return db.write(ctx, func(tx *Tx) error {
-		for id, at := range used {
-			if _, err := tx.exec("UPDATE api_keys SET last_used_at = ? WHERE id = ?", at, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// clientAddress is who a limit by address counts: an IPv4 address or an IPv6 /64. Behind a trusted proxy it is the
-// last address in X-Forwarded-For that is not itself a trusted proxy's.
+// clientAddress is who a limit by address counts: an IPv4 address, or the /64 that a customer's IPv6
+// addresses share.
 func (s *server) clientAddress(r *http.Request) string {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr
 	}
-	ip := ap.Addr().Unmap()
-	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(forwarded) - 1; i >= 0 && s.trustedProxy.Contains(ip); i-- {
-		hop, err := netip.ParseAddr(strings.TrimSpace(forwarded[i]))
-		if err != nil {
-			break
-		}
-		ip = hop.Unmap()
-	}
+
+	ip := s.forwardedFor(ap.Addr().Unmap(), r.Header)
 	if ip.Is6() {
 		prefix, _ := ip.Prefix(64)
 		return prefix.String()
@@ -237,15 +250,63 @@ func (s *server) clientAddress(r *http.Request) string {
 	return ip.String()
 }
 
+// forwardedFor returns the client of a request that came from ip. Behind a trusted proxy, that is the last
+// address in X-Forwarded-For that is not itself a trusted proxy's: a client can invent the ones before it.
+func (s *server) forwardedFor(ip netip.Addr, h http.Header) netip.Addr {
+	hops := strings.Split(strings.Join(h.Values("X-Forwarded-For"), ","), ",")
+	for i := len(hops) - 1; i >= 0 && s.trustedProxy.Contains(ip); i-- {
+		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		if err != nil {
+			break
+		}
+		ip = hop.Unmap()
+	}
+	return ip
+}
+
+// uses remembers when keys and sign-ins were last used, by their hashes, until it is written. No request
+// waits for that write: the sweeper flushes once a minute.
+type uses struct {
+	mu sync.Mutex
+	at map[[32]byte]Time
+}
+
+func (u *uses) note(hash [32]byte, now Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.at[hash] = now
+}
+
+// flush writes all uses that were noted. It forgets them even if they cannot be written.
+func (u *uses) flush(ctx context.Context, db *DB) error {
+	u.mu.Lock()
+	noted := u.at
+	u.at = map[[32]byte]Time{}
+	u.mu.Unlock()
+
+	if len(noted) == 0 {
+		return nil
+	}
+	return db.write(ctx, func(tx *Tx) error {
+		for hash, at := range noted {
+			// The hash is a key's or a sign-in's: one of the two statements changes nothing.
+			_, err := tx.exec("UPDATE api_keys SET last_used_at = ? WHERE hash = ?", at, hash[:])
+			if err != nil {
+				return err
+			}
+			_, err = tx.exec("UPDATE owner_sessions SET seen_at = ? WHERE hash = ?", at, hash[:])
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // PasswordHash is an owner's password as it is kept: PBKDF2-SHA-256, 600,000 rounds.
 type PasswordHash struct{ Salt, Hash []byte }
 
-// hashing lets two passwords be hashed at a time, so that sign-ins do not starve the API.
-var hashing = make(chan struct{}, 2)
-
 func hashPassword(password string, salt []byte) PasswordHash {
-	hashing <- struct{}{}
-	defer func() { <-hashing }()
 	hash, err := pbkdf2.Key(sha256.New, password, salt, 600_000, 32)
 	if err != nil {
 		panic(err) // only for lengths that are not ours
@@ -253,7 +314,17 @@ func hashPassword(password string, salt []byte) PasswordHash {
 	return PasswordHash{salt, hash}
 }
 
-// newPassword makes a password of 120 random bits and its hash.
+func hashNewPassword(password string) PasswordHash {
+	return hashPassword(password, newSalt())
+}
+
+func newSalt() []byte {
+	salt := make([]byte, 16)
+	rand.Read(salt)
+	return salt
+}
+
+// newPassword returns a password of 120 random bits and its hash.
 func newPassword() (string, PasswordHash) {
 	b := make([]byte, 15)
 	rand.Read(b)
@@ -261,107 +332,155 @@ func newPassword() (string, PasswordHash) {
 	return password, hashNewPassword(password)
 }
 
-func hashNewPassword(password string) PasswordHash {
-	salt := make([]byte, 16)
-	rand.Read(salt)
-	return hashPassword(password, salt)
-}
-
-// Password finds the store of an owner, and how his password is kept. Unknown is errNotFound and a hash that no
-// password has.
+// Password finds the store of an owner, and how their password is kept. For an unknown e-mail it returns
+// errNotFound and a hash that no password has.
 func (db *DB) Password(email string) (storeID string, pw PasswordHash, err error) {
-	storeID, err = one(db.reader, func(id *string) []any { return []any{id, &pw.Salt, &pw.Hash} },
-		"SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?", email)
-	return storeID, pw, err
+	const query = "SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?"
+	err = db.reader.QueryRow(query, email).Scan(&storeID, &pw.Salt, &pw.Hash)
+	return storeID, pw, notFound(err)
 }
 
-// SetPassword gives the owner another password and ends his sign-ins.
+// SetPassword gives the owner another password and ends their sign-ins.
 func (db *DB) SetPassword(ctx context.Context, storeID string, pw PasswordHash) error {
 	return db.write(ctx, func(tx *Tx) error {
 		if _, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ?", storeID); err != nil {
 			return err
 		}
-		return tx.mustChange("UPDATE stores SET password_salt = ?, password_hash = ? WHERE id = ?", pw.Salt, pw.Hash, storeID)
+		return tx.mustChange("UPDATE stores SET password_salt = ?, password_hash = ? WHERE id = ?",
+			pw.Salt, pw.Hash, storeID)
 	})
 }
 
-// checkPassword finds the store of an owner who gives his e-mail and password. It takes as long for an e-mail that
-// nobody has. A positive wait means that neither was looked at: too many passwords were tried for this account or from
-// this address.
-func (s *server) checkPassword(r *http.Request, email, password string) (storeID string, wait time.Duration, err error) {
-	if len(email) > 254 { // nobody's
-		email = ""
+// checkPassword finds the store of an owner who gives their e-mail and password. Anything else is
+// errNotFound. A positive wait means that neither was looked at: too many passwords were tried for this
+// account or from this address.
+func (s *server) checkPassword(
+	r *http.Request, email, password string,
+) (storeID string, wait time.Duration, err error) {
+	if len(email) > 254 {
+		email = "" // Nobody has it, and no limiter is to keep it.
 	}
-	now, from := time.Now(), s.clientAddress(r)
+
+	now := time.Now()
+	from := s.clientAddress(r)
 	account := email + " from " + from
-	// Ten tries from one place; more from all, so that a stranger elsewhere does not lock the owner out.
-	for _, limit := range []struct {
-		*limiter
-		key string
-	}{{s.addresses, from}, {s.accounts, account}, {s.everywhere, email}} {
-		if left := limit.take(limit.key, now); !left.ok {
-			return "", left.retryAfter, nil
-		}
+
+	// An account has few tries from one place and more from all, so that a stranger elsewhere does not lock
+	// the owner out.
+	left := s.addresses.take(from, now)
+	if left.ok {
+		left = s.accounts.take(account, now)
 	}
-	storeID, hash, err := s.db.Password(email)
+	if left.ok {
+		left = s.everywhere.take(email, now)
+	}
+	if !left.ok {
+		return "", left.retryAfter, nil
+	}
+
+	storeID, kept, err := s.db.Password(email)
 	if err != nil && err != errNotFound {
 		return "", 0, err
 	}
-	given := hashPassword(password, hash.Salt) // also for an e-mail that nobody has: it takes as long
-	if subtle.ConstantTimeCompare(given.Hash, hash.Hash) == 0 || err != nil {
+
+	// The password is hashed for an e-mail that nobody has too, so that the answer takes as long.
+	given := s.hashPassword(password, kept.Salt)
+	if subtle.ConstantTimeCompare(given.Hash, kept.Hash) == 0 || err != nil {
 		return "", 0, errNotFound
 	}
+
 	s.accounts.forget(account)
 	s.everywhere.forget(email)
 	return storeID, 0, nil
 }
 
+// hashPassword hashes a password that came with a request. Only two are hashed at a time, so that sign-ins do
+// not starve the API.
+func (s *server) hashPassword(password string, salt []byte) PasswordHash {
+	s.hashing <- struct{}{}
+	defer func() { <-s.hashing }()
+	return hashPassword(password, salt)
+}
+
 // An owner's sign-in ends when it was not used for signInIdle, and after signInLongest in any case.
 const (
-	signInIdle    = 12 * time.Hour
+	signInIdle    = 12*time.Hour + time.Minute // in which its last use may not be written yet: see uses
 	signInLongest = 7 * 24 * time.Hour
 )
 
-// AddSignIn begins a sign-in and forgets those of the store that are over.
+// AddSignIn begins a sign-in and deletes those of the store that are over.
 func (db *DB) AddSignIn(ctx context.Context, storeID string, hash [32]byte) error {
 	return db.write(ctx, func(tx *Tx) error {
-		if _, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND (created_at <= ? OR seen_at <= ?)",
-			storeID, tx.now.Add(-signInLongest), tx.now.Add(-signInIdle)); err != nil {
+		_, err := tx.exec(`
+			DELETE FROM owner_sessions
+			WHERE  store_id = ? AND (created_at <= ? OR seen_at <= ?)`,
+			storeID, tx.now.Add(-signInLongest), tx.now.Add(-signInIdle))
+		if err != nil {
 			return err
 		}
-		_, err := tx.exec("INSERT INTO owner_sessions (hash, store_id, created_at, seen_at) VALUES (?, ?, ?, ?)", hash[:], storeID, tx.now, tx.now)
+
+		_, err = tx.exec(`
+			INSERT INTO owner_sessions (hash, store_id, created_at, seen_at)
+			VALUES (?, ?, ?, ?)`,
+			hash[:], storeID, tx.now, tx.now)
 		return err
 	})
 }
 
-const sqlStoreOfSignIn = "SELECT " + storeColumns + `, w.seen_at FROM owner_sessions w JOIN stores s ON s.id = w.store_id
-	WHERE w.hash = ? AND w.created_at > ? AND w.seen_at > ?`
+const sqlStoreOfSignIn = "SELECT " + storeColumns + `
+	FROM   owner_sessions w
+	JOIN   stores s ON s.id = w.store_id
+	WHERE  w.hash = ? AND w.created_at > ? AND w.seen_at > ?`
 
-// StoreOfSignIn finds the store that a sign-in is for, and when the sign-in was last used.
-func (db *DB) StoreOfSignIn(hash [32]byte) (st Store, seen Time, err error) {
-	now := Time(time.Now().UnixMilli())
-	st, err = db.store(db.reader, []any{&seen}, sqlStoreOfSignIn, hash[:], now.Add(-signInLongest), now.Add(-signInIdle))
-	return st, seen, err
+// StoreOfSignIn finds the store that a sign-in is for.
+func (db *DB) StoreOfSignIn(hash [32]byte, now Time) (Store, error) {
+	return db.scanStore(db.reader.QueryRow(sqlStoreOfSignIn,
+		hash[:], now.Add(-signInLongest), now.Add(-signInIdle)))
 }
 
-// NoteSignInUse records that a sign-in was used.
-func (db *DB) NoteSignInUse(ctx context.Context, hash [32]byte) error {
+// EndSignIn ends one sign-in of a store.
+func (db *DB) EndSignIn(ctx context.Context, storeID string, hash [32]byte) error {
 	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec("UPDATE owner_sessions SET seen_at = ? WHERE hash = ?", tx.now, hash[:])
+		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND hash = ?", storeID, hash[:])
 		return err
 	})
 }
 
-// EndSignIns ends one sign-in of a store, or with a nil hash all of them.
-func (db *DB) EndSignIns(ctx context.Context, storeID string, hash []byte) error {
+// EndSignIns ends all sign-ins of a store.
+func (db *DB) EndSignIns(ctx context.Context, storeID string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND hash = coalesce(?, hash)", storeID, hash)
+		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ?", storeID)
 		return err
 	})
 }
 
-// signInCookie names the cookie of a sign-in. Browsers take a __Host- name over https only, and then from this very
-// host alone.
+// signedIn finds the store whose owner sends a request. Anybody else is errNotFound.
+func (s *server) signedIn(r *http.Request) (Store, error) {
+	hash, err := s.signInHash(r)
+	if err != nil {
+		return Store{}, err
+	}
+
+	now := timeOf(time.Now())
+	st, err := s.db.StoreOfSignIn(hash, now)
+	if err != nil {
+		return st, err
+	}
+	s.uses.note(hash, now)
+	return st, nil
+}
+
+// signInHash is the hash of the sign-in whose cookie a request carries. Without a cookie it is errNotFound.
+func (s *server) signInHash(r *http.Request) (hash [32]byte, err error) {
+	cookie, err := r.Cookie(s.signInCookie())
+	if err != nil {
+		return hash, errNotFound
+	}
+	return sha256.Sum256([]byte(cookie.Value)), nil
+}
+
+// signInCookie names the cookie of a sign-in. Browsers take a __Host- name over https only, and then from
+// this very host alone.
 func (s *server) signInCookie() string {
 	if strings.HasPrefix(s.db.publicURL, "https://") {
 		return "__Host-storeorder"
@@ -371,11 +490,18 @@ func (s *server) signInCookie() string {
 
 func (s *server) setSignInCookie(w http.ResponseWriter, token string, maxAge int) {
 	name := s.signInCookie()
-	http.SetCookie(w, &http.Cookie{Name: name, Value: token, Path: "/", MaxAge: maxAge, HttpOnly: true,
-		Secure: name != "storeorder", SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{
+		Name:     name,
+		Value:    token,
+		Path:     "/",
+		MaxAge:   maxAge,
+		HttpOnly: true,
+		Secure:   name != "storeorder",
+		SameSite: http.SameSiteStrictMode,
+	})
 }
 
-// signIn begins a session of a store's owner in this browser.
+// signIn begins a sign-in of a store's owner in this browser.
 func (s *server) signIn(w http.ResponseWriter, r *http.Request, storeID string) error {
 	token, hash := newToken("")
 	if err := s.db.AddSignIn(r.Context(), storeID, hash); err != nil {
@@ -385,99 +511,115 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request, storeID string) 
 	return nil
 }
 
-// signedIn finds the store whose owner sends a request; nobody is errNotFound.
-func (s *server) signedIn(r *http.Request) (Store, error) {
-	cookie, err := r.Cookie(s.signInCookie())
-	if err != nil {
-		return Store{}, errNotFound
-	}
-	hash := sha256.Sum256([]byte(cookie.Value))
-	st, seen, err := s.db.StoreOfSignIn(hash)
-	if err == nil && time.Since(seen.Time()) > time.Minute {
-		if err := s.db.NoteSignInUse(r.Context(), hash); err != nil { // the page can be shown all the same
-			s.log.Warn("cannot note a sign-in's use", "error", err)
-		}
-	}
-	return st, err
-}
-
-// login shows the sign-in form and signs in. Whether the e-mail or the password was wrong, it does not say.
+// login shows the sign-in form and signs in. It does not say whether the e-mail or the password was wrong.
 func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	page := struct {
-		Form       filled
-		Next       string
-		Wrong, Out bool
-		Wait       int // minutes
-	}{Next: ownPath(r.FormValue("next"), ""), Out: r.URL.Query().Get("done") == "out"}
+		Form  filled
+		Next  string
+		Wrong bool
+		Out   bool
+		Wait  int // minutes
+	}{
+		Next: ownPath(r.FormValue("next"), ""),
+		Out:  r.URL.Query().Get("done") == "out",
+	}
 	if r.Method != http.MethodPost {
 		if _, err := s.signedIn(r); err == nil {
 			return seeOther(w, r, "/dashboard")
 		}
 		return render(w, r, http.StatusOK, "dash-login.html", page)
 	}
+
 	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
 	page.Form.Values = url.Values{"email": {email}}
 	storeID, wait, err := s.checkPassword(r, email, r.PostFormValue("password"))
-	switch {
-	case wait > 0:
+	if wait > 0 {
 		w.Header().Set("Retry-After", seconds(wait))
 		page.Wait = int(math.Ceil(wait.Minutes()))
 		return render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
-	case err == errNotFound:
+	}
+	if err == errNotFound {
 		page.Wrong = true
 		return render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
-	case err == nil:
-		err = s.signIn(w, r, storeID)
 	}
 	if err != nil {
+		return err
+	}
+
+	if err := s.signIn(w, r, storeID); err != nil {
 		return err
 	}
 	return seeOther(w, r, ownPath(page.Next, "/dashboard"))
 }
 
-// logout ends this sign-in, or with everywhere all of the store's.
+// logout ends this sign-in or, on the account page, all of the store's.
 func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
-	everywhere := r.URL.Path == "/dashboard/account/logout"
 	if r.Method != http.MethodPost {
-		return ask(w, r, confirm{frame: newFrame(r, st, "account"), Act: "logout", Back: "/dashboard/account"})
+		frame := newFrame(r, st, "account")
+		return ask(w, r, confirm{frame: frame, Act: "logout", Back: "/dashboard/account"})
 	}
-	var hash []byte
-	if cookie, err := r.Cookie(s.signInCookie()); err == nil && !everywhere {
-		sum := sha256.Sum256([]byte(cookie.Value))
-		hash = sum[:]
-	}
-	if err := s.db.EndSignIns(r.Context(), st.ID, hash); err != nil {
+
+	hash, err := s.signInHash(r)
+	if err != nil {
 		return err
 	}
+	if r.URL.Path == "/dashboard/account/logout" {
+		err = s.db.EndSignIns(r.Context(), st.ID)
+	} else {
+		err = s.db.EndSignIn(r.Context(), st.ID, hash)
+	}
+	if err != nil {
+		return err
+	}
+
 	s.setSignInCookie(w, "", -1)
 	return done(w, r, "/dashboard/login", "out")
 }
 
-// account changes the owner's password, which ends his other sign-ins.
+// account changes the owner's password, which ends their other sign-ins.
 func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
 	page := newFrame(r, st, "account")
-	if r.Method == http.MethodPost {
-		password, faults := r.PostForm.Get("new_password"), map[string]string{}
-		_, wait, err := s.checkPassword(r, st.OwnerEmail, r.PostForm.Get("password"))
-		switch n := utf8.RuneCountInString(password); {
-		case wait > 0:
-			faults["password"] = "was tried too often: wait " + seconds(wait) + " s"
-		case err == errNotFound:
-			faults["password"] = "is not your password"
-		case err != nil:
-			return err
-		case n < 12 || n > 200:
-			faults["new_password"] = "must have 12 to 200 characters"
-		default:
-			if err := s.db.SetPassword(r.Context(), st.ID, hashNewPassword(password)); err != nil {
-				return err
-			}
-			if err := s.signIn(w, r, st.ID); err != nil {
-				return err
-			}
-			return done(w, r, "/dashboard/account", "password")
-		}
-		page.Form.Faults = faults
+	if r.Method != http.MethodPost {
+		return render(w, r, page.status(), "dash-account.html", page)
 	}
-	return render(w, r, page.status(), "dash-account.html", page)
+
+	password := r.PostForm.Get("new_password")
+	faults, err := s.checkNewPassword(r, st.OwnerEmail, password)
+	if err != nil {
+		return err
+	}
+	if faults != nil {
+		page.Form.Faults = faults
+		return render(w, r, page.status(), "dash-account.html", page)
+	}
+
+	hash := s.hashPassword(password, newSalt())
+	if err := s.db.SetPassword(r.Context(), st.ID, hash); err != nil {
+		return err
+	}
+	if err := s.signIn(w, r, st.ID); err != nil {
+		return err
+	}
+	return done(w, r, "/dashboard/account", "password")
+}
+
+// checkNewPassword returns what is wrong with the account page's form by field, or nil. The current password
+// comes first.
+func (s *server) checkNewPassword(r *http.Request, email, password string) (map[string]string, error) {
+	_, wait, err := s.checkPassword(r, email, r.PostForm.Get("password"))
+	if wait > 0 {
+		return map[string]string{"password": "was tried too often: wait " + seconds(wait) + " s"}, nil
+	}
+	if err == errNotFound {
+		return map[string]string{"password": "is not your password"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	length := utf8.RuneCountInString(password)
+	if length < 12 || length > 200 {
+		return map[string]string{"new_password": "must have 12 to 200 characters"}, nil
+	}
+	return nil, nil
 }

@@ -159,6 +159,9 @@ func TestDashboardSignIn(t *testing.T) {
 	}
 	s.exec(t, "UPDATE owner_sessions SET seen_at = seen_at - ?", (12*time.Hour - time.Minute).Milliseconds())
 	owner.get(t, "/dashboard").has(t, 200)
+	if err := s.uses.flush(t.Context(), s.db); err != nil {
+		t.Fatal(err)
+	}
 	if again := scalar[int64](t, s.db, "SELECT seen_at FROM owner_sessions"); again < seen {
 		t.Error("a use was not noted")
 	}

@@ -469,7 +469,7 @@ func (t *table) add(what string, value float64, target, detail string, args ...a
 	t.rows = append(t.rows, row)
 }
 
-// BenchmarkTargets measures the README's table, part by part. -bench Targets/reads runs one part.
+// BenchmarkTargets measures the table of docs/performance.md, part by part. -bench Targets/reads runs one part.
 func BenchmarkTargets(b *testing.B) {
 	if testing.Short() {
 		b.Skip("takes six minutes and 6 GB of disk")

@@ -8,6 +8,10 @@ import (
 	"strings"
 )
 
+// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow
+// an int64 before it is compared with maxMoney.
+const maxMoney = 999_999_999_999
+
 // Kind is what can be sold: a product, or a bundle of products at one price.
 type Kind string
 

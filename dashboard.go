@@ -566,12 +566,12 @@ func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) err
 
 func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
 	address, faults := strings.TrimSpace(r.PostForm.Get("url")), map[string]string{}
-	if fault := checkWebhookURL(address, s.allowPrivate); fault != "" {
-		faults["url"] = fault
+	if wrong := checkWebhookURL(address, s.allowPrivate); wrong != nil {
+		faults["url"] = wrong.Message
 	}
-	events, err := checkEvents(r.PostForm["events"])
-	if err != nil {
-		faults["events"] = err.Error()
+	events, wrong := checkEvents(r.PostForm["events"])
+	if wrong != nil {
+		faults["events"] = wrong.Message
 	}
 	if len(faults) > 0 {
 		page := newFrame(r, st, "developers")
@@ -759,7 +759,7 @@ func (db *DB) FrontPage(storeID string, days int) (a Attention, totals []DayTota
 		if err != nil {
 			return a, err
 		}
-		a.Endpoints, err = collect(q, endpointFields, sqlEndpoints, 0, storeID)
+		a.Endpoints, err = queryAll(q, scanEndpoint, sqlEndpoints, 0, storeID)
 		if err != nil {
 			return a, err
 		}

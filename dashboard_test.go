@@ -366,7 +366,7 @@ func TestDashboardKeys(t *testing.T) {
 	if p := b.get(t, "/dashboard/developers"); strings.Contains(p.body, "so_") || !strings.Contains(p.body, "situs toko") {
 		t.Error("the key is shown again, or not listed")
 	}
-	if err := s.keyUse.flush(t.Context(), s.db); err != nil {
+	if err := s.uses.flush(t.Context(), s.db); err != nil {
 		t.Fatal(err)
 	}
 	if p := b.get(t, "/dashboard/developers"); strings.Contains(p.body, "belum pernah") {

@@ -69,6 +69,10 @@ type Detail struct {
 	Fault   Fault  `json:"-"`       // the same for the pages, if one of their forms can have it
 }
 
+func detailf(field, format string, args ...any) Detail {
+	return Detail{Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
 func (e *APIError) Error() string {
 	text := e.Message
 	for _, d := range e.Details {
@@ -87,7 +91,7 @@ type server struct {
 	payments     *payments
 	keys         *limiter // by API key
 	wrongKeys    *limiter // by address
-	keyUse       keyUse
+	uses         uses
 	catalog      catalogCache
 	accounts     *limiter // passwords tried, by e-mail and address
 	everywhere   *limiter // passwords tried, by e-mail
@@ -95,6 +99,7 @@ type server struct {
 	trustedProxy netip.Prefix
 	allowPrivate bool // for webhooks
 	draining     atomic.Bool
+	hashing      chan struct{} // holds one for each password that is being hashed
 }
 
 // routes maps what the service answers.

@@ -1228,7 +1228,7 @@ func (s *testServer) deliver(t *testing.T) (in *inbox, stop func()) {
 }
 
 // endpoint adds an endpoint on a host for some events, or for all if none is named.
-func (s *testServer) endpoint(t *testing.T, host string, events ...string) (id, secret string) {
+func (s *testServer) endpoint(t *testing.T, host string, events ...Event) (id, secret string) {
 	t.Helper()
 	secret = newSecret()
 	id, err := s.db.AddEndpoint(t.Context(), s.storeID, "https://"+host+"/hook", events, secret)

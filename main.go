@@ -282,9 +282,9 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 	queue := newDispatcher(db, newWebhookClient(o.allowPrivate), log)
 	return &server{
 		db: db, log: log, queue: queue, payments: newPayments(db, log, queue.wake),
-		keys: newLimiter(o.rate, o.burst), wrongKeys: newLimiter(60, 60), keyUse: keyUse{used: map[string]Time{}},
+		keys: newLimiter(o.rate, o.burst), wrongKeys: newLimiter(60, 60), uses: uses{at: map[[32]byte]Time{}},
 		accounts: newLimiter(1, 10), everywhere: newLimiter(10, 100), addresses: newLimiter(5, 20),
-		trustedProxy: o.trustedProxy, allowPrivate: o.allowPrivate,
+		trustedProxy: o.trustedProxy, allowPrivate: o.allowPrivate, hashing: make(chan struct{}, 2),
 	}
 }
 
@@ -305,12 +305,12 @@ func (s *server) sweep(ctx context.Context) {
 			warn(err)
 		}
 		if beat%2 == 1 {
-			warn(s.keyUse.flush(ctx, s.db))
+			warn(s.uses.flush(ctx, s.db))
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			warn(s.keyUse.flush(context.Background(), s.db))
+			warn(s.uses.flush(context.Background(), s.db))
 			return
 		}
 	}
@@ -570,12 +570,12 @@ func webhookAdd(ctx context.Context, c *cli) error {
 	list := c.String("events", "", "the `names` of the events to send, with commas between (default all)")
 	private := c.Bool("webhook-allow-private", false, "take http and private addresses too; serve needs the same flag to deliver there")
 	return c.onDB("store url", func(db *DB) (object, error) {
-		if fault := checkWebhookURL(*address, *private); fault != "" {
-			return nil, usagef("-url %s", fault)
+		if wrong := checkWebhookURL(*address, *private); wrong != nil {
+			return nil, usagef("-url %s", wrong.Message)
 		}
-		events, err := checkEvents(strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' }))
-		if err != nil {
-			return nil, usagef("-events: %v", err)
+		events, wrong := checkEvents(strings.FieldsFunc(*list, func(r rune) bool { return r == ',' || r == ' ' }))
+		if wrong != nil {
+			return nil, usagef("-events: %s", wrong.Message)
 		}
 		secret := newSecret()
 		endpoint, err := db.AddEndpoint(ctx, *id, *address, events, secret)

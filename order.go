@@ -16,10 +16,6 @@ import (
 	"time"
 )
 
-// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow
-// an int64 before it is compared with maxMoney.
-const maxMoney = 999_999_999_999
-
 // Status is the state of an order.
 type Status string
 
@@ -219,11 +215,8 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 	if err != nil {
 		return err
 	}
-	return &APIError{
-		Code:    codeDuplicateExternalID,
-		Message: "Order " + other + " has this external_id.",
-		Details: []Detail{{Field: "external_id", Message: "must differ from every other order's"}},
-	}
+	detail := detailf("external_id", "must differ from every other order's")
+	return &APIError{codeDuplicateExternalID, "Order " + other + " has this external_id.", []Detail{detail}}
 }
 
 // addItems fills in the order's items and subtotal from what is published now. It returns the products that the
@@ -239,20 +232,15 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 	for i, in := range items {
 		found, ok := forSale[saleKey{in.Kind, in.ID}]
 		if !ok {
-			unknown = append(unknown, Detail{
-				Field: fmt.Sprintf("items[%d].%s_id", i, in.Kind),
-				Message: fmt.Sprintf("is no published %s of this store: take one from GET /v1/products",
-					in.Kind),
-			})
+			unknown = append(unknown, detailf(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
+				"is no published %s of this store: take one from GET /v1/products", in.Kind))
 			continue
 		}
 
 		item := found.item(in)
 		if item.LineTotal > maxMoney {
-			tooMuch = append(tooMuch, Detail{
-				Field:   fmt.Sprintf("items[%d].quantity", i),
-				Message: fmt.Sprintf("makes the line exceed %d", int64(maxMoney)),
-			})
+			tooMuch = append(tooMuch, detailf(fmt.Sprintf("items[%d].quantity", i),
+				"makes the line exceed %d", int64(maxMoney)))
 		}
 		o.Items = append(o.Items, item)
 		o.Subtotal += item.LineTotal
@@ -265,17 +253,10 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 	}
 
 	if len(unknown) > 0 {
-		return nil, &APIError{
-			Code:    codeProductUnavailable,
-			Message: "Something in this order is not for sale.",
-			Details: unknown,
-		}
+		return nil, &APIError{codeProductUnavailable, "Something in this order is not for sale.", unknown}
 	}
 	if len(tooMuch) == 0 && o.Subtotal > maxMoney {
-		tooMuch = []Detail{{
-			Field:   "items",
-			Message: fmt.Sprintf("come to more than %d in all", int64(maxMoney)),
-		}}
+		tooMuch = []Detail{detailf("items", "come to more than %d in all", int64(maxMoney))}
 	}
 	if len(tooMuch) > 0 {
 		return nil, validationFailed(tooMuch...)
@@ -295,44 +276,27 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 		return nil
 	}
 	if code == "" {
-		return validationFailed(Detail{
-			Field:   "payment_method",
-			Message: "is needed: take a code from GET /v1/payment-methods",
-		})
+		return validationFailed(detailf("payment_method", "is needed: take a code from GET /v1/payment-methods"))
 	}
 
 	m, err := queryOne(tx, scanMethod, sqlMethod, storeID, code)
 	if err == errNotFound || err == nil && !m.Usable {
-		return &APIError{
-			Code:    codePaymentMethodUnavailable,
-			Message: "This payment method cannot be used.",
-			Details: []Detail{{
-				Field:   "payment_method",
-				Message: "is not usable: take a code from GET /v1/payment-methods",
-			}},
-		}
+		detail := detailf("payment_method", "is not usable: take a code from GET /v1/payment-methods")
+		return &APIError{codePaymentMethodUnavailable, "This payment method cannot be used.", []Detail{detail}}
 	}
 	if err != nil {
 		return err
 	}
 	if !m.takes(o.Subtotal) {
-		return &APIError{
-			Code:    codePaymentMethodUnavailable,
-			Message: "This payment method cannot be used for this subtotal.",
-			Details: []Detail{{
-				Field: "payment_method",
-				Message: fmt.Sprintf("does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d",
-					o.Subtotal, o.Subtotal),
-			}},
-		}
+		detail := detailf("payment_method", "does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d",
+			o.Subtotal, o.Subtotal)
+		return &APIError{codePaymentMethodUnavailable,
+			"This payment method cannot be used for this subtotal.", []Detail{detail}}
 	}
 
 	o.Amount = o.Subtotal + m.Fee
 	if o.Amount > maxMoney {
-		return validationFailed(Detail{
-			Field:   "items",
-			Message: fmt.Sprintf("come to more than %d with the fee", int64(maxMoney)),
-		})
+		return validationFailed(detailf("items", "come to more than %d with the fee", int64(maxMoney)))
 	}
 	o.PaymentMethod = m.Code
 	o.PaymentProvider = m.Provider
@@ -353,19 +317,13 @@ func (tx *Tx) reserveAll(components []component) error {
 			continue
 		}
 		for _, item := range components[i].items {
-			short = append(short, Detail{
-				Field:   fmt.Sprintf("items[%d].quantity", item),
-				Message: "is more than is left: order fewer, or without it",
-			})
+			short = append(short, detailf(fmt.Sprintf("items[%d].quantity", item),
+				"is more than is left: order fewer, or without it"))
 		}
 	}
 
 	if len(short) > 0 {
-		return &APIError{
-			Code:    codeOutOfStock,
-			Message: "There is not enough stock for this order.",
-			Details: short,
-		}
+		return &APIError{codeOutOfStock, "There is not enough stock for this order.", short}
 	}
 	return nil
 }
@@ -491,11 +449,8 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	}
 	o, from := &r.order, r.order.Status
 	if !t.possible(from) {
-		return nil, &APIError{
-			Code: codeOrderState,
-			Message: fmt.Sprintf("The order is %s: %q is possible only while it is %s.",
-				from, t, joinOr(rule.from)),
-		}
+		message := fmt.Sprintf("The order is %s: %q is possible only while it is %s.", from, t, joinOr(rule.from))
+		return nil, &APIError{Code: codeOrderState, Message: message}
 	}
 
 	oversold, err := tx.moveStock(r.components, from, rule.to)

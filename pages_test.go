@@ -316,7 +316,7 @@ func TestDashboardSayings(t *testing.T) {
 		texts = append(texts, d.Message)
 	}
 	for _, address := range []string{"", "http://x.example", "https://a@x.example", "https://10.0.0.1"} {
-		texts = append(texts, checkWebhookURL(address, false))
+		texts = append(texts, checkWebhookURL(address, false).Message)
 	}
 	for _, g := range []Gateway{{Provider: "midtrans", Mode: "live"}, {Provider: "xendit", Mode: "live", SecretKey: "x"}, {Provider: "midtrans", Mode: "live", SecretKey: "SB-x"}} {
 		texts = append(texts, checkGateway(g))

@@ -139,7 +139,7 @@ CREATE TABLE order_history (              -- one row per change of state, and pe
   from_status TEXT    NOT NULL,           -- '' = creation
   to_status   TEXT    NOT NULL,
   actor       TEXT    NOT NULL,           -- api, owner, buyer, gateway, clock
-  note        TEXT    NOT NULL,           -- JSON of a Note: why, as a code with its values
+  note        TEXT    NOT NULL DEFAULT '{}', -- JSON of a Note: why, as a code with its values
   PRIMARY KEY (order_id, position)
 ) STRICT, WITHOUT ROWID;
 

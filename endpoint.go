@@ -1,0 +1,230 @@
+//go:build cgo
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Endpoint is where a store's events go.
+type Endpoint struct {
+	ID        string     `json:"endpoint_id"`
+	StoreID   string     `json:"store_id"`
+	URL       string     `json:"url"`
+	Events    []Event    `json:"events"` // empty: all
+	Active    bool       `json:"active"`
+	OffReason OffReason  `json:"off_reason,omitempty"`
+	Failures  int        `json:"failures"` // failed attempts in a row
+	CreatedAt Time       `json:"created_at"`
+	Secrets   []string   `json:"-"`          // that sign now, the newest first: after a rotation two
+	Recent    []Delivery `json:"deliveries"` // the last ones, the newest first
+}
+
+// OffReason is why an endpoint is off.
+type OffReason string
+
+const (
+	OffByOwner OffReason = "owner"
+	OffGone    OffReason = "gone" // the receiver answered 410 Gone
+)
+
+// endpointColumns take the time as their first argument: an old secret signs until its time is over.
+const endpointColumns = `e.id, e.store_id, e.url, e.events, e.active, e.off_reason, e.failures, e.created_at,
+	iif(e.old_secret_until > ?, json_array(e.secret, e.old_secret), json_array(e.secret))`
+
+func scanEndpoint(r row) (e Endpoint, err error) {
+	err = r.Scan(&e.ID, &e.StoreID, &e.URL, fromJSON{&e.Events}, &e.Active, &e.OffReason, &e.Failures,
+		&e.CreatedAt, fromJSON{&e.Secrets})
+	return e, err
+}
+
+const (
+	sqlEndpoints = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.store_id = ? ORDER BY e.id"
+	sqlEndpoint  = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.id = ? AND e.store_id = ?"
+)
+
+// Endpoints lists a store's endpoints, the oldest first, each with its most recent deliveries.
+func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
+	list, err := queryAll(db.reader, scanEndpoint, sqlEndpoints, timeOf(time.Now()), storeID)
+	if err != nil {
+		return nil, err
+	}
+
+	for i := range list {
+		list[i].Recent, err = queryAll(db.reader, scanDelivery, sqlDeliveries, list[i].ID, lastID, recent)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// Endpoint reads one endpoint of a store with its deliveries before the one named. All are before lastID.
+func (db *DB) Endpoint(storeID, id, before string, limit int) (Endpoint, error) {
+	e, err := queryOne(db.reader, scanEndpoint, sqlEndpoint, timeOf(time.Now()), id, storeID)
+	if err != nil {
+		return e, err
+	}
+	e.Recent, err = queryAll(db.reader, scanDelivery, sqlDeliveries, id, before, limit)
+	return e, err
+}
+
+// AddEndpoint registers an address. Without events, it gets all of them.
+func (db *DB) AddEndpoint(
+	ctx context.Context, storeID, address string, events []Event, secret string,
+) (id string, err error) {
+	return writeResult(ctx, db, func(tx *Tx) (string, error) {
+		id := tx.newID()
+		wanted := mustJSON(append([]Event{}, events...)) // [] and not null if there are none
+		return id, tx.mustChange(`
+			INSERT INTO endpoints (id, store_id, url, events, secret, created_at)
+			SELECT ?, id, ?, ?, ?, ? FROM stores WHERE id = ?`,
+			id, address, string(wanted), secret, tx.now, storeID)
+	})
+}
+
+// newSecret returns a new signing secret for an endpoint.
+func newSecret() string {
+	secret, _ := newToken("whsec_")
+	return secret
+}
+
+// RotateSecret gives an endpoint a new secret. The old one signs too for another 24 h.
+func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange(`
+			UPDATE endpoints
+			SET    old_secret = secret, old_secret_until = ?, secret = ?
+			WHERE  id = ? AND store_id = ?`,
+			tx.now.Add(24*time.Hour), secret, id, storeID)
+	})
+}
+
+// SwitchEndpoint turns an endpoint on or off. Its events wait while it is off.
+func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool, reason OffReason) error {
+	return db.change(ctx, `
+		UPDATE endpoints
+		SET    active = ?, off_reason = ?, failures = 0
+		WHERE  id = ? AND store_id = ?`, on, reason, id, storeID)
+}
+
+// RemoveEndpoint deletes an endpoint and its deliveries.
+func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
+	return db.change(ctx, "DELETE FROM endpoints WHERE id = ? AND store_id = ?", id, storeID)
+}
+
+// checkEvents returns the events that an endpoint asks for by name, or what is wrong with a name. None means
+// all.
+func checkEvents(names []string) ([]Event, *Detail) {
+	var wanted []Event
+	for _, name := range names {
+		if !slices.Contains(events, Event(name)) {
+			choices := strings.Join(toStrings(events), ", ")
+			return nil, &Detail{
+				Field:   "events",
+				Message: fmt.Sprintf("%q is no event: choose from %s", name, choices),
+				Fault:   Fault{Code: FaultEvent, Text: name},
+			}
+		}
+		wanted = append(wanted, Event(name))
+	}
+	return wanted, nil
+}
+
+// checkWebhookURL returns what is wrong with an endpoint's address, or nil. The addresses of a name are
+// checked when it is dialed, because they may change.
+func checkWebhookURL(address string, allowPrivate bool) *Detail {
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" || len(address) > 2048 {
+		const example = "https://shop.example.id/webhooks"
+		fault := Fault{Code: FaultAddress, Text: example}
+		return &Detail{"url", "must be an address such as " + example, fault}
+	}
+
+	if u.Scheme != "https" && !(allowPrivate && u.Scheme == "http") {
+		const message = "must begin with https:// (http and private addresses need -webhook-allow-private)"
+		return &Detail{"url", message, Fault{Code: FaultHTTPS}}
+	}
+	if u.User != nil || u.Fragment != "" {
+		return &Detail{"url", "must have no user, password or #fragment", Fault{Code: FaultUserInfo}}
+	}
+
+	if !allowPrivate && isPrivateHost(u.Hostname()) {
+		const message = "must be a public address (private ones need -webhook-allow-private)"
+		return &Detail{"url", message, Fault{Code: FaultPrivate}}
+	}
+	return nil
+}
+
+func isPrivateHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host == "localhost"
+	}
+	return !isPublic(ip)
+}
+
+// deniedNets are the addresses that are not public (IANA special-purpose registries): of IPv6 all outside
+// 2000::/3, and some in it.
+var deniedNets = parseNets(`
+	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+	::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20`)
+
+func parseNets(list string) (nets []netip.Prefix) {
+	for _, s := range strings.Fields(list) {
+		nets = append(nets, netip.MustParsePrefix(s))
+	}
+	return nets
+}
+
+func isPublic(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	denied := func(n netip.Prefix) bool { return n.Contains(ip) }
+	return ip.IsValid() && !slices.ContainsFunc(deniedNets, denied)
+}
+
+// newWebhookClient returns the client that delivers: no redirects, no proxy, no compression, 15 s in all.
+func newWebhookClient(allowPrivate bool) *http.Client {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	if !allowPrivate {
+		dialer.Control = refusePrivate
+	}
+
+	return &http.Client{
+		Timeout:       15 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext:            dialer.DialContext,
+			TLSHandshakeTimeout:    5 * time.Second,
+			DisableCompression:     true,
+			ForceAttemptHTTP2:      true,
+			MaxResponseHeaderBytes: 64 << 10,
+			MaxIdleConnsPerHost:    4,
+			MaxIdleConns:           64,
+			IdleConnTimeout:        time.Minute,
+		},
+	}
+}
+
+// refusePrivate is a net.Dialer's Control. It checks the address that is dialed and not the name, so that a
+// name that changes its address gains nothing.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if !isPublic(ap.Addr()) {
+		return fmt.Errorf("%s is not a public address", ap.Addr())
+	}
+	return nil
+}
