@@ -27,6 +27,18 @@ func (b *browser) changePassword(t *testing.T, from, to string) screen {
 	return b.post(t, "/dashboard/account", "password", from, "new_password", to)
 }
 
+// wantSignedIn ends the test unless the browser is shown the dashboard.
+func (b *browser) wantSignedIn(t *testing.T) {
+	t.Helper()
+	b.get(t, "/dashboard").has(t, 200)
+}
+
+// wantSignedOut ends the test unless the dashboard leads the browser to the sign-in page.
+func (b *browser) wantSignedOut(t *testing.T) {
+	t.Helper()
+	b.get(t, "/dashboard").leads(t, "/dashboard/login")
+}
+
 // wantHeaders reports headers that have other values.
 func wantHeaders(t *testing.T, header http.Header, want map[string]string) {
 	t.Helper()
@@ -298,7 +310,7 @@ func TestSignInEnds(t *testing.T) {
 	seen := s.seenAt(t)
 
 	t.Run("its use is not written at every request", func(t *testing.T) {
-		owner.get(t, "/dashboard").has(t, 200)
+		owner.wantSignedIn(t)
 		again := s.seenAt(t)
 		if again != seen {
 			t.Errorf("seen_at is %d after another request, want %d", again, seen)
@@ -307,7 +319,7 @@ func TestSignInEnds(t *testing.T) {
 
 	t.Run("12 hours after its last use", func(t *testing.T) {
 		s.age(t, 12*time.Hour-time.Minute)
-		owner.get(t, "/dashboard").has(t, 200)
+		owner.wantSignedIn(t)
 
 		must(t, s.uses.flush(t.Context(), s.db))
 		again := s.seenAt(t)
@@ -316,7 +328,7 @@ func TestSignInEnds(t *testing.T) {
 		}
 
 		s.age(t, 12*time.Hour+time.Minute)
-		owner.get(t, "/dashboard").leads(t, "/dashboard/login")
+		owner.wantSignedOut(t)
 	})
 
 	t.Run("after 7 days in any case", func(t *testing.T) {
@@ -325,7 +337,7 @@ func TestSignInEnds(t *testing.T) {
 			UPDATE owner_sessions
 			SET    seen_at = ?, created_at = created_at - ?`,
 			time.Now().UnixMilli(), week.Milliseconds())
-		owner.get(t, "/dashboard").leads(t, "/dashboard/login")
+		owner.wantSignedOut(t)
 	})
 }
 
@@ -364,8 +376,8 @@ func TestDashboardSignOut(t *testing.T) {
 		page := first.post(t, "/dashboard/logout")
 		page.leads(t, "/dashboard/login?done=out")
 
-		first.get(t, "/dashboard").leads(t, "/dashboard/login")
-		second.get(t, "/dashboard").has(t, 200)
+		first.wantSignedOut(t)
+		second.wantSignedIn(t)
 	})
 
 	t.Run("on all devices", func(t *testing.T) {
@@ -375,11 +387,11 @@ func TestDashboardSignOut(t *testing.T) {
 
 		page = second.post(t, "/dashboard/account/logout")
 		page.leads(t, "/dashboard/login?done=out")
-		first.get(t, "/dashboard").leads(t, "/dashboard/login")
+		first.wantSignedOut(t)
 	})
 
 	t.Run("the owner of another store stays", func(t *testing.T) {
-		other.get(t, "/dashboard").has(t, 200)
+		other.wantSignedIn(t)
 	})
 }
 
@@ -398,7 +410,7 @@ func TestDashboardPassword(t *testing.T) {
 	t.Run("a new one has 12 characters or more", func(t *testing.T) {
 		page := first.changePassword(t, ownerPassword, "pendek")
 		page.has(t, 422,
-			"harus 12 sampai 200 huruf",
+			"12 sampai 200",
 			`aria-invalid="true"`,
 			`aria-describedby="new_password-fault new_password-hint"`)
 	})
@@ -409,7 +421,7 @@ func TestDashboardPassword(t *testing.T) {
 		page = first.get(t, page.location)
 		page.has(t, 200, "Kata sandi diganti")
 
-		second.get(t, "/dashboard").leads(t, "/dashboard/login")
+		second.wantSignedOut(t)
 	})
 
 	t.Run("then only the new one signs in", func(t *testing.T) {
@@ -452,7 +464,7 @@ func TestDashboardThrottling(t *testing.T) {
 	})
 }
 
-// TestDashboardCrossOriginPosts posts as a form on another site would make the owner's browser do it.
+// TestDashboardCrossOriginPosts posts as the owner's browser would for a form on another site.
 func TestDashboardCrossOriginPosts(t *testing.T) {
 	s := newShop(t, "http://shop.test")
 	o := s.place(t, s.storeID, "Siti", "", 1)
@@ -496,9 +508,10 @@ func TestStrangersDoNotLockTheOwnerOut(t *testing.T) {
 		return s.checkPassword(r, email, password)
 	}
 
+	const stranger = "203.0.113.9"
 	t.Run("a stranger has two tries", func(t *testing.T) {
 		for range 2 {
-			_, wait, err := try("203.0.113.9", ownerEmail, "wrong password")
+			_, wait, err := try(stranger, ownerEmail, "wrong password")
 			if err != errNotFound {
 				t.Errorf("error %v, want %v", err, errNotFound)
 			}
@@ -507,7 +520,7 @@ func TestStrangersDoNotLockTheOwnerOut(t *testing.T) {
 			}
 		}
 
-		_, wait, err := try("203.0.113.9", ownerEmail, "wrong password")
+		_, wait, err := try(stranger, ownerEmail, "wrong password")
 		must(t, err)
 		if wait <= 0 {
 			t.Errorf("wait %s after two tries", wait)

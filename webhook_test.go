@@ -59,7 +59,7 @@ func (s *testServer) createMany(t *testing.T, n int) {
 	}
 }
 
-// wantDeliveries compares what deliveries says about an endpoint.
+// wantDeliveries compares an endpoint's deliveries with such a text as deliveries returns.
 func (s *testServer) wantDeliveries(t *testing.T, endpoint, want string) {
 	t.Helper()
 	got := s.deliveries(t, endpoint)
@@ -422,8 +422,8 @@ func TestWaitAfterAnAnswer(t *testing.T) {
 	})
 }
 
-// TestGoneTurnsAnEndpointOff answers the first of two events with 410 Gone. Both wait until the endpoint is on
-// again.
+// TestGoneTurnsAnEndpointOff answers the first of two events with 410 Gone. Both wait until the endpoint is
+// on again.
 func TestGoneTurnsAnEndpointOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -770,7 +770,7 @@ func TestEventsOfAnEndpoint(t *testing.T) {
 	})
 }
 
-// TestResend resends what failed since a time, to one of two endpoints.
+// TestResend resends the failed deliveries of events since a time, to one of two endpoints.
 func TestResend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -979,7 +979,7 @@ func TestWebhookClient(t *testing.T) {
 		allowPrivate bool
 		asked        []string
 		status       int    // 0: no answer
-		answer       string // is in what is kept
+		answer       string // a part of the text that is kept
 	}{
 		{
 			name:   "private address",
