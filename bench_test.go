@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,12 +30,12 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// How fast the service is, beside what bounds it. One command prints the whole table:
+// The benchmarks compare the service with its limits. This prints the table of docs/performance.md:
 //
 //	go test -run '^$' -bench Targets -benchtime 1x -timeout 30m
 //
-// Every ratio is the median of rounds that take turns, so that a busy machine slows both sides. The clients are bare
-// keep-alive connections that cost little beside the server they share the processor with.
+// Every ratio is the median of rounds that take turns, so that a busy machine slows both sides. The clients
+// are bare keep-alive connections, which use little of the processor that they share with the server.
 
 const (
 	clients = 64
@@ -42,7 +43,7 @@ const (
 	round   = time.Second
 )
 
-// bench is the service on a database of its own, as "storeorder serve" runs it, with one store.
+// bench is the service on a database of its own with one store, as "storeorder serve" runs it.
 type bench struct {
 	db   *DB
 	st   Store
@@ -51,33 +52,40 @@ type bench struct {
 	stop func()
 }
 
-// newBench opens file and serves it. wrap, if not nil, changes how the database works first.
-func newBench(b *testing.B, file string, wrap func(*DB) *DB) *bench {
+// newBench opens file and serves it. A setup that is not nil changes how the database works first.
+func newBench(b *testing.B, file string, setup func(*DB) *DB) *bench {
+	b.Helper()
 	s := &bench{db: open(b, file)}
-	if wrap != nil {
-		s.db = wrap(s.db)
+	if setup != nil {
+		s.db = setup(s.db)
 	}
-	s.st, s.key = storeOf(b, s.db)
+
+	s.st, s.key = benchStore(b, s.db)
 	s.serve(b)
 	return s
 }
 
+// serve starts the service on a free port.
 func (s *bench) serve(b *testing.B) {
+	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		b.Fatal(err)
+	must(b, err)
+
+	o := settings{
+		publicURL:    "http://orders.example.id",
+		allowPrivate: true,
+		rate:         1e9,
+		burst:        1e9,
 	}
+	log := slog.New(slog.NewTextHandler(null, nil))
+
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
+	go func() { served <- serveOn(ctx, ln, s.db, o, log) }()
+
 	s.addr = ln.Addr().String()
-	go func() {
-		served <- serveOn(ctx, ln, s.db, settings{publicURL: "http://orders.example.id", allowPrivate: true, rate: 1e9, burst: 1e9},
-			slog.New(slog.NewTextHandler(null, nil)))
-	}()
 	s.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -89,62 +97,109 @@ func (s *bench) serve(b *testing.B) {
 }
 
 func open(b *testing.B, file string) *DB {
+	b.Helper()
 	db, err := openDB(file, true)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { db.Close() })
 	return db
 }
 
-// storeOf returns the store of a file, made with 30 products, 10 bundles and a payment method if there is none, and
-// a new key. Every product has a limited stock, so that each order takes some.
-func storeOf(b *testing.B, db *DB) (Store, string) {
+// benchStore returns the store of a file and a new key. A file without a store gets one with a catalog.
+func benchStore(b *testing.B, db *DB) (Store, string) {
+	b.Helper()
 	all, err := db.Stores()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	if len(all) == 0 {
-		st, err := db.AddStore(b.Context(), Store{Name: "Kopi Kita", Slug: "kopi-kita", Plan: "growth", Expiry: 24 * time.Hour, OwnerEmail: "owner@example.id"},
-			PasswordHash{[]byte("salt"), []byte("hash")})
-		if err != nil {
-			b.Fatal(err)
-		}
-		var c Catalog
-		has := map[string]bool{"stock": true, "published": true}
-		for i := range 30 {
-			stock := int64(1e12)
-			c.Products = append(c.Products, CatalogEntry{Product{Slug: fmt.Sprint("kopi-", i), Title: fmt.Sprintf("Kopi nomor %02d, 250 g", i),
-				Description: strings.Repeat("Arabika dari dataran tinggi. ", 4), Price: 85_000, Stock: &stock, Published: true}, has})
-		}
-		for i := range 10 {
-			c.Bundles = append(c.Bundles, CatalogEntry{Product{Slug: fmt.Sprint("paket-", i), Title: fmt.Sprintf("Paket nomor %02d", i),
-				Description: "Tiga kopi.", Price: 240_000, Published: true, Items: []BundleItem{
-					{Slug: fmt.Sprint("kopi-", i), Quantity: 1}, {Slug: fmt.Sprint("kopi-", i+10), Quantity: 1}, {Slug: fmt.Sprint("kopi-", i+20), Quantity: 1}}}, has})
-		}
-		c.PaymentMethods = []MethodEntry{{PaymentMethod: PaymentMethod{Code: "bank_transfer", Name: "Transfer", Provider: "manual", Enabled: true}}}
-		if err := db.ImportCatalog(b.Context(), st.ID, c); err != nil {
-			b.Fatal(err)
-		}
-		all = []Store{st}
+		all = append(all, addBenchStore(b, db))
 	}
+
 	key, hash := newToken("so_")
-	if _, err := db.AddKey(b.Context(), all[0].ID, "bench", hash); err != nil {
-		b.Fatal(err)
-	}
+	_, err = db.AddKey(b.Context(), all[0].ID, "bench", hash)
+	must(b, err)
 	return all[0], key
 }
 
-func addEndpoint(b *testing.B, db *DB, st Store, url string) string {
-	id, err := db.AddEndpoint(b.Context(), st.ID, url, nil, newSecret())
-	if err != nil {
-		b.Fatal(err)
+func addBenchStore(b *testing.B, db *DB) Store {
+	b.Helper()
+	st, err := db.AddStore(b.Context(), Store{
+		Name:       "Kopi Kita",
+		Slug:       "kopi-kita",
+		Plan:       PlanGrowth,
+		Expiry:     24 * time.Hour,
+		OwnerEmail: "owner@example.id",
+	}, PasswordHash{[]byte("salt"), []byte("hash")})
+	must(b, err)
+
+	catalog, err := readCatalog(benchCatalog())
+	must(b, err)
+	must(b, db.ImportCatalog(b.Context(), st.ID, catalog))
+	return st
+}
+
+// benchCatalog has 30 products, 10 bundles and a payment method. Every product has a limited stock, so that
+// each order reserves some.
+func benchCatalog() []byte {
+	var products, bundles []object
+	for i := range 30 {
+		products = append(products, object{
+			"slug":        fmt.Sprint("kopi-", i),
+			"title":       fmt.Sprintf("Kopi nomor %02d, 250 g", i),
+			"description": strings.Repeat("Arabika dari dataran tinggi. ", 4),
+			"price":       85_000,
+			"stock":       maxMoney,
+		})
 	}
+	for i := range 10 {
+		bundles = append(bundles, object{
+			"slug":        fmt.Sprint("paket-", i),
+			"title":       fmt.Sprintf("Paket nomor %02d", i),
+			"description": "Tiga kopi.",
+			"price":       240_000,
+			"items": []object{
+				{"slug": fmt.Sprint("kopi-", i), "quantity": 1},
+				{"slug": fmt.Sprint("kopi-", i+10), "quantity": 1},
+				{"slug": fmt.Sprint("kopi-", i+20), "quantity": 1},
+			},
+		})
+	}
+	method := object{
+		"code":     "bank_transfer",
+		"name":     "Transfer",
+		"provider": "manual",
+	}
+	return mustJSON(object{
+		"products":        products,
+		"bundles":         bundles,
+		"payment_methods": []object{method},
+	})
+}
+
+// products returns the store's 30 products.
+func (s *bench) products(b *testing.B) []Product {
+	b.Helper()
+	list, err := s.db.Products(s.st.ID, ProductFilter{Products: true, Limit: 50})
+	must(b, err)
+	return list.Products
+}
+
+func (s *bench) addEndpoint(b *testing.B, url string) (id string) {
+	b.Helper()
+	id, err := s.db.AddEndpoint(b.Context(), s.st.ID, url, nil, newSecret())
+	must(b, err)
 	return id
 }
 
-// oneByOne makes every write a transaction of its own, as a service without group commit has it: the same code between
-// BEGIN IMMEDIATE and COMMIT, without savepoints. The writer of db itself gets nothing to do.
+// turnOff turns an endpoint off: its deliveries are written with every order and wait.
+func (s *bench) turnOff(b *testing.B, endpoint string) {
+	b.Helper()
+	must(b, s.db.SwitchEndpoint(b.Context(), s.st.ID, endpoint, false, OffByOwner))
+}
+
+// unreachable is an endpoint at which nobody listens.
+const unreachable = "http://127.0.0.1:9/"
+
+// oneByOne gives every write a transaction of its own, as a service without group commit does. It runs the
+// same code between BEGIN IMMEDIATE and COMMIT, without savepoints. The writer of db itself has nothing to do.
 func oneByOne(db *DB) *DB {
 	front := *db
 	front.jobs = make(chan *job)
@@ -152,16 +207,7 @@ func oneByOne(db *DB) *DB {
 		for {
 			select {
 			case j := <-front.jobs:
-				_, err := db.begin.Exec()
-				if err == nil {
-					err = db.callJob(j)
-				}
-				if err == nil {
-					_, err = db.commit.Exec()
-				} else {
-					db.rollback.Exec()
-				}
-				j.err = err
+				j.err = commitAlone(db, j)
 				close(j.done)
 			case <-db.closing:
 				return
@@ -171,105 +217,176 @@ func oneByOne(db *DB) *DB {
 	return &front
 }
 
-// synchronousNormal leaves the disk's sync to the checkpoints: a power cut may take the last orders along.
+func commitAlone(db *DB, j *job) error {
+	if _, err := db.begin.Exec(); err != nil {
+		return err
+	}
+	if err := db.callJob(j); err != nil {
+		db.rollback.Exec()
+		return err
+	}
+	_, err := db.commit.Exec()
+	return err
+}
+
+// synchronousNormal leaves the disk's sync to the checkpoints: a power cut may lose the last orders.
 func synchronousNormal(db *DB) *DB {
 	db.writer.Exec("PRAGMA synchronous = NORMAL")
 	return db
 }
 
-// bare serves size bytes with net/http and nothing else.
+// bare serves size bytes with net/http and does nothing else.
 func bare(b *testing.B, size int) (addr string) {
-	body, length := bytes.Repeat([]byte("x"), size), strconv.Itoa(size)
+	b.Helper()
+	body := bytes.Repeat([]byte("x"), size)
+	length := strconv.Itoa(size)
+
 	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", length)
 		w.Write(body)
 	}))
+
 	b.Cleanup(hs.Close)
 	return hs.Listener.Addr().String()
 }
 
-// seed makes n orders with the code that serves POST /v1/orders, a thousand to a transaction and not synced. Each
-// leaves what the service leaves: the order, its history, its stock, its event and one delivery an endpoint. Every
-// fourth is then paid, with all that this writes. They are spread over the last 30 days. The deliveries are made,
-// unless they are to wait.
-func seed(b *testing.B, db *DB, st Store, n int, wait bool) {
-	list, err := db.Products(st.ID, ProductFilter{Products: true, Limit: 50})
-	products := list.Products
-	if err != nil {
-		b.Fatal(err)
-	}
-	db.writer.Exec("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
-	defer db.writer.Exec("PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA wal_checkpoint(TRUNCATE)")
-	now := Time(time.Now().UnixMilli())
-	st.Expiry = 60 * 24 * time.Hour // so that the service has none to expire while it is measured
-	for done := 0; done < n; {
-		err := db.write(b.Context(), func(tx *Tx) error {
-			for range min(1000, n-done) {
-				tx.now = now.Add(-30 * 24 * time.Hour / time.Duration(n) * time.Duration(n-done))
-				in := NewOrder{Buyer: Buyer{Name: "Siti Rahayu", Email: "siti@example.id", Phone: "+628123456789"}, PaymentMethod: "bank_transfer"}
-				for k := range 3 {
-					in.Items = append(in.Items, NewItem{Kind: KindProduct, ID: products[(done+k*7)%len(products)].ID, Quantity: int64(1 + k)})
-				}
-				created, err := tx.createOrder(st, in)
-				if err == nil && done%4 == 0 {
-					_, err = tx.transition(created.ID, OwnerApproves, Note{Code: NoteInDashboard})
-				}
-				if err != nil {
+// sink receives webhooks and answers them with a status.
+func sink(b *testing.B, status int) (url string) {
+	b.Helper()
+	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(status)
+	}))
+	b.Cleanup(hs.Close)
+	return hs.URL
+}
+
+// seed creates n orders over the last 30 days with the code that serves POST /v1/orders, a thousand to a
+// transaction and not synced. Every fourth is then paid. As in the service, each has its history, events and
+// deliveries. These are delivered, unless they are to wait.
+func (s *bench) seed(b *testing.B, n int, wait bool) {
+	b.Helper()
+	products := s.products(b)
+	s.db.writer.Exec("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
+	defer s.db.writer.Exec(`
+		PRAGMA synchronous = FULL;
+		PRAGMA cache_size = -2000;
+		PRAGMA wal_checkpoint(TRUNCATE)`)
+
+	st := s.st
+	st.Expiry = 60 * 24 * time.Hour // none expires while the service is measured
+	now := timeOf(time.Now())
+	interval := 30 * 24 * time.Hour / time.Duration(max(n, 1))
+
+	for done := 0; done < n; done += 1000 {
+		err := s.db.write(b.Context(), func(tx *Tx) error {
+			for i := done; i < min(done+1000, n); i++ {
+				tx.now = now.Add(-interval * time.Duration(n-i))
+				if err := seedOrder(tx, st, products, i); err != nil {
 					return err
 				}
-				done++
 			}
 			if wait {
 				return nil
 			}
-			_, err := tx.exec("UPDATE deliveries SET status = 'delivered', attempt = 1, next_at = NULL, tried_at = ?, answer_status = 200 WHERE next_at IS NOT NULL", tx.now)
+
+			_, err := tx.exec(`
+				UPDATE deliveries
+				SET    status = 'delivered', attempt = 1, next_at = NULL, tried_at = ?, answer_status = 200
+				WHERE  next_at IS NOT NULL`, tx.now)
 			return err
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 	}
 }
 
-// orderIDs are up to n ids of orders from all over the file.
-func orderIDs(b *testing.B, db *DB, n int) []string {
-	ids, err := collect(db.reader, column[string], "SELECT id FROM orders ORDER BY id")
-	if err != nil || len(ids) == 0 {
-		b.Fatal("no orders: ", err)
+// seedOrder creates the order number i.
+func seedOrder(tx *Tx, st Store, products []Product, i int) error {
+	o := NewOrder{
+		Buyer: Buyer{
+			Name:  "Siti Rahayu",
+			Email: "siti@example.id",
+			Phone: "+628123456789",
+		},
+		PaymentMethod: "bank_transfer",
 	}
+	for k := range 3 {
+		o.Items = append(o.Items, NewItem{
+			Kind:     KindProduct,
+			ID:       products[(i+k*7)%len(products)].ID,
+			Quantity: int64(1 + k),
+		})
+	}
+
+	created, err := tx.createOrder(st, o)
+	if err != nil || i%4 != 0 {
+		return err
+	}
+	_, err = tx.transition(created.ID, OwnerApproves, Note{Code: NoteInDashboard})
+	return err
+}
+
+// orderIDs are up to 1000 ids of orders from all over the file.
+func (s *bench) orderIDs(b *testing.B) []string {
+	b.Helper()
+	ids, err := queryAll(s.db.reader, scanValue[string], "SELECT id FROM orders ORDER BY id")
+	must(b, err)
+	if len(ids) == 0 {
+		b.Fatal("there are no orders")
+	}
+
 	rand.Shuffle(len(ids), func(i, k int) { ids[i], ids[k] = ids[k], ids[i] })
-	return slices.Clone(ids[:min(n, len(ids))])
+	return slices.Clone(ids[:min(1000, len(ids))])
 }
 
+// get is a request for a path.
 func (s *bench) get(path string) []byte {
-	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: orders.example.id\r\nAuthorization: Bearer %s\r\n\r\n", path, s.key)
+	const format = "GET %s HTTP/1.1\r\n" +
+		"Host: orders.example.id\r\n" +
+		"Authorization: Bearer %s\r\n\r\n"
+	return fmt.Appendf(nil, format, path, s.key)
 }
 
-func (s *bench) gets(format string, values []string) (all [][]byte) {
+// gets are requests for a path with each of the values at its end.
+func (s *bench) gets(path string, values []string) (all [][]byte) {
 	for _, v := range values {
-		all = append(all, s.get(fmt.Sprintf(format, v)))
+		all = append(all, s.get(path+v))
 	}
 	return all
 }
 
 // posts are requests for orders of three items.
 func (s *bench) posts(b *testing.B) (all [][]byte) {
-	list, err := s.db.Products(s.st.ID, ProductFilter{Products: true, Limit: 50})
-	products := list.Products
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.Helper()
+	const format = "POST /v1/orders HTTP/1.1\r\n" +
+		"Host: orders.example.id\r\n" +
+		"Authorization: Bearer %s\r\n" +
+		"Content-Type: application/json\r\n" +
+		"Content-Length: %d\r\n\r\n%s"
+
+	products := s.products(b)
 	for i := range products {
 		var items []object
 		for k := range 3 {
-			items = append(items, object{"type": "product", "product_id": products[(i+k*7)%len(products)].ID, "quantity": 1 + k})
+			items = append(items, object{
+				"type":       "product",
+				"product_id": products[(i+k*7)%len(products)].ID,
+				"quantity":   1 + k,
+			})
 		}
-		body := mustJSON(object{"items": items, "payment_method": "bank_transfer",
-			"buyer": object{"name": "Siti Rahayu", "email": "siti@example.id", "phone": "+628123456789"}})
-		all = append(all, fmt.Appendf(nil, "POST /v1/orders HTTP/1.1\r\nHost: orders.example.id\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-			s.key, len(body), body))
+
+		body := mustJSON(object{
+			"items":          items,
+			"payment_method": "bank_transfer",
+			"buyer": object{
+				"name":  "Siti Rahayu",
+				"email": "siti@example.id",
+				"phone": "+628123456789",
+			},
+		})
+		all = append(all, fmt.Appendf(nil, format, s.key, len(body), body))
 	}
 	return all
 }
@@ -281,131 +398,213 @@ type client struct {
 }
 
 func dial(addr string) (*client, error) {
-	c, err := net.Dial("tcp", addr)
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	return &client{c, bufio.NewReaderSize(c, 64<<10)}, nil
+	return &client{conn, bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
-// do sends a request and reads the answer, of which it returns the status and the body's length.
+// do sends a request and reads the answer. It returns the answer's status and the length of its body.
 func (c *client) do(request []byte) (status, length int, err error) {
 	if _, err := c.Write(request); err != nil {
 		return 0, 0, err
 	}
-	for first := true; ; first = false {
-		line, err := c.r.ReadSlice('\n')
+
+	line, err := c.r.ReadSlice('\n')
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(line) < len("HTTP/1.1 200") {
+		return 0, 0, errors.New("the answer is not HTTP")
+	}
+	status, _ = strconv.Atoi(string(line[9:12]))
+
+	for string(line) != "\r\n" {
+		line, err = c.r.ReadSlice('\n')
 		if err != nil {
 			return 0, 0, err
 		}
-		switch name, value, _ := bytes.Cut(line, []byte(": ")); {
-		case first:
-			status, _ = strconv.Atoi(string(line[9:12]))
-		case string(name) == "Content-Length":
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		if string(name) == "Content-Length" {
 			length, _ = strconv.Atoi(string(bytes.TrimSpace(value)))
-		case len(line) <= 2:
-			_, err := c.r.Discard(length)
-			return status, length, err
 		}
 	}
+
+	_, err = c.r.Discard(length)
+	return status, length, err
 }
 
-// sizeOf is how many bytes the answer to a request has.
+// sizeOf is how many bytes the body of the answer to a request has.
 func sizeOf(b *testing.B, addr string, request []byte) int {
+	b.Helper()
 	c, err := dial(addr)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer c.Close()
+
 	status, length, err := c.do(request)
-	if err != nil || status/100 != 2 {
-		b.Fatal("status ", status, err)
+	must(b, err)
+	if status/100 != 2 {
+		b.Fatal("status ", status)
 	}
 	return length
 }
 
-// load is what a round of requests came to.
+// tally is the measurement of one client.
+type tally struct {
+	took   []time.Duration
+	failed int
+}
+
+// send sends one of the requests by chance. The time that it takes runs from begun.
+func (a *tally) send(c *client, requests [][]byte, begun time.Time) error {
+	request := requests[rand.IntN(len(requests))]
+	status, _, err := c.do(request)
+	if err != nil || status/100 != 2 {
+		a.failed++
+	}
+
+	a.took = append(a.took, time.Since(begun))
+	return err
+}
+
+// load is the outcome of a round of requests.
 type load struct {
-	n, failed int
+	failed    int
 	perSecond float64
 	p50, p99  time.Duration
 }
 
-// drive lets n clients send requests, one after another and each at random, for a time, or until total are sent.
-func drive(addr string, n int, d time.Duration, total int64, requests [][]byte) load {
-	var sent, failed atomic.Int64
-	took := make([][]time.Duration, n)
-	var wg sync.WaitGroup
-	start := time.Now()
-	for i := range n {
-		wg.Go(func() {
-			c, err := dial(addr)
-			if err != nil {
-				failed.Add(1)
-				return
-			}
-			defer c.Close()
-			for (d == 0 || time.Since(start) < d) && (total == 0 || sent.Add(1) <= total) {
-				begun := time.Now()
-				status, _, err := c.do(requests[rand.IntN(len(requests))])
-				if err != nil || status/100 != 2 {
-					failed.Add(1)
-					if err != nil {
-						return
-					}
-				}
-				took[i] = append(took[i], time.Since(begun))
-			}
-		})
-	}
-	wg.Wait()
-	return summarize(slices.Concat(took...), int(failed.Load()), time.Since(start))
-}
+func rate(l load) float64 { return l.perSecond }
 
-// pace sends perSecond requests a second for a time, however long the answers take. A request's time runs from the
-// moment it was due.
-func pace(addr string, perSecond int, d time.Duration, requests [][]byte) load {
-	type due struct{ at time.Time }
-	queue := make(chan due, int(d.Seconds()+1)*perSecond)
-	var failed atomic.Int64
-	took := make([][]time.Duration, clients)
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Go(func() {
-			c, err := dial(addr)
-			if err != nil {
-				failed.Add(1)
-				return
-			}
-			defer c.Close()
-			for job := range queue {
-				status, _, err := c.do(requests[rand.IntN(len(requests))])
-				if err != nil || status/100 != 2 {
-					failed.Add(1)
-				}
-				took[i] = append(took[i], time.Since(job.at))
-			}
-		})
-	}
+// perRequest is the time from one answer to the next.
+func perRequest(l load) float64 { return 1 / l.perSecond }
+
+// p50 and p99 are in milliseconds.
+func p50(l load) float64 { return float64(l.p50) / 1e6 }
+func p99(l load) float64 { return float64(l.p99) / 1e6 }
+
+// measure runs n clients at once, each on a connection of its own, and waits until all have ended.
+func measure(addr string, n int, run func(*client, *tally)) load {
+	tallies := make([]tally, n)
 	start := time.Now()
-	for i := range int(d.Seconds() * float64(perSecond)) {
-		at := start.Add(time.Duration(i) * time.Second / time.Duration(perSecond))
-		if wait := time.Until(at); wait > 0 {
-			time.Sleep(wait)
+	parallel(n, func(i int) {
+		c, err := dial(addr)
+		if err != nil {
+			tallies[i].failed++
+			return
 		}
-		queue <- due{at}
+		defer c.Close()
+		run(c, &tallies[i])
+	})
+	elapsed := time.Since(start)
+
+	var l load
+	var took []time.Duration
+	for _, a := range tallies {
+		l.failed += a.failed
+		took = append(took, a.took...)
 	}
-	close(queue)
-	wg.Wait()
-	return summarize(slices.Concat(took...), int(failed.Load()), time.Since(start))
+
+	if len(took) > 0 {
+		slices.Sort(took)
+		l.perSecond = float64(len(took)) / elapsed.Seconds()
+		l.p50 = took[len(took)/2]
+		l.p99 = took[len(took)*99/100]
+	}
+	return l
 }
 
-func summarize(took []time.Duration, failed int, elapsed time.Duration) load {
-	if len(took) == 0 {
-		return load{failed: failed}
+// drive lets n clients send requests for a round, one after another.
+func drive(addr string, n int, requests [][]byte) load {
+	start := time.Now()
+	return measure(addr, n, func(c *client, a *tally) {
+		for time.Since(start) < round {
+			if a.send(c, requests, time.Now()) != nil {
+				return
+			}
+		}
+	})
+}
+
+// driveAll lets all clients send total requests, one after another.
+func driveAll(addr string, total int64, requests [][]byte) load {
+	var sent atomic.Int64
+	return measure(addr, clients, func(c *client, a *tally) {
+		for sent.Add(1) <= total {
+			if a.send(c, requests, time.Now()) != nil {
+				return
+			}
+		}
+	})
+}
+
+// pace sends perSecond requests a second for a time, however long the answers take. The time that a request
+// takes runs from the moment it was due.
+func pace(addr string, perSecond int, d time.Duration, requests [][]byte) load {
+	n := int(d.Seconds() * float64(perSecond))
+	due := make(chan time.Time, n)
+	go func() {
+		defer close(due)
+		start := time.Now()
+		for i := range n {
+			at := start.Add(time.Duration(i) * time.Second / time.Duration(perSecond))
+			time.Sleep(time.Until(at))
+			due <- at
+		}
+	}()
+
+	return measure(addr, clients, func(c *client, a *tally) {
+		for at := range due {
+			a.send(c, requests, at)
+		}
+	})
+}
+
+// comparison has the rounds of two things that were measured in turns.
+type comparison struct{ left, right []load }
+
+// compare measures two things in turns.
+func compare(b *testing.B, left, right func() load) (c comparison) {
+	b.Helper()
+	for i := range rounds {
+		if i%2 == 0 {
+			c.left = append(c.left, left())
+			c.right = append(c.right, right())
+		} else {
+			c.right = append(c.right, right())
+			c.left = append(c.left, left())
+		}
+
+		if n := c.left[i].failed + c.right[i].failed; n > 0 {
+			b.Errorf("%d requests failed", n)
+		}
 	}
-	slices.Sort(took)
-	return load{len(took), failed, float64(len(took)) / elapsed.Seconds(), took[len(took)/2], took[len(took)*99/100]}
+	return c
+}
+
+// ratio is the median of the rounds' ratios of left to right.
+func (c comparison) ratio(of func(load) float64) float64 {
+	var all []float64
+	for i := range c.left {
+		all = append(all, of(c.left[i])/of(c.right[i]))
+	}
+	return median(all)
+}
+
+// medians writes the medians of both sides, each in the format.
+func (c comparison) medians(format string, of func(load) float64) string {
+	return fmt.Sprintf(format+" and "+format, medianOf(c.left, of), medianOf(c.right, of))
+}
+
+func (c comparison) rates() string { return c.medians("%.0f/s", rate) }
+
+func medianOf(all []load, of func(load) float64) float64 {
+	var values []float64
+	for _, l := range all {
+		values = append(values, of(l))
+	}
+	return median(values)
 }
 
 func median[T cmp.Ordered](list []T) T {
@@ -413,67 +612,55 @@ func median[T cmp.Ordered](list []T) T {
 	return list[len(list)/2]
 }
 
-// sides measures two things in turns and returns all rounds of each.
-func sides(b *testing.B, left, right func() load) (l, r []load) {
-	for i := range rounds {
-		if i%2 == 0 {
-			l, r = append(l, left()), append(r, right())
-		} else {
-			r, l = append(r, right()), append(l, left())
-		}
-		if n := l[i].failed + r[i].failed; n > 0 {
-			b.Errorf("%d requests failed", n)
-		}
-	}
-	return l, r
-}
-
-// ratio is the median of the rounds' ratios of left to right.
-func ratio(l, r []load, of func(load) float64) float64 {
-	var all []float64
-	for i := range l {
-		all = append(all, of(l[i])/of(r[i]))
-	}
-	return median(all)
-}
-
-func mid(l []load, of func(load) float64) float64 {
-	var all []float64
-	for i := range l {
-		all = append(all, of(l[i]))
-	}
-	return median(all)
-}
-
-func rate(l load) float64 { return l.perSecond }
-
-func p50(l load) float64 { return float64(l.p50) / 1e6 }
-
-func p99(l load) float64 { return float64(l.p99) / 1e6 }
-
 // table collects the rows that BenchmarkTargets prints.
 type table struct {
 	dir  string // lasts as long as the table
 	rows []string
 }
 
-// add notes a measured value, its target (such as "≥ 0.50") and what it was made of.
-func (t *table) add(what string, value float64, target, detail string, args ...any) {
-	bound, _ := strconv.ParseFloat(strings.ReplaceAll(strings.TrimLeft(target, "≥≤= "), ",", ""), 64)
-	met := "yes"
-	if strings.HasPrefix(target, "≥") && value < bound || strings.HasPrefix(target, "≤") && value > bound || strings.HasPrefix(target, "=") && value != bound {
-		met = "no"
+// result is a row of the table.
+type result struct {
+	measure  string
+	value    float64
+	target   string // such as "≥ 0.50"
+	measured string // the two values that a ratio was computed from, or how the value was measured
+}
+
+// met reports whether the value reaches its target.
+func (r result) met(b *testing.B) bool {
+	b.Helper()
+	sign, text, _ := strings.Cut(r.target, " ")
+	bound, err := strconv.ParseFloat(text, 64)
+	must(b, err)
+
+	switch sign {
+	case "≥":
+		return r.value >= bound
+	case "≤":
+		return r.value <= bound
+	default:
+		return r.value == bound
 	}
-	row := fmt.Sprintf("| %s | %.4g | %s | %s | %s |", what, value, target, met, fmt.Sprintf(detail, args...))
+}
+
+func (t *table) add(b *testing.B, r result) {
+	b.Helper()
+	met := "no"
+	if r.met(b) {
+		met = "yes"
+	}
+
+	row := fmt.Sprintf("| %s | %.4g | %s | %s | %s |", r.measure, r.value, r.target, met, r.measured)
 	fmt.Println(row)
 	t.rows = append(t.rows, row)
 }
 
-// BenchmarkTargets measures the table of docs/performance.md, part by part. -bench Targets/reads runs one part.
+// BenchmarkTargets measures the table of docs/performance.md. -bench Targets/reads runs one part of it.
 func BenchmarkTargets(b *testing.B) {
 	if testing.Short() {
 		b.Skip("takes six minutes and 6 GB of disk")
 	}
+
 	t := table{dir: b.TempDir()}
 	b.Run("writes", t.writes)
 	b.Run("reads", t.reads)
@@ -481,340 +668,566 @@ func BenchmarkTargets(b *testing.B) {
 	b.Run("deadReceivers", t.deadReceivers)
 	b.Run("deliveries", t.deliveries)
 	b.Run("process", t.process)
-	fmt.Println("\n| what | measured | target | met | from |\n|---|---|---|---|---|")
+
+	fmt.Println("\n| measure | result | target | met | measured |\n|---|---|---|---|---|")
 	fmt.Println(strings.Join(t.rows, "\n"))
 }
 
-// sink is a receiver of webhooks on this machine that answers with status.
-func sink(b *testing.B, status int) (url string) {
-	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.WriteHeader(status)
-	}))
-	b.Cleanup(hs.Close)
-	return hs.URL
-}
-
-// offEndpoint gives a store an endpoint that is switched off: its deliveries are written with every order and wait.
-func offEndpoint(b *testing.B, s *bench) {
-	if err := s.db.SwitchEndpoint(b.Context(), s.st.ID, addEndpoint(b, s.db, s.st, "http://127.0.0.1:9/"), false, ""); err != nil {
-		b.Fatal(err)
-	}
-}
-
+// writes compares group commit with its alternatives. Every order is written with a delivery.
 func (t *table) writes(b *testing.B) {
 	dir := b.TempDir()
 	group := newBench(b, filepath.Join(dir, "group.db"), nil)
 	single := newBench(b, filepath.Join(dir, "single.db"), oneByOne)
 	normal := newBench(b, filepath.Join(dir, "normal.db"), synchronousNormal)
+
 	post := func(s *bench, n int) func() load {
 		requests := s.posts(b)
-		return func() load { return drive(s.addr, n, round, 0, requests) }
+		return func() load { return drive(s.addr, n, requests) }
 	}
 	for _, s := range []*bench{group, single, normal} {
-		offEndpoint(b, s)
-		post(s, clients)()
+		s.turnOff(b, s.addEndpoint(b, unreachable))
+		warmUp := post(s, clients)
+		warmUp()
 	}
-	l, r := sides(b, post(group, clients), post(single, clients))
-	t.add("durable POST, 64 clients, to one transaction each", ratio(l, r, rate), "≥ 5", "%.0f/s to %.0f/s", mid(l, rate), mid(r, rate))
-	t.add("its p99 to theirs", ratio(l, r, p99), "≤ 0.15", "%.1f ms to %.1f ms", mid(l, p99), mid(r, p99))
-	l, r = sides(b, post(group, 1), post(single, 1))
-	t.add("one client alone, to one transaction each", ratio(l, r, rate), "≥ 0.95", "%.0f/s to %.0f/s", mid(l, rate), mid(r, rate))
-	l, r = sides(b, post(group, clients), post(normal, clients))
-	t.add("synchronous=FULL to NORMAL", ratio(l, r, rate), "≥ 0.80", "%.0f/s to %.0f/s", mid(l, rate), mid(r, rate))
+
+	c := compare(b, post(group, clients), post(single, clients))
+	t.add(b, result{
+		measure:  "durable `POST`, 64 clients, against one transaction per order",
+		value:    c.ratio(rate),
+		target:   "≥ 5",
+		measured: c.rates(),
+	})
+	t.add(b, result{
+		measure:  "p99 of the same",
+		value:    c.ratio(p99),
+		target:   "≤ 0.15",
+		measured: c.medians("%.1f ms", p99),
+	})
+
+	c = compare(b, post(group, 1), post(single, 1))
+	t.add(b, result{
+		measure:  "one client alone, against one transaction per order",
+		value:    c.ratio(rate),
+		target:   "≥ 0.95",
+		measured: c.rates(),
+	})
+
+	c = compare(b, post(group, clients), post(normal, clients))
+	t.add(b, result{
+		measure:  "`synchronous=FULL` against `NORMAL`",
+		value:    c.ratio(rate),
+		target:   "≥ 0.80",
+		measured: c.rates(),
+	})
 }
 
+// reads compares reading requests with a handler that writes as many bytes.
 func (t *table) reads(b *testing.B) {
 	s := newBench(b, filepath.Join(b.TempDir(), "reads.db"), nil)
-	seed(b, s.db, s.st, 10_000, false)
-	for _, c := range []struct {
-		what, target string
-		requests     [][]byte
+	s.seed(b, 10_000, false)
+
+	parts := []struct {
+		measure  string
+		target   string
+		requests [][]byte
 	}{
-		{"GET /v1/orders/{id}, to a bare handler", "≥ 0.50", s.gets("/v1/orders/%s", orderIDs(b, s.db, 1000))},
-		{"GET /v1/orders?limit=50, to a bare handler", "≥ 0.25", [][]byte{s.get("/v1/orders?limit=50")}},
-		{"GET /v1/products (40 entries), to a bare handler", "≥ 0.40", [][]byte{s.get("/v1/products?limit=50")}},
-	} {
-		size := sizeOf(b, s.addr, c.requests[0])
+		{
+			measure:  "`GET /v1/orders/{id}`",
+			target:   "≥ 0.50",
+			requests: s.gets("/v1/orders/", s.orderIDs(b)),
+		},
+		{
+			measure:  "`GET /v1/orders?limit=50`",
+			target:   "≥ 0.25",
+			requests: [][]byte{s.get("/v1/orders?limit=50")},
+		},
+		{
+			measure:  "`GET /v1/products` (40 entries)",
+			target:   "≥ 0.40",
+			requests: [][]byte{s.get("/v1/products?limit=50")},
+		},
+	}
+	for _, p := range parts {
+		size := sizeOf(b, s.addr, p.requests[0])
 		other := bare(b, size)
-		l, r := sides(b,
-			func() load { return drive(s.addr, clients, round, 0, c.requests) },
-			func() load { return drive(other, clients, round, 0, c.requests) })
-		t.add(c.what, ratio(l, r, rate), c.target, "%.0f/s to %.0f/s, %d bytes", mid(l, rate), mid(r, rate), size)
+
+		c := compare(b,
+			func() load { return drive(s.addr, clients, p.requests) },
+			func() load { return drive(other, clients, p.requests) })
+		t.add(b, result{
+			measure:  p.measure + " against a bare handler",
+			value:    c.ratio(rate),
+			target:   p.target,
+			measured: fmt.Sprintf("%s, %d bytes", c.rates(), size),
+		})
 	}
 }
 
-// million returns a file of a million orders. It is made once for all who ask.
+// million returns a file with a million orders. All parts that ask for it share it.
 func (t *table) million(b *testing.B) string {
+	b.Helper()
 	file := filepath.Join(t.dir, "million.db")
-	if _, err := os.Stat(file); err != nil {
-		start := time.Now()
-		db, err := openDB(file, true)
-		if err != nil {
-			b.Fatal(err)
-		}
-		st, _ := storeOf(b, db)
-		addEndpoint(b, db, st, "http://127.0.0.1:9/")
-		seed(b, db, st, 1_000_000, false)
-		if err := db.Close(); err != nil {
-			b.Fatal(err)
-		}
-		fmt.Printf("seeded a million orders in %.0f s\n", time.Since(start).Seconds())
+	if _, err := os.Stat(file); err == nil {
+		return file
 	}
+
+	start := time.Now()
+	db, err := openDB(file, true)
+	must(b, err)
+
+	s := &bench{db: db}
+	s.st, s.key = benchStore(b, db)
+	s.turnOff(b, s.addEndpoint(b, unreachable))
+	s.seed(b, 1_000_000, false)
+	must(b, db.Close())
+	fmt.Printf("seeded a million orders in %.0f s\n", time.Since(start).Seconds())
 	return file
 }
 
+// scale compares the service on a million orders with the service on ten thousand.
 func (t *table) scale(b *testing.B) {
-	big, small := newBench(b, t.million(b), nil), newBench(b, filepath.Join(b.TempDir(), "small.db"), nil)
-	addEndpoint(b, small.db, small.st, "http://127.0.0.1:9/")
-	seed(b, small.db, small.st, 10_000, false)
-	for _, s := range []*bench{big, small} {
-		all, err := s.db.Endpoints(s.st.ID, 0)
-		if err == nil {
-			err = s.db.SwitchEndpoint(b.Context(), s.st.ID, all[0].ID, false, "")
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
+	big := newBench(b, t.million(b), nil)
+	small := newBench(b, filepath.Join(b.TempDir(), "small.db"), nil)
+	small.turnOff(b, small.addEndpoint(b, unreachable))
+	small.seed(b, 10_000, false)
+
+	parts := []struct {
+		measure  string
+		target   string
+		of       func(load) float64
+		requests func(*bench) [][]byte
+	}{
+		{
+			measure:  "time of the first page",
+			target:   "≤ 1.15",
+			of:       perRequest,
+			requests: func(s *bench) [][]byte { return [][]byte{s.get("/v1/orders?limit=50")} },
+		},
+		{
+			measure: "time of any page",
+			target:  "≤ 1.15",
+			of:      perRequest,
+			requests: func(s *bench) [][]byte {
+				return s.gets("/v1/orders?limit=50&starting_after=", s.orderIDs(b))
+			},
+		},
+		{
+			measure:  "time of one order",
+			target:   "≤ 1.15",
+			of:       perRequest,
+			requests: func(s *bench) [][]byte { return s.gets("/v1/orders/", s.orderIDs(b)) },
+		},
+		{
+			measure:  "`POST`",
+			target:   "≥ 0.85",
+			of:       rate,
+			requests: func(s *bench) [][]byte { return s.posts(b) },
+		},
 	}
-	bigIDs, smallIDs := orderIDs(b, big.db, 1000), orderIDs(b, small.db, 1000)
-	compare := func(what, target string, of func(load) float64, bigRequests, smallRequests [][]byte) {
-		l, r := sides(b,
-			func() load { return drive(big.addr, clients, round, 0, bigRequests) },
-			func() load { return drive(small.addr, clients, round, 0, smallRequests) })
-		t.add(what, ratio(l, r, of), target, "%.0f/s to %.0f/s", mid(l, rate), mid(r, rate))
+	for _, p := range parts {
+		toBig := p.requests(big)
+		toSmall := p.requests(small)
+
+		c := compare(b,
+			func() load { return drive(big.addr, clients, toBig) },
+			func() load { return drive(small.addr, clients, toSmall) })
+		t.add(b, result{
+			measure:  "a million orders against 10,000: " + p.measure,
+			value:    c.ratio(p.of),
+			target:   p.target,
+			measured: c.rates(),
+		})
 	}
-	time1 := func(l load) float64 { return 1 / l.perSecond }
-	compare("a million orders to 10,000: time of the first page", "≤ 1.15", time1, big.gets("/v1/orders?limit=50%s", []string{""}), small.gets("/v1/orders?limit=50%s", []string{""}))
-	compare("a million orders to 10,000: time of a page anywhere", "≤ 1.15", time1, big.gets("/v1/orders?limit=50&starting_after=%s", bigIDs), small.gets("/v1/orders?limit=50&starting_after=%s", smallIDs))
-	compare("a million orders to 10,000: time of one order", "≤ 1.15", time1, big.gets("/v1/orders/%s", bigIDs), small.gets("/v1/orders/%s", smallIDs))
-	compare("a million orders to 10,000: POST", "≥ 0.85", rate, big.posts(b), small.posts(b))
 }
 
-// deadReceivers compares two services whose store has three endpoints: one where they refuse, err and hang while 100,000
-// deliveries wait, and one where they are switched off. Both write the same rows. Only one of them runs at a time.
+// hangingReceiver gives no answer until it is released.
+type hangingReceiver struct {
+	mu       sync.Mutex
+	released chan struct{}
+}
+
+func (h *hangingReceiver) ServeHTTP(http.ResponseWriter, *http.Request) {
+	h.mu.Lock()
+	released := h.released
+	h.mu.Unlock()
+	<-released
+}
+
+// hold lets the requests from now on hang, until release is called.
+func (h *hangingReceiver) hold() (release func()) {
+	released := make(chan struct{})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.released = released
+	return func() { close(released) }
+}
+
+// deadReceivers compares two services whose store has three endpoints. In one they refuse, fail and hang,
+// with 100,000 deliveries due. In the other they are off. Both write the same rows. Only one runs at a time.
 func (t *table) deadReceivers(b *testing.B) {
-	var released chan struct{}
-	hanging := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-released }))
-	b.Cleanup(hanging.Close)
-	service := func(name string, waiting int) (measure func() load) {
-		s := &bench{db: open(b, filepath.Join(b.TempDir(), name))}
-		s.st, s.key = storeOf(b, s.db)
-		for _, url := range []string{"http://127.0.0.1:9/", sink(b, 500), hanging.URL} {
-			id := addEndpoint(b, s.db, s.st, url)
-			if waiting == 0 {
-				if err := s.db.SwitchEndpoint(b.Context(), s.st.ID, id, false, ""); err != nil {
-					b.Fatal(err)
-				}
+	hanging := &hangingReceiver{}
+	hs := httptest.NewServer(hanging)
+	b.Cleanup(hs.Close)
+
+	service := func(file string, orders int) (measure func() load) {
+		s := &bench{db: open(b, filepath.Join(b.TempDir(), file))}
+		s.st, s.key = benchStore(b, s.db)
+		for _, url := range []string{unreachable, sink(b, 500), hs.URL} {
+			id := s.addEndpoint(b, url)
+			if orders == 0 {
+				s.turnOff(b, id)
 			}
 		}
-		seed(b, s.db, s.st, waiting, true)
+
+		s.seed(b, orders, true)
 		requests := s.posts(b)
+
 		return func() load {
-			released = make(chan struct{})
+			release := hanging.hold()
 			s.serve(b)
 			pace(s.addr, 1000, round/2, requests)
 			l := pace(s.addr, 1000, round, requests)
-			close(released)
+			release()
 			s.stop()
 			return l
 		}
 	}
-	// A fifth more than 100,000, for each attempt puts its delivery off.
-	l, r := sides(b, service("dead.db", 32_000), service("quiet.db", 0))
-	t.add("POST p99 at 1,000/s, 100,000 deliveries waiting for dead receivers, to none waiting", ratio(l, r, p99), "≤ 1.25",
-		"%.2f ms to %.2f ms, p50 %.2f to %.2f", mid(l, p99), mid(r, p99), mid(l, p50), mid(r, p50))
+
+	// 32,000 orders have 120,000 deliveries. A fifth more than 100,000 are due at first, because each attempt
+	// postpones its delivery.
+	c := compare(b, service("dead.db", 32_000), service("quiet.db", 0))
+	t.add(b, result{
+		measure:  "p99 of `POST` at 1,000/s with 100,000 deliveries due to dead receivers, against none",
+		value:    c.ratio(p99),
+		target:   "≤ 1.25",
+		measured: c.medians("%.2f ms", p99) + ", p50 " + c.medians("%.2f ms", p50),
+	})
 }
 
+// deliveries compares the queue with an http.Client that posts as many webhooks, as many at once.
 func (t *table) deliveries(b *testing.B) {
-	const n, endpoints = 16_000, 8
-	var l, r []load
+	var c comparison
 	var commits []float64
 	for range rounds {
-		s := &bench{db: open(b, filepath.Join(b.TempDir(), "queue.db"))}
-		s.st, s.key = storeOf(b, s.db)
-		var receivers []string // each endpoint's own, as in life
-		for range endpoints {
-			receivers = append(receivers, sink(b, 200))
-			addEndpoint(b, s.db, s.st, receivers[len(receivers)-1])
-		}
-		seed(b, s.db, s.st, n/endpoints*4/5, true) // every fourth has two events
-		var made atomic.Int64
-		err := withConn(b.Context(), s.db.writer, func(c *sqlite3.SQLiteConn) error {
-			c.RegisterCommitHook(func() int { made.Add(1); return 0 })
-			return nil
+		q := newQueueBench(b)
+		c.right = append(c.right, q.postAll(b))
+		c.left = append(c.left, q.deliverAll(b))
+		commits = append(commits, float64(q.commits.Load())/queueDeliveries)
+	}
+
+	t.add(b, result{
+		measure:  "deliveries, from the queue's rows to recorded results, against a bare `http.Client`",
+		value:    c.ratio(rate),
+		target:   "≥ 0.55",
+		measured: c.rates(),
+	})
+	t.add(b, result{
+		measure:  "commits per delivery",
+		value:    median(commits),
+		target:   "≤ 0.05",
+		measured: "counted by a commit hook",
+	})
+}
+
+const (
+	queueDeliveries = 16_000
+	queueEndpoints  = 8
+)
+
+// queueBench is a service whose queue has queueDeliveries to deliver when it starts.
+type queueBench struct {
+	*bench
+	receivers []string // one for each endpoint, as in life
+	commits   atomic.Int64
+}
+
+func newQueueBench(b *testing.B) *queueBench {
+	b.Helper()
+	db := open(b, filepath.Join(b.TempDir(), "queue.db"))
+	q := &queueBench{bench: &bench{db: db}}
+	q.st, q.key = benchStore(b, db)
+	for range queueEndpoints {
+		url := sink(b, 200)
+		q.addEndpoint(b, url)
+		q.receivers = append(q.receivers, url)
+	}
+
+	// Every fourth order has two events.
+	q.seed(b, queueDeliveries/queueEndpoints*4/5, true)
+
+	err := withConn(b.Context(), db.writer, func(c *sqlite3.SQLiteConn) error {
+		c.RegisterCommitHook(func() int {
+			q.commits.Add(1)
+			return 0
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		bodies, err := collect(s.db.reader, column[[]byte], "SELECT body FROM events")
-		if err != nil {
-			b.Fatal(err)
-		}
-		// The bare client: as many at once, each post signed.
-		hc, secret := newWebhookClient(true), newSecret()
-		hc.Transport.(*http.Transport).MaxIdleConnsPerHost = inFlight
-		work := make(chan []byte)
-		var wg sync.WaitGroup
-		start := time.Now()
-		for i := range inFlight {
-			wg.Go(func() {
-				for body := range work {
-					req, _ := http.NewRequest("POST", receivers[i%endpoints], bytes.NewReader(body))
-					req.Header.Set("X-Service-Signature", signatureHeader([]string{secret}, time.Now().Unix(), body))
-					resp, err := hc.Do(req)
-					if err != nil {
-						b.Error(err)
-						continue
-					}
-					io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
-				}
-			})
-		}
-		for i := range n {
+		return nil
+	})
+	must(b, err)
+	return q
+}
+
+// postAll posts the events with a bare client, each signed.
+func (q *queueBench) postAll(b *testing.B) load {
+	b.Helper()
+	bodies, err := queryAll(q.db.reader, scanValue[[]byte], "SELECT body FROM events")
+	must(b, err)
+
+	hc := newWebhookClient(true)
+	hc.Transport.(*http.Transport).MaxIdleConnsPerHost = inFlight
+	secret := newSecret()
+
+	start := time.Now()
+	work := make(chan []byte)
+	go func() {
+		defer close(work)
+		for i := range queueDeliveries {
 			work <- bodies[i%len(bodies)]
 		}
-		close(work)
-		wg.Wait()
-		r = append(r, load{perSecond: n / time.Since(start).Seconds()})
-		// The queue, from rows to results in rows.
-		start = time.Now()
-		s.serve(b)
-		for waiting := true; waiting; {
-			time.Sleep(2 * time.Millisecond)
-			if waiting, err = one(s.db.reader, column[bool], "SELECT EXISTS (SELECT 1 FROM deliveries WHERE next_at IS NOT NULL)"); err != nil {
-				b.Fatal(err)
+	}()
+
+	parallel(inFlight, func(i int) {
+		for body := range work {
+			err := postSigned(hc, q.receivers[i%queueEndpoints], secret, body)
+			if err != nil {
+				b.Error(err)
 			}
 		}
-		l = append(l, load{perSecond: n / time.Since(start).Seconds()})
-		commits = append(commits, float64(made.Load())/n)
-		s.stop()
-		if made, err := one(s.db.reader, column[int], "SELECT count(*) FROM deliveries WHERE status = 'delivered'"); err != nil || made != n {
-			b.Error(made, " delivered: ", err)
-		}
-	}
-	t.add("deliveries, rows to recorded results, to a bare http.Client", ratio(l, r, rate), "≥ 0.55", "%.0f/s to %.0f/s", mid(l, rate), mid(r, rate))
-	t.add("commits for each", median(commits), "≤ 0.05", "counted by a commit hook")
+	})
+
+	return load{perSecond: queueDeliveries / time.Since(start).Seconds()}
 }
 
-// program builds storeorder and returns how to start it.
-func program(b *testing.B) func(args ...string) *exec.Cmd {
+func postSigned(hc *http.Client, url, secret string, body []byte) error {
+	req, err := http.NewRequest("POST", url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	signature := signatureHeader([]string{secret}, time.Now().Unix(), body)
+	req.Header.Set("X-Service-Signature", signature)
+
+	resp, err := hc.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// deliverAll runs the queue from the first due delivery to the last recorded result.
+func (q *queueBench) deliverAll(b *testing.B) load {
+	b.Helper()
+	start := time.Now()
+	q.serve(b)
+
+	for waiting := true; waiting; {
+		time.Sleep(2 * time.Millisecond)
+		var err error
+		waiting, err = queryOne(q.db.reader, scanValue[bool],
+			"SELECT EXISTS (SELECT 1 FROM deliveries WHERE next_at IS NOT NULL)")
+		must(b, err)
+	}
+
+	l := load{perSecond: queueDeliveries / time.Since(start).Seconds()}
+	q.stop()
+
+	delivered, err := queryOne(q.db.reader, scanValue[int],
+		"SELECT count(*) FROM deliveries WHERE status = 'delivered'")
+	must(b, err)
+	if delivered != queueDeliveries {
+		b.Errorf("%d are delivered, want %d", delivered, queueDeliveries)
+	}
+	return l
+}
+
+// buildProgram builds storeorder and returns the file.
+func buildProgram(b *testing.B) string {
+	b.Helper()
 	binary := filepath.Join(b.TempDir(), "storeorder")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+	out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	if err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
-	return func(args ...string) *exec.Cmd {
-		cmd := exec.Command(binary, args...)
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-		return cmd
-	}
+	return binary
 }
 
-// freeAddr is an address that nobody listens on.
+func launch(b *testing.B, binary string, args ...string) *exec.Cmd {
+	b.Helper()
+	cmd := exec.Command(binary, args...)
+	must(b, cmd.Start())
+
+	b.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return cmd
+}
+
+func terminate(cmd *exec.Cmd) {
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
+}
+
+// freeAddr is an address at which nobody listens.
 func freeAddr(b *testing.B) string {
+	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer ln.Close()
 	return ln.Addr().String()
 }
 
-// firstAnswer waits until a server answers a request and returns how long that took.
-func firstAnswer(b *testing.B, addr string, request []byte) time.Duration {
-	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(100 * time.Microsecond) {
-		if c, err := dial(addr); err == nil {
-			status, _, err := c.do(request)
-			c.Close()
-			if err == nil && status == http.StatusOK {
-				return time.Since(start)
-			}
+// awaitAnswer waits until a server answers a request with 200.
+func awaitAnswer(b *testing.B, addr string, request []byte) {
+	b.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for time.Now().Before(deadline) {
+		if answers(addr, request) {
+			return
 		}
+		time.Sleep(100 * time.Microsecond)
 	}
 	b.Fatal("the server does not answer")
-	return 0
+}
+
+func answers(addr string, request []byte) bool {
+	c, err := dial(addr)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	status, _, err := c.do(request)
+	return err == nil && status == http.StatusOK
 }
 
 // residentMB is a process's resident memory.
-func residentMB(b *testing.B, pid int) float64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+func residentMB(b *testing.B, cmd *exec.Cmd) float64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
 	if err != nil {
 		b.Skip("needs Linux: ", err)
 	}
+
 	_, after, _ := strings.Cut(string(status), "VmRSS:")
-	kB, _ := strconv.ParseFloat(strings.Fields(after)[0], 64)
+	kB, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
+	must(b, err)
 	return kB / 1024
 }
 
+// process measures "storeorder serve" as a process of its own.
 func (t *table) process(b *testing.B) {
-	start := program(b)
-	s := &bench{db: open(b, filepath.Join(b.TempDir(), "process.db")), addr: freeAddr(b)}
-	s.st, s.key = storeOf(b, s.db)
-	addEndpoint(b, s.db, s.st, sink(b, 200))
-	cmd := start("serve", "-db", s.db.path, "-addr", s.addr, "-webhook-allow-private", "-rate", "1000000000", "-burst", "1000000000")
-	firstAnswer(b, s.addr, s.get("/v1/orders"))
-	time.Sleep(3 * time.Second)
-	t.add("resident memory when idle, MB", residentMB(b, cmd.Process.Pid), "≤ 16", "storeorder serve as its own process")
-	l := drive(s.addr, clients, 0, 100_000, s.posts(b))
-	t.add("100,000 POSTs: refused or failed", float64(l.failed), "= 0", "%.0f/s, p99 %.1f ms, each with a webhook delivered meanwhile", l.perSecond, p99(l))
-	t.add("resident memory after them, MB", residentMB(b, cmd.Process.Pid), "≤ 45", "at the end of the load")
-	cmd.Process.Signal(syscall.SIGTERM)
-	cmd.Wait()
+	binary := buildProgram(b)
+	t.memory(b, binary)
+	t.starts(b, binary)
+}
 
-	file, addr := t.million(b), freeAddr(b)
-	db := open(b, file)
-	st, key := storeOf(b, db)
-	s = &bench{db: db, st: st, key: key, addr: addr}
+// memory measures the process when it is idle, and after it served 100,000 orders with their webhooks.
+func (t *table) memory(b *testing.B, binary string) {
+	s := &bench{
+		db:   open(b, filepath.Join(b.TempDir(), "process.db")),
+		addr: freeAddr(b),
+	}
+	s.st, s.key = benchStore(b, s.db)
+	s.addEndpoint(b, sink(b, 200))
+
+	cmd := launch(b, binary, "serve", "-db", s.db.path, "-addr", s.addr,
+		"-webhook-allow-private", "-rate", "1000000000", "-burst", "1000000000")
+
+	awaitAnswer(b, s.addr, s.get("/v1/orders"))
+	time.Sleep(3 * time.Second)
+	t.add(b, result{
+		measure:  "resident memory when idle, MB",
+		value:    residentMB(b, cmd),
+		target:   "≤ 16",
+		measured: "`storeorder serve` as a process of its own",
+	})
+
+	l := driveAll(s.addr, 100_000, s.posts(b))
+	t.add(b, result{
+		measure: "100,000 `POST`s: refused or failed",
+		value:   float64(l.failed),
+		target:  "= 0",
+		measured: fmt.Sprintf("%.0f/s, p99 %.1f ms, each with a webhook delivered meanwhile",
+			l.perSecond, p99(l)),
+	})
+	t.add(b, result{
+		measure:  "resident memory after them, MB",
+		value:    residentMB(b, cmd),
+		target:   "≤ 45",
+		measured: "at the end of the load",
+	})
+	terminate(cmd)
+}
+
+// starts measures how long the process takes to serve a big file.
+func (t *table) starts(b *testing.B, binary string) {
+	s := &bench{
+		db:   open(b, t.million(b)),
+		addr: freeAddr(b),
+	}
+	s.st, s.key = benchStore(b, s.db)
+
 	var took []float64
 	for range rounds {
 		begun := time.Now()
-		cmd := start("serve", "-db", file, "-addr", addr)
-		firstAnswer(b, addr, s.get("/v1/orders?limit=1"))
-		took = append(took, float64(time.Since(begun).Microseconds())/1000)
-		cmd.Process.Signal(syscall.SIGTERM)
-		cmd.Wait()
+		cmd := launch(b, binary, "serve", "-db", s.db.path, "-addr", s.addr)
+		awaitAnswer(b, s.addr, s.get("/v1/orders?limit=1"))
+		elapsed := time.Since(begun)
+		took = append(took, float64(elapsed.Microseconds())/1000)
+		terminate(cmd)
 	}
-	t.add("start on a million orders to the first answer, ms", median(took), "≤ 50", "from exec to the answer, median of %d", rounds)
+
+	t.add(b, result{
+		measure:  "start on a million orders to the first answer, ms",
+		value:    median(took),
+		target:   "≤ 50",
+		measured: fmt.Sprintf("from exec to the answer, median of %d", rounds),
+	})
 }
 
 func BenchmarkCreate(b *testing.B) {
 	s := newBench(b, filepath.Join(b.TempDir(), "create.db"), nil)
-	offEndpoint(b, s)
-	requests := s.posts(b)
-	b.Run("service", func(b *testing.B) { hammer(b, s.addr, requests) })
-	other := bare(b, sizeOf(b, s.addr, requests[0]))
-	b.Run("bare", func(b *testing.B) { hammer(b, other, requests) })
+	s.turnOff(b, s.addEndpoint(b, unreachable))
+	s.againstBare(b, s.posts(b))
 }
 
 func BenchmarkGet(b *testing.B) {
-	readBenchmark(b, func(s *bench) [][]byte { return s.gets("/v1/orders/%s", orderIDs(b, s.db, 1000)) })
+	s := newReadBench(b)
+	s.againstBare(b, s.gets("/v1/orders/", s.orderIDs(b)))
 }
 
 func BenchmarkList(b *testing.B) {
-	readBenchmark(b, func(s *bench) [][]byte { return [][]byte{s.get("/v1/orders?limit=50")} })
+	s := newReadBench(b)
+	s.againstBare(b, [][]byte{s.get("/v1/orders?limit=50")})
 }
 
 func BenchmarkProducts(b *testing.B) {
-	readBenchmark(b, func(s *bench) [][]byte { return [][]byte{s.get("/v1/products?limit=50")} })
+	s := newReadBench(b)
+	s.againstBare(b, [][]byte{s.get("/v1/products?limit=50")})
 }
 
-func readBenchmark(b *testing.B, requests func(*bench) [][]byte) {
+// newReadBench serves ten thousand orders.
+func newReadBench(b *testing.B) *bench {
+	b.Helper()
 	s := newBench(b, filepath.Join(b.TempDir(), "reads.db"), nil)
-	seed(b, s.db, s.st, 10_000, false)
-	all := requests(s)
-	b.Run("service", func(b *testing.B) { hammer(b, s.addr, all) })
-	other := bare(b, sizeOf(b, s.addr, all[0]))
-	b.Run("bare", func(b *testing.B) { hammer(b, other, all) })
+	s.seed(b, 10_000, false)
+	return s
+}
+
+// againstBare sends the requests to the service, and then to a bare handler whose answers are as long.
+func (s *bench) againstBare(b *testing.B, requests [][]byte) {
+	b.Helper()
+	other := bare(b, sizeOf(b, s.addr, requests[0]))
+	b.Run("service", func(b *testing.B) { hammer(b, s.addr, requests) })
+	b.Run("bare", func(b *testing.B) { hammer(b, other, requests) })
 }
 
 // hammer sends b.N requests from all clients.
 func hammer(b *testing.B, addr string, requests [][]byte) {
+	b.Helper()
 	b.ReportAllocs()
-	if l := drive(addr, clients, 0, int64(b.N), requests); l.failed > 0 {
+	l := driveAll(addr, int64(b.N), requests)
+	if l.failed > 0 {
 		b.Errorf("%d requests failed", l.failed)
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,46 +21,127 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
+// takeOne returns the only webhook that came since the last call.
+func (in *inbox) takeOne(t *testing.T) received {
+	t.Helper()
+	all := in.take()
+	if len(all) != 1 {
+		t.Fatalf("%d webhooks came, want 1", len(all))
+	}
+	return all[0]
+}
+
+// takeNone reports webhooks that came since the last call.
+func (in *inbox) takeNone(t *testing.T) {
+	t.Helper()
+	for _, r := range in.take() {
+		t.Errorf("%s got a webhook: %s", r.host, r.body)
+	}
+}
+
+// always answers every webhook with a status.
+func always(code int) func(received) *http.Response {
+	return func(received) *http.Response { return status(code) }
+}
+
+// wakeFor wakes the queue and lets it work for a while.
+func (s *testServer) wakeFor(d time.Duration) {
+	s.queue.wake()
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// createMany creates orders of tea.
+func (s *testServer) createMany(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		s.create(t, "teh", 1)
+	}
+}
+
+// wantDeliveries compares an endpoint's deliveries with such a text as deliveries returns.
+func (s *testServer) wantDeliveries(t *testing.T, endpoint, want string) {
+	t.Helper()
+	got := s.deliveries(t, endpoint)
+	if got != want {
+		t.Errorf("deliveries: %s, want %s", got, want)
+	}
+}
+
+// wantResent resends deliveries and compares their number. The arguments are those of Resend.
+func (s *testServer) wantResent(t *testing.T, want int64, delivery, endpoint string, since Time) {
+	t.Helper()
+	n, err := s.db.Resend(t.Context(), s.storeID, delivery, endpoint, since)
+	must(t, err)
+	if n != want {
+		t.Errorf("%d deliveries are resent, want %d", n, want)
+	}
+}
+
+// deliveryID is the X-Service-Delivery-Id, which stays the same in all attempts.
+func (r received) deliveryID() string { return r.header.Get("X-Service-Delivery-Id") }
+
+// The example of a signature in openapi.json.
+const (
+	exampleSecret = "whsec_dGVzdC1zZWNyZXQtZm9yLWRvY3Mtb25seS0wMDAwMDE="
+	exampleBody   = `{"id":"evt_0190f5a0-0000-7000-8000-000000000001","event":"orderCreated"}`
+	exampleTime   = 1_700_000_000
+	exampleV1     = "bbebdde7aab85a35b73c87f184b8197c10f1d29b66d946c8e696687e3a2ba84a"
+)
+
 func TestSignature(t *testing.T) {
 	t.Parallel()
-	const secret, stamp = "whsec_dGVzdC1zZWNyZXQtZm9yLWRvY3Mtb25seS0wMDAwMDE=", int64(1_700_000_000)
-	const body = `{"id":"evt_0190f5a0-0000-7000-8000-000000000001","event":"orderCreated"}`
-	const golden = "bbebdde7aab85a35b73c87f184b8197c10f1d29b66d946c8e696687e3a2ba84a"
-	if got, byHand := sign(secret, stamp, []byte(body)), hmacByHand(secret, fmt.Sprintf("%d.%s", stamp, body)); got != golden || byHand != golden {
-		t.Errorf("sign %s, by hand %s, want %s", got, byHand, golden)
+	got := sign(exampleSecret, exampleTime, []byte(exampleBody))
+	if got != exampleV1 {
+		t.Errorf("signature %s, want %s", got, exampleV1)
 	}
-	old := sign(secret, stamp-1000, []byte(body))
-	now := time.Unix(stamp, 0)
-	for _, c := range []struct {
-		name, header string
-		now          time.Time
-		want         bool
-	}{
-		{"right", "t=1700000000,v1=" + golden, now, true},
-		{"right among two", "t=1700000000,v1=" + strings.Repeat("0", 64) + ",v1=" + golden, now, true},
-		{"five minutes old", "t=1700000000,v1=" + golden, now.Add(5 * time.Minute), true},
-		{"five minutes ahead", "t=1700000000,v1=" + golden, now.Add(-5 * time.Minute), true},
-		{"too old", "t=1700000000,v1=" + golden, now.Add(5*time.Minute + time.Second), false},
-		{"too far ahead", "t=1700000000,v1=" + golden, now.Add(-5*time.Minute - time.Second), false},
-		{"another time", "t=1700000001,v1=" + golden, now, false},
-		{"wrong", "t=1700000000,v1=" + strings.Replace(golden, "b", "c", 1), now, false},
-		{"no signature", "t=1700000000", now, false},
-		{"no time", "v1=" + golden, now, false},
-		{"empty", "", now, false},
-		{"another scheme", "t=1700000000,v0=" + golden, now, false},
-		{"an old one with a new time behind", "t=1699999000,v1=" + old + ",t=1700000000", now, false},
-		{"an old one with a new time before", "t=1700000000,t=1699999000,v1=" + old, now, false},
-	} {
-		if got := verifySignature(secret, c.header, []byte(body), c.now); got != c.want {
-			t.Errorf("%s: %t", c.name, got)
+
+	byHand := hmacByHand(exampleSecret, "1700000000."+exampleBody)
+	if byHand != exampleV1 {
+		t.Errorf("signature by hand %s, want %s", byHand, exampleV1)
+	}
+}
+
+// TestVerifySignature verifies the headers of testdata/signatures.txt.
+func TestVerifySignature(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(exampleTime, 0)
+	body := []byte(exampleBody)
+	words := map[string]string{
+		"v1":    exampleV1,
+		"old":   sign(exampleSecret, exampleTime-1000, body),
+		"wrong": strings.Replace(exampleV1, "b", "c", 1),
+	}
+
+	for _, c := range readCases(t, "testdata/signatures.txt") {
+		t.Run(c.column(0), func(t *testing.T) {
+			header := os.Expand(c.column(1), func(name string) string { return words[name] })
+			clock := now
+			if offset := c.column(2); offset != "" {
+				d, err := time.ParseDuration(offset)
+				must(t, err)
+				clock = now.Add(d)
+			}
+
+			got := verifySignature(exampleSecret, header, body, clock)
+			if want := c.heading == "accepted"; got != want {
+				t.Errorf("accepted: %t, want %t", got, want)
+			}
+		})
+	}
+
+	const header = "t=1700000000,v1=" + exampleV1
+	t.Run("another body", func(t *testing.T) {
+		another := []byte(exampleBody + " ")
+		if verifySignature(exampleSecret, header, another, now) {
+			t.Error("accepted")
 		}
-	}
-	if verifySignature(secret, "t=1700000000,v1="+golden, []byte(body+" "), now) {
-		t.Error("another body is taken")
-	}
-	if verifySignature("whsec_other", "t=1700000000,v1="+golden, []byte(body), now) {
-		t.Error("another secret is taken")
-	}
+	})
+	t.Run("another secret", func(t *testing.T) {
+		if verifySignature("whsec_other", header, body, now) {
+			t.Error("accepted")
+		}
+	})
 }
 
 func TestRotatedSecretsBothSignForADay(t *testing.T) {
@@ -69,261 +152,393 @@ func TestRotatedSecretsBothSignForADay(t *testing.T) {
 		in, _ := s.deliver(t)
 		id, old := s.endpoint(t, "a.example")
 		fresh := newSecret()
-		for _, step := range []struct {
-			before  func()
-			secrets []string
-		}{
-			{func() {}, []string{old}},
-			{func() { s.db.RotateSecret(t.Context(), s.storeID, id, fresh) }, []string{fresh, old}},
-			{func() { time.Sleep(23*time.Hour + 59*time.Minute) }, []string{fresh, old}},
-			{func() { time.Sleep(time.Minute) }, []string{fresh}},
-		} {
-			step.before()
+
+		// wantSecrets checks which secrets sign now, in their order.
+		wantSecrets := func(secrets ...string) {
+			t.Helper()
 			s.create(t, "teh", 1)
 			s.settle()
-			if got := in.take(); len(got) == 1 {
-				got[0].signedBy(t, 1, step.secrets...)
-			} else {
-				t.Errorf("%d deliveries", len(got))
-			}
+			in.takeOne(t).signedBy(t, 1, secrets...)
 		}
+		wantSecrets(old)
+
+		err := s.db.RotateSecret(t.Context(), s.storeID, id, fresh)
+		must(t, err)
+		wantSecrets(fresh, old)
+
+		time.Sleep(23*time.Hour + 59*time.Minute)
+		wantSecrets(fresh, old)
+
+		time.Sleep(time.Minute)
+		wantSecrets(fresh)
 	})
+}
+
+// wantWait compares the time until a delivery's next attempt with its delay by design, from which a fifth is
+// added or taken by chance. It returns the ratio of the two.
+func wantWait(t *testing.T, wait, delay time.Duration) float64 {
+	t.Helper()
+	least := delay*8/10 - time.Millisecond
+	most := delay*12/10 + time.Millisecond
+	if wait < least || wait > most {
+		t.Errorf("wait %s, want %s to %s", wait, least, most)
+	}
+	return float64(wait) / float64(delay)
 }
 
 func TestRetrySchedule(t *testing.T) {
 	t.Parallel()
+	delays := []time.Duration{
+		5 * time.Second,
+		5 * time.Minute,
+		30 * time.Minute,
+		2 * time.Hour,
+		5 * time.Hour,
+		10 * time.Hour,
+		14 * time.Hour,
+		20 * time.Hour,
+		24 * time.Hour,
+	}
+
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
-		s.queue.poll = 1000 * time.Hour // the test wakes it
+		s.queue.poll = 1000 * time.Hour // the test wakes the queue
 		in, _ := s.deliver(t)
-		in.setAnswer(func(received) *http.Response { return status(500) })
+		in.setAnswer(always(500))
 		endpoint, secret := s.endpoint(t, "a.example")
-		orderID := s.create(t, "kopi", 2)
-		designed := []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
-		var first received
+		s.create(t, "kopi", 2)
+
+		s.wakeFor(100 * time.Millisecond)
+		first := in.takeOne(t)
+		first.signedBy(t, 1, secret)
+
+		last := first
 		var ratios []float64
-		for n := 1; n <= 10; n++ {
-			s.queue.wake()
-			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-			got := in.take()
-			if len(got) != 1 {
-				t.Fatalf("attempt %d: %d requests", n, len(got))
-			}
-			got[0].signedBy(t, n, secret)
-			if n == 1 {
-				first = got[0]
-				if first.event.Event != "orderCreated" || first.event.Sequence != 1 || first.event.Data.Order["id"] != orderID {
-					t.Errorf("event %s", first.body)
-				}
-			}
-			if got[0].body != first.body || got[0].header.Get("X-Service-Delivery-Id") != first.header.Get("X-Service-Delivery-Id") {
-				t.Errorf("attempt %d differs from the first: %v %s", n, got[0].header, got[0].body)
-			}
-			if n == 10 {
-				break
-			}
+		for i, delay := range delays {
 			next := scalar[Time](t, s.db, "SELECT next_at FROM deliveries").Time()
-			wait := next.Sub(got[0].at)
-			if low, high := designed[n-1]*8/10-time.Millisecond, designed[n-1]*12/10+time.Millisecond; wait < low || wait > high {
-				t.Errorf("wait after attempt %d is %s, want %s to %s", n, wait, low, high)
-			}
-			ratios = append(ratios, float64(wait)/float64(designed[n-1]))
+			ratio := wantWait(t, next.Sub(last.at), delay)
+			ratios = append(ratios, ratio)
+
+			// A moment before, nothing is sent even if the queue looks.
 			time.Sleep(time.Until(next) - 100*time.Millisecond)
-			s.queue.wake()
-			time.Sleep(50 * time.Millisecond)
-			if synctest.Wait(); len(in.take()) > 0 {
-				t.Errorf("attempt %d came too early", n+1)
-			}
+			s.wakeFor(50 * time.Millisecond)
+			in.takeNone(t)
+
 			time.Sleep(time.Until(next))
+			s.wakeFor(100 * time.Millisecond)
+			last = in.takeOne(t)
+			last.signedBy(t, i+2, secret)
+			if last.body != first.body {
+				t.Errorf("attempt %d has another body: %s", i+2, last.body)
+			}
+			if last.deliveryID() != first.deliveryID() {
+				t.Errorf("attempt %d is delivery %s, want %s", i+2, last.deliveryID(), first.deliveryID())
+			}
 		}
 		if slices.Max(ratios)-slices.Min(ratios) < 0.01 {
 			t.Errorf("the waits are not spread: %v", ratios)
 		}
-		if got := s.deliveries(t, endpoint); got != "1 failed" {
-			t.Errorf("after ten attempts: %s", got)
-		}
+
+		// There is no eleventh attempt.
+		s.wantDeliveries(t, endpoint, "1 failed")
 		time.Sleep(1001 * time.Hour)
-		if synctest.Wait(); len(in.take()) > 0 {
-			t.Error("an eleventh attempt")
-		}
-		// It can be sent again, from its first attempt.
-		in.setAnswer(nil)
-		delivery := first.header.Get("X-Service-Delivery-Id")
-		if n, err := s.db.Resend(t.Context(), s.storeID, delivery, "", 0); n != 1 || err != nil {
-			t.Errorf("resend %d: %v", n, err)
-		}
-		s.settle()
-		if got := in.take(); len(got) == 1 && got[0].body == first.body {
-			got[0].signedBy(t, 1, secret)
-		} else {
-			t.Errorf("sent again: %d", len(got))
-		}
-		if got := s.deliveries(t, endpoint); got != "1 delivered" || scalar[int](t, s.db, "SELECT failures FROM endpoints") != 0 {
-			t.Errorf("sent again: %s", got)
-		}
+		synctest.Wait()
+		in.takeNone(t)
 	})
 }
 
-func TestWaitAfterAnAnswer(t *testing.T) {
+func TestAFailedDeliveryIsResentFromItsFirstAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		in, _ := s.deliver(t)
-		cases := []struct {
-			host      string
-			answer    func() *http.Response // nil hangs
-			low, high time.Duration         // of the wait after the answer
-			kept      int                   // answer_status, 0: none
-		}{
-			{"error", func() *http.Response { return status(500, "Retry-After", "3600") }, 4, 6, 500},
-			{"longer", func() *http.Response { return status(503, "Retry-After", "7") }, 7, 7, 503},
-			{"twice-at-most", func() *http.Response { return status(503, "Retry-After", "3600") }, 8, 12, 503},
-			{"rate", func() *http.Response { return status(429, "Retry-After", "7") }, 7, 7, 429},
-			{"shorter", func() *http.Response { return status(429, "Retry-After", "1") }, 4, 6, 429},
-			{"junk", func() *http.Response { return status(503, "Retry-After", "soon") }, 4, 6, 503},
-			{"negative", func() *http.Response { return status(503, "Retry-After", "-1") }, 4, 6, 503},
-			{"date", func() *http.Response {
-				return status(503, "Retry-After", time.Now().Add(8*time.Second).UTC().Format(http.TimeFormat))
-			}, 7, 8, 503},
-			{"redirect", func() *http.Response { return status(302, "Location", "https://elsewhere.example/") }, 4, 6, 302},
-			{"hang", nil, 4, 6, 0},
+		in.setAnswer(always(500))
+		endpoint, secret := s.endpoint(t, "a.example")
+		orderID := s.create(t, "kopi", 2)
+		time.Sleep(100 * time.Hour)
+		synctest.Wait()
+		s.wantDeliveries(t, endpoint, "1 failed")
+
+		all := in.take()
+		if len(all) != 10 {
+			t.Errorf("%d attempts, want 10", len(all))
 		}
-		var ended sync.Map // when each host's attempt ended
+		first := all[0]
+		if got := first.event.Data.Order["id"]; got != orderID {
+			t.Errorf("the event's order is %v, want %s", got, orderID)
+		}
+
+		in.setAnswer(nil)
+		s.wantResent(t, 1, first.deliveryID(), "", 0)
+		s.settle()
+		again := in.takeOne(t)
+		again.signedBy(t, 1, secret)
+		if again.body != first.body {
+			t.Errorf("body %s, want %s", again.body, first.body)
+		}
+
+		s.wantDeliveries(t, endpoint, "1 delivered")
+		failures := scalar[int](t, s.db, "SELECT failures FROM endpoints")
+		if failures != 0 {
+			t.Errorf("the endpoint has %d failures in a row, want 0", failures)
+		}
+	})
+}
+
+// waitCase is a case of testdata/waits.txt.
+type waitCase struct {
+	host        string
+	status      int // 0: the endpoint hangs
+	least, most time.Duration
+	header      []string // a name and its value, if any
+}
+
+func readWaits(t *testing.T) (all []waitCase) {
+	t.Helper()
+	seconds := func(text string) time.Duration {
+		d, err := time.ParseDuration(text + "s")
+		must(t, err)
+		return d
+	}
+
+	for _, c := range readCases(t, "testdata/waits.txt") {
+		w := waitCase{
+			host:  c.column(0) + ".example",
+			least: seconds(c.column(2)),
+			most:  seconds(c.column(3)),
+		}
+		w.status, _ = strconv.Atoi(c.column(1))
+		if name, value, ok := strings.Cut(c.column(4), ": "); ok {
+			w.header = []string{name, value}
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// answer is the endpoint's answer now. It is nil if the endpoint hangs.
+func (c waitCase) answer() *http.Response {
+	if c.status == 0 {
+		return nil
+	}
+
+	resp := status(c.status, c.header...)
+	if resp.Header.Get("Retry-After") == "$date" {
+		date := time.Now().Add(8 * time.Second)
+		resp.Header.Set("Retry-After", date.UTC().Format(http.TimeFormat))
+	}
+	return resp
+}
+
+// afterOneAttempt is a delivery's row.
+type afterOneAttempt struct {
+	nextAt Time
+	status int // 0: there was no answer
+}
+
+// check compares a delivery whose first attempt has ended.
+func (c waitCase) check(t *testing.T, s *testServer, ended time.Time) {
+	t.Helper()
+	scan := func(r row) (v afterOneAttempt, err error) {
+		err = r.Scan(&v.nextAt, &v.status)
+		return v, err
+	}
+	got, err := queryOne(s.db.reader, scan, `
+		SELECT d.next_at, coalesce(d.answer_status, 0)
+		FROM   deliveries d
+		JOIN   endpoints e ON e.id = d.endpoint_id
+		WHERE  e.url = ? AND d.tried_at IS NOT NULL`, "https://"+c.host+"/hook")
+	if err != nil {
+		t.Errorf("%s: %v", c.host, err)
+		return
+	}
+
+	wait := got.nextAt.Time().Sub(ended)
+	if wait < c.least-time.Millisecond || wait > c.most+time.Millisecond {
+		t.Errorf("%s: wait %s, want %s to %s", c.host, wait, c.least, c.most)
+	}
+	if got.status != c.status {
+		t.Errorf("%s: status %d is kept, want %d", c.host, got.status, c.status)
+	}
+}
+
+// TestWaitAfterAnAnswer has endpoints that answer the first attempt as testdata/waits.txt says.
+func TestWaitAfterAnAnswer(t *testing.T) {
+	t.Parallel()
+	cases := readWaits(t)
+	const attemptTimeout = 15 * time.Second
+
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		in, _ := s.deliver(t)
 		in.setAnswer(func(r received) *http.Response {
-			for _, c := range cases {
-				if c.host+".example" == r.host {
-					if c.answer == nil {
-						ended.Store(r.host, time.Now().Add(15*time.Second)) // all that an attempt may take
-						return nil
-					}
-					ended.Store(r.host, time.Now())
-					return c.answer()
-				}
+			i := slices.IndexFunc(cases, func(c waitCase) bool { return c.host == r.host })
+			if i < 0 {
+				t.Errorf("a webhook went to %s", r.host)
+				return status(200)
 			}
-			t.Errorf("%s was asked", r.host)
-			return status(200)
+			return cases[i].answer()
 		})
 		for _, c := range cases {
-			s.endpoint(t, c.host+".example")
+			s.endpoint(t, c.host)
 		}
-		begin := time.Now()
+
 		s.create(t, "teh", 1)
-		type row struct {
-			next   Time
-			status *int
+		s.settle()
+		asked := map[string]time.Time{}
+		for _, r := range in.take() {
+			asked[r.host] = r.at
 		}
+
 		for _, c := range cases {
-			read := func() row {
-				r, err := one(s.db.reader, func(r *row) []any { return []any{&r.next, &r.status} },
-					"SELECT next_at, answer_status FROM deliveries d JOIN endpoints e ON e.id = d.endpoint_id WHERE e.url LIKE 'https://' || ? || '.%' AND tried_at IS NOT NULL", c.host)
-				if err != nil {
-					t.Errorf("%s: %v", c.host, err)
-				}
-				return r
-			}
-			if c.answer == nil {
-				time.Sleep(time.Until(begin.Add(16 * time.Second)))
-			} else {
-				time.Sleep(time.Until(begin.Add(time.Second)))
-			}
-			synctest.Wait()
-			r := read()
-			end, _ := ended.Load(c.host + ".example")
-			wait := r.next.Time().Sub(end.(time.Time))
-			if wait < c.low*time.Second-time.Millisecond || wait > c.high*time.Second+time.Millisecond {
-				t.Errorf("%s: %s to wait, want %d to %d s", c.host, wait, c.low, c.high)
-			}
-			if kept := 0; r.status != nil && *r.status != c.kept || r.status == nil && c.kept != kept {
-				t.Errorf("%s: kept status %v, want %d", c.host, r.status, c.kept)
+			if c.status != 0 {
+				c.check(t, s, asked[c.host])
 			}
 		}
-		// By itself, without a wake, the queue finds what falls due.
+
+		// An endpoint that hangs has no answer until the attempt is given up.
+		time.Sleep(attemptTimeout)
+		synctest.Wait()
+		for _, c := range cases {
+			if c.status == 0 {
+				c.check(t, s, asked[c.host].Add(attemptTimeout))
+			}
+		}
+
+		// Without a wake, the queue finds the deliveries that fall due.
 		time.Sleep(12 * time.Second)
 		synctest.Wait()
-		second := map[string]bool{}
+		again := map[string]bool{}
 		for _, r := range in.take() {
-			second[r.host] = second[r.host] || r.header.Get("X-Service-Attempt") == "2"
+			if r.header.Get("X-Service-Attempt") == "2" {
+				again[r.host] = true
+			}
 		}
-		for host, came := range second {
-			if !came {
-				t.Errorf("%s: no second attempt by itself", host)
+		for _, c := range cases {
+			if !again[c.host] {
+				t.Errorf("%s: no second attempt", c.host)
 			}
 		}
 	})
 }
 
+// TestGoneTurnsAnEndpointOff answers the first of two events with 410 Gone. Both wait until the endpoint is
+// on again.
 func TestGoneTurnsAnEndpointOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		s.queue.poll = time.Minute
 		in, _ := s.deliver(t)
-		in.setAnswer(func(received) *http.Response { return status(410) })
 		id, _ := s.endpoint(t, "a.example")
+
+		in.setAnswer(always(410))
 		s.create(t, "teh", 1)
 		s.settle()
+		in.takeOne(t)
+
 		in.setAnswer(nil)
 		s.create(t, "teh", 1)
 		time.Sleep(100 * time.Hour)
 		synctest.Wait()
+		in.takeNone(t)
+		s.wantDeliveries(t, id, "2 pending")
+
 		list, err := s.db.Endpoints(s.storeID, 20)
-		if err != nil || list[0].Active || list[0].OffReason != OffGone || s.deliveries(t, id) != "2 pending" || len(in.take()) != 1 {
-			t.Errorf("after a 410: %+v %v, %s", list, err, s.deliveries(t, id))
+		must(t, err)
+		if list[0].Active {
+			t.Error("the endpoint is on")
 		}
-		if err := s.db.SwitchEndpoint(t.Context(), s.storeID, id, true, ""); err != nil {
-			t.Fatal(err)
+		if got := list[0].OffReason; got != OffGone {
+			t.Errorf("it is off because of %q, want %q", got, OffGone)
 		}
+
+		err = s.db.SwitchEndpoint(t.Context(), s.storeID, id, true, "")
+		must(t, err)
 		s.settle()
-		if s.deliveries(t, id) != "2 delivered" {
-			t.Errorf("on again: %s", s.deliveries(t, id))
-		}
+		s.wantDeliveries(t, id, "2 delivered")
 	})
 }
 
+// attempts counts the attempts under way.
+type attempts struct {
+	mu     sync.Mutex
+	total  int
+	toHost map[string]int
+	most   map[string]int // that were under way to a host at once
+}
+
+func newAttempts() *attempts {
+	return &attempts{
+		toHost: map[string]int{},
+		most:   map[string]int{},
+	}
+}
+
+func (a *attempts) begin(host string) (toHost, total int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.total++
+	a.toHost[host]++
+	a.most[host] = max(a.most[host], a.toHost[host])
+	return a.toHost[host], a.total
+}
+
+func (a *attempts) end(host string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.total--
+	a.toHost[host]--
+}
+
+// TestInFlightLimits holds up all answers while 40 endpoints have 20 events each.
 func TestInFlightLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		in, _ := s.deliver(t)
+		underWay := newAttempts()
 		release := make(chan struct{})
-		var mu sync.Mutex
-		flying, total := map[string]int{}, 0
 		in.setAnswer(func(r received) *http.Response {
-			mu.Lock()
-			flying[r.host]++
-			total++
-			if flying[r.host] > 4 || total > 32 {
-				t.Errorf("%d in flight to %s, %d in all", flying[r.host], r.host, total)
+			toHost, total := underWay.begin(r.host)
+			defer underWay.end(r.host)
+			if toHost > 4 {
+				t.Errorf("%d attempts under way to %s, want 4 at most", toHost, r.host)
 			}
-			mu.Unlock()
+			if total > 32 {
+				t.Errorf("%d attempts under way, want 32 at most", total)
+			}
 			<-release
-			mu.Lock()
-			defer mu.Unlock()
-			flying[r.host]--
-			total--
 			return status(200)
 		})
+
+		// Half of the 32 are for endpoints that have none under way: 40 endpoints use all.
 		var ids []string
-		for i := range 40 { // half of the 32 go to those that have none under way
+		for i := range 40 {
 			id, _ := s.endpoint(t, fmt.Sprintf("e%d.example", i))
 			ids = append(ids, id)
 		}
-		for range 20 {
-			s.create(t, "teh", 1)
-		}
+		s.createMany(t, 20)
 		s.settle()
-		if mu.Lock(); total != 32 {
-			t.Errorf("%d in flight, want 32", total)
+		if underWay.total != 32 {
+			t.Errorf("%d attempts under way, want 32", underWay.total)
 		}
-		mu.Unlock()
+
 		close(release)
 		s.settle()
 		for _, id := range ids {
-			if got := s.deliveries(t, id); got != "20 delivered" {
-				t.Errorf("%s: %s", id, got)
-			}
+			s.wantDeliveries(t, id, "20 delivered")
 		}
+	})
+}
+
+// answerBad answers the webhooks of bad.example, and acknowledges all others.
+func (in *inbox) answerBad(answer func(received) *http.Response) {
+	in.setAnswer(func(r received) *http.Response {
+		if r.host == "bad.example" {
+			return answer(r)
+		}
+		return status(204)
 	})
 }
 
@@ -333,59 +548,45 @@ func TestAFailingOrHangingEndpointHoldsUpNoOther(t *testing.T) {
 		s := newBubbleServer(t)
 		s.queue.poll = time.Minute
 		in, _ := s.deliver(t)
-		var mu sync.Mutex
-		hanging, most := 0, 0
-		mode := "fail"
-		in.setAnswer(func(r received) *http.Response {
-			if r.host == "good.example" {
-				return status(204)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if mode == "fail" {
-				return status(500)
-			}
-			hanging++
-			most = max(most, hanging)
-			time.AfterFunc(15*time.Second, func() {
-				mu.Lock()
-				hanging--
-				mu.Unlock()
-			})
-			return nil
-		})
+
+		// Five failures in a row leave an endpoint one attempt at a time.
+		in.answerBad(always(500))
 		bad, _ := s.endpoint(t, "bad.example")
-		for range 5 { // five failures in a row leave it one at a time
+		for range 5 {
 			s.create(t, "teh", 1)
 			s.settle()
 		}
+
+		// Then it hangs. Each attempt is given up after 15 s.
+		underWay := newAttempts()
+		in.answerBad(func(r received) *http.Response {
+			underWay.begin(r.host)
+			time.AfterFunc(15*time.Second, func() { underWay.end(r.host) })
+			return nil
+		})
 		good, _ := s.endpoint(t, "good.example")
-		mu.Lock()
-		mode = "hang"
-		mu.Unlock()
-		for range 60 {
-			s.create(t, "teh", 1)
-		}
+		s.createMany(t, 60)
 		s.settle()
-		if got := s.deliveries(t, good); got != "60 delivered" {
-			t.Errorf("beside a hanging endpoint: %s", got)
-		}
+		s.wantDeliveries(t, good, "60 delivered")
+
 		time.Sleep(time.Hour)
-		if synctest.Wait(); most != 1 {
-			t.Errorf("%d at a time to an endpoint that failed five times", most)
+		synctest.Wait()
+		if most := underWay.most["bad.example"]; most != 1 {
+			t.Errorf("%d attempts at a time to an endpoint that fails, want 1", most)
 		}
-		mu.Lock()
-		mode = "fail"
-		mu.Unlock()
+
+		in.answerBad(always(500))
 		time.Sleep(time.Minute)
+
+		// When it works again, it gets everything.
 		in.setAnswer(nil)
 		time.Sleep(200 * time.Hour)
-		if synctest.Wait(); s.deliveries(t, bad) != "65 delivered" {
-			t.Errorf("after it recovered: %s", s.deliveries(t, bad))
-		}
+		synctest.Wait()
+		s.wantDeliveries(t, bad, "65 delivered")
 	})
 }
 
+// TestSlowEndpointsHoldUpNoOther has six endpoints, with a backlog each, that take 14 s for every webhook.
 func TestSlowEndpointsHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -397,21 +598,18 @@ func TestSlowEndpointsHoldUpNoOther(t *testing.T) {
 			}
 			return status(200)
 		})
-		for i := range 6 { // 24 of 32 attempts, with a backlog each
+
+		// At four attempts each, they could use 24 of 32.
+		for i := range 6 {
 			s.endpoint(t, fmt.Sprintf("slow%d.example", i))
 		}
-		for range 70 {
-			s.create(t, "teh", 1)
-		}
+		s.createMany(t, 70)
 		s.settle()
+
 		good, _ := s.endpoint(t, "good.example")
-		for range 20 {
-			s.create(t, "teh", 1)
-		}
+		s.createMany(t, 20)
 		s.settle()
-		if got := s.deliveries(t, good); got != "20 delivered" {
-			t.Errorf("beside slow endpoints: %s", got)
-		}
+		s.wantDeliveries(t, good, "20 delivered")
 	})
 }
 
@@ -421,28 +619,49 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 		s := newBubbleServer(t)
 		id, _ := s.endpoint(t, "a.example")
 		s.create(t, "teh", 1)
+
+		// One process claims a delivery and crashes.
 		claims, err := s.db.Dispatch(t.Context(), nil, nil)
-		if err != nil || len(claims) != 1 {
-			t.Fatalf("%d claims: %v", len(claims), err)
+		must(t, err)
+		if len(claims) != 1 {
+			t.Fatalf("%d claims, want 1", len(claims))
 		}
-		if again, err := s.db.Dispatch(t.Context(), nil, nil); err != nil || len(again) != 0 {
-			t.Errorf("claimed twice: %v %v", again, err)
+
+		// While it is claimed, it is neither claimed again nor resent.
+		again, err := s.db.Dispatch(t.Context(), nil, nil)
+		must(t, err)
+		if len(again) != 0 {
+			t.Errorf("claimed twice: %v", again)
 		}
-		if n, err := s.db.Resend(t.Context(), s.storeID, claims[0].DeliveryID, "", 0); err != nil || n != 0 {
-			t.Errorf("resent %d while it is being sent: %v", n, err)
-		}
-		in, stop := s.deliver(t) // another process begins
+		s.wantResent(t, 0, claims[0].DeliveryID, "", 0)
+
+		// Another process begins.
+		in, _ := s.deliver(t)
 		s.settle()
-		if got := in.take(); len(got) != 1 || got[0].header.Get("X-Service-Attempt") != "2" || s.deliveries(t, id) != "1 delivered" {
-			t.Errorf("%d sent, %s", len(got), s.deliveries(t, id))
+		attempt := in.takeOne(t).header.Get("X-Service-Attempt")
+		if attempt != "2" {
+			t.Errorf("attempt %s, want 2", attempt)
 		}
-		// One that ends gives back what it has not begun, and finishes what it has.
+		s.wantDeliveries(t, id, "1 delivered")
+	})
+}
+
+// TestTheQueueEndsInOrder stops the queue while four of ten deliveries are under way. It finishes these and
+// gives back the others.
+func TestTheQueueEndsInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		id, _ := s.endpoint(t, "a.example")
+		in, stop := s.deliver(t)
 		release := make(chan struct{})
-		in.setAnswer(func(received) *http.Response { <-release; return status(200) })
-		for range 10 {
-			s.create(t, "teh", 1)
-		}
+		in.setAnswer(func(received) *http.Response {
+			<-release
+			return status(200)
+		})
+		s.createMany(t, 10)
 		s.settle()
+
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -454,232 +673,390 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 			t.Error("it ends before its attempts are done")
 		default:
 		}
+
 		close(release)
 		<-ended
-		if got := s.deliveries(t, id); got != "5 delivered, 6 pending" || scalar[int](t, s.db, "SELECT sum(leased) + sum(status = 'pending' AND attempt > 0) FROM deliveries") != 0 {
-			t.Errorf("after the end: %s", got)
+		s.wantDeliveries(t, id, "4 delivered, 6 pending")
+
+		leased := scalar[int](t, s.db, "SELECT sum(leased) FROM deliveries")
+		if leased != 0 {
+			t.Errorf("%d deliveries are leased, want 0", leased)
+		}
+		counted := scalar[int](t, s.db, `
+			SELECT count(*)
+			FROM   deliveries
+			WHERE  status = 'pending' AND attempt > 0`)
+		if counted != 0 {
+			t.Errorf("%d deliveries count an attempt that was not begun", counted)
 		}
 	})
 }
 
-// What is claimed in a transaction that fails, as on a full disk, is not claimed: sent, it would be sent again and again.
+// TestNothingIsSentThatCouldNotBeClaimed lets all commits fail, as on a full disk. A delivery that was sent
+// without being claimed would be sent again and again.
 func TestNothingIsSentThatCouldNotBeClaimed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		id, _ := s.endpoint(t, "a.example")
 		s.create(t, "teh", 1)
-		var failing atomic.Bool
-		if err := withConn(t.Context(), s.db.writer, func(c *sqlite3.SQLiteConn) error {
+
+		var full atomic.Bool
+		err := withConn(t.Context(), s.db.writer, func(c *sqlite3.SQLiteConn) error {
 			c.RegisterCommitHook(func() int {
-				if failing.Load() {
-					return 1 // the commit becomes a rollback
+				if full.Load() {
+					return 1 // SQLite rolls back instead of committing
 				}
 				return 0
 			})
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		failing.Store(true)
+		})
+		must(t, err)
+
+		full.Store(true)
 		in, _ := s.deliver(t)
 		for range 5 {
 			s.settle()
 		}
-		if got := in.take(); len(got) != 0 {
-			t.Errorf("%d sent that were not claimed", len(got))
-		}
-		failing.Store(false)
+		in.takeNone(t)
+
+		full.Store(false)
 		s.settle()
-		if got := in.take(); len(got) != 1 || s.deliveries(t, id) != "1 delivered" {
-			t.Errorf("%d sent, %s", len(got), s.deliveries(t, id))
+		in.takeOne(t)
+		s.wantDeliveries(t, id, "1 delivered")
+	})
+}
+
+// TestEventsOfAnEndpoint follows an order from its creation to its refund.
+func TestEventsOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		in, _ := s.deliver(t)
+		s.endpoint(t, "all.example")
+		s.endpoint(t, "paid.example", OrderPaid, OrderRefunded)
+		off, _ := s.endpoint(t, "off.example")
+		err := s.db.SwitchEndpoint(t.Context(), s.storeID, off, false, OffByOwner)
+		must(t, err)
+
+		another := *s
+		another.storeID, _ = s.addStore(t, "lain", "growth")
+		another.endpoint(t, "another.example")
+
+		id := s.create(t, "teh", 1)
+		s.move(t, id, BuyerClaims)
+		s.move(t, id, OwnerApproves)
+		s.move(t, id, OwnerRefunds)
+		s.settle()
+
+		var got []string
+		for _, r := range in.take() {
+			line := fmt.Sprintf("%s: %d %s", r.host, r.event.Sequence, r.event.Event)
+			got = append(got, line)
+		}
+		slices.Sort(got)
+		want := []string{
+			"all.example: 1 orderCreated",
+			"all.example: 2 orderAwaitingVerification",
+			"all.example: 3 orderPaid",
+			"all.example: 4 orderRefunded",
+			"paid.example: 3 orderPaid",
+			"paid.example: 4 orderRefunded",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		s.wantDeliveries(t, off, "4 pending")
+	})
+}
+
+// TestResend resends the failed deliveries of events since a time, to one of two endpoints.
+func TestResend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		id, _ := s.endpoint(t, "a.example")
+		other, _ := s.endpoint(t, "other.example")
+		orderID := s.create(t, "teh", 1)
+		time.Sleep(time.Second)
+		since := timeOf(time.Now())
+		s.move(t, orderID, OwnerApproves)
+		s.move(t, orderID, OwnerRefunds)
+
+		s.exec(t, "UPDATE deliveries SET status = 'failed', next_at = NULL")
+		s.wantResent(t, 2, "", id, since)
+
+		delivery := scalar[string](t, s.db, "SELECT min(id) FROM deliveries WHERE endpoint_id = ?", id)
+		refused := []struct{ store, delivery, endpoint string }{
+			{"another", "", id},
+			{"another", delivery, ""},
+			{s.storeID, "", "unknown"},
+			{s.storeID, "unknown", ""},
+		}
+		for _, c := range refused {
+			_, err := s.db.Resend(t.Context(), c.store, c.delivery, c.endpoint, 0)
+			if err != errNotFound {
+				t.Errorf("resend %v: %v, want %v", c, err, errNotFound)
+			}
+		}
+
+		s.deliver(t)
+		s.settle()
+		s.wantDeliveries(t, id, "2 delivered, 1 failed")
+		s.wantDeliveries(t, other, "3 failed")
+	})
+}
+
+func TestPing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		in, _ := s.deliver(t)
+		s.endpoint(t, "other.example")
+		id, secret := s.endpoint(t, "a.example", OrderPaid)
+
+		must(t, s.db.Ping(t.Context(), s.storeID, id))
+		s.settle()
+		got := in.takeOne(t)
+		got.signedBy(t, 1, secret)
+		if got.host != "a.example" {
+			t.Errorf("%s got it, want a.example", got.host)
+		}
+		if got.event.Event != "ping" {
+			t.Errorf("event %s, want ping", got.event.Event)
 		}
 	})
 }
 
-func TestEventsOfAnEndpoint(t *testing.T) {
+// TestARemovedEndpointGetsNothing removes an endpoint that has a delivery to be tried again.
+func TestARemovedEndpointGetsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		s.queue.poll = time.Minute
 		in, _ := s.deliver(t)
-		all, _ := s.endpoint(t, "all.example")
-		paid, _ := s.endpoint(t, "paid.example", "orderPaid", "orderRefunded")
-		off, _ := s.endpoint(t, "off.example")
-		if err := s.db.SwitchEndpoint(t.Context(), s.storeID, off, false, "by a test"); err != nil {
-			t.Fatal(err)
-		}
-		_, lain := s.addStore(t, "lain", "growth")
-		s.do(t, "GET", "/v1/orders", nil, "Authorization", "Bearer "+lain).want(t, 200, "")
-		id := s.create(t, "teh", 1)
-		move := func(m Transition) {
-			t.Helper()
-			if _, err := s.db.Transition(t.Context(), s.storeID, id, m, Note{}); err != nil {
-				t.Fatal(err)
-			}
-			s.settle()
-		}
-		s.settle()
-		between := time.Now()
-		move(BuyerClaims)
-		move(OwnerApproves)
-		move(OwnerRefunds)
-		var got []string
-		for _, r := range in.take() {
-			got = append(got, strings.TrimSuffix(r.host, ".example")+" "+r.event.Event+" "+fmt.Sprint(r.event.Sequence))
-		}
-		slices.Sort(got)
-		if want := "all orderAwaitingVerification 2,all orderCreated 1,all orderPaid 3,all orderRefunded 4,paid orderPaid 3,paid orderRefunded 4"; strings.Join(got, ",") != want {
-			t.Errorf("got %s\nwant %s", strings.Join(got, ","), want)
-		}
-		// What waits for an endpoint that is off is sent when it is on; what failed since a time can be sent again.
-		if got := s.deliveries(t, off); got != "4 pending" {
-			t.Errorf("off: %s", got)
-		}
-		if err := s.db.write(t.Context(), func(tx *Tx) error {
-			return tx.mustChange("UPDATE deliveries SET status = 'failed', next_at = NULL WHERE endpoint_id IN (?, ?)", all, off)
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := s.db.Resend(t.Context(), s.storeID, "", all, Time(between.UnixMilli())); n != 3 || err != nil {
-			t.Errorf("resent %d: %v", n, err)
-		}
-		for _, c := range [][3]string{{"another", "", all}, {"another", claimless(t, s, all), ""}, {s.storeID, "", "unknown"}, {"", "unknown", ""}} {
-			if n, err := s.db.Resend(t.Context(), c[0], c[1], c[2], 0); n != 0 || err != errNotFound {
-				t.Errorf("resend %v: %d %v", c, n, err)
-			}
-		}
-		s.settle()
-		if got := s.deliveries(t, all); got != "3 delivered, 1 failed" {
-			t.Errorf("sent again: %s", got)
-		}
-		in.take()
-		if err := s.db.Ping(t.Context(), s.storeID, paid); err != nil {
-			t.Fatal(err)
-		}
-		s.settle()
-		if got := in.take(); len(got) != 1 || got[0].event.Event != "ping" || got[0].host != "paid.example" {
-			t.Errorf("ping: %v", got)
-		}
-		// A removed endpoint gets nothing more, not even what was under way.
-		if err := s.db.RemoveEndpoint(t.Context(), "another", all); err != errNotFound {
-			t.Errorf("removed by another store: %v", err)
-		}
-		in.setAnswer(func(received) *http.Response { return status(500) })
+		in.setAnswer(always(500))
+		id, _ := s.endpoint(t, "a.example")
 		s.create(t, "teh", 1)
 		s.settle()
-		if err := s.db.RemoveEndpoint(t.Context(), s.storeID, all); err != nil {
-			t.Fatal(err)
+		in.takeOne(t)
+
+		err := s.db.RemoveEndpoint(t.Context(), "another", id)
+		if err != errNotFound {
+			t.Errorf("removed by another store: %v, want %v", err, errNotFound)
 		}
-		in.take()
+		err = s.db.RemoveEndpoint(t.Context(), s.storeID, id)
+		must(t, err)
+
 		s.create(t, "teh", 1)
 		time.Sleep(100 * time.Hour)
-		if synctest.Wait(); len(in.take()) != 0 || s.deliveries(t, all) != "" {
-			t.Errorf("removed: %s", s.deliveries(t, all))
-		}
+		synctest.Wait()
+		in.takeNone(t)
+		s.wantDeliveries(t, id, "")
 	})
 }
 
-// claimless is some delivery of an endpoint.
-func claimless(t *testing.T, s *testServer, endpoint string) string {
-	return scalar[string](t, s.db, "SELECT min(id) FROM deliveries WHERE endpoint_id = ?", endpoint)
+// lastOf returns the last address of a range.
+func lastOf(p netip.Prefix) netip.Addr {
+	bits := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(bits)*8; i++ {
+		bits[i/8] |= 0x80 >> (i % 8)
+	}
+	last, _ := netip.AddrFromSlice(bits)
+	return last
 }
 
-func TestIsPublic(t *testing.T) {
+// TestPrivateRanges is about the first and the last address of each range in testdata/private-ranges.txt, and
+// the ones right before and after it.
+func TestPrivateRanges(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		denied        string
-		before, after bool // whether the neighbours are public
-	}{
-		{"0.0.0.0/8", false, true}, {"10.0.0.0/8", true, true}, {"100.64.0.0/10", true, true}, {"127.0.0.0/8", true, true}, {"169.254.0.0/16", true, true},
-		{"172.16.0.0/12", true, true}, {"192.0.0.0/24", true, true}, {"192.0.2.0/24", true, true}, {"192.88.99.0/24", true, true}, {"192.168.0.0/16", true, true},
-		{"198.18.0.0/15", true, true}, {"198.51.100.0/24", true, true}, {"203.0.113.0/24", true, true}, {"224.0.0.0/4", true, false}, {"240.0.0.0/4", false, false},
-		{"::/3", false, true}, {"2001::/23", true, true}, {"2001:db8::/32", true, true}, {"2002::/16", true, true}, {"3fff::/20", true, true}, {"4000::/2", true, false},
-		{"8000::/1", false, false},
-	} {
-		p := netip.MustParsePrefix(c.denied)
-		first := p.Addr()
-		bits := first.AsSlice()
-		for i := p.Bits(); i < len(bits)*8; i++ {
-			bits[i/8] |= 0x80 >> (i % 8)
-		}
-		last, _ := netip.AddrFromSlice(bits)
-		for addr, want := range map[netip.Addr]bool{first: false, last: false, first.Prev(): c.before, last.Next(): c.after} {
-			if got := isPublic(addr); got != want {
-				t.Errorf("%s (of %s): %t", addr, c.denied, got)
-			}
-			if addr.Is4() {
-				if mapped := netip.AddrFrom16(addr.As16()); isPublic(mapped) != want {
-					t.Errorf("%s (of %s): %t", mapped, c.denied, !want)
+	for _, c := range readCases(t, "testdata/private-ranges.txt") {
+		t.Run(c.column(0), func(t *testing.T) {
+			p := netip.MustParsePrefix(c.column(0))
+			first := p.Addr()
+			last := lastOf(p)
+			for addr, want := range map[netip.Addr]string{
+				first.Prev(): c.column(1),
+				first:        "private",
+				last:         "private",
+				last.Next():  c.column(2),
+			} {
+				if addr.IsValid() == (want == "none") {
+					t.Errorf("%s: want %s", addr, want)
+				}
+				if isPublic(addr) != (want == "public") {
+					t.Errorf("%s is public: %t, want %s", addr, isPublic(addr), want)
+				}
+
+				if !addr.Is4() {
+					continue
+				}
+				mapped := netip.AddrFrom16(addr.As16())
+				if isPublic(mapped) != (want == "public") {
+					t.Errorf("%s is public: %t, want %s", mapped, isPublic(mapped), want)
 				}
 			}
-		}
-	}
-	for text, want := range map[string]bool{"8.8.8.8": true, "2606:4700::1111": true, "::1": false, "fe80::1%eth0": false, "2606:4700::1%eth0": true, "64:ff9b::808:808": false, "fd00::1": false} {
-		if got := isPublic(netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s: %t", text, got)
-		}
+		})
 	}
 }
 
+// TestIsPublic is about the addresses of testdata/addresses.txt.
+func TestIsPublic(t *testing.T) {
+	t.Parallel()
+	for _, c := range readCases(t, "testdata/addresses.txt") {
+		t.Run(c.column(0), func(t *testing.T) {
+			addr := netip.MustParseAddr(c.column(0))
+			got := isPublic(addr)
+			if want := c.heading == "public"; got != want {
+				t.Errorf("public: %t, want %t", got, want)
+			}
+		})
+	}
+}
+
+// TestCheckWebhookURL is about the addresses of testdata/webhook-urls.txt.
+func TestCheckWebhookURL(t *testing.T) {
+	t.Parallel()
+	for _, c := range readCases(t, "testdata/webhook-urls.txt") {
+		t.Run(c.name, func(t *testing.T) {
+			want, _, allowPrivate := strings.Cut(c.heading, " with private addresses")
+			got := "accepted"
+			fault := checkWebhookURL(c.column(0), allowPrivate)
+			if fault != nil {
+				got = "refused"
+			}
+			if got != want {
+				t.Errorf("%s, want %s: %v", got, want, fault)
+			}
+		})
+	}
+}
+
+// receiver answers webhooks on a socket and keeps the paths that it was asked for.
+type receiver struct {
+	t     *testing.T
+	mu    sync.Mutex
+	asked []string
+}
+
+func (in *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	in.mu.Lock()
+	in.asked = append(in.asked, r.URL.Path)
+	in.mu.Unlock()
+	if encoding := r.Header.Get("Accept-Encoding"); encoding != "" {
+		in.t.Errorf("the client accepts the encoding %s", encoding)
+	}
+
+	switch r.URL.Path {
+	case "/redirect":
+		http.Redirect(w, r, "/target", http.StatusTemporaryRedirect)
+	case "/long":
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, "\xff"+strings.Repeat("y", 9_999))
+	}
+}
+
+// take returns the paths since the last call.
+func (in *receiver) take() []string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	asked := in.asked
+	in.asked = nil
+	return asked
+}
+
+// TestWebhookClient delivers to a receiver on this machine, which has a private address.
 func TestWebhookClient(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	var asked []string
-	var mu sync.Mutex
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		asked = append(asked, r.URL.Path+r.Header.Get("Accept-Encoding"))
-		mu.Unlock()
-		switch r.URL.Path {
-		case "/redirect":
-			http.Redirect(w, r, "/target", http.StatusTemporaryRedirect)
-		case "/long":
-			w.WriteHeader(400)
-			io.WriteString(w, "\xff"+strings.Repeat("y", 9_999))
-		}
-	}))
-	t.Cleanup(receiver.Close)
-	byName := strings.Replace(receiver.URL, "127.0.0.1", "localhost", 1)
-	for _, c := range []struct {
-		name, url string
-		private   bool
-		asked     string
-		status    int
-		delivered bool
-		answer    string // is in what is kept
+	in := &receiver{t: t}
+	hs := httptest.NewServer(in)
+	t.Cleanup(hs.Close)
+
+	cases := []struct {
+		name         string
+		url          string
+		allowPrivate bool
+		asked        []string
+		status       int    // 0: no answer
+		answer       string // a part of the text that is kept
 	}{
-		{"private address", receiver.URL + "/x", false, "", 0, false, "not a public address"},
-		{"name of a private address", byName + "/x", false, "", 0, false, "not a public address"},
-		{"allowed", receiver.URL + "/x", true, "/x", 200, true, ""},
-		{"redirect", receiver.URL + "/redirect", true, "/redirect", 307, false, ""},
-		{"long answer", receiver.URL + "/long", true, "/long", 400, false, "\ufffd"},
-		{"nobody listens", "http://127.0.0.1:1/secret-path", true, "", 0, false, "refused"},
-	} {
-		asked = nil
-		s.queue.client = newWebhookClient(c.private)
-		r := s.queue.attempt(Claim{Attempt: 1, Body: []byte("{}"), Endpoint: Endpoint{URL: c.url, Secrets: []string{"s"}}})
-		got := r.AnswerStatus
-		if strings.Join(asked, ",") != c.asked || got != c.status || (r.State == DeliveryDelivered) != c.delivered || !strings.Contains(r.Answer, c.answer) || len(r.Answer) > 4096+len("\ufffd") ||
-			strings.Contains(r.Answer, "secret-path") || (r.NextAt == nil) != c.delivered {
-			t.Errorf("%s: asked %q, %d, %+v", c.name, asked, got, r)
-		}
+		{
+			name:   "private address",
+			url:    hs.URL + "/x",
+			answer: "not a public address",
+		},
+		{
+			name:   "name of a private address",
+			url:    strings.Replace(hs.URL, "127.0.0.1", "localhost", 1) + "/x",
+			answer: "not a public address",
+		},
+		{
+			name:         "private address that is allowed",
+			url:          hs.URL + "/x",
+			allowPrivate: true,
+			asked:        []string{"/x"},
+			status:       200,
+		},
+		{
+			name:         "redirect",
+			url:          hs.URL + "/redirect",
+			allowPrivate: true,
+			asked:        []string{"/redirect"},
+			status:       307,
+		},
+		{
+			name:         "long answer",
+			url:          hs.URL + "/long",
+			allowPrivate: true,
+			asked:        []string{"/long"},
+			status:       400,
+			answer:       "\ufffd",
+		},
+		{
+			name:         "nobody listens",
+			url:          "http://127.0.0.1:1/secret-path",
+			allowPrivate: true,
+			answer:       "refused",
+		},
 	}
-	if newWebhookClient(true).Transport.(*http.Transport).Proxy != nil {
-		t.Error("the client uses a proxy, which would dial for it")
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s.queue.client = newWebhookClient(c.allowPrivate)
+			endpoint := Endpoint{URL: c.url, Secrets: []string{"s"}}
+			got := s.queue.attempt(Claim{Attempt: 1, Body: []byte("{}"), Endpoint: endpoint})
+
+			if asked := in.take(); !slices.Equal(asked, c.asked) {
+				t.Errorf("the receiver was asked for %q, want %q", asked, c.asked)
+			}
+			if got.AnswerStatus != c.status {
+				t.Errorf("status %d, want %d", got.AnswerStatus, c.status)
+			}
+			if delivered := got.State == DeliveryDelivered; delivered != (c.status == 200) {
+				t.Errorf("state %s after status %d", got.State, c.status)
+			}
+			if again := got.NextAt != nil; again != (c.status != 200) {
+				t.Errorf("another attempt: %t", again)
+			}
+
+			if !strings.Contains(got.Answer, c.answer) {
+				t.Errorf("the answer is kept as %q, want %q in it", got.Answer, c.answer)
+			}
+			if most := 4096 + len("\ufffd"); len(got.Answer) > most {
+				t.Errorf("%d bytes of the answer are kept, want %d at most", len(got.Answer), most)
+			}
+			if strings.Contains(got.Answer, "secret-path") {
+				t.Errorf("the address is kept: %s", got.Answer)
+			}
+		})
 	}
-	for _, c := range []struct {
-		url     string
-		private bool
-		ok      bool
-	}{
-		{"https://shop.example.id/hook", false, true}, {"https://shop.example.id:8443/hook?a=1", false, true}, {"http://shop.example.id/hook", false, false},
-		{"http://10.0.0.1/", true, true}, {"https://10.0.0.1/", false, false}, {"https://[::1]/", false, false}, {"https://[::ffff:10.0.0.1]/", false, false},
-		{"https://localhost/", false, false}, {"https://8.8.8.8/", false, true}, {"ftp://shop.example.id/", true, false}, {"https://u:p@shop.example.id/", false, false},
-		{"https://shop.example.id/#f", false, false}, {"https://", false, false}, {"/hook", true, false}, {"", true, false}, {"https://a/" + strings.Repeat("x", 2048), false, false},
-	} {
-		if fault := checkWebhookURL(c.url, c.private); (fault == nil) != c.ok {
-			t.Errorf("%s private=%t: %v", c.url, c.private, fault)
-		}
+}
+
+// TestTheWebhookClientUsesNoProxy because a proxy would look up and dial the address in its place.
+func TestTheWebhookClientUsesNoProxy(t *testing.T) {
+	t.Parallel()
+	transport := newWebhookClient(true).Transport.(*http.Transport)
+	if transport.Proxy != nil {
+		t.Error("the client uses a proxy")
 	}
 }
