@@ -157,6 +157,7 @@ func render(w http.ResponseWriter, r *http.Request, status int, name string, dat
 	}
 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(status)
 	w.Write(b.Bytes())
 	return nil
