@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,10 +40,14 @@ var (
 // newToken returns a secret of 32 random bytes, in 43 characters after its prefix, and the hash that is kept
 // of it.
 func newToken(prefix string) (token string, hash [32]byte) {
-	b := make([]byte, 32)
-	rand.Read(b)
-	token = prefix + base64.RawURLEncoding.EncodeToString(b)
+	token = prefix + base64.RawURLEncoding.EncodeToString(randomBytes(32))
 	return token, sha256.Sum256([]byte(token))
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	rand.Read(b)
+	return b
 }
 
 // APIKey is a key without its secret, of which only a hash is kept.
@@ -254,9 +259,9 @@ func (s *server) clientAddress(r *http.Request) string {
 // address in X-Forwarded-For that is not itself a trusted proxy's: a client can invent the ones before it.
 func (s *server) forwardedFor(ip netip.Addr, h http.Header) netip.Addr {
 	hops := strings.Split(strings.Join(h.Values("X-Forwarded-For"), ","), ",")
-	for i := len(hops) - 1; i >= 0 && s.trustedProxy.Contains(ip); i-- {
-		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
-		if err != nil {
+	for _, text := range slices.Backward(hops) {
+		hop, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil || !s.trustedProxy.Contains(ip) {
 			break
 		}
 		ip = hop.Unmap()
@@ -277,6 +282,12 @@ func (u *uses) note(hash [32]byte, now Time) {
 	u.at[hash] = now
 }
 
+// sqlNoteUse is for a key and for a sign-in. A hash is of one of them: the other statement changes nothing.
+var sqlNoteUse = []string{
+	"UPDATE api_keys SET last_used_at = ? WHERE hash = ?",
+	"UPDATE owner_sessions SET seen_at = ? WHERE hash = ?",
+}
+
 // flush writes all uses that were noted. It forgets them even if they cannot be written.
 func (u *uses) flush(ctx context.Context, db *DB) error {
 	u.mu.Lock()
@@ -289,14 +300,10 @@ func (u *uses) flush(ctx context.Context, db *DB) error {
 	}
 	return db.write(ctx, func(tx *Tx) error {
 		for hash, at := range noted {
-			// The hash is a key's or a sign-in's: one of the two statements changes nothing.
-			_, err := tx.exec("UPDATE api_keys SET last_used_at = ? WHERE hash = ?", at, hash[:])
-			if err != nil {
-				return err
-			}
-			_, err = tx.exec("UPDATE owner_sessions SET seen_at = ? WHERE hash = ?", at, hash[:])
-			if err != nil {
-				return err
+			for _, query := range sqlNoteUse {
+				if _, err := tx.exec(query, at, hash[:]); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -305,6 +312,8 @@ func (u *uses) flush(ctx context.Context, db *DB) error {
 
 // PasswordHash is an owner's password as it is kept: PBKDF2-SHA-256, 600,000 rounds.
 type PasswordHash struct{ Salt, Hash []byte }
+
+const saltSize = 16
 
 func hashPassword(password string, salt []byte) PasswordHash {
 	hash, err := pbkdf2.Key(sha256.New, password, salt, 600_000, 32)
@@ -315,20 +324,12 @@ func hashPassword(password string, salt []byte) PasswordHash {
 }
 
 func hashNewPassword(password string) PasswordHash {
-	return hashPassword(password, newSalt())
-}
-
-func newSalt() []byte {
-	salt := make([]byte, 16)
-	rand.Read(salt)
-	return salt
+	return hashPassword(password, randomBytes(saltSize))
 }
 
 // newPassword returns a password of 120 random bits and its hash.
 func newPassword() (string, PasswordHash) {
-	b := make([]byte, 15)
-	rand.Read(b)
-	password := base64.RawURLEncoding.EncodeToString(b)
+	password := base64.RawURLEncoding.EncodeToString(randomBytes(15))
 	return password, hashNewPassword(password)
 }
 
@@ -438,18 +439,11 @@ func (db *DB) StoreOfSignIn(hash [32]byte, now Time) (Store, error) {
 		hash[:], now.Add(-signInLongest), now.Add(-signInIdle)))
 }
 
-// EndSignIn ends one sign-in of a store.
-func (db *DB) EndSignIn(ctx context.Context, storeID string, hash [32]byte) error {
+// EndSignIn ends one sign-in of a store or, with everywhere, all of them.
+func (db *DB) EndSignIn(ctx context.Context, storeID string, hash [32]byte, everywhere bool) error {
 	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND hash = ?", storeID, hash[:])
-		return err
-	})
-}
-
-// EndSignIns ends all sign-ins of a store.
-func (db *DB) EndSignIns(ctx context.Context, storeID string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ?", storeID)
+		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND (hash = ? OR ?)",
+			storeID, hash[:], everywhere)
 		return err
 	})
 }
@@ -555,20 +549,19 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 // logout ends this sign-in or, on the account page, all of the store's.
 func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
 	if r.Method != http.MethodPost {
-		frame := newFrame(r, st, "account")
-		return ask(w, r, confirm{frame: frame, Act: "logout", Back: "/dashboard/account"})
+		return ask(w, r, confirm{
+			frame: newFrame(r, st, "account"),
+			Act:   "logout",
+			Back:  "/dashboard/account",
+		})
 	}
 
 	hash, err := s.signInHash(r)
 	if err != nil {
 		return err
 	}
-	if r.URL.Path == "/dashboard/account/logout" {
-		err = s.db.EndSignIns(r.Context(), st.ID)
-	} else {
-		err = s.db.EndSignIn(r.Context(), st.ID, hash)
-	}
-	if err != nil {
+	everywhere := r.URL.Path == "/dashboard/account/logout"
+	if err := s.db.EndSignIn(r.Context(), st.ID, hash, everywhere); err != nil {
 		return err
 	}
 
@@ -593,7 +586,7 @@ func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error
 		return render(w, r, page.status(), "dash-account.html", page)
 	}
 
-	hash := s.hashPassword(password, newSalt())
+	hash := s.hashPassword(password, randomBytes(saltSize))
 	if err := s.db.SetPassword(r.Context(), st.ID, hash); err != nil {
 		return err
 	}
@@ -605,13 +598,13 @@ func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error
 
 // checkNewPassword returns what is wrong with the account page's form by field, or nil. The current password
 // comes first.
-func (s *server) checkNewPassword(r *http.Request, email, password string) (map[string]Fault, error) {
+func (s *server) checkNewPassword(r *http.Request, email, password string) (formFaults, error) {
 	_, wait, err := s.checkPassword(r, email, r.PostForm.Get("password"))
 	if wait > 0 {
-		return map[string]Fault{"password": {Code: FaultTries, Least: int64(math.Ceil(wait.Seconds()))}}, nil
+		return formFaults{"password": {Code: FaultTries, Least: int64(math.Ceil(wait.Seconds()))}}, nil
 	}
 	if err == errNotFound {
-		return map[string]Fault{"password": {Code: FaultPassword}}, nil
+		return formFaults{"password": {Code: FaultPassword}}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -619,7 +612,7 @@ func (s *server) checkNewPassword(r *http.Request, email, password string) (map[
 
 	length := utf8.RuneCountInString(password)
 	if length < 12 || length > 200 {
-		return map[string]Fault{"new_password": {Code: FaultNewPassword, Least: 12, Most: 200}}, nil
+		return formFaults{"new_password": {Code: FaultNewPassword, Least: 12, Most: 200}}, nil
 	}
 	return nil, nil
 }

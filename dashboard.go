@@ -67,11 +67,14 @@ func (f frame) status() int {
 	return http.StatusOK
 }
 
-// filled is what a form holds, and what is wrong with it by field.
+// filled is what a form holds, and what is wrong with it.
 type filled struct {
 	Values url.Values
-	Faults map[string]Fault
+	Faults formFaults
 }
+
+// formFaults is what is wrong with a form, by field.
+type formFaults map[string]Fault
 
 // field is one input as the template "field" draws it.
 type field struct {
@@ -101,25 +104,22 @@ func (f filled) Has(name, value string) bool { return slices.Contains(f.Values[n
 
 // faultsOf returns what a refusal says about the fields under path: the first fault of each, by its name. An error
 // that says nothing about fields is returned as it is.
-func faultsOf(err error, path string) (map[string]Fault, error) {
-	faults := map[string]Fault{}
+func faultsOf(err error, path string) (formFaults, error) {
+	faults := formFaults{}
 	refusal, ok := errors.AsType[*APIError](err)
 	if !ok || len(refusal.Details) == 0 {
 		return faults, err
 	}
 
-	for _, d := range refusal.Details {
-		name := strings.TrimPrefix(d.Field, path)
-		_, found := faults[name]
-		if !found {
-			faults[name] = d.Fault
-		}
+	// Backwards, so that the first fault of a field stays.
+	for _, d := range slices.Backward(refusal.Details) {
+		faults[strings.TrimPrefix(d.Field, path)] = d.Fault
 	}
 	return faults, nil
 }
 
 // checkText returns what is wrong with a text, by the name of its field.
-func checkText(name, text string, rule textRule, most int) map[string]Fault {
+func checkText(name, text string, rule textRule, most int) formFaults {
 	f := newForm(map[string]any{name: text})
 	f.text(name, rule, most)
 	faults, _ := faultsOf(f.err(), "") // A text has no other errors.
@@ -186,9 +186,7 @@ func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) er
 		First:    f.Status == "" && f.Text == "" && f.After == "",
 	}
 
-	query := url.Values{}
-	query.Set("status", string(f.Status))
-	query.Set("q", f.Text)
+	query := url.Values{"status": {string(f.Status)}, "q": {f.Text}}
 	page.CSV = "/dashboard/orders.csv?" + query.Encode()
 	query.Set("after", list.Next)
 	page.Next = "/dashboard?" + query.Encode()
@@ -267,7 +265,7 @@ type frontPage struct {
 }
 
 // FrontPage reads what the first page of the dashboard shows around the newest orders.
-func (db *DB) FrontPage(storeID string, days int) (Attention, []DayTotals, error) {
+func (db *DB) FrontPage(storeID string, days int64) (Attention, []DayTotals, error) {
 	p, err := readResult(db, func(q querier) (p frontPage, err error) {
 		p.attention, err = readAttention(q, storeID)
 		if err != nil {
@@ -311,33 +309,30 @@ func dayOf(t Time) int64 {
 	return int64(t.Add(7*time.Hour)) / (24 * time.Hour).Milliseconds()
 }
 
-const (
-	sqlAddTotals = `
-		INSERT INTO daily_totals (store_id, day, orders, revenue)
-		VALUES (?1, ?2, ?3, ?4)
-		ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`
-	sqlDailyTotals = `
-		SELECT day, orders, revenue FROM daily_totals
-		WHERE  store_id = ? AND day BETWEEN ? AND ?
-		ORDER BY day`
-)
-
 // addTotals adds orders and revenue to the day of a time.
 func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
-	_, err := tx.exec(sqlAddTotals, storeID, dayOf(at), t.Orders, t.Revenue)
+	_, err := tx.exec(`
+		INSERT INTO daily_totals (store_id, day, orders, revenue)
+		VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`,
+		storeID, dayOf(at), t.Orders, t.Revenue)
 	return err
 }
 
+const sqlDailyTotals = `
+	SELECT day, orders, revenue FROM daily_totals
+	WHERE  store_id = ? AND day >= ? AND day < ?
+	ORDER BY day`
+
 // dailyTotals returns the last days of a store up to today, one entry for each day.
-func dailyTotals(q querier, storeID string, days int) ([]DayTotals, error) {
-	today := dayOf(timeOf(time.Now()))
+func dailyTotals(q querier, storeID string, days int64) ([]DayTotals, error) {
+	first := dayOf(timeOf(time.Now())) - days + 1
 	totals := make([]DayTotals, days)
-	for i := range totals {
-		totals[i].Day = today - int64(days-1-i)
+	for i := range days {
+		totals[i].Day = first + i
 	}
 
-	first := totals[0].Day
-	busy, err := queryAll(q, scanTotals, sqlDailyTotals, storeID, first, today)
+	busy, err := queryAll(q, scanTotals, sqlDailyTotals, storeID, first, first+days)
 	for _, d := range busy {
 		totals[d.Day-first] = d
 	}
@@ -531,14 +526,9 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		Order: d.Order,
 		Back:  back,
 	}
-	if !posted {
-		return ask(w, r, page)
-	}
-
-	reason := strings.TrimSpace(r.PostForm.Get("reason"))
-	faults := checkText("reason", reason, multiline, 200)
-	if len(faults) > 0 {
-		page.Form = filled{r.PostForm, faults}
+	reason := text(r.PostForm, "reason")
+	page.Form = filled{r.PostForm, checkText("reason", reason, multiline, 200)}
+	if !posted || len(page.Form.Faults) > 0 {
 		return ask(w, r, page)
 	}
 
@@ -547,9 +537,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 	} else {
 		_, err = s.db.Transition(r.Context(), st.ID, id, act, ownerNote(reason, NoteInDashboard))
 	}
-
-	refusal, refused := errors.AsType[*APIError](err)
-	if refused && refusal.Code == codeOrderState {
+	if isRefusal(err, codeOrderState) {
 		return done(w, r, back, "changed")
 	}
 	if err != nil {
@@ -605,14 +593,14 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 // saveGateway stores the gateway's key that a form posted. If it is refused, saveGateway returns the form to show
 // again, without the key.
 func (s *server) saveGateway(r *http.Request, storeID string) (filled, error) {
-	value := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
+	form := r.PostForm
 	g := Gateway{
-		Provider:  Provider(value("provider")),
-		Mode:      Mode(value("mode")),
-		SecretKey: value("secret_key"),
+		Provider:  Provider(text(form, "provider")),
+		Mode:      Mode(text(form, "mode")),
+		SecretKey: text(form, "secret_key"),
 	}
 	if g.Provider == ProviderXendit {
-		g.CallbackToken = value("callback_token")
+		g.CallbackToken = text(form, "callback_token")
 	}
 
 	wrong, ok := checkGateway(g)
@@ -622,10 +610,9 @@ func (s *server) saveGateway(r *http.Request, storeID string) (filled, error) {
 	if wrong.Field != "callback_token" {
 		wrong.Field = "secret_key" // The choices of provider and mode have no place for a fault.
 	}
-	return filled{
-		Values: url.Values{"provider": {string(g.Provider)}, "mode": {string(g.Mode)}},
-		Faults: map[string]Fault{wrong.Field: wrong.Fault},
-	}, nil
+	form.Del("secret_key")
+	form.Del("callback_token")
+	return filled{form, formFaults{wrong.Field: wrong.Fault}}, nil
 }
 
 // developersPage shows a store's API keys and webhook endpoints.
@@ -639,41 +626,46 @@ type developersPage struct {
 }
 
 func (s *server) showDevelopers(w http.ResponseWriter, r *http.Request, st Store) error {
-	return s.renderDevelopers(w, r, developersPage{frame: newFrame(r, st, "developers")})
+	return s.renderDevelopers(w, r, st, filled{}, "")
 }
 
-// renderDevelopers adds the store's keys and endpoints to a page and shows it.
-func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, page developersPage) error {
-	page.Events = events
-	page.PublicURL = s.db.publicURL
+// renderDevelopers shows the page with a form to correct, or with a new key.
+func (s *server) renderDevelopers(
+	w http.ResponseWriter, r *http.Request, st Store, form filled, newKey string,
+) error {
+	keys, err := s.db.Keys(st.ID)
+	if err != nil {
+		return err
+	}
+	endpoints, err := s.db.Endpoints(st.ID, 0)
+	if err != nil {
+		return err
+	}
 
-	var err error
-	page.Keys, err = s.db.Keys(page.Store.ID)
-	if err != nil {
-		return err
+	page := developersPage{
+		frame:     newFrame(r, st, "developers"),
+		Keys:      keys,
+		Endpoints: endpoints,
+		Events:    events,
+		NewKey:    newKey,
+		PublicURL: s.db.publicURL,
 	}
-	page.Endpoints, err = s.db.Endpoints(page.Store.ID, 0)
-	if err != nil {
-		return err
-	}
+	page.Form = form
 	return render(w, r, page.status(), "dash-developers.html", page)
 }
 
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
-	page := developersPage{frame: newFrame(r, st, "developers")}
-	name := strings.TrimSpace(r.PostForm.Get("name"))
+	name := text(r.PostForm, "name")
 	faults := checkText("name", name, required, 100)
 	if len(faults) > 0 {
-		page.Form = filled{r.PostForm, faults}
-		return s.renderDevelopers(w, r, page)
+		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
 	}
 
 	key, hash := newToken("so_")
 	if _, err := s.db.AddKey(r.Context(), st.ID, name, hash); err != nil {
 		return err
 	}
-	page.NewKey = key
-	return s.renderDevelopers(w, r, page)
+	return s.renderDevelopers(w, r, st, filled{}, key)
 }
 
 func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -703,8 +695,8 @@ func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) err
 }
 
 func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
-	address := strings.TrimSpace(r.PostForm.Get("url"))
-	faults := map[string]Fault{}
+	address := text(r.PostForm, "url")
+	faults := formFaults{}
 	if wrong := checkWebhookURL(address, s.allowPrivate); wrong != nil {
 		faults["url"] = wrong.Fault
 	}
@@ -714,9 +706,7 @@ func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) e
 	}
 
 	if len(faults) > 0 {
-		page := developersPage{frame: newFrame(r, st, "developers")}
-		page.Form = filled{r.PostForm, faults}
-		return s.renderDevelopers(w, r, page)
+		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
 	}
 
 	secret := newSecret()
@@ -724,7 +714,7 @@ func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) e
 	if err != nil {
 		return err
 	}
-	return s.renderEndpoint(w, r, newFrame(r, st, "developers"), id, secret)
+	return s.renderEndpoint(w, r, st, id, filled{}, secret)
 }
 
 // endpointPage shows an endpoint and its deliveries, the newest first.
@@ -736,18 +726,22 @@ type endpointPage struct {
 }
 
 func (s *server) showEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
-	return s.renderEndpoint(w, r, newFrame(r, st, "developers"), r.PathValue("endpoint_id"), "")
+	return s.renderEndpoint(w, r, st, r.PathValue("endpoint_id"), filled{}, "")
 }
 
-func (s *server) renderEndpoint(w http.ResponseWriter, r *http.Request, f frame, id, secret string) error {
+// renderEndpoint shows the page with a form to correct, or with a new secret.
+func (s *server) renderEndpoint(
+	w http.ResponseWriter, r *http.Request, st Store, id string, form filled, secret string,
+) error {
 	const most = 25
 	before := cmp.Or(r.URL.Query().Get("before"), lastID)
-	e, err := s.db.Endpoint(f.Store.ID, id, before, most+1)
+	e, err := s.db.Endpoint(st.ID, id, before, most+1)
 	if err != nil {
 		return err
 	}
 
-	page := endpointPage{frame: f, Endpoint: e, Secret: secret}
+	page := endpointPage{frame: newFrame(r, st, "developers"), Endpoint: e, Secret: secret}
+	page.Form = form
 	if len(e.Recent) > most {
 		page.Endpoint.Recent = e.Recent[:most]
 		page.Next = "/dashboard/endpoints/" + id + "?before=" + e.Recent[most-1].ID
@@ -765,7 +759,6 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 		return errNotFound
 	}
 
-	page := newFrame(r, st, "developers")
 	back := "/dashboard/endpoints/" + id
 	if r.Method != http.MethodPost {
 		e, err := s.db.Endpoint(st.ID, id, "", 0)
@@ -773,7 +766,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 			return err
 		}
 		return ask(w, r, confirm{
-			frame: page,
+			frame: newFrame(r, st, "developers"),
 			Act:   act,
 			Name:  e.URL,
 			Back:  back,
@@ -796,12 +789,12 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 		if err := s.db.RotateSecret(ctx, st.ID, id, secret); err != nil {
 			return err
 		}
-		return s.renderEndpoint(w, r, page, id, secret)
+		return s.renderEndpoint(w, r, st, id, filled{}, secret)
 	case "resend":
 		since, wrong := time.ParseInLocation("2006-01-02T15:04", r.PostForm.Get("since"), wib)
 		if wrong != nil {
-			page.Form = filled{r.PostForm, map[string]Fault{"since": {Code: FaultTime}}}
-			return s.renderEndpoint(w, r, page, id, "")
+			form := filled{r.PostForm, formFaults{"since": {Code: FaultTime}}}
+			return s.renderEndpoint(w, r, st, id, form, "")
 		}
 		_, err = s.db.Resend(ctx, st.ID, "", id, timeOf(since))
 	}

@@ -42,10 +42,11 @@ func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) e
 	page.Entries = entries
 	if len(entries) > most {
 		page.Entries = entries[:most]
-		next := url.Values{}
-		next.Set("kind", string(page.Kind))
-		next.Set("q", page.Text)
-		next.Set("after", entries[most-1].Slug)
+		next := url.Values{
+			"kind":  {string(page.Kind)},
+			"q":     {page.Text},
+			"after": {entries[most-1].Slug},
+		}
 		page.Next = "/dashboard/catalog?" + next.Encode()
 	}
 	return render(w, r, http.StatusOK, "dash-catalog.html", page)
@@ -64,27 +65,9 @@ type entryPlace struct {
 }
 
 var entryPlaces = map[Kind]entryPlace{
-	KindProduct: {
-		list:  "products",
-		id:    "slug",
-		title: "title",
-		tab:   "catalog",
-		back:  "/dashboard/catalog",
-	},
-	KindBundle: {
-		list:  "bundles",
-		id:    "slug",
-		title: "title",
-		tab:   "catalog",
-		back:  "/dashboard/catalog?kind=bundle",
-	},
-	kindMethod: {
-		list:  "payment_methods",
-		id:    "code",
-		title: "name",
-		tab:   "payments",
-		back:  "/dashboard/payments",
-	},
+	KindProduct: {"products", "slug", "title", "catalog", "/dashboard/catalog"},
+	KindBundle:  {"bundles", "slug", "title", "catalog", "/dashboard/catalog?kind=bundle"},
+	kindMethod:  {"payment_methods", "code", "name", "payments", "/dashboard/payments"},
 }
 
 // entryPage is the form of one product, bundle or payment method.
@@ -112,12 +95,8 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 		Providers: providers,
 	}
 
-	id := page.Slug
-	isNew := id == ""
-	if isNew {
-		given := strings.TrimSpace(r.PostForm.Get(place.id))
-		id = cmp.Or(given, slugOf(r.PostForm.Get(place.title)))
-	}
+	isNew := page.Slug == ""
+	id := cmp.Or(page.Slug, text(r.PostForm, place.id), slugOf(r.PostForm.Get(place.title)))
 	values, err := s.entryValues(st.ID, kind, id)
 	taken := isNew && err == nil
 	if isNew && err == errNotFound {
@@ -208,7 +187,7 @@ var ticked = map[bool]string{true: "on"}
 // catalog file with this one entry, so that the same rules hold for both. A new entry whose id is taken is refused.
 func (s *server) saveEntry(
 	ctx context.Context, storeID string, kind Kind, v url.Values, taken bool,
-) (map[string]Fault, error) {
+) (formFaults, error) {
 	place := entryPlaces[kind]
 	entry := productFields(v, kind)
 	if kind == kindMethod {
@@ -302,9 +281,8 @@ const mostItems = 50
 func itemsOf(v url.Values) []any {
 	items := []any{}
 	for i := range mostItems {
-		slug := strings.TrimSpace(v.Get(fmt.Sprintf("items[%d].slug", i)))
-		quantity := strings.TrimSpace(v.Get(fmt.Sprintf("items[%d].quantity", i)))
-		quantity = cmp.Or(quantity, "1")
+		slug := text(v, fmt.Sprintf("items[%d].slug", i))
+		quantity := cmp.Or(text(v, fmt.Sprintf("items[%d].quantity", i)), "1")
 
 		setItem(v, i, "", "")
 		if slug != "" {

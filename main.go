@@ -36,45 +36,50 @@ func main() {
 // cliCommand is something that the program can do.
 type cliCommand struct {
 	name string // one word or two
-	args string // after the flags, as the help shows them
 	does string // as the help says it
 	run  func(context.Context, *cli) error
 }
 
 // commands are in the order of the help.
 var commands = []cliCommand{
-	{"demo", "", "try it: a throw-away store, ready to take orders", demo},
-	{"serve", "", "run the service", serve},
-	{"store add", "", "make a store; prints its owner's password once", storeAdd},
-	{"store list", "", "list the stores", storeList},
-	{"store set", "", "change a store", storeSet},
-	{"store password", "", "give a store's owner a new password", withID("store", storePassword)},
-	{"key add", "", "make an API key; prints it once", keyAdd},
-	{"key list", "", "list a store's API keys", withID("store", keyList)},
-	{"key revoke", "", "end an API key at once", withID("key", keyRevoke)},
-	{"webhook add", "", "register an endpoint; prints its signing secret once", webhookAdd},
-	{"webhook list", "", "list a store's endpoints with their last deliveries", withID("store", webhookList)},
-	{"webhook rotate", "", "give an endpoint a new secret; both sign for 24 hours",
+	{"demo", "try it: a throw-away store, ready to take orders", demo},
+	{"serve", "run the service", serve},
+	{"store add", "make a store; prints its owner's password once", storeAdd},
+	{"store list", "list the stores", storeList},
+	{"store set", "change a store", storeSet},
+	{"store password", "give a store's owner a new password", withID("store", storePassword)},
+	{"key add", "make an API key; prints it once", keyAdd},
+	{"key list", "list a store's API keys", withID("store", keyList)},
+	{"key revoke", "end an API key at once", withID("key", keyRevoke)},
+	{"webhook add", "register an endpoint; prints its signing secret once", webhookAdd},
+	{"webhook list", "list a store's endpoints with their last deliveries", withID("store", webhookList)},
+	{"webhook rotate", "give an endpoint a new secret; both sign for 24 hours",
 		withID("endpoint", webhookRotate)},
-	{"webhook on", "", "turn an endpoint on: what waited is sent", withID("endpoint", webhookSwitch(true))},
-	{"webhook off", "", "turn an endpoint off: its events wait", withID("endpoint", webhookSwitch(false))},
-	{"webhook remove", "", "forget an endpoint and its deliveries", withID("endpoint", webhookRemove)},
-	{"webhook resend", "", "send again: one delivery, or all of an endpoint that failed since a time",
+	{"webhook on", "turn an endpoint on: what waited is sent", withID("endpoint", webhookSwitch(true))},
+	{"webhook off", "turn an endpoint off: its events wait", withID("endpoint", webhookSwitch(false))},
+	{"webhook remove", "forget an endpoint and its deliveries", withID("endpoint", webhookRemove)},
+	{"webhook resend", "send again: one delivery, or all of an endpoint that failed since a time",
 		webhookResend},
-	{"order approve", "", "the money for an order has come", withID("order", orderTransition(OwnerApproves))},
-	{"order reject", "", "a buyer said that he had paid, and he had not",
+	{"order approve", "the money for an order has come", withID("order", orderTransition(OwnerApproves))},
+	{"order reject", "a buyer said that he had paid, and he had not",
 		withID("order", orderTransition(OwnerRejects))},
-	{"order cancel", "", "cancel an order that waits for its payment",
+	{"order cancel", "cancel an order that waits for its payment",
 		withID("order", orderTransition(OwnerCancels))},
-	{"order refund", "", "note that an order's money was given back",
+	{"order refund", "note that an order's money was given back",
 		withID("order", orderTransition(OwnerRefunds))},
-	{"payment check", "", "ask the gateway about an order now, and do what its answer means",
+	{"payment check", "ask the gateway about an order now, and do what its answer means",
 		withID("order", paymentCheck)},
-	{"gateway set", "", "store a payment gateway's secret key, read from stdin's first line, " +
+	{"gateway set", "store a payment gateway's secret key, read from stdin's first line, " +
 		"and Xendit's callback token from its second", gatewaySet},
-	{"catalog import", " FILE.json", "add or replace products, bundles and payment methods", catalogImport},
-	{"backup", " OUT.db", "copy the database while it is in use", backup},
-	{"check", "", "check the database", check},
+	{"catalog import", "add or replace products, bundles and payment methods", catalogImport},
+	{"backup", "copy the database while it is in use", backup},
+	{"check", "check the database", check},
+}
+
+// arguments are those that a command takes after its flags, as the help shows them.
+var arguments = map[string]string{
+	"catalog import": " FILE.json",
+	"backup":         " OUT.db",
 }
 
 // cli is one call of a command. The command defines its flags in the FlagSet, calls parse and reads them.
@@ -98,7 +103,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		c := &cli{
 			FlagSet:   flag.NewFlagSet("storeorder "+called.name, flag.ContinueOnError),
 			words:     args[len(name):],
-			arguments: len(strings.Fields(called.args)),
+			arguments: len(strings.Fields(arguments[called.name])),
 			stdin:     stdin,
 			stdout:    stdout,
 			stderr:    stderr,
@@ -119,7 +124,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func printCommands(w io.Writer) {
 	fmt.Fprintln(w, "storeorder is a small shop's order service. Its commands, each with -h for its flags:")
 	for _, c := range commands {
-		fmt.Fprintf(w, "  %-26s %s\n", c.name+c.args, c.does)
+		fmt.Fprintf(w, "  %-26s %s\n", c.name+arguments[c.name], c.does)
 	}
 }
 
@@ -130,7 +135,7 @@ func (c *cli) report(called cliCommand, err error) int {
 		return 0
 	}
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(c.stdout, "%s [flags]%s\n\n%s\n\n", c.Name(), called.args, called.does)
+		fmt.Fprintf(c.stdout, "%s [flags]%s\n\n%s\n\n", c.Name(), arguments[called.name], called.does)
 		c.SetOutput(c.stdout)
 		c.PrintDefaults()
 		return 0
@@ -207,66 +212,60 @@ type settings struct {
 }
 
 func serve(ctx context.Context, c *cli) error {
-	f := c.serveFlags()
+	file := c.dbFlag()
+	addr := c.addrFlag()
+	logFormat := c.String("log-format", "text", "`text or json`")
+	proxy := c.String("trusted-proxy", "", "believe X-Forwarded-For from this network, a `CIDR`")
+	o := c.settingFlags()
 	if err := c.parse(""); err != nil {
 		return err
 	}
 
-	log, err := newLog(c.stderr, *f.logFormat)
+	log, err := newLog(c.stderr, *logFormat)
 	if err != nil {
 		return err
 	}
-	if err := f.check(); err != nil {
+	if err := o.check(*proxy); err != nil {
 		return err
 	}
 
-	ln, err := listen(*f.addr)
+	ln, err := listen(*addr)
 	if err != nil {
 		return err
 	}
 	defer ln.Close()
 
-	if f.publicURL == "" {
+	if o.publicURL == "" {
 		_, port, _ := net.SplitHostPort(ln.Addr().String())
-		f.publicURL = "http://localhost:" + port
+		o.publicURL = "http://localhost:" + port
 	}
 
-	db, err := openDB(*f.file, true)
+	db, err := openDB(*file, true)
 	if err != nil {
 		return err
 	}
-	err = serveOn(ctx, ln, db, f.settings, log)
+	err = serveOn(ctx, ln, db, *o, log)
 	return errors.Join(err, db.Close())
 }
 
-// serveFlags are the flags of serve. Its settings are complete and valid after check.
-type serveFlags struct {
-	file, addr, logFormat *string
-	proxy                 *string // settings.trustedProxy, as it was given
-	settings
-}
-
-func (c *cli) serveFlags() *serveFlags {
-	f := &serveFlags{settings: settings{gatewayURLs: map[Provider]string{}}}
-	f.file = c.dbFlag()
-	f.addr = c.addrFlag()
-	f.logFormat = c.String("log-format", "text", "`text or json`")
-	f.proxy = c.String("trusted-proxy", "", "believe X-Forwarded-For from this network, a `CIDR`")
-	c.StringVar(&f.publicURL, "public-url", "",
+// settingFlags defines the flags of the settings. They are complete and valid after check.
+func (c *cli) settingFlags() *settings {
+	o := &settings{gatewayURLs: map[Provider]string{}}
+	c.StringVar(&o.publicURL, "public-url", "",
 		"the `address` that buyers reach the service at (default http://localhost and the port of -addr)")
-	c.BoolVar(&f.subdomains, "subdomains", false,
+	c.BoolVar(&o.subdomains, "subdomains", false,
 		"serve each store's pages at its slug as a subdomain of -public-url")
-	c.BoolVar(&f.allowPrivate, "webhook-allow-private", false,
+	c.BoolVar(&o.allowPrivate, "webhook-allow-private", false,
 		"deliver webhooks to http and private addresses too (for a LAN or tests)")
-	c.IntVar(&f.rate, "rate", 300, "requests a minute that a key may make")
-	c.IntVar(&f.burst, "burst", 60, "requests that a key may make at once")
+	c.IntVar(&o.rate, "rate", 300, "requests a minute that a key may make")
+	c.IntVar(&o.burst, "burst", 60, "requests that a key may make at once")
 	c.Func("gateway-url",
 		"`provider=URL`: reach midtrans or xendit there, at a test double or an egress proxy (repeatable)",
-		f.addGatewayURL)
-	return f
+		o.addGatewayURL)
+	return o
 }
 
-func (f *serveFlags) addGatewayURL(value string) error {
+func (o *settings) addGatewayURL(value string) error {
 	wrong := errors.New("must be such as midtrans=http://127.0.0.1:9000")
 	name, address, _ := strings.Cut(value, "=")
 	provider := Provider(name)
@@ -279,25 +278,25 @@ func (f *serveFlags) addGatewayURL(value string) error {
 		return wrong
 	}
 
-	f.gatewayURLs[provider] = u.Scheme + "://" + u.Host
+	o.gatewayURLs[provider] = u.Scheme + "://" + u.Host
 	return nil
 }
 
 func hasHTTPScheme(u *url.URL) bool { return u.Scheme == "http" || u.Scheme == "https" }
 
-// check completes the settings with those flags that are texts at first, and refuses wrong values.
-func (f *serveFlags) check() (err error) {
-	if *f.proxy != "" {
-		f.trustedProxy, err = netip.ParsePrefix(*f.proxy)
+// check completes the settings with the trusted proxy, if one was given, and refuses wrong values.
+func (o *settings) check(proxy string) (err error) {
+	if proxy != "" {
+		o.trustedProxy, err = netip.ParsePrefix(proxy)
 		if err != nil {
-			return usagef("-trusted-proxy %q is no network such as 127.0.0.1/32", *f.proxy)
+			return usagef("-trusted-proxy %q is no network such as 127.0.0.1/32", proxy)
 		}
 	}
-	if f.rate < 1 || f.burst < 1 {
+	if o.rate < 1 || o.burst < 1 {
 		return usagef("-rate and -burst must be 1 or more")
 	}
-	if f.publicURL != "" {
-		f.publicURL, err = parsePublicURL(f.publicURL)
+	if o.publicURL != "" {
+		o.publicURL, err = parsePublicURL(o.publicURL)
 	}
 	return err
 }
@@ -377,9 +376,8 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(ln) }()
 
-	var failed error
 	select {
-	case failed = <-served:
+	case err = <-served:
 	case <-ctx.Done():
 		log.Info("stopping: finishing what was begun")
 	}
@@ -392,7 +390,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	drain(hs, log)
 	background.Wait()
 	s.payments.finish()
-	return failed
+	return err
 }
 
 func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
@@ -504,21 +502,16 @@ func demo(ctx context.Context, c *cli) error {
 	}
 	defer db.Close()
 
-	shop, err := addDemoShop(ctx, db)
-	if err != nil {
-		return err
-	}
-	if err := receiveDemoWebhooks(ctx, db, shop.storeID, c.stdout); err != nil {
-		return err
-	}
-
 	o := settings{
 		publicURL:    "http://" + ln.Addr().String(),
 		allowPrivate: true,
 		rate:         300,
 		burst:        60,
 	}
-	fmt.Fprintf(c.stdout, demoText, o.publicURL, shop.key, shop.password, shop.productID)
+	if err := openDemoShop(ctx, db, o.publicURL, c.stdout); err != nil {
+		return err
+	}
+
 	warnings := &slog.HandlerOptions{Level: slog.LevelWarn}
 	return serveOn(ctx, ln, db, o, slog.New(slog.NewTextHandler(c.stderr, warnings)))
 }
@@ -543,15 +536,8 @@ Webhooks of the store are received and verified here:
 
 `
 
-// demoShop holds the values of the demo's store that its text shows.
-type demoShop struct {
-	storeID   string
-	password  string // the owner's
-	key       string
-	productID string
-}
-
-func addDemoShop(ctx context.Context, db *DB) (shop demoShop, err error) {
+// openDemoShop adds the demo's store with a receiver of its webhooks, and prints how to use it.
+func openDemoShop(ctx context.Context, db *DB, publicURL string, out io.Writer) error {
 	password, passwordHash := newPassword()
 	st, err := db.AddStore(ctx, Store{
 		Name:       "Kopi Kita",
@@ -561,32 +547,30 @@ func addDemoShop(ctx context.Context, db *DB) (shop demoShop, err error) {
 		OwnerEmail: "owner@example.id",
 	}, passwordHash)
 	if err != nil {
-		return shop, err
+		return err
 	}
 
 	catalog, err := readCatalog([]byte(demoCatalog))
 	if err != nil {
-		return shop, err
+		return err
 	}
 	if err := db.ImportCatalog(ctx, st.ID, catalog); err != nil {
-		return shop, err
+		return err
 	}
-
-	list, err := db.Products(st.ID, ProductFilter{Products: true, Limit: 1})
+	product, err := db.CatalogEntry(st.ID, KindProduct, "kopi-gayo")
 	if err != nil {
-		return shop, err
+		return err
 	}
 
 	key, keyHash := newToken("so_")
 	if _, err := db.AddKey(ctx, st.ID, "demo", keyHash); err != nil {
-		return shop, err
+		return err
 	}
-	return demoShop{
-		storeID:   st.ID,
-		password:  password,
-		key:       key,
-		productID: list.Products[0].ID,
-	}, nil
+	if err := receiveDemoWebhooks(ctx, db, st.ID, out); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, demoText, publicURL, key, password, product.ID)
+	return nil
 }
 
 const demoCatalog = `{
@@ -627,18 +611,15 @@ func receiveDemoWebhooks(ctx context.Context, db *DB, storeID string, out io.Wri
 // demoReceiver prints each webhook that comes and whether its signature is right.
 func demoReceiver(secret string, out io.Writer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var event demoEvent
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = json.Unmarshal(body, &event)
-		}
-
-		if err != nil || !verifySignature(secret, r.Header.Get("X-Service-Signature"), body, time.Now()) {
+		body, _ := io.ReadAll(r.Body) // One that was cut off has a wrong signature.
+		if !verifySignature(secret, r.Header.Get("X-Service-Signature"), body, time.Now()) {
 			fmt.Fprintln(out, "webhook with a wrong signature refused")
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 
+		var event demoEvent
+		json.Unmarshal(body, &event)
 		o := event.Data.Order
 		fmt.Fprintf(out, "%s  %s  #%d  %s  %s  Rp%d  signature verified\n", time.Now().Format(time.TimeOnly),
 			event.Event, event.Sequence, o.PaymentReference, o.Status, o.Amount)

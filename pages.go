@@ -37,8 +37,7 @@ var pages = map[string]func() *template.Template{
 }
 
 func parsePages(lang string) *template.Template {
-	all := template.New("")
-	all.Funcs(template.FuncMap{
+	empty := template.New("").Funcs(template.FuncMap{
 		"lang":   func() string { return lang },
 		"style":  func() string { return stylesheetURL },
 		"rupiah": rupiah,
@@ -46,8 +45,6 @@ func parsePages(lang string) *template.Template {
 		"when":   func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
 		"clock":  func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
 		"day":    func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
-		"status": func(s Status) (template.HTML, error) { return statusName(all, s) },
-		"tone":   tone,
 		"t": func(id, en string) string {
 			if lang == "en" {
 				return en
@@ -55,7 +52,7 @@ func parsePages(lang string) *template.Template {
 			return id
 		},
 	})
-	return template.Must(all.ParseFS(templates, "web/*.html"))
+	return template.Must(empty.ParseFS(templates, "web/*.html"))
 }
 
 // rupiah writes an amount as Indonesians do: Rp85.000.
@@ -77,28 +74,6 @@ func date(lang string, t Time, layout string) string {
 		return indonesian.Replace(text)
 	}
 	return text
-}
-
-// statusName returns the words for an order's status, which are in the template "status" (web/notes.html).
-func statusName(all *template.Template, s Status) (template.HTML, error) {
-	var b strings.Builder
-	err := all.ExecuteTemplate(&b, "status", s)
-	return template.HTML(b.String()), err
-}
-
-// tone returns the CSS class that colours an order's status.
-func tone(s Status) string {
-	switch s {
-	case AwaitingVerification:
-		return "warn"
-	case Paid:
-		return "good"
-	case Failed:
-		return "bad"
-	case Expired, Refunded:
-		return "soft"
-	}
-	return ""
 }
 
 // language returns en for a client that prefers English to Indonesian, and id for any other.
@@ -157,6 +132,7 @@ func render(w http.ResponseWriter, r *http.Request, status int, name string, dat
 	}
 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(status)
 	w.Write(b.Bytes())
 	return nil
@@ -182,16 +158,21 @@ func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func pageErrorStatus(err error) int {
-	refusal, refused := errors.AsType[*APIError](err)
 	switch {
 	case err == errNotFound:
 		return http.StatusNotFound
-	case refused && refusal.Code == codeInvalidRequest:
+	case isRefusal(err, codeInvalidRequest):
 		return http.StatusBadRequest
 	case outOfService(err):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
+}
+
+// isRefusal reports whether err is a refusal with this code.
+func isRefusal(err error, code errorCode) bool {
+	refusal, ok := errors.AsType[*APIError](err)
+	return ok && refusal.Code == code
 }
 
 func (s *server) serveStylesheet(w http.ResponseWriter, r *http.Request) {
@@ -208,11 +189,8 @@ func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 	}
 
 	own, err := url.Parse(st.URL)
-	if err != nil {
-		return st, o, errNotFound
-	}
 	requested := url.URL{Host: r.Host}
-	if !strings.EqualFold(own.Hostname(), requested.Hostname()) {
+	if err != nil || !strings.EqualFold(own.Hostname(), requested.Hostname()) {
 		return st, o, errNotFound
 	}
 	return st, o, nil
@@ -312,9 +290,7 @@ func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
 		_, err := s.db.Transition(r.Context(), st.ID, o.ID, BuyerClaims, Note{Code: NoteBuyerClaims})
 
 		// The order may have left the state pending since it was read. Then its page shows the new state.
-		refusal, refused := errors.AsType[*APIError](err)
-		changed := refused && refusal.Code == codeOrderState
-		if err != nil && !changed {
+		if err != nil && !isRefusal(err, codeOrderState) {
 			return err
 		}
 		s.queue.wake()
@@ -340,13 +316,14 @@ func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 
+	to := payPage // It says so if the order needs no payment any more.
 	switch session.State {
 	case SessionActive:
-		return seeOther(w, r, session.URL)
+		to = session.URL
 	case SessionStarting:
-		return seeOther(w, r, payPage+"?unreachable")
+		to += "?unreachable"
 	}
-	return seeOther(w, r, payPage) // The order needs no payment any more, and its page says so.
+	return seeOther(w, r, to)
 }
 
 // sandboxView is what the page of the sandbox gateway shows.
@@ -393,13 +370,10 @@ func (s *server) readSandbox(r *http.Request) (v sandboxView, err error) {
 	}
 
 	offered, err := s.db.SandboxOffered(v.Store.ID)
-	if err != nil {
-		return v, err
+	if err == nil && !offered {
+		err = errNotFound
 	}
-	if !offered {
-		return v, errNotFound
-	}
-	return v, nil
+	return v, err
 }
 
 func (s *server) pressSandboxButton(w http.ResponseWriter, r *http.Request, v sandboxView) error {
