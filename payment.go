@@ -155,7 +155,7 @@ func (p *payments) receive(
 		return err
 	}
 
-	session, err := p.db.sessionOf(storeID, provider, about)
+	session, err := p.db.NotifiedSession(storeID, provider, about)
 	if err == errNotFound {
 		p.log.Warn("notification about nothing that is known",
 			"provider", provider, "store", storeID, "reference", about.reference)
@@ -170,14 +170,6 @@ func (p *payments) receive(
 	}
 	p.notified.wake()
 	return nil
-}
-
-// sessionOf finds the session that a notification is about.
-func (db *DB) sessionOf(storeID string, provider Provider, about subject) (SessionWithOrder, error) {
-	if about.reference != "" {
-		return db.PaymentSessionByReference(storeID, provider, about.reference)
-	}
-	return db.PaymentSessionByPayment(storeID, provider, about.transactionID, about.requestID)
 }
 
 // pollGateways asks about a session as soon as a notification about it is stored, and then every 30 s while
