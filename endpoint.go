@@ -202,7 +202,7 @@ func newWebhookClient(allowPrivate bool) *http.Client {
 
 	return &http.Client{
 		Timeout:       15 * time.Second,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: noRedirect,
 		Transport: &http.Transport{
 			DialContext:            dialer.DialContext,
 			TLSHandshakeTimeout:    5 * time.Second,

@@ -242,28 +242,21 @@ type liveSession struct {
 	again   bool // the session is not new: an earlier start may have reached the gateway
 }
 
-const (
-	// The index payment_sessions_live refuses a second live session.
-	sqlBeginSession = `
-		INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
-		SELECT ?1, o.id, o.provider, (SELECT coalesce(max(attempt), 0) + 1 FROM payment_sessions WHERE order_id = o.id),
-		       'starting', o.expires_at, ?2
-		FROM   orders o
-		WHERE  o.id = ?3 AND o.store_id = ?4 AND o.status = 'pending' AND o.provider <> 'manual'
-		AND    o.expires_at > ?2
-		ON CONFLICT (order_id) WHERE status IN ('starting', 'active') DO NOTHING`
-	sqlLiveSession = "SELECT " + sessionColumns + `
-		FROM   payment_sessions s
-		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.order_id = ? AND s.status IN ('starting', 'active')
-		AND    o.store_id = ? AND o.status = 'pending' AND o.expires_at > ?`
-)
-
 // BeginPaymentSession returns an order's live session, or a new one in the state starting, which the caller
 // has to start at the gateway. An earlier start that failed is taken up again and uses up no attempt.
 func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) (liveSession, error) {
 	return writeResult(ctx, db, func(tx *Tx) (liveSession, error) {
-		begun, err := tx.exec(sqlBeginSession, tx.newID(), tx.now, orderID, storeID)
+		// The index payment_sessions_live refuses a second live session.
+		begun, err := tx.exec(`
+			INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
+			SELECT ?1, o.id, o.provider,
+			       (SELECT coalesce(max(attempt), 0) + 1 FROM payment_sessions WHERE order_id = o.id),
+			       'starting', o.expires_at, ?2
+			FROM   orders o
+			WHERE  o.id = ?3 AND o.store_id = ?4 AND o.status = 'pending' AND o.provider <> 'manual'
+			AND    o.expires_at > ?2
+			ON CONFLICT (order_id) WHERE status IN ('starting', 'active') DO NOTHING`,
+			tx.newID(), tx.now, orderID, storeID)
 		if err != nil {
 			return liveSession{}, err
 		}
@@ -275,6 +268,12 @@ func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) 
 		return liveSession{session: s, again: begun == 0}, err
 	})
 }
+
+const sqlLiveSession = "SELECT " + sessionColumns + `
+	FROM   payment_sessions s
+	JOIN   orders o ON o.id = s.order_id
+	WHERE  s.order_id = ? AND s.status IN ('starting', 'active')
+	AND    o.store_id = ? AND o.status = 'pending' AND o.expires_at > ?`
 
 // PaymentSessionStarted records the gateway's answer to a session's start. The session is not wanted any more
 // if its order has ended meanwhile; then it is due to be closed.
@@ -396,13 +395,10 @@ const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, o.jso
 	WHERE  n.decided_at IS NULL AND n.id > ?
 	ORDER BY n.id LIMIT 100`
 
-// notificationKept is how long a gateway is asked about an undecided notification.
-const notificationKept = 7 * 24 * time.Hour
-
 // UndecidedNotifications returns at most 100 undecided notifications in the order in which they came: those
 // after the one named.
 func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
-	oldest := firstID(timeOf(time.Now()).Add(-notificationKept))
+	oldest := firstID(timeOf(time.Now()).Add(-giveUpAfter))
 	return queryAll(db.reader, scanNotification, sqlUndecided, max(after, oldest))
 }
 
