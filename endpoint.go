@@ -158,19 +158,13 @@ func checkWebhookURL(address string, allowPrivate bool) *Detail {
 		return &Detail{"url", "must have no user, password or #fragment", Fault{Code: FaultUserInfo}}
 	}
 
-	if !allowPrivate && isPrivateHost(u.Hostname()) {
+	ip, err := netip.ParseAddr(u.Hostname())
+	private := err == nil && !isPublic(ip) || u.Hostname() == "localhost"
+	if private && !allowPrivate {
 		const message = "must be a public address (private ones need -webhook-allow-private)"
 		return &Detail{"url", message, Fault{Code: FaultPrivate}}
 	}
 	return nil
-}
-
-func isPrivateHost(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return host == "localhost"
-	}
-	return !isPublic(ip)
 }
 
 // deniedNets are the addresses that are not public (IANA special-purpose registries): of IPv6 all outside

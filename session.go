@@ -206,11 +206,12 @@ func (p *payments) createPaymentSession(
 		c.PaymentSession = live.session
 		gatewayID, pageURL, problem = gw.create(limited, c)
 	}
-	if problem != nil {
-		return c.PaymentSession, p.noteProblem(ctx, c.PaymentSession, problem)
-	}
 
 	s := c.PaymentSession
+	if problem != nil {
+		return s, p.noteProblem(ctx, s, problem)
+	}
+
 	s.GatewayID = gatewayID
 	s.URL = pageURL
 	wanted, err := p.db.PaymentSessionStarted(ctx, s)
@@ -354,9 +355,11 @@ func (db *DB) NotifiedSession(storeID string, provider Provider, about subject) 
 // again on the same page, so it is asked about once more when its time is over.
 const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_at < s.expires_at)"
 
+// sqlSessionsDue takes the time, in milliseconds.
 const sqlSessionsDue = sqlSession + sessionToAsk + `
-	AND s.expires_at <= ?2
-	AND s.checked_at <= iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', ?3, ?4)
+	AND s.expires_at <= ?1 + 30*60*1000
+	AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification',
+	                             20*1000, 5*60*1000)
 	ORDER BY s.checked_at LIMIT 1000`
 
 // PaymentSessionsDue returns the sessions to ask the gateway about now: every 20 s when their time is over,
@@ -364,10 +367,7 @@ const sqlSessionsDue = sqlSession + sessionToAsk + `
 // session that was asked about longest ago comes first, so that a gateway that does not answer delays no
 // other.
 func (db *DB) PaymentSessionsDue() ([]SessionWithOrder, error) {
-	const soon, often, seldom = 30 * time.Minute, 20 * time.Second, 5 * time.Minute
-	now := timeOf(time.Now())
-	return queryAll(db.reader, scanSessionWithOrder, sqlSessionsDue,
-		now, now.Add(soon), now.Add(-often), now.Add(-seldom))
+	return queryAll(db.reader, scanSessionWithOrder, sqlSessionsDue, timeOf(time.Now()))
 }
 
 // Notification is a gateway's verified message about a session, to be decided by asking the gateway.
