@@ -129,11 +129,8 @@ func checkEvents(names []string) ([]Event, *Detail) {
 	for _, name := range names {
 		if !slices.Contains(events, Event(name)) {
 			choices := strings.Join(toStrings(events), ", ")
-			return nil, &Detail{
-				Field:   "events",
-				Message: fmt.Sprintf("%q is no event: choose from %s", name, choices),
-				Fault:   Fault{Code: FaultEvent, Text: name},
-			}
+			message := fmt.Sprintf("%q is no event: choose from %s", name, choices)
+			return nil, &Detail{"events", message, Fault{Code: FaultEvent, Text: name}}
 		}
 		wanted = append(wanted, Event(name))
 	}

@@ -6,8 +6,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/sha512"
-	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -112,8 +112,8 @@ func (c caller) cancel(ctx context.Context, path string) error {
 	return err
 }
 
-// send sends in as JSON, unless it is nil, and reads the answer's JSON into out, whatever its status. The status
-// is 0 if there was no answer.
+// send sends in as JSON, unless it is nil, and reads the answer's JSON into out, whatever its status. The
+// status is 0 if there was no answer.
 func (c caller) send(
 	ctx context.Context, method, path string, header http.Header, in, out any,
 ) (status int, err error) {
@@ -187,7 +187,12 @@ func newMidtrans(api caller, account Gateway, notifyURL string) midtrans {
 	snap, core := api, api
 	snap.baseURL = cmp.Or(api.baseURL, "https://app."+domain)
 	core.baseURL = cmp.Or(api.baseURL, "https://api."+domain)
-	return midtrans{snap, core, account, notifyURL}
+	return midtrans{
+		snap:      snap,
+		core:      core,
+		account:   account,
+		notifyURL: notifyURL,
+	}
 }
 
 // midtransRequest asks for a page that ends when the order does, to the minute.
@@ -358,16 +363,11 @@ func (m midtrans) verify(_ http.Header, message []byte) (subject, error) {
 	err := json.Unmarshal(message, &t)
 
 	sum := sha512.Sum512([]byte(t.OrderID + t.StatusCode + t.GrossAmount + m.account.SecretKey))
-	want := hex.EncodeToString(sum[:])
-	if err != nil || !equalSecrets(strings.ToLower(t.SignatureKey), want) {
+	want := []byte(hex.EncodeToString(sum[:]))
+	if err != nil || !hmac.Equal([]byte(strings.ToLower(t.SignatureKey)), want) {
 		return subject{}, errForged
 	}
 	return subject{reference: t.OrderID}, nil
-}
-
-// equalSecrets compares in constant time.
-func equalSecrets(a, b string) bool {
-	return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
 // xendit is an account at Xendit (https://docs.xendit.co), with its Payment Sessions.
@@ -570,8 +570,8 @@ func (x xendit) closeSession(ctx context.Context, s PaymentSession) error {
 
 // verify compares the header with the store's callback token. Xendit signs nothing.
 func (x xendit) verify(header http.Header, message []byte) (subject, error) {
-	token := x.account.CallbackToken
-	if token == "" || !equalSecrets(header.Get("X-Callback-Token"), token) {
+	token := header.Get("X-Callback-Token")
+	if token == "" || !hmac.Equal([]byte(token), []byte(x.account.CallbackToken)) {
 		return subject{}, errForged
 	}
 

@@ -128,8 +128,8 @@ func (s *server) notification(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	provider, storeID := Provider(r.PathValue("provider")), r.PathValue("store_id")
-	err = s.payments.receive(r.Context(), provider, storeID, r.Header, body)
+	provider := Provider(r.PathValue("provider"))
+	err = s.payments.receive(r.Context(), provider, r.PathValue("store_id"), r.Header, body)
 	s.respond(w, r, answer{data: []byte("{}")}, err)
 }
 
@@ -258,8 +258,8 @@ func (p *payments) askInTurn(ctx context.Context, n Notification) {
 	}
 }
 
-// giveUpAfter is how long a gateway that does not answer is asked: about a notification since it came, and about
-// a session since its end. Then the session counts as unpaid; a notification still pays its order.
+// giveUpAfter is how long a gateway that does not answer is asked: about a notification since it came, and
+// about a session since its end. Then the session counts as unpaid; a notification still pays its order.
 const giveUpAfter = 7 * 24 * time.Hour
 
 // askGateway asks the gateway about a session and does what its answer means. pollGateways, glance and the
@@ -484,7 +484,7 @@ func (s standing) settled(a GatewayAnswer) outcome {
 	out.paysOrder = exact && !s.orderHasPayer
 	out.note = s.note(NoteNotNeeded)
 	if s.order == Paid && out.paysOrder {
-		out.note.Code = NoteMaybeNotNeeded // It may be the money because of which the owner approved the order.
+		out.note.Code = NoteMaybeNotNeeded // The owner may have approved the order because of this money.
 	}
 	out.note.Amount, out.note.Status, out.note.Transaction = a.Amount, s.order, a.TransactionID
 	return out
@@ -694,11 +694,8 @@ func (p *payments) expireOrders(ctx context.Context) {
 			var writes sync.WaitGroup
 			for _, id := range group {
 				writes.Go(func() {
-					err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
-					_, refused := errors.AsType[*APIError](err) // The order was paid this moment.
-					if err != nil && !refused {
+					if !p.expireOrder(ctx, id) {
 						failed.Store(true)
-						p.log.Error("cannot expire an order", "order", id, "error", err)
 					}
 				})
 			}
@@ -712,6 +709,18 @@ func (p *payments) expireOrders(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// expireOrder reports whether an order needs no further attempt to expire it.
+func (p *payments) expireOrder(ctx context.Context, id string) bool {
+	err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
+	_, refused := errors.AsType[*APIError](err) // The order was paid this moment.
+	if err == nil || refused {
+		return true
+	}
+
+	p.log.Error("cannot expire an order", "order", id, "error", err)
+	return false
 }
 
 // Mode is whether a gateway takes real money.

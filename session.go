@@ -166,12 +166,18 @@ func (p *payments) startPaymentSession(
 	// An earlier start may have reached the gateway, and only its answer was lost. What the gateway says of
 	// that session counts before another one is created.
 	if live.again {
-		a, problem := gw.queryState(limited, SessionWithOrder{s, st.ID, o.Status, o.Amount}, nil)
+		asked := SessionWithOrder{
+			PaymentSession: s,
+			StoreID:        st.ID,
+			OrderStatus:    o.Status,
+			OrderAmount:    o.Amount,
+		}
+		a, problem := gw.queryState(limited, asked, nil)
 		if problem != nil {
 			return s, p.noteProblem(ctx, s, problem)
 		}
 
-		if a.State != StateOpen { // It ends the session, so the next start is that of a new one.
+		if a.State != StateOpen { // Once the answer is applied, this session is not starting any more.
 			_, err := p.db.ApplyGatewayAnswer(ctx, s.ID, Notification{}, a)
 			if err != nil {
 				return s, err
@@ -339,8 +345,8 @@ func (db *DB) PaymentSessionByID(id string) (SessionWithOrder, error) {
 	return queryOne(db.reader, scanSessionWithOrder, sqlSession+"s.id = ?", id)
 }
 
-// NotifiedSession finds a store's session that a notification is about: by the reference that the gateway knows
-// it by, or by either name of a payment that settled it.
+// NotifiedSession finds a store's session that a notification is about: by the reference that the gateway
+// knows it by, or by either name of a payment that settled it.
 func (db *DB) NotifiedSession(storeID string, provider Provider, about subject) (SessionWithOrder, error) {
 	return queryOne(db.reader, scanSessionWithOrder, sqlSession+`s.id = coalesce(
 			(SELECT id FROM payment_sessions
