@@ -129,11 +129,8 @@ func checkEvents(names []string) ([]Event, *Detail) {
 	for _, name := range names {
 		if !slices.Contains(events, Event(name)) {
 			choices := strings.Join(toStrings(events), ", ")
-			return nil, &Detail{
-				Field:   "events",
-				Message: fmt.Sprintf("%q is no event: choose from %s", name, choices),
-				Fault:   Fault{Code: FaultEvent, Text: name},
-			}
+			message := fmt.Sprintf("%q is no event: choose from %s", name, choices)
+			return nil, &Detail{"events", message, Fault{Code: FaultEvent, Text: name}}
 		}
 		wanted = append(wanted, Event(name))
 	}
@@ -158,19 +155,13 @@ func checkWebhookURL(address string, allowPrivate bool) *Detail {
 		return &Detail{"url", "must have no user, password or #fragment", Fault{Code: FaultUserInfo}}
 	}
 
-	if !allowPrivate && isPrivateHost(u.Hostname()) {
+	ip, err := netip.ParseAddr(u.Hostname())
+	private := err == nil && !isPublic(ip) || u.Hostname() == "localhost"
+	if private && !allowPrivate {
 		const message = "must be a public address (private ones need -webhook-allow-private)"
 		return &Detail{"url", message, Fault{Code: FaultPrivate}}
 	}
 	return nil
-}
-
-func isPrivateHost(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return host == "localhost"
-	}
-	return !isPublic(ip)
 }
 
 // deniedNets are the addresses that are not public (IANA special-purpose registries): of IPv6 all outside
@@ -202,7 +193,7 @@ func newWebhookClient(allowPrivate bool) *http.Client {
 
 	return &http.Client{
 		Timeout:       15 * time.Second,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: noRedirect,
 		Transport: &http.Transport{
 			DialContext:            dialer.DialContext,
 			TLSHandshakeTimeout:    5 * time.Second,

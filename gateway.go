@@ -6,8 +6,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/sha512"
-	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -99,24 +99,10 @@ type caller struct {
 	key     string // the user of Basic authentication; the password is empty
 }
 
-// get reads the answer's JSON into out, whatever its status. The status is 0 if there was no answer.
-func (c caller) get(ctx context.Context, path string, out any) (status int, err error) {
-	return c.send(ctx, http.MethodGet, path, nil, nil, out)
-}
-
-// post sends in as JSON and reads the answer as get does.
-func (c caller) post(
-	ctx context.Context, path string, header http.Header, in, out any,
-) (status int, err error) {
-	return c.send(ctx, http.MethodPost, path, header, bytes.NewReader(mustJSON(in)), out)
-}
-
 // cancel posts a request to cancel something. A refusal is no error: the next question shows what became of
 // it.
 func (c caller) cancel(ctx context.Context, path string) error {
-	var answer any // not needed
-	status, err := c.send(ctx, http.MethodPost, path, nil, nil, &answer)
-
+	status, err := c.send(ctx, "POST", path, nil, nil, new(any)) // The answer is not needed.
 	if status >= 500 || status == http.StatusTooManyRequests {
 		return fmt.Errorf("status %d on closing a session", status)
 	}
@@ -126,9 +112,15 @@ func (c caller) cancel(ctx context.Context, path string) error {
 	return err
 }
 
+// send sends in as JSON, unless it is nil, and reads the answer's JSON into out, whatever its status. The
+// status is 0 if there was no answer.
 func (c caller) send(
-	ctx context.Context, method, path string, header http.Header, body io.Reader, out any,
+	ctx context.Context, method, path string, header http.Header, in, out any,
 ) (status int, err error) {
+	var body io.Reader
+	if in != nil {
+		body = bytes.NewReader(mustJSON(in))
+	}
 	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, body)
 	if err != nil {
 		return 0, err
@@ -159,17 +151,11 @@ func (c caller) send(
 // checkPageURL refuses a text that is not the address of a page that a buyer can be sent to.
 func checkPageURL(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" {
-		return errNoPage
-	}
-
-	if u.Scheme != "https" && u.Scheme != "http" {
-		return errNoPage
+	if err != nil || u.Host == "" || !slices.Contains([]string{"https", "http"}, u.Scheme) {
+		return errors.New("the answer has no address of a payment page")
 	}
 	return nil
 }
-
-var errNoPage = errors.New("the answer has no address of a payment page")
 
 // parseRupiah reads an amount such as 150000 or 150000.00.
 func parseRupiah(text string) (int64, error) {
@@ -191,16 +177,19 @@ type midtrans struct {
 	notifyURL string // where notifications go
 }
 
-// newMidtrans returns an account that is asked at baseURL, or at Midtrans if that is empty.
-func newMidtrans(client *http.Client, account Gateway, baseURL, notifyURL string) midtrans {
-	snapURL, coreURL := "https://app.midtrans.com", "https://api.midtrans.com"
+// newMidtrans returns an account that is asked at api's address, or at Midtrans if it has none.
+func newMidtrans(api caller, account Gateway, notifyURL string) midtrans {
+	domain := "midtrans.com"
 	if account.Mode == ModeSandbox {
-		snapURL, coreURL = "https://app.sandbox.midtrans.com", "https://api.sandbox.midtrans.com"
+		domain = "sandbox.midtrans.com"
 	}
 
+	snap, core := api, api
+	snap.baseURL = cmp.Or(api.baseURL, "https://app."+domain)
+	core.baseURL = cmp.Or(api.baseURL, "https://api."+domain)
 	return midtrans{
-		snap:      caller{client, cmp.Or(baseURL, snapURL), account.SecretKey},
-		core:      caller{client, cmp.Or(baseURL, coreURL), account.SecretKey},
+		snap:      snap,
+		core:      core,
 		account:   account,
 		notifyURL: notifyURL,
 	}
@@ -208,13 +197,13 @@ func newMidtrans(client *http.Client, account Gateway, baseURL, notifyURL string
 
 // midtransRequest asks for a page that ends when the order does, to the minute.
 func midtransRequest(c charge) object {
-	customer := object{"first_name": c.Order.Buyer.Name}
-	if c.Order.Buyer.Email != "" {
-		customer["email"] = c.Order.Buyer.Email
+	buyer := c.Order.Buyer
+	customer := object{
+		"first_name": buyer.Name,
+		"email":      buyer.Email,
+		"phone":      buyer.Phone,
 	}
-	if c.Order.Buyer.Phone != "" {
-		customer["phone"] = c.Order.Buyer.Phone
-	}
+	maps.DeleteFunc(customer, isEmpty)
 
 	items := []object{}
 	for _, l := range c.lines() {
@@ -253,6 +242,9 @@ func midtransRequest(c charge) object {
 	return request
 }
 
+// isEmpty reports whether a field is an empty text, which is not sent.
+func isEmpty(_ string, value any) bool { return value == "" }
+
 // create asks for a page. The answer is 201 with its token and address, or has error_messages.
 func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
 	var answer struct {
@@ -263,7 +255,7 @@ func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err
 
 	// With this header the address in the gateway's own settings cannot be wrong.
 	header := http.Header{"X-Override-Notification": {m.notifyURL}}
-	status, err := m.snap.post(ctx, "/snap/v1/transactions", header, midtransRequest(c), &answer)
+	status, err := m.snap.send(ctx, "POST", "/snap/v1/transactions", header, midtransRequest(c), &answer)
 	if err != nil {
 		return "", "", err
 	}
@@ -329,7 +321,7 @@ func (t midtransStatus) state() (GatewayState, error) {
 // queryState asks for the transaction. The answer is 404 until the buyer has chosen how to pay.
 func (m midtrans) queryState(ctx context.Context, s SessionWithOrder, _ []byte) (a GatewayAnswer, err error) {
 	var t midtransStatus
-	status, err := m.core.get(ctx, "/v2/"+s.reference()+"/status", &t)
+	status, err := m.core.send(ctx, "GET", "/v2/"+s.reference()+"/status", nil, nil, &t)
 	if err != nil {
 		return a, err
 	}
@@ -343,18 +335,16 @@ func (m midtrans) queryState(ctx context.Context, s SessionWithOrder, _ []byte) 
 	}
 
 	a.TransactionID = t.TransactionID
-	a.Amount, err = parseRupiah(t.GrossAmount)
-	if err != nil {
-		return a, err
-	}
 	a.State, err = t.state()
 	if err != nil {
 		return a, err
 	}
 
-	if a.State == StatePartlyRefunded && t.RefundAmount != "" {
-		a.Amount, err = parseRupiah(t.RefundAmount)
+	amount := t.GrossAmount
+	if a.State == StatePartlyRefunded {
+		amount = cmp.Or(t.RefundAmount, amount)
 	}
+	a.Amount, err = parseRupiah(amount)
 	return a, err
 }
 
@@ -370,21 +360,14 @@ func (m midtrans) closeSession(ctx context.Context, s PaymentSession) error {
 // verify checks the signature: the hex SHA-512 of some of the fields, as they were sent, and the secret key.
 func (m midtrans) verify(_ http.Header, message []byte) (subject, error) {
 	var t midtransStatus
-	if err := json.Unmarshal(message, &t); err != nil {
-		return subject{}, errForged
-	}
+	err := json.Unmarshal(message, &t)
 
 	sum := sha512.Sum512([]byte(t.OrderID + t.StatusCode + t.GrossAmount + m.account.SecretKey))
-	want := hex.EncodeToString(sum[:])
-	if !equalSecrets(strings.ToLower(t.SignatureKey), want) {
+	want := []byte(hex.EncodeToString(sum[:]))
+	if err != nil || !hmac.Equal([]byte(strings.ToLower(t.SignatureKey)), want) {
 		return subject{}, errForged
 	}
 	return subject{reference: t.OrderID}, nil
-}
-
-// equalSecrets compares in constant time.
-func equalSecrets(a, b string) bool {
-	return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
 // xendit is an account at Xendit (https://docs.xendit.co), with its Payment Sessions.
@@ -393,29 +376,25 @@ type xendit struct {
 	account Gateway
 }
 
-// newXendit returns an account that is asked at baseURL, or at Xendit if that is empty.
-func newXendit(client *http.Client, account Gateway, baseURL string) xendit {
-	baseURL = cmp.Or(baseURL, "https://api.xendit.co")
-	return xendit{caller{client, baseURL, account.SecretKey}, account}
+// newXendit returns an account that is asked at api's address, or at Xendit if it has none.
+func newXendit(api caller, account Gateway) xendit {
+	api.baseURL = cmp.Or(api.baseURL, "https://api.xendit.co")
+	return xendit{api, account}
 }
 
 // xenditShortest is how long a session lasts at least. Xendit refuses one that ends within ten minutes.
 const xenditShortest = 11 * time.Minute
 
 func xenditRequest(c charge) object {
+	buyer := c.Order.Buyer
 	customer := object{
 		"reference_id":      c.reference(),
 		"type":              "INDIVIDUAL",
-		"individual_detail": object{"given_names": cut(c.Order.Buyer.Name, 50)},
+		"individual_detail": object{"given_names": cut(buyer.Name, 50)},
+		"email":             buyer.Email,
+		"mobile_number":     internationalPhone(buyer.Phone),
 	}
-	if c.Order.Buyer.Email != "" {
-		customer["email"] = c.Order.Buyer.Email
-	}
-
-	phone := internationalPhone(c.Order.Buyer.Phone)
-	if phone != "" {
-		customer["mobile_number"] = phone
-	}
+	maps.DeleteFunc(customer, isEmpty)
 
 	items := []object{}
 	for _, l := range c.lines() {
@@ -490,7 +469,7 @@ type xenditAnswer struct {
 // create asks for a session. The answer is a session, or has an error_code.
 func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
 	var answer xenditAnswer
-	status, err := x.api.post(ctx, "/sessions", nil, xenditRequest(c), &answer)
+	status, err := x.api.send(ctx, "POST", "/sessions", nil, xenditRequest(c), &answer)
 	if err != nil {
 		return "", "", err
 	}
@@ -518,11 +497,7 @@ func (x xendit) queryState(
 	ctx context.Context, s SessionWithOrder, message []byte,
 ) (a GatewayAnswer, err error) {
 	var m xenditMessage
-	if message != nil {
-		if err := json.Unmarshal(message, &m); err != nil {
-			return a, err
-		}
-	}
+	json.Unmarshal(message, &m) // A message was read before, by verify. Without one, m stays empty.
 	if m.Event == xenditRefunded {
 		return x.queryRefund(ctx, s, m.Data)
 	}
@@ -534,7 +509,7 @@ func (x xendit) queryState(
 	}
 
 	var session xenditAnswer
-	status, err := x.api.get(ctx, "/sessions/"+url.PathEscape(id), &session)
+	status, err := x.api.send(ctx, "GET", "/sessions/"+url.PathEscape(id), nil, nil, &session)
 	if err != nil {
 		return a, err
 	}
@@ -565,7 +540,7 @@ func (x xendit) queryRefund(
 	ctx context.Context, s SessionWithOrder, named xenditAnswer,
 ) (a GatewayAnswer, err error) {
 	var refund xenditAnswer
-	status, err := x.api.get(ctx, "/refunds/"+url.PathEscape(named.RefundID), &refund)
+	status, err := x.api.send(ctx, "GET", "/refunds/"+url.PathEscape(named.RefundID), nil, nil, &refund)
 	if err != nil {
 		return a, err
 	}
@@ -582,15 +557,11 @@ func (x xendit) queryRefund(
 
 	a.RefundID = named.RefundID
 	a.Amount, err = parseRupiah(refund.Amount.String())
-	if err != nil {
-		return a, err
-	}
-
 	a.State = StatePartlyRefunded
 	if a.Amount >= s.OrderAmount {
 		a.State = StateRefunded
 	}
-	return a, nil
+	return a, err
 }
 
 func (x xendit) closeSession(ctx context.Context, s PaymentSession) error {
@@ -599,8 +570,8 @@ func (x xendit) closeSession(ctx context.Context, s PaymentSession) error {
 
 // verify compares the header with the store's callback token. Xendit signs nothing.
 func (x xendit) verify(header http.Header, message []byte) (subject, error) {
-	token := x.account.CallbackToken
-	if token == "" || !equalSecrets(header.Get("X-Callback-Token"), token) {
+	token := header.Get("X-Callback-Token")
+	if token == "" || !hmac.Equal([]byte(token), []byte(x.account.CallbackToken)) {
 		return subject{}, errForged
 	}
 
@@ -655,9 +626,7 @@ func (b sandbox) verify(header http.Header, message []byte) (subject, error) {
 	var n struct {
 		Reference string `json:"reference"`
 	}
-	if err := json.Unmarshal(message, &n); err != nil {
-		return subject{}, errForged
-	}
+	json.Unmarshal(message, &n) // It is JSON that act wrote: its signature says so.
 	return subject{reference: n.Reference}, nil
 }
 

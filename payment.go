@@ -73,27 +73,25 @@ const gatewayTimeout = 10 * time.Second
 
 func newPayments(db *DB, log *slog.Logger, wakeWebhooks func()) *payments {
 	return &payments{
-		db:           db,
-		log:          log,
-		client:       newGatewayClient(),
+		db:  db,
+		log: log,
+		client: &http.Client{
+			Timeout:       gatewayTimeout,
+			CheckRedirect: noRedirect,
+			Transport: &http.Transport{
+				MaxIdleConnsPerHost:    8,
+				MaxResponseHeaderBytes: 64 << 10,
+				IdleConnTimeout:        time.Minute,
+			},
+		},
 		wakeWebhooks: wakeWebhooks,
 		notified:     make(wakeup, 1),
 		sandboxKey:   rand.Text(),
 	}
 }
 
-// newGatewayClient returns a client that follows no redirects.
-func newGatewayClient() *http.Client {
-	return &http.Client{
-		Timeout:       gatewayTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			MaxIdleConnsPerHost:    8,
-			MaxResponseHeaderBytes: 64 << 10,
-			IdleConnTimeout:        time.Minute,
-		},
-	}
-}
+// noRedirect is the CheckRedirect of a client that follows none.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // gateway returns the gateway of a provider as one store's account asks it.
 func (p *payments) gateway(storeID string, provider Provider) (gateway, error) {
@@ -109,13 +107,11 @@ func (p *payments) gateway(storeID string, provider Provider) (gateway, error) {
 		return nil, err
 	}
 
-	baseURL := p.db.gatewayURLs[provider]
+	api := caller{p.client, p.db.gatewayURLs[provider], account.SecretKey}
 	if provider == ProviderXendit {
-		return newXendit(p.client, account, baseURL), nil
+		return newXendit(api, account), nil
 	}
-
-	notifyURL := p.db.publicURL + "/notifications/midtrans/" + storeID
-	return newMidtrans(p.client, account, baseURL, notifyURL), nil
+	return newMidtrans(api, account, p.db.publicURL+"/notifications/midtrans/"+storeID), nil
 }
 
 // notification takes a gateway's message: POST /notifications/{provider}/{store_id}. A verified one is stored
@@ -132,8 +128,8 @@ func (s *server) notification(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	provider, storeID := Provider(r.PathValue("provider")), r.PathValue("store_id")
-	err = s.payments.receive(r.Context(), provider, storeID, r.Header, body)
+	provider := Provider(r.PathValue("provider"))
+	err = s.payments.receive(r.Context(), provider, r.PathValue("store_id"), r.Header, body)
 	s.respond(w, r, answer{data: []byte("{}")}, err)
 }
 
@@ -155,7 +151,7 @@ func (p *payments) receive(
 		return err
 	}
 
-	session, err := p.db.sessionOf(storeID, provider, about)
+	session, err := p.db.NotifiedSession(storeID, provider, about)
 	if err == errNotFound {
 		p.log.Warn("notification about nothing that is known",
 			"provider", provider, "store", storeID, "reference", about.reference)
@@ -170,14 +166,6 @@ func (p *payments) receive(
 	}
 	p.notified.wake()
 	return nil
-}
-
-// sessionOf finds the session that a notification is about.
-func (db *DB) sessionOf(storeID string, provider Provider, about subject) (SessionWithOrder, error) {
-	if about.reference != "" {
-		return db.PaymentSessionByReference(storeID, provider, about.reference)
-	}
-	return db.PaymentSessionByPayment(storeID, provider, about.transactionID, about.requestID)
 }
 
 // pollGateways asks about a session as soon as a notification about it is stored, and then every 30 s while
@@ -221,15 +209,13 @@ func (p *payments) undecided(after string) []Notification {
 }
 
 // sessionsDue returns the sessions that are due to be asked about, each in a notification without an ID.
-func (p *payments) sessionsDue() []Notification {
+func (p *payments) sessionsDue() (list []Notification) {
 	sessions, err := p.db.PaymentSessionsDue()
 	if err != nil {
 		p.log.Error("cannot look for open payment sessions", "error", err)
 	}
-
-	list := make([]Notification, len(sessions))
-	for i, s := range sessions {
-		list[i].Session = s
+	for _, s := range sessions {
+		list = append(list, Notification{Session: s})
 	}
 	return list
 }
@@ -272,8 +258,8 @@ func (p *payments) askInTurn(ctx context.Context, n Notification) {
 	}
 }
 
-// giveUpAfter is how long after its end a session is asked about at a gateway that does not answer. Then it
-// counts as unpaid; a notification still pays its order.
+// giveUpAfter is how long a gateway that does not answer is asked: about a notification since it came, and
+// about a session since its end. Then the session counts as unpaid; a notification still pays its order.
 const giveUpAfter = 7 * 24 * time.Hour
 
 // askGateway asks the gateway about a session and does what its answer means. pollGateways, glance and the
@@ -383,45 +369,32 @@ func (db *DB) ApplyGatewayAnswer(
 	ctx context.Context, sessionID string, n Notification, a GatewayAnswer,
 ) (did string, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (string, error) {
-		if n.ID != "" {
-			_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, n.ID)
-			if err != nil {
-				return "", err
-			}
-		}
-
-		_, err := tx.exec(`
-			UPDATE payment_sessions
-			SET    checked_at = ?, warning = ''
-			WHERE  id = ?`, tx.now, sessionID)
+		_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, n.ID)
 		if err != nil {
 			return "", err
 		}
 
-		s, err := queryOne(tx, scanStanding, sqlStanding, sessionID)
+		s, err := queryOne(tx, scanStanding, sqlStanding, tx.now, sessionID)
 		if err != nil {
 			return "", err
 		}
-
-		s.ended = s.orderExpiresAt <= tx.now
 		return tx.apply(s, a, decide(s, a))
 	})
 }
 
 // standing is what is known of a payment session and its order when the gateway answers.
 type standing struct {
-	session        PaymentSession
-	order          Status
-	due            int64 // the order's amount
-	orderExpiresAt Time
-	ended          bool // the order is past its expires_at
-	latest         bool // the order has no later session
-	paysOrder      bool // this session paid the order
-	orderHasPayer  bool // a session paid the order, this one or another
+	session       PaymentSession
+	order         Status
+	due           int64 // the order's amount
+	ended         bool  // the order is past its expires_at
+	latest        bool  // the order has no later session
+	paysOrder     bool  // this session paid the order
+	orderHasPayer bool  // a session paid the order, this one or another
 }
 
 const sqlStanding = "SELECT " + sessionColumns + `,
-	       o.status, o.json ->> 'amount', o.expires_at,
+	       o.status, o.json ->> 'amount', o.expires_at <= ?,
 	       s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_id = o.id),
 	       coalesce(o.paid_by = s.id, 0), o.paid_by IS NOT NULL
 	FROM   payment_sessions s
@@ -430,7 +403,7 @@ const sqlStanding = "SELECT " + sessionColumns + `,
 
 func scanStanding(r row) (s standing, err error) {
 	s.session, err = scanSessionWith(r,
-		&s.order, &s.due, &s.orderExpiresAt, &s.latest, &s.paysOrder, &s.orderHasPayer)
+		&s.order, &s.due, &s.ended, &s.latest, &s.paysOrder, &s.orderHasPayer)
 	return s, err
 }
 
@@ -490,38 +463,31 @@ func (s standing) settled(a GatewayAnswer) outcome {
 		return outcome{}
 	}
 
+	out := outcome{session: SessionPaid}
 	if s.paysOrder && s.order == Paid { // The owner approved this payment before.
-		return outcome{session: SessionPaid}
+		return out
 	}
 
 	exact := a.Amount == s.due
 	if exact && GatewaySettles.possible(s.order) {
-		return outcome{
-			session:    SessionPaid,
-			transition: GatewaySettles,
-			reason:     s.note(NotePaid),
-			paysOrder:  true,
-		}
+		out.paysOrder = true
+		return s.transit(out, GatewaySettles, s.note(NotePaid))
 	}
 
 	if !exact && GatewayChallenges.possible(s.order) {
 		reason := s.note(NoteOtherAmount)
 		reason.Amount, reason.Due = a.Amount, s.due
-		return outcome{session: SessionPaid, transition: GatewayChallenges, reason: reason}
+		return s.transit(out, GatewayChallenges, reason)
 	}
 
-	note := s.note(NoteNotNeeded)
-	if exact && s.order == Paid && !s.orderHasPayer {
-		note.Code = NoteMaybeNotNeeded // It may be the money because of which the owner approved the order.
+	out.overpaid = true
+	out.paysOrder = exact && !s.orderHasPayer
+	out.note = s.note(NoteNotNeeded)
+	if s.order == Paid && out.paysOrder {
+		out.note.Code = NoteMaybeNotNeeded // The owner may have approved the order because of this money.
 	}
-
-	note.Amount, note.Status, note.Transaction = a.Amount, s.order, a.TransactionID
-	return outcome{
-		session:   SessionPaid,
-		note:      note,
-		paysOrder: exact && !s.orderHasPayer,
-		overpaid:  true,
-	}
+	out.note.Amount, out.note.Status, out.note.Transaction = a.Amount, s.order, a.TransactionID
+	return out
 }
 
 // challenged decides about a payment that a person has to look at, unless the owner has already approved the
@@ -626,21 +592,22 @@ func (s standing) returned(code NoteCode, a GatewayAnswer) Note {
 	return n
 }
 
-// apply writes what decide said and returns the order's new state, "noted" or nothing.
+// apply writes what decide said, and that the gateway was asked. It returns the order's new state, "noted" or
+// nothing.
 func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err error) {
-	orderID := s.session.OrderID
-	if out.session != "" {
-		_, err := tx.exec(`
-			UPDATE payment_sessions
-			SET    status = ?1,
-			       transaction_id = iif(?2 <> '', ?2, transaction_id),
-			       request_id     = iif(?3 <> '', ?3, request_id)
-			WHERE  id = ?4`, out.session, a.TransactionID, a.RequestID, s.session.ID)
-		if err != nil {
-			return "", err
-		}
+	_, err = tx.exec(`
+		UPDATE payment_sessions
+		SET    checked_at = ?1,
+		       warning = '',
+		       status         = iif(?2 = '', status, ?2),
+		       transaction_id = iif(?2 = '' OR ?3 = '', transaction_id, ?3),
+		       request_id     = iif(?2 = '' OR ?4 = '', request_id, ?4)
+		WHERE  id = ?5`, tx.now, out.session, a.TransactionID, a.RequestID, s.session.ID)
+	if err != nil {
+		return "", err
 	}
 
+	orderID := s.session.OrderID
 	if out.note.Code != "" {
 		if err := tx.addNote(orderID, s.order, out.note); err != nil {
 			return "", err
@@ -656,20 +623,14 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 		did = string(o.Status)
 	}
 
-	if out.paysOrder {
-		_, err := tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", s.session.ID, orderID)
-		if err != nil {
-			return "", err
-		}
+	if out.paysOrder || out.overpaid {
+		_, err = tx.exec(`
+			UPDATE orders
+			SET    paid_by  = iif(?, ?, paid_by),
+			       overpaid = max(overpaid, ?)
+			WHERE  id = ?`, out.paysOrder, s.session.ID, out.overpaid, orderID)
 	}
-
-	if out.overpaid {
-		_, err := tx.exec("UPDATE orders SET overpaid = 1 WHERE id = ?", orderID)
-		if err != nil {
-			return "", err
-		}
-	}
-	return did, nil
+	return did, err
 }
 
 // settlePaymentSessions adapts the payment sessions of an order to its transition from a state.
@@ -720,42 +681,46 @@ func (p *payments) glance(ctx context.Context, s SessionWithOrder) {
 // expireOrders ends the orders that nobody paid in time and no gateway has a session for.
 func (p *payments) expireOrders(ctx context.Context) {
 	const batch = 100
-	for ctx.Err() == nil {
+	var failed atomic.Bool
+	for ctx.Err() == nil && !failed.Load() { // One that failed would be found again at once.
 		due, err := p.db.DueOrders(batch)
 		if err != nil {
 			p.log.Error("cannot look for orders to expire", "error", err)
 		}
 
-		done := p.expireAll(ctx, due)
+		// Eight at a time share a commit. Each is a write of its own: one that cannot be changed holds up no
+		// other.
+		for group := range slices.Chunk(due, 8) {
+			var writes sync.WaitGroup
+			for _, id := range group {
+				writes.Go(func() {
+					if !p.expireOrder(ctx, id) {
+						failed.Store(true)
+					}
+				})
+			}
+			writes.Wait()
+		}
+
 		if len(due) > 0 {
 			p.wakeWebhooks()
 		}
-
-		if len(due) < batch || !done { // One that failed would be found again at once.
+		if len(due) < batch {
 			return
 		}
 	}
 }
 
-// expireAll expires orders, eight at a time so that they share a commit, and reports whether all are done.
-// Each is a write of its own: one that cannot be changed holds up no other.
-func (p *payments) expireAll(ctx context.Context, orderIDs []string) (done bool) {
-	var failed atomic.Bool
-	for group := range slices.Chunk(orderIDs, 8) {
-		var writes sync.WaitGroup
-		for _, id := range group {
-			writes.Go(func() {
-				err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
-				_, refused := errors.AsType[*APIError](err) // The order was paid this moment.
-				if err != nil && !refused {
-					failed.Store(true)
-					p.log.Error("cannot expire an order", "order", id, "error", err)
-				}
-			})
-		}
-		writes.Wait()
+// expireOrder reports whether an order needs no further attempt to expire it.
+func (p *payments) expireOrder(ctx context.Context, id string) bool {
+	err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
+	_, refused := errors.AsType[*APIError](err) // The order was paid this moment.
+	if err == nil || refused {
+		return true
 	}
-	return !failed.Load()
+
+	p.log.Error("cannot expire an order", "order", id, "error", err)
+	return false
 }
 
 // Mode is whether a gateway takes real money.
@@ -821,37 +786,37 @@ func checkGateway(g Gateway) (wrong Detail, ok bool) {
 	switch {
 	case g.Provider != ProviderMidtrans && g.Provider != ProviderXendit:
 		return Detail{
-			Field:   "provider",
-			Message: "the provider must be midtrans or xendit",
-			Fault:   Fault{Code: FaultChoice, Text: "midtrans, xendit"},
+			"provider",
+			"the provider must be midtrans or xendit",
+			Fault{Code: FaultChoice, Text: "midtrans, xendit"},
 		}, false
 
 	case g.Mode != ModeSandbox && g.Mode != ModeLive:
 		return Detail{
-			Field:   "mode",
-			Message: "the mode must be sandbox or live",
-			Fault:   Fault{Code: FaultChoice, Text: "sandbox, live"},
+			"mode",
+			"the mode must be sandbox or live",
+			Fault{Code: FaultChoice, Text: "sandbox, live"},
 		}, false
 
 	case !isSecret(g.SecretKey):
 		return Detail{
-			Field:   "secret_key",
-			Message: "the secret key is needed, without spaces",
-			Fault:   Fault{Code: FaultSecretKey},
+			"secret_key",
+			"the secret key is needed, without spaces",
+			Fault{Code: FaultSecretKey},
 		}, false
 
 	case g.Provider == ProviderXendit && !isSecret(g.CallbackToken):
 		return Detail{
-			Field:   "callback_token",
-			Message: "Xendit's callback token is needed too, without spaces",
-			Fault:   Fault{Code: FaultCallbackToken},
+			"callback_token",
+			"Xendit's callback token is needed too, without spaces",
+			Fault{Code: FaultCallbackToken},
 		}, false
 
 	case !g.keyFitsMode():
 		return Detail{
-			Field:   "secret_key",
-			Message: "the secret key is not of the mode " + string(g.Mode),
-			Fault:   Fault{Code: FaultMode, Text: string(g.Mode)},
+			"secret_key",
+			"the secret key is not of the mode " + string(g.Mode),
+			Fault{Code: FaultMode, Text: string(g.Mode)},
 		}, false
 	}
 	return Detail{}, true

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 )
 
@@ -62,16 +61,15 @@ const sqlOrderSessions = "SELECT " + sessionColumns + `
 
 // OrderWithSession is an order as GET /v1/orders/{order_id} needs it.
 type OrderWithSession struct {
-	Stored     []byte // the order's JSON, without addresses
-	Status     Status
-	Provider   Provider
-	ExpiresAt  Time
-	HasSession bool
-	Session    PaymentSession // in part: the session that paid the order, else its latest
+	Stored    []byte // the order's JSON, without addresses
+	Status    Status
+	Provider  Provider
+	ExpiresAt Time
+	Session   PaymentSession // in part: the session that paid the order, else its latest; empty without one
 }
 
 const sqlOrder = `
-	SELECT o.json, o.status, o.provider, o.expires_at, s.id IS NOT NULL,
+	SELECT o.json, o.status, o.provider, o.expires_at,
 	       coalesce(s.id, ''), coalesce(s.attempt, 0), coalesce(s.status, ''),
 	       coalesce(s.payment_url, ''), coalesce(s.expires_at, 0)
 	FROM   orders o
@@ -82,7 +80,7 @@ const sqlOrder = `
 func scanOrderWithSession(r row) (o OrderWithSession, err error) {
 	s := &o.Session
 	err = r.Scan(
-		&o.Stored, &o.Status, &o.Provider, &o.ExpiresAt, &o.HasSession,
+		&o.Stored, &o.Status, &o.Provider, &o.ExpiresAt,
 		&s.ID, &s.Attempt, &s.State, &s.URL, &s.ExpiresAt)
 	return o, err
 }
@@ -132,7 +130,11 @@ func (p *payments) open(ctx context.Context, st Store, orderID string) (PaymentS
 }
 
 func (p *payments) runStart(ctx context.Context, start *sessionStart, st Store, orderID string) {
-	start.session, start.err = p.startPaymentSession(ctx, st, orderID)
+	// Only the gateway is asked with limited. Its answer is recorded even if limited has ended meanwhile.
+	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
+	defer cancel()
+
+	start.session, start.err = p.startPaymentSession(ctx, limited, st, orderID)
 	p.starts.Delete(orderID)
 	close(start.finished)
 }
@@ -140,71 +142,55 @@ func (p *payments) runStart(ctx context.Context, start *sessionStart, st Store, 
 // finish waits for the sessions that are being started, also those whose client has gone.
 func (p *payments) finish() { p.starting.Wait() }
 
-// startPaymentSession begins a session in the database and creates it at the gateway. Its result is that of
-// open.
+// startPaymentSession begins a session in the database and creates it at the gateway, which has to answer
+// before limited ends. Its result is that of open.
 func (p *payments) startPaymentSession(
-	ctx context.Context, st Store, orderID string,
+	ctx, limited context.Context, st Store, orderID string,
 ) (PaymentSession, error) {
-	// Only the gateway is asked with limited. Its answer is recorded even if limited has ended meanwhile.
-	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
-	defer cancel()
-
 	live, err := p.db.BeginPaymentSession(ctx, st.ID, orderID)
-	if err != nil || live.session.State != SessionStarting {
-		return live.session, err
+	s := live.session
+	if err != nil || s.State != SessionStarting {
+		return s, err
 	}
 
 	_, o, err := p.db.OrderPage(orderID)
 	if err != nil {
-		return live.session, err
+		return s, err
 	}
 
-	gw, problem := p.gateway(st.ID, live.session.Provider)
+	gw, problem := p.gateway(st.ID, s.Provider)
 	if problem != nil {
-		return p.unavailable(ctx, live.session, problem)
+		return s, p.noteProblem(ctx, s, problem)
 	}
 
 	// An earlier start may have reached the gateway, and only its answer was lost. What the gateway says of
 	// that session counts before another one is created.
 	if live.again {
-		s := SessionWithOrder{
-			PaymentSession: live.session,
+		asked := SessionWithOrder{
+			PaymentSession: s,
 			StoreID:        st.ID,
 			OrderStatus:    o.Status,
 			OrderAmount:    o.Amount,
 		}
-
-		a, problem := gw.queryState(limited, s, nil)
+		a, problem := gw.queryState(limited, asked, nil)
 		if problem != nil {
-			return p.unavailable(ctx, live.session, problem)
+			return s, p.noteProblem(ctx, s, problem)
 		}
 
-		if a.State != StateOpen {
-			live, err = p.beginAfterAnswer(ctx, s, a)
-			if err != nil || live.session.State != SessionStarting {
-				return live.session, err
+		if a.State != StateOpen { // Once the answer is applied, this session is not starting any more.
+			_, err := p.db.ApplyGatewayAnswer(ctx, s.ID, Notification{}, a)
+			if err != nil {
+				return s, err
 			}
+			p.wakeWebhooks()
+			return p.startPaymentSession(ctx, limited, st, orderID)
 		}
 	}
-	return p.createPaymentSession(ctx, limited, gw, charge{live.session, st, o})
+	return p.createPaymentSession(ctx, limited, gw, charge{s, st, o})
 }
 
-// beginAfterAnswer applies the gateway's answer about an interrupted start, and then begins the session that
-// the order needs.
-func (p *payments) beginAfterAnswer(
-	ctx context.Context, s SessionWithOrder, a GatewayAnswer,
-) (liveSession, error) {
-	_, err := p.db.ApplyGatewayAnswer(ctx, s.ID, Notification{}, a)
-	if err != nil {
-		return liveSession{}, err
-	}
-
-	p.wakeWebhooks()
-	return p.db.BeginPaymentSession(ctx, s.StoreID, s.OrderID)
-}
-
-// createPaymentSession creates a session at the gateway, which has to answer before limited ends, and records
-// the answer. Its result is that of open.
+// createPaymentSession creates a session at the gateway and records the answer. Its arguments and result are
+// those of startPaymentSession.
 func (p *payments) createPaymentSession(
 	ctx, limited context.Context, gw gateway, c charge,
 ) (PaymentSession, error) {
@@ -226,11 +212,12 @@ func (p *payments) createPaymentSession(
 		c.PaymentSession = live.session
 		gatewayID, pageURL, problem = gw.create(limited, c)
 	}
-	if problem != nil {
-		return p.unavailable(ctx, c.PaymentSession, problem)
-	}
 
 	s := c.PaymentSession
+	if problem != nil {
+		return s, p.noteProblem(ctx, s, problem)
+	}
+
 	s.GatewayID = gatewayID
 	s.URL = pageURL
 	wanted, err := p.db.PaymentSessionStarted(ctx, s)
@@ -240,13 +227,6 @@ func (p *payments) createPaymentSession(
 
 	s.State = SessionActive
 	return s, nil
-}
-
-// unavailable records why a session could not be created and returns it as it is: starting. Its error is the
-// database's.
-func (p *payments) unavailable(ctx context.Context, s PaymentSession, problem error) (PaymentSession, error) {
-	err := p.noteProblem(ctx, s, problem)
-	return s, err
 }
 
 // noteProblem logs and records that the gateway could not be asked about a session. The reason may be that
@@ -273,42 +253,34 @@ type liveSession struct {
 // has to start at the gateway. An earlier start that failed is taken up again and uses up no attempt.
 func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) (liveSession, error) {
 	return writeResult(ctx, db, func(tx *Tx) (liveSession, error) {
-		o, err := queryOne(tx, scanOrderWithSession, sqlOrder, orderID, storeID)
+		// The index payment_sessions_live refuses a second live session.
+		begun, err := tx.exec(`
+			INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
+			SELECT ?1, o.id, o.provider,
+			       (SELECT coalesce(max(attempt), 0) + 1 FROM payment_sessions WHERE order_id = o.id),
+			       'starting', o.expires_at, ?2
+			FROM   orders o
+			WHERE  o.id = ?3 AND o.store_id = ?4 AND o.status = 'pending' AND o.provider <> 'manual'
+			AND    o.expires_at > ?2
+			ON CONFLICT (order_id) WHERE status IN ('starting', 'active') DO NOTHING`,
+			tx.newID(), tx.now, orderID, storeID)
 		if err != nil {
 			return liveSession{}, err
 		}
 
-		needed := o.Status == Pending && o.Provider != ProviderManual && o.ExpiresAt > tx.now
-		if !needed {
+		s, err := queryOne(tx, scanSession, sqlLiveSession, orderID, storeID, tx.now)
+		if err == errNotFound {
 			return liveSession{}, nil
 		}
-
-		live, err := queryOne(tx, scanSession, sqlLiveSession, orderID)
-		if err != errNotFound {
-			return liveSession{session: live, again: true}, err
-		}
-
-		s := PaymentSession{
-			ID:        tx.newID(),
-			OrderID:   orderID,
-			Provider:  o.Provider,
-			State:     SessionStarting,
-			ExpiresAt: o.ExpiresAt,
-		}
-		s.Attempt, err = queryOne(tx, scanValue[int], `
-			INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
-			SELECT ?1, ?2, ?3, coalesce(max(attempt), 0) + 1, 'starting', ?4, ?5
-			FROM   payment_sessions
-			WHERE  order_id = ?2
-			RETURNING attempt`,
-			s.ID, orderID, o.Provider, o.ExpiresAt, tx.now)
-		return liveSession{session: s}, err
+		return liveSession{session: s, again: begun == 0}, err
 	})
 }
 
 const sqlLiveSession = "SELECT " + sessionColumns + `
 	FROM   payment_sessions s
-	WHERE  s.order_id = ? AND s.status IN ('starting', 'active')`
+	JOIN   orders o ON o.id = s.order_id
+	WHERE  s.order_id = ? AND s.status IN ('starting', 'active')
+	AND    o.store_id = ? AND o.status = 'pending' AND o.expires_at > ?`
 
 // PaymentSessionStarted records the gateway's answer to a session's start. The session is not wanted any more
 // if its order has ended meanwhile; then it is due to be closed.
@@ -373,38 +345,27 @@ func (db *DB) PaymentSessionByID(id string) (SessionWithOrder, error) {
 	return queryOne(db.reader, scanSessionWithOrder, sqlSession+"s.id = ?", id)
 }
 
-// PaymentSessionByReference finds a store's session by the reference that the gateway knows it by.
-func (db *DB) PaymentSessionByReference(
-	storeID string, provider Provider, reference string,
-) (SessionWithOrder, error) {
-	i := strings.LastIndexByte(reference, '-')
-	if i < 0 {
-		return SessionWithOrder{}, errNotFound
-	}
-
-	return queryOne(db.reader, scanSessionWithOrder,
-		sqlSession+"s.order_id = ? AND s.attempt = ? AND s.provider = ? AND o.store_id = ?",
-		reference[:i], reference[i+1:], provider, storeID)
-}
-
-// PaymentSessionByPayment finds a store's session by either name of a payment that settled it.
-func (db *DB) PaymentSessionByPayment(
-	storeID string, provider Provider, transactionID, requestID string,
-) (SessionWithOrder, error) {
+// NotifiedSession finds a store's session that a notification is about: by the reference that the gateway
+// knows it by, or by either name of a payment that settled it.
+func (db *DB) NotifiedSession(storeID string, provider Provider, about subject) (SessionWithOrder, error) {
 	return queryOne(db.reader, scanSessionWithOrder, sqlSession+`s.id = coalesce(
-			(SELECT id FROM payment_sessions WHERE transaction_id = ? AND transaction_id <> ''),
-			(SELECT id FROM payment_sessions WHERE request_id = ? AND request_id <> ''))
-		AND s.provider = ? AND o.store_id = ?`,
-		transactionID, requestID, provider, storeID)
+			(SELECT id FROM payment_sessions
+			 WHERE  order_id = substr(?1, 1, 36) AND order_id || '-' || attempt = ?1),
+			(SELECT id FROM payment_sessions WHERE transaction_id = ?2 AND transaction_id <> ''),
+			(SELECT id FROM payment_sessions WHERE request_id = ?3 AND request_id <> ''))
+		AND s.provider = ?4 AND o.store_id = ?5`,
+		about.reference, about.transactionID, about.requestID, provider, storeID)
 }
 
 // sessionToAsk is true of a session that may still hold money. One whose payment failed can often be paid
 // again on the same page, so it is asked about once more when its time is over.
 const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_at < s.expires_at)"
 
+// sqlSessionsDue takes the time, in milliseconds.
 const sqlSessionsDue = sqlSession + sessionToAsk + `
-	AND s.expires_at <= ?2
-	AND s.checked_at <= iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification', ?3, ?4)
+	AND s.expires_at <= ?1 + 30*60*1000
+	AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification',
+	                             20*1000, 5*60*1000)
 	ORDER BY s.checked_at LIMIT 1000`
 
 // PaymentSessionsDue returns the sessions to ask the gateway about now: every 20 s when their time is over,
@@ -412,10 +373,7 @@ const sqlSessionsDue = sqlSession + sessionToAsk + `
 // session that was asked about longest ago comes first, so that a gateway that does not answer delays no
 // other.
 func (db *DB) PaymentSessionsDue() ([]SessionWithOrder, error) {
-	const soon, often, seldom = 30 * time.Minute, 20 * time.Second, 5 * time.Minute
-	now := timeOf(time.Now())
-	return queryAll(db.reader, scanSessionWithOrder, sqlSessionsDue,
-		now, now.Add(soon), now.Add(-often), now.Add(-seldom))
+	return queryAll(db.reader, scanSessionWithOrder, sqlSessionsDue, timeOf(time.Now()))
 }
 
 // Notification is a gateway's verified message about a session, to be decided by asking the gateway.
@@ -443,13 +401,10 @@ const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, o.jso
 	WHERE  n.decided_at IS NULL AND n.id > ?
 	ORDER BY n.id LIMIT 100`
 
-// notificationKept is how long a gateway is asked about an undecided notification.
-const notificationKept = 7 * 24 * time.Hour
-
 // UndecidedNotifications returns at most 100 undecided notifications in the order in which they came: those
 // after the one named.
 func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
-	oldest := firstID(timeOf(time.Now()).Add(-notificationKept))
+	oldest := firstID(timeOf(time.Now()).Add(-giveUpAfter))
 	return queryAll(db.reader, scanNotification, sqlUndecided, max(after, oldest))
 }
 

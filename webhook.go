@@ -135,7 +135,7 @@ type dispatcher struct {
 	client  *http.Client
 	log     *slog.Logger
 	poll    time.Duration // how often to look for deliveries that other processes and the clock made due
-	woken   chan struct{}
+	wakeup                // events were committed
 	landed  chan Result
 	written chan dispatched
 
@@ -180,18 +180,10 @@ func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
 		client:  client,
 		log:     log,
 		poll:    time.Second,
-		woken:   make(chan struct{}, 1),
+		wakeup:  make(wakeup, 1),
 		landed:  make(chan Result, inFlight),
 		written: make(chan dispatched, 1),
 		lanes:   map[string]*lane{},
-	}
-}
-
-// wake tells the queue that events were committed. It never blocks.
-func (d *dispatcher) wake() {
-	select {
-	case d.woken <- struct{}{}:
-	default:
 	}
 }
 
@@ -211,7 +203,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		d.planWrite()
 
 		select {
-		case <-d.woken:
+		case <-d.wakeup:
 			d.look = true
 		case <-tick.C:
 			d.lookForDue()
@@ -302,9 +294,7 @@ func (d *dispatcher) lookForDue() {
 	if err != nil {
 		d.log.Error("webhooks: cannot look for due deliveries", "error", err)
 	}
-	if due {
-		d.look = true
-	}
+	d.look = d.look || due
 }
 
 // planWrite lets a write begin soon if there are results to record or may be deliveries to claim.
@@ -352,21 +342,16 @@ func (d *dispatcher) endWrite(w dispatched) {
 	d.next = writeNone
 	beginBy := time.Now().Add(lease - attemptMost)
 	for _, c := range w.claims {
-		d.add(c, beginBy)
+		l := d.lanes[c.Endpoint.ID]
+		if l == nil {
+			l = &lane{failures: c.Endpoint.Failures}
+			d.lanes[c.Endpoint.ID] = l
+		}
+		if len(l.waiting) == 0 {
+			l.beginBy = beginBy // That of the oldest claim counts for all.
+		}
+		l.waiting = append(l.waiting, c)
 	}
-}
-
-// add puts a claim into its endpoint's lane. The lane keeps the time of its oldest claim.
-func (d *dispatcher) add(c Claim, beginBy time.Time) {
-	l := d.lanes[c.Endpoint.ID]
-	if l == nil {
-		l = &lane{failures: c.Endpoint.Failures}
-		d.lanes[c.Endpoint.ID] = l
-	}
-	if len(l.waiting) == 0 {
-		l.beginBy = beginBy
-	}
-	l.waiting = append(l.waiting, c)
 }
 
 // land takes the result of an attempt. An endpoint that fails keeps no claims ahead.
@@ -398,7 +383,8 @@ func (d *dispatcher) finish() {
 		if len(d.done) == 0 {
 			d.land(<-d.landed)
 		}
-		if err := d.db.RecordResults(context.Background(), d.done); err != nil {
+		err := d.db.write(context.Background(), func(tx *Tx) error { return tx.recordAll(d.done) })
+		if err != nil {
 			d.log.Error("webhooks: cannot write results; the next start releases their leases", "error", err)
 			return
 		}
@@ -434,11 +420,6 @@ func (db *DB) Dispatch(ctx context.Context, results []Result, held map[string]in
 		}
 		return tx.claim(held)
 	})
-}
-
-// RecordResults records results and claims nothing.
-func (db *DB) RecordResults(ctx context.Context, results []Result) error {
-	return db.write(ctx, func(tx *Tx) error { return tx.recordAll(results) })
 }
 
 const (
@@ -481,13 +462,10 @@ func scanClaim(r row) (c Claim, err error) {
 // claim takes due deliveries, of each endpoint as many as it may, the ones due longest first. The endpoints
 // take turns by chance.
 func (tx *Tx) claim(held map[string]int) ([]Claim, error) {
-	endpoints, err := queryAll(tx, scanEndpoint, sqlDueEndpoints, tx.now, tx.now)
+	endpoints, err := queryAll(tx, scanEndpoint, sqlDueEndpoints+" ORDER BY random()", tx.now, tx.now)
 	if err != nil {
 		return nil, err
 	}
-	mathrand.Shuffle(len(endpoints), func(i, j int) {
-		endpoints[i], endpoints[j] = endpoints[j], endpoints[i]
-	})
 
 	total := 0
 	for _, n := range held {
@@ -548,15 +526,14 @@ type endpointAnswer struct {
 	RetryAfter   string // the header of that name
 }
 
-// post sends a delivery to its endpoint.
+// post sends a delivery to its endpoint and reads the answer.
 func (d *dispatcher) post(c Claim) endpointAnswer {
-	req, err := c.request(time.Now())
-	if err != nil {
-		return noAnswer(err)
+	resp, err := d.send(c)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the address, which may hold a secret
 	}
-	resp, err := d.client.Do(req)
 	if err != nil {
-		return noAnswer(err)
+		return endpointAnswer{Answer: err.Error()}
 	}
 	defer resp.Body.Close()
 
@@ -569,16 +546,8 @@ func (d *dispatcher) post(c Claim) endpointAnswer {
 	}
 }
 
-// noAnswer keeps the reason without the address, which may hold a secret.
-func noAnswer(err error) endpointAnswer {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err
-	}
-	return endpointAnswer{Answer: err.Error()}
-}
-
-// request is the signed request of a claim. It fails only for an address that checkWebhookURL would refuse.
-func (c Claim) request(now time.Time) (*http.Request, error) {
+// send sends the signed request of a claim.
+func (d *dispatcher) send(c Claim) (*http.Response, error) {
 	req, err := http.NewRequest("POST", c.Endpoint.URL, bytes.NewReader(c.Body))
 	if err != nil {
 		return nil, err
@@ -587,13 +556,13 @@ func (c Claim) request(now time.Time) (*http.Request, error) {
 	req.Header = http.Header{
 		"Content-Type":          {"application/json"},
 		"User-Agent":            {"storeorder/1"},
-		"X-Service-Signature":   {signatureHeader(c.Endpoint.Secrets, now.Unix(), c.Body)},
+		"X-Service-Signature":   {signatureHeader(c.Endpoint.Secrets, time.Now().Unix(), c.Body)},
 		"X-Service-Event":       {string(c.Event)},
 		"X-Service-Event-Id":    {c.EventID},
 		"X-Service-Delivery-Id": {c.DeliveryID},
 		"X-Service-Attempt":     {strconv.Itoa(c.Attempt)},
 	}
-	return req, nil
+	return d.client.Do(req)
 }
 
 // signatureHeader is the X-Service-Signature: one v1 for each secret, the newest first.
@@ -727,21 +696,16 @@ func (tx *Tx) record(r Result) error {
 	if err != nil {
 		return err
 	}
-	return tx.recordHealth(r)
-}
 
-// recordHealth counts an endpoint's failed attempts in a row, and turns it off if it wants no more events.
-func (tx *Tx) recordHealth(r Result) error {
-	endpointID := r.Claim.Endpoint.ID
-	if r.State == DeliveryDelivered {
-		_, err := tx.exec("UPDATE endpoints SET failures = 0 WHERE id = ? AND failures > 0", endpointID)
-		return err
-	}
-
-	_, err := tx.exec("UPDATE endpoints SET failures = failures + 1 WHERE id = ?", endpointID)
-	if err == nil && r.Gone {
-		_, err = tx.exec("UPDATE endpoints SET active = 0, off_reason = ? WHERE id = ?", OffGone, endpointID)
-	}
+	// The endpoint's failed attempts in a row are counted, and it is turned off if it wants no more events.
+	// Most deliveries are acknowledged at once and change nothing of their endpoint.
+	_, err = tx.exec(`
+		UPDATE endpoints
+		SET    failures   = iif(?1, 0, failures + 1),
+		       active     = iif(?2, 0, active),
+		       off_reason = iif(?2, ?3, off_reason)
+		WHERE  id = ?4 AND NOT (?1 AND failures = 0)`,
+		r.State == DeliveryDelivered, r.Gone, OffGone, r.Claim.Endpoint.ID)
 	return err
 }
 
