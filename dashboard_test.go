@@ -671,6 +671,7 @@ func TestDashboardRefusesForms(t *testing.T) {
 		"order":    s.place(t, s.storeID, "Siti", "", 1).ID,
 		"endpoint": s.endpointOf(t, s.storeID, "https://toko.example/hook"),
 	}
+	codes := storedCodes(t)
 	before := dump(t, s.db.path)
 
 	for _, refused := range readSections(t, "testdata/bad-forms.txt") {
@@ -684,6 +685,7 @@ func TestDashboardRefusesForms(t *testing.T) {
 			for _, c := range refused.cases {
 				page.has(t, 422, c.columns...)
 			}
+			page.showsNoCode(t, codes)
 		})
 	}
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -564,6 +565,281 @@ func (p screen) isWhole(t *testing.T, status int, lang string) {
 		"<script",
 		" style=",
 		"onclick")
+}
+
+// wordsFor renders a template of web/ that puts a code into words.
+func wordsFor(t *testing.T, lang, template string, code any) string {
+	t.Helper()
+	var b strings.Builder
+	must(t, pages[lang]().ExecuteTemplate(&b, template, code))
+	return strings.TrimSpace(b.String())
+}
+
+// codeKind is a kind of codes: the beginning of their constants' names, and the template that says them in
+// words.
+type codeKind struct {
+	prefix   string
+	template string
+	value    func(code string) any // for the template
+}
+
+var codeKinds = []codeKind{
+	{"Session", "session-state", itself},
+	{"State", "gateway-state", itself},
+	{"Off", "off-reason", itself},
+	{"Note", "note", func(code string) any { return Note{Code: NoteCode(code)} }},
+	{"Fault", "fault-text", func(code string) any { return Fault{Code: FaultCode(code)} }},
+}
+
+func itself(code string) any { return code }
+
+// TestEveryCodeHasWords finds the program's codes in its source.
+func TestEveryCodeHasWords(t *testing.T) {
+	t.Parallel()
+	for _, kind := range codeKinds {
+		t.Run(kind.template, func(t *testing.T) {
+			for name, code := range constants(t, kind.prefix) {
+				if name == "NoteText" { // The words are a person's.
+					continue
+				}
+
+				value := kind.value(code)
+				id := wordsFor(t, "id", kind.template, value)
+				en := wordsFor(t, "en", kind.template, value)
+				if id == "" || id == en {
+					t.Errorf("%s is %q in Indonesian and %q in English", name, id, en)
+				}
+			}
+		})
+	}
+}
+
+// storedCodes matches the codes that the program stores or passes to its pages: the statuses, and the constants
+// whose names begin with one of these words.
+func storedCodes(t *testing.T) *regexp.Regexp {
+	t.Helper()
+	const prefixes = "(Note|Fault|Session|State|Delivery|Off|Actor)"
+	// Codes that are words of the pages too, or begin addresses.
+	ordinary := []string{"mode", "gateway", "https"}
+
+	codes := toStrings(statuses)
+	for _, code := range constants(t, prefixes) {
+		if !slices.Contains(ordinary, code) {
+			codes = append(codes, regexp.QuoteMeta(code))
+		}
+	}
+	if len(codes) < 40 {
+		t.Errorf("only %d codes found", len(codes))
+	}
+	return regexp.MustCompile(`\b(` + strings.Join(codes, "|") + `)\b`)
+}
+
+// notShown matches tags with their attributes, the values of forms, and what another program said.
+var notShown = regexp.MustCompile(`(?s)<textarea.*?</textarea>|<code>.*?</code>|<[^>]*>`)
+
+// showsNoCode reports the codes among the words that a page shows.
+func (p screen) showsNoCode(t *testing.T, codes *regexp.Regexp) {
+	t.Helper()
+	shown := notShown.ReplaceAllString(p.body, " ")
+	shown = html.UnescapeString(shown)
+
+	for _, at := range codes.FindAllStringIndex(shown, -1) {
+		before := shown[:at[0]]
+		code := shown[at[0]:at[1]]
+		t.Errorf("the page says %q after %q", code, before[max(0, len(before)-40):])
+	}
+}
+
+// seesNoCode reads pages and reports the codes that they show.
+func (b *browser) seesNoCode(t *testing.T, codes *regexp.Regexp, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		b.get(t, path).showsNoCode(t, codes)
+	}
+}
+
+// waysTo are the transitions that lead an order into each status.
+var waysTo = map[Status][]Transition{
+	Pending:              nil,
+	AwaitingVerification: {BuyerClaims},
+	Paid:                 {OwnerApproves},
+	Failed:               {OwnerCancels},
+	Expired:              {ClockExpires},
+	Refunded:             {OwnerApproves, OwnerRefunds},
+}
+
+// addNotes adds a note with each code to an order's history.
+func (s *testServer) addNotes(t *testing.T, o Order, status Status) {
+	t.Helper()
+	codes := constants(t, "Note")
+	must(t, s.db.write(t.Context(), func(tx *Tx) error {
+		for _, code := range codes {
+			note := Note{
+				Code:        NoteCode(code),
+				Text:        "lihat mutasi",
+				Provider:    ProviderSandbox,
+				Attempt:     2,
+				State:       StateDenied,
+				Amount:      5000,
+				Due:         6000,
+				Status:      status,
+				Transaction: "tx-1",
+			}
+			entry := HistoryEntry{
+				From:  status,
+				To:    status,
+				Actor: ActorGateway,
+				Note:  note,
+			}
+			err := tx.addHistory(o.ID, entry)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// addSessions adds payment sessions to an order and returns the paths of their pages. Their gateway could
+// not be asked.
+func (s *testServer) addSessions(t *testing.T, o Order, states ...SessionState) (pages []string) {
+	t.Helper()
+	now := timeOf(time.Now())
+	for i, state := range states {
+		id := fmt.Sprintf("%s-%d", o.ID, i+1)
+		s.exec(t, `
+			INSERT INTO payment_sessions
+			       (id, order_id, provider, attempt, status, warning,
+			        expires_at, checked_at, created_at)
+			VALUES (?, ?, 'sandbox', ?, ?, 'connection refused', ?, ?, ?)`,
+			id, o.ID, i+1, state,
+			now.Add(time.Hour), now, now)
+		pages = append(pages, "/sandbox/"+id)
+	}
+	return pages
+}
+
+// placeWithCodes creates an order in a status, with a note of every code.
+func (s *testServer) placeWithCodes(t *testing.T, status Status) Order {
+	t.Helper()
+	o := s.place(t, s.storeID, "Siti", "", 1)
+	for _, transition := range waysTo[status] {
+		s.move(t, o.ID, transition)
+	}
+	s.addNotes(t, o, status)
+	return o
+}
+
+// alert marks an order that a gateway settles as overpaid, and any other one as oversold.
+func (s *testServer) alert(t *testing.T, o Order, channel Channel) {
+	t.Helper()
+	if channel == ChannelManual {
+		s.exec(t, `
+			UPDATE orders
+			SET    oversold = 1
+			WHERE  id = ?`, o.ID)
+		return
+	}
+
+	s.exec(t, `
+		UPDATE orders
+		SET    overpaid = 1,
+		       json = json_set(json,
+		           '$.payment_provider', 'sandbox',
+		           '$.settlement_channel', 'gateway')
+		WHERE  id = ?`, o.ID)
+}
+
+// addEndpointsWithCodes adds endpoints that are off for each reason, and gives the deliveries each state. It
+// returns the paths of the endpoints' pages.
+func (s *testServer) addEndpointsWithCodes(t *testing.T) (pages []string) {
+	t.Helper()
+	for _, reason := range []OffReason{OffByOwner, OffGone} {
+		id := s.endpointOf(t, s.storeID, "https://toko.example/hook")
+		err := s.db.SwitchEndpoint(t.Context(), s.storeID, id, false, reason)
+		must(t, err)
+		pages = append(pages, "/dashboard/endpoints/"+id)
+	}
+
+	const setState = `
+		UPDATE deliveries
+		SET    status = ?, next_at = NULL, attempt = 10, answer = 'connection refused'
+		WHERE  event_id IN (SELECT id FROM events WHERE event = ?)`
+	s.exec(t, setState, DeliveryDelivered, OrderPaid)
+	s.exec(t, setState, DeliveryFailed, OrderCreated)
+	return pages
+}
+
+// sessionStates are the states of an order's payment sessions. One session can be live: starting or active.
+var sessionStates = map[Channel][]SessionState{
+	ChannelManual:  {SessionPaid, SessionFailed, SessionExpired, SessionStarting},
+	ChannelGateway: {SessionPaid, SessionFailed, SessionExpired, SessionActive},
+}
+
+// TestPagesShowNoCodes reads every page in Indonesian, about orders in every status with every note. Codes
+// are for programs: to people they are said in words.
+func TestPagesShowNoCodes(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	must(t, s.db.setAddresses(s.url, false, nil)) // so that the pay pages are there
+	b := s.owner(t, "kopi-kita@example.id")
+	words := s.pageWords(t, s.place(t, s.storeID, "Siti", "", 1))
+	codes := storedCodes(t)
+
+	for channel, states := range sessionStates {
+		for _, status := range statuses {
+			o := s.placeWithCodes(t, status)
+			s.alert(t, o, channel)
+			pages := s.addSessions(t, o, states...)
+			t.Run(fmt.Sprintf("%s order, %s", channel, status), func(t *testing.T) {
+				b.seesNoCodeOf(t, codes, o, pages)
+			})
+		}
+	}
+
+	t.Run("the sandbox, whatever it says", func(t *testing.T) {
+		o := s.place(t, s.storeID, "Siti", "", 1)
+		page := s.addSessions(t, o, SessionActive)[0]
+		session := strings.TrimPrefix(page, "/sandbox/")
+
+		for _, state := range constants(t, "State") {
+			answer := GatewayAnswer{State: GatewayState(state)}
+			must(t, s.db.SetSandbox(t.Context(), session, answer))
+			b.sees(t, page, "Kata gateway")
+			b.seesNoCode(t, codes, page)
+		}
+	})
+
+	t.Run("the other pages of the dashboard", func(t *testing.T) {
+		pages := s.addEndpointsWithCodes(t)
+		for _, c := range readCases(t, "testdata/dashboard-pages.txt") {
+			pages = append(pages, withWords(c.column(0), words))
+		}
+		b.seesNoCode(t, codes, pages...)
+	})
+}
+
+// seesNoCodeOf reads the pages about an order: those of its owner, and those of its buyer with the sandbox's.
+func (b *browser) seesNoCodeOf(t *testing.T, codes *regexp.Regexp, o Order, sandbox []string) {
+	t.Helper()
+	page := "/dashboard/orders/" + o.ID
+	b.sees(t, page, "lihat mutasi", "connection refused")
+	b.seesNoCode(t, codes,
+		"/dashboard?q="+o.PaymentReference,
+		page,
+		page+"/approve",
+		page+"/reject",
+		page+"/cancel",
+		page+"/refund",
+		page+"/resolve")
+
+	public := append(sandbox,
+		"/pay/"+o.ID,
+		"/pay/"+o.ID+"?unreachable")
+	for _, path := range public {
+		b.sees(t, path, o.PaymentReference)
+		b.seesNo(t, path, "connection refused")
+	}
+	b.seesNoCode(t, codes, public...)
 }
 
 // browserTools are the programs that TestBrowser runs, and the folder with the packages that drive the
