@@ -706,13 +706,6 @@ func (f *form) given() map[string]bool {
 	return names
 }
 
-// unknownProduct is the fault of a bundle's item that is no product of the store.
-func unknownProduct(field, slug string) Detail {
-	d := detailf(field, "names no product of the store: %q", slug)
-	d.Fault = Fault{Code: FaultUnknownProduct, Text: slug}
-	return d
-}
-
 // cut shortens a text to at most n characters.
 func cut(text string, n int) string {
 	runes := []rune(text)

@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -124,7 +123,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 
 // The first answer to a request is the order that the event orderCreated carries.
 const sqlIdempotency = `
-	SELECT k.order_id, k.body_hash, v.body
+	SELECT k.order_id, k.body_hash, v.body -> '$.data.order'
 	FROM   idempotency_keys k
 	JOIN   events v ON v.order_id = k.order_id AND v.sequence = 1
 	WHERE  k.store_id = ? AND k.key = ? AND k.created_at > ?`
@@ -133,11 +132,8 @@ const sqlIdempotency = `
 func (tx *Tx) replay(storeID string, key Idempotency) (CreatedOrder, error) {
 	created := CreatedOrder{Replayed: true}
 	var bodyHash []byte
-	var event struct {
-		Data struct{ Order json.RawMessage }
-	}
 	err := tx.QueryRow(sqlIdempotency, storeID, key.Key, tx.now.Add(-idempotencyKept)).
-		Scan(&created.ID, &bodyHash, fromJSON{&event})
+		Scan(&created.ID, &bodyHash, &created.Shown)
 	if err != nil {
 		return created, notFound(err)
 	}
@@ -148,7 +144,6 @@ func (tx *Tx) replay(storeID string, key Idempotency) (CreatedOrder, error) {
 			Message: "This Idempotency-Key was used with another body: send a new key with a new order.",
 		}
 	}
-	created.Shown = event.Data.Order
 	return created, nil
 }
 
@@ -175,8 +170,12 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if err := tx.choosePayment(o, st.ID, in.PaymentMethod); err != nil {
 		return created, err
 	}
-	if err := tx.reserveAll(components); err != nil {
+	short, err := tx.reserve(components)
+	if err != nil {
 		return created, err
+	}
+	if len(short) > 0 {
+		return created, outOfStock(short)
 	}
 
 	stored, err := tx.insertOrder(o, st.ID, components)
@@ -222,22 +221,22 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 // addItems fills in the order's items and subtotal from what is published now. It returns the products that the
 // order consists of, sorted by id.
 func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, error) {
-	forSale, err := tx.forSale(storeID, items)
-	if err != nil {
-		return nil, err
-	}
-
 	var unknown, tooMuch []Detail
 	components := map[string]component{}
 	for i, in := range items {
-		found, ok := forSale[saleKey{in.Kind, in.ID}]
-		if !ok {
+		rows, err := queryAll(tx, scanSaleRow, sqlForSale, storeID, in.Kind, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 {
 			unknown = append(unknown, detailf(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
 				"is no published %s of this store: take one from GET /v1/products", in.Kind))
 			continue
 		}
 
-		item := found.item(in)
+		item := rows[0].item
+		item.Quantity = in.Quantity
+		item.LineTotal = item.UnitPrice * in.Quantity
 		if item.LineTotal > maxMoney {
 			tooMuch = append(tooMuch, detailf(fmt.Sprintf("items[%d].quantity", i),
 				"makes the line exceed %d", int64(maxMoney)))
@@ -245,7 +244,8 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 		o.Items = append(o.Items, item)
 		o.Subtotal += item.LineTotal
 
-		for _, c := range found.components {
+		for _, r := range rows {
+			c := r.component
 			c.Quantity = c.Quantity*in.Quantity + components[c.ProductID].Quantity
 			c.items = append(components[c.ProductID].items, i)
 			components[c.ProductID] = c
@@ -280,12 +280,12 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 	}
 
 	m, err := queryOne(tx, scanMethod, sqlMethod, storeID, code)
-	if err == errNotFound || err == nil && !m.Usable {
+	if err != nil && err != errNotFound {
+		return err
+	}
+	if !m.Usable {
 		detail := detailf("payment_method", "is not usable: take a code from GET /v1/payment-methods")
 		return &APIError{codePaymentMethodUnavailable, "This payment method cannot be used.", []Detail{detail}}
-	}
-	if err != nil {
-		return err
 	}
 	if !m.takes(o.Subtotal) {
 		detail := detailf("payment_method", "does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d",
@@ -305,27 +305,16 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 	return nil
 }
 
-// reserveAll reserves the components of a new order, or refuses it and names the items that want too much.
-func (tx *Tx) reserveAll(components []component) error {
-	var short []Detail
-	for i := range components {
-		enough, err := tx.reserve(&components[i])
-		if err != nil {
-			return err
-		}
-		if enough {
-			continue
-		}
-		for _, item := range components[i].items {
-			short = append(short, detailf(fmt.Sprintf("items[%d].quantity", item),
+// outOfStock refuses an order and names the items that want too much.
+func outOfStock(short []component) error {
+	var details []Detail
+	for _, c := range short {
+		for _, item := range c.items {
+			details = append(details, detailf(fmt.Sprintf("items[%d].quantity", item),
 				"is more than is left: order fewer, or without it"))
 		}
 	}
-
-	if len(short) > 0 {
-		return &APIError{codeOutOfStock, "There is not enough stock for this order.", short}
-	}
-	return nil
+	return &APIError{codeOutOfStock, "There is not enough stock for this order.", details}
 }
 
 // insertOrder writes the order's row under a reference that no other order of the store has, and returns the
@@ -369,12 +358,8 @@ func (st Store) showOrder(dst []byte, orderID string, stored []byte) []byte {
 // appendOrder appends a stored order and its two addresses to dst. They depend on where the store is served, so
 // they are added when the order is sent.
 func appendOrder(dst, stored []byte, checkoutURL, paymentURL string) []byte {
-	dst = append(dst, stored[:len(stored)-1]...)
-	dst = append(dst, `,"checkout_url":`...)
-	dst = append(dst, mustJSON(checkoutURL)...)
-	dst = append(dst, `,"payment_url":`...)
-	dst = append(dst, mustJSON(paymentURL)...)
-	return append(dst, '}')
+	return fmt.Appendf(dst, `%s,"checkout_url":%s,"payment_url":%s}`,
+		stored[:len(stored)-1], mustJSON(checkoutURL), mustJSON(paymentURL))
 }
 
 // Transition is something that happens to an order.
@@ -476,8 +461,16 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tx.settlePaymentSessions(orderID, t, from); err != nil {
-		return nil, err
+
+	if t == OwnerApproves && from == AwaitingVerification {
+		if err := tx.attributePayment(orderID); err != nil {
+			return nil, err
+		}
+	}
+	if o.Status != AwaitingVerification {
+		if err := tx.endPaymentSessions(orderID); err != nil {
+			return nil, err
+		}
 	}
 	shown := r.store.showOrder(nil, orderID, stored)
 	return o, tx.addEvent(r.store.ID, orderID, eventOf[o.Status], r.sequence, shown)
@@ -505,27 +498,18 @@ func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
 // moveStock releases the stock of an order that fails or expires. An order that is paid after that needs its
 // stock again; oversold says that it is gone.
 func (tx *Tx) moveStock(components []component, from, to Status) (oversold bool, err error) {
-	switch {
-	case to == Failed || to == Expired:
-		for i := range components {
-			if err := tx.release(&components[i]); err != nil {
-				return false, err
-			}
-		}
-
-	case from == Failed || from == Expired:
-		if err := tx.findUnlimited(components); err != nil {
-			return false, err
-		}
-		for i := range components {
-			enough, err := tx.reserve(&components[i])
-			if err != nil {
-				return false, err
-			}
-			oversold = oversold || !enough
-		}
+	if to == Failed || to == Expired {
+		return false, tx.release(components)
 	}
-	return oversold, nil
+	if from != Failed && from != Expired {
+		return false, nil
+	}
+
+	if err := tx.findUnlimited(components); err != nil {
+		return false, err
+	}
+	short, err := tx.reserve(components)
+	return len(short) > 0, err
 }
 
 // changeTotals counts the revenue of an order that becomes paid, and takes it off again when that ends.
@@ -675,19 +659,16 @@ type OrderFilter struct {
 	Limit      int
 }
 
+// In these queries %s is a condition on the status or nothing: see withStatus.
 const (
 	sqlOrders = `
 		SELECT id, json FROM orders
-		WHERE  store_id = ? AND id >= ? AND id < ?
-		ORDER BY id DESC LIMIT ? OFFSET ?`
-	sqlOrdersByStatus = `
-		SELECT id, json FROM orders
-		WHERE  store_id = ? AND id >= ? AND id < ? AND status = ?
-		ORDER BY id DESC LIMIT ? OFFSET ?`
+		WHERE  store_id = ?1 AND id < ?2 %s AND id >= ?6
+		ORDER BY id DESC LIMIT ?4 OFFSET ?5`
 	sqlOrdersByExternal = `
 		SELECT id, json FROM orders
-		WHERE  store_id = ? AND id >= ? AND id < ? AND external_id = ? AND ? IN (status, '')
-		LIMIT ? OFFSET ?`
+		WHERE  store_id = ?1 AND id < ?2 %s AND id >= ?6 AND external_id = ?7
+		LIMIT ?4 OFFSET ?5`
 )
 
 // Orders appends a JSON array of a store's orders to dst, the newest first, and reports whether there are more.
@@ -701,16 +682,12 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 		end = min(end, firstID(*f.Max+1))
 	}
 
-	query, args := sqlOrders, []any{st.ID, first, end}
-	switch {
-	case f.ExternalID != "":
+	query, args := sqlOrders, []any{st.ID, end, f.Status, f.Limit + 1, f.Offset, first}
+	if f.ExternalID != "" {
 		query = sqlOrdersByExternal
-		args = append(args, f.ExternalID, f.Status)
-	case f.Status != "":
-		query = sqlOrdersByStatus
-		args = append(args, f.Status)
+		args = append(args, f.ExternalID)
 	}
-	rows, err := db.reader.Query(query, append(args, f.Limit+1, f.Offset)...)
+	rows, err := db.reader.Query(withStatus(query, f.Status), args...)
 	if err != nil {
 		return nil, false, err
 	}
@@ -801,41 +778,39 @@ func scanOrder(r row) (o Order, err error) {
 
 // SearchOrders reads one page of a store's orders.
 func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
-	return readResult(db, func(q querier) (OrderList, error) { return searchOrders(q, storeID, f) })
-}
+	return readResult(db, func(q querier) (list OrderList, err error) {
+		end := cmp.Or(f.After, lastID)
+		find := func(query string, more ...any) ([]Order, error) {
+			args := append([]any{storeID, end, f.Status, f.Limit + 1}, more...)
+			return queryAll(q, scanOrder, withStatus(query, f.Status), args...)
+		}
 
-func searchOrders(q querier, storeID string, f OrderSearch) (list OrderList, err error) {
-	end := cmp.Or(f.After, lastID)
-	find := func(query string, more ...any) ([]Order, error) {
-		args := append([]any{storeID, end, f.Status, f.Limit + 1}, more...)
-		return queryAll(q, scanOrder, withStatus(query, f.Status), args...)
-	}
-
-	if f.Text == "" {
-		list.Orders, err = find(sqlList)
-	} else {
-		list.Orders, err = find(sqlExact, f.Text)
-	}
-	if err != nil {
-		return list, err
-	}
-	if f.Text != "" && len(list.Orders) == 0 {
-		list.Searched = true
-		list.Orders, err = find(sqlSearch, strings.ToLower(f.Text), searchWindow, f.Phone)
+		if f.Text == "" {
+			list.Orders, err = find(sqlList)
+		} else {
+			list.Orders, err = find(sqlExact, f.Text)
+		}
 		if err != nil {
 			return list, err
 		}
-	}
+		if f.Text != "" && len(list.Orders) == 0 {
+			list.Searched = true
+			list.Orders, err = find(sqlSearch, strings.ToLower(f.Text), searchWindow, f.Phone)
+			if err != nil {
+				return list, err
+			}
+		}
 
-	switch {
-	case len(list.Orders) > f.Limit:
-		list.Orders = list.Orders[:f.Limit]
-		list.Next = list.Orders[f.Limit-1].ID
-	case list.Searched:
-		list.Next, err = queryOne(q, scanValue[string], withStatus(sqlWindow, f.Status),
-			storeID, end, f.Status, searchWindow-1)
-	}
-	return list, err
+		switch {
+		case len(list.Orders) > f.Limit:
+			list.Orders = list.Orders[:f.Limit]
+			list.Next = list.Orders[f.Limit-1].ID
+		case list.Searched:
+			list.Next, err = queryOne(q, scanValue[string], withStatus(sqlWindow, f.Status),
+				storeID, end, f.Status, searchWindow-1)
+		}
+		return list, err
+	})
 }
 
 // OrderDetails is an order with everything that happened to it.
