@@ -92,10 +92,8 @@ func readNewItem(f *form) NewItem {
 
 	idField := "product_id"
 	switch item.Kind {
-	case KindProduct:
-		item.ID = f.uuid(idField)
-	case KindBundle:
-		idField = "bundle_id"
+	case KindProduct, KindBundle:
+		idField = string(item.Kind) + "_id"
 		item.ID = f.uuid(idField)
 	case "": // It is refused already.
 	default:
@@ -116,9 +114,8 @@ func readNewItem(f *form) NewItem {
 // form reads the fields of a JSON object and collects their faults, so that a client learns all of them at
 // once. The pages read their forms with it too.
 type form struct {
-	path    string // before the names of its fields in a fault: empty or such as "items[0]."
-	fields  map[string]any
-	missing bool            // there is no such object, which is its only fault
+	path    string          // before the names of its fields in a fault: empty or such as "items[0]."
+	fields  map[string]any  // nil if there is no such object, which is its only fault
 	seen    map[string]bool // in a list: the ids of the elements before this one
 	*faults                 // of the whole body: the forms in a form share its faults
 }
@@ -237,7 +234,7 @@ const (
 
 // fault adds a wrong field: as a Fault for the pages, and in English words for the API.
 func (f *form) fault(name string, fault Fault, format string, args ...any) {
-	if f.missing || len(f.details) >= 100 {
+	if f.fields == nil || len(f.details) >= 100 {
 		return
 	}
 
@@ -402,12 +399,7 @@ func (f *form) object(name string, value any, words string) *form {
 	if !ok {
 		f.refuse(name, words)
 	}
-	return &form{
-		path:    f.path + name + ".",
-		fields:  fields,
-		missing: !ok,
-		faults:  f.faults,
-	}
+	return &form{path: f.path + name + ".", fields: fields, faults: f.faults}
 }
 
 // list returns the forms of a list of objects. It may be left out if it may be empty.
@@ -435,6 +427,7 @@ func (f *form) list(name string, least, most int) []*form {
 var (
 	uuidPattern  = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 	slugPattern  = regexp.MustCompile(`^[a-z0-9]+(?:-[a-z0-9]+)*$`)
+	slugGaps     = regexp.MustCompile(`[^a-z0-9]+`)
 	codePattern  = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
 	hostPattern  = regexp.MustCompile(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`)
 	phonePattern = regexp.MustCompile(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
@@ -447,10 +440,7 @@ var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", ""
 
 // slugOf turns a name into a slug: "Kopi Kita" is kopi-kita.
 func slugOf(name string) string {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
-	})
-	return strings.Join(words, "-")
+	return strings.Trim(slugGaps.ReplaceAllString(strings.ToLower(name), "-"), "-")
 }
 
 // isEmail reports whether text is one bare e-mail address.

@@ -68,24 +68,19 @@ type Item struct {
 
 // NewOrder is a valid request to create an order.
 type NewOrder struct {
-	Items         []NewItem
-	Buyer         Buyer
-	PaymentMethod string
-	ExternalID    string
-	ReturnURL     string
-	Idempotency   *Idempotency // nil if the request had no Idempotency-Key
+	Items          []NewItem
+	Buyer          Buyer
+	PaymentMethod  string
+	ExternalID     string
+	ReturnURL      string
+	IdempotencyKey string   // empty if the request had none
+	BodyHash       [32]byte // SHA-256 of the request's body
 }
 
 type NewItem struct {
 	Kind     Kind
 	ID       string
 	Quantity int64
-}
-
-// Idempotency identifies a request that may be repeated.
-type Idempotency struct {
-	Key      string
-	BodyHash [32]byte // SHA-256
 }
 
 const idempotencyKept = 48 * time.Hour
@@ -101,11 +96,11 @@ type CreatedOrder struct {
 // request whose Idempotency-Key and body came before gets the first answer again.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOrder, error) {
 	return writeResult(ctx, db, func(tx *Tx) (CreatedOrder, error) {
-		if in.Idempotency == nil {
+		if in.IdempotencyKey == "" {
 			return tx.createOrder(st, in)
 		}
 
-		created, err := tx.replay(st.ID, *in.Idempotency)
+		created, err := tx.replay(st.ID, in)
 		if err != errNotFound {
 			return created, err
 		}
@@ -116,7 +111,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 		_, err = tx.exec(`
 			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, created_at)
 			VALUES (?, ?, ?, ?, ?)`,
-			st.ID, in.Idempotency.Key, in.Idempotency.BodyHash[:], created.ID, tx.now)
+			st.ID, in.IdempotencyKey, in.BodyHash[:], created.ID, tx.now)
 		return created, err
 	})
 }
@@ -128,17 +123,17 @@ const sqlIdempotency = `
 	JOIN   events v ON v.order_id = k.order_id AND v.sequence = 1
 	WHERE  k.store_id = ? AND k.key = ? AND k.created_at > ?`
 
-// replay returns the order that an earlier request with this key created, or errNotFound.
-func (tx *Tx) replay(storeID string, key Idempotency) (CreatedOrder, error) {
+// replay returns the order that an earlier request with the key of in created, or errNotFound.
+func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	created := CreatedOrder{Replayed: true}
 	var bodyHash []byte
-	err := tx.QueryRow(sqlIdempotency, storeID, key.Key, tx.now.Add(-idempotencyKept)).
+	err := tx.QueryRow(sqlIdempotency, storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept)).
 		Scan(&created.ID, &bodyHash, &created.Shown)
 	if err != nil {
 		return created, notFound(err)
 	}
 
-	if !bytes.Equal(bodyHash, key.BodyHash[:]) {
+	if !bytes.Equal(bodyHash, in.BodyHash[:]) {
 		return created, &APIError{
 			Code:    codeIdempotencyKeyReused,
 			Message: "This Idempotency-Key was used with another body: send a new key with a new order.",
