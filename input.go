@@ -131,69 +131,54 @@ func parseForm(body []byte) (*form, error) {
 		return nil, errInvalidJSON
 	}
 
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber()
-	value, err := parseValue(dec, 1)
-	if err != nil {
+	if err := checkStructure(newDecoder(body), 1); err != nil {
 		return nil, err
 	}
 
-	fields, ok := value.(map[string]any)
-	if !ok {
+	var fields map[string]any
+	err := newDecoder(body).Decode(&fields)
+	if err != nil || fields == nil {
 		return nil, &APIError{Code: codeValidationFailed, Message: "The body must be a JSON object."}
 	}
 	return newForm(fields), nil
 }
 
+// newDecoder reads a JSON text, in which a number stays as it is written.
+func newDecoder(body []byte) *json.Decoder {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	return dec
+}
+
 func newForm(fields map[string]any) *form { return &form{fields: fields, faults: &faults{}} }
 
-// parseValue reads the next value of a text that is valid JSON, so the decoder cannot fail.
-func parseValue(dec *json.Decoder, depth int) (any, error) {
+// checkStructure reads the next value of a text that is valid JSON, so the decoder cannot fail. It refuses a key that
+// is given twice in one object, and a list or object that is nested too deep.
+func checkStructure(dec *json.Decoder, depth int) error {
 	token, _ := dec.Token()
 	opening, container := token.(json.Delim)
 	if !container {
-		return token, nil
+		return nil
 	}
-
 	if depth > maxDepth {
-		return nil, badRequest("The JSON is nested deeper than %d levels.", maxDepth)
+		return badRequest("The JSON is nested deeper than %d levels.", maxDepth)
 	}
-	if opening == '{' {
-		return parseObject(dec, depth)
-	}
-	return parseList(dec, depth)
-}
 
-func parseObject(dec *json.Decoder, depth int) (any, error) {
-	fields := map[string]any{}
+	names := map[json.Token]bool{}
 	for dec.More() {
-		key, _ := dec.Token()
-		name := key.(string)
-		if _, twice := fields[name]; twice {
-			return nil, badRequest("The key %q is given twice in one object: give it once.", name)
+		if opening == '{' {
+			name, _ := dec.Token()
+			if names[name] {
+				return badRequest("The key %q is given twice in one object: give it once.", name)
+			}
+			names[name] = true
 		}
-
-		value, err := parseValue(dec, depth+1)
-		if err != nil {
-			return nil, err
+		if err := checkStructure(dec, depth+1); err != nil {
+			return err
 		}
-		fields[name] = value
 	}
-	dec.Token() // the closing brace
-	return fields, nil
-}
-
-func parseList(dec *json.Decoder, depth int) (any, error) {
-	list := []any{}
-	for dec.More() {
-		value, err := parseValue(dec, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, value)
-	}
-	dec.Token() // the closing bracket
-	return list, nil
+	dec.Token() // the closing bracket or brace
+	return nil
 }
 
 // Fault describes a wrong field of a form: a code and the values that go with it. The pages put it into words
@@ -301,10 +286,10 @@ const (
 func (f *form) text(name string, rule textRule, most int) string {
 	wrong := Fault{Code: FaultText, Most: int64(most)}
 	value, given := f.fields[name]
-	if !given && rule == required {
-		f.fault(name, wrong, "is needed: a text of 1 to %d characters", most)
-	}
 	if !given {
+		if rule == required {
+			f.fault(name, wrong, "is needed: a text of 1 to %d characters", most)
+		}
 		return ""
 	}
 
@@ -698,11 +683,7 @@ func (f *form) given() map[string]bool {
 
 // cut shortens a text to at most n characters.
 func cut(text string, n int) string {
-	runes := []rune(text)
-	if len(runes) <= n {
-		return text
-	}
-	return string(runes[:n])
+	return fmt.Sprintf("%.*s", n, text) // The precision of a text counts its characters.
 }
 
 // toStrings converts a list of a named string type.
