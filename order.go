@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/base32"
 	"fmt"
 	"maps"
 	"slices"
@@ -201,12 +202,10 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 		return nil
 	}
 
-	other, err := queryOne(tx, scanValue[string],
-		"SELECT id FROM orders WHERE store_id = ? AND external_id = ?", storeID, externalID)
-	if err == errNotFound {
-		return nil
-	}
-	if err != nil {
+	other, err := queryOne(tx, scanValue[string], `
+		SELECT coalesce((SELECT id FROM orders WHERE store_id = ? AND external_id = ?), '')`,
+		storeID, externalID)
+	if err != nil || other == "" {
 		return err
 	}
 	detail := detailf("external_id", "must differ from every other order's")
@@ -271,7 +270,8 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 		return nil
 	}
 	if code == "" {
-		return validationFailed(detailf("payment_method", "is needed: take a code from GET /v1/payment-methods"))
+		return validationFailed(detailf("payment_method",
+			"is needed: take a code from GET /v1/payment-methods"))
 	}
 
 	m, err := queryOne(tx, scanMethod, sqlMethod, storeID, code)
@@ -283,8 +283,8 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 		return &APIError{codePaymentMethodUnavailable, "This payment method cannot be used.", []Detail{detail}}
 	}
 	if !m.takes(o.Subtotal) {
-		detail := detailf("payment_method", "does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d",
-			o.Subtotal, o.Subtotal)
+		detail := detailf("payment_method",
+			"does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d", o.Subtotal, o.Subtotal)
 		return &APIError{codePaymentMethodUnavailable,
 			"This payment method cannot be used for this subtotal.", []Detail{detail}}
 	}
@@ -335,13 +335,10 @@ func (tx *Tx) insertOrder(o *Order, storeID string, components []component) (sto
 // newReference returns what a buyer quotes with a transfer: the day in WIB and six characters of Crockford's
 // base32 (https://www.crockford.com/base32.html), which has no letters that look alike.
 func newReference(t Time) string {
-	const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-	var b [6]byte
-	rand.Read(b[:])
-	for i := range b {
-		b[i] = alphabet[b[i]%32]
-	}
-	return "INV-" + t.Time().In(wib).Format("20060102") + "-" + string(b[:])
+	crockford := base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+	random := make([]byte, 5)
+	rand.Read(random)
+	return "INV-" + t.Time().In(wib).Format("20060102") + "-" + crockford.EncodeToString(random)[:6]
 }
 
 // showOrder appends a stored order to dst with the pay page as both of its addresses.
@@ -427,7 +424,8 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	}
 	o, from := &r.order, r.order.Status
 	if !t.possible(from) {
-		message := fmt.Sprintf("The order is %s: %q is possible only while it is %s.", from, t, joinOr(rule.from))
+		message := fmt.Sprintf("The order is %s: %q is possible only while it is %s.",
+			from, t, joinOr(rule.from))
 		return nil, &APIError{Code: codeOrderState, Message: message}
 	}
 
@@ -509,22 +507,22 @@ func (tx *Tx) moveStock(components []component, from, to Status) (oversold bool,
 
 // changeTotals counts the revenue of an order that becomes paid, and takes it off again when that ends.
 func (tx *Tx) changeTotals(r orderRow, to Status) error {
-	switch {
-	case to == Paid:
+	if to == Paid {
 		return tx.addTotals(r.store.ID, tx.now, DayTotals{Revenue: r.order.Amount})
-
-	case r.order.Status == Paid:
-		paidAt, err := queryOne(tx, scanValue[Time], `
-			SELECT at
-			FROM   order_history
-			WHERE  order_id = ? AND to_status = 'paid' AND from_status <> 'paid'
-			ORDER BY position DESC LIMIT 1`, r.order.ID)
-		if err != nil {
-			return err
-		}
-		return tx.addTotals(r.store.ID, paidAt, DayTotals{Revenue: -r.order.Amount})
 	}
-	return nil
+	if r.order.Status != Paid {
+		return nil
+	}
+
+	paidAt, err := queryOne(tx, scanValue[Time], `
+		SELECT at
+		FROM   order_history
+		WHERE  order_id = ? AND to_status = 'paid' AND from_status <> 'paid'
+		ORDER BY position DESC LIMIT 1`, r.order.ID)
+	if err != nil {
+		return err
+	}
+	return tx.addTotals(r.store.ID, paidAt, DayTotals{Revenue: -r.order.Amount})
 }
 
 // Actor is who changed an order.

@@ -207,8 +207,9 @@ func inspect(path string) error {
 func (db *DB) prepareWriter() error {
 	var synchronous int
 	var journal string
-	err := db.writer.QueryRow("SELECT synchronous, journal_mode FROM pragma_synchronous, pragma_journal_mode").
-		Scan(&synchronous, &journal)
+	err := db.writer.QueryRow(`
+		SELECT synchronous, journal_mode
+		FROM   pragma_synchronous, pragma_journal_mode`).Scan(&synchronous, &journal)
 	if err != nil {
 		return err
 	}
@@ -223,19 +224,16 @@ func (db *DB) prepareWriter() error {
 		return err
 	}
 
-	statements := []struct {
-		stmt **sql.Stmt
-		sql  string
-	}{
-		{&db.begin, "BEGIN IMMEDIATE"},
-		{&db.savepoint, "SAVEPOINT write"},
-		{&db.rollbackTo, "ROLLBACK TO write"},
-		{&db.release, "RELEASE write"},
-		{&db.commit, "COMMIT"},
-		{&db.rollback, "ROLLBACK"},
+	statements := map[**sql.Stmt]string{
+		&db.begin:      "BEGIN IMMEDIATE",
+		&db.savepoint:  "SAVEPOINT write",
+		&db.rollbackTo: "ROLLBACK TO write",
+		&db.release:    "RELEASE write",
+		&db.commit:     "COMMIT",
+		&db.rollback:   "ROLLBACK",
 	}
-	for _, s := range statements {
-		*s.stmt, err = db.writer.Prepare(s.sql)
+	for stmt, query := range statements {
+		*stmt, err = db.writer.Prepare(query)
 		if err != nil {
 			return err
 		}
