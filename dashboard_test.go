@@ -99,7 +99,11 @@ func (s *testServer) removeCatalog(t *testing.T, storeID string) {
 	s.exec(t, `
 		DELETE FROM bundle_items
 		WHERE bundle_id IN (SELECT id FROM bundles WHERE store_id = ?)`, storeID)
-	for _, table := range []string{"bundles", "products", "payment_methods"} {
+	for _, table := range []string{
+		"bundles",
+		"products",
+		"payment_methods",
+	} {
 		s.exec(t, "DELETE FROM "+table+" WHERE store_id = ?", storeID)
 	}
 }
@@ -224,7 +228,11 @@ func TestDashboardSearch(t *testing.T) {
 	}
 
 	t.Run("a telephone number is found however it is written", func(t *testing.T) {
-		for _, text := range []string{"0812 3456 789", "628123456789", "+62 812-3456"} {
+		for _, text := range []string{
+			"0812 3456 789",
+			"628123456789",
+			"+62 812-3456",
+		} {
 			search(t, text).has(t, 200, siti.ID, budi.ID)
 		}
 	})
