@@ -362,7 +362,8 @@ func scanSaleRow(r row) (s saleRow, err error) {
 }
 
 // reserve takes components out of their products' stock and returns those of which there is not enough. Nothing is
-// reserved of a product whose stock is unlimited: there is always enough.
+// reserved of a product whose stock is unlimited: there is always enough. (Triggers in schema.sql raise the
+// catalog's version.)
 func (tx *Tx) reserve(components []component) (short []component, err error) {
 	for i, c := range components {
 		if c.Unlimited {

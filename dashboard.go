@@ -297,28 +297,6 @@ func readAttention(q querier, storeID string) (a Attention, err error) {
 	return a, err
 }
 
-// DayTotals is one day of a store, in WIB.
-type DayTotals struct {
-	Day     int64 // days since 1970
-	Orders  int64 // created on it
-	Revenue int64 // paid on it and not refunded or reversed since
-}
-
-// dayOf is the day of a time in WIB, in days since 1970.
-func dayOf(t Time) int64 {
-	return int64(t.Add(7*time.Hour)) / (24 * time.Hour).Milliseconds()
-}
-
-// addTotals adds orders and revenue to the day of a time.
-func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
-	_, err := tx.exec(`
-		INSERT INTO daily_totals (store_id, day, orders, revenue)
-		VALUES (?1, ?2, ?3, ?4)
-		ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`,
-		storeID, dayOf(at), t.Orders, t.Revenue)
-	return err
-}
-
 const sqlDailyTotals = `
 	SELECT day, orders, revenue FROM daily_totals
 	WHERE  store_id = ? AND day >= ? AND day < ?

@@ -109,6 +109,8 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 		if err != nil {
 			return created, err
 		}
+
+		// A key that is too old to be replayed, and not deleted yet, is replaced.
 		_, err = tx.exec(`
 			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, created_at)
 			VALUES (?, ?, ?, ?, ?)`,
@@ -117,7 +119,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 	})
 }
 
-// The first answer to a request is the order that the event orderCreated carries.
+// The first answer is not stored a second time: the order's first event, orderCreated, carries the same bytes.
 const sqlIdempotency = `
 	SELECT k.order_id, k.body_hash, v.body -> '$.data.order'
 	FROM   idempotency_keys k
@@ -148,8 +150,9 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		return created, err
 	}
 
+	id := tx.newID() // before tx.now is read: an id begins with its order's created_at
 	o := &Order{
-		ID:         tx.newID(),
+		ID:         id,
 		Status:     Pending,
 		Currency:   "IDR",
 		Buyer:      in.Buyer,
@@ -166,6 +169,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if err := tx.choosePayment(o, st.ID, in.PaymentMethod); err != nil {
 		return created, err
 	}
+	// The stored components say what was reserved.
 	short, err := tx.reserve(components)
 	if err != nil {
 		return created, err
@@ -182,7 +186,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if err != nil {
 		return created, err
 	}
-	// The revenue of an order that is paid at once is 0.
+	// An order that is paid at once is free and brings no revenue.
 	if err := tx.addTotals(st.ID, tx.now, DayTotals{Orders: 1}); err != nil {
 		return created, err
 	}
@@ -589,6 +593,28 @@ func (tx *Tx) addHistory(orderID string, h HistoryEntry) error {
 		FROM   order_history
 		WHERE  order_id = ?1`,
 		orderID, tx.now, h.From, h.To, h.Actor, string(mustJSON(h.Note)))
+	return err
+}
+
+// DayTotals is one day of a store, in WIB.
+type DayTotals struct {
+	Day     int64 // days since 1970
+	Orders  int64 // created on it
+	Revenue int64 // paid on it and not refunded or reversed since
+}
+
+// dayOf is the day of a time in WIB, in days since 1970.
+func dayOf(t Time) int64 {
+	return int64(t.Add(7*time.Hour)) / (24 * time.Hour).Milliseconds()
+}
+
+// addTotals adds orders and revenue to the day of a time.
+func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
+	_, err := tx.exec(`
+		INSERT INTO daily_totals (store_id, day, orders, revenue)
+		VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`,
+		storeID, dayOf(at), t.Orders, t.Revenue)
 	return err
 }
 

@@ -75,6 +75,7 @@ CREATE TABLE bundle_items (
   PRIMARY KEY (bundle_id, position)
 ) STRICT, WITHOUT ROWID;
 
+-- Every change that GET /v1/products shows raises its store's catalog_version, also a sale of limited stock.
 CREATE TRIGGER products_added   AFTER INSERT ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
 CREATE TRIGGER products_changed AFTER UPDATE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
 CREATE TRIGGER products_removed AFTER DELETE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = old.store_id; END;
@@ -108,7 +109,7 @@ CREATE TABLE gateways (                   -- a store's account at a payment gate
 ) STRICT, WITHOUT ROWID;
 
 -- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served.
--- What is queried of it is generated from that JSON. Its id begins with its created_at, so the order of ids is
+-- What is queried of it is generated from that JSON, except expires_at, which is stored as a number beside it. Its id begins with its created_at, so the order of ids is
 -- the order of time: (store_id, id) serves lists, walks and time bounds alike.
 CREATE TABLE orders (
   id          TEXT    PRIMARY KEY,

@@ -56,7 +56,8 @@ type DB struct {
 	closing chan struct{} // closed to stop the writing goroutine
 	stopped chan struct{} // closed when it has stopped
 
-	// The statements around a write, prepared once: they have no arguments, so the driver's cache skips them.
+	// The statements around a write, prepared once. The driver's cache of statements (_stmt_cache_size) leaves
+	// out those without arguments and would compile these anew for every write.
 	begin, savepoint, rollbackTo, release, commit, rollback *sql.Stmt
 
 	// State of the writing goroutine.
@@ -373,7 +374,9 @@ func readResult[T any](db *DB, fn func(querier) (T, error)) (result T, err error
 	return fn(snapshot)
 }
 
-// Tx is one write. Everything in it happens at one time, now, which is not before that of any earlier write.
+// Tx is one write: a savepoint in the transaction of its group (see commitGroup). All its statements go to
+// db.writer, whose pool has one connection, so they are part of that transaction. Everything in a write happens
+// at one time, now, which is never earlier than that of a previous write of this process.
 type Tx struct {
 	querier // reads what the transaction has written so far
 	db      *DB
@@ -408,9 +411,9 @@ type job struct {
 	done chan struct{} // closed when err is final
 }
 
-// write runs fn in a transaction and returns when its changes are on disk, or rolled back because fn or the
-// commit failed. fn runs on the writing goroutine and must not wait for anything. ctx ends the wait only while
-// fn has not started.
+// write runs fn in a savepoint of the transaction that commitGroup shares among the waiting writes. It returns
+// when fn's changes are on disk, or rolled back because fn or the commit failed. fn runs on the writing goroutine
+// and must not wait for anything. ctx ends the wait only while fn has not started.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	j := &job{fn: fn, done: make(chan struct{})}
 	select {
@@ -455,6 +458,10 @@ func (db *DB) runWrites() {
 // commitGroup runs first and all writes that are waiting, each in a savepoint, and commits them together. One
 // sync of the disk then serves all of them: with 64 clients and a sync of 1 ms, eight times the orders of a
 // transaction each. Nobody is answered before the commit that holds their write is on disk.
+//
+// When the transaction is lost, every write of the group fails, also one that was refused before: the rows
+// because of which it was refused may be gone too. Writes that still wait fail with the group without being
+// run, since each would only meet the same full disk.
 func (db *DB) commitGroup(first *job) {
 	const most = 256
 	var group []*job
@@ -478,7 +485,7 @@ func (db *DB) commitGroup(first *job) {
 	}
 	for _, j := range group {
 		if err != nil {
-			j.err = err // The whole group is lost.
+			j.err = err
 		}
 		close(j.done)
 	}
@@ -494,8 +501,9 @@ func (db *DB) nextWaiting() *job {
 	}
 }
 
-// runJob runs one write of the group. What it changed is undone if it fails, and j.err says why; the rest of
-// the group is not affected. runJob returns an error only when the whole transaction is lost.
+// runJob runs one write of the group in a savepoint. If the write fails, its changes are undone, j.err says why,
+// and the other writes are not affected. That is so for most errors of SQLite too. Some, such as a full disk,
+// may end the whole transaction (https://sqlite.org/lang_transaction.html); then runJob returns an error.
 func (db *DB) runJob(j *job) error {
 	if _, err := db.savepoint.Exec(); err != nil {
 		return err
@@ -530,7 +538,8 @@ func (db *DB) callJob(j *job) (err error) {
 }
 
 // newID returns a UUIDv7 (RFC 9562): the write's time in milliseconds, a counter of 12 bits that keeps the ids of
-// one millisecond in order, and 62 random bits. When the counter is used up, the write's time moves on.
+// one millisecond in order, and 62 random bits. When the counter is used up, tx.now moves on by a millisecond: a
+// row that stores its time beside its id takes the id first.
 func (tx *Tx) newID() string {
 	db := tx.db
 	const maxCount = 0xfff
@@ -576,7 +585,7 @@ func sqliteCode(err error) sqlite3.ErrNo {
 var errClosed = errors.New("the database is closed")
 
 // outOfService reports whether err is the machine's condition and not a defect: a full or failing disk, a database
-// that another process has locked, or a program that is stopping. Nothing was written.
+// that another process has locked, or a program that is stopping.
 func outOfService(err error) bool {
 	switch sqliteCode(err) {
 	case sqlite3.ErrFull, sqlite3.ErrBusy, sqlite3.ErrIoErr:
@@ -756,8 +765,8 @@ var sqlStoreOf = map[string]string{
 	"delivery": "SELECT e.store_id FROM deliveries d JOIN endpoints e ON e.id = d.endpoint_id WHERE d.id = ?",
 }
 
-// StoreOf returns the id of the store that a store, key, endpoint, order or delivery belongs to. It is for the
-// commands, whose user may act on every store. A request acts on the store of its key or sign-in only.
+// StoreOf returns the id of the store that a store, key, endpoint, order or delivery belongs to. The
+// commands act on that store. A request only compares it with the store of its key or sign-in.
 func (db *DB) StoreOf(kind, id string) (storeID string, err error) {
 	return queryOne(db.reader, scanValue[string], sqlStoreOf[kind], id)
 }
