@@ -756,9 +756,9 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 	case "ping":
 		err = s.db.Ping(ctx, st.ID, id)
 	case "on":
-		err = s.db.SwitchEndpoint(ctx, st.ID, id, true, "")
+		err = s.db.SwitchEndpoint(ctx, st.ID, id, true)
 	case "off":
-		err = s.db.SwitchEndpoint(ctx, st.ID, id, false, OffByOwner)
+		err = s.db.SwitchEndpoint(ctx, st.ID, id, false)
 	case "remove":
 		back = "/dashboard/developers"
 		err = s.db.RemoveEndpoint(ctx, st.ID, id)
@@ -774,7 +774,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 			form := filled{r.PostForm, formFaults{"since": {Code: FaultTime}}}
 			return s.renderEndpoint(w, r, st, id, form, "")
 		}
-		_, err = s.db.Resend(ctx, st.ID, "", id, timeOf(since))
+		_, err = s.db.ResendSince(ctx, st.ID, id, timeOf(since))
 	}
 	if err != nil {
 		return err
@@ -785,7 +785,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 }
 
 func (s *server) resendDelivery(w http.ResponseWriter, r *http.Request, st Store) error {
-	if _, err := s.db.Resend(r.Context(), st.ID, r.PathValue("delivery_id"), "", 0); err != nil {
+	if _, err := s.db.ResendDelivery(r.Context(), st.ID, r.PathValue("delivery_id")); err != nil {
 		return err
 	}
 	s.queue.wake()

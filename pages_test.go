@@ -752,8 +752,9 @@ func (s *testServer) addEndpointsWithCodes(t *testing.T) (pages []string) {
 	t.Helper()
 	for _, reason := range []OffReason{OffByOwner, OffGone} {
 		id := s.endpointOf(t, s.storeID, "https://toko.example/hook")
-		err := s.db.SwitchEndpoint(t.Context(), s.storeID, id, false, reason)
+		err := s.db.SwitchEndpoint(t.Context(), s.storeID, id, false)
 		must(t, err)
+		s.exec(t, "UPDATE endpoints SET off_reason = ? WHERE id = ?", reason, id)
 		pages = append(pages, "/dashboard/endpoints/"+id)
 	}
 

@@ -219,7 +219,11 @@ CREATE TABLE events (
 ) STRICT;
 CREATE UNIQUE INDEX events_of_order ON events (order_id, sequence) WHERE order_id IS NOT NULL;
 
--- A claim moves next_at one lease ahead, so a delivery that a crash interrupted falls due again by itself.
+-- status              next_at                  leased
+-- pending             when it is due           0        waits; while its endpoint is off, also after that
+-- pending             when its lease ends      1        claimed: about to be sent, or its result not written
+-- delivered, failed   NULL                     0        done, until it is resent
+-- A claim that a crash interrupted is due at the next start at once; otherwise when its lease ends.
 CREATE TABLE deliveries (                 -- one row per event and endpoint
   id            TEXT    PRIMARY KEY,
   endpoint_id   TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
