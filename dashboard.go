@@ -505,7 +505,9 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 		Back:  back,
 	}
 	reason := text(r.PostForm, "reason")
-	page.Form = filled{r.PostForm, checkText("reason", reason, multiline, 200)}
+	if reason != "" {
+		page.Form = filled{r.PostForm, checkText("reason", reason, optional, 200)}
+	}
 	if !posted || len(page.Form.Faults) > 0 {
 		return ask(w, r, page)
 	}

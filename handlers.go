@@ -389,11 +389,16 @@ func (s *server) listProducts(r *http.Request, st Store) (a answer, err error) {
 	return answer{header: header, data: page.data}, nil
 }
 
-// hasTag reports whether If-None-Match names a tag (RFC 9110, section 13.1.2). A tag is in quotes, and there are
-// none within it, so it is found in a list as it is.
+// hasTag reports whether If-None-Match names a tag (RFC 9110, section 13.1.2).
 func hasTag(h http.Header, tag string) bool {
 	list := strings.Join(h.Values("If-None-Match"), ",")
-	return strings.Contains(list, tag) || strings.TrimSpace(list) == "*"
+	for known := range strings.SplitSeq(list, ",") {
+		known = strings.TrimPrefix(strings.TrimSpace(known), "W/")
+		if known == tag || known == "*" {
+			return true
+		}
+	}
+	return false
 }
 
 // catalogCache keeps the pages that GET /v1/products answered, each for one version of its store's catalog. Every
@@ -587,9 +592,8 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 		}
 	}
 
-	payPage := st.payPage(id)
-	view := viewPaymentSession(o, payPage)
-	data := appendOrder([]byte(`{"order":`), o.Stored, payPage, view.PaymentURL)
+	view := viewPaymentSession(o, st.payPage(id))
+	data := appendOrder([]byte(`{"order":`), o.Stored, st.payPageJSON(id), string(mustJSON(view.PaymentURL)))
 	return answer{data: fmt.Appendf(data, `,"payment_session":%s}`, mustJSON(view))}, nil
 }
 

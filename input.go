@@ -131,54 +131,69 @@ func parseForm(body []byte) (*form, error) {
 		return nil, errInvalidJSON
 	}
 
-	if err := checkStructure(newDecoder(body), 1); err != nil {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	value, err := parseValue(dec, 1)
+	if err != nil {
 		return nil, err
 	}
 
-	var fields map[string]any
-	err := newDecoder(body).Decode(&fields)
-	if err != nil || fields == nil {
+	fields, ok := value.(map[string]any)
+	if !ok {
 		return nil, &APIError{Code: codeValidationFailed, Message: "The body must be a JSON object."}
 	}
 	return newForm(fields), nil
 }
 
-// newDecoder reads a JSON text, in which a number stays as it is written.
-func newDecoder(body []byte) *json.Decoder {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber()
-	return dec
-}
-
 func newForm(fields map[string]any) *form { return &form{fields: fields, faults: &faults{}} }
 
-// checkStructure reads the next value of a text that is valid JSON, so the decoder cannot fail. It refuses a key that
-// is given twice in one object, and a list or object that is nested too deep.
-func checkStructure(dec *json.Decoder, depth int) error {
+// parseValue reads the next value of a text that is valid JSON, so the decoder cannot fail.
+func parseValue(dec *json.Decoder, depth int) (any, error) {
 	token, _ := dec.Token()
 	opening, container := token.(json.Delim)
 	if !container {
-		return nil
-	}
-	if depth > maxDepth {
-		return badRequest("The JSON is nested deeper than %d levels.", maxDepth)
+		return token, nil
 	}
 
-	names := map[json.Token]bool{}
-	for dec.More() {
-		if opening == '{' {
-			name, _ := dec.Token()
-			if names[name] {
-				return badRequest("The key %q is given twice in one object: give it once.", name)
-			}
-			names[name] = true
-		}
-		if err := checkStructure(dec, depth+1); err != nil {
-			return err
-		}
+	if depth > maxDepth {
+		return nil, badRequest("The JSON is nested deeper than %d levels.", maxDepth)
 	}
-	dec.Token() // the closing bracket or brace
-	return nil
+	if opening == '{' {
+		return parseObject(dec, depth)
+	}
+	return parseList(dec, depth)
+}
+
+func parseObject(dec *json.Decoder, depth int) (any, error) {
+	fields := map[string]any{}
+	for dec.More() {
+		key, _ := dec.Token()
+		name := key.(string)
+		if _, twice := fields[name]; twice {
+			return nil, badRequest("The key %q is given twice in one object: give it once.", name)
+		}
+
+		value, err := parseValue(dec, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		fields[name] = value
+	}
+	dec.Token() // the closing brace
+	return fields, nil
+}
+
+func parseList(dec *json.Decoder, depth int) (any, error) {
+	list := []any{}
+	for dec.More() {
+		value, err := parseValue(dec, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, value)
+	}
+	dec.Token() // the closing bracket
+	return list, nil
 }
 
 // Fault describes a wrong field of a form: a code and the values that go with it. The pages put it into words
