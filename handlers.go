@@ -613,7 +613,8 @@ func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
 	return answer{data: append(data, '}')}, nil
 }
 
-// needsSession reports whether an order can be paid at a gateway now and has no page there.
+// needsSession reports whether an order can be paid at a gateway now and has no page there. It only spares
+// other orders a write: BeginPaymentSession decides, by the same rule.
 func needsSession(o OrderWithSession) bool {
 	if o.Provider == ProviderManual || o.Session.State == SessionActive {
 		return false

@@ -447,7 +447,7 @@ func TestSandboxOfALiveStore(t *testing.T) {
 		l.play(ended, nil, "", "owner-cancel tick")
 		fresh := l.newOrder("sandbox")
 
-		l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{
+		l.must(l.db.SetGateway(t.Context(), l.storeID, GatewayAccount{
 			Provider:  "midtrans",
 			Mode:      "live",
 			SecretKey: "Mid-server-live",
@@ -960,7 +960,7 @@ func (s *testServer) browserTask(t *testing.T) object {
 	words["order"] = newest.ID
 	s.failDeliveries(t, words["endpoint"])
 	s.addNewcomer(t, "baru")
-	must(t, s.db.SetGateway(t.Context(), s.storeID, Gateway{
+	must(t, s.db.SetGateway(t.Context(), s.storeID, GatewayAccount{
 		Provider:      "xendit",
 		Mode:          "sandbox",
 		SecretKey:     "xnd_development_x",
