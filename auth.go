@@ -97,8 +97,9 @@ func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
 	})
 }
 
-// authenticate finds the store whose key a request carries, and counts the request against its limit. It sets
-// the headers that go with every answer.
+// authenticate finds the store whose key a request carries (or 401), counts the request against the key's limit
+// (429) and checks the store's plan (403). It sets the headers about the limit. A request that is refused because
+// of its limit or plan comes with its store, for the log.
 func (s *server) authenticate(header http.Header, r *http.Request) (Store, error) {
 	now := time.Now()
 	hash := sha256.Sum256([]byte(bearerToken(r.Header)))

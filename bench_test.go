@@ -187,7 +187,7 @@ func (s *bench) addEndpoint(b *testing.B, url string) (id string) {
 // turnOff turns an endpoint off: its deliveries are written with every order and wait.
 func (s *bench) turnOff(b *testing.B, endpoint string) {
 	b.Helper()
-	must(b, s.db.SwitchEndpoint(b.Context(), s.st.ID, endpoint, false, OffByOwner))
+	must(b, s.db.SwitchEndpoint(b.Context(), s.st.ID, endpoint, false))
 }
 
 // unreachable is an endpoint at which nobody listens.
@@ -747,7 +747,7 @@ func (q *queueBench) postAll(b *testing.B) load {
 	must(b, err)
 
 	hc := newWebhookClient(true)
-	hc.Transport.(*http.Transport).MaxIdleConnsPerHost = inFlight
+	hc.Transport.(*http.Transport).MaxIdleConnsPerHost = maxInFlight
 	secret := newSecret()
 
 	start := time.Now()
@@ -759,7 +759,7 @@ func (q *queueBench) postAll(b *testing.B) load {
 		}
 	}()
 
-	parallel(inFlight, func(i int) {
+	parallel(maxInFlight, func(i int) {
 		for body := range work {
 			err := postSigned(hc, q.receivers[i%queueEndpoints], secret, body)
 			if err != nil {

@@ -182,11 +182,10 @@ func (tx *Tx) putBundle(storeID string, e CatalogEntry, path string) error {
 			return err
 		}
 		if inserted == 0 {
-			return &APIError{
-				Code:    codeValidationFailed,
-				Message: "The catalog has a wrong entry.",
-				Details: []Detail{unknownProduct(fmt.Sprintf("%s.items[%d].slug", path, i), item.Slug)},
-			}
+			unknown := detailf(fmt.Sprintf("%s.items[%d].slug", path, i),
+				"names no product of the store: %q", item.Slug)
+			unknown.Fault = Fault{Code: FaultUnknownProduct, Text: item.Slug}
+			return &APIError{codeValidationFailed, "The catalog has a wrong entry.", []Detail{unknown}}
 		}
 	}
 	return nil
@@ -269,11 +268,11 @@ func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
 		if err != nil {
 			return list, err
 		}
-		if len(found) > limit {
-			list.Products, list.HasMore = found[:limit], true
-			return list, nil
-		}
-		list.Products = found
+		list.HasMore = len(found) > limit
+		list.Products = found[:min(limit, len(found))]
+	}
+	if list.HasMore || !f.Bundles {
+		return list, nil
 	}
 
 	// The bundles begin where the products end.
@@ -286,14 +285,12 @@ func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
 	}
 	limit -= len(list.Products)
 
-	if f.Bundles {
-		found, err := queryAll(db.reader, scanProduct, sqlBundles, storeID, text, limit+1, offset)
-		if err != nil {
-			return list, err
-		}
-		list.HasMore = len(found) > limit
-		list.Bundles = found[:min(limit, len(found))]
+	found, err := queryAll(db.reader, scanProduct, sqlBundles, storeID, text, limit+1, offset)
+	if err != nil {
+		return list, err
 	}
+	list.HasMore = len(found) > limit
+	list.Bundles = found[:min(limit, len(found))]
 	return list, nil
 }
 
@@ -329,36 +326,6 @@ func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
 	return queryOne(db.reader, scanMethod, sqlMethod, storeID, code)
 }
 
-// saleKey identifies a product or bundle that an order asks for.
-type saleKey struct {
-	kind Kind
-	id   string
-}
-
-// saleable is a published product or bundle, and the products that one piece of it consists of.
-type saleable struct {
-	title      string
-	price      int64
-	components []component
-}
-
-// item is the line of an order that buys a saleable.
-func (s saleable) item(in NewItem) Item {
-	item := Item{
-		Type:      in.Kind,
-		Title:     s.title,
-		Quantity:  in.Quantity,
-		UnitPrice: s.price,
-		LineTotal: s.price * in.Quantity,
-	}
-	if in.Kind == KindBundle {
-		item.BundleID = in.ID
-	} else {
-		item.ProductID = in.ID
-	}
-	return item
-}
-
 // component is a product that an order consists of, with its bundles taken apart.
 type component struct {
 	ProductID string `json:"product_id"`
@@ -368,75 +335,70 @@ type component struct {
 	items     []int  // the positions of the order's items that need it
 }
 
-// CROSS JOIN makes SQLite look up the ids that were asked for instead of walking the catalog.
+// saleRow is a published product or bundle as the line of an order, without its quantity, and one of the products
+// that a piece of it consists of.
+type saleRow struct {
+	item      Item
+	component component
+}
+
 const sqlForSale = `
-	SELECT 'product', p.id, p.title, p.price, p.id, 1, p.stock IS NULL
-	FROM   json_each(?2) asked
-	CROSS JOIN products p ON p.id = asked.value
-	WHERE  p.store_id = ?1 AND p.published = 1
+	SELECT 'product', p.title, p.price, p.id, '', p.id, 1, p.stock IS NULL
+	FROM   products p
+	WHERE  ?2 = 'product' AND p.id = ?3 AND p.store_id = ?1 AND p.published = 1
 	UNION ALL
-	SELECT 'bundle', b.id, b.title, b.price, c.id, i.quantity, c.stock IS NULL
-	FROM   json_each(?2) asked
-	CROSS JOIN bundles b ON b.id = asked.value
-	CROSS JOIN bundle_items i ON i.bundle_id = b.id
-	CROSS JOIN products c ON c.id = i.product_id
-	WHERE  b.store_id = ?1 AND b.published = 1`
+	SELECT 'bundle', b.title, b.price, '', b.id, c.id, i.quantity, c.stock IS NULL
+	FROM   bundles b
+	JOIN   bundle_items i ON i.bundle_id = b.id
+	JOIN   products c ON c.id = i.product_id
+	WHERE  ?2 = 'bundle' AND b.id = ?3 AND b.store_id = ?1 AND b.published = 1`
 
-// forSale finds those of the items that the store has published.
-func (tx *Tx) forSale(storeID string, items []NewItem) (map[saleKey]saleable, error) {
-	ids := make([]string, len(items))
-	for i, item := range items {
-		ids[i] = item.ID
-	}
-	rows, err := tx.Query(sqlForSale, storeID, string(mustJSON(ids)))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+func scanSaleRow(r row) (s saleRow, err error) {
+	item, c := &s.item, &s.component
+	err = r.Scan(
+		&item.Type, &item.Title, &item.UnitPrice, &item.ProductID, &item.BundleID,
+		&c.ProductID, &c.Quantity, &c.Unlimited)
+	return s, err
+}
 
-	found := map[saleKey]saleable{}
-	for rows.Next() {
-		var key saleKey
-		var s saleable
-		var c component
-		err := rows.Scan(&key.kind, &key.id, &s.title, &s.price, &c.ProductID, &c.Quantity, &c.Unlimited)
+// reserve takes components out of their products' stock and returns those of which there is not enough. Nothing is
+// reserved of a product whose stock is unlimited: there is always enough. (Triggers in schema.sql raise the
+// catalog's version.)
+func (tx *Tx) reserve(components []component) (short []component, err error) {
+	for i, c := range components {
+		if c.Unlimited {
+			continue
+		}
+
+		n, err := tx.exec(`
+			UPDATE products
+			SET    stock = stock - ?1
+			WHERE  id = ?2 AND stock >= ?1`, c.Quantity, c.ProductID)
 		if err != nil {
 			return nil, err
 		}
-		s.components = append(found[key].components, c)
-		found[key] = s
+		components[i].Reserved = n == 1
+		if n == 0 {
+			short = append(short, c)
+		}
 	}
-	return found, rows.Err()
+	return short, nil
 }
 
-// reserve takes c's quantity out of its product's stock and reports whether there was enough. Nothing is reserved
-// of a product whose stock is unlimited: there is always enough.
-func (tx *Tx) reserve(c *component) (enough bool, err error) {
-	if c.Unlimited {
-		return true, nil
+// release puts what reserve took back into the products' stock.
+func (tx *Tx) release(components []component) error {
+	for i, c := range components {
+		if !c.Reserved {
+			continue
+		}
+
+		_, err := tx.exec("UPDATE products SET stock = stock + ? WHERE id = ?", c.Quantity, c.ProductID)
+		if err != nil {
+			return err
+		}
+		components[i].Reserved = false
 	}
-
-	n, err := tx.exec(`
-		UPDATE products
-		SET    stock = stock - ?1
-		WHERE  id = ?2 AND stock >= ?1`, c.Quantity, c.ProductID)
-	if err != nil {
-		return false, err
-	}
-
-	c.Reserved = n == 1
-	return c.Reserved, nil
-}
-
-// release puts what reserve took back into the product's stock.
-func (tx *Tx) release(c *component) error {
-	if !c.Reserved {
-		return nil
-	}
-
-	c.Reserved = false
-	_, err := tx.exec("UPDATE products SET stock = stock + ? WHERE id = ?", c.Quantity, c.ProductID)
-	return err
+	return nil
 }
 
 // findUnlimited marks those components of an earlier order whose stock is unlimited now.

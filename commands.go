@@ -240,7 +240,7 @@ func webhookAdd(ctx context.Context, c *cli) error {
 	address := c.String("url", "", "the `address` that events are posted to")
 	list := c.String("events", "", "the `names` of the events to send, with commas between (default all)")
 	private := c.Bool("webhook-allow-private", false,
-		"take http and private addresses too; serve needs the same flag to deliver there")
+		"take http and private addresses too; serve needs the same flag to deliver to private ones")
 
 	return c.onDB("store url", func(db *DB) (object, error) {
 		if wrong := checkWebhookURL(*address, *private); wrong != nil {
@@ -274,7 +274,7 @@ func webhookRotate(ctx context.Context, db *DB, storeID, id string) (object, err
 // webhookSwitch turns an endpoint on or off.
 func webhookSwitch(on bool) rowCommand {
 	return func(ctx context.Context, db *DB, storeID, id string) (object, error) {
-		err := db.SwitchEndpoint(ctx, storeID, id, on, OffByOwner)
+		err := db.SwitchEndpoint(ctx, storeID, id, on)
 		return object{"endpoint_id": id, "active": on}, err
 	}
 }
@@ -314,7 +314,13 @@ func webhookResend(ctx context.Context, c *cli) error {
 		if err != nil {
 			return nil, err
 		}
-		n, err := db.Resend(ctx, storeID, *delivery, *endpoint, from)
+
+		var n int64
+		if one {
+			n, err = db.ResendDelivery(ctx, storeID, *delivery)
+		} else {
+			n, err = db.ResendSince(ctx, storeID, *endpoint, from)
+		}
 		return object{"resent": n}, err
 	})
 }

@@ -297,28 +297,6 @@ func readAttention(q querier, storeID string) (a Attention, err error) {
 	return a, err
 }
 
-// DayTotals is one day of a store, in WIB.
-type DayTotals struct {
-	Day     int64 // days since 1970
-	Orders  int64 // created on it
-	Revenue int64 // paid on it and not refunded or reversed since
-}
-
-// dayOf is the day of a time in WIB, in days since 1970.
-func dayOf(t Time) int64 {
-	return int64(t.Add(7*time.Hour)) / (24 * time.Hour).Milliseconds()
-}
-
-// addTotals adds orders and revenue to the day of a time.
-func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
-	_, err := tx.exec(`
-		INSERT INTO daily_totals (store_id, day, orders, revenue)
-		VALUES (?1, ?2, ?3, ?4)
-		ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`,
-		storeID, dayOf(at), t.Orders, t.Revenue)
-	return err
-}
-
 const sqlDailyTotals = `
 	SELECT day, orders, revenue FROM daily_totals
 	WHERE  store_id = ? AND day >= ? AND day < ?
@@ -778,9 +756,9 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 	case "ping":
 		err = s.db.Ping(ctx, st.ID, id)
 	case "on":
-		err = s.db.SwitchEndpoint(ctx, st.ID, id, true, "")
+		err = s.db.SwitchEndpoint(ctx, st.ID, id, true)
 	case "off":
-		err = s.db.SwitchEndpoint(ctx, st.ID, id, false, OffByOwner)
+		err = s.db.SwitchEndpoint(ctx, st.ID, id, false)
 	case "remove":
 		back = "/dashboard/developers"
 		err = s.db.RemoveEndpoint(ctx, st.ID, id)
@@ -796,7 +774,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 			form := filled{r.PostForm, formFaults{"since": {Code: FaultTime}}}
 			return s.renderEndpoint(w, r, st, id, form, "")
 		}
-		_, err = s.db.Resend(ctx, st.ID, "", id, timeOf(since))
+		_, err = s.db.ResendSince(ctx, st.ID, id, timeOf(since))
 	}
 	if err != nil {
 		return err
@@ -807,7 +785,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 }
 
 func (s *server) resendDelivery(w http.ResponseWriter, r *http.Request, st Store) error {
-	if _, err := s.db.Resend(r.Context(), st.ID, r.PathValue("delivery_id"), "", 0); err != nil {
+	if _, err := s.db.ResendDelivery(r.Context(), st.ID, r.PathValue("delivery_id")); err != nil {
 		return err
 	}
 	s.queue.wake()

@@ -99,7 +99,11 @@ func (s *testServer) removeCatalog(t *testing.T, storeID string) {
 	s.exec(t, `
 		DELETE FROM bundle_items
 		WHERE bundle_id IN (SELECT id FROM bundles WHERE store_id = ?)`, storeID)
-	for _, table := range []string{"bundles", "products", "payment_methods"} {
+	for _, table := range []string{
+		"bundles",
+		"products",
+		"payment_methods",
+	} {
 		s.exec(t, "DELETE FROM "+table+" WHERE store_id = ?", storeID)
 	}
 }
@@ -224,7 +228,11 @@ func TestDashboardSearch(t *testing.T) {
 	}
 
 	t.Run("a telephone number is found however it is written", func(t *testing.T) {
-		for _, text := range []string{"0812 3456 789", "628123456789", "+62 812-3456"} {
+		for _, text := range []string{
+			"0812 3456 789",
+			"628123456789",
+			"+62 812-3456",
+		} {
 			search(t, text).has(t, 200, siti.ID, budi.ID)
 		}
 	})
@@ -695,125 +703,6 @@ func TestDashboardRefusesForms(t *testing.T) {
 	}
 }
 
-// wantProduct compares a product's row, such as "Kopi Gayo, 85000, stock 7, for sale". A description follows.
-func (s *testServer) wantProduct(t *testing.T, slug, want string) {
-	t.Helper()
-	got := scalar[string](t, s.db, `
-		SELECT concat_ws(', ', title, price, 'stock ' || coalesce(stock, 'unlimited'),
-		                 iif(published, 'for sale', 'hidden'), nullif(description, ''), image_url)
-		FROM   products
-		WHERE  store_id = ? AND slug = ?`, s.storeID, slug)
-	if got != want {
-		t.Errorf("the product %s is\n     %s\nwant %s", slug, got, want)
-	}
-}
-
-func TestDashboardProducts(t *testing.T) {
-	s := newShop(t, "http://shop.test")
-	b := s.owner(t, "kopi-kita@example.id")
-	const path = "/dashboard/catalog/product"
-	const saved = "/dashboard/catalog?done=saved"
-
-	t.Run("they are listed and found", func(t *testing.T) {
-		b.sees(t, "/dashboard/catalog",
-			"Kopi Gayo",
-			"Rp85.000",
-			"tidak terbatas")
-		b.sees(t, "/dashboard/catalog?q=melati", "Teh Melati")
-	})
-
-	t.Run("a new one gets its short name from its title", func(t *testing.T) {
-		b.submits(t, path, saved,
-			"title", "Kopi Toraja 250 g",
-			"price", "92.000",
-			"stock", "",
-			"published", "on",
-			"description", "satu\r\ndua")
-		s.wantProduct(t, "kopi-toraja-250-g",
-			"Kopi Toraja 250 g, 92000, stock unlimited, for sale, satu\ndua")
-	})
-
-	t.Run("pieces sold while the form is open stay sold", func(t *testing.T) {
-		b.sees(t, path+"?slug=kopi", `name="stock_was" value="10"`, `value="85000"`)
-		s.place(t, s.storeID, "Siti", "", 3)
-		b.submits(t, path+"?slug=kopi", saved,
-			"title", "Kopi Gayo baru",
-			"price", "90000",
-			"stock", "10",
-			"stock_was", "10")
-		s.wantProduct(t, "kopi", "Kopi Gayo baru, 90000, stock 7, hidden")
-	})
-
-	t.Run("the owner changes the stock", func(t *testing.T) {
-		b.submits(t, path+"?slug=kopi", saved,
-			"title", "Kopi Gayo",
-			"price", "90000",
-			"stock", "20",
-			"stock_was", "10",
-			"published", "on")
-		s.wantProduct(t, "kopi", "Kopi Gayo, 90000, stock 20, for sale")
-	})
-
-	t.Run("a short name is never changed", func(t *testing.T) {
-		b.submits(t, path+"?slug=kopi", saved, "slug", "lain", "title", "Kopi", "price", "1")
-		_, err := s.db.CatalogEntry(s.storeID, KindProduct, "lain")
-		if err != errNotFound {
-			t.Errorf("the product has another name: %v", err)
-		}
-	})
-}
-
-func TestDashboardBundles(t *testing.T) {
-	s := newShop(t, "http://shop.test")
-	b := s.owner(t, "kopi-kita@example.id")
-	const path = "/dashboard/catalog/bundle?slug=duo"
-
-	t.Run("they are listed", func(t *testing.T) {
-		b.sees(t, "/dashboard/catalog?kind=bundle", "Duo", "Rp120.000")
-	})
-
-	t.Run("the form has a row for each product, and empty ones", func(t *testing.T) {
-		b.sees(t, path,
-			`name="items[0].slug" value="kopi"`,
-			`name="items[1].quantity" value="1"`,
-			`name="items[2].slug" value=""`,
-			"<datalist")
-	})
-
-	t.Run("rows may be left empty, and one piece is the default", func(t *testing.T) {
-		b.submits(t, path, "/dashboard/catalog?kind=bundle&done=saved",
-			"title", "Trio",
-			"price", "130000",
-			"items[0].slug", "kopi",
-			"items[0].quantity", "2",
-			"items[3].slug", "teh",
-			"published", "on")
-
-		got := scalar[string](t, s.db, `
-			SELECT b.title || ': ' || group_concat(i.quantity || ' ' || p.slug, ', ' ORDER BY i.position)
-			FROM   bundles b
-			JOIN   bundle_items i ON i.bundle_id = b.id
-			JOIN   products p ON p.id = i.product_id
-			WHERE  b.store_id = ? AND b.slug = 'duo'`, s.storeID)
-		if want := "Trio: 2 kopi, 1 teh"; got != want {
-			t.Errorf("the bundle is %s, want %s", got, want)
-		}
-	})
-}
-
-// wantMethod compares a payment method's row, such as "Transfer, fee 2500, from 5, to 1000, offered".
-func (s *testServer) wantMethod(t *testing.T, code, want string) {
-	t.Helper()
-	got := scalar[string](t, s.db, `
-		SELECT concat_ws(', ', name, 'fee ' || fee, 'from ' || min_amount, 'to ' || max_amount,
-		                 iif(enabled, 'offered', 'off'), nullif(instructions, ''))
-		FROM   payment_methods
-		WHERE  store_id = ? AND code = ?`, s.storeID, code)
-	if got != want {
-		t.Errorf("the method %s is\n     %s\nwant %s", code, got, want)
-	}
-}
-
 func TestDashboardPayments(t *testing.T) {
 	s := newShop(t, "http://shop.test")
 	b := s.owner(t, "kopi-kita@example.id")
@@ -986,109 +875,4 @@ func TestDashboardRotation(t *testing.T) {
 	if !slices.Equal(e.Secrets, want) {
 		t.Errorf("%q sign, want %q", e.Secrets, want)
 	}
-}
-
-// wantWaiting checks how many deliveries wait for their first attempt.
-func (s *testServer) wantWaiting(t *testing.T, want int) {
-	t.Helper()
-	n := scalar[int](t, s.db, "SELECT count(*) FROM deliveries WHERE status = 'pending' AND attempt = 0")
-	if n != want {
-		t.Errorf("%d deliveries wait, want %d", n, want)
-	}
-}
-
-// placeAndFail creates an order whose event could not be delivered, after a ping that could not either.
-func (s *testServer) placeAndFail(t *testing.T, endpoint string) Order {
-	t.Helper()
-	must(t, s.db.Ping(t.Context(), s.storeID, endpoint))
-	o := s.place(t, s.storeID, "Siti", "", 1)
-	s.exec(t, `
-		UPDATE deliveries
-		SET    status = 'failed', next_at = NULL, attempt = 10,
-		       answer_status = 500, answer = '<b>rusak</b>'`)
-	return o
-}
-
-// deliveryOf returns the id of an order's only delivery.
-func (s *testServer) deliveryOf(t *testing.T, o Order) string {
-	t.Helper()
-	return scalar[string](t, s.db, `
-		SELECT d.id
-		FROM   deliveries d
-		JOIN   events v ON v.id = d.event_id
-		WHERE  v.order_id = ?`, o.ID)
-}
-
-func TestDashboardDeliveries(t *testing.T) {
-	s := newShop(t, "http://shop.test")
-	b := s.owner(t, "kopi-kita@example.id")
-	endpoint := s.endpointOf(t, s.storeID, "https://toko.example/hook")
-	path := "/dashboard/endpoints/" + endpoint
-	o := s.placeAndFail(t, endpoint)
-
-	t.Run("the endpoint's page shows all, with the answers", func(t *testing.T) {
-		b.sees(t, path,
-			"Gagal",
-			"<b>rusak</b>",
-			"percobaan 10")
-	})
-
-	t.Run("answers are escaped", func(t *testing.T) {
-		page := b.get(t, path)
-		if strings.Contains(page.body, "<b>rusak") {
-			t.Error("an answer is there as HTML")
-		}
-	})
-
-	t.Run("the order's page shows its own", func(t *testing.T) {
-		b.sees(t, "/dashboard/orders/"+o.ID,
-			"orderCreated",
-			"500",
-			"https://toko.example/hook")
-	})
-
-	resend := "/dashboard/deliveries/" + s.deliveryOf(t, o) + "/resend"
-	t.Run("the owner sends one again", func(t *testing.T) {
-		back := "/dashboard/orders/" + o.ID
-		b.submits(t, resend, back+"?done=resend", "back", back)
-		s.wantWaiting(t, 1)
-	})
-
-	t.Run("the way back never leads to another site", func(t *testing.T) {
-		b.submits(t, resend, "/dashboard/developers?done=resend", "back", "https://evil.example")
-		s.wantWaiting(t, 1)
-	})
-
-	t.Run("they send all again since a time", func(t *testing.T) {
-		b.resendSince(t, path, time.Now().Add(time.Hour))
-		s.wantWaiting(t, 1)
-		b.resendSince(t, path, time.Now().Add(-time.Hour))
-		s.wantWaiting(t, 2)
-	})
-}
-
-// resendSince posts the form of an endpoint's page, which takes a time in WIB.
-func (b *browser) resendSince(t *testing.T, path string, since time.Time) {
-	t.Helper()
-	text := since.In(wib).Format("2006-01-02T15:04")
-	b.submits(t, path+"/resend", path+"?done=resend", "since", text)
-}
-
-func TestDashboardOlderDeliveries(t *testing.T) {
-	s := newShop(t, "http://shop.test")
-	b := s.owner(t, "kopi-kita@example.id")
-	endpoint := s.endpointOf(t, s.storeID, "https://toko.example/hook")
-	s.place(t, s.storeID, "Siti", "", 1)
-	for range 30 {
-		must(t, s.db.Ping(t.Context(), s.storeID, endpoint))
-	}
-
-	page := b.get(t, "/dashboard/endpoints/"+endpoint)
-	page.lacks(t, "orderCreated")
-	link := regexp.MustCompile(`href="(/dashboard/endpoints/[^"]+\?before=[^"]+)"`)
-	older := link.FindStringSubmatch(page.body)
-	if older == nil {
-		t.Fatal("no link to older deliveries")
-	}
-	b.sees(t, older[1], "orderCreated")
 }

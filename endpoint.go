@@ -98,7 +98,8 @@ func newSecret() string {
 	return secret
 }
 
-// RotateSecret gives an endpoint a new secret. The old one signs too for another 24 h.
+// RotateSecret gives an endpoint a new secret. The old one signs too for another 24 h, and alone what is claimed
+// already: see Claim.Endpoint.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		return tx.mustChange(`
@@ -109,15 +110,16 @@ func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) erro
 	})
 }
 
-// SwitchEndpoint turns an endpoint on or off. Its events wait while it is off.
-func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool, reason OffReason) error {
+// SwitchEndpoint turns an endpoint on or off for its owner. Its events wait while it is off, but see
+// Claim.Endpoint.
+func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool) error {
 	return db.change(ctx, `
 		UPDATE endpoints
-		SET    active = ?, off_reason = ?, failures = 0
-		WHERE  id = ? AND store_id = ?`, on, reason, id, storeID)
+		SET    active = ?1, off_reason = iif(?1, '', ?2), failures = 0
+		WHERE  id = ?3 AND store_id = ?4`, on, OffByOwner, id, storeID)
 }
 
-// RemoveEndpoint deletes an endpoint and its deliveries.
+// RemoveEndpoint deletes an endpoint and its deliveries, but see Claim.Endpoint.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 	return db.change(ctx, "DELETE FROM endpoints WHERE id = ? AND store_id = ?", id, storeID)
 }
@@ -137,8 +139,8 @@ func checkEvents(names []string) ([]Event, *Detail) {
 	return wanted, nil
 }
 
-// checkWebhookURL returns what is wrong with an endpoint's address, or nil. The addresses of a name are
-// checked when it is dialed, because they may change.
+// checkWebhookURL returns what is wrong with an endpoint's address that is being added, or nil. https is asked
+// for only here. The IP addresses of a name may change, so they are checked when it is dialed (refusePrivate).
 func checkWebhookURL(address string, allowPrivate bool) *Detail {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || len(address) > 2048 {

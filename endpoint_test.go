@@ -25,7 +25,7 @@ func TestEventsOfAnEndpoint(t *testing.T) {
 		s.endpoint(t, "all.example")
 		s.endpoint(t, "paid.example", OrderPaid, OrderRefunded)
 		off, _ := s.endpoint(t, "off.example")
-		err := s.db.SwitchEndpoint(t.Context(), s.storeID, off, false, OffByOwner)
+		err := s.db.SwitchEndpoint(t.Context(), s.storeID, off, false)
 		must(t, err)
 
 		another := *s

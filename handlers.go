@@ -289,16 +289,16 @@ func (s *server) outermost(next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(r.Context(), requestLogKey{}, l))
 
 		defer func() {
-			aborted := s.afterPanic(l, r, recover())
-			s.log.LogAttrs(r.Context(), slog.LevelInfo, "request",
-				slog.String("method", r.Method),
-				slog.String("path", loggedPath(r)),
-				slog.Int("status", l.status),
-				slog.Duration("duration", time.Since(start)),
-				slog.String("store", l.store),
-				slog.String("request_id", l.id))
+			p := recover()
+			aborted := p == http.ErrAbortHandler
+			if p != nil && !aborted {
+				s.afterPanic(l, r, p)
+			}
+
+			s.log.Info("request", "method", r.Method, "path", loggedPath(r), "status", l.status,
+				"duration", time.Since(start), "store", l.store, "request_id", l.id)
 			if aborted { // The connection is cut, so that half an answer does not pass for a whole one.
-				panic(http.ErrAbortHandler)
+				panic(p)
 			}
 		}()
 
@@ -310,21 +310,12 @@ func (s *server) outermost(next http.Handler) http.Handler {
 	})
 }
 
-// afterPanic logs and answers the panic p of a handler; nil is none. It reports whether the handler wants the
-// connection cut.
-func (s *server) afterPanic(l *requestLog, r *http.Request, p any) (aborted bool) {
-	if p == nil {
-		return false
-	}
-	if p == http.ErrAbortHandler {
-		return true
-	}
-
+// afterPanic logs and answers the panic p of a handler.
+func (s *server) afterPanic(l *requestLog, r *http.Request, p any) {
 	s.log.Error("panic", "request_id", l.id, "panic", p, "stack", string(debug.Stack()))
 	if l.status == 0 {
 		s.respond(l, r, answer{}, errInternal)
 	}
-	return false
 }
 
 // requestLog collects the facts of a request for its line in the log. It holds no key and nothing of a buyer.
@@ -367,7 +358,7 @@ func loggedPath(r *http.Request) string {
 }
 
 // listProducts answers GET /v1/products.
-func (s *server) listProducts(r *http.Request, st Store) (answer, error) {
+func (s *server) listProducts(r *http.Request, st Store) (a answer, err error) {
 	q := parseQuery(r, "type", "q", "offset", "limit")
 	kind := Kind(q.choice("type", string(KindProduct), string(KindBundle)))
 	filter := ProductFilter{
@@ -378,16 +369,17 @@ func (s *server) listProducts(r *http.Request, st Store) (answer, error) {
 		Limit:    int(q.integer("limit", 20, 1, 50)),
 	}
 	if q.err != nil {
-		return answer{}, q.err
+		return a, q.err
 	}
 
-	page, ok := s.catalog.get(st, filter)
+	query := catalogQuery{st.ID, st.CatalogVersion, filter}
+	page, ok := s.catalog.get(query)
 	if !ok {
 		list, err := s.db.Products(st.ID, filter)
 		if err != nil {
-			return answer{}, err
+			return a, err
 		}
-		page = s.catalog.put(st, filter, mustJSON(list))
+		page = s.catalog.put(query, mustJSON(list))
 	}
 
 	header := http.Header{"Etag": {page.tag}, "Cache-Control": {"private, no-cache"}}
@@ -397,21 +389,16 @@ func (s *server) listProducts(r *http.Request, st Store) (answer, error) {
 	return answer{header: header, data: page.data}, nil
 }
 
-// hasTag reports whether If-None-Match names a tag (RFC 9110, section 13.1.2).
+// hasTag reports whether If-None-Match names a tag (RFC 9110, section 13.1.2). A tag is in quotes, and there are
+// none within it, so it is found in a list as it is.
 func hasTag(h http.Header, tag string) bool {
 	list := strings.Join(h.Values("If-None-Match"), ",")
-	for known := range strings.SplitSeq(list, ",") {
-		known = strings.TrimPrefix(strings.TrimSpace(known), "W/")
-		if known == tag || known == "*" {
-			return true
-		}
-	}
-	return false
+	return strings.Contains(list, tag) || strings.TrimSpace(list) == "*"
 }
 
-// catalogCache keeps the pages that GET /v1/products answered. A page is good as long as its store's catalog
-// has the version that the page was rendered from. Every request reads this version together with its key, so
-// no answer is older than its request. The zero value is an empty cache.
+// catalogCache keeps the pages that GET /v1/products answered, each for one version of its store's catalog. Every
+// request reads this version together with its key, so no answer is older than its request. The zero value is an
+// empty cache.
 type catalogCache struct {
 	mu    sync.Mutex
 	pages map[catalogQuery]catalogPage
@@ -420,31 +407,27 @@ type catalogCache struct {
 
 type catalogQuery struct {
 	storeID string
+	version int64 // of the store's catalog
 	filter  ProductFilter
 }
 
 type catalogPage struct {
-	version int64 // of the store's catalog
-	data    []byte
-	tag     string
+	data []byte
+	tag  string
 }
 
-// get returns the page for a query, if there is one of the catalog's present version.
-func (c *catalogCache) get(st Store, f ProductFilter) (page catalogPage, ok bool) {
+// get returns the page for a query, if it is there.
+func (c *catalogCache) get(query catalogQuery) (page catalogPage, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	page, ok = c.pages[catalogQuery{st.ID, f}]
-	return page, ok && page.version == st.CatalogVersion
+	page, ok = c.pages[query]
+	return page, ok
 }
 
 // put keeps data as the page for a query. It empties a cache that has grown to 4 MiB.
-func (c *catalogCache) put(st Store, f ProductFilter, data []byte) catalogPage {
+func (c *catalogCache) put(query catalogQuery, data []byte) catalogPage {
 	hash := sha256.Sum256(data)
-	page := catalogPage{
-		version: st.CatalogVersion,
-		data:    data,
-		tag:     `"` + hex.EncodeToString(hash[:16]) + `"`,
-	}
+	page := catalogPage{data, `"` + hex.EncodeToString(hash[:16]) + `"`}
 	size := len(data) + 1024 // The query and the map take memory too.
 
 	c.mu.Lock()
@@ -454,21 +437,21 @@ func (c *catalogCache) put(st Store, f ProductFilter, data []byte) catalogPage {
 		c.pages = map[catalogQuery]catalogPage{}
 		c.size = size
 	}
-	c.pages[catalogQuery{st.ID, f}] = page
+	c.pages[query] = page
 	return page
 }
 
 // listPaymentMethods answers GET /v1/payment-methods.
-func (s *server) listPaymentMethods(r *http.Request, st Store) (answer, error) {
+func (s *server) listPaymentMethods(r *http.Request, st Store) (a answer, err error) {
 	q := parseQuery(r, "amount")
 	subtotal := q.integer("amount", 0, 0, maxMoney)
 	if q.err != nil {
-		return answer{}, q.err
+		return a, q.err
 	}
 
 	all, err := s.db.PaymentMethods(st.ID)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 	all = slices.DeleteFunc(all, func(m PaymentMethod) bool {
 		unfit := q.Has("amount") && !m.takes(subtotal)
@@ -478,19 +461,19 @@ func (s *server) listPaymentMethods(r *http.Request, st Store) (answer, error) {
 }
 
 // listOrders answers GET /v1/orders.
-func (s *server) listOrders(r *http.Request, st Store) (answer, error) {
+func (s *server) listOrders(r *http.Request, st Store) (a answer, err error) {
 	f, err := readOrderFilter(r)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 
 	if f.After != "" {
 		owner, err := s.db.StoreOf("order", f.After)
 		if err != nil && err != errNotFound {
-			return answer{}, err
+			return a, err
 		}
 		if owner != st.ID {
-			return answer{}, badRequest("starting_after is not an order of this store: " +
+			return a, badRequest("starting_after is not an order of this store: " +
 				"give the id of the last order of the page before.")
 		}
 	}
@@ -498,7 +481,7 @@ func (s *server) listOrders(r *http.Request, st Store) (answer, error) {
 	buffer := buffers.Get().(*[]byte)
 	data, more, err := s.db.Orders(append((*buffer)[:0], `{"orders":`...), st, f)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 	*buffer = fmt.Appendf(data, `,"has_more":%t}`, more)
 	return answer{data: *buffer, buffer: buffer}, nil
@@ -531,30 +514,29 @@ func readOrderFilter(r *http.Request) (OrderFilter, error) {
 }
 
 // createOrder answers POST /v1/orders.
-func (s *server) createOrder(r *http.Request, st Store) (answer, error) {
+func (s *server) createOrder(r *http.Request, st Store) (a answer, err error) {
 	if err := parseQuery(r).err; err != nil {
-		return answer{}, err
+		return a, err
 	}
 	key, err := idempotencyKey(r.Header)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 
 	body, err := readJSON(r)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 	in, err := readNewOrder(body)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
-	if key != "" {
-		in.Idempotency = &Idempotency{Key: key, BodyHash: sha256.Sum256(body)}
-	}
+	in.IdempotencyKey = key
+	in.BodyHash = sha256.Sum256(body)
 
 	created, err := s.db.CreateOrder(r.Context(), st, in)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 	s.queue.wake()
 
@@ -586,31 +568,29 @@ func idempotencyKey(h http.Header) (string, error) {
 }
 
 // getOrder answers GET /v1/orders/{order_id}. It starts a payment session if the order needs one.
-func (s *server) getOrder(r *http.Request, st Store) (answer, error) {
+func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 	if err := parseQuery(r).err; err != nil {
-		return answer{}, err
+		return a, err
 	}
 
 	id := strings.ToLower(r.PathValue("order_id"))
 	o, err := s.db.OrderWithSession(st.ID, id)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 
 	// HEAD starts no session: its answer would not show it.
 	if needsSession(o) && r.Method != "HEAD" {
 		o, err = s.startSession(r.Context(), st, id, o)
 		if err != nil {
-			return answer{}, err
+			return a, err
 		}
 	}
 
 	payPage := st.payPage(id)
 	view := viewPaymentSession(o, payPage)
 	data := appendOrder([]byte(`{"order":`), o.Stored, payPage, view.PaymentURL)
-	data = append(data, `,"payment_session":`...)
-	data = append(data, mustJSON(view)...)
-	return answer{data: append(data, '}')}, nil
+	return answer{data: fmt.Appendf(data, `,"payment_session":%s}`, mustJSON(view))}, nil
 }
 
 // needsSession reports whether an order can be paid at a gateway now and has no page there. It only spares

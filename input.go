@@ -92,10 +92,8 @@ func readNewItem(f *form) NewItem {
 
 	idField := "product_id"
 	switch item.Kind {
-	case KindProduct:
-		item.ID = f.uuid(idField)
-	case KindBundle:
-		idField = "bundle_id"
+	case KindProduct, KindBundle:
+		idField = string(item.Kind) + "_id"
 		item.ID = f.uuid(idField)
 	case "": // It is refused already.
 	default:
@@ -116,9 +114,8 @@ func readNewItem(f *form) NewItem {
 // form reads the fields of a JSON object and collects their faults, so that a client learns all of them at
 // once. The pages read their forms with it too.
 type form struct {
-	path    string // before the names of its fields in a fault: empty or such as "items[0]."
-	fields  map[string]any
-	missing bool            // there is no such object, which is its only fault
+	path    string          // before the names of its fields in a fault: empty or such as "items[0]."
+	fields  map[string]any  // nil if there is no such object, which is its only fault
 	seen    map[string]bool // in a list: the ids of the elements before this one
 	*faults                 // of the whole body: the forms in a form share its faults
 }
@@ -134,69 +131,54 @@ func parseForm(body []byte) (*form, error) {
 		return nil, errInvalidJSON
 	}
 
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber()
-	value, err := parseValue(dec, 1)
-	if err != nil {
+	if err := checkStructure(newDecoder(body), 1); err != nil {
 		return nil, err
 	}
 
-	fields, ok := value.(map[string]any)
-	if !ok {
+	var fields map[string]any
+	err := newDecoder(body).Decode(&fields)
+	if err != nil || fields == nil {
 		return nil, &APIError{Code: codeValidationFailed, Message: "The body must be a JSON object."}
 	}
 	return newForm(fields), nil
 }
 
+// newDecoder reads a JSON text, in which a number stays as it is written.
+func newDecoder(body []byte) *json.Decoder {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	return dec
+}
+
 func newForm(fields map[string]any) *form { return &form{fields: fields, faults: &faults{}} }
 
-// parseValue reads the next value of a text that is valid JSON, so the decoder cannot fail.
-func parseValue(dec *json.Decoder, depth int) (any, error) {
+// checkStructure reads the next value of a text that is valid JSON, so the decoder cannot fail. It refuses a key that
+// is given twice in one object, and a list or object that is nested too deep.
+func checkStructure(dec *json.Decoder, depth int) error {
 	token, _ := dec.Token()
 	opening, container := token.(json.Delim)
 	if !container {
-		return token, nil
+		return nil
 	}
-
 	if depth > maxDepth {
-		return nil, badRequest("The JSON is nested deeper than %d levels.", maxDepth)
+		return badRequest("The JSON is nested deeper than %d levels.", maxDepth)
 	}
-	if opening == '{' {
-		return parseObject(dec, depth)
-	}
-	return parseList(dec, depth)
-}
 
-func parseObject(dec *json.Decoder, depth int) (any, error) {
-	fields := map[string]any{}
+	names := map[json.Token]bool{}
 	for dec.More() {
-		key, _ := dec.Token()
-		name := key.(string)
-		if _, twice := fields[name]; twice {
-			return nil, badRequest("The key %q is given twice in one object: give it once.", name)
+		if opening == '{' {
+			name, _ := dec.Token()
+			if names[name] {
+				return badRequest("The key %q is given twice in one object: give it once.", name)
+			}
+			names[name] = true
 		}
-
-		value, err := parseValue(dec, depth+1)
-		if err != nil {
-			return nil, err
+		if err := checkStructure(dec, depth+1); err != nil {
+			return err
 		}
-		fields[name] = value
 	}
-	dec.Token() // the closing brace
-	return fields, nil
-}
-
-func parseList(dec *json.Decoder, depth int) (any, error) {
-	list := []any{}
-	for dec.More() {
-		value, err := parseValue(dec, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, value)
-	}
-	dec.Token() // the closing bracket
-	return list, nil
+	dec.Token() // the closing bracket or brace
+	return nil
 }
 
 // Fault describes a wrong field of a form: a code and the values that go with it. The pages put it into words
@@ -237,7 +219,7 @@ const (
 
 // fault adds a wrong field: as a Fault for the pages, and in English words for the API.
 func (f *form) fault(name string, fault Fault, format string, args ...any) {
-	if f.missing || len(f.details) >= 100 {
+	if f.fields == nil || len(f.details) >= 100 {
 		return
 	}
 
@@ -304,10 +286,10 @@ const (
 func (f *form) text(name string, rule textRule, most int) string {
 	wrong := Fault{Code: FaultText, Most: int64(most)}
 	value, given := f.fields[name]
-	if !given && rule == required {
-		f.fault(name, wrong, "is needed: a text of 1 to %d characters", most)
-	}
 	if !given {
+		if rule == required {
+			f.fault(name, wrong, "is needed: a text of 1 to %d characters", most)
+		}
 		return ""
 	}
 
@@ -402,12 +384,7 @@ func (f *form) object(name string, value any, words string) *form {
 	if !ok {
 		f.refuse(name, words)
 	}
-	return &form{
-		path:    f.path + name + ".",
-		fields:  fields,
-		missing: !ok,
-		faults:  f.faults,
-	}
+	return &form{path: f.path + name + ".", fields: fields, faults: f.faults}
 }
 
 // list returns the forms of a list of objects. It may be left out if it may be empty.
@@ -435,6 +412,7 @@ func (f *form) list(name string, least, most int) []*form {
 var (
 	uuidPattern  = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 	slugPattern  = regexp.MustCompile(`^[a-z0-9]+(?:-[a-z0-9]+)*$`)
+	slugGaps     = regexp.MustCompile(`[^a-z0-9]+`)
 	codePattern  = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
 	hostPattern  = regexp.MustCompile(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`)
 	phonePattern = regexp.MustCompile(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
@@ -447,10 +425,7 @@ var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", ""
 
 // slugOf turns a name into a slug: "Kopi Kita" is kopi-kita.
 func slugOf(name string) string {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
-	})
-	return strings.Join(words, "-")
+	return strings.Trim(slugGaps.ReplaceAllString(strings.ToLower(name), "-"), "-")
 }
 
 // isEmail reports whether text is one bare e-mail address.
@@ -706,20 +681,9 @@ func (f *form) given() map[string]bool {
 	return names
 }
 
-// unknownProduct is the fault of a bundle's item that is no product of the store.
-func unknownProduct(field, slug string) Detail {
-	d := detailf(field, "names no product of the store: %q", slug)
-	d.Fault = Fault{Code: FaultUnknownProduct, Text: slug}
-	return d
-}
-
 // cut shortens a text to at most n characters.
 func cut(text string, n int) string {
-	runes := []rune(text)
-	if len(runes) <= n {
-		return text
-	}
-	return string(runes[:n])
+	return fmt.Sprintf("%.*s", n, text) // The precision of a text counts its characters.
 }
 
 // toStrings converts a list of a named string type.

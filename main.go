@@ -345,7 +345,8 @@ func listen(addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// serveOn runs the service until ctx ends. Then it finishes the work in progress, which takes 25 s at most.
+// serveOn runs the service until ctx ends. Then it finishes the work in progress, which takes 25 s at most:
+// a request that is read for 15 s (newHTTPServer) may start a payment session, which takes 10 s (gatewayTimeout).
 func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
 	unlock, err := db.lockServing()
 	if err != nil {
@@ -383,8 +384,8 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	}
 
 	// The background work is told to stop before the requests have ended, so that both finish side by side:
-	// the deliveries in flight take up to 15 s, the requests up to 20 s. The events of these last requests
-	// are in the database and are delivered after the next start.
+	// the deliveries in flight take up to 15 s, the requests up to 20 s, the payment sessions that these start
+	// up to 25 s. The events of these last requests are in the database and are delivered after the next start.
 	s.draining.Store(true)
 	stop()
 	drain(hs, log)

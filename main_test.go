@@ -147,6 +147,10 @@ func TestEndToEnd(t *testing.T) {
 		}
 
 		on(t, "webhook on", "-endpoint", endpoint)
+		list := on(t, "webhook list", "-store", storeID)
+		if reason := (reply{Data: list}).at("endpoints.0.off_reason"); reason != "<nil>" {
+			t.Errorf("the endpoint is on, and off because of %s", reason)
+		}
 		for (<-webhooks).event.Data.Order["id"] != waiting {
 		}
 	})

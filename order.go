@@ -8,7 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
+	"encoding/base32"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,24 +69,19 @@ type Item struct {
 
 // NewOrder is a valid request to create an order.
 type NewOrder struct {
-	Items         []NewItem
-	Buyer         Buyer
-	PaymentMethod string
-	ExternalID    string
-	ReturnURL     string
-	Idempotency   *Idempotency // nil if the request had no Idempotency-Key
+	Items          []NewItem
+	Buyer          Buyer
+	PaymentMethod  string
+	ExternalID     string
+	ReturnURL      string
+	IdempotencyKey string   // empty if the request had none
+	BodyHash       [32]byte // SHA-256 of the request's body
 }
 
 type NewItem struct {
 	Kind     Kind
 	ID       string
 	Quantity int64
-}
-
-// Idempotency identifies a request that may be repeated.
-type Idempotency struct {
-	Key      string
-	BodyHash [32]byte // SHA-256
 }
 
 const idempotencyKept = 48 * time.Hour
@@ -102,11 +97,11 @@ type CreatedOrder struct {
 // request whose Idempotency-Key and body came before gets the first answer again.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOrder, error) {
 	return writeResult(ctx, db, func(tx *Tx) (CreatedOrder, error) {
-		if in.Idempotency == nil {
+		if in.IdempotencyKey == "" {
 			return tx.createOrder(st, in)
 		}
 
-		created, err := tx.replay(st.ID, *in.Idempotency)
+		created, err := tx.replay(st.ID, in)
 		if err != errNotFound {
 			return created, err
 		}
@@ -114,41 +109,39 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 		if err != nil {
 			return created, err
 		}
+
+		// A key that is too old to be replayed, and not deleted yet, is replaced.
 		_, err = tx.exec(`
 			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, created_at)
 			VALUES (?, ?, ?, ?, ?)`,
-			st.ID, in.Idempotency.Key, in.Idempotency.BodyHash[:], created.ID, tx.now)
+			st.ID, in.IdempotencyKey, in.BodyHash[:], created.ID, tx.now)
 		return created, err
 	})
 }
 
-// The first answer to a request is the order that the event orderCreated carries.
+// The first answer is not stored a second time: the order's first event, orderCreated, carries the same bytes.
 const sqlIdempotency = `
-	SELECT k.order_id, k.body_hash, v.body
+	SELECT k.order_id, k.body_hash, v.body -> '$.data.order'
 	FROM   idempotency_keys k
 	JOIN   events v ON v.order_id = k.order_id AND v.sequence = 1
 	WHERE  k.store_id = ? AND k.key = ? AND k.created_at > ?`
 
-// replay returns the order that an earlier request with this key created, or errNotFound.
-func (tx *Tx) replay(storeID string, key Idempotency) (CreatedOrder, error) {
+// replay returns the order that an earlier request with the key of in created, or errNotFound.
+func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	created := CreatedOrder{Replayed: true}
 	var bodyHash []byte
-	var event struct {
-		Data struct{ Order json.RawMessage }
-	}
-	err := tx.QueryRow(sqlIdempotency, storeID, key.Key, tx.now.Add(-idempotencyKept)).
-		Scan(&created.ID, &bodyHash, fromJSON{&event})
+	err := tx.QueryRow(sqlIdempotency, storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept)).
+		Scan(&created.ID, &bodyHash, &created.Shown)
 	if err != nil {
 		return created, notFound(err)
 	}
 
-	if !bytes.Equal(bodyHash, key.BodyHash[:]) {
+	if !bytes.Equal(bodyHash, in.BodyHash[:]) {
 		return created, &APIError{
 			Code:    codeIdempotencyKeyReused,
 			Message: "This Idempotency-Key was used with another body: send a new key with a new order.",
 		}
 	}
-	created.Shown = event.Data.Order
 	return created, nil
 }
 
@@ -157,8 +150,9 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		return created, err
 	}
 
+	id := tx.newID() // before tx.now is read: an id begins with its order's created_at
 	o := &Order{
-		ID:         tx.newID(),
+		ID:         id,
 		Status:     Pending,
 		Currency:   "IDR",
 		Buyer:      in.Buyer,
@@ -175,8 +169,13 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if err := tx.choosePayment(o, st.ID, in.PaymentMethod); err != nil {
 		return created, err
 	}
-	if err := tx.reserveAll(components); err != nil {
+	// The stored components say what was reserved.
+	short, err := tx.reserve(components)
+	if err != nil {
 		return created, err
+	}
+	if len(short) > 0 {
+		return created, outOfStock(short)
 	}
 
 	stored, err := tx.insertOrder(o, st.ID, components)
@@ -187,7 +186,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if err != nil {
 		return created, err
 	}
-	// The revenue of an order that is paid at once is 0.
+	// An order that is paid at once is free and brings no revenue.
 	if err := tx.addTotals(st.ID, tx.now, DayTotals{Orders: 1}); err != nil {
 		return created, err
 	}
@@ -207,12 +206,10 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 		return nil
 	}
 
-	other, err := queryOne(tx, scanValue[string],
-		"SELECT id FROM orders WHERE store_id = ? AND external_id = ?", storeID, externalID)
-	if err == errNotFound {
-		return nil
-	}
-	if err != nil {
+	other, err := queryOne(tx, scanValue[string], `
+		SELECT coalesce((SELECT id FROM orders WHERE store_id = ? AND external_id = ?), '')`,
+		storeID, externalID)
+	if err != nil || other == "" {
 		return err
 	}
 	detail := detailf("external_id", "must differ from every other order's")
@@ -222,22 +219,22 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 // addItems fills in the order's items and subtotal from what is published now. It returns the products that the
 // order consists of, sorted by id.
 func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, error) {
-	forSale, err := tx.forSale(storeID, items)
-	if err != nil {
-		return nil, err
-	}
-
 	var unknown, tooMuch []Detail
 	components := map[string]component{}
 	for i, in := range items {
-		found, ok := forSale[saleKey{in.Kind, in.ID}]
-		if !ok {
+		rows, err := queryAll(tx, scanSaleRow, sqlForSale, storeID, in.Kind, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 {
 			unknown = append(unknown, detailf(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
 				"is no published %s of this store: take one from GET /v1/products", in.Kind))
 			continue
 		}
 
-		item := found.item(in)
+		item := rows[0].item
+		item.Quantity = in.Quantity
+		item.LineTotal = item.UnitPrice * in.Quantity
 		if item.LineTotal > maxMoney {
 			tooMuch = append(tooMuch, detailf(fmt.Sprintf("items[%d].quantity", i),
 				"makes the line exceed %d", int64(maxMoney)))
@@ -245,7 +242,8 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 		o.Items = append(o.Items, item)
 		o.Subtotal += item.LineTotal
 
-		for _, c := range found.components {
+		for _, r := range rows {
+			c := r.component
 			c.Quantity = c.Quantity*in.Quantity + components[c.ProductID].Quantity
 			c.items = append(components[c.ProductID].items, i)
 			components[c.ProductID] = c
@@ -276,20 +274,21 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 		return nil
 	}
 	if code == "" {
-		return validationFailed(detailf("payment_method", "is needed: take a code from GET /v1/payment-methods"))
+		return validationFailed(detailf("payment_method",
+			"is needed: take a code from GET /v1/payment-methods"))
 	}
 
 	m, err := queryOne(tx, scanMethod, sqlMethod, storeID, code)
-	if err == errNotFound || err == nil && !m.Usable {
+	if err != nil && err != errNotFound {
+		return err
+	}
+	if !m.Usable {
 		detail := detailf("payment_method", "is not usable: take a code from GET /v1/payment-methods")
 		return &APIError{codePaymentMethodUnavailable, "This payment method cannot be used.", []Detail{detail}}
 	}
-	if err != nil {
-		return err
-	}
 	if !m.takes(o.Subtotal) {
-		detail := detailf("payment_method", "does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d",
-			o.Subtotal, o.Subtotal)
+		detail := detailf("payment_method",
+			"does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d", o.Subtotal, o.Subtotal)
 		return &APIError{codePaymentMethodUnavailable,
 			"This payment method cannot be used for this subtotal.", []Detail{detail}}
 	}
@@ -305,27 +304,16 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 	return nil
 }
 
-// reserveAll reserves the components of a new order, or refuses it and names the items that want too much.
-func (tx *Tx) reserveAll(components []component) error {
-	var short []Detail
-	for i := range components {
-		enough, err := tx.reserve(&components[i])
-		if err != nil {
-			return err
-		}
-		if enough {
-			continue
-		}
-		for _, item := range components[i].items {
-			short = append(short, detailf(fmt.Sprintf("items[%d].quantity", item),
+// outOfStock refuses an order and names the items that want too much.
+func outOfStock(short []component) error {
+	var details []Detail
+	for _, c := range short {
+		for _, item := range c.items {
+			details = append(details, detailf(fmt.Sprintf("items[%d].quantity", item),
 				"is more than is left: order fewer, or without it"))
 		}
 	}
-
-	if len(short) > 0 {
-		return &APIError{codeOutOfStock, "There is not enough stock for this order.", short}
-	}
-	return nil
+	return &APIError{codeOutOfStock, "There is not enough stock for this order.", details}
 }
 
 // insertOrder writes the order's row under a reference that no other order of the store has, and returns the
@@ -351,13 +339,10 @@ func (tx *Tx) insertOrder(o *Order, storeID string, components []component) (sto
 // newReference returns what a buyer quotes with a transfer: the day in WIB and six characters of Crockford's
 // base32 (https://www.crockford.com/base32.html), which has no letters that look alike.
 func newReference(t Time) string {
-	const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-	var b [6]byte
-	rand.Read(b[:])
-	for i := range b {
-		b[i] = alphabet[b[i]%32]
-	}
-	return "INV-" + t.Time().In(wib).Format("20060102") + "-" + string(b[:])
+	crockford := base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+	random := make([]byte, 5)
+	rand.Read(random)
+	return "INV-" + t.Time().In(wib).Format("20060102") + "-" + crockford.EncodeToString(random)[:6]
 }
 
 // showOrder appends a stored order to dst with the pay page as both of its addresses.
@@ -369,12 +354,8 @@ func (st Store) showOrder(dst []byte, orderID string, stored []byte) []byte {
 // appendOrder appends a stored order and its two addresses to dst. They depend on where the store is served, so
 // they are added when the order is sent.
 func appendOrder(dst, stored []byte, checkoutURL, paymentURL string) []byte {
-	dst = append(dst, stored[:len(stored)-1]...)
-	dst = append(dst, `,"checkout_url":`...)
-	dst = append(dst, mustJSON(checkoutURL)...)
-	dst = append(dst, `,"payment_url":`...)
-	dst = append(dst, mustJSON(paymentURL)...)
-	return append(dst, '}')
+	return fmt.Appendf(dst, `%s,"checkout_url":%s,"payment_url":%s}`,
+		stored[:len(stored)-1], mustJSON(checkoutURL), mustJSON(paymentURL))
 }
 
 // Transition is something that happens to an order.
@@ -447,7 +428,8 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	}
 	o, from := &r.order, r.order.Status
 	if !t.possible(from) {
-		message := fmt.Sprintf("The order is %s: %q is possible only while it is %s.", from, t, joinOr(rule.from))
+		message := fmt.Sprintf("The order is %s: %q is possible only while it is %s.",
+			from, t, joinOr(rule.from))
 		return nil, &APIError{Code: codeOrderState, Message: message}
 	}
 
@@ -476,8 +458,16 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tx.settlePaymentSessions(orderID, t, from); err != nil {
-		return nil, err
+
+	if t == OwnerApproves && from == AwaitingVerification {
+		if err := tx.attributePayment(orderID); err != nil {
+			return nil, err
+		}
+	}
+	if o.Status != AwaitingVerification {
+		if err := tx.endPaymentSessions(orderID); err != nil {
+			return nil, err
+		}
 	}
 	shown := r.store.showOrder(nil, orderID, stored)
 	return o, tx.addEvent(r.store.ID, orderID, eventOf[o.Status], r.sequence, shown)
@@ -505,47 +495,38 @@ func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
 // moveStock releases the stock of an order that fails or expires. An order that is paid after that needs its
 // stock again; oversold says that it is gone.
 func (tx *Tx) moveStock(components []component, from, to Status) (oversold bool, err error) {
-	switch {
-	case to == Failed || to == Expired:
-		for i := range components {
-			if err := tx.release(&components[i]); err != nil {
-				return false, err
-			}
-		}
-
-	case from == Failed || from == Expired:
-		if err := tx.findUnlimited(components); err != nil {
-			return false, err
-		}
-		for i := range components {
-			enough, err := tx.reserve(&components[i])
-			if err != nil {
-				return false, err
-			}
-			oversold = oversold || !enough
-		}
+	if to == Failed || to == Expired {
+		return false, tx.release(components)
 	}
-	return oversold, nil
+	if from != Failed && from != Expired {
+		return false, nil
+	}
+
+	if err := tx.findUnlimited(components); err != nil {
+		return false, err
+	}
+	short, err := tx.reserve(components)
+	return len(short) > 0, err
 }
 
 // changeTotals counts the revenue of an order that becomes paid, and takes it off again when that ends.
 func (tx *Tx) changeTotals(r orderRow, to Status) error {
-	switch {
-	case to == Paid:
+	if to == Paid {
 		return tx.addTotals(r.store.ID, tx.now, DayTotals{Revenue: r.order.Amount})
-
-	case r.order.Status == Paid:
-		paidAt, err := queryOne(tx, scanValue[Time], `
-			SELECT at
-			FROM   order_history
-			WHERE  order_id = ? AND to_status = 'paid' AND from_status <> 'paid'
-			ORDER BY position DESC LIMIT 1`, r.order.ID)
-		if err != nil {
-			return err
-		}
-		return tx.addTotals(r.store.ID, paidAt, DayTotals{Revenue: -r.order.Amount})
 	}
-	return nil
+	if r.order.Status != Paid {
+		return nil
+	}
+
+	paidAt, err := queryOne(tx, scanValue[Time], `
+		SELECT at
+		FROM   order_history
+		WHERE  order_id = ? AND to_status = 'paid' AND from_status <> 'paid'
+		ORDER BY position DESC LIMIT 1`, r.order.ID)
+	if err != nil {
+		return err
+	}
+	return tx.addTotals(r.store.ID, paidAt, DayTotals{Revenue: -r.order.Amount})
 }
 
 // Actor is who changed an order.
@@ -615,6 +596,28 @@ func (tx *Tx) addHistory(orderID string, h HistoryEntry) error {
 	return err
 }
 
+// DayTotals is one day of a store, in WIB.
+type DayTotals struct {
+	Day     int64 // days since 1970
+	Orders  int64 // created on it
+	Revenue int64 // paid on it and not refunded or reversed since
+}
+
+// dayOf is the day of a time in WIB, in days since 1970.
+func dayOf(t Time) int64 {
+	return int64(t.Add(7*time.Hour)) / (24 * time.Hour).Milliseconds()
+}
+
+// addTotals adds orders and revenue to the day of a time.
+func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
+	_, err := tx.exec(`
+		INSERT INTO daily_totals (store_id, day, orders, revenue)
+		VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`,
+		storeID, dayOf(at), t.Orders, t.Revenue)
+	return err
+}
+
 // addNote adds a note of the gateway's news to an order's history, unless it is there already.
 func (tx *Tx) addNote(orderID string, status Status, n Note) (added bool, err error) {
 	noted, err := queryOne(tx, scanValue[bool],
@@ -676,19 +679,16 @@ type OrderFilter struct {
 	Limit      int
 }
 
+// In these queries %s is a condition on the status or nothing: see withStatus.
 const (
 	sqlOrders = `
 		SELECT id, json FROM orders
-		WHERE  store_id = ? AND id >= ? AND id < ?
-		ORDER BY id DESC LIMIT ? OFFSET ?`
-	sqlOrdersByStatus = `
-		SELECT id, json FROM orders
-		WHERE  store_id = ? AND id >= ? AND id < ? AND status = ?
-		ORDER BY id DESC LIMIT ? OFFSET ?`
+		WHERE  store_id = ?1 AND id < ?2 %s AND id >= ?6
+		ORDER BY id DESC LIMIT ?4 OFFSET ?5`
 	sqlOrdersByExternal = `
 		SELECT id, json FROM orders
-		WHERE  store_id = ? AND id >= ? AND id < ? AND external_id = ? AND ? IN (status, '')
-		LIMIT ? OFFSET ?`
+		WHERE  store_id = ?1 AND id < ?2 %s AND id >= ?6 AND external_id = ?7
+		LIMIT ?4 OFFSET ?5`
 )
 
 // Orders appends a JSON array of a store's orders to dst, the newest first, and reports whether there are more.
@@ -702,16 +702,12 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 		end = min(end, firstID(*f.Max+1))
 	}
 
-	query, args := sqlOrders, []any{st.ID, first, end}
-	switch {
-	case f.ExternalID != "":
+	query, args := sqlOrders, []any{st.ID, end, f.Status, f.Limit + 1, f.Offset, first}
+	if f.ExternalID != "" {
 		query = sqlOrdersByExternal
-		args = append(args, f.ExternalID, f.Status)
-	case f.Status != "":
-		query = sqlOrdersByStatus
-		args = append(args, f.Status)
+		args = append(args, f.ExternalID)
 	}
-	rows, err := db.reader.Query(query, append(args, f.Limit+1, f.Offset)...)
+	rows, err := db.reader.Query(withStatus(query, f.Status), args...)
 	if err != nil {
 		return nil, false, err
 	}
@@ -802,41 +798,39 @@ func scanOrder(r row) (o Order, err error) {
 
 // SearchOrders reads one page of a store's orders.
 func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
-	return readResult(db, func(q querier) (OrderList, error) { return searchOrders(q, storeID, f) })
-}
+	return readResult(db, func(q querier) (list OrderList, err error) {
+		end := cmp.Or(f.After, lastID)
+		find := func(query string, more ...any) ([]Order, error) {
+			args := append([]any{storeID, end, f.Status, f.Limit + 1}, more...)
+			return queryAll(q, scanOrder, withStatus(query, f.Status), args...)
+		}
 
-func searchOrders(q querier, storeID string, f OrderSearch) (list OrderList, err error) {
-	end := cmp.Or(f.After, lastID)
-	find := func(query string, more ...any) ([]Order, error) {
-		args := append([]any{storeID, end, f.Status, f.Limit + 1}, more...)
-		return queryAll(q, scanOrder, withStatus(query, f.Status), args...)
-	}
-
-	if f.Text == "" {
-		list.Orders, err = find(sqlList)
-	} else {
-		list.Orders, err = find(sqlExact, f.Text)
-	}
-	if err != nil {
-		return list, err
-	}
-	if f.Text != "" && len(list.Orders) == 0 {
-		list.Searched = true
-		list.Orders, err = find(sqlSearch, strings.ToLower(f.Text), searchWindow, f.Phone)
+		if f.Text == "" {
+			list.Orders, err = find(sqlList)
+		} else {
+			list.Orders, err = find(sqlExact, f.Text)
+		}
 		if err != nil {
 			return list, err
 		}
-	}
+		if f.Text != "" && len(list.Orders) == 0 {
+			list.Searched = true
+			list.Orders, err = find(sqlSearch, strings.ToLower(f.Text), searchWindow, f.Phone)
+			if err != nil {
+				return list, err
+			}
+		}
 
-	switch {
-	case len(list.Orders) > f.Limit:
-		list.Orders = list.Orders[:f.Limit]
-		list.Next = list.Orders[f.Limit-1].ID
-	case list.Searched:
-		list.Next, err = queryOne(q, scanValue[string], withStatus(sqlWindow, f.Status),
-			storeID, end, f.Status, searchWindow-1)
-	}
-	return list, err
+		switch {
+		case len(list.Orders) > f.Limit:
+			list.Orders = list.Orders[:f.Limit]
+			list.Next = list.Orders[f.Limit-1].ID
+		case list.Searched:
+			list.Next, err = queryOne(q, scanValue[string], withStatus(sqlWindow, f.Status),
+				storeID, end, f.Status, searchWindow-1)
+		}
+		return list, err
+	})
 }
 
 // OrderDetails is an order with everything that happened to it.

@@ -661,28 +661,22 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 	return did, err
 }
 
-// settlePaymentSessions adapts the payment sessions of an order to its transition from a state.
-func (tx *Tx) settlePaymentSessions(orderID string, t Transition, from Status) error {
-	// The owner approved a payment that a gateway reported. What the gateway says of it later, such as a
-	// refund, concerns the order.
-	if t == OwnerApproves && from == AwaitingVerification {
-		_, err := tx.exec(`
-			UPDATE orders
-			SET    paid_by = (
-				SELECT id FROM payment_sessions
-				WHERE  order_id = ?1 AND status IN ('active', 'paid')
-				ORDER BY attempt DESC LIMIT 1)
-			WHERE  id = ?1`, orderID)
-		if err != nil {
-			return err
-		}
-	}
-	if transitions[t].to == AwaitingVerification {
-		return nil
-	}
+// attributePayment records that the owner approved a payment that a gateway reported. What the gateway says of it
+// later, such as a refund, concerns the order.
+func (tx *Tx) attributePayment(orderID string) error {
+	_, err := tx.exec(`
+		UPDATE orders
+		SET    paid_by = (
+			SELECT id FROM payment_sessions
+			WHERE  order_id = ?1 AND status IN ('active', 'paid')
+			ORDER BY attempt DESC LIMIT 1)
+		WHERE  id = ?1`, orderID)
+	return err
+}
 
-	// The order needs no payment any more. A session that has not started never will. An active one is due
-	// now, so pollGateways closes it at the gateway.
+// endPaymentSessions ends the sessions of an order that needs no payment any more. One that has not started never
+// will. An active one is due now, so pollGateways closes it at the gateway.
+func (tx *Tx) endPaymentSessions(orderID string) error {
 	_, err := tx.exec(`
 		UPDATE payment_sessions
 		SET    status = iif(status = 'starting', 'expired', status),

@@ -1,5 +1,5 @@
 -- The database of storeorder, version 2. Money is IDR in whole rupiah. Times (…_at, …_until) are
--- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by the time they were made.
+-- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by their time of creation.
 
 CREATE TABLE settings (           -- one row: where `serve` is reached, for the addresses in events
   only       INTEGER PRIMARY KEY CHECK (only = 1),
@@ -75,6 +75,7 @@ CREATE TABLE bundle_items (
   PRIMARY KEY (bundle_id, position)
 ) STRICT, WITHOUT ROWID;
 
+-- Every change that GET /v1/products shows raises its store's catalog_version, also a sale of limited stock.
 CREATE TRIGGER products_added   AFTER INSERT ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
 CREATE TRIGGER products_changed AFTER UPDATE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
 CREATE TRIGGER products_removed AFTER DELETE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = old.store_id; END;
@@ -107,8 +108,8 @@ CREATE TABLE gateways (                   -- a store's account at a payment gate
   PRIMARY KEY (store_id, provider)
 ) STRICT, WITHOUT ROWID;
 
--- An order is the JSON that the API shows, less its two addresses, which depend on where the store is served.
--- What is queried of it is generated from that JSON. Its id begins with its created_at, so the order of ids is
+-- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served.
+-- What is queried of it is generated from that JSON, except expires_at, which is stored as a number beside it. Its id begins with its created_at, so the order of ids is
 -- the order of time: (store_id, id) serves lists, walks and time bounds alike.
 CREATE TABLE orders (
   id          TEXT    PRIMARY KEY,
@@ -186,10 +187,10 @@ CREATE TABLE notifications (              -- verified messages of gateways, as t
 ) STRICT;
 CREATE INDEX notifications_undecided ON notifications (id) WHERE decided_at IS NULL;
 
-CREATE TABLE sandbox_payments (           -- what the built-in sandbox gateway knows of a session
+CREATE TABLE sandbox_payments (           -- the records of the built-in sandbox gateway
   session_id TEXT    PRIMARY KEY REFERENCES payment_sessions,
   state      TEXT    NOT NULL,            -- a GatewayState
-  amount     INTEGER NOT NULL             -- what was paid
+  amount     INTEGER NOT NULL             -- paid, in rupiah
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE endpoints (                  -- where a store's webhooks go
@@ -213,12 +214,16 @@ CREATE TABLE events (
   order_id   TEXT    REFERENCES orders,   -- NULL: ping
   sequence   INTEGER NOT NULL,            -- within the order, from 1; 0: ping
   event      TEXT    NOT NULL,
-  body       TEXT    NOT NULL,            -- the bytes that are signed and sent, made once
+  body       TEXT    NOT NULL,            -- the bytes that are signed and sent, written once
   created_at INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX events_of_order ON events (order_id, sequence) WHERE order_id IS NOT NULL;
 
--- A claim moves next_at one lease ahead, so a delivery that a crash interrupted falls due again by itself.
+-- status              next_at                  leased
+-- pending             when it is due           0        waits; while its endpoint is off, also after that
+-- pending             when its lease ends      1        claimed: about to be sent, or its result not written
+-- delivered, failed   NULL                     0        done, until it is resent
+-- A claim that a crash interrupted is due at the next start at once; otherwise when its lease ends.
 CREATE TABLE deliveries (                 -- one row per event and endpoint
   id            TEXT    PRIMARY KEY,
   endpoint_id   TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
@@ -240,7 +245,7 @@ CREATE INDEX deliveries_of_event ON deliveries (event_id);
 CREATE TABLE daily_totals (               -- kept by the transactions that change orders; the dashboard's chart
   store_id TEXT    NOT NULL REFERENCES stores,
   day      INTEGER NOT NULL,              -- in WIB, days since 1970
-  orders   INTEGER NOT NULL,              -- made that day
+  orders   INTEGER NOT NULL,              -- created that day
   revenue  INTEGER NOT NULL,              -- of orders paid that day and still paid: a refund takes it off that day
   PRIMARY KEY (store_id, day)
 ) STRICT, WITHOUT ROWID;

@@ -56,13 +56,14 @@ type DB struct {
 	closing chan struct{} // closed to stop the writing goroutine
 	stopped chan struct{} // closed when it has stopped
 
-	// The statements around a write, prepared once: they have no arguments, so the driver's cache skips them.
+	// The statements around a write, prepared once. The driver's cache of statements (_stmt_cache_size) leaves
+	// out those without arguments and would compile these anew for every write.
 	begin, savepoint, rollbackTo, release, commit, rollback *sql.Stmt
 
 	// State of the writing goroutine.
-	lastMS  int64  // the latest time given to a write; a later write never gets an earlier time
-	idMS    int64  // the time in the latest id
-	idCount uint16 // the counter in the latest id
+	lastNow Time   // the latest time given to a write; a later write never gets an earlier time
+	idTime  Time   // the time in the latest id
+	idCount uint64 // the counter in the latest id
 
 	// Where the service and the gateways are reached. Set before the first request.
 	publicURL   string
@@ -111,19 +112,19 @@ func openDB(path string, create bool) (*DB, error) {
 		return nil, err
 	}
 
+	const options = "_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=64"
+	const durable = "&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate"
 	db := &DB{
 		path:    path,
+		reader:  openSQLite(path, options+"&mode=ro&_query_only=on"),
+		writer:  openSQLite(path, options+durable),
 		jobs:    make(chan *job),
 		closing: make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
 	if err := db.connect(); err != nil {
-		if db.writer != nil {
-			db.writer.Close()
-		}
-		if db.reader != nil {
-			db.reader.Close()
-		}
+		db.reader.Close()
+		db.writer.Close()
 		return nil, db.explainOpenError(err)
 	}
 
@@ -150,23 +151,21 @@ func openFile(path string, create bool) error {
 	return f.Close()
 }
 
-// dataSource is how go-sqlite3 is told about a file. The options are documented in its README.
-func dataSource(path, options string) string {
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + options
+// openSQLite returns a pool of connections to a file. The options are documented in the README of go-sqlite3.
+// Nothing is opened before the first query, so only an unknown driver could be an error.
+func openSQLite(path, options string) *sql.DB {
+	pool, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+options)
+	if err != nil {
+		panic(err)
+	}
+	return pool
 }
 
-func (db *DB) connect() (err error) {
-	const options = "_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=64"
-	const durable = "&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate"
-
-	if err := inspect(db.path, dataSource(db.path, options)); err != nil {
+func (db *DB) connect() error {
+	if err := inspect(db.path); err != nil {
 		return err
 	}
 
-	db.writer, err = sql.Open("sqlite3", dataSource(db.path, options+durable))
-	if err != nil {
-		return err
-	}
 	db.writer.SetMaxOpenConns(1)
 	if err := db.prepareWriter(); err != nil {
 		return err
@@ -175,29 +174,20 @@ func (db *DB) connect() (err error) {
 		return err
 	}
 
-	db.reader, err = sql.Open("sqlite3", dataSource(db.path, options+"&mode=ro&_query_only=on"))
-	if err != nil {
-		return err
-	}
 	connections := max(2, runtime.GOMAXPROCS(0))
 	db.reader.SetMaxOpenConns(connections)
 	db.reader.SetMaxIdleConns(connections)
-
-	err = db.reader.QueryRow("SELECT public_url, subdomains, gateways FROM settings").
+	return db.reader.QueryRow("SELECT public_url, subdomains, gateways FROM settings").
 		Scan(&db.publicURL, &db.subdomains, fromJSON{&db.gatewayURLs})
-	return err
 }
 
 // inspect refuses a file that is not ours or is newer than this program, before anything in it is changed.
-func inspect(path, dataSource string) error {
-	file, err := sql.Open("sqlite3", dataSource)
-	if err != nil {
-		return err
-	}
+func inspect(path string) error {
+	file := openSQLite(path, "_busy_timeout=5000")
 	defer file.Close()
 
 	var application, version, tables int
-	err = file.QueryRow(`
+	err := file.QueryRow(`
 		SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
 		FROM   pragma_application_id, pragma_user_version`).Scan(&application, &version, &tables)
 	if err != nil {
@@ -218,8 +208,9 @@ func inspect(path, dataSource string) error {
 func (db *DB) prepareWriter() error {
 	var synchronous int
 	var journal string
-	err := db.writer.QueryRow("SELECT synchronous, journal_mode FROM pragma_synchronous, pragma_journal_mode").
-		Scan(&synchronous, &journal)
+	err := db.writer.QueryRow(`
+		SELECT synchronous, journal_mode
+		FROM   pragma_synchronous, pragma_journal_mode`).Scan(&synchronous, &journal)
 	if err != nil {
 		return err
 	}
@@ -234,19 +225,16 @@ func (db *DB) prepareWriter() error {
 		return err
 	}
 
-	statements := []struct {
-		stmt **sql.Stmt
-		sql  string
-	}{
-		{&db.begin, "BEGIN IMMEDIATE"},
-		{&db.savepoint, "SAVEPOINT write"},
-		{&db.rollbackTo, "ROLLBACK TO write"},
-		{&db.release, "RELEASE write"},
-		{&db.commit, "COMMIT"},
-		{&db.rollback, "ROLLBACK"},
+	statements := map[**sql.Stmt]string{
+		&db.begin:      "BEGIN IMMEDIATE",
+		&db.savepoint:  "SAVEPOINT write",
+		&db.rollbackTo: "ROLLBACK TO write",
+		&db.release:    "RELEASE write",
+		&db.commit:     "COMMIT",
+		&db.rollback:   "ROLLBACK",
 	}
-	for _, s := range statements {
-		*s.stmt, err = db.writer.Prepare(s.sql)
+	for stmt, query := range statements {
+		*stmt, err = db.writer.Prepare(query)
 		if err != nil {
 			return err
 		}
@@ -377,28 +365,22 @@ func mustJSON(v any) []byte {
 }
 
 // readResult runs fn on one snapshot of the database.
-func readResult[T any](db *DB, fn func(querier) (T, error)) (T, error) {
+func readResult[T any](db *DB, fn func(querier) (T, error)) (result T, err error) {
 	snapshot, err := db.reader.Begin()
 	if err != nil {
-		var none T
-		return none, err
+		return result, err
 	}
 	defer snapshot.Rollback()
 	return fn(snapshot)
 }
 
-// Tx is one write. Everything in it happens at one time, now, which is not before that of any earlier write.
+// Tx is one write: a savepoint in the transaction of its group (see commitGroup). All its statements go to
+// db.writer, whose pool has one connection, so they are part of that transaction. Everything in a write happens
+// at one time, now, which is never earlier than that of a previous write of this process.
 type Tx struct {
-	db  *DB
-	now Time
-}
-
-// Query and QueryRow read what the transaction has written so far.
-func (tx *Tx) Query(query string, args ...any) (*sql.Rows, error) {
-	return tx.db.writer.Query(query, args...)
-}
-func (tx *Tx) QueryRow(query string, args ...any) *sql.Row {
-	return tx.db.writer.QueryRow(query, args...)
+	querier // reads what the transaction has written so far
+	db      *DB
+	now     Time
 }
 
 // exec runs a statement and returns how many rows it changed.
@@ -429,9 +411,9 @@ type job struct {
 	done chan struct{} // closed when err is final
 }
 
-// write runs fn in a transaction and returns when its changes are on disk, or rolled back because fn or the
-// commit failed. fn runs on the writing goroutine and must not wait for anything. ctx ends the wait only while
-// fn has not started.
+// write runs fn in a savepoint of the transaction that commitGroup shares among the waiting writes. It returns
+// when fn's changes are on disk, or rolled back because fn or the commit failed. fn runs on the writing goroutine
+// and must not wait for anything. ctx ends the wait only while fn has not started.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	j := &job{fn: fn, done: make(chan struct{})}
 	select {
@@ -476,22 +458,22 @@ func (db *DB) runWrites() {
 // commitGroup runs first and all writes that are waiting, each in a savepoint, and commits them together. One
 // sync of the disk then serves all of them: with 64 clients and a sync of 1 ms, eight times the orders of a
 // transaction each. Nobody is answered before the commit that holds their write is on disk.
+//
+// When the transaction is lost, every write of the group fails, also one that was refused before: the rows
+// because of which it was refused may be gone too. Writes that still wait fail with the group without being
+// run, since each would only meet the same full disk.
 func (db *DB) commitGroup(first *job) {
 	const most = 256
-	group := []*job{first}
+	var group []*job
 
 	_, err := db.begin.Exec()
-	if err == nil {
-		err = db.runJob(first)
-	}
-	for len(group) < most {
-		j := db.nextWaiting()
-		if j == nil {
-			break
-		}
+	for j := first; j != nil; j = db.nextWaiting() {
 		group = append(group, j)
 		if err == nil {
 			err = db.runJob(j)
+		}
+		if len(group) == most {
+			break
 		}
 	}
 
@@ -503,7 +485,7 @@ func (db *DB) commitGroup(first *job) {
 	}
 	for _, j := range group {
 		if err != nil {
-			j.err = err // The whole group is lost.
+			j.err = err
 		}
 		close(j.done)
 	}
@@ -519,8 +501,9 @@ func (db *DB) nextWaiting() *job {
 	}
 }
 
-// runJob runs one write of the group. What it changed is undone if it fails, and j.err says why; the rest of
-// the group is not affected. runJob returns an error only when the whole transaction is lost.
+// runJob runs one write of the group in a savepoint. If the write fails, its changes are undone, j.err says why,
+// and the other writes are not affected. That is so for most errors of SQLite too. Some, such as a full disk,
+// may end the whole transaction (https://sqlite.org/lang_transaction.html); then runJob returns an error.
 func (db *DB) runJob(j *job) error {
 	if _, err := db.savepoint.Exec(); err != nil {
 		return err
@@ -529,20 +512,16 @@ func (db *DB) runJob(j *job) error {
 	j.err = db.callJob(j)
 	if j.err != nil {
 		if _, err := db.rollbackTo.Exec(); err != nil {
-			return cmp.Or(lostTransaction(j.err), err)
+			// The savepoint is gone. An error of SQLite in the write is what ended the transaction, as on a
+			// full disk, and says more.
+			if sqliteCode(j.err) != 0 {
+				return j.err
+			}
+			return err
 		}
 	}
 
 	_, err := db.release.Exec()
-	return err
-}
-
-// lostTransaction returns err if SQLite reported it, nil otherwise. When a savepoint is gone, such an error is
-// what ended the transaction, as on a full disk, and says more than the missing savepoint.
-func lostTransaction(err error) error {
-	if sqliteCode(err) == 0 {
-		return nil
-	}
 	return err
 }
 
@@ -554,33 +533,30 @@ func (db *DB) callJob(j *job) (err error) {
 		}
 	}()
 
-	db.lastMS = max(db.lastMS, time.Now().UnixMilli())
-	return j.fn(&Tx{db, Time(db.lastMS)})
+	db.lastNow = max(db.lastNow, timeOf(time.Now()))
+	return j.fn(&Tx{db.writer, db, db.lastNow})
 }
 
 // newID returns a UUIDv7 (RFC 9562): the write's time in milliseconds, a counter of 12 bits that keeps the ids of
-// one millisecond in order, and 62 random bits. When the counter is used up, the write's time moves on.
+// one millisecond in order, and 62 random bits. When the counter is used up, tx.now moves on by a millisecond: a
+// row that stores its time beside its id takes the id first.
 func (tx *Tx) newID() string {
 	db := tx.db
 	const maxCount = 0xfff
-	sameMS := int64(tx.now) == db.idMS
-
-	switch {
-	case sameMS && db.idCount < maxCount:
-		db.idCount++
-	case sameMS:
+	db.idCount++
+	if tx.now == db.idTime && db.idCount > maxCount {
 		tx.now++
-		db.lastMS = int64(tx.now)
-		db.idCount = 0
-	default:
+		db.lastNow = tx.now
+	}
+	if tx.now != db.idTime {
 		db.idCount = 0
 	}
-	db.idMS = int64(tx.now)
+	db.idTime = tx.now
 
 	const version7, variant = 0x7000, 0x80
 	var b [16]byte
 	rand.Read(b[8:])
-	binary.BigEndian.PutUint64(b[:8], uint64(db.idMS)<<16|version7|uint64(db.idCount))
+	binary.BigEndian.PutUint64(b[:8], uint64(db.idTime)<<16|version7|db.idCount)
 	b[8] = b[8]&0x3f | variant
 	return formatUUID(b)
 }
@@ -609,7 +585,7 @@ func sqliteCode(err error) sqlite3.ErrNo {
 var errClosed = errors.New("the database is closed")
 
 // outOfService reports whether err is the machine's condition and not a defect: a full or failing disk, a database
-// that another process has locked, or a program that is stopping. Nothing was written.
+// that another process has locked, or a program that is stopping.
 func outOfService(err error) bool {
 	switch sqliteCode(err) {
 	case sqlite3.ErrFull, sqlite3.ErrBusy, sqlite3.ErrIoErr:
@@ -621,12 +597,7 @@ func outOfService(err error) bool {
 // lockServing keeps a second service off the database while this one runs: both would send every webhook. The
 // lock is SQLite's own, on an empty file beside the database, so it ends with the process.
 func (db *DB) lockServing() (unlock func() error, err error) {
-	lock, err := sql.Open("sqlite3",
-		dataSource(db.path+"-serving", "_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000"))
-	if err != nil {
-		return nil, err
-	}
-
+	lock := openSQLite(db.path+"-serving", "_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000")
 	held, err := lock.Begin()
 	if err != nil {
 		lock.Close()
@@ -672,10 +643,7 @@ func (db *DB) Backup(ctx context.Context, out string) error {
 // backup uses SQLite's online backup (https://sqlite.org/backup.html). It copies everything in one step: between
 // several steps, every write would start the copy anew.
 func (db *DB) backup(ctx context.Context, out string) error {
-	to, err := sql.Open("sqlite3", dataSource(out, "_synchronous=FULL"))
-	if err != nil {
-		return err
-	}
+	to := openSQLite(out, "_synchronous=FULL")
 	defer to.Close()
 
 	return withConn(ctx, to, func(dst *sqlite3.SQLiteConn) error {
@@ -797,19 +765,20 @@ var sqlStoreOf = map[string]string{
 	"delivery": "SELECT e.store_id FROM deliveries d JOIN endpoints e ON e.id = d.endpoint_id WHERE d.id = ?",
 }
 
-// StoreOf returns the id of the store that a store, key, endpoint, order or delivery belongs to. It is for the
-// commands, whose user may act on every store. A request acts on the store of its key or sign-in only.
+// StoreOf returns the id of the store that a store, key, endpoint, order or delivery belongs to. The
+// commands act on that store. A request only compares it with the store of its key or sign-in.
 func (db *DB) StoreOf(kind, id string) (storeID string, err error) {
 	return queryOne(db.reader, scanValue[string], sqlStoreOf[kind], id)
 }
 
 // AddStore creates a store. Its id, address and time of creation are set here.
 func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, error) {
-	err := db.write(ctx, func(tx *Tx) error {
+	return writeResult(ctx, db, func(tx *Tx) (Store, error) {
 		st.ID = tx.newID()
 		st.CreatedAt = tx.now
+		st.URL = db.storeURL(st)
 		if err := tx.checkStoreNames(st); err != nil {
-			return err
+			return st, err
 		}
 
 		_, err := tx.exec(`
@@ -818,25 +787,22 @@ func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, e
 			VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?)`,
 			st.ID, st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
 			pw.Salt, pw.Hash, st.CreatedAt)
-		return err
+		return st, err
 	})
-	st.URL = db.storeURL(st)
-	return st, err
 }
 
 // SetStore changes what edit changes of a store and returns the result.
 func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) (Store, error) {
-	var st Store
-	err := db.write(ctx, func(tx *Tx) (err error) {
-		st, err = db.scanStore(tx.QueryRow(sqlStore, id))
+	return writeResult(ctx, db, func(tx *Tx) (Store, error) {
+		st, err := db.scanStore(tx.QueryRow(sqlStore, id))
 		if err != nil {
-			return err
+			return st, err
 		}
 		if err := edit(&st); err != nil {
-			return err
+			return st, err
 		}
 		if err := tx.checkStoreNames(st); err != nil {
-			return err
+			return st, err
 		}
 
 		_, err = tx.exec(`
@@ -844,31 +810,31 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) 
 			SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?
 			WHERE  id = ?`,
 			st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail, id)
-		return err
+		st.URL = db.storeURL(st)
+		return st, err
 	})
-	st.URL = db.storeURL(st)
-	return st, err
 }
 
 // checkStoreNames refuses a slug, domain or e-mail that another store has.
 func (tx *Tx) checkStoreNames(st Store) error {
-	unique := []struct{ column, label, value string }{
-		{"slug", "slug", st.Slug},
-		{"domain", "domain", st.Domain},
-		{"owner_email", "email", st.OwnerEmail},
+	var name, value string
+	err := tx.QueryRow(`
+		SELECT name, value FROM (
+			SELECT 1 AS rank, 'slug' AS name, slug AS value FROM stores WHERE slug = ?1 AND id <> ?4
+			UNION ALL
+			SELECT 2, 'domain', domain FROM stores WHERE domain = ?2 AND id <> ?4
+			UNION ALL
+			SELECT 3, 'email', owner_email FROM stores WHERE owner_email = ?3 AND id <> ?4)
+		ORDER BY rank LIMIT 1`,
+		st.Slug, st.Domain, st.OwnerEmail, st.ID).Scan(&name, &value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
 	}
-	for _, u := range unique {
-		taken, err := queryOne(tx, scanValue[bool],
-			"SELECT EXISTS (SELECT 1 FROM stores WHERE "+u.column+" = ? AND id <> ?)", u.value, st.ID)
-		if err != nil {
-			return err
-		}
-		if taken {
-			return &APIError{
-				Code:    codeValidationFailed,
-				Message: fmt.Sprintf("Another store has the %s %q.", u.label, u.value),
-			}
-		}
+	if err != nil {
+		return err
 	}
-	return nil
+	return &APIError{
+		Code:    codeValidationFailed,
+		Message: fmt.Sprintf("Another store has the %s %q.", name, value),
+	}
 }

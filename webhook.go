@@ -22,8 +22,9 @@ import (
 )
 
 // A webhook goes through this file from top to bottom. addEvent writes its event and a delivery for each
-// endpoint. The queue (run) claims the deliveries that are due (claim), posts them (attempt), decides what
-// each answer means (afterAttempt) and records it (record).
+// endpoint. Within the limits of the queue, a delivery that is due is claimed (claim) and posted (attempt),
+// the answer gets its meaning (afterAttempt), and that is recorded (record). The dispatcher, which does all
+// this in the background, follows them, and at the end are the lists and what the owner can ask for.
 
 // Event is the name of something that webhooks report.
 type Event string
@@ -73,8 +74,8 @@ const sqlEndpointsOf = `
 	WHERE  store_id = ?
 	AND    (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
 
-// addEvent writes an event of an order, shown with its addresses, and one delivery for each endpoint that
-// wants it. An endpoint that is off gets its delivery too, which waits until the endpoint is on again.
+// addEvent writes an event of an order, and one delivery for each endpoint that wants it. shown is the order's
+// JSON as clients get it. An endpoint that is off gets its delivery too, which waits until it is on again.
 func (tx *Tx) addEvent(storeID, orderID string, name Event, sequence int64, shown []byte) error {
 	endpoints, err := queryAll(tx, scanValue[string], sqlEndpointsOf, storeID, name)
 	if err != nil {
@@ -113,163 +114,39 @@ func (tx *Tx) insertEvent(
 	return nil
 }
 
-// The limits of the queue. They keep endpoints that are slow or fail from delaying the others.
+// The limits of the queue keep endpoints that are slow or fail from delaying the others. They know three
+// classes of endpoints, by the failed attempts in a row:
+//
+//	healthy    none           claimed ahead; maxToEndpoint attempts at once
+//	faltering  1 to 4         nothing is claimed ahead; maxToEndpoint attempts at once
+//	failing    5 (failing)    nothing is claimed ahead; one attempt at once, and maxToFailing to all of them
 const (
-	inFlight         = 32 // attempts under way at most
-	inFlightFailing  = 16 // of them to endpoints that fail
-	inFlightEndpoint = 4  // of them to one endpoint, 1 if it fails
-	failing          = 5  // failed attempts in a row that make an endpoint one that fails
+	maxInFlight   = 32 // attempts under way
+	maxToFailing  = 16 // of them to failing endpoints
+	maxToEndpoint = 4  // of them to one endpoint
+	failing       = 5  // failed attempts in a row
 
 	claimAhead = 256  // claims held of one healthy endpoint, so that many results share a commit
 	claimsHeld = 1024 // claims held in all, above which none is claimed ahead; twice as many at most
 
-	dispatchPause  = 10 * time.Millisecond // before a write, for the same reason
+	lease       = time.Minute      // how long a claimed delivery is left alone
+	attemptMost = 20 * time.Second // the 15 s of newWebhookClient, and a margin to record the result
+
+	dispatchPause  = 10 * time.Millisecond // before a write, so that many results share its commit
 	dispatchEnough = 64                    // results that are worth a write at once
 	dispatchRetry  = time.Second           // until a write that failed is tried again
 )
 
-// dispatcher is the background queue. Attempts and writes have goroutines of their own, which send their
-// outcome to the one that runs run.
-type dispatcher struct {
-	db      *DB
-	client  *http.Client
-	log     *slog.Logger
-	poll    time.Duration // how often to look for deliveries that other processes and the clock made due
-	wakeup                // events were committed
-	landed  chan Result
-	written chan dispatched
-
-	// State of the goroutine that runs run.
-	lanes  map[string]*lane // by endpoint
-	flying int              // attempts under way
-	done   []Result         // to be written
-	look   bool             // a delivery may be due that is not claimed
-	next   nextWrite
-	timer  *time.Timer // fires when the planned write begins
-}
-
-// nextWrite is where the queue's next write stands. There is one at a time.
-type nextWrite int
-
-const (
-	writeNone    nextWrite = iota
-	writePlanned           // results that come before it begins share its commit
-	writeUnderWay
-)
-
-// dispatched is the outcome of a write.
-type dispatched struct {
-	results []Result // that were to be recorded
-	claims  []Claim
-	err     error
-}
-
-// lane holds the claims of one endpoint.
-type lane struct {
-	waiting  []Claim   // not begun
-	beginBy  time.Time // an attempt that begins later could outlast its lease
-	flying   int       // attempts under way
-	failures int       // in a row
-}
-
-func (l *lane) held() int { return len(l.waiting) + l.flying }
-
-func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
-	return &dispatcher{
-		db:      db,
-		client:  client,
-		log:     log,
-		poll:    time.Second,
-		wakeup:  make(wakeup, 1),
-		landed:  make(chan Result, inFlight),
-		written: make(chan dispatched, 1),
-		lanes:   map[string]*lane{},
+// claimable is how many deliveries to claim of an endpoint after so many failed attempts in a row. held is how
+// many claims of it the queue still holds, and total of all endpoints.
+func claimable(failures, held, total int) int {
+	// Every endpoint gets as many as it can have under way, so that slow ones, which hold much, leave room
+	// for others.
+	n := min(width(failures)-held, 2*claimsHeld-total)
+	if failures == 0 {
+		n = max(n, min(claimAhead-held, claimsHeld-total))
 	}
-}
-
-// run delivers until ctx ends. Then it claims no more, waits for the attempts under way and records them.
-func (d *dispatcher) run(ctx context.Context) {
-	if err := d.db.ReleaseLeases(context.Background()); err != nil {
-		d.log.Error("webhooks: cannot release leases; they end by themselves", "error", err)
-	}
-
-	d.timer = time.NewTimer(dispatchPause)
-	d.next = writePlanned // The first one looks for deliveries that wait since the last run.
-	tick := time.NewTicker(d.poll)
-	defer tick.Stop()
-
-	for ctx.Err() == nil {
-		d.launch()
-		d.planWrite()
-
-		select {
-		case <-d.wakeup:
-			d.look = true
-		case <-tick.C:
-			d.lookForDue()
-		case <-d.timer.C:
-			d.beginWrite()
-		case w := <-d.written:
-			d.endWrite(w)
-		case r := <-d.landed:
-			d.land(r)
-		case <-ctx.Done():
-		}
-	}
-	d.finish()
-}
-
-// launch begins every attempt that may begin. The endpoints take turns by chance, as the order of a map is
-// random.
-func (d *dispatcher) launch() {
-	now := time.Now()
-	toFailing := 0 // attempts under way to endpoints that fail
-	for _, l := range d.lanes {
-		if l.failures >= failing {
-			toFailing += l.flying
-		}
-	}
-
-	for id, l := range d.lanes {
-		if now.After(l.beginBy) {
-			d.giveBack(l)
-		}
-		for d.mayBegin(l, toFailing) {
-			if l.failures >= failing {
-				toFailing++
-			}
-			d.begin(l)
-		}
-		if l.held() == 0 {
-			delete(d.lanes, id)
-		}
-	}
-}
-
-// giveBack ends the claims of a lane that are not begun.
-func (d *dispatcher) giveBack(l *lane) {
-	for _, c := range l.waiting {
-		d.done = append(d.done, Result{Claim: c, Unsent: true})
-	}
-	l.waiting = nil
-}
-
-// mayBegin reports whether an attempt of a lane may begin. toFailing is how many are under way to endpoints
-// that fail.
-func (d *dispatcher) mayBegin(l *lane, toFailing int) bool {
-	if len(l.waiting) == 0 || l.flying >= width(l.failures) {
-		return false
-	}
-	if l.failures >= failing && toFailing >= inFlightFailing {
-		return false
-	}
-
-	// Half of the slots are for endpoints that have nothing under way, so that slow ones leave room for all
-	// others.
-	if l.flying > 0 {
-		return d.flying < inFlight/2
-	}
-	return d.flying < inFlight
+	return max(n, 0)
 }
 
 // width is how many attempts may be under way to an endpoint after so many failed ones in a row.
@@ -277,128 +154,41 @@ func width(failures int) int {
 	if failures >= failing {
 		return 1
 	}
-	return inFlightEndpoint
+	return maxToEndpoint
 }
 
-func (d *dispatcher) begin(l *lane) {
-	c := l.waiting[0]
-	l.waiting = l.waiting[1:]
-	l.flying++
-	d.flying++
-	go func() { d.landed <- d.attempt(c) }()
+// lane holds the claims of one endpoint.
+type lane struct {
+	waiting  []Claim // not begun, the oldest first
+	inFlight int     // attempts under way
+
+	// Failed attempts in a row: begins as the row's count when it was claimed, and counts every attempt that
+	// ends, so that the lane slows down before the results are written.
+	failures int
+
+	// An attempt of the oldest claim that begins later could outlast its lease. Then all that wait are given
+	// back, also newer ones: it costs one write, and they are due at once.
+	beginBy time.Time
 }
 
-// lookForDue asks for a write if a delivery is due.
-func (d *dispatcher) lookForDue() {
-	due, err := d.db.DeliveriesDue()
-	if err != nil {
-		d.log.Error("webhooks: cannot look for due deliveries", "error", err)
-	}
-	d.look = d.look || due
-}
+func (l *lane) held() int { return len(l.waiting) + l.inFlight }
 
-// planWrite lets a write begin soon if there are results to record or may be deliveries to claim.
-func (d *dispatcher) planWrite() {
-	needed := d.look || len(d.done) > 0
-	if !needed || d.next != writeNone {
-		return
+// mayBegin reports whether an attempt of the lane may begin. inFlight is how many are under way to all
+// endpoints, and toFailing to the failing ones.
+func (l *lane) mayBegin(inFlight, toFailing int) bool {
+	if len(l.waiting) == 0 || l.inFlight >= width(l.failures) {
+		return false
+	}
+	if l.failures >= failing && toFailing >= maxToFailing {
+		return false
 	}
 
-	pause := dispatchPause
-	if len(d.done) >= dispatchEnough {
-		pause = 0
+	// Half of the slots are for endpoints that have nothing under way, so that slow ones leave room for all
+	// others.
+	if l.inFlight > 0 {
+		return inFlight < maxInFlight/2
 	}
-	d.next = writePlanned
-	d.timer.Reset(pause)
-}
-
-// beginWrite records the results so far and claims more. Attempts go on while the write waits for its commit.
-func (d *dispatcher) beginWrite() {
-	results := d.done
-	held := map[string]int{}
-	for id, l := range d.lanes {
-		held[id] = l.held()
-	}
-	d.done = nil
-	d.look = false
-	d.next = writeUnderWay
-
-	go func() {
-		claims, err := d.db.Dispatch(context.Background(), results, held)
-		d.written <- dispatched{results, claims, err}
-	}()
-}
-
-// endWrite takes the claims of a write. One that failed has written and claimed nothing: it is tried again.
-func (d *dispatcher) endWrite(w dispatched) {
-	if w.err != nil {
-		d.log.Error("webhooks: cannot write results; trying again", "error", w.err)
-		d.done = append(w.results, d.done...)
-		d.next = writePlanned
-		d.timer.Reset(dispatchRetry)
-		return
-	}
-
-	d.next = writeNone
-	beginBy := time.Now().Add(lease - attemptMost)
-	for _, c := range w.claims {
-		l := d.lanes[c.Endpoint.ID]
-		if l == nil {
-			l = &lane{failures: c.Endpoint.Failures}
-			d.lanes[c.Endpoint.ID] = l
-		}
-		if len(l.waiting) == 0 {
-			l.beginBy = beginBy // That of the oldest claim counts for all.
-		}
-		l.waiting = append(l.waiting, c)
-	}
-}
-
-// land takes the result of an attempt. An endpoint that fails keeps no claims ahead.
-func (d *dispatcher) land(r Result) {
-	d.done = append(d.done, r)
-	d.flying--
-	l := d.lanes[r.Claim.Endpoint.ID]
-	l.flying--
-
-	if r.State == DeliveryDelivered {
-		l.failures = 0
-		return
-	}
-	l.failures++
-	d.giveBack(l)
-}
-
-// finish gives back the claims that are not begun, waits for the attempts under way and records each when it
-// ends.
-func (d *dispatcher) finish() {
-	if d.next == writeUnderWay {
-		d.endWrite(<-d.written)
-	}
-	for _, l := range d.lanes {
-		d.giveBack(l)
-	}
-
-	for d.flying > 0 || len(d.done) > 0 {
-		if len(d.done) == 0 {
-			d.land(<-d.landed)
-		}
-		err := d.db.write(context.Background(), func(tx *Tx) error { return tx.recordAll(d.done) })
-		if err != nil {
-			d.log.Error("webhooks: cannot write results; the next start releases their leases", "error", err)
-			return
-		}
-		d.done = nil
-	}
-}
-
-// ReleaseLeases ends the claims that an earlier process left, so that their deliveries are due. No other
-// process serves the file now.
-func (db *DB) ReleaseLeases(ctx context.Context) error {
-	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec("UPDATE deliveries SET leased = 0, next_at = ? WHERE leased = 1", tx.now)
-		return err
-	})
+	return inFlight < maxInFlight
 }
 
 const endpointDue = `e.active = 1
@@ -422,11 +212,6 @@ func (db *DB) Dispatch(ctx context.Context, results []Result, held map[string]in
 	})
 }
 
-const (
-	lease       = time.Minute      // how long a claimed delivery is left alone
-	attemptMost = 20 * time.Second // an attempt (see newWebhookClient) and the recording of its result
-)
-
 // Claim is a delivery that this process has taken to send.
 type Claim struct {
 	DeliveryID string
@@ -434,15 +219,18 @@ type Claim struct {
 	Event      Event
 	Attempt    int // from 1
 	Body       []byte
-	Endpoint   Endpoint
+
+	// Endpoint is as it was when claimed. When it is turned off, removed or gets a new secret afterwards, its
+	// claims (up to claimAhead) are still sent with the old state, and may begin until lane.beginBy: 40 s.
+	Endpoint Endpoint
 }
 
 const sqlDueEndpoints = "SELECT " + endpointColumns + " FROM endpoints e WHERE " + endpointDue
 
-// sqlClaim moves next_at one lease ahead. Only next_at says whether a delivery is due, so that one whose
-// process crashed, or whose result could not be written, is claimed again when its lease is over. Its first
-// claim stays counted as an attempt, because the request may have reached the receiver. leased does not keep
-// a delivery from being claimed: it marks a claim that record has not ended and that Resend leaves alone.
+// sqlClaim moves next_at one lease ahead: schema.sql has the states of a delivery. A claim whose process
+// crashed is due at the next start at once (ReleaseLeases), any other without a result when its lease ends. It
+// stays counted as an attempt, because the request may have reached the receiver. Only next_at says whether a
+// delivery is due. leased marks those that a start makes due, record ends and a resend leaves alone.
 const sqlClaim = `
 	UPDATE deliveries
 	SET    leased = 1, attempt = attempt + 1, next_at = ?
@@ -494,18 +282,6 @@ func (tx *Tx) claim(held map[string]int) ([]Claim, error) {
 	return all, nil
 }
 
-// claimable is how many deliveries to claim of an endpoint after so many failed attempts in a row. held is how
-// many claims of it the queue still holds, and total of all endpoints.
-func claimable(failures, held, total int) int {
-	// Every endpoint gets as many as it can have under way, so that slow ones, which hold much, leave room
-	// for others.
-	n := min(width(failures)-held, 2*claimsHeld-total)
-	if failures == 0 {
-		n = max(n, min(claimAhead-held, claimsHeld-total))
-	}
-	return max(n, 0)
-}
-
 // attempt posts a delivery once and decides what the answer means.
 func (d *dispatcher) attempt(c Claim) Result {
 	answer := d.post(c)
@@ -537,7 +313,7 @@ func (d *dispatcher) post(c Claim) endpointAnswer {
 	}
 	defer resp.Body.Close()
 
-	// An answer whose body breaks off is an answer all the same.
+	// The status line counts: an answer whose body stalls or breaks off is an answer all the same.
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	return endpointAnswer{
 		AnswerStatus: resp.StatusCode,
@@ -610,7 +386,7 @@ type deliveryOutcome struct {
 	Gone   bool  // the endpoint wants no more events and is turned off
 }
 
-// retryDelays are the waits before the second and every later attempt: 75 h 35 min in all.
+// retryDelays are the waits before the second and every later one of ten attempts: 75 h 35 min in all.
 var retryDelays = []time.Duration{
 	5 * time.Second,
 	5 * time.Minute,
@@ -626,8 +402,8 @@ var retryDelays = []time.Duration{
 // afterAttempt is the whole policy: what the answer to an attempt means for its delivery. number counts from
 // 1. spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again together.
 //
-// A delivery that is answered 410 Gone is retried like any other, but not before its endpoint is turned on
-// again: until then it waits with the endpoint's other deliveries.
+// A delivery that is answered 410 Gone gets a next attempt like any other. But record turns its endpoint off,
+// and nothing is claimed of an endpoint with active = 0: until it is on again, its deliveries wait.
 func afterAttempt(number int, a endpointAnswer, now time.Time, spread float64) deliveryOutcome {
 	if a.AnswerStatus/100 == 2 {
 		return deliveryOutcome{State: DeliveryDelivered}
@@ -678,7 +454,8 @@ func (tx *Tx) recordAll(results []Result) error {
 	return nil
 }
 
-// record writes the end of a claim. It changes nothing about a delivery that is not claimed any more.
+// record writes the end of a claim. A delivery that is not claimed any more stays as it is: the claim outlasted
+// its lease, and a later one has ended. Its attempt counts for the endpoint all the same.
 func (tx *Tx) record(r Result) error {
 	if r.Unsent {
 		_, err := tx.exec(`
@@ -707,6 +484,243 @@ func (tx *Tx) record(r Result) error {
 		WHERE  id = ?4 AND NOT (?1 AND failures = 0)`,
 		r.State == DeliveryDelivered, r.Gone, OffGone, r.Claim.Endpoint.ID)
 	return err
+}
+
+// dispatcher is the background queue. Attempts and writes have goroutines of their own, which send their
+// outcome to the one that runs run.
+type dispatcher struct {
+	db      *DB
+	client  *http.Client
+	log     *slog.Logger
+	poll    time.Duration // how often to look for deliveries that other processes and the clock made due
+	wakeup                // events were committed
+	ended   chan Result   // attempts
+	written chan dispatched
+
+	// State of the goroutine that runs run.
+	lanes     map[string]*lane // by endpoint
+	inFlight  int              // attempts under way
+	unwritten []Result
+	lookAgain bool // a delivery may be due that is not claimed
+	next      nextWrite
+	timer     *time.Timer // fires when the planned write begins
+}
+
+// nextWrite is where the queue's next write stands. There is one at a time.
+type nextWrite int
+
+const (
+	writeNone    nextWrite = iota
+	writePlanned           // results that come before it begins share its commit
+	writeUnderWay
+)
+
+// dispatched is the outcome of a write.
+type dispatched struct {
+	results []Result // that were to be recorded
+	claims  []Claim
+	err     error
+}
+
+func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
+	return &dispatcher{
+		db:      db,
+		client:  client,
+		log:     log,
+		poll:    time.Second,
+		wakeup:  make(wakeup, 1),
+		ended:   make(chan Result, maxInFlight),
+		written: make(chan dispatched, 1),
+		lanes:   map[string]*lane{},
+	}
+}
+
+// run delivers until ctx ends. Then it claims no more, waits for the attempts under way and records them.
+func (d *dispatcher) run(ctx context.Context) {
+	if err := d.db.ReleaseLeases(context.Background()); err != nil {
+		d.log.Error("webhooks: cannot release leases; they end within a minute", "error", err)
+	}
+
+	d.timer = time.NewTimer(dispatchPause)
+	d.next = writePlanned // The first one looks for deliveries that wait since the last run.
+	tick := time.NewTicker(d.poll)
+	defer tick.Stop()
+
+	for ctx.Err() == nil {
+		d.launch()
+		d.planWrite()
+
+		select {
+		case <-d.wakeup:
+			d.lookAgain = true
+		case <-tick.C:
+			d.lookForDue()
+		case <-d.timer.C:
+			d.beginWrite()
+		case w := <-d.written:
+			d.endWrite(w)
+		case r := <-d.ended:
+			d.endAttempt(r)
+		case <-ctx.Done():
+		}
+	}
+	d.finish()
+}
+
+// launch begins every attempt that may begin. The endpoints take turns by chance, as the order of a map is
+// random.
+func (d *dispatcher) launch() {
+	now := time.Now()
+	toFailing := 0 // attempts under way to endpoints that fail
+	for _, l := range d.lanes {
+		if l.failures >= failing {
+			toFailing += l.inFlight
+		}
+	}
+
+	for id, l := range d.lanes {
+		if now.After(l.beginBy) {
+			d.giveBack(l)
+		}
+		for l.mayBegin(d.inFlight, toFailing) {
+			if l.failures >= failing {
+				toFailing++
+			}
+			d.begin(l)
+		}
+		if l.held() == 0 {
+			delete(d.lanes, id)
+		}
+	}
+}
+
+// giveBack ends the claims of a lane that are not begun.
+func (d *dispatcher) giveBack(l *lane) {
+	for _, c := range l.waiting {
+		d.unwritten = append(d.unwritten, Result{Claim: c, Unsent: true})
+	}
+	l.waiting = nil
+}
+
+func (d *dispatcher) begin(l *lane) {
+	c := l.waiting[0]
+	l.waiting = l.waiting[1:]
+	l.inFlight++
+	d.inFlight++
+	go func() { d.ended <- d.attempt(c) }()
+}
+
+// lookForDue asks for a write if a delivery is due.
+func (d *dispatcher) lookForDue() {
+	due, err := d.db.DeliveriesDue()
+	if err != nil {
+		d.log.Error("webhooks: cannot look for due deliveries", "error", err)
+	}
+	d.lookAgain = d.lookAgain || due
+}
+
+// planWrite lets a write begin soon if there are results to record or may be deliveries to claim.
+func (d *dispatcher) planWrite() {
+	needed := d.lookAgain || len(d.unwritten) > 0
+	if !needed || d.next != writeNone {
+		return
+	}
+
+	pause := dispatchPause
+	if len(d.unwritten) >= dispatchEnough {
+		pause = 0
+	}
+	d.next = writePlanned
+	d.timer.Reset(pause)
+}
+
+// beginWrite records the results so far and claims more. Attempts go on while the write waits for its commit.
+func (d *dispatcher) beginWrite() {
+	results := d.unwritten
+	held := map[string]int{}
+	for id, l := range d.lanes {
+		held[id] = l.held()
+	}
+	d.unwritten = nil
+	d.lookAgain = false
+	d.next = writeUnderWay
+
+	go func() {
+		claims, err := d.db.Dispatch(context.Background(), results, held)
+		d.written <- dispatched{results, claims, err}
+	}()
+}
+
+// endWrite takes the claims of a write. One that failed has written and claimed nothing: it is tried again.
+func (d *dispatcher) endWrite(w dispatched) {
+	if w.err != nil {
+		d.log.Error("webhooks: cannot write results; trying again", "error", w.err)
+		d.unwritten = append(w.results, d.unwritten...)
+		d.next = writePlanned
+		d.timer.Reset(dispatchRetry)
+		return
+	}
+
+	d.next = writeNone
+	beginBy := time.Now().Add(lease - attemptMost)
+	for _, c := range w.claims {
+		l := d.lanes[c.Endpoint.ID]
+		if l == nil {
+			l = &lane{failures: c.Endpoint.Failures}
+			d.lanes[c.Endpoint.ID] = l
+		}
+		if len(l.waiting) == 0 {
+			l.beginBy = beginBy // That of the oldest claim counts for all.
+		}
+		l.waiting = append(l.waiting, c)
+	}
+}
+
+// endAttempt takes the result of an attempt. An endpoint that fails keeps no claims ahead.
+func (d *dispatcher) endAttempt(r Result) {
+	d.unwritten = append(d.unwritten, r)
+	d.inFlight--
+	l := d.lanes[r.Claim.Endpoint.ID]
+	l.inFlight--
+
+	if r.State == DeliveryDelivered {
+		l.failures = 0
+		return
+	}
+	l.failures++
+	d.giveBack(l)
+}
+
+// finish gives back the claims that are not begun, waits for the attempts under way and records each when it
+// ends.
+func (d *dispatcher) finish() {
+	if d.next == writeUnderWay {
+		d.endWrite(<-d.written)
+	}
+	for _, l := range d.lanes {
+		d.giveBack(l)
+	}
+
+	for d.inFlight > 0 || len(d.unwritten) > 0 {
+		if len(d.unwritten) == 0 {
+			d.endAttempt(<-d.ended)
+		}
+		err := d.db.write(context.Background(), func(tx *Tx) error { return tx.recordAll(d.unwritten) })
+		if err != nil {
+			d.log.Error("webhooks: cannot write results; the next start releases their leases", "error", err)
+			return
+		}
+		d.unwritten = nil
+	}
+}
+
+// ReleaseLeases ends the claims that an earlier process left, so that their deliveries are due at once. No
+// other process serves the file now.
+func (db *DB) ReleaseLeases(ctx context.Context) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("UPDATE deliveries SET leased = 0, next_at = ? WHERE leased = 1", tx.now)
+		return err
+	})
 }
 
 const deliveryColumns = `d.id, d.event_id, v.event, coalesce(v.order_id, ''), d.status, d.attempt, d.next_at,
@@ -750,36 +764,50 @@ func scanOrderDelivery(r row) (o OrderDelivery, err error) {
 }
 
 const (
-	sqlResendTo = `
-		SELECT id FROM endpoints
-		WHERE  store_id = ? AND id = coalesce((SELECT endpoint_id FROM deliveries WHERE id = ?), ?)`
-	sqlResend = `
+	sqlResendDelivery = `
 		UPDATE deliveries
 		SET    status = 'pending', attempt = 0, next_at = ?
-		WHERE  leased = 0
-		AND    (id = ? OR endpoint_id = ? AND id >= ? AND status <> 'delivered')`
+		WHERE  id = ? AND leased = 0`
+	sqlResendSince = `
+		UPDATE deliveries
+		SET    status = 'pending', attempt = 0, next_at = ?
+		WHERE  endpoint_id = ? AND id >= ? AND status <> 'delivered' AND leased = 0`
 )
 
-// Resend makes deliveries due again, from their first attempt: the one with deliveryID, or those of an
-// endpoint that are not delivered and whose event came at since or later. It leaves alone a delivery that is
-// being sent.
-func (db *DB) Resend(
-	ctx context.Context, storeID, deliveryID, endpointID string, since Time,
-) (n int64, err error) {
+// ResendDelivery makes a delivery due again, from its first attempt, also one that was delivered. n is 0 if it
+// is claimed: then it is about to be sent anyway.
+func (db *DB) ResendDelivery(ctx context.Context, storeID, id string) (n int64, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (int64, error) {
-		_, err := queryOne(tx, scanValue[string], sqlResendTo, storeID, deliveryID, endpointID)
+		_, err := queryOne(tx, scanValue[string], `
+			SELECT d.id
+			FROM   deliveries d
+			JOIN   endpoints e ON e.id = d.endpoint_id
+			WHERE  d.id = ? AND e.store_id = ?`, id, storeID)
 		if err != nil {
 			return 0, err
 		}
-		return tx.exec(sqlResend, tx.now, deliveryID, endpointID, firstID(since))
+		return tx.exec(sqlResendDelivery, tx.now, id)
+	})
+}
+
+const sqlOwnEndpoint = "SELECT id FROM endpoints WHERE id = ? AND store_id = ?"
+
+// ResendSince makes the deliveries of an endpoint due again, from their first attempt, that are not delivered,
+// not claimed, and whose event came at since or later.
+func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
+	return writeResult(ctx, db, func(tx *Tx) (int64, error) {
+		_, err := queryOne(tx, scanValue[string], sqlOwnEndpoint, endpointID, storeID)
+		if err != nil {
+			return 0, err
+		}
+		return tx.exec(sqlResendSince, tx.now, endpointID, firstID(since))
 	})
 }
 
 // Ping writes an event without an order for one endpoint.
 func (db *DB) Ping(ctx context.Context, storeID, endpointID string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		_, err := queryOne(tx, scanValue[string],
-			"SELECT id FROM endpoints WHERE id = ? AND store_id = ?", endpointID, storeID)
+		_, err := queryOne(tx, scanValue[string], sqlOwnEndpoint, endpointID, storeID)
 		if err != nil {
 			return err
 		}

@@ -65,10 +65,10 @@ func (s *testServer) wantDeliveries(t *testing.T, endpoint, want string) {
 	}
 }
 
-// wantResent resends deliveries and compares their number. The arguments are those of Resend.
-func (s *testServer) wantResent(t *testing.T, want int64, delivery, endpoint string, since Time) {
+// wantResent resends a delivery and compares how many were resent.
+func (s *testServer) wantResent(t *testing.T, want int64, delivery string) {
 	t.Helper()
-	n, err := s.db.Resend(t.Context(), s.storeID, delivery, endpoint, since)
+	n, err := s.db.ResendDelivery(t.Context(), s.storeID, delivery)
 	must(t, err)
 	if n != want {
 		t.Errorf("%d deliveries are resent, want %d", n, want)
@@ -266,7 +266,7 @@ func TestAFailedDeliveryIsResentFromItsFirstAttempt(t *testing.T) {
 		}
 
 		in.setAnswer(nil)
-		s.wantResent(t, 1, first.deliveryID(), "", 0)
+		s.wantResent(t, 1, first.deliveryID())
 		s.settle()
 		again := in.takeOne(t)
 		again.signedBy(t, 1, secret)
@@ -450,7 +450,7 @@ func TestGoneTurnsAnEndpointOff(t *testing.T) {
 			t.Errorf("it is off because of %q, want %q", got, OffGone)
 		}
 
-		err = s.db.SwitchEndpoint(t.Context(), s.storeID, id, true, "")
+		err = s.db.SwitchEndpoint(t.Context(), s.storeID, id, true)
 		must(t, err)
 		s.settle()
 		s.wantDeliveries(t, id, "2 delivered")
@@ -630,7 +630,7 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 		if len(again) != 0 {
 			t.Errorf("claimed twice: %v", again)
 		}
-		s.wantResent(t, 0, claims[0].DeliveryID, "", 0)
+		s.wantResent(t, 0, claims[0].DeliveryID)
 
 		// Another process begins.
 		in, _ := s.deliver(t)
@@ -738,19 +738,25 @@ func TestResend(t *testing.T) {
 		s.move(t, orderID, OwnerRefunds)
 
 		s.exec(t, "UPDATE deliveries SET status = 'failed', next_at = NULL")
-		s.wantResent(t, 2, "", id, since)
+		n, err := s.db.ResendSince(t.Context(), s.storeID, id, since)
+		must(t, err)
+		if n != 2 {
+			t.Errorf("%d deliveries are resent, want 2", n)
+		}
 
 		delivery := scalar[string](t, s.db, "SELECT min(id) FROM deliveries WHERE endpoint_id = ?", id)
 		refused := []struct{ store, delivery, endpoint string }{
-			{"another", "", id},
-			{"another", delivery, ""},
-			{s.storeID, "", "unknown"},
-			{s.storeID, "unknown", ""},
+			{"another", delivery, id},
+			{s.storeID, "unknown", "unknown"},
 		}
 		for _, c := range refused {
-			_, err := s.db.Resend(t.Context(), c.store, c.delivery, c.endpoint, 0)
+			_, err := s.db.ResendDelivery(t.Context(), c.store, c.delivery)
 			if err != errNotFound {
-				t.Errorf("resend %v: %v, want %v", c, err, errNotFound)
+				t.Errorf("resend delivery %v: %v, want %v", c, err, errNotFound)
+			}
+			_, err = s.db.ResendSince(t.Context(), c.store, c.endpoint, 0)
+			if err != errNotFound {
+				t.Errorf("resend since %v: %v, want %v", c, err, errNotFound)
 			}
 		}
 

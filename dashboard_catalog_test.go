@@ -1,0 +1,124 @@
+//go:build cgo
+
+package main
+
+import "testing"
+
+// wantProduct compares a product's row, such as "Kopi Gayo, 85000, stock 7, for sale". A description follows.
+func (s *testServer) wantProduct(t *testing.T, slug, want string) {
+	t.Helper()
+	got := scalar[string](t, s.db, `
+		SELECT concat_ws(', ', title, price, 'stock ' || coalesce(stock, 'unlimited'),
+		                 iif(published, 'for sale', 'hidden'), nullif(description, ''), image_url)
+		FROM   products
+		WHERE  store_id = ? AND slug = ?`, s.storeID, slug)
+	if got != want {
+		t.Errorf("the product %s is\n     %s\nwant %s", slug, got, want)
+	}
+}
+
+func TestDashboardProducts(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	const path = "/dashboard/catalog/product"
+	const saved = "/dashboard/catalog?done=saved"
+
+	t.Run("they are listed and found", func(t *testing.T) {
+		b.sees(t, "/dashboard/catalog",
+			"Kopi Gayo",
+			"Rp85.000",
+			"tidak terbatas")
+		b.sees(t, "/dashboard/catalog?q=melati", "Teh Melati")
+	})
+
+	t.Run("a new one gets its short name from its title", func(t *testing.T) {
+		b.submits(t, path, saved,
+			"title", "Kopi Toraja 250 g",
+			"price", "92.000",
+			"stock", "",
+			"published", "on",
+			"description", "satu\r\ndua")
+		s.wantProduct(t, "kopi-toraja-250-g",
+			"Kopi Toraja 250 g, 92000, stock unlimited, for sale, satu\ndua")
+	})
+
+	t.Run("pieces sold while the form is open stay sold", func(t *testing.T) {
+		b.sees(t, path+"?slug=kopi", `name="stock_was" value="10"`, `value="85000"`)
+		s.place(t, s.storeID, "Siti", "", 3)
+		b.submits(t, path+"?slug=kopi", saved,
+			"title", "Kopi Gayo baru",
+			"price", "90000",
+			"stock", "10",
+			"stock_was", "10")
+		s.wantProduct(t, "kopi", "Kopi Gayo baru, 90000, stock 7, hidden")
+	})
+
+	t.Run("the owner changes the stock", func(t *testing.T) {
+		b.submits(t, path+"?slug=kopi", saved,
+			"title", "Kopi Gayo",
+			"price", "90000",
+			"stock", "20",
+			"stock_was", "10",
+			"published", "on")
+		s.wantProduct(t, "kopi", "Kopi Gayo, 90000, stock 20, for sale")
+	})
+
+	t.Run("a short name is never changed", func(t *testing.T) {
+		b.submits(t, path+"?slug=kopi", saved, "slug", "lain", "title", "Kopi", "price", "1")
+		_, err := s.db.CatalogEntry(s.storeID, KindProduct, "lain")
+		if err != errNotFound {
+			t.Errorf("the product has another name: %v", err)
+		}
+	})
+}
+
+func TestDashboardBundles(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	const path = "/dashboard/catalog/bundle?slug=duo"
+
+	t.Run("they are listed", func(t *testing.T) {
+		b.sees(t, "/dashboard/catalog?kind=bundle", "Duo", "Rp120.000")
+	})
+
+	t.Run("the form has a row for each product, and empty ones", func(t *testing.T) {
+		b.sees(t, path,
+			`name="items[0].slug" value="kopi"`,
+			`name="items[1].quantity" value="1"`,
+			`name="items[2].slug" value=""`,
+			"<datalist")
+	})
+
+	t.Run("rows may be left empty, and one piece is the default", func(t *testing.T) {
+		b.submits(t, path, "/dashboard/catalog?kind=bundle&done=saved",
+			"title", "Trio",
+			"price", "130000",
+			"items[0].slug", "kopi",
+			"items[0].quantity", "2",
+			"items[3].slug", "teh",
+			"published", "on")
+
+		got := scalar[string](t, s.db, `
+			SELECT b.title || ': ' || group_concat(i.quantity || ' ' || p.slug, ', ' ORDER BY i.position)
+			FROM   bundles b
+			JOIN   bundle_items i ON i.bundle_id = b.id
+			JOIN   products p ON p.id = i.product_id
+			WHERE  b.store_id = ? AND b.slug = 'duo'`, s.storeID)
+		if want := "Trio: 2 kopi, 1 teh"; got != want {
+			t.Errorf("the bundle is %s, want %s", got, want)
+		}
+	})
+}
+
+// wantMethod compares a payment method's row, such as "Transfer, fee 2500, from 5, to 1000, offered".
+func (s *testServer) wantMethod(t *testing.T, code, want string) {
+	t.Helper()
+	got := scalar[string](t, s.db, `
+		SELECT concat_ws(', ', name, 'fee ' || fee, 'from ' || min_amount, 'to ' || max_amount,
+		                 iif(enabled, 'offered', 'off'), nullif(instructions, ''))
+		FROM   payment_methods
+		WHERE  store_id = ? AND code = ?`, s.storeID, code)
+	if got != want {
+		t.Errorf("the method %s is\n     %s\nwant %s", code, got, want)
+	}
+}
