@@ -364,8 +364,8 @@ func (p *payments) queryAndClose(
 }
 
 // mustClose reports whether a session could still be paid at the gateway although its order needs no payment
-// any more. Two things lead to that. The order was paid in another way, or it failed: its transition made the
-// active session due. Or the order expired while the session was being created, and PaymentSessionStarted
+// any more. Two things lead to that. The order was paid in another way, or it failed: endPaymentSessions made
+// its active session due. Or the order expired while the session was being created, and PaymentSessionStarted
 // made it active after that. Otherwise an order that expired has no active session, because it expires only
 // when its session has ended.
 func (s SessionWithOrder) mustClose(a GatewayAnswer) bool {
