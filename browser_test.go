@@ -131,7 +131,7 @@ func (s *testServer) browserTask(t *testing.T) object {
 	words["order"] = newest.ID
 	s.failDeliveries(t, words["endpoint"])
 	s.addNewcomer(t, "baru")
-	must(t, s.db.SetGateway(t.Context(), s.storeID, Gateway{
+	must(t, s.db.SetGateway(t.Context(), s.storeID, GatewayAccount{
 		Provider:      "xendit",
 		Mode:          "sandbox",
 		SecretKey:     "xnd_development_x",

@@ -344,7 +344,7 @@ func paymentCheck(ctx context.Context, db *DB, storeID, id string) (object, erro
 	}
 
 	p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
-	answer, did, err := p.askGateway(ctx, session, Notification{})
+	answer, did, err := p.askGateway(ctx, question{session: session})
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
 	}
@@ -368,7 +368,7 @@ func gatewaySet(ctx context.Context, c *cli) error {
 	mode := c.String("mode", "", "`sandbox or live`")
 
 	return c.onDB("store provider mode", func(db *DB) (object, error) {
-		g := Gateway{Provider: Provider(*provider), Mode: Mode(*mode)}
+		g := GatewayAccount{Provider: Provider(*provider), Mode: Mode(*mode)}
 		lines := bufio.NewScanner(c.stdin)
 		g.SecretKey = nextLine(lines)
 		if g.Provider == ProviderXendit {

@@ -540,7 +540,7 @@ func ownerNote(reason string, otherwise NoteCode) Note {
 type paymentsPage struct {
 	frame
 	Methods   []PaymentMethod
-	Gateways  []Gateway
+	Gateways  []GatewayAccount
 	PublicURL string
 }
 
@@ -563,7 +563,7 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 	if err != nil {
 		return err
 	}
-	page.Gateways, err = s.db.Gateways(st.ID)
+	page.Gateways, err = s.db.GatewayAccounts(st.ID)
 	if err != nil {
 		return err
 	}
@@ -574,7 +574,7 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 // again, without the key.
 func (s *server) saveGateway(r *http.Request, storeID string) (filled, error) {
 	form := r.PostForm
-	g := Gateway{
+	g := GatewayAccount{
 		Provider:  Provider(text(form, "provider")),
 		Mode:      Mode(text(form, "mode")),
 		SecretKey: text(form, "secret_key"),

@@ -35,8 +35,8 @@ type gateway interface {
 	// closeSession ends a session, so that it cannot be paid any more. Nothing to end is no error.
 	closeSession(ctx context.Context, s PaymentSession) error
 
-	// verify returns what a notification is about, or errForged.
-	verify(header http.Header, message []byte) (subject, error)
+	// verify returns which session a notification is about, or errForged.
+	verify(header http.Header, message []byte) (sessionName, error)
 }
 
 var (
@@ -66,9 +66,9 @@ func (c charge) lines() []Item {
 	return slices.DeleteFunc(lines, free)
 }
 
-// subject is what a notification is about: a session by its reference, or by a payment. All of it is empty if
-// the notification is about nothing of ours.
-type subject struct {
+// sessionName is how a notification names its session: by our reference, or by a payment of it. All of it is
+// empty if the notification is about nothing of ours.
+type sessionName struct {
 	reference     string
 	transactionID string
 	requestID     string
@@ -173,12 +173,12 @@ func parseRupiah(text string) (int64, error) {
 type midtrans struct {
 	snap      caller
 	core      caller
-	account   Gateway
+	account   GatewayAccount
 	notifyURL string // where notifications go
 }
 
 // newMidtrans returns an account that is asked at api's address, or at Midtrans if it has none.
-func newMidtrans(api caller, account Gateway, notifyURL string) midtrans {
+func newMidtrans(api caller, account GatewayAccount, notifyURL string) midtrans {
 	domain := "midtrans.com"
 	if account.Mode == ModeSandbox {
 		domain = "sandbox.midtrans.com"
@@ -358,26 +358,26 @@ func (m midtrans) closeSession(ctx context.Context, s PaymentSession) error {
 }
 
 // verify checks the signature: the hex SHA-512 of some of the fields, as they were sent, and the secret key.
-func (m midtrans) verify(_ http.Header, message []byte) (subject, error) {
+func (m midtrans) verify(_ http.Header, message []byte) (sessionName, error) {
 	var t midtransStatus
 	err := json.Unmarshal(message, &t)
 
 	sum := sha512.Sum512([]byte(t.OrderID + t.StatusCode + t.GrossAmount + m.account.SecretKey))
 	want := []byte(hex.EncodeToString(sum[:]))
 	if err != nil || !hmac.Equal([]byte(strings.ToLower(t.SignatureKey)), want) {
-		return subject{}, errForged
+		return sessionName{}, errForged
 	}
-	return subject{reference: t.OrderID}, nil
+	return sessionName{reference: t.OrderID}, nil
 }
 
 // xendit is an account at Xendit (https://docs.xendit.co), with its Payment Sessions.
 type xendit struct {
 	api     caller
-	account Gateway
+	account GatewayAccount
 }
 
 // newXendit returns an account that is asked at api's address, or at Xendit if it has none.
-func newXendit(api caller, account Gateway) xendit {
+func newXendit(api caller, account GatewayAccount) xendit {
 	api.baseURL = cmp.Or(api.baseURL, "https://api.xendit.co")
 	return xendit{api, account}
 }
@@ -569,20 +569,20 @@ func (x xendit) closeSession(ctx context.Context, s PaymentSession) error {
 }
 
 // verify compares the header with the store's callback token. Xendit signs nothing.
-func (x xendit) verify(header http.Header, message []byte) (subject, error) {
+func (x xendit) verify(header http.Header, message []byte) (sessionName, error) {
 	token := header.Get("X-Callback-Token")
 	if token == "" || !hmac.Equal([]byte(token), []byte(x.account.CallbackToken)) {
-		return subject{}, errForged
+		return sessionName{}, errForged
 	}
 
 	var m xenditMessage
 	if err := json.Unmarshal(message, &m); err != nil {
-		return subject{}, errInvalidJSON
+		return sessionName{}, errInvalidJSON
 	}
 	if m.Event == xenditRefunded {
-		return subject{transactionID: m.Data.PaymentID, requestID: m.Data.RequestID}, nil
+		return sessionName{transactionID: m.Data.PaymentID, requestID: m.Data.RequestID}, nil
 	}
-	return subject{reference: m.Data.Reference}, nil
+	return sessionName{reference: m.Data.Reference}, nil
 }
 
 // sandbox is the built-in gateway: its memory is a table of our database, and its notifications come to us
@@ -617,17 +617,17 @@ func (b sandbox) closeSession(ctx context.Context, s PaymentSession) error {
 }
 
 // verify checks the signature, which is that of our own webhooks.
-func (b sandbox) verify(header http.Header, message []byte) (subject, error) {
+func (b sandbox) verify(header http.Header, message []byte) (sessionName, error) {
 	signature := header.Get("X-Service-Signature")
 	if !verifySignature(b.payments.sandboxKey, signature, message, time.Now()) {
-		return subject{}, errForged
+		return sessionName{}, errForged
 	}
 
 	var n struct {
 		Reference string `json:"reference"`
 	}
 	json.Unmarshal(message, &n) // It is JSON that act wrote: its signature says so.
-	return subject{reference: n.Reference}, nil
+	return sessionName{reference: n.Reference}, nil
 }
 
 // act does what a button of the sandbox's page says: the gateway's answer changes, and its notification comes

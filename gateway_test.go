@@ -26,13 +26,13 @@ const (
 	xenditToken = "callback-token-example"
 )
 
-var midtransAccount = Gateway{
+var midtransAccount = GatewayAccount{
 	Provider:  ProviderMidtrans,
 	Mode:      "sandbox",
 	SecretKey: midtransKey,
 }
 
-var xenditAccount = Gateway{
+var xenditAccount = GatewayAccount{
 	Provider:      ProviderXendit,
 	Mode:          "sandbox",
 	SecretKey:     xenditKey,
@@ -208,13 +208,13 @@ func TestMidtransSignatureVector(t *testing.T) {
 		`994cc9d8e4a537146e82cc705c2c9d1014422db5cde891578217a24816e7cf13` +
 		`00b48a26b47d1fc2157bedc002cf9d5ad32f2099f893955900a5db2844584267"}`
 
-	account := Gateway{SecretKey: "SB-Mid-server-example"}
-	about, err := midtrans{account: account}.verify(nil, []byte(message))
+	account := GatewayAccount{SecretKey: "SB-Mid-server-example"}
+	name, err := midtrans{account: account}.verify(nil, []byte(message))
 	if err != nil {
 		t.Error(err)
 	}
-	if about != (subject{reference: reference}) {
-		t.Errorf("the message is about %v, want %s", about, reference)
+	if name != (sessionName{reference: reference}) {
+		t.Errorf("the message is about %v, want %s", name, reference)
 	}
 }
 

@@ -597,7 +597,8 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 	return answer{data: fmt.Appendf(data, `,"payment_session":%s}`, mustJSON(view))}, nil
 }
 
-// needsSession reports whether an order can be paid at a gateway now and has no page there.
+// needsSession reports whether an order can be paid at a gateway now and has no page there. It only spares
+// other orders a write: BeginPaymentSession decides, by the same rule.
 func needsSession(o OrderWithSession) bool {
 	if o.Provider == ProviderManual || o.Session.State == SessionActive {
 		return false

@@ -625,15 +625,16 @@ func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
 	return err
 }
 
-// addNote adds a note of the gateway's news to an order's history, once.
-func (tx *Tx) addNote(orderID string, status Status, n Note) error {
+// addNote adds a note of the gateway's news to an order's history, unless it is there already.
+func (tx *Tx) addNote(orderID string, status Status, n Note) (added bool, err error) {
 	noted, err := queryOne(tx, scanValue[bool],
 		"SELECT EXISTS (SELECT 1 FROM order_history WHERE order_id = ? AND note = ?)",
 		orderID, string(mustJSON(n)))
 	if err != nil || noted {
-		return err
+		return false, err
 	}
-	return tx.addHistory(orderID, HistoryEntry{From: status, To: status, Actor: ActorGateway, Note: n})
+	err = tx.addHistory(orderID, HistoryEntry{From: status, To: status, Actor: ActorGateway, Note: n})
+	return err == nil, err
 }
 
 // sqlDue finds pending orders that are past their end and have no payment session that may still hold money.

@@ -443,7 +443,7 @@ func TestSandboxOfALiveStore(t *testing.T) {
 		l.play(ended, nil, "", "owner-cancel tick")
 		fresh := l.newOrder("sandbox")
 
-		l.must(l.db.SetGateway(t.Context(), l.storeID, Gateway{
+		l.must(l.db.SetGateway(t.Context(), l.storeID, GatewayAccount{
 			Provider:  "midtrans",
 			Mode:      "live",
 			SecretKey: "Mid-server-live",

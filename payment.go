@@ -17,6 +17,12 @@ import (
 	"time"
 )
 
+// A payment goes through this file from top to bottom, after session.go has started its session (open).
+// receive stores a gateway's notification. pollGateways asks about the sessions of notifications and about
+// those that are due; glance asks for a buyer on the pay page, and the command "payment check" for the owner.
+// All of them call askGateway, and ApplyGatewayAnswer does what the answer means: decide says what it leads
+// to, and apply writes that, with a transition (order.go) if the order's state changes.
+
 // GatewayAnswer is what a gateway says of a session when it is asked.
 type GatewayAnswer struct {
 	State         GatewayState
@@ -49,11 +55,11 @@ type payments struct {
 	notified     wakeup // notifications were stored
 	sandboxKey   string // signs the sandbox's notifications
 
-	starts    sync.Map       // *sessionStart by order: the sessions that are being started
-	starting  sync.WaitGroup // counts starts
-	questions sync.Map       // chan struct{} by session: closed when the question under way is decided
-	queued    sync.Map       // true by notification and session: the questions of askAll
-	accounts  sync.Map       // chan struct{} by account: a value for each question under way
+	starts   sync.Map       // *sessionStart by order: the sessions that are being started
+	starting sync.WaitGroup // counts starts
+	asking   sync.Map       // chan struct{} by session: closed when the question under way is decided
+	queued   sync.Map       // true by notification and session: the questions of askAll
+	slots    sync.Map       // chan struct{} by account: a value for each question under way
 }
 
 // wakeup wakes the loop that receives from it. It has room for one value: a loop that is still to receive it
@@ -99,7 +105,7 @@ func (p *payments) gateway(storeID string, provider Provider) (gateway, error) {
 		return sandbox{p}, nil
 	}
 
-	account, err := p.db.Gateway(storeID, provider)
+	account, err := p.db.GatewayAccount(storeID, provider)
 	if err == errNotFound {
 		return nil, fmt.Errorf("the store has no key for %s", provider)
 	}
@@ -146,15 +152,15 @@ func (p *payments) receive(
 		return errNotFound
 	}
 
-	about, err := gw.verify(header, body)
+	name, err := gw.verify(header, body)
 	if err != nil {
 		return err
 	}
 
-	session, err := p.db.NotifiedSession(storeID, provider, about)
+	session, err := p.db.NotifiedSession(storeID, provider, name)
 	if err == errNotFound {
-		p.log.Warn("notification about nothing that is known",
-			"provider", provider, "store", storeID, "reference", about.reference)
+		p.log.Warn("notification about an unknown session",
+			"provider", provider, "store", storeID, "reference", name.reference)
 		return nil
 	}
 	if err != nil {
@@ -168,20 +174,31 @@ func (p *payments) receive(
 	return nil
 }
 
+// question asks a gateway how a payment session stands. A notification led to it, or the clock, or a person:
+// a buyer's page, or the command "payment check".
+type question struct {
+	session      SessionWithOrder
+	due          bool   // the clock led to it; only then is an end put to asking (giveUpAfter)
+	notification string // the id of the notification that led to it, else empty
+	message      []byte // of the notification
+}
+
 // pollGateways asks about a session as soon as a notification about it is stored, and then every 30 s while
 // the notification is undecided. Every two seconds it asks about the sessions that are due: see
 // PaymentSessionsDue. It returns when ctx has ended and the questions under way are answered.
 func (p *payments) pollGateways(ctx context.Context) {
-	var questions sync.WaitGroup
+	var rounds sync.WaitGroup
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 
-	last := "" // the id of the last notification that was taken up
+	// last is the newest notification that was taken up. At the start it is empty: all that an earlier process
+	// left undecided are taken up.
+	last := ""
 	for ticks := 0; ctx.Err() == nil; {
 		fresh := p.undecided(last)
 		if len(fresh) > 0 {
-			last = fresh[len(fresh)-1].ID
-			questions.Go(func() { p.askAll(ctx, fresh) })
+			last = fresh[len(fresh)-1].notification
+			rounds.Go(func() { p.askAll(ctx, fresh) })
 		}
 
 		select {
@@ -193,14 +210,14 @@ func (p *payments) pollGateways(ctx context.Context) {
 			if ticks%15 == 0 {
 				due = append(p.undecided(""), due...)
 			}
-			questions.Go(func() { p.askAll(ctx, due) })
+			rounds.Go(func() { p.askAll(ctx, due) })
 		}
 	}
-	questions.Wait()
+	rounds.Wait()
 }
 
-// undecided returns the first undecided notifications after the one named.
-func (p *payments) undecided(after string) []Notification {
+// undecided returns the questions of the undecided notifications that came after the one named, or of all.
+func (p *payments) undecided(after string) []question {
 	list, err := p.db.UndecidedNotifications(after)
 	if err != nil {
 		p.log.Error("cannot read notifications", "error", err)
@@ -208,24 +225,24 @@ func (p *payments) undecided(after string) []Notification {
 	return list
 }
 
-// sessionsDue returns the sessions that are due to be asked about, each in a notification without an ID.
-func (p *payments) sessionsDue() (list []Notification) {
+// sessionsDue returns the questions about the sessions that are due.
+func (p *payments) sessionsDue() (list []question) {
 	sessions, err := p.db.PaymentSessionsDue()
 	if err != nil {
 		p.log.Error("cannot look for open payment sessions", "error", err)
 	}
 	for _, s := range sessions {
-		list = append(list, Notification{Session: s})
+		list = append(list, question{session: s, due: true})
 	}
 	return list
 }
 
-// askAll asks about the sessions of notifications and returns when all is answered. It leaves out a question
-// that an earlier call has still to answer.
-func (p *payments) askAll(ctx context.Context, list []Notification) {
+// askAll asks all questions and returns when they are answered. It leaves out a question that an earlier call
+// has still to answer.
+func (p *payments) askAll(ctx context.Context, list []question) {
 	var questions sync.WaitGroup
-	for _, n := range list {
-		key := n.ID + n.Session.ID
+	for _, q := range list {
+		key := q.notification + q.session.ID
 		_, queued := p.queued.LoadOrStore(key, true)
 		if queued {
 			continue
@@ -233,7 +250,7 @@ func (p *payments) askAll(ctx context.Context, list []Notification) {
 
 		questions.Go(func() {
 			defer p.queued.Delete(key)
-			p.askInTurn(ctx, n)
+			p.askInTurn(ctx, q)
 		})
 	}
 	questions.Wait()
@@ -243,31 +260,30 @@ func (p *payments) askAll(ctx context.Context, list []Notification) {
 // a gateway that hangs delays no other.
 const questionsPerAccount = 4
 
-// askInTurn asks about a notification's session when fewer than questionsPerAccount are under way. When ctx
-// ends, a question under way is still decided.
-func (p *payments) askInTurn(ctx context.Context, n Notification) {
-	account := string(n.Session.Provider) + n.Session.StoreID
-	value, _ := p.accounts.LoadOrStore(account, make(chan struct{}, questionsPerAccount))
-	underWay := value.(chan struct{})
+// askInTurn asks a question when fewer than questionsPerAccount are under way. When ctx ends, a question
+// under way is still decided.
+func (p *payments) askInTurn(ctx context.Context, q question) {
+	account := string(q.session.Provider) + q.session.StoreID
+	value, _ := p.slots.LoadOrStore(account, make(chan struct{}, questionsPerAccount))
+	slots := value.(chan struct{})
 
 	select {
 	case <-ctx.Done():
-	case underWay <- struct{}{}:
-		p.askGateway(context.WithoutCancel(ctx), n.Session, n) // After an error it is asked again.
-		<-underWay
+	case slots <- struct{}{}:
+		p.askGateway(context.WithoutCancel(ctx), q) // After an error it is asked again.
+		<-slots
 	}
 }
 
-// giveUpAfter is how long a gateway that does not answer is asked: about a notification since it came, and
-// about a session since its end. Then the session counts as unpaid; a notification still pays its order.
+// giveUpAfter is how long a gateway that does not answer is asked about a session after its end, and about a
+// notification after it came. Then the session counts as unpaid; a notification that comes later still pays
+// its order.
 const giveUpAfter = 7 * 24 * time.Hour
 
-// askGateway asks the gateway about a session and does what its answer means. pollGateways, glance and the
-// command "payment check" call it. n is the notification that led to the question; its ID is empty if none
-// did. did is that of ApplyGatewayAnswer.
-func (p *payments) askGateway(
-	ctx context.Context, s SessionWithOrder, n Notification,
-) (a GatewayAnswer, did string, err error) {
+// askGateway asks the gateway about a session and does what its answer means. The error says why the gateway
+// could not be asked. did is that of ApplyGatewayAnswer.
+func (p *payments) askGateway(ctx context.Context, q question) (a GatewayAnswer, did string, err error) {
+	s := q.session
 	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
 	defer cancel()
 
@@ -277,18 +293,21 @@ func (p *payments) askGateway(
 	}
 	defer unlock()
 
-	a, problem := p.queryAndClose(limited, s, n.Body)
+	a, problem := p.queryAndClose(limited, s, q.message)
 	if problem != nil {
 		if err := p.noteProblem(ctx, s.PaymentSession, problem); err != nil {
 			return a, "", errors.Join(problem, err)
 		}
-		if time.Since(s.ExpiresAt.Time()) < giveUpAfter {
+
+		// Only the clock gives up. An answer that the gateway never gave must not decide a notification, and
+		// must not be shown to who runs "payment check".
+		if !q.due || time.Since(s.ExpiresAt.Time()) < giveUpAfter {
 			return a, "", problem
 		}
 		a = GatewayAnswer{State: StateExpired}
 	}
 
-	did, err = p.db.ApplyGatewayAnswer(ctx, s.ID, n, a)
+	did, err = p.db.ApplyGatewayAnswer(ctx, s.ID, q.notification, a)
 	if did != "" {
 		p.wakeWebhooks()
 	}
@@ -300,7 +319,7 @@ func (p *payments) askGateway(
 func (p *payments) lockSession(ctx context.Context, sessionID string) (unlock func(), err error) {
 	answered := make(chan struct{})
 	for {
-		other, underWay := p.questions.LoadOrStore(sessionID, answered)
+		other, underWay := p.asking.LoadOrStore(sessionID, answered)
 		if !underWay {
 			break
 		}
@@ -313,7 +332,7 @@ func (p *payments) lockSession(ctx context.Context, sessionID string) (unlock fu
 	}
 
 	return func() {
-		p.questions.Delete(sessionID)
+		p.asking.Delete(sessionID)
 		close(answered)
 	}, nil
 }
@@ -345,8 +364,10 @@ func (p *payments) queryAndClose(
 }
 
 // mustClose reports whether a session could still be paid at the gateway although its order needs no payment
-// any more. The session of an order that expired is not active, because its page ends by itself. It is closed
-// only if it was being created while the order expired.
+// any more. Two things lead to that. The order was paid in another way, or it failed: endPaymentSessions made
+// its active session due. Or the order expired while the session was being created, and PaymentSessionStarted
+// made it active after that. Otherwise an order that expired has no active session, because it expires only
+// when its session has ended.
 func (s SessionWithOrder) mustClose(a GatewayAnswer) bool {
 	if s.State != SessionActive {
 		return false
@@ -362,14 +383,14 @@ func (s SessionWithOrder) mustClose(a GatewayAnswer) bool {
 	}
 }
 
-// ApplyGatewayAnswer does what a gateway's answer about a session means for the session and its order. It
-// decides the notification n that led to the question; its ID is empty if none did. Applied again, the answer
-// changes nothing. did is the order's new state, "noted" or empty.
+// ApplyGatewayAnswer does what a gateway's answer about a session means for the session and its order. The
+// notification that led to the question is decided by it; the id is empty if none did. Applied again, the
+// answer changes nothing. did is the order's new state, "noted" or empty.
 func (db *DB) ApplyGatewayAnswer(
-	ctx context.Context, sessionID string, n Notification, a GatewayAnswer,
+	ctx context.Context, sessionID, notification string, a GatewayAnswer,
 ) (did string, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (string, error) {
-		_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, n.ID)
+		_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, notification)
 		if err != nil {
 			return "", err
 		}
@@ -434,7 +455,7 @@ type outcome struct {
 	transition Transition
 	reason     Note // of the transition
 	paysOrder  bool // from now on, this session is the one that paid the order
-	overpaid   bool // alert: money came that the order does not need
+	overpaid   bool // alert: money came, of any amount, and the order keeps its state
 }
 
 // decide is the whole policy: what a gateway's answer means for a session and its order. After its outcome
@@ -456,8 +477,9 @@ func decide(s standing, a GatewayAnswer) outcome {
 	}
 }
 
-// settled decides about money that came. The exact amount pays the order, whatever became of it meanwhile. A
-// person decides about any other amount, and about money that the order does not need.
+// settled decides about money that came. The exact amount pays an order that is not paid or refunded yet,
+// also one that expired or failed. Any other amount makes a pending order wait for a person. All other money
+// leaves the order in its state, with a note and an alert.
 func (s standing) settled(a GatewayAnswer) outcome {
 	if s.isPaidBy(a) {
 		return outcome{}
@@ -474,6 +496,8 @@ func (s standing) settled(a GatewayAnswer) outcome {
 		return s.transit(out, GatewaySettles, s.note(NotePaid))
 	}
 
+	// Only a pending order waits for a person. Any other keeps its state, with an alert: an order that expired
+	// and is then paid too little stays expired.
 	if !exact && GatewayChallenges.possible(s.order) {
 		reason := s.note(NoteOtherAmount)
 		reason.Amount, reason.Due = a.Amount, s.due
@@ -556,7 +580,8 @@ func (s standing) partlyRefunded(a GatewayAnswer) outcome {
 }
 
 // unpaid decides about a session that nobody has paid. One that is still open ends when its order's time is
-// over; the session of an order that needs no payment any more has to be closed at the gateway first.
+// over, and the order expires with it; see expireOrders for orders without such a session. The session of an
+// order that needs no payment any more has to be closed at the gateway first.
 func (s standing) unpaid(a GatewayAnswer) outcome {
 	if !s.payable() {
 		return outcome{}
@@ -609,10 +634,13 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 
 	orderID := s.session.OrderID
 	if out.note.Code != "" {
-		if err := tx.addNote(orderID, s.order, out.note); err != nil {
+		added, err := tx.addNote(orderID, s.order, out.note)
+		if err != nil {
 			return "", err
 		}
-		did = "noted"
+		if added {
+			did = "noted"
+		}
 	}
 
 	if out.transition != "" {
@@ -662,17 +690,19 @@ func (tx *Tx) endPaymentSessions(orderID string) error {
 // being asked about, or was within three seconds: a gateway that hangs delays a buyer once, not at every
 // look.
 func (p *payments) glance(ctx context.Context, s SessionWithOrder) {
-	_, underWay := p.questions.Load(s.ID)
+	_, underWay := p.asking.Load(s.ID)
 	if underWay || time.Since(s.CheckedAt.Time()) <= 3*time.Second {
 		return
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
-	p.askGateway(ctx, s, Notification{})
+	p.askGateway(ctx, question{session: s})
 }
 
-// expireOrders ends the orders that nobody paid in time and no gateway has a session for.
+// expireOrders expires the pending orders whose time is over and that no payment session keeps waiting:
+// manual ones, and those whose sessions never started or have ended. While a session may still hold money,
+// its gateway is asked instead, and unpaid expires the order.
 func (p *payments) expireOrders(ctx context.Context) {
 	const batch = 100
 	var failed atomic.Bool
@@ -725,8 +755,8 @@ const (
 	ModeLive    Mode = "live"
 )
 
-// Gateway is a store's account at a payment gateway.
-type Gateway struct {
+// GatewayAccount is a store's account at a payment gateway.
+type GatewayAccount struct {
 	Provider      Provider
 	Mode          Mode
 	SecretKey     string
@@ -734,7 +764,7 @@ type Gateway struct {
 }
 
 // SetGateway stores an account in the place of the store's earlier one at this provider.
-func (db *DB) SetGateway(ctx context.Context, storeID string, g Gateway) error {
+func (db *DB) SetGateway(ctx context.Context, storeID string, g GatewayAccount) error {
 	return db.change(ctx, `
 		INSERT OR REPLACE INTO gateways (store_id, provider, mode, secret_key, callback_token)
 		SELECT id, ?, ?, ?, ?
@@ -754,18 +784,18 @@ const (
 		WHERE  store_id = ? AND provider = ?`
 )
 
-func scanGateway(r row) (g Gateway, err error) {
+func scanGateway(r row) (g GatewayAccount, err error) {
 	err = r.Scan(&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken)
 	return g, err
 }
 
-// Gateway reads a store's account at a provider.
-func (db *DB) Gateway(storeID string, provider Provider) (Gateway, error) {
+// GatewayAccount reads a store's account at a provider.
+func (db *DB) GatewayAccount(storeID string, provider Provider) (GatewayAccount, error) {
 	return queryOne(db.reader, scanGateway, sqlGateway, storeID, provider)
 }
 
-// Gateways lists a store's accounts by provider.
-func (db *DB) Gateways(storeID string) ([]Gateway, error) {
+// GatewayAccounts lists a store's accounts by provider.
+func (db *DB) GatewayAccounts(storeID string) ([]GatewayAccount, error) {
 	return queryAll(db.reader, scanGateway, sqlGateways, storeID)
 }
 
@@ -776,7 +806,7 @@ func (db *DB) SandboxOffered(storeID string) (bool, error) {
 }
 
 // checkGateway returns the first thing that is wrong with an account. Its message is a sentence of its own.
-func checkGateway(g Gateway) (wrong Detail, ok bool) {
+func checkGateway(g GatewayAccount) (wrong Detail, ok bool) {
 	switch {
 	case g.Provider != ProviderMidtrans && g.Provider != ProviderXendit:
 		return Detail{
@@ -824,7 +854,7 @@ func isSecret(text string) bool {
 
 // keyFitsMode reports whether the secret key can be one of the account's mode. Of Midtrans' keys only some of
 // the sandbox's can be recognized.
-func (g Gateway) keyFitsMode() bool {
+func (g GatewayAccount) keyFitsMode() bool {
 	if g.Provider == ProviderXendit {
 		return strings.HasPrefix(g.SecretKey, "xnd_development_") == (g.Mode == ModeSandbox)
 	}

@@ -114,7 +114,7 @@ func (l *payLab) setStore(storeID string, set func(*Store)) {
 	l.must(err)
 }
 
-func (l *payLab) setGateway(storeID string, account Gateway) {
+func (l *payLab) setGateway(storeID string, account GatewayAccount) {
 	l.t.Helper()
 	l.must(l.db.SetGateway(l.t.Context(), storeID, account))
 }
@@ -270,19 +270,15 @@ func (l *payLab) askAllUndecided() {
 // askAllDue asks the gateways about the sessions that are due by the clock, and expires orders.
 func (l *payLab) askAllDue() {
 	l.t.Helper()
-	due, err := l.db.PaymentSessionsDue()
-	if err != nil {
-		l.t.Error(err)
-	}
-	for _, s := range due {
-		l.check(l.t.Context(), s) // After an error it is asked again.
+	for _, q := range l.payments.sessionsDue() {
+		l.payments.askGateway(l.t.Context(), q) // After an error it is asked again.
 	}
 	l.payments.expireOrders(l.t.Context())
 }
 
 // check asks the gateway about one session.
 func (l *payLab) check(ctx context.Context, s SessionWithOrder) error {
-	_, _, err := l.payments.askGateway(ctx, s, Notification{})
+	_, _, err := l.payments.askGateway(ctx, question{session: s})
 	return err
 }
 
@@ -549,6 +545,94 @@ func TestExpiryAsksFirst(t *testing.T) {
 		l.want("gateway back, unpaid", l.outcome(unpaid), "expired [1 expired] orderExpired, stock 6")
 		l.want("gateway back, paid in time", l.outcome(late), "paid [1 paid] orderPaid, stock 6")
 		l.want("warnings", l.read("SELECT DISTINCT warning FROM payment_sessions"), "")
+	})
+}
+
+// A week after a session's end, a gateway that is away for a moment must not lose a notification: only the
+// clock gives up.
+func TestOnlyTheClockGivesUp(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "a notification waits", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.play(order, l.mid, "midtrans", "get pending +24h tick +200h")
+		l.want("eight days later", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
+
+		l.mid.say(order+"-1", "settlement")
+		header, body := l.mid.message(order+"-1", "settlement")
+		l.want("answer", l.notify("midtrans", header, body), 200)
+
+		l.faultOnce("/status", down)
+		l.askAllUndecided()
+		l.want("gateway away", l.status(order), "expired")
+		l.askAllUndecided()
+		l.want("gateway back", l.outcome(order), "paid [1 paid] orderExpired, orderPaid, stock 8")
+	})
+
+	inPayLab(t, "payment check returns the error", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.play(order, l.mid, "midtrans", "get pending +240h")
+		l.setFault(down)
+		s, err := l.db.LatestPaymentSession(order)
+		l.must(err)
+		err = l.check(t.Context(), s)
+		if !errors.Is(err, errRefusedConnection) {
+			t.Errorf("the question by a person ends with %v", err)
+		}
+		l.want("after it", l.outcome(order), "pending [1 active], stock 8")
+
+		time.Sleep(time.Minute)
+		l.tick()
+		l.want("after the clock's question", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
+	})
+}
+
+// The notifications that wait for a gateway that is away must not hide a later one of another gateway.
+func TestManyUndecidedHideNoOther(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		away, order := l.newOrder("link"), l.newOrder("snap")
+		l.get(away)
+		l.get(order)
+		l.faultOnce("/status", down)
+		atMidtrans := l.fault
+		l.setFault(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "api.xendit.co" {
+				return nil, errRefusedConnection
+			}
+			return atMidtrans(r)
+		})
+		l.atWork()
+
+		header, body := l.xen.message(away+"-1", "COMPLETED")
+		for range 120 {
+			l.want("answer", l.notify("xendit", header, body), 200)
+		}
+		l.mid.say(order+"-1", "settlement")
+		header, body = l.mid.message(order+"-1", "settlement")
+		l.want("answer", l.notify("midtrans", header, body), 200)
+		synctest.Wait()
+		l.want("after the first question", l.status(order), "pending")
+
+		time.Sleep(35 * time.Second)
+		l.want("after the second", l.status(order), "paid")
+	})
+}
+
+// An answer that adds no note did nothing.
+func TestSecondNoteIsNoNews(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.play(order, l.mid, "midtrans", "get settlement")
+		l.mid.say(order+"-1", "partial_refund=5000")
+		s, err := l.db.LatestPaymentSession(order)
+		l.must(err)
+
+		for _, want := range []string{"noted", ""} {
+			_, did, err := l.payments.askGateway(t.Context(), question{session: s})
+			l.must(err)
+			l.want("done", did, want)
+		}
 	})
 }
 

@@ -164,9 +164,9 @@ CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gat
   payment_url    TEXT    NOT NULL DEFAULT '',
   transaction_id TEXT    NOT NULL DEFAULT '', -- the gateway's name for the payment that settled it
   request_id     TEXT    NOT NULL DEFAULT '', -- Xendit's other name for it: its refunds carry either
-  expires_at     INTEGER NOT NULL,
-  checked_at     INTEGER NOT NULL DEFAULT 0,  -- the gateway last asked about it
-  warning        TEXT    NOT NULL DEFAULT '', -- why the gateway could not be asked
+  expires_at     INTEGER NOT NULL,            -- the order's, or earlier if the order ended before that
+  checked_at     INTEGER NOT NULL DEFAULT 0,  -- when the gateway was last asked about it
+  warning        TEXT    NOT NULL DEFAULT '', -- why the gateway could not be asked; '' = it could
   created_at     INTEGER NOT NULL,
   UNIQUE (order_id, attempt)
 ) STRICT;
@@ -183,7 +183,7 @@ CREATE TABLE notifications (              -- verified messages of gateways, as t
   session_id  TEXT    NOT NULL REFERENCES payment_sessions,
   body        TEXT    NOT NULL,
   received_at INTEGER NOT NULL,
-  decided_at  INTEGER                     -- NULL = the gateway is still to be asked
+  decided_at  INTEGER                     -- when the gateway's answer was applied; NULL = it is still to be asked
 ) STRICT;
 CREATE INDEX notifications_undecided ON notifications (id) WHERE decided_at IS NULL;
 

@@ -10,6 +10,11 @@ import (
 	"time"
 )
 
+// A session is started from top to bottom of this file: open joins all who ask for it, startPaymentSession
+// begins it in the database (BeginPaymentSession), createPaymentSession creates it at the gateway and records
+// that (PaymentSessionStarted). The rest reads sessions and notifications for payment.go, which decides what
+// became of the money.
+
 // SessionState is where a payment session stands.
 type SessionState string
 
@@ -178,7 +183,7 @@ func (p *payments) startPaymentSession(
 		}
 
 		if a.State != StateOpen { // Once the answer is applied, this session is not starting any more.
-			_, err := p.db.ApplyGatewayAnswer(ctx, s.ID, Notification{}, a)
+			_, err := p.db.ApplyGatewayAnswer(ctx, s.ID, "", a)
 			if err != nil {
 				return s, err
 			}
@@ -283,7 +288,9 @@ const sqlLiveSession = "SELECT " + sessionColumns + `
 	AND    o.store_id = ? AND o.status = 'pending' AND o.expires_at > ?`
 
 // PaymentSessionStarted records the gateway's answer to a session's start. The session is not wanted any more
-// if its order has ended meanwhile; then it is due to be closed.
+// if its order is not pending any more; an order that ended meanwhile has set it to expired. It becomes
+// active all the same, because its page can be paid now, but it ends at once. So it is due, and the next
+// question closes it if its order has ended (see mustClose).
 func (db *DB) PaymentSessionStarted(ctx context.Context, s PaymentSession) (wanted bool, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (bool, error) {
 		return queryOne(tx, scanValue[bool], `
@@ -347,43 +354,40 @@ func (db *DB) PaymentSessionByID(id string) (SessionWithOrder, error) {
 
 // NotifiedSession finds a store's session that a notification is about: by the reference that the gateway
 // knows it by, or by either name of a payment that settled it.
-func (db *DB) NotifiedSession(storeID string, provider Provider, about subject) (SessionWithOrder, error) {
+func (db *DB) NotifiedSession(storeID string, provider Provider, name sessionName) (SessionWithOrder, error) {
 	return queryOne(db.reader, scanSessionWithOrder, sqlSession+`s.id = coalesce(
 			(SELECT id FROM payment_sessions
 			 WHERE  order_id = substr(?1, 1, 36) AND order_id || '-' || attempt = ?1),
 			(SELECT id FROM payment_sessions WHERE transaction_id = ?2 AND transaction_id <> ''),
 			(SELECT id FROM payment_sessions WHERE request_id = ?3 AND request_id <> ''))
 		AND s.provider = ?4 AND o.store_id = ?5`,
-		about.reference, about.transactionID, about.requestID, provider, storeID)
+		name.reference, name.transactionID, name.requestID, provider, storeID)
 }
 
-// sessionToAsk is true of a session that may still hold money. One whose payment failed can often be paid
-// again on the same page, so it is asked about once more when its time is over.
+// sessionToAsk is true of a session that may still hold money: an active one, and one whose payment failed,
+// because it can often be paid again on the same page. A failed one is asked about until its end and once
+// after that: the question after the end sets checked_at to a later time, so the session is left out.
 const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_at < s.expires_at)"
 
-// sqlSessionsDue takes the time, in milliseconds.
+// sqlSessionsDue takes the time. All times are in milliseconds.
 const sqlSessionsDue = sqlSession + sessionToAsk + `
-	AND s.expires_at <= ?1 + 30*60*1000
-	AND s.checked_at <= ?1 - iif(s.expires_at <= ?1 AND o.status <> 'awaiting_verification',
-	                             20*1000, 5*60*1000)
+	AND s.expires_at <= ?1 + 30*60*1000 -- from half an hour before its end
+	AND s.checked_at <= ?1 - iif(
+	        s.expires_at <= ?1 AND o.status <> 'awaiting_verification',
+	        20*1000,   -- every 20 s after its end
+	        5*60*1000) -- else every five minutes
 	ORDER BY s.checked_at LIMIT 1000`
 
-// PaymentSessionsDue returns the sessions to ask the gateway about now: every 20 s when their time is over,
-// and every five minutes if it will be within half an hour, or if a person has to decide about the order. The
-// session that was asked about longest ago comes first, so that a gateway that does not answer delays no
-// other.
+// PaymentSessionsDue returns the sessions to ask the gateway about now: every five minutes from half an hour
+// before their end, and every 20 s after it. It stays every five minutes while a person has to decide about
+// the order. The session that was asked about longest ago comes first, so that a gateway that does not answer
+// delays no other.
 func (db *DB) PaymentSessionsDue() ([]SessionWithOrder, error) {
 	return queryAll(db.reader, scanSessionWithOrder, sqlSessionsDue, timeOf(time.Now()))
 }
 
-// Notification is a gateway's verified message about a session, to be decided by asking the gateway.
-type Notification struct {
-	ID      string
-	Body    []byte
-	Session SessionWithOrder
-}
-
-// AddNotification stores a message, which is undecided.
+// AddNotification stores a gateway's verified message about a session. It is undecided until the gateway has
+// answered a question about the session.
 func (db *DB) AddNotification(ctx context.Context, s SessionWithOrder, body []byte) error {
 	return db.write(ctx, func(tx *Tx) error {
 		_, err := tx.exec(`
@@ -399,19 +403,21 @@ const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, o.jso
 	JOIN   payment_sessions s ON s.id = n.session_id
 	JOIN   orders o ON o.id = s.order_id
 	WHERE  n.decided_at IS NULL AND n.id > ?
-	ORDER BY n.id LIMIT 100`
+	ORDER BY n.id`
 
-// UndecidedNotifications returns at most 100 undecided notifications in the order in which they came: those
-// after the one named.
-func (db *DB) UndecidedNotifications(after string) ([]Notification, error) {
+// UndecidedNotifications returns the questions of the undecided notifications after the one named, in the
+// order in which they came. There is no limit: many that wait for one gateway must not hide a later one of
+// another.
+func (db *DB) UndecidedNotifications(after string) ([]question, error) {
 	oldest := firstID(timeOf(time.Now()).Add(-giveUpAfter))
 	return queryAll(db.reader, scanNotification, sqlUndecided, max(after, oldest))
 }
 
-func scanNotification(r row) (n Notification, err error) {
-	s := &n.Session
-	s.PaymentSession, err = scanSessionWith(r, &s.StoreID, &s.OrderStatus, &s.OrderAmount, &n.ID, &n.Body)
-	return n, err
+func scanNotification(r row) (q question, err error) {
+	s := &q.session
+	s.PaymentSession, err = scanSessionWith(r,
+		&s.StoreID, &s.OrderStatus, &s.OrderAmount, &q.notification, &q.message)
+	return q, err
 }
 
 // sqlUnreachable finds the orders whose gateway could not be asked.
