@@ -52,7 +52,7 @@ func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) e
 	return render(w, r, http.StatusOK, "dash-catalog.html", page)
 }
 
-// kindMethod stands for payment methods in the paths of the dashboard, beside the kinds of what is sold.
+// kindMethod stands for payment methods in the paths of the dashboard, besides the kinds of products.
 const kindMethod Kind = "method"
 
 // entryPlace says where the entries of a kind are, in a catalog file and in the dashboard.

@@ -351,9 +351,6 @@ func (st Store) showOrder(dst []byte, orderID string, stored []byte) []byte {
 	return appendOrder(dst, stored, payPage, payPage)
 }
 
-// payPageJSON is the address of a pay page as JSON. A host that was checked and an id have nothing to escape.
-func (st Store) payPageJSON(orderID string) string { return `"` + st.payPage(orderID) + `"` }
-
 // appendOrder appends a stored order and its two addresses, which are JSON, to dst. They depend on where the store
 // is served, so they are not stored. Plain appends take a tenth less time for a list than fmt.Appendf.
 func appendOrder(dst, stored []byte, checkoutURL, paymentURL string) []byte {

@@ -600,7 +600,7 @@ func applied(s standing, a GatewayAnswer, out outcome) standing {
 	if out.transition != "" {
 		s.order = transitions[out.transition].to
 		if s.order != AwaitingVerification && s.session.State == SessionStarting {
-			s.session.State = SessionExpired // See settlePaymentSessions.
+			s.session.State = SessionExpired // See endPaymentSessions.
 		}
 	}
 	if out.paysOrder {

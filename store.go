@@ -539,7 +539,7 @@ func (db *DB) callJob(j *job) (err error) {
 
 // newID returns a UUIDv7 (RFC 9562): the write's time in milliseconds, a counter of 12 bits that keeps the ids of
 // one millisecond in order, and 62 random bits. When the counter is used up, tx.now moves on by a millisecond: a
-// row that stores its time beside its id takes the id first.
+// row that stores both its time and its id takes the id first.
 func (tx *Tx) newID() string {
 	db := tx.db
 	const maxCount = 0xfff
@@ -595,7 +595,7 @@ func outOfService(err error) bool {
 }
 
 // lockServing keeps a second service off the database while this one runs: both would send every webhook. The
-// lock is SQLite's own, on an empty file beside the database, so it ends with the process.
+// lock is SQLite's own, on an empty file next to the database, so it ends with the process.
 func (db *DB) lockServing() (unlock func() error, err error) {
 	lock := openSQLite(db.path+"-serving", "_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000")
 	held, err := lock.Begin()
@@ -744,6 +744,9 @@ func (db *DB) storeURL(st Store) string {
 
 // payPage is the address of an order's hosted pay page.
 func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
+
+// payPageJSON is the address of a pay page as JSON. A host that was checked and an id have nothing to escape.
+func (st Store) payPageJSON(orderID string) string { return `"` + st.payPage(orderID) + `"` }
 
 const sqlStore = "SELECT " + storeColumns + " FROM stores s WHERE s.id = ?"
 
