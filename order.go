@@ -169,7 +169,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if err := tx.choosePayment(o, st.ID, in.PaymentMethod); err != nil {
 		return created, err
 	}
-	// The stored components say what was reserved.
+	// reserve comes before insertOrder: it marks what it reserved, and the marks are stored with the order.
 	short, err := tx.reserve(components)
 	if err != nil {
 		return created, err
@@ -243,8 +243,8 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 		o.Subtotal += item.LineTotal
 
 		for _, r := range rows {
-			c := r.component
-			c.Quantity = c.Quantity*in.Quantity + components[c.ProductID].Quantity
+			c, perPiece := r.component, r.component.Quantity
+			c.Quantity = perPiece*in.Quantity + components[c.ProductID].Quantity
 			c.items = append(components[c.ProductID].items, i)
 			components[c.ProductID] = c
 		}
@@ -449,6 +449,7 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	o.UpdatedAt = tx.now
 	o.RequiresPayment = false
 	stored := mustJSON(o)
+	// The column status is generated from the JSON.
 	err = tx.mustChange(`
 		UPDATE orders
 		SET    json = ?, components = ?, oversold = ?

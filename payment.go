@@ -62,18 +62,6 @@ type payments struct {
 	slots    sync.Map       // chan struct{} by account: a value for each question under way
 }
 
-// wakeup wakes the loop that receives from it. It has room for one value: a loop that is still to receive it
-// needs no second one.
-type wakeup chan struct{}
-
-// wake never blocks.
-func (w wakeup) wake() {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-}
-
 // gatewayTimeout bounds the questions that starting a session, or asking about one, takes together.
 const gatewayTimeout = 10 * time.Second
 
@@ -366,8 +354,7 @@ func (p *payments) queryAndClose(
 // mustClose reports whether a session could still be paid at the gateway although its order needs no payment
 // any more. Two things lead to that. The order was paid in another way, or it failed: endPaymentSessions made
 // its active session due. Or the order expired while the session was being created, and PaymentSessionStarted
-// made it active after that. Otherwise an order that expired has no active session, because it expires only
-// when its session has ended.
+// made it active after that. Otherwise an order that expired has no active session: see unpaid.
 func (s SessionWithOrder) mustClose(a GatewayAnswer) bool {
 	if s.State != SessionActive {
 		return false
@@ -407,11 +394,11 @@ func (db *DB) ApplyGatewayAnswer(
 type standing struct {
 	session       PaymentSession
 	order         Status
-	due           int64 // the order's amount
-	ended         bool  // the order is past its expires_at
-	latest        bool  // the order has no later session
-	paysOrder     bool  // this session paid the order
-	orderHasPayer bool  // a session paid the order, this one or another
+	orderAmount   int64
+	ended         bool // the order is past its expires_at
+	latest        bool // the order has no later session
+	paysOrder     bool // this session paid the order
+	orderHasPayer bool // a session paid the order, this one or another
 }
 
 const sqlStanding = "SELECT " + sessionColumns + `,
@@ -424,12 +411,12 @@ const sqlStanding = "SELECT " + sessionColumns + `,
 
 func scanStanding(r row) (s standing, err error) {
 	s.session, err = scanSessionWith(r,
-		&s.order, &s.due, &s.ended, &s.latest, &s.paysOrder, &s.orderHasPayer)
+		&s.order, &s.orderAmount, &s.ended, &s.latest, &s.paysOrder, &s.orderHasPayer)
 	return s, err
 }
 
-// payable reports whether the session can still be paid. The page of one that failed often can: Snap lets a
-// buyer try again on the same page.
+// payable reports whether we expect that the session can still be paid. The page of one that failed often can: Snap
+// lets a buyer try again on the same page. Money that came all the same counts without asking this: see settled.
 func (s standing) payable() bool {
 	switch s.session.State {
 	case SessionStarting, SessionActive:
@@ -490,7 +477,7 @@ func (s standing) settled(a GatewayAnswer) outcome {
 		return out
 	}
 
-	exact := a.Amount == s.due
+	exact := a.Amount == s.orderAmount
 	if exact && GatewaySettles.possible(s.order) {
 		out.paysOrder = true
 		return s.transit(out, GatewaySettles, s.note(NotePaid))
@@ -500,7 +487,7 @@ func (s standing) settled(a GatewayAnswer) outcome {
 	// and is then paid too little stays expired.
 	if !exact && GatewayChallenges.possible(s.order) {
 		reason := s.note(NoteOtherAmount)
-		reason.Amount, reason.Due = a.Amount, s.due
+		reason.Amount, reason.Due = a.Amount, s.orderAmount
 		return s.transit(out, GatewayChallenges, reason)
 	}
 
@@ -579,9 +566,10 @@ func (s standing) partlyRefunded(a GatewayAnswer) outcome {
 	return s.transit(out, GatewayChallenges, s.note(NotePaidThenReturned))
 }
 
-// unpaid decides about a session that nobody has paid. One that is still open ends when its order's time is
-// over, and the order expires with it; see expireOrders for orders without such a session. The session of an
-// order that needs no payment any more has to be closed at the gateway first.
+// unpaid decides about a session that nobody has paid. One that is still open ends here when its order's time is
+// over, and the order expires with it; see expireOrders for orders without such a session. Its page is not closed:
+// it ends by its own expiry, at about the same time, and money that still comes is a case of settled. The session
+// of an order that needs no payment any more has to be closed at the gateway first.
 func (s standing) unpaid(a GatewayAnswer) outcome {
 	if !s.payable() {
 		return outcome{}
@@ -617,8 +605,8 @@ func (s standing) returned(code NoteCode, a GatewayAnswer) Note {
 	return n
 }
 
-// apply writes what decide said, and that the gateway was asked. It returns the order's new state, "noted" or
-// nothing.
+// apply writes what decide said, and that the gateway was asked: to the session first, because a transition ends
+// the sessions that are still active. It returns the order's new state, "noted" or nothing.
 func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err error) {
 	_, err = tx.exec(`
 		UPDATE payment_sessions

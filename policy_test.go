@@ -12,7 +12,7 @@ const policyDue = 1000
 
 // standingOf is the only session of an order that still has time. A paid session was settled by payment tx-1.
 func standingOf(session SessionState, order Status) standing {
-	s := standing{order: order, due: policyDue, latest: true}
+	s := standing{order: order, orderAmount: policyDue, latest: true}
 	s.session = PaymentSession{Provider: ProviderMidtrans, Attempt: 1, State: session}
 	if session == SessionPaid {
 		s.session.TransactionID = "tx-1"

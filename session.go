@@ -366,7 +366,8 @@ func (db *DB) NotifiedSession(storeID string, provider Provider, name sessionNam
 
 // sessionToAsk is true of a session that may still hold money: an active one, and one whose payment failed,
 // because it can often be paid again on the same page. A failed one is asked about until its end and once
-// after that: the question after the end sets checked_at to a later time, so the session is left out.
+// after that: the question after the end sets checked_at to a later time, so the session is left out. An expired
+// session is never asked about again, except because of a notification or the command "payment check".
 const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_at < s.expires_at)"
 
 // sqlSessionsDue takes the time. All times are in milliseconds.

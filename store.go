@@ -376,7 +376,8 @@ func readResult[T any](db *DB, fn func(querier) (T, error)) (result T, err error
 
 // Tx is one write: a savepoint in the transaction of its group (see commitGroup). All its statements go to
 // db.writer, whose pool has one connection, so they are part of that transaction. Everything in a write happens
-// at one time, now, which is never earlier than that of a previous write of this process.
+// at one time, now, which is never earlier than that of a previous write of this process. (Only newID may move it
+// on, by a millisecond.)
 type Tx struct {
 	querier // reads what the transaction has written so far
 	db      *DB
@@ -466,26 +467,26 @@ func (db *DB) commitGroup(first *job) {
 	const most = 256
 	var group []*job
 
-	_, err := db.begin.Exec()
+	_, lost := db.begin.Exec() // why the whole transaction is lost, if it is
 	for j := first; j != nil; j = db.nextWaiting() {
 		group = append(group, j)
-		if err == nil {
-			err = db.runJob(j)
+		if lost == nil {
+			lost = db.runJob(j)
 		}
 		if len(group) == most {
 			break
 		}
 	}
 
-	if err == nil {
-		_, err = db.commit.Exec()
+	if lost == nil {
+		_, lost = db.commit.Exec()
 	}
-	if err != nil {
+	if lost != nil {
 		db.rollback.Exec() // It fails if SQLite has already rolled back, as it does on a full disk.
 	}
 	for _, j := range group {
-		if err != nil {
-			j.err = err
+		if lost != nil {
+			j.err = lost
 		}
 		close(j.done)
 	}
@@ -504,25 +505,25 @@ func (db *DB) nextWaiting() *job {
 // runJob runs one write of the group in a savepoint. If the write fails, its changes are undone, j.err says why,
 // and the other writes are not affected. That is so for most errors of SQLite too. Some, such as a full disk,
 // may end the whole transaction (https://sqlite.org/lang_transaction.html); then runJob returns an error.
-func (db *DB) runJob(j *job) error {
-	if _, err := db.savepoint.Exec(); err != nil {
-		return err
+func (db *DB) runJob(j *job) (lost error) {
+	if _, lost := db.savepoint.Exec(); lost != nil {
+		return lost
 	}
 
 	j.err = db.callJob(j)
 	if j.err != nil {
-		if _, err := db.rollbackTo.Exec(); err != nil {
+		if _, lost := db.rollbackTo.Exec(); lost != nil {
 			// The savepoint is gone. An error of SQLite in the write is what ended the transaction, as on a
 			// full disk, and says more.
 			if sqliteCode(j.err) != 0 {
 				return j.err
 			}
-			return err
+			return lost
 		}
 	}
 
-	_, err := db.release.Exec()
-	return err
+	_, lost = db.release.Exec()
+	return lost
 }
 
 // callJob gives a write its time and turns a panic into an error.
@@ -541,17 +542,19 @@ func (db *DB) callJob(j *job) (err error) {
 // one millisecond in order, and 62 random bits. When the counter is used up, tx.now moves on by a millisecond: a
 // row that stores both its time and its id takes the id first.
 func (tx *Tx) newID() string {
-	db := tx.db
 	const maxCount = 0xfff
-	db.idCount++
-	if tx.now == db.idTime && db.idCount > maxCount {
+	db := tx.db
+	if tx.now == db.idTime && db.idCount == maxCount {
 		tx.now++
 		db.lastNow = tx.now
 	}
-	if tx.now != db.idTime {
+
+	if tx.now == db.idTime {
+		db.idCount++
+	} else {
+		db.idTime = tx.now
 		db.idCount = 0
 	}
-	db.idTime = tx.now
 
 	const version7, variant = 0x7000, 0x80
 	var b [16]byte

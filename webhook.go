@@ -140,10 +140,11 @@ const (
 // claimable is how many deliveries to claim of an endpoint after so many failed attempts in a row. held is how
 // many claims of it the queue still holds, and total of all endpoints.
 func claimable(failures, held, total int) int {
-	// Every endpoint gets as many as it can have under way, so that slow ones, which hold much, leave room
-	// for others.
+	// Every endpoint may fill its width, until twice claimsHeld are held in all.
 	n := min(width(failures)-held, 2*claimsHeld-total)
 	if failures == 0 {
+		// A healthy endpoint is claimed ahead too, but only until claimsHeld: slow endpoints, which hold
+		// much, leave the other half to the widths of all others.
 		n = max(n, min(claimAhead-held, claimsHeld-total))
 	}
 	return max(n, 0)
@@ -230,7 +231,8 @@ const sqlDueEndpoints = "SELECT " + endpointColumns + " FROM endpoints e WHERE "
 // sqlClaim moves next_at one lease ahead: schema.sql has the states of a delivery. A claim whose process
 // crashed is due at the next start at once (ReleaseLeases), any other without a result when its lease ends. It
 // stays counted as an attempt, because the request may have reached the receiver. Only next_at says whether a
-// delivery is due. leased marks those that a start makes due, record ends and a resend leaves alone.
+// delivery is due. leased says that it is claimed: a start makes such deliveries due, and a resend leaves them
+// alone.
 const sqlClaim = `
 	UPDATE deliveries
 	SET    leased = 1, attempt = attempt + 1, next_at = ?
@@ -359,26 +361,6 @@ func sign(secret string, t int64, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// verifySignature reports whether a header holds a signature of body that is at most five minutes old or
-// ahead. Receivers do this; here it serves the demo's receiver and the sandbox gateway.
-func verifySignature(secret, header string, body []byte, now time.Time) bool {
-	var t int64
-	var ok bool
-	for field := range strings.SplitSeq(header, ",") {
-		name, value, _ := strings.Cut(field, "=")
-		switch name {
-		case "t":
-			if t != 0 { // A second time would lend its age to the signature of the first.
-				return false
-			}
-			t, _ = strconv.ParseInt(value, 10, 64)
-		case "v1":
-			ok = ok || hmac.Equal([]byte(value), []byte(sign(secret, t, body)))
-		}
-	}
-	return ok && now.Sub(time.Unix(t, 0)).Abs() <= 5*time.Minute
-}
-
 // deliveryOutcome is what an attempt leads to.
 type deliveryOutcome struct {
 	State  DeliveryState
@@ -414,7 +396,8 @@ func afterAttempt(number int, a endpointAnswer, now time.Time, spread float64) d
 		return deliveryOutcome{State: DeliveryFailed, Gone: gone}
 	}
 
-	// A receiver that is overloaded may ask for more time, up to twice as much.
+	// A receiver that is overloaded may ask for more time. It gets at most twice the wait, so that it cannot
+	// delay the last attempt by days.
 	wait := time.Duration(float64(retryDelays[number-1]) * spread)
 	if a.AnswerStatus == http.StatusTooManyRequests || a.AnswerStatus == http.StatusServiceUnavailable {
 		wait = min(max(wait, parseRetryAfter(a.RetryAfter, now)), 2*wait)
@@ -454,8 +437,9 @@ func (tx *Tx) recordAll(results []Result) error {
 	return nil
 }
 
-// record writes the end of a claim. A delivery that is not claimed any more stays as it is: the claim outlasted
-// its lease, and a later one has ended. Its attempt counts for the endpoint all the same.
+// record writes the end of a claim. A claim may outlast its lease and be followed by another one of the same
+// delivery. The first result of the two ends both; the other changes nothing about the delivery, and its attempt
+// counts for the endpoint all the same.
 func (tx *Tx) record(r Result) error {
 	if r.Unsent {
 		_, err := tx.exec(`
@@ -484,6 +468,18 @@ func (tx *Tx) record(r Result) error {
 		WHERE  id = ?4 AND NOT (?1 AND failures = 0)`,
 		r.State == DeliveryDelivered, r.Gone, OffGone, r.Claim.Endpoint.ID)
 	return err
+}
+
+// wakeup wakes the loop that receives from it. It has room for one value: a loop that is still to receive it
+// needs no second one.
+type wakeup chan struct{}
+
+// wake never blocks.
+func (w wakeup) wake() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
 }
 
 // dispatcher is the background queue. Attempts and writes have goroutines of their own, which send their
@@ -651,7 +647,9 @@ func (d *dispatcher) beginWrite() {
 	}()
 }
 
-// endWrite takes the claims of a write. One that failed has written and claimed nothing: it is tried again.
+// endWrite takes the claims of a write. One that failed, as on a full disk, has written and claimed nothing: it is
+// tried again. Until it succeeds nothing is claimed, and the results wait in memory. They are recorded before the
+// next claim, also those whose lease has ended meanwhile, so none of them is sent twice.
 func (d *dispatcher) endWrite(w dispatched) {
 	if w.err != nil {
 		d.log.Error("webhooks: cannot write results; trying again", "error", w.err)
@@ -813,4 +811,24 @@ func (db *DB) Ping(ctx context.Context, storeID, endpointID string) error {
 		}
 		return tx.insertEvent(storeID, "", Ping, 0, []byte("{}"), []string{endpointID})
 	})
+}
+
+// verifySignature reports whether a header holds a signature of body that is at most five minutes old or
+// ahead. Receivers do this; here it serves the demo's receiver and the sandbox gateway.
+func verifySignature(secret, header string, body []byte, now time.Time) bool {
+	var t int64
+	var ok bool
+	for field := range strings.SplitSeq(header, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		switch name {
+		case "t":
+			if t != 0 { // A second time would lend its age to the signature of the first.
+				return false
+			}
+			t, _ = strconv.ParseInt(value, 10, 64)
+		case "v1":
+			ok = ok || hmac.Equal([]byte(value), []byte(sign(secret, t, body)))
+		}
+	}
+	return ok && now.Sub(time.Unix(t, 0)).Abs() <= 5*time.Minute
 }
