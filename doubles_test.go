@@ -114,6 +114,10 @@ type midtransPageRequest struct {
 		Email     string
 		Phone     string
 	} `json:"customer_details"`
+	CreditCard struct {
+		Secure bool
+	} `json:"credit_card"`
+	CustomField1    string   `json:"custom_field1"`
 	EnabledPayments []string `json:"enabled_payments"`
 	Callbacks       struct {
 		Finish string
@@ -137,13 +141,23 @@ func (in midtransPageRequest) check() error {
 	if in.Transaction.GrossAmount <= 0 {
 		return errors.New("transaction_details.gross_amount is not positive")
 	}
+	if !in.CreditCard.Secure {
+		return errors.New("the double wants 3-D Secure")
+	}
+	if !strings.HasPrefix(in.CustomField1, "INV-") {
+		return errors.New("the double wants our reference in custom_field1")
+	}
+	err := in.checkCustomer()
+	if err != nil {
+		return err
+	}
 	for _, channel := range in.EnabledPayments {
 		if !slices.Contains(midtransChannels, channel) {
 			return fmt.Errorf("enabled_payments %s is unknown", channel)
 		}
 	}
 
-	_, err := time.Parse("2006-01-02 15:04:05 -0700", in.Expiry.StartTime)
+	_, err = time.Parse("2006-01-02 15:04:05 -0700", in.Expiry.StartTime)
 	if err != nil {
 		return fmt.Errorf("expiry.start_time: %w", err)
 	}
@@ -154,6 +168,25 @@ func (in midtransPageRequest) check() error {
 		return errors.New("expiry.duration is not positive")
 	}
 	return in.checkItems()
+}
+
+var (
+	plainEmail    = regexp.MustCompile(`^[!-~]+@[!-~]+\.[!-~]+$`)
+	midtransPhone = regexp.MustCompile(`^(\+|0)[0-9]+$`)
+)
+
+func (in midtransPageRequest) checkCustomer() error {
+	c := in.Customer
+	if len([]rune(c.FirstName)) > 30 {
+		return errors.New("customer_details.first_name is too long for a virtual account of BCA")
+	}
+	if c.Email != "" && !plainEmail.MatchString(c.Email) {
+		return errors.New("customer_details.email format is invalid")
+	}
+	if c.Phone != "" && !midtransPhone.MatchString(c.Phone) {
+		return errors.New("customer_details.phone format is invalid")
+	}
+	return nil
 }
 
 func (in midtransPageRequest) checkItems() error {
@@ -414,6 +447,7 @@ type xenditSessionRequest struct {
 		Reference string `json:"reference_id"`
 		Name      string
 		Type      string
+		Category  string
 		Currency  string
 		Quantity  int64
 		Price     int64 `json:"net_unit_amount"`
@@ -458,6 +492,8 @@ func (in xenditSessionRequest) check() error {
 	return in.checkItems()
 }
 
+var givenNames = regexp.MustCompile(`^[\pL\pN ]{1,50}$`)
+
 var e164 = regexp.MustCompile(`^\+[1-9][0-9]{6,14}$`)
 
 func (in xenditSessionRequest) checkCustomer() error {
@@ -471,8 +507,11 @@ func (in xenditSessionRequest) checkCustomer() error {
 	if c.Type != "INDIVIDUAL" {
 		return errors.New("customer.type is not INDIVIDUAL")
 	}
-	if c.Individual.GivenNames == "" {
-		return errors.New("customer.individual_detail.given_names is required")
+	if !givenNames.MatchString(c.Individual.GivenNames) {
+		return errors.New("customer.individual_detail.given_names has 1 to 50 letters, digits and spaces")
+	}
+	if c.Email != "" && (len(c.Email) > 50 || !plainEmail.MatchString(c.Email)) {
+		return errors.New("customer.email is invalid")
 	}
 	if c.Mobile != nil && !e164.MatchString(*c.Mobile) {
 		return errors.New("customer.mobile_number is not in E.164")
@@ -490,6 +529,9 @@ func (in xenditSessionRequest) checkItems() error {
 		}
 		if i.Currency != "IDR" {
 			return errors.New("items.currency is not IDR")
+		}
+		if i.Category == "" {
+			return errors.New("items.category is required")
 		}
 		if i.Price <= 0 {
 			return errors.New("items.net_unit_amount is not positive")

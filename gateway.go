@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // gateway is one store's account at a payment provider. Manual payment has none.
@@ -195,13 +196,16 @@ func newMidtrans(api caller, account GatewayAccount, notifyURL string) midtrans 
 	}
 }
 
+// midtransLongestName is what a virtual account of BCA takes, and a buyer may choose one on every page.
+const midtransLongestName = 30
+
 // midtransRequest asks for a page that ends when the order does, to the minute.
 func midtransRequest(c charge) object {
 	buyer := c.Order.Buyer
 	customer := object{
-		"first_name": buyer.Name,
-		"email":      buyer.Email,
-		"phone":      buyer.Phone,
+		"first_name": cut(buyer.Name, midtransLongestName),
+		"email":      gatewayEmail(buyer.Email),
+		"phone":      internationalPhone(buyer.Phone),
 	}
 	maps.DeleteFunc(customer, isEmpty)
 
@@ -224,6 +228,8 @@ func midtransRequest(c charge) object {
 		},
 		"item_details":     items,
 		"customer_details": customer,
+		"credit_card":      object{"secure": true},   // 3-D Secure, which is off otherwise
+		"custom_field1":    c.Order.PaymentReference, // to find the payment in Midtrans's own list
 		"callbacks": object{
 			"finish": payPage,
 			"error":  payPage,
@@ -261,7 +267,7 @@ func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err
 	}
 
 	problem := strings.Join(answer.ErrorMessages, "; ")
-	if strings.Contains(problem, "has already been taken") {
+	if strings.Contains(problem, "has already been taken") || strings.Contains(problem, "sudah digunakan") {
 		return "", "", errTaken
 	}
 	if status != http.StatusCreated || answer.Token == "" {
@@ -282,8 +288,7 @@ type midtransStatus struct {
 	RefundAmount      string `json:"refund_amount"`
 }
 
-// midtransStates are the meanings of transaction_status. The fraud_status of a capture may change its
-// meaning.
+// midtransStates are the meanings of transaction_status. The fraud_status of a payment may change its meaning.
 var midtransStates = map[string]GatewayState{
 	"pending":            StateOpen,
 	"settlement":         StateSettled,
@@ -302,7 +307,7 @@ var midtransStates = map[string]GatewayState{
 // state returns the meaning of transaction_status and fraud_status, which may come in any case.
 func (t midtransStatus) state() (GatewayState, error) {
 	status := strings.ToLower(t.TransactionStatus)
-	if status == "capture" {
+	if status == "capture" || status == "settlement" {
 		switch strings.ToLower(t.FraudStatus) {
 		case "challenge":
 			return StateChallenged, nil
@@ -390,9 +395,12 @@ func xenditRequest(c charge) object {
 	customer := object{
 		"reference_id":      c.reference(),
 		"type":              "INDIVIDUAL",
-		"individual_detail": object{"given_names": cut(buyer.Name, 50)},
-		"email":             buyer.Email,
+		"individual_detail": object{"given_names": xenditName(buyer.Name)},
 		"mobile_number":     internationalPhone(buyer.Phone),
+	}
+	email := gatewayEmail(buyer.Email)
+	if len(email) <= xenditLongestEmail {
+		customer["email"] = email
 	}
 	maps.DeleteFunc(customer, isEmpty)
 
@@ -406,6 +414,7 @@ func xenditRequest(c charge) object {
 			"reference_id":    l.ProductID + l.BundleID,
 			"name":            cut(l.Title, 255),
 			"type":            kind,
+			"category":        "PHYSICAL", // required, of the fee too
 			"net_unit_amount": l.UnitPrice,
 			"quantity":        l.Quantity,
 			"currency":        "IDR",
@@ -433,6 +442,31 @@ func xenditRequest(c charge) object {
 		request["allowed_payment_channels"] = []string{channel.xendit}
 	}
 	return request
+}
+
+const xenditLongestEmail = 50
+
+// xenditName is a name as Xendit takes it: at most 50 letters, digits and spaces. It refuses an empty name.
+func xenditName(name string) string {
+	known := func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return r
+		}
+		return ' '
+	}
+	words := strings.Fields(strings.Map(known, name))
+	return cmp.Or(strings.TrimSpace(cut(strings.Join(words, " "), 50)), "Pembeli")
+}
+
+// gatewayEmail returns an e-mail that both gateways take, an ASCII address with a dot in its domain. Any other is
+// left out (empty): an order must not become unpayable because of it.
+func gatewayEmail(email string) string {
+	_, domain, _ := strings.Cut(email, "@")
+	notASCII := func(r rune) bool { return r > unicode.MaxASCII }
+	if strings.ContainsFunc(email, notASCII) || !strings.Contains(domain, ".") {
+		return ""
+	}
+	return email
 }
 
 // internationalPhone writes a number that phonePattern allows as E.164. The result is empty if it is neither

@@ -235,13 +235,37 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 			`"price":2500,"quantity":1`,
 			`"duration":1440`,
 			`"start_time":"2000-01-01 07:00:00 +0700"`,
-			`"phone":"(0812) 3456-789"`)
+			`"phone":"+628123456789"`,
+			`"credit_card":{"secure":true}`,
+			`"custom_field1":"INV-20000101-`)
 		hasAll(t, l.xen.requests[0],
 			`"amount":179500`,
 			`"net_unit_amount":2500,"quantity":1,"reference_id":"fee","type":"FEE"`,
 			`"mobile_number":"+628123456789"`,
 			`"expires_at":"2000-01-02T00:00:00.000Z"`)
 		l.want("notifications go to", l.mid.notifyAt, "http://shop.test/notifications/midtrans/"+l.storeID)
+	})
+
+	inPayLab(t, "an order stays payable whatever its buyer typed", func(t *testing.T, l *payLab) {
+		buyers := []object{
+			{"name": "Siti-Aminah O'Neil, S.Kom.", "email": "siti@localhost"},
+			{"name": "李小龙", "email": "siti@bücher.example"},
+			{"name": "•••", "email": strings.Repeat("s", 60) + "@example.id", "phone": "12345678"},
+			{"name": strings.Repeat("é", 200), "phone": "(+62) 812-3456-789"},
+		}
+		for _, buyer := range buyers {
+			for _, method := range []string{"snap", "link"} {
+				body := with(l.order("kopi", 1), "buyer", buyer)
+				order := l.orderOf(method, with(body, "payment_method", method))
+				l.want(method, l.get(order).Session.Status, "active")
+			}
+		}
+		hasNot(t, l.mid.requests[0], "email")
+		hasAll(t, l.xen.requests[0], `"given_names":"Siti Aminah O Neil S Kom"`)
+		hasNot(t, l.xen.requests[1], "email")
+		hasAll(t, l.xen.requests[2], `"given_names":"Pembeli"`)
+		hasNot(t, l.mid.requests[2], "phone")
+		hasAll(t, l.mid.requests[3], `"first_name":"`+strings.Repeat("é", 30)+`"`)
 	})
 
 	inPayLab(t, "a code that names a channel restricts the page to it", func(t *testing.T, l *payLab) {
@@ -261,6 +285,25 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 		l.want("a minute before the end", a.Session.Status, "active")
 		l.want("its end is the order's", a.Session.ExpiresAt, "2000-01-02T00:00:00.000Z")
 	})
+}
+
+// TestUsedOrderIDOfMidtrans starts a session whose order_id Midtrans says it knows, in both languages that it answers
+// in. Nobody was shown that page, so a second attempt is made.
+func TestUsedOrderIDOfMidtrans(t *testing.T) {
+	t.Parallel()
+	problems := []string{
+		"transaction_details.order_id has already been taken",
+		"transaction_details.order_id sudah digunakan",
+	}
+	for _, problem := range problems {
+		inPayLab(t, problem, func(t *testing.T, l *payLab) {
+			order := l.newOrder("snap")
+			l.faultOnce("/transactions", answering(400, `{"error_messages":["`+problem+`"]}`))
+			session := l.get(order).Session
+			l.want("the session", session.Status, "active")
+			l.want("its attempt", session.Attempt, 2)
+		})
+	}
 }
 
 func hasAll(t *testing.T, text string, parts ...string) {
