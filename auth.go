@@ -162,7 +162,7 @@ func (s *server) refuseKey(header http.Header, r *http.Request, now time.Time) e
 // seconds are whole and rounded up.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
-// limiter holds a token bucket for each key. A request takes one token, and the clock brings them back.
+// limiter holds a token bucket for each key. A request takes one token; new ones come with time.
 type limiter struct {
 	perMinute float64 // tokens that come back
 	burst     float64 // tokens that a full bucket holds

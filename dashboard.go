@@ -226,7 +226,7 @@ func orderSearch(q url.Values, limit int) OrderSearch {
 
 // Attention is what waits for the owner: a few of each kind, the oldest first.
 type Attention struct {
-	Awaiting    []Order // the buyer says that it is paid
+	Awaiting    []Order // a person has to check the payment
 	Alerted     []AlertedOrder
 	Unreachable []AlertedOrder // whose gateway could not be asked
 	Endpoints   []Endpoint     // that are off or keep failing

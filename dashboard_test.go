@@ -242,7 +242,7 @@ func TestDashboardSearch(t *testing.T) {
 	})
 
 	t.Run("a filter may find nothing, and so may a search with it", func(t *testing.T) {
-		b.sees(t, "/dashboard?status=paid", "Tidak ada pesanan dengan saringan ini")
+		b.sees(t, "/dashboard?status=paid", "Tidak ada pesanan dengan filter ini")
 		b.sees(t, "/dashboard?status=paid&q="+siti.PaymentReference, "Tidak ditemukan")
 	})
 }
@@ -272,7 +272,7 @@ func TestDashboardApproval(t *testing.T) {
 		s.move(t, o.ID, BuyerClaims)
 		b.sees(t, "/dashboard",
 			"Menunggu Anda",
-			"katanya sudah membayar")
+			"pembayaran perlu dicek")
 		b.sees(t, path,
 			"Kopi Gayo",
 			"siti@example.id",

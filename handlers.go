@@ -121,7 +121,7 @@ var (
 	codeServiceUnavailable       = errorCode{"SERVICE_UNAVAILABLE", http.StatusServiceUnavailable}
 )
 
-// APIError is a request that a rule refused. Nothing was changed, and whoever asked may read its words.
+// APIError says why a rule refused a request. Nothing was changed, and the client may read its text.
 type APIError struct {
 	Code    errorCode `json:"code"`
 	Message string    `json:"message"`

@@ -583,7 +583,7 @@ const (
 	NoteNotNeeded        NoteCode = "not_needed"         // Amount came while the order was Status
 	NoteMaybeNotNeeded   NoteCode = "maybe_not_needed"   // Amount came after the owner had approved the order
 	NoteChallenged       NoteCode = "challenged"         // the gateway wants a person to look at the payment
-	NoteReversed         NoteCode = "reversed"           // the gateway took the payment back
+	NoteReversed         NoteCode = "reversed"           // the gateway reversed the payment
 	NoteEndedByGateway   NoteCode = "ended_by_gateway"   // State says how
 	NoteRefunded         NoteCode = "refunded"           // all of it
 	NoteReturned         NoteCode = "returned"           // Amount, for a session that did not pay the order

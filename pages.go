@@ -259,7 +259,7 @@ func (s *server) refreshOrder(ctx context.Context, o Order) (Order, error) {
 	return o, err
 }
 
-// mask shows so much of a buyer's contact that they recognise it, and nobody else learns it.
+// mask shows just enough of a buyer's contact for them to recognize it, so that nobody else learns it.
 func mask(b Buyer) string {
 	if name, host, ok := strings.Cut(b.Email, "@"); ok {
 		return cut(name, 1) + "•••@" + host

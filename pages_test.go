@@ -801,7 +801,7 @@ func TestPagesShowNoCodes(t *testing.T) {
 		for _, state := range constants(t, "State") {
 			answer := GatewayAnswer{State: GatewayState(state)}
 			must(t, s.db.SetSandbox(t.Context(), session, answer))
-			b.sees(t, page, "Kata gateway")
+			b.sees(t, page, "Jawaban gateway")
 			b.seesNoCode(t, codes, page)
 		}
 	})

@@ -166,7 +166,7 @@ func (p *payments) receive(
 // a buyer's page, or the command "payment check".
 type question struct {
 	session      SessionWithOrder
-	due          bool   // the clock led to it; only then is an end put to asking (giveUpAfter)
+	due          bool   // the clock led to it; only then does asking ever end (giveUpAfter)
 	notification string // the id of the notification that led to it, else empty
 	message      []byte // of the notification
 }
@@ -464,7 +464,7 @@ func decide(s standing, a GatewayAnswer) outcome {
 	}
 }
 
-// settled decides about money that came. The exact amount pays an order that is not paid or refunded yet,
+// settled decides about money that arrived. The exact amount pays an order that is not paid or refunded yet,
 // also one that expired or failed. Any other amount makes a pending order wait for a person. All other money
 // leaves the order in its state, with a note and an alert.
 func (s standing) settled(a GatewayAnswer) outcome {

@@ -167,8 +167,8 @@ type lane struct {
 	// ends, so that the lane slows down before the results are written.
 	failures int
 
-	// An attempt of the oldest claim that begins later could outlast its lease. Then all that wait are given
-	// back, also newer ones: it costs one write, and they are due at once.
+	// An attempt of the oldest claim that begins later could outlast its lease. Then all that wait are
+	// released, also newer ones: it costs one write, and they are due at once.
 	beginBy time.Time
 }
 
@@ -420,7 +420,7 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// Result is the end of a claim: it was attempted, or given back untried.
+// Result is the end of a claim: it was attempted, or released untried.
 type Result struct {
 	Claim  Claim
 	Unsent bool // given back: the rest is empty
