@@ -593,7 +593,9 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 	}
 
 	view := viewPaymentSession(o, st.payPage(id))
-	data := appendOrder([]byte(`{"order":`), o.Stored, st.payPageJSON(id), string(mustJSON(view.PaymentURL)))
+	data := make([]byte, 0, len(o.Stored)+1024) // with room for the addresses and the session
+	data = append(data, `{"order":`...)
+	data = appendOrder(data, o.Stored, st.payPageJSON(id), string(mustJSON(view.PaymentURL)))
 	return answer{data: fmt.Appendf(data, `,"payment_session":%s}`, mustJSON(view))}, nil
 }
 

@@ -66,7 +66,7 @@ const sqlOrderSessions = "SELECT " + sessionColumns + `
 
 // OrderWithSession is an order as GET /v1/orders/{order_id} needs it.
 type OrderWithSession struct {
-	Stored    []byte // the order's JSON, without addresses
+	Stored    string // the order's JSON, without addresses
 	Status    Status
 	Provider  Provider
 	ExpiresAt Time

@@ -749,7 +749,7 @@ func (db *DB) storeURL(st Store) string {
 func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
 
 // payPageJSON is the address of a pay page as JSON. A host that was checked and an id have nothing to escape.
-func (st Store) payPageJSON(orderID string) string { return `"` + st.payPage(orderID) + `"` }
+func (st Store) payPageJSON(orderID string) string { return `"` + st.URL + "/pay/" + orderID + `"` }
 
 const sqlStore = "SELECT " + storeColumns + " FROM stores s WHERE s.id = ?"
 
