@@ -22,7 +22,7 @@ import (
 // object is the JSON object that a command prints.
 type object map[string]any
 
-// onDB parses the flags, of which those in needed must be given, and prints the result of do.
+// onDB parses the flags (see parse for needed) and prints the result of do.
 func (c *cli) onDB(needed string, do func(*DB) (object, error)) error {
 	file := c.dbFlag()
 	if err := c.parse(needed); err != nil {

@@ -151,8 +151,7 @@ func (c caller) send(
 
 // checkPageURL refuses a text that is not the address of a page that a buyer can be sent to.
 func checkPageURL(text string) error {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || !slices.Contains([]string{"https", "http"}, u.Scheme) {
+	if !isAddress(text) {
 		return errors.New("the answer has no address of a payment page")
 	}
 	return nil

@@ -385,12 +385,10 @@ func (f *form) address(name string) string {
 	return text
 }
 
+// isAddress reports whether text is an http or https address with a host.
 func isAddress(text string) bool {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" {
-		return false
-	}
-	return u.Scheme == "https" || u.Scheme == "http"
+	return err == nil && u.Host != "" && hasHTTPScheme(u)
 }
 
 // object returns the form of a value in this form. A value that is no object is refused with these words.

@@ -154,8 +154,8 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// parse reads the flags and the arguments after them. The flags that needed names, with spaces between, must
-// be given.
+// parse reads the flags and the arguments after them. needed names the flags that must be given, separated by
+// spaces.
 func (c *cli) parse(needed string) error {
 	err := c.Parse(c.words)
 	if errors.Is(err, flag.ErrHelp) {

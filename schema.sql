@@ -110,8 +110,8 @@ CREATE TABLE gateways (                   -- a store's account at a payment gate
 
 -- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served.
 -- What is queried of it is generated from that JSON, except expires_at, which is a number of its own. An order's
--- id begins with its created_at, so the order of ids is
--- the order of time: (store_id, id) serves lists, walks and time bounds alike.
+-- id begins with its created_at, so the order of ids is the order of time: (store_id, id) serves lists, walks and
+-- time bounds alike.
 CREATE TABLE orders (
   id          TEXT    PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,

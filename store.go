@@ -569,7 +569,7 @@ func formatUUID(b [16]byte) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// firstID is not above any id created at t or later, and above every id created before t.
+// firstID is below every id created at t or later, and above every id created before t.
 func firstID(t Time) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(max(t, 0))<<16)

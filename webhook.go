@@ -420,10 +420,10 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// Result is the end of a claim: it was attempted, or released untried.
+// Result is the end of a claim: it was attempted, or released without an attempt.
 type Result struct {
 	Claim  Claim
-	Unsent bool // given back: the rest is empty
+	Unsent bool // it was released: the fields below are empty
 	endpointAnswer
 	deliveryOutcome
 }
@@ -576,7 +576,7 @@ func (d *dispatcher) launch() {
 
 	for id, l := range d.lanes {
 		if now.After(l.beginBy) {
-			d.giveBack(l)
+			d.releaseWaiting(l)
 		}
 		for l.mayBegin(d.inFlight, toFailing) {
 			if l.failures >= failing {
@@ -590,8 +590,8 @@ func (d *dispatcher) launch() {
 	}
 }
 
-// giveBack ends the claims of a lane that are not begun.
-func (d *dispatcher) giveBack(l *lane) {
+// releaseWaiting releases the claims of a lane that are not begun.
+func (d *dispatcher) releaseWaiting(l *lane) {
 	for _, c := range l.waiting {
 		d.unwritten = append(d.unwritten, Result{Claim: c, Unsent: true})
 	}
@@ -686,17 +686,16 @@ func (d *dispatcher) endAttempt(r Result) {
 		return
 	}
 	l.failures++
-	d.giveBack(l)
+	d.releaseWaiting(l)
 }
 
-// finish gives back the claims that are not begun, waits for the attempts under way and records each when it
-// ends.
+// finish releases the claims that are not begun, waits for the attempts under way and records each when it ends.
 func (d *dispatcher) finish() {
 	if d.next == writeUnderWay {
 		d.endWrite(<-d.written)
 	}
 	for _, l := range d.lanes {
-		d.giveBack(l)
+		d.releaseWaiting(l)
 	}
 
 	for d.inFlight > 0 || len(d.unwritten) > 0 {

@@ -644,7 +644,7 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 }
 
 // TestTheQueueEndsInOrder stops the queue while four of ten deliveries are under way. It finishes these and
-// gives back the others.
+// releases the others.
 func TestTheQueueEndsInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
