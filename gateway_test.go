@@ -255,8 +255,10 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 		}
 		for _, buyer := range buyers {
 			for _, method := range []string{"snap", "link"} {
-				body := with(l.order("kopi", 1), "buyer", buyer)
-				order := l.orderOf(method, with(body, "payment_method", method))
+				order := l.orderOf(method, with(l.order("kopi", 1), "payment_method", method))
+				// POST refuses some of these e-mails today, but took them in earlier versions.
+				l.exec(t, "UPDATE orders SET json = json_set(json, '$.buyer', json(?)) WHERE id = ?",
+					string(mustJSON(buyer)), order)
 				l.want(method, l.get(order).Session.Status, "active")
 			}
 		}
