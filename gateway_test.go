@@ -243,7 +243,7 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 			`"net_unit_amount":2500,"quantity":1,"reference_id":"fee","type":"FEE"`,
 			`"mobile_number":"+628123456789"`,
 			`"expires_at":"2000-01-02T00:00:00.000Z"`)
-		l.want("notifications go to", l.mid.notifyAt, "http://shop.test/notifications/midtrans/"+l.storeID)
+		l.want("notifications go to", l.mid.notifyAt, "https://shop.test/notifications/midtrans/"+l.storeID)
 	})
 
 	inPayLab(t, "an order stays payable whatever its buyer typed", func(t *testing.T, l *payLab) {
@@ -403,7 +403,7 @@ func (f *forgery) outcomes() []string {
 // send posts a message to an address such as midtrans/ and a store's id.
 func (f *forgery) send(name, address, body string, want int, headers ...string) {
 	f.t.Helper()
-	w := f.web("POST", "http://shop.test/notifications/"+address, body, headers...)
+	w := f.web("POST", "https://shop.test/notifications/"+address, body, headers...)
 	f.want(name, w.Code, want)
 	if !json.Valid(w.Body.Bytes()) {
 		f.t.Errorf("%s is answered %s, which is not JSON", name, w.Body)
@@ -466,7 +466,7 @@ func (f *forgery) sendElsewhere() {
 	f.send("an unknown store", "midtrans/0190f5a0-0000-7000-8000-000000000001", f.settled, 404)
 	f.send("a store without a key", "midtrans/"+bare, f.settled, 404)
 
-	w := f.web("GET", "http://shop.test/notifications/midtrans/"+f.storeID, "")
+	w := f.web("GET", "https://shop.test/notifications/midtrans/"+f.storeID, "")
 	f.want("GET", w.Code, 405)
 	f.want("Allow", w.Header().Get("Allow"), "POST")
 }
@@ -615,7 +615,7 @@ func TestPaymentCheck(t *testing.T) {
 	address, logs, stop := startServe(t, c.file,
 		"-gateway-url", "midtrans="+midServer.URL,
 		"-gateway-url", "xendit="+xenServer.URL+"/",
-		"-public-url", "http://shop.test")
+		"-public-url", "https://shop.test")
 	s := reach(t, address, c.key)
 
 	t.Run("Midtrans", func(t *testing.T) { c.checkPayment(t, s, "qris", mid, "settlement") })

@@ -73,7 +73,7 @@ func TestOrderInTheAPI(t *testing.T) {
 
 	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
 	id := created.at("order.id")
-	payPage := "http://shop.test/pay/" + id
+	payPage := "https://shop.test/pay/" + id
 	if got, want := created.Header.Get("Location"), "/v1/orders/"+id; got != want {
 		t.Errorf("Location %q, want %q", got, want)
 	}

@@ -49,7 +49,7 @@ type testServer struct {
 }
 
 var testSettings = settings{
-	publicURL:    "http://shop.test",
+	publicURL:    "https://shop.test",
 	allowPrivate: true,
 	rate:         1_000_000,
 	burst:        1_000_000,
@@ -86,7 +86,7 @@ func newBubbleServer(t *testing.T) *testServer {
 	s := openTestServer(t, testSettings)
 	handler := s.routes()
 
-	s.url = "http://shop.test"
+	s.url = "https://shop.test"
 	s.client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
