@@ -80,7 +80,7 @@ type PaymentMethod struct {
 	MaxAmount         *int64   `json:"max_amount"`
 	Instructions      string   `json:"instructions"`
 	Enabled           bool     `json:"-"`
-	Usable            bool     `json:"-"` // enabled, and its gateway can be asked; never the sandbox of a live store
+	Usable            bool     `json:"-"` // enabled, and its gateway can be asked; the sandbox only in test mode
 }
 
 // takes reports whether a method may pay an order of this subtotal.
@@ -300,8 +300,7 @@ const (
 		m.min_amount, m.max_amount, m.instructions, m.enabled,
 		m.enabled = 1 AND CASE m.provider
 			WHEN 'manual'  THEN 1
-			WHEN 'sandbox' THEN NOT EXISTS (
-				SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.mode = 'live')
+			WHEN 'sandbox' THEN (SELECT s.test_mode FROM stores s WHERE s.id = m.store_id)
 			ELSE EXISTS (
 				SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.provider = m.provider)
 		END`

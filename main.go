@@ -546,6 +546,7 @@ func openDemoShop(ctx context.Context, db *DB, publicURL string, out io.Writer) 
 		Plan:       PlanGrowth,
 		Expiry:     24 * time.Hour,
 		OwnerEmail: "owner@example.id",
+		TestMode:   true,
 	}, passwordHash)
 	if err != nil {
 		return err

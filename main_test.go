@@ -170,7 +170,7 @@ func TestEndToEnd(t *testing.T) {
 			t.Errorf("key list prints %s", got)
 		}
 		const storeShape = "{created_at:time domain:text expiry:text name:text owner_email:text plan:text " +
-			"slug:text store_id:uuid url:url}"
+			"slug:text store_id:uuid test:bool url:url}"
 		if got := shape(on(t, "store list")); got != "{stores:["+storeShape+"]}" {
 			t.Errorf("store list prints %s", got)
 		}
@@ -192,6 +192,19 @@ func TestEndToEnd(t *testing.T) {
 		must(t, expiresAt.UnmarshalJSON(mustJSON(short.at("order.expires_at"))))
 		if got := expiresAt - createdAt; got != 600_000 {
 			t.Errorf("with -expiry 10m, an order expires after %d ms", got)
+		}
+	})
+
+	t.Run("test mode is turned on and off", func(t *testing.T) {
+		for _, mode := range []string{"on", "off"} {
+			changed := on(t, "store set", "-store", storeID, "-test", mode)
+			if got, want := changed["test"], mode == "on"; got != want {
+				t.Errorf("after -test %s, store set prints %v", mode, got)
+			}
+		}
+		on(t, "store set", "-store", storeID, "-test", "on")
+		if kept := on(t, "store set", "-store", storeID, "-expiry", "1h"); kept["test"] != true {
+			t.Errorf("store set without -test prints %v", kept["test"])
 		}
 	})
 

@@ -431,9 +431,9 @@ func TestSandboxButtons(t *testing.T) {
 	}
 }
 
-// TestSandboxOfALiveStore starts sessions of the sandbox before the store takes real money. Afterwards
-// nobody can pay for nothing.
-func TestSandboxOfALiveStore(t *testing.T) {
+// TestSandboxOutsideTestMode starts sessions of the sandbox before the store leaves test mode. Afterwards nobody
+// can pay for nothing.
+func TestSandboxOutsideTestMode(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		open := l.newOrder("sandbox")
@@ -443,12 +443,9 @@ func TestSandboxOfALiveStore(t *testing.T) {
 		l.play(ended, nil, "", "owner-cancel tick")
 		fresh := l.newOrder("sandbox")
 
-		l.must(l.db.SetGateway(t.Context(), l.storeID, GatewayAccount{
-			Provider:  "midtrans",
-			Mode:      "live",
-			SecretKey: "Mid-server-live",
-		}))
+		l.setStore(l.storeID, func(st *Store) { st.TestMode = false })
 
+		l.seePage("https://shop.test/pay/"+fresh, nil, []string{"Mode uji coba", "Test mode"})
 		methods := l.web("GET", "https://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key)
 		if strings.Contains(methods.Body.String(), "sandbox") {
 			t.Errorf("the sandbox is offered: %s", methods.Body)
