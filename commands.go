@@ -393,12 +393,28 @@ func gatewaySet(ctx context.Context, c *cli) error {
 		if wrong, ok := checkGateway(g); !ok {
 			return nil, usagef("%s", wrong.Message)
 		}
-		err := db.SetGateway(ctx, *id, g)
+		if err := db.SetGateway(ctx, *id, g); err != nil {
+			return nil, err
+		}
+		st, err := db.Store(*id)
+		if err != nil {
+			return nil, err
+		}
+
+		use := gatewayUse{
+			storeID:  *id,
+			xendit:   g.Provider == ProviderXendit,
+			live:     g.Mode == ModeLive,
+			testMode: st.TestMode,
+		}
+		for _, warning := range use.warnings(db.publicURL) {
+			fmt.Fprintf(c.stderr, "%s: warning: %s\n", c.Name(), warning)
+		}
 		return object{
 			"provider":          g.Provider,
 			"mode":              g.Mode,
 			"notification_path": "/notifications/" + *provider + "/" + *id,
-		}, err
+		}, nil
 	})
 }
 

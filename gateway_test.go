@@ -502,11 +502,49 @@ func newGatewayCommands(t *testing.T) *gatewayCommands {
 	t.Helper()
 	c := &gatewayCommands{}
 	c.file, c.storeID, c.key = newStoreFile(t)
+	c.setPublicURL(t, "https://orders.example.id")
 	return c
 }
 
-// set runs "gateway set" with the secrets on its standard input, and returns the line that it prints.
+// setPublicURL records an address as "serve" does.
+func (c *gatewayCommands) setPublicURL(t *testing.T, publicURL string) {
+	t.Helper()
+	db, err := openDB(c.file, false)
+	must(t, err)
+	must(t, db.setAddresses(publicURL, false, map[Provider]string{}))
+	must(t, db.Close())
+}
+
+// setWarned runs "gateway set", and returns what it says on its standard error.
+func (c *gatewayCommands) setWarned(t *testing.T, provider, mode, secrets string) string {
+	t.Helper()
+	code, _, stderr := c.run(t, provider, mode, secrets)
+	if code != 0 {
+		t.Errorf("gateway set %s %s exits with %d, want 0", provider, mode, code)
+	}
+	return stderr
+}
+
+// set runs "gateway set", and returns the line that it prints.
 func (c *gatewayCommands) set(t *testing.T, want int, provider, mode, secrets string) string {
+	t.Helper()
+	code, stdout, stderr := c.run(t, provider, mode, secrets)
+	if code != want {
+		t.Errorf("gateway set %s %s exits with %d, want %d", provider, mode, code, want)
+	}
+	if code == 0 && stderr != "" {
+		t.Errorf("gateway set %s %s says %s", provider, mode, stderr)
+	}
+	if code != 0 && stderr == "" {
+		t.Errorf("gateway set %s %s fails and says nothing", provider, mode)
+	}
+	return strings.TrimSpace(stdout)
+}
+
+// run runs "gateway set" with the secrets on its standard input.
+func (c *gatewayCommands) run(
+	t *testing.T, provider, mode, secrets string,
+) (code int, stdout, stderr string) {
 	t.Helper()
 	args := []string{
 		"gateway", "set",
@@ -515,20 +553,10 @@ func (c *gatewayCommands) set(t *testing.T, want int, provider, mode, secrets st
 		"-provider", provider,
 		"-mode", mode,
 	}
-	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), args, strings.NewReader(secrets), &stdout, &stderr)
-	c.printed.WriteString(stdout.String() + stderr.String())
-
-	if code != want {
-		t.Errorf("gateway set %s %s exits with %d, want %d", provider, mode, code, want)
-	}
-	if code == 0 && stderr.Len() > 0 {
-		t.Errorf("gateway set %s %s says %s", provider, mode, stderr.String())
-	}
-	if code != 0 && stderr.Len() == 0 {
-		t.Errorf("gateway set %s %s fails and says nothing", provider, mode)
-	}
-	return strings.TrimSpace(stdout.String())
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, strings.NewReader(secrets), &out, &errs)
+	c.printed.WriteString(out.String() + errs.String())
+	return code, out.String(), errs.String()
 }
 
 // check runs "payment check".
@@ -594,6 +622,45 @@ func TestGatewaySet(t *testing.T) {
 	})
 
 	c.hasNoSecrets(t, "")
+}
+
+// Gateways have to reach the service. Where they cannot, "gateway set" and "serve" say so.
+func TestGatewayOutOfReach(t *testing.T) {
+	t.Parallel()
+	c := newGatewayCommands(t)
+	const noXendit = "Xendit needs https"
+	const noReports = "cannot reach http://127.0.0.1"
+
+	t.Run("gateway set warns", func(t *testing.T) {
+		c.setPublicURL(t, "http://127.0.0.1:8080")
+		for _, account := range []struct{ provider, mode, secrets, want string }{
+			{"midtrans", "sandbox", midtransKey, ""},
+			{"midtrans", "live", "Mid-server-live", noReports},
+			{"xendit", "sandbox", xenditKey + "\n" + xenditToken, noXendit},
+		} {
+			said := c.setWarned(t, account.provider, account.mode, account.secrets)
+			if !strings.Contains(said, account.want) || (said == "") != (account.want == "") {
+				t.Errorf("%s %s: %q, want %q", account.provider, account.mode, said, account.want)
+			}
+		}
+	})
+
+	t.Run("serve warns", func(t *testing.T) {
+		_, logs, stop := startServe(t, c.file, "-public-url", "http://127.0.0.1:8080")
+		stop()
+		for _, warning := range []string{noXendit, noReports} {
+			if n := strings.Count(logs.String(), warning); n != 1 {
+				t.Errorf("%q is logged %d times, want 1", warning, n)
+			}
+		}
+		hasAll(t, logs.String(), "store="+c.storeID)
+	})
+
+	t.Run("serve within reach does not warn", func(t *testing.T) {
+		_, logs, stop := startServe(t, c.file, "-public-url", "https://orders.example.id")
+		stop()
+		hasNot(t, logs.String(), "WARN")
+	})
 }
 
 // "payment check" asks the gateway about an order while the service runs on the same file.

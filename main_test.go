@@ -394,6 +394,55 @@ func TestOperatorsMistakes(t *testing.T) {
 	}
 }
 
+// TestMayBeReached is about the addresses of testdata/public-urls.txt.
+func TestMayBeReached(t *testing.T) {
+	t.Parallel()
+	for _, c := range readCases(t, "testdata/public-urls.txt") {
+		t.Run(c.column(0), func(t *testing.T) {
+			got := mayBeReached(c.column(0))
+			if want := c.heading == "reached"; got != want {
+				t.Errorf("reached: %t, want %t", got, want)
+			}
+		})
+	}
+}
+
+func TestGatewayWarnings(t *testing.T) {
+	t.Parallel()
+	const (
+		local  = "http://localhost:8080"
+		plain  = "http://orders.example.id"
+		secure = "https://orders.example.id"
+	)
+	for _, c := range []struct {
+		name      string
+		use       gatewayUse
+		publicURL string
+		want      []string // a text of each warning
+	}{
+		{"Xendit on http", gatewayUse{xendit: true}, plain, []string{"needs https"}},
+		{"Xendit on https", gatewayUse{xendit: true}, secure, nil},
+		{"a trial out of reach", gatewayUse{}, local, nil},
+		{"live out of reach", gatewayUse{live: true}, local, []string{"cannot reach " + local}},
+		{"live within reach", gatewayUse{live: true}, plain, nil},
+		{"live in test mode", gatewayUse{live: true, testMode: true}, secure, []string{"-test off"}},
+		{"all at once", gatewayUse{xendit: true, live: true, testMode: true}, local,
+			[]string{"needs https", "cannot reach", "-test off"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := c.use.warnings(c.publicURL)
+			if len(got) != len(c.want) {
+				t.Fatalf("%d warnings, want %d: %q", len(got), len(c.want), got)
+			}
+			for i, text := range c.want {
+				if !strings.Contains(got[i], text) {
+					t.Errorf("%q is not in %q", text, got[i])
+				}
+			}
+		})
+	}
+}
+
 func TestDatabaseIsPrivate(t *testing.T) {
 	t.Parallel()
 	file, _, _ := newStoreFile(t)
