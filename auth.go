@@ -477,7 +477,7 @@ func (s *server) signInHash(r *http.Request) (hash [32]byte, err error) {
 // signInCookie names the cookie of a sign-in. Browsers take a __Host- name over https only, and then from
 // this very host alone.
 func (s *server) signInCookie() string {
-	if strings.HasPrefix(s.db.publicURL, "https://") {
+	if isHTTPS(s.db.publicURL) {
 		return "__Host-storeorder"
 	}
 	return "storeorder"

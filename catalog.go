@@ -80,7 +80,7 @@ type PaymentMethod struct {
 	MaxAmount         *int64   `json:"max_amount"`
 	Instructions      string   `json:"instructions"`
 	Enabled           bool     `json:"-"`
-	Usable            bool     `json:"-"` // enabled, and its gateway can be asked; never the sandbox of a live store
+	Usable            bool     `json:"-"` // enabled, and all that its provider needs is there: see methodColumns
 }
 
 // takes reports whether a method may pay an order of this subtotal.
@@ -294,17 +294,19 @@ func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
 	return list, nil
 }
 
+// A method is usable if it is enabled and its store can use its provider: the sandbox in test mode, a gateway with an
+// account. Xendit also needs a public URL with https, because it takes no other address for the buyer to return to.
 const (
 	methodColumns = `
 		m.code, m.name, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee,
 		m.min_amount, m.max_amount, m.instructions, m.enabled,
 		m.enabled = 1 AND CASE m.provider
 			WHEN 'manual'  THEN 1
-			WHEN 'sandbox' THEN NOT EXISTS (
-				SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.mode = 'live')
+			WHEN 'sandbox' THEN (SELECT s.test_mode FROM stores s WHERE s.id = m.store_id)
 			ELSE EXISTS (
 				SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.provider = m.provider)
-		END`
+		END AND (m.provider <> 'xendit' OR (
+			SELECT public_url LIKE 'https://%' FROM settings WHERE only = 1))`
 	sqlMethods = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
 	sqlMethod  = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ?"
 )

@@ -91,7 +91,18 @@ func (c *cli) storeFlags() *Store {
 	c.StringVar(&st.Slug, "slug", "", "the store's short `name` in addresses (default: made from the name)")
 	c.StringVar(&st.Domain, "domain", "", "the `host` of the store's pages, if it has its own")
 	c.DurationVar(&st.Expiry, "expiry", 24*time.Hour, "how long an order waits for its payment, 10m to 168h")
+	c.Func("test",
+		"`on or off` (default off): in test mode the store offers the sandbox, and its pages say so",
+		st.setTestMode)
 	return st
+}
+
+func (st *Store) setTestMode(value string) error {
+	if value != "on" && value != "off" {
+		return errors.New("must be on or off")
+	}
+	st.TestMode = value == "on"
+	return nil
 }
 
 // copyGiven copies the fields whose flags were given from one store to another.
@@ -113,6 +124,9 @@ func copyGiven(to, from *Store, given map[string]bool) {
 	}
 	if given["expiry"] {
 		to.Expiry = from.Expiry
+	}
+	if given["test"] {
+		to.TestMode = from.TestMode
 	}
 }
 
@@ -176,6 +190,7 @@ func storeView(st Store) object {
 		"domain":      st.Domain,
 		"plan":        st.Plan,
 		"expiry":      st.Expiry.String(),
+		"test":        st.TestMode,
 		"owner_email": st.OwnerEmail,
 		"created_at":  st.CreatedAt,
 		"url":         st.URL,
@@ -378,12 +393,28 @@ func gatewaySet(ctx context.Context, c *cli) error {
 		if wrong, ok := checkGateway(g); !ok {
 			return nil, usagef("%s", wrong.Message)
 		}
-		err := db.SetGateway(ctx, *id, g)
+		if err := db.SetGateway(ctx, *id, g); err != nil {
+			return nil, err
+		}
+		st, err := db.Store(*id)
+		if err != nil {
+			return nil, err
+		}
+
+		use := gatewayUse{
+			storeID:  *id,
+			xendit:   g.Provider == ProviderXendit,
+			live:     g.Mode == ModeLive,
+			testMode: st.TestMode,
+		}
+		for _, warning := range use.warnings(db.publicURL) {
+			fmt.Fprintf(c.stderr, "%s: warning: %s\n", c.Name(), warning)
+		}
 		return object{
 			"provider":          g.Provider,
 			"mode":              g.Mode,
 			"notification_path": "/notifications/" + *provider + "/" + *id,
-		}, err
+		}, nil
 	})
 }
 

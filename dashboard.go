@@ -544,6 +544,9 @@ type paymentsPage struct {
 	PublicURL string
 }
 
+// HTTPS reports whether Xendit's methods can be offered.
+func (p paymentsPage) HTTPS() bool { return isHTTPS(p.PublicURL) }
+
 // paymentSettings shows the payments page, and stores the gateway's key that its form posts.
 func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Store) error {
 	page := paymentsPage{frame: newFrame(r, st, "payments"), PublicURL: s.db.publicURL}

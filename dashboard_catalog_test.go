@@ -110,6 +110,54 @@ func TestDashboardBundles(t *testing.T) {
 	})
 }
 
+// Some methods are not offered although they are enabled. The payments page says why.
+func TestDashboardMethodsNotOffered(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	b.header.Set("Accept-Language", "en")
+	s.importCatalog(t, s.storeID, paymentCatalog)
+	must(t, s.db.SetGateway(t.Context(), s.storeID, midtransAccount))
+	must(t, s.db.SetGateway(t.Context(), s.storeID, xenditAccount))
+	setTestMode := func(on bool) {
+		s.exec(t, "UPDATE stores SET test_mode = ? WHERE id = ?", on, s.storeID)
+	}
+	offered := func(code string) bool {
+		m, err := s.db.PaymentMethod(s.storeID, code)
+		must(t, err)
+		return m.Usable
+	}
+
+	t.Run("the sandbox needs test mode, and every page says that it is on", func(t *testing.T) {
+		b.sees(t, "/dashboard", "Test mode.")
+		b.seesNo(t, "/dashboard/payments", "not in test mode")
+		if !offered("sandbox") {
+			t.Error("the sandbox is not offered in test mode")
+		}
+
+		setTestMode(false)
+		b.seesNo(t, "/dashboard", "Test mode.")
+		b.sees(t, "/dashboard/payments", "Not offered: this store is not in test mode")
+		if offered("sandbox") {
+			t.Error("the sandbox is offered outside test mode")
+		}
+	})
+
+	t.Run("Xendit needs https", func(t *testing.T) {
+		b.sees(t, "/dashboard/payments", "Not offered: Xendit needs https in -public-url")
+		if offered("link") {
+			t.Error("Xendit is offered on http")
+		}
+		if !offered("snap") {
+			t.Error("Midtrans is not offered on http")
+		}
+
+		s.exec(t, "UPDATE settings SET public_url = 'https://shop.test'")
+		if !offered("link") {
+			t.Error("Xendit is not offered on https")
+		}
+	})
+}
+
 // wantMethod compares a payment method's row, such as "Transfer, fee 2500, from 5, to 1000, offered".
 func (s *testServer) wantMethod(t *testing.T, code, want string) {
 	t.Helper()

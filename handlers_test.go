@@ -73,7 +73,7 @@ func TestOrderInTheAPI(t *testing.T) {
 
 	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
 	id := created.at("order.id")
-	payPage := "http://shop.test/pay/" + id
+	payPage := "https://shop.test/pay/" + id
 	if got, want := created.Header.Get("Location"), "/v1/orders/"+id; got != want {
 		t.Errorf("Location %q, want %q", got, want)
 	}
@@ -126,14 +126,14 @@ func TestOptionalFieldsOfAnOrder(t *testing.T) {
 
 	body := s.order("teh", 1)
 	body["external_id"] = "shop-1"
-	body["return_url"] = "https://shop.example.id/thanks?a=1&b=<2>"
+	body["return_url"] = "https://shop.example.id/thanks?a=1&b='2'"
 	body["buyer"] = map[string]any{"name": `Siti "S" & <b>`, "phone": "+62 (812) 345-678"}
 	created := s.post(t, body).want(t, 201, "")
 
 	t.Run("they come back as they were given", func(t *testing.T) {
 		created.wantData(t, map[string]string{
 			"order.external_id": "shop-1",
-			"order.return_url":  "https://shop.example.id/thanks?a=1&b=<2>",
+			"order.return_url":  "https://shop.example.id/thanks?a=1&b='2'",
 			"order.buyer.name":  `Siti "S" & <b>`,
 			"order.buyer.phone": "+62 (812) 345-678",
 			"order.buyer.email": "<nil>",

@@ -49,7 +49,7 @@ type testServer struct {
 }
 
 var testSettings = settings{
-	publicURL:    "http://shop.test",
+	publicURL:    "https://shop.test",
 	allowPrivate: true,
 	rate:         1_000_000,
 	burst:        1_000_000,
@@ -86,7 +86,7 @@ func newBubbleServer(t *testing.T) *testServer {
 	s := openTestServer(t, testSettings)
 	handler := s.routes()
 
-	s.url = "http://shop.test"
+	s.url = "https://shop.test"
 	s.client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
@@ -123,7 +123,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 	return s
 }
 
-// addStore adds a store without a catalog, and a key for it.
+// addStore adds a store in test mode, without a catalog, and a key for it.
 func (s *testServer) addStore(t *testing.T, slug, plan string) (storeID, key string) {
 	t.Helper()
 	st, err := s.db.AddStore(t.Context(), Store{
@@ -132,6 +132,7 @@ func (s *testServer) addStore(t *testing.T, slug, plan string) (storeID, key str
 		Plan:       Plan(plan),
 		Expiry:     24 * time.Hour,
 		OwnerEmail: slug + "@example.id",
+		TestMode:   true,
 	}, PasswordHash{[]byte("salt"), []byte("hash")})
 	must(t, err)
 

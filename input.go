@@ -55,7 +55,7 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 	f.only("items", "buyer", "payment_method", "external_id", "return_url")
 	in.PaymentMethod = f.text("payment_method", optional, 64)
 	in.ExternalID = f.text("external_id", optional, 64)
-	in.ReturnURL = f.address("return_url")
+	in.ReturnURL = f.uri("return_url")
 	in.Buyer = readBuyer(f.object("buyer", f.fields["buyer"], "is needed: an object"))
 	for _, item := range f.list("items", 1, 100) {
 		in.Items = append(in.Items, readNewItem(item))
@@ -71,8 +71,9 @@ func readBuyer(f *form) Buyer {
 		Phone: f.text("phone", optional, 40),
 	}
 
-	if b.Email != "" && !isEmail(b.Email) {
-		f.refuse("email", "must be one e-mail address, such as siti@example.id")
+	if b.Email != "" && !isBuyerEmail(b.Email) {
+		f.refuse("email", "must be one e-mail address in ASCII, with a dot in its domain, "+
+			"such as siti@example.id")
 	}
 	if b.Phone != "" && !phonePattern.MatchString(b.Phone) {
 		f.refuse("phone", "must have 6 to 20 digits, and beside them only spaces, +, (, ) and -, "+
@@ -388,7 +389,18 @@ func (f *form) address(name string) string {
 // isAddress reports whether text is an http or https address with a host.
 func isAddress(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && u.Host != "" && hasHTTPScheme(u)
+	return err == nil && u.Hostname() != "" && hasHTTPScheme(u)
+}
+
+// uri reads an http or https address that may be left out. It has to be written as RFC 3986 wants it, because
+// gateways and the clients of the API read it with parsers of their own.
+func (f *form) uri(name string) string {
+	text := f.text(name, optional, 2048)
+	if text != "" && !(isAddress(text) && uriPattern.MatchString(text)) {
+		f.refuse(name, "must be an http or https address in ASCII, with a space as %20, "+
+			"such as https://shop.example.id/thanks")
+	}
+	return text
 }
 
 // object returns the form of a value in this form. A value that is no object is refused with these words.
@@ -429,9 +441,20 @@ var (
 	codePattern  = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
 	hostPattern  = regexp.MustCompile(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`)
 	phonePattern = regexp.MustCompile(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
+
+	// dottedHostPattern matches a host of two labels or more, the last of which is no number.
+	dottedHostPattern = regexp.MustCompile(`^(?:` + hostLabel + `\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])$`)
+
+	// uriPattern matches an address by its characters (RFC 3986, appendix A): brackets only around the host, one
+	// # at most, and two digits after each %.
+	uriPattern = regexp.MustCompile(`^[a-zA-Z]+://` + uriChars + `*(?:\[[0-9a-fA-F:.]+\](?::[0-9]*)?)?` +
+		`(?:[/?](?:` + uriChars + `|[/?])*)?(?:#(?:` + uriChars + `|[/?])*)?$`)
 )
 
-const hostLabel = `[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?` // RFC 1123, section 2.1
+const (
+	hostLabel = `[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?` // RFC 1123, section 2.1
+	uriChars  = `(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})`
+)
 
 // phoneMarks removes the marks that phonePattern allows between the digits.
 var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
@@ -445,6 +468,17 @@ func slugOf(name string) string {
 func isEmail(text string) bool {
 	a, err := mail.ParseAddress(text)
 	return err == nil && a.Address == text && len(text) <= 254
+}
+
+// isBuyerEmail reports whether text is an e-mail address that both gateways take: in ASCII, with a dot in its
+// domain.
+func isBuyerEmail(text string) bool {
+	local, domain, _ := strings.Cut(text, "@")
+	notASCII := func(r rune) bool { return r > unicode.MaxASCII }
+	if !isEmail(text) || strings.ContainsFunc(local, notASCII) {
+		return false
+	}
+	return dottedHostPattern.MatchString(strings.ToLower(domain))
 }
 
 // query reads the parameters of a URL and keeps the first fault.

@@ -321,6 +321,80 @@ func parsePublicURL(text string) (string, error) {
 	return u.Scheme + "://" + strings.ToLower(u.Host), nil
 }
 
+// isHTTPS reports whether a public URL is one with https.
+func isHTTPS(publicURL string) bool { return strings.HasPrefix(publicURL, "https://") }
+
+// mayBeReached reports whether a public URL may be reached from the internet, as far as its host tells.
+func mayBeReached(publicURL string) bool {
+	u, err := url.Parse(publicURL)
+	if err != nil {
+		return false
+	}
+
+	host := strings.ToLower(u.Hostname())
+	ip, err := netip.ParseAddr(host)
+	if err == nil {
+		return isPublic(ip)
+	}
+	for _, ending := range []string{".localhost", ".local", ".internal"} {
+		if strings.HasSuffix(host, ending) {
+			return false
+		}
+	}
+	return strings.Contains(host, ".")
+}
+
+// gatewayUse is what a store uses of the gateways.
+type gatewayUse struct {
+	storeID  string
+	xendit   bool // has an account at Xendit or an enabled method of it
+	live     bool // has an account that takes real money
+	testMode bool
+}
+
+// warnings says what is wrong with how a store uses the gateways at a public URL, and what to do about it.
+func (u gatewayUse) warnings(publicURL string) (all []string) {
+	if u.xendit && !isHTTPS(publicURL) {
+		all = append(all, "Xendit's payment methods are not offered, because Xendit needs https: "+
+			"start serve with a -public-url that begins with https://, behind a proxy with TLS")
+	}
+	if u.live && !mayBeReached(publicURL) {
+		all = append(all, "the gateway cannot report payments, because it cannot reach "+publicURL+": "+
+			"start serve with a -public-url that the internet reaches, such as https://orders.example.id")
+	}
+	if u.live && u.testMode {
+		all = append(all, "the store takes real money, but in test mode anyone can pay at the sandbox: "+
+			"turn test mode off with \"storeorder store set -store "+u.storeID+" -test off\"")
+	}
+	return all
+}
+
+// warnOfGateways logs what is wrong with how the stores use the gateways.
+func warnOfGateways(db *DB, log *slog.Logger) error {
+	uses, err := queryAll(db.reader, scanGatewayUse, `
+		SELECT s.id, max(u.provider = 'xendit'), max(u.live), s.test_mode
+		FROM   stores s
+		JOIN   (SELECT store_id, provider, mode = 'live' AS live
+		        FROM   gateways
+		        UNION ALL
+		        SELECT store_id, provider, 0
+		        FROM   payment_methods
+		        WHERE  provider = 'xendit' AND enabled = 1) u ON u.store_id = s.id
+		GROUP BY s.id
+		ORDER BY s.id`)
+	for _, use := range uses {
+		for _, warning := range use.warnings(db.publicURL) {
+			log.Warn(warning, "store", use.storeID)
+		}
+	}
+	return err
+}
+
+func scanGatewayUse(r row) (u gatewayUse, err error) {
+	err = r.Scan(&u.storeID, &u.xendit, &u.live, &u.testMode)
+	return u, err
+}
+
 func newLog(w io.Writer, format string) (*slog.Logger, error) {
 	switch format {
 	case "text":
@@ -358,6 +432,9 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 		return err
 	}
 	log.Info("serving", "address", ln.Addr().String(), "public_url", o.publicURL, "database", db.path)
+	if err := warnOfGateways(db, log); err != nil {
+		return err
+	}
 
 	// Little memory stays in use here and much is used for a moment: collect at some 20 MB instead of 4.
 	if os.Getenv("GOGC") == "" {
@@ -546,6 +623,7 @@ func openDemoShop(ctx context.Context, db *DB, publicURL string, out io.Writer) 
 		Plan:       PlanGrowth,
 		Expiry:     24 * time.Hour,
 		OwnerEmail: "owner@example.id",
+		TestMode:   true,
 	}, passwordHash)
 	if err != nil {
 		return err

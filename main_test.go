@@ -170,7 +170,7 @@ func TestEndToEnd(t *testing.T) {
 			t.Errorf("key list prints %s", got)
 		}
 		const storeShape = "{created_at:time domain:text expiry:text name:text owner_email:text plan:text " +
-			"slug:text store_id:uuid url:url}"
+			"slug:text store_id:uuid test:bool url:url}"
 		if got := shape(on(t, "store list")); got != "{stores:["+storeShape+"]}" {
 			t.Errorf("store list prints %s", got)
 		}
@@ -192,6 +192,19 @@ func TestEndToEnd(t *testing.T) {
 		must(t, expiresAt.UnmarshalJSON(mustJSON(short.at("order.expires_at"))))
 		if got := expiresAt - createdAt; got != 600_000 {
 			t.Errorf("with -expiry 10m, an order expires after %d ms", got)
+		}
+	})
+
+	t.Run("test mode is turned on and off", func(t *testing.T) {
+		for _, mode := range []string{"on", "off"} {
+			changed := on(t, "store set", "-store", storeID, "-test", mode)
+			if got, want := changed["test"], mode == "on"; got != want {
+				t.Errorf("after -test %s, store set prints %v", mode, got)
+			}
+		}
+		on(t, "store set", "-store", storeID, "-test", "on")
+		if kept := on(t, "store set", "-store", storeID, "-expiry", "1h"); kept["test"] != true {
+			t.Errorf("store set without -test prints %v", kept["test"])
 		}
 	})
 
@@ -378,6 +391,55 @@ func TestOperatorsMistakes(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "absent.db")); err == nil {
 		t.Error("a command created the missing database")
+	}
+}
+
+// TestMayBeReached is about the addresses of testdata/public-urls.txt.
+func TestMayBeReached(t *testing.T) {
+	t.Parallel()
+	for _, c := range readCases(t, "testdata/public-urls.txt") {
+		t.Run(c.column(0), func(t *testing.T) {
+			got := mayBeReached(c.column(0))
+			if want := c.heading == "reached"; got != want {
+				t.Errorf("reached: %t, want %t", got, want)
+			}
+		})
+	}
+}
+
+func TestGatewayWarnings(t *testing.T) {
+	t.Parallel()
+	const (
+		local  = "http://localhost:8080"
+		plain  = "http://orders.example.id"
+		secure = "https://orders.example.id"
+	)
+	for _, c := range []struct {
+		name      string
+		use       gatewayUse
+		publicURL string
+		want      []string // a text of each warning
+	}{
+		{"Xendit on http", gatewayUse{xendit: true}, plain, []string{"needs https"}},
+		{"Xendit on https", gatewayUse{xendit: true}, secure, nil},
+		{"a trial out of reach", gatewayUse{}, local, nil},
+		{"live out of reach", gatewayUse{live: true}, local, []string{"cannot reach " + local}},
+		{"live within reach", gatewayUse{live: true}, plain, nil},
+		{"live in test mode", gatewayUse{live: true, testMode: true}, secure, []string{"-test off"}},
+		{"all at once", gatewayUse{xendit: true, live: true, testMode: true}, local,
+			[]string{"needs https", "cannot reach", "-test off"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := c.use.warnings(c.publicURL)
+			if len(got) != len(c.want) {
+				t.Fatalf("%d warnings, want %d: %q", len(got), len(c.want), got)
+			}
+			for i, text := range c.want {
+				if !strings.Contains(got[i], text) {
+					t.Errorf("%q is not in %q", text, got[i])
+				}
+			}
+		})
 	}
 }
 

@@ -353,8 +353,8 @@ func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
 	return render(w, r, http.StatusOK, "sandbox.html", view)
 }
 
-// readSandbox reads the session of a sandbox page and its order. A store that takes real money has no such
-// page, because its buttons would give away the store's goods.
+// readSandbox reads the session of a sandbox page and its order. Only a store in test mode has such a page, because
+// its buttons give away the store's goods.
 func (s *server) readSandbox(r *http.Request) (v sandboxView, err error) {
 	v.Session, err = s.db.PaymentSessionByID(strings.ToLower(r.PathValue("session_id")))
 	if err != nil {

@@ -152,7 +152,7 @@ func (c payPageCase) check(l *payLab) {
 		order = l.newOrder(c.method)
 	}
 
-	page := "http://shop.test/pay/" + order
+	page := "https://shop.test/pay/" + order
 	steps, claimed := strings.CutPrefix(c.steps, "claim")
 	if claimed {
 		w := l.submit(page, "", "same-origin")
@@ -172,7 +172,7 @@ func (c payPageCase) check(l *payLab) {
 		"0812")
 	l.seePage(page, c.has, c.lacks)
 
-	capitals := "http://shop.test/pay/" + strings.ToUpper(order)
+	capitals := "https://shop.test/pay/" + strings.ToUpper(order)
 	refresh := l.web("GET", capitals, "").Header().Get("Refresh")
 	l.want("reloads", refresh != "", c.reloads)
 }
@@ -181,9 +181,9 @@ func TestBuyerClaimsToHavePaid(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		post := func(order string, headers ...string) int {
-			return l.web("POST", "http://shop.test/pay/"+order, "", headers...).Code
+			return l.web("POST", "https://shop.test/pay/"+order, "", headers...).Code
 		}
-		const own = "http://shop.test"
+		const own = "https://shop.test"
 
 		order := l.newOrder("bank_transfer")
 		for _, foreign := range [][]string{
@@ -220,7 +220,7 @@ const unknownID = "0190f5a0-0000-7000-8000-000000000001"
 
 // follow requests the link of a pay page to the gateway's page and returns the answer, such as "303 /pay/ID".
 func (l *payLab) follow(order string) string {
-	w := l.web("GET", "http://shop.test/pay/"+order+"/go", "")
+	w := l.web("GET", "https://shop.test/pay/"+order+"/go", "")
 	location := w.Header().Get("Location")
 	return fmt.Sprint(w.Code, " ", strings.ReplaceAll(location, order, "ID"))
 }
@@ -229,7 +229,7 @@ func TestGoToTheGateway(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
-		page := "http://shop.test/pay/" + order
+		page := "https://shop.test/pay/" + order
 
 		// Nothing starts when someone only looks.
 		l.web("GET", page, "")
@@ -268,7 +268,7 @@ func TestUnknownPages(t *testing.T) {
 			"/sandbox/" + unknownID,
 			"/sandbox/x",
 		} {
-			l.seeNoPage("http://shop.test" + path)
+			l.seeNoPage("https://shop.test" + path)
 		}
 	})
 }
@@ -431,9 +431,9 @@ func TestSandboxButtons(t *testing.T) {
 	}
 }
 
-// TestSandboxOfALiveStore starts sessions of the sandbox before the store takes real money. Afterwards
-// nobody can pay for nothing.
-func TestSandboxOfALiveStore(t *testing.T) {
+// TestSandboxOutsideTestMode starts sessions of the sandbox before the store leaves test mode. Afterwards nobody
+// can pay for nothing.
+func TestSandboxOutsideTestMode(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		open := l.newOrder("sandbox")
@@ -443,13 +443,10 @@ func TestSandboxOfALiveStore(t *testing.T) {
 		l.play(ended, nil, "", "owner-cancel tick")
 		fresh := l.newOrder("sandbox")
 
-		l.must(l.db.SetGateway(t.Context(), l.storeID, GatewayAccount{
-			Provider:  "midtrans",
-			Mode:      "live",
-			SecretKey: "Mid-server-live",
-		}))
+		l.setStore(l.storeID, func(st *Store) { st.TestMode = false })
 
-		methods := l.web("GET", "http://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key)
+		l.seePage("https://shop.test/pay/"+fresh, nil, []string{"Mode uji coba", "Test mode"})
+		methods := l.web("GET", "https://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key)
 		if strings.Contains(methods.Body.String(), "sandbox") {
 			t.Errorf("the sandbox is offered: %s", methods.Body)
 		}
@@ -491,7 +488,7 @@ func TestPayPageWhileTheGatewayHangs(t *testing.T) {
 
 		look := func(takes time.Duration) {
 			start := time.Now()
-			w := l.web("GET", "http://shop.test/pay/"+order, "")
+			w := l.web("GET", "https://shop.test/pay/"+order, "")
 			l.want("status", w.Code, 200)
 			l.want("time taken", time.Since(start), takes)
 		}

@@ -787,10 +787,9 @@ func (db *DB) GatewayAccounts(storeID string) ([]GatewayAccount, error) {
 	return queryAll(db.reader, scanGateway, sqlGateways, storeID)
 }
 
-// SandboxOffered reports whether a store offers the sandbox: none of its gateways takes real money.
+// SandboxOffered reports whether a store offers the sandbox: it is in test mode.
 func (db *DB) SandboxOffered(storeID string) (bool, error) {
-	return queryOne(db.reader, scanValue[bool],
-		"SELECT NOT EXISTS (SELECT 1 FROM gateways WHERE store_id = ? AND mode = 'live')", storeID)
+	return queryOne(db.reader, scanValue[bool], "SELECT test_mode FROM stores WHERE id = ?", storeID)
 }
 
 // checkGateway returns the first thing that is wrong with an account. Its message is a sentence of its own.

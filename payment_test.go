@@ -57,7 +57,7 @@ func newPayLab(t *testing.T) *payLab {
 	}
 
 	// Requests go to the handler of the service that runs, which a crash replaces.
-	l.url = "http://shop.test"
+	l.url = "https://shop.test"
 	l.client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		return serveOnce(l.handler, r).Result(), nil
 	})}
@@ -145,7 +145,7 @@ func (l *payLab) web(method, address, body string, headers ...string) *httptest.
 
 // notify sends a gateway's notification to the first store and returns the status of the answer.
 func (l *payLab) notify(provider string, header http.Header, body string) int {
-	address := "http://shop.test/notifications/" + provider + "/" + l.storeID
+	address := "https://shop.test/notifications/" + provider + "/" + l.storeID
 	r := httptest.NewRequest("POST", address, strings.NewReader(body))
 	r.Header = header.Clone()
 	return serveOnce(l.handler, r).Code

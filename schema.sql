@@ -20,7 +20,8 @@ CREATE TABLE stores (
   password_salt BLOB    NOT NULL,
   password_hash BLOB    NOT NULL,         -- PBKDF2-SHA-256
   created_at    INTEGER NOT NULL,
-  catalog_version INTEGER NOT NULL DEFAULT 0 -- grows with every change that GET /v1/products shows
+  catalog_version INTEGER NOT NULL DEFAULT 0, -- grows with every change that GET /v1/products shows
+  test_mode       INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1)) -- only then is the sandbox usable
 ) STRICT;
 
 CREATE TABLE api_keys (

@@ -35,14 +35,14 @@ func TestGetStartsOneSession(t *testing.T) {
 		{
 			method:   "sandbox",
 			provider: ProviderSandbox,
-			page:     "http://shop.test/sandbox/SESSION",
+			page:     "https://shop.test/sandbox/SESSION",
 			creates:  0,
 		},
 	} {
 		inPayLab(t, c.method, func(t *testing.T, l *payLab) {
 			created := time.Now()
 			order := l.newOrder(c.method)
-			head := l.web("HEAD", "http://shop.test/v1/orders/"+order, "", "Authorization", "Bearer "+l.key)
+			head := l.web("HEAD", "https://shop.test/v1/orders/"+order, "", "Authorization", "Bearer "+l.key)
 			l.want("HEAD", head.Code, 200)
 			l.want("calls after HEAD", l.callsSince(0), "[]")
 			l.want("sessions after HEAD", l.outcome(order), "pending [], stock 8")
@@ -63,7 +63,7 @@ func TestGetStartsOneSession(t *testing.T) {
 				ExpiresAt:  timeOf(created.Add(24 * time.Hour)),
 				Attempt:    1,
 			})
-			l.want("checkout_url", a.Order.CheckoutURL, "http://shop.test/pay/"+order)
+			l.want("checkout_url", a.Order.CheckoutURL, "https://shop.test/pay/"+order)
 			l.want("created at the gateways", l.mid.creates+l.xen.creates, c.creates)
 			l.want("outcome", l.outcome(order), "pending [1 active], stock 8")
 		})
@@ -148,7 +148,7 @@ func (l *payLab) wantUnavailable(order string, takes time.Duration) {
 	a := l.get(order)
 	l.want("time taken", time.Since(start), takes)
 	l.want("status", a.Session.Status, "unavailable")
-	l.want("payment_url", a.Order.PaymentURL, "http://shop.test/pay/"+order)
+	l.want("payment_url", a.Order.PaymentURL, "https://shop.test/pay/"+order)
 	if l.warning(order) == "" {
 		l.t.Error("no warning is kept")
 	}
@@ -291,7 +291,7 @@ func TestMovedWhileStarting(t *testing.T) {
 			order := l.newOrder("link")
 			l.faultOnce("/sessions", during(func() { l.move(t, order, transition) }))
 			a := l.get(order)
-			l.want("payment_url", a.Order.PaymentURL, "http://shop.test/pay/"+order)
+			l.want("payment_url", a.Order.PaymentURL, "https://shop.test/pay/"+order)
 
 			if transition == GatewayChallenges { // The session stays open until the owner has decided.
 				time.Sleep(25 * time.Hour)
@@ -317,7 +317,7 @@ func TestStoppingWaitsForStarts(t *testing.T) {
 		l.setFault(slow(5 * time.Second))
 
 		ctx, cancel := context.WithCancel(t.Context())
-		r := httptest.NewRequest("GET", "http://shop.test/v1/orders/"+order, nil).WithContext(ctx)
+		r := httptest.NewRequest("GET", "https://shop.test/v1/orders/"+order, nil).WithContext(ctx)
 		r.Header.Set("Authorization", "Bearer "+l.key)
 		time.AfterFunc(time.Second, cancel)
 		serveOnce(l.handler, r)

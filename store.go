@@ -75,7 +75,7 @@ type DB struct {
 const applicationID = 0x6f726472
 
 // schemaVersion is what a file's PRAGMA user_version is when schema.sql describes it.
-const schemaVersion = 2
+const schemaVersion = 3
 
 //go:embed schema.sql
 var schema string
@@ -103,6 +103,10 @@ var migrations = []string{
 
 	UPDATE endpoints SET off_reason = CASE off_reason
 		WHEN '' THEN '' WHEN 'it answered 410 Gone' THEN 'gone' ELSE 'owner' END;`,
+
+	// Version 3: a store says whether it is in test mode.
+	`
+	ALTER TABLE stores ADD COLUMN test_mode INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1));`,
 }
 
 // openDB opens a file, brings its schema up to date and starts the writing goroutine. With create it creates a
@@ -705,18 +709,19 @@ type Store struct {
 	OwnerEmail     string
 	CreatedAt      Time
 	CatalogVersion int64  // increases with every change that GET /v1/products shows
+	TestMode       bool   // only then is the sandbox usable, and every page says so
 	URL            string // where its pay pages are, without a trailing slash
 }
 
 const storeColumns = `s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email,
-	s.created_at, s.catalog_version`
+	s.created_at, s.catalog_version, s.test_mode`
 
 // scanStore scans storeColumns, and the columns after them into more.
 func (db *DB) scanStore(r row, more ...any) (st Store, err error) {
 	var expiryMS int64
 	dest := []any{
 		&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiryMS, &st.OwnerEmail,
-		&st.CreatedAt, &st.CatalogVersion,
+		&st.CreatedAt, &st.CatalogVersion, &st.TestMode,
 	}
 	err = r.Scan(append(dest, more...)...)
 	if err != nil {
@@ -789,10 +794,10 @@ func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, e
 
 		_, err := tx.exec(`
 			INSERT INTO stores (id, name, slug, domain, plan, expiry_ms, owner_email,
-			                    password_salt, password_hash, created_at)
-			VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?)`,
+			                    password_salt, password_hash, created_at, test_mode)
+			VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?)`,
 			st.ID, st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
-			pw.Salt, pw.Hash, st.CreatedAt)
+			pw.Salt, pw.Hash, st.CreatedAt, st.TestMode)
 		return st, err
 	})
 }
@@ -813,9 +818,11 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) 
 
 		_, err = tx.exec(`
 			UPDATE stores
-			SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?
+			SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?,
+			       test_mode = ?
 			WHERE  id = ?`,
-			st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail, id)
+			st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
+			st.TestMode, id)
 		st.URL = db.storeURL(st)
 		return st, err
 	})

@@ -425,6 +425,9 @@ func TestMigration(t *testing.T) {
 		t.Fatalf("%d stores, want 1: %v", len(stores), err)
 	}
 	st := stores[0]
+	if st.TestMode {
+		t.Error("the store is in test mode")
+	}
 
 	t.Run("orders keep their state and history", func(t *testing.T) {
 		const want = "awaiting_verification created other_amount? failed created by_command " +
