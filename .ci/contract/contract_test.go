@@ -26,6 +26,22 @@ var unreachable = map[string]string{
 	"getOrder 503 SERVICE_UNAVAILABLE":           "as above",
 }
 
+// awaited is what the description has and the service does not send yet. What was seen is not awaited any more: it is
+// deleted here, and from then on the service must send it.
+var awaited = []string{
+	"event orderAlerted",
+	"value EventName=orderAlerted",
+	"field Order.alerts",
+	"value Alert=oversold",
+	"value Alert=underpaid",
+	"value Alert=overpaid",
+	"value Alert=partly_refunded",
+	"value Alert=disputed",
+	"field PaymentSession.reason",
+	"value PaymentSession.reason=unreachable",
+	"value PaymentSession.reason=refused",
+}
+
 func description(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile("../../openapi.json")
@@ -88,7 +104,12 @@ func TestContract(t *testing.T) {
 	t.Run("webhooks", func(t *testing.T) {
 		owner := s.press(t, "/dashboard/login", url.Values{"email": {"owner@example.id"}, "password": {s.password}}.Encode())
 		s.press(t, "/dashboard/endpoints/"+endpoint["endpoint_id"].(string)+"/ping", "", owner...)
-		want := map[string]int{"ping": 1, "orderCreated": 1, "orderAwaitingVerification": 1, "orderPaid": 1, "orderFailed": 1, "orderExpired": 1, "orderRefunded": 1}
+		want := map[string]int{}
+		for event := range c.doc.Webhooks {
+			if !slices.Contains(awaited, "event "+event) {
+				want[event] = 1
+			}
+		}
 		await(t, "every event delivered", func() bool { return received.has(want) })
 		first, again := received.all()[0], delivery{}
 		await(t, "a second attempt", func() (ok bool) { again, ok = received.again(); return ok })
@@ -115,13 +136,16 @@ func TestContract(t *testing.T) {
 		return
 	}
 	for _, what := range c.unseen() {
-		if !isUnreachable(what) {
+		if !isUnreachable(what) && !slices.Contains(awaited, what) {
 			t.Errorf("described and never seen: %s", what)
 		}
 	}
 	for what := range c.seen {
 		if isUnreachable(what) {
 			t.Errorf("seen, and listed as unreachable: %s", what)
+		}
+		if slices.Contains(awaited, what) {
+			t.Errorf("seen, and listed as awaited: delete it there: %s", what)
 		}
 	}
 	t.Run("drift", func(t *testing.T) { drift(t, kept) })
@@ -293,6 +317,13 @@ func payments(t *testing.T, s *shop) {
 		}
 		return r
 	}
+	// The last piece is sold again after a cancellation, and then the cancelled order is approved.
+	oversold := s.create(t, "bank_transfer", "sisa")
+	s.cli(t, "", "order cancel", "-order", oversold)
+	s.create(t, "bank_transfer", "sisa")
+	s.cli(t, "", "order approve", "-order", oversold)
+	status(oversold, "paid", "manual")
+
 	free := s.create(t, "", "gratis")
 	status(free, "paid", "none")
 
