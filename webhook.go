@@ -36,12 +36,13 @@ const (
 	OrderFailed               Event = "orderFailed"
 	OrderExpired              Event = "orderExpired"
 	OrderRefunded             Event = "orderRefunded"
-	Ping                      Event = "ping" // asked for in the dashboard, without an order
+	OrderAlerted              Event = "orderAlerted" // an alert was raised or resolved
+	Ping                      Event = "ping"         // asked for in the dashboard, without an order
 )
 
 // events are those that an endpoint can ask for. Every endpoint takes a ping.
 var events = []Event{
-	OrderCreated, OrderAwaitingVerification, OrderExpired, OrderFailed, OrderPaid, OrderRefunded,
+	OrderCreated, OrderAwaitingVerification, OrderExpired, OrderFailed, OrderPaid, OrderRefunded, OrderAlerted,
 }
 
 // Delivery is one event on its way to one endpoint.

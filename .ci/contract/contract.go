@@ -51,6 +51,7 @@ func load(text []byte) (*contract, error) {
 	if err := json.Unmarshal(text, &c.raw); err != nil {
 		return nil, err
 	}
+	closeSchemas(c.raw)
 	c.raw["paths"].(object)[routerPath] = object{"get": object{"operationId": "router", "responses": c.raw["x-router-responses"]}}
 	whole, err := json.Marshal(c.raw)
 	if err != nil {
@@ -62,6 +63,133 @@ func load(text []byte) (*contract, error) {
 	c.doc.Servers = nil // any address
 	c.routes, err = gorillamux.NewRouter(c.doc)
 	return c, err
+}
+
+// closeSchemas makes a description complete. It lets answers and events grow, so that clients are ready for more:
+// their objects may have further fields, and their lists of known values (x-extensible-enum) are open. What the
+// service sends must still be described, so here each field and value beyond the described ones is an error.
+func closeSchemas(v any) {
+	switch v := v.(type) {
+	case []any:
+		for _, sub := range v {
+			closeSchemas(sub)
+		}
+	case object:
+		for name, sub := range v {
+			switch name {
+			case "example", "examples": // values
+			case "/v1/openapi.json": // answers the description itself, whose fields are OpenAPI's
+			case "schema":
+				closeSchema(sub.(object))
+			case "schemas":
+				for _, schema := range sub.(object) {
+					closeSchema(schema.(object))
+				}
+			default:
+				closeSchemas(sub)
+			}
+		}
+	}
+}
+
+func closeSchema(schema object) {
+	if known, ok := schema["x-extensible-enum"]; ok {
+		schema["enum"] = known
+		delete(schema, "x-extensible-enum")
+	}
+
+	// A schema here without a type only narrows the one beside it, to which $ref points.
+	further, said := schema["additionalProperties"]
+	if schema["type"] == "object" && (!said || further == true) {
+		schema["additionalProperties"] = false
+	}
+
+	properties, _ := schema["properties"].(object)
+	for _, sub := range properties {
+		closeSchema(sub.(object))
+	}
+	if items, ok := schema["items"].(object); ok {
+		closeSchema(items)
+	}
+}
+
+// growth returns where a description forbids answers and events to grow, and where it does not forbid requests what
+// it does not know.
+func growth(text []byte) (faults []string, err error) {
+	c := &contract{}
+	if err := json.Unmarshal(text, &c.raw); err != nil {
+		return nil, err
+	}
+
+	request := func(at string, schema object) {
+		if schema["type"] == "object" && schema["additionalProperties"] != false {
+			faults = append(faults, "a request takes further fields: "+at)
+		}
+		if schema["x-extensible-enum"] != nil {
+			faults = append(faults, "a request takes further values: "+at)
+		}
+	}
+	answer := func(at string, schema object) {
+		for _, keyword := range []string{"additionalProperties", "unevaluatedProperties"} {
+			if schema[keyword] == false {
+				faults = append(faults, "an answer cannot have further fields: "+at)
+			}
+		}
+		if schema["maxProperties"] != nil {
+			faults = append(faults, "an answer cannot have further fields: "+at)
+		}
+		if schema["enum"] != nil {
+			faults = append(faults, "an answer cannot have further values: "+at)
+		}
+	}
+
+	responses := func(at string, all any) {
+		for status, response := range all.(object) {
+			c.visit(c.schemaOf(c.deref(response)), at+" "+status, answer)
+		}
+	}
+	parameters := func(operation object, see func(string, object)) {
+		list, _ := operation["parameters"].([]any)
+		for _, p := range list {
+			parameter := c.deref(p)
+			c.visit(parameter["schema"].(object), parameter["name"].(string), see)
+		}
+	}
+	for path, methods := range c.raw["paths"].(object) {
+		for method, operation := range methods.(object) {
+			at, operation := method+" "+path, operation.(object)
+			responses(at, operation["responses"])
+			parameters(operation, request)
+			c.visit(c.schemaOf(c.deref(operation["requestBody"])), at, request)
+		}
+	}
+	responses("router", c.raw["x-router-responses"])
+	for name, item := range c.raw["webhooks"].(object) {
+		operation := item.(object)["post"].(object)
+		parameters(operation, answer)
+		c.visit(c.schemaOf(c.deref(operation["requestBody"])), name, answer)
+	}
+
+	slices.Sort(faults)
+	return slices.Compact(faults), nil
+}
+
+// visit shows a schema and all within it to see.
+func (c *contract) visit(schema object, at string, see func(at string, schema object)) {
+	if schema == nil {
+		return
+	}
+	see(at, schema)
+	if _, refers := schema["$ref"]; refers {
+		c.visit(c.deref(schema), place(schema, at), see)
+	}
+
+	properties, _ := schema["properties"].(object)
+	for name, sub := range properties {
+		c.visit(sub.(object), at+"."+name, see)
+	}
+	items, _ := schema["items"].(object)
+	c.visit(items, at+"[]", see)
 }
 
 // check returns what of an exchange is not as described.

@@ -3,8 +3,20 @@ import createClient from "openapi-fetch";
 import type { components, paths, webhooks } from "./api.d.ts";
 
 type Order = components["schemas"]["Order"];
+type ErrorCode = components["schemas"]["ErrorCode"];
 type OrderPaid = webhooks["orderPaid"]["post"]["requestBody"]["content"]["application/json"];
 export const total = (e: OrderPaid): number => e.data.order.amount;
+
+// A value that a later service may send is one that these types know: no enumeration of an answer is closed.
+type OrderEvent = components["schemas"]["OrderEvent"];
+type Session = components["schemas"]["PaymentSession"];
+export const later: [Order["status"], Order["items"][0]["type"], Session["status"], OrderEvent["event"], ErrorCode] =
+  ["on_hold", "service", "parked", "orderShipped", "NOT_TODAY"];
+
+// A request with a status that is not described is an error here, before it is sent.
+type ListQuery = NonNullable<paths["/v1/orders"]["get"]["parameters"]["query"]>;
+// @ts-expect-error
+export const wrongStatus: ListQuery["status"] = "on_hold";
 
 function must(holds: boolean, what: unknown): asserts holds {
   if (!holds) throw new Error(JSON.stringify(what));

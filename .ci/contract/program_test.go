@@ -42,6 +42,7 @@ const catalog = `{
   "products": [
     {"slug": "kopi", "title": "Kopi Gayo", "description": "Arabika.", "price": 85000, "image_url": "https://img.example.id/kopi.jpg"},
     {"slug": "langka", "title": "Luwak", "price": 500000, "stock": 1},
+    {"slug": "sisa", "title": "Sisa", "price": 20000, "stock": 1},
     {"slug": "gratis", "title": "Panduan", "price": 0},
     {"slug": "permen", "title": "Permen", "price": 8500},
     {"slug": "draf", "title": "Draf", "price": 1000, "published": false}],
