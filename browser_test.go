@@ -80,10 +80,7 @@ func (s *testServer) placeInEveryStatus(t *testing.T) (orders []Order) {
 	s.move(t, orders[2].ID, ClockExpires)
 	s.move(t, orders[3].ID, BuyerClaims)
 	s.move(t, orders[4].ID, OwnerApproves)
-	s.exec(t, `
-		UPDATE orders
-		SET    oversold = 1
-		WHERE  id = ?`, orders[4].ID)
+	s.raiseAlert(t, orders[4].ID, Alert{Code: AlertOversold})
 	return orders
 }
 

@@ -304,7 +304,8 @@ const (
 			WHEN 'manual'  THEN 1
 			WHEN 'sandbox' THEN (SELECT s.test_mode FROM stores s WHERE s.id = m.store_id)
 			ELSE EXISTS (
-				SELECT 1 FROM gateways g WHERE g.store_id = m.store_id AND g.provider = m.provider)
+				SELECT 1 FROM gateways g
+				WHERE  g.store_id = m.store_id AND g.provider = m.provider AND g.replaced_at IS NULL)
 		END AND (m.provider <> 'xendit' OR (
 			SELECT public_url LIKE 'https://%' FROM settings WHERE only = 1))`
 	sqlMethods = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"

@@ -340,40 +340,75 @@ func webhookResend(ctx context.Context, c *cli) error {
 	})
 }
 
+// orderTransition performs a transition of the owner, and asks the gateway what it means there: a challenged payment
+// is accepted or denied, and a page that can still be paid is closed.
 func orderTransition(t Transition) rowCommand {
 	return func(ctx context.Context, db *DB, storeID, id string) (object, error) {
-		o, err := db.Transition(ctx, storeID, id, t, Note{Code: NoteByCommand})
+		p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
+		var problem, err error
+		if t == OwnerApproves {
+			problem, err = p.approveOrder(ctx, storeID, id, Note{Code: NoteByCommand})
+		} else {
+			_, err = db.Transition(ctx, storeID, id, t, Note{Code: NoteByCommand})
+		}
 		if err != nil {
 			return nil, err
 		}
-		return object{"order_id": o.ID, "status": o.Status}, nil
+		if problem == nil {
+			_, problem = p.checkOrder(ctx, id)
+		}
+
+		_, o, err := db.OrderPage(id)
+		result := object{"order_id": o.ID, "status": o.Status}
+		if problem != nil {
+			result["problem"] = problem.Error()
+		}
+		return result, err
 	}
 }
 
-// paymentCheck asks the gateway about an order's latest session. A running service finds the events of its
-// answer by itself.
+// paymentCheck asks the gateway about all of an order's sessions. A running service finds the events of its answers
+// by itself.
 func paymentCheck(ctx context.Context, db *DB, storeID, id string) (object, error) {
-	session, err := db.LatestPaymentSession(id)
-	if err != nil {
-		return nil, err
-	}
-
 	p := newPayments(db, slog.New(slog.DiscardHandler), func() {})
-	answer, did, err := p.askGateway(ctx, question{session: session})
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be asked: %w", session.Provider, err)
+	checked, problem := p.checkOrder(ctx, id)
+
+	sessions := []object{}
+	for _, c := range checked {
+		sessions = append(sessions, checkedView(c))
+	}
+	if problem == nil && len(checked) == 0 {
+		problem = errors.New("there is nothing to ask: the order has no payment session")
+	}
+	if problem != nil {
+		return nil, problem
 	}
 
-	_, o, err := db.OrderPage(session.OrderID)
+	_, o, err := db.OrderPage(id)
+	return object{"order_id": o.ID, "status": o.Status, "sessions": sessions}, err
+}
+
+// checkedView is what a gateway says of a session, as "payment check" shows it.
+func checkedView(c checkedSession) object {
+	payments := []object{}
+	for _, a := range c.Answers {
+		if a.TransactionID == "" {
+			continue
+		}
+		payments = append(payments, object{
+			"transaction_id": a.TransactionID,
+			"gateway_says":   a.State,
+			"amount":         a.Amount,
+			"returned":       a.Returned,
+		})
+	}
 	return object{
-		"order_id":     o.ID,
-		"provider":     session.Provider,
-		"attempt":      session.Attempt,
-		"gateway_says": answer.State,
-		"amount":       answer.Amount,
-		"done":         cmp.Or(did, "nothing"),
-		"status":       o.Status,
-	}, err
+		"provider":     c.Provider,
+		"attempt":      c.Attempt,
+		"gateway_says": mainState(c.Answers),
+		"payments":     payments,
+		"done":         cmp.Or(c.Done, "nothing"),
+	}
 }
 
 // gatewaySet reads the secrets from stdin, so that no list of processes and no shell's history shows them.

@@ -146,10 +146,12 @@ func ownPath(path, preset string) string {
 // confirm is the page that says what an act will do, before it is done.
 type confirm struct {
 	frame
-	Act   string // a code that the templates "confirm" and "verb" know
-	Order Order  // if the act is on an order
-	Name  string // of anything else that is acted on
-	Back  string
+	Act     string   // a code that the templates "confirm" and "verb" know
+	Order   Order    // if the act is on an order
+	Arrived int64    // in rupiah: what has arrived for the order and is not returned
+	Held    Provider // the gateway that holds a payment until the owner has decided; empty if none does
+	Name    string   // of anything else that is acted on
+	Back    string
 }
 
 // ask shows a question. Its form posts to the address at which it is shown.
@@ -226,37 +228,34 @@ func orderSearch(q url.Values, limit int) OrderSearch {
 
 // Attention is what waits for the owner: a few of each kind, the oldest first.
 type Attention struct {
-	Awaiting    []Order // a person has to check the payment
-	Alerted     []AlertedOrder
-	Unreachable []AlertedOrder // whose gateway could not be asked
-	Endpoints   []Endpoint     // that are off or keep failing
-}
-
-// AlertedOrder is an order with a problem that its state does not show.
-type AlertedOrder struct {
-	Order
-	Overpaid bool   // money arrived that it does not need; otherwise it was paid when its stock was gone
-	Warning  string // why its gateway could not be asked; empty if it could
-}
-
-func scanAlerted(r row) (o AlertedOrder, err error) {
-	err = r.Scan(fromJSON{&o.Order}, &o.Overpaid, &o.Warning)
-	return o, err
+	Awaiting  []AwaitingOrder // a person has to check the payment
+	Alerted   []AlertedOrder
+	Troubles  []GatewayTrouble // whose gateway could not be asked
+	Endpoints []Endpoint       // that are off or keep failing
 }
 
 // attentionMost is how many orders of a kind are read. The page shows one less, and that there are more.
 const attentionMost = 6
 
-const (
-	sqlAwaiting = `
-		SELECT json FROM orders
-		WHERE  store_id = ? AND status = 'awaiting_verification'
-		ORDER BY id LIMIT ?`
-	sqlAlerted = `
-		SELECT json, overpaid, '' FROM orders
-		WHERE  store_id = ? AND (oversold = 1 OR overpaid = 1)
-		ORDER BY id LIMIT ?`
-)
+// AwaitingOrder is an order whose payment a person has to check.
+type AwaitingOrder struct {
+	Order
+	Approved bool // by the owner: the gateway has not confirmed it yet
+}
+
+func scanAwaiting(r row) (o AwaitingOrder, err error) {
+	err = r.Scan(fromJSON{&o.Order}, &o.Approved)
+	return o, err
+}
+
+// sqlAwaiting leaves out the orders with an alert, which says more.
+const sqlAwaiting = `
+	SELECT json, EXISTS (
+		SELECT 1 FROM payment_sessions s
+		WHERE  s.order_id = o.id AND s.approved = 1 AND s.status = 'active')
+	FROM   orders o
+	WHERE  store_id = ? AND status = 'awaiting_verification' AND json -> '$.alerts' IS NULL
+	ORDER BY id LIMIT ?`
 
 // frontPage is what FrontPage reads from one snapshot.
 type frontPage struct {
@@ -278,7 +277,7 @@ func (db *DB) FrontPage(storeID string, days int64) (Attention, []DayTotals, err
 }
 
 func readAttention(q querier, storeID string) (a Attention, err error) {
-	a.Awaiting, err = queryAll(q, scanOrder, sqlAwaiting, storeID, attentionMost)
+	a.Awaiting, err = queryAll(q, scanAwaiting, sqlAwaiting, storeID, attentionMost)
 	if err != nil {
 		return a, err
 	}
@@ -286,7 +285,7 @@ func readAttention(q querier, storeID string) (a Attention, err error) {
 	if err != nil {
 		return a, err
 	}
-	a.Unreachable, err = queryAll(q, scanAlerted, sqlUnreachable, storeID, attentionMost)
+	a.Troubles, err = queryAll(q, scanTrouble, sqlTroubles, storeID, attentionMost)
 	if err != nil {
 		return a, err
 	}
@@ -448,92 +447,6 @@ func csvRow(o Order) []string {
 		row[i] = cell
 	}
 	return row
-}
-
-// orderPage is one order and what its owner can do about it.
-type orderPage struct {
-	frame
-	OrderDetails
-	Acts []Transition
-}
-
-// ownerActs are the owner's transitions. Each is the last part of its page's path.
-var ownerActs = []Transition{OwnerApproves, OwnerRejects, OwnerCancels, OwnerRefunds}
-
-func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) error {
-	d, err := s.db.OrderDetails(st.ID, r.PathValue("order_id"))
-	if err != nil {
-		return err
-	}
-
-	page := orderPage{frame: newFrame(r, st, "orders"), OrderDetails: d}
-	for _, act := range ownerActs {
-		if act.possible(d.Status) {
-			page.Acts = append(page.Acts, act)
-		}
-	}
-	return render(w, r, http.StatusOK, "dash-order.html", page)
-}
-
-// actOnOrder performs a transition of the owner, or records that they have dealt with an alert ("resolve"). By GET
-// it asks first. It refuses if the order is no longer in the state that the question spoke of.
-func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) error {
-	id, act := r.PathValue("order_id"), Transition(r.PathValue("act"))
-	resolving := act == "resolve"
-	if !resolving && !slices.Contains(ownerActs, act) {
-		return errNotFound
-	}
-	d, err := s.db.OrderDetails(st.ID, id)
-	if err != nil {
-		return err
-	}
-
-	back := "/dashboard/orders/" + id
-	posted := r.Method == http.MethodPost
-	possible := act.possible(d.Status)
-	if resolving {
-		possible = d.Oversold || d.Overpaid
-	}
-	if !possible || posted && r.PostForm.Get("status") != string(d.Status) {
-		return done(w, r, back, "changed")
-	}
-
-	page := confirm{
-		frame: newFrame(r, st, "orders"),
-		Act:   string(act),
-		Order: d.Order,
-		Back:  back,
-	}
-	reason := text(r.PostForm, "reason")
-	if reason != "" {
-		page.Form = filled{r.PostForm, checkText("reason", reason, optional, 200)}
-	}
-	if !posted || len(page.Form.Faults) > 0 {
-		return ask(w, r, page)
-	}
-
-	if resolving {
-		err = s.db.ResolveAlerts(r.Context(), st.ID, id, ownerNote(reason, NoteResolved))
-	} else {
-		_, err = s.db.Transition(r.Context(), st.ID, id, act, ownerNote(reason, NoteInDashboard))
-	}
-	if isRefusal(err, codeOrderState) {
-		return done(w, r, back, "changed")
-	}
-	if err != nil {
-		return err
-	}
-
-	s.queue.wake()
-	return done(w, r, back, "saved")
-}
-
-// ownerNote is the owner's reason, or the note for an act without one.
-func ownerNote(reason string, otherwise NoteCode) Note {
-	if reason == "" {
-		return Note{Code: otherwise}
-	}
-	return Note{Code: NoteText, Text: reason}
 }
 
 // paymentsPage shows the payment methods and the gateways that they need.

@@ -350,7 +350,7 @@ func TestDashboardAlerts(t *testing.T) {
 		b.sees(t, path+"/approve", "Stoknya diambil lagi")
 		b.act(t, o, "approve", Failed, "saved")
 		b.sees(t, "/dashboard", "dibayar saat stok sudah habis")
-		b.sees(t, path, "Dibayar saat stok sudah habis")
+		b.sees(t, path, "dibayar saat stok sudah habis", "Isi stok lagi")
 	})
 
 	t.Run("they resolve it, once", func(t *testing.T) {
@@ -361,12 +361,9 @@ func TestDashboardAlerts(t *testing.T) {
 	})
 
 	t.Run("money that it does not need waits in the same way", func(t *testing.T) {
-		s.exec(t, `
-			UPDATE orders
-			SET    overpaid = 1
-			WHERE  id = ?`, o.ID)
-		b.sees(t, "/dashboard", "uang masuk yang harus dikembalikan")
-		b.sees(t, path, "Uang masuk yang tidak diperlukan")
+		s.raiseAlert(t, o.ID, Alert{Code: AlertOverpaid, Amount: 5000})
+		b.sees(t, "/dashboard", "Budi: Rp5.000\n  masuk padahal pesanan ini tidak memerlukannya")
+		b.sees(t, path, "Kembalikan uang ini kepada pembeli.")
 		b.act(t, o, "resolve", Paid, "saved")
 		b.nothingWaits(t)
 	})
@@ -386,24 +383,27 @@ func TestDashboardAttention(t *testing.T) {
 			WHERE  id = ?`, o.ID)
 		begun, err := s.db.BeginPaymentSession(t.Context(), s.storeID, o.ID)
 		must(t, err)
-		err = s.db.NoteGatewayProblem(t.Context(), begun.session.ID, "connection refused")
+		begun.session.Problem, begun.session.ProblemText = ProblemUnreachable, "connection refused"
+		_, err = s.db.RecordGatewayProblem(t.Context(), begun.session)
 		must(t, err)
 
-		b.sees(t, "/dashboard",
-			"Midtrans tidak dapat dihubungi:",
-			"<code>connection refused</code>")
-		b.sees(t, "/dashboard/orders/"+o.ID,
-			"Midtrans 1",
-			"connection refused",
-			"Sesi pembayaran")
+		for _, path := range []string{"/dashboard", "/dashboard/orders/" + o.ID} {
+			b.sees(t, path, "belum bisa dihubungi; ditanya lagi otomatis")
+			b.seesNo(t, path, "connection refused")
+		}
 	})
 
-	endpoint := s.endpointOf(t, s.storeID, "https://toko.example/hook")
-	t.Run("nothing waits when the session has ended", func(t *testing.T) {
-		s.move(t, o.ID, OwnerCancels)
+	t.Run("nothing waits when it has answered", func(t *testing.T) {
+		s.exec(t, "UPDATE payment_sessions SET tried_at = 0, leased_until = 0")
+		asked, err := s.db.LeasePaymentSession(t.Context(), scalar[string](t, s.db, "SELECT id FROM payment_sessions"))
+		must(t, err)
+		answer := GatewayAnswer{State: StateExpired}
+		_, err = s.db.ApplyGatewayAnswers(t.Context(), asked, []GatewayAnswer{answer}, false)
+		must(t, err)
 		b.nothingWaits(t)
 	})
 
+	endpoint := s.endpointOf(t, s.storeID, "https://toko.example/hook")
 	t.Run("an endpoint that fails", func(t *testing.T) {
 		s.exec(t, `
 			UPDATE endpoints
@@ -809,6 +809,7 @@ func TestDashboardEndpoints(t *testing.T) {
 	s := newShop(t, "http://shop.test")
 	b := s.owner(t, "kopi-kita@example.id")
 
+	b.sees(t, "/dashboard/developers", `value="orderAlerted"`)
 	created := b.post(t, "/dashboard/endpoints",
 		"url", "https://toko.example/hook",
 		"events", "orderPaid",

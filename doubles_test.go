@@ -21,8 +21,11 @@ import (
 // gatewayDouble stands in for a gateway. A test sets the states of its sessions.
 type gatewayDouble interface {
 	http.Handler
-	// say sets a session's state, which may end with "=" and an amount.
+	// say sets the state of a session's payment, which may end with "=" and an amount.
 	say(reference, state string)
+	// pay does what a buyer on the session's page does, and reports whether the page let them: it may be
+	// closed, ended or paid.
+	pay(reference, state string) bool
 	// message returns the notification of a state, signed as the gateway signs it.
 	message(reference, state string) (header http.Header, body string)
 }
@@ -53,33 +56,47 @@ type midtransDouble struct {
 	routes *http.ServeMux
 
 	mu       sync.Mutex
-	payments map[string]*midtransPayment // by order_id
+	pages    map[string]*midtransPageDouble // by order_id
 	creates  int
 	closes   int      // of pages
 	requests []string // the bodies that created pages
 	notifyAt string   // where the last of them wanted its notifications
 }
 
-// midtransPayment is a page and, once its buyer has chosen how to pay, a transaction.
+// midtransPageDouble is a page and the transactions that began there, one after the other.
+type midtransPageDouble struct {
+	orderID      string
+	token        string
+	amount       string // in rupiah
+	ends         time.Time
+	closed       bool
+	transactions []*midtransPayment
+}
+
+// midtransPayment is a transaction: a buyer has chosen how to pay.
 type midtransPayment struct {
+	id       string
 	orderID  string
-	token    string // of the page
-	status   string // of the transaction; "" if there is none yet
-	fraud    string // fraud_status
-	paid     string // in rupiah
-	refunded string // in rupiah
+	kind     string   // dana and va are known by transaction_id only; empty: known by order_id too
+	status   string   // transaction_status
+	fraud    string   // fraud_status
+	paid     string   // in rupiah
+	refunded string   // in rupiah, in all
+	refunds  []string // in rupiah, each
 }
 
 func newMidtransDouble() *midtransDouble {
 	d := &midtransDouble{
-		key:      midtransKey,
-		routes:   http.NewServeMux(),
-		payments: map[string]*midtransPayment{},
+		key:    midtransKey,
+		routes: http.NewServeMux(),
+		pages:  map[string]*midtransPageDouble{},
 	}
 	d.routes.HandleFunc("POST /snap/v1/transactions", d.createPage)
 	d.routes.HandleFunc("POST /snap/v1/transactions/{token}/cancel", d.closePage)
-	d.routes.HandleFunc("GET /v2/{order_id}/status", d.sendTransaction)
-	d.routes.HandleFunc("POST /v2/{order_id}/cancel", d.cancelTransaction)
+	d.routes.HandleFunc("GET /v2/{name}/status", d.sendTransaction)
+	d.routes.HandleFunc("POST /v2/{name}/cancel", d.changing(midtransCancel))
+	d.routes.HandleFunc("POST /v2/{name}/deny", d.changing(midtransDeny))
+	d.routes.HandleFunc("POST /v2/{name}/approve", d.changing(midtransApprove))
 	return d
 }
 
@@ -164,8 +181,8 @@ func (in midtransPageRequest) check() error {
 	if in.Expiry.Unit != "minute" {
 		return errors.New("the double counts expiry in minutes")
 	}
-	if in.Expiry.Duration < 1 {
-		return errors.New("expiry.duration is not positive")
+	if in.Expiry.Duration < 5 || in.Expiry.Duration > 7*24*60 {
+		return errors.New("expiry.duration is not between 5 minutes and 7 days")
 	}
 	return in.checkItems()
 }
@@ -230,11 +247,17 @@ func (d *midtransDouble) readRequest(header http.Header, body []byte) (in midtra
 	if header.Get("X-Override-Notification") == "" {
 		return in, errors.New("the double wants to know where notifications go")
 	}
+	if len(body) > 16000 {
+		return in, errors.New("the request has more than 16 KB")
+	}
 	err = decodeStrictly(body, &in)
 	if err != nil {
 		return in, err
 	}
-	if d.payments[in.Transaction.OrderID] != nil {
+
+	// Until a way to pay was chosen, the same order_id is taken again.
+	page := d.pages[in.Transaction.OrderID]
+	if page != nil && len(page.transactions) > 0 {
 		return in, errors.New("transaction_details.order_id has already been taken")
 	}
 	return in, in.check()
@@ -251,55 +274,132 @@ func (d *midtransDouble) createPage(w http.ResponseWriter, r *http.Request) {
 	d.creates++
 	d.requests = append(d.requests, string(body))
 	d.notifyAt = r.Header.Get("X-Override-Notification")
-	p := &midtransPayment{
+	page := &midtransPageDouble{
 		orderID: in.Transaction.OrderID,
 		token:   fmt.Sprintf("token-%d", d.creates),
-		paid:    strconv.FormatInt(in.Transaction.GrossAmount, 10),
+		amount:  strconv.FormatInt(in.Transaction.GrossAmount, 10),
+		ends:    time.Now().Add(time.Duration(in.Expiry.Duration) * time.Minute),
 	}
-	d.payments[p.orderID] = p
+	d.pages[page.orderID] = page // An earlier token of this order_id is dead now.
 	sendJSON(w, 201, object{
-		"token":        p.token,
-		"redirect_url": "https://app.sandbox.midtrans.com/snap/v4/redirection/" + p.token,
+		"token":        page.token,
+		"redirect_url": "https://app.sandbox.midtrans.com/snap/v4/redirection/" + page.token,
 	})
 }
 
 func (d *midtransDouble) closePage(w http.ResponseWriter, r *http.Request) {
-	for _, p := range d.payments {
-		if p.token == r.PathValue("token") {
-			d.closes++
-			sendJSON(w, 200, object{})
+	refuse := func(status int, message string) {
+		sendJSON(w, status, object{"error_messages": []string{message}})
+	}
+
+	for _, page := range d.pages {
+		if page.token != r.PathValue("token") {
+			continue
+		}
+		if page.closed {
+			refuse(400, "token already canceled")
 			return
 		}
+		if page.inProgress() {
+			refuse(400, "Transaction is on progress")
+			return
+		}
+
+		page.closed = true
+		d.closes++
+		sendJSON(w, 200, object{"canceled_at": "2000-01-01T00:00:00.000Z"})
+		return
 	}
-	sendNoTransaction(w)
+	refuse(404, "token not found")
+}
+
+// inProgress reports whether a transaction waits for its money or for an approval.
+func (page *midtransPageDouble) inProgress() bool {
+	t := page.latest()
+	return t != nil && (t.is("pending", "authorize") || t.fraud == "challenge")
+}
+
+// latest is the transaction that began last, or nil.
+func (page *midtransPageDouble) latest() *midtransPayment {
+	if len(page.transactions) == 0 {
+		return nil
+	}
+	return page.transactions[len(page.transactions)-1]
+}
+
+func (t *midtransPayment) is(statuses ...string) bool {
+	return slices.Contains(statuses, strings.ToLower(t.status))
+}
+
+// find returns the transaction of a name: its own, or the order_id, which not all are known by. It is nil if
+// there is none.
+func (d *midtransDouble) find(name string) (found *midtransPayment) {
+	for _, page := range d.pages {
+		for _, t := range page.transactions {
+			if t.id == name || t.orderID == name && t.kind == "" {
+				found = t
+			}
+		}
+	}
+	return found
 }
 
 func (d *midtransDouble) sendTransaction(w http.ResponseWriter, r *http.Request) {
-	p := d.payments[r.PathValue("order_id")]
-	if p == nil || p.status == "" {
+	t := d.find(r.PathValue("name"))
+	if t == nil {
 		sendNoTransaction(w)
 		return
 	}
-	sendJSON(w, 200, d.transaction(p))
+
+	answer := d.transaction(t)
+	if t.kind == "dana" {
+		answer["order_id"] = t.id
+	}
+	sendJSON(w, 200, answer)
 }
 
-func (d *midtransDouble) cancelTransaction(w http.ResponseWriter, r *http.Request) {
-	p := d.payments[r.PathValue("order_id")]
-	if p == nil || p.status == "" {
-		sendNoTransaction(w)
-		return
-	}
+// changing handles a request to change a transaction. change reports whether its status allows that.
+func (d *midtransDouble) changing(change func(*midtransPayment) bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		t := d.find(r.PathValue("name"))
+		if t == nil {
+			sendNoTransaction(w)
+			return
+		}
 
-	switch strings.ToLower(p.status) {
-	case "pending", "authorize", "capture":
-		p.status = "cancel"
-		sendJSON(w, 200, d.transaction(p))
-	default:
-		sendJSON(w, 412, object{
-			"status_code":    "412",
-			"status_message": "Transaction status cannot be updated.",
-		})
+		if !change(t) {
+			sendJSON(w, 412, object{
+				"status_code":    "412",
+				"status_message": "Merchant cannot modify the status of the transaction",
+			})
+			return
+		}
+		sendJSON(w, 200, d.transaction(t))
 	}
+}
+
+func midtransCancel(t *midtransPayment) bool {
+	if !t.is("pending", "authorize", "capture") {
+		return false
+	}
+	t.status = "cancel"
+	return true
+}
+
+func midtransDeny(t *midtransPayment) bool {
+	if t.fraud != "challenge" {
+		return false
+	}
+	t.status, t.fraud = "deny", "deny"
+	return true
+}
+
+func midtransApprove(t *midtransPayment) bool {
+	if t.fraud != "challenge" {
+		return false
+	}
+	t.fraud = "accept"
+	return true
 }
 
 func sendNoTransaction(w http.ResponseWriter) {
@@ -327,7 +427,7 @@ func (d *midtransDouble) transaction(p *midtransPayment) object {
 		"order_id":           p.orderID,
 		"gross_amount":       gross,
 		"transaction_status": p.status,
-		"transaction_id":     "tx-" + p.orderID,
+		"transaction_id":     p.id,
 		"payment_type":       "bank_transfer",
 		"currency":           "IDR",
 		"transaction_time":   "2000-01-01 07:00:00",
@@ -339,336 +439,124 @@ func (d *midtransDouble) transaction(p *midtransPayment) object {
 	if p.refunded != "" {
 		t["refund_amount"] = p.refunded + ".00"
 	}
+	for i, amount := range p.refunds {
+		list, _ := t["refunds"].([]object)
+		t["refunds"] = append(list, object{
+			"refund_chargeback_id": i + 1,
+			"refund_amount":        amount + ".00",
+			"reason":               "",
+		})
+	}
 	return t
 }
 
 // say takes a transaction_status, if need be with a fraud_status or an amount: capture, capture/challenge,
-// settlement=1000, partial_refund=1000.
+// settlement=1000, partial_refund=1000 (of all refunds). Before a colon stands the kind of a new transaction:
+// dana:pending, va:settlement.
 func (d *midtransDouble) say(reference, state string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.payments[reference].say(state)
+
+	page := d.pages[reference]
+	t := page.saying(state)
+	if t != page.latest() {
+		page.transactions = append(page.transactions, t)
+	}
+	t.say(state)
 }
 
-func (p *midtransPayment) say(state string) {
+// saying returns the transaction that is said to have a state: the latest, or a new one if a buyer has to
+// begin again, because the latest has failed.
+func (page *midtransPageDouble) saying(state string) *midtransPayment {
+	latest := page.latest()
+	failed := latest != nil && latest.is("deny", "failure", "cancel", "expire")
+
+	said := &midtransPayment{}
+	said.say(state)
+	if latest != nil && (!failed || said.is("deny", "failure", "cancel", "expire")) {
+		return latest
+	}
+
+	t := &midtransPayment{
+		id:      "tx-" + page.orderID,
+		orderID: page.orderID,
+		paid:    page.amount,
+	}
+	if latest != nil {
+		t.id += fmt.Sprintf("-%d", len(page.transactions)+1)
+	}
+	return t
+}
+
+func (t *midtransPayment) say(state string) {
+	kind, rest, hasKind := strings.Cut(state, ":")
+	if hasKind {
+		t.kind, state = kind, rest
+	}
+
 	state, amount, hasAmount := strings.Cut(state, "=")
-	p.status, p.fraud, _ = strings.Cut(state, "/")
+	t.status, t.fraud, _ = strings.Cut(state, "/")
 	if !hasAmount {
 		return
 	}
-
-	if strings.Contains(state, "refund") || strings.Contains(state, "chargeback") {
-		p.refunded = amount
-	} else {
-		p.paid = amount
+	if !strings.Contains(state, "refund") && !strings.Contains(state, "chargeback") {
+		t.paid = amount
+		return
 	}
+
+	before, _ := strconv.Atoi(t.refunded)
+	now, _ := strconv.Atoi(amount)
+	if now > before {
+		t.refunds = append(t.refunds, strconv.Itoa(now-before))
+	}
+	t.refunded = amount
 }
 
+// pay says a state if the page, or a transaction that waits for its money, can be paid.
+func (d *midtransDouble) pay(reference, state string) bool {
+	if !d.canBePaid(reference) {
+		return false
+	}
+	d.say(reference, state)
+	return true
+}
+
+func (d *midtransDouble) canBePaid(reference string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	page := d.pages[reference]
+	if page == nil || !time.Now().Before(page.ends) {
+		return false
+	}
+	t := page.latest()
+	if t != nil && t.is("pending") {
+		return true
+	}
+	return !page.closed && (t == nil || t.is("deny", "failure", "cancel", "expire"))
+}
+
+// message is about the transaction that has the state, or would have it. It names our order_id always.
 func (d *midtransDouble) message(reference, state string) (http.Header, string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := *d.payments[reference]
-	p.say(state)
-	t := d.transaction(&p)
+
+	page := d.pages[reference]
+	said := midtransPayment{}
+	said.say(state)
+	t := *page.saying(state)
+	for _, earlier := range page.transactions {
+		if earlier.is(strings.ToLower(said.status)) {
+			t = *earlier
+		}
+	}
+	t.refunds = slices.Clone(t.refunds)
+	t.say(state)
+	body := d.transaction(&t)
 
 	// A message in upper case has its signature in upper case too.
-	if p.status == strings.ToUpper(p.status) {
-		t["signature_key"] = strings.ToUpper(t["signature_key"].(string))
+	if t.status == strings.ToUpper(t.status) {
+		body["signature_key"] = strings.ToUpper(body["signature_key"].(string))
 	}
-	return http.Header{"Content-Type": {"application/json"}}, string(mustJSON(t))
-}
-
-// xenditDouble stands in for Xendit and its Payment Sessions.
-type xenditDouble struct {
-	key    string
-	token  string // sent with notifications
-	routes *http.ServeMux
-
-	mu       sync.Mutex
-	sessions map[string]object // by payment_session_id
-	latest   map[string]string // payment_session_id by reference_id
-	refunds  map[string]object // by id
-	creates  int
-	closes   int      // of sessions
-	requests []string // the bodies that created sessions
-}
-
-func newXenditDouble() *xenditDouble {
-	d := &xenditDouble{
-		key:      xenditKey,
-		token:    xenditToken,
-		routes:   http.NewServeMux(),
-		sessions: map[string]object{},
-		latest:   map[string]string{},
-		refunds:  map[string]object{},
-	}
-	d.routes.HandleFunc("POST /sessions", d.createSession)
-	d.routes.HandleFunc("GET /sessions/{id}", d.sendSession)
-	d.routes.HandleFunc("POST /sessions/{id}/cancel", d.closeSession)
-	d.routes.HandleFunc("GET /refunds/{id}", d.sendRefund)
-	return d
-}
-
-func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	if !signedIn(r, d.key) {
-		sendXenditError(w, 401, "INVALID_API_KEY", "The API key provided is invalid.")
-		return
-	}
-	d.routes.ServeHTTP(w, r)
-}
-
-func sendXenditError(w http.ResponseWriter, status int, code, message string) {
-	sendJSON(w, status, object{"error_code": code, "message": message})
-}
-
-// xenditSessionRequest has the fields that the double knows. An int64 takes no fraction.
-type xenditSessionRequest struct {
-	Reference   string `json:"reference_id"`
-	SessionType string `json:"session_type"`
-	Mode        string
-	Currency    string
-	Country     string
-	Locale      string
-	Description string
-	Amount      int64
-	Customer    struct {
-		Reference  string `json:"reference_id"`
-		Type       string
-		Email      string
-		Mobile     *string `json:"mobile_number"`
-		Individual struct {
-			GivenNames string `json:"given_names"`
-		} `json:"individual_detail"`
-	}
-	Items []struct {
-		Reference string `json:"reference_id"`
-		Name      string
-		Type      string
-		Category  string
-		Currency  string
-		Quantity  int64
-		Price     int64 `json:"net_unit_amount"`
-	}
-	Channels  []string  `json:"allowed_payment_channels"`
-	ExpiresAt time.Time `json:"expires_at"`
-	Success   string    `json:"success_return_url"`
-	Cancel    string    `json:"cancel_return_url"`
-}
-
-// check returns why Xendit refuses the request.
-func (in xenditSessionRequest) check() error {
-	if in.Reference == "" {
-		return errors.New("reference_id is required")
-	}
-	if len(in.Reference) > 64 {
-		return errors.New("reference_id has more than 64 characters")
-	}
-	if in.SessionType != "PAY" {
-		return errors.New("session_type is not PAY")
-	}
-	if in.Mode != "PAYMENT_LINK" {
-		return errors.New("mode is not PAYMENT_LINK")
-	}
-	if in.Currency != "IDR" {
-		return errors.New("currency is not IDR")
-	}
-	if in.Country != "ID" {
-		return errors.New("country is not ID")
-	}
-	if in.Amount <= 0 {
-		return errors.New("amount is not positive")
-	}
-	if in.ExpiresAt.Before(time.Now().Add(10 * time.Minute)) {
-		return errors.New("expires_at is not ten minutes ahead")
-	}
-
-	err := in.checkCustomer()
-	if err != nil {
-		return err
-	}
-	return in.checkItems()
-}
-
-var givenNames = regexp.MustCompile(`^[\pL\pN ]{1,50}$`)
-
-var e164 = regexp.MustCompile(`^\+[1-9][0-9]{6,14}$`)
-
-func (in xenditSessionRequest) checkCustomer() error {
-	c := in.Customer
-	if c.Reference == "" {
-		return errors.New("customer.reference_id is required")
-	}
-	if len(c.Reference) > 255 {
-		return errors.New("customer.reference_id has more than 255 characters")
-	}
-	if c.Type != "INDIVIDUAL" {
-		return errors.New("customer.type is not INDIVIDUAL")
-	}
-	if !givenNames.MatchString(c.Individual.GivenNames) {
-		return errors.New("customer.individual_detail.given_names has 1 to 50 letters, digits and spaces")
-	}
-	if c.Email != "" && (len(c.Email) > 50 || !plainEmail.MatchString(c.Email)) {
-		return errors.New("customer.email is invalid")
-	}
-	if c.Mobile != nil && !e164.MatchString(*c.Mobile) {
-		return errors.New("customer.mobile_number is not in E.164")
-	}
-	return nil
-}
-
-func (in xenditSessionRequest) checkItems() error {
-	sum := int64(0)
-	for _, i := range in.Items {
-		sum += i.Price * i.Quantity
-
-		if i.Name == "" {
-			return errors.New("items.name is required")
-		}
-		if i.Currency != "IDR" {
-			return errors.New("items.currency is not IDR")
-		}
-		if i.Category == "" {
-			return errors.New("items.category is required")
-		}
-		if i.Price <= 0 {
-			return errors.New("items.net_unit_amount is not positive")
-		}
-		switch i.Type {
-		case "DIGITAL_PRODUCT", "PHYSICAL_PRODUCT", "FEE":
-		default:
-			return fmt.Errorf("items.type %q is unknown", i.Type)
-		}
-	}
-
-	if len(in.Items) > 0 && sum != in.Amount {
-		return errors.New("the items do not sum to the amount")
-	}
-	return nil
-}
-
-func (d *xenditDouble) createSession(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	var in xenditSessionRequest
-	err := decodeStrictly(body, &in)
-	if err == nil {
-		err = in.check()
-	}
-	if err != nil {
-		sendXenditError(w, 400, "API_VALIDATION_ERROR", err.Error())
-		return
-	}
-	if d.latest[in.Reference] != "" {
-		sendXenditError(w, 409, "DUPLICATE_ERROR", "reference_id was used before")
-		return
-	}
-
-	d.creates++
-	d.requests = append(d.requests, string(body))
-	id := fmt.Sprintf("ps-%d", d.creates)
-	d.latest[in.Reference] = id
-	d.sessions[id] = object{
-		"payment_session_id": id,
-		"reference_id":       in.Reference,
-		"status":             "ACTIVE",
-		"amount":             in.Amount,
-		"currency":           "IDR",
-		"country":            "ID",
-		"payment_link_url":   "https://xen.to/" + id,
-		"expires_at":         in.ExpiresAt,
-	}
-	sendJSON(w, 201, d.sessions[id])
-}
-
-func (d *xenditDouble) sendSession(w http.ResponseWriter, r *http.Request) {
-	sendFound(w, d.sessions[r.PathValue("id")])
-}
-
-func (d *xenditDouble) sendRefund(w http.ResponseWriter, r *http.Request) {
-	sendFound(w, d.refunds[r.PathValue("id")])
-}
-
-func sendFound(w http.ResponseWriter, found object) {
-	if found == nil {
-		sendXenditError(w, 404, "DATA_NOT_FOUND", "not found")
-		return
-	}
-	sendJSON(w, 200, found)
-}
-
-func (d *xenditDouble) closeSession(w http.ResponseWriter, r *http.Request) {
-	s := d.sessions[r.PathValue("id")]
-	if s == nil {
-		sendXenditError(w, 404, "DATA_NOT_FOUND", "not found")
-		return
-	}
-	if s["status"] != "ACTIVE" {
-		sendXenditError(w, 400, "SESSION_NOT_ACTIVE", "The session is not active.")
-		return
-	}
-
-	s["status"] = "CANCELED"
-	d.closes++
-	sendJSON(w, 200, s)
-}
-
-// say takes a session's status, if need be with an amount, or a refund of an amount: COMPLETED,
-// COMPLETED=1000, refund=1000.
-func (d *xenditDouble) say(reference, state string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.sessions[d.latest[reference]]
-
-	state, amount, hasAmount := strings.Cut(state, "=")
-	if state == "refund" {
-		id := "rfd-" + amount
-		d.refunds[id] = object{
-			"id":                 id,
-			"status":             "SUCCEEDED",
-			"amount":             json.Number(amount),
-			"currency":           "IDR",
-			"payment_id":         s["payment_id"],
-			"payment_request_id": s["payment_request_id"],
-			"reference_id":       "of the owner's own",
-		}
-		return
-	}
-
-	s["status"] = state
-	if strings.EqualFold(state, "COMPLETED") {
-		s["payment_id"] = "py-" + reference
-		s["payment_request_id"] = "pr-" + reference
-	}
-	if hasAmount {
-		s["amount"] = json.Number(amount)
-	}
-}
-
-func (d *xenditDouble) message(reference, state string) (http.Header, string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	event := "payment_session.expired"
-	data := d.sessions[d.latest[reference]]
-
-	state, amount, _ := strings.Cut(state, "=")
-	switch {
-	case state == "refund":
-		event = "refund.succeeded"
-		data = d.refunds["rfd-"+amount]
-	case strings.EqualFold(state, "COMPLETED"):
-		event = "payment_session.completed"
-	}
-
-	header := http.Header{
-		"Content-Type":     {"application/json"},
-		"X-Callback-Token": {d.token},
-	}
-	return header, string(mustJSON(object{
-		"event":       event,
-		"business_id": "b1",
-		"created":     "2000-01-01T00:00:00Z",
-		"data":        data,
-	}))
+	return http.Header{"Content-Type": {"application/json"}}, string(mustJSON(body))
 }

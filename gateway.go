@@ -16,6 +16,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,24 +27,141 @@ import (
 // gateway is one store's account at a payment provider. Manual payment has none.
 type gateway interface {
 	// create creates a session and returns the gateway's name of it and the address of its page. errTaken
-	// means that the gateway has a session of this reference already.
+	// means that the gateway has a session of this reference already. A *refusal is permanent; any other
+	// error is an outage.
 	create(ctx context.Context, c charge) (id, pageURL string, err error)
 
-	// queryState asks for the state of a session. message is the notification that led to the question, or
-	// nil.
-	queryState(ctx context.Context, s SessionWithOrder, message []byte) (GatewayAnswer, error)
+	// query asks for the state of a session: an answer for each of its payments that the gateway knows, or
+	// one answer without a TransactionID (StateOpen or StateExpired) if it knows none. Every payment in
+	// s.Payments is asked about by its own name unless the answer about the session already told of it.
+	query(ctx context.Context, s AskedSession) ([]GatewayAnswer, error)
 
-	// closeSession ends a session, so that it cannot be paid any more. Nothing to end is no error.
-	closeSession(ctx context.Context, s PaymentSession) error
+	// closeSession ends a session, so that it can no longer be paid: its page, the payments that have begun,
+	// and a challenged payment (which is denied). answers are those of query. Nothing to end is no error.
+	closeSession(ctx context.Context, s AskedSession, answers []GatewayAnswer) (closed bool, err error)
 
-	// verify returns which session a notification is about, or errForged.
-	verify(header http.Header, message []byte) (sessionName, error)
+	// approve accepts a challenged payment. A *refusal says that it cannot be accepted any more.
+	approve(ctx context.Context, s AskedSession, a GatewayAnswer) error
+
+	// verify returns what a notification says, or errForged.
+	verify(header http.Header, message []byte) (notice, error)
+}
+
+// notice is what a verified notification says. It is a hint: the gateway's own answer decides.
+type notice struct {
+	reference     string // our name of the session, <order id>-<attempt>; empty if the message names none
+	sessionID     string // the gateway's name of the session; empty if the message names none
+	transactionID string
+	requestID     string
+	refundID      string
+	disputeID     string
+	claim         GatewayState // what the message says has happened; empty if unknown
 }
 
 var (
 	errTaken  = errors.New("the gateway has a session of this name already")
 	errForged = &APIError{Code: codeUnauthorized, Message: "The notification's signature is wrong."}
 )
+
+// refusal is a gateway's permanent refusal: the same request would be refused again. Message is the gateway's
+// words without what they repeat of the buyer.
+type refusal struct {
+	Status  int // 0: there is no key, so nothing was asked
+	Message string
+}
+
+func (r *refusal) Error() string {
+	if r.Status == 0 {
+		return r.Message
+	}
+	return fmt.Sprintf("status %d: %s", r.Status, r.Message)
+}
+
+// refused returns the error of an answer that is not what was asked for: a *refusal, or an outage if the same
+// request may succeed later. typed is what the buyer typed.
+func refused(status int, message string, typed ...string) error {
+	problem := &refusal{status, scrub(message, typed...)}
+
+	switch status {
+	case http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed:
+		return errors.New(problem.Error())
+	}
+	if status/100 != 4 {
+		return errors.New(problem.Error())
+	}
+	return problem
+}
+
+// isOutage reports whether a status says that the gateway is out of order or busy.
+func isOutage(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	}
+	return status >= 500
+}
+
+// scrub returns a gateway's message as the owner may read it: in one line, short, and without the texts that
+// the buyer typed, or any part of them that has four characters or more.
+func scrub(message string, typed ...string) string {
+	var patterns []string
+	for _, text := range typed {
+		patterns = append(patterns, wholePattern(text))
+		for _, part := range strings.FieldsFunc(text, isMark) {
+			if len([]rune(part)) >= 4 {
+				patterns = append(patterns, regexp.QuoteMeta(part))
+			}
+		}
+	}
+	patterns = slices.DeleteFunc(patterns, func(p string) bool { return p == "" })
+
+	// A whole text comes before its parts, because the first of the alternatives that fits is taken.
+	slices.SortStableFunc(patterns, func(a, b string) int { return len(b) - len(a) })
+	if len(patterns) > 0 {
+		theirs := regexp.MustCompile("(?i)" + strings.Join(patterns, "|"))
+		message = theirs.ReplaceAllString(message, "…")
+	}
+
+	const longest = 200
+	return cut(strings.Join(strings.Fields(message), " "), longest)
+}
+
+// wholePattern matches a text. One of less than four characters has to be a word of its own, or a buyer named
+// Al would make every message unreadable.
+func wholePattern(text string) string {
+	text = strings.TrimSpace(text)
+	pattern := regexp.QuoteMeta(text)
+	if len([]rune(text)) >= 4 {
+		return pattern
+	}
+	if shortWord.MatchString(text) {
+		return `\b` + pattern + `\b`
+	}
+	return pattern
+}
+
+var shortWord = regexp.MustCompile(`^[0-9A-Za-z]+$`)
+
+// isMark reports whether a character separates the parts of a name, an e-mail or a phone number.
+func isMark(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }
+
+// typed are the texts that the buyer typed, and the forms in which the gateways are sent them.
+func (b Buyer) typed() []string {
+	phone := internationalPhone(b.Phone)
+	return []string{
+		b.Name,
+		xenditName(b.Name),
+		b.Email,
+		b.Phone,
+		phoneMarks.Replace(b.Phone),
+		phone,
+		strings.TrimPrefix(phone, "+62"),
+	}
+}
+
+// aboutBuyer matches a message about the fields that describe the buyer. They are optional.
+var aboutBuyer = regexp.MustCompile(
+	`(?i)customer|first.?name|given.?names|individual.?detail|e-?mail|phone|mobile.?number`)
 
 // charge is what a buyer is asked to pay.
 type charge struct {
@@ -65,14 +183,6 @@ func (c charge) lines() []Item {
 	lines := append(slices.Clone(c.Order.Items), fee)
 	free := func(i Item) bool { return i.UnitPrice == 0 }
 	return slices.DeleteFunc(lines, free)
-}
-
-// sessionName is how a notification names its session: by our reference, or by a payment of it. All of it is
-// empty if the notification is about nothing of ours.
-type sessionName struct {
-	reference     string
-	transactionID string
-	requestID     string
 }
 
 // channels are the codes of payment methods that restrict a gateway's page to one way to pay, with the
@@ -100,21 +210,24 @@ type caller struct {
 	key     string // the user of Basic authentication; the password is empty
 }
 
-// cancel posts a request to cancel something. A refusal is no error: the next question shows what became of
-// it.
-func (c caller) cancel(ctx context.Context, path string) error {
-	status, err := c.send(ctx, "POST", path, nil, nil, new(any)) // The answer is not needed.
-	if status >= 500 || status == http.StatusTooManyRequests {
-		return fmt.Errorf("status %d on closing a session", status)
+// cancel posts a request to end something and reports whether that was done. A refusal is no error: the next
+// question shows what became of it.
+func (c caller) cancel(ctx context.Context, path string) (done bool, err error) {
+	var t midtransStatus
+	status, err := c.send(ctx, "POST", path, nil, nil, &t)
+	if status == 0 || isOutage(status) {
+		return false, err
 	}
-	if status != 0 {
-		return nil
+
+	status = t.status(status)
+	if isOutage(status) {
+		return false, fmt.Errorf("status %d", status)
 	}
-	return err
+	return status/100 == 2, nil
 }
 
-// send sends in as JSON, unless it is nil, and reads the answer's JSON into out, whatever its status. The
-// status is 0 if there was no answer.
+// send sends in as JSON, unless it is nil, and reads the answer's JSON into out, also that of a refusal. An
+// answer that is an outage or no JSON is an error. The status is 0 if there was no answer.
 func (c caller) send(
 	ctx context.Context, method, path string, header http.Header, in, out any,
 ) (status int, err error) {
@@ -143,6 +256,9 @@ func (c caller) send(
 	if err != nil {
 		return resp.StatusCode, err
 	}
+	if isOutage(resp.StatusCode) {
+		return resp.StatusCode, fmt.Errorf("status %d", resp.StatusCode)
+	}
 	if err := json.Unmarshal(answer, out); err != nil {
 		return resp.StatusCode, fmt.Errorf("status %d and no JSON that is understood", resp.StatusCode)
 	}
@@ -157,15 +273,39 @@ func checkPageURL(text string) error {
 	return nil
 }
 
-// parseRupiah reads an amount such as 150000 or 150000.00.
-func parseRupiah(text string) (int64, error) {
-	whole, fraction, _ := strings.Cut(text, ".")
+// decimal is a number in JSON, or a number in a text, as it was sent. It is empty for null.
+type decimal string
+
+func (d *decimal) UnmarshalJSON(b []byte) error {
+	*d = decimal(strings.Trim(string(b), `"`))
+	if *d == "null" {
+		*d = ""
+	}
+	return nil
+}
+
+// rupiah reads an amount such as 150000 or 150000.00.
+func (d decimal) rupiah() (int64, error) {
+	whole, fraction, _ := strings.Cut(string(d), ".")
 
 	n, err := strconv.ParseInt(whole, 10, 64)
 	if err != nil || n < 0 || strings.Trim(fraction, "0") != "" {
-		return 0, fmt.Errorf("the amount %q is no whole rupiah", text)
+		return 0, fmt.Errorf("the amount %q is no whole rupiah", cut(string(d), 50))
 	}
 	return n, nil
+}
+
+// returnedState is the state of a settled payment of which some money was returned or is disputed.
+func (a GatewayAnswer) returnedState() GatewayState {
+	switch {
+	case a.Returned > 0 && a.Returned >= a.Amount:
+		return StateRefunded
+	case a.Disputed > 0:
+		return StateDisputed
+	case a.Returned > 0:
+		return StatePartlyRefunded
+	}
+	return StateSettled
 }
 
 // midtrans is an account at Midtrans (https://docs.midtrans.com). Its Snap API has the pages that buyers pay
@@ -195,8 +335,13 @@ func newMidtrans(api caller, account GatewayAccount, notifyURL string) midtrans 
 	}
 }
 
-// midtransLongestName is what a virtual account of BCA takes, and a buyer may choose one on every page.
-const midtransLongestName = 30
+// The limits that Midtrans's documentation gives.
+const (
+	midtransLongestName    = 30    // of a virtual account of BCA, which a buyer may choose on every page
+	midtransLongestRequest = 16000 // bytes
+	midtransShortest       = 5     // minutes
+	midtransLongest        = 7 * 24 * 60
+)
 
 // midtransRequest asks for a page that ends when the order does, to the minute.
 func midtransRequest(c charge) object {
@@ -219,6 +364,7 @@ func midtransRequest(c charge) object {
 	}
 
 	now := time.Now()
+	left := int64(c.ExpiresAt.Time().Sub(now).Minutes())
 	payPage := c.Store.payPage(c.OrderID)
 	request := object{
 		"transaction_details": object{
@@ -236,7 +382,7 @@ func midtransRequest(c charge) object {
 		"expiry": object{
 			"start_time": now.In(wib).Format("2006-01-02 15:04:05 -0700"),
 			"unit":       "minute",
-			"duration":   max(1, int64(c.ExpiresAt.Time().Sub(now).Minutes())),
+			"duration":   min(max(midtransShortest, left), midtransLongest),
 		},
 	}
 
@@ -244,50 +390,80 @@ func midtransRequest(c charge) object {
 	if ok {
 		request["enabled_payments"] = []string{channel.midtrans}
 	}
+
+	// Only the items have no bound of their own. They are optional.
+	if len(mustJSON(request)) > midtransLongestRequest {
+		delete(request, "item_details")
+	}
 	return request
 }
 
 // isEmpty reports whether a field is an empty text, which is not sent.
 func isEmpty(_ string, value any) bool { return value == "" }
 
-// create asks for a page. The answer is 201 with its token and address, or has error_messages.
-func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	var answer struct {
-		Token         string   `json:"token"`
-		RedirectURL   string   `json:"redirect_url"`
-		ErrorMessages []string `json:"error_messages"`
-	}
+// midtransPage is the answer to a request for a page: 201 with its token and address, or error_messages.
+type midtransPage struct {
+	Token         string   `json:"token"`
+	RedirectURL   string   `json:"redirect_url"`
+	ErrorMessages []string `json:"error_messages"`
+}
 
-	// With this header the address in the gateway's own settings cannot be wrong.
-	header := http.Header{"X-Override-Notification": {m.notifyURL}}
-	status, err := m.snap.send(ctx, "POST", "/snap/v1/transactions", header, midtransRequest(c), &answer)
+// create asks for a page. If Midtrans refuses what the buyer typed, it asks once more without that.
+func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
+	request := midtransRequest(c)
+	page, status, err := m.createPage(ctx, request)
+	if err == nil && status == http.StatusBadRequest && aboutBuyer.MatchString(page.problem()) {
+		delete(request, "customer_details")
+		page, status, err = m.createPage(ctx, request)
+	}
 	if err != nil {
 		return "", "", err
 	}
 
-	problem := strings.Join(answer.ErrorMessages, "; ")
-	if strings.Contains(problem, "has already been taken") || strings.Contains(problem, "sudah digunakan") {
+	if page.isTaken() {
 		return "", "", errTaken
 	}
-	if status != http.StatusCreated || answer.Token == "" {
-		return "", "", fmt.Errorf("status %d: %s", status, cut(problem, 200))
+	if status != http.StatusCreated || page.Token == "" {
+		return "", "", refused(status, page.problem(), c.Order.Buyer.typed()...)
 	}
-	return answer.Token, answer.RedirectURL, checkPageURL(answer.RedirectURL)
+	return page.Token, page.RedirectURL, checkPageURL(page.RedirectURL)
 }
 
-// midtransStatus is a transaction, in a notification and in the answer to a question.
+func (m midtrans) createPage(ctx context.Context, request object) (p midtransPage, status int, err error) {
+	// With this header the address in the gateway's own settings cannot be wrong.
+	header := http.Header{"X-Override-Notification": {m.notifyURL}}
+	status, err = m.snap.send(ctx, "POST", "/snap/v1/transactions", header, request, &p)
+	return p, status, err
+}
+
+func (p midtransPage) problem() string { return strings.Join(p.ErrorMessages, "; ") }
+
+// isTaken reports whether the order_id is that of a payment that has begun.
+func (p midtransPage) isTaken() bool {
+	problem := p.problem()
+	return strings.Contains(problem, "has already been taken") || strings.Contains(problem, "sudah digunakan")
+}
+
+// midtransStatus is a transaction, in a notification and in the answer to a question. A refusal has only a
+// status_code and a status_message.
 type midtransStatus struct {
-	OrderID           string `json:"order_id"`      // our reference
-	StatusCode        string `json:"status_code"`   // like an HTTP status
-	GrossAmount       string `json:"gross_amount"`  // such as 150000.00
-	SignatureKey      string `json:"signature_key"` // of a notification
-	TransactionStatus string `json:"transaction_status"`
-	TransactionID     string `json:"transaction_id"`
-	FraudStatus       string `json:"fraud_status"`
-	RefundAmount      string `json:"refund_amount"`
+	OrderID           string  `json:"order_id"`      // our reference
+	StatusCode        string  `json:"status_code"`   // like an HTTP status
+	GrossAmount       string  `json:"gross_amount"`  // such as 150000.00
+	SignatureKey      string  `json:"signature_key"` // of a notification
+	TransactionStatus string  `json:"transaction_status"`
+	TransactionID     string  `json:"transaction_id"`
+	FraudStatus       string  `json:"fraud_status"`
+	RefundAmount      decimal `json:"refund_amount"` // of all refunds
+	Refunds           []struct {
+		Amount decimal `json:"refund_amount"`
+	} `json:"refunds"`
+	StatusMessage string   `json:"status_message"`
+	ErrorMessages []string `json:"error_messages"`
 }
 
-// midtransStates are the meanings of transaction_status. The fraud_status of a payment may change its meaning.
+// midtransStates are the meanings of transaction_status. The fraud_status of a payment may change its
+// meaning.
 var midtransStates = map[string]GatewayState{
 	"pending":            StateOpen,
 	"settlement":         StateSettled,
@@ -306,159 +482,263 @@ var midtransStates = map[string]GatewayState{
 // state returns the meaning of transaction_status and fraud_status, which may come in any case.
 func (t midtransStatus) state() (GatewayState, error) {
 	status := strings.ToLower(t.TransactionStatus)
-	if status == "capture" || status == "settlement" {
-		switch strings.ToLower(t.FraudStatus) {
-		case "challenge":
-			return StateChallenged, nil
-		case "deny":
-			return StateDenied, nil
-		}
-	}
-
 	state, ok := midtransStates[status]
 	if !ok {
 		return "", fmt.Errorf("transaction_status %q is not known", cut(status, 50))
 	}
-	return state, nil
+	if state != StateSettled {
+		return state, nil
+	}
+
+	fraud := strings.ToLower(t.FraudStatus)
+	switch fraud {
+	case "accept", "":
+		return StateSettled, nil
+	case "challenge":
+		return StateChallenged, nil
+	case "deny":
+		return StateDenied, nil
+	}
+	return "", fmt.Errorf("fraud_status %q is not known", cut(fraud, 50))
 }
 
-// queryState asks for the transaction. The answer is 404 until the buyer has chosen how to pay.
-func (m midtrans) queryState(ctx context.Context, s SessionWithOrder, _ []byte) (a GatewayAnswer, err error) {
+// returned is how much of a partly refunded payment was returned in all. The documentation says that
+// refund_amount is the sum of the refunds; if it is not, the larger one counts.
+func (t midtransStatus) returned() (int64, error) {
+	sum := int64(0)
+	for _, r := range t.Refunds {
+		n, err := r.Amount.rupiah()
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+
+	if t.RefundAmount == "" {
+		return sum, nil
+	}
+	all, err := t.RefundAmount.rupiah()
+	return max(sum, all), err
+}
+
+// query asks by our reference, and then by the names of the payments that the answer did not tell of: some
+// ways to pay are known by their own name only, and an earlier payment on the page by no other.
+func (m midtrans) query(ctx context.Context, s AskedSession) ([]GatewayAnswer, error) {
+	names := []string{s.reference()}
+	for _, p := range s.Payments {
+		names = append(names, p.TransactionID)
+	}
+
+	var answers []GatewayAnswer
+	for _, name := range names {
+		told := func(a GatewayAnswer) bool { return a.TransactionID == name }
+		if name == "" || slices.ContainsFunc(answers, told) {
+			continue
+		}
+
+		a, found, err := m.queryPayment(ctx, s, name)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			answers = append(answers, a)
+		}
+	}
+
+	if len(answers) == 0 {
+		answers = []GatewayAnswer{{State: StateOpen}}
+	}
+	return answers, nil
+}
+
+// queryPayment asks for a transaction by our reference or by its own name. Nothing is found until the buyer
+// has chosen how to pay.
+func (m midtrans) queryPayment(
+	ctx context.Context, s AskedSession, name string,
+) (a GatewayAnswer, found bool, err error) {
 	var t midtransStatus
-	status, err := m.core.send(ctx, "GET", "/v2/"+s.reference()+"/status", nil, nil, &t)
-	if err != nil {
-		return a, err
+	status, err := m.call(ctx, "GET", name, "status", &t)
+	if err != nil || status == http.StatusNotFound {
+		return a, false, err
+	}
+	if status/100 != 2 {
+		return a, false, refused(status, t.problem())
+	}
+	if !t.isAbout(s.reference(), name) {
+		return a, false, fmt.Errorf("status %d and no answer about %s", status, name)
 	}
 
-	notFound := status == http.StatusNotFound || t.StatusCode == "404"
-	if notFound && t.TransactionStatus == "" {
-		return GatewayAnswer{State: StateOpen}, nil
-	}
-	if t.OrderID != s.reference() {
-		return a, fmt.Errorf("status %d and no answer about %s", status, s.reference())
-	}
+	a, err = t.answer(s)
+	a.TransactionID = cmp.Or(t.TransactionID, name)
+	return a, err == nil, err
+}
 
-	a.TransactionID = t.TransactionID
+// isAbout reports whether a transaction is the one that was asked for by name. Some ways to pay have the
+// transaction_id in the place of the order_id.
+func (t midtransStatus) isAbout(reference, name string) bool {
+	if t.OrderID != reference && t.OrderID != name {
+		return false
+	}
+	return name == reference || t.TransactionID == "" || t.TransactionID == name
+}
+
+// answer returns what a transaction says, without its name.
+func (t midtransStatus) answer(s AskedSession) (a GatewayAnswer, err error) {
 	a.State, err = t.state()
 	if err != nil {
 		return a, err
 	}
-
-	amount := t.GrossAmount
-	if a.State == StatePartlyRefunded {
-		amount = cmp.Or(t.RefundAmount, amount)
+	a.Amount, err = decimal(t.GrossAmount).rupiah()
+	if err != nil {
+		return a, err
 	}
-	a.Amount, err = parseRupiah(amount)
+
+	switch a.State {
+	case StateExpired:
+		// One way to pay has ended. The page lives on, and the buyer may choose another.
+		if time.Now().Before(s.ExpiresAt.Time()) {
+			a.State = StateDenied
+		}
+	case StateRefunded:
+		a.Returned = a.Amount
+	case StatePartlyRefunded:
+		a.Returned, err = t.returned()
+		if a.returnedState() == StateRefunded {
+			a.State = StateRefunded
+		}
+	}
 	return a, err
 }
 
-// closeSession closes the page, so that no transaction can begin there, and then cancels one that has begun.
-func (m midtrans) closeSession(ctx context.Context, s PaymentSession) error {
-	err := m.snap.cancel(ctx, "/snap/v1/transactions/"+url.PathEscape(s.GatewayID)+"/cancel")
+// call asks or tells the Core API something about a transaction.
+func (m midtrans) call(
+	ctx context.Context, method, name, action string, t *midtransStatus,
+) (status int, err error) {
+	status, err = m.core.send(ctx, method, "/v2/"+url.PathEscape(name)+"/"+action, nil, nil, t)
+	if err != nil {
+		return status, err
+	}
+
+	status = t.status(status)
+	if isOutage(status) {
+		return status, fmt.Errorf("status %d", status)
+	}
+	return status, nil
+}
+
+// status returns the status of an answer. Midtrans may send a refusal with 200, and the status in its body.
+func (t midtransStatus) status(ofHTTP int) int {
+	code, err := strconv.Atoi(t.StatusCode)
+	if err != nil || ofHTTP != http.StatusOK || t.TransactionStatus != "" {
+		return ofHTTP
+	}
+	return code
+}
+
+func (t midtransStatus) problem() string {
+	return cmp.Or(t.StatusMessage, strings.Join(t.ErrorMessages, "; "))
+}
+
+// closeSession closes the page, so that no transaction can begin there, and then ends those that have begun. While
+// one is in progress, Midtrans does not close its page. One that cannot be ended, because nothing has named it yet,
+// ends an hour after the page by itself.
+func (m midtrans) closeSession(
+	ctx context.Context, s AskedSession, answers []GatewayAnswer,
+) (closed bool, err error) {
+	closed, err = m.closePage(ctx, s)
+	if err != nil {
+		return false, err
+	}
+
+	none := true
+	for _, a := range answers {
+		if a.TransactionID == "" {
+			continue
+		}
+		none = false
+		if err := m.end(ctx, a); err != nil {
+			return false, err
+		}
+	}
+	if none {
+		_, err = m.core.cancel(ctx, "/v2/"+s.reference()+"/cancel")
+		if err != nil {
+			return false, err
+		}
+	}
+
+	if !closed {
+		closed, err = m.closePage(ctx, s)
+	}
+	return closed || time.Since(s.ExpiresAt.Time()) > time.Hour, err
+}
+
+// closePage reports whether the page is closed, or there is none. Midtrans documents no status of its refusals, only
+// their texts.
+func (m midtrans) closePage(ctx context.Context, s AskedSession) (closed bool, err error) {
+	if s.GatewayID == "" {
+		return true, nil
+	}
+
+	var p midtransPage
+	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
+	_, err = m.snap.send(ctx, "POST", path, nil, nil, &p)
+	inProgress := strings.Contains(strings.ToLower(p.problem()), "progress")
+	return err == nil && !inProgress, err
+}
+
+// end denies a challenged transaction and cancels an open one. One that cannot be denied may still be
+// cancelled.
+func (m midtrans) end(ctx context.Context, a GatewayAnswer) error {
+	path := "/v2/" + url.PathEscape(a.TransactionID)
+	switch a.State {
+	case StateOpen:
+	case StateChallenged:
+		denied, err := m.core.cancel(ctx, path+"/deny")
+		if denied || err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+
+	_, err := m.core.cancel(ctx, path+"/cancel")
+	return err
+}
+
+func (m midtrans) approve(ctx context.Context, s AskedSession, a GatewayAnswer) error {
+	var t midtransStatus
+	status, err := m.call(ctx, "POST", cmp.Or(a.TransactionID, s.reference()), "approve", &t)
 	if err != nil {
 		return err
 	}
-	return m.core.cancel(ctx, "/v2/"+s.reference()+"/cancel")
+	if status/100 != 2 {
+		return &refusal{status, scrub(t.problem())}
+	}
+	return nil
 }
 
 // verify checks the signature: the hex SHA-512 of some of the fields, as they were sent, and the secret key.
-func (m midtrans) verify(_ http.Header, message []byte) (sessionName, error) {
+func (m midtrans) verify(_ http.Header, message []byte) (notice, error) {
 	var t midtransStatus
 	err := json.Unmarshal(message, &t)
 
 	sum := sha512.Sum512([]byte(t.OrderID + t.StatusCode + t.GrossAmount + m.account.SecretKey))
 	want := []byte(hex.EncodeToString(sum[:]))
 	if err != nil || !hmac.Equal([]byte(strings.ToLower(t.SignatureKey)), want) {
-		return sessionName{}, errForged
+		return notice{}, errForged
 	}
-	return sessionName{reference: t.OrderID}, nil
+
+	claim, _ := t.state() // Whatever the message says, the answer to a question decides.
+	return notice{
+		reference:     t.OrderID,
+		transactionID: t.TransactionID,
+		claim:         claim,
+	}, nil
 }
 
-// xendit is an account at Xendit (https://docs.xendit.co), with its Payment Sessions.
-type xendit struct {
-	api     caller
-	account GatewayAccount
-}
-
-// newXendit returns an account that is asked at api's address, or at Xendit if it has none.
-func newXendit(api caller, account GatewayAccount) xendit {
-	api.baseURL = cmp.Or(api.baseURL, "https://api.xendit.co")
-	return xendit{api, account}
-}
-
-// xenditShortest is how long a session lasts at least. Xendit refuses one that ends within ten minutes.
-const xenditShortest = 11 * time.Minute
-
-func xenditRequest(c charge) object {
-	buyer := c.Order.Buyer
-	customer := object{
-		"reference_id":      c.reference(),
-		"type":              "INDIVIDUAL",
-		"individual_detail": object{"given_names": xenditName(buyer.Name)},
-		"mobile_number":     internationalPhone(buyer.Phone),
-	}
-	email := gatewayEmail(buyer.Email)
-	if len(email) <= xenditLongestEmail {
-		customer["email"] = email
-	}
-	maps.DeleteFunc(customer, isEmpty)
-
-	items := []object{}
-	for _, l := range c.lines() {
-		kind := "PHYSICAL_PRODUCT"
-		if l.ProductID == "fee" {
-			kind = "FEE"
-		}
-		items = append(items, object{
-			"reference_id":    l.ProductID + l.BundleID,
-			"name":            cut(l.Title, 255),
-			"type":            kind,
-			"category":        "PHYSICAL", // required, of the fee too
-			"net_unit_amount": l.UnitPrice,
-			"quantity":        l.Quantity,
-			"currency":        "IDR",
-		})
-	}
-
-	request := object{
-		"reference_id":       c.reference(),
-		"session_type":       "PAY",
-		"mode":               "PAYMENT_LINK",
-		"amount":             c.Order.Amount,
-		"currency":           "IDR",
-		"country":            "ID",
-		"locale":             "id",
-		"description":        c.Order.PaymentReference,
-		"customer":           customer,
-		"items":              items,
-		"expires_at":         max(c.ExpiresAt, timeOf(time.Now().Add(xenditShortest))),
-		"success_return_url": c.Store.payPage(c.OrderID),
-		"cancel_return_url":  c.Store.payPage(c.OrderID),
-	}
-
-	channel, ok := channels[c.Order.PaymentMethod]
-	if ok {
-		request["allowed_payment_channels"] = []string{channel.xendit}
-	}
-	return request
-}
-
-const xenditLongestEmail = 50
-
-// xenditName is a name as Xendit takes it: at most 50 letters, digits and spaces. It refuses an empty name.
-func xenditName(name string) string {
-	known := func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) {
-			return r
-		}
-		return ' '
-	}
-	words := strings.Fields(strings.Map(known, name))
-	return cmp.Or(strings.TrimSpace(cut(strings.Join(words, " "), 50)), "Pembeli")
-}
-
-// gatewayEmail returns an e-mail that both gateways take, an ASCII address with a dot in its domain. Any other is
-// left out (empty): an order must not become unpayable because of it.
+// gatewayEmail returns an e-mail that both gateways take, an ASCII address with a dot in its domain. Any
+// other is left out (empty): an order must not become unpayable because of it.
 func gatewayEmail(email string) string {
 	_, domain, _ := strings.Cut(email, "@")
 	notASCII := func(r rune) bool { return r > unicode.MaxASCII }
@@ -485,139 +765,6 @@ func internationalPhone(text string) string {
 	return "+" + digits
 }
 
-// xenditAnswer is a session, a refund or an error, each with its own fields.
-type xenditAnswer struct {
-	ID        string      `json:"payment_session_id"`
-	RefundID  string      `json:"id"`
-	Reference string      `json:"reference_id"`
-	LinkURL   string      `json:"payment_link_url"`
-	Status    string      `json:"status"`
-	Amount    json.Number `json:"amount"`
-	PaymentID string      `json:"payment_id"`
-	RequestID string      `json:"payment_request_id"`
-	ErrorCode string      `json:"error_code"`
-	Message   string      `json:"message"`
-}
-
-// create asks for a session. The answer is a session, or has an error_code.
-func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	var answer xenditAnswer
-	status, err := x.api.send(ctx, "POST", "/sessions", nil, xenditRequest(c), &answer)
-	if err != nil {
-		return "", "", err
-	}
-
-	if status == http.StatusConflict || answer.ErrorCode == "DUPLICATE_ERROR" {
-		return "", "", errTaken
-	}
-	if status/100 != 2 || answer.ID == "" {
-		problem := answer.ErrorCode + " " + answer.Message
-		return "", "", fmt.Errorf("status %d: %s", status, cut(problem, 200))
-	}
-	return answer.ID, answer.LinkURL, checkPageURL(answer.LinkURL)
-}
-
-// xenditMessage is a notification. The data of xenditRefunded is a refund; any other's is a session.
-type xenditMessage struct {
-	Event string       `json:"event"`
-	Data  xenditAnswer `json:"data"`
-}
-
-const xenditRefunded = "refund.succeeded"
-
-// queryState asks for the session, or for the refund if the message is about one.
-func (x xendit) queryState(
-	ctx context.Context, s SessionWithOrder, message []byte,
-) (a GatewayAnswer, err error) {
-	var m xenditMessage
-	json.Unmarshal(message, &m) // A message was read before, by verify. Without one, m stays empty.
-	if m.Event == xenditRefunded {
-		return x.queryRefund(ctx, s, m.Data)
-	}
-
-	// If the answer to the session's creation was lost, only a notification names it.
-	id := cmp.Or(s.GatewayID, m.Data.ID)
-	if id == "" {
-		return GatewayAnswer{State: StateOpen}, nil
-	}
-
-	var session xenditAnswer
-	status, err := x.api.send(ctx, "GET", "/sessions/"+url.PathEscape(id), nil, nil, &session)
-	if err != nil {
-		return a, err
-	}
-	if status != http.StatusOK || session.Reference != s.reference() {
-		return a, fmt.Errorf("status %d and no answer about %s: %s",
-			status, s.reference(), cut(session.ErrorCode, 50))
-	}
-
-	a.TransactionID = session.PaymentID
-	a.RequestID = session.RequestID
-	switch strings.ToUpper(session.Status) {
-	case "ACTIVE":
-		a.State = StateOpen
-	case "COMPLETED":
-		a.State = StateSettled
-		a.Amount, err = parseRupiah(session.Amount.String())
-	case "EXPIRED", "CANCELED":
-		a.State = StateExpired
-	default:
-		err = fmt.Errorf("status %q is not known", cut(session.Status, 50))
-	}
-	return a, err
-}
-
-// queryRefund asks for a refund that a notification named. It has to be of the payment that the notification
-// named, because the session was found by that payment.
-func (x xendit) queryRefund(
-	ctx context.Context, s SessionWithOrder, named xenditAnswer,
-) (a GatewayAnswer, err error) {
-	var refund xenditAnswer
-	status, err := x.api.send(ctx, "GET", "/refunds/"+url.PathEscape(named.RefundID), nil, nil, &refund)
-	if err != nil {
-		return a, err
-	}
-
-	id := cut(named.RefundID, 60)
-	if status != http.StatusOK || !strings.EqualFold(refund.Status, "SUCCEEDED") {
-		return a, fmt.Errorf("status %d: refund %s is %q", status, id, cut(refund.Status, 50))
-	}
-
-	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
-	if differ(refund.PaymentID, named.PaymentID) || differ(refund.RequestID, named.RequestID) {
-		return a, fmt.Errorf("refund %s is of another payment than its message says", id)
-	}
-
-	a.RefundID = named.RefundID
-	a.Amount, err = parseRupiah(refund.Amount.String())
-	a.State = StatePartlyRefunded
-	if a.Amount >= s.OrderAmount {
-		a.State = StateRefunded
-	}
-	return a, err
-}
-
-func (x xendit) closeSession(ctx context.Context, s PaymentSession) error {
-	return x.api.cancel(ctx, "/sessions/"+url.PathEscape(s.GatewayID)+"/cancel")
-}
-
-// verify compares the header with the store's callback token. Xendit signs nothing.
-func (x xendit) verify(header http.Header, message []byte) (sessionName, error) {
-	token := header.Get("X-Callback-Token")
-	if token == "" || !hmac.Equal([]byte(token), []byte(x.account.CallbackToken)) {
-		return sessionName{}, errForged
-	}
-
-	var m xenditMessage
-	if err := json.Unmarshal(message, &m); err != nil {
-		return sessionName{}, errInvalidJSON
-	}
-	if m.Event == xenditRefunded {
-		return sessionName{transactionID: m.Data.PaymentID, requestID: m.Data.RequestID}, nil
-	}
-	return sessionName{reference: m.Data.Reference}, nil
-}
-
 // sandbox is the built-in gateway: its memory is a table of our database, and its notifications come to us
 // without a network.
 type sandbox struct {
@@ -631,36 +778,54 @@ func (b sandbox) create(_ context.Context, c charge) (id, pageURL string, err er
 	}
 
 	if !offered {
-		return "", "", errors.New("a store whose gateway is live has no sandbox")
+		return "", "", errors.New("the store is not in test mode")
 	}
 	return c.ID, c.Store.URL + "/sandbox/" + c.ID, nil
 }
 
-func (b sandbox) queryState(_ context.Context, s SessionWithOrder, _ []byte) (GatewayAnswer, error) {
-	return b.payments.db.Sandbox(s.ID)
+func (b sandbox) query(_ context.Context, s AskedSession) ([]GatewayAnswer, error) {
+	a, err := b.payments.db.Sandbox(s.ID)
+	if err != nil {
+		return nil, err
+	}
+	return []GatewayAnswer{a}, nil
 }
 
-func (b sandbox) closeSession(ctx context.Context, s PaymentSession) error {
+func (b sandbox) closeSession(
+	ctx context.Context, s AskedSession, _ []GatewayAnswer,
+) (closed bool, err error) {
 	a, err := b.payments.db.Sandbox(s.ID)
 	if err != nil || a.State != StateOpen {
-		return err
+		return err == nil, err
 	}
 
-	return b.payments.db.SetSandbox(ctx, s.ID, GatewayAnswer{State: StateExpired})
+	err = b.payments.db.SetSandbox(ctx, s.ID, GatewayAnswer{State: StateExpired})
+	return err == nil, err
+}
+
+func (b sandbox) approve(context.Context, AskedSession, GatewayAnswer) error {
+	return errNothingToApprove
+}
+
+// errNothingToApprove is the refusal of the gateways that have no challenged payments.
+var errNothingToApprove = &refusal{
+	Status:  http.StatusPreconditionFailed,
+	Message: "this gateway has no payments that wait for an approval",
 }
 
 // verify checks the signature, which is that of our own webhooks.
-func (b sandbox) verify(header http.Header, message []byte) (sessionName, error) {
+func (b sandbox) verify(header http.Header, message []byte) (notice, error) {
 	signature := header.Get("X-Service-Signature")
 	if !verifySignature(b.payments.sandboxKey, signature, message, time.Now()) {
-		return sessionName{}, errForged
+		return notice{}, errForged
 	}
 
 	var n struct {
-		Reference string `json:"reference"`
+		Reference string       `json:"reference"`
+		State     GatewayState `json:"state"`
 	}
 	json.Unmarshal(message, &n) // It is JSON that act wrote: its signature says so.
-	return sessionName{reference: n.Reference}, nil
+	return notice{reference: n.Reference, claim: n.State}, nil
 }
 
 // act does what a button of the sandbox's page says: the gateway's answer changes, and its notification comes

@@ -209,12 +209,13 @@ func TestMidtransSignatureVector(t *testing.T) {
 		`00b48a26b47d1fc2157bedc002cf9d5ad32f2099f893955900a5db2844584267"}`
 
 	account := GatewayAccount{SecretKey: "SB-Mid-server-example"}
-	name, err := midtrans{account: account}.verify(nil, []byte(message))
+	got, err := midtrans{account: account}.verify(nil, []byte(message))
 	if err != nil {
 		t.Error(err)
 	}
-	if name != (sessionName{reference: reference}) {
-		t.Errorf("the message is about %v, want %s", name, reference)
+	want := notice{reference: reference, claim: StateSettled}
+	if got != want {
+		t.Errorf("the notice is %+v, want %+v", got, want)
 	}
 }
 
@@ -408,7 +409,7 @@ func (f *forgery) send(name, address, body string, want int, headers ...string) 
 	if !json.Valid(w.Body.Bytes()) {
 		f.t.Errorf("%s is answered %s, which is not JSON", name, w.Body)
 	}
-	f.askAllUndecided()
+	f.settle()
 }
 
 // edit replaces a part that has to be in the text.

@@ -47,6 +47,7 @@ func (s *server) routes() http.Handler {
 	page("GET /pay/{order_id}", s.payPage)
 	page("POST /pay/{order_id}", s.buyerClaims)
 	page("GET /pay/{order_id}/go", s.goPay)
+	page("POST /pay/{order_id}/method", s.chooseMethod)
 	page("GET /sandbox/{session_id}", s.sandboxPage)
 	page("POST /sandbox/{session_id}", s.sandboxPage)
 	mux.HandleFunc("GET /style.css", s.serveStylesheet)
@@ -56,6 +57,7 @@ func (s *server) routes() http.Handler {
 	owner("GET /dashboard/orders.csv", s.exportOrders)
 	owner("GET /dashboard/orders/{order_id}", s.showOrder)
 	owner("/dashboard/orders/{order_id}/{act}", s.actOnOrder)
+	owner("POST /dashboard/orders/{order_id}/check", s.askGateway)
 	owner("GET /dashboard/catalog", s.showCatalog)
 	owner("/dashboard/catalog/{kind}", s.editEntry)
 	owner("GET /dashboard/payments", s.paymentSettings)
@@ -584,6 +586,11 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 		return a, err
 	}
 
+	// A buyer whose payment was denied may have tried again on the same page.
+	if o.Session.State == SessionActive && o.Session.GatewayState == StateDenied {
+		s.payments.checkSoon(r.Context(), o.Session.ID)
+	}
+
 	// HEAD starts no session: its answer would not show it.
 	if needsSession(o) && r.Method != "HEAD" {
 		o, err = s.startSession(r.Context(), st, id, o)
@@ -616,7 +623,7 @@ func (s *server) startSession(
 	session, err := s.payments.open(ctx, st, id)
 	if outOfService(err) { // The order can be read on a full disk too.
 		s.log.Error("cannot start a payment session", "order", id, "error", err)
-		o.Session = PaymentSession{State: SessionStarting}
+		o.Session = PaymentSession{State: SessionStarting, Problem: ProblemUnreachable}
 		return o, nil
 	}
 	if err != nil {
@@ -635,6 +642,7 @@ type paymentSessionView struct {
 	ID         string        `json:"id,omitempty"` // of a session at a gateway
 	Provider   Provider      `json:"provider"`
 	Status     paymentStatus `json:"status"`
+	Reason     Problem       `json:"reason,omitempty"` // why it is unavailable
 	PaymentURL string        `json:"payment_url"`
 	ExpiresAt  Time          `json:"expires_at"`
 	Attempt    int           `json:"attempt"`
@@ -646,7 +654,7 @@ type paymentStatus string
 const (
 	paymentNone        paymentStatus = "none"
 	paymentManual      paymentStatus = "manual"      // a person checks the payment
-	paymentUnavailable paymentStatus = "unavailable" // the gateway could not be asked; the next GET asks it
+	paymentUnavailable paymentStatus = "unavailable" // the gateway has started none; a later GET asks it again
 )
 
 // viewPaymentSession shows an order's payment. Its address is the gateway's page while that can be paid, else
@@ -666,6 +674,7 @@ func viewPaymentSession(o OrderWithSession, payPage string) paymentSessionView {
 	case session.State == SessionStarting:
 		if o.Status == Pending {
 			view.Status = paymentUnavailable
+			view.Reason = cmp.Or(session.Problem, ProblemUnreachable)
 		}
 	case session.ID != "":
 		view.ID = session.ID

@@ -376,6 +376,7 @@ func warnOfGateways(db *DB, log *slog.Logger) error {
 		FROM   stores s
 		JOIN   (SELECT store_id, provider, mode = 'live' AS live
 		        FROM   gateways
+		        WHERE  replaced_at IS NULL
 		        UNION ALL
 		        SELECT store_id, provider, 0
 		        FROM   payment_methods
@@ -442,6 +443,9 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	}
 
 	s := newServer(db, o, log)
+	if err := db.ReleasePaymentSessions(ctx); err != nil {
+		return err
+	}
 
 	working, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -48,6 +48,8 @@ type Order struct {
 	CreatedAt         Time     `json:"created_at"`
 	UpdatedAt         Time     `json:"updated_at"`
 	RequiresPayment   bool     `json:"requires_payment"` // pending, and not free
+
+	Alerts []AlertCode `json:"alerts,omitempty"` // the open ones, sorted
 }
 
 type Buyer struct {
@@ -385,7 +387,7 @@ var transitions = map[Transition]struct {
 	actor Actor
 }{
 	BuyerClaims:       {[]Status{Pending}, AwaitingVerification, ActorBuyer},
-	GatewayChallenges: {[]Status{Pending}, AwaitingVerification, ActorGateway},
+	GatewayChallenges: {[]Status{Pending, Expired}, AwaitingVerification, ActorGateway},
 	GatewaySettles:    {[]Status{Pending, AwaitingVerification, Expired, Failed}, Paid, ActorGateway},
 	GatewayCancels:    {[]Status{Pending, AwaitingVerification}, Failed, ActorGateway},
 	GatewayRefunds:    {[]Status{Paid}, Refunded, ActorGateway},
@@ -451,9 +453,8 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	// The column status is generated from the JSON.
 	err = tx.mustChange(`
 		UPDATE orders
-		SET    json = ?, components = ?, oversold = ?
-		WHERE  id = ? AND status = ?`,
-		stored, string(mustJSON(r.components)), oversold, orderID, from)
+		SET    json = ?, components = ?
+		WHERE  id = ? AND status = ?`, stored, string(mustJSON(r.components)), orderID, from)
 	if err != nil {
 		return nil, err
 	}
@@ -463,7 +464,7 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 		return nil, err
 	}
 
-	if t == OwnerApproves && from == AwaitingVerification {
+	if t == OwnerApproves {
 		if err := tx.attributePayment(orderID); err != nil {
 			return nil, err
 		}
@@ -474,7 +475,31 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 		}
 	}
 	shown := r.store.showOrder(nil, orderID, stored)
-	return o, tx.addEvent(r.store.ID, orderID, eventOf[o.Status], r.sequence, shown)
+	err = tx.addEvent(r.store.ID, orderID, eventOf[o.Status], r.sequence, shown)
+	if err != nil {
+		return nil, err
+	}
+	return o, tx.alertAfter(r.store.ID, orderID, t, oversold)
+}
+
+// alertAfter raises the alert of an order that was paid when its stock was gone, and resolves those that a
+// transition has made pointless.
+func (tx *Tx) alertAfter(storeID, orderID string, t Transition, oversold bool) error {
+	if oversold {
+		err := tx.raiseAlert(storeID, orderID, Alert{Code: AlertOversold})
+		if err != nil {
+			return err
+		}
+	}
+	if t == OwnerApproves { // The owner accepts what has arrived.
+		return tx.resolveAlerts(storeID, orderID, AlertUnderpaid)
+	}
+
+	to := transitions[t].to
+	if to == Failed || to == Refunded {
+		return tx.resolveAlerts(storeID, orderID, AlertOversold, AlertPartlyRefunded)
+	}
+	return nil
 }
 
 // orderRow is an order with all that a transition needs.
@@ -533,73 +558,6 @@ func (tx *Tx) changeTotals(r orderRow, to Status) error {
 	return tx.addTotals(r.store.ID, paidAt, DayTotals{Revenue: -r.order.Amount})
 }
 
-// Actor is who changed an order.
-type Actor string
-
-const (
-	ActorAPI     Actor = "api"
-	ActorOwner   Actor = "owner"
-	ActorBuyer   Actor = "buyer"
-	ActorGateway Actor = "gateway"
-	ActorClock   Actor = "clock"
-)
-
-// HistoryEntry is a line of an order's history: a change of state or, if From and To are equal, only a note.
-type HistoryEntry struct {
-	At    Time
-	From  Status // empty when the order is created
-	To    Status
-	Actor Actor
-	Note  Note
-}
-
-// Note says why something happened to an order: a code and the values that go with it. The pages put it into
-// words (web/notes.html).
-type Note struct {
-	Code        NoteCode     `json:"code"`
-	Text        string       `json:"text,omitempty"`
-	Provider    Provider     `json:"provider,omitempty"`
-	Attempt     int          `json:"attempt,omitempty"`     // of the payment session
-	State       GatewayState `json:"state,omitempty"`       // what the gateway said
-	Amount      int64        `json:"amount,omitempty"`      // that came or was returned
-	Due         int64        `json:"due,omitempty"`         // that the order asked for
-	Status      Status       `json:"status,omitempty"`      // of the order, when the money came
-	Transaction string       `json:"transaction,omitempty"` // the gateway's name of a payment or refund
-}
-
-type NoteCode string
-
-const (
-	NoteText             NoteCode = "text" // in a person's words, or from an older version of this program
-	NoteCreated          NoteCode = "created"
-	NoteBuyerClaims      NoteCode = "buyer_claims"
-	NoteInDashboard      NoteCode = "in_dashboard"
-	NoteByCommand        NoteCode = "by_command"
-	NoteResolved         NoteCode = "resolved"
-	NoteNotPaidInTime    NoteCode = "not_paid_in_time"
-	NotePaid             NoteCode = "paid"
-	NoteOtherAmount      NoteCode = "other_amount"       // Amount was paid instead of Due
-	NoteNotNeeded        NoteCode = "not_needed"         // Amount came while the order was Status
-	NoteMaybeNotNeeded   NoteCode = "maybe_not_needed"   // Amount came after the owner had approved the order
-	NoteChallenged       NoteCode = "challenged"         // the gateway wants a person to look at the payment
-	NoteReversed         NoteCode = "reversed"           // the gateway reversed the payment
-	NoteEndedByGateway   NoteCode = "ended_by_gateway"   // State says how
-	NoteRefunded         NoteCode = "refunded"           // all of it
-	NoteReturned         NoteCode = "returned"           // Amount, for a session that did not pay the order
-	NoteReturnedPartly   NoteCode = "returned_partly"    // Amount
-	NotePaidThenReturned NoteCode = "paid_then_returned" // paid, and partly returned before we heard of it
-)
-
-func (tx *Tx) addHistory(orderID string, h HistoryEntry) error {
-	_, err := tx.exec(`
-		INSERT INTO order_history (order_id, position, at, from_status, to_status, actor, note)
-		SELECT ?1, coalesce(max(position), 0) + 1, ?2, ?3, ?4, ?5, ?6
-		FROM   order_history
-		WHERE  order_id = ?1`,
-		orderID, tx.now, h.From, h.To, h.Actor, string(mustJSON(h.Note)))
-	return err
-}
-
 // DayTotals is one day of a store, in WIB.
 type DayTotals struct {
 	Day     int64 // days since 1970
@@ -622,24 +580,23 @@ func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
 	return err
 }
 
-// addNote adds a note of the gateway's news to an order's history, unless it is there already.
-func (tx *Tx) addNote(orderID string, status Status, n Note) (added bool, err error) {
-	noted, err := queryOne(tx, scanValue[bool],
-		"SELECT EXISTS (SELECT 1 FROM order_history WHERE order_id = ? AND note = ?)",
-		orderID, string(mustJSON(n)))
-	if err != nil || noted {
-		return false, err
-	}
-	err = tx.addHistory(orderID, HistoryEntry{From: status, To: status, Actor: ActorGateway, Note: n})
-	return err == nil, err
-}
+// sessionMayHoldMoney is true of a session s of the order o that keeps it from expiring: one that can still be paid,
+// one that the gateway has not answered about since the order's end and is to be asked about, and one with a
+// notification that is not decided. Nobody was shown the page of a session that is starting.
+const sessionMayHoldMoney = `(
+	s.status = 'active' OR
+	s.status <> 'starting' AND s.checked_at < o.expires_at AND s.next_check_at IS NOT NULL OR
+	EXISTS (SELECT 1 FROM notifications n WHERE n.session_id = s.id AND n.decided_at IS NULL))`
 
-// sqlDue finds pending orders that are past their end and have no payment session that may still hold money.
+// noMoneyAnywhere is true of an order o none of whose sessions may hold money.
+const noMoneyAnywhere = `NOT EXISTS (
+	SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND ` + sessionMayHoldMoney + `)`
+
+// sqlDue finds pending orders that are past their end and for which no session may hold money.
 const sqlDue = `
 	SELECT id
 	FROM   orders o
-	WHERE  status = 'pending' AND expires_at <= ?
-	AND    NOT EXISTS (SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND ` + sessionToAsk + `)
+	WHERE  status = 'pending' AND expires_at <= ? AND ` + noMoneyAnywhere + `
 	ORDER BY expires_at LIMIT ?`
 
 // DueOrders returns the ids of at most limit orders that ExpireOrder would expire.
@@ -647,17 +604,25 @@ func (db *DB) DueOrders(limit int) ([]string, error) {
 	return queryAll(db.reader, scanValue[string], sqlDue, timeOf(time.Now()), limit)
 }
 
-// ExpireOrder expires one of DueOrders, unless a payment session has become active since.
+// ExpireOrder expires one of DueOrders, unless that has changed since.
 func (db *DB) ExpireOrder(ctx context.Context, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		open, err := queryOne(tx, scanValue[bool],
-			"SELECT EXISTS (SELECT 1 FROM payment_sessions s WHERE s.order_id = ? AND "+sessionToAsk+")", id)
-		if err != nil || open {
-			return err
-		}
-		_, err = tx.transition(id, ClockExpires, Note{Code: NoteNotPaidInTime})
+		_, err := tx.expireIfClear(id, Note{Code: NoteNotPaidInTime})
 		return err
 	})
+}
+
+// expireIfClear expires a pending order that is past its end and for which no session may hold money.
+func (tx *Tx) expireIfClear(orderID string, n Note) (expired bool, err error) {
+	clear, err := queryOne(tx, scanValue[bool], `
+		SELECT EXISTS (
+			SELECT 1 FROM orders o
+			WHERE  id = ? AND status = 'pending' AND expires_at <= ? AND `+noMoneyAnywhere+`)`, orderID, tx.now)
+	if err != nil || !clear {
+		return false, err
+	}
+	_, err = tx.transition(orderID, ClockExpires, n)
+	return err == nil, err
 }
 
 // PurgeIdempotencyKeys deletes at most limit keys that are too old to be replayed, and returns how many.
@@ -738,7 +703,7 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 // OrderSearch selects orders for the dashboard. A zero field, Limit excepted, does not filter.
 type OrderSearch struct {
 	Status Status
-	Text   string // an order's exact reference, external id or id, else a part of a buyer's name or e-mail
+	Text   string // one of an order's exact names (see sqlExact), else a part of a buyer's name or e-mail
 	Phone  string // a part of a buyer's phone number, only digits; orders that match Text or Phone are found
 	After  string // an order's id: only older orders
 	Limit  int
@@ -755,8 +720,9 @@ type OrderList struct {
 // buyer would cost each new order more than the owner's rare search is worth.
 const searchWindow = 10_000
 
-// In these queries %s is a condition on the status or nothing. In sqlExact, +id makes SQLite look up the orders
-// that were found, instead of walking all older ones.
+// In these queries %s is a condition on the status or nothing. sqlExact finds an order by its id, reference and
+// external id, by our reference of one of its payment sessions, and by the gateway's names of the session and of its
+// payments. Its +id makes SQLite look up the orders that were found, instead of walking all older ones.
 const (
 	sqlList = `
 		SELECT json FROM orders
@@ -769,7 +735,18 @@ const (
 			UNION ALL
 			SELECT id FROM orders WHERE store_id = ?1 AND reference = upper(?5)
 			UNION ALL
-			SELECT id FROM orders WHERE store_id = ?1 AND external_id = ?5)`
+			SELECT id FROM orders WHERE store_id = ?1 AND external_id = ?5
+			UNION ALL
+			SELECT order_id FROM payment_sessions
+			WHERE  order_id = lower(substr(?5, 1, 36)) AND order_id || '-' || attempt = lower(?5)
+			UNION ALL
+			SELECT order_id FROM payment_sessions WHERE gateway_id = ?5 AND gateway_id <> ''
+			UNION ALL
+			SELECT s.order_id FROM payments p JOIN payment_sessions s ON s.id = p.session_id
+			WHERE  p.transaction_id = ?5
+			UNION ALL
+			SELECT s.order_id FROM payments p JOIN payment_sessions s ON s.id = p.session_id
+			WHERE  p.request_id = ?5 AND p.request_id <> '')`
 	sqlWindow = `
 		SELECT coalesce((
 			SELECT id FROM orders
@@ -839,15 +816,14 @@ func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
 // OrderDetails is an order with everything that happened to it.
 type OrderDetails struct {
 	Order
-	Oversold   bool
-	Overpaid   bool
+	Alerts     []Alert // the open ones
 	History    []HistoryEntry
 	Sessions   []PaymentSession
 	Deliveries []OrderDelivery
 }
 
 const (
-	sqlOrderDetails = "SELECT json, oversold, overpaid FROM orders WHERE store_id = ? AND id = ?"
+	sqlOrderDetails = "SELECT json FROM orders WHERE store_id = ? AND id = ?"
 	sqlHistory      = `
 		SELECT at, from_status, to_status, actor, note
 		FROM   order_history
@@ -858,11 +834,15 @@ const (
 // OrderDetails reads an order of a store.
 func (db *DB) OrderDetails(storeID, id string) (OrderDetails, error) {
 	return readResult(db, func(q querier) (d OrderDetails, err error) {
-		err = q.QueryRow(sqlOrderDetails, storeID, id).Scan(fromJSON{&d.Order}, &d.Oversold, &d.Overpaid)
+		d.Order, err = queryOne(q, scanOrder, sqlOrderDetails, storeID, id)
 		if err != nil {
-			return d, notFound(err)
+			return d, err
 		}
 
+		d.Alerts, err = queryAll(q, scanAlert, sqlAlerts, storeID, id)
+		if err != nil {
+			return d, err
+		}
 		d.History, err = queryAll(q, scanHistory, sqlHistory, id)
 		if err != nil {
 			return d, err
@@ -879,19 +859,4 @@ func (db *DB) OrderDetails(storeID, id string) (OrderDetails, error) {
 func scanHistory(r row) (h HistoryEntry, err error) {
 	err = r.Scan(&h.At, &h.From, &h.To, &h.Actor, fromJSON{&h.Note})
 	return h, err
-}
-
-// ResolveAlerts records that the owner has dealt with an order that was oversold or overpaid.
-func (db *DB) ResolveAlerts(ctx context.Context, storeID, id string, n Note) error {
-	return db.write(ctx, func(tx *Tx) error {
-		status, err := queryOne(tx, scanValue[Status], `
-			UPDATE orders
-			SET    oversold = 0, overpaid = 0
-			WHERE  id = ? AND store_id = ? AND (oversold = 1 OR overpaid = 1)
-			RETURNING status`, id, storeID)
-		if err != nil {
-			return err
-		}
-		return tx.addHistory(id, HistoryEntry{From: status, To: status, Actor: ActorOwner, Note: n})
-	})
 }

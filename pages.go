@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -198,12 +200,15 @@ func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 
 // payView is what the pay page shows.
 type payView struct {
-	Store       Store
-	Order       Order
-	Method      PaymentMethod // of a pending manual order
-	Accounts    []string      // the account numbers in the method's instructions, without spaces
-	Contact     string        // the buyer's, masked
-	Unreachable bool          // the gateway did not answer when the buyer wanted to pay
+	Store    Store
+	Order    Order
+	Method   PaymentMethod // of a pending manual order
+	Accounts []string      // the account numbers in the method's instructions, without spaces
+	Contact  string        // the buyer's, masked
+	Denied   bool          // the latest try to pay failed, and the page at the gateway can be paid again
+	Problem  Problem       // why the gateway's page cannot be opened; empty if nothing is known to be wrong
+	Others   []MethodOffer // other ways to pay, offered with a problem
+	Refused  string        // why the choice of another way was not taken: "busy" or "gone"; empty without one
 }
 
 // payPage shows the buyer where their order stands and how to pay it.
@@ -213,20 +218,15 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 
-	if payableAt(o, ChannelGateway) && r.Method == http.MethodGet {
-		o, err = s.refreshOrder(r.Context(), o)
+	var session SessionWithOrder
+	if payableAt(o, ChannelGateway) {
+		o, session, err = s.refreshOrder(r, o)
 		if err != nil {
 			return err
 		}
 	}
 
-	view := payView{
-		Store:       st,
-		Order:       o,
-		Contact:     mask(o.Buyer),
-		Unreachable: r.URL.Query().Has("unreachable"),
-	}
-
+	view := payView{Store: st, Order: o, Contact: mask(o.Buyer)}
 	if payableAt(o, ChannelManual) {
 		view.Method, err = s.db.PaymentMethod(st.ID, o.PaymentMethod)
 		if err != nil {
@@ -234,29 +234,76 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 		}
 		view.Accounts = accountNumbers(view.Method.Instructions)
 	}
+	if payableAt(o, ChannelGateway) {
+		if err := s.viewGateway(r, &view, session); err != nil {
+			return err
+		}
+	}
 
-	// The page of a pending manual order does not reload, because the buyer copies an account number from it.
-	if o.Status == AwaitingVerification || payableAt(o, ChannelGateway) {
+	// A page that holds something to copy or to choose does not reload.
+	waits := o.Status == AwaitingVerification || payableAt(o, ChannelGateway)
+	if waits && len(view.Others) == 0 {
 		w.Header().Set("Refresh", "20")
 	}
 	return render(w, r, http.StatusOK, "pay.html", view)
 }
 
+// viewGateway says what became of a buyer's tries to pay at the gateway, and how else they can pay while it cannot
+// be used.
+func (s *server) viewGateway(r *http.Request, view *payView, session SessionWithOrder) error {
+	query := r.URL.Query()
+	for _, reason := range []string{"busy", "gone"} {
+		if query.Has(reason) {
+			view.Refused = reason
+		}
+	}
+	view.Denied = session.State == SessionActive && session.GatewayState == StateDenied
+
+	// An outage is worth a word only to a buyer who has just wanted to pay: it may be over.
+	wantedToPay := query.Has("unreachable") || view.Refused != ""
+	if session.State == SessionStarting && (session.Problem == ProblemRefused || wantedToPay) {
+		view.Problem = cmp.Or(session.Problem, ProblemUnreachable)
+	}
+	if view.Problem == "" {
+		return nil
+	}
+
+	var err error
+	view.Others, err = s.db.MethodOffers(view.Store.ID, view.Order, timeOf(time.Now()))
+	if view.Problem == ProblemUnreachable {
+		view.Others = slices.DeleteFunc(view.Others, func(m MethodOffer) bool {
+			return m.Provider == session.Provider // It is the same gateway that does not answer.
+		})
+	}
+	return err
+}
+
 // payableAt reports whether an order waits for a payment through a channel.
 func payableAt(o Order, c Channel) bool { return o.Status == Pending && o.SettlementChannel == c }
 
-// refreshOrder asks the gateway about an order's active session, if there is one, and reads the order again.
-// A buyer who comes back from the gateway wants to see that they have paid, even before its notification has
+// refreshOrder reads an order again with its latest payment session. If a page of it can be paid, the gateway is
+// asked first: a buyer who comes back from it wants to see that they have paid, even before its notification has
 // come.
-func (s *server) refreshOrder(ctx context.Context, o Order) (Order, error) {
+func (s *server) refreshOrder(r *http.Request, o Order) (Order, SessionWithOrder, error) {
 	session, err := s.db.LatestPaymentSession(o.ID)
-	if err != nil || session.State != SessionActive {
-		return o, nil // The page is shown whether or not the gateway can be asked.
+	if err == errNotFound {
+		return o, SessionWithOrder{}, nil
+	}
+	if err != nil || session.State != SessionActive || r.Method != http.MethodGet {
+		return o, session, err
 	}
 
-	s.payments.glance(ctx, session)
+	// A gateway that hangs delays a buyer once, not at every look: see askedLately.
+	limited, cancel := context.WithTimeout(r.Context(), 4*time.Second)
+	defer cancel()
+	s.payments.check(limited, session.ID, false) // Its problem is stored with the session.
+
 	_, o, err = s.db.OrderPage(o.ID)
-	return o, err
+	if err != nil {
+		return o, session, err
+	}
+	session, err = s.db.LatestPaymentSession(o.ID)
+	return o, session, err
 }
 
 // mask shows just enough of a buyer's contact for them to recognize it, so that nobody else learns it.
@@ -296,6 +343,27 @@ func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
 		s.queue.wake()
 	}
 	return seeOther(w, r, "/pay/"+o.ID)
+}
+
+// chooseMethod answers the buttons by which a buyer chooses another way to pay. The pay page says how to pay now, or
+// why the choice was not taken.
+func (s *server) chooseMethod(w http.ResponseWriter, r *http.Request) error {
+	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
+	if err != nil {
+		return err
+	}
+
+	payPage := "/pay/" + o.ID
+	err = s.db.ChangeMethod(r.Context(), st.ID, o.ID, r.PostFormValue("code"))
+	switch {
+	case err == nil, err == errMethodFixed: // The page shows where the order stands.
+		return seeOther(w, r, payPage)
+	case err == errMethodBusy:
+		return seeOther(w, r, payPage+"?busy")
+	case isRefusal(err, codePaymentMethodUnavailable), isRefusal(err, codeValidationFailed):
+		return seeOther(w, r, payPage+"?gone")
+	}
+	return err
 }
 
 // goPay redirects the buyer to the gateway's page. It starts a session if the order has none, but not for

@@ -245,6 +245,8 @@ func TestGoToTheGateway(t *testing.T) {
 			"")
 
 		l.setFault(nil)
+		l.want("at once", l.follow(order), "303 /pay/ID?unreachable")
+		time.Sleep(startAgainAfter)
 		const gatewayPage = "https://app.sandbox.midtrans.com/snap/v4/redirection/token-1"
 		l.want("the gateway is back", l.follow(order), "303 "+gatewayPage)
 		l.want("a second time", l.follow(order), "303 "+gatewayPage)
@@ -381,7 +383,7 @@ func (c hostCase) check(l *payLab) {
 		l.want("pay, at "+host, pay.Code, 404)
 	}
 
-	l.payments.askAll(l.t.Context(), l.payments.undecided(""))
+	l.settle()
 	l.want("in the end", l.outcome(order), "pending [1 active], stock 8")
 }
 
@@ -394,7 +396,7 @@ func (l *payLab) press(address, order, button string) string {
 	l.want(button+" from another site", foreign.Code, 403)
 
 	w := l.submit(address, form, "same-origin")
-	l.payments.askAll(l.t.Context(), l.payments.undecided(""))
+	l.settle()
 	location := w.Header().Get("Location")
 	answer := fmt.Sprint(w.Code, " ", strings.ReplaceAll(location, order, "ID"))
 	return strings.TrimSpace(answer)
@@ -457,7 +459,7 @@ func TestSandboxOutsideTestMode(t *testing.T) {
 			button := l.submit(page, "action=late", "same-origin")
 			l.want("a button", button.Code, 404)
 		}
-		l.payments.askAll(t.Context(), l.payments.undecided(""))
+		l.settle()
 
 		l.want("the open order",
 			l.outcome(open),
@@ -499,8 +501,7 @@ func TestPayPageWhileTheGatewayHangs(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 
-		warning := l.read("SELECT warning FROM payment_sessions")
-		l.want("warning", warning, "context deadline exceeded")
+		l.want("problem", l.problem(order), "unreachable context deadline exceeded")
 	})
 }
 
@@ -581,6 +582,10 @@ var codeKinds = []codeKind{
 	{"State", "gateway-state", itself},
 	{"Off", "off-reason", itself},
 	{"Note", "note", func(code string) any { return Note{Code: NoteCode(code)} }},
+	{"Alert", "alert", func(code string) any { return Alert{Code: AlertCode(code)} }},
+	{"Problem", "problem", func(code string) any {
+		return PaymentSession{Provider: ProviderMidtrans, AccountID: "1", Problem: Problem(code)}
+	}},
 	{"Fault", "fault-text", func(code string) any { return Fault{Code: FaultCode(code)} }},
 }
 
@@ -611,7 +616,7 @@ func TestEveryCodeHasWords(t *testing.T) {
 // whose names begin with one of these words.
 func storedCodes(t *testing.T) *regexp.Regexp {
 	t.Helper()
-	const prefixes = "(Note|Fault|Session|State|Delivery|Off|Actor)"
+	const prefixes = "(Note|Fault|Session|State|Delivery|Off|Actor|Alert|Problem)"
 	// Codes that are words of the pages too, or begin addresses.
 	ordinary := []string{"mode", "gateway", "https"}
 
@@ -702,11 +707,11 @@ func (s *testServer) addSessions(t *testing.T, o Order, states ...SessionState) 
 		id := fmt.Sprintf("%s-%d", o.ID, i+1)
 		s.exec(t, `
 			INSERT INTO payment_sessions
-			       (id, order_id, provider, attempt, status, warning,
-			        expires_at, checked_at, created_at)
-			VALUES (?, ?, 'sandbox', ?, ?, 'connection refused', ?, ?, ?)`,
+			       (id, order_id, provider, attempt, status, problem, problem_text,
+			        expires_at, checked_at, created_at, next_check_at)
+			VALUES (?, ?, 'sandbox', ?, ?, 'unreachable', 'connection refused', ?, ?, ?, ?)`,
 			id, o.ID, i+1, state,
-			now.Add(time.Hour), now, now)
+			now.Add(time.Hour), now, now, now.Add(time.Hour))
 		pages = append(pages, "/sandbox/"+id)
 	}
 	return pages
@@ -727,17 +732,14 @@ func (s *testServer) placeWithCodes(t *testing.T, status Status) Order {
 func (s *testServer) alert(t *testing.T, o Order, channel Channel) {
 	t.Helper()
 	if channel == ChannelManual {
-		s.exec(t, `
-			UPDATE orders
-			SET    oversold = 1
-			WHERE  id = ?`, o.ID)
+		s.raiseAlert(t, o.ID, Alert{Code: AlertOversold})
 		return
 	}
 
+	s.raiseAlert(t, o.ID, Alert{Code: AlertOverpaid, Amount: 5000})
 	s.exec(t, `
 		UPDATE orders
-		SET    overpaid = 1,
-		       json = json_set(json,
+		SET    json = json_set(json,
 		           '$.payment_provider', 'sandbox',
 		           '$.settlement_channel', 'gateway')
 		WHERE  id = ?`, o.ID)
@@ -816,7 +818,8 @@ func TestPagesShowNoCodes(t *testing.T) {
 func (b *browser) seesNoCodeOf(t *testing.T, codes *regexp.Regexp, o Order, sandbox []string) {
 	t.Helper()
 	page := "/dashboard/orders/" + o.ID
-	b.sees(t, page, "lihat mutasi", "connection refused")
+	b.sees(t, page, "lihat mutasi", "belum bisa dihubungi")
+	b.seesNo(t, page, "connection refused")
 	b.seesNoCode(t, codes,
 		"/dashboard?q="+o.PaymentReference,
 		page,

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,56 +11,29 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A payment goes through this file from top to bottom, after session.go has started its session (open).
-// receive stores a gateway's notification. pollGateways asks about the sessions of notifications and about
-// those that are due; glance asks for a buyer on the pay page, and the command "payment check" for the owner.
-// All of them call askGateway, and ApplyGatewayAnswer does what the answer means: decide says what it leads
-// to, and apply writes that, with a transition (order.go) if the order's state changes.
-
-// GatewayAnswer is what a gateway says of a session when it is asked.
-type GatewayAnswer struct {
-	State         GatewayState
-	Amount        int64  // paid, or returned
-	TransactionID string // of the payment
-	RequestID     string // Xendit's other name of the payment
-	RefundID      string // of the money that was returned
-}
-
-// GatewayState is what a gateway says of a session.
-type GatewayState string
-
-const (
-	StateOpen           GatewayState = "open"            // nobody has paid yet
-	StateSettled        GatewayState = "settled"         // Amount was paid
-	StateChallenged     GatewayState = "challenged"      // paid, and a person has to look at it
-	StateDenied         GatewayState = "denied"          // this payment failed, or was reversed
-	StateCanceled       GatewayState = "canceled"        // by the gateway or in its dashboard
-	StateExpired        GatewayState = "expired"         // ended unpaid
-	StateRefunded       GatewayState = "refunded"        // Amount was returned
-	StatePartlyRefunded GatewayState = "partly refunded" // Amount, a part, was returned
-)
+// A payment goes through this file from top to bottom, after session.go has started its session (open). receive
+// stores a gateway's notification, which makes the session due. pollGateways asks about the sessions that are due;
+// the pay page, the dashboard and the command "payment check" ask about those of one order (checkOrder). All of
+// them call check, which holds the session's lease while it asks. ApplyGatewayAnswers does what the answers mean:
+// decide (policy.go) says what each leads to, and apply writes that, with a transition (order.go) if the order's
+// state changes.
 
 // payments talks to the gateways. No database transaction is open while it does.
 type payments struct {
 	db           *DB
 	log          *slog.Logger
 	client       *http.Client
-	wakeWebhooks func() // events were committed
-	notified     wakeup // notifications were stored
-	sandboxKey   string // signs the sandbox's notifications
-
-	starts   sync.Map       // *sessionStart by order: the sessions that are being started
-	starting sync.WaitGroup // counts starts
-	asking   sync.Map       // chan struct{} by session: closed when the question under way is decided
-	queued   sync.Map       // true by notification and session: the questions of askAll
-	slots    sync.Map       // chan struct{} by account: a value for each question under way
+	wakeWebhooks func()         // events were committed
+	due          wakeup         // a session is due
+	sandboxKey   string         // signs the sandbox's notifications
+	starting     sync.WaitGroup // counts the sessions that are being started
 }
 
 // gatewayTimeout bounds the questions that starting a session, or asking about one, takes together.
@@ -79,7 +53,7 @@ func newPayments(db *DB, log *slog.Logger, wakeWebhooks func()) *payments {
 			},
 		},
 		wakeWebhooks: wakeWebhooks,
-		notified:     make(wakeup, 1),
+		due:          make(wakeup, 1),
 		sandboxKey:   rand.Text(),
 	}
 }
@@ -87,25 +61,33 @@ func newPayments(db *DB, log *slog.Logger, wakeWebhooks func()) *payments {
 // noRedirect is the CheckRedirect of a client that follows none.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// gateway returns the gateway of a provider as one store's account asks it.
-func (p *payments) gateway(storeID string, provider Provider) (gateway, error) {
+// wake makes pollGateways look at once for sessions that are due.
+func (p *payments) wake() { p.due.wake() }
+
+// gateway returns the gateway of a provider as one of the store's accounts asks it. Without an account it is a
+// refusal: somebody has to store a key.
+func (p *payments) gateway(storeID string, provider Provider, accountID string) (gateway, error) {
 	if provider == ProviderSandbox {
 		return sandbox{p}, nil
 	}
 
-	account, err := p.db.GatewayAccount(storeID, provider)
+	account, err := p.db.GatewayAccountByID(accountID)
 	if err == errNotFound {
-		return nil, fmt.Errorf("the store has no key for %s", provider)
+		return nil, &refusal{Message: "no key is stored for " + string(provider)}
 	}
 	if err != nil {
 		return nil, err
 	}
+	return p.gatewayOf(storeID, account), nil
+}
 
-	api := caller{p.client, p.db.gatewayURLs[provider], account.SecretKey}
-	if provider == ProviderXendit {
-		return newXendit(api, account), nil
+// gatewayOf returns the gateway that an account of a store is at.
+func (p *payments) gatewayOf(storeID string, account GatewayAccount) gateway {
+	api := caller{p.client, p.db.gatewayURLs[account.Provider], account.SecretKey}
+	if account.Provider == ProviderXendit {
+		return newXendit(api, account)
 	}
-	return newMidtrans(api, account, p.db.publicURL+"/notifications/midtrans/"+storeID), nil
+	return newMidtrans(api, account, p.db.publicURL+"/notifications/midtrans/"+storeID)
 }
 
 // notification takes a gateway's message: POST /notifications/{provider}/{store_id}. A verified one is stored
@@ -132,491 +114,588 @@ func (s *server) notification(w http.ResponseWriter, r *http.Request) {
 func (p *payments) receive(
 	ctx context.Context, provider Provider, storeID string, header http.Header, body []byte,
 ) error {
-	gw, err := p.gateway(storeID, provider)
-	if outOfService(err) {
-		return err
-	}
-	if err != nil {
-		return errNotFound
-	}
-
-	name, err := gw.verify(header, body)
+	n, err := p.verify(provider, storeID, header, body)
 	if err != nil {
 		return err
 	}
 
-	session, err := p.db.NotifiedSession(storeID, provider, name)
+	session, err := p.db.NotifiedSession(storeID, provider, n)
 	if err == errNotFound {
 		p.log.Warn("notification about an unknown session",
-			"provider", provider, "store", storeID, "reference", name.reference)
+			"provider", provider, "store", storeID, "reference", n.reference)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 
-	if err := p.db.AddNotification(ctx, session, body); err != nil {
+	if err := p.db.AddNotification(ctx, session, n, body); err != nil {
 		return err
 	}
-	p.notified.wake()
+	p.wake()
 	return nil
 }
 
-// question asks a gateway how a payment session stands. A notification led to it, or the clock, or a person:
-// a buyer's page, or the command "payment check".
-type question struct {
-	session      SessionWithOrder
-	due          bool   // the clock led to it; only then does asking ever end (giveUpAfter)
-	notification string // the id of the notification that led to it, else empty
-	message      []byte // of the notification
-}
-
-// pollGateways asks about a session as soon as a notification about it is stored, and then every 30 s while
-// the notification is undecided. Every two seconds it asks about the sessions that are due: see
-// PaymentSessionsDue. It returns when ctx has ended and the questions under way are answered.
-func (p *payments) pollGateways(ctx context.Context) {
-	var rounds sync.WaitGroup
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
-
-	// last is the newest notification that was taken up. At the start it is empty: all that an earlier process
-	// left undecided are taken up.
-	last := ""
-	for ticks := 0; ctx.Err() == nil; {
-		fresh := p.undecided(last)
-		if len(fresh) > 0 {
-			last = fresh[len(fresh)-1].notification
-			rounds.Go(func() { p.askAll(ctx, fresh) })
-		}
-
-		select {
-		case <-ctx.Done():
-		case <-p.notified:
-		case <-tick.C:
-			ticks++
-			due := p.sessionsDue()
-			if ticks%15 == 0 {
-				due = append(p.undecided(""), due...)
-			}
-			rounds.Go(func() { p.askAll(ctx, due) })
-		}
+// verify returns what a message says if one of the store's accounts at the provider can verify it. The key in use
+// comes first; an earlier key may have signed a message about a session that it started.
+func (p *payments) verify(provider Provider, storeID string, header http.Header, body []byte) (notice, error) {
+	if provider == ProviderSandbox {
+		return sandbox{p}.verify(header, body)
 	}
-	rounds.Wait()
-}
 
-// undecided returns the questions of the undecided notifications that came after the one named, or of all.
-func (p *payments) undecided(after string) []question {
-	list, err := p.db.UndecidedNotifications(after)
+	accounts, err := p.db.AllGatewayAccounts(storeID, provider)
 	if err != nil {
-		p.log.Error("cannot read notifications", "error", err)
+		return notice{}, err
 	}
-	return list
-}
-
-// sessionsDue returns the questions about the sessions that are due.
-func (p *payments) sessionsDue() (list []question) {
-	sessions, err := p.db.PaymentSessionsDue()
-	if err != nil {
-		p.log.Error("cannot look for open payment sessions", "error", err)
-	}
-	for _, s := range sessions {
-		list = append(list, question{session: s, due: true})
-	}
-	return list
-}
-
-// askAll asks all questions and returns when they are answered. It leaves out a question that an earlier call
-// has still to answer.
-func (p *payments) askAll(ctx context.Context, list []question) {
-	var questions sync.WaitGroup
-	for _, q := range list {
-		key := q.notification + q.session.ID
-		_, queued := p.queued.LoadOrStore(key, true)
-		if queued {
-			continue
+	err = errNotFound
+	for _, account := range accounts {
+		var n notice
+		n, err = p.gatewayOf(storeID, account).verify(header, body)
+		if err == nil {
+			return n, nil
 		}
-
-		questions.Go(func() {
-			defer p.queued.Delete(key)
-			p.askInTurn(ctx, q)
-		})
 	}
-	questions.Wait()
+	return notice{}, err
 }
 
 // questionsPerAccount bounds how many questions about one store's account at a gateway are under way, so that
 // a gateway that hangs delays no other.
 const questionsPerAccount = 4
 
-// askInTurn asks a question when fewer than questionsPerAccount are under way. When ctx ends, a question
-// under way is still decided.
-func (p *payments) askInTurn(ctx context.Context, q question) {
-	account := string(q.session.Provider) + q.session.StoreID
-	value, _ := p.slots.LoadOrStore(account, make(chan struct{}, questionsPerAccount))
-	slots := value.(chan struct{})
+// pollPause is how often pollGateways looks for sessions that are due, if nothing wakes it.
+const pollPause = 2 * time.Second
 
-	select {
-	case <-ctx.Done():
-	case slots <- struct{}{}:
-		p.askGateway(context.WithoutCancel(ctx), q) // After an error it is asked again.
-		<-slots
+// pollGateways asks about the sessions that are due: it looks for them when it is woken and every two seconds. It
+// returns when ctx has ended and the questions under way are answered.
+func (p *payments) pollGateways(ctx context.Context) {
+	tick := time.NewTicker(pollPause)
+	defer tick.Stop()
+	finished := make(chan dueSession)
+	underWay := map[string]bool{} // by session
+	perAccount := map[string]int{}
+
+	for ctx.Err() == nil || len(underWay) > 0 {
+		for _, d := range p.sessionsDue(ctx) {
+			if underWay[d.id] || perAccount[d.account] >= questionsPerAccount {
+				continue
+			}
+			underWay[d.id] = true
+			perAccount[d.account]++
+			go func() {
+				// After an error the session is due again. If the database cannot be written, that is at once.
+				_, err := p.check(context.WithoutCancel(ctx), d.id, true)
+				if err != nil {
+					pause(ctx, pollPause)
+				}
+				finished <- d
+			}()
+		}
+
+		stopped := ctx.Done()
+		if ctx.Err() != nil {
+			stopped = nil // It is closed: waiting for it would not wait.
+		}
+		select {
+		case d := <-finished:
+			delete(underWay, d.id)
+			perAccount[d.account]--
+		case <-p.due:
+		case <-tick.C:
+		case <-stopped:
+		}
 	}
 }
 
-// giveUpAfter is how long a gateway that does not answer is asked about a session after its end, and about a
-// notification after it came. Then the session counts as unpaid; a notification that comes later still pays
-// its order.
-const giveUpAfter = 7 * 24 * time.Hour
+// pause waits for some time, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
 
-// askGateway asks the gateway about a session and does what its answer means. The error says why the gateway
-// could not be asked. did is that of ApplyGatewayAnswer.
-func (p *payments) askGateway(ctx context.Context, q question) (a GatewayAnswer, did string, err error) {
-	s := q.session
+// sessionsDue returns the sessions to ask about now, and none when ctx has ended.
+func (p *payments) sessionsDue(ctx context.Context) []dueSession {
+	if ctx.Err() != nil {
+		return nil
+	}
+
+	list, err := p.db.PaymentSessionsDue()
+	if err != nil {
+		p.log.Error("cannot look for payment sessions that are due", "error", err)
+	}
+	return list
+}
+
+// checkOrder asks the gateways about all sessions of an order for a person, the latest first. Those that were asked
+// about a moment ago are asked about after that moment, or left out if somebody else still asks. The error joins those
+// of the sessions.
+func (p *payments) checkOrder(ctx context.Context, orderID string) (list []checkedSession, err error) {
+	sessions, err := p.db.PaymentSessions(orderID)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(sessions)
+
+	list, left, err := p.checkEach(ctx, sessions)
+	if len(left) == 0 {
+		return list, err
+	}
+
+	select {
+	case <-time.After(askedLately):
+	case <-ctx.Done():
+		return list, errors.Join(err, ctx.Err())
+	}
+	more, _, problem := p.checkEach(ctx, left)
+	return append(list, more...), errors.Join(err, problem)
+}
+
+// checkEach asks about sessions one after the other, and returns as left those that were asked about a moment ago.
+func (p *payments) checkEach(
+	ctx context.Context, sessions []SessionWithOrder,
+) (list []checkedSession, left []SessionWithOrder, err error) {
+	for _, s := range sessions {
+		c, problem := p.check(ctx, s.ID, false)
+		switch {
+		case problem == nil:
+			list = append(list, c)
+		case problem == errAskedLately:
+			left = append(left, s)
+		default:
+			err = errors.Join(err, fmt.Errorf("%s cannot be asked: %w", s.Provider, withoutAddress(problem)))
+		}
+	}
+	return list, left, err
+}
+
+// checkSoon makes a session due, so that pollGateways asks about it as soon as a question is allowed.
+func (p *payments) checkSoon(ctx context.Context, sessionID string) {
+	if err := p.db.CheckSoon(ctx, sessionID); err != nil {
+		p.log.Error("cannot plan a question about a payment session", "error", err)
+		return
+	}
+	p.wake()
+}
+
+// checkedSession is a session that the gateway was asked about.
+type checkedSession struct {
+	AskedSession
+	Answers []GatewayAnswer
+	Done    string // what the answers led to: the order's new state, "noted" or empty
+}
+
+// check asks the gateway about a session and does what its answers mean. The error says why the gateway could not
+// be asked; it is errAskedLately if somebody else is asking, or has just asked. byClock says that the session was
+// due: only then does asking a gateway that does not answer ever end (giveUpAfter).
+func (p *payments) check(ctx context.Context, sessionID string, byClock bool) (c checkedSession, err error) {
+	c.AskedSession, err = p.db.LeasePaymentSession(ctx, sessionID)
+	if err != nil {
+		return c, err
+	}
+
+	// The lease is released also when ctx ends during the question.
+	detached := context.WithoutCancel(ctx)
 	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
 	defer cancel()
 
-	unlock, err := p.lockSession(limited, s.ID)
-	if err != nil {
-		return a, "", err
-	}
-	defer unlock()
-
-	a, problem := p.queryAndClose(limited, s, q.message)
+	answers, closed, problem := p.ask(limited, c.AskedSession)
 	if problem != nil {
-		if err := p.noteProblem(ctx, s.PaymentSession, problem); err != nil {
-			return a, "", errors.Join(problem, err)
+		s := c.PaymentSession
+		p.logProblem(s, problem)
+		s.Problem, s.ProblemText = describeProblem(problem, c.Buyer)
+		if _, ok := errors.AsType[*notAccepted](problem); ok && s.Problem == ProblemRefused {
+			s.Approved = false // until the owner wants it once more
+		}
+		failingSince, err := p.db.RecordGatewayProblem(detached, s)
+		if err != nil {
+			return c, errors.Join(problem, err)
 		}
 
-		// Only the clock gives up. An answer that the gateway never gave must not decide a notification, and
-		// must not be shown to who runs "payment check".
-		if !q.due || time.Since(s.ExpiresAt.Time()) < giveUpAfter {
-			return a, "", problem
+		// Giving up changes the order without an answer. Only the clock does that, never a person's question.
+		silent := time.Since(max(failingSince, c.OrderEnd).Time())
+		if !byClock || failingSince == 0 || silent < giveUpAfter {
+			return c, problem
 		}
-		a = GatewayAnswer{State: StateExpired}
+		return c, p.db.GiveUpPaymentSession(detached, c.ID)
 	}
 
-	did, err = p.db.ApplyGatewayAnswer(ctx, s.ID, q.notification, a)
-	if did != "" {
+	c.Answers = answers
+	c.Done, err = p.db.ApplyGatewayAnswers(detached, c.AskedSession, answers, closed)
+	if c.Done != "" {
 		p.wakeWebhooks()
 	}
-	return a, did, err
+	return c, err
 }
 
-// lockSession waits until nobody asks about a session, and keeps others from asking until unlock is called:
-// an answer that is long on its way must not undo a later one.
-func (p *payments) lockSession(ctx context.Context, sessionID string) (unlock func(), err error) {
-	answered := make(chan struct{})
-	for {
-		other, underWay := p.asking.LoadOrStore(sessionID, answered)
-		if !underWay {
-			break
-		}
-
-		select {
-		case <-other.(chan struct{}):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-
-	return func() {
-		p.asking.Delete(sessionID)
-		close(answered)
-	}, nil
-}
-
-// queryAndClose returns what the gateway says of a session. It closes a session that nobody has paid if its
-// order needs no payment any more, and returns what the gateway says after that.
-func (p *payments) queryAndClose(
-	ctx context.Context, s SessionWithOrder, message []byte,
-) (GatewayAnswer, error) {
-	gw, err := p.gateway(s.StoreID, s.Provider)
+// ask returns what the gateway says of a session. Before that, it accepts a challenged payment that the owner has
+// approved, and closes a session that could still be paid although its order needs no payment.
+func (p *payments) ask(ctx context.Context, s AskedSession) (answers []GatewayAnswer, closed bool, err error) {
+	gw, answers, err := p.query(ctx, s)
 	if err != nil {
-		return GatewayAnswer{}, err
+		return nil, false, err
 	}
 
-	a, err := gw.queryState(ctx, s, message)
-	if err != nil || !s.mustClose(a) {
-		return a, err
+	i := slices.IndexFunc(answers, func(a GatewayAnswer) bool { return a.State == StateChallenged })
+	if i >= 0 && s.Approved {
+		if err := gw.approve(ctx, s, answers[i]); err != nil {
+			return nil, false, &notAccepted{err}
+		}
+		answers, err = gw.query(ctx, s)
+		return answers, false, err
 	}
 
-	if err := gw.closeSession(ctx, s.PaymentSession); err != nil {
-		return a, err
+	if !mustClose(s.SessionWithOrder, answers, timeOf(time.Now())) {
+		return answers, false, nil
 	}
-
-	a, err = gw.queryState(ctx, s, message)
-	if a.State == StateOpen {
-		a.State = StateExpired // The page was closed before the buyer chose how to pay.
+	closed, err = gw.closeSession(ctx, s, answers)
+	if err != nil {
+		return nil, false, err
 	}
-	return a, err
+	answers, err = gw.query(ctx, s)
+	return answers, closed && !slices.ContainsFunc(answers, stillPayable), err
 }
 
-// mustClose reports whether a session could still be paid at the gateway although its order needs no payment
-// any more. Two things lead to that. The order was paid in another way, or it failed: endPaymentSessions made
-// its active session due. Or the order expired while the session was being created, and PaymentSessionStarted
-// made it active after that. Otherwise an order that expired has no active session: see unpaid.
-func (s SessionWithOrder) mustClose(a GatewayAnswer) bool {
-	if s.State != SessionActive {
-		return false
+// notAccepted is the error of a gateway that did not accept a challenged payment.
+type notAccepted struct{ problem error }
+
+func (e *notAccepted) Error() string { return e.problem.Error() }
+func (e *notAccepted) Unwrap() error { return e.problem }
+
+// query asks with the key that started the session. If the gateway refuses that key, the store has perhaps replaced
+// it, so the key in use is tried too. That may be the key of another account. Xendit then does not find the session,
+// which is an error. Midtrans finds no payment, which is also its answer while nobody has chosen how to pay, so that
+// answer does not count.
+func (p *payments) query(ctx context.Context, s AskedSession) (gateway, []GatewayAnswer, error) {
+	gw, err := p.gateway(s.StoreID, s.Provider, s.AccountID)
+	if err == nil {
+		var answers []GatewayAnswer
+		answers, err = gw.query(ctx, s)
+		if err == nil {
+			return gw, answers, nil
+		}
+	}
+	if _, refused := errors.AsType[*refusal](err); !refused {
+		return nil, nil, err
 	}
 
-	switch s.OrderStatus {
-	case Pending, AwaitingVerification:
-		return false
-	case Paid: // A challenged payment may be the one that the owner has approved.
-		return a.State == StateOpen
-	default:
-		return a.State == StateOpen || a.State == StateChallenged
+	inUse, noKey := p.db.GatewayAccount(s.StoreID, s.Provider)
+	if noKey != nil || inUse.ID == s.AccountID {
+		return nil, nil, err
 	}
+	gw = p.gatewayOf(s.StoreID, inUse)
+	answers, problem := gw.query(ctx, s)
+	if problem != nil {
+		return nil, nil, err
+	}
+	if s.Provider == ProviderMidtrans && !paymentBegun(answers) {
+		return nil, nil, err
+	}
+	return gw, answers, nil
 }
 
-// ApplyGatewayAnswer does what a gateway's answer about a session means for the session and its order. The
-// notification that led to the question is decided by it; the id is empty if none did. Applied again, the
-// answer changes nothing. did is the order's new state, "noted" or empty.
-func (db *DB) ApplyGatewayAnswer(
-	ctx context.Context, sessionID, notification string, a GatewayAnswer,
+// logProblem logs why a gateway gave no answer, without the address that was called and without the gateway's
+// words, which may name the buyer.
+func (p *payments) logProblem(s PaymentSession, problem error) {
+	text := "refused"
+	refused, ok := errors.AsType[*refusal](problem)
+	if ok {
+		text = fmt.Sprintf("refused with status %d", refused.Status)
+	} else {
+		text = withoutAddress(problem).Error()
+	}
+	p.log.Warn("payment gateway gives no answer",
+		"provider", s.Provider, "order", s.OrderID, "attempt", s.Attempt, "error", text)
+}
+
+// withoutAddress returns a problem without the address that was called.
+func withoutAddress(problem error) error {
+	failed, ok := errors.AsType[*url.Error](problem)
+	if ok {
+		return failed.Err
+	}
+	return problem
+}
+
+// describeProblem returns what is stored of a problem, for the owner to read. The gateway's words are shown
+// without what they repeat of the buyer.
+func describeProblem(problem error, buyer Buyer) (Problem, string) {
+	kind := ProblemUnreachable
+	if _, refused := errors.AsType[*refusal](problem); refused {
+		kind = ProblemRefused
+	}
+	return kind, cut(scrub(withoutAddress(problem).Error(), buyer.typed()...), 200)
+}
+
+// ApplyGatewayAnswers does what a gateway's answers about a session mean for the session and its order, decides the
+// notifications that they confirm, and releases the lease. closed says that the session was closed at the gateway
+// before it answered. Applied again, the answers change nothing. did is the order's new state, "noted" or empty.
+// If the caller has lost the lease, the answers are too old and nothing is done.
+func (db *DB) ApplyGatewayAnswers(
+	ctx context.Context, s AskedSession, answers []GatewayAnswer, closed bool,
 ) (did string, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (string, error) {
-		_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, notification)
-		if err != nil {
-			return "", err
-		}
-
-		s, err := queryOne(tx, scanStanding, sqlStanding, tx.now, sessionID)
-		if err != nil {
-			return "", err
-		}
-		return tx.apply(s, a, decide(s, a))
+		return tx.applyGatewayAnswers(s, answers, closed)
 	})
 }
 
-// standing is what is known of a payment session and its order when the gateway answers.
-type standing struct {
-	session       PaymentSession
-	order         Status
-	orderAmount   int64
-	ended         bool // the order is past its expires_at
-	latest        bool // the order has no later session
-	paysOrder     bool // this session paid the order
-	orderHasPayer bool // a session paid the order, this one or another
+func (tx *Tx) applyGatewayAnswers(s AskedSession, answers []GatewayAnswer, closed bool) (did string, err error) {
+	held, err := tx.exec(`
+		UPDATE payment_sessions
+		SET    checked_at = ?, gateway_state = ?, problem = '', problem_text = '', failing_since = 0
+		WHERE  id = ? AND leased_until = ?`, tx.now, mainState(answers), s.ID, s.Lease)
+	if err != nil || held == 0 {
+		return "", err
+	}
+
+	news := s.inOrder(answers)
+	if closed {
+		news, err = tx.afterClosing(s, news)
+		if err != nil {
+			return "", err
+		}
+	}
+	for _, a := range news {
+		d, err := tx.applyAnswer(s, a)
+		if err != nil {
+			return "", err
+		}
+		did = cmp.Or(d, did)
+	}
+	d, err := tx.finishCheck(s, answers)
+	return cmp.Or(d, did), err
 }
 
-const sqlStanding = "SELECT " + sessionColumns + `,
-	       o.status, o.json ->> 'amount', o.expires_at <= ?,
-	       s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_id = o.id),
-	       coalesce(o.paid_by = s.id, 0), o.paid_by IS NOT NULL
-	FROM   payment_sessions s
-	JOIN   orders o ON o.id = s.order_id
-	WHERE  s.id = ?`
+// inOrder returns answers in the order of what happened: a page can be paid again only after its earlier payment was
+// reversed, so reversals come first.
+func (s AskedSession) inOrder(answers []GatewayAnswer) []GatewayAnswer {
+	isReversal := func(a GatewayAnswer) bool {
+		had := func(p Payment) bool { return p.TransactionID == a.TransactionID && p.arrived() }
+		return slices.ContainsFunc(s.Payments, had) && !Payment{State: a.State}.arrived()
+	}
 
-func scanStanding(r row) (s standing, err error) {
-	s.session, err = scanSessionWith(r,
-		&s.order, &s.orderAmount, &s.ended, &s.latest, &s.paysOrder, &s.orderHasPayer)
-	return s, err
+	var reversals, others []GatewayAnswer
+	for _, a := range answers {
+		if isReversal(a) {
+			reversals = append(reversals, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	return append(reversals, others...)
 }
 
-// payable reports whether we expect that the session can still be paid. The page of one that failed often can: Snap
-// lets a buyer try again on the same page. Money that came all the same counts without asking this: see settled.
-func (s standing) payable() bool {
-	switch s.session.State {
-	case SessionStarting, SessionActive:
-		return true
-	case SessionFailed:
-		return s.latest && (s.order == Pending || s.order == AwaitingVerification)
+// afterClosing returns what the answers about a session mean that was closed. What nobody has paid was ended with it,
+// payment by payment: that is only recorded, because for the order the session is over. Money that has arrived, or
+// had arrived before and was reversed, counts as ever.
+func (tx *Tx) afterClosing(s AskedSession, answers []GatewayAnswer) ([]GatewayAnswer, error) {
+	news := []GatewayAnswer{{State: StateExpired}}
+	for _, a := range answers {
+		known, err := tx.payment(s.ID, a.TransactionID)
+		if err != nil {
+			return nil, err
+		}
+
+		now := known.with(a)
+		if known.arrived() || now.arrived() {
+			news = append(news, a)
+			continue
+		}
+		if err := tx.putPayment(s.ID, now); err != nil {
+			return nil, err
+		}
+	}
+	return news, nil
+}
+
+// finishCheck does what follows from all answers together: notifications are decided, the order expires if no
+// session can hold money for it, and the next question is planned.
+func (tx *Tx) finishCheck(s AskedSession, answers []GatewayAnswer) (did string, err error) {
+	if err := tx.decideNotifications(s, answers); err != nil {
+		return "", err
+	}
+	if err := tx.scheduleCheck(s.ID); err != nil {
+		return "", err
+	}
+	expired, err := tx.expireIfClear(s.OrderID, s.note(NoteNotPaidInTime))
+	if expired {
+		did = string(Expired)
+	}
+	return did, err
+}
+
+// note is a note about the session.
+func (s AskedSession) note(code NoteCode) Note {
+	return Note{Code: code, Provider: s.Provider, Attempt: s.Attempt}
+}
+
+// mainState is what a gateway says of a session with several payments: what brought money counts first, then what
+// may still bring some.
+func mainState(answers []GatewayAnswer) GatewayState {
+	for _, state := range []GatewayState{
+		StateDisputed, StatePartlyRefunded, StateSettled, StateRefunded, StateChallenged, StateOpen, StateDenied,
+	} {
+		for _, a := range answers {
+			if a.State == state {
+				return state
+			}
+		}
+	}
+	if len(answers) == 0 {
+		return StateOpen
+	}
+	return answers[0].State
+}
+
+// decideNotifications decides the session's notifications that an answer confirms. One that nothing has confirmed
+// for the time of giveUpAfter is given up with a note for the owner.
+func (tx *Tx) decideNotifications(s AskedSession, answers []GatewayAnswer) error {
+	list, err := queryAll(tx, scanUndecided, `
+		SELECT id, transaction_id, claim, received_at
+		FROM   notifications
+		WHERE  session_id = ? AND decided_at IS NULL
+		ORDER BY id`, s.ID)
+	if err != nil {
+		return err
+	}
+
+	for _, n := range list {
+		confirmed := n.confirmedBy(answers)
+		old := tx.now >= n.ReceivedAt.Add(giveUpAfter)
+		if !confirmed && !old {
+			continue
+		}
+
+		_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, n.ID)
+		if err != nil {
+			return err
+		}
+		if confirmed {
+			continue
+		}
+		if err := tx.noteUnconfirmed(s, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteUnconfirmed tells the owner of a notification that is given up.
+func (tx *Tx) noteUnconfirmed(s AskedSession, n UndecidedNotification) error {
+	status, err := queryOne(tx, scanValue[Status], "SELECT status FROM orders WHERE id = ?", s.OrderID)
+	if err != nil {
+		return err
+	}
+
+	note := s.note(NoteUnconfirmed)
+	note.State, note.Transaction = n.Claim, n.TransactionID
+	_, err = tx.addNote(s.OrderID, status, note)
+	return err
+}
+
+// confirmedBy reports whether one of the answers confirms a notification.
+func (n UndecidedNotification) confirmedBy(answers []GatewayAnswer) bool {
+	for _, a := range answers {
+		about := n.TransactionID == "" || n.TransactionID == a.TransactionID
+		if about && confirms(n.Claim, a.State) {
+			return true
+		}
+
+		// A dispute that is over leaves the payment settled.
+		if about && a.DisputeKnown && (n.Claim == StateDisputed || n.Claim == StateSettled) {
+			return true
+		}
+		// A disputed payment may be partly refunded too.
+		if about && a.Returned > 0 && confirms(n.Claim, StatePartlyRefunded) {
+			return true
+		}
 	}
 	return false
 }
 
-// isPaidBy reports whether the answer is about the payment that settled the session.
-func (s standing) isPaidBy(a GatewayAnswer) bool {
-	if s.session.State != SessionPaid {
-		return false
-	}
-	return a.TransactionID == s.session.TransactionID || a.TransactionID == ""
-}
-
-// outcome is what an answer leads to. Its zero value changes nothing.
-type outcome struct {
-	session    SessionState // the session's new state
-	note       Note         // added to the order's history before the transition
-	transition Transition
-	reason     Note // of the transition
-	paysOrder  bool // from now on, this session is the one that paid the order
-	overpaid   bool // alert: money came, of any amount, and the order keeps its state
-}
-
-// decide is the whole policy: what a gateway's answer means for a session and its order. After its outcome
-// was applied, the same answer leads to nothing more.
-func decide(s standing, a GatewayAnswer) outcome {
-	switch a.State {
-	case StateSettled:
-		return s.settled(a)
-	case StateChallenged:
-		return s.challenged()
-	case StateDenied, StateCanceled:
-		return s.denied(a)
-	case StateRefunded:
-		return s.refunded(a)
-	case StatePartlyRefunded:
-		return s.partlyRefunded(a)
-	default:
-		return s.unpaid(a)
-	}
-}
-
-// settled decides about money that arrived. The exact amount pays an order that is not paid or refunded yet,
-// also one that expired or failed. Any other amount makes a pending order wait for a person. All other money
-// leaves the order in its state, with a note and an alert.
-func (s standing) settled(a GatewayAnswer) outcome {
-	if s.isPaidBy(a) {
-		return outcome{}
-	}
-
-	out := outcome{session: SessionPaid}
-	if s.paysOrder && s.order == Paid { // The owner approved this payment before.
-		return out
-	}
-
-	exact := a.Amount == s.orderAmount
-	if exact && GatewaySettles.possible(s.order) {
-		out.paysOrder = true
-		return s.transit(out, GatewaySettles, s.note(NotePaid))
-	}
-
-	// Only a pending order waits for a person. Any other keeps its state, with an alert: an order that expired
-	// and is then paid too little stays expired.
-	if !exact && GatewayChallenges.possible(s.order) {
-		reason := s.note(NoteOtherAmount)
-		reason.Amount, reason.Due = a.Amount, s.orderAmount
-		return s.transit(out, GatewayChallenges, reason)
-	}
-
-	out.overpaid = true
-	out.paysOrder = exact && !s.orderHasPayer
-	out.note = s.note(NoteNotNeeded)
-	if s.order == Paid && out.paysOrder {
-		out.note.Code = NoteMaybeNotNeeded // The owner may have approved the order because of this money.
-	}
-	out.note.Amount, out.note.Status, out.note.Transaction = a.Amount, s.order, a.TransactionID
-	return out
-}
-
-// challenged decides about a payment that a person has to look at, unless the owner has already approved the
-// order.
-func (s standing) challenged() outcome {
-	if s.payable() && s.order == Paid {
-		return outcome{session: SessionPaid}
-	}
-
-	var out outcome
-	if s.payable() {
-		out.session = SessionActive
-	}
-	return s.transit(out, GatewayChallenges, s.note(NoteChallenged))
-}
-
-// denied decides about a payment that failed or was canceled, or was reversed after it had settled the
-// session.
-func (s standing) denied(a GatewayAnswer) outcome {
-	reversed := s.isPaidBy(a)
-	if !s.payable() && !reversed {
-		return outcome{}
-	}
-
-	out := outcome{session: SessionFailed}
-	if reversed && s.paysOrder {
-		return s.transit(out, GatewayReverses, s.note(NoteReversed))
-	}
-
-	if s.latest && (a.State == StateCanceled || s.order == AwaitingVerification) {
-		reason := s.note(NoteEndedByGateway)
-		reason.State = a.State
-		out = s.transit(out, GatewayCancels, reason)
-	}
-
-	// The money that the owner was told to return, or to decide about, is gone.
-	if reversed && out.transition == "" {
-		out.note = s.note(NoteReversed)
-	}
-	return out
-}
-
-// refunded decides about the whole amount, which was returned.
-func (s standing) refunded(a GatewayAnswer) outcome {
-	if s.paysOrder && (s.order == Paid || s.order == Refunded) {
-		return s.transit(outcome{}, GatewayRefunds, s.note(NoteRefunded))
-	}
-
-	out := outcome{note: s.returned(NoteReturned, a)}
-	if s.payable() { // It was paid and returned before we heard of either: nothing of it is left.
-		out.session = SessionFailed
-	}
-	return out
-}
-
-// partlyRefunded decides about a part that was returned, which leaves a paid order paid. If we never heard of
-// the payment, a person decides what the rest is worth.
-func (s standing) partlyRefunded(a GatewayAnswer) outcome {
-	out := outcome{note: s.returned(NoteReturnedPartly, a)}
-	if !s.payable() {
-		return out
-	}
-
-	out.session = SessionPaid
-	return s.transit(out, GatewayChallenges, s.note(NotePaidThenReturned))
-}
-
-// unpaid decides about a session that nobody has paid. One that is still open ends here when its order's time is
-// over, and the order expires with it; see expireOrders for orders without such a session. Its page is not closed:
-// it ends by its own expiry, at about the same time, and money that still comes is a case of settled. The session
-// of an order that needs no payment any more has to be closed at the gateway first.
-func (s standing) unpaid(a GatewayAnswer) outcome {
-	if !s.payable() {
-		return outcome{}
-	}
-	if a.State == StateOpen && (s.order != Pending || !s.ended) {
-		return outcome{}
-	}
-
-	out := outcome{session: SessionExpired}
-	if !s.latest || !s.ended {
-		return out
-	}
-	return s.transit(out, ClockExpires, s.note(NoteNotPaidInTime))
-}
-
-// transit adds a transition to an outcome if the order's state allows it.
-func (s standing) transit(out outcome, t Transition, reason Note) outcome {
-	if t.possible(s.order) {
-		out.transition, out.reason = t, reason
-	}
-	return out
-}
-
-// note is a note about the session.
-func (s standing) note(code NoteCode) Note {
-	return Note{Code: code, Provider: s.session.Provider, Attempt: s.session.Attempt}
-}
-
-// returned is a note about money that was returned.
-func (s standing) returned(code NoteCode, a GatewayAnswer) Note {
-	n := s.note(code)
-	n.Amount, n.Transaction = a.Amount, a.RefundID
-	return n
-}
-
-// apply writes what decide said, and that the gateway was asked: to the session first, because a transition ends
-// the sessions that are still active. It returns the order's new state, "noted" or nothing.
-func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err error) {
-	_, err = tx.exec(`
-		UPDATE payment_sessions
-		SET    checked_at = ?1,
-		       warning = '',
-		       status         = iif(?2 = '', status, ?2),
-		       transaction_id = iif(?2 = '' OR ?3 = '', transaction_id, ?3),
-		       request_id     = iif(?2 = '' OR ?4 = '', request_id, ?4)
-		WHERE  id = ?5`, tx.now, out.session, a.TransactionID, a.RequestID, s.session.ID)
+// applyAnswer does what one answer about a session means.
+func (tx *Tx) applyAnswer(asked AskedSession, answer GatewayAnswer) (did string, err error) {
+	known, err := tx.payment(asked.ID, answer.TransactionID)
 	if err != nil {
+		return "", err
+	}
+
+	for _, a := range inSteps(known, answer) {
+		s, err := queryOne(tx, scanStanding, sqlStanding, tx.now, a.TransactionID, asked.ID)
+		if err != nil {
+			return "", err
+		}
+		s.payment = known
+		d, err := tx.apply(s, a, decide(s, a))
+		if err != nil {
+			return "", err
+		}
+		did = cmp.Or(d, did)
+
+		known = known.with(a)
+		if err := tx.putPayment(asked.ID, known); err != nil {
+			return "", err
+		}
+	}
+	return did, nil
+}
+
+// payment returns what is known of a payment; its zero value if nothing is.
+func (tx *Tx) payment(sessionID, transactionID string) (Payment, error) {
+	p, err := queryOne(tx, scanPayment, `
+		SELECT transaction_id, request_id, state, amount, returned
+		FROM   payments
+		WHERE  session_id = ? AND transaction_id = ?`, sessionID, transactionID)
+	if err == errNotFound {
+		return Payment{}, nil
+	}
+	return p, err
+}
+
+// putPayment records what is known of a payment. An answer without a name is about the session, and brings none.
+func (tx *Tx) putPayment(sessionID string, p Payment) error {
+	if p.TransactionID == "" {
+		return nil
+	}
+	_, err := tx.exec(`
+		INSERT OR REPLACE INTO payments (session_id, transaction_id, request_id, state, amount, returned)
+		VALUES (?, ?, ?, ?, ?, ?)`, sessionID, p.TransactionID, p.RequestID, p.State, p.Amount, p.Returned)
+	return err
+}
+
+// sqlStanding takes the time, the payment's name and the session. A spare payment is one that the order did not need,
+// and whose alert is open: the owner has not returned it in another way.
+const sqlStanding = "SELECT " + sessionColumns + `,
+	       o.status, o.json ->> 'amount', o.expires_at <= ?1,
+	       s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_id = o.id),
+	       coalesce(o.paid_by = s.id, 0) AND s.transaction_id IN ('', ?2), o.paid_by IS NOT NULL,
+	       coalesce(spare.session_id, ''), coalesce(spare.transaction_id, ''),
+	       EXISTS (
+	           SELECT 1 FROM payments
+	           WHERE  session_id = s.id AND transaction_id <> ?2 AND state NOT IN ('', 'denied', 'canceled', 'expired'))
+	FROM   payment_sessions s
+	JOIN   orders o ON o.id = s.order_id
+	LEFT JOIN payments spare ON (spare.session_id, spare.transaction_id) = (
+	           SELECT p.session_id, p.transaction_id
+	           FROM   alerts a
+	           JOIN   payment_sessions other ON other.order_id = a.order_id
+	           JOIN   payments p ON p.session_id = other.id AND p.transaction_id = a.transaction_id
+	           WHERE  a.store_id = o.store_id AND a.order_id = o.id AND a.code = 'overpaid' AND a.resolved_at IS NULL
+	           AND    p.transaction_id <> ?2 AND p.state = 'settled' AND p.amount = o.json ->> 'amount'
+	           ORDER BY a.transaction_id LIMIT 1)
+	WHERE  s.id = ?3`
+
+func scanStanding(r row) (s standing, err error) {
+	s.session, err = scanSessionWith(r,
+		&s.order, &s.orderAmount, &s.ended, &s.latest, &s.paysOrder, &s.orderHasPayer,
+		&s.spare.sessionID, &s.spare.transactionID, &s.othersLive)
+	return s, err
+}
+
+// apply writes what decide said: to the session first, because a transition ends the sessions that are still
+// active. It returns the order's new state, "noted" or nothing.
+func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err error) {
+	if err := tx.applyToSession(s, a, out); err != nil {
 		return "", err
 	}
 
@@ -631,6 +710,14 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 		}
 	}
 
+	if out.paysOrder {
+		out.payer = sparePayment{s.session.ID, a.TransactionID}
+	}
+	if out.payer.sessionID != "" {
+		if err := tx.setPayer(orderID, out.payer); err != nil {
+			return "", err
+		}
+	}
 	if out.transition != "" {
 		o, err := tx.transition(orderID, out.transition, out.reason)
 		if err != nil {
@@ -639,14 +726,55 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 		did = string(o.Status)
 	}
 
-	if out.paysOrder || out.overpaid {
-		_, err = tx.exec(`
-			UPDATE orders
-			SET    paid_by  = iif(?, ?, paid_by),
-			       overpaid = max(overpaid, ?)
-			WHERE  id = ?`, out.paysOrder, s.session.ID, out.overpaid, orderID)
+	return did, tx.applyToAlerts(orderID, a, out)
+}
+
+// applyToAlerts writes what decide said of the order's alerts.
+func (tx *Tx) applyToAlerts(orderID string, a GatewayAnswer, out outcome) error {
+	storeID, err := queryOne(tx, scanValue[string], "SELECT store_id FROM orders WHERE id = ?", orderID)
+	if err != nil {
+		return err
 	}
-	return did, err
+
+	if out.resolved != "" {
+		err = tx.resolveAlertsOf(storeID, orderID, a.TransactionID, out.resolved)
+	}
+	if err == nil && out.moneyGone {
+		err = tx.resolveAlertsOf(storeID, orderID, a.TransactionID, alertsOfPayments...)
+	}
+	if err == nil && out.payer.transactionID != "" {
+		err = tx.resolveAlertsOf(storeID, orderID, out.payer.transactionID, AlertOverpaid)
+	}
+	if err == nil && out.alert.Code != "" {
+		err = tx.raiseAlert(storeID, orderID, out.alert)
+	}
+	return err
+}
+
+// setPayer records which payment paid the order.
+func (tx *Tx) setPayer(orderID string, p sparePayment) error {
+	_, err := tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", p.sessionID, orderID)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec("UPDATE payment_sessions SET transaction_id = ? WHERE id = ?", p.transactionID, p.sessionID)
+	return err
+}
+
+// applyToSession writes what decide said of the session. The payment that pays the order gives it its
+// transaction_id, or the first that arrived if none does.
+func (tx *Tx) applyToSession(s standing, a GatewayAnswer, out outcome) error {
+	if out.session == "" {
+		return nil
+	}
+
+	_, err := tx.exec(`
+		UPDATE payment_sessions
+		SET    status         = ?1,
+		       ended_at       = iif(?1 = 'active', ended_at, ?2),
+		       transaction_id = iif(?1 = 'paid' AND status <> 'paid', ?3, transaction_id)
+		WHERE  id = ?4`, out.session, tx.now, a.TransactionID, s.session.ID)
+	return err
 }
 
 // attributePayment records that the owner approved a payment that a gateway reported. What the gateway says of it
@@ -656,41 +784,103 @@ func (tx *Tx) attributePayment(orderID string) error {
 		UPDATE orders
 		SET    paid_by = (
 			SELECT id FROM payment_sessions
-			WHERE  order_id = ?1 AND status IN ('active', 'paid')
+			WHERE  order_id = ?1 AND status = 'paid'
 			ORDER BY attempt DESC LIMIT 1)
 		WHERE  id = ?1`, orderID)
 	return err
 }
 
-// endPaymentSessions ends the sessions of an order that needs no payment any more. One that has not started never
-// will. An active one is due now, so pollGateways closes it at the gateway.
+// endPaymentSessions makes all sessions of an order due that needs no payment any more: those that can still be paid
+// are closed at the gateway, and the others may have been paid meanwhile. One that has not started never will.
 func (tx *Tx) endPaymentSessions(orderID string) error {
 	_, err := tx.exec(`
 		UPDATE payment_sessions
-		SET    status = iif(status = 'starting', 'expired', status),
-		       expires_at = min(expires_at, ?),
-		       checked_at = 0
-		WHERE  order_id = ? AND status IN ('starting', 'active')`, tx.now, orderID)
+		SET    status        = iif(status = 'starting', 'expired', status),
+		       expires_at    = min(expires_at, ?1),
+		       ended_at      = ?1,
+		       approved      = 0,
+		       next_check_at = ?1
+		WHERE  order_id = ?2`, tx.now, orderID)
 	return err
 }
 
-// glance is askGateway for a page that waits for it, four seconds at most. It asks nothing if the session is
-// being asked about, or was within three seconds: a gateway that hangs delays a buyer once, not at every
-// look.
-func (p *payments) glance(ctx context.Context, s SessionWithOrder) {
-	_, underWay := p.asking.Load(s.ID)
-	if underWay || time.Since(s.CheckedAt.Time()) <= 3*time.Second {
-		return
+// approveOrder approves an order for its owner. A challenged payment is accepted at the gateway, and the order
+// becomes paid when the gateway confirms that; any other order becomes paid at once. problem says why the gateway has
+// not accepted the payment yet: it is asked again, unless it has refused.
+func (p *payments) approveOrder(
+	ctx context.Context, storeID, orderID string, n Note,
+) (problem, err error) {
+	atGateway, err := p.db.ApproveOrder(ctx, storeID, orderID, n)
+	if err != nil || !atGateway {
+		return nil, err
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
 	defer cancel()
-	p.askGateway(ctx, question{session: s})
+	_, problem = p.checkOrder(limited, orderID)
+	return problem, nil
+}
+
+// ApproveOrder records the owner's approval. atGateway says that a challenged payment has to be accepted at the
+// gateway first; then the order keeps its state.
+func (db *DB) ApproveOrder(ctx context.Context, storeID, orderID string, n Note) (atGateway bool, err error) {
+	return writeResult(ctx, db, func(tx *Tx) (bool, error) {
+		status, err := queryOne(tx, scanValue[Status],
+			"SELECT status FROM orders WHERE id = ? AND store_id = ?", orderID, storeID)
+		if err != nil {
+			return false, err
+		}
+
+		if status == AwaitingVerification || status == Expired || status == Failed {
+			held, err := tx.exec(`
+				UPDATE payment_sessions
+				SET    approved = 1, next_check_at = ?1, tried_at = 0
+				WHERE  order_id = ?2 AND status <> 'paid' AND EXISTS (
+				           SELECT 1 FROM payments
+				           WHERE  session_id = payment_sessions.id AND state = 'challenged')`, tx.now, orderID)
+			if err != nil {
+				return false, err
+			}
+			if held > 0 {
+				entry := HistoryEntry{From: status, To: status, Actor: ActorOwner, Note: n}
+				return true, tx.addHistory(orderID, entry)
+			}
+		}
+
+		_, err = tx.transition(orderID, OwnerApproves, n)
+		return false, err
+	})
+}
+
+// GiveUpPaymentSession ends a session about which the gateway has not answered for the time of giveUpAfter since
+// its order's end: it counts as unpaid. A notification that comes later still pays its order.
+func (db *DB) GiveUpPaymentSession(ctx context.Context, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec(`
+			UPDATE payment_sessions
+			SET    status     = iif(status IN ('starting', 'active'), 'expired', status),
+			       ended_at   = iif(ended_at = 0, ?1, ended_at),
+			       checked_at = ?1
+			WHERE  id = ?2 AND leased_until = 0`, tx.now, id)
+		if err != nil {
+			return err
+		}
+		s, err := queryOne(tx, scanSessionWithOrder, sqlSession+"s.id = ?", id)
+		if err != nil {
+			return err
+		}
+		asked := AskedSession{SessionWithOrder: s}
+		if err := tx.decideNotifications(asked, nil); err != nil {
+			return err
+		}
+		_, err = tx.expireIfClear(s.OrderID, asked.note(NoteNotPaidInTime))
+		return err
+	})
 }
 
 // expireOrders expires the pending orders whose time is over and that no payment session keeps waiting:
 // manual ones, and those whose sessions never started or have ended. While a session may still hold money,
-// its gateway is asked instead, and unpaid expires the order.
+// its gateway is asked instead, and its answer expires the order: see finishCheck.
 func (p *payments) expireOrders(ctx context.Context) {
 	const batch = 100
 	var failed atomic.Bool
@@ -726,124 +916,8 @@ func (p *payments) expireOrders(ctx context.Context) {
 // expireOrder reports whether an order needs no further attempt to expire it.
 func (p *payments) expireOrder(ctx context.Context, id string) bool {
 	err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
-	_, refused := errors.AsType[*APIError](err) // The order was paid this moment.
-	if err == nil || refused {
-		return true
+	if err != nil {
+		p.log.Error("cannot expire an order", "order", id, "error", err)
 	}
-
-	p.log.Error("cannot expire an order", "order", id, "error", err)
-	return false
-}
-
-// Mode is whether a gateway takes real money.
-type Mode string
-
-const (
-	ModeSandbox Mode = "sandbox"
-	ModeLive    Mode = "live"
-)
-
-// GatewayAccount is a store's account at a payment gateway.
-type GatewayAccount struct {
-	Provider      Provider
-	Mode          Mode
-	SecretKey     string
-	CallbackToken string // Xendit's
-}
-
-// SetGateway stores an account in the place of the store's earlier one at this provider.
-func (db *DB) SetGateway(ctx context.Context, storeID string, g GatewayAccount) error {
-	return db.change(ctx, `
-		INSERT OR REPLACE INTO gateways (store_id, provider, mode, secret_key, callback_token)
-		SELECT id, ?, ?, ?, ?
-		FROM   stores
-		WHERE  id = ?`, g.Provider, g.Mode, g.SecretKey, g.CallbackToken, storeID)
-}
-
-const (
-	sqlGateways = `
-		SELECT provider, mode, secret_key, callback_token
-		FROM   gateways
-		WHERE  store_id = ?
-		ORDER BY provider`
-	sqlGateway = `
-		SELECT provider, mode, secret_key, callback_token
-		FROM   gateways
-		WHERE  store_id = ? AND provider = ?`
-)
-
-func scanGateway(r row) (g GatewayAccount, err error) {
-	err = r.Scan(&g.Provider, &g.Mode, &g.SecretKey, &g.CallbackToken)
-	return g, err
-}
-
-// GatewayAccount reads a store's account at a provider.
-func (db *DB) GatewayAccount(storeID string, provider Provider) (GatewayAccount, error) {
-	return queryOne(db.reader, scanGateway, sqlGateway, storeID, provider)
-}
-
-// GatewayAccounts lists a store's accounts by provider.
-func (db *DB) GatewayAccounts(storeID string) ([]GatewayAccount, error) {
-	return queryAll(db.reader, scanGateway, sqlGateways, storeID)
-}
-
-// SandboxOffered reports whether a store offers the sandbox: it is in test mode.
-func (db *DB) SandboxOffered(storeID string) (bool, error) {
-	return queryOne(db.reader, scanValue[bool], "SELECT test_mode FROM stores WHERE id = ?", storeID)
-}
-
-// checkGateway returns the first thing that is wrong with an account. Its message is a sentence of its own.
-func checkGateway(g GatewayAccount) (wrong Detail, ok bool) {
-	switch {
-	case g.Provider != ProviderMidtrans && g.Provider != ProviderXendit:
-		return Detail{
-			"provider",
-			"the provider must be midtrans or xendit",
-			Fault{Code: FaultChoice, Text: "midtrans, xendit"},
-		}, false
-
-	case g.Mode != ModeSandbox && g.Mode != ModeLive:
-		return Detail{
-			"mode",
-			"the mode must be sandbox or live",
-			Fault{Code: FaultChoice, Text: "sandbox, live"},
-		}, false
-
-	case !isSecret(g.SecretKey):
-		return Detail{
-			"secret_key",
-			"the secret key is needed, without spaces",
-			Fault{Code: FaultSecretKey},
-		}, false
-
-	case g.Provider == ProviderXendit && !isSecret(g.CallbackToken):
-		return Detail{
-			"callback_token",
-			"Xendit's callback token is needed too, without spaces",
-			Fault{Code: FaultCallbackToken},
-		}, false
-
-	case !g.keyFitsMode():
-		return Detail{
-			"secret_key",
-			"the secret key is not of the mode " + string(g.Mode),
-			Fault{Code: FaultMode, Text: string(g.Mode)},
-		}, false
-	}
-	return Detail{}, true
-}
-
-// isSecret reports whether text can be a key or token: printable ASCII without spaces.
-func isSecret(text string) bool {
-	unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
-	return text != "" && len(text) <= 500 && !strings.ContainsFunc(text, unprintable)
-}
-
-// keyFitsMode reports whether the secret key can be one of the account's mode. Of Midtrans' keys only some of
-// the sandbox's can be recognized.
-func (g GatewayAccount) keyFitsMode() bool {
-	if g.Provider == ProviderXendit {
-		return strings.HasPrefix(g.SecretKey, "xnd_development_") == (g.Mode == ModeSandbox)
-	}
-	return g.Mode == ModeSandbox || !strings.HasPrefix(g.SecretKey, "SB-")
+	return err == nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -81,6 +82,7 @@ func (l *payLab) crash() {
 	l.must(err)
 	l.t.Cleanup(func() { db.Close() })
 
+	l.must(db.ReleasePaymentSessions(l.t.Context()))
 	l.server = newServer(db, testSettings, l.log)
 	l.serve()
 }
@@ -210,10 +212,14 @@ func (l *payLab) read(query string, args ...any) string {
 	return strings.Join(rows, ", ")
 }
 
-// warning is why the gateway could not be asked about an order's sessions.
-func (l *payLab) warning(order string) string {
+// problem is why the gateway could not be asked about an order's sessions.
+func (l *payLab) problem(order string) string {
 	l.t.Helper()
-	return l.read("SELECT warning FROM payment_sessions WHERE order_id = ? ORDER BY attempt", order)
+	return l.read(`
+		SELECT trim(problem || ' ' || problem_text)
+		FROM   payment_sessions
+		WHERE  order_id = ?
+		ORDER BY attempt`, order)
 }
 
 // outcome is an order's status, its sessions, its events after orderCreated and the stock of coffee, such as
@@ -233,10 +239,11 @@ func (l *payLab) outcome(order string) string {
 	}
 	text += fmt.Sprint(", stock ", l.stock(l.t, "kopi"))
 
-	return text + l.read(`
-		SELECT iif(oversold, ', oversold', '') || iif(overpaid, ', overpaid', '')
-		FROM   orders
-		WHERE  id = ?`, order)
+	alerts := l.read("SELECT code FROM alerts WHERE order_id = ? AND resolved_at IS NULL ORDER BY id", order)
+	if alerts != "" {
+		text += ", " + alerts
+	}
+	return text
 }
 
 func (l *payLab) status(order string) string {
@@ -255,30 +262,35 @@ func (l *payLab) notes(order string) string {
 		WHERE  order_id = ? AND from_status = to_status`, order)
 }
 
-// tick does at once everything that the service does every 30 s.
+// tick does everything that is due now, and what becomes due by that.
 func (l *payLab) tick() {
 	l.t.Helper()
-	l.askAllUndecided()
-	l.askAllDue()
-}
+	for range 10 {
+		due, err := l.db.PaymentSessionsDue()
+		l.must(err)
+		if len(due) == 0 && l.read("SELECT 1 FROM payment_sessions WHERE next_check_at <= ?", timeOf(time.Now())) == "" {
+			break
+		}
+		for _, d := range due {
+			l.payments.check(l.t.Context(), d.id, true) // After an error it is due again.
+		}
 
-// askAllUndecided asks the gateways about the sessions whose notifications are not decided.
-func (l *payLab) askAllUndecided() {
-	l.payments.askAll(l.t.Context(), l.payments.undecided(""))
-}
-
-// askAllDue asks the gateways about the sessions that are due by the clock, and expires orders.
-func (l *payLab) askAllDue() {
-	l.t.Helper()
-	for _, q := range l.payments.sessionsDue() {
-		l.payments.askGateway(l.t.Context(), q) // After an error it is asked again.
+		// What an answer made due is asked about when a question is allowed again.
+		time.Sleep(askedLately)
 	}
 	l.payments.expireOrders(l.t.Context())
 }
 
+// settle is tick after the time that has to pass between two questions about a session.
+func (l *payLab) settle() {
+	l.t.Helper()
+	time.Sleep(askedLately)
+	l.tick()
+}
+
 // check asks the gateway about one session.
 func (l *payLab) check(ctx context.Context, s SessionWithOrder) error {
-	_, _, err := l.payments.askGateway(ctx, question{session: s})
+	_, err := l.payments.check(ctx, s.ID, false)
 	return err
 }
 
@@ -304,6 +316,9 @@ func (l *payLab) play(order string, double gatewayDouble, provider, steps string
 		switch {
 		case step == "get":
 			l.get(order)
+		case step == "lost":
+			l.faultOnce("s", l.loseAnswer) // Midtrans creates at /snap/v1/transactions, Xendit at /sessions.
+			l.get(order)
 		case step == "tick":
 			l.tick()
 		case isPause:
@@ -311,11 +326,17 @@ func (l *payLab) play(order string, double gatewayDouble, provider, steps string
 			l.must(err)
 			time.Sleep(d)
 		case byOwner:
-			l.move(l.t, order, transition)
+			l.act(order, transition)
 		default:
 			l.playGateway(order, double, provider, step)
 		}
 	}
+}
+
+// act does what the owner does in the dashboard.
+func (l *payLab) act(order string, t Transition) {
+	l.t.Helper()
+	l.must(l.doOnOrder(l.t.Context(), l.storeID, order, t, "test"))
 }
 
 var ownerSteps = map[string]Transition{
@@ -325,11 +346,11 @@ var ownerSteps = map[string]Transition{
 	"owner-refund": OwnerRefunds,
 }
 
-// playGateway plays a step such as settlement, ~settlement, ?settlement or 1:settlement.
+// playGateway plays a step such as settlement, ~settlement, ?settlement, 1:settlement or dana:settlement.
 func (l *payLab) playGateway(order string, double gatewayDouble, provider, step string) {
 	l.t.Helper()
-	attempt, state, numbered := strings.Cut(step, ":")
-	if !numbered {
+	attempt, state, _ := strings.Cut(step, ":")
+	if _, err := strconv.Atoi(attempt); err != nil {
 		attempt = l.read("SELECT coalesce(max(attempt), 0) FROM payment_sessions WHERE order_id = ?", order)
 		state = step
 	}
@@ -347,7 +368,7 @@ func (l *payLab) playGateway(order string, double gatewayDouble, provider, step 
 	header, body := double.message(reference, state)
 	for range 2 {
 		l.want("the answer to the notification of "+step, l.notify(provider, header, body), 200)
-		l.askAllUndecided()
+		l.settle()
 	}
 }
 
@@ -357,6 +378,8 @@ type payCase struct {
 	steps string
 	want  string
 	notes []string
+
+	undecided int // notifications that wait for the gateway to confirm them
 }
 
 // readPayCases reads a file of cases with empty lines between them. Lines that begin with # are comments.
@@ -396,13 +419,17 @@ func parsePayCase(block string) (c payCase, err error) {
 	c.want = outcome
 
 	for _, line := range lines[3:] {
-		note, ok := strings.CutPrefix(line, "note ")
-		if !ok {
-			return c, fmt.Errorf("%q is not a note", line)
+		kind, text, _ := strings.Cut(line, " ")
+		switch kind {
+		case "note":
+			c.notes = append(c.notes, text)
+		case "undecided":
+			c.undecided, err = strconv.Atoi(text)
+		default:
+			err = fmt.Errorf("%q is neither a note nor a number of undecided notifications", line)
 		}
-		c.notes = append(c.notes, note)
 	}
-	return c, nil
+	return c, err
 }
 
 func TestMidtransTable(t *testing.T) {
@@ -430,7 +457,7 @@ func (l *payLab) playCase(c payCase, double gatewayDouble, provider, order strin
 	l.want(c.steps, l.outcome(order), c.want)
 	l.want("notes", strings.ReplaceAll(l.notes(order), order, "ORDER"), strings.Join(c.notes, ", "))
 	undecided := l.read("SELECT count(*) FROM notifications WHERE decided_at IS NULL")
-	l.want("undecided notifications", undecided, 0)
+	l.want("undecided notifications", undecided, c.undecided)
 }
 
 // A session whose order is canceled is closed at the gateway, however often that fails.
@@ -466,6 +493,53 @@ func TestClosingASession(t *testing.T) {
 	}
 }
 
+// A page whose payment was reversed may be payable again, so it is closed.
+func TestClosingAfterAReversal(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.play(order, l.mid, "midtrans", "get settlement deny")
+		l.want("after the reversal", l.outcome(order), "failed [1 failed] orderPaid, orderFailed, stock 10")
+
+		l.play(order, l.mid, "midtrans", "+10m tick")
+		l.want("ten minutes later", l.outcome(order), "failed [1 failed] orderPaid, orderFailed, stock 10")
+		l.want("pages closed", l.mid.closes, 1)
+	})
+}
+
+// When nothing can be written, the loop asks again and again, but not without a pause.
+func TestPollingOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		l.get(l.newOrder("snap"))
+		time.Sleep(24 * time.Hour)
+
+		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+		defer stop()
+		full := *l.db
+		full.jobs = make(chan *job)
+		tries := 0
+		var disk sync.WaitGroup
+		disk.Go(func() {
+			for j := range full.jobs {
+				j.err = errors.New("the disk is full")
+				close(j.done)
+				tries++
+				if tries == 100 {
+					stop()
+				}
+			}
+		})
+
+		newPayments(&full, l.log, func() {}).pollGateways(ctx)
+		close(full.jobs)
+		disk.Wait()
+		if tries < 2 || tries > 10 {
+			t.Errorf("%d writes were tried in ten seconds", tries)
+		}
+	})
+}
+
 // Someone who has the callback token must not turn one order's refund into another's.
 func TestRefundOfAnotherPayment(t *testing.T) {
 	t.Parallel()
@@ -478,12 +552,12 @@ func TestRefundOfAnotherPayment(t *testing.T) {
 
 		forged := strings.ReplaceAll(body, refunded, other)
 		l.want("answer to the forged message", l.notify("xendit", header, forged), 200)
-		l.askAllUndecided()
+		l.settle()
 		l.want("the other order after it", l.status(other), "paid")
 		l.want("the order after it", l.status(refunded), "paid")
 
 		l.want("answer to the true message", l.notify("xendit", header, body), 200)
-		l.askAllUndecided()
+		l.settle()
 		l.want("the other order after it", l.status(other), "paid")
 		l.want("the order after it", l.status(refunded), "refunded")
 	})
@@ -505,7 +579,7 @@ func TestNotificationOutlivesACrash(t *testing.T) {
 
 		l.crash()
 		l.atWork()
-		synctest.Wait()
+		time.Sleep(askedLately + 2*time.Second)
 		l.want("after the crash", l.outcome(order), "paid [1 paid] orderPaid, stock 8")
 	})
 }
@@ -532,10 +606,10 @@ func TestExpiryAsksFirst(t *testing.T) {
 		l.want("gateway away, unpaid", l.outcome(unpaid), "pending [1 active], stock 4")
 		l.want("gateway away, paid", l.outcome(late), "pending [1 active], stock 4")
 		l.want("no session to ask about", l.outcome(never), "expired [] orderExpired, stock 4")
-		l.want("warning, unpaid", l.warning(unpaid), "connection refused")
-		l.want("warning, paid", l.warning(late), "connection refused")
+		l.want("problem, unpaid", l.problem(unpaid), "unreachable connection refused")
+		l.want("problem, paid", l.problem(late), "unreachable connection refused")
 		hasAll(t, l.logs.String(),
-			`level=WARN msg="payment gateway cannot be asked" provider=midtrans order=`+unpaid)
+			`level=WARN msg="payment gateway gives no answer" provider=midtrans order=`+unpaid)
 
 		time.Sleep(3 * time.Hour)
 		l.want("it waits as long as it takes", l.outcome(unpaid), "pending [1 active], stock 4")
@@ -544,7 +618,8 @@ func TestExpiryAsksFirst(t *testing.T) {
 		time.Sleep(6 * time.Minute)
 		l.want("gateway back, unpaid", l.outcome(unpaid), "expired [1 expired] orderExpired, stock 6")
 		l.want("gateway back, paid in time", l.outcome(late), "paid [1 paid] orderPaid, stock 6")
-		l.want("warnings", l.read("SELECT DISTINCT warning FROM payment_sessions"), "")
+		l.want("problem, unpaid", l.problem(unpaid), "")
+		l.want("problem, paid", l.problem(late), "")
 	})
 }
 
@@ -562,9 +637,10 @@ func TestOnlyTheClockGivesUp(t *testing.T) {
 		l.want("answer", l.notify("midtrans", header, body), 200)
 
 		l.faultOnce("/status", down)
-		l.askAllUndecided()
+		l.settle()
 		l.want("gateway away", l.status(order), "expired")
-		l.askAllUndecided()
+		time.Sleep(10 * time.Second)
+		l.settle()
 		l.want("gateway back", l.outcome(order), "paid [1 paid] orderExpired, orderPaid, stock 8")
 	})
 
@@ -582,7 +658,46 @@ func TestOnlyTheClockGivesUp(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		l.tick()
-		l.want("after the clock's question", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
+		l.want("after the clock's question", l.outcome(order), "pending [1 active], stock 8")
+		time.Sleep(giveUpAfter)
+		l.tick()
+		l.want("after a week without an answer", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
+	})
+}
+
+// The owner's approval of a challenged payment outlives a gateway that is away, and a key that is refused for a while.
+func TestApprovalOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.play(order, l.mid, "midtrans", "get capture/challenge")
+		for _, fault := range []gatewayFault{down, answering(401, `{"error_messages":["no"]}`)} {
+			l.setFault(fault)
+			l.act(order, OwnerApproves)
+			time.Sleep(5 * time.Minute)
+			l.tick()
+		}
+		l.want("meanwhile", l.status(order), "awaiting_verification")
+
+		l.setFault(nil)
+		time.Sleep(5 * time.Minute)
+		l.tick()
+		l.want("after it", l.status(order), "paid")
+	})
+}
+
+// A notification that is given up with a gateway that is silent leaves a note.
+func TestSilenceIsNoted(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.get(order)
+		header, body := l.mid.message(order+"-1", "settlement")
+		l.setFault(down)
+		l.want("answer", l.notify("midtrans", header, body), 200)
+		l.play(order, nil, "", "+24h tick +168h tick +1h tick")
+		l.want("order", l.status(order), "expired")
+		l.want("notes", l.notes(order), "unconfirmed #1 tx-"+order+"-1")
 	})
 }
 
@@ -629,9 +744,10 @@ func TestSecondNoteIsNoNews(t *testing.T) {
 		l.must(err)
 
 		for _, want := range []string{"noted", ""} {
-			_, did, err := l.payments.askGateway(t.Context(), question{session: s})
+			time.Sleep(askedLately)
+			c, err := l.payments.check(t.Context(), s.ID, false)
 			l.must(err)
-			l.want("done", did, want)
+			l.want("done", c.Done, want)
 		}
 	})
 }
@@ -687,10 +803,10 @@ func TestRaces(t *testing.T) {
 					double.say(order+"-1", state)
 					header, body := double.message(order+"-1", state)
 					l.want("answer to a notification", l.notify(provider, header, body), 200)
-					l.askAllUndecided()
+					l.settle()
 				})
 			}
-			all.Go(l.askAllDue)
+			all.Go(l.tick)
 		}
 		for i := range 12 {
 			notifyAtOnce(atMidtrans[i], l.mid, "midtrans", "settlement")
@@ -711,45 +827,62 @@ func TestRaces(t *testing.T) {
 	})
 }
 
-// Questions about one session are answered one after the other, however long an answer is on its way.
+// While somebody asks about a session, and for a moment after that, nobody else does: an answer that is long on its
+// way cannot undo a later one.
 func TestAnswersDoNotOvertake(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.get(order)
+		time.Sleep(askedLately)
 		s, err := l.db.LatestPaymentSession(order)
 		l.must(err)
-		var questions sync.WaitGroup
-		ask := func() { questions.Go(func() { l.check(t.Context(), s) }) }
 
-		// The first answer is long on its way.
+		// The first answer is long on its way, and the payment is reversed meanwhile.
 		l.faultOnce("/status", func(r *http.Request) (*http.Response, error) {
 			resp, err := l.answer(r)
 			time.Sleep(5 * time.Second)
 			return resp, err
 		})
 		l.mid.say(order+"-1", "settlement")
-		ask()
-		time.Sleep(time.Second)
-		ask()
+		var first sync.WaitGroup
+		first.Go(func() { l.must(l.check(context.Background(), s)) })
 		time.Sleep(time.Second)
 		l.mid.say(order+"-1", "deny")
-		ask()
-		questions.Wait()
-		l.want("reversed, and not paid again by the older answer", l.status(order), "failed")
+		l.want("a second question meanwhile", l.check(t.Context(), s), errAskedLately)
 
-		// A caller who cannot wait leaves no warning, because the gateway was not asked for them.
-		l.faultOnce("/status", slow(5*time.Second))
-		ask()
-		time.Sleep(time.Second)
-		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err = l.check(hurried, s)
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a caller who cannot wait gets %v", err)
-		}
-		l.want("warning", l.warning(order), "")
-		questions.Wait()
+		first.Wait()
+		l.want("after the first answer", l.status(order), "paid")
+		l.want("another question at once", l.check(t.Context(), s), nil)
+		l.want("after it", l.status(order), "failed")
+		l.want("the next question at once", l.check(t.Context(), s), errAskedLately)
+		l.want("problem", l.problem(order), "")
+	})
+}
+
+// Whoever has lost the lease of a session changes nothing: their answer is older than somebody else's.
+func TestAnswerWithoutLease(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.get(order)
+		time.Sleep(askedLately)
+		session := l.read("SELECT id FROM payment_sessions")
+		slow, err := l.db.LeasePaymentSession(t.Context(), session)
+		l.must(err)
+		time.Sleep(leaseTime)
+		quick, err := l.db.LeasePaymentSession(t.Context(), session)
+		l.must(err)
+
+		late := []GatewayAnswer{{State: StateSettled, Amount: 172500, TransactionID: "tx"}}
+		did, err := l.db.ApplyGatewayAnswers(t.Context(), slow, late, false)
+		l.must(err)
+		l.want("done without the lease", did, "")
+		l.want("order", l.status(order), "pending")
+
+		did, err = l.db.ApplyGatewayAnswers(t.Context(), quick, late, false)
+		l.must(err)
+		l.want("done with it", did, "paid")
 	})
 }
 
@@ -764,10 +897,10 @@ func TestMoneyAfterTheStockWasSold(t *testing.T) {
 		}
 
 		l.play(order, l.mid, "midtrans", "settlement")
-		l.want("paid", l.outcome(order), "paid [1 paid] orderExpired, orderPaid, stock 0, oversold")
+		l.want("paid", l.outcome(order), "paid [1 paid] orderExpired, orderPaid, orderAlerted, stock 0, oversold")
 
 		l.play(order, l.mid, "midtrans", "deny")
 		l.want("reversed", l.outcome(order),
-			"failed [1 failed] orderExpired, orderPaid, orderFailed, stock 0")
+			"failed [1 failed] orderExpired, orderPaid, orderAlerted, orderFailed, orderAlerted, stock 0")
 	})
 }

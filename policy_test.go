@@ -4,17 +4,28 @@ package main
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 	"testing"
 )
 
 // The orders of these tests cost Rp1,000.
 const policyDue = 1000
 
-// standingOf is the only session of an order that still has time. A paid session was settled by payment tx-1.
+// standingOf is the only session of an order that still has time, before anything was heard of payment tx-1.
 func standingOf(session SessionState, order Status) standing {
 	s := standing{order: order, orderAmount: policyDue, latest: true}
 	s.session = PaymentSession{Provider: ProviderMidtrans, Attempt: 1, State: session}
-	if session == SessionPaid {
+	return s
+}
+
+// knownAs is s when the gateway said that of payment tx-1 before.
+func knownAs(state GatewayState, s standing) standing {
+	s.payment = Payment{TransactionID: "tx-1", State: state, Amount: policyDue}
+	if state == StateRefunded {
+		s.payment.Returned = policyDue
+	}
+	if s.payment.arrived() {
 		s.session.TransactionID = "tx-1"
 	}
 	return s
@@ -32,66 +43,149 @@ func superseded(s standing) standing {
 	return s
 }
 
-// payer is s when the session paid the order.
+// payer is s when payment tx-1 paid the order.
 func payer(s standing) standing {
 	s.paysOrder, s.orderHasPayer = true, true
 	return s
 }
 
-// otherPaid is s when another session paid the order.
+// otherPaid is s when another payment paid the order.
 func otherPaid(s standing) standing {
 	s.orderHasPayer = true
 	return s
 }
 
+// besideAnother is s when another payment of the session can still bring money.
+func besideAnother(s standing) standing {
+	s.othersLive = true
+	return s
+}
+
 // gatewaySays is an answer about payment tx-1.
 func gatewaySays(state GatewayState) GatewayAnswer {
-	return GatewayAnswer{State: state, TransactionID: "tx-1"}
+	a := GatewayAnswer{State: state, TransactionID: "tx-1", Amount: policyDue}
+	if state == StateRefunded {
+		a.Returned = policyDue
+	}
+	return a
 }
 
-// gatewayPaid is an answer that an amount was paid.
 func gatewayPaid(amount int64) GatewayAnswer {
-	return GatewayAnswer{State: StateSettled, Amount: amount, TransactionID: "tx-1"}
+	a := gatewaySays(StateSettled)
+	a.Amount = amount
+	return a
 }
 
-// gatewayReturned is an answer that an amount was returned, in whole or in part.
-func gatewayReturned(state GatewayState, amount int64) GatewayAnswer {
-	return GatewayAnswer{State: state, Amount: amount, TransactionID: "tx-1", RefundID: "rf-1"}
+func gatewayReturned(amount int64) GatewayAnswer {
+	a := gatewaySays(StatePartlyRefunded)
+	a.Returned = amount
+	return a
 }
 
-// policyNote is a note about the session of standingOf.
+func gatewayDisputes(amount int64) GatewayAnswer {
+	a := gatewaySays(StateDisputed)
+	a.Disputed = amount
+	return a
+}
+
+// TestPaymentPolicy reads testdata/payment-policy.txt: what every answer means for every order.
+func TestPaymentPolicy(t *testing.T) {
+	t.Parallel()
+	for _, c := range readCases(t, "testdata/payment-policy.txt") {
+		head := strings.Fields(c.heading)
+		a := answerInTable(t, head[0])
+		known := answerInTable(t, c.column(0))
+
+		for i, order := range head[1:] {
+			want := c.column(i + 1)
+			if want == "x" {
+				continue
+			}
+			got := outcomeInWords(decide(standingInTable(known, order), a))
+			if got != want {
+				t.Errorf("%s, %s, order %s: %s, want %s", head[0], c.name, order, got, want)
+			}
+		}
+	}
+}
+
+// answerInTable reads an answer, in which commas take the place of spaces.
+func answerInTable(t *testing.T, text string) GatewayAnswer {
+	t.Helper()
+	a, err := storyAnswer("tx-1", strings.ReplaceAll(text, ",", " "))
+	must(t, err)
+	if a.State == "unknown" {
+		a.State = ""
+	}
+	return a
+}
+
+// standingInTable is a standing of the table: how the payment is known, and what is said of its order.
+func standingInTable(known GatewayAnswer, column string) standing {
+	order := Status(column)
+	switch column {
+	case "awaiting":
+		order = AwaitingVerification
+	case "approved", "payer", "other":
+		order = Paid
+	}
+
+	s := knownAs(known.State, standingOf(SessionActive, order))
+	s.payment.Returned = known.Returned
+	arrived := s.payment.arrived()
+	if arrived {
+		s.session.State = SessionPaid
+	}
+	s.paysOrder = column == "payer" || column == "refunded" && arrived
+	s.orderHasPayer = s.paysOrder || column == "other" || column == "refunded"
+	return s
+}
+
+// outcomeInWords is an outcome as the table has it, without the session and the values of notes and alerts.
+func outcomeInWords(out outcome) string {
+	words := ""
+	switch {
+	case out.transition != "":
+		words = strings.TrimSuffix(string(transitions[out.transition].to), "_verification")
+	case out.alert.Code == "":
+		words = string(out.note.Code)
+	}
+
+	if out.alert.Code != "" {
+		words += "!" + string(out.alert.Code)
+	}
+	if out.resolved != "" {
+		words += "~" + string(out.resolved)
+	}
+	if out.moneyGone {
+		words += "~all"
+	}
+	return cmp.Or(words, "-")
+}
+
+// The notes and alerts below are about session 1 and payment tx-1.
+
 func policyNote(code NoteCode) Note {
 	return Note{Code: code, Provider: ProviderMidtrans, Attempt: 1}
 }
 
-func notNeededNote(code NoteCode, amount int64, order Status) Note {
+func policyMoney(code NoteCode, amount int64, order Status) Note {
 	n := policyNote(code)
-	n.Amount, n.Status, n.Transaction = amount, order, "tx-1"
-	return n
-}
-
-func returnedNote(code NoteCode, amount int64) Note {
-	n := policyNote(code)
-	n.Amount, n.Transaction = amount, "rf-1"
-	return n
-}
-
-// pays is the outcome of an order that becomes paid.
-func pays() outcome {
-	return outcome{
-		session:    SessionPaid,
-		transition: GatewaySettles,
-		reason:     policyNote(NotePaid),
-		paysOrder:  true,
+	n.Amount, n.Transaction = amount, "tx-1"
+	if code == NoteNotNeeded {
+		n.Status = order
 	}
+	return n
 }
 
-// becomes is the outcome that changes only the session.
-func becomes(session SessionState) outcome { return outcome{session: session} }
+func policyEnd(state GatewayState) Note {
+	n := policyNote(NoteEndedByGateway)
+	n.State = state
+	return n
+}
 
-// moves is the outcome that changes the session and the order.
-func moves(session SessionState, t Transition, reason Note) outcome {
-	return outcome{session: session, transition: t, reason: reason}
+func policyAlert(code AlertCode, amount, due int64) Alert {
+	return Alert{Code: code, TransactionID: "tx-1", Amount: amount, Due: due}
 }
 
 // decideCase is a row of the tables below: the first line of each is what is known, the second the answer and
@@ -117,181 +211,138 @@ func testDecide(t *testing.T, cases []decideCase) {
 
 func TestDecideSettled(t *testing.T) {
 	t.Parallel()
-	otherAmount := policyNote(NoteOtherAmount)
-	otherAmount.Amount, otherAmount.Due = 999, policyDue
-
-	// unneeded is the outcome of money that the order does not need.
-	unneeded := func(code NoteCode, amount int64, order Status) outcome {
-		return outcome{session: SessionPaid, note: notNeededNote(code, amount, order), overpaid: true}
+	pays := outcome{
+		session:    SessionPaid,
+		transition: GatewaySettles,
+		reason:     policyNote(NotePaid),
+		paysOrder:  true,
 	}
-	// unneededFirst is the same if no other session has paid the order.
-	unneededFirst := func(code NoteCode, order Status) outcome {
-		out := unneeded(code, policyDue, order)
-		out.paysOrder = true
-		return out
+	confirms := outcome{
+		session:   SessionPaid,
+		note:      policyMoney(NoteConfirmsApproval, 1000, Paid),
+		paysOrder: true,
 	}
-	otherPayment := gatewayPaid(policyDue)
-	otherPayment.TransactionID = "tx-2"
-	unnamed := gatewayPaid(policyDue)
-	unnamed.TransactionID = ""
 
 	testDecide(t, []decideCase{
-		// The exact amount pays every order that is not paid or refunded, whatever the session's state.
 		{
-			"pending", standingOf(SessionActive, Pending),
-			gatewayPaid(1000), pays(),
+			"pays", standingOf(SessionActive, Pending),
+			gatewayPaid(1000), pays,
 		},
 		{
-			"awaiting verification", standingOf(SessionActive, AwaitingVerification),
-			gatewayPaid(1000), pays(),
+			"the answer to the start was lost", standingOf(SessionStarting, Pending),
+			gatewayPaid(1000), pays,
 		},
 		{
-			"late: expired", overdue(standingOf(SessionExpired, Expired)),
-			gatewayPaid(1000), pays(),
+			"an older session pays", superseded(standingOf(SessionExpired, Pending)),
+			gatewayPaid(1000), pays,
 		},
 		{
-			"late: failed", standingOf(SessionFailed, Failed),
-			gatewayPaid(1000), pays(),
+			"a second payment of the page pays", standingOf(SessionPaid, AwaitingVerification),
+			gatewayPaid(1000), pays,
 		},
 		{
-			"the answer to the creation was lost", standingOf(SessionStarting, Pending),
-			gatewayPaid(1000), pays(),
+			"approved by the owner", standingOf(SessionActive, Paid),
+			gatewayPaid(1000), confirms,
 		},
 		{
-			"denied before on the same page", standingOf(SessionFailed, Pending),
-			gatewayPaid(1000), pays(),
+			"the payment that the owner approved", payer(standingOf(SessionActive, Paid)),
+			gatewayPaid(1000), confirms,
 		},
 		{
-			"older session", superseded(standingOf(SessionActive, Pending)),
-			gatewayPaid(1000), pays(),
+			"a dispute is won", knownAs(StateDisputed, payer(standingOf(SessionPaid, Paid))),
+			gatewayPaid(1000), outcome{
+				note:     policyMoney(NoteDisputeOver, 1000, Paid),
+				resolved: AlertDisputed,
+			},
 		},
-		{
-			"paid another amount before", standingOf(SessionPaid, AwaitingVerification),
-			otherPayment, pays(),
-		},
+	})
+}
 
-		// The payment is known.
-		{
-			"again", payer(standingOf(SessionPaid, Paid)),
-			gatewayPaid(1000), outcome{},
-		},
-		{
-			"again, unnamed", payer(standingOf(SessionPaid, Paid)),
-			unnamed, outcome{},
-		},
-		{
-			"again, after the refund", payer(standingOf(SessionPaid, Refunded)),
-			gatewayPaid(1000), outcome{},
-		},
-		{
-			"again, of another amount", standingOf(SessionPaid, AwaitingVerification),
-			gatewayPaid(999), outcome{},
-		},
-		{
-			"approved by the owner", payer(standingOf(SessionActive, Paid)),
-			gatewayPaid(1000), becomes(SessionPaid),
-		},
-		{
-			"approved, and of another amount", payer(standingOf(SessionActive, Paid)),
-			gatewayPaid(999), becomes(SessionPaid),
-		},
-		{
-			"another payment of the payer", payer(standingOf(SessionPaid, Paid)),
-			otherPayment, becomes(SessionPaid),
-		},
+func TestDecideWrongAmount(t *testing.T) {
+	t.Parallel()
+	otherAmount := func(order Status) Note {
+		n := policyMoney(NoteOtherAmount, 999, order)
+		n.Due = policyDue
+		return n
+	}
 
-		// A person decides about another amount.
+	testDecide(t, []decideCase{
 		{
-			"other amount", standingOf(SessionActive, Pending),
-			gatewayPaid(999), moves(SessionPaid, GatewayChallenges, otherAmount),
+			"too little", standingOf(SessionActive, Pending),
+			gatewayPaid(999), outcome{
+				session:    SessionPaid,
+				transition: GatewayChallenges,
+				reason:     otherAmount(Pending),
+				alert:      policyAlert(AlertUnderpaid, 999, 1000),
+			},
 		},
 		{
-			"other amount, older session", superseded(standingOf(SessionActive, Pending)),
-			gatewayPaid(999), moves(SessionPaid, GatewayChallenges, otherAmount),
+			"too little, and late", overdue(standingOf(SessionExpired, Expired)),
+			gatewayPaid(999), outcome{
+				session: SessionPaid,
+				note:    otherAmount(Expired),
+				alert:   policyAlert(AlertUnderpaid, 999, 1000),
+			},
 		},
 		{
-			"other amount, while a person decides", standingOf(SessionActive, AwaitingVerification),
-			gatewayPaid(999), unneeded(NoteNotNeeded, 999, AwaitingVerification),
+			"not needed", otherPaid(standingOf(SessionActive, Paid)),
+			gatewayPaid(1000), outcome{
+				session: SessionPaid,
+				note:    policyMoney(NoteNotNeeded, 1000, Paid),
+				alert:   policyAlert(AlertOverpaid, 1000, 0),
+			},
 		},
 		{
-			"other amount, late", standingOf(SessionExpired, Expired),
-			gatewayPaid(999), unneeded(NoteNotNeeded, 999, Expired),
-		},
-		{
-			"other amount, after a cancel", standingOf(SessionFailed, Failed),
-			gatewayPaid(999), unneeded(NoteNotNeeded, 999, Failed),
-		},
-		{
-			"other amount, paid", standingOf(SessionActive, Paid),
-			gatewayPaid(999), unneeded(NoteNotNeeded, 999, Paid),
-		},
-
-		// The order needs no money any more.
-		{
-			"paid by another session", otherPaid(standingOf(SessionActive, Paid)),
-			gatewayPaid(1000), unneeded(NoteNotNeeded, 1000, Paid),
-		},
-		{
-			"paid by no session", standingOf(SessionActive, Paid),
-			gatewayPaid(1000), unneededFirst(NoteMaybeNotNeeded, Paid),
-		},
-		{
-			"refunded by another session", otherPaid(standingOf(SessionActive, Refunded)),
-			gatewayPaid(1000), unneeded(NoteNotNeeded, 1000, Refunded),
-		},
-		{
-			"refunded by no session", standingOf(SessionActive, Refunded),
-			gatewayPaid(1000), unneededFirst(NoteNotNeeded, Refunded),
+			"approved, and too much", standingOf(SessionActive, Paid),
+			gatewayPaid(1500), outcome{
+				session:   SessionPaid,
+				note:      policyMoney(NoteConfirmsApproval, 1500, Paid),
+				paysOrder: true,
+				alert:     policyAlert(AlertOverpaid, 1500, 1000),
+			},
 		},
 	})
 }
 
 func TestDecideChallenged(t *testing.T) {
 	t.Parallel()
-	says, reason := gatewaySays(StateChallenged), policyNote(NoteChallenged)
+	says := gatewaySays(StateChallenged)
+	waits := outcome{transition: GatewayChallenges, reason: policyNote(NoteChallenged)}
+	waitsActive := waits
+	waitsActive.session = SessionActive
+
 	testDecide(t, []decideCase{
-		// A person has to look at a pending order.
 		{
 			"active", standingOf(SessionActive, Pending),
-			says, moves(SessionActive, GatewayChallenges, reason),
+			says, waitsActive,
 		},
 		{
 			"starting", standingOf(SessionStarting, Pending),
-			says, moves(SessionActive, GatewayChallenges, reason),
+			says, waitsActive,
 		},
 		{
-			"denied before", standingOf(SessionFailed, Pending),
-			says, moves(SessionActive, GatewayChallenges, reason),
+			"ended", standingOf(SessionExpired, Pending),
+			says, waitsActive,
 		},
 		{
-			"expired session", standingOf(SessionExpired, Pending),
-			says, moves("", GatewayChallenges, reason),
+			"ended, and the order too", overdue(standingOf(SessionExpired, Expired)),
+			says, waitsActive,
 		},
 		{
-			"older failed session", superseded(standingOf(SessionFailed, Pending)),
-			says, moves("", GatewayChallenges, reason),
-		},
-
-		// The order is not pending.
-		{
-			"again", standingOf(SessionActive, AwaitingVerification),
-			says, becomes(SessionActive),
+			"ended, and a later session lives", superseded(standingOf(SessionExpired, Pending)),
+			says, waits,
 		},
 		{
-			"approved by the owner", payer(standingOf(SessionActive, Paid)),
-			says, becomes(SessionPaid),
+			"denied before", knownAs(StateDenied, standingOf(SessionActive, Pending)),
+			says, waitsActive,
 		},
 		{
-			"late", standingOf(SessionActive, Expired),
-			says, becomes(SessionActive),
-		},
-		{
-			"late, expired session", standingOf(SessionExpired, Expired),
+			"a second payment of a paid page", otherPaid(standingOf(SessionPaid, Paid)),
 			says, outcome{},
 		},
 		{
-			"older news", payer(standingOf(SessionPaid, Paid)),
-			says, outcome{},
+			"the order is over", standingOf(SessionActive, Failed),
+			says, outcome{session: SessionActive},
 		},
 	})
 }
@@ -299,324 +350,305 @@ func TestDecideChallenged(t *testing.T) {
 func TestDecideDeniedOrCanceled(t *testing.T) {
 	t.Parallel()
 	denies, cancels := gatewaySays(StateDenied), gatewaySays(StateCanceled)
-	denied, canceled := policyNote(NoteEndedByGateway), policyNote(NoteEndedByGateway)
-	denied.State, canceled.State = StateDenied, StateCanceled
-	reversed := policyNote(NoteReversed)
-	otherPayment := denies
-	otherPayment.TransactionID = "tx-2"
+	ends := func(state GatewayState) outcome {
+		return outcome{transition: GatewayCancels, reason: policyEnd(state)}
+	}
+	noted := func(order Status) outcome {
+		return outcome{note: policyMoney(NoteDenied, 0, order)}
+	}
+	held := knownAs(StateChallenged, standingOf(SessionActive, AwaitingVerification))
+	heldInPaid := knownAs(StateChallenged, standingOf(SessionPaid, AwaitingVerification))
+	heldInEnded := knownAs(StateChallenged, standingOf(SessionExpired, AwaitingVerification))
 
 	testDecide(t, []decideCase{
-		// A denied payment ends the session. The buyer can try again.
 		{
-			"denied", standingOf(SessionActive, Pending),
-			denies, becomes(SessionFailed),
-		},
-		{
-			"denied while starting", standingOf(SessionStarting, Pending),
-			denies, becomes(SessionFailed),
-		},
-		{
-			"denied again", standingOf(SessionFailed, Pending),
-			denies, becomes(SessionFailed),
+			"denied: the session stays as it is", standingOf(SessionActive, Pending),
+			denies, noted(Pending),
 		},
 		{
 			"denied, older session", superseded(standingOf(SessionActive, Pending)),
-			denies, becomes(SessionFailed),
+			denies, noted(Pending),
 		},
 		{
-			"denied, expired session", standingOf(SessionExpired, Pending),
+			"denied after the session's end", standingOf(SessionExpired, Pending),
 			denies, outcome{},
 		},
 		{
-			"denied, after the owner's approval", standingOf(SessionActive, Paid),
-			denies, becomes(SessionFailed),
-		},
-
-		// A payment that a person had to look at, or a session that was canceled, ends the order.
-		{
-			"challenge denied", standingOf(SessionActive, AwaitingVerification),
-			denies, moves(SessionFailed, GatewayCancels, denied),
-		},
-		{
-			"challenge denied, older session", superseded(standingOf(SessionActive, AwaitingVerification)),
-			denies, becomes(SessionFailed),
-		},
-		{
 			"canceled", standingOf(SessionActive, Pending),
-			cancels, moves(SessionFailed, GatewayCancels, canceled),
+			cancels, ends(StateCanceled),
 		},
 		{
-			"challenge canceled", standingOf(SessionActive, AwaitingVerification),
-			cancels, moves(SessionFailed, GatewayCancels, canceled),
+			"canceled, and another payment of the page is open", besideAnother(standingOf(SessionActive, Pending)),
+			cancels, outcome{},
+		},
+		{
+			"canceled after the order's end", overdue(standingOf(SessionActive, Pending)),
+			cancels, outcome{},
 		},
 		{
 			"canceled, older session", superseded(standingOf(SessionActive, Pending)),
-			cancels, becomes(SessionFailed),
-		},
-		{
-			"canceled after the order's end", standingOf(SessionActive, Failed),
-			cancels, becomes(SessionFailed),
-		},
-		{
-			"canceled after another session paid", otherPaid(standingOf(SessionActive, Paid)),
-			cancels, becomes(SessionFailed),
+			cancels, outcome{},
 		},
 
-		// A payment that was reported as settled is reversed.
-		{
-			"reversed", payer(standingOf(SessionPaid, Paid)),
-			denies, moves(SessionFailed, GatewayReverses, reversed),
-		},
-		{
-			"canceled after the settlement", payer(standingOf(SessionPaid, Paid)),
-			cancels, moves(SessionFailed, GatewayReverses, reversed),
-		},
-		{
-			"reversed after the refund", payer(standingOf(SessionPaid, Refunded)),
-			denies, becomes(SessionFailed),
-		},
-		{
-			"another payment of the session is denied", payer(standingOf(SessionPaid, Paid)),
-			otherPayment, outcome{},
-		},
-		{
-			"other amount reversed", standingOf(SessionPaid, AwaitingVerification),
-			denies, moves(SessionFailed, GatewayCancels, denied),
-		},
-		{
-			"other amount reversed, older session", superseded(standingOf(SessionPaid, AwaitingVerification)),
-			denies, outcome{session: SessionFailed, note: reversed},
-		},
-		{
-			"second payment reversed", otherPaid(standingOf(SessionPaid, Paid)),
-			denies, outcome{session: SessionFailed, note: reversed},
-		},
+		// The order waits for the payment.
+		{"held and denied", held, denies, ends(StateDenied)},
+		{"held and canceled", held, cancels, ends(StateCanceled)},
+		{"held and denied after the order's end", overdue(held), denies, ends(StateDenied)},
+		{"held and denied after the session's end", heldInEnded, denies, ends(StateDenied)},
+		{"held and denied, older session", superseded(held), denies, noted(AwaitingVerification)},
+		{"held and canceled, older session", superseded(held), cancels, noted(AwaitingVerification)},
+		{"held and denied, and other money is there", heldInPaid, denies, noted(AwaitingVerification)},
 	})
 }
 
-func TestDecideRefunded(t *testing.T) {
+func TestDecideReversed(t *testing.T) {
 	t.Parallel()
-	whole := gatewayReturned(StateRefunded, 1000)
-	part := gatewayReturned(StatePartlyRefunded, 400)
-	returned := returnedNote(NoteReturned, 1000)
-	returnedPart := returnedNote(NoteReturnedPartly, 400)
+	denies := gatewaySays(StateDenied)
+	settled := func(order Status) standing {
+		return knownAs(StateSettled, standingOf(SessionPaid, order))
+	}
+	ofAnother := otherPaid(settled(Paid))
+	ofAnother.session.TransactionID = "tx-2"
 
 	testDecide(t, []decideCase{
-		// All of it.
 		{
-			"refunded", payer(standingOf(SessionPaid, Paid)),
-			whole, moves("", GatewayRefunds, policyNote(NoteRefunded)),
-		},
-		{
-			"refunded by the owner before", payer(standingOf(SessionPaid, Refunded)),
-			whole, outcome{},
-		},
-		{
-			"second payment refunded", otherPaid(standingOf(SessionPaid, Paid)),
-			whole, outcome{note: returned},
-		},
-		{
-			"payment of a failed order refunded", payer(standingOf(SessionFailed, Failed)),
-			whole, outcome{note: returned},
-		},
-		{
-			"refunded, and the payment was never reported", standingOf(SessionActive, Pending),
-			whole, outcome{session: SessionFailed, note: returned},
-		},
-
-		// A part.
-		{
-			"part", payer(standingOf(SessionPaid, Paid)),
-			part, outcome{note: returnedPart},
-		},
-		{
-			"part, expired session", standingOf(SessionExpired, Expired),
-			part, outcome{note: returnedPart},
-		},
-		{
-			"part, and the payment was never reported", standingOf(SessionActive, Pending),
-			part, outcome{
-				session:    SessionPaid,
-				note:       returnedPart,
-				transition: GatewayChallenges,
-				reason:     policyNote(NotePaidThenReturned),
+			"the payment that paid the order", payer(settled(Paid)),
+			denies, outcome{
+				session:    SessionFailed,
+				transition: GatewayReverses,
+				reason:     policyNote(NoteReversed),
+				moneyGone:  true,
 			},
 		},
 		{
-			"part of a challenged payment", standingOf(SessionActive, AwaitingVerification),
-			part, outcome{session: SessionPaid, note: returnedPart},
+			"after the owner's refund", payer(settled(Refunded)),
+			denies, outcome{
+				session:   SessionFailed,
+				note:      policyMoney(NoteReversed, 1000, Refunded),
+				moneyGone: true,
+			},
+		},
+		{
+			"a second payment of the page that paid", ofAnother,
+			denies, outcome{
+				note:      policyMoney(NoteReversed, 1000, Paid),
+				moneyGone: true,
+			},
+		},
+		{
+			"another amount, which the order waited for", settled(AwaitingVerification),
+			denies, outcome{
+				session:    SessionFailed,
+				transition: GatewayCancels,
+				reason:     policyEnd(StateDenied),
+				moneyGone:  true,
+			},
+		},
+		{
+			"another amount, older session", superseded(settled(AwaitingVerification)),
+			denies, outcome{
+				session:   SessionFailed,
+				note:      policyMoney(NoteReversed, 1000, AwaitingVerification),
+				moneyGone: true,
+			},
 		},
 	})
 }
 
-func TestDecideUnpaid(t *testing.T) {
-	t.Parallel()
-	open, expired := gatewaySays(StateOpen), gatewaySays(StateExpired)
-	expires := moves(SessionExpired, ClockExpires, policyNote(NoteNotPaidInTime))
-
-	testDecide(t, []decideCase{
-		// Nobody has paid yet.
-		{
-			"open", standingOf(SessionActive, Pending),
-			open, outcome{},
-		},
-		{
-			"open at the order's end", overdue(standingOf(SessionActive, Pending)),
-			open, expires,
-		},
-		{
-			"denied, and open at the order's end", overdue(standingOf(SessionFailed, Pending)),
-			open, expires,
-		},
-		{
-			"starting at the order's end", overdue(standingOf(SessionStarting, Pending)),
-			open, expires,
-		},
-		{
-			"older session, open at the end", superseded(overdue(standingOf(SessionActive, Pending))),
-			open, becomes(SessionExpired),
-		},
-		{
-			"open while a person decides", overdue(standingOf(SessionActive, AwaitingVerification)),
-			open, outcome{},
-		},
-		{
-			"open, to be closed at the gateway", overdue(standingOf(SessionActive, Failed)),
-			open, outcome{},
-		},
-		{
-			"open after the owner's approval", standingOf(SessionActive, Paid),
-			open, outcome{},
-		},
-		{
-			"older news", payer(standingOf(SessionPaid, Paid)),
-			open, outcome{},
-		},
-
-		// The session ended unpaid at the gateway.
-		{
-			"expired in time", standingOf(SessionActive, Pending),
-			expired, becomes(SessionExpired),
-		},
-		{
-			"expired at the order's end", overdue(standingOf(SessionActive, Pending)),
-			expired, expires,
-		},
-		{
-			"older session, expired", superseded(overdue(standingOf(SessionActive, Pending))),
-			expired, becomes(SessionExpired),
-		},
-		{
-			"expired while a person decides", overdue(standingOf(SessionActive, AwaitingVerification)),
-			expired, becomes(SessionExpired),
-		},
-		{
-			"closed at the gateway", overdue(standingOf(SessionActive, Failed)),
-			expired, becomes(SessionExpired),
-		},
-		{
-			"expired again", overdue(standingOf(SessionExpired, Pending)),
-			expired, outcome{},
-		},
-		{
-			"expired, older news", payer(standingOf(SessionPaid, Paid)),
-			expired, outcome{},
-		},
-	})
-}
-
-// After an outcome was applied, the same answer leads to nothing more, in every standing and for every
-// answer.
-func TestDecideTwiceChangesNothingMore(t *testing.T) {
-	t.Parallel()
-	combinations := 0
-	for _, s := range allStandings() {
-		for _, a := range allAnswers() {
-			combinations++
-			first := decide(s, a)
-			after := applied(s, a, first)
-			more := unapplied(after, first, decide(after, a))
-			if more != (outcome{}) {
-				t.Errorf("%+v\nanswer %+v\nfirst  %+v\nagain  %+v", s, a, first, more)
-			}
-		}
-	}
-	if combinations < 10_000 {
-		t.Errorf("%d combinations, want all", combinations)
-	}
-}
-
-func allStandings() []standing {
-	var all []standing
-	states := []SessionState{SessionStarting, SessionActive, SessionPaid, SessionFailed, SessionExpired}
-	for _, state := range states {
-		for _, order := range statuses {
-			for flags := range 16 {
-				s := standingOf(state, order)
-				s.ended, s.latest = flags&1 != 0, flags&2 != 0
-				s.paysOrder, s.orderHasPayer = flags&4 != 0, flags&8 != 0
-				if possibleStanding(s) {
-					all = append(all, s)
-				}
-			}
-		}
-	}
-	return all
-}
-
-// possibleStanding reports whether a standing can come about. An order that a session paid was paid once, and
-// no transition leads from there to pending or awaiting verification.
-func possibleStanding(s standing) bool {
-	if s.orderHasPayer && (s.order == Pending || s.order == AwaitingVerification) {
-		return false
-	}
-	return s.orderHasPayer || !s.paysOrder
-}
-
-func allAnswers() []GatewayAnswer {
-	var all []GatewayAnswer
-	states := []GatewayState{
-		StateOpen, StateSettled, StateChallenged, StateDenied,
-		StateCanceled, StateExpired, StateRefunded, StatePartlyRefunded,
-	}
-	for _, state := range states {
-		for _, amount := range []int64{policyDue, policyDue - 1, policyDue + 1} {
-			for _, transaction := range []string{"", "tx-1", "tx-2"} {
-				a := gatewayReturned(state, amount)
-				a.TransactionID = transaction
-				all = append(all, a)
-			}
-		}
-	}
-	return all
-}
-
-// applied is the standing after apply has written an outcome.
-func applied(s standing, a GatewayAnswer, out outcome) standing {
-	if out.session != "" {
-		s.session.State = out.session
-		s.session.TransactionID = cmp.Or(a.TransactionID, s.session.TransactionID)
-	}
-	if out.transition != "" {
-		s.order = transitions[out.transition].to
-		if s.order != AwaitingVerification && s.session.State == SessionStarting {
-			s.session.State = SessionExpired // See endPaymentSessions.
-		}
-	}
-	if out.paysOrder {
-		s.paysOrder, s.orderHasPayer = true, true
-	}
+// partlyReturned is s when Rp300 of payment tx-1 were returned before.
+func partlyReturned(s standing) standing {
+	s = knownAs(StatePartlyRefunded, s)
+	s.payment.Returned = 300
 	return s
 }
 
-// unapplied is the part of a second outcome that would change something. A state that is there already does
-// not, nor a note that the first outcome has added.
-func unapplied(after standing, first, second outcome) outcome {
-	if second.session == after.session.State {
-		second.session = ""
+func TestDecideReturned(t *testing.T) {
+	t.Parallel()
+	all := gatewaySays(StateRefunded)
+	paid := payer(standingOf(SessionPaid, Paid))
+
+	testDecide(t, []decideCase{
+		{
+			"all of it", knownAs(StateSettled, paid),
+			all, outcome{
+				transition: GatewayRefunds,
+				reason:     policyNote(NoteRefunded),
+				moneyGone:  true,
+			},
+		},
+		{
+			"all of it, as the owner has noted", knownAs(StateSettled, payer(standingOf(SessionPaid, Refunded))),
+			all, outcome{moneyGone: true},
+		},
+		{
+			"the rest of a payment that was not needed", partlyReturned(otherPaid(standingOf(SessionPaid, Paid))),
+			all, outcome{
+				note:      policyMoney(NoteReturned, 700, Paid),
+				moneyGone: true,
+			},
+		},
+		{
+			"all of it, and nothing was heard of it", standingOf(SessionActive, Pending),
+			all, outcome{
+				session:   SessionFailed,
+				note:      policyMoney(NoteReturned, 1000, Pending),
+				moneyGone: true,
+			},
+		},
+	})
+}
+
+func TestDecidePartlyReturned(t *testing.T) {
+	t.Parallel()
+	paid := payer(standingOf(SessionPaid, Paid))
+
+	testDecide(t, []decideCase{
+		{
+			"a part", knownAs(StateSettled, paid),
+			gatewayReturned(300), outcome{
+				note:  policyMoney(NoteReturnedPartly, 300, Paid),
+				alert: policyAlert(AlertPartlyRefunded, 300, 1000),
+			},
+		},
+		{
+			"another part", partlyReturned(paid),
+			gatewayReturned(500), outcome{
+				note:  policyMoney(NoteReturnedPartly, 200, Paid),
+				alert: policyAlert(AlertPartlyRefunded, 500, 1000),
+			},
+		},
+		{
+			"a dispute", partlyReturned(paid),
+			disputedAfter(300, 700), outcome{
+				note:  policyMoney(NoteDisputed, 700, Paid),
+				alert: policyAlert(AlertDisputed, 700, 1000),
+			},
+		},
+		{
+			"a part, while another is disputed", knownAs(StateDisputed, paid),
+			partWhileDisputed(300, 700), outcome{
+				note:  policyMoney(NoteReturnedPartly, 300, Paid),
+				alert: policyAlert(AlertPartlyRefunded, 300, 1000),
+			},
+		},
+		{
+			"a part of a dispute is lost", knownAs(StateDisputed, paid),
+			gatewayReturned(300), outcome{
+				note:     policyMoney(NoteReturnedPartly, 300, Paid),
+				alert:    policyAlert(AlertPartlyRefunded, 300, 1000),
+				resolved: AlertDisputed,
+			},
+		},
+	})
+}
+
+// disputedAfter is an answer that a part was returned and another is disputed.
+func disputedAfter(returned, disputed int64) GatewayAnswer {
+	a := gatewayDisputes(disputed)
+	a.Returned = returned
+	return a
+}
+
+// partWhileDisputed is an answer's first step: a part was returned, and another is disputed.
+func partWhileDisputed(returned, disputed int64) GatewayAnswer {
+	a := gatewayReturned(returned)
+	a.Disputed = disputed
+	return a
+}
+
+func TestDecideExpired(t *testing.T) {
+	t.Parallel()
+	session := GatewayAnswer{State: StateExpired}
+	ends := outcome{session: SessionExpired}
+
+	testDecide(t, []decideCase{
+		{"in time", standingOf(SessionActive, Pending), session, ends},
+		{"at the order's end", overdue(standingOf(SessionActive, Pending)), session, ends},
+		{"while starting", standingOf(SessionStarting, Pending), session, ends},
+		{"closed at the gateway", standingOf(SessionActive, Failed), session, ends},
+		{"again", standingOf(SessionExpired, Pending), session, outcome{}},
+		{"paid before", payer(standingOf(SessionPaid, Paid)), session, outcome{}},
+		{
+			"a challenged payment that nobody accepted",
+			knownAs(StateChallenged, overdue(standingOf(SessionActive, AwaitingVerification))),
+			gatewaySays(StateExpired), outcome{
+				session:    SessionExpired,
+				transition: GatewayCancels,
+				reason:     policyEnd(StateExpired),
+			},
+		},
+	})
+}
+
+// TestInSteps tests what an answer says that more than one thing has happened since the last one.
+func TestInSteps(t *testing.T) {
+	t.Parallel()
+	arrival := gatewayPaid(policyDue)
+	denied, settled := Payment{State: StateDenied}, Payment{State: StateSettled}
+	partly := Payment{State: StatePartlyRefunded, Returned: 300}
+	partOfDisputed := partWhileDisputed(300, 700)
+
+	cases := []struct {
+		name  string
+		known Payment
+		last  GatewayAnswer
+		first []GatewayAnswer
+	}{
+		{"settled", Payment{}, arrival, nil},
+		{"refunded", Payment{}, gatewaySays(StateRefunded), nil},
+		{"partly refunded", Payment{}, gatewayReturned(300), []GatewayAnswer{arrival}},
+		{"partly refunded after a denial", denied, gatewayReturned(300), []GatewayAnswer{arrival}},
+		{"partly refunded after the settlement", settled, gatewayReturned(300), nil},
+		{"disputed", Payment{}, gatewayDisputes(700), []GatewayAnswer{arrival}},
+		{"disputed after the settlement", settled, gatewayDisputes(700), nil},
+		{"disputed after a part was returned", partly, disputedAfter(300, 700), nil},
+		{"disputed, and a part returned", settled, disputedAfter(300, 700), []GatewayAnswer{partOfDisputed}},
+		{
+			"disputed, and a part returned, and nothing was known", Payment{},
+			disputedAfter(300, 700), []GatewayAnswer{arrival, partOfDisputed},
+		},
 	}
-	if second.note == first.note {
-		second.note = Note{}
+	for _, c := range cases {
+		got, want := inSteps(c.known, c.last), append(c.first, c.last)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, want)
+		}
 	}
-	return second
+}
+
+// TestPaymentWith tests what is known of a payment after an answer. An older one does not undo money that has
+// arrived.
+func TestPaymentWith(t *testing.T) {
+	t.Parallel()
+	const partly = StatePartlyRefunded
+	was := func(state GatewayState, returned int64) Payment {
+		return Payment{TransactionID: "tx-1", RequestID: "pr-1", State: state, Amount: 1000, Returned: returned}
+	}
+	cases := []struct {
+		name  string
+		known Payment
+		says  GatewayAnswer
+		want  Payment
+	}{
+		{"named by a notification only", was("", 0), gatewayPaid(1000), was(StateSettled, 0)},
+		{"denied", was(StateOpen, 0), gatewaySays(StateDenied), was(StateDenied, 0)},
+		{"paid after a denial", was(StateDenied, 0), gatewayPaid(1000), was(StateSettled, 0)},
+		{"reversed", was(StateSettled, 0), gatewaySays(StateDenied), was(StateDenied, 0)},
+		{"a part returned, and reversed", was(partly, 300), gatewaySays(StateDenied), was(StateDenied, 0)},
+		{"a part", was(StateSettled, 0), gatewayReturned(300), was(partly, 300)},
+		{"all", was(partly, 300), gatewaySays(StateRefunded), was(StateRefunded, 1000)},
+		{"a dispute is won", was(StateDisputed, 300), gatewayReturned(300), was(partly, 300)},
+
+		{"open is older", was(StateSettled, 0), gatewaySays(StateOpen), was(StateSettled, 0)},
+		{"challenged is older", was(StateDisputed, 0), gatewaySays(StateChallenged), was(StateDisputed, 0)},
+		{"expired is older", was(StateRefunded, 1000), gatewaySays(StateExpired), was(StateRefunded, 1000)},
+		{"less returned is older", was(partly, 500), gatewayReturned(300), was(partly, 500)},
+		{"nothing returned is older", was(StateRefunded, 1000), gatewayPaid(1000), was(StateRefunded, 1000)},
+	}
+	for _, c := range cases {
+		got := c.known.with(c.says)
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
 }

@@ -1,4 +1,4 @@
--- The database of storeorder, version 2. Money is IDR in whole rupiah. Times (…_at, …_until) are
+-- The database of storeorder, version 3. Money is IDR in whole rupiah. Times (…_at, …_until) are
 -- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by their time of creation.
 
 CREATE TABLE settings (           -- one row: where `serve` is reached, for the addresses in events
@@ -100,14 +100,17 @@ CREATE TABLE payment_methods (
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE gateways (                   -- a store's account at a payment gateway
+CREATE TABLE gateways (                   -- a store's accounts at payment gateways
+  id             TEXT PRIMARY KEY,
   store_id       TEXT NOT NULL REFERENCES stores,
   provider       TEXT NOT NULL CHECK (provider IN ('midtrans', 'xendit')),
   mode           TEXT NOT NULL CHECK (mode IN ('sandbox', 'live')),
   secret_key     TEXT NOT NULL,           -- in clear: it is sent to the gateway
   callback_token TEXT NOT NULL,           -- Xendit's; '' otherwise
-  PRIMARY KEY (store_id, provider)
-) STRICT, WITHOUT ROWID;
+  replaced_at    INTEGER                  -- when another key took its place; NULL = it is in use
+) STRICT;
+CREATE UNIQUE INDEX gateways_in_use   ON gateways (store_id, provider) WHERE replaced_at IS NULL;
+CREATE INDEX        gateways_of_store ON gateways (store_id, provider);
 
 -- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served.
 -- What is queried of it is generated from that JSON, except expires_at, which is a number of its own. An order's
@@ -118,8 +121,6 @@ CREATE TABLE orders (
   store_id    TEXT    NOT NULL REFERENCES stores,
   expires_at  INTEGER NOT NULL,
   components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: reserved = out of a limited stock
-  oversold    INTEGER NOT NULL DEFAULT 0 CHECK (oversold IN (0, 1)), -- paid late, when stock was gone
-  overpaid    INTEGER NOT NULL DEFAULT 0 CHECK (overpaid IN (0, 1)), -- money came that it does not need
   paid_by     TEXT,                       -- the payment session that paid it
   json        TEXT    NOT NULL,
   status      TEXT    NOT NULL AS (json ->> 'status') STORED CHECK (status IN
@@ -133,7 +134,19 @@ CREATE INDEX        orders_by_status    ON orders (store_id, status, id);
 CREATE UNIQUE INDEX orders_by_reference ON orders (store_id, reference);
 CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE external_id IS NOT NULL;
 CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
-CREATE INDEX        orders_alerted      ON orders (store_id, id) WHERE oversold = 1 OR overpaid = 1;
+
+CREATE TABLE alerts (                     -- what the owner has to look at although the order's state does not show it
+  id             TEXT    PRIMARY KEY,
+  store_id       TEXT    NOT NULL REFERENCES stores,
+  order_id       TEXT    NOT NULL REFERENCES orders,
+  code           TEXT    NOT NULL,        -- an AlertCode
+  transaction_id TEXT    NOT NULL,        -- the gateway's name of the payment; '' = it is about no payment
+  amount         INTEGER NOT NULL,        -- in rupiah: what arrived, was returned or is disputed
+  due            INTEGER NOT NULL,        -- in rupiah: what was asked for, or what that payment had brought
+  raised_at      INTEGER NOT NULL,
+  resolved_at    INTEGER                  -- NULL = it is open
+) STRICT;
+CREATE UNIQUE INDEX alerts_open ON alerts (store_id, order_id, code, transaction_id) WHERE resolved_at IS NULL;
 
 CREATE TABLE order_history (              -- one row per change of state, and per note (to_status = from_status)
   order_id    TEXT    NOT NULL REFERENCES orders,
@@ -156,6 +169,8 @@ CREATE TABLE idempotency_keys (           -- kept 48 h
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
 
+-- A session is asked about when next_check_at has come and nobody holds its lease. Whoever asks holds the lease,
+-- so that questions about one session follow each other, and the answer to an older one changes nothing.
 CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gateway
   id             TEXT    PRIMARY KEY,
   order_id       TEXT    NOT NULL REFERENCES orders,
@@ -165,29 +180,58 @@ CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gat
   gateway_id     TEXT    NOT NULL DEFAULT '', -- the gateway's name for it
   payment_url    TEXT    NOT NULL DEFAULT '',
   transaction_id TEXT    NOT NULL DEFAULT '', -- the gateway's name for the payment that settled it
-  request_id     TEXT    NOT NULL DEFAULT '', -- Xendit's other name for it: its refunds carry either
   expires_at     INTEGER NOT NULL,            -- the order's, or earlier if the order ended before that
-  checked_at     INTEGER NOT NULL DEFAULT 0,  -- when the gateway was last asked about it
-  warning        TEXT    NOT NULL DEFAULT '', -- why the gateway could not be asked; '' = it could
+  checked_at     INTEGER NOT NULL DEFAULT 0,  -- when the gateway last answered a question about it
   created_at     INTEGER NOT NULL,
+  account_id     TEXT    NOT NULL DEFAULT '', -- of gateways: the key it was started with; '' = the sandbox, or none yet
+  gateway_state  TEXT    NOT NULL DEFAULT '', -- a GatewayState: what the gateway last said; '' = nothing yet
+  approved       INTEGER NOT NULL DEFAULT 0 CHECK (approved IN (0, 1)), -- by the owner: to be accepted at the gateway
+  ended_at       INTEGER NOT NULL DEFAULT 0,  -- when it or its order was over, whichever came later; 0 = not yet
+  tried_at       INTEGER NOT NULL DEFAULT 0,  -- when the gateway was last asked, with an answer or without
+  failing_since  INTEGER NOT NULL DEFAULT 0,  -- the first of the latest questions without an answer; 0 = it answered
+  problem        TEXT    NOT NULL DEFAULT '', -- a Problem: why the last question had no answer; '' = it had
+  problem_text   TEXT    NOT NULL DEFAULT '', -- the gateway's words for it
+  next_check_at  INTEGER,                     -- when it is to be asked about; NULL = never again
+  leased_until   INTEGER NOT NULL DEFAULT 0,  -- until then somebody is asking about it; 0 = nobody is
   UNIQUE (order_id, attempt)
 ) STRICT;
 CREATE UNIQUE INDEX payment_sessions_live ON payment_sessions (order_id) WHERE status IN ('starting', 'active');
-CREATE INDEX payment_sessions_to_poll        ON payment_sessions (expires_at) WHERE status = 'active' OR status = 'failed' AND checked_at < expires_at;
-CREATE INDEX payment_sessions_by_transaction ON payment_sessions (transaction_id) WHERE transaction_id <> '';
-CREATE INDEX payment_sessions_by_request     ON payment_sessions (request_id) WHERE request_id <> '';
-CREATE INDEX payment_sessions_warned         ON payment_sessions (order_id) WHERE warning <> '' AND status IN ('starting', 'active');
+CREATE INDEX payment_sessions_due     ON payment_sessions (next_check_at) WHERE next_check_at IS NOT NULL;
+CREATE INDEX payment_sessions_leased  ON payment_sessions (leased_until) WHERE leased_until > 0;
+CREATE INDEX payment_sessions_problem ON payment_sessions (order_id) WHERE problem <> '';
+CREATE INDEX payment_sessions_by_gateway ON payment_sessions (gateway_id) WHERE gateway_id <> '';
+
+CREATE TABLE payments (                   -- the payments of sessions that notifications and answers have named
+  session_id     TEXT    NOT NULL REFERENCES payment_sessions,
+  transaction_id TEXT    NOT NULL,        -- the gateway's name for it
+  request_id     TEXT    NOT NULL,        -- Xendit's other name for it: its refunds carry either
+  state          TEXT    NOT NULL,        -- a GatewayState: what the gateway last said; '' = nothing yet
+  amount         INTEGER NOT NULL,        -- in rupiah, what was paid
+  returned       INTEGER NOT NULL,        -- in rupiah, of the amount
+  PRIMARY KEY (session_id, transaction_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX payments_by_transaction ON payments (transaction_id);
+CREATE INDEX payments_by_request     ON payments (request_id) WHERE request_id <> '';
+
+CREATE TABLE gateway_names (              -- what else notifications have named: the gateway is asked by these names
+  session_id TEXT NOT NULL REFERENCES payment_sessions,
+  kind       TEXT NOT NULL CHECK (kind IN ('session', 'refund', 'dispute')),
+  name       TEXT NOT NULL,
+  PRIMARY KEY (session_id, kind, name)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE notifications (              -- verified messages of gateways, as they came
-  id          TEXT    PRIMARY KEY,
-  store_id    TEXT    NOT NULL REFERENCES stores,
-  provider    TEXT    NOT NULL,
-  session_id  TEXT    NOT NULL REFERENCES payment_sessions,
-  body        TEXT    NOT NULL,
-  received_at INTEGER NOT NULL,
-  decided_at  INTEGER                     -- when the gateway's answer was applied; NULL = it is still to be asked
+  id             TEXT    PRIMARY KEY,
+  store_id       TEXT    NOT NULL REFERENCES stores,
+  provider       TEXT    NOT NULL,
+  session_id     TEXT    NOT NULL REFERENCES payment_sessions,
+  body           TEXT    NOT NULL,
+  received_at    INTEGER NOT NULL,
+  decided_at     INTEGER,                 -- when the gateway's answer confirmed or overtook it; NULL = not yet
+  transaction_id TEXT    NOT NULL DEFAULT '', -- the payment that it is about; '' = it names none
+  claim          TEXT    NOT NULL DEFAULT ''  -- a GatewayState: what it says; '' = nothing that is known
 ) STRICT;
-CREATE INDEX notifications_undecided ON notifications (id) WHERE decided_at IS NULL;
+CREATE INDEX notifications_undecided ON notifications (session_id) WHERE decided_at IS NULL;
 
 CREATE TABLE sandbox_payments (           -- the records of the built-in sandbox gateway
   session_id TEXT    PRIMARY KEY REFERENCES payment_sessions,

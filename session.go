@@ -6,14 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 )
 
-// A session is started from top to bottom of this file: open joins all who ask for it, startPaymentSession
-// begins it in the database (BeginPaymentSession), createPaymentSession creates it at the gateway and records
-// that (PaymentSessionStarted). The rest reads sessions and notifications for payment.go, which decides what
-// became of the money.
+// A session is started from top to bottom of this file: open lets one of those who ask for it start it,
+// startPaymentSession begins it in the database (BeginPaymentSession), createPaymentSession creates it at the
+// gateway and records that (PaymentSessionStarted). The rest reads and writes the rows of sessions and
+// notifications for payment.go, which asks the gateways what became of the money.
 
 // SessionState is where a payment session stands.
 type SessionState string
@@ -22,7 +21,7 @@ const (
 	SessionStarting SessionState = "starting" // the gateway has not answered yet
 	SessionActive   SessionState = "active"   // its page can be paid
 	SessionPaid     SessionState = "paid"
-	SessionFailed   SessionState = "failed" // denied, canceled or lost
+	SessionFailed   SessionState = "failed" // its start was lost, or its money was taken or given back
 	SessionExpired  SessionState = "expired"
 )
 
@@ -31,29 +30,44 @@ type PaymentSession struct {
 	ID            string
 	OrderID       string
 	Provider      Provider
-	Attempt       int // 1, 2, …
+	AccountID     string // the store's account at the gateway that it was started with
+	Attempt       int    // 1, 2, …
 	State         SessionState
-	GatewayID     string // the gateway's name of the session
-	URL           string // the gateway's page
-	TransactionID string // the gateway's name of the payment that settled it
-	Warning       string // why the gateway could not be asked; empty if it could
+	GatewayID     string       // the gateway's name of the session
+	URL           string       // the gateway's page
+	TransactionID string       // the gateway's name of the payment that settled it
+	GatewayState  GatewayState // what the gateway last said; empty if it has said nothing yet
+	Problem       Problem      // why the last question had no answer; empty if it had
+	ProblemText   string       // the gateway's words for it
+	Approved      bool         // the owner wants its challenged payment accepted at the gateway
 	ExpiresAt     Time
-	CheckedAt     Time // when the gateway was last asked about it
+	CheckedAt     Time // when the gateway last answered
+	Lease         Time // until then somebody asks about it or starts it, who proves that by this value; 0 = nobody
 }
 
 // reference is the name under which a gateway knows a session.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Attempt) }
 
-const sessionColumns = `s.id, s.order_id, s.provider, s.attempt, s.status, s.gateway_id, s.payment_url,
-	s.transaction_id, s.warning, s.expires_at, s.checked_at`
+// Problem is why a gateway gave no answer. The API shows it as the reason of an unavailable session.
+type Problem string
+
+const (
+	ProblemUnreachable Problem = "unreachable" // it may answer later
+	ProblemRefused     Problem = "refused"     // it will not, until somebody changes a key or a setting
+)
+
+const sessionColumns = `s.id, s.order_id, s.provider, s.account_id, s.attempt, s.status, s.gateway_id, s.payment_url,
+	s.transaction_id, s.gateway_state, s.problem, s.problem_text, s.approved, s.expires_at, s.checked_at,
+	s.leased_until`
 
 func scanSession(r row) (PaymentSession, error) { return scanSessionWith(r) }
 
 // scanSessionWith scans sessionColumns, and the columns after them into more.
 func scanSessionWith(r row, more ...any) (s PaymentSession, err error) {
 	dest := []any{
-		&s.ID, &s.OrderID, &s.Provider, &s.Attempt, &s.State, &s.GatewayID, &s.URL,
-		&s.TransactionID, &s.Warning, &s.ExpiresAt, &s.CheckedAt,
+		&s.ID, &s.OrderID, &s.Provider, &s.AccountID, &s.Attempt, &s.State, &s.GatewayID, &s.URL,
+		&s.TransactionID, &s.GatewayState, &s.Problem, &s.ProblemText, &s.Approved, &s.ExpiresAt, &s.CheckedAt,
+		&s.Lease,
 	}
 	err = r.Scan(append(dest, more...)...)
 	return s, err
@@ -76,7 +90,8 @@ type OrderWithSession struct {
 const sqlOrder = `
 	SELECT o.json, o.status, o.provider, o.expires_at,
 	       coalesce(s.id, ''), coalesce(s.attempt, 0), coalesce(s.status, ''),
-	       coalesce(s.payment_url, ''), coalesce(s.expires_at, 0)
+	       coalesce(s.payment_url, ''), coalesce(s.expires_at, 0),
+	       coalesce(s.gateway_state, ''), coalesce(s.problem, '')
 	FROM   orders o
 	LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
 	       (SELECT id FROM payment_sessions WHERE order_id = o.id ORDER BY attempt DESC LIMIT 1))
@@ -86,7 +101,7 @@ func scanOrderWithSession(r row) (o OrderWithSession, err error) {
 	s := &o.Session
 	err = r.Scan(
 		&o.Stored, &o.Status, &o.Provider, &o.ExpiresAt,
-		&s.ID, &s.Attempt, &s.State, &s.URL, &s.ExpiresAt)
+		&s.ID, &s.Attempt, &s.State, &s.URL, &s.ExpiresAt, &s.GatewayState, &s.Problem)
 	return o, err
 }
 
@@ -105,180 +120,272 @@ func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
 	return st, o, err
 }
 
-// sessionStart is a payment session that is being started, for all who ask for it meanwhile.
-type sessionStart struct {
-	finished chan struct{} // closed when session and err are final
-	session  PaymentSession
-	err      error
+// open returns the active session of an order, which has the page to send the buyer to. It starts one if
+// there is none; however many ask at once, one of them starts it and the others wait. The result is a session in
+// the state starting if the gateway could not be asked: its problem says why, and a call after startAgainAfter
+// tries again. It is an empty session if the order needs no payment now. An error is the database's, or says that
+// ctx has ended.
+func (p *payments) open(ctx context.Context, st Store, orderID string) (PaymentSession, error) {
+	for {
+		begun, err := p.db.BeginPaymentSession(ctx, st.ID, orderID)
+		if err != nil || !begun.starting() {
+			return begun.session, err
+		}
+		if begun.ours {
+			return p.startInBackground(ctx, st, begun)
+		}
+
+		// Somebody else is starting it. Their lease is a row, so they may be another process.
+		if err := p.db.awaitStart(ctx, begun.session); err != nil {
+			return PaymentSession{}, err
+		}
+	}
 }
 
-// open returns the active session of an order, which has the page to send the buyer to. It starts one if
-// there is none; however many ask at once, one is started. The result is a session in the state starting if
-// the gateway could not be asked: its warning says why, and the next call tries again. It is an empty session
-// if the order needs no payment now. An error is the database's, or says that ctx has ended.
-func (p *payments) open(ctx context.Context, st Store, orderID string) (PaymentSession, error) {
-	start := &sessionStart{finished: make(chan struct{})}
-	other, underWay := p.starts.LoadOrStore(orderID, start)
-	if underWay {
-		start = other.(*sessionStart)
-	} else {
-		// A start goes on when its client has gone, because the gateway may have created the page already.
-		p.starting.Go(func() { p.runStart(context.WithoutCancel(ctx), start, st, orderID) })
-	}
+// startedSession is the result of a start.
+type startedSession struct {
+	session PaymentSession
+	err     error
+}
+
+// startInBackground starts a session. The start goes on when its client has gone, because the gateway may have
+// created the page already.
+func (p *payments) startInBackground(ctx context.Context, st Store, begun begunSession) (PaymentSession, error) {
+	started := make(chan startedSession, 1)
+	p.starting.Go(func() {
+		detached := context.WithoutCancel(ctx)
+
+		// Only the gateway is asked with limited. Its answer is recorded even if limited has ended meanwhile.
+		limited, cancel := context.WithTimeout(detached, gatewayTimeout)
+		defer cancel()
+		session, err := p.startPaymentSession(detached, limited, st, begun)
+		started <- startedSession{session, err}
+	})
 
 	select {
-	case <-start.finished:
-		return start.session, start.err
+	case r := <-started:
+		return r.session, r.err
 	case <-ctx.Done():
 		return PaymentSession{}, ctx.Err()
 	}
 }
 
-func (p *payments) runStart(ctx context.Context, start *sessionStart, st Store, orderID string) {
-	// Only the gateway is asked with limited. Its answer is recorded even if limited has ended meanwhile.
-	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
-	defer cancel()
+// awaitStart waits until nobody is starting a session any more.
+func (db *DB) awaitStart(ctx context.Context, s PaymentSession) error {
+	for s.State == SessionStarting && s.Lease > timeOf(time.Now()) {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 
-	start.session, start.err = p.startPaymentSession(ctx, limited, st, orderID)
-	p.starts.Delete(orderID)
-	close(start.finished)
+		var err error
+		s, err = queryOne(db.reader, scanSession,
+			"SELECT "+sessionColumns+" FROM payment_sessions s WHERE s.id = ?", s.ID)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // finish waits for the sessions that are being started, also those whose client has gone.
 func (p *payments) finish() { p.starting.Wait() }
 
-// startPaymentSession begins a session in the database and creates it at the gateway, which has to answer
-// before limited ends. Its result is that of open.
+// startPaymentSession creates at the gateway the session that BeginPaymentSession has added. ctx is for the database;
+// limited, which ends earlier, is for the gateway. Its result is that of open.
 func (p *payments) startPaymentSession(
-	ctx, limited context.Context, st Store, orderID string,
+	ctx, limited context.Context, st Store, begun begunSession,
 ) (PaymentSession, error) {
-	live, err := p.db.BeginPaymentSession(ctx, st.ID, orderID)
-	s := live.session
-	if err != nil || s.State != SessionStarting {
-		return s, err
-	}
-
-	_, o, err := p.db.OrderPage(orderID)
+	s := begun.session
+	_, o, err := p.db.OrderPage(s.OrderID)
 	if err != nil {
 		return s, err
 	}
 
-	gw, problem := p.gateway(st.ID, s.Provider)
+	gw, problem := p.gateway(st.ID, s.Provider, s.AccountID)
 	if problem != nil {
-		return s, p.noteProblem(ctx, s, problem)
+		return p.startFailed(ctx, s, o.Buyer, problem)
 	}
 
-	// An earlier start may have reached the gateway, and only its answer was lost. What the gateway says of
-	// that session counts before another one is created.
-	if live.again {
-		asked := SessionWithOrder{
-			PaymentSession: s,
-			StoreID:        st.ID,
-			OrderStatus:    o.Status,
-			OrderAmount:    o.Amount,
+	// An earlier start may have reached the gateway, and only its answer was lost. What the gateway says of that
+	// session counts before another one is created.
+	if begun.again {
+		asked, err := p.db.askedSession(p.db.reader, s.ID)
+		if err != nil {
+			return s, err
 		}
-		a, problem := gw.queryState(limited, asked, nil)
+		answers, problem := gw.query(limited, asked)
 		if problem != nil {
-			return s, p.noteProblem(ctx, s, problem)
+			return p.startFailed(ctx, s, o.Buyer, problem)
 		}
-
-		if a.State != StateOpen { // Once the answer is applied, this session is not starting any more.
-			_, err := p.db.ApplyGatewayAnswer(ctx, s.ID, "", a)
-			if err != nil {
-				return s, err
-			}
-			p.wakeWebhooks()
-			return p.startPaymentSession(ctx, limited, st, orderID)
+		if paymentBegun(answers) {
+			return p.replaceLostSession(ctx, limited, st, asked, answers)
 		}
 	}
 	return p.createPaymentSession(ctx, limited, gw, charge{s, st, o})
 }
 
-// createPaymentSession creates a session at the gateway and records the answer. Its arguments and result are
-// those of startPaymentSession.
+// paymentBegun reports whether the gateway knows a payment of the session.
+func paymentBegun(answers []GatewayAnswer) bool {
+	for _, a := range answers {
+		if a.TransactionID != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// replaceLostSession does what the gateway says of a session whose page nobody was shown, because the answer to
+// its start was lost. If that leaves the order unpaid, another session is started.
+func (p *payments) replaceLostSession(
+	ctx, limited context.Context, st Store, lost AskedSession, answers []GatewayAnswer,
+) (PaymentSession, error) {
+	err := p.db.write(ctx, func(tx *Tx) error {
+		_, err := tx.applyGatewayAnswers(lost, answers, false)
+		if err != nil {
+			return err
+		}
+		return tx.failPaymentSession(lost.ID)
+	})
+	if err != nil {
+		return lost.PaymentSession, err
+	}
+	p.wakeWebhooks()
+	return p.startNextSession(ctx, limited, st, lost.OrderID)
+}
+
+// startNextSession starts the session after one that was given up.
+func (p *payments) startNextSession(
+	ctx, limited context.Context, st Store, orderID string,
+) (PaymentSession, error) {
+	for {
+		next, err := p.db.BeginPaymentSession(ctx, st.ID, orderID)
+		if err != nil || !next.starting() {
+			return next.session, err
+		}
+		if next.ours {
+			return p.startPaymentSession(ctx, limited, st, next)
+		}
+		if err := p.db.awaitStart(limited, next.session); err != nil {
+			return next.session, nil // It is being started, and takes longer than we may wait.
+		}
+	}
+}
+
+// createPaymentSession creates a session at the gateway and records the answer. Its result is that of open.
 func (p *payments) createPaymentSession(
 	ctx, limited context.Context, gw gateway, c charge,
 ) (PaymentSession, error) {
 	gatewayID, pageURL, problem := gw.create(limited, c)
 
-	// The answer to an earlier start was lost, so nobody was ever shown the page that the gateway has. It is
-	// left alone, and the next attempt has a reference of its own.
+	// The answer to an earlier start was lost, so nobody was ever shown the page that the gateway has. The next
+	// attempt has a reference of its own.
 	if problem == errTaken {
-		err := p.db.FailPaymentSession(ctx, c.ID)
-		if err != nil {
+		if err := p.db.FailPaymentSession(ctx, c.ID); err != nil {
 			return c.PaymentSession, err
 		}
-
-		live, err := p.db.BeginPaymentSession(ctx, c.Store.ID, c.OrderID)
-		if err != nil || live.session.State != SessionStarting {
-			return live.session, err
-		}
-
-		c.PaymentSession = live.session
-		gatewayID, pageURL, problem = gw.create(limited, c)
+		return p.startNextSession(ctx, limited, c.Store, c.OrderID)
+	}
+	if problem != nil {
+		return p.startFailed(ctx, c.PaymentSession, c.Order.Buyer, problem)
 	}
 
 	s := c.PaymentSession
-	if problem != nil {
-		return s, p.noteProblem(ctx, s, problem)
-	}
-
 	s.GatewayID = gatewayID
 	s.URL = pageURL
 	wanted, err := p.db.PaymentSessionStarted(ctx, s)
 	if err != nil || !wanted {
+		p.wake()
 		return PaymentSession{}, err
 	}
-
 	s.State = SessionActive
 	return s, nil
 }
 
-// noteProblem logs and records that the gateway could not be asked about a session. The reason may be that
-// ctx has ended, so it is recorded without ctx.
-func (p *payments) noteProblem(ctx context.Context, s PaymentSession, problem error) error {
-	failed, ok := errors.AsType[*url.Error](problem)
-	if ok {
-		problem = failed.Err // without the address
-	}
-
-	p.log.Warn("payment gateway cannot be asked",
-		"provider", s.Provider, "order", s.OrderID, "attempt", s.Attempt, "error", problem)
-	return p.db.NoteGatewayProblem(context.WithoutCancel(ctx), s.ID, problem.Error())
+// startFailed records why a session could not be started.
+func (p *payments) startFailed(
+	ctx context.Context, s PaymentSession, buyer Buyer, problem error,
+) (PaymentSession, error) {
+	p.logProblem(s, problem)
+	s.Problem, s.ProblemText = describeProblem(problem, buyer)
+	_, err := p.db.RecordGatewayProblem(context.WithoutCancel(ctx), s)
+	return s, err
 }
 
-// liveSession is an order's payment session that is starting or active. Its session is empty if the order
-// needs none now.
-type liveSession struct {
+// begunSession is an order's payment session that is starting or active. Its session is empty if the order needs
+// none now.
+type begunSession struct {
 	session PaymentSession
+	ours    bool // the caller has the lease, and has to start the session at the gateway
 	again   bool // the session is not new: an earlier start may have reached the gateway
+	leased  bool // somebody has the lease
 }
 
-// BeginPaymentSession returns an order's live session, or a new one in the state starting, which the caller
-// has to start at the gateway. An earlier start that failed is taken up again and uses up no attempt.
-func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) (liveSession, error) {
-	return writeResult(ctx, db, func(tx *Tx) (liveSession, error) {
+// starting reports whether the session is being started, by the caller or by somebody else.
+func (b begunSession) starting() bool { return b.session.State == SessionStarting && b.leased }
+
+const (
+	// leaseTime is longer than the questions of one caller can take: see gatewayTimeout.
+	leaseTime = 30 * time.Second
+
+	// startAgainAfter is how long a start that failed is not tried again, whoever asks.
+	startAgainAfter = 30 * time.Second
+)
+
+// BeginPaymentSession returns an order's live session, or a new one in the state starting. An earlier start that
+// failed is taken up again after startAgainAfter, and uses up no attempt.
+func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) (begunSession, error) {
+	return writeResult(ctx, db, func(tx *Tx) (b begunSession, err error) {
 		// The index payment_sessions_live refuses a second live session.
-		begun, err := tx.exec(`
-			INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at)
+		added, err := tx.exec(`
+			INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at,
+			                              account_id, tried_at, leased_until, next_check_at)
 			SELECT ?1, o.id, o.provider,
 			       (SELECT coalesce(max(attempt), 0) + 1 FROM payment_sessions WHERE order_id = o.id),
-			       'starting', o.expires_at, ?2
+			       'starting', o.expires_at, ?2, `+accountInUse+`, ?2, ?5, o.expires_at
 			FROM   orders o
 			WHERE  o.id = ?3 AND o.store_id = ?4 AND o.status = 'pending' AND o.provider <> 'manual'
 			AND    o.expires_at > ?2
 			ON CONFLICT (order_id) WHERE status IN ('starting', 'active') DO NOTHING`,
-			tx.newID(), tx.now, orderID, storeID)
+			tx.newID(), tx.now, orderID, storeID, tx.now.Add(leaseTime))
 		if err != nil {
-			return liveSession{}, err
+			return b, err
 		}
 
-		s, err := queryOne(tx, scanSession, sqlLiveSession, orderID, storeID, tx.now)
-		if err == errNotFound {
-			return liveSession{}, nil
+		taken := int64(0)
+		if added == 0 {
+			taken, err = tx.takeUpStart(orderID)
+			if err != nil {
+				return b, err
+			}
 		}
-		return liveSession{session: s, again: begun == 0}, err
+
+		b.session, err = queryOne(tx, scanSession, sqlLiveSession, orderID, storeID, tx.now)
+		if err == errNotFound {
+			return begunSession{}, nil
+		}
+		b.ours = added+taken > 0
+		b.again = taken > 0
+		b.leased = b.session.Lease > tx.now
+		return b, err
 	})
+}
+
+// accountInUse is the id of the store's account at the provider of the order o, empty if there is none.
+const accountInUse = `coalesce((
+	SELECT id FROM gateways
+	WHERE  store_id = o.store_id AND provider = o.provider AND replaced_at IS NULL), '')`
+
+// takeUpStart takes the lease of an order's session that was begun and not started.
+func (tx *Tx) takeUpStart(orderID string) (taken int64, err error) {
+	return tx.exec(`
+		UPDATE payment_sessions AS s
+		SET    leased_until = ?3, tried_at = ?2, account_id = (
+		           SELECT `+accountInUse+` FROM orders o WHERE o.id = s.order_id)
+		WHERE  order_id = ?1 AND status = 'starting' AND leased_until <= ?2
+		AND    (problem = '' OR tried_at <= ?4)`,
+		orderID, tx.now, tx.now.Add(leaseTime), tx.now.Add(-startAgainAfter))
 }
 
 const sqlLiveSession = "SELECT " + sessionColumns + `
@@ -287,40 +394,97 @@ const sqlLiveSession = "SELECT " + sessionColumns + `
 	WHERE  s.order_id = ? AND s.status IN ('starting', 'active')
 	AND    o.store_id = ? AND o.status = 'pending' AND o.expires_at > ?`
 
-// PaymentSessionStarted records the gateway's answer to a session's start. The session is not wanted any more
-// if its order is not pending any more; an order that ended meanwhile has set it to expired. It becomes
-// active all the same, because its page can be paid now, but it ends at once. So it is due, and the next
-// question closes it if its order has ended (see mustClose).
+// PaymentSessionStarted records the gateway's answer to a session's start, and releases the lease. The session is
+// not wanted any more if its order is not pending any more, or if somebody else has taken up its start meanwhile.
+// In the first case it becomes active all the same, because its page can be paid now, and is due: the next check
+// closes it, unless the order waits for its owner.
 func (db *DB) PaymentSessionStarted(ctx context.Context, s PaymentSession) (wanted bool, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (bool, error) {
-		return queryOne(tx, scanValue[bool], `
+		started, err := tx.exec(`
 			UPDATE payment_sessions
-			SET    status = 'active', gateway_id = ?1, payment_url = ?2, warning = '', checked_at = ?3,
-			       expires_at = iif(
-			           (SELECT status FROM orders WHERE id = order_id) = 'pending',
-			           expires_at, ?3)
-			WHERE  id = ?4 AND status IN ('starting', 'expired')
-			RETURNING expires_at > ?3`,
-			s.GatewayID, s.URL, tx.now, s.ID)
+			SET    status = 'active', gateway_id = ?1, payment_url = ?2, checked_at = ?3, gateway_state = 'open',
+			       problem = '', problem_text = '', failing_since = 0
+			WHERE  id = ?4 AND leased_until = ?5 AND status IN ('starting', 'expired')`,
+			s.GatewayID, s.URL, tx.now, s.ID, s.Lease)
+		if err != nil || started == 0 {
+			return false, err
+		}
+		if err := tx.scheduleCheck(s.ID); err != nil {
+			return false, err
+		}
+
+		status, err := queryOne(tx, scanValue[Status], "SELECT status FROM orders WHERE id = ?", s.OrderID)
+		if err != nil || status == Pending {
+			return err == nil, err
+		}
+		_, err = tx.exec("UPDATE payment_sessions SET next_check_at = ?, tried_at = 0 WHERE id = ?", tx.now, s.ID)
+		return false, err
 	})
 }
 
 // FailPaymentSession ends a session that exists at the gateway and whose page nobody was ever shown.
 func (db *DB) FailPaymentSession(ctx context.Context, id string) error {
-	return db.change(ctx, `
-		UPDATE payment_sessions
-		SET    status = 'failed'
-		WHERE  id = ? AND status = 'starting'`, id)
+	return db.write(ctx, func(tx *Tx) error { return tx.failPaymentSession(id) })
 }
 
-// NoteGatewayProblem records that the gateway could not be asked about a session, and why.
-func (db *DB) NoteGatewayProblem(ctx context.Context, id, warning string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange(`
+func (tx *Tx) failPaymentSession(id string) error {
+	_, err := tx.exec(`
+		UPDATE payment_sessions
+		SET    status = 'failed', ended_at = ?, leased_until = 0,
+		       problem = '', problem_text = '', failing_since = 0
+		WHERE  id = ? AND status = 'starting'`, tx.now, id)
+	if err != nil {
+		return err
+	}
+	return tx.scheduleCheck(id)
+}
+
+// RecordGatewayProblem records that the gateway gave no answer about a session, and why, and whether the owner's
+// approval of a challenged payment still stands. It releases the lease. failingSince is the time of the first of the
+// latest questions that had no answer; it is 0 if the caller has lost the lease, and nothing was recorded.
+func (db *DB) RecordGatewayProblem(ctx context.Context, s PaymentSession) (failingSince Time, err error) {
+	return writeResult(ctx, db, func(tx *Tx) (Time, error) {
+		failingSince, err := queryOne(tx, scanValue[Time], `
 			UPDATE payment_sessions
-			SET    warning = ?, checked_at = ?
-			WHERE  id = ?`, warning, tx.now, id)
+			SET    problem = ?1, problem_text = ?2, tried_at = ?3, approved = approved AND ?6,
+			       failing_since = iif(failing_since = 0, ?3, failing_since)
+			WHERE  id = ?4 AND leased_until = ?5
+			RETURNING failing_since`, s.Problem, s.ProblemText, tx.now, s.ID, s.Lease, s.Approved)
+		if err == errNotFound {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		return failingSince, tx.scheduleCheck(s.ID)
 	})
+}
+
+// scheduleCheck sets when the gateway is asked about a session next, and releases the lease.
+func (tx *Tx) scheduleCheck(sessionID string) error {
+	f, err := queryOne(tx, scanCheckFacts, `
+		SELECT s.status, s.gateway_id <> '', o.status, o.expires_at, s.ended_at, s.failing_since,
+		       coalesce((
+		           SELECT max(received_at) FROM notifications
+		           WHERE  session_id = s.id AND decided_at IS NULL), 0)
+		FROM   payment_sessions s
+		JOIN   orders o ON o.id = s.order_id
+		WHERE  s.id = ?`, sessionID)
+	if err != nil {
+		return err
+	}
+
+	next := nextCheck(f, tx.now)
+	_, err = tx.exec(`
+		UPDATE payment_sessions
+		SET    next_check_at = nullif(?, 0), leased_until = 0
+		WHERE  id = ?`, next, sessionID)
+	return err
+}
+
+func scanCheckFacts(r row) (f checkFacts, err error) {
+	err = r.Scan(&f.session, &f.started, &f.order, &f.orderEnd, &f.endedAt, &f.failingSince, &f.undecided)
+	return f, err
 }
 
 // SessionWithOrder is a payment session and the state of its order, as the payment rules need them.
@@ -329,14 +493,18 @@ type SessionWithOrder struct {
 	StoreID     string
 	OrderStatus Status
 	OrderAmount int64
+	OrderEnd    Time // the order's expires_at
+	Buyer       Buyer
 }
 
 func scanSessionWithOrder(r row) (s SessionWithOrder, err error) {
-	s.PaymentSession, err = scanSessionWith(r, &s.StoreID, &s.OrderStatus, &s.OrderAmount)
+	s.PaymentSession, err = scanSessionWith(r,
+		&s.StoreID, &s.OrderStatus, &s.OrderAmount, &s.OrderEnd, fromJSON{&s.Buyer})
 	return s, err
 }
 
-const sqlSession = "SELECT " + sessionColumns + `, o.store_id, o.status, o.json ->> 'amount'
+const sqlSession = "SELECT " + sessionColumns + `,
+	       o.store_id, o.status, o.json ->> 'amount', o.expires_at, o.json -> 'buyer'
 	FROM   payment_sessions s
 	JOIN   orders o ON o.id = s.order_id
 	WHERE  `
@@ -347,84 +515,235 @@ func (db *DB) LatestPaymentSession(orderID string) (SessionWithOrder, error) {
 		sqlSession+"s.order_id = ? ORDER BY s.attempt DESC LIMIT 1", orderID)
 }
 
+// PaymentSessions reads an order's sessions, the first attempt first.
+func (db *DB) PaymentSessions(orderID string) ([]SessionWithOrder, error) {
+	return queryAll(db.reader, scanSessionWithOrder, sqlSession+"s.order_id = ? ORDER BY s.attempt", orderID)
+}
+
 // PaymentSessionByID reads one session.
 func (db *DB) PaymentSessionByID(id string) (SessionWithOrder, error) {
 	return queryOne(db.reader, scanSessionWithOrder, sqlSession+"s.id = ?", id)
 }
 
-// NotifiedSession finds a store's session that a notification is about: by the reference that the gateway
-// knows it by, or by either name of a payment that settled it.
-func (db *DB) NotifiedSession(storeID string, provider Provider, name sessionName) (SessionWithOrder, error) {
-	return queryOne(db.reader, scanSessionWithOrder, sqlSession+`s.id = coalesce(
-			(SELECT id FROM payment_sessions
-			 WHERE  order_id = substr(?1, 1, 36) AND order_id || '-' || attempt = ?1),
-			(SELECT id FROM payment_sessions WHERE transaction_id = ?2 AND transaction_id <> ''),
-			(SELECT id FROM payment_sessions WHERE request_id = ?3 AND request_id <> ''))
-		AND s.provider = ?4 AND o.store_id = ?5`,
-		name.reference, name.transactionID, name.requestID, provider, storeID)
+// AskedSession is a session with all the names by which the gateway may be asked about it.
+type AskedSession struct {
+	SessionWithOrder
+	Payments []Payment     // known payments, in the order of their names
+	Named    []GatewayName // what else verified notifications have named
 }
 
-// sessionToAsk is true of a session that may still hold money: an active one, and one whose payment failed,
-// because it can often be paid again on the same page. A failed one is asked about until its end and once
-// after that: the question after the end sets checked_at to a later time, so the session is left out. An expired
-// session is never asked about again, except because of a notification or the command "payment check".
-const sessionToAsk = "(s.status = 'active' OR s.status = 'failed' AND s.checked_at < s.expires_at)"
-
-// sqlSessionsDue takes the time. All times are in milliseconds.
-const sqlSessionsDue = sqlSession + sessionToAsk + `
-	AND s.expires_at <= ?1 + 30*60*1000 -- from half an hour before its end
-	AND s.checked_at <= ?1 - iif(
-	        s.expires_at <= ?1 AND o.status <> 'awaiting_verification',
-	        20*1000,   -- every 20 s after its end
-	        5*60*1000) -- else every five minutes
-	ORDER BY s.checked_at LIMIT 1000`
-
-// PaymentSessionsDue returns the sessions to ask the gateway about now: every five minutes from half an hour
-// before their end, and every 20 s after it. It stays every five minutes while a person has to decide about
-// the order. The session that was asked about longest ago comes first, so that a gateway that does not answer
-// delays no other.
-func (db *DB) PaymentSessionsDue() ([]SessionWithOrder, error) {
-	return queryAll(db.reader, scanSessionWithOrder, sqlSessionsDue, timeOf(time.Now()))
+// GatewayName is a gateway's name of something that belongs to a session.
+type GatewayName struct {
+	Kind NameKind
+	Name string
 }
 
-// AddNotification stores a gateway's verified message about a session. It is undecided until the gateway has
-// answered a question about the session.
-func (db *DB) AddNotification(ctx context.Context, s SessionWithOrder, body []byte) error {
+type NameKind string
+
+const (
+	NameSession NameKind = "session" // another session of the same reference: the answer to its start was lost
+	NameRefund  NameKind = "refund"
+	NameDispute NameKind = "dispute"
+)
+
+func (db *DB) askedSession(q querier, id string) (s AskedSession, err error) {
+	s.SessionWithOrder, err = queryOne(q, scanSessionWithOrder, sqlSession+"s.id = ?", id)
+	if err != nil {
+		return s, err
+	}
+
+	s.Payments, err = queryAll(q, scanPayment, `
+		SELECT transaction_id, request_id, state, amount, returned
+		FROM   payments
+		WHERE  session_id = ?
+		ORDER BY transaction_id`, id)
+	if err != nil {
+		return s, err
+	}
+	s.Named, err = queryAll(q, scanGatewayName, `
+		SELECT kind, name
+		FROM   gateway_names
+		WHERE  session_id = ?
+		ORDER BY kind, name`, id)
+	return s, err
+}
+
+func scanPayment(r row) (p Payment, err error) {
+	err = r.Scan(&p.TransactionID, &p.RequestID, &p.State, &p.Amount, &p.Returned)
+	return p, err
+}
+
+func scanGatewayName(r row) (n GatewayName, err error) {
+	err = r.Scan(&n.Kind, &n.Name)
+	return n, err
+}
+
+// askedLately is how long after a question about a session the next one has to wait, whoever wants to know.
+const askedLately = 3 * time.Second
+
+// errAskedLately says that somebody is asking about a session, or has just done so.
+var errAskedLately = errors.New("the gateway has just been asked")
+
+// LeasePaymentSession takes the lease of a session, so that the caller can ask the gateway about it. The error is
+// errAskedLately if somebody else has the lease, or had it within the time of askedLately.
+func (db *DB) LeasePaymentSession(ctx context.Context, id string) (AskedSession, error) {
+	return writeResult(ctx, db, func(tx *Tx) (s AskedSession, err error) {
+		taken, err := tx.exec(`
+			UPDATE payment_sessions
+			SET    leased_until = ?1, tried_at = ?2
+			WHERE  id = ?3 AND leased_until <= ?2 AND tried_at <= ?4`,
+			tx.now.Add(leaseTime), tx.now, id, tx.now.Add(-askedLately))
+		if err != nil {
+			return s, err
+		}
+		if taken == 0 {
+			return s, errAskedLately
+		}
+		return tx.db.askedSession(tx, id)
+	})
+}
+
+// CheckSoon makes a session due, unless the gateway was asked about it lately.
+func (db *DB) CheckSoon(ctx context.Context, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		_, err := tx.exec(`
-			INSERT INTO notifications (id, store_id, provider, session_id, body, received_at)
-			VALUES (?, ?, ?, ?, ?, ?)`,
-			tx.newID(), s.StoreID, s.Provider, s.ID, string(body), tx.now)
+			UPDATE payment_sessions
+			SET    next_check_at = ?1
+			WHERE  id = ?2 AND next_check_at > ?1 AND tried_at <= ?3`, tx.now, id, tx.now.Add(-askedLately))
 		return err
 	})
 }
 
-const sqlUndecided = "SELECT " + sessionColumns + `, o.store_id, o.status, o.json ->> 'amount', n.id, n.body
-	FROM   notifications n
-	JOIN   payment_sessions s ON s.id = n.session_id
-	JOIN   orders o ON o.id = s.order_id
-	WHERE  n.decided_at IS NULL AND n.id > ?
-	ORDER BY n.id`
-
-// UndecidedNotifications returns the questions of the undecided notifications after the one named, in the
-// order in which they came. There is no limit: many that wait for one gateway must not hide a later one of
-// another.
-func (db *DB) UndecidedNotifications(after string) ([]question, error) {
-	oldest := firstID(timeOf(time.Now()).Add(-giveUpAfter))
-	return queryAll(db.reader, scanNotification, sqlUndecided, max(after, oldest))
+// ReleasePaymentSessions releases the leases that an earlier process left behind.
+func (db *DB) ReleasePaymentSessions(ctx context.Context) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec("UPDATE payment_sessions SET leased_until = 0 WHERE leased_until > 0")
+		return err
+	})
 }
 
-func scanNotification(r row) (q question, err error) {
-	s := &q.session
-	s.PaymentSession, err = scanSessionWith(r,
-		&s.StoreID, &s.OrderStatus, &s.OrderAmount, &q.notification, &q.message)
-	return q, err
+// dueSession is a session that is to be asked about now.
+type dueSession struct {
+	id      string
+	account string // the store and the provider, which share a gateway's patience
 }
 
-// sqlUnreachable finds the orders whose gateway could not be asked.
-const sqlUnreachable = `
-	SELECT o.json, o.overpaid, s.warning
-	FROM   payment_sessions s INDEXED BY payment_sessions_warned
+// sqlSessionsDue takes the time, and the latest time of a question that was not lately. It has no limit: many that
+// wait for one gateway must not hide one of another.
+const sqlSessionsDue = `
+	SELECT s.id, o.store_id || s.provider
+	FROM   payment_sessions s INDEXED BY payment_sessions_due
 	CROSS JOIN orders o ON o.id = s.order_id
-	WHERE  s.warning <> '' AND s.status IN ('starting', 'active') AND o.store_id = ?
+	WHERE  s.next_check_at <= ?1 AND s.leased_until <= ?1 AND s.tried_at <= ?2
+	ORDER BY s.next_check_at`
+
+// PaymentSessionsDue returns the sessions to ask the gateways about now. The one that is due for longest comes first.
+func (db *DB) PaymentSessionsDue() ([]dueSession, error) {
+	now := timeOf(time.Now())
+	return queryAll(db.reader, scanDueSession, sqlSessionsDue, now, now.Add(-askedLately))
+}
+
+func scanDueSession(r row) (d dueSession, err error) {
+	err = r.Scan(&d.id, &d.account)
+	return d, err
+}
+
+// ofStore keeps the payments p of one store and provider: another store may have been told of the same payment.
+const ofStore = `
+			 JOIN   payment_sessions of ON of.id = p.session_id
+			 JOIN   orders oo ON oo.id = of.order_id
+			 WHERE  of.provider = ?4 AND oo.store_id = ?5`
+
+// NotifiedSession finds a store's session that a notification is about: by the reference that the gateway knows
+// it by, or by either name of one of its payments.
+func (db *DB) NotifiedSession(storeID string, provider Provider, n notice) (SessionWithOrder, error) {
+	return queryOne(db.reader, scanSessionWithOrder, sqlSession+`s.id = coalesce(
+			(SELECT id FROM payment_sessions
+			 WHERE  order_id = substr(?1, 1, 36) AND order_id || '-' || attempt = ?1),
+			(SELECT session_id FROM payments p`+ofStore+` AND p.transaction_id = ?2 AND p.transaction_id <> ''),
+			(SELECT session_id FROM payments p`+ofStore+` AND p.request_id = ?3 AND p.request_id <> ''))
+		AND s.provider = ?4 AND o.store_id = ?5`,
+		n.reference, n.transactionID, n.requestID, provider, storeID)
+}
+
+// AddNotification stores a gateway's verified message about a session, with the names in it, and makes the session
+// due. The message is undecided until the gateway has confirmed it, or has told of something later.
+func (db *DB) AddNotification(ctx context.Context, s SessionWithOrder, n notice, body []byte) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec(`
+			INSERT INTO notifications (id, store_id, provider, session_id, body, received_at, transaction_id, claim)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			tx.newID(), s.StoreID, s.Provider, s.ID, string(body), tx.now, n.transactionID, n.claim)
+		if err != nil {
+			return err
+		}
+
+		if n.transactionID != "" {
+			_, err := tx.exec(`
+				INSERT OR IGNORE INTO payments (session_id, transaction_id, request_id, state, amount, returned)
+				VALUES (?, ?, ?, '', 0, 0)`, s.ID, n.transactionID, n.requestID)
+			if err != nil {
+				return err
+			}
+		}
+		if err := tx.addGatewayNames(s, n); err != nil {
+			return err
+		}
+		return tx.mustChange("UPDATE payment_sessions SET next_check_at = ? WHERE id = ?", tx.now, s.ID)
+	})
+}
+
+func (tx *Tx) addGatewayNames(s SessionWithOrder, n notice) error {
+	names := []GatewayName{{NameRefund, n.refundID}, {NameDispute, n.disputeID}}
+	if n.sessionID != s.GatewayID {
+		names = append(names, GatewayName{NameSession, n.sessionID})
+	}
+
+	for _, name := range names {
+		if name.Name == "" {
+			continue
+		}
+		_, err := tx.exec(`
+			INSERT OR IGNORE INTO gateway_names (session_id, kind, name)
+			VALUES (?, ?, ?)`, s.ID, name.Kind, name.Name)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UndecidedNotification is a notification that no answer has confirmed yet.
+type UndecidedNotification struct {
+	ID            string
+	TransactionID string
+	Claim         GatewayState
+	ReceivedAt    Time
+}
+
+func scanUndecided(r row) (n UndecidedNotification, err error) {
+	err = r.Scan(&n.ID, &n.TransactionID, &n.Claim, &n.ReceivedAt)
+	return n, err
+}
+
+// GatewayTrouble is an order about which a gateway cannot be asked.
+type GatewayTrouble struct {
+	Order
+	Provider    Provider // of the session, which the order may have had before its buyer chose another method
+	AccountID   string
+	Problem     Problem
+	ProblemText string
+}
+
+func scanTrouble(r row) (t GatewayTrouble, err error) {
+	err = r.Scan(fromJSON{&t.Order}, &t.Provider, &t.AccountID, &t.Problem, &t.ProblemText)
+	return t, err
+}
+
+// sqlTroubles finds the orders whose gateway could not be asked although money may be there.
+const sqlTroubles = `
+	SELECT o.json, s.provider, s.account_id, s.problem, s.problem_text
+	FROM   payment_sessions s INDEXED BY payment_sessions_problem
+	CROSS JOIN orders o ON o.id = s.order_id
+	WHERE  s.problem <> '' AND s.next_check_at IS NOT NULL AND o.store_id = ?
 	ORDER BY s.order_id LIMIT ?`

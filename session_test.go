@@ -115,6 +115,7 @@ func TestSlowGateway(t *testing.T) {
 		order := l.newOrder("snap")
 		l.setFault(down)
 		l.wantUnavailable(order, 0)
+		time.Sleep(startAgainAfter)
 		l.setFault(slow(6 * time.Second)) // for the question about the first start, and for the second start
 		l.wantUnavailable(order, 10*time.Second)
 	})
@@ -128,16 +129,18 @@ func (l *payLab) getDuring(fault gatewayFault, takes time.Duration) {
 		l.setFault(fault)
 		for range 3 {
 			l.wantUnavailable(order, takes)
+			l.wantUnavailable(order, 0) // It is not tried again so soon.
+			time.Sleep(startAgainAfter)
 		}
 
 		l.setFault(nil)
 		a := l.get(order)
 		l.want("status after the trouble", a.Session.Status, "active")
 		l.want("attempt after the trouble", a.Session.Attempt, 1)
-		l.want("warning after the trouble", l.warning(order), "")
+		l.want("problem after the trouble", l.problem(order), "")
 	}
 
-	hasAll(l.t, l.logs.String(), "payment gateway cannot be asked")
+	hasAll(l.t, l.logs.String(), "payment gateway gives no answer")
 	hasNot(l.t, l.logs.String(), "example") // which is in every key and e-mail address
 }
 
@@ -149,8 +152,8 @@ func (l *payLab) wantUnavailable(order string, takes time.Duration) {
 	l.want("time taken", time.Since(start), takes)
 	l.want("status", a.Session.Status, "unavailable")
 	l.want("payment_url", a.Order.PaymentURL, "https://shop.test/pay/"+order)
-	if l.warning(order) == "" {
-		l.t.Error("no warning is kept")
+	if l.problem(order) == "" {
+		l.t.Error("no problem is kept")
 	}
 }
 
@@ -162,6 +165,7 @@ func TestGatewayWithoutKey(t *testing.T) {
 		l.wantUnavailable(order, 0)
 
 		l.setGateway(l.storeID, midtransAccount)
+		time.Sleep(startAgainAfter)
 		l.want("status with a key", l.get(order).Session.Status, "active")
 	})
 }
@@ -199,8 +203,8 @@ func TestGetOnAFullDisk(t *testing.T) {
 }
 
 // The gateway has created a session, and its answer was not recorded: the program was killed before that, or
-// the answer was lost. Nobody was shown the page, so another one is created once the gateway has said that
-// the first is not paid.
+// the answer was lost. Nobody was shown the page, so another one is created in its place once the gateway has said
+// that the first is not paid.
 func TestStartInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"snap", "link"} {
@@ -213,11 +217,12 @@ func TestStartInterrupted(t *testing.T) {
 				interrupt(l, order)
 				l.want("before", l.outcome(order), "pending [1 starting], stock 8")
 
+				time.Sleep(startAgainAfter)
 				calls := l.callCount()
 				a := l.get(order)
 				l.want("status", a.Session.Status, "active")
-				l.want("attempt", a.Session.Attempt, 2)
-				l.want("after", l.outcome(order), "pending [1 failed, 2 active], stock 8")
+				l.want("attempt", a.Session.Attempt, 1)
+				l.want("after", l.outcome(order), "pending [1 active], stock 8")
 				if method == "snap" { // Xendit cannot be asked about a session whose id was lost.
 					l.want("first call", l.callsSince(calls)[0], "GET /v2/"+order+"-1/status")
 				}
@@ -242,7 +247,7 @@ func (l *payLab) startAndCrash(order string) {
 	st, o, err := l.db.OrderPage(order)
 	l.must(err)
 
-	gw, err := l.payments.gateway(l.storeID, begun.session.Provider)
+	gw, err := l.payments.gateway(l.storeID, begun.session.Provider, begun.session.AccountID)
 	l.must(err)
 	_, _, err = gw.create(ctx, charge{
 		PaymentSession: begun.session,
@@ -267,7 +272,7 @@ func TestLostPageIsAskedAbout(t *testing.T) {
 		"settlement":        "paid [1 paid] orderPaid, stock 8",
 		"pending":           "pending [1 failed, 2 active], stock 8",
 		"deny":              "pending [1 failed, 2 active], stock 8",
-		"expire":            "pending [1 expired, 2 active], stock 8",
+		"expire":            "pending [1 failed, 2 active], stock 8",
 		"capture/challenge": "awaiting_verification [1 active] orderAwaitingVerification, stock 8",
 	} {
 		inPayLab(t, state, func(t *testing.T, l *payLab) {
@@ -275,6 +280,7 @@ func TestLostPageIsAskedAbout(t *testing.T) {
 			l.startAndLoseAnswer(order)
 			l.mid.say(order+"-1", state)
 
+			time.Sleep(startAgainAfter)
 			a := l.get(order)
 			l.want("outcome", l.outcome(order), want)
 			l.want("status in the answer", a.Order.Status, l.status(order))
@@ -286,7 +292,7 @@ func TestLostPageIsAskedAbout(t *testing.T) {
 // none.
 func TestMovedWhileStarting(t *testing.T) {
 	t.Parallel()
-	for _, transition := range []Transition{OwnerCancels, ClockExpires, OwnerApproves, GatewayChallenges} {
+	for _, transition := range []Transition{OwnerCancels, ClockExpires, OwnerApproves, GatewayChallenges, GatewaySettles} {
 		inPayLab(t, string(transition), func(t *testing.T, l *payLab) {
 			order := l.newOrder("link")
 			l.faultOnce("/sessions", during(func() { l.move(t, order, transition) }))
@@ -326,4 +332,97 @@ func TestStoppingWaitsForStarts(t *testing.T) {
 		l.payments.finish()
 		l.want("finished", l.outcome(order), "pending [1 active], stock 8")
 	})
+}
+
+// A gateway that refuses for good is told apart from one that is away, and what it repeats of the buyer is not kept.
+func TestGatewayRefuses(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]gatewayFault{
+		"400": answering(400, `{
+			"error_messages": ["amount of Siti Aminah (siti@example.id) is too low"],
+			"error_code": "API_VALIDATION_ERROR",
+			"message": "amount of Siti Aminah (siti@example.id) is too low"
+		}`),
+		"401": answering(401, `{"error_messages": ["wrong key"], "error_code": "INVALID_API_KEY", "message": "wrong key"}`),
+		"403": answering(403, `{"error_messages": ["no access"], "error_code": "FORBIDDEN", "message": "no access"}`),
+	} {
+		inPayLab(t, name, func(t *testing.T, l *payLab) {
+			for _, method := range []string{"snap", "link"} {
+				order := l.newOrder(method)
+				l.setFault(fault)
+				a := l.get(order)
+				l.want("status", a.Session.Status, "unavailable")
+				l.want("reason", a.Session.Reason, "refused")
+				hasAll(t, l.problem(order), "refused status "+name)
+				hasNot(t, l.problem(order), "Siti")
+				hasNot(t, l.problem(order), "siti")
+				hasNot(t, l.logs.String(), "is too low")
+
+				// It is not called again within half a minute, however often somebody asks.
+				calls := l.callCount()
+				for range 100 {
+					l.web("GET", "https://shop.test/pay/"+order+"/go", "")
+				}
+				l.want("calls by a hundred requests", l.callsSince(calls), "[]")
+
+				l.setFault(down)
+				time.Sleep(startAgainAfter)
+				l.want("reason when it is away", l.get(order).Session.Reason, "unreachable")
+
+				l.setFault(nil)
+				time.Sleep(startAgainAfter)
+				a = l.get(order)
+				l.want("status when it is back", a.Session.Status, "active")
+				l.want("reason when it is back", a.Session.Reason, "")
+			}
+		})
+	}
+}
+
+// A field of the buyer that the gateway refuses is left out, so that the order stays payable.
+func TestGatewayRefusesTheBuyer(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		refusal := answering(400, `{
+			"error_messages": ["customer_details.first_name is not allowed"],
+			"error_code": "API_VALIDATION_ERROR",
+			"message": "customer.individual_detail.given_names is not allowed"
+		}`)
+		for method, path := range map[string]string{"snap": "/transactions", "link": "/sessions"} {
+			order := l.newOrder(method)
+			l.faultOnce(path, refusal)
+			l.want(method, l.get(order).Session.Status, "active")
+		}
+		hasNot(t, l.mid.requests[0], "customer_details")
+		hasNot(t, l.xen.requests[0], `"customer"`)
+	})
+}
+
+// A session that is started shortly before its order's end is closed at that end: the gateways let none end so soon.
+func TestStartNearTheEnd(t *testing.T) {
+	t.Parallel()
+	for method, double := range map[string]func(*payLab) gatewayDouble{
+		"snap": func(l *payLab) gatewayDouble { return l.mid },
+		"link": func(l *payLab) gatewayDouble { return l.xen },
+	} {
+		inPayLab(t, method, func(t *testing.T, l *payLab) {
+			order := l.newOrder(method)
+			time.Sleep(24*time.Hour - time.Minute)
+			l.want("a minute before the end", l.get(order).Session.Status, "active")
+
+			// While it cannot be closed, it can be paid, and the order waits for that.
+			l.setFault(down)
+			time.Sleep(2 * time.Minute)
+			l.tick()
+			l.want("the gateway is away", l.outcome(order), "pending [1 active], stock 8")
+
+			l.setFault(nil)
+			time.Sleep(5 * time.Minute)
+			l.tick()
+			l.want("closed", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
+			if double(l).pay(order+"-1", "COMPLETED") {
+				t.Error("the page can still be paid")
+			}
+		})
+	}
 }

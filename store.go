@@ -8,7 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	_ "embed"
+	"embed"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -80,34 +80,11 @@ const schemaVersion = 3
 //go:embed schema.sql
 var schema string
 
-// migrations[i] brings a file from version i+1 to version i+2. A released migration never changes.
-var migrations = []string{
-	// Version 2: history and endpoints hold codes, which the pages put into words, instead of English sentences.
-	`
-	ALTER TABLE orders RENAME COLUMN parts TO components;
-	UPDATE orders SET components = replace(components, '"held":', '"reserved":');
-
-	ALTER TABLE order_history ADD COLUMN note TEXT NOT NULL DEFAULT '{}';
-	UPDATE order_history SET note = CASE
-		WHEN reason = 'created' THEN json_object('code', 'created')
-		WHEN reason = 'seen to' THEN json_object('code', 'resolved')
-		WHEN reason = 'in the dashboard' THEN json_object('code', 'in_dashboard')
-		WHEN reason = 'by command' THEN json_object('code', 'by_command')
-		WHEN reason = 'not paid in time' THEN json_object('code', 'not_paid_in_time')
-		WHEN reason LIKE 'says on the pay page%' THEN json_object('code', 'buyer_claims')
-		WHEN reason LIKE 'paid: %, attempt %' THEN json_object('code', 'paid',
-			'provider', substr(reason, 7, instr(reason, ', attempt ') - 7),
-			'attempt', CAST(substr(reason, instr(reason, ', attempt ') + 10) AS INTEGER))
-		ELSE json_object('code', 'text', 'text', reason) END;
-	ALTER TABLE order_history DROP COLUMN reason;
-
-	UPDATE endpoints SET off_reason = CASE off_reason
-		WHEN '' THEN '' WHEN 'it answered 410 Gone' THEN 'gone' ELSE 'owner' END;`,
-
-	// Version 3: a store says whether it is in test mode.
-	`
-	ALTER TABLE stores ADD COLUMN test_mode INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1));`,
-}
+// migrations has a file <n>.sql for each version n after the first, which brings a file of the version before it to
+// version n. A released migration never changes.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
 
 // openDB opens a file, brings its schema up to date and starts the writing goroutine. With create it creates a
 // missing file. Its errors are sentences for the person who runs the command.
@@ -267,7 +244,11 @@ func (db *DB) migrate() error {
 		version = schemaVersion
 	}
 	for ; version < schemaVersion; version++ {
-		if _, err := tx.Exec(migrations[version-1]); err != nil {
+		migration, err := migrations.ReadFile(fmt.Sprintf("migrations/%d.sql", version+1))
+		if err == nil {
+			_, err = tx.Exec(string(migration))
+		}
+		if err != nil {
 			return fmt.Errorf("migrating %s to version %d: %w", db.path, version+1, err)
 		}
 	}

@@ -65,7 +65,7 @@ type shop struct {
 
 func newShop(t *testing.T, verify func(exchange), flags ...string) *shop {
 	s := &shop{db: filepath.Join(t.TempDir(), "shop.db"), flags: flags, ids: map[string]string{}, verify: verify}
-	store := s.cli(t, "", "store add", "-name", "Kopi Kita", "-email", "owner@example.id")
+	store := s.cli(t, "", "store add", "-name", "Kopi Kita", "-email", "owner@example.id", "-test", "on")
 	s.storeID, s.password = store["store_id"].(string), store["owner_password"].(string)
 	file := filepath.Join(t.TempDir(), "catalog.json")
 	if err := os.WriteFile(file, []byte(catalog), 0o600); err != nil {
@@ -89,7 +89,7 @@ func newShop(t *testing.T, verify func(exchange), flags ...string) *shop {
 
 func (s *shop) start(t *testing.T) {
 	t.Helper()
-	s.serving = exec.Command(programPath, append([]string{"serve", "-db", s.db, "-addr", "127.0.0.1:0", "-public-url", "http://127.0.0.1", "-webhook-allow-private",
+	s.serving = exec.Command(programPath, append([]string{"serve", "-db", s.db, "-addr", "127.0.0.1:0", "-public-url", "https://127.0.0.1", "-webhook-allow-private",
 		"-gateway-url", "midtrans=http://127.0.0.1:1", "-gateway-url", "xendit=http://127.0.0.1:1"}, s.flags...)...)
 	out, in, err := os.Pipe()
 	if err != nil {

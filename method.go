@@ -1,0 +1,140 @@
+//go:build cgo
+
+package main
+
+import (
+	"context"
+)
+
+// This file is about the buyer's choice of another payment method. It is possible only while no buyer can have seen a
+// page of a gateway on which the order could be paid: otherwise they could pay twice, by the old method and by the new
+// one. What a buyer transfers by hand before that is theirs to say.
+
+// MethodOffer is a method by which an order could be paid instead of its own.
+type MethodOffer struct {
+	PaymentMethod
+	Amount int64 // that the order would have
+}
+
+// mayBeShown is true of a session s whose page may have been shown to a buyer, or whose payment has begun.
+const mayBeShown = `(
+	s.status IN ('active', 'paid') OR s.payment_url <> '' OR
+	EXISTS (SELECT 1 FROM payments WHERE session_id = s.id))`
+
+// sqlMethodFree reports whether an order's payment method can be changed now.
+const sqlMethodFree = `
+	SELECT o.status = 'pending' AND o.expires_at > ?1 AND NOT EXISTS (
+		SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND ` + mayBeShown + `)
+	FROM   orders o
+	WHERE  o.id = ?2 AND o.store_id = ?3`
+
+// MethodOffers returns the store's other methods that an order could be paid by, and none if its method cannot be
+// changed now.
+func (db *DB) MethodOffers(storeID string, o Order, now Time) ([]MethodOffer, error) {
+	return readResult(db, func(q querier) (offers []MethodOffer, err error) {
+		free, err := queryOne(q, scanValue[bool], sqlMethodFree, now, o.ID, storeID)
+		if err != nil || !free {
+			return nil, err
+		}
+		methods, err := queryAll(q, scanMethod, sqlMethods, storeID)
+		if err != nil {
+			return nil, err
+		}
+
+		for _, m := range methods {
+			amount := o.Subtotal + m.Fee
+			fits := m.Usable && m.takes(o.Subtotal) && amount <= maxMoney
+			if fits && m.Code != o.PaymentMethod {
+				offers = append(offers, MethodOffer{m, amount})
+			}
+		}
+		return offers, nil
+	})
+}
+
+var (
+	errMethodFixed = &APIError{
+		Code:    codeOrderState,
+		Message: "The order's payment method cannot be changed any more.",
+	}
+	errMethodBusy = &APIError{
+		Code:    codeOrderState,
+		Message: "The order's payment is being started: try again in a moment.",
+	}
+)
+
+// ChangeMethod lets the buyer of an order pay by another method of the store, with its fee. The error is
+// errMethodFixed if the order needs no payment any more or its buyer may have seen a page that can be paid, and
+// errMethodBusy while such a page is being created. A method that cannot be used is refused as by POST /v1/orders.
+// Changing to the method that the order has changes nothing.
+func (db *DB) ChangeMethod(ctx context.Context, storeID, orderID, code string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		free, err := queryOne(tx, scanValue[bool], sqlMethodFree, tx.now, orderID, storeID)
+		if err != nil {
+			return err
+		}
+		if !free {
+			return errMethodFixed
+		}
+
+		r, err := tx.readOrderRow(orderID)
+		if err != nil || r.order.PaymentMethod == code {
+			return err
+		}
+		if err := tx.choosePayment(&r.order, storeID, code); err != nil {
+			return err
+		}
+		if err := tx.dropStarts(orderID); err != nil {
+			return err
+		}
+		return tx.storeMethod(r.order)
+	})
+}
+
+// dropStarts ends the order's session that was begun and not started. The gateway may have created its page all the
+// same, which nobody was shown, so it is asked once when the order ends.
+func (tx *Tx) dropStarts(orderID string) error {
+	starting, err := queryAll(tx, scanSession, "SELECT "+sessionColumns+`
+		FROM   payment_sessions s
+		WHERE  s.order_id = ? AND s.status = 'starting'`, orderID)
+	if err != nil {
+		return err
+	}
+
+	for _, s := range starting {
+		if s.Lease > tx.now {
+			return errMethodBusy
+		}
+		err := tx.mustChange(`
+			UPDATE payment_sessions
+			SET    status = 'failed', ended_at = ?, leased_until = 0, failing_since = 0
+			WHERE  id = ?`, tx.now, s.ID)
+		if err != nil {
+			return err
+		}
+		if err := tx.scheduleCheck(s.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storeMethod writes an order with its new method and amount, and notes that its buyer chose that. The order's
+// state does not change, so no event tells of it.
+func (tx *Tx) storeMethod(o Order) error {
+	o.UpdatedAt = tx.now
+	err := tx.mustChange(`
+		UPDATE orders
+		SET    json = ?
+		WHERE  id = ? AND status = 'pending'`, string(mustJSON(o)), o.ID)
+	if err != nil {
+		return err
+	}
+
+	return tx.addHistory(o.ID, HistoryEntry{
+		From:  Pending,
+		To:    Pending,
+		Actor: ActorBuyer,
+		Note:  Note{Code: NoteMethodChanged, Text: o.PaymentMethod},
+	})
+}
