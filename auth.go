@@ -111,7 +111,7 @@ func (s *server) authenticate(header http.Header, r *http.Request) (Store, error
 		return st, err
 	}
 
-	s.uses.note(hash, timeOf(now))
+	s.uses.note(hash, s.db.Now())
 	left := s.keys.take(keyID, now)
 	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
 	header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
@@ -456,7 +456,7 @@ func (s *server) signedIn(r *http.Request) (Store, error) {
 		return Store{}, err
 	}
 
-	now := timeOf(time.Now())
+	now := s.db.Now()
 	st, err := s.db.StoreOfSignIn(hash, now)
 	if err != nil {
 		return st, err

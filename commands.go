@@ -6,14 +6,19 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // This file holds the commands for administration. They work on the database's file, also while the service
@@ -58,14 +63,16 @@ func (c *cli) onFile(file string, create bool, do func(*DB) (object, error)) err
 
 	result, err := do(db)
 	err = errors.Join(explain(err, file), db.Close())
-
-	// The result of the command check, which has an "ok", says what is wrong with the database.
-	if err != nil && result["ok"] == nil {
+	if err != nil {
 		return err
 	}
+	return c.print(result)
+}
 
-	_, printErr := fmt.Fprintf(c.stdout, "%s\n", mustJSON(result))
-	return errors.Join(err, printErr)
+// print prints the one JSON object of a command.
+func (c *cli) print(result object) error {
+	_, err := fmt.Fprintf(c.stdout, "%s\n", mustJSON(result))
+	return err
 }
 
 // explain adds to an error what the person who runs the command can do about it.
@@ -73,6 +80,8 @@ func explain(err error, file string) error {
 	switch {
 	case err == errNotFound:
 		return fmt.Errorf("%s has nothing with this id: the list commands show the ids", file)
+	case errors.Is(err, errResultUnknown):
+		return fmt.Errorf("%s: %w. The list commands show it once the disk works again", file, err)
 	case outOfService(err):
 		return fmt.Errorf("cannot write to %s: free some disk space, "+
 			"or wait until other commands on it are done (%w)", file, err)
@@ -485,20 +494,80 @@ func catalogImport(ctx context.Context, c *cli) error {
 	})
 }
 
-func backup(ctx context.Context, c *cli) error {
-	return c.onDB("", func(db *DB) (object, error) {
-		file := c.Arg(0)
-		err := db.Backup(ctx, file)
-		return object{"backup": file}, err
+// orderList lists a store's orders as the API does, the newest first.
+func orderList(ctx context.Context, c *cli) error {
+	id := c.idFlag("store")
+	status := c.String("status", "", "only orders with this `status`, such as paid")
+	limit := c.Int("limit", 20, "at most so many orders")
+	after := c.String("after", "", "only older orders than the one with this `id`: the next page")
+
+	return c.onDB("store", func(db *DB) (object, error) {
+		if *status != "" && !slices.Contains(statuses, Status(*status)) {
+			return nil, usagef("-status %q must be one of %s", *status, strings.Join(toStrings(statuses), ", "))
+		}
+		if *limit < 1 {
+			return nil, usagef("-limit must be 1 or more")
+		}
+		st, err := db.Store(strings.ToLower(*id))
+		if err != nil {
+			return nil, err
+		}
+
+		orders, more, err := db.Orders(nil, st, OrderFilter{
+			Status: Status(*status),
+			After:  strings.ToLower(*after),
+			Limit:  *limit,
+		})
+		return object{"orders": json.RawMessage(orders), "has_more": more}, err
 	})
 }
 
-func check(ctx context.Context, c *cli) error {
-	return c.onDB("", func(db *DB) (object, error) {
-		version, faults, err := db.Check()
-		if err == nil && len(faults) > 0 {
-			err = errors.New("the database is damaged: restore a backup")
+// orderShow shows an order as the API does.
+func orderShow(_ context.Context, db *DB, storeID, id string) (object, error) {
+	st, err := db.Store(storeID)
+	if err != nil {
+		return nil, err
+	}
+	o, err := db.OrderWithSession(storeID, id)
+	if err != nil {
+		return nil, err
+	}
+	view := viewPaymentSession(o, st.payPage(id))
+	payPage, paymentURL := st.payPageJSON(id), string(mustJSON(view.PaymentURL))
+	return object{
+		"order":           json.RawMessage(appendOrder(nil, o.Stored, payPage, paymentURL)),
+		"payment_session": view,
+	}, nil
+}
+
+// version prints what this program was built from.
+func version(_ context.Context, c *cli) error {
+	if err := c.parse(""); err != nil {
+		return err
+	}
+
+	sqlite, _, _ := sqlite3.Version()
+	result := object{
+		"version":        "",
+		"revision":       "",
+		"modified":       false,
+		"schema_version": schemaVersion,
+		"go":             runtime.Version(),
+		"sqlite":         sqlite,
+	}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return c.print(result)
+	}
+
+	result["version"] = build.Main.Version
+	for _, s := range build.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			result["revision"] = s.Value
+		case "vcs.modified":
+			result["modified"] = s.Value == "true"
 		}
-		return object{"ok": err == nil, "schema_version": version, "faults": faults}, err
-	})
+	}
+	return c.print(result)
 }

@@ -54,7 +54,7 @@ const (
 
 // Endpoints lists a store's endpoints, the oldest first, each with its most recent deliveries.
 func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
-	list, err := queryAll(db.reader, scanEndpoint, sqlEndpoints, timeOf(time.Now()), storeID)
+	list, err := queryAll(db.reader, scanEndpoint, sqlEndpoints, db.Now(), storeID)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
 
 // Endpoint reads one endpoint of a store with its deliveries before the one named. All are before lastID.
 func (db *DB) Endpoint(storeID, id, before string, limit int) (Endpoint, error) {
-	e, err := queryOne(db.reader, scanEndpoint, sqlEndpoint, timeOf(time.Now()), id, storeID)
+	e, err := queryOne(db.reader, scanEndpoint, sqlEndpoint, db.Now(), id, storeID)
 	if err != nil {
 		return e, err
 	}

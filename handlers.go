@@ -93,6 +93,8 @@ type server struct {
 	allowPrivate bool          // for webhooks
 	hashing      chan struct{} // holds one for each password that is being hashed
 	draining     atomic.Bool
+	outages      everySecond // the log's lines about a database that cannot be written
+	otherHosts   everySecond // the log's lines about hosts that no store has
 }
 
 // errorCode is how programs tell errors apart. Its HTTP status belongs to it, so no error is without one.
@@ -167,6 +169,11 @@ var (
 		Code:    codeServiceUnavailable,
 		Message: "The service cannot write at the moment. Nothing was changed; try again.",
 	}
+	errUnknown = &APIError{
+		Code: codeServiceUnavailable,
+		Message: "The disk failed while this was saved: it is unknown whether it was. When the service works again, " +
+			"repeat an order with the same Idempotency-Key, or look for it with GET /v1/orders?external_id=….",
+	}
 )
 
 // badRequest refuses a request that cannot be understood.
@@ -193,7 +200,7 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 
 	if err != nil {
 		refusal := s.refusal(header, r, err)
-		writeJSON(w, refusal.Code.status, `{"success":false,"error":`, mustJSON(refusal), "}")
+		writeJSON(w, refusal.Code.status, `{"success":false,"error":`, mustJSON(refusal), "}\n")
 		return
 	}
 	if a.status == http.StatusNotModified {
@@ -201,7 +208,7 @@ func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err e
 		return
 	}
 
-	writeJSON(w, cmp.Or(a.status, http.StatusOK), `{"success":true,"data":`, a.data, "}")
+	writeJSON(w, cmp.Or(a.status, http.StatusOK), `{"success":true,"data":`, a.data, "}\n")
 	if a.buffer != nil {
 		buffers.Put(a.buffer)
 	}
@@ -217,14 +224,26 @@ func (s *server) refusal(header http.Header, r *http.Request, err error) *APIErr
 	if errors.Is(err, context.Canceled) { // The client has gone.
 		return errUnavailable
 	}
+	s.db.noteDamage(err)
 	if outOfService(err) {
-		s.log.Error("cannot write to the database", "request_id", logged(r).id, "error", err)
+		s.logOutage(r, err)
 		header.Set("Retry-After", "5")
+		if errors.Is(err, errResultUnknown) {
+			return errUnknown
+		}
 		return errUnavailable
 	}
 
 	s.log.Error("request failed", "request_id", logged(r).id, "error", err)
 	return errInternal
+}
+
+// logOutage logs once a second that the database cannot be written, however many requests meet that.
+func (s *server) logOutage(r *http.Request, err error) {
+	ok, leftOut := s.outages.allow(time.Now())
+	if ok {
+		s.log.Error("cannot write to the database", "request_id", logged(r).id, "error", err, "not_logged", leftOut)
+	}
 }
 
 // writeJSON writes data between the beginning and the end of its envelope.
@@ -592,7 +611,7 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 	}
 
 	// HEAD starts no session: its answer would not show it.
-	if needsSession(o) && r.Method != "HEAD" {
+	if needsSession(o, s.db.Now()) && r.Method != "HEAD" {
 		o, err = s.startSession(r.Context(), st, id, o)
 		if err != nil {
 			return a, err
@@ -608,11 +627,11 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 
 // needsSession reports whether an order can be paid at a gateway now and has no page there. It only spares
 // other orders a write: BeginPaymentSession decides, by the same rule.
-func needsSession(o OrderWithSession) bool {
+func needsSession(o OrderWithSession, now Time) bool {
 	if o.Provider == ProviderManual || o.Session.State == SessionActive {
 		return false
 	}
-	return o.Status == Pending && o.ExpiresAt > timeOf(time.Now())
+	return o.Status == Pending && o.ExpiresAt > now
 }
 
 // startSession returns o with the payment session that it needs. If the gateway cannot be asked, the session
@@ -720,9 +739,19 @@ func (s *server) ready() error {
 	if s.draining.Load() {
 		return &APIError{Code: codeServiceUnavailable, Message: "The service is stopping."}
 	}
-	if err := s.db.Ready(); err != nil {
-		s.log.Error("the database does not answer", "error", err)
-		return &APIError{Code: codeServiceUnavailable, Message: "The database does not answer."}
+	err := s.db.Ready()
+	if err == nil {
+		return nil
 	}
-	return nil
+
+	if ok, leftOut := s.outages.allow(time.Now()); ok {
+		s.log.Error("the database does not answer", "error", err, "not_logged", leftOut)
+	}
+	if s.db.broken() != nil {
+		return &APIError{
+			Code:    codeServiceUnavailable,
+			Message: "The database's file is damaged, gone or replaced. The log says what to do.",
+		}
+	}
+	return &APIError{Code: codeServiceUnavailable, Message: "The database does not answer."}
 }

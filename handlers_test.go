@@ -32,7 +32,7 @@ func TestFieldsAndTypes(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
 
-	const none = `{"success":true,"data":{"orders":[],"has_more":false}}`
+	const none = `{"success":true,"data":{"orders":[],"has_more":false}}` + "\n"
 	if got := string(s.get(t, "/v1/orders").Body); got != none {
 		t.Errorf("without orders the list is %s", got)
 	}
@@ -494,7 +494,7 @@ func TestPanicIsAnsweredAndLogged(t *testing.T) {
 	if w.Code != 500 {
 		t.Errorf("status %d, want 500", w.Code)
 	}
-	const internal = `{"success":false,"error":{"code":"INTERNAL_ERROR","message":"Internal error."}}`
+	const internal = `{"success":false,"error":{"code":"INTERNAL_ERROR","message":"Internal error."}}` + "\n"
 	if got := w.Body.String(); got != internal {
 		t.Errorf("body %s, want %s", got, internal)
 	}
@@ -738,5 +738,23 @@ func (l *pipeListener) dial() (net.Conn, error) {
 		return client, nil
 	case <-l.closed:
 		return nil, syscall.ECONNREFUSED
+	}
+}
+
+func TestAnswersEndWithANewline(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	for _, path := range []string{"/v1/products", "/v1/orders", "/v1/no-such-path", "/healthz", "/v1/openapi.json"} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", s.url+path, nil)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+s.key)
+		resp, err := s.client.Do(req)
+		must(t, err)
+		body, err := io.ReadAll(resp.Body)
+		must(t, err)
+		must(t, resp.Body.Close())
+		if !bytes.HasSuffix(body, []byte("}\n")) {
+			t.Errorf("%s ends with %q", path, body[max(0, len(body)-5):])
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,7 +19,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -60,6 +60,8 @@ var commands = []cliCommand{
 	{"webhook remove", "delete an endpoint and its deliveries", withID("endpoint", webhookRemove)},
 	{"webhook resend", "send again: one delivery, or all of an endpoint that were not delivered since a time",
 		webhookResend},
+	{"order list", "list a store's orders as the API shows them, the newest first", orderList},
+	{"order show", "show an order as the API does", withID("order", orderShow)},
 	{"order approve", "mark an order paid: its money has arrived", withID("order", orderTransition(OwnerApproves))},
 	{"order reject", "reject a payment that the buyer reported: no money arrived",
 		withID("order", orderTransition(OwnerRejects))},
@@ -73,20 +75,23 @@ var commands = []cliCommand{
 		"and Xendit's callback token from its second", gatewaySet},
 	{"catalog import", "add or replace products, bundles and payment methods", catalogImport},
 	{"backup", "copy the database while it is in use", backup},
-	{"check", "check the database", check},
+	{"restore", "put a backup in the database's place, while it is not served", restore},
+	{"check", "check a database or a backup, and count what is in it", check},
+	{"version", "print the versions of this program and of SQLite", version},
 }
 
-// arguments are those that a command takes after its flags, as the help shows them.
+// arguments are those that a command takes beside its flags, as the help shows them.
 var arguments = map[string]string{
 	"catalog import": " FILE.json",
 	"backup":         " OUT.db",
+	"restore":        " FROM.db",
 }
 
 // cli is one call of a command. The command defines its flags in the FlagSet, calls parse and reads them.
 type cli struct {
 	*flag.FlagSet
 	words     []string // of the command line, after the command's name
-	arguments int      // how many the command takes after its flags
+	arguments int      // how many the command takes beside its flags
 	stdin     io.Reader
 	stdout    io.Writer
 	stderr    io.Writer
@@ -154,10 +159,10 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// parse reads the flags and the arguments after them. needed names the flags that must be given, separated by
-// spaces.
+// parse reads the flags and the arguments, which may come in any order. needed names the flags that must be given,
+// separated by spaces.
 func (c *cli) parse(needed string) error {
-	err := c.Parse(c.words)
+	arguments, err := c.parseWords()
 	if errors.Is(err, flag.ErrHelp) {
 		return err
 	}
@@ -170,10 +175,33 @@ func (c *cli) parse(needed string) error {
 			return usagef("-%s is needed", name)
 		}
 	}
-	if c.NArg() != c.arguments {
-		return usagef("takes %d argument(s) after its flags, not %d", c.arguments, c.NArg())
+	if len(arguments) != c.arguments {
+		return usagef("takes %d argument(s) beside its flags, not %d", c.arguments, len(arguments))
 	}
 	return nil
+}
+
+// parseWords is Parse for flags that may follow arguments. After "--" there are only arguments.
+func (c *cli) parseWords() (arguments []string, err error) {
+	words := c.words
+	for {
+		if err := c.Parse(words); err != nil {
+			return nil, err
+		}
+		rest := c.Args()
+		if len(rest) == 0 {
+			break
+		}
+
+		before := len(words) - len(rest)
+		if before > 0 && words[before-1] == "--" {
+			arguments = append(arguments, rest...)
+			break
+		}
+		arguments = append(arguments, rest[0])
+		words = rest[1:]
+	}
+	return arguments, c.Parse(append([]string{"--"}, arguments...)) // for Arg
 }
 
 // given returns the names of the flags that were given.
@@ -221,10 +249,11 @@ func serve(ctx context.Context, c *cli) error {
 		return err
 	}
 
-	log, err := newLog(c.stderr, *logFormat)
+	log, endLog, err := newLog(c.stderr, *logFormat, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
+	defer endLog()
 	if err := o.check(*proxy); err != nil {
 		return err
 	}
@@ -240,9 +269,15 @@ func serve(ctx context.Context, c *cli) error {
 		o.publicURL = "http://localhost:" + port
 	}
 
+	_, err = os.Stat(*file)
+	isNew := errors.Is(err, fs.ErrNotExist)
 	db, err := openDB(*file, true)
 	if err != nil {
 		return err
+	}
+	if isNew {
+		log.Warn("the database is new and has no store: add one with \"storeorder store add\". "+
+			"If you expected your shop, look for its file: -db names it", "database", db.path)
 	}
 	err = serveOn(ctx, ln, db, *o, log)
 	return errors.Join(err, db.Close())
@@ -396,34 +431,10 @@ func scanGatewayUse(r row) (u gatewayUse, err error) {
 	return u, err
 }
 
-func newLog(w io.Writer, format string) (*slog.Logger, error) {
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, nil)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, nil)), nil
-	}
-	return nil, usagef("-log-format must be text or json, not %q", format)
-}
-
-func listen(addr string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", addr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("the port of %s is taken by another program: "+
-			"stop that, or choose another with -addr", addr)
-	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("no right to listen on %s: choose a port above 1023 with -addr", addr)
-	case err != nil:
-		return nil, fmt.Errorf("cannot listen on -addr %s: %w", addr, err)
-	}
-	return ln, nil
-}
-
 // serveOn runs the service until ctx ends. Then it finishes the work in progress, which takes 25 s at most:
 // a request that is read for 15 s (newHTTPServer) may start a payment session, which takes 10 s (gatewayTimeout).
 func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
-	unlock, err := db.lockServing()
+	unlock, err := lockServing(db.path)
 	if err != nil {
 		return err
 	}
@@ -437,13 +448,12 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 		return err
 	}
 
-	// Little memory stays in use here and much is used for a moment: collect at some 20 MB instead of 4.
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-
+	limitMemory()
 	s := newServer(db, o, log)
 	if err := db.ReleasePaymentSessions(ctx); err != nil {
+		return err
+	}
+	if err := db.startClock(ctx); err != nil {
 		return err
 	}
 
@@ -453,10 +463,14 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	background.Go(func() { s.queue.run(working) })
 	background.Go(func() { s.payments.pollGateways(working) })
 	background.Go(func() { s.sweep(working) })
+	background.Go(func() { db.watch(working) })
+	background.Go(func() { returnMemory(working) })
 
 	hs := newHTTPServer(s.routes(), log)
+	limited := limitConnections(ln, mostConnections)
+	hs.ConnState = limited.noteState
 	served := make(chan error, 1)
-	go func() { served <- hs.Serve(ln) }()
+	go func() { served <- hs.Serve(limited) }()
 
 	select {
 	case err = <-served:
@@ -499,6 +513,7 @@ func drain(hs *http.Server, log *slog.Logger) {
 }
 
 func newServer(db *DB, o settings, log *slog.Logger) *server {
+	db.logTo(log)
 	queue := newDispatcher(db, newWebhookClient(o.allowPrivate), log)
 	return &server{
 		db:           db,
@@ -542,7 +557,7 @@ func (s *server) sweep(ctx context.Context) {
 // purgeIdempotencyKeys deletes the keys that are too old to be replayed, in small writes.
 func (s *server) purgeIdempotencyKeys(ctx context.Context) {
 	const most = 1000
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && s.db.clockTrusted() {
 		deleted, err := s.db.PurgeIdempotencyKeys(ctx, most)
 		s.logSweepError(ctx, err)
 		if err != nil || deleted < most {
@@ -594,8 +609,12 @@ func demo(ctx context.Context, c *cli) error {
 		return err
 	}
 
-	warnings := &slog.HandlerOptions{Level: slog.LevelWarn}
-	return serveOn(ctx, ln, db, o, slog.New(slog.NewTextHandler(c.stderr, warnings)))
+	log, endLog, err := newLog(c.stderr, "text", slog.LevelWarn)
+	if err != nil {
+		return err
+	}
+	defer endLog()
+	return serveOn(ctx, ln, db, o, log)
 }
 
 // demoText takes the public URL, the API key, the owner's password and a product's id.

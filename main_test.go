@@ -7,11 +7,13 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -64,7 +66,7 @@ func TestEndToEnd(t *testing.T) {
 		if first.event.Sequence != 1 {
 			t.Errorf("sequence %d, want 1", first.event.Sequence)
 		}
-		answered := strings.TrimPrefix(string(created.Body), `{"success":true,`)
+		answered := strings.TrimPrefix(strings.TrimSuffix(string(created.Body), "\n"), `{"success":true,`)
 		if !strings.HasSuffix(first.body, answered) {
 			t.Errorf("event %s\nof the answer %s", first.body, created.Body)
 		}
@@ -221,7 +223,7 @@ func TestEndToEnd(t *testing.T) {
 	})
 
 	t.Run("the file is sound", func(t *testing.T) {
-		want := fmt.Sprintf("map[faults:[] ok:true schema_version:%d]", schemaVersion)
+		want := fmt.Sprintf("map[faults:[] ok:true orders:4 schema_version:%d stores:1 waiting_deliveries:0]", schemaVersion)
 		if got := fmt.Sprint(on(t, "check")); got != want {
 			t.Errorf("check prints %s, want %s", got, want)
 		}
@@ -353,6 +355,9 @@ func TestOperatorsMistakes(t *testing.T) {
 	sqliteFile(t, filepath.Join(dir, "newer.db"), fmt.Sprintf(
 		"PRAGMA application_id = %d; PRAGMA user_version = 99; CREATE TABLE y (x)", applicationID))
 
+	must(t, os.WriteFile(filepath.Join(dir, "empty.db"), nil, 0o600))
+	sqliteFile(t, filepath.Join(dir, "bare.db"), "PRAGMA user_version = 0; VACUUM")
+
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer taken.Close()
@@ -391,6 +396,9 @@ func TestOperatorsMistakes(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "absent.db")); err == nil {
 		t.Error("a command created the missing database")
+	}
+	if size := fileSize(filepath.Join(dir, "empty.db")); size != 0 {
+		t.Errorf("the empty file has %d bytes", size)
 	}
 }
 
@@ -625,21 +633,111 @@ func TestSIGTERMFinishesWhatWasBegun(t *testing.T) {
 func TestOneServiceServesAFile(t *testing.T) {
 	t.Parallel()
 	s := newBubbleServer(t)
-	unlock, err := s.db.lockServing()
+	unlock, err := lockServing(s.db.path)
 	must(t, err)
-	other, err := openDB(s.db.path, false)
-	must(t, err)
-	defer other.Close()
 
-	_, err = other.lockServing()
+	_, err = lockServing(s.db.path)
 	if err == nil || !strings.Contains(err.Error(), "another storeorder serves") {
 		t.Errorf("a second service: %v", err)
 	}
 
 	must(t, unlock())
-	unlock, err = other.lockServing()
+	unlock, err = lockServing(s.db.path)
 	if err != nil {
 		t.Fatalf("after the first has ended: %v", err)
 	}
 	must(t, unlock())
+}
+
+// TestOneFileHasOneName serves a file, and then the same by a symbolic link.
+func TestOneFileHasOneName(t *testing.T) {
+	t.Parallel()
+	file, _, _ := newStoreFile(t)
+	link := filepath.Join(t.TempDir(), "link.db")
+	must(t, os.Symlink(file, link))
+	startServe(t, file)
+
+	_, stderr := command(t, 1, "serve", "-db", link, "-addr", "127.0.0.1:0")
+	if !strings.Contains(stderr, "another storeorder serves "+file) {
+		t.Errorf("serve by a symbolic link says %s", stderr)
+	}
+	if _, err := os.Stat(link + "-serving"); err == nil {
+		t.Error("there is a second lock beside the link")
+	}
+}
+
+// TestLockIsPrivate starts where an earlier version has left a lock that everybody may read, and thus hold.
+func TestLockIsPrivate(t *testing.T) {
+	t.Parallel()
+	file, _, _ := newStoreFile(t)
+	must(t, os.WriteFile(file+"-serving", nil, 0o644))
+	startServe(t, file)
+	info, err := os.Stat(file + "-serving")
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the lock's mode is %v, want 0600", info.Mode())
+	}
+}
+
+func TestServeSaysThatItsFileIsNew(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "typo.db")
+	_, logs, stop := startServe(t, file)
+	logs.await(t, `(the database is new.*database=\S*typo.db)`)
+	stop()
+
+	_, logs, _ = startServe(t, file)
+	if strings.Contains(logs.String(), "is new") {
+		t.Error("the second start says that the file is new")
+	}
+}
+
+// TestFlagsMayFollowArguments tries the orders of a command line's words.
+func TestFlagsMayFollowArguments(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"-db F OUT":       "F OUT",
+		"OUT -db F":       "F OUT",
+		"OUT -db=F":       "F OUT",
+		"-db F -- OUT":    "F OUT",
+		"-db F -- -OUT":   "F -OUT",
+		"-- -OUT -db":     "takes 1 argument(s) beside its flags, not 2",
+		"OUT -db F MORE":  "takes 1 argument(s) beside its flags, not 2",
+		"OUT -no-such":    "flag provided but not defined: -no-such",
+		"OUT -db":         "flag needs an argument: -db",
+		"-db F OUT -help": "flag: help requested",
+	} {
+		t.Run(line, func(t *testing.T) {
+			c := &cli{
+				FlagSet:   flag.NewFlagSet("test", flag.ContinueOnError),
+				words:     strings.Fields(line),
+				arguments: 1,
+			}
+			c.SetOutput(io.Discard)
+			file := c.dbFlag()
+
+			err := c.parse("")
+			got := *file + " " + c.Arg(0)
+			if err != nil {
+				got = err.Error()
+			}
+			if got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestSystemdUnit asks systemd how much the unit of docs/ lets a service do.
+func TestSystemdUnit(t *testing.T) {
+	t.Parallel()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed")
+	}
+	out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=29", "--no-pager",
+		"docs/storeorder.service").CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %.3000s", err, out)
+	}
 }

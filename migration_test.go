@@ -43,13 +43,13 @@ func testMigratedFile(t *testing.T, db *DB) {
 	})
 
 	t.Run("the file is sound", func(t *testing.T) {
-		version, faults, err := db.Check()
+		found, err := inspectAll(db.path)
 		must(t, err)
-		if version != schemaVersion {
-			t.Errorf("version %d, want %d", version, schemaVersion)
+		if found.Version != schemaVersion {
+			t.Errorf("version %d, want %d", found.Version, schemaVersion)
 		}
-		if len(faults) > 0 {
-			t.Errorf("faults: %v", faults)
+		if len(found.Faults) > 0 {
+			t.Errorf("faults: %v", found.Faults)
 		}
 	})
 }

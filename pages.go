@@ -149,14 +149,25 @@ func seeOther(w http.ResponseWriter, r *http.Request, to string) error {
 // pageError shows a handler's error as a page.
 func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
 	status := pageErrorStatus(err)
-	if status >= http.StatusInternalServerError {
+	s.db.noteDamage(err)
+	if status == http.StatusServiceUnavailable {
+		s.logOutage(r, err)
+	}
+	if status == http.StatusInternalServerError {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 	}
 
-	if err := render(w, r, status, "error.html", status); err != nil {
+	view := errorView{status, errors.Is(err, errResultUnknown)}
+	if err := render(w, r, status, "error.html", view); err != nil {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 		w.WriteHeader(status)
 	}
+}
+
+// errorView is what the page of an error shows.
+type errorView struct {
+	Status  int
+	Unknown bool // it is unknown whether what was asked for was done
 }
 
 func pageErrorStatus(err error) int {
@@ -183,6 +194,17 @@ func (s *server) serveStylesheet(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(stylesheet))
 }
 
+// logOtherHost logs that a pay page was asked for at a host that is not its store's. The proxy may not pass the host on,
+// or the store's domain may be missing.
+func (s *server) logOtherHost(r *http.Request, own *url.URL) {
+	ok, leftOut := s.otherHosts.allow(time.Now())
+	if ok {
+		s.log.Warn("a pay page was requested at a host that is not its store's: check the proxy's Host header, "+
+			"\"store set -domain\" and -public-url",
+			"host", cut(r.Host, 255), "own_host", own.Host, "request_id", logged(r).id, "not_logged", leftOut)
+	}
+}
+
 // orderOfPage reads the order that a page is about. On the host of another store it is not found.
 func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 	st, o, err := s.db.OrderPage(strings.ToLower(id))
@@ -193,6 +215,7 @@ func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 	own, err := url.Parse(st.URL)
 	requested := url.URL{Host: r.Host}
 	if err != nil || !strings.EqualFold(own.Hostname(), requested.Hostname()) {
+		s.logOtherHost(r, own)
 		return st, o, errNotFound
 	}
 	return st, o, nil

@@ -838,3 +838,24 @@ func (b *browser) seesNoCodeOf(t *testing.T, codes *regexp.Regexp, o Order, sand
 	}
 	b.seesNoCode(t, codes, public...)
 }
+
+// TestRequestAtAnotherHost asks for a pay page at a host that no store has, as a proxy that is set up wrong does.
+func TestRequestAtAnotherHost(t *testing.T) {
+	t.Parallel()
+	s := newBubbleServer(t)
+	id := s.create(t, "teh", 1)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1:8080/pay/"+id, nil)
+	must(t, err)
+	resp, err := s.client.Do(req)
+	must(t, err)
+	if resp.StatusCode != 404 {
+		t.Errorf("answer %d, want 404", resp.StatusCode)
+	}
+	log := s.logs.String()
+	if !strings.Contains(log, "host=127.0.0.1:8080 own_host=shop.test") {
+		t.Errorf("the log does not name the hosts:\n%s", log)
+	}
+	if strings.Contains(log, id) {
+		t.Error("the log holds the order's id")
+	}
+}

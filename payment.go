@@ -313,8 +313,8 @@ func (p *payments) check(ctx context.Context, sessionID string, byClock bool) (c
 		}
 
 		// Giving up changes the order without an answer. Only the clock does that, never a person's question.
-		silent := time.Since(max(failingSince, c.OrderEnd).Time())
-		if !byClock || failingSince == 0 || silent < giveUpAfter {
+		silent := p.db.Now().Sub(max(failingSince, c.OrderEnd))
+		if !byClock || failingSince == 0 || silent < giveUpAfter || !p.db.clockTrusted() {
 			return c, problem
 		}
 		return c, p.db.GiveUpPaymentSession(detached, c.ID)
@@ -345,7 +345,10 @@ func (p *payments) ask(ctx context.Context, s AskedSession) (answers []GatewayAn
 		return answers, false, err
 	}
 
-	if !mustClose(s.SessionWithOrder, answers, timeOf(time.Now())) {
+	if !mustClose(s.SessionWithOrder, answers, p.db.Now()) {
+		return answers, false, nil
+	}
+	if s.OrderStatus == Pending && !p.db.clockTrusted() { // It is over only by the clock.
 		return answers, false, nil
 	}
 	closed, err = gw.closeSession(ctx, s, answers)
@@ -561,7 +564,7 @@ func (tx *Tx) decideNotifications(s AskedSession, answers []GatewayAnswer) error
 
 	for _, n := range list {
 		confirmed := n.confirmedBy(answers)
-		old := tx.now >= n.ReceivedAt.Add(giveUpAfter)
+		old := tx.now >= n.ReceivedAt.Add(giveUpAfter) && tx.db.clockTrusted()
 		if !confirmed && !old {
 			continue
 		}
@@ -884,7 +887,8 @@ func (db *DB) GiveUpPaymentSession(ctx context.Context, id string) error {
 func (p *payments) expireOrders(ctx context.Context) {
 	const batch = 100
 	var failed atomic.Bool
-	for ctx.Err() == nil && !failed.Load() { // One that failed would be found again at once.
+	// One that failed would be found again at once, and so would all while the clock may be wrong: see expireIfClear.
+	for ctx.Err() == nil && !failed.Load() && p.db.clockTrusted() {
 		due, err := p.db.DueOrders(batch)
 		if err != nil {
 			p.log.Error("cannot look for orders to expire", "error", err)

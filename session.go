@@ -172,7 +172,7 @@ func (p *payments) startInBackground(ctx context.Context, st Store, begun begunS
 
 // awaitStart waits until nobody is starting a session any more.
 func (db *DB) awaitStart(ctx context.Context, s PaymentSession) error {
-	for s.State == SessionStarting && s.Lease > timeOf(time.Now()) {
+	for s.State == SessionStarting && s.Lease > db.Now() {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
@@ -639,7 +639,7 @@ const sqlSessionsDue = `
 
 // PaymentSessionsDue returns the sessions to ask the gateways about now. The one that is due for longest comes first.
 func (db *DB) PaymentSessionsDue() ([]dueSession, error) {
-	now := timeOf(time.Now())
+	now := db.Now()
 	return queryAll(db.reader, scanDueSession, sqlSessionsDue, now, now.Add(-askedLately))
 }
 

@@ -15,10 +15,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -37,6 +40,7 @@ func timeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 func (t Time) Time() time.Time              { return time.UnixMilli(int64(t)).UTC() }
 func (t Time) String() string               { return t.Time().Format(timeFormat) }
 func (t Time) Add(d time.Duration) Time     { return t + Time(d.Milliseconds()) }
+func (t Time) Sub(u Time) time.Duration     { return time.Duration(t-u) * time.Millisecond }
 func (t Time) MarshalJSON() ([]byte, error) { return []byte(`"` + t.String() + `"`), nil }
 
 func (t *Time) UnmarshalJSON(b []byte) error {
@@ -50,8 +54,9 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 type DB struct {
 	path   string
 	reader *sql.DB
-	writer *sql.DB   // one connection, which only the writing goroutine uses
-	jobs   chan *job // unbuffered: the senders that are blocked on it are the queue
+	writer *sql.DB     // one connection, which only the writing goroutine uses
+	jobs   chan *job   // unbuffered: the senders that are blocked on it are the queue
+	chores chan func() // what the writing goroutine does between two groups: see onWriter
 
 	closing chan struct{} // closed to stop the writing goroutine
 	stopped chan struct{} // closed when it has stopped
@@ -60,8 +65,12 @@ type DB struct {
 	// out those without arguments and would compile these anew for every write.
 	begin, savepoint, rollbackTo, release, commit, rollback *sql.Stmt
 
+	clock *clock
+	log   *slog.Logger // of the service; commands have none. Set before the first request
+	file  *fileHealth
+	wal   walWatch
+
 	// State of the writing goroutine.
-	lastNow Time   // the latest time given to a write; a later write never gets an earlier time
 	idTime  Time   // the time in the latest id
 	idCount uint64 // the counter in the latest id
 
@@ -89,7 +98,8 @@ var migrations embed.FS
 // openDB opens a file, brings its schema up to date and starts the writing goroutine. With create it creates a
 // missing file. Its errors are sentences for the person who runs the command.
 func openDB(path string, create bool) (*DB, error) {
-	if err := openFile(path, create); err != nil {
+	path, err := openFile(path, create)
+	if err != nil {
 		return nil, err
 	}
 
@@ -100,22 +110,26 @@ func openDB(path string, create bool) (*DB, error) {
 		reader:  openSQLite(path, options+"&mode=ro&_query_only=on"),
 		writer:  openSQLite(path, options+durable),
 		jobs:    make(chan *job),
+		chores:  make(chan func()),
+		clock:   newClock(),
+		file:    &fileHealth{},
+		log:     slog.New(slog.DiscardHandler),
 		closing: make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
 	if err := db.connect(); err != nil {
-		db.reader.Close()
-		db.writer.Close()
-		return nil, db.explainOpenError(err)
+		db.closeFiles()
+		return nil, explainOpenError(db.path, err)
 	}
 
 	go db.runWrites()
 	return db, nil
 }
 
-// openFile makes sure that the database can be read and written. It creates a missing file itself, because
-// SQLite would let every user of the machine read it, and it holds secrets.
-func openFile(path string, create bool) error {
+// openFile makes sure that the database can be read and written, and returns its path without symbolic links: under two
+// names it would have two WALs and two locks. It creates a missing file itself, because SQLite would let every user of
+// the machine read it, and it holds secrets.
+func openFile(path string, create bool) (realPath string, err error) {
 	flags := os.O_RDWR
 	if create {
 		flags |= os.O_CREATE
@@ -123,13 +137,20 @@ func openFile(path string, create bool) error {
 
 	f, err := os.OpenFile(path, flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) && !create {
-		return fmt.Errorf("there is no database %s: "+
-			"name it with -db, or create it with \"storeorder store add\"", path)
+		return "", noDatabase(path)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot open the database for writing: %w", err)
+		return "", fmt.Errorf("cannot open the database for writing: %w", err)
 	}
-	return f.Close()
+	if err := f.Close(); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+func noDatabase(path string) error {
+	return fmt.Errorf("there is no database %s: "+
+		"name it with -db, or create it with \"storeorder store add\"", path)
 }
 
 // openSQLite returns a pool of connections to a file. The options are documented in the README of go-sqlite3.
@@ -143,7 +164,7 @@ func openSQLite(path, options string) *sql.DB {
 }
 
 func (db *DB) connect() error {
-	if err := inspect(db.path); err != nil {
+	if err := db.inspect(); err != nil {
 		return err
 	}
 
@@ -152,6 +173,9 @@ func (db *DB) connect() error {
 		return err
 	}
 	if err := db.migrate(); err != nil {
+		return err
+	}
+	if err := db.rememberFile(); err != nil {
 		return err
 	}
 
@@ -163,26 +187,35 @@ func (db *DB) connect() error {
 }
 
 // inspect refuses a file that is not ours or is newer than this program, before anything in it is changed.
-func inspect(path string) error {
-	file := openSQLite(path, "_busy_timeout=5000")
+func (db *DB) inspect() error {
+	file := openSQLite(db.path, "_busy_timeout=5000")
 	defer file.Close()
+	_, err := inspect(file, db.path)
+	return err
+}
 
-	var application, version, tables int
-	err := file.QueryRow(`
+// inspect returns a file's schema version; 0 = it has no tables. It refuses one that is another program's, or newer than
+// this program.
+func inspect(file *sql.DB, path string) (version int, err error) {
+	var application, tables int
+	err = file.QueryRow(`
 		SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
 		FROM   pragma_application_id, pragma_user_version`).Scan(&application, &version, &tables)
 	if err != nil {
-		return err
+		return 0, err
 	}
 
 	if application != applicationID && tables > 0 {
-		return fmt.Errorf("%s is another program's database: name another file with -db", path)
+		return 0, fmt.Errorf("%s is another program's database: name another file with -db", path)
 	}
 	if version > schemaVersion {
-		return fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder",
+		return 0, fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder",
 			path, version, schemaVersion)
 	}
-	return nil
+	if tables == 0 {
+		return 0, nil
+	}
+	return version, nil
 }
 
 // prepareWriter checks that a commit is on disk when SQLite says so, and prepares the statements around a write.
@@ -201,8 +234,10 @@ func (db *DB) prepareWriter() error {
 			db.path, synchronous, journal)
 	}
 
-	// Otherwise each savepoint writes a temporary file. The data source has no option for it.
-	if _, err := db.writer.Exec("PRAGMA temp_store = MEMORY"); err != nil {
+	// The data source has no options for these two. Without the first, each savepoint writes a temporary file. The
+	// second cuts off a WAL that has grown large, once it begins anew.
+	_, err = db.writer.Exec(fmt.Sprintf("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = %d", walLarge))
+	if err != nil {
 		return err
 	}
 
@@ -224,7 +259,15 @@ func (db *DB) prepareWriter() error {
 }
 
 // migrate creates the tables of a new file, or brings those of an older version up to date, in one transaction.
-func (db *DB) migrate() error {
+//
+// Meanwhile foreign keys are not enforced, because a table that others refer to can only be rebuilt without them
+// (https://sqlite.org/lang_altertable.html#otheralter). They are checked before the commit instead.
+func (db *DB) migrate() (err error) {
+	if err := db.enforceForeignKeys(false); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.enforceForeignKeys(true)) }()
+
 	tx, err := db.writer.Begin()
 	if err != nil {
 		return err
@@ -236,6 +279,9 @@ func (db *DB) migrate() error {
 	if err := tx.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
 		return err
 	}
+	if version == schemaVersion {
+		return nil
+	}
 
 	if version == 0 {
 		if _, err := tx.Exec(schema); err != nil {
@@ -244,11 +290,7 @@ func (db *DB) migrate() error {
 		version = schemaVersion
 	}
 	for ; version < schemaVersion; version++ {
-		migration, err := migrations.ReadFile(fmt.Sprintf("migrations/%d.sql", version+1))
-		if err == nil {
-			_, err = tx.Exec(string(migration))
-		}
-		if err != nil {
+		if err := migrateTo(tx, version+1); err != nil {
 			return fmt.Errorf("migrating %s to version %d: %w", db.path, version+1, err)
 		}
 	}
@@ -260,15 +302,45 @@ func (db *DB) migrate() error {
 	return tx.Commit()
 }
 
-func (db *DB) explainOpenError(err error) error {
+// migrateTo brings the tables of the version before it to a version.
+func migrateTo(tx *sql.Tx, version int) error {
+	migration, err := migrations.ReadFile(fmt.Sprintf("migrations/%d.sql", version))
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(string(migration)); err != nil {
+		return err
+	}
+
+	faults, err := queryAll(tx, scanValue[string], sqlForeignKeyFaults+" LIMIT 5")
+	if err != nil {
+		return err
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("nothing was changed, because rows would refer to missing ones: %s",
+			strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// enforceForeignKeys has the writing connection refuse rows that refer to missing ones, or not. Inside a transaction it
+// would change nothing.
+func (db *DB) enforceForeignKeys(on bool) error {
+	_, err := db.writer.Exec(fmt.Sprintf("PRAGMA foreign_keys = %t", on))
+	return err
+}
+
+func explainOpenError(path string, err error) error {
 	switch sqliteCode(err) {
+	case sqlite3.ErrCorrupt:
+		return fmt.Errorf("%s is damaged: restore a backup (%w)", path, err)
 	case sqlite3.ErrNotADB:
-		return fmt.Errorf("%s is not a SQLite database: name another file with -db", db.path)
+		return fmt.Errorf("%s is not a SQLite database: name another file with -db", path)
 	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrIoErr, sqlite3.ErrFull:
 		return fmt.Errorf("cannot write beside %s: its folder must be writable and the disk not full (%w)",
-			db.path, err)
+			path, err)
 	case sqlite3.ErrBusy:
-		return fmt.Errorf("%s is being written by another program: try again when it is done", db.path)
+		return fmt.Errorf("%s is being written by another program: try again when it is done", path)
 	}
 	return err
 }
@@ -277,7 +349,15 @@ func (db *DB) explainOpenError(err error) error {
 func (db *DB) Close() error {
 	close(db.closing)
 	<-db.stopped
-	return errors.Join(db.reader.Close(), db.writer.Close())
+	return db.closeFiles()
+}
+
+func (db *DB) closeFiles() error {
+	err := errors.Join(db.reader.Close(), db.writer.Close())
+	if db.file.opened != nil {
+		err = errors.Join(err, db.file.opened.Close())
+	}
+	return err
 }
 
 // querier is what a query needs: the reading connections, a snapshot of them, or a write.
@@ -361,8 +441,7 @@ func readResult[T any](db *DB, fn func(querier) (T, error)) (result T, err error
 
 // Tx is one write: a savepoint in the transaction of its group (see commitGroup). All its statements go to
 // db.writer, whose pool has one connection, so they are part of that transaction. Everything in a write happens
-// at one time, now, which is never earlier than that of a previous write of this process. (Only newID may move it
-// on, by a millisecond.)
+// at one time, now, which is that of the database's clock. (Only newID may move it on, by a millisecond.)
 type Tx struct {
 	querier // reads what the transaction has written so far
 	db      *DB
@@ -435,6 +514,8 @@ func (db *DB) runWrites() {
 		select {
 		case j := <-db.jobs:
 			db.commitGroup(j)
+		case chore := <-db.chores:
+			chore()
 		case <-db.closing:
 			return
 		}
@@ -452,7 +533,10 @@ func (db *DB) commitGroup(first *job) {
 	const most = 256
 	var group []*job
 
-	_, lost := db.begin.Exec() // why the whole transaction is lost, if it is
+	lost := db.broken() // why the whole transaction is lost, if it is
+	if lost == nil {
+		_, lost = db.begin.Exec()
+	}
 	for j := first; j != nil; j = db.nextWaiting() {
 		group = append(group, j)
 		if lost == nil {
@@ -464,7 +548,11 @@ func (db *DB) commitGroup(first *job) {
 	}
 
 	if lost == nil {
-		_, lost = db.commit.Exec()
+		lost = db.checkFile(db.writer)
+	}
+	if lost == nil {
+		_, err := db.commit.Exec()
+		lost = db.afterCommit(err)
 	}
 	if lost != nil {
 		db.rollback.Exec() // It fails if SQLite has already rolled back, as it does on a full disk.
@@ -496,6 +584,7 @@ func (db *DB) runJob(j *job) (lost error) {
 	}
 
 	j.err = db.callJob(j)
+	db.noteDamage(j.err)
 	if j.err != nil {
 		if _, lost := db.rollbackTo.Exec(); lost != nil {
 			// The savepoint is gone. An error of SQLite in the write is what ended the transaction, as on a
@@ -519,8 +608,7 @@ func (db *DB) callJob(j *job) (err error) {
 		}
 	}()
 
-	db.lastNow = max(db.lastNow, timeOf(time.Now()))
-	return j.fn(&Tx{db.writer, db, db.lastNow})
+	return j.fn(&Tx{db.writer, db, db.Now()})
 }
 
 // newID returns a UUIDv7 (RFC 9562): the write's time in milliseconds, a counter of 12 bits that keeps the ids of
@@ -531,7 +619,7 @@ func (tx *Tx) newID() string {
 	db := tx.db
 	if tx.now == db.idTime && db.idCount == maxCount {
 		tx.now++
-		db.lastNow = tx.now
+		db.clock.advance(tx.now)
 	}
 
 	if tx.now == db.idTime {
@@ -573,28 +661,48 @@ func sqliteCode(err error) sqlite3.ErrNo {
 var errClosed = errors.New("the database is closed")
 
 // outOfService reports whether err is the machine's condition and not a defect: a full or failing disk, a database
-// that another process has locked, or a program that is stopping.
+// that another process has locked or whose file is damaged or gone, or a program that is stopping.
 func outOfService(err error) bool {
 	switch sqliteCode(err) {
-	case sqlite3.ErrFull, sqlite3.ErrBusy, sqlite3.ErrIoErr:
+	case sqlite3.ErrFull, sqlite3.ErrBusy, sqlite3.ErrIoErr, sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
 		return true
 	}
-	return errors.Is(err, errClosed)
+	_, broken := errors.AsType[*brokenError](err)
+	return broken || errors.Is(err, errClosed) || errors.Is(err, errResultUnknown)
 }
 
-// lockServing keeps a second service off the database while this one runs: both would send every webhook. The
-// lock is SQLite's own, on an empty file next to the database, so it ends with the process.
-func (db *DB) lockServing() (unlock func() error, err error) {
-	lock := openSQLite(db.path+"-serving", "_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000")
+// lockServing keeps a second service off a database while this one runs: both would send every webhook. The
+// lock is SQLite's own, on an empty file next to the database, so it ends with the process. Only its owner may read
+// that file, because whoever can read it can lock it too.
+func lockServing(path string) (unlock func() error, err error) {
+	name := path + "-serving"
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if errors.Is(err, fs.ErrExist) {
+		err = os.Chmod(name, 0o600) // An earlier version let everybody read it.
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	lock := openSQLite(name, "_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000")
 	held, err := lock.Begin()
 	if err != nil {
 		lock.Close()
 		if sqliteCode(err) == sqlite3.ErrBusy {
-			err = fmt.Errorf("another storeorder serves %s: stop it first", db.path)
+			err = fmt.Errorf("another storeorder serves %s: stop it first", path)
 		}
 		return nil, err
 	}
 	return func() error { return errors.Join(held.Rollback(), lock.Close()) }, nil
+}
+
+// logTo sets the log of the service.
+func (db *DB) logTo(log *slog.Logger) {
+	db.log = log
+	db.clock.logTo(log)
 }
 
 // setAddresses records where the service and the gateways are reached, for this process and for the commands.
@@ -602,72 +710,6 @@ func (db *DB) setAddresses(publicURL string, subdomains bool, gateways map[Provi
 	db.publicURL, db.subdomains, db.gatewayURLs = publicURL, subdomains, gateways
 	return db.change(context.Background(), "UPDATE settings SET public_url = ?, subdomains = ?, gateways = ?",
 		publicURL, subdomains, string(mustJSON(gateways)))
-}
-
-// Ready returns an error if the database does not answer.
-func (db *DB) Ready() error {
-	_, err := queryOne(db.reader, scanValue[int], "SELECT only FROM settings")
-	return err
-}
-
-// Backup copies the database to a new file while it is in use.
-func (db *DB) Backup(ctx context.Context, out string) error {
-	f, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists: name a new file", out)
-	}
-	if err != nil {
-		return err
-	}
-	f.Close()
-
-	if err := db.backup(ctx, out); err != nil {
-		os.Remove(out)
-		return fmt.Errorf("backup to %s: %w", out, err)
-	}
-	return nil
-}
-
-// backup uses SQLite's online backup (https://sqlite.org/backup.html). It copies everything in one step: between
-// several steps, every write would start the copy anew.
-func (db *DB) backup(ctx context.Context, out string) error {
-	to := openSQLite(out, "_synchronous=FULL")
-	defer to.Close()
-
-	return withConn(ctx, to, func(dst *sqlite3.SQLiteConn) error {
-		return withConn(ctx, db.reader, func(src *sqlite3.SQLiteConn) error {
-			b, err := dst.Backup("main", src, "main")
-			if err != nil {
-				return err
-			}
-			_, err = b.Step(-1)
-			return errors.Join(err, b.Finish())
-		})
-	})
-}
-
-func withConn(ctx context.Context, pool *sql.DB, fn func(*sqlite3.SQLiteConn) error) error {
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return conn.Raw(func(c any) error { return fn(c.(*sqlite3.SQLiteConn)) })
-}
-
-// Check runs SQLite's integrity and foreign key checks. A sound file has no faults.
-func (db *DB) Check() (version int, faults []string, err error) {
-	version, err = queryOne(db.reader, scanValue[int], "PRAGMA user_version")
-	if err != nil {
-		return 0, nil, err
-	}
-
-	faults, err = queryAll(db.reader, scanValue[string], `
-		SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
-		UNION ALL
-		SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
-		FROM   pragma_foreign_key_check`)
-	return version, faults, err
 }
 
 // Plan is what a store pays for. Only PlanGrowth and PlanScale include the API.

@@ -3,7 +3,10 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -268,10 +271,10 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 
-	_, faults, err := s.db.Check()
+	found, err := inspectAll(s.db.path)
 	must(t, err)
-	if len(faults) > 0 {
-		t.Errorf("faults: %v", faults)
+	if len(found.Faults) > 0 {
+		t.Errorf("faults: %v", found.Faults)
 	}
 }
 
@@ -378,4 +381,73 @@ func constants(t *testing.T, prefix string) map[string]string {
 		}
 	}
 	return found
+}
+
+// TestSchemaKeepsItsVersion compares schema.sql and the migrations with testdata/schemas.txt.
+func TestSchemaKeepsItsVersion(t *testing.T) {
+	t.Parallel()
+	recorded, err := os.ReadFile("testdata/schemas.txt")
+	must(t, err)
+	texts := map[string]string{fmt.Sprintf("schema %d", schemaVersion): schema}
+	for version := 2; version <= schemaVersion; version++ {
+		text, err := migrations.ReadFile(fmt.Sprintf("migrations/%d.sql", version))
+		must(t, err)
+		texts[fmt.Sprintf("migration %d", version)] = string(text)
+	}
+
+	for name, text := range texts {
+		line := fmt.Sprintf("%-11s %x", name, sha256.Sum256([]byte(withoutComments(text))))
+		if !slices.Contains(strings.Split(string(recorded), "\n"), line) {
+			t.Errorf("testdata/schemas.txt has not the line\n%s\nIf that version is released, raise schemaVersion and "+
+				"write a migration instead of changing it. If not, change the line.", line)
+		}
+	}
+}
+
+// withoutComments returns what SQLite reads of a text: without comments, and with one space where there are more.
+func withoutComments(sql string) string {
+	sql = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(sql, "")
+	return strings.Join(strings.Fields(sql), " ")
+}
+
+// TestMigrationChecksForeignKeys migrates a file whose rows refer to missing ones.
+func TestMigrationChecksForeignKeys(t *testing.T) {
+	t.Parallel()
+	file := unzip(t, "testdata/v1.db.gz")
+	sqliteFile(t, file, "PRAGMA foreign_keys = off; UPDATE api_keys SET store_id = 'missing'")
+	before, err := os.ReadFile(file)
+	must(t, err)
+
+	_, err = openDB(file, false)
+	if err == nil || !strings.Contains(err.Error(), "api_keys: row 1 refers to a missing row of stores") {
+		t.Errorf("error %v, want one about api_keys", err)
+	}
+	after, err := os.ReadFile(file)
+	must(t, err)
+	if !bytes.Equal(after, before) {
+		t.Error("the migration that failed has changed the file")
+	}
+}
+
+// TestForeignKeysAreEnforced is about a file that was just created, and one that was migrated.
+func TestForeignKeysAreEnforced(t *testing.T) {
+	t.Parallel()
+	for name, file := range map[string]string{
+		"new":      filepath.Join(t.TempDir(), "new.db"),
+		"migrated": unzip(t, "testdata/v1.db.gz"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, err := openDB(file, true)
+			must(t, err)
+			defer db.Close()
+			err = db.write(t.Context(), func(tx *Tx) error {
+				_, err := tx.exec("INSERT INTO endpoints (id, store_id, url, events, secret, created_at) " +
+					"VALUES ('e', 'missing', 'u', '[]', 's', 0)")
+				return err
+			})
+			if sqliteCode(err) != sqlite3.ErrConstraint {
+				t.Errorf("a row that refers to a missing one: %v", err)
+			}
+		})
+	}
 }

@@ -290,10 +290,10 @@ func (w *walk) checkRows() {
 		}
 	}
 
-	_, faults, err := w.db.Check()
+	found, err := inspectAll(w.db.path)
 	w.must(err)
-	if len(faults) > 0 {
-		w.failf(nil, "check: %v", faults)
+	if len(found.Faults) > 0 {
+		w.failf(nil, "check: %v", found.Faults)
 	}
 }
 

@@ -1,0 +1,160 @@
+//go:build cgo
+
+package main
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// logQueueMost is how much of the log waits for a slow reader, in bytes.
+const logQueueMost = 1 << 20
+
+// logQueue passes log lines on to a writer that may block, such as a pipe that nobody reads. Writing to the queue never
+// blocks: what does not fit is dropped and counted, and the count is logged as soon as lines get through again.
+type logQueue struct {
+	out io.Writer
+
+	mu      sync.Mutex
+	lines   [][]byte
+	size    int // of lines, in bytes
+	dropped int
+	closed  bool
+
+	added   chan struct{} // holds one when there is something to write
+	drained chan struct{} // closed when everything is written after close
+}
+
+func newLogQueue(out io.Writer) *logQueue {
+	q := &logQueue{
+		out:     out,
+		added:   make(chan struct{}, 1),
+		drained: make(chan struct{}),
+	}
+	return q
+}
+
+// Write takes a line. slog calls it once for each, and uses the slice again afterwards.
+func (q *logQueue) Write(line []byte) (int, error) {
+	q.mu.Lock()
+	if q.size+len(line) > logQueueMost {
+		q.dropped++
+	} else {
+		q.lines = append(q.lines, append([]byte(nil), line...))
+		q.size += len(line)
+	}
+	q.mu.Unlock()
+
+	q.wake()
+	return len(line), nil
+}
+
+func (q *logQueue) wake() {
+	select {
+	case q.added <- struct{}{}:
+	default:
+	}
+}
+
+// run writes the lines until the queue is closed and empty. dropped is told how many lines were lost, once lines get
+// through again.
+func (q *logQueue) run(dropped func(lines int)) {
+	defer close(q.drained)
+	lost := 0
+	for range q.added {
+		lines, notTaken, closed := q.take()
+		lost += notTaken
+
+		works := false
+		for _, line := range lines {
+			_, err := q.out.Write(line)
+			works = err == nil
+			if !works {
+				lost++
+			}
+		}
+		if works && lost > 0 {
+			dropped(lost)
+			lost = 0
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// take empties the queue.
+func (q *logQueue) take() (lines [][]byte, dropped int, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lines, dropped = q.lines, q.dropped
+	q.lines, q.size, q.dropped = nil, 0, 0
+	return lines, dropped, q.closed
+}
+
+// close writes what is left, which takes a second at most.
+func (q *logQueue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+
+	q.wake()
+	select {
+	case <-q.drained:
+	case <-time.After(time.Second):
+	}
+}
+
+// newLog returns the log of a service that writes to w, and what ends it.
+func newLog(w io.Writer, format string, level slog.Level) (log *slog.Logger, end func(), err error) {
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}
+	handler := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, options) }
+	switch format {
+	case "text":
+	case "json":
+		handler = func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, options) }
+	default:
+		return nil, nil, usagef("-log-format must be text or json, not %q", format)
+	}
+
+	queue := newLogQueue(w)
+	direct := slog.New(handler(w))
+	go queue.run(func(lines int) {
+		direct.Warn("log lines were dropped: they could not be written as fast as they came", "lines", lines)
+	})
+	return slog.New(handler(queue)), queue.close, nil
+}
+
+// withUnit writes a duration as milliseconds, under a name that says so. JSON would show a number of nanoseconds.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() != slog.KindDuration {
+		return a
+	}
+	name := strings.TrimSuffix(a.Key, "_ms") + "_ms"
+	return slog.Float64(name, float64(a.Value.Duration().Microseconds())/1000)
+}
+
+// everySecond lets something happen once a second and counts how often it did not. The zero value is ready.
+type everySecond struct {
+	mu   sync.Mutex
+	next time.Time
+	left int
+}
+
+// allow reports whether it may happen now, and how often it was left out since the last time.
+func (e *everySecond) allow(now time.Time) (ok bool, leftOut int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now.Before(e.next) {
+		e.left++
+		return false, 0
+	}
+
+	leftOut = e.left
+	e.next = now.Add(time.Second)
+	e.left = 0
+	return true, leftOut
+}

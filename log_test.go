@@ -1,0 +1,136 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// slowReader is a log's reader that stops reading until it is told to go on.
+type slowReader struct {
+	goOn chan struct{}
+
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *slowReader) Write(line []byte) (int, error) {
+	<-r.goOn
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(line)
+}
+
+// TestLogNeverBlocks logs far more than a pipe and the queue hold while nobody reads.
+func TestLogNeverBlocks(t *testing.T) {
+	t.Parallel()
+	reader := &slowReader{goOn: make(chan struct{})}
+	log, end, err := newLog(reader, "json", slog.LevelInfo)
+	must(t, err)
+
+	const lines = 20_000
+	for i := range lines {
+		log.Info("request", "number", i, "padding", strings.Repeat("x", 100))
+	}
+	close(reader.goOn)
+	end()
+
+	written, dropped := 0, 0
+	dec := json.NewDecoder(&reader.text)
+	for dec.More() {
+		var line struct {
+			Msg   string
+			Lines int
+		}
+		must(t, dec.Decode(&line))
+		if line.Msg == "request" {
+			written++
+		} else {
+			dropped += line.Lines
+		}
+	}
+	if dropped == 0 {
+		t.Error("nothing was dropped")
+	}
+	if written+dropped != lines {
+		t.Errorf("%d lines were written and %d dropped, want %d together", written, dropped, lines)
+	}
+}
+
+// fullDisk is a log's file on a disk that is full for a while.
+type fullDisk struct {
+	mu   sync.Mutex
+	full bool
+	text bytes.Buffer
+}
+
+func (d *fullDisk) Write(line []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full {
+		return 0, errors.New("no space left on device")
+	}
+	return d.text.Write(line)
+}
+
+func TestLogCountsWhatCouldNotBeWritten(t *testing.T) {
+	t.Parallel()
+	disk := &fullDisk{full: true}
+	log, end, err := newLog(disk, "text", slog.LevelInfo)
+	must(t, err)
+	for range 3 {
+		log.Info("request")
+	}
+	time.Sleep(50 * time.Millisecond)
+
+	disk.mu.Lock()
+	disk.full = false
+	disk.mu.Unlock()
+	log.Info("request")
+	end()
+	if got := disk.text.String(); !strings.Contains(got, "lines=3") {
+		t.Errorf("the log does not tell of 3 lost lines:\n%s", got)
+	}
+}
+
+func TestLoggedDurationsHaveAUnit(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{
+		"json": `"duration_ms":1.5`,
+		"text": "duration_ms=1.5",
+	} {
+		t.Run(format, func(t *testing.T) {
+			var out bytes.Buffer
+			log, end, err := newLog(&out, format, slog.LevelInfo)
+			must(t, err)
+			log.Info("request", "duration", 1500*time.Microsecond)
+			end()
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s is not in %s", want, out.String())
+			}
+		})
+	}
+}
+
+func TestEverySecond(t *testing.T) {
+	t.Parallel()
+	var e everySecond
+	start := time.Now()
+	var got []string
+	for _, after := range []time.Duration{0, 1, 999, 1000, 1500, 3000} {
+		ok, leftOut := e.allow(start.Add(after * time.Millisecond))
+		got = append(got, fmt.Sprint(ok, leftOut))
+	}
+	const want = "true 0, false 0, false 0, true 2, false 0, true 1"
+	if got := strings.Join(got, ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,134 @@
+//go:build cgo
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// walLarge is the size from which the write-ahead log (the file that ends in -wal) is more than SQLite's own
+// checkpoints leave: somebody is in their way.
+const walLarge = 64 << 20
+
+// walWatch is what watchWAL remembers.
+type walWatch struct {
+	warned   int64     // the size at the last warning; 0 = the WAL is small
+	warnedAt time.Time // when that was
+}
+
+// watchWAL warns while a reader keeps the WAL growing, and shrinks it when that reader has gone.
+//
+// SQLite copies the WAL into the database (a checkpoint) after a commit, but only what no reader still needs. After a
+// long stop this is much, so a connection of its own does it meanwhile: orders go on. The writing goroutine then only
+// cuts the file off.
+func (db *DB) watchWAL(ctx context.Context) {
+	size := fileSize(db.path + "-wal")
+	if size < walLarge {
+		if db.wal.warned > 0 {
+			db.endWALWatch(ctx, size)
+		}
+		return
+	}
+
+	if db.wal.warned == 0 {
+		if err := db.onWriter(ctx, func() error { return db.autoCheckpoint(0) }); err != nil {
+			return
+		}
+	}
+	blocked, err := db.checkpoint(ctx)
+	if err == nil && !blocked {
+		err = db.onWriter(ctx, db.truncateWAL)
+		if err == nil {
+			db.endWALWatch(ctx, fileSize(db.path+"-wal"))
+			return
+		}
+	}
+
+	if size >= 2*db.wal.warned || time.Since(db.wal.warnedAt) >= remindEvery {
+		db.warnOfWAL(size, err)
+	}
+}
+
+func (db *DB) warnOfWAL(size int64, err error) {
+	db.wal.warned = size
+	db.wal.warnedAt = time.Now()
+
+	attrs := []any{"size", inMB(size), "file", db.path + "-wal", "do", "end it: \"fuser " + db.path + "\" shows who it is"}
+	if err != nil {
+		attrs = append(attrs, "error", err)
+	}
+	db.log.Warn("the database's -wal file grows, because a program that reads the database has not ended its "+
+		"transaction (a sqlite3 shell, a copying tool): it shrinks when that has ended", attrs...)
+}
+
+// endWALWatch leaves the checkpoints to SQLite again.
+func (db *DB) endWALWatch(ctx context.Context, size int64) {
+	const pages = 1000 // SQLite's own
+	if err := db.onWriter(ctx, func() error { return db.autoCheckpoint(pages) }); err != nil {
+		return // The next look tries it again.
+	}
+	if db.wal.warned > 0 {
+		db.log.Info("the database's -wal file is small again", "size", inMB(size))
+	}
+	db.wal = walWatch{}
+}
+
+func inMB(size int64) string { return fmt.Sprintf("%.1f MB", float64(size)/1e6) }
+
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// autoCheckpoint sets after how many pages in the WAL a commit is followed by a checkpoint; 0 is never.
+func (db *DB) autoCheckpoint(pages int) error {
+	_, err := db.writer.Exec(fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", pages))
+	return err
+}
+
+// checkpoint copies what it can of the WAL into the database while writes go on. It reports whether a reader keeps the
+// rest.
+func (db *DB) checkpoint(ctx context.Context) (blocked bool, err error) {
+	own := openSQLite(db.path, "mode=rw&_synchronous=FULL&_busy_timeout=1000")
+	defer own.Close()
+
+	// Orders may come as fast as they are copied, but a second copy has much less to do than the first.
+	var busy, frames, copied int
+	for range 2 {
+		err := own.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &frames, &copied)
+		if err != nil {
+			return false, err
+		}
+	}
+	const few = 5000 // 20 MB: the writing goroutine copies them in a moment
+	return busy != 0 || frames-copied > few, nil
+}
+
+var errWALInUse = errors.New("the -wal file is in use")
+
+// truncateWAL copies the rest of the WAL and cuts it off. It waits for readers a moment only.
+func (db *DB) truncateWAL() (err error) {
+	if _, err := db.writer.Exec("PRAGMA busy_timeout = 100"); err != nil {
+		return err
+	}
+	defer func() {
+		_, after := db.writer.Exec("PRAGMA busy_timeout = 5000")
+		err = errors.Join(err, after)
+	}()
+
+	var busy, frames, copied int
+	if err := db.writer.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &copied); err != nil {
+		return err
+	}
+	if busy != 0 {
+		return errWALInUse
+	}
+	return nil
+}
