@@ -15,21 +15,22 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// This file holds what is done with whole files: backup, restore and check. None of it changes the file it reads from.
+// This file holds what is done with whole files: backup, restore and check. None of it changes the file it
+// reads from.
 
 // access is how a file is opened for reading.
 type access string
 
 const (
-	// atRest writes nothing, not even beside the file: it may be read-only. It is only for a file without a WAL, which
-	// nobody is writing to.
+	// atRest writes nothing, not even beside the file: it may be read-only. It is only for a file without a
+	// WAL, which nobody is writing to.
 	atRest access = "mode=ro&immutable=1"
 
 	// inUse is for a file with a WAL.
 	inUse access = "mode=ro"
 
-	// sharing keeps others from changing the file unnoticed, also one that is at rest. It needs a folder that it may
-	// write to.
+	// sharing keeps others from changing the file unnoticed, also one that is at rest. It needs a folder that
+	// it may write to.
 	sharing access = "mode=rw"
 )
 
@@ -41,8 +42,8 @@ func accessTo(path string) access {
 	return atRest
 }
 
-// openSource opens a file for reading and returns its schema version. It refuses a file that is empty, not ours, or
-// newer than this program.
+// openSource opens a file for reading and returns its schema version. It refuses a file that is empty, not
+// ours, or newer than this program.
 func openSource(path string, how access) (source *sql.DB, version int, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -92,8 +93,8 @@ const sqlForeignKeyFaults = `
 	SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
 	FROM   pragma_foreign_key_check`
 
-// inspectAll runs SQLite's integrity and foreign key checks on a file, and counts what a shop is made of. A file that is
-// too damaged to be read has a fault too.
+// inspectAll runs SQLite's integrity and foreign key checks on a file, and counts what a shop is made of. A
+// file that is too damaged to be read has a fault too.
 func inspectAll(path string) (r report, err error) {
 	path, err = resolve(path)
 	if err != nil {
@@ -192,8 +193,8 @@ func backUp(ctx context.Context, from string, how access, out string) error {
 	return nil
 }
 
-// copyPages uses SQLite's online backup (https://sqlite.org/backup.html). It copies everything in one step: between
-// several steps, every write would start the copy anew. The target is new and needs no journal.
+// copyPages uses SQLite's online backup (https://sqlite.org/backup.html). It copies everything in one step:
+// between several steps, every write would start the copy anew. The target is new and needs no journal.
 func copyPages(ctx context.Context, source *sql.DB, out string) error {
 	target := openSQLite(out, "mode=rw&_synchronous=FULL&_journal_mode=OFF")
 	defer target.Close()
@@ -251,8 +252,8 @@ func restore(ctx context.Context, c *cli) error {
 	return c.print(result)
 }
 
-// restoreFrom puts a copy of a sound file in a database's place. The database that was there, if any, is set aside
-// under another name, together with its WAL: next to another database, that would damage it.
+// restoreFrom puts a copy of a sound file in a database's place. The database that was there, if any, is set
+// aside under another name, together with its WAL: next to another database, that would damage it.
 func restoreFrom(ctx context.Context, file, from string) (r report, aside string, err error) {
 	r, err = inspectAll(from)
 	if err != nil {
@@ -303,8 +304,9 @@ func resolve(file string) (string, error) {
 	return filepath.Join(folder, filepath.Base(file)), nil
 }
 
-// setAside renames a database together with its WAL and returns its new name; "" if there is none. The name ends in the
-// time, and with the same ending the WAL still belongs to it. The file of the WAL's index is made anew when needed.
+// setAside renames a database together with its WAL and returns its new name; "" if there is none. The name
+// ends in the time, and with the same ending the WAL still belongs to it. The file of the WAL's index is made
+// anew when needed.
 func setAside(file string) (aside string, err error) {
 	aside = file + time.Now().UTC().Format("-20060102-150405")
 	if _, err := os.Lstat(aside); err == nil {

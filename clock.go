@@ -17,12 +17,13 @@ const (
 	clockHold = 5 * time.Minute
 )
 
-// clock tells the time that everything in the database is written and decided by. It follows the machine's clock, but
-// not its jumps: those of a wrong clock last a moment, and an order that has expired because of one stays expired.
+// clock tells the time that everything in the database is written and decided by. It follows the machine's
+// clock, but not its jumps: those of a wrong clock last a moment, and an order that has expired because of
+// one stays expired.
 //
-// A jump is a difference of more than clockSlack between the machine's clock and the monotonic time, which nobody can
-// set. The clock then goes on evenly, as if there had been none. A jump that holds for clockHold is believed: the
-// machine was suspended, or its clock was wrong before. The time told goes back only then.
+// A jump is a difference of more than clockSlack between the machine's clock and the monotonic time, which
+// nobody can set. The clock then goes on evenly, as if there had been none. A jump that holds for clockHold
+// is believed: the machine was suspended, or its clock was wrong before. The time told goes back only then.
 type clock struct {
 	read func() (wall Time, elapsed time.Duration) // the machine's clock and the monotonic time
 
@@ -118,12 +119,12 @@ func (c *clock) logTo(log *slog.Logger) {
 	c.log = log
 }
 
-// Now returns the time by the clock that writes use. A reader that compares the time with a column asks this clock,
-// because the machine's may have jumped.
+// Now returns the time by the clock that writes use. A reader that compares the time with a column asks this
+// clock, because the machine's may have jumped.
 func (db *DB) Now() Time { return db.clock.now() }
 
-// clockTrusted reports whether what cannot be undone may be done because of the time: to expire an order, to close a
-// payment page, to delete what is old, to count a delivery's last attempt.
+// clockTrusted reports whether what cannot be undone may be done because of the time: to expire an order, to
+// close a payment page, to delete what is old, to count a delivery's last attempt.
 func (db *DB) clockTrusted() bool { return db.clock.trusted() }
 
 // startQuietest is how long a running shop is usually without a new event. If it was longer, the clock is
@@ -141,8 +142,8 @@ func (db *DB) startClock(ctx context.Context) error {
 	return db.pullBackTimes(ctx)
 }
 
-// checkStartClock compares the clock with the newest event of the database, before the service begins. A clock that is
-// behind it was set back, or was ahead before; one that is far after it may be ahead now.
+// checkStartClock compares the clock with the newest event of the database, before the service begins. A
+// clock that is behind it was set back, or was ahead before; one that is far after it may be ahead now.
 func (db *DB) checkStartClock() error {
 	newest, err := queryOne(db.reader, scanValue[Time], "SELECT created_at FROM events ORDER BY id DESC LIMIT 1")
 	if err == errNotFound { // There is nothing yet that could expire.
@@ -167,13 +168,16 @@ func (db *DB) checkStartClock() error {
 
 // The farthest times ahead that a right clock leads to.
 const (
-	farthestRetry = 58 * time.Hour      // the last of retryDelays, as long as its spread and Retry-After can make it
-	farthestCheck = 22 * 24 * time.Hour // an order's time, the follow-ups after it, and giveUpAfter
+	// The last of retryDelays, as long as its spread and Retry-After can make it.
+	farthestRetry = 58 * time.Hour
+
+	// An order's time, the follow-ups after it, and giveUpAfter.
+	farthestCheck = 22 * 24 * time.Hour
 )
 
-// pullBackTimes corrects the times that a wrong clock has left too far ahead: without that, deliveries and questions to
-// gateways would wait, and sign-ins and old secrets would last, until the clock has caught up. What has happened keeps
-// its time, and orders keep their end.
+// pullBackTimes corrects the times that a wrong clock has left too far ahead: without that, deliveries and
+// questions to gateways would wait, and sign-ins and old secrets would last, until the clock has caught up.
+// What has happened keeps its time, and orders keep their end.
 func (db *DB) pullBackTimes(ctx context.Context) error {
 	corrected, err := writeResult(ctx, db, (*Tx).pullBackFew)
 	for err == nil && ctx.Err() == nil {
@@ -222,7 +226,8 @@ func (tx *Tx) pullBackFew() (corrected int64, err error) {
 	return corrected, nil
 }
 
-// pullBackDeliveries makes deliveries due that would wait longer than any schedule says, a thousand at a time.
+// pullBackDeliveries makes deliveries due that would wait longer than any schedule says, a thousand at a
+// time.
 func (tx *Tx) pullBackDeliveries() (corrected int64, err error) {
 	return tx.exec(`
 		UPDATE deliveries

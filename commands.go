@@ -503,7 +503,7 @@ func orderList(ctx context.Context, c *cli) error {
 
 	return c.onDB("store", func(db *DB) (object, error) {
 		if *status != "" && !slices.Contains(statuses, Status(*status)) {
-			return nil, usagef("-status %q must be one of %s", *status, strings.Join(toStrings(statuses), ", "))
+			return nil, usagef("-status %q must be %s", *status, joinOr(statuses))
 		}
 		if *limit < 1 {
 			return nil, usagef("-limit must be 1 or more")

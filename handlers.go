@@ -171,8 +171,9 @@ var (
 	}
 	errUnknown = &APIError{
 		Code: codeServiceUnavailable,
-		Message: "The disk failed while this was saved: it is unknown whether it was. When the service works again, " +
-			"repeat an order with the same Idempotency-Key, or look for it with GET /v1/orders?external_id=….",
+		Message: "The disk failed while this was saved: it is unknown whether it was. " +
+			"When the service works again, repeat an order with the same Idempotency-Key, " +
+			"or look for it with GET /v1/orders?external_id=….",
 	}
 )
 
@@ -242,7 +243,8 @@ func (s *server) refusal(header http.Header, r *http.Request, err error) *APIErr
 func (s *server) logOutage(r *http.Request, err error) {
 	ok, leftOut := s.outages.allow(time.Now())
 	if ok {
-		s.log.Error("cannot write to the database", "request_id", logged(r).id, "error", err, "not_logged", leftOut)
+		s.log.Error("cannot write to the database",
+			"request_id", logged(r).id, "error", err, "not_logged", leftOut)
 	}
 }
 
@@ -750,7 +752,7 @@ func (s *server) ready() error {
 	if s.db.broken() != nil {
 		return &APIError{
 			Code:    codeServiceUnavailable,
-			Message: "The database's file is damaged, gone or replaced. The log says what to do.",
+			Message: "The database cannot be relied on any more. The log says what to do.",
 		}
 	}
 	return &APIError{Code: codeServiceUnavailable, Message: "The database does not answer."}

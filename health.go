@@ -16,10 +16,11 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// This file watches over the database's file while the service runs: whether it can still be relied on, and how large
-// its write-ahead log (WAL) is.
+// This file watches over the database's file while the service runs: whether it can still be relied on, and
+// how large its write-ahead log (WAL) is.
 
-// errResultUnknown is the error of a write whose commit failed in a way that leaves open whether it is on disk.
+// errResultUnknown is the error of a write whose commit failed in a way that leaves open whether it is on
+// disk.
 var errResultUnknown = errors.New("the disk failed while the change was saved: whether it was saved is unknown")
 
 // brokenError says why the database takes no more writes until the program is started again.
@@ -30,8 +31,9 @@ type brokenError struct {
 
 func (e *brokenError) Error() string { return e.cause }
 
-// fileHealth is what is known of the database's file. Its opened file is held until the database is closed: closing it
-// earlier would end the locks that SQLite holds on the same file (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks).
+// fileHealth is what is known of the database's file. Its opened file is held until the database is closed:
+// closing it earlier would end the locks that SQLite holds on the same file
+// (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks).
 type fileHealth struct {
 	broken atomic.Pointer[brokenError] // nil while all is well
 
@@ -66,8 +68,8 @@ func (db *DB) logBroken() {
 }
 
 const (
-	restartAndCheck = "look for disk errors (dmesg), stop the service, run \"storeorder check\", and start it again " +
-		"or restore a backup"
+	restartAndCheck = "look for disk errors (dmesg), stop the service, run \"storeorder check\", " +
+		"and start it again or restore a backup"
 	putBack = "stop the service only after you have put the file back, or have a backup to restore: " +
 		"see docs/operation.md"
 )
@@ -88,8 +90,9 @@ func (db *DB) rememberFile() (err error) {
 	return db.checkHeader()
 }
 
-// checkFile returns an error if the file that the database was opened from is not in its place any more, or was cut
-// off. It costs some microseconds, so that no write is committed to a file that nobody will find again.
+// checkFile returns an error if the file that the database was opened from is not in its place any more, or
+// was cut off. It costs some microseconds, so that no write is committed to a file that nobody will find
+// again.
 func (db *DB) checkFile(q querier) error {
 	if err := db.broken(); err != nil {
 		return err
@@ -122,8 +125,8 @@ func (db *DB) lostWAL() bool {
 	return !os.SameFile(info, db.file.wal)
 }
 
-// checkSize compares the file's size with what it was. SQLite cuts a file off only when somebody vacuums it, and then
-// knows of fewer pages.
+// checkSize compares the file's size with what it was. SQLite cuts a file off only when somebody vacuums it,
+// and then knows of fewer pages.
 func (db *DB) checkSize(q querier, size int64) error {
 	db.file.mu.Lock()
 	defer db.file.mu.Unlock()
@@ -132,13 +135,15 @@ func (db *DB) checkSize(q querier, size int64) error {
 		return nil
 	}
 
-	needs, err := queryOne(q, scanValue[int64], "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+	needs, err := queryOne(q, scanValue[int64], `
+		SELECT page_count * page_size
+		FROM   pragma_page_count, pragma_page_size`)
 	if err != nil {
 		return err
 	}
 	if size < needs {
 		db.breakOff(&brokenError{
-			fmt.Sprintf("the database's file was cut off or overwritten: it has %d bytes and needs %d", size, needs),
+			fmt.Sprintf("the database's file was cut off or overwritten: it has %d bytes, not %d", size, needs),
 			restartAndCheck,
 		})
 		return db.broken()
@@ -151,7 +156,10 @@ func (db *DB) checkSize(q querier, size int64) error {
 func (db *DB) checkHeader() error {
 	header := make([]byte, 100)
 	if _, err := db.file.opened.ReadAt(header, 0); err != nil {
-		db.breakOff(&brokenError{"the beginning of the database's file cannot be read: " + err.Error(), restartAndCheck})
+		db.breakOff(&brokenError{
+			"the beginning of the database's file cannot be read: " + err.Error(),
+			restartAndCheck,
+		})
 		return db.broken()
 	}
 	changes := binary.BigEndian.Uint32(header[24:])
@@ -177,9 +185,10 @@ func (db *DB) noteDamage(err error) {
 	}
 }
 
-// afterCommit returns what the error of a COMMIT means. Where SQLite did not get to the end of the commit, nothing was
-// changed. Where the disk failed, the change may come back when the file is opened again. SQLite must not go on then:
-// the system may have forgotten what it could not write, and would report the next sync as good.
+// afterCommit returns what the error of a COMMIT means. Where SQLite did not get to the end of the commit,
+// nothing was changed. Where the disk failed, the change may come back when the file is opened again. SQLite
+// must not go on then: the system may have forgotten what it could not write, and would report the next sync
+// as good.
 func (db *DB) afterCommit(err error) error {
 	switch sqliteCode(err) {
 	case 0, sqlite3.ErrFull, sqlite3.ErrBusy, sqlite3.ErrConstraint:

@@ -18,8 +18,8 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// failSyncs has every later sync of a database's WAL fail, as on a disk that is breaking: the file that the writing
-// connection has open becomes a device that takes everything and syncs nothing.
+// failSyncs has every later sync of a database's WAL fail, as on a disk that is breaking: the file that the
+// writing connection has open becomes a device that takes everything and syncs nothing.
 func failSyncs(t *testing.T, db *DB) {
 	t.Helper()
 	_, err := db.writer.Exec("PRAGMA wal_checkpoint(TRUNCATE)") // Nothing can be read back from that device.
@@ -246,7 +246,7 @@ func TestLargeWAL(t *testing.T) {
 	t.Run("when the reader has ended it shrinks", func(t *testing.T) {
 		must(t, reader.Rollback())
 		s.db.watchWAL(ctx)
-		if size := fileSize(s.db.path + "-wal"); size > 1<<20 {
+		if size := fileSize(s.db.path + "-wal"); size > walStep {
 			t.Errorf("the WAL has %d bytes", size)
 		}
 		s.create(t, "teh", 1)

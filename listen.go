@@ -35,9 +35,9 @@ func listen(addr string) (net.Listener, error) {
 // mostConnections bounds the memory that connections cost: some 40 KB each, with their requests.
 const mostConnections = 4096
 
-// connLimit is a listener that keeps at most so many connections. When they are used up, a new one takes the place of
-// the one that has been waiting longest for a request, so that idle clients keep nobody out. If all are busy, new ones
-// wait. It learns of the connections' states by noteState.
+// connLimit is a listener that keeps at most so many connections. When they are used up, a new one takes the
+// place of the one that has been waiting longest for a request, so that idle clients keep nobody out. If all
+// are busy, new ones wait. It learns of the connections' states by noteState.
 type connLimit struct {
 	net.Listener
 	most int
@@ -91,7 +91,8 @@ func (l *connLimit) Close() error {
 	return l.Listener.Close()
 }
 
-// noteState is for http.Server.ConnState. The server calls it with StateNew before it accepts the next connection.
+// noteState is for http.Server.ConnState. The server calls it with StateNew before it accepts the next
+// connection.
 func (l *connLimit) noteState(c net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +141,8 @@ func limitMemory() {
 	}
 }
 
-// returnMemory gives the system back what a peak has left unused, until ctx ends. By itself, the collector keeps most
-// of what it ever had as long as little is allocated.
+// returnMemory gives the system back what a peak has left unused, until ctx ends. By itself, the collector
+// keeps most of what it ever had as long as little is allocated.
 func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Second)
 	defer tick.Stop()

@@ -13,8 +13,9 @@ import (
 // logQueueMost is how much of the log waits for a slow reader, in bytes.
 const logQueueMost = 1 << 20
 
-// logQueue passes log lines on to a writer that may block, such as a pipe that nobody reads. Writing to the queue never
-// blocks: what does not fit is dropped and counted, and the count is logged as soon as lines get through again.
+// logQueue passes log lines on to a writer that may block, such as a pipe that nobody reads. Writing to the
+// queue never blocks: what does not fit is dropped and counted, and the count is logged as soon as lines get
+// through again.
 type logQueue struct {
 	out io.Writer
 
@@ -59,8 +60,8 @@ func (q *logQueue) wake() {
 	}
 }
 
-// run writes the lines until the queue is closed and empty. dropped is told how many lines were lost, once lines get
-// through again.
+// run writes the lines until the queue is closed and empty. dropped is told how many lines were lost, once
+// lines get through again.
 func (q *logQueue) run(dropped func(lines int)) {
 	defer close(q.drained)
 	lost := 0
@@ -128,7 +129,8 @@ func newLog(w io.Writer, format string, level slog.Level) (log *slog.Logger, end
 	return slog.New(handler(queue)), queue.close, nil
 }
 
-// withUnit writes a duration as milliseconds, under a name that says so. JSON would show a number of nanoseconds.
+// withUnit writes a duration as milliseconds, under a name that says so. JSON would show a number of
+// nanoseconds.
 func withUnit(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() != slog.KindDuration {
 		return a

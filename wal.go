@@ -22,9 +22,9 @@ type walWatch struct {
 
 // watchWAL warns while a reader keeps the WAL growing, and shrinks it when that reader has gone.
 //
-// SQLite copies the WAL into the database (a checkpoint) after a commit, but only what no reader still needs. After a
-// long stop this is much, so a connection of its own does it meanwhile: orders go on. The writing goroutine then only
-// cuts the file off.
+// SQLite copies the WAL into the database (a checkpoint) after a commit, but only what no reader still needs.
+// After a long stop this is much, so a connection of its own does it while orders go on. Then the file is cut
+// off step by step.
 func (db *DB) watchWAL(ctx context.Context) {
 	size := fileSize(db.path + "-wal")
 	if size < walLarge {
@@ -41,7 +41,7 @@ func (db *DB) watchWAL(ctx context.Context) {
 	}
 	blocked, err := db.checkpoint(ctx)
 	if err == nil && !blocked {
-		err = db.onWriter(ctx, db.truncateWAL)
+		err = db.shrinkWAL(ctx, size)
 		if err == nil {
 			db.endWALWatch(ctx, fileSize(db.path+"-wal"))
 			return
@@ -57,7 +57,11 @@ func (db *DB) warnOfWAL(size int64, err error) {
 	db.wal.warned = size
 	db.wal.warnedAt = time.Now()
 
-	attrs := []any{"size", inMB(size), "file", db.path + "-wal", "do", "end it: \"fuser " + db.path + "\" shows who it is"}
+	attrs := []any{
+		"size", inMB(size),
+		"file", db.path + "-wal",
+		"do", "end it: \"fuser " + db.path + "\" shows who it is",
+	}
 	if err != nil {
 		attrs = append(attrs, "error", err)
 	}
@@ -93,8 +97,8 @@ func (db *DB) autoCheckpoint(pages int) error {
 	return err
 }
 
-// checkpoint copies what it can of the WAL into the database while writes go on. It reports whether a reader keeps the
-// rest.
+// checkpoint copies what it can of the WAL into the database while writes go on. It reports whether a reader
+// keeps the rest.
 func (db *DB) checkpoint(ctx context.Context) (blocked bool, err error) {
 	own := openSQLite(db.path, "mode=rw&_synchronous=FULL&_busy_timeout=1000")
 	defer own.Close()
@@ -113,22 +117,51 @@ func (db *DB) checkpoint(ctx context.Context) (blocked bool, err error) {
 
 var errWALInUse = errors.New("the -wal file is in use")
 
-// truncateWAL copies the rest of the WAL and cuts it off. It waits for readers a moment only.
-func (db *DB) truncateWAL() (err error) {
-	if _, err := db.writer.Exec("PRAGMA busy_timeout = 100"); err != nil {
+// walStep is how much of the WAL is cut off at once: a file system may take a second for a gigabyte.
+const walStep = 16 << 20
+
+// shrinkWAL cuts off a WAL that is in the database but for a little. Between two steps orders are written.
+func (db *DB) shrinkWAL(ctx context.Context, size int64) error {
+	for size > walStep {
+		err := db.onWriter(ctx, func() error { return db.cutWAL(size - walStep) })
+		if err != nil {
+			return err
+		}
+
+		before := size
+		size = fileSize(db.path + "-wal")
+		if size >= before {
+			return errWALInUse
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// cutWAL cuts the WAL off at a size. SQLite does so at the first commit after the WAL has begun anew, which
+// it does when everything in it was copied and nobody reads it. It waits for readers a moment only.
+func (db *DB) cutWAL(size int64) (err error) {
+	_, err = db.writer.Exec(fmt.Sprintf("PRAGMA busy_timeout = 100; PRAGMA journal_size_limit = %d", size))
+	if err != nil {
 		return err
 	}
 	defer func() {
-		_, after := db.writer.Exec("PRAGMA busy_timeout = 5000")
+		_, after := db.writer.Exec(fmt.Sprintf(
+			"PRAGMA busy_timeout = 5000; PRAGMA journal_size_limit = %d", walLarge))
 		err = errors.Join(err, after)
 	}()
 
 	var busy, frames, copied int
-	if err := db.writer.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &copied); err != nil {
+	if err := db.writer.QueryRow("PRAGMA wal_checkpoint(RESTART)").Scan(&busy, &frames, &copied); err != nil {
 		return err
 	}
 	if busy != 0 {
 		return errWALInUse
 	}
-	return nil
+	_, err = db.writer.Exec("UPDATE settings SET only = only")
+	return err
 }
