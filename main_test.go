@@ -679,6 +679,20 @@ func TestLockIsPrivate(t *testing.T) {
 	}
 }
 
+// TestNoNewFileBesideAnOldWAL starts where only the WAL of a database is left.
+func TestNoNewFileBesideAnOldWAL(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "shop.db")
+	must(t, os.WriteFile(file+"-wal", []byte("what an earlier database has left"), 0o600))
+	_, stderr := command(t, 1, "serve", "-db", file, "-addr", "127.0.0.1:0")
+	if !strings.Contains(stderr, "shop.db is missing and") {
+		t.Errorf("serve says %s", stderr)
+	}
+	if names := namesIn(t, filepath.Dir(file)); len(names) != 1 {
+		t.Errorf("serve leaves %v", names)
+	}
+}
+
 func TestServeSaysThatItsFileIsNew(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "typo.db")

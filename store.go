@@ -133,6 +133,9 @@ func openFile(path string, create bool) (realPath string, err error) {
 	flags := os.O_RDWR
 	if create {
 		flags |= os.O_CREATE
+		if err := refuseStrayWAL(path); err != nil {
+			return "", err
+		}
 	}
 
 	f, err := os.OpenFile(path, flags, 0o600)
@@ -146,6 +149,16 @@ func openFile(path string, create bool) (realPath string, err error) {
 		return "", err
 	}
 	return filepath.EvalSymlinks(path)
+}
+
+// refuseStrayWAL refuses to create a database where another one was: the WAL that it has left would become the new one's.
+func refuseStrayWAL(path string) error {
+	_, err := os.Stat(path)
+	if !errors.Is(err, fs.ErrNotExist) || fileSize(path+"-wal") == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is missing and %s-wal is there: put the file back, "+
+		"or restore a backup with \"storeorder restore\", which sets the -wal file aside", path, path)
 }
 
 func noDatabase(path string) error {
