@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"maps"
 	"math"
@@ -19,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 var (
@@ -240,20 +237,46 @@ func (l *limiter) forget(key string) {
 	delete(l.buckets, key)
 }
 
-// clientAddress is who a limit by address counts: an IPv4 address, or the /64 that a customer's IPv6
-// addresses share.
-func (s *server) clientAddress(r *http.Request) string {
-	ap, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
+// addressLimiter is a limit for each client by its address. An IPv4 address counts by itself. Of IPv6, a customer has a
+// /64 at least, which counts as one address, and often a /48, which has as much as four.
+type addressLimiter struct {
+	each *limiter // by countedAs
+	wide *limiter // by /48 of IPv6
+}
 
-	ip := s.forwardedFor(ap.Addr().Unmap(), r.Header)
+func newAddressLimiter(perMinute, burst int) addressLimiter {
+	return addressLimiter{newLimiter(perMinute, burst), newLimiter(4*perMinute, 4*burst)}
+}
+
+func (l addressLimiter) take(ip netip.Addr, now time.Time) allowance {
+	left := l.each.take(countedAs(ip), now)
+	if left.ok && ip.Is6() {
+		left = l.wide.take(prefixOf(ip, 48), now)
+	}
+	return left
+}
+
+// countedAs is who a limit by address counts.
+func countedAs(ip netip.Addr) string {
 	if ip.Is6() {
-		prefix, _ := ip.Prefix(64)
-		return prefix.String()
+		return prefixOf(ip, 64)
 	}
 	return ip.String()
+}
+
+// prefixOf is the network of so many bits that an address is in.
+func prefixOf(ip netip.Addr, bits int) string {
+	prefix, err := ip.Prefix(bits)
+	if err != nil { // The address is invalid.
+		return ip.String()
+	}
+	return prefix.String()
+}
+
+// clientAddress is where a request comes from.
+func (s *server) clientAddress(r *http.Request) netip.Addr {
+	sender := addressIn(r.RemoteAddr)
+	return s.forwardedFor(sender, r.Header)
 }
 
 // forwardedFor returns the client of a request that came from ip. Behind a trusted proxy, that is the last
@@ -261,13 +284,32 @@ func (s *server) clientAddress(r *http.Request) string {
 func (s *server) forwardedFor(ip netip.Addr, h http.Header) netip.Addr {
 	hops := strings.Split(strings.Join(h.Values("X-Forwarded-For"), ","), ",")
 	for _, text := range slices.Backward(hops) {
-		hop, err := netip.ParseAddr(strings.TrimSpace(text))
-		if err != nil || !s.trustedProxy.Contains(ip) {
+		hop := addressIn(strings.TrimSpace(text))
+		if !hop.IsValid() || !s.trustedProxy.Contains(ip) {
 			break
 		}
-		ip = hop.Unmap()
+		ip = hop
 	}
 	return ip
+}
+
+// addressIn reads an address with or without a port: "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or
+// "[2001:db8::1]:80". Anything else is not valid. A zone is left out, because a client can invent any number of them.
+func addressIn(text string) netip.Addr {
+	withPort, err := netip.ParseAddrPort(text)
+	if err == nil {
+		return withPort.Addr().Unmap().WithZone("")
+	}
+
+	inner, bracketed := strings.CutPrefix(text, "[")
+	if bracketed {
+		inner = strings.TrimSuffix(inner, "]")
+	}
+	ip, err := netip.ParseAddr(inner)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ip.Unmap().WithZone("")
 }
 
 // uses remembers when keys and sign-ins were last used, by their hashes, until it is written. No request
@@ -311,107 +353,14 @@ func (u *uses) flush(ctx context.Context, db *DB) error {
 	})
 }
 
-// PasswordHash is an owner's password as it is kept: PBKDF2-SHA-256, 600,000 rounds.
-type PasswordHash struct{ Salt, Hash []byte }
-
-const saltSize = 16
-
-func hashPassword(password string, salt []byte) PasswordHash {
-	hash, err := pbkdf2.Key(sha256.New, password, salt, 600_000, 32)
-	if err != nil {
-		panic(err) // only for lengths that are not ours
-	}
-	return PasswordHash{salt, hash}
-}
-
-func hashNewPassword(password string) PasswordHash {
-	return hashPassword(password, randomBytes(saltSize))
-}
-
-// newPassword returns a password of 120 random bits and its hash.
-func newPassword() (string, PasswordHash) {
-	password := base64.RawURLEncoding.EncodeToString(randomBytes(15))
-	return password, hashNewPassword(password)
-}
-
-// Password finds the store of an owner, and how their password is kept. For an unknown e-mail it returns
-// errNotFound and a hash that no password has.
-func (db *DB) Password(email string) (storeID string, pw PasswordHash, err error) {
-	const query = "SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?"
-	err = db.reader.QueryRow(query, email).Scan(&storeID, &pw.Salt, &pw.Hash)
-	return storeID, pw, notFound(err)
-}
-
-// SetPassword gives the owner another password and ends their sign-ins.
-func (db *DB) SetPassword(ctx context.Context, storeID string, pw PasswordHash) error {
-	return db.write(ctx, func(tx *Tx) error {
-		if _, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ?", storeID); err != nil {
-			return err
-		}
-		return tx.mustChange("UPDATE stores SET password_salt = ?, password_hash = ? WHERE id = ?",
-			pw.Salt, pw.Hash, storeID)
-	})
-}
-
-// checkPassword finds the store of an owner who gives their e-mail and password. Anything else is
-// errNotFound. A positive wait means that neither was looked at: too many passwords were tried for this
-// account or from this address.
-func (s *server) checkPassword(
-	r *http.Request, email, password string,
-) (storeID string, wait time.Duration, err error) {
-	if len(email) > 254 {
-		email = "" // Nobody has it, and no limiter is to keep it.
-	}
-
-	now := time.Now()
-	from := s.clientAddress(r)
-	account := email + " from " + from
-
-	// An account has few tries from one place and more from all, so that a stranger elsewhere does not lock
-	// the owner out.
-	left := s.addresses.take(from, now)
-	if left.ok {
-		left = s.accounts.take(account, now)
-	}
-	if left.ok {
-		left = s.everywhere.take(email, now)
-	}
-	if !left.ok {
-		return "", left.retryAfter, nil
-	}
-
-	storeID, kept, err := s.db.Password(email)
-	if err != nil && err != errNotFound {
-		return "", 0, err
-	}
-
-	// The password is hashed for an e-mail that nobody has too, so that the answer takes as long.
-	given := s.hashPassword(password, kept.Salt)
-	if subtle.ConstantTimeCompare(given.Hash, kept.Hash) == 0 || err != nil {
-		return "", 0, errNotFound
-	}
-
-	s.accounts.forget(account)
-	s.everywhere.forget(email)
-	return storeID, 0, nil
-}
-
-// hashPassword hashes a password that came with a request. Only two are hashed at a time, so that sign-ins do
-// not starve the API.
-func (s *server) hashPassword(password string, salt []byte) PasswordHash {
-	s.hashing <- struct{}{}
-	defer func() { <-s.hashing }()
-	return hashPassword(password, salt)
-}
-
 // An owner's sign-in ends when it was not used for signInIdle, and after signInLongest in any case.
 const (
 	signInIdle    = 12*time.Hour + time.Minute // in which its last use may not be written yet: see uses
 	signInLongest = 7 * 24 * time.Hour
 )
 
-// AddSignIn begins a sign-in and deletes those of the store that are over.
-func (db *DB) AddSignIn(ctx context.Context, storeID string, hash [32]byte) error {
+// AddSignIn begins a sign-in at a place, and deletes those of the store that are over.
+func (db *DB) AddSignIn(ctx context.Context, storeID string, hash [32]byte, at place) error {
 	return db.write(ctx, func(tx *Tx) error {
 		_, err := tx.exec(`
 			DELETE FROM owner_sessions
@@ -425,7 +374,10 @@ func (db *DB) AddSignIn(ctx context.Context, storeID string, hash [32]byte) erro
 			INSERT INTO owner_sessions (hash, store_id, created_at, seen_at)
 			VALUES (?, ?, ?, ?)`,
 			hash[:], storeID, tx.now, tx.now)
-		return err
+		if err != nil {
+			return err
+		}
+		return tx.rememberPlace(storeID, at)
 	})
 }
 
@@ -499,7 +451,8 @@ func (s *server) setSignInCookie(w http.ResponseWriter, token string, maxAge int
 // signIn begins a sign-in of a store's owner in this browser.
 func (s *server) signIn(w http.ResponseWriter, r *http.Request, storeID string) error {
 	token, hash := newToken("")
-	if err := s.db.AddSignIn(r.Context(), storeID, hash); err != nil {
+	at := placeOf(storeID, s.clientAddress(r))
+	if err := s.db.AddSignIn(r.Context(), storeID, hash, at); err != nil {
 		return err
 	}
 	s.setSignInCookie(w, token, int(signInLongest.Seconds()))
@@ -513,7 +466,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 		Next  string
 		Wrong bool
 		Out   bool
-		Wait  int // minutes
+		Wait  int // seconds
 	}{
 		Next: ownPath(r.FormValue("next"), ""),
 		Out:  r.URL.Query().Get("done") == "out",
@@ -527,10 +480,14 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 
 	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
 	page.Form.Values = url.Values{"email": {email}}
-	storeID, wait, err := s.checkPassword(r, email, r.PostFormValue("password"))
+	storeID, wait, err := s.checkPassword(r.Context(), passwordTry{
+		email:    email,
+		password: r.PostFormValue("password"),
+		from:     s.clientAddress(r),
+	})
 	if wait > 0 {
 		w.Header().Set("Retry-After", seconds(wait))
-		page.Wait = int(math.Ceil(wait.Minutes()))
+		page.Wait = int(math.Ceil(wait.Seconds()))
 		return render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
 	}
 	if err == errNotFound {
@@ -568,52 +525,4 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error 
 
 	s.setSignInCookie(w, "", -1)
 	return done(w, r, "/dashboard/login", "out")
-}
-
-// account changes the owner's password, which ends their other sign-ins.
-func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
-	page := newFrame(r, st, "account")
-	if r.Method != http.MethodPost {
-		return render(w, r, page.status(), "dash-account.html", page)
-	}
-
-	password := r.PostForm.Get("new_password")
-	faults, err := s.checkNewPassword(r, st.OwnerEmail, password)
-	if err != nil {
-		return err
-	}
-	if faults != nil {
-		page.Form.Faults = faults
-		return render(w, r, page.status(), "dash-account.html", page)
-	}
-
-	hash := s.hashPassword(password, randomBytes(saltSize))
-	if err := s.db.SetPassword(r.Context(), st.ID, hash); err != nil {
-		return err
-	}
-	if err := s.signIn(w, r, st.ID); err != nil {
-		return err
-	}
-	return done(w, r, "/dashboard/account", "password")
-}
-
-// checkNewPassword returns what is wrong with the account page's form by field, or nil. The current password
-// comes first.
-func (s *server) checkNewPassword(r *http.Request, email, password string) (formFaults, error) {
-	_, wait, err := s.checkPassword(r, email, r.PostForm.Get("password"))
-	if wait > 0 {
-		return formFaults{"password": {Code: FaultTries, Least: int64(math.Ceil(wait.Seconds()))}}, nil
-	}
-	if err == errNotFound {
-		return formFaults{"password": {Code: FaultPassword}}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-
-	length := utf8.RuneCountInString(password)
-	if length < 12 || length > 200 {
-		return formFaults{"new_password": {Code: FaultNewPassword, Least: 12, Most: 200}}, nil
-	}
-	return nil, nil
 }

@@ -10,10 +10,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // ownerHandler answers a request of the signed-in owner of st.
@@ -135,9 +138,14 @@ func done(w http.ResponseWriter, r *http.Request, path, notice string) error {
 	return seeOther(w, r, path+separator+"done="+notice)
 }
 
+// ownPattern matches the dashboard's addresses as its pages write them: clean paths without anything encoded, and
+// perhaps a query in printable ASCII. Browsers read a backslash as a slash and leave out control characters, so what
+// looks like a path may lead to another site.
+var ownPattern = regexp.MustCompile(`^/dashboard(?:/[0-9A-Za-z_-][0-9A-Za-z._-]*)*(?:\?[!$-;=?-\[\]_a-z~]*)?$`)
+
 // ownPath returns a path that a form or an address names if it is one of the dashboard, otherwise the preset.
 func ownPath(path, preset string) string {
-	if strings.HasPrefix(path, "/dashboard/") {
+	if ownPattern.MatchString(path) {
 		return path
 	}
 	return preset
@@ -438,15 +446,29 @@ func csvRow(o Order) []string {
 		string(o.PaymentProvider),
 	}
 
-	// A spreadsheet runs a text that begins like a formula, unless an apostrophe stands before it.
 	for i, cell := range row {
 		cell = oneLine.Replace(cell)
-		if cell != "" && strings.ContainsRune("=+-@ ", rune(cell[0])) {
+		if likeFormula(cell) {
 			cell = "'" + cell
 		}
 		row[i] = cell
 	}
 	return row
+}
+
+// formulaSigns begin a formula in some spreadsheet. The wide and the small forms are taken for the plain ones.
+const formulaSigns = "=+-@" + "\uff1d\uff0b\uff0d\uff20" + "\ufe66\ufe62\ufe63\ufe6b" + "\u2212"
+
+// likeFormula reports whether a spreadsheet may run a cell as a formula, unless an apostrophe stands before it. Some
+// skip characters at the beginning that nobody sees.
+func likeFormula(cell string) bool {
+	first, size := utf8.DecodeRuneInString(cell)
+	if size == 0 {
+		return false
+	}
+	seen := unicode.In(first, unicode.L, unicode.N, unicode.P, unicode.S) &&
+		!unicode.In(first, unicode.Other_Default_Ignorable_Code_Point) && first != '\u2800' // a blank of Braille
+	return !seen || strings.ContainsRune(formulaSigns, first)
 }
 
 // paymentsPage shows the payment methods and the gateways that they need.

@@ -19,7 +19,7 @@ type ownerInLab struct {
 func (l *payLab) signIn(storeID string) ownerInLab {
 	l.t.Helper()
 	token, hash := newToken("")
-	l.must(l.db.AddSignIn(l.t.Context(), storeID, hash))
+	l.must(l.db.AddSignIn(l.t.Context(), storeID, hash, place{}))
 	return ownerInLab{l, l.signInCookie() + "=" + token}
 }
 

@@ -83,15 +83,15 @@ type server struct {
 	queue        *dispatcher
 	payments     *payments
 	keys         *limiter // by API key
-	wrongKeys    *limiter // by address
+	wrongKeys    addressLimiter
 	uses         uses
 	catalog      catalogCache
-	accounts     *limiter // passwords tried, by e-mail and address
-	everywhere   *limiter // passwords tried, by e-mail
-	addresses    *limiter // passwords tried, by address
+	accounts     *limiter       // passwords tried, by e-mail and address
+	everywhere   *limiter       // passwords tried, by e-mail
+	addresses    addressLimiter // passwords tried
 	trustedProxy netip.Prefix
-	allowPrivate bool          // for webhooks
-	hashing      chan struct{} // holds one for each password that is being hashed
+	allowPrivate bool // for webhooks
+	hashing      *hashQueue
 	draining     atomic.Bool
 	outages      everySecond // the log's lines about a database that cannot be written
 	otherHosts   everySecond // the log's lines about hosts that no store has

@@ -225,6 +225,9 @@ const (
 	FaultPrivate        FaultCode = "private"         // must be a public address
 	FaultEvent          FaultCode = "event"           // Text is no event
 	FaultNewPassword    FaultCode = "new_password"    // must have Least to Most characters
+	FaultRepeated       FaultCode = "repeated"        // is a password that repeats itself
+	FaultPersonal       FaultCode = "personal"        // is a password made of the store's name or e-mail
+	FaultCommon         FaultCode = "common"          // is a password that is guessed first
 	FaultPassword       FaultCode = "password"        // is not the owner's password
 	FaultTries          FaultCode = "tries"           // was tried too often: wait Least seconds
 	FaultTime           FaultCode = "time"            // must be a day and a time

@@ -521,14 +521,14 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 		queue:        queue,
 		payments:     newPayments(db, log, queue.wake),
 		keys:         newLimiter(o.rate, o.burst),
-		wrongKeys:    newLimiter(60, 60),
+		wrongKeys:    newAddressLimiter(60, 60),
 		uses:         uses{at: map[[32]byte]Time{}},
 		accounts:     newLimiter(1, 10),
 		everywhere:   newLimiter(10, 100),
-		addresses:    newLimiter(5, 20),
+		addresses:    newAddressLimiter(5, 20),
 		trustedProxy: o.trustedProxy,
 		allowPrivate: o.allowPrivate,
-		hashing:      make(chan struct{}, 2),
+		hashing:      newHashQueue(),
 	}
 }
 

@@ -40,13 +40,15 @@ var pages = map[string]func() *template.Template{
 
 func parsePages(lang string) *template.Template {
 	empty := template.New("").Funcs(template.FuncMap{
-		"lang":   func() string { return lang },
-		"style":  func() string { return stylesheetURL },
-		"rupiah": rupiah,
-		"fee":    func(o Order) int64 { return o.Amount - o.Subtotal },
-		"when":   func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
-		"clock":  func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
-		"day":    func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
+		"lang":    func() string { return lang },
+		"style":   func() string { return stylesheetURL },
+		"rupiah":  rupiah,
+		"mailto":  mailto,
+		"minutes": func(seconds int) int { return (seconds + 59) / 60 },
+		"fee":     func(o Order) int64 { return o.Amount - o.Subtotal },
+		"when":    func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
+		"clock":   func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
+		"day":     func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
 		"t": func(id, en string) string {
 			if lang == "en" {
 				return en
@@ -55,6 +57,16 @@ func parsePages(lang string) *template.Template {
 		},
 	})
 	return template.Must(empty.ParseFS(templates, "web/*.html"))
+}
+
+// mailto is the link to an e-mail address (RFC 6068). In a link, what follows a question mark would be further
+// recipients or a text.
+func mailto(address string) string {
+	at := strings.LastIndex(address, "@")
+	if at < 0 {
+		return ""
+	}
+	return "mailto:" + url.QueryEscape(address[:at]) + "@" + url.QueryEscape(address[at+1:])
 }
 
 // rupiah writes an amount as Indonesians do: Rp85.000.
@@ -148,6 +160,11 @@ func seeOther(w http.ResponseWriter, r *http.Request, to string) error {
 
 // pageError shows a handler's error as a page.
 func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, context.Canceled) { // The client has gone.
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+
 	status := pageErrorStatus(err)
 	s.db.noteDamage(err)
 	if status == http.StatusServiceUnavailable {

@@ -303,3 +303,10 @@ CREATE TABLE owner_sessions (             -- dashboard sign-ins
   seen_at    INTEGER NOT NULL             -- ends 12 h later; to the minute
 ) STRICT;
 CREATE INDEX owner_sessions_of_store ON owner_sessions (store_id);
+
+CREATE TABLE known_places (               -- where owners signed in: strangers elsewhere do not lock them out there
+  store_id TEXT    NOT NULL REFERENCES stores,
+  place    BLOB    NOT NULL,              -- SHA-256 of the store's id and the address's /24 or /64
+  seen_at  INTEGER NOT NULL,              -- the last sign-in there
+  PRIMARY KEY (store_id, place)
+) STRICT, WITHOUT ROWID;

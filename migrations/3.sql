@@ -198,3 +198,11 @@ SELECT session_id, 'refund', coalesce(body ->> '$.data.refund_id', body ->> '$.d
 FROM   notifications
 WHERE  decided_at IS NULL AND body ->> 'event' LIKE 'refund.%'
 AND    coalesce(body ->> '$.data.refund_id', body ->> '$.data.id') <> '';
+
+-- Where owners have signed in before.
+CREATE TABLE known_places (
+  store_id TEXT    NOT NULL REFERENCES stores,
+  place    BLOB    NOT NULL,
+  seen_at  INTEGER NOT NULL,
+  PRIMARY KEY (store_id, place)
+) STRICT, WITHOUT ROWID;
