@@ -65,8 +65,15 @@ func (d OrderDetails) otherSum() bool {
 	})
 }
 
-func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) error {
+// orderDetails reads the order that a page is about.
+func (s *server) orderDetails(r *http.Request, st Store) (OrderDetails, error) {
 	d, err := s.db.OrderDetails(st.ID, r.PathValue("order_id"))
+	logged(r).order = d.PaymentReference
+	return d, err
+}
+
+func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) error {
+	d, err := s.orderDetails(r, st)
 	if err != nil {
 		return err
 	}
@@ -88,7 +95,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 	if !resolving && !slices.Contains(ownerActs, act) {
 		return errNotFound
 	}
-	d, err := s.db.OrderDetails(st.ID, id)
+	d, err := s.orderDetails(r, st)
 	if err != nil {
 		return err
 	}
@@ -181,7 +188,7 @@ func ownerNote(reason string, otherwise NoteCode) Note {
 // was none, are on the order's page.
 func (s *server) askGateway(w http.ResponseWriter, r *http.Request, st Store) error {
 	id := r.PathValue("order_id")
-	d, err := s.db.OrderDetails(st.ID, id)
+	d, err := s.orderDetails(r, st)
 	if err != nil {
 		return err
 	}

@@ -63,33 +63,19 @@ var (
 	errForged = &APIError{Code: codeUnauthorized, Message: "The notification's signature is wrong."}
 )
 
-// refusal is a gateway's permanent refusal: the same request would be refused again. Message is the gateway's
-// words without what they repeat of the buyer.
-type refusal struct {
-	Status  int // 0: there is no key, so nothing was asked
-	Message string
-}
-
-func (r *refusal) Error() string {
-	if r.Status == 0 {
-		return r.Message
-	}
-	return fmt.Sprintf("status %d: %s", r.Status, r.Message)
-}
-
-// refused returns the error of an answer that is not what was asked for: a *refusal, or an outage if the same
+// refused returns the error of an answer that is not what was asked for: a *refusal, or an *outage if the same
 // request may succeed later. typed is what the buyer typed.
 func refused(status int, message string, typed ...string) error {
-	problem := &refusal{status, scrub(message, typed...)}
+	message = scrub(message, typed...)
 
 	switch status {
 	case http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed:
-		return errors.New(problem.Error())
+		return &outage{status, ": " + message}
 	}
 	if status/100 != 4 {
-		return errors.New(problem.Error())
+		return &outage{status, ": " + message}
 	}
-	return problem
+	return &refusal{status, message}
 }
 
 // isOutage reports whether a status says that the gateway is out of order or busy.
@@ -221,7 +207,7 @@ func (c caller) cancel(ctx context.Context, path string) (done bool, err error) 
 
 	status = t.status(status)
 	if isOutage(status) {
-		return false, fmt.Errorf("status %d", status)
+		return false, &outage{Status: status}
 	}
 	return status/100 == 2, nil
 }
@@ -257,10 +243,10 @@ func (c caller) send(
 		return resp.StatusCode, err
 	}
 	if isOutage(resp.StatusCode) {
-		return resp.StatusCode, fmt.Errorf("status %d", resp.StatusCode)
+		return resp.StatusCode, &outage{Status: resp.StatusCode}
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
-		return resp.StatusCode, fmt.Errorf("status %d and no JSON that is understood", resp.StatusCode)
+		return resp.StatusCode, &outage{resp.StatusCode, " and no JSON that is understood"}
 	}
 	return resp.StatusCode, nil
 }
@@ -565,7 +551,7 @@ func (m midtrans) queryPayment(
 		return a, false, refused(status, t.problem())
 	}
 	if !t.isAbout(s.reference(), name) {
-		return a, false, fmt.Errorf("status %d and no answer about %s", status, name)
+		return a, false, &outage{status, " and no answer about " + name}
 	}
 
 	a, err = t.answer(s)
@@ -621,7 +607,7 @@ func (m midtrans) call(
 
 	status = t.status(status)
 	if isOutage(status) {
-		return status, fmt.Errorf("status %d", status)
+		return status, &outage{Status: status}
 	}
 	return status, nil
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -16,8 +15,6 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
-	"path"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -303,83 +300,6 @@ func (s *server) api(m methods) http.Handler {
 	})
 }
 
-// outermost gives every request its id and its line in the log, and answers if its handler panics.
-func (s *server) outermost(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		l := &requestLog{ResponseWriter: w, id: newRequestID()}
-		w.Header().Set("X-Request-Id", l.id)
-		r = r.WithContext(context.WithValue(r.Context(), requestLogKey{}, l))
-
-		defer func() {
-			p := recover()
-			aborted := p == http.ErrAbortHandler
-			if p != nil && !aborted {
-				s.afterPanic(l, r, p)
-			}
-
-			s.log.Info("request", "method", r.Method, "path", loggedPath(r), "status", l.status,
-				"duration", time.Since(start), "store", l.store, "request_id", l.id)
-			if aborted { // The connection is cut, so that half an answer does not pass for a whole one.
-				panic(p)
-			}
-		}()
-
-		if p := r.URL.Path; p != "/" && p != path.Clean(p) { // ServeMux would redirect.
-			s.notFound(l, r)
-			return
-		}
-		next.ServeHTTP(l, r)
-	})
-}
-
-// afterPanic logs and answers the panic p of a handler.
-func (s *server) afterPanic(l *requestLog, r *http.Request, p any) {
-	s.log.Error("panic", "request_id", l.id, "panic", p, "stack", string(debug.Stack()))
-	if l.status == 0 {
-		s.respond(l, r, answer{}, errInternal)
-	}
-}
-
-// requestLog collects the facts of a request for its line in the log. It holds no key and nothing of a buyer.
-type requestLog struct {
-	http.ResponseWriter
-	status int // zero until the answer begins
-	id     string
-	store  string
-}
-
-func newRequestID() string {
-	id := make([]byte, 12)
-	rand.Read(id)
-	return hex.EncodeToString(id)
-}
-
-func (l *requestLog) WriteHeader(status int) {
-	l.status = status
-	l.ResponseWriter.WriteHeader(status)
-}
-
-func (l *requestLog) Write(b []byte) (int, error) {
-	l.status = cmp.Or(l.status, http.StatusOK)
-	return l.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (l *requestLog) Unwrap() http.ResponseWriter { return l.ResponseWriter }
-
-type requestLogKey struct{}
-
-func logged(r *http.Request) *requestLog { return r.Context().Value(requestLogKey{}).(*requestLog) }
-
-// loggedPath is a request's path without the secret in it: an order's id opens its pay page.
-func loggedPath(r *http.Request) string {
-	if strings.HasPrefix(r.URL.Path, "/pay/") || strings.HasPrefix(r.URL.Path, "/sandbox/") {
-		return r.Pattern
-	}
-	return r.URL.Path
-}
-
 // listProducts answers GET /v1/products.
 func (s *server) listProducts(r *http.Request, st Store) (a answer, err error) {
 	q := parseQuery(r, "type", "q", "offset", "limit")
@@ -567,6 +487,7 @@ func (s *server) createOrder(r *http.Request, st Store) (a answer, err error) {
 		return a, err
 	}
 	s.queue.wake()
+	logged(r).order = created.Reference
 
 	header := http.Header{"Location": {"/v1/orders/" + created.ID}}
 	if created.Replayed {
@@ -607,6 +528,8 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 		return a, err
 	}
 
+	logged(r).order = o.Reference
+
 	// A buyer whose payment was denied may have tried again on the same page.
 	if o.Session.State == SessionActive && o.Session.GatewayState == StateDenied {
 		s.payments.checkSoon(r.Context(), o.Session.ID)
@@ -643,7 +566,7 @@ func (s *server) startSession(
 ) (OrderWithSession, error) {
 	session, err := s.payments.open(ctx, st, id)
 	if outOfService(err) { // The order can be read on a full disk too.
-		s.log.Error("cannot start a payment session", "order", id, "error", err)
+		s.log.Error("cannot start a payment session", "order", o.Reference, "error", err)
 		o.Session = PaymentSession{State: SessionStarting, Problem: ProblemUnreachable}
 		return o, nil
 	}

@@ -89,9 +89,10 @@ const idempotencyKept = 48 * time.Hour
 
 // CreatedOrder is the answer to a request to create an order.
 type CreatedOrder struct {
-	ID       string
-	Shown    []byte // JSON with the order's addresses
-	Replayed bool   // an earlier request with the same Idempotency-Key created it
+	ID        string
+	Reference string // its payment_reference
+	Shown     []byte // JSON with the order's addresses
+	Replayed  bool   // an earlier request with the same Idempotency-Key created it
 }
 
 // CreateOrder creates an order. Prices are read, stock is reserved and events are written in one transaction. A
@@ -122,7 +123,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 
 // The first answer is not stored a second time: the order's first event, orderCreated, carries the same bytes.
 const sqlIdempotency = `
-	SELECT k.order_id, k.body_hash, v.body -> '$.data.order'
+	SELECT k.order_id, v.body ->> '$.data.order.payment_reference', k.body_hash, v.body -> '$.data.order'
 	FROM   idempotency_keys k
 	JOIN   events v ON v.order_id = k.order_id AND v.sequence = 1
 	WHERE  k.store_id = ? AND k.key = ? AND k.created_at > ?`
@@ -132,7 +133,7 @@ func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	created := CreatedOrder{Replayed: true}
 	var bodyHash []byte
 	err := tx.QueryRow(sqlIdempotency, storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept)).
-		Scan(&created.ID, &bodyHash, &created.Shown)
+		Scan(&created.ID, &created.Reference, &bodyHash, &created.Shown)
 	if err != nil {
 		return created, notFound(err)
 	}
@@ -193,6 +194,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	}
 
 	created.ID = o.ID
+	created.Reference = o.PaymentReference
 	created.Shown = st.showOrder(nil, o.ID, stored)
 	err = tx.addEvent(st.ID, o.ID, OrderCreated, 1, created.Shown)
 	if err == nil && o.Status == Paid {
@@ -602,6 +604,12 @@ const sqlDue = `
 // DueOrders returns the ids of at most limit orders that ExpireOrder would expire.
 func (db *DB) DueOrders(limit int) ([]string, error) {
 	return queryAll(db.reader, scanValue[string], sqlDue, db.Now(), limit)
+}
+
+// referenceOf names an order in the log; empty if it cannot be read.
+func (db *DB) referenceOf(id string) string {
+	reference, _ := queryOne(db.reader, scanValue[string], "SELECT reference FROM orders WHERE id = ?", id)
+	return reference
 }
 
 // ExpireOrder expires one of DueOrders, unless that has changed since.

@@ -124,7 +124,6 @@ func (s *server) page(handle pageHandler) http.Handler {
 	protected := func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", contentSecurity)
-		h.Set("X-Content-Type-Options", "nosniff")
 		// With no-referrer, browsers would post "Origin: null" over plain http, which is refused.
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
@@ -235,6 +234,9 @@ func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 		s.logOtherHost(r, own)
 		return st, o, errNotFound
 	}
+
+	l := logged(r)
+	l.store, l.order = st.ID, o.PaymentReference
 	return st, o, nil
 }
 

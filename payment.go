@@ -11,7 +11,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -121,8 +120,7 @@ func (p *payments) receive(
 
 	session, err := p.db.NotifiedSession(storeID, provider, n)
 	if err == errNotFound {
-		p.log.Warn("notification about an unknown session",
-			"provider", provider, "store", storeID, "reference", n.reference)
+		p.log.Warn("notification about an unknown session", "provider", provider, "store", storeID)
 		return nil
 	}
 	if err != nil {
@@ -302,7 +300,7 @@ func (p *payments) check(ctx context.Context, sessionID string, byClock bool) (c
 	answers, closed, problem := p.ask(limited, c.AskedSession)
 	if problem != nil {
 		s := c.PaymentSession
-		p.logProblem(s, problem)
+		p.logProblem(s, c.Order, problem)
 		s.Problem, s.ProblemText = describeProblem(problem, c.Buyer)
 		if _, ok := errors.AsType[*notAccepted](problem); ok && s.Problem == ProblemRefused {
 			s.Approved = false // until the owner wants it once more
@@ -395,39 +393,6 @@ func (p *payments) query(ctx context.Context, s AskedSession) (gateway, []Gatewa
 		return nil, nil, err
 	}
 	return gw, answers, nil
-}
-
-// logProblem logs why a gateway gave no answer, without the address that was called and without the gateway's
-// words, which may name the buyer.
-func (p *payments) logProblem(s PaymentSession, problem error) {
-	text := "refused"
-	refused, ok := errors.AsType[*refusal](problem)
-	if ok {
-		text = fmt.Sprintf("refused with status %d", refused.Status)
-	} else {
-		text = withoutAddress(problem).Error()
-	}
-	p.log.Warn("payment gateway gives no answer",
-		"provider", s.Provider, "order", s.OrderID, "attempt", s.Attempt, "error", text)
-}
-
-// withoutAddress returns a problem without the address that was called.
-func withoutAddress(problem error) error {
-	failed, ok := errors.AsType[*url.Error](problem)
-	if ok {
-		return failed.Err
-	}
-	return problem
-}
-
-// describeProblem returns what is stored of a problem, for the owner to read. The gateway's words are shown
-// without what they repeat of the buyer.
-func describeProblem(problem error, buyer Buyer) (Problem, string) {
-	kind := ProblemUnreachable
-	if _, refused := errors.AsType[*refusal](problem); refused {
-		kind = ProblemRefused
-	}
-	return kind, cut(scrub(withoutAddress(problem).Error(), buyer.typed()...), 200)
 }
 
 // ApplyGatewayAnswers does what a gateway's answers about a session mean for the session and its order, decides the
@@ -921,7 +886,7 @@ func (p *payments) expireOrders(ctx context.Context) {
 func (p *payments) expireOrder(ctx context.Context, id string) bool {
 	err := p.db.ExpireOrder(context.WithoutCancel(ctx), id)
 	if err != nil {
-		p.log.Error("cannot expire an order", "order", id, "error", err)
+		p.log.Error("cannot expire an order", "order", p.db.referenceOf(id), "error", err)
 	}
 	return err == nil
 }

@@ -609,7 +609,7 @@ func TestExpiryAsksFirst(t *testing.T) {
 		l.want("problem, unpaid", l.problem(unpaid), "unreachable connection refused")
 		l.want("problem, paid", l.problem(late), "unreachable connection refused")
 		hasAll(t, l.logs.String(),
-			`level=WARN msg="payment gateway gives no answer" provider=midtrans order=`+unpaid)
+			`level=WARN msg="payment gateway gives no answer" provider=midtrans order=`+l.db.referenceOf(unpaid))
 
 		time.Sleep(3 * time.Hour)
 		l.want("it waits as long as it takes", l.outcome(unpaid), "pending [1 active], stock 4")

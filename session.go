@@ -81,6 +81,7 @@ const sqlOrderSessions = "SELECT " + sessionColumns + `
 // OrderWithSession is an order as GET /v1/orders/{order_id} needs it.
 type OrderWithSession struct {
 	Stored    string // the order's JSON, without addresses
+	Reference string
 	Status    Status
 	Provider  Provider
 	ExpiresAt Time
@@ -88,7 +89,7 @@ type OrderWithSession struct {
 }
 
 const sqlOrder = `
-	SELECT o.json, o.status, o.provider, o.expires_at,
+	SELECT o.json, o.reference, o.status, o.provider, o.expires_at,
 	       coalesce(s.id, ''), coalesce(s.attempt, 0), coalesce(s.status, ''),
 	       coalesce(s.payment_url, ''), coalesce(s.expires_at, 0),
 	       coalesce(s.gateway_state, ''), coalesce(s.problem, '')
@@ -100,7 +101,7 @@ const sqlOrder = `
 func scanOrderWithSession(r row) (o OrderWithSession, err error) {
 	s := &o.Session
 	err = r.Scan(
-		&o.Stored, &o.Status, &o.Provider, &o.ExpiresAt,
+		&o.Stored, &o.Reference, &o.Status, &o.Provider, &o.ExpiresAt,
 		&s.ID, &s.Attempt, &s.State, &s.URL, &s.ExpiresAt, &s.GatewayState, &s.Problem)
 	return o, err
 }
@@ -205,7 +206,7 @@ func (p *payments) startPaymentSession(
 
 	gw, problem := p.gateway(st.ID, s.Provider, s.AccountID)
 	if problem != nil {
-		return p.startFailed(ctx, s, o.Buyer, problem)
+		return p.startFailed(ctx, s, o, problem)
 	}
 
 	// An earlier start may have reached the gateway, and only its answer was lost. What the gateway says of that
@@ -217,7 +218,7 @@ func (p *payments) startPaymentSession(
 		}
 		answers, problem := gw.query(limited, asked)
 		if problem != nil {
-			return p.startFailed(ctx, s, o.Buyer, problem)
+			return p.startFailed(ctx, s, o, problem)
 		}
 		if paymentBegun(answers) {
 			return p.replaceLostSession(ctx, limited, st, asked, answers)
@@ -288,7 +289,7 @@ func (p *payments) createPaymentSession(
 		return p.startNextSession(ctx, limited, c.Store, c.OrderID)
 	}
 	if problem != nil {
-		return p.startFailed(ctx, c.PaymentSession, c.Order.Buyer, problem)
+		return p.startFailed(ctx, c.PaymentSession, c.Order, problem)
 	}
 
 	s := c.PaymentSession
@@ -305,10 +306,10 @@ func (p *payments) createPaymentSession(
 
 // startFailed records why a session could not be started.
 func (p *payments) startFailed(
-	ctx context.Context, s PaymentSession, buyer Buyer, problem error,
+	ctx context.Context, s PaymentSession, o Order, problem error,
 ) (PaymentSession, error) {
-	p.logProblem(s, problem)
-	s.Problem, s.ProblemText = describeProblem(problem, buyer)
+	p.logProblem(s, o.PaymentReference, problem)
+	s.Problem, s.ProblemText = describeProblem(problem, o.Buyer)
 	_, err := p.db.RecordGatewayProblem(context.WithoutCancel(ctx), s)
 	return s, err
 }
@@ -491,6 +492,7 @@ func scanCheckFacts(r row) (f checkFacts, err error) {
 type SessionWithOrder struct {
 	PaymentSession
 	StoreID     string
+	Order       string // its payment_reference, as people and the log name it
 	OrderStatus Status
 	OrderAmount int64
 	OrderEnd    Time // the order's expires_at
@@ -499,12 +501,12 @@ type SessionWithOrder struct {
 
 func scanSessionWithOrder(r row) (s SessionWithOrder, err error) {
 	s.PaymentSession, err = scanSessionWith(r,
-		&s.StoreID, &s.OrderStatus, &s.OrderAmount, &s.OrderEnd, fromJSON{&s.Buyer})
+		&s.StoreID, &s.Order, &s.OrderStatus, &s.OrderAmount, &s.OrderEnd, fromJSON{&s.Buyer})
 	return s, err
 }
 
 const sqlSession = "SELECT " + sessionColumns + `,
-	       o.store_id, o.status, o.json ->> 'amount', o.expires_at, o.json -> 'buyer'
+	       o.store_id, o.reference, o.status, o.json ->> 'amount', o.expires_at, o.json -> 'buyer'
 	FROM   payment_sessions s
 	JOIN   orders o ON o.id = s.order_id
 	WHERE  `

@@ -232,8 +232,7 @@ func (x xendit) querySessions(ctx context.Context, s AskedSession) (sessions []x
 			sessions = append(sessions, session)
 		}
 		if !ours && id == s.GatewayID {
-			return nil, fmt.Errorf("status %d and no answer about %s: %s",
-				status, s.reference(), cut(session.ErrorCode, 50))
+			return nil, &outage{status, " and no answer about " + s.reference() + ": " + cut(session.ErrorCode, 50)}
 		}
 	}
 	return sessions, nil
