@@ -148,6 +148,8 @@ func checkStore(st *Store) error {
 	switch {
 	case st.Name == "" || utf8.RuneCountInString(st.Name) > 200:
 		return usagef("-name must have 1 to 200 characters")
+	case strings.ContainsFunc(st.Name, isControl):
+		return usagef("-name must have no control characters, also none that change the direction of writing")
 	case !isEmail(st.OwnerEmail):
 		return usagef("-email %q must be an e-mail address such as owner@example.id", st.OwnerEmail)
 	case !slices.Contains([]Plan{PlanFree, PlanGrowth, PlanScale}, st.Plan):

@@ -28,7 +28,7 @@ func (o ownerInLab) page(lang, path string) string {
 	o.t.Helper()
 	w := o.web("GET", "https://shop.test"+path, "", "Cookie", o.cookie, "Accept-Language", lang)
 	o.want("GET "+path, w.Code, 200)
-	return strings.Join(strings.Fields(html.UnescapeString(w.Body.String())), " ")
+	return strings.Join(strings.Fields(readable(w.Body.String())), " ")
 }
 
 // press posts a form of the dashboard, and returns where the answer leads to.
@@ -270,4 +270,20 @@ func TestSearchForPayments(t *testing.T) {
 			stranger.sees("id", "/dashboard?q="+text, "Tidak ditemukan")
 		}
 	})
+}
+
+// TestBuyersAreShownAsTheyAre has a buyer whose e-mail looks like a link with a further recipient, and whose name turns
+// the direction of writing. Such a name is refused today, but may be stored.
+func TestBuyersAreShownAsTheyAre(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	const name = "siti?cc=evil&x=%41 \u202eHatem"
+	o := s.place(t, s.storeID, name, "", 1)
+	b := s.owner(t, ownerEmail)
+
+	page := b.get(t, "/dashboard/orders/"+o.ID)
+	page.has(t, 200, ">siti?cc=evil&x=%41@example.id</a>")
+	hasAll(t, page.body, `href="mailto:siti%3Fcc%3Devil%26x%3D%2541@example.id"`)
+	for _, path := range []string{"/dashboard", "/dashboard/orders/" + o.ID, "/dashboard/orders/" + o.ID + "/approve"} {
+		hasAll(t, b.get(t, path).body, "<bdi>"+html.EscapeString(name)+"</bdi>")
+	}
 }

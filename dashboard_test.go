@@ -595,6 +595,20 @@ func (s *testServer) placeMany(t *testing.T, total int) (evil Order) {
 	return evil
 }
 
+// TestCellsAreNoFormulas is about the cells of testdata/csv-cells.txt.
+func TestCellsAreNoFormulas(t *testing.T) {
+	t.Parallel()
+	const name = 5 // the column
+	for _, c := range readCases(t, "testdata/csv-cells.txt") {
+		t.Run(c.name, func(t *testing.T) {
+			cell := csvRow(Order{Buyer: Buyer{Name: c.column(0)}})[name]
+			if got := strings.HasPrefix(cell, "'") && cell != c.column(0); got != (c.heading == "apostrophe") {
+				t.Errorf("%q is exported as %q", c.column(0), cell)
+			}
+		})
+	}
+}
+
 // TestDashboardExport exports more orders than two reads return.
 func TestDashboardExport(t *testing.T) {
 	const total = 1204

@@ -210,7 +210,7 @@ type FaultCode string
 
 const (
 	FaultText           FaultCode = "text"            // must be a text of 1 to Most characters
-	FaultCharacters     FaultCode = "characters"      // has control characters or broken ones
+	FaultCharacters     FaultCode = "characters"      // has control characters (isControl) or broken ones
 	FaultInteger        FaultCode = "integer"         // must be an integer from Least to Most
 	FaultAddress        FaultCode = "address"         // must be an http or https address, such as Text
 	FaultChoice         FaultCode = "choice"          // must be one of Text
@@ -323,15 +323,19 @@ func (f *form) text(name string, rule textRule, most int) string {
 		if rule == multiline && (r == '\n' || r == '\t') {
 			return false
 		}
-		return r == utf8.RuneError || unicode.IsControl(r)
+		return r == utf8.RuneError || isControl(r)
 	}
 	if strings.ContainsFunc(text, forbidden) {
-		f.fault(name, Fault{Code: FaultCharacters},
-			"must have no control characters and no broken ones (U+FFFD)")
+		f.fault(name, Fault{Code: FaultCharacters}, "must have no control characters, also none that "+
+			"change the direction of writing, and no broken ones (U+FFFD)")
 		return ""
 	}
 	return text
 }
+
+// isControl reports whether a character is a control character, also one that changes the direction of writing: a name
+// with it would show what follows it in another order.
+func isControl(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
 // integer reads a number that is not left out. It is 0 if it is refused.
 func (f *form) integer(name string, least, most int64) int64 {

@@ -30,7 +30,7 @@ var pageHeaders = map[string]string{
 func (l *payLab) see(address, lang string, status int, has, lacks string) string {
 	l.t.Helper()
 	w := l.web("GET", address, "", "Accept-Language", lang)
-	page := html.UnescapeString(w.Body.String())
+	page := readable(w.Body.String())
 	l.want(address, w.Code, status)
 	for name, value := range pageHeaders {
 		l.want(name, w.Header().Get(name), value)
