@@ -189,7 +189,7 @@ func TestTimesLeftByAWrongClock(t *testing.T) {
 		s.exec(t, "UPDATE payment_sessions SET next_check_at = ?1, tried_at = ?1, leased_until = ?1", ahead)
 		s.exec(t, "UPDATE endpoints SET old_secret_until = ?", ahead)
 		s.exec(t, "UPDATE api_keys SET last_used_at = ?", ahead)
-		must(t, s.db.AddSignIn(t.Context(), s.storeID, [32]byte{1}))
+		must(t, s.db.AddSignIn(t.Context(), s.storeID, [32]byte{1}, place{}))
 		s.exec(t, "UPDATE owner_sessions SET created_at = ?1, seen_at = ?1", ahead)
 
 		must(t, s.db.startClock(t.Context()))

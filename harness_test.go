@@ -872,12 +872,6 @@ func (b *browser) post(t *testing.T, path string, pairs ...string) screen {
 	return b.send(t, "POST", path, form)
 }
 
-// readable is a page's HTML with its texts as people read them: without escapes, and without the marks around names
-// that keep the direction of their writing from what stands around them.
-func readable(body string) string {
-	return strings.NewReplacer("<bdi>", "", "</bdi>", "").Replace(html.UnescapeString(body))
-}
-
 // has ends the test unless the screen has this status and these texts.
 func (p screen) has(t *testing.T, status int, texts ...string) {
 	t.Helper()

@@ -859,3 +859,9 @@ func TestRequestAtAnotherHost(t *testing.T) {
 		t.Error("the log holds the order's id")
 	}
 }
+
+// readable is a page's HTML with its texts as people read them: without escapes, and without the marks around names
+// that keep the direction of their writing from what stands around them.
+func readable(body string) string {
+	return strings.NewReplacer("<bdi>", "", "</bdi>", "").Replace(html.UnescapeString(body))
+}
