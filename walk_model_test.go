@@ -25,7 +25,6 @@ type merchant struct {
 	apiKey  string
 	mid     *midtransDouble
 	xen     *xenditDouble
-	serial  int              // of the latest secret key
 	keys    map[string]bool  // the secret keys that the gateways take now
 	inUse   map[Provider]int // the number of the key that the gateways sign with
 	wrong   map[Provider]bool
