@@ -431,8 +431,15 @@ func scanGatewayUse(r row) (u gatewayUse, err error) {
 	return u, err
 }
 
-// serveOn runs the service until ctx ends. Then it finishes the work in progress, which takes 25 s at most:
-// a request that is read for 15 s (newHTTPServer) may start a payment session, which takes 10 s (gatewayTimeout).
+// The time that the service takes to stop. Everything ends side by side, from the signal on.
+const (
+	drainTime    = 20 * time.Second // the requests: one is read for 15 s (newHTTPServer)
+	questionTime = 22 * time.Second // the questions to gateways, also those that the last requests begin
+	writeTime    = 24 * time.Second // the writes: after that they fail
+)
+
+// serveOn runs the service until ctx ends. Then it finishes the work in progress, which takes 25 s at most, also when
+// another process has locked the database.
 func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
 	unlock, err := lockServing(db.path)
 	if err != nil {
@@ -478,12 +485,15 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 		log.Info("stopping: finishing what was begun")
 	}
 
-	// The background work is told to stop before the requests have ended, so that both finish side by side:
-	// the deliveries in flight take up to 15 s, the requests up to 20 s, the payment sessions that these start
-	// up to 25 s. The events of these last requests are in the database and are delivered after the next start.
+	// The background work is told to stop before the requests have ended, so that both finish side by side: the
+	// deliveries in flight take attemptsGrace. The events of these last requests are in the database and are
+	// delivered after the next start.
 	s.draining.Store(true)
 	stop()
 	drain(hs, log)
+	db.Hurry()
+	defer time.AfterFunc(questionTime, s.payments.cutOff).Stop()
+	defer time.AfterFunc(writeTime, db.StopWrites).Stop()
 	background.Wait()
 	s.payments.finish()
 	return err
@@ -501,9 +511,9 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// drain takes no new requests and waits 20 s for those in progress. Then it cuts them off.
+// drain takes no new requests and waits drainTime for those in progress. Then it cuts them off.
 func drain(hs *http.Server, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 
 	if err := hs.Shutdown(ctx); err != nil {

@@ -21,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestEndToEnd plays an operator who sets up a store by commands, a client that orders, and a receiver of
@@ -628,6 +630,78 @@ func TestSIGTERMFinishesWhatWasBegun(t *testing.T) {
 	if !strings.Contains(dump(t, file), `"status":"pending"`) {
 		t.Error("the order is not in the database")
 	}
+}
+
+// TestStoppingWaitsForNoForeignLock has 200 orders to expire while another program has locked the database. The
+// service does not try one after the other before it stops.
+func TestStoppingWaitsForNoForeignLock(t *testing.T) {
+	t.Parallel()
+	s := newBubbleServer(t)
+	for range 200 {
+		s.create(t, "teh", 1)
+	}
+	s.exec(t, "UPDATE orders SET expires_at = 1")
+
+	_, err := s.db.writer.Exec("PRAGMA busy_timeout = 20")
+	must(t, err)
+	foreign := openSQLite(s.db.path, "_txlock=immediate")
+	t.Cleanup(func() { foreign.Close() })
+	lock, err := foreign.Begin()
+	must(t, err)
+
+	// It stops during the first write.
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, stop)
+	s.payments.expireOrders(ctx)
+	if n := strings.Count(s.logs.String(), "cannot expire an order"); n > 8 {
+		t.Errorf("it tries %d orders, want one group of 8 at most", n)
+	}
+	must(t, lock.Rollback())
+
+	// Without the lock, nothing is lost.
+	s.payments.expireOrders(t.Context())
+	if n := scalar[int](t, s.db, "SELECT count(*) FROM orders WHERE status <> 'expired'"); n > 0 {
+		t.Errorf("%d orders are not expired", n)
+	}
+}
+
+func TestAHurriedDatabaseWaitsForLocksOnlyAMoment(t *testing.T) {
+	t.Parallel()
+	s := newBubbleServer(t)
+	timeout := func() int64 {
+		ms, err := queryOne(s.db.writer, scanValue[int64], "SELECT timeout FROM pragma_busy_timeout")
+		must(t, err)
+		return ms
+	}
+	before := timeout()
+	s.db.Hurry()
+	s.db.Hurry()
+	s.create(t, "teh", 1)
+	if after := timeout(); after != busyWhenStopping.Milliseconds() || after >= before {
+		t.Errorf("writes wait %d ms, after %d ms before, want %s", after, before, busyWhenStopping)
+	}
+
+	s.db.StopWrites()
+	err := s.db.Ping(t.Context(), s.storeID, "e1")
+	if err != errClosed {
+		t.Errorf("a write after the last one: %v, want %v", err, errClosed)
+	}
+}
+
+// TestQuestionsToGatewaysEndWithTheService asks a gateway that never answers.
+func TestQuestionsToGatewaysEndWithTheService(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newBubbleServer(t).payments
+		limited, end := p.limit(context.Background())
+		defer end()
+		begun := time.Now()
+		time.AfterFunc(time.Second, p.cutOff)
+		<-limited.Done()
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("it ends after %s, want when the service can wait no longer", took)
+		}
+	})
 }
 
 func TestOneServiceServesAFile(t *testing.T) {

@@ -33,15 +33,22 @@ type payments struct {
 	due          wakeup         // a session is due
 	sandboxKey   string         // signs the sandbox's notifications
 	starting     sync.WaitGroup // counts the sessions that are being started
+
+	// questions outlasts the requests. It ends with cutOff, when the service can wait for no more answers.
+	questions context.Context
+	cutOff    func()
 }
 
 // gatewayTimeout bounds the questions that starting a session, or asking about one, takes together.
 const gatewayTimeout = 10 * time.Second
 
 func newPayments(db *DB, log *slog.Logger, wakeWebhooks func()) *payments {
+	questions, cutOff := context.WithCancel(context.Background())
 	return &payments{
-		db:  db,
-		log: log,
+		db:        db,
+		log:       log,
+		questions: questions,
+		cutOff:    cutOff,
 		client: &http.Client{
 			Timeout:       gatewayTimeout,
 			CheckRedirect: noRedirect,
@@ -294,7 +301,7 @@ func (p *payments) check(ctx context.Context, sessionID string, byClock bool) (c
 
 	// The lease is released also when ctx ends during the question.
 	detached := context.WithoutCancel(ctx)
-	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
+	limited, cancel := p.limit(ctx)
 	defer cancel()
 
 	answers, closed, problem := p.ask(limited, c.AskedSession)
@@ -324,6 +331,16 @@ func (p *payments) check(ctx context.Context, sessionID string, byClock bool) (c
 		p.wakeWebhooks()
 	}
 	return c, err
+}
+
+// limit bounds the questions of one caller to gatewayTimeout, and to the time that the service has to stop.
+func (p *payments) limit(ctx context.Context) (limited context.Context, end func()) {
+	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
+	stop := context.AfterFunc(p.questions, cancel)
+	return limited, func() {
+		stop()
+		cancel()
+	}
 }
 
 // ask returns what the gateway says of a session. Before that, it accepts a challenged payment that the owner has
@@ -862,6 +879,9 @@ func (p *payments) expireOrders(ctx context.Context) {
 		// Eight at a time share a commit. Each is a write of its own: one that cannot be changed holds up no
 		// other.
 		for group := range slices.Chunk(due, 8) {
+			if ctx.Err() != nil || failed.Load() {
+				return
+			}
 			var writes sync.WaitGroup
 			for _, id := range group {
 				writes.Go(func() {

@@ -157,7 +157,7 @@ func (p *payments) startInBackground(ctx context.Context, st Store, begun begunS
 		detached := context.WithoutCancel(ctx)
 
 		// Only the gateway is asked with limited. Its answer is recorded even if limited has ended meanwhile.
-		limited, cancel := context.WithTimeout(detached, gatewayTimeout)
+		limited, cancel := p.limit(detached)
 		defer cancel()
 		session, err := p.startPaymentSession(detached, limited, st, begun)
 		started <- startedSession{session, err}

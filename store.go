@@ -22,6 +22,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -58,8 +59,10 @@ type DB struct {
 	jobs   chan *job   // unbuffered: the senders that are blocked on it are the queue
 	chores chan func() // what the writing goroutine does between two groups: see onWriter
 
-	closing chan struct{} // closed to stop the writing goroutine
-	stopped chan struct{} // closed when it has stopped
+	closing    chan struct{} // closed to stop the writing goroutine
+	stopWrites func()        // closes it, once
+	stopped    chan struct{} // closed when the writing goroutine has stopped
+	hurried    chan struct{} // see Hurry
 
 	// The statements around a write, prepared once. The driver's cache of statements (_stmt_cache_size) leaves
 	// out those without arguments and would compile these anew for every write.
@@ -116,7 +119,9 @@ func openDB(path string, create bool) (*DB, error) {
 		log:     slog.New(slog.DiscardHandler),
 		closing: make(chan struct{}),
 		stopped: make(chan struct{}),
+		hurried: make(chan struct{}, 1),
 	}
+	db.stopWrites = sync.OnceFunc(func() { close(db.closing) })
 	if err := db.connect(); err != nil {
 		db.closeFiles()
 		return nil, explainOpenError(db.path, err)
@@ -360,7 +365,7 @@ func explainOpenError(path string, err error) error {
 
 // Close waits for the write in progress. A later write fails.
 func (db *DB) Close() error {
-	close(db.closing)
+	db.StopWrites()
 	<-db.stopped
 	return db.closeFiles()
 }
@@ -371,6 +376,21 @@ func (db *DB) closeFiles() error {
 		err = errors.Join(err, db.file.opened.Close())
 	}
 	return err
+}
+
+// StopWrites lets the write in progress end and makes every later one fail.
+func (db *DB) StopWrites() { db.stopWrites() }
+
+// busyWhenStopping is how long a write waits for a lock of another process after Hurry.
+const busyWhenStopping = 500 * time.Millisecond
+
+// Hurry is for a service that stops: if another process has locked the database, the writes that are still to come
+// wait for it only a moment each, instead of five seconds.
+func (db *DB) Hurry() {
+	select {
+	case db.hurried <- struct{}{}:
+	default:
+	}
 }
 
 // querier is what a query needs: the reading connections, a snapshot of them, or a write.
@@ -532,6 +552,7 @@ func (db *DB) runWrites() {
 		case <-db.closing:
 			return
 		}
+			db.setBusyTimeout()
 	}
 }
 
@@ -539,6 +560,16 @@ func (db *DB) runWrites() {
 // sync of the disk then serves all of them: with 64 clients and a sync of 1 ms, eight times the orders of a
 // transaction each. Nobody is answered before the commit that holds their write is on disk.
 //
+// setBusyTimeout does what Hurry has asked for.
+func (db *DB) setBusyTimeout() {
+	select {
+	case <-db.hurried:
+		// It only fails with the connection. Then the next write does too, and says why.
+		db.writer.Exec(fmt.Sprintf("PRAGMA busy_timeout = %d", busyWhenStopping.Milliseconds()))
+	default:
+	}
+}
+
 // When the transaction is lost, every write of the group fails, also one that was refused before: the rows
 // because of which it was refused may be gone too. Writes that still wait fail with the group without being
 // run, since each would only meet the same full disk.
