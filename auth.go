@@ -57,9 +57,22 @@ type APIKey struct {
 	RevokedAt  *Time  `json:"revoked_at"`
 }
 
+// maxKeys is how many keys a store may have that are not revoked.
+const maxKeys = 50
+
 // AddKey adds a key to a store.
 func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (id string, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (string, error) {
+		n, err := queryOne(tx, scanValue[int],
+			"SELECT count(*) FROM api_keys WHERE store_id = ? AND revoked_at IS NULL", storeID)
+		if err != nil {
+			return "", err
+		}
+		if n >= maxKeys {
+			return "", limitReached("The store has %d API keys, and more are not possible: "+
+				"revoke one first.", maxKeys)
+		}
+
 		id := tx.newID()
 		return id, tx.mustChange(`
 			INSERT INTO api_keys (id, store_id, name, hash, created_at)
@@ -94,9 +107,13 @@ func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
 	})
 }
 
-// authenticate finds the store whose key a request carries (or 401), counts the request against the key's limit
-// (429) and checks the store's plan (403). It sets the headers about the limit. A request that is refused because
-// of its limit or plan comes with its store, for the log.
+// storeRate is how many times the rate of one key all keys of a store have together, so that more keys do not
+// give a store more and more of the service.
+const storeRate = 4
+
+// authenticate finds the store whose key a request carries (or 401), counts the request against the limits of
+// the key and of its store (429) and checks the store's plan (403). It sets the headers about the key's
+// limit. A request that is refused because of its limit or plan comes with its store, for the log.
 func (s *server) authenticate(header http.Header, r *http.Request) (Store, error) {
 	now := time.Now()
 	hash := sha256.Sum256([]byte(bearerToken(r.Header)))
@@ -110,6 +127,13 @@ func (s *server) authenticate(header http.Header, r *http.Request) (Store, error
 
 	s.uses.note(hash, s.db.Now())
 	left := s.keys.take(keyID, now)
+	if left.ok { // A key that is out of requests uses up none of the store's other keys.
+		ofStore := s.stores.take(st.ID, now)
+		left.ok = ofStore.ok
+		left.remaining = min(left.remaining, ofStore.remaining)
+		left.full = max(left.full, ofStore.full)
+		left.retryAfter = max(left.retryAfter, ofStore.retryAfter)
+	}
 	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
 	header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
 	header.Set("X-RateLimit-Reset", seconds(left.full))

@@ -97,6 +97,68 @@ func TestRateLimits(t *testing.T) {
 	})
 }
 
+// TestAStoresKeysShareALimit has five keys of a store send three requests each, which each of them may.
+// Twelve are answered: four times what one key may send.
+func TestAStoresKeysShareALimit(t *testing.T) {
+	t.Parallel()
+	o := testSettings
+	o.rate = 1 // a minute
+	o.burst = 3
+	s := newTestServerWith(t, o)
+	_, another := s.addStore(t, "lain", "growth")
+
+	answered := 0
+	for range 5 {
+		key, hash := newToken("so_")
+		_, err := s.db.AddKey(t.Context(), s.storeID, "one more", hash)
+		must(t, err)
+		for range 3 {
+			r := s.as(key).do(t, "GET", "/v1/orders", nil)
+			if r.Status == 200 {
+				answered++
+				continue
+			}
+			r.want(t, 429, "RATE_LIMITED")
+			wantHeaders(t, r.Header, map[string]string{"X-RateLimit-Remaining": "0"})
+			if r.Header.Get("Retry-After") == "" {
+				t.Error("429 without Retry-After")
+			}
+		}
+	}
+	if answered != 12 {
+		t.Errorf("%d requests are answered, want 12", answered)
+	}
+
+	// Another store has a limit of its own.
+	s.as(another).get(t, "/v1/orders")
+}
+
+// TestAStoreHasFiftyKeys adds one more, by the command and in the dashboard.
+func TestAStoreHasFiftyKeys(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	var first string
+	for range maxKeys {
+		_, hash := newToken("so_")
+		id, err := s.db.AddKey(t.Context(), s.storeID, "k", hash)
+		must(t, err)
+		first = id
+	}
+
+	_, stderr := command(t, 1, "key", "add", "-db", s.db.path, "-store", s.storeID, "-name", "k")
+	if !strings.Contains(stderr, "has 50 API keys") {
+		t.Errorf("the command says %q", stderr)
+	}
+
+	b := s.owner(t, "kopi-kita@example.id")
+	b.post(t, "/dashboard/keys", "name", "situs").has(t, 422, "Toko Anda sudah memiliki 50", "situs")
+	b.header.Set("Accept-Language", "en")
+	b.post(t, "/dashboard/keys", "name", "situs").has(t, 422, "Your store already has 50")
+
+	// A revoked key makes room.
+	must(t, s.db.RevokeKey(t.Context(), s.storeID, first))
+	b.post(t, "/dashboard/keys", "name", "situs").has(t, 200, "so_")
+}
+
 // TestWrongKeysAreLimitedByAddress sends 100 wrong keys, more than the 60 that an address has in a minute.
 func TestWrongKeysAreLimitedByAddress(t *testing.T) {
 	t.Parallel()

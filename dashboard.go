@@ -580,7 +580,12 @@ func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error 
 	}
 
 	key, hash := newToken("so_")
-	if _, err := s.db.AddKey(r.Context(), st.ID, name, hash); err != nil {
+	_, err := s.db.AddKey(r.Context(), st.ID, name, hash)
+	if isLimit(err) {
+		faults := formFaults{"name": {Code: FaultLimit, Most: maxKeys}}
+		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
+	}
+	if err != nil {
 		return err
 	}
 	return s.renderDevelopers(w, r, st, filled{}, key)

@@ -80,6 +80,7 @@ type server struct {
 	queue        *dispatcher
 	payments     *payments
 	keys         *limiter // by API key
+	stores       *limiter // by store: all of its keys together
 	wrongKeys    addressLimiter
 	uses         uses
 	catalog      catalogCache
@@ -112,6 +113,7 @@ var (
 	codeOutOfStock               = errorCode{"OUT_OF_STOCK", http.StatusConflict}
 	codeOrderState               = errorCode{"ORDER_STATE", http.StatusConflict}
 	codePayloadTooLarge          = errorCode{"PAYLOAD_TOO_LARGE", http.StatusRequestEntityTooLarge}
+	codeLimitReached             = errorCode{"LIMIT_REACHED", http.StatusConflict}
 	codeUnsupportedMediaType     = errorCode{"UNSUPPORTED_MEDIA_TYPE", http.StatusUnsupportedMediaType}
 	codeValidationFailed         = errorCode{"VALIDATION_FAILED", http.StatusUnprocessableEntity}
 	codeProductUnavailable       = errorCode{"PRODUCT_UNAVAILABLE", http.StatusUnprocessableEntity}
@@ -180,6 +182,17 @@ func badRequest(format string, args ...any) *APIError {
 }
 
 // answer is an endpoint's answer when all went well.
+// limitReached refuses one more of something that a store may only have so many of.
+func limitReached(format string, args ...any) *APIError {
+	return &APIError{Code: codeLimitReached, Message: fmt.Sprintf(format, args...)}
+}
+
+// isLimit reports whether an error is one of limitReached.
+func isLimit(err error) bool {
+	refusal, ok := errors.AsType[*APIError](err)
+	return ok && refusal.Code == codeLimitReached
+}
+
 type answer struct {
 	status int // zero is 200
 	header http.Header

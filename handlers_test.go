@@ -374,7 +374,8 @@ func TestDescriptionIsServedToAnyone(t *testing.T) {
 func TestErrorCodes(t *testing.T) {
 	t.Parallel()
 	described := describedCodes(t)
-	described["ORDER_STATE"] = 409 // only the dashboard answers with it
+	described["ORDER_STATE"] = 409   // only the dashboard answers with it
+	described["LIMIT_REACHED"] = 409 // only the dashboard and the commands
 
 	for place, code := range literals(t, "errorCode") {
 		if len(code.Elts) != 2 {

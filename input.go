@@ -233,6 +233,7 @@ const (
 	FaultTime           FaultCode = "time"            // must be a day and a time
 	FaultSecretKey      FaultCode = "secret_key"      // a gateway's key is needed
 	FaultCallbackToken  FaultCode = "callback_token"  // Xendit's callback token is needed
+	FaultLimit          FaultCode = "limit"           // the store has Most of these already
 	FaultMode           FaultCode = "mode"            // the key does not belong to the mode Text
 )
 

@@ -532,6 +532,7 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 		payments:     newPayments(db, log, queue.wake),
 		keys:         newLimiter(o.rate, o.burst),
 		wrongKeys:    newAddressLimiter(60, 60),
+		stores:       newLimiter(storeRate*o.rate, storeRate*o.burst),
 		uses:         uses{at: map[[32]byte]Time{}},
 		accounts:     newLimiter(1, 10),
 		everywhere:   newLimiter(10, 100),

@@ -552,7 +552,7 @@ func (db *DB) runWrites() {
 		case <-db.closing:
 			return
 		}
-			db.setBusyTimeout()
+		db.setBusyTimeout()
 	}
 }
 
