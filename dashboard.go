@@ -634,6 +634,10 @@ func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) e
 
 	secret := newSecret()
 	id, err := s.db.AddEndpoint(r.Context(), st.ID, address, names, secret)
+	if isLimit(err) {
+		faults["url"] = Fault{Code: FaultLimit, Most: maxEndpoints}
+		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
+	}
 	if err != nil {
 		return err
 	}
@@ -707,6 +711,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 	case "remove":
 		back = "/dashboard/developers"
 		err = s.db.RemoveEndpoint(ctx, st.ID, id)
+		s.purging.wake()
 	case "rotate":
 		secret := newSecret()
 		if err := s.db.RotateSecret(ctx, st.ID, id, secret); err != nil {
@@ -719,6 +724,8 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 			form := filled{r.PostForm, formFaults{"since": {Code: FaultTime}}}
 			return s.renderEndpoint(w, r, st, id, form, "")
 		}
+		// A million deliveries take half a minute.
+		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(5 * time.Minute))
 		_, err = s.db.ResendSince(ctx, st.ID, id, timeOf(since))
 	}
 	if err != nil {

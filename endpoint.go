@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,13 +18,13 @@ import (
 
 // Endpoint is where a store's events go.
 type Endpoint struct {
-	ID        string     `json:"endpoint_id"`
-	StoreID   string     `json:"store_id"`
-	URL       string     `json:"url"`
-	Events    []Event    `json:"events"` // empty: all
-	Active    bool       `json:"active"`
-	OffReason OffReason  `json:"off_reason,omitempty"`
-	Failures  int        `json:"failures"` // failed attempts in a row
+	ID        string    `json:"endpoint_id"`
+	StoreID   string    `json:"store_id"`
+	URL       string    `json:"url"`
+	Events    []Event   `json:"events"` // empty: all
+	Active    bool      `json:"active"`
+	OffReason OffReason `json:"off_reason,omitempty"`
+	Health
 	CreatedAt Time       `json:"created_at"`
 	Secrets   []string   `json:"-"`          // that sign now, the newest first: after a rotation two
 	Recent    []Delivery `json:"deliveries"` // the last ones, the newest first
@@ -38,18 +39,27 @@ const (
 )
 
 // endpointColumns take the time as their first argument: an old secret signs until its time is over.
-const endpointColumns = `e.id, e.store_id, e.url, e.events, e.active, e.off_reason, e.failures, e.created_at,
+const endpointColumns = `e.id, e.store_id, e.url, e.events, e.active, e.off_reason,
+	e.lane, e.failures, e.answer_ms, e.created_at,
 	iif(e.old_secret_until > ?, json_array(e.secret, e.old_secret), json_array(e.secret))`
 
 func scanEndpoint(r row) (e Endpoint, err error) {
-	err = r.Scan(&e.ID, &e.StoreID, &e.URL, fromJSON{&e.Events}, &e.Active, &e.OffReason, &e.Failures,
-		&e.CreatedAt, fromJSON{&e.Secrets})
+	err = r.Scan(
+		&e.ID, &e.StoreID, &e.URL, fromJSON{&e.Events}, &e.Active, &e.OffReason,
+		&e.Lane, &e.Failures, &e.AnswerMS, &e.CreatedAt,
+		fromJSON{&e.Secrets})
 	return e, err
 }
 
 const (
-	sqlEndpoints = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.store_id = ? ORDER BY e.id"
-	sqlEndpoint  = "SELECT " + endpointColumns + " FROM endpoints e WHERE e.id = ? AND e.store_id = ?"
+	sqlEndpoints = "SELECT " + endpointColumns + `
+		FROM   endpoints e
+		WHERE  e.store_id = ? AND e.removed_at IS NULL
+		ORDER BY e.id`
+	sqlEndpoint = "SELECT " + endpointColumns + `
+		FROM   endpoints e
+		WHERE  e.id = ? AND e.store_id = ? AND e.removed_at IS NULL`
+	sqlOwnEndpoint = "SELECT id FROM endpoints WHERE id = ? AND store_id = ? AND removed_at IS NULL"
 )
 
 // Endpoints lists a store's endpoints, the oldest first, each with its most recent deliveries.
@@ -78,11 +88,24 @@ func (db *DB) Endpoint(storeID, id, before string, limit int) (Endpoint, error) 
 	return e, err
 }
 
+// maxEndpoints is how many endpoints a store may have. Each event is a delivery to each of them.
+const maxEndpoints = 10
+
 // AddEndpoint registers an address. Without events, it gets all of them.
 func (db *DB) AddEndpoint(
 	ctx context.Context, storeID, address string, events []Event, secret string,
 ) (id string, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (string, error) {
+		n, err := queryOne(tx, scanValue[int],
+			"SELECT count(*) FROM endpoints WHERE store_id = ? AND removed_at IS NULL", storeID)
+		if err != nil {
+			return "", err
+		}
+		if n >= maxEndpoints {
+			return "", limitReached("The store has %d webhook endpoints, and more are not possible: "+
+				"remove one first.", maxEndpoints)
+		}
+
 		id := tx.newID()
 		wanted := mustJSON(append([]Event{}, events...)) // [] and not null if there are none
 		return id, tx.mustChange(`
@@ -98,30 +121,65 @@ func newSecret() string {
 	return secret
 }
 
-// RotateSecret gives an endpoint a new secret. The old one signs too for another 24 h, and alone what is claimed
-// already: see Claim.Endpoint.
+// RotateSecret gives an endpoint a new secret. The old one signs too for another 24 h, and alone what is
+// claimed already: see Claim.Endpoint.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id, secret string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		return tx.mustChange(`
 			UPDATE endpoints
 			SET    old_secret = secret, old_secret_until = ?, secret = ?
-			WHERE  id = ? AND store_id = ?`,
+			WHERE  id = ? AND store_id = ? AND removed_at IS NULL`,
 			tx.now.Add(24*time.Hour), secret, id, storeID)
 	})
 }
 
 // SwitchEndpoint turns an endpoint on or off for its owner. Its events wait while it is off, but see
-// Claim.Endpoint.
+// Claim.Endpoint. How it has answered before is forgotten.
 func (db *DB) SwitchEndpoint(ctx context.Context, storeID, id string, on bool) error {
 	return db.change(ctx, `
 		UPDATE endpoints
-		SET    active = ?1, off_reason = iif(?1, '', ?2), failures = 0
-		WHERE  id = ?3 AND store_id = ?4`, on, OffByOwner, id, storeID)
+		SET    active = ?1, off_reason = iif(?1, '', ?2), failures = 0, answer_ms = 0, lane = ?3
+		WHERE  id = ?4 AND store_id = ?5 AND removed_at IS NULL`,
+		on, OffByOwner, LaneUnproven, id, storeID)
 }
 
-// RemoveEndpoint deletes an endpoint and its deliveries, but see Claim.Endpoint.
+// RemoveEndpoint removes an endpoint: it is in no list any more and gets nothing, but see Claim.Endpoint. The
+// rows of its deliveries, of which there may be millions, are deleted by PurgeEndpoints.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
-	return db.change(ctx, "DELETE FROM endpoints WHERE id = ? AND store_id = ?", id, storeID)
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.mustChange(`
+			UPDATE endpoints
+			SET    removed_at = ?
+			WHERE  id = ? AND store_id = ? AND removed_at IS NULL`, tx.now, id, storeID)
+	})
+}
+
+const (
+	sqlRemovedEndpoint = "SELECT id FROM endpoints WHERE removed_at IS NOT NULL ORDER BY removed_at LIMIT 1"
+	sqlPurgeDeliveries = `
+		DELETE FROM deliveries
+		WHERE  rowid IN (SELECT rowid FROM deliveries WHERE endpoint_id = ? ORDER BY id LIMIT ?)`
+)
+
+// PurgeEndpoints deletes some rows of an endpoint that was removed, batchRows at most, and the endpoint
+// when it has no more deliveries. done says that no removed endpoint is left.
+func (db *DB) PurgeEndpoints(ctx context.Context) (done bool, err error) {
+	id, err := queryOne(db.reader, scanValue[string], sqlRemovedEndpoint)
+	if err == errNotFound {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+
+	return false, db.write(ctx, func(tx *Tx) error {
+		n, err := tx.exec(sqlPurgeDeliveries, id, batchRows)
+		if err != nil || n > 0 {
+			return err
+		}
+		_, err = tx.exec("DELETE FROM endpoints WHERE id = ?", id)
+		return err
+	})
 }
 
 // checkEvents returns the events that an endpoint asks for by name, or what is wrong with a name. None means
@@ -139,8 +197,9 @@ func checkEvents(names []string) ([]Event, *Detail) {
 	return wanted, nil
 }
 
-// checkWebhookURL returns what is wrong with an endpoint's address that is being added, or nil. https is asked
-// for only here. The IP addresses of a name may change, so they are checked when it is dialed (refusePrivate).
+// checkWebhookURL returns what is wrong with an endpoint's address that is being added, or nil. https is
+// asked for only here. The IP addresses of a name may change, so they are checked when it is dialed
+// (refusePrivate).
 func checkWebhookURL(address string, allowPrivate bool) *Detail {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || len(address) > 2048 {
@@ -209,6 +268,8 @@ func newWebhookClient(allowPrivate bool) *http.Client {
 	}
 }
 
+var errNotPublic = errors.New("not a public address")
+
 // refusePrivate is a net.Dialer's Control. It checks the address that is dialed and not the name, so that a
 // name that changes its address gains nothing.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
@@ -217,7 +278,7 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 		return err
 	}
 	if !isPublic(ap.Addr()) {
-		return fmt.Errorf("%s is not a public address", ap.Addr())
+		return fmt.Errorf("%s: %w", ap.Addr(), errNotPublic)
 	}
 	return nil
 }

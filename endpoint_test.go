@@ -5,12 +5,14 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,8 +106,116 @@ func TestARemovedEndpointGetsNothing(t *testing.T) {
 		time.Sleep(100 * time.Hour)
 		synctest.Wait()
 		in.takeNone(t)
-		s.wantDeliveries(t, id, "")
 	})
+}
+
+// purge deletes the rows of removed endpoints, as the service does.
+func (s *testServer) purgeEndpoints(t *testing.T) {
+	t.Helper()
+	for done := false; !done; {
+		var err error
+		done, err = s.db.PurgeEndpoints(t.Context())
+		must(t, err)
+	}
+}
+
+// TestARemovedEndpointIsGoneAtOnce removes an endpoint with a thousand deliveries. Nobody sees it any more,
+// and its rows are deleted in small writes, also after a crash in between.
+func TestARemovedEndpointIsGoneAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newBubbleServer(t)
+	id, _ := s.endpoint(t, "a.example")
+	other, _ := s.endpoint(t, "other.example")
+	s.pings(t, 1000, id)
+	orderID := s.create(t, "teh", 1)
+	delivery := scalar[string](t, s.db, "SELECT min(id) FROM deliveries WHERE endpoint_id = ?", id)
+
+	writes := countWrites(t, s.db)
+	must(t, s.db.RemoveEndpoint(t.Context(), s.storeID, id))
+	if most := writes.most(); most > 1 {
+		t.Errorf("removing it changes %d rows in one write, want 1", most)
+	}
+
+	t.Run("nobody sees it", func(t *testing.T) {
+		list, err := s.db.Endpoints(s.storeID, 20)
+		must(t, err)
+		if len(list) != 1 || list[0].ID != other {
+			t.Errorf("the list has %d endpoints, want the other one", len(list))
+		}
+		orderDeliveries, err := queryAll(s.db.reader, scanOrderDelivery, sqlOrderDeliveries, orderID)
+		must(t, err)
+		if len(orderDeliveries) != 1 {
+			t.Errorf("the order shows %d deliveries, want 1", len(orderDeliveries))
+		}
+
+		ctx := t.Context()
+		_, notShown := s.db.Endpoint(s.storeID, id, lastID, 1)
+		_, notResent := s.db.ResendDelivery(ctx, s.storeID, delivery)
+		_, noneResent := s.db.ResendSince(ctx, s.storeID, id, 0)
+		_, noStore := s.db.StoreOf("endpoint", id)
+		for what, err := range map[string]error{
+			"show":            notShown,
+			"resend":          notResent,
+			"resend since":    noneResent,
+			"store":           noStore,
+			"turn on":         s.db.SwitchEndpoint(ctx, s.storeID, id, true),
+			"rotate":          s.db.RotateSecret(ctx, s.storeID, id, "whsec_new"),
+			"ping":            s.db.Ping(ctx, s.storeID, id),
+			"remove it again": s.db.RemoveEndpoint(ctx, s.storeID, id),
+		} {
+			if err != errNotFound {
+				t.Errorf("%s: %v, want %v", what, err, errNotFound)
+			}
+		}
+	})
+
+	t.Run("its rows are deleted in small writes", func(t *testing.T) {
+		_, err := s.db.PurgeEndpoints(t.Context())
+		must(t, err)
+
+		again, err := openDB(s.db.path, false) // after a crash
+		must(t, err)
+		defer again.Close()
+		rest := &testServer{server: &server{db: again}}
+		writes := countWrites(t, again)
+		rest.purgeEndpoints(t)
+		if most := writes.most(); most > batchRows {
+			t.Errorf("a write deletes %d rows, want %d at most", most, batchRows)
+		}
+
+		s.wantDeliveries(t, id, "")
+		s.wantDeliveries(t, other, "1 pending")
+		if n := scalar[int](t, s.db, "SELECT count(*) FROM endpoints"); n != 1 {
+			t.Errorf("%d endpoints are left, want 1", n)
+		}
+	})
+}
+
+// TestAStoreHasTenEndpoints adds one more, by the command and in the dashboard.
+func TestAStoreHasTenEndpoints(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	first, _ := s.endpoint(t, "e0.example")
+	for i := range maxEndpoints - 1 {
+		s.endpoint(t, fmt.Sprintf("e%d.example", i+1))
+	}
+
+	_, stderr := command(t, 1,
+		"webhook", "add", "-db", s.db.path, "-store", s.storeID, "-url", "https://b.example/")
+	if !strings.Contains(stderr, "has 10 webhook endpoints") {
+		t.Errorf("the command says %q", stderr)
+	}
+
+	b := s.owner(t, "kopi-kita@example.id")
+	form := []string{"url", "https://b.example/"}
+	b.post(t, "/dashboard/endpoints", form...).has(t, 422, "Toko Anda sudah memiliki 10")
+	b.header.Set("Accept-Language", "en")
+	b.post(t, "/dashboard/endpoints", form...).has(t, 422, "Your store already has 10", "https://b.example/")
+
+	// Another store has ten of its own, and a removed one makes room.
+	another := s.addShop(t, "lain", "growth")
+	s.endpointOf(t, another, "https://lain.example/")
+	must(t, s.db.RemoveEndpoint(t.Context(), s.storeID, first))
+	s.endpoint(t, "b.example")
 }
 
 // lastOf returns the last address of a range.
@@ -205,6 +315,12 @@ func (in *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/long":
 		w.WriteHeader(http.StatusBadRequest)
 		io.WriteString(w, "\xff"+strings.Repeat("y", 9_999))
+	case "/long-thanks":
+		io.WriteString(w, strings.Repeat("y", 10_000))
+	case "/endless":
+		for r.Context().Err() == nil {
+			io.WriteString(w, strings.Repeat("y", 10_000))
+		}
 	}
 }
 
@@ -276,7 +392,7 @@ func TestWebhookClient(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s.queue.client = newWebhookClient(c.allowPrivate)
 			endpoint := Endpoint{URL: c.url, Secrets: []string{"s"}}
-			got := s.queue.attempt(Claim{Attempt: 1, Body: []byte("{}"), Endpoint: endpoint})
+			got := s.queue.attempt(t.Context(), Claim{Attempt: 1, Body: []byte("{}"), Endpoint: endpoint})
 
 			if asked := in.take(); !slices.Equal(asked, c.asked) {
 				t.Errorf("the receiver was asked for %q, want %q", asked, c.asked)
@@ -299,6 +415,48 @@ func TestWebhookClient(t *testing.T) {
 			}
 			if strings.Contains(got.Answer, "secret-path") {
 				t.Errorf("the address is kept: %s", got.Answer)
+			}
+		})
+	}
+}
+
+// TestAnswersThatAreKept has receivers with long answers. Their first bytes are kept, and their connections
+// are used again, unless there is too much to read.
+func TestAnswersThatAreKept(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	s.queue.client = newWebhookClient(true)
+
+	cases := []struct {
+		path        string
+		kept        int // bytes
+		connections int32
+	}{
+		{"/long", 4096 + len("\ufffd") - 1, 1},
+		{"/long-thanks", 200, 1},
+		{"/endless", 200, 3},
+	}
+	for _, c := range cases {
+		t.Run(c.path, func(t *testing.T) {
+			var connections atomic.Int32
+			hs := httptest.NewUnstartedServer(&receiver{t: t})
+			hs.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					connections.Add(1)
+				}
+			}
+			hs.Start()
+			t.Cleanup(hs.Close)
+
+			endpoint := Endpoint{URL: hs.URL + c.path, Secrets: []string{"s"}}
+			for range 3 {
+				got := s.queue.attempt(t.Context(), Claim{Attempt: 1, Body: []byte("{}"), Endpoint: endpoint})
+				if len(got.Answer) != c.kept {
+					t.Errorf("%d bytes are kept, want %d", len(got.Answer), c.kept)
+				}
+			}
+			if n := connections.Load(); n != c.connections {
+				t.Errorf("three attempts need %d connections, want %d", n, c.connections)
 			}
 		})
 	}

@@ -90,6 +90,7 @@ type server struct {
 	trustedProxy netip.Prefix
 	allowPrivate bool // for webhooks
 	hashing      *hashQueue
+	purging      wakeup // there is something to purge
 	draining     atomic.Bool
 	outages      everySecond // the log's lines about a database that cannot be written
 	otherHosts   everySecond // the log's lines about hosts that no store has
@@ -112,8 +113,8 @@ var (
 	codeDuplicateExternalID      = errorCode{"DUPLICATE_EXTERNAL_ID", http.StatusConflict}
 	codeOutOfStock               = errorCode{"OUT_OF_STOCK", http.StatusConflict}
 	codeOrderState               = errorCode{"ORDER_STATE", http.StatusConflict}
-	codePayloadTooLarge          = errorCode{"PAYLOAD_TOO_LARGE", http.StatusRequestEntityTooLarge}
 	codeLimitReached             = errorCode{"LIMIT_REACHED", http.StatusConflict}
+	codePayloadTooLarge          = errorCode{"PAYLOAD_TOO_LARGE", http.StatusRequestEntityTooLarge}
 	codeUnsupportedMediaType     = errorCode{"UNSUPPORTED_MEDIA_TYPE", http.StatusUnsupportedMediaType}
 	codeValidationFailed         = errorCode{"VALIDATION_FAILED", http.StatusUnprocessableEntity}
 	codeProductUnavailable       = errorCode{"PRODUCT_UNAVAILABLE", http.StatusUnprocessableEntity}
@@ -181,7 +182,6 @@ func badRequest(format string, args ...any) *APIError {
 	return &APIError{Code: codeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// answer is an endpoint's answer when all went well.
 // limitReached refuses one more of something that a store may only have so many of.
 func limitReached(format string, args ...any) *APIError {
 	return &APIError{Code: codeLimitReached, Message: fmt.Sprintf(format, args...)}
@@ -193,6 +193,7 @@ func isLimit(err error) bool {
 	return ok && refusal.Code == codeLimitReached
 }
 
+// answer is an endpoint's answer when all went well.
 type answer struct {
 	status int // zero is 200
 	header http.Header

@@ -472,6 +472,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	background.Go(func() { s.sweep(working) })
 	background.Go(func() { db.watch(working) })
 	background.Go(func() { returnMemory(working) })
+	background.Go(func() { s.purge(working) })
 
 	hs := newHTTPServer(s.routes(), log)
 	limited := limitConnections(ln, mostConnections)
@@ -490,10 +491,10 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	// delivered after the next start.
 	s.draining.Store(true)
 	stop()
-	drain(hs, log)
 	db.Hurry()
 	defer time.AfterFunc(questionTime, s.payments.cutOff).Stop()
 	defer time.AfterFunc(writeTime, db.StopWrites).Stop()
+	drain(hs, log)
 	background.Wait()
 	s.payments.finish()
 	return err
@@ -540,6 +541,7 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 		trustedProxy: o.trustedProxy,
 		allowPrivate: o.allowPrivate,
 		hashing:      newHashQueue(),
+		purging:      make(wakeup, 1),
 	}
 }
 
@@ -550,7 +552,6 @@ func (s *server) sweep(ctx context.Context) {
 
 	for round := 0; ; round++ {
 		s.payments.expireOrders(ctx)
-		s.purgeIdempotencyKeys(ctx)
 		if round%2 == 1 {
 			s.logSweepError(ctx, s.uses.flush(ctx, s.db))
 		}
@@ -565,16 +566,48 @@ func (s *server) sweep(ctx context.Context) {
 	}
 }
 
-// purgeIdempotencyKeys deletes the keys that are too old to be replayed, in small writes.
-func (s *server) purgeIdempotencyKeys(ctx context.Context) {
-	const most = 1000
-	for ctx.Err() == nil && s.db.clockTrusted() {
-		deleted, err := s.db.PurgeIdempotencyKeys(ctx, most)
-		s.logSweepError(ctx, err)
-		if err != nil || deleted < most {
+// purge deletes what nobody needs any more, in small writes: at once, then every 30 s and when it is
+// woken, until ctx ends. It is apart from sweep, because it may have millions of rows to delete.
+func (s *server) purge(ctx context.Context) {
+	tick := time.NewTicker(30 * time.Second)
+	defer tick.Stop()
+
+	for {
+		s.purgeAll(ctx, s.purgeIdempotencyKeys)
+		s.purgeAll(ctx, s.db.PurgeEndpoints)
+
+		select {
+		case <-tick.C:
+		case <-s.purging:
+		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// purgeAll calls a function until it has deleted all. Half of the time, the database is for others.
+func (s *server) purgeAll(ctx context.Context, purgeSome func(context.Context) (done bool, err error)) {
+	for ctx.Err() == nil {
+		begun := time.Now()
+		done, err := purgeSome(ctx)
+		s.logSweepError(ctx, err)
+		if err != nil || done {
+			return
+		}
+		select {
+		case <-time.After(time.Since(begun)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// purgeIdempotencyKeys deletes some of the keys that are too old to be replayed, unless the clock has just jumped.
+func (s *server) purgeIdempotencyKeys(ctx context.Context) (done bool, err error) {
+	if !s.db.clockTrusted() {
+		return true, nil
+	}
+	deleted, err := s.db.PurgeIdempotencyKeys(ctx, batchRows)
+	return deleted < batchRows, err
 }
 
 // logSweepError logs an error, unless it comes from the end of ctx.

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // received is one webhook at an endpoint.
@@ -229,3 +231,44 @@ func (s *testServer) settle() {
 	time.Sleep(2 * time.Second)
 	synctest.Wait()
 }
+
+// pings writes n deliveries for each of some endpoints, which are due now.
+func (s *testServer) pings(t *testing.T, n int, endpoints ...string) {
+	t.Helper()
+	var all []addressee
+	for _, id := range endpoints {
+		all = append(all, addressee{id, true})
+	}
+	must(t, s.db.write(t.Context(), func(tx *Tx) error {
+		for range n {
+			if err := tx.insertEvent(s.storeID, "", Ping, 0, []byte("{}"), all); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// writeCounter counts the rows that each commit of a database changes.
+type writeCounter struct {
+	rows    int
+	largest int
+}
+
+func countWrites(t *testing.T, db *DB) *writeCounter {
+	t.Helper()
+	w := &writeCounter{}
+	must(t, withConn(t.Context(), db.writer, func(c *sqlite3.SQLiteConn) error {
+		c.RegisterUpdateHook(func(int, string, string, int64) { w.rows++ })
+		c.RegisterCommitHook(func() int {
+			w.largest = max(w.largest, w.rows)
+			w.rows = 0
+			return 0
+		})
+		return nil
+	}))
+	return w
+}
+
+// most is the largest number of rows that one commit has changed. No write may be under way.
+func (w *writeCounter) most() int { return w.largest }

@@ -250,9 +250,16 @@ CREATE TABLE endpoints (                  -- where a store's webhooks go
   active           INTEGER NOT NULL DEFAULT 1 CHECK (active IN (0, 1)),
   off_reason       TEXT    NOT NULL DEFAULT '', -- owner or gone; '' while it is on
   failures         INTEGER NOT NULL DEFAULT 0, -- failed attempts in a row
-  created_at       INTEGER NOT NULL
+  created_at       INTEGER NOT NULL,
+  answer_ms        INTEGER NOT NULL DEFAULT 0, -- running mean of how long it takes to answer
+  lane             TEXT    NOT NULL DEFAULT 'unproven' CHECK (lane IN ('quick', 'unproven', 'narrow')),
+  due_at           INTEGER,               -- when the queue has to look at it: no delivery is due before; NULL = never
+  removed_at       INTEGER                -- since then nobody sees it, and its rows are deleted; NULL = it is there
 ) STRICT;
-CREATE INDEX endpoints_of_store ON endpoints (store_id, id);
+CREATE INDEX endpoints_of_store ON endpoints (store_id, id) WHERE removed_at IS NULL;
+CREATE INDEX endpoints_due      ON endpoints (lane, due_at)
+  WHERE active = 1 AND removed_at IS NULL AND due_at IS NOT NULL;
+CREATE INDEX endpoints_removed  ON endpoints (removed_at) WHERE removed_at IS NOT NULL;
 
 CREATE TABLE events (
   id         TEXT    PRIMARY KEY,         -- evt_<uuid>
@@ -269,18 +276,19 @@ CREATE UNIQUE INDEX events_of_order ON events (order_id, sequence) WHERE order_i
 -- pending             when it is due           0        waits; while its endpoint is off, also after that
 -- pending             when its lease ends      1        claimed: about to be sent, or its result not written
 -- delivered, failed   NULL                     0        done, until it is resent
--- A claim that a crash interrupted is due at the next start at once; otherwise when its lease ends.
+-- A claim that a crash interrupted is due at the next start at once; otherwise when its lease ends. An attempt is
+-- counted with its result. So neither a claim that was not sent nor an attempt that a stop or a crash cut off counts.
 CREATE TABLE deliveries (                 -- one row per event and endpoint
   id            TEXT    PRIMARY KEY,
   endpoint_id   TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
   event_id      TEXT    NOT NULL REFERENCES events,
   status        TEXT    NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'delivered', 'failed')),
-  attempt       INTEGER NOT NULL DEFAULT 0,  -- attempts begun
+  attempt       INTEGER NOT NULL DEFAULT 0,  -- attempts that have ended
   next_at       INTEGER,                  -- when it is due; NULL = done
   leased        INTEGER NOT NULL DEFAULT 0 CHECK (leased IN (0, 1)),
   tried_at      INTEGER,
   answer_status INTEGER,                  -- HTTP status of the last answer
-  answer        TEXT NOT NULL DEFAULT '', -- its first bytes, or why there was none
+  answer        TEXT NOT NULL DEFAULT '', -- its first bytes, or why there was none: a NoAnswer
   CHECK ((status = 'pending') = (next_at IS NOT NULL))
 ) STRICT;
 CREATE INDEX deliveries_due      ON deliveries (endpoint_id, next_at) WHERE next_at IS NOT NULL;

@@ -280,7 +280,6 @@ func TestFullDisk(t *testing.T) {
 
 // meantScans are the lines of query plans that would be mistakes elsewhere.
 var meantScans = map[string]string{
-	"sqlDueEndpoints":     "SCAN e",                                      // a store has few endpoints
 	"sqlBundles":          "SCAN i",                                      // the items of one bundle
 	"sqlCatalogBundle":    "SCAN i",                                      // the same
 	"sqlCatalogBundles":   "SCAN i",                                      // the same

@@ -1,10 +1,18 @@
 package main
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -104,32 +112,70 @@ func TestWaitAfterAnAttempt(t *testing.T) {
 
 func TestClaimable(t *testing.T) {
 	t.Parallel()
+	const unproven = maxUnproven * maxToEndpoint
 	tests := []struct {
-		name                  string
-		failures, held, total int
-		want                  int
+		name         string
+		lane         Lane
+		held, inLane int
+		want         int
 	}{
-		{"a healthy endpoint is claimed ahead", 0, 0, 0, claimAhead},
-		{"up to its share", 0, claimAhead - 6, claimAhead - 6, 6},
-		{"and nothing of a full share", 0, claimAhead, claimAhead, 0},
-		{"or of one that is exceeded", 0, claimAhead + 44, claimAhead + 44, 0},
-		{"up to the share of all", 0, 0, claimsHeld - 10, 10},
-		{"and above that only its slots", 0, 0, claimsHeld, maxToEndpoint},
-		{"without those in use", 0, 3, claimsHeld, 1},
-		{"and nothing when twice as many are held", 0, 0, 2 * claimsHeld, 0},
-		{"after one failure nothing is claimed ahead", 1, 0, 0, maxToEndpoint},
-		{"an endpoint that fails has one slot", failing, 0, 0, 1},
-		{"which may be in use", failing, 1, 1, 0},
-		{"like more of them, from before it failed", failing, 4, 4, 0},
+		{"a quick endpoint is claimed ahead", LaneQuick, 0, 0, claimAhead},
+		{"up to its share", LaneQuick, claimAhead - 6, claimAhead - 6, 6},
+		{"and nothing of a full share", LaneQuick, claimAhead, claimAhead, 0},
+		{"or of one that is exceeded", LaneQuick, claimAhead + 44, claimAhead + 44, 0},
+		{"up to the share of all", LaneQuick, 0, claimsHeld - 10, 10},
+		{"and above that only its slots", LaneQuick, 0, claimsHeld, maxToEndpoint},
+		{"without those in use", LaneQuick, 3, claimsHeld, 1},
+		{"and nothing when twice as many are held", LaneQuick, 0, 2 * claimsHeld, 0},
+
+		{"of an unproven endpoint nothing is claimed ahead", LaneUnproven, 0, 0, maxToEndpoint},
+		{"and what fills the slots of all", LaneUnproven, 0, unproven - 1, 1},
+		{"but no more", LaneUnproven, 0, unproven, 0},
+
+		{"a narrow endpoint has one attempt", LaneNarrow, 0, 0, 1},
+		{"which may be under way", LaneNarrow, 1, 1, 0},
+		{"like more of them, from before it was narrow", LaneNarrow, 4, 4, 0},
+		{"and none when all of the lane are", LaneNarrow, 0, maxNarrow, 0},
 	}
 	for _, c := range tests {
-		if got := claimable(c.failures, c.held, c.total); got != c.want {
+		if got := c.lane.claimable(c.held, c.inLane); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
 }
 
-// The log says why a delivery failed: with the number of the answer's status, which is 0 if there was no answer.
+// TestWhyThereWasNoAnswer is about the words that a store reads. They name no address of this server's
+// network.
+func TestWhyThereWasNoAnswer(t *testing.T) {
+	t.Parallel()
+	dialed := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	tests := []struct {
+		err  error
+		want NoAnswer
+	}{
+		{&net.DNSError{Err: "no such host", Server: "10.0.0.2:53", IsNotFound: true}, NoAnswerHost},
+		{&net.DNSError{Err: "server misbehaving", Name: "a.example", Server: "10.0.0.2:53"}, NoAnswerOther},
+		{&net.DNSError{Err: "i/o timeout", Server: "10.0.0.2:53", IsTimeout: true}, NoAnswerTimeout},
+		{dialed(fmt.Errorf("10.0.0.3: %w", errNotPublic)), NoAnswerNotPublic},
+		{dialed(os.NewSyscallError("connect", syscall.ECONNREFUSED)), NoAnswerRefused},
+		{dialed(os.NewSyscallError("connect", syscall.ENETUNREACH)), NoAnswerOther},
+		{os.NewSyscallError("read", syscall.ECONNRESET), NoAnswerClosed},
+		{io.EOF, NoAnswerClosed},
+		{context.DeadlineExceeded, NoAnswerTimeout},
+		{&tls.CertificateVerificationError{Err: errors.New("expired")}, NoAnswerCertificate},
+		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, NoAnswerCertificate},
+		{errors.New("http2: 10.0.0.3 is confused"), NoAnswerOther},
+	}
+	for _, c := range tests {
+		got := whyNoAnswer(&url.Error{Op: "Post", URL: "https://a.example/secret", Err: c.err})
+		if got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
+// The log says why a delivery failed: with the number of the answer's status, which is 0 if there was no
+// answer.
 func TestAFailedDeliveryIsLogged(t *testing.T) {
 	t.Parallel()
 	s := newBubbleServer(t)
@@ -149,7 +195,7 @@ func TestAFailedDeliveryIsLogged(t *testing.T) {
 			return c.answer, nil
 		})
 		e := Endpoint{ID: "e1", URL: "https://a.example/hook", Secrets: []string{"s"}}
-		s.queue.attempt(Claim{DeliveryID: c.delivery, Attempt: 3, Endpoint: e})
+		s.queue.attempt(t.Context(), Claim{DeliveryID: c.delivery, Attempt: 3, Endpoint: e})
 
 		lines := strings.Split(s.logs.String(), "\n")
 		logged := slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, c.want) })

@@ -488,43 +488,66 @@ func (a *attempts) end(host string) {
 	a.toHost[host]--
 }
 
-// TestInFlightLimits holds up all answers while 40 endpoints have 20 events each.
+// inStore is the same service with another store, for its endpoints and orders.
+func (s *testServer) inStore(t *testing.T, slug string) *testServer {
+	t.Helper()
+	another := *s
+	another.storeID, another.key = s.addStore(t, slug, "growth")
+	return &another
+}
+
+// TestInFlightLimits holds up all answers while 40 endpoints of four stores have 20 events each.
 func TestInFlightLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		in, _ := s.deliver(t)
+
+		var ids []string
+		for i := range 4 {
+			store := s.inStore(t, fmt.Sprintf("s%d", i))
+			for j := range 10 {
+				id, _ := store.endpoint(t, fmt.Sprintf("e%d.s%d.example", j, i))
+				ids = append(ids, id)
+			}
+		}
+		s.pings(t, 1, ids...) // They answer quickly.
+		s.settle()
+
 		underWay := newAttempts()
 		release := make(chan struct{})
 		in.setAnswer(func(r received) *http.Response {
 			toHost, total := underWay.begin(r.host)
+			_, store, _ := strings.Cut(r.host, ".")
+			toStore, _ := underWay.begin(store)
 			defer underWay.end(r.host)
+			defer underWay.end(store)
 			if toHost > 4 {
 				t.Errorf("%d attempts under way to %s, want 4 at most", toHost, r.host)
 			}
-			if total > 32 {
-				t.Errorf("%d attempts under way, want 32 at most", total)
+			if toStore > 16 {
+				t.Errorf("%d attempts under way to %s, want half of the slots at most", toStore, store)
+			}
+			if total/2 >= 32 {
+				t.Errorf("%d attempts under way, want 32 at most", total/2+1)
 			}
 			<-release
 			return status(200)
 		})
 
 		// Half of the 32 are for endpoints that have none under way: 40 endpoints use all.
-		var ids []string
-		for i := range 40 {
-			id, _ := s.endpoint(t, fmt.Sprintf("e%d.example", i))
-			ids = append(ids, id)
-		}
-		s.createMany(t, 20)
-		s.settle()
-		if underWay.total != 32 {
-			t.Errorf("%d attempts under way, want 32", underWay.total)
+		s.pings(t, 20, ids...)
+		s.queue.wake()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := underWay.total / 2; n != 32 {
+			t.Errorf("%d attempts under way, want 32", n)
 		}
 
 		close(release)
 		s.settle()
 		for _, id := range ids {
-			s.wantDeliveries(t, id, "20 delivered")
+			s.wantDeliveries(t, id, "21 delivered")
 		}
 	})
 }
@@ -617,15 +640,15 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 		id, _ := s.endpoint(t, "a.example")
 		s.create(t, "teh", 1)
 
-		// One process claims a delivery and crashes.
-		claims, err := s.db.Dispatch(t.Context(), nil, nil)
+		// One process claims a delivery and crashes before it sends it.
+		claims, err := s.db.Dispatch(t.Context(), nil, newRoom())
 		must(t, err)
 		if len(claims) != 1 {
 			t.Fatalf("%d claims, want 1", len(claims))
 		}
 
 		// While it is claimed, it is neither claimed again nor resent.
-		again, err := s.db.Dispatch(t.Context(), nil, nil)
+		again, err := s.db.Dispatch(t.Context(), nil, newRoom())
 		must(t, err)
 		if len(again) != 0 {
 			t.Errorf("claimed twice: %v", again)
@@ -636,55 +659,80 @@ func TestLeasesOfACrashedProcessAreReleased(t *testing.T) {
 		in, _ := s.deliver(t)
 		s.settle()
 		attempt := in.takeOne(t).header.Get("X-Service-Attempt")
-		if attempt != "2" {
-			t.Errorf("attempt %s, want 2", attempt)
+		if attempt != "1" { // The claim was never sent.
+			t.Errorf("attempt %s, want 1", attempt)
 		}
 		s.wantDeliveries(t, id, "1 delivered")
 	})
 }
 
-// TestTheQueueEndsInOrder stops the queue while four of ten deliveries are under way. It finishes these and
-// releases the others.
+// stopAfter stops the queue and returns how long that takes.
+func stopAfter(stop func()) time.Duration {
+	begun := time.Now()
+	stop()
+	return time.Since(begun)
+}
+
+// wantReleased checks that no delivery is claimed, and that those that wait count no attempt.
+func (s *testServer) wantReleased(t *testing.T) {
+	t.Helper()
+	leased := scalar[int](t, s.db, "SELECT sum(leased) FROM deliveries")
+	if leased != 0 {
+		t.Errorf("%d deliveries are leased, want 0", leased)
+	}
+	counted := scalar[int](t, s.db, "SELECT count(*) FROM deliveries WHERE status = 'pending' AND attempt > 0")
+	if counted != 0 {
+		t.Errorf("%d deliveries count an attempt that has not ended", counted)
+	}
+}
+
+// TestTheQueueEndsInOrder stops the queue while four of ten deliveries are under way, which take three
+// seconds more. It finishes these and releases the others.
 func TestTheQueueEndsInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		id, _ := s.endpoint(t, "a.example")
 		in, stop := s.deliver(t)
-		release := make(chan struct{})
 		in.setAnswer(func(received) *http.Response {
-			<-release
+			time.Sleep(4 * time.Second)
 			return status(200)
 		})
 		s.createMany(t, 10)
-		s.settle()
+		s.queue.wake()
+		time.Sleep(time.Second)
 
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			stop()
-		}()
-		s.settle()
-		select {
-		case <-ended:
-			t.Error("it ends before its attempts are done")
-		default:
+		if took := stopAfter(stop); took < 2*time.Second || took > 4*time.Second {
+			t.Errorf("stopping takes %s, want until the attempts have ended", took)
 		}
-
-		close(release)
-		<-ended
 		s.wantDeliveries(t, id, "4 delivered, 6 pending")
+		s.wantReleased(t)
+	})
+}
 
-		leased := scalar[int](t, s.db, "SELECT sum(leased) FROM deliveries")
-		if leased != 0 {
-			t.Errorf("%d deliveries are leased, want 0", leased)
+// TestAHangingReceiverDoesNotHoldUpTheStop stops the queue while attempts hang. They get five seconds, and
+// are then as if they had not been made.
+func TestAHangingReceiverDoesNotHoldUpTheStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		id, _ := s.endpoint(t, "a.example")
+		in, stop := s.deliver(t)
+		in.setAnswer(func(received) *http.Response { return nil })
+		s.createMany(t, 10)
+		s.queue.wake()
+		time.Sleep(time.Second)
+		if n := len(in.take()); n != 4 {
+			t.Errorf("%d attempts are under way, want 4", n)
 		}
-		counted := scalar[int](t, s.db, `
-			SELECT count(*)
-			FROM   deliveries
-			WHERE  status = 'pending' AND attempt > 0`)
-		if counted != 0 {
-			t.Errorf("%d deliveries count an attempt that was not begun", counted)
+
+		if took := stopAfter(stop); took != attemptsGrace {
+			t.Errorf("stopping takes %s, want %s", took, attemptsGrace)
+		}
+		s.wantDeliveries(t, id, "10 pending")
+		s.wantReleased(t)
+		if failures := scalar[int](t, s.db, "SELECT failures FROM endpoints"); failures != 0 {
+			t.Errorf("the endpoint has %d failures, want 0", failures)
 		}
 	})
 }

@@ -206,3 +206,33 @@ CREATE TABLE known_places (
   seen_at  INTEGER NOT NULL,
   PRIMARY KEY (store_id, place)
 ) STRICT, WITHOUT ROWID;
+
+-- The queue finds endpoints that have something due by an index, in lanes by how they answer. Removed endpoints are
+-- marked, and their rows are deleted in small writes.
+ALTER TABLE endpoints ADD COLUMN answer_ms  INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE endpoints ADD COLUMN lane       TEXT    NOT NULL DEFAULT 'unproven'
+                                 CHECK (lane IN ('quick', 'unproven', 'narrow'));
+ALTER TABLE endpoints ADD COLUMN due_at     INTEGER;
+ALTER TABLE endpoints ADD COLUMN removed_at INTEGER;
+UPDATE endpoints
+SET    lane   = iif(failures >= 5, 'narrow', 'unproven'),
+       due_at = (SELECT min(next_at) FROM deliveries WHERE endpoint_id = endpoints.id AND next_at IS NOT NULL);
+DROP INDEX endpoints_of_store;
+CREATE INDEX endpoints_of_store ON endpoints (store_id, id) WHERE removed_at IS NULL;
+CREATE INDEX endpoints_due      ON endpoints (lane, due_at)
+  WHERE active = 1 AND removed_at IS NULL AND due_at IS NOT NULL;
+CREATE INDEX endpoints_removed  ON endpoints (removed_at) WHERE removed_at IS NOT NULL;
+
+-- An attempt is counted when it has ended, and no longer when it is claimed.
+UPDATE deliveries SET attempt = attempt - 1 WHERE leased = 1;
+
+-- Why there was no answer is a few fixed words. The old texts name this server's resolver and addresses.
+UPDATE deliveries
+SET    answer = CASE
+           WHEN answer LIKE '%no such host%'           THEN 'no such host'
+           WHEN answer LIKE '%connection refused%'     THEN 'refused'
+           WHEN answer LIKE '%not a public address%'   THEN 'not a public address'
+           WHEN answer LIKE '%deadline exceeded%'      THEN 'timed out'
+           WHEN answer LIKE '%timeout%'                THEN 'timed out'
+           ELSE 'no answer' END
+WHERE  answer_status IS NULL AND answer <> '';

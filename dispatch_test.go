@@ -1,0 +1,219 @@
+//go:build cgo
+
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// order notes when the events of orders were sent to an endpoint, and when they were acknowledged.
+type orderLog struct {
+	mu    sync.Mutex
+	acked map[string]int // by order: the sequence of its last event that was acknowledged
+	late  []string
+}
+
+// begin notes an event that is sent. It is late if the one before it was not acknowledged.
+func (l *orderLog) begin(r received) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := r.event.Data.Order["id"].(string)
+	if l.acked[id] != r.event.Sequence-1 {
+		l.late = append(l.late, fmt.Sprintf("%s: event %d after %d", id, r.event.Sequence, l.acked[id]))
+	}
+}
+
+func (l *orderLog) acknowledge(r received) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acked[r.event.Data.Order["id"].(string)] = r.event.Sequence
+}
+
+// TestEventsOfAnOrderFollowEachOther delivers a hundred orders with three events each to a receiver that
+// takes a while, now and then longer, for each. The queue is stopped and crashes in between.
+func TestEventsOfAnOrderFollowEachOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		id, _ := s.endpoint(t, "a.example")
+		log := &orderLog{acked: map[string]int{}}
+		answer := func(r received) *http.Response {
+			log.begin(r)
+			time.Sleep(rand.N(1500 * time.Millisecond))
+			log.acknowledge(r)
+			return status(200)
+		}
+		in, stop := s.deliver(t)
+		in.setAnswer(answer)
+
+		var orders []string
+		for range 50 {
+			orderID := s.create(t, "teh", 1)
+			s.move(t, orderID, BuyerClaims)
+			orders = append(orders, orderID)
+		}
+		s.settle()
+		for _, orderID := range orders {
+			s.move(t, orderID, OwnerApproves)
+		}
+		time.Sleep(3 * time.Second)
+		stop()
+
+		// A process that crashes has claimed some, and never sends them.
+		_, err := s.db.Dispatch(t.Context(), nil, newRoom())
+		must(t, err)
+
+		in, _ = s.deliver(t)
+		in.setAnswer(answer)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.wantDeliveries(t, id, "150 delivered")
+		if len(log.late) > 0 {
+			t.Errorf("%d events overtook another one, such as %s", len(log.late), log.late[0])
+		}
+	})
+}
+
+// TestAFailedEventHoldsUpNoOther fails the first event of an order once. The second one comes before it is
+// repeated.
+func TestAFailedEventHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		s.endpoint(t, "a.example")
+		in, _ := s.deliver(t)
+		in.setAnswer(func(r received) *http.Response {
+			if r.event.Sequence == 1 && r.header.Get("X-Service-Attempt") == "1" {
+				return status(500)
+			}
+			return status(200)
+		})
+
+		orderID := s.create(t, "teh", 1)
+		s.move(t, orderID, OwnerApproves)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		var got []int
+		for _, r := range in.take() {
+			got = append(got, r.event.Sequence)
+		}
+		if want := []int{1, 2, 1}; !slices.Equal(got, want) {
+			t.Errorf("the events come as %v, want %v", got, want)
+		}
+	})
+}
+
+// badNeighbours is what a hundred endpoints of ten stores do.
+type badNeighbours struct {
+	name        string
+	quickBefore bool // they have answered quickly until now
+	answer      func(received) *http.Response
+	atFirst     time.Duration // how long another store's webhooks may take in the first seconds
+}
+
+// TestNeighbours has a hundred endpoints that hang or are slow, each with an order a second. Another store,
+// whose endpoint works, does not notice.
+func TestNeighbours(t *testing.T) {
+	t.Parallel()
+	hang := func(received) *http.Response { return nil }
+	slow := func(received) *http.Response {
+		time.Sleep(14 * time.Second)
+		return status(200)
+	}
+	const soon = 50 * time.Millisecond
+	cases := []badNeighbours{
+		{"they hang", false, hang, soon},
+		{"they are slow", false, slow, soon},
+		{"they begin to hang", true, hang, slowAnswer + soon},
+		{"they begin to be slow", true, slow, slowAnswer + soon},
+	}
+
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newBubbleServer(t)
+				s.queue.poll = time.Minute
+				in, _ := s.deliver(t)
+				ids := s.hundredEndpoints(t)
+				good, _ := s.endpoint(t, "good.example")
+				s.pings(t, 1, good)
+				if c.quickBefore {
+					s.pings(t, 1, ids...)
+				}
+				s.settle()
+				in.take()
+
+				in.setAnswer(func(r received) *http.Response {
+					if r.host == "good.example" {
+						return status(200)
+					}
+					return c.answer(r)
+				})
+				for second := range 20 {
+					limit := c.atFirst
+					if second > 7 {
+						limit = soon
+					}
+					s.pings(t, 1, ids...)
+					s.wantSoon(t, in, good, limit)
+				}
+
+				// The others are tried too, however slow they are.
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				tried := map[string]bool{}
+				for _, r := range in.take() {
+					tried[r.host] = true
+				}
+				if len(tried) != len(ids)+1 {
+					t.Errorf("%d endpoints were tried, want all", len(tried))
+				}
+			})
+		})
+	}
+}
+
+// hundredEndpoints adds ten stores with ten endpoints each.
+func (s *testServer) hundredEndpoints(t *testing.T) (ids []string) {
+	t.Helper()
+	for i := range 10 {
+		store := s.inStore(t, fmt.Sprintf("tetangga-%d", i))
+		for j := range 10 {
+			id, _ := store.endpoint(t, fmt.Sprintf("bad%d%d.example", i, j))
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// wantSoon sends an event to an endpoint and checks how long it takes. A second later it returns.
+func (s *testServer) wantSoon(t *testing.T, in *inbox, endpoint string, limit time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	s.pings(t, 1, endpoint)
+	s.queue.wake()
+	time.Sleep(time.Second)
+
+	came := func(r received) bool { return r.host == "good.example" && !r.at.Before(begun) }
+	in.mu.Lock()
+	i := slices.IndexFunc(in.all, came)
+	var at time.Time
+	if i >= 0 {
+		at = in.all[i].at
+	}
+	in.mu.Unlock()
+
+	if i < 0 && limit < time.Second {
+		t.Fatalf("another store's webhook does not come within a second")
+	}
+	if took := at.Sub(begun); i >= 0 && took > limit {
+		t.Errorf("another store's webhook takes %s, want %s at most", took, limit)
+	}
+}
