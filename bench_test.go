@@ -441,6 +441,9 @@ func BenchmarkTargets(b *testing.B) {
 	b.Run("scale", t.scale)
 	b.Run("deadReceivers", t.deadReceivers)
 	b.Run("deliveries", t.deliveries)
+	b.Run("neighbours", t.neighbours)
+	b.Run("manyDue", t.manyDue)
+	b.Run("removal", t.removal)
 	b.Run("process", t.process)
 
 	fmt.Println("\n| measure | result | target | met | measured |\n|---|---|---|---|---|")
