@@ -16,8 +16,10 @@ import (
 	"time"
 )
 
-// This file is the world around the service in the random walk (walk_test.go): the gateways, who know who paid
-// what, the network to them, the notifications on their way, and the crash of a server.
+// This file is the world around the service in a random walk (walk_test.go): the gateways, which know who paid what,
+// the network to them, the notifications on their way, and the crash of a server.
+
+var gatewayProviders = []Provider{ProviderMidtrans, ProviderXendit}
 
 // merchant is a store with its accounts at both gateways.
 type merchant struct {
@@ -25,12 +27,12 @@ type merchant struct {
 	apiKey  string
 	mid     *midtransDouble
 	xen     *xenditDouble
-	keys    map[string]bool  // the secret keys that the gateways take now
-	inUse   map[Provider]int // the number of the key that the gateways sign with
-	wrong   map[Provider]bool
+	keys    map[string]bool   // the secret keys that the gateways take now
+	inUse   map[Provider]int  // the number of each gateway's latest key
+	wrong   map[Provider]bool // the service has a key that the gateway does not know
 }
 
-// secretKey is the key of a number at a gateway.
+// secretKey is a gateway's key of a number. The number 0 is that of a wrong one.
 func (m *merchant) secretKey(p Provider, number int) string {
 	if p == ProviderXendit {
 		return fmt.Sprintf("xnd_development_%s-%d", m.storeID[28:], number)
@@ -53,14 +55,14 @@ type walkOrder struct {
 	number      int // in the walk, from 1
 	provider    Provider
 	amount      int64
-	end         time.Time
-	pages       []*walkPage // that the buyer was shown
+	end         time.Time   // its expires_at
+	pages       []*walkPage // that the buyer knows
 	payments    []*walkPayment
 	transferred bool // a manual order was paid
 	vouched     bool // the owner has approved it, whatever the gateway says
 }
 
-// walkPage is a gateway's page that a buyer was shown.
+// walkPage is a gateway's page that a buyer knows.
 type walkPage struct {
 	order  *walkOrder
 	name   string              // the reference at Midtrans, the session at Xendit
@@ -158,8 +160,8 @@ func rupiahOf(text string) int64 {
 	return n
 }
 
-// needsName reports whether the service cannot know of the payment unless a notification names it.
-func (p *walkPayment) needsName() bool { return p.tx != nil && p.tx.kind != "" && !p.announced }
+// hidden reports whether the gateway tells of the payment only to those who know its name.
+func (p *walkPayment) hidden() bool { return p.tx != nil && p.tx.kind != "" }
 
 // letter is a gateway's notification on its way.
 type letter struct {
@@ -171,9 +173,9 @@ type letter struct {
 	body     string
 }
 
-// write puts a notification on its way: it may be lost, come twice, or come late. One that must arrive is not lost.
+// write puts a notification on its way. It may be lost, unless it must arrive, it may come twice, and it may come late.
 func (w *walk) write(l letter, must bool) {
-	copies := w.pick(1, 2, 1) // none, one or two
+	copies := w.pick(1, 2, 1) // 0, 1 or 2
 	if must {
 		copies = max(1, copies)
 	}
@@ -213,7 +215,7 @@ func (w *walk) tell(p *walkPayment, must bool) {
 		payment:  p,
 		header:   http.Header{"Content-Type": {"application/json"}},
 		body:     body,
-	}, must || p.needsName())
+	}, must || p.hidden() && !p.announced)
 }
 
 // tellXendit writes Xendit's notification about a session, a refund or a dispute.
@@ -244,18 +246,25 @@ func (w *walk) deliver() {
 			w.mail = append(w.mail, l)
 			continue
 		}
-
-		status, ok := w.send("POST", "/notifications/"+string(l.provider)+"/"+l.merchant.storeID,
-			l.signed(), l.header)
-		if ok && status.Code == http.StatusOK {
-			if l.payment != nil && l.payment.known.IsZero() {
-				l.payment.known = time.Now()
-			}
-			continue
+		if !w.acknowledged(l) {
+			l.due = time.Now().Add(10 * time.Minute)
+			w.mail = append(w.mail, l)
 		}
-		l.due = time.Now().Add(10 * time.Minute)
-		w.mail = append(w.mail, l)
 	}
+}
+
+// acknowledged delivers one notification.
+func (w *walk) acknowledged(l letter) bool {
+	path := "/notifications/" + string(l.provider) + "/" + l.merchant.storeID
+	answer, ok := w.send("POST", path, l.signed(), l.header)
+	if !ok || answer.Code != http.StatusOK {
+		return false
+	}
+
+	if l.payment != nil && l.payment.known.IsZero() {
+		l.payment.known = time.Now()
+	}
+	return true
 }
 
 // signed is the letter's body. Midtrans signs with the key that is in use when the notification is sent.
@@ -275,12 +284,13 @@ func (l letter) signed() string {
 	return string(mustJSON(fields))
 }
 
-// life is one server from its start to its crash. After the crash, whatever the server was doing goes on, and nothing
-// of it has an effect: its writes and its calls fail, and nobody hears its answers. So work in progress is cut off
-// between any two writes or calls, before or after either.
+// life is one server from its start to its crash. After the crash, whatever it was doing goes on, but nothing of it has
+// an effect: its writes and its calls fail, and nobody hears its answers. So work in progress is cut off before or
+// after any write and any call, which is all that a crash can show to others. What SQLite does in the middle of a
+// commit is left to the tests that kill a process.
 type life struct {
-	left atomic.Int64 // how many steps until the crash, if it is to come
-	dead atomic.Bool
+	left atomic.Int64  // steps until the crash; 0: none is planned
+	dead atomic.Bool   // it has crashed
 	stop chan struct{} // closed after the crash
 }
 
@@ -294,7 +304,7 @@ func (l *life) step() bool {
 	return !l.dead.Load()
 }
 
-// mortal is a database whose writes end with the life of the server.
+// mortal is a database as one server sees it: its writes end with the server's life.
 func mortal(db *DB, l *life) *DB {
 	front := *db
 	front.jobs = make(chan *job)
@@ -330,7 +340,7 @@ type weather struct {
 	rough time.Time // calls fail now and then until then
 }
 
-// carry carries a call of a server to its gateway. Other things may happen before the gateway acts, and before its
+// carry carries a server's call to its gateway. Something else may happen before the gateway acts, and before its
 // answer arrives.
 func (w *walk) carry(l *life, r *http.Request) (*http.Response, error) {
 	w.calls.Add(1)
@@ -341,16 +351,18 @@ func (w *walk) carry(l *life, r *http.Request) (*http.Response, error) {
 	if r.URL.Host == "api.xendit.co" {
 		provider = ProviderXendit
 	}
+
 	fault := w.fault(provider)
 	w.meanwhile()
-	if resp, err := fault.before(r); resp != nil || err != nil {
+	resp, err := fault.before(r)
+	if resp != nil || err != nil {
 		return resp, err
 	}
 	if l.dead.Load() {
 		return nil, errCrashed
 	}
 
-	resp := w.atGateway(provider, r)
+	resp = w.atGateway(provider, r)
 	w.meanwhile()
 	if !l.step() {
 		return nil, errCrashed
@@ -358,7 +370,7 @@ func (w *walk) carry(l *life, r *http.Request) (*http.Response, error) {
 	if fault == faultLoses {
 		return nil, errRefusedConnection
 	}
-	if r.Context().Err() != nil {
+	if r.Context().Err() != nil { // The answer comes too late.
 		return nil, r.Context().Err()
 	}
 	return resp, nil
@@ -407,7 +419,8 @@ func (f walkFault) before(r *http.Request) (*http.Response, error) {
 	case faultBroken:
 		return answering(502, `<html>`)(r)
 	case faultRefuses:
-		return answering(401, `{"status_code":"401","error_messages":["denied"],"error_code":"INVALID_API_KEY"}`)(r)
+		const refusal = `{"status_code": "401", "error_messages": ["denied"], "error_code": "INVALID_API_KEY"}`
+		return answering(401, refusal)(r)
 	}
 	return nil, nil
 }
@@ -446,9 +459,12 @@ func (w *walk) echo(m *merchant, path string) {
 
 	for _, o := range w.orders {
 		for _, p := range o.payments {
-			if o.merchant != m || p.tx == nil || p.tx.id != parts[2] && p.tx.orderID != parts[2] {
+			name := parts[2]
+			named := p.tx != nil && (p.tx.id == name || p.tx.orderID == name)
+			if o.merchant != m || !named {
 				continue
 			}
+
 			now := p.now()
 			if p.arrived.IsZero() && now.settled {
 				p.arrived = time.Now()

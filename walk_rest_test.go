@@ -10,21 +10,19 @@ import (
 	"time"
 )
 
-// This file lets a random walk come to rest and checks what has to be true of it then.
+// This file lets a random walk come to rest, and checks what has to be true of it then.
 
-// rest ends all faults, lets the notifications arrive, the owner decide and the clock run, until the service has
+// rest ends all faults and lets the notifications arrive, the owner decide and the clock run, until the service has
 // nothing to ask any more.
 func (w *walk) rest() {
 	w.t.Helper()
-	for w.life.dead.Load() || w.life.left.Load() > 0 {
-		w.life.left.Store(0)
-		w.revive()
-	}
+	w.life.left.Store(0)
+	w.revive()
 	for p := range w.weather {
 		w.weather[p] = &weather{}
 	}
 	for _, m := range w.merchants {
-		for _, p := range []Provider{ProviderMidtrans, ProviderXendit} {
+		for _, p := range gatewayProviders {
 			w.storeKey(m, p, m.inUse[p])
 		}
 	}
@@ -33,25 +31,26 @@ func (w *walk) rest() {
 
 	w.pass(20 * time.Minute)
 	w.checkPages()
-	if w.t.Failed() {
-		return
+	for range 4 {
+		if w.t.Failed() {
+			return // Its clock stands still.
+		}
+		w.decideAll()
+		w.pass(2 * 24 * time.Hour)
+		w.checkPages()
 	}
+	w.pass(21 * 24 * time.Hour)
+	w.checkEverything()
+}
+
+// decideAll lets the owners decide about the orders that await verification, about most of them at once.
+func (w *walk) decideAll() {
+	w.t.Helper()
 	for _, o := range w.orders {
 		if w.status(o) == AwaitingVerification && w.chance(90) {
 			w.ownerDecides(o)
 		}
 	}
-	for range 3 {
-		w.pass(2 * 24 * time.Hour)
-		w.checkPages()
-		for _, o := range w.orders {
-			if w.status(o) == AwaitingVerification {
-				w.ownerDecides(o)
-			}
-		}
-	}
-	w.pass(21 * 24 * time.Hour)
-	w.checkEverything()
 }
 
 func (w *walk) status(o *walkOrder) Status {
@@ -59,8 +58,7 @@ func (w *walk) status(o *walkOrder) Status {
 	return Status(w.rows("SELECT status FROM orders WHERE id = ?", o.id)[0])
 }
 
-// checkPages checks that no order that is over has a page that can be paid. A payment that only its own name is
-// known by keeps its page open until a notification has named it.
+// checkPages checks that no order that is over has a page that can be paid.
 func (w *walk) checkPages() {
 	w.t.Helper()
 	for _, o := range w.orders {
@@ -68,30 +66,38 @@ func (w *walk) checkPages() {
 		if status == Pending || status == AwaitingVerification {
 			continue
 		}
+
 		for _, page := range o.pages {
-			last := page.lastPayment()
-			unknown := last != nil && last.tx != nil && last.tx.kind != "" && last.known.IsZero()
-			reversed := last != nil && !last.arrived.IsZero()
-			if page.open() && !page.unseen && !unknown && !(reversed && status == Paid) {
+			if page.open() && !page.unseen && !page.mayStayOpen(status) {
 				w.failf(o, "order %d is %s, and the page %s can be paid", o.number, status, page.name)
 			}
 		}
 	}
 }
 
+// mayStayOpen reports whether the service cannot know, or not yet, that a page has to be closed or how.
+func (page *walkPage) mayStayOpen(status Status) bool {
+	last := page.lastPayment()
+	if last == nil {
+		return false
+	}
+
+	unknown := last.hidden() && last.known.IsZero()
+	reversed := !last.arrived.IsZero() && status == Paid
+	return unknown || reversed
+}
+
 func (w *walk) checkEverything() {
 	w.t.Helper()
 	for _, o := range w.orders {
-		story := w.story(o)
-		w.checkHistory(o, story)
-		if o.provider == ProviderManual {
-			if story.status == Paid && !o.transferred && !o.vouched {
-				w.failf(o, "order %d is paid without a transfer", o.number)
-			}
-			continue
+		s := w.story(o)
+		w.checkHistory(o, s)
+		w.checkEvents(o, s)
+		if s.status == Pending || s.status == AwaitingVerification {
+			w.failf(o, "order %d is still %s", o.number, s.status)
 		}
-		w.checkMoney(o, story)
-		w.checkExpiry(o, story)
+		w.checkMoney(o, s)
+		w.checkExpiry(o, s)
 	}
 	w.checkPages()
 	w.checkRows()
@@ -120,10 +126,9 @@ func (w *walk) story(o *walkOrder) (s orderStory) {
 		if h.Note.Code == NoteUnconfirmed {
 			w.failf(o, "order %d: a true notification is not confirmed: %+v", o.number, h.Note)
 		}
-		if h.From == h.To {
-			continue
+		if h.From != h.To {
+			s.history = append(s.history, h)
 		}
-		s.history = append(s.history, h)
 	}
 
 	s.alerts, err = queryAll(w.db.reader, scanAlertStory, `
@@ -132,7 +137,7 @@ func (w *walk) story(o *walkOrder) (s orderStory) {
 		           WHERE  h.order_id = a.order_id AND h.actor = 'owner' AND h.at = a.resolved_at)
 		FROM   alerts a
 		WHERE  order_id = ?
-		ORDER BY id`, o.id)
+		ORDER BY code, transaction_id`, o.id)
 	w.must(err)
 
 	var open []AlertCode
@@ -141,7 +146,6 @@ func (w *walk) story(o *walkOrder) (s orderStory) {
 			open = append(open, a.Code)
 		}
 	}
-	slices.Sort(open)
 	if !slices.Equal(slices.Compact(open), d.Order.Alerts) {
 		w.failf(o, "order %d shows the alerts %v, and %v are open", o.number, d.Order.Alerts, open)
 	}
@@ -156,40 +160,32 @@ func scanAlertStory(r row) (a alertStory, err error) {
 // alerted reports whether an alert with one of the codes waits for the owner, or was resolved by them.
 func (s orderStory) alerted(transaction string, codes ...AlertCode) bool {
 	for _, a := range s.alerts {
-		if a.TransactionID == transaction && slices.Contains(codes, a.Code) && (a.open || a.byOwner) {
+		told := a.open || a.byOwner
+		if told && a.TransactionID == transaction && slices.Contains(codes, a.Code) {
 			return true
 		}
 	}
 	return false
 }
 
-// checkMoney checks that all money is seen: one exact payment pays an order, and the owner is told of all others.
+// checkMoney checks that all money is seen. One payment of the exact amount pays an order. The owner is told of every
+// other payment.
 func (w *walk) checkMoney(o *walkOrder, s orderStory) {
 	w.t.Helper()
 	exact, unseen := 0, 0
 	for _, p := range o.payments {
 		n := p.now()
-		if n.money() > 0 && n.amount == o.amount {
-			exact++
-		}
 		if n.money() == 0 {
-			for _, a := range s.alerts {
-				if a.open && a.TransactionID == n.name {
-					w.failf(o, "order %d: the alert %s is open, and the money of %s is gone", o.number, a.Code, n.name)
-				}
-			}
-			continue
-		}
-		if s.alerted(n.name, AlertOverpaid, AlertUnderpaid) {
+			w.checkNoAlert(o, s, n)
 			continue
 		}
 
-		unseen++
-		if n.amount != o.amount {
-			w.failf(o, "order %d is %s: there is no alert about the amount %d of %s", o.number, s.status, n.amount, n.name)
+		if n.amount == o.amount {
+			exact++
 		}
-		if s.status == Paid && n.returned > 0 && !s.alerted(n.name, AlertPartlyRefunded, AlertDisputed) {
-			w.failf(o, "order %d: there is no alert about the %d returned of %s", o.number, n.returned, n.name)
+		if !s.alerted(n.name, AlertOverpaid, AlertUnderpaid) {
+			unseen++
+			w.checkPayer(o, s, n)
 		}
 	}
 
@@ -203,59 +199,64 @@ func (w *walk) checkMoney(o *walkOrder, s orderStory) {
 	if s.status == Paid && exact == 0 && !o.vouched {
 		w.failf(o, "order %d is paid without money", o.number)
 	}
-	if s.status == Pending || s.status == AwaitingVerification {
-		w.failf(o, "order %d is still %s", o.number, s.status)
+}
+
+// checkNoAlert checks that the alerts about a payment are resolved when its money is gone.
+func (w *walk) checkNoAlert(o *walkOrder, s orderStory, n paymentNow) {
+	w.t.Helper()
+	for _, a := range s.alerts {
+		if a.open && a.TransactionID == n.name {
+			w.failf(o, "order %d has an open alert %s, and the money of %s is gone", o.number, a.Code, n.name)
+		}
 	}
 }
 
-// checkExpiry checks that no order expired that was paid before.
+// checkPayer checks a payment that raised no alert when it came, so it pays the order.
+func (w *walk) checkPayer(o *walkOrder, s orderStory, n paymentNow) {
+	w.t.Helper()
+	if n.amount != o.amount {
+		w.failf(o, "order %d is %s without an alert about the amount %d of %s",
+			o.number, s.status, n.amount, n.name)
+	}
+	told := s.alerted(n.name, AlertPartlyRefunded, AlertDisputed)
+	if s.status == Paid && n.returned > 0 && !told {
+		w.failf(o, "order %d has no alert about the %d returned of %s", o.number, n.returned, n.name)
+	}
+}
+
+// checkExpiry checks that no order expired that had been paid before.
 func (w *walk) checkExpiry(o *walkOrder, s orderStory) {
 	w.t.Helper()
-	for i, h := range s.history {
-		next := i + 1
-		if h.To != Expired || next == len(s.history) || s.history[next].To != Paid || s.history[next].Actor == ActorOwner {
+	for i, h := range s.history[1:] {
+		expired := s.history[i]
+		if expired.To != Expired || h.To != Paid || h.Actor != ActorGateway {
 			continue
 		}
+
+		at := expired.At.Time()
 		for _, p := range o.payments {
+			unknown := p.page.unseen || p.hidden() && (p.known.IsZero() || p.known.After(at))
 			n := p.now()
-			hidden := p.tx != nil && p.tx.kind != "" && (p.known.IsZero() || p.known.After(h.At.Time()))
-			if n.money() > 0 && n.amount == o.amount && p.arrived.Before(h.At.Time()) && !hidden {
-				w.failf(o, "order %d expired at %s, and %s was paid at %s", o.number, h.At, n.name, timeOf(p.arrived))
+			pays := n.money() > 0 && n.amount == o.amount
+			if pays && p.arrived.Before(at) && !unknown {
+				w.failf(o, "order %d expired at %s, and %s was paid before that", o.number, expired.At, n.name)
 			}
 		}
 	}
 }
 
-// checkHistory checks that an order's states follow each other, and that there is one event for each.
+// checkHistory checks that an order's states follow each other by the state machine.
 func (w *walk) checkHistory(o *walkOrder, s orderStory) {
 	w.t.Helper()
-	var status Status
-	events := []string{string(OrderCreated)}
+	var before Status
 	for i, h := range s.history {
-		if i > 0 {
-			events = append(events, string(eventOf[h.To]))
-			if h.From != status || !allowed(h) {
-				w.failf(o, "order %d went from %s to %s by %s, after %s", o.number, h.From, h.To, h.Actor, status)
-			}
+		if h.From != before || i > 0 && !allowed(h) {
+			w.failf(o, "order %d went from %s to %s by %s", o.number, h.From, h.To, h.Actor)
 		}
-		status = h.To
+		before = h.To
 	}
-	if status != s.status {
-		w.failf(o, "order %d is %s, and its history ends with %s", o.number, s.status, status)
-	}
-
-	var told []string
-	for i, event := range w.rows("SELECT event || ' ' || sequence FROM events WHERE order_id = ? ORDER BY sequence", o.id) {
-		name, sequence, _ := strings.Cut(event, " ")
-		if sequence != strconv.Itoa(i+1) {
-			w.failf(o, "order %d: event %d is %s", o.number, i+1, event)
-		}
-		if name != string(OrderAlerted) {
-			told = append(told, name)
-		}
-	}
-	if !slices.Equal(told, events) {
-		w.failf(o, "order %d: the events are %v, and the states want %v", o.number, told, events)
+	if before != s.status {
+		w.failf(o, "order %d is %s, and its history ends with %s", o.number, s.status, before)
 	}
 }
 
@@ -269,13 +270,37 @@ func allowed(h HistoryEntry) bool {
 	return false
 }
 
-// checkRows checks that nothing is left to do, and what "check" checks.
+// checkEvents checks that there is one event for each state, and that the events have no gaps.
+func (w *walk) checkEvents(o *walkOrder, s orderStory) {
+	w.t.Helper()
+	want := []string{string(OrderCreated)}
+	for _, h := range s.history[1:] {
+		want = append(want, string(eventOf[h.To]))
+	}
+
+	var told []string
+	events := w.rows("SELECT sequence || ' ' || event FROM events WHERE order_id = ? ORDER BY sequence", o.id)
+	for i, event := range events {
+		sequence, name, _ := strings.Cut(event, " ")
+		if sequence != strconv.Itoa(i+1) {
+			w.failf(o, "order %d: after %d events comes %s", o.number, i, event)
+		}
+		if name != string(OrderAlerted) {
+			told = append(told, name)
+		}
+	}
+	if !slices.Equal(told, want) {
+		w.failf(o, "order %d: the events are %v, and the states want %v", o.number, told, want)
+	}
+}
+
+// checkRows checks that nothing is left to do, the daily totals, and what the command "check" checks.
 func (w *walk) checkRows() {
 	w.t.Helper()
 	for what, query := range map[string]string{
 		"leases":                  "SELECT count(*) FROM payment_sessions WHERE leased_until > 0",
 		"sessions to ask about":   "SELECT count(*) FROM payment_sessions WHERE next_check_at IS NOT NULL",
-		"open sessions":           "SELECT count(*) FROM payment_sessions WHERE status IN ('starting', 'active')",
+		"sessions that are live":  "SELECT count(*) FROM payment_sessions WHERE status IN ('starting', 'active')",
 		"undecided notifications": "SELECT count(*) FROM notifications WHERE decided_at IS NULL",
 		"orders not counted": `
 			SELECT (SELECT count(*) FROM orders) - (SELECT sum(orders) FROM daily_totals)`,
@@ -297,15 +322,17 @@ func (w *walk) checkRows() {
 	}
 }
 
-// checkStock checks that nothing was sold that is not there, unless the owner was told.
+// checkStock checks that the stock that is left and the reserved stock make up what there was at first, and that the
+// owner was told of what was sold without stock.
 func (w *walk) checkStock() {
 	w.t.Helper()
 	reserved := map[string]int64{}
 	for _, o := range w.orders {
-		text := w.rows("SELECT components FROM orders WHERE id = ?", o.id)[0]
 		var components []component
+		text := w.rows("SELECT components FROM orders WHERE id = ?", o.id)[0]
 		w.must(json.Unmarshal([]byte(text), &components))
 		status := w.status(o)
+
 		for _, c := range components {
 			if c.Reserved {
 				reserved[c.ProductID] += c.Quantity
@@ -313,15 +340,19 @@ func (w *walk) checkStock() {
 			if c.Reserved && (status == Failed || status == Expired) {
 				w.failf(o, "order %d is %s and reserves stock", o.number, status)
 			}
+			limited := c.ProductID != w.catalogs[o.merchant.storeID+"cangkir"]
+			if limited && !c.Reserved && status == Paid && !w.story(o).alerted("", AlertOversold) {
+				w.failf(o, "order %d is paid without stock, and there is no alert", o.number)
+			}
 		}
 	}
 
 	for _, m := range w.merchants {
-		for slug, initial := range map[string]int64{"kopi": 9, "teh": 3} {
+		for slug, initial := range walkStock {
 			id := w.catalogs[m.storeID+slug]
 			left := rupiahOf(w.rows("SELECT stock FROM products WHERE id = ?", id)[0])
-			if left+reserved[id] != initial || left < 0 {
-				w.failf(nil, "%s: %d are left and %d reserved, of %d", slug, left, reserved[id], initial)
+			if left+reserved[id] != initial {
+				w.failf(nil, "%s: %d left and %d reserved, of %d", slug, left, reserved[id], initial)
 			}
 		}
 	}

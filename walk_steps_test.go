@@ -15,8 +15,7 @@ import (
 
 // This file is what buyers, gateways, owners and the weather do in the random walk.
 
-// buyerPays pays at one of the pages that the buyer was ever shown, if the gateway lets them. The buyer of a manual
-// order transfers the money, and says so, or only says so.
+// buyerPays pays at one of the pages that the buyer knows, if the gateway lets them.
 func (w *walk) buyerPays(o *walkOrder) {
 	if o.provider == ProviderManual {
 		w.buyerTransfers(o)
@@ -30,47 +29,44 @@ func (w *walk) buyerPays(o *walkOrder) {
 	}
 
 	page := one(w, o.pages)
-	if !page.open() {
-		return
-	}
-	if page.mid != nil {
+	switch {
+	case !page.open():
+	case page.mid != nil:
 		w.payAtMidtrans(page)
-		return
+	default:
+		w.payAtXendit(page)
 	}
-	w.payAtXendit(page)
 }
 
-// findPages lets the buyer reach the pages of the order that nobody was shown, because the answers of the gateway that
-// tell of them were lost.
+// findPages lets the buyer know all pages of the order. Some were shown to nobody: the gateway's answers that told of
+// them were lost.
 func (w *walk) findPages(o *walkOrder) {
+	var found []*walkPage
 	m := o.merchant
-	var unseen []*walkPage
 	m.mid.mu.Lock()
 	for reference, p := range m.mid.pages {
-		if strings.HasPrefix(reference, o.id) {
-			unseen = append(unseen, &walkPage{order: o, name: reference, mid: p, unseen: true})
-		}
+		found = append(found, &walkPage{order: o, name: reference, mid: p, unseen: true})
 	}
 	m.mid.mu.Unlock()
 
 	m.xen.mu.Lock()
-	for reference, ids := range m.xen.ids {
-		if !strings.HasPrefix(reference, o.id) {
-			continue
-		}
-		for _, id := range ids {
-			unseen = append(unseen, &walkPage{order: o, name: id, unseen: true})
+	for id, session := range m.xen.sessions {
+		reference := session["reference_id"].(string)
+		if strings.HasPrefix(reference, o.id) {
+			found = append(found, &walkPage{order: o, name: id, unseen: true})
 		}
 	}
 	m.xen.mu.Unlock()
 
-	slices.SortFunc(unseen, func(a, b *walkPage) int { return strings.Compare(a.name, b.name) })
-	for _, page := range unseen {
-		o.addPage(page)
+	slices.SortFunc(found, func(a, b *walkPage) int { return strings.Compare(a.name, b.name) })
+	for _, page := range found {
+		if page.mid == nil || strings.HasPrefix(page.name, o.id) {
+			o.addPage(page)
+		}
 	}
 }
 
-// addPage adds a page to those that the buyer knows, unless they know it.
+// addPage adds a page to those that the buyer knows, once.
 func (o *walkOrder) addPage(page *walkPage) {
 	for _, p := range o.pages {
 		if p.name == page.name && p.mid == page.mid {
@@ -81,6 +77,7 @@ func (o *walkOrder) addPage(page *walkPage) {
 	o.pages = append(o.pages, page)
 }
 
+// buyerTransfers pays a manual order, and says so, or does only one of the two.
 func (w *walk) buyerTransfers(o *walkOrder) {
 	if w.chance(70) {
 		o.transferred = true
@@ -97,7 +94,7 @@ func (w *walk) buyerTransfers(o *walkOrder) {
 	}
 }
 
-// lastMinute lets a buyer pay about the order's end, while the gateway may be away and its notifications lost.
+// lastMinute lets a buyer pay about the order's end, while the gateway may be away and notifications are lost.
 func (w *walk) lastMinute(o *walkOrder) {
 	left := time.Until(o.end)
 	if o.provider == ProviderManual || left < time.Minute || left > 30*time.Hour {
@@ -118,6 +115,22 @@ func (w *walk) lastMinute(o *walkOrder) {
 	w.buyerPays(o)
 }
 
+// buyerChoosesMethod lets the buyer pay by another method, which may have another amount, if the service allows it.
+func (w *walk) buyerChoosesMethod(o *walkOrder) {
+	code := one(w, walkMethods)
+	answer, ok := w.send("POST", "/pay/"+o.id+"/method", "code="+code, http.Header{
+		"Content-Type": {"application/x-www-form-urlencoded"},
+	})
+	if ok && answer.Code != http.StatusSeeOther {
+		w.failf(o, "the choice of a method is answered with %d %s", answer.Code, answer.Body)
+	}
+
+	_, now, err := w.db.OrderPage(o.id)
+	w.must(err)
+	o.provider, o.amount = now.PaymentProvider, now.Amount
+	w.note(o, "the buyer chooses %s: the order has %s for %d", code, now.PaymentMethod, o.amount)
+}
+
 // sum is what a buyer pays of what is due: mostly all of it.
 func (w *walk) sum(due int64) int64 {
 	switch w.pick(16, 1, 1) {
@@ -129,42 +142,55 @@ func (w *walk) sum(due int64) int64 {
 	return due
 }
 
+// midtransBeginnings are the states that a new payment may have at Midtrans.
+var midtransBeginnings = strings.Fields(`
+	settlement settlement settlement dana:settlement va:settlement
+	pending pending dana:pending va:pending
+	capture/accept capture/accept capture/challenge capture/challenge capture/challenge
+	deny deny dana:deny`)
+
+// payAtMidtrans begins a payment, or goes on with the one that has begun on the page.
 func (w *walk) payAtMidtrans(page *walkPage) {
 	o, d := page.order, page.order.merchant.mid
 	last := page.lastPayment()
-	begun := last != nil && last.now().waits
-	state := ""
-	if begun {
-		if last.now().state != "pending" {
-			return
+	if last != nil && last.now().waits {
+		if last.now().state == "pending" {
+			w.sayAtMidtrans(last, []string{"settlement", "deny"}[w.pick(4, 1)])
 		}
-		state = []string{"settlement", "deny"}[w.pick(4, 1)]
-	} else {
-		state = []string{
-			"settlement", "dana:settlement", "va:settlement", "pending", "dana:pending", "va:pending",
-			"capture/accept", "capture/challenge", "deny", "dana:deny",
-		}[w.pick(4, 2, 2, 3, 2, 2, 3, 4, 3, 1)]
-		amount := w.sum(o.amount)
-		if amount != o.amount {
-			state += fmt.Sprint("=", amount)
-		}
+		return
+	}
+
+	state := one(w, midtransBeginnings)
+	amount := w.sum(o.amount)
+	if amount != o.amount {
+		state += fmt.Sprint("=", amount)
 	}
 	if !d.pay(page.name, state) {
 		return
 	}
 
 	d.mu.Lock()
-	tx := page.mid.latest()
+	p := &walkPayment{page: page, tx: page.mid.latest()}
 	d.mu.Unlock()
-	if !begun {
-		last = &walkPayment{page: page, tx: tx}
-		w.mu.Lock()
-		o.payments = append(o.payments, last)
-		w.mu.Unlock()
-	}
-	w.note(o, "the buyer pays at %s: %s is %s", page.name, tx.id[len(tx.orderID)+1:], state)
-	w.changed(last)
+	w.mu.Lock()
+	o.payments = append(o.payments, p)
+	w.mu.Unlock()
+	w.note(o, "the buyer pays at %s: %s is %s", page.name, p.shortName(), state)
+	w.changed(p)
 }
+
+// sayAtMidtrans changes a payment at Midtrans.
+func (w *walk) sayAtMidtrans(p *walkPayment, state string) {
+	d := p.page.order.merchant.mid
+	d.mu.Lock()
+	p.tx.say(state)
+	d.mu.Unlock()
+	w.note(p.page.order, "at the gateway: %s is %s", p.shortName(), state)
+	w.changed(p)
+}
+
+// shortName is the name of a payment at Midtrans without that of its order.
+func (p *walkPayment) shortName() string { return p.tx.id[len("tx-"+p.page.order.id):] }
 
 // lastPayment is the payment that began last at a page, or nil.
 func (page *walkPage) lastPayment() (last *walkPayment) {
@@ -178,9 +204,11 @@ func (page *walkPage) lastPayment() (last *walkPayment) {
 
 // changed notes that a payment at Midtrans has changed, and tells the service.
 func (w *walk) changed(p *walkPayment) {
+	w.mu.Lock()
 	if p.now().settled && p.arrived.IsZero() {
 		p.arrived = time.Now()
 	}
+	w.mu.Unlock()
 	w.tell(p, false)
 }
 
@@ -202,7 +230,8 @@ func (w *walk) payAtXendit(page *walkPage) {
 	w.tellXendit(page, "COMPLETED", page.unseen)
 }
 
-// gatewayActs does what somebody does at the gateway: its clock, its fraud checks, its dashboard, the buyer's bank.
+// gatewayActs does what happens at a gateway: by its clock and its fraud checks, in its dashboard, or at the buyer's
+// bank.
 func (w *walk) gatewayActs(o *walkOrder) {
 	if len(o.payments) > 0 && w.chance(80) {
 		p := one(w, o.payments)
@@ -213,14 +242,17 @@ func (w *walk) gatewayActs(o *walkOrder) {
 		}
 		return
 	}
-
-	if len(o.pages) == 0 {
-		return
+	if len(o.pages) > 0 {
+		w.endAtXendit(one(w, o.pages))
 	}
-	page := one(w, o.pages)
+}
+
+// endAtXendit ends a session that nobody has paid. Midtrans tells nobody when a page ends.
+func (w *walk) endAtXendit(page *walkPage) {
 	if page.mid != nil || page.lastPayment() != nil {
 		return
 	}
+
 	state := "EXPIRED"
 	if page.open() {
 		if w.chance(60) {
@@ -228,13 +260,12 @@ func (w *walk) gatewayActs(o *walkOrder) {
 		}
 		state = "CANCELED"
 	}
-	o.merchant.xen.say(page.name, state)
-	w.note(o, "at the gateway: %s is %s", page.name, state)
+	page.order.merchant.xen.say(page.name, state)
+	w.note(page.order, "at the gateway: %s is %s", page.name, state)
 	w.tellXendit(page, state, false)
 }
 
 func (w *walk) changeAtMidtrans(p *walkPayment) {
-	o, d := p.page.order, p.page.order.merchant.mid
 	n := p.now()
 	state := ""
 	switch {
@@ -244,24 +275,16 @@ func (w *walk) changeAtMidtrans(p *walkPayment) {
 		state = "expire"
 	case n.waits:
 		state = []string{"capture/accept", "deny", "cancel"}[w.pick(3, 2, 1)]
-	case n.money() <= 0 || w.chance(70):
-		return
-	default:
-		state = w.takeBack(p, n)
+	case n.money() > 0 && w.chance(30):
+		state = w.takeBack(n)
 	}
-	if state == "" {
-		return
+	if state != "" {
+		w.sayAtMidtrans(p, state)
 	}
-
-	d.mu.Lock()
-	p.tx.say(state)
-	d.mu.Unlock()
-	w.note(o, "at the gateway: %s is %s", p.tx.id[len(p.tx.orderID)+1:], state)
-	w.changed(p)
 }
 
-// takeBack draws how money that has arrived leaves the store.
-func (w *walk) takeBack(p *walkPayment, n paymentNow) string {
+// takeBack draws how money that has arrived leaves the store, in part or as a whole.
+func (w *walk) takeBack(n paymentNow) string {
 	part := n.returned + 1 + int64(w.below(int(n.money())))
 	switch w.pick(3, 2, 2, 2, 1) {
 	case 0:
@@ -280,22 +303,17 @@ func (w *walk) takeBack(p *walkPayment, n paymentNow) string {
 	return ""
 }
 
+// changeAtXendit goes on with the dispute about a payment, or begins one, or refunds some of the payment.
 func (w *walk) changeAtXendit(p *walkPayment) {
-	o, d := p.page.order, p.page.order.merchant.xen
-	n := p.now()
-	if p.disputed > 0 && n.state != "" && w.chance(60) {
-		state := fmt.Sprintf("dispute/%s=%d", []string{"UNDER_REVIEW", "WON", "LOST"}[w.below(3)], p.disputed)
-		if p.decided {
-			return
-		}
-		p.decided = state[8] != 'U'
-		d.say(p.page.name, state)
-		w.note(o, "at the gateway: %s has %s", n.name, state)
-		w.tellXendit(p.page, state, false)
+	if p.disputed > 0 && !p.decided && w.chance(60) {
+		status := []string{"UNDER_REVIEW", "WON", "LOST"}[w.below(3)]
+		p.decided = status != "UNDER_REVIEW"
+		w.sayAtXendit(p, fmt.Sprintf("dispute/%s=%d", status, p.disputed), false)
 		return
 	}
 
-	free := n.money() // that is neither returned nor disputed
+	n := p.now()
+	free := n.money() // that nobody disputes
 	if !p.decided {
 		free -= p.disputed
 	}
@@ -306,36 +324,42 @@ func (w *walk) changeAtXendit(p *walkPayment) {
 	if w.chance(60) {
 		amount = 1 + int64(w.below(int(free)))
 	}
+
 	if p.disputed == 0 && w.chance(40) {
 		p.disputed = amount
-		state := fmt.Sprint("dispute/ACTION_REQUIRED=", amount)
-		d.say(p.page.name, state)
-		w.note(o, "at the gateway: %s has %s", n.name, state)
-		w.tellXendit(p.page, state, true) // Nothing else names a dispute.
+		w.sayAtXendit(p, fmt.Sprint("dispute/ACTION_REQUIRED=", amount), true) // Nothing else names it.
 		return
 	}
+	w.refundAtXendit(p, n.name, amount)
+}
 
-	state := fmt.Sprint("refund=", amount)
+// refundAtXendit refunds an amount. An account that cannot list its refunds depends on their notifications.
+func (w *walk) refundAtXendit(p *walkPayment, name string, amount int64) {
+	d := p.page.order.merchant.xen
 	d.mu.Lock()
 	again := d.refundOf(d.latest(p.page.name), fmt.Sprint(amount)) != nil
 	d.mu.Unlock()
-	if again || d.noLists && !w.knows(n.name) {
+	if again || d.noLists && !w.knows(name) {
 		return
 	}
-	d.say(p.page.name, state)
-	w.note(o, "at the gateway: %s has %s", n.name, state)
-	w.tellXendit(p.page, state, d.noLists)
+	w.sayAtXendit(p, fmt.Sprint("refund=", amount), d.noLists)
 }
 
-// knows reports whether the service has heard of a payment. Xendit's notification of a refund names nothing else that
-// the service could find the order by.
+// sayAtXendit changes what Xendit says of a payment.
+func (w *walk) sayAtXendit(p *walkPayment, state string, must bool) {
+	p.page.order.merchant.xen.say(p.page.name, state)
+	w.note(p.page.order, "at the gateway: %s has %s", p.page.name, state)
+	w.tellXendit(p.page, state, must)
+}
+
+// knows reports whether the service has heard of a payment. By nothing else could it find the order that Xendit's
+// notification of a refund is about.
 func (w *walk) knows(transaction string) bool {
 	w.t.Helper()
 	return len(w.rows("SELECT 1 FROM payments WHERE transaction_id = ?", transaction)) > 0
 }
 
-// ownerActs lets the owner of a store decide something. They are honest: they approve what has not been paid only
-// seldom.
+// ownerActs lets the owner of a store decide something. They are honest: they seldom approve what has not been paid.
 func (w *walk) ownerActs(o *walkOrder) {
 	if w.chance(30) {
 		w.act(o, "resolve")
@@ -378,8 +402,8 @@ func (w *walk) ownerDecides(o *walkOrder) {
 	w.act(o, OwnerRejects)
 }
 
-// act does what the owner does in the dashboard. The order may have changed before that. An owner who approves an order
-// answers for it, unless what they approve is only held at the gateway.
+// act does what the owner does in the dashboard. The order may have changed before that. An owner who approves an
+// order answers for it, unless its payment is held at the gateway.
 func (w *walk) act(o *walkOrder, t Transition) {
 	w.t.Helper()
 	held := w.status(o) == AwaitingVerification
@@ -410,11 +434,10 @@ func (w *walk) ownerAsks(o *walkOrder) {
 	w.note(o, "the owner asks the gateway: %v", err)
 }
 
-// ownerChangesKey puts another key in the place of a gateway's, which may be wrong. A key that was replaced may be
-// revoked later.
+// ownerChangesKey replaces a gateway's key, stores a wrong one or corrects it, or revokes those that were replaced.
 func (w *walk) ownerChangesKey(m *merchant) {
-	p := []Provider{ProviderMidtrans, ProviderXendit}[w.below(2)]
-	switch w.pick(2, 2, 2) {
+	p := one(w, gatewayProviders)
+	switch w.below(3) {
 	case 0:
 		w.replaceKey(m, p)
 	case 1:
@@ -442,7 +465,7 @@ func (w *walk) replaceKey(m *merchant, p Provider) {
 	w.storeKey(m, p, m.inUse[p])
 }
 
-// storeKey stores the key of a number. 0 is a wrong one. A crash may come in between: then the owner tries again.
+// storeKey stores the key of a number. The owner tries again if the server crashes before it answers.
 func (w *walk) storeKey(m *merchant, p Provider, number int) {
 	w.t.Helper()
 	m.wrong[p] = number == 0
@@ -464,7 +487,7 @@ func (w *walk) storeKey(m *merchant, p Provider, number int) {
 
 // weatherChanges makes a gateway unreachable or unreliable for some time, or ends that.
 func (w *walk) weatherChanges() {
-	p := []Provider{ProviderMidtrans, ProviderXendit}[w.below(2)]
+	p := one(w, gatewayProviders)
 	d := time.Duration(1+w.below(30)) * time.Minute
 	if w.chance(10) {
 		d *= 40

@@ -19,16 +19,22 @@ import (
 	"time"
 )
 
-// The random walk lets everything happen to a service that can happen to it: buyers pay twice, too little or too
-// late, notifications are lost, gateways are away, the owner decides, and the server crashes in the middle of
-// anything. Then all of it comes to rest, and the invariants of walk_rest_test.go have to hold.
+// A random walk lets everything happen to a service that can happen to it: buyers pay twice, too little or too late,
+// notifications are lost, gateways are away, owners decide, and the server crashes in the middle of anything. Then
+// all of it comes to rest, and what walk_rest_test.go checks has to be true.
 //
-// A walk is replayed by its seed, which it prints: go test -run TestWalk -walk.seed 17. A longer run takes one seed
-// after the other: go test -run TestWalk -walk 10m -timeout 0. With the environment's TMPDIR in memory, it is faster.
+// A walk that fails prints its seed and what happened to the order. It is walked again by its seed (every third seed
+// runs the service's loops now and then, and may take another way each time):
+//
+//	go test -run 'TestWalk$' -walk.seed 17
+//
+// A longer run takes one seed after the other. It is faster with TMPDIR in memory:
+//
+//	go test -run 'TestWalk$' -walk 10m -timeout 0
 var (
 	walkFor    = flag.Duration("walk", 0, "how long TestWalk tries one seed after the other")
 	walkSeed   = flag.Uint64("walk.seed", 0, "the only seed, or with -walk the first one, of TestWalk")
-	walkOrders = flag.Int("walk.orders", 25, "the orders of each seed of TestWalk")
+	walkOrders = flag.Int("walk.orders", 25, "with -walk or -walk.seed, the orders of each seed")
 )
 
 // walk is a service, its buyers, owners and gateways, and what has happened to them.
@@ -48,6 +54,7 @@ type walk struct {
 	crashes  int
 	calls    atomic.Int64
 	begun    time.Time
+	swept    time.Time  // when orders were last expired
 	latest   *walkOrder // what the latest step was about
 
 	mu        sync.Mutex // guards what servers reach from several goroutines
@@ -128,6 +135,9 @@ func (w *walk) pick(weights ...int) int {
 
 func one[T any](w *walk, list []T) T { return list[w.below(len(list))] }
 
+// walkStock is the limited stock of walkCatalog.
+var walkStock = map[string]int64{"kopi": 9, "teh": 3}
+
 const walkCatalog = `{
 	"products": [
 		{"slug": "kopi", "title": "Kopi Gayo", "price": 85000, "stock": 9},
@@ -166,9 +176,9 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	}
 	w.start(true)
 
-	ends := []time.Duration{10, 40, 180, 24 * 60, 72 * 60}
+	expiries := []time.Duration{10, 40, 3 * 60, 24 * 60, 72 * 60}
 	for _, slug := range []string{"kopi-kita", "teh-kita"} {
-		w.openShop(slug, one(w, ends)*time.Minute)
+		w.openShop(slug, one(w, expiries)*time.Minute)
 	}
 	return w
 }
@@ -196,12 +206,14 @@ func (w *walk) openShop(slug string, expiry time.Duration) {
 
 	w.merchants = append(w.merchants, m)
 	w.note(nil, "store %s: expiry %v, older %t, lists %t", slug, expiry, m.xen.older, !m.xen.noLists)
-	for _, p := range []Provider{ProviderMidtrans, ProviderXendit} {
+	for _, p := range gatewayProviders {
 		w.replaceKey(m, p)
 	}
 
-	const slugs = "SELECT slug || ' ' || id FROM (SELECT slug, id, store_id FROM products UNION ALL " +
-		"SELECT slug, id, store_id FROM bundles) WHERE store_id = ?"
+	const slugs = `
+		SELECT slug || ' ' || id FROM products WHERE store_id = ?1
+		UNION ALL
+		SELECT slug || ' ' || id FROM bundles WHERE store_id = ?1`
 	for _, line := range w.rows(slugs, m.storeID) {
 		name, id, _ := strings.Cut(line, " ")
 		w.catalogs[m.storeID+name] = id
@@ -265,8 +277,12 @@ func (w *walk) work() {
 		w.server.payments.check(w.t.Context(), d.id, true) // After an error it is due again.
 	}
 	w.revive()
-	w.server.payments.expireOrders(w.t.Context())
-	w.revive()
+
+	if time.Since(w.swept) >= 30*time.Second {
+		w.swept = time.Now()
+		w.server.payments.expireOrders(w.t.Context())
+		w.revive()
+	}
 }
 
 // pass lets time pass, while the service works.
@@ -286,7 +302,6 @@ func (w *walk) pass(d time.Duration) {
 // nextDue is when the service has something to do, at least two seconds and at most until the end from now.
 func (w *walk) nextDue(end time.Time) time.Time {
 	w.t.Helper()
-	now := timeOf(time.Now())
 	next, err := queryOne(w.db.reader, scanValue[Time], `
 		SELECT min(
 			coalesce((SELECT min(max(next_check_at, tried_at + 3000, leased_until))
@@ -294,7 +309,7 @@ func (w *walk) nextDue(end time.Time) time.Time {
 			          WHERE  next_check_at IS NOT NULL), ?1),
 			coalesce((SELECT min(expires_at)
 			          FROM   orders
-			          WHERE  status = 'pending' AND expires_at > ?2), ?1))`, timeOf(end), now)
+			          WHERE  status = 'pending' AND expires_at > ?2), ?1))`, timeOf(end), timeOf(w.swept))
 	w.must(err)
 
 	at := next.Time()
@@ -332,8 +347,8 @@ func (w *walk) meanwhile() {
 
 // run walks until all orders were created and have gone some way, or until five days are over.
 func (w *walk) run(orders int) {
-	for range orders * 16 {
-		if len(w.orders) < orders && w.chance(12) {
+	for range orders * 24 {
+		if len(w.orders) < orders && w.chance(8) {
 			w.create()
 		}
 		if time.Since(w.begun) > 5*24*time.Hour || w.t.Failed() {
@@ -350,7 +365,7 @@ func (w *walk) run(orders int) {
 
 // timePasses lets nothing, seconds, minutes or hours pass, or the time until about the end of an order.
 func (w *walk) timePasses() {
-	switch w.pick(60, 20, 12, 2, 1, 5) {
+	switch w.pick(130, 40, 20, 3, 1, 6) {
 	case 1:
 		w.pass(time.Duration(w.below(60)) * time.Second)
 	case 2:
@@ -431,7 +446,7 @@ func (w *walk) step() {
 	o := w.focus()
 	w.latest = o
 
-	switch w.pick(16, 8, 26, 18, 16, 4, 3, 6, 4, 3) {
+	switch w.pick(16, 8, 26, 18, 16, 4, 3, 6, 4, 3, 4) {
 	case 0:
 		w.shopReads(o)
 	case 1:
@@ -457,19 +472,32 @@ func (w *walk) step() {
 		if w.depth == 0 && !w.inStretch() {
 			w.lastMinute(o)
 		}
+	case 10:
+		w.buyerChoosesMethod(o)
 	}
 }
 
-// create orders something. The shop sends its request until it is answered.
+// walkMethods are the ways to pay.
+var walkMethods = []string{"snap", "qris", "link", "bank"}
+
+// walkItems are what is ordered.
+var walkItems = []struct {
+	kind, slug string
+	quantity   int
+}{
+	{"product", "kopi", 1},
+	{"product", "kopi", 3},
+	{"product", "teh", 1},
+	{"product", "cangkir", 2},
+	{"bundle", "duo", 1},
+}
+
+// create orders something. Mostly, the buyer is sent to pay it at once.
 func (w *walk) create() {
 	m := one(w, w.merchants)
-	item := []struct {
-		kind, slug string
-		quantity   int
-	}{{"product", "kopi", 1}, {"product", "kopi", 3}, {"product", "teh", 1}, {"product", "cangkir", 2},
-		{"bundle", "duo", 1}}[w.below(5)]
-	method := []string{"snap", "qris", "link", "bank"}[w.pick(5, 2, 4, 1)]
-	body := object{
+	item := one(w, walkItems)
+	method := walkMethods[w.pick(5, 2, 4, 1)]
+	created, ok := w.orderFrom(m, object{
 		"items": []object{{
 			"type":            item.kind,
 			item.kind + "_id": w.catalogs[m.storeID+item.slug],
@@ -477,36 +505,26 @@ func (w *walk) create() {
 		}},
 		"buyer":          object{"name": "Siti Aminah", "email": "siti@example.id"},
 		"payment_method": method,
-	}
-
-	header := w.apiHeader(m)
-	header.Set("Idempotency-Key", fmt.Sprint(len(w.trail), w.below(1e9)))
-	answer, ok := w.send("POST", "/v1/orders", string(mustJSON(body)), header)
-	for !ok {
-		w.revive()
-		answer, ok = w.send("POST", "/v1/orders", string(mustJSON(body)), header)
-	}
-	if answer.Code != http.StatusCreated {
-		w.note(nil, "an order is refused: %.120s", answer.Body)
+	})
+	if !ok {
 		return
 	}
 
-	var created struct{ Data struct{ Order Order } }
-	w.must(json.Unmarshal(answer.Body.Bytes(), &created))
 	o := &walkOrder{
-		id:       created.Data.Order.ID,
+		id:       created.ID,
 		merchant: m,
 		number:   len(w.orders) + 1,
-		provider: created.Data.Order.PaymentProvider,
-		amount:   created.Data.Order.Amount,
+		provider: created.PaymentProvider,
+		amount:   created.Amount,
+		end:      created.ExpiresAt.Time(),
 	}
 	w.mu.Lock()
 	w.orders = append(w.orders, o)
 	w.mu.Unlock()
-	o.end = created.Data.Order.ExpiresAt.Time()
-	w.note(o, "order %d %s is created: %d %s by %s for %d, until %s",
-		o.number, o.id, item.quantity, item.slug, method, o.amount, created.Data.Order.ExpiresAt)
 	w.latest = o
+	w.note(o, "order %d %s is created: %d %s by %s for %d, until %s",
+		o.number, o.id, item.quantity, item.slug, method, o.amount, created.ExpiresAt)
+
 	if w.chance(10) {
 		w.setWeather(ProviderMidtrans, 1, time.Minute)
 		w.setWeather(ProviderXendit, 1, time.Minute)
@@ -514,6 +532,26 @@ func (w *walk) create() {
 	if w.chance(75) {
 		w.shopReads(o)
 	}
+}
+
+// orderFrom sends an order until it is answered. It may be out of stock.
+func (w *walk) orderFrom(m *merchant, body object) (o Order, ok bool) {
+	w.t.Helper()
+	header := w.apiHeader(m)
+	header.Set("Idempotency-Key", fmt.Sprint(len(w.trail), w.below(1e9)))
+	answer, answered := w.send("POST", "/v1/orders", string(mustJSON(body)), header)
+	for !answered {
+		w.revive()
+		answer, answered = w.send("POST", "/v1/orders", string(mustJSON(body)), header)
+	}
+	if answer.Code != http.StatusCreated {
+		w.note(nil, "an order is refused: %.100s", answer.Body)
+		return o, false
+	}
+
+	var created struct{ Data struct{ Order Order } }
+	w.must(json.Unmarshal(answer.Body.Bytes(), &created))
+	return created.Data.Order, true
 }
 
 func (w *walk) apiHeader(m *merchant) http.Header {
@@ -542,33 +580,31 @@ func (w *walk) shopReads(o *walkOrder) {
 			w.note(o, "the shop reads the order, and gets no answer")
 			continue
 		}
+
 		var read struct{ Data orderAnswer }
 		w.must(json.Unmarshal([]byte(text), &read))
-		a := read.Data
-		w.note(o, "the shop reads the order: %s, %s %s", a.Order.Status, a.Session.Status, a.Session.PaymentURL)
-		w.show(o, a.Session.PaymentURL)
+		session := read.Data.Session
+		w.note(o, "the shop reads the order: %s, %s %s",
+			read.Data.Order.Status, session.Status, session.PaymentURL)
+		w.show(o, session.PaymentURL)
 	}
 }
 
 // show shows a buyer the page at an address, if it is a gateway's.
 func (w *walk) show(o *walkOrder, address string) {
-	m := o.merchant
 	name := address[strings.LastIndex(address, "/")+1:]
-	var page *walkPage
-	switch {
-	case strings.HasPrefix(address, "https://xen.to/"):
-		page = &walkPage{order: o, name: name}
-	case strings.Contains(address, ".midtrans.com/"):
-		m.mid.mu.Lock()
-		defer m.mid.mu.Unlock()
-		for reference, p := range m.mid.pages {
-			if p.token == name {
-				page = &walkPage{order: o, name: reference, mid: p}
-			}
-		}
+	if strings.HasPrefix(address, "https://xen.to/") {
+		o.addPage(&walkPage{order: o, name: name})
+		return
 	}
-	if page != nil {
-		o.addPage(page)
+
+	d := o.merchant.mid
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for reference, p := range d.pages {
+		if strings.Contains(address, ".midtrans.com/") && p.token == name {
+			o.addPage(&walkPage{order: o, name: reference, mid: p})
+		}
 	}
 }
 
@@ -622,14 +658,14 @@ func TestWalk(t *testing.T) {
 		return
 	}
 
-	seeds := []uint64{1, 2, 3, 4, 5}
+	seeds, orders := []uint64{1, 2, 3, 4, 5}, 10
 	if *walkSeed > 0 {
-		seeds = []uint64{*walkSeed}
+		seeds, orders = []uint64{*walkSeed}, *walkOrders
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			r := walkOnce(t, seed, *walkOrders)
+			r := walkOnce(t, seed, orders)
 			t.Logf("%d orders, %d crashes, %d calls to gateways", r.orders, r.crashes, r.calls)
 		})
 	}
