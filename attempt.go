@@ -30,7 +30,12 @@ func (d *dispatcher) attempt(ctx context.Context, c Claim) Result {
 	}
 
 	spread := 0.8 + 0.4*mathrand.Float64()
-	outcome := afterAttempt(c.Attempt, answer, time.Now(), spread)
+	outcome := afterAttempt(c.Attempt, answer, d.db.Now().Time(), spread)
+	if outcome.State == DeliveryFailed && !d.db.clockTrusted() {
+		// A clock that has jumped must not use up a delivery's attempts.
+		next := d.db.Now().Add(doubtedRetry)
+		outcome.State, outcome.NextAt = DeliveryPending, &next
+	}
 	if outcome.State != DeliveryDelivered {
 		d.logFailure(c, answer, outcome, err)
 	}
@@ -41,6 +46,9 @@ func (d *dispatcher) attempt(ctx context.Context, c Claim) Result {
 		deliveryOutcome: outcome,
 	}
 }
+
+// doubtedRetry is when a delivery is tried again that would be given up if the clock could be trusted.
+const doubtedRetry = 10 * time.Minute
 
 // logFailure tells the operator of an attempt that failed. Only they read the error, which may name
 // addresses.

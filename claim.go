@@ -248,12 +248,12 @@ const sqlAnyDue = `
 
 // DeliveriesDue reports whether findDue may find something. It costs less.
 func (db *DB) DeliveriesDue() (bool, error) {
-	return queryOne(db.reader, scanValue[bool], sqlAnyDue, timeOf(time.Now()))
+	return queryOne(db.reader, scanValue[bool], sqlAnyDue, db.Now())
 }
 
 // findDue finds the deliveries to claim next, writeMost at most. r gets what was found.
 func (db *DB) findDue(r room) (found []dueEndpoint, err error) {
-	now := timeOf(time.Now())
+	now := db.Now()
 	full := string(mustJSON(r.full()))
 	left := writeMost
 
