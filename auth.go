@@ -261,8 +261,8 @@ func (l *limiter) forget(key string) {
 	delete(l.buckets, key)
 }
 
-// addressLimiter is a limit for each client by its address. An IPv4 address counts by itself. Of IPv6, a customer has a
-// /64 at least, which counts as one address, and often a /48, which has as much as four.
+// addressLimiter is a limit for each client by its address. An IPv4 address counts by itself. Of IPv6, a
+// customer has a /64 at least, which counts as one address, and often a /48, which has as much as four.
 type addressLimiter struct {
 	each *limiter // by countedAs
 	wide *limiter // by /48 of IPv6
@@ -317,8 +317,9 @@ func (s *server) forwardedFor(ip netip.Addr, h http.Header) netip.Addr {
 	return ip
 }
 
-// addressIn reads an address with or without a port: "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or
-// "[2001:db8::1]:80". Anything else is not valid. A zone is left out, because a client can invent any number of them.
+// addressIn reads an address with or without a port: "192.0.2.1", "192.0.2.1:80", "2001:db8::1",
+// "[2001:db8::1]" or "[2001:db8::1]:80". Anything else is not valid. A zone is left out, because a client can
+// invent any number of them.
 func addressIn(text string) netip.Addr {
 	withPort, err := netip.ParseAddrPort(text)
 	if err == nil {

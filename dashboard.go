@@ -138,9 +138,9 @@ func done(w http.ResponseWriter, r *http.Request, path, notice string) error {
 	return seeOther(w, r, path+separator+"done="+notice)
 }
 
-// ownPattern matches the dashboard's addresses as its pages write them: clean paths without anything encoded, and
-// perhaps a query in printable ASCII. Browsers read a backslash as a slash and leave out control characters, so what
-// looks like a path may lead to another site.
+// ownPattern matches the dashboard's addresses as its pages write them: clean paths without anything encoded,
+// and perhaps a query in printable ASCII. Browsers read a backslash as a slash and leave out control
+// characters, so what looks like a path may lead to another site.
 var ownPattern = regexp.MustCompile(`^/dashboard(?:/[0-9A-Za-z_-][0-9A-Za-z._-]*)*(?:\?[!$-;=?-\[\]_a-z~]*)?$`)
 
 // ownPath returns a path that a form or an address names if it is one of the dashboard, otherwise the preset.
@@ -459,8 +459,8 @@ func csvRow(o Order) []string {
 // formulaSigns begin a formula in some spreadsheet. The wide and the small forms are taken for the plain ones.
 const formulaSigns = "=+-@" + "\uff1d\uff0b\uff0d\uff20" + "\ufe66\ufe62\ufe63\ufe6b" + "\u2212"
 
-// likeFormula reports whether a spreadsheet may run a cell as a formula, unless an apostrophe stands before it. Some
-// skip characters at the beginning that nobody sees.
+// likeFormula reports whether a spreadsheet may run a cell as a formula, unless an apostrophe stands before
+// it. Some skip characters at the beginning that nobody sees.
 func likeFormula(cell string) bool {
 	first, size := utf8.DecodeRuneInString(cell)
 	if size == 0 {

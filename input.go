@@ -334,8 +334,8 @@ func (f *form) text(name string, rule textRule, most int) string {
 	return text
 }
 
-// isControl reports whether a character is a control character, also one that changes the direction of writing: a name
-// with it would show what follows it in another order.
+// isControl reports whether a character is a control character, also one that changes the direction of
+// writing: a name with it would show what follows it in another order.
 func isControl(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
 // integer reads a number that is not left out. It is 0 if it is refused.

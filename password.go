@@ -5,7 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/pbkdf2"
+	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -26,10 +26,24 @@ type PasswordHash struct{ Salt, Hash []byte }
 
 const saltSize = 16
 
+// hashPassword is PBKDF2 (RFC 8018, section 5.2) for a key as long as the hash. It lets others run every fraction of
+// a millisecond: crypto/pbkdf2 would hold up requests for ten, until the scheduler interrupts it.
 func hashPassword(password string, salt []byte) PasswordHash {
-	hash, err := pbkdf2.Key(sha256.New, password, salt, 600_000, 32)
-	if err != nil {
-		panic(err) // only for lengths that are not ours
+	const rounds, pause = 600_000, 500
+	mac := hmac.New(sha256.New, []byte(password))
+	mac.Write(salt)
+	mac.Write([]byte{0, 0, 0, 1}) // the number of the block
+	u := mac.Sum(nil)
+	hash := slices.Clone(u)
+
+	for i := 1; i < rounds; i++ {
+		if i%pause == 0 {
+			runtime.Gosched()
+		}
+		mac.Reset()
+		mac.Write(u)
+		u = mac.Sum(u[:0])
+		subtle.XORBytes(hash, hash, u)
 	}
 	return PasswordHash{salt, hash}
 }
@@ -73,8 +87,8 @@ type passwordTry struct {
 
 // checkPassword finds the store of an owner who gives their e-mail and password. Anything else is
 // errNotFound. A positive wait means that neither was looked at: too many passwords were tried for this
-// account or from this address, or too many are waiting to be hashed. If ctx ends before the hashing begins, the
-// error is its error.
+// account or from this address, or too many are waiting to be hashed. If ctx ends before the hashing begins,
+// the error is its error.
 func (s *server) checkPassword(
 	ctx context.Context, try passwordTry,
 ) (storeID string, wait time.Duration, err error) {
@@ -125,11 +139,12 @@ type tryLimits struct {
 	all  string // key of everywhere
 }
 
-// limitsOf says what a try counts against. An account has few tries from one address and more from all together. From
-// where its owner has signed in before, it has tries of its own, so that strangers elsewhere do not lock them out.
+// limitsOf says what a try counts against. An account has few tries from one address and more from all
+// together. From where its owner has signed in before, it has tries of its own, so that strangers elsewhere
+// do not lock them out.
 //
-// A new password is kept with a new salt. With the salt in them, the keys are new too: setting a password, also by the
-// command, resets the count.
+// A new password is kept with a new salt. With the salt in them, the keys are new too: setting a password,
+// also by the command, resets the count.
 func (s *server) limitsOf(try passwordTry, kept PasswordHash, known bool, at place) tryLimits {
 	account := try.email + " " + string(kept.Salt)
 	limits := tryLimits{
@@ -144,8 +159,8 @@ func (s *server) limitsOf(try passwordTry, kept PasswordHash, known bool, at pla
 	return limits
 }
 
-// take counts a try. It returns how long to wait, if it is one too many. What one limit refuses does not count against
-// the next.
+// take counts a try. It returns how long to wait, if it is one too many. What one limit refuses does not
+// count against the next.
 func (l tryLimits) take(now time.Time) (wait time.Duration) {
 	left := l.accounts.take(l.here, now)
 	if left.ok {
@@ -166,8 +181,9 @@ func (l tryLimits) forget() {
 	l.everywhere.forget(l.all)
 }
 
-// hashQueue lets few passwords be hashed at a time, so that sign-ins do not starve the API: half of the cores are for
-// others. Few more may wait. Owners go first where they are known, and strangers cannot take their places in the queue.
+// hashQueue lets few passwords be hashed at a time, so that sign-ins do not starve the API: half of the cores
+// are for others. Few more may wait. Owners go first where they are known, and strangers cannot take their
+// places in the queue.
 type hashQueue struct {
 	mu      sync.Mutex
 	free    int         // how many hashes could begin now
@@ -249,8 +265,8 @@ func (t *hashTurn) wait(ctx context.Context) error {
 	}
 }
 
-// place is where an owner has signed in: a hash of a network and of the store's id, so that the database does not show
-// addresses.
+// place is where an owner has signed in: a hash of a network and of the store's id, so that the database does
+// not show addresses.
 type place [sha256.Size]byte
 
 // placeOf returns the place of an address: its /24, or its /64 if it is IPv6.
@@ -319,9 +335,11 @@ func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error
 	return done(w, r, "/dashboard/account", "password")
 }
 
-// hashChosen hashes the new password of the account page's form, or returns what is wrong with the form. The current
-// password comes first.
-func (s *server) hashChosen(r *http.Request, st Store, password string) (PasswordHash, formFaults, error) {
+// hashChosen hashes the new password of the account page's form, or returns what is wrong with the form. The
+// current password comes first.
+func (s *server) hashChosen(
+	r *http.Request, st Store, password string,
+) (hash PasswordHash, faults formFaults, err error) {
 	_, wait, err := s.checkPassword(r.Context(), passwordTry{
 		email:    st.OwnerEmail,
 		password: r.PostForm.Get("password"),
@@ -329,27 +347,27 @@ func (s *server) hashChosen(r *http.Request, st Store, password string) (Passwor
 		signedIn: true,
 	})
 	if wait > 0 {
-		return PasswordHash{}, waitFault(wait), nil
+		return hash, waitFault(wait), nil
 	}
 	if err == errNotFound {
-		return PasswordHash{}, formFaults{"password": {Code: FaultPassword}}, nil
+		return hash, formFaults{"password": {Code: FaultPassword}}, nil
 	}
 	if err != nil {
-		return PasswordHash{}, nil, err
+		return hash, nil, err
 	}
 
 	weak := checkChosen(password, st)
 	if weak.Code != "" {
-		return PasswordHash{}, formFaults{"new_password": weak}, nil
+		return hash, formFaults{"new_password": weak}, nil
 	}
 
 	turn, ok := s.hashing.join(st.OwnerEmail, true)
 	if !ok {
-		return PasswordHash{}, waitFault(busyWait), nil
+		return hash, waitFault(busyWait), nil
 	}
 	defer s.hashing.leave(turn)
 	if err := turn.wait(r.Context()); err != nil {
-		return PasswordHash{}, nil, err
+		return hash, nil, err
 	}
 	return hashNewPassword(password), nil, nil
 }
@@ -358,19 +376,19 @@ func waitFault(wait time.Duration) formFaults {
 	return formFaults{"password": {Code: FaultTries, Least: int64(math.Ceil(wait.Seconds()))}}
 }
 
-// commonWords are what the passwords that are guessed first are made of, also in Indonesia. The longer of two that
-// begin alike comes first.
+// commonWords are what the passwords that are guessed first are made of, also in Indonesia.
 var commonWords = strings.Fields(`
-	1234567890 123456789 12345678 1234567 123456 12345 1234 123 0987654321 987654321 87654321 7654321 654321 54321 4321
-	abcdefghijklmnopqrstuvwxyz abcdefghijkl abcdefgh abcdef abcde abcd abc
-	qwertyuiopasdfghjklzxcvbnm qwertyuiop qwerty qwer asdfghjkl asdfgh asdf zxcvbnm zxcvbn zxcv 1q2w3e4r5t6y 1q2w3e4r 1qaz2wsx
-	password passw0rd p@ssw0rd p@ssword passwort pass letmein welcome iloveyou monkey dragon football sunshine princess
-	changeme secret default login administrator admin root user test guest master superman trustno1 whatever
-	katasandi kata sandi rahasia sayangku sayang cintaku cinta bismillah alhamdulillah indonesia jakarta bandung surabaya
-	garuda merdeka semangat selamat datang tokoonline toko warung`)
+	1234567890 123456789 12345678 1234567 123456 12345 1234 123 0987654321 987654321 87654321 7654321
+	654321 54321 4321 abcdefghijklmnopqrstuvwxyz abcdefghijkl abcdefgh abcdef abcde abcd abc
+	qwertyuiopasdfghjklzxcvbnm qwertyuiop qwerty qwer asdfghjkl asdfgh asdf zxcvbnm zxcvbn zxcv
+	1q2w3e4r5t6y 1q2w3e4r 1qaz2wsx password passw0rd p@ssw0rd p@ssword passwort pass letmein welcome
+	iloveyou monkey dragon football sunshine princess changeme secret default login administrator admin
+	root user test guest master superman trustno1 whatever katasandi kata sandi rahasia sayangku sayang
+	cintaku cinta bismillah alhamdulillah indonesia jakarta bandung surabaya garuda merdeka semangat
+	selamat datang tokoonline toko warung`)
 
-// checkChosen returns what is wrong with a password that an owner has chosen, if anything is. A good one is long, and
-// something is left of it without repetitions, the store's names and the commonest words.
+// checkChosen returns what is wrong with a password that an owner has chosen, if anything is. A good one is
+// long, and something is left of it without repetitions, the store's names and the commonest words.
 func checkChosen(password string, st Store) Fault {
 	length := utf8.RuneCountInString(password)
 	if length < 12 || length > 200 {
@@ -395,7 +413,8 @@ func checkChosen(password string, st Store) Fault {
 
 func tooShort(rest string) bool { return utf8.RuneCountInString(rest) < 6 }
 
-// repeats reports whether a password is one piece again and again, or little more than a few characters and marks.
+// repeats reports whether a password is one piece again and again, or little more than a few characters and
+// marks.
 func repeats(password string) bool {
 	if tooShort(plain(password)) {
 		return true

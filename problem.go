@@ -35,11 +35,13 @@ func (o *outage) Error() string { return fmt.Sprintf("status %d%s", o.Status, o.
 // logProblem logs why a gateway gave no answer about a session of an order.
 func (p *payments) logProblem(s PaymentSession, orderReference string, problem error) {
 	p.log.Warn("payment gateway gives no answer",
-		"provider", s.Provider, "order", orderReference, "attempt", s.Attempt, "error", loggedProblem(problem))
+		"provider", s.Provider, "order", orderReference, "attempt", s.Attempt,
+		"error", loggedProblem(problem))
 }
 
-// loggedProblem is a problem as the log may show it: without the address that was called, which names the order, and
-// without anything that the gateway has said, which may name the buyer. The order's page has the gateway's words.
+// loggedProblem is a problem as the log may show it: without the address that was called, which names the
+// order, and without anything that the gateway has said, which may name the buyer. The order's page has the
+// gateway's words.
 func loggedProblem(problem error) string {
 	refused, ok := errors.AsType[*refusal](problem)
 	if ok && refused.Status == 0 {

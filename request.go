@@ -81,8 +81,8 @@ func newRequestID() string {
 	return hex.EncodeToString(id)
 }
 
-// WriteHeader begins the answer. The connection ends with it if the body goes on, or the server would read another
-// 256 KiB of that body before it answers.
+// WriteHeader begins the answer. The connection ends with it if the body goes on, or the server would read
+// another 256 KiB of that body before it answers.
 func (l *requestLog) WriteHeader(status int) {
 	if l.body.goesOn() {
 		l.Header().Set("Connection", "close")

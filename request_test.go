@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestLogsNameNoOrder sends requests to every kind of path with an order's id in it. The id opens the order's pay page,
-// so whoever reads the log must not find it there.
+// TestLogsNameNoOrder sends requests to every kind of path with an order's id in it. The id opens the order's
+// pay page, so whoever reads the log must not find it there.
 func TestLogsNameNoOrder(t *testing.T) {
 	s := newGuardedShop(t)
 	o := s.place(t, s.storeID, "Siti", "", 1)
@@ -33,7 +33,9 @@ func TestLogsNameNoOrder(t *testing.T) {
 			api("GET", path+id)
 			api("POST", path+id+"/x")
 		}
-		for _, path := range []string{"/pay/", "/nothing/", "/sandbox/", "/dashboard/orders/", "/dashboard/x/"} {
+		for _, path := range []string{
+			"/pay/", "/nothing/", "/sandbox/", "/dashboard/orders/", "/dashboard/x/",
+		} {
 			page("GET", path+id)
 			page("GET", path+id+"/go")
 			page("POST", path+id+"/method")
@@ -72,7 +74,8 @@ func TestLogsNameNoOrder(t *testing.T) {
 	}
 }
 
-// TestBodiesWithoutEnd sends more than any answer needs, and then stands still without closing the connection.
+// TestBodiesWithoutEnd sends more than any answer needs, and then stands still without closing the
+// connection.
 func TestBodiesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
@@ -151,7 +154,8 @@ func TestAnswersAreNotSniffed(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
 	for _, path := range []string{
-		"/v1/orders", "/v1/products", "/v1/nothing", "/v1/openapi.json", "/healthz", "//", "/dashboard/login", "/style.css",
+		"/v1/orders", "/v1/products", "/v1/nothing", "/v1/openapi.json",
+		"/healthz", "//", "/dashboard/login", "/style.css",
 	} {
 		resp, err := s.client.Get(s.url + path)
 		must(t, err)
