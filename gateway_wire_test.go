@@ -639,7 +639,7 @@ func TestXenditTwins(t *testing.T) {
 		w.xen.say("ps-1", "COMPLETED")
 		w.wantAnswers(s, "open")
 		twins := s.naming(NameSession, "ps-1")
-		w.wantAnswers(twins, "settled py--1-ps-1 172500")
+		w.wantAnswers(twins, "settled py--1-ps-1 172500, open")
 
 		w.xen.say("ps-2", "COMPLETED")
 		w.wantAnswers(twins, "settled py--1-ps-2 172500, settled py--1-ps-1 172500")

@@ -507,6 +507,25 @@ func TestClosingAfterAReversal(t *testing.T) {
 	})
 }
 
+// If an answer was lost, Xendit has two sessions of one reference. When one is paid, the other is closed.
+func TestClosingATwin(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("link")
+		l.play(order, l.xen, "xendit", "lost +30s get")
+		l.xen.say("ps-1", "COMPLETED")
+		header, body := l.xen.message("ps-1", "COMPLETED")
+		l.want("answer", l.notify("xendit", header, body), 200)
+		l.settle()
+		l.want("paid", l.outcome(order), "paid [1 paid] orderPaid, stock 8")
+
+		l.play(order, l.xen, "xendit", "+10m tick")
+		l.want("pages closed", l.xen.closes, 1)
+		l.want("the other page can be paid", l.xen.pay("ps-2", "COMPLETED"), false)
+		l.want("in the end", l.outcome(order), "paid [1 paid] orderPaid, stock 8")
+	})
+}
+
 // When nothing can be written, the loop asks again and again, but not without a pause.
 func TestPollingOnAFullDisk(t *testing.T) {
 	t.Parallel()

@@ -435,7 +435,7 @@ func mustClose(s SessionWithOrder, answers []GatewayAnswer, now Time) bool {
 		return false
 	}
 
-	begun, over, arrived := false, false, false
+	begun, over, arrived, open := false, false, false, false
 	for _, a := range answers {
 		// The owner decides about a payment that is held: see standing.challenged.
 		if a.State == StateChallenged && GatewayChallenges.possible(s.OrderStatus) {
@@ -444,6 +444,10 @@ func mustClose(s SessionWithOrder, answers []GatewayAnswer, now Time) bool {
 		begun = begun || stillPayable(a)
 		over = over || a.State == StateExpired
 		arrived = arrived || (Payment{State: a.State}).arrived()
+		open = open || a.State == StateOpen
+	}
+	if arrived && open { // Xendit has two sessions of this name, and one of them is paid.
+		return true
 	}
 
 	// The page of a failed session may still be paid: its start was lost, or its payment was reversed.

@@ -180,13 +180,13 @@ func (x xendit) query(ctx context.Context, s AskedSession) ([]GatewayAnswer, err
 		}
 	}
 
-	if len(answers) > 0 {
-		return answers, nil
+	switch {
+	case active, len(sessions) == 0: // also if another session of the reference was paid: this one can be, too
+		answers = append(answers, GatewayAnswer{State: StateOpen})
+	case ended && len(answers) == 0:
+		answers = append(answers, GatewayAnswer{State: StateExpired})
 	}
-	if ended && !active {
-		return []GatewayAnswer{{State: StateExpired}}, nil
-	}
-	return []GatewayAnswer{{State: StateOpen}}, nil
+	return answers, nil
 }
 
 // sessionIDs are the names of a session: the one that its creation was answered with, and those in
