@@ -14,12 +14,12 @@ import (
 )
 
 // startLimited serves with room for a few connections. A request to /wait takes until goOn is closed.
-func startLimited(t *testing.T, most int) (address string, goOn chan struct{}) {
+func startLimited(t *testing.T, most int) (limited *connLimit, address string, goOn chan struct{}) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	goOn = make(chan struct{})
-	limited := limitConnections(ln, most)
+	limited = limitConnections(ln, most)
 	hs := &http.Server{
 		ConnState: limited.noteState,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -31,7 +31,22 @@ func startLimited(t *testing.T, most int) (address string, goOn chan struct{}) {
 	}
 	go hs.Serve(limited)
 	t.Cleanup(func() { hs.Close() })
-	return ln.Addr().String(), goOn
+	return limited, ln.Addr().String(), goOn
+}
+
+// awaitWaiting waits until so many connections wait for a request: the server notes that after its answer.
+func (l *connLimit) awaitWaiting(t *testing.T, count int) {
+	t.Helper()
+	for range 1000 {
+		l.mu.Lock()
+		waiting := l.waiting.Len()
+		l.mu.Unlock()
+		if waiting == count {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("not %d connections wait for a request", count)
 }
 
 // rawConn is a connection on which a test sends requests by hand.
@@ -63,7 +78,7 @@ func (c *rawConn) answered() bool {
 
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
-	address, _ := startLimited(t, 3)
+	limited, address, _ := startLimited(t, 3)
 	var conns []*rawConn
 	for range 3 {
 		c := dialRaw(t, address)
@@ -72,6 +87,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			t.Fatal("a connection within the limit is refused")
 		}
 		conns = append(conns, c)
+		limited.awaitWaiting(t, len(conns))
 	}
 
 	// The first is used again, so that the second has been idle for longest.
@@ -79,6 +95,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	if !conns[0].answered() {
 		t.Fatal("a connection is not kept")
 	}
+	limited.awaitWaiting(t, 3)
 	fourth := dialRaw(t, address)
 	fourth.send("/")
 	if !fourth.answered() {
@@ -97,7 +114,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 
 func TestBusyConnectionsAreNotCutOff(t *testing.T) {
 	t.Parallel()
-	address, goOn := startLimited(t, 2)
+	_, address, goOn := startLimited(t, 2)
 	busy := []*rawConn{dialRaw(t, address), dialRaw(t, address)}
 	for _, c := range busy {
 		c.send("/wait")
