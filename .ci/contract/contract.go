@@ -253,7 +253,7 @@ func (c *contract) check(x exchange) error {
 	}
 	for name := range x.Header {
 		switch name {
-		case "Content-Type", "Content-Length", "Date": // HTTP's own
+		case "Content-Type", "Content-Length", "Date", "X-Content-Type-Options": // HTTP's own, and for browsers
 			continue
 		}
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(described.Value.Headers)), func(n string) bool { return strings.EqualFold(n, name) }) {
