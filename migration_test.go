@@ -339,6 +339,35 @@ func changeOlderFile(t *testing.T, file string) {
 	change("active-xendit", "UPDATE payment_sessions SET status = 'expired' WHERE order_id")
 }
 
+// TestMigrationFrom3 opens a file that version 3 of the program wrote. It has the orders of the older file and five
+// more, whose events went to two endpoints: one that took them, and one that did not answer.
+func TestMigrationFrom3(t *testing.T) {
+	t.Parallel()
+	db, _ := openMigrated(t, unzip(t, "testdata/v3.db.gz"))
+	testMigratedFile(t, db)
+
+	t.Run("orders keep their states", func(t *testing.T) {
+		const want = "v3-waits pending, v3-claimed awaiting_verification, v3-paid paid, v3-canceled failed, " +
+			"v3-refunded refunded"
+		got := scalar[string](t, db, `
+			SELECT group_concat(external_id || ' ' || status, ', ')
+			FROM   (SELECT * FROM orders WHERE external_id LIKE 'v3-%' ORDER BY id)`)
+		if got != want {
+			t.Errorf("orders:\n got %s\nwant %s", got, want)
+		}
+	})
+
+	t.Run("deliveries that wait still wait", func(t *testing.T) {
+		const want = "delivered 10, pending 3"
+		got := scalar[string](t, db, `
+			SELECT group_concat(status || ' ' || n, ', ')
+			FROM   (SELECT status, count(*) AS n FROM deliveries GROUP BY status)`)
+		if got != want {
+			t.Errorf("deliveries: %s, want %s", got, want)
+		}
+	})
+}
+
 // unzip writes the content of a gzip file into the test's directory.
 func unzip(t *testing.T, name string) (file string) {
 	t.Helper()

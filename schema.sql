@@ -1,4 +1,4 @@
--- The database of storeorder, version 3. Money is IDR in whole rupiah. Times (…_at, …_until) are
+-- The database of storeorder, version 4. Money is IDR in whole rupiah. Times (…_at, …_until) are
 -- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by their time of creation.
 
 CREATE TABLE settings (           -- one row: where `serve` is reached, for the addresses in events

@@ -86,7 +86,7 @@ type DB struct {
 const applicationID = 0x6f726472
 
 // schemaVersion is what a file's PRAGMA user_version is when schema.sql describes it.
-const schemaVersion = 3
+const schemaVersion = 4
 
 //go:embed schema.sql
 var schema string
