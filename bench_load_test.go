@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -37,6 +38,27 @@ func (c *client) do(request []byte) (status, length int, err error) {
 		return 0, 0, err
 	}
 
+	status, length, err = c.readHeader()
+	if err != nil {
+		return 0, 0, err
+	}
+	_, err = c.r.Discard(length)
+	return status, length, err
+}
+
+// read reads an answer with its body.
+func (c *client) read() (status int, body []byte, err error) {
+	status, length, err := c.readHeader()
+	if err != nil {
+		return 0, nil, err
+	}
+	body = make([]byte, length)
+	_, err = io.ReadFull(c.r, body)
+	return status, body, err
+}
+
+// readHeader reads an answer up to its body.
+func (c *client) readHeader() (status, length int, err error) {
 	line, err := c.r.ReadSlice('\n')
 	if err != nil {
 		return 0, 0, err
@@ -56,9 +78,7 @@ func (c *client) do(request []byte) (status, length int, err error) {
 			length, _ = strconv.Atoi(string(bytes.TrimSpace(value)))
 		}
 	}
-
-	_, err = c.r.Discard(length)
-	return status, length, err
+	return status, length, nil
 }
 
 // sizeOf is how many bytes the body of the answer to a request has.
@@ -96,6 +116,7 @@ func (a *tally) send(c *client, requests [][]byte, begun time.Time) error {
 
 // load is the outcome of a round of requests.
 type load struct {
+	sent      int
 	failed    int
 	perSecond float64
 	p50, p99  time.Duration
@@ -134,6 +155,7 @@ func measure(addr string, n int, run func(*client, *tally)) load {
 
 	if len(took) > 0 {
 		slices.Sort(took)
+		l.sent = len(took)
 		l.perSecond = float64(len(took)) / elapsed.Seconds()
 		l.p50 = took[len(took)/2]
 		l.p99 = took[len(took)*99/100]

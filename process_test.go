@@ -44,7 +44,7 @@ func command(t *testing.T, want int, args ...string) (out map[string]any, stderr
 }
 
 // writeFile creates a file in a directory of the test.
-func writeFile(t *testing.T, name, text string) string {
+func writeFile(t testing.TB, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	must(t, os.WriteFile(file, []byte(text), 0o600))

@@ -1,0 +1,202 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// benchBinary has the benchmarks of a process measure another build of the program, such as the last release.
+var benchBinary = flag.String("binary", "", "measure this `file` instead of the program here")
+
+// benchProgram is "storeorder serve" as a process of its own. It is set up with its commands, so that it can be
+// another build of the program.
+type benchProgram struct {
+	binary string
+	db     string
+	addr   string
+	store  string
+	key    string
+	cmd    *exec.Cmd
+}
+
+// startBenchProgram serves a new file with one store and a catalog.
+func startBenchProgram(b *testing.B, binary string, catalog []byte) *benchProgram {
+	b.Helper()
+	p := &benchProgram{
+		binary: binary,
+		db:     filepath.Join(b.TempDir(), "bench.db"),
+		addr:   freeAddr(b),
+	}
+	p.store = p.run(b, "store", "add", "-name", "Kopi Kita", "-email", "owner@example.id")["store_id"].(string)
+	p.key = p.run(b, "key", "add", "-store", p.store, "-name", "bench")["key"].(string)
+	p.run(b, "catalog", "import", "-store", p.store, writeFile(b, "catalog.json", string(catalog)))
+	p.serve(b)
+	return p
+}
+
+func (p *benchProgram) serve(b *testing.B) {
+	b.Helper()
+	p.cmd = launch(b, p.binary, "serve", "-db", p.db, "-addr", p.addr,
+		"-webhook-allow-private", "-rate", "1000000000", "-burst", "1000000000")
+	awaitAnswer(b, p.addr, p.requests().get("/v1/orders"))
+}
+
+// run runs a command on the program's file and returns what it prints.
+func (p *benchProgram) run(b *testing.B, args ...string) (out object) {
+	b.Helper()
+	words := 2
+	args = append(args[:words:words], append([]string{"-db", p.db}, args[words:]...)...)
+	printed, err := exec.Command(p.binary, args...).Output()
+	if err != nil {
+		b.Fatalf("storeorder %s: %v", strings.Join(args, " "), err)
+	}
+	must(b, json.Unmarshal(printed, &out))
+	return out
+}
+
+// requests writes requests to the program with its key.
+func (p *benchProgram) requests() *bench { return &bench{key: p.key} }
+
+// benchList is what the benchmarks read of a list.
+type benchList struct {
+	Products []struct{ ID string }
+	Orders   []struct{ ID string }
+}
+
+// get reads a list.
+func (p *benchProgram) get(b *testing.B, path string) benchList {
+	b.Helper()
+	c, err := dial(p.addr)
+	must(b, err)
+	defer c.Close()
+
+	_, err = c.Write(p.requests().get(path))
+	must(b, err)
+	_, body, err := c.read()
+	must(b, err)
+	var out struct{ Data benchList }
+	must(b, json.Unmarshal(body, &out))
+	return out.Data
+}
+
+// posts are requests for orders of three products.
+func (p *benchProgram) posts(b *testing.B) [][]byte {
+	b.Helper()
+	var ids []string
+	for _, product := range p.get(b, "/v1/products?type=product&limit=50").Products {
+		ids = append(ids, product.ID)
+	}
+	return orderRequests(p.key, ids)
+}
+
+// orderIDs are the ids of the newest 50 orders.
+func (p *benchProgram) orderIDs(b *testing.B) (ids []string) {
+	b.Helper()
+	for _, order := range p.get(b, "/v1/orders?limit=50").Orders {
+		ids = append(ids, order.ID)
+	}
+	return ids
+}
+
+// cpuTime is how much processor time a process has used so far, in the program and in the kernel for it.
+func cpuTime(b *testing.B, cmd *exec.Cmd) time.Duration {
+	b.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	if err != nil {
+		b.Skip("needs Linux: ", err)
+	}
+
+	// The fields are counted after the command's name, which may hold spaces (proc_pid_stat(5)).
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const utime, stime, perSecond = 11, 12, 100
+	user, err := strconv.Atoi(fields[utime])
+	must(b, err)
+	system, err := strconv.Atoi(fields[stime])
+	must(b, err)
+	return time.Duration(user+system) * time.Second / perSecond
+}
+
+// cpuPerRequest lets clients send requests and returns how much processor time the server used for each, in
+// microseconds: the median of five rounds.
+func (p *benchProgram) cpuPerRequest(b *testing.B, n int, requests [][]byte) (micros float64, all []load) {
+	b.Helper()
+	drive(p.addr, n, requests) // to warm up
+
+	var costs []float64
+	for range 5 {
+		before := cpuTime(b, p.cmd)
+		l := drive(p.addr, n, requests)
+		used := cpuTime(b, p.cmd) - before
+		if l.failed > 0 {
+			b.Errorf("%d requests failed", l.failed)
+		}
+
+		costs = append(costs, float64(used.Microseconds())/float64(l.sent))
+		all = append(all, l)
+	}
+	return median(costs), all
+}
+
+// unlimitedCatalog has as many products of unlimited stock.
+func unlimitedCatalog(products int) []byte {
+	var all []object
+	for i := range products {
+		all = append(all, object{
+			"slug":        fmt.Sprint("kopi-", i),
+			"title":       fmt.Sprintf("Kopi nomor %05d, 250 g", i),
+			"description": strings.Repeat("Arabika dari dataran tinggi. ", 4),
+			"price":       85_000,
+		})
+	}
+	method := object{"code": "bank_transfer", "name": "Transfer", "provider": "manual"}
+	return mustJSON(object{"products": all, "payment_methods": []object{method}})
+}
+
+// cpu measures how much processor time the server uses for a request.
+func (t *table) cpu(b *testing.B) {
+	binary := *benchBinary
+	if binary == "" {
+		binary = buildProgram(b)
+	}
+	p := startBenchProgram(b, binary, unlimitedCatalog(40))
+	limited := startBenchProgram(b, binary, benchCatalog())
+
+	row := func(measure, target string, p *benchProgram, n int, requests [][]byte) float64 {
+		cost, loads := p.cpuPerRequest(b, n, requests)
+		t.add(b, result{
+			measure:  measure,
+			value:    cost,
+			target:   target,
+			measured: fmt.Sprintf("%.0f/s, p99 %.1f ms", medianOf(loads, rate), medianOf(loads, p99)),
+		})
+		return cost
+	}
+
+	alone := row("µs of CPU per durable `POST`, 64 clients", "≤ 140", p, clients, p.posts(b))
+	row("the same when all three products have a limited stock", "≤ 140", limited, clients, limited.posts(b))
+	row("one client: µs of CPU per durable `POST`", "≤ 280", p, 1, p.posts(b))
+	row("µs of CPU per `GET` of one order, 64 clients", "≤ 55", p, clients,
+		p.requests().gets("/v1/orders/", p.orderIDs(b)))
+	row("µs of CPU per list of 50, 64 clients", "≤ 130", p, clients,
+		[][]byte{p.requests().get("/v1/orders?limit=50")})
+
+	p.run(b, "webhook", "add", "-store", p.store, "-url", sink(b, 200), "-webhook-allow-private")
+	told := row("µs of CPU per durable `POST` with an endpoint and its delivery", "≤ 1000", p, clients, p.posts(b))
+	t.add(b, result{
+		measure:  "that, against no endpoint",
+		value:    told / alone,
+		target:   "≤ 1.6",
+		measured: fmt.Sprintf("%.0f and %.0f µs", told, alone),
+	})
+}
