@@ -30,7 +30,7 @@ type Alert struct {
 const sqlAlerts = `
 	SELECT code, transaction_id, amount, due, raised_at
 	FROM   alerts
-	WHERE  store_id = ? AND order_id = ? AND resolved_at IS NULL
+	WHERE  store_id = ? AND order_row = ? AND resolved_at IS NULL
 	ORDER BY code, transaction_id`
 
 func scanAlert(r row) (a Alert, err error) {
@@ -42,12 +42,12 @@ func scanAlert(r row) (a Alert, err error) {
 // about the same payment takes the new amounts.
 func (tx *Tx) raiseAlert(storeID, orderID string, a Alert) error {
 	changed, err := tx.exec(`
-		INSERT INTO alerts (id, store_id, order_id, code, transaction_id, amount, due, raised_at)
+		INSERT INTO alerts (id, store_id, order_row, code, transaction_id, amount, due, raised_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-		ON CONFLICT (store_id, order_id, code, transaction_id) WHERE resolved_at IS NULL
+		ON CONFLICT (store_id, order_row, code, transaction_id) WHERE resolved_at IS NULL
 		DO UPDATE SET amount = ?6, due = ?7
 		WHERE amount <> ?6 OR due <> ?7`,
-		tx.newID(), storeID, orderID, a.Code, a.TransactionID, a.Amount, a.Due, tx.now)
+		tx.newID(), storeID, rowOf(orderID), a.Code, a.TransactionID, a.Amount, a.Due, tx.now)
 	if err != nil || changed == 0 {
 		return err
 	}
@@ -59,8 +59,9 @@ func (tx *Tx) resolveAlerts(storeID, orderID string, codes ...AlertCode) error {
 	changed, err := tx.exec(`
 		UPDATE alerts
 		SET    resolved_at = ?
-		WHERE  store_id = ? AND order_id = ? AND resolved_at IS NULL
-		AND    code IN (SELECT value FROM json_each(?))`, tx.now, storeID, orderID, string(mustJSON(codes)))
+		WHERE  store_id = ? AND order_row = ? AND resolved_at IS NULL
+		AND    code IN (SELECT value FROM json_each(?))`,
+		tx.now, storeID, rowOf(orderID), string(mustJSON(codes)))
 	if err != nil || changed == 0 {
 		return err
 	}
@@ -75,9 +76,9 @@ func (tx *Tx) resolveAlertsOf(storeID, orderID, transactionID string, codes ...A
 	changed, err := tx.exec(`
 		UPDATE alerts
 		SET    resolved_at = ?
-		WHERE  store_id = ? AND order_id = ? AND resolved_at IS NULL AND transaction_id = ?
+		WHERE  store_id = ? AND order_row = ? AND resolved_at IS NULL AND transaction_id = ?
 		AND    code IN (SELECT value FROM json_each(?))`,
-		tx.now, storeID, orderID, transactionID, string(mustJSON(codes)))
+		tx.now, storeID, rowOf(orderID), transactionID, string(mustJSON(codes)))
 	if err != nil || changed == 0 {
 		return err
 	}
@@ -86,7 +87,7 @@ func (tx *Tx) resolveAlertsOf(storeID, orderID, transactionID string, codes ...A
 
 // recordAlerts writes the codes of an order's open alerts into its JSON, and the event that tells of the change.
 func (tx *Tx) recordAlerts(storeID, orderID string) error {
-	alerts, err := queryAll(tx, scanAlert, sqlAlerts, storeID, orderID)
+	alerts, err := queryAll(tx, scanAlert, sqlAlerts, storeID, rowOf(orderID))
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (tx *Tx) recordAlerts(storeID, orderID string) error {
 	o.UpdatedAt = tx.now
 
 	stored := string(mustJSON(o))
-	err = tx.mustChange("UPDATE orders SET json = ? WHERE id = ?", stored, orderID)
+	err = tx.mustChange("UPDATE orders SET json = ? WHERE row = ?", stored, rowOf(orderID))
 	if err != nil {
 		return err
 	}
@@ -119,9 +120,9 @@ func (db *DB) ResolveAlerts(ctx context.Context, storeID, id string, n Note) err
 	return db.write(ctx, func(tx *Tx) error {
 		status, err := queryOne(tx, scanValue[Status], `
 			SELECT status FROM orders o
-			WHERE  id = ?2 AND store_id = ?1 AND EXISTS (
+			WHERE  row = ?3 AND id = ?2 AND store_id = ?1 AND EXISTS (
 				SELECT 1 FROM alerts
-				WHERE  store_id = ?1 AND order_id = o.id AND resolved_at IS NULL)`, storeID, id)
+				WHERE  store_id = ?1 AND order_row = o.row AND resolved_at IS NULL)`, storeID, id, rowOf(id))
 		if err != nil {
 			return err
 		}
@@ -151,9 +152,9 @@ func scanAlerted(r row) (o AlertedOrder, err error) {
 const sqlAlerted = `
 	SELECT o.json, a.code, a.transaction_id, a.amount, a.due, a.raised_at
 	FROM   alerts a
-	JOIN   orders o ON o.id = a.order_id
+	JOIN   orders o ON o.row = a.order_row
 	WHERE  a.store_id = ? AND a.resolved_at IS NULL
-	ORDER BY a.order_id, a.code, a.transaction_id LIMIT ?`
+	ORDER BY a.order_row, a.code, a.transaction_id LIMIT ?`
 
 // Excess is how much more arrived than was due.
 func (a Alert) Excess() int64 { return a.Amount - a.Due }
@@ -162,10 +163,10 @@ const sqlArrived = `
 	SELECT coalesce(sum(p.amount - p.returned), 0)
 	FROM   payment_sessions s
 	JOIN   payments p ON p.session_id = s.id
-	WHERE  s.order_id = ? AND p.state IN ('settled', 'disputed', 'partly refunded')`
+	WHERE  s.order_row = ? AND p.state IN ('settled', 'disputed', 'partly refunded')`
 
 // ArrivedMoney returns what a gateway has taken for an order and not returned, in rupiah. If the order is not paid,
 // its buyer has to get that back.
 func (db *DB) ArrivedMoney(orderID string) (int64, error) {
-	return queryOne(db.reader, scanValue[int64], sqlArrived, orderID)
+	return queryOne(db.reader, scanValue[int64], sqlArrived, rowOf(orderID))
 }

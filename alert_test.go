@@ -67,7 +67,7 @@ func TestAlertsHaveEvents(t *testing.T) {
 		got := scalar[string](t, s.db, `
 			SELECT coalesce(body ->> '$.data.order.alerts', 'none') || ' ' || sequence
 			FROM   events
-			WHERE  order_id = ? AND event IN ('orderCreated', 'orderAlerted')
+			WHERE  order_row = (SELECT row FROM orders WHERE id = ?) AND event IN ('orderCreated', 'orderAlerted')
 			ORDER BY sequence DESC LIMIT 1`, order)
 		if got != step.want {
 			t.Errorf("%s: %s, want %s", step.name, got, step.want)

@@ -197,9 +197,10 @@ func (r room) inTurns(lane Lane, list []Endpoint) []Endpoint {
 
 // Claim is a delivery that this process has taken to send.
 type Claim struct {
+	row        int64 // of the delivery
 	DeliveryID string
 	EventID    string
-	OrderID    string // empty: the event is of no order
+	OrderRow   int64 // of its order; 0: the event is of no order
 	Event      Event
 	Attempt    int // from 1; known when it is claimed
 	DueAt      Time
@@ -222,15 +223,15 @@ const (
 	// sqlDueDeliveries finds due deliveries of an endpoint. The events of an order, which are due when they
 	// are written, come in their sequence: of those of one moment, the one that was written first.
 	sqlDueDeliveries = `
-		SELECT d.id, d.event_id, coalesce(v.order_id, ''), v.event, d.next_at, v.body
+		SELECT d.row, d.id, v.id, coalesce(v.order_row, 0), v.event, d.next_at, v.body
 		FROM   deliveries d
-		CROSS JOIN events v ON v.id = d.event_id
+		CROSS JOIN events v ON v.row = d.event_row
 		WHERE  d.endpoint_id = ? AND d.next_at <= ?
-		ORDER BY d.next_at, d.rowid LIMIT ?`
+		ORDER BY d.next_at, d.row LIMIT ?`
 )
 
 func scanClaim(r row) (c Claim, err error) {
-	err = r.Scan(&c.DeliveryID, &c.EventID, &c.OrderID, &c.Event, &c.DueAt, &c.Body)
+	err = r.Scan(&c.row, &c.DeliveryID, &c.EventID, &c.OrderRow, &c.Event, &c.DueAt, &c.Body)
 	return c, err
 }
 
@@ -312,8 +313,8 @@ func (db *DB) Dispatch(ctx context.Context, results []Result, r room) ([]Claim, 
 const sqlClaim = `
 	UPDATE deliveries
 	SET    leased = 1, next_at = ?
-	WHERE  id IN (SELECT value FROM json_each(?)) AND next_at <= ?
-	RETURNING id, attempt + 1`
+	WHERE  row IN (SELECT value FROM json_each(?)) AND next_at <= ?
+	RETURNING row, attempt + 1`
 
 // claim takes the deliveries that were found, unless they have changed meanwhile.
 func (tx *Tx) claim(due []dueEndpoint) (claims []Claim, err error) {
@@ -341,22 +342,22 @@ func (tx *Tx) claim(due []dueEndpoint) (claims []Claim, err error) {
 
 // claimOf takes the deliveries of one endpoint.
 func (tx *Tx) claimOf(d dueEndpoint) (taken []Claim, err error) {
-	ids := make([]string, len(d.claims))
+	wanted := make([]int64, len(d.claims))
 	for i, c := range d.claims {
-		ids[i] = c.DeliveryID
+		wanted[i] = c.row
 	}
-	rows, err := queryAll(tx, scanClaimed, sqlClaim, tx.now.Add(lease), string(mustJSON(ids)), tx.now)
+	rows, err := queryAll(tx, scanClaimed, sqlClaim, tx.now.Add(lease), string(mustJSON(wanted)), tx.now)
 	if err != nil {
 		return nil, err
 	}
 
 	// RETURNING has no order (https://sqlite.org/lang_returning.html).
-	attempts := map[string]int{}
+	attempts := map[int64]int{}
 	for _, r := range rows {
-		attempts[r.deliveryID] = r.attempt
+		attempts[r.row] = r.attempt
 	}
 	for _, c := range d.claims {
-		c.Attempt = attempts[c.DeliveryID]
+		c.Attempt = attempts[c.row]
 		if c.Attempt > 0 {
 			taken = append(taken, c)
 		}
@@ -366,12 +367,12 @@ func (tx *Tx) claimOf(d dueEndpoint) (taken []Claim, err error) {
 
 // claimed is a delivery that was claimed.
 type claimed struct {
-	deliveryID string
-	attempt    int // the next one, from 1
+	row     int64
+	attempt int // the next one, from 1
 }
 
 func scanClaimed(r row) (c claimed, err error) {
-	err = r.Scan(&c.deliveryID, &c.attempt)
+	err = r.Scan(&c.row, &c.attempt)
 	return c, err
 }
 
@@ -425,8 +426,8 @@ func (tx *Tx) recordAll(results []Result) error {
 // keeps its place.
 func (tx *Tx) record(r Result) error {
 	if r.Unsent {
-		_, err := tx.exec("UPDATE deliveries SET leased = 0, next_at = ? WHERE id = ? AND leased = 1",
-			r.Claim.DueAt, r.Claim.DeliveryID)
+		_, err := tx.exec("UPDATE deliveries SET leased = 0, next_at = ? WHERE row = ? AND leased = 1",
+			r.Claim.DueAt, r.Claim.row)
 		return err
 	}
 
@@ -434,8 +435,8 @@ func (tx *Tx) record(r Result) error {
 		UPDATE deliveries
 		SET    status = ?, next_at = ?, leased = 0, attempt = ?, tried_at = ?,
 		       answer_status = nullif(?, 0), answer = ?
-		WHERE  id = ? AND leased = 1`,
-		r.State, r.NextAt, r.Claim.Attempt, tx.now, r.AnswerStatus, r.Answer, r.Claim.DeliveryID)
+		WHERE  row = ? AND leased = 1`,
+		r.State, r.NextAt, r.Claim.Attempt, tx.now, r.AnswerStatus, r.Answer, r.Claim.row)
 	return err
 }
 
@@ -487,7 +488,7 @@ func (db *DB) ReleaseLeases(ctx context.Context) error {
 		}
 		_, err = tx.exec(`
 			UPDATE deliveries
-			SET    leased = 0, next_at = (SELECT created_at FROM events WHERE id = event_id)
+			SET    leased = 0, next_at = (SELECT created_at FROM events WHERE row = event_row)
 			WHERE  leased = 1`)
 		return err
 	})

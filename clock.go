@@ -145,7 +145,7 @@ func (db *DB) startClock(ctx context.Context) error {
 // checkStartClock compares the clock with the newest event of the database, before the service begins. A
 // clock that is behind it was set back, or was ahead before; one that is far after it may be ahead now.
 func (db *DB) checkStartClock() error {
-	newest, err := queryOne(db.reader, scanValue[Time], "SELECT created_at FROM events ORDER BY id DESC LIMIT 1")
+	newest, err := queryOne(db.reader, scanValue[Time], "SELECT created_at FROM events ORDER BY row DESC LIMIT 1")
 	if err == errNotFound { // There is nothing yet that could expire.
 		return nil
 	}
@@ -232,8 +232,8 @@ func (tx *Tx) pullBackDeliveries() (corrected int64, err error) {
 	return tx.exec(`
 		UPDATE deliveries
 		SET    next_at = ?1
-		WHERE  id IN (
-			SELECT d.id
+		WHERE  row IN (
+			SELECT d.row
 			FROM   endpoints e
 			JOIN   deliveries d ON d.endpoint_id = e.id
 			WHERE  d.next_at > ?2

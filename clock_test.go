@@ -224,7 +224,7 @@ func TestTheClockIsDoubtedAtStart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newBubbleServer(t)
 				s.create(t, "teh", 1)
-				s.exec(t, "UPDATE events SET created_at = ?", timeOf(time.Now().Add(-c.newest)))
+				s.exec(t, "UPDATE events SET row = ?", firstRow(timeOf(time.Now().Add(-c.newest))))
 
 				must(t, s.db.startClock(t.Context()))
 				if doubted := !s.db.clockTrusted(); doubted != c.doubted {
@@ -247,7 +247,9 @@ func TestWatchCorrectsTimesLater(t *testing.T) {
 		s.endpoint(t, "one.test")
 		s.create(t, "teh", 1)
 		ahead := timeOf(time.Now().Add(aYear))
-		s.exec(t, "UPDATE events SET created_at = ?", ahead)
+		s.exec(t, `
+			INSERT INTO events (row, store_id, sequence, event, body)
+			SELECT ?, id, 0, 'ping', '{"id":"evt_00000000-0000-7000-8000-000000000000"}' FROM stores`, firstRow(ahead))
 		s.exec(t, "UPDATE deliveries SET next_at = ?", ahead)
 		must(t, s.db.startClock(t.Context()))
 

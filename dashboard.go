@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -260,10 +259,10 @@ func scanAwaiting(r row) (o AwaitingOrder, err error) {
 const sqlAwaiting = `
 	SELECT json, EXISTS (
 		SELECT 1 FROM payment_sessions s
-		WHERE  s.order_id = o.id AND s.approved = 1 AND s.status = 'active')
+		WHERE  s.order_row = o.row AND s.approved = 1 AND s.status = 'active')
 	FROM   orders o
 	WHERE  store_id = ? AND status = 'awaiting_verification' AND json -> '$.alerts' IS NULL
-	ORDER BY id LIMIT ?`
+	ORDER BY row LIMIT ?`
 
 // frontPage is what FrontPage reads from one snapshot.
 type frontPage struct {
@@ -661,7 +660,7 @@ func (s *server) renderEndpoint(
 	w http.ResponseWriter, r *http.Request, st Store, id string, form filled, secret string,
 ) error {
 	const most = 25
-	before := cmp.Or(r.URL.Query().Get("before"), lastID)
+	before := r.URL.Query().Get("before")
 	e, err := s.db.Endpoint(st.ID, id, before, most+1)
 	if err != nil {
 		return err

@@ -36,8 +36,8 @@ func (s *testServer) deliveryOf(t *testing.T, o Order) string {
 	return scalar[string](t, s.db, `
 		SELECT d.id
 		FROM   deliveries d
-		JOIN   events v ON v.id = d.event_id
-		WHERE  v.order_id = ?`, o.ID)
+		JOIN   events v ON v.row = d.event_row
+		WHERE  v.order_row = (SELECT row FROM orders WHERE id = ?)`, o.ID)
 }
 
 func TestDashboardDeliveries(t *testing.T) {

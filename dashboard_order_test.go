@@ -258,7 +258,7 @@ func TestSearchForPayments(t *testing.T) {
 				SELECT `+name+`
 				FROM   payment_sessions s
 				JOIN   payments p ON p.session_id = s.id
-				WHERE  s.order_id = ?`, link)
+				WHERE  s.order_row = (SELECT row FROM orders WHERE id = ?)`, link)
 			l.want("there is a "+name, text != "", true)
 			owner.sees("id", "/dashboard?q="+text, `href="/dashboard/orders/`+link+`"`)
 		}

@@ -432,7 +432,7 @@ func (s *testServer) payDaysAgo(t *testing.T, o Order, days int64) {
 	s.exec(t, `
 		UPDATE order_history
 		SET    at = at - ?
-		WHERE  order_id = ? AND to_status = 'paid'`, days*24*60*60*1000, o.ID)
+		WHERE  order_row = (SELECT row FROM orders WHERE id = ?) AND to_status = 'paid'`, days*24*60*60*1000, o.ID)
 
 	today := dayOf(timeOf(time.Now()))
 	s.exec(t, `
@@ -884,7 +884,7 @@ func TestDashboardRotation(t *testing.T) {
 		t.Error("the secret is the old one")
 	}
 
-	e, err := s.db.Endpoint(s.storeID, id, lastID, 1)
+	e, err := s.db.Endpoint(s.storeID, id, "", 1)
 	must(t, err)
 	want := []string{secret, old}
 	if !slices.Equal(e.Secrets, want) {

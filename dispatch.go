@@ -27,7 +27,7 @@ type target struct {
 	ended    int     // claims whose results are not written
 
 	// orders are those of which an event is under way. The next event of such an order waits.
-	orders map[string]bool
+	orders map[int64]bool
 
 	// health begins as the row's when it was claimed, and counts every attempt that ends, so that the target
 	// changes its lane before the results are written.
@@ -51,7 +51,7 @@ func (t *target) lane() Lane {
 // next is the index of the first claim that may begin. It is -1 if there is none: to one endpoint, the events
 // of an order follow each other.
 func (t *target) next() int {
-	return slices.IndexFunc(t.waiting, func(c Claim) bool { return !t.orders[c.OrderID] })
+	return slices.IndexFunc(t.waiting, func(c Claim) bool { return !t.orders[c.OrderRow] })
 }
 
 // take removes a waiting claim.
@@ -263,8 +263,8 @@ func (d *dispatcher) releaseWaiting(t *target) {
 // begin begins the target's next attempt.
 func (d *dispatcher) begin(attempts context.Context, t *target) {
 	f := &flight{target: t, claim: t.take(t.next())}
-	if f.claim.OrderID != "" {
-		t.orders[f.claim.OrderID] = true
+	if f.claim.OrderRow != 0 {
+		t.orders[f.claim.OrderRow] = true
 	}
 	t.inFlight++
 	d.inFlight++
@@ -375,7 +375,7 @@ func (d *dispatcher) endWrite(w dispatched) {
 		e := c.Endpoint
 		t := d.targets[e.ID]
 		if t == nil {
-			t = &target{storeID: e.StoreID, health: e.Health, orders: map[string]bool{}}
+			t = &target{storeID: e.StoreID, health: e.Health, orders: map[int64]bool{}}
 			d.targets[e.ID] = t
 		}
 		if len(t.waiting) == 0 {
@@ -394,7 +394,7 @@ func (d *dispatcher) land(l landing) {
 
 	f.ended = true
 	d.count(f, "")
-	delete(t.orders, f.claim.OrderID)
+	delete(t.orders, f.claim.OrderRow)
 	t.inFlight--
 	d.inFlight--
 	if f.slow {

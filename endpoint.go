@@ -70,7 +70,7 @@ func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
 	}
 
 	for i := range list {
-		list[i].Recent, err = queryAll(db.reader, scanDelivery, sqlDeliveries, list[i].ID, lastID, recent)
+		list[i].Recent, err = queryAll(db.reader, scanDelivery, sqlDeliveries, list[i].ID, lastRow, recent)
 		if err != nil {
 			return nil, err
 		}
@@ -78,13 +78,13 @@ func (db *DB) Endpoints(storeID string, recent int) ([]Endpoint, error) {
 	return list, nil
 }
 
-// Endpoint reads one endpoint of a store with its deliveries before the one named. All are before lastID.
+// Endpoint reads one endpoint of a store with its deliveries before the one named, or the newest if none is.
 func (db *DB) Endpoint(storeID, id, before string, limit int) (Endpoint, error) {
 	e, err := queryOne(db.reader, scanEndpoint, sqlEndpoint, db.Now(), id, storeID)
 	if err != nil {
 		return e, err
 	}
-	e.Recent, err = queryAll(db.reader, scanDelivery, sqlDeliveries, id, before, limit)
+	e.Recent, err = queryAll(db.reader, scanDelivery, sqlDeliveries, id, rowBefore(before), limit)
 	return e, err
 }
 
@@ -158,7 +158,7 @@ const (
 	sqlRemovedEndpoint = "SELECT id FROM endpoints WHERE removed_at IS NOT NULL ORDER BY removed_at LIMIT 1"
 	sqlPurgeDeliveries = `
 		DELETE FROM deliveries
-		WHERE  rowid IN (SELECT rowid FROM deliveries WHERE endpoint_id = ? ORDER BY id LIMIT ?)`
+		WHERE  row IN (SELECT row FROM deliveries WHERE endpoint_id = ? ORDER BY row LIMIT ?)`
 )
 
 // PurgeEndpoints deletes some rows of an endpoint that was removed, batchRows at most, and the endpoint

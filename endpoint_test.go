@@ -142,14 +142,14 @@ func TestARemovedEndpointIsGoneAtOnce(t *testing.T) {
 		if len(list) != 1 || list[0].ID != other {
 			t.Errorf("the list has %d endpoints, want the other one", len(list))
 		}
-		orderDeliveries, err := queryAll(s.db.reader, scanOrderDelivery, sqlOrderDeliveries, orderID)
+		orderDeliveries, err := queryAll(s.db.reader, scanOrderDelivery, sqlOrderDeliveries, rowOf(orderID))
 		must(t, err)
 		if len(orderDeliveries) != 1 {
 			t.Errorf("the order shows %d deliveries, want 1", len(orderDeliveries))
 		}
 
 		ctx := t.Context()
-		_, notShown := s.db.Endpoint(s.storeID, id, lastID, 1)
+		_, notShown := s.db.Endpoint(s.storeID, id, "", 1)
 		_, notResent := s.db.ResendDelivery(ctx, s.storeID, delivery)
 		_, noneResent := s.db.ResendSince(ctx, s.storeID, id, 0)
 		_, noStore := s.db.StoreOf("endpoint", id)

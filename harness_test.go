@@ -549,7 +549,7 @@ var statusAfter = map[string]Status{
 func (s *testServer) events(t *testing.T, orderID string) string {
 	t.Helper()
 	bodies, err := queryAll(s.db.reader, scanValue[string],
-		"SELECT body FROM events WHERE order_id = ? ORDER BY sequence", orderID)
+		"SELECT body FROM events WHERE order_row = (SELECT row FROM orders WHERE id = ?) ORDER BY sequence", orderID)
 	must(t, err)
 
 	var names []string

@@ -65,21 +65,35 @@ const (
 	NotePaidThenReturned NoteCode = "paid_then_returned" // of an older version of this program
 )
 
+// withCreation puts the creation of an order before the rest of its history. It has no row of its own, unless an older
+// version of this program wrote one.
+func withCreation(o Order, history []HistoryEntry) []HistoryEntry {
+	if len(history) > 0 && history[0].From == "" {
+		return history
+	}
+
+	created := HistoryEntry{At: o.CreatedAt, To: Pending, Actor: ActorAPI, Note: Note{Code: NoteCreated}}
+	if o.PaymentProvider == ProviderNone { // There was nothing to pay.
+		created.To = Paid
+	}
+	return append([]HistoryEntry{created}, history...)
+}
+
 func (tx *Tx) addHistory(orderID string, h HistoryEntry) error {
 	_, err := tx.exec(`
-		INSERT INTO order_history (order_id, position, at, from_status, to_status, actor, note)
+		INSERT INTO order_history (order_row, position, at, from_status, to_status, actor, note)
 		SELECT ?1, coalesce(max(position), 0) + 1, ?2, ?3, ?4, ?5, ?6
 		FROM   order_history
-		WHERE  order_id = ?1`,
-		orderID, tx.now, h.From, h.To, h.Actor, string(mustJSON(h.Note)))
+		WHERE  order_row = ?1`,
+		rowOf(orderID), tx.now, h.From, h.To, h.Actor, string(mustJSON(h.Note)))
 	return err
 }
 
 // addNote adds a note of the gateway's news to an order's history, unless it is there already.
 func (tx *Tx) addNote(orderID string, status Status, n Note) (added bool, err error) {
 	noted, err := queryOne(tx, scanValue[bool],
-		"SELECT EXISTS (SELECT 1 FROM order_history WHERE order_id = ? AND note = ?)",
-		orderID, string(mustJSON(n)))
+		"SELECT EXISTS (SELECT 1 FROM order_history WHERE order_row = ? AND note = ?)",
+		rowOf(orderID), string(mustJSON(n)))
 	if err != nil || noted {
 		return false, err
 	}

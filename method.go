@@ -24,15 +24,15 @@ const mayBeShown = `(
 // sqlMethodFree reports whether an order's payment method can be changed now.
 const sqlMethodFree = `
 	SELECT o.status = 'pending' AND o.expires_at > ?1 AND NOT EXISTS (
-		SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND ` + mayBeShown + `)
+		SELECT 1 FROM payment_sessions s WHERE s.order_row = o.row AND ` + mayBeShown + `)
 	FROM   orders o
-	WHERE  o.id = ?2 AND o.store_id = ?3`
+	WHERE  o.row = ?4 AND o.id = ?2 AND o.store_id = ?3`
 
 // MethodOffers returns the store's other methods that an order could be paid by, and none if its method cannot be
 // changed now.
 func (db *DB) MethodOffers(storeID string, o Order, now Time) ([]MethodOffer, error) {
 	return readResult(db, func(q querier) (offers []MethodOffer, err error) {
-		free, err := queryOne(q, scanValue[bool], sqlMethodFree, now, o.ID, storeID)
+		free, err := queryOne(q, scanValue[bool], sqlMethodFree, now, o.ID, storeID, rowOf(o.ID))
 		if err != nil || !free {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ var (
 // Changing to the method that the order has changes nothing.
 func (db *DB) ChangeMethod(ctx context.Context, storeID, orderID, code string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		free, err := queryOne(tx, scanValue[bool], sqlMethodFree, tx.now, orderID, storeID)
+		free, err := queryOne(tx, scanValue[bool], sqlMethodFree, tx.now, orderID, storeID, rowOf(orderID))
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,8 @@ func (db *DB) ChangeMethod(ctx context.Context, storeID, orderID, code string) e
 func (tx *Tx) dropStarts(orderID string) error {
 	starting, err := queryAll(tx, scanSession, "SELECT "+sessionColumns+`
 		FROM   payment_sessions s
-		WHERE  s.order_id = ? AND s.status = 'starting'`, orderID)
+		JOIN   orders o ON o.row = s.order_row
+		WHERE  s.order_row = ? AND s.status = 'starting'`, rowOf(orderID))
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (tx *Tx) storeMethod(o Order) error {
 	err := tx.mustChange(`
 		UPDATE orders
 		SET    json = ?
-		WHERE  id = ? AND status = 'pending'`, string(mustJSON(o)), o.ID)
+		WHERE  row = ? AND status = 'pending'`, string(mustJSON(o)), rowOf(o.ID))
 	if err != nil {
 		return err
 	}

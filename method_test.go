@@ -79,7 +79,7 @@ func TestChooseAnotherMethod(t *testing.T) {
 		l.want("in the history", l.read(`
 			SELECT concat_ws(' ', actor, from_status, to_status, note ->> 'code', note ->> 'text')
 			FROM   order_history
-			WHERE  order_id = ? AND position > 1`, order), "buyer pending pending method_changed bank_transfer")
+			WHERE  order_row = ?`, rowOf(order)), "buyer pending pending method_changed bank_transfer")
 		after := l.read("SELECT json ->> 'updated_at' FROM orders WHERE id = ?", order)
 		l.want("updated_at is later", after > before, true)
 

@@ -62,13 +62,13 @@ func TestMigrationFrom1(t *testing.T) {
 	testMigratedFile(t, db)
 
 	t.Run("orders keep their state and history", func(t *testing.T) {
-		const want = "awaiting_verification created other_amount? failed created by_command " +
-			"paid created paid created paid paid created buyer_claims by_command"
+		const want = "awaiting_verification other_amount? failed by_command " +
+			"paid paid paid buyer_claims by_command"
 		got := scalar[string](t, db, `
 			SELECT group_concat(o.status || ' ' || (
 				SELECT group_concat(
 				           CASE note ->> 'code' WHEN 'text' THEN 'other_amount?' ELSE note ->> 'code' END, ' ')
-				FROM   (SELECT note FROM order_history WHERE order_id = o.id ORDER BY position)), ' ')
+				FROM   (SELECT note FROM order_history WHERE order_row = o.row ORDER BY position)), ' ')
 			FROM (SELECT * FROM orders ORDER BY id DESC) o`)
 		if got != want {
 			t.Errorf("orders:\n got %s\nwant %s", got, want)
@@ -122,9 +122,9 @@ func migratedOrders(t *testing.T, db *DB) []migratedOrder {
 		SELECT external_id, status, coalesce(json ->> 'alerts', ''),
 		       coalesce((
 		           SELECT group_concat(code || ' ' || amount || '/' || due || ' ' ||
-		                      replace(transaction_id, order_id || '-', ''), ', ')
+		                      replace(transaction_id, o.id || '-', ''), ', ')
 		           FROM   alerts
-		           WHERE  order_id = o.id AND resolved_at IS NULL), ''),
+		           WHERE  order_row = o.row AND resolved_at IS NULL), ''),
 		       coalesce((
 		           SELECT group_concat(attempt || ' ' || status || ' ' ||
 		                      iif(gateway_state = '', '', gateway_state || ' ') || CASE
@@ -133,13 +133,13 @@ func migratedOrders(t *testing.T, db *DB) []migratedOrder {
 		                      WHEN next_check_at = expires_at THEN 'at its end'
 		                      WHEN next_check_at = ended_at + 7 * 86400000 THEN 'after a week'
 		                      ELSE next_check_at END, ', ')
-		           FROM   (SELECT * FROM payment_sessions WHERE order_id = o.id ORDER BY attempt)), ''),
+		           FROM   (SELECT * FROM payment_sessions WHERE order_row = o.row ORDER BY attempt)), ''),
 		       coalesce((
 		           SELECT group_concat(replace(p.transaction_id, o.id || '-', '') || ' ' || p.state || ' ' ||
 		                      p.amount || ' ' || p.returned, ', ')
 		           FROM   payments p
 		           JOIN   payment_sessions s ON s.id = p.session_id
-		           WHERE  s.order_id = o.id), '')
+		           WHERE  s.order_row = o.row), '')
 		FROM   orders o
 		ORDER BY id`)
 	must(t, err)
@@ -226,7 +226,7 @@ func testMigratedProblems(t *testing.T, db *DB) {
 		got := scalar[string](t, db, `
 			SELECT group_concat(o.external_id || ' ' || s.problem || ' ' || s.problem_text, ', ')
 			FROM   payment_sessions s
-			JOIN   orders o ON o.id = s.order_id
+			JOIN   orders o ON o.row = s.order_row
 			WHERE  s.problem || s.problem_text <> ''`)
 		if got != want {
 			t.Errorf("problems:\n got %s\nwant %s", got, want)
@@ -242,7 +242,7 @@ func testMigratedNotification(t *testing.T, db *DB) {
 			SELECT group_concat(o.external_id || ' ' || replace(n.transaction_id, o.id || '-', '') || ' ' || n.claim)
 			FROM   notifications n
 			JOIN   payment_sessions s ON s.id = n.session_id
-			JOIN   orders o ON o.id = s.order_id
+			JOIN   orders o ON o.row = s.order_row
 			WHERE  n.decided_at IS NULL`)
 		if got != want {
 			t.Errorf("undecided: %s, want %s", got, want)
@@ -278,7 +278,7 @@ func TestMigrationFrom2WithMoreStates(t *testing.T) {
 		got := scalar[string](t, db, `
 			SELECT group_concat(o.external_id)
 			FROM   payment_sessions s
-			JOIN   orders o ON o.id = s.order_id
+			JOIN   orders o ON o.row = s.order_row
 			WHERE  s.approved = 1`)
 		if got != "warning" {
 			t.Errorf("approved: %s, want warning", got)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base32"
@@ -114,18 +113,19 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 
 		// A key that is too old to be replayed, and not deleted yet, is replaced.
 		_, err = tx.exec(`
-			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, created_at)
+			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_row, created_at)
 			VALUES (?, ?, ?, ?, ?)`,
-			st.ID, in.IdempotencyKey, in.BodyHash[:], created.ID, tx.now)
+			st.ID, in.IdempotencyKey, in.BodyHash[:], rowOf(created.ID), tx.now)
 		return created, err
 	})
 }
 
 // The first answer is not stored a second time: the order's first event, orderCreated, carries the same bytes.
 const sqlIdempotency = `
-	SELECT k.order_id, v.body ->> '$.data.order.payment_reference', k.body_hash, v.body -> '$.data.order'
+	SELECT v.body ->> '$.data.order.id', v.body ->> '$.data.order.payment_reference', k.body_hash,
+	       v.body -> '$.data.order'
 	FROM   idempotency_keys k
-	JOIN   events v ON v.order_id = k.order_id AND v.sequence = 1
+	JOIN   events v ON v.order_row = k.order_row AND v.sequence = 1
 	WHERE  k.store_id = ? AND k.key = ? AND k.created_at > ?`
 
 // replay returns the order that an earlier request with the key of in created, or errNotFound.
@@ -152,17 +152,12 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		return created, err
 	}
 
-	id := tx.newID() // before tx.now is read: an id begins with its order's created_at
 	o := &Order{
-		ID:         id,
 		Status:     Pending,
 		Currency:   "IDR",
 		Buyer:      in.Buyer,
 		ExternalID: in.ExternalID,
 		ReturnURL:  in.ReturnURL,
-		CreatedAt:  tx.now,
-		UpdatedAt:  tx.now,
-		ExpiresAt:  tx.now.Add(st.Expiry),
 	}
 	components, err := tx.addItems(o, st.ID, in.Items)
 	if err != nil {
@@ -180,11 +175,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		return created, outOfStock(short)
 	}
 
-	stored, err := tx.insertOrder(o, st.ID, components)
-	if err != nil {
-		return created, err
-	}
-	err = tx.addHistory(o.ID, HistoryEntry{To: o.Status, Actor: ActorAPI, Note: Note{Code: NoteCreated}})
+	stored, err := tx.insertOrder(o, st, components)
 	if err != nil {
 		return created, err
 	}
@@ -319,24 +310,26 @@ func outOfStock(short []component) error {
 	return &APIError{codeOutOfStock, "There is not enough stock for this order.", details}
 }
 
-// insertOrder writes the order's row under a reference that no other order of the store has, and returns the
-// order's JSON as it is stored.
-func (tx *Tx) insertOrder(o *Order, storeID string, components []component) (stored string, err error) {
-	for {
+// insertOrder writes the order's row under an id and a reference that no other order has, and returns the order's JSON
+// as it is stored.
+func (tx *Tx) insertOrder(o *Order, st Store, components []component) (stored string, err error) {
+	parts := string(mustJSON(components))
+	_, err = tx.insertRow(func(id string) (int64, error) {
+		o.ID = id
+		o.CreatedAt = tx.now // An id begins with its order's created_at.
+		o.UpdatedAt = tx.now
+		o.ExpiresAt = tx.now.Add(st.Expiry)
 		o.PaymentReference = newReference(tx.now)
 		stored = string(mustJSON(o))
-		inserted, err := tx.exec(`
-			INSERT INTO orders (id, store_id, expires_at, components, json)
+
+		return tx.exec(`
+			INSERT INTO orders (row, store_id, expires_at, components, json)
 			VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (row) DO NOTHING
 			ON CONFLICT (store_id, reference) DO NOTHING`,
-			o.ID, storeID, o.ExpiresAt, string(mustJSON(components)), stored)
-		if err != nil {
-			return "", err
-		}
-		if inserted == 1 {
-			return stored, nil
-		}
-	}
+			rowOf(id), st.ID, o.ExpiresAt, parts, stored)
+	})
+	return stored, err
 }
 
 // newReference returns what a buyer quotes with a transfer: the day in WIB and six characters of Crockford's
@@ -456,7 +449,7 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	err = tx.mustChange(`
 		UPDATE orders
 		SET    json = ?, components = ?
-		WHERE  id = ? AND status = ?`, stored, string(mustJSON(r.components)), orderID, from)
+		WHERE  row = ? AND status = ?`, stored, string(mustJSON(r.components)), rowOf(orderID), from)
 	if err != nil {
 		return nil, err
 	}
@@ -515,10 +508,10 @@ type orderRow struct {
 func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
 	found := tx.QueryRow(`
 		SELECT `+storeColumns+`, o.json, o.components,
-		       (SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_id = o.id)
+		       (SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_row = o.row)
 		FROM   orders o
 		JOIN   stores s ON s.id = o.store_id
-		WHERE  o.id = ?`, orderID)
+		WHERE  o.row = ?`, rowOf(orderID))
 	r.store, err = tx.db.scanStore(found, fromJSON{&r.order}, fromJSON{&r.components}, &r.sequence)
 	return r, err
 }
@@ -545,15 +538,15 @@ func (tx *Tx) changeTotals(r orderRow, to Status) error {
 	if to == Paid {
 		return tx.addTotals(r.store.ID, tx.now, DayTotals{Revenue: r.order.Amount})
 	}
-	if r.order.Status != Paid {
+	if r.order.Status != Paid || r.order.Amount == 0 {
 		return nil
 	}
 
 	paidAt, err := queryOne(tx, scanValue[Time], `
 		SELECT at
 		FROM   order_history
-		WHERE  order_id = ? AND to_status = 'paid' AND from_status <> 'paid'
-		ORDER BY position DESC LIMIT 1`, r.order.ID)
+		WHERE  order_row = ? AND to_status = 'paid' AND from_status <> 'paid'
+		ORDER BY position DESC LIMIT 1`, rowOf(r.order.ID))
 	if err != nil {
 		return err
 	}
@@ -592,7 +585,7 @@ const sessionMayHoldMoney = `(
 
 // noMoneyAnywhere is true of an order o none of whose sessions may hold money.
 const noMoneyAnywhere = `NOT EXISTS (
-	SELECT 1 FROM payment_sessions s WHERE s.order_id = o.id AND ` + sessionMayHoldMoney + `)`
+	SELECT 1 FROM payment_sessions s WHERE s.order_row = o.row AND ` + sessionMayHoldMoney + `)`
 
 // sqlDue finds pending orders that are past their end and for which no session may hold money.
 const sqlDue = `
@@ -608,7 +601,7 @@ func (db *DB) DueOrders(limit int) ([]string, error) {
 
 // referenceOf names an order in the log; empty if it cannot be read.
 func (db *DB) referenceOf(id string) string {
-	reference, _ := queryOne(db.reader, scanValue[string], "SELECT reference FROM orders WHERE id = ?", id)
+	reference, _ := queryOne(db.reader, scanValue[string], "SELECT reference FROM orders WHERE row = ?", rowOf(id))
 	return reference
 }
 
@@ -628,7 +621,8 @@ func (tx *Tx) expireIfClear(orderID string, n Note) (expired bool, err error) {
 	clear, err := queryOne(tx, scanValue[bool], `
 		SELECT EXISTS (
 			SELECT 1 FROM orders o
-			WHERE  id = ? AND status = 'pending' AND expires_at <= ? AND `+noMoneyAnywhere+`)`, orderID, tx.now)
+			WHERE  row = ? AND status = 'pending' AND expires_at <= ? AND `+noMoneyAnywhere+`)`,
+		rowOf(orderID), tx.now)
 	if err != nil || !clear {
 		return false, err
 	}
@@ -663,23 +657,23 @@ type OrderFilter struct {
 const (
 	sqlOrders = `
 		SELECT id, json FROM orders
-		WHERE  store_id = ?1 AND id < ?2 %s AND id >= ?6
-		ORDER BY id DESC LIMIT ?4 OFFSET ?5`
+		WHERE  store_id = ?1 AND row < ?2 %s AND row >= ?6
+		ORDER BY row DESC LIMIT ?4 OFFSET ?5`
 	sqlOrdersByExternal = `
 		SELECT id, json FROM orders
-		WHERE  store_id = ?1 AND id < ?2 %s AND id >= ?6 AND external_id = ?7
+		WHERE  store_id = ?1 AND row < ?2 %s AND row >= ?6 AND external_id = ?7
 		LIMIT ?4 OFFSET ?5`
 )
 
 // Orders appends a JSON array of a store's orders to dst, the newest first, and reports whether there are more.
-// They are sorted by id, which is by created_at and then by id, because an id begins with its created_at.
+// They are sorted by row, which is by created_at and then by id, because an id begins with both.
 func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more bool, err error) {
-	first, end := "", cmp.Or(f.After, lastID)
+	first, end := int64(0), rowBefore(f.After)
 	if f.Min != nil {
-		first = firstID(*f.Min)
+		first = firstRow(*f.Min)
 	}
 	if f.Max != nil {
-		end = min(end, firstID(*f.Max+1))
+		end = min(end, firstRow(*f.Max+1))
 	}
 
 	query, args := sqlOrders, []any{st.ID, end, f.Status, f.Limit + 1, f.Offset, first}
@@ -733,41 +727,41 @@ const searchWindow = 10_000
 
 // In these queries %s is a condition on the status or nothing. sqlExact finds an order by its id, reference and
 // external id, by our reference of one of its payment sessions, and by the gateway's names of the session and of its
-// payments. Its +id makes SQLite look up the orders that were found, instead of walking all older ones.
+// payments. Its +row makes SQLite look up the orders that were found, instead of walking all older ones.
 const (
 	sqlList = `
 		SELECT json FROM orders
-		WHERE  store_id = ?1 AND id < ?2 %s
-		ORDER BY id DESC LIMIT ?4`
+		WHERE  store_id = ?1 AND row < ?2 %s
+		ORDER BY row DESC LIMIT ?4`
 	sqlExact = `
 		SELECT json FROM orders
-		WHERE  store_id = ?1 AND +id < ?2 %s AND ?4 > 0 AND id IN (
-			SELECT lower(?5)
+		WHERE  store_id = ?1 AND +row < ?2 %s AND ?4 > 0 AND row IN (
+			SELECT row FROM orders WHERE row = ?6 AND id = lower(?5)
 			UNION ALL
-			SELECT id FROM orders WHERE store_id = ?1 AND reference = upper(?5)
+			SELECT row FROM orders WHERE store_id = ?1 AND reference = upper(?5)
 			UNION ALL
-			SELECT id FROM orders WHERE store_id = ?1 AND external_id = ?5
+			SELECT row FROM orders WHERE store_id = ?1 AND external_id = ?5
 			UNION ALL
-			SELECT order_id FROM payment_sessions
-			WHERE  order_id = lower(substr(?5, 1, 36)) AND order_id || '-' || attempt = lower(?5)
+			SELECT n.row FROM orders n JOIN payment_sessions s ON s.order_row = n.row
+			WHERE  n.row = ?6 AND n.id || '-' || s.attempt = lower(?5)
 			UNION ALL
-			SELECT order_id FROM payment_sessions WHERE gateway_id = ?5 AND gateway_id <> ''
+			SELECT order_row FROM payment_sessions WHERE gateway_id = ?5 AND gateway_id <> ''
 			UNION ALL
-			SELECT s.order_id FROM payments p JOIN payment_sessions s ON s.id = p.session_id
+			SELECT s.order_row FROM payments p JOIN payment_sessions s ON s.id = p.session_id
 			WHERE  p.transaction_id = ?5
 			UNION ALL
-			SELECT s.order_id FROM payments p JOIN payment_sessions s ON s.id = p.session_id
+			SELECT s.order_row FROM payments p JOIN payment_sessions s ON s.id = p.session_id
 			WHERE  p.request_id = ?5 AND p.request_id <> '')`
 	sqlWindow = `
 		SELECT coalesce((
 			SELECT id FROM orders
-			WHERE  store_id = ?1 AND id < ?2 %s
-			ORDER BY id DESC LIMIT 1 OFFSET ?4), '')`
+			WHERE  store_id = ?1 AND row < ?2 %s
+			ORDER BY row DESC LIMIT 1 OFFSET ?4), '')`
 	sqlSearch = `
 		SELECT json FROM (
 			SELECT json FROM orders
-			WHERE  store_id = ?1 AND id < ?2 %s
-			ORDER BY id DESC LIMIT ?6)
+			WHERE  store_id = ?1 AND row < ?2 %s
+			ORDER BY row DESC LIMIT ?6)
 		WHERE instr(lower(json ->> '$.buyer.name'), ?5)
 		OR    instr(lower(json ->> '$.buyer.email'), ?5)
 		OR    ?7 <> '' AND instr(replace(replace(replace(replace(
@@ -790,7 +784,7 @@ func scanOrder(r row) (o Order, err error) {
 // SearchOrders reads one page of a store's orders.
 func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
 	return readResult(db, func(q querier) (list OrderList, err error) {
-		end := cmp.Or(f.After, lastID)
+		end := rowBefore(f.After)
 		find := func(query string, more ...any) ([]Order, error) {
 			args := append([]any{storeID, end, f.Status, f.Limit + 1}, more...)
 			return queryAll(q, scanOrder, withStatus(query, f.Status), args...)
@@ -799,7 +793,7 @@ func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
 		if f.Text == "" {
 			list.Orders, err = find(sqlList)
 		} else {
-			list.Orders, err = find(sqlExact, f.Text)
+			list.Orders, err = find(sqlExact, f.Text, rowOf(f.Text[:min(len(f.Text), idLength)]))
 		}
 		if err != nil {
 			return list, err
@@ -834,35 +828,36 @@ type OrderDetails struct {
 }
 
 const (
-	sqlOrderDetails = "SELECT json FROM orders WHERE store_id = ? AND id = ?"
+	sqlOrderDetails = "SELECT json FROM orders WHERE row = ? AND id = ? AND store_id = ?"
 	sqlHistory      = `
 		SELECT at, from_status, to_status, actor, note
 		FROM   order_history
-		WHERE  order_id = ?
+		WHERE  order_row = ?
 		ORDER BY position`
 )
 
 // OrderDetails reads an order of a store.
 func (db *DB) OrderDetails(storeID, id string) (OrderDetails, error) {
 	return readResult(db, func(q querier) (d OrderDetails, err error) {
-		d.Order, err = queryOne(q, scanOrder, sqlOrderDetails, storeID, id)
+		d.Order, err = queryOne(q, scanOrder, sqlOrderDetails, rowOf(id), id, storeID)
 		if err != nil {
 			return d, err
 		}
 
-		d.Alerts, err = queryAll(q, scanAlert, sqlAlerts, storeID, id)
+		d.Alerts, err = queryAll(q, scanAlert, sqlAlerts, storeID, rowOf(id))
 		if err != nil {
 			return d, err
 		}
-		d.History, err = queryAll(q, scanHistory, sqlHistory, id)
+		d.History, err = queryAll(q, scanHistory, sqlHistory, rowOf(id))
 		if err != nil {
 			return d, err
 		}
-		d.Sessions, err = queryAll(q, scanSession, sqlOrderSessions, id)
+		d.History = withCreation(d.Order, d.History)
+		d.Sessions, err = queryAll(q, scanSession, sqlOrderSessions, rowOf(id))
 		if err != nil {
 			return d, err
 		}
-		d.Deliveries, err = queryAll(q, scanOrderDelivery, sqlOrderDeliveries, id)
+		d.Deliveries, err = queryAll(q, scanOrderDelivery, sqlOrderDeliveries, rowOf(id))
 		return d, err
 	})
 }

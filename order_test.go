@@ -316,7 +316,7 @@ func TestEveryTransitionFromEveryStatus(t *testing.T) {
 func (s *testServer) checkRefused(t *testing.T, id string, transition Transition) {
 	t.Helper()
 	const query = `
-		SELECT json || components || (SELECT count(*) FROM order_history WHERE order_id = o.id)
+		SELECT json || components || (SELECT count(*) FROM order_history WHERE order_row = o.row)
 		FROM   orders o
 		WHERE  id = ?`
 	type state struct {
@@ -367,7 +367,7 @@ func (s *testServer) checkTransition(t *testing.T, id string, transition Transit
 	history := scalar[string](t, s.db, `
 		SELECT from_status || ' > ' || to_status || ': ' || (note ->> 'text')
 		FROM   order_history
-		WHERE  order_id = ?
+		WHERE  order_row = (SELECT row FROM orders WHERE id = ?)
 		ORDER BY position DESC LIMIT 1`, id)
 	if want := fmt.Sprintf("%s > %s: test", from, to); history != want {
 		t.Errorf("history %q, want %q", history, want)
@@ -393,7 +393,7 @@ func TestPaidAfterItsStockWasSold(t *testing.T) {
 	check := func(oversold bool, stock int) {
 		t.Helper()
 		got := scalar[bool](t, s.db,
-			"SELECT EXISTS (SELECT 1 FROM alerts WHERE order_id = ? AND code = 'oversold' AND resolved_at IS NULL)", late)
+			"SELECT EXISTS (SELECT 1 FROM alerts WHERE order_row = (SELECT row FROM orders WHERE id = ?) AND code = 'oversold' AND resolved_at IS NULL)", late)
 		if got != oversold {
 			t.Errorf("oversold %t, want %t", got, oversold)
 		}

@@ -205,7 +205,7 @@ func TestBuyerClaimsToHavePaid(t *testing.T) {
 		actor := l.read(`
 			SELECT actor
 			FROM   order_history
-			WHERE  order_id = ? AND to_status = 'awaiting_verification'`, order)
+			WHERE  order_row = (SELECT row FROM orders WHERE id = ?) AND to_status = 'awaiting_verification'`, order)
 		l.want("by", actor, "buyer")
 
 		gateway := l.newOrder("snap")
@@ -707,10 +707,10 @@ func (s *testServer) addSessions(t *testing.T, o Order, states ...SessionState) 
 		id := fmt.Sprintf("%s-%d", o.ID, i+1)
 		s.exec(t, `
 			INSERT INTO payment_sessions
-			       (id, order_id, provider, attempt, status, problem, problem_text,
+			       (id, order_row, provider, attempt, status, problem, problem_text,
 			        expires_at, checked_at, created_at, next_check_at)
 			VALUES (?, ?, 'sandbox', ?, ?, 'unreachable', 'connection refused', ?, ?, ?, ?)`,
-			id, o.ID, i+1, state,
+			id, rowOf(o.ID), i+1, state,
 			now.Add(time.Hour), now, now, now.Add(time.Hour))
 		pages = append(pages, "/sandbox/"+id)
 	}
@@ -760,7 +760,7 @@ func (s *testServer) addEndpointsWithCodes(t *testing.T) (pages []string) {
 	const setState = `
 		UPDATE deliveries
 		SET    status = ?, next_at = NULL, attempt = 10, answer = 'connection refused'
-		WHERE  event_id IN (SELECT id FROM events WHERE event = ?)`
+		WHERE  event_row IN (SELECT row FROM events WHERE event = ?)`
 	s.exec(t, setState, DeliveryDelivered, OrderPaid)
 	s.exec(t, setState, DeliveryFailed, OrderCreated)
 	return pages

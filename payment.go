@@ -566,7 +566,7 @@ func (tx *Tx) decideNotifications(s AskedSession, answers []GatewayAnswer) error
 
 // noteUnconfirmed tells the owner of a notification that is given up.
 func (tx *Tx) noteUnconfirmed(s AskedSession, n UndecidedNotification) error {
-	status, err := queryOne(tx, scanValue[Status], "SELECT status FROM orders WHERE id = ?", s.OrderID)
+	status, err := queryOne(tx, scanValue[Status], "SELECT status FROM orders WHERE row = ?", rowOf(s.OrderID))
 	if err != nil {
 		return err
 	}
@@ -651,20 +651,20 @@ func (tx *Tx) putPayment(sessionID string, p Payment) error {
 // and whose alert is open: the owner has not returned it in another way.
 const sqlStanding = "SELECT " + sessionColumns + `,
 	       o.status, o.json ->> 'amount', o.expires_at <= ?1,
-	       s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_id = o.id),
+	       s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_row = o.row),
 	       coalesce(o.paid_by = s.id, 0) AND s.transaction_id IN ('', ?2), o.paid_by IS NOT NULL,
 	       coalesce(spare.session_id, ''), coalesce(spare.transaction_id, ''),
 	       EXISTS (
 	           SELECT 1 FROM payments
 	           WHERE  session_id = s.id AND transaction_id <> ?2 AND state NOT IN ('', 'denied', 'canceled', 'expired'))
 	FROM   payment_sessions s
-	JOIN   orders o ON o.id = s.order_id
+	JOIN   orders o ON o.row = s.order_row
 	LEFT JOIN payments spare ON (spare.session_id, spare.transaction_id) = (
 	           SELECT p.session_id, p.transaction_id
 	           FROM   alerts a
-	           JOIN   payment_sessions other ON other.order_id = a.order_id
+	           JOIN   payment_sessions other ON other.order_row = a.order_row
 	           JOIN   payments p ON p.session_id = other.id AND p.transaction_id = a.transaction_id
-	           WHERE  a.store_id = o.store_id AND a.order_id = o.id AND a.code = 'overpaid' AND a.resolved_at IS NULL
+	           WHERE  a.store_id = o.store_id AND a.order_row = o.row AND a.code = 'overpaid' AND a.resolved_at IS NULL
 	           AND    p.transaction_id <> ?2 AND p.state = 'settled' AND p.amount = o.json ->> 'amount'
 	           ORDER BY a.transaction_id LIMIT 1)
 	WHERE  s.id = ?3`
@@ -715,7 +715,7 @@ func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err e
 
 // applyToAlerts writes what decide said of the order's alerts.
 func (tx *Tx) applyToAlerts(orderID string, a GatewayAnswer, out outcome) error {
-	storeID, err := queryOne(tx, scanValue[string], "SELECT store_id FROM orders WHERE id = ?", orderID)
+	storeID, err := queryOne(tx, scanValue[string], "SELECT store_id FROM orders WHERE row = ?", rowOf(orderID))
 	if err != nil {
 		return err
 	}
@@ -737,7 +737,7 @@ func (tx *Tx) applyToAlerts(orderID string, a GatewayAnswer, out outcome) error 
 
 // setPayer records which payment paid the order.
 func (tx *Tx) setPayer(orderID string, p sparePayment) error {
-	_, err := tx.exec("UPDATE orders SET paid_by = ? WHERE id = ?", p.sessionID, orderID)
+	_, err := tx.exec("UPDATE orders SET paid_by = ? WHERE row = ?", p.sessionID, rowOf(orderID))
 	if err != nil {
 		return err
 	}
@@ -768,9 +768,9 @@ func (tx *Tx) attributePayment(orderID string) error {
 		UPDATE orders
 		SET    paid_by = (
 			SELECT id FROM payment_sessions
-			WHERE  order_id = ?1 AND status = 'paid'
+			WHERE  order_row = ?1 AND status = 'paid'
 			ORDER BY attempt DESC LIMIT 1)
-		WHERE  id = ?1`, orderID)
+		WHERE  row = ?1`, rowOf(orderID))
 	return err
 }
 
@@ -784,7 +784,7 @@ func (tx *Tx) endPaymentSessions(orderID string) error {
 		       ended_at      = ?1,
 		       approved      = 0,
 		       next_check_at = ?1
-		WHERE  order_id = ?2`, tx.now, orderID)
+		WHERE  order_row = ?2`, tx.now, rowOf(orderID))
 	return err
 }
 
@@ -810,7 +810,7 @@ func (p *payments) approveOrder(
 func (db *DB) ApproveOrder(ctx context.Context, storeID, orderID string, n Note) (atGateway bool, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (bool, error) {
 		status, err := queryOne(tx, scanValue[Status],
-			"SELECT status FROM orders WHERE id = ? AND store_id = ?", orderID, storeID)
+			"SELECT status FROM orders WHERE row = ? AND id = ? AND store_id = ?", rowOf(orderID), orderID, storeID)
 		if err != nil {
 			return false, err
 		}
@@ -819,9 +819,10 @@ func (db *DB) ApproveOrder(ctx context.Context, storeID, orderID string, n Note)
 			held, err := tx.exec(`
 				UPDATE payment_sessions
 				SET    approved = 1, next_check_at = ?1, tried_at = 0
-				WHERE  order_id = ?2 AND status <> 'paid' AND EXISTS (
+				WHERE  order_row = ?2 AND status <> 'paid' AND EXISTS (
 				           SELECT 1 FROM payments
-				           WHERE  session_id = payment_sessions.id AND state = 'challenged')`, tx.now, orderID)
+				           WHERE  session_id = payment_sessions.id AND state = 'challenged')`,
+				tx.now, rowOf(orderID))
 			if err != nil {
 				return false, err
 			}

@@ -218,7 +218,7 @@ func (l *payLab) problem(order string) string {
 	return l.read(`
 		SELECT trim(problem || ' ' || problem_text)
 		FROM   payment_sessions
-		WHERE  order_id = ?
+		WHERE  order_row = (SELECT row FROM orders WHERE id = ?)
 		ORDER BY attempt`, order)
 }
 
@@ -229,17 +229,17 @@ func (l *payLab) outcome(order string) string {
 	sessions := l.read(`
 		SELECT attempt || ' ' || status
 		FROM   payment_sessions
-		WHERE  order_id = ?
+		WHERE  order_row = (SELECT row FROM orders WHERE id = ?)
 		ORDER BY attempt`, order)
 	text := l.status(order) + " [" + sessions + "]"
 
-	events := l.read("SELECT event FROM events WHERE order_id = ? AND sequence > 1 ORDER BY sequence", order)
+	events := l.read("SELECT event FROM events WHERE order_row = (SELECT row FROM orders WHERE id = ?) AND sequence > 1 ORDER BY sequence", order)
 	if events != "" {
 		text += " " + events
 	}
 	text += fmt.Sprint(", stock ", l.stock(l.t, "kopi"))
 
-	alerts := l.read("SELECT code FROM alerts WHERE order_id = ? AND resolved_at IS NULL ORDER BY id", order)
+	alerts := l.read("SELECT code FROM alerts WHERE order_row = (SELECT row FROM orders WHERE id = ?) AND resolved_at IS NULL ORDER BY id", order)
 	if alerts != "" {
 		text += ", " + alerts
 	}
@@ -259,7 +259,7 @@ func (l *payLab) notes(order string) string {
 		SELECT concat_ws(' ', note ->> 'code', note ->> 'amount', note ->> 'status',
 		                 '#' || (note ->> 'attempt'), note ->> 'transaction')
 		FROM   order_history
-		WHERE  order_id = ? AND from_status = to_status`, order)
+		WHERE  order_row = (SELECT row FROM orders WHERE id = ?) AND from_status = to_status`, order)
 }
 
 // tick does everything that is due now, and what becomes due by that.
@@ -351,7 +351,7 @@ func (l *payLab) playGateway(order string, double gatewayDouble, provider, step 
 	l.t.Helper()
 	attempt, state, _ := strings.Cut(step, ":")
 	if _, err := strconv.Atoi(attempt); err != nil {
-		attempt = l.read("SELECT coalesce(max(attempt), 0) FROM payment_sessions WHERE order_id = ?", order)
+		attempt = l.read("SELECT coalesce(max(attempt), 0) FROM payment_sessions WHERE order_row = (SELECT row FROM orders WHERE id = ?)", order)
 		state = step
 	}
 	state, lost := strings.CutPrefix(state, "~")

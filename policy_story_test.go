@@ -164,8 +164,8 @@ func (r *rowStory) apply(asked AskedSession, a GatewayAnswer) {
 // written counts what the order's owner and its buyer are told.
 func (r *rowStory) written() string {
 	return scalar[string](r.t, r.db, `
-		SELECT (SELECT count(*) FROM order_history WHERE order_id = ?1) || ' lines of history, ' ||
-		       (SELECT count(*) FROM events        WHERE order_id = ?1) || ' events'`, r.orderID)
+		SELECT (SELECT count(*) FROM order_history WHERE order_row = (SELECT row FROM orders WHERE id = ?1)) || ' lines of history, ' ||
+		       (SELECT count(*) FROM events        WHERE order_row = (SELECT row FROM orders WHERE id = ?1)) || ' events'`, r.orderID)
 }
 
 func (r *rowStory) owner(act Transition) {

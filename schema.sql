@@ -1,5 +1,9 @@
 -- The database of storeorder, version 4. Money is IDR in whole rupiah. Times (…_at, …_until) are
 -- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by their time of creation.
+--
+-- The tables that grow with every order have integer rows (orders, events, deliveries). A row's number is made of the
+-- time and the counter in its id (see rowOf in store.go), so it also sorts by time of creation, and an id leads to its
+-- row without an index. Every index of these tables ends with the row's number.
 
 CREATE TABLE settings (           -- one row: where `serve` is reached, for the addresses in events
   only       INTEGER PRIMARY KEY CHECK (only = 1),
@@ -113,24 +117,24 @@ CREATE UNIQUE INDEX gateways_in_use   ON gateways (store_id, provider) WHERE rep
 CREATE INDEX        gateways_of_store ON gateways (store_id, provider);
 
 -- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served.
--- What is queried of it is generated from that JSON, except expires_at, which is a number of its own. An order's
--- id begins with its created_at, so the order of ids is the order of time: (store_id, id) serves lists, walks and
--- time bounds alike.
+-- What is queried of it is generated from that JSON, except expires_at, which is a number of its own. The JSON begins
+-- with the order's id. orders_by_time serves lists, walks and time bounds alike.
 CREATE TABLE orders (
-  id          TEXT    PRIMARY KEY,
+  row         INTEGER PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,
   expires_at  INTEGER NOT NULL,
   components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: reserved = out of a limited stock
   paid_by     TEXT,                       -- the payment session that paid it
   json        TEXT    NOT NULL,
+  id          TEXT    NOT NULL AS (substr(json, 8, 36)),
   status      TEXT    NOT NULL AS (json ->> 'status') STORED CHECK (status IN
                 ('pending', 'awaiting_verification', 'paid', 'failed', 'expired', 'refunded')),
   reference   TEXT    NOT NULL AS (json ->> 'payment_reference') STORED,
   provider    TEXT    NOT NULL AS (json ->> 'payment_provider') STORED,
   external_id TEXT    AS (json ->> 'external_id') STORED
 ) STRICT;
-CREATE INDEX        orders_by_time      ON orders (store_id, id);
-CREATE INDEX        orders_by_status    ON orders (store_id, status, id);
+CREATE INDEX        orders_by_time      ON orders (store_id);
+CREATE INDEX        orders_by_status    ON orders (store_id, status);
 CREATE UNIQUE INDEX orders_by_reference ON orders (store_id, reference);
 CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE external_id IS NOT NULL;
 CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
@@ -138,7 +142,7 @@ CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'p
 CREATE TABLE alerts (                     -- what the owner has to look at although the order's state does not show it
   id             TEXT    PRIMARY KEY,
   store_id       TEXT    NOT NULL REFERENCES stores,
-  order_id       TEXT    NOT NULL REFERENCES orders,
+  order_row      INTEGER NOT NULL REFERENCES orders,
   code           TEXT    NOT NULL,        -- an AlertCode
   transaction_id TEXT    NOT NULL,        -- the gateway's name of the payment; '' = it is about no payment
   amount         INTEGER NOT NULL,        -- in rupiah: what arrived, was returned or is disputed
@@ -146,24 +150,26 @@ CREATE TABLE alerts (                     -- what the owner has to look at altho
   raised_at      INTEGER NOT NULL,
   resolved_at    INTEGER                  -- NULL = it is open
 ) STRICT;
-CREATE UNIQUE INDEX alerts_open ON alerts (store_id, order_id, code, transaction_id) WHERE resolved_at IS NULL;
+CREATE UNIQUE INDEX alerts_open ON alerts (store_id, order_row, code, transaction_id) WHERE resolved_at IS NULL;
 
-CREATE TABLE order_history (              -- one row per change of state, and per note (to_status = from_status)
-  order_id    TEXT    NOT NULL REFERENCES orders,
+-- One row per change of state, and per note (to_status = from_status). That an order was created, which its own row
+-- says, has no row here.
+CREATE TABLE order_history (
+  order_row   INTEGER NOT NULL REFERENCES orders,
   position    INTEGER NOT NULL,           -- 1, 2, …
   at          INTEGER NOT NULL,
-  from_status TEXT    NOT NULL,           -- '' = creation
+  from_status TEXT    NOT NULL,
   to_status   TEXT    NOT NULL,
   actor       TEXT    NOT NULL,           -- api, owner, buyer, gateway, clock
   note        TEXT    NOT NULL DEFAULT '{}', -- JSON of a Note: why, as a code with its values
-  PRIMARY KEY (order_id, position)
+  PRIMARY KEY (order_row, position)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE idempotency_keys (           -- kept 48 h
   store_id   TEXT    NOT NULL REFERENCES stores,
   key        TEXT    NOT NULL,
   body_hash  BLOB    NOT NULL,            -- SHA-256 of the request's body
-  order_id   TEXT    NOT NULL REFERENCES orders,
+  order_row  INTEGER NOT NULL REFERENCES orders,
   created_at INTEGER NOT NULL,
   PRIMARY KEY (store_id, key)
 ) STRICT, WITHOUT ROWID;
@@ -173,7 +179,7 @@ CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
 -- so that questions about one session follow each other, and the answer to an older one changes nothing.
 CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gateway
   id             TEXT    PRIMARY KEY,
-  order_id       TEXT    NOT NULL REFERENCES orders,
+  order_row      INTEGER NOT NULL REFERENCES orders,
   provider       TEXT    NOT NULL,
   attempt        INTEGER NOT NULL,        -- 1, 2, …; the gateway knows it as <order id>-<attempt>
   status         TEXT    NOT NULL CHECK (status IN ('starting', 'active', 'paid', 'failed', 'expired')),
@@ -193,12 +199,12 @@ CREATE TABLE payment_sessions (           -- one row per attempt to pay at a gat
   problem_text   TEXT    NOT NULL DEFAULT '', -- the gateway's words for it
   next_check_at  INTEGER,                     -- when it is to be asked about; NULL = never again
   leased_until   INTEGER NOT NULL DEFAULT 0,  -- until then somebody is asking about it; 0 = nobody is
-  UNIQUE (order_id, attempt)
+  UNIQUE (order_row, attempt)
 ) STRICT;
-CREATE UNIQUE INDEX payment_sessions_live ON payment_sessions (order_id) WHERE status IN ('starting', 'active');
+CREATE UNIQUE INDEX payment_sessions_live ON payment_sessions (order_row) WHERE status IN ('starting', 'active');
 CREATE INDEX payment_sessions_due     ON payment_sessions (next_check_at) WHERE next_check_at IS NOT NULL;
 CREATE INDEX payment_sessions_leased  ON payment_sessions (leased_until) WHERE leased_until > 0;
-CREATE INDEX payment_sessions_problem ON payment_sessions (order_id) WHERE problem <> '';
+CREATE INDEX payment_sessions_problem ON payment_sessions (order_row) WHERE problem <> '';
 CREATE INDEX payment_sessions_by_gateway ON payment_sessions (gateway_id) WHERE gateway_id <> '';
 
 CREATE TABLE payments (                   -- the payments of sessions that notifications and answers have named
@@ -262,15 +268,16 @@ CREATE INDEX endpoints_due      ON endpoints (lane, due_at)
 CREATE INDEX endpoints_removed  ON endpoints (removed_at) WHERE removed_at IS NOT NULL;
 
 CREATE TABLE events (
-  id         TEXT    PRIMARY KEY,         -- evt_<uuid>
+  row        INTEGER PRIMARY KEY,
   store_id   TEXT    NOT NULL REFERENCES stores,
-  order_id   TEXT    REFERENCES orders,   -- NULL: ping
+  order_row  INTEGER REFERENCES orders,   -- NULL: ping
   sequence   INTEGER NOT NULL,            -- within the order, from 1; 0: ping
   event      TEXT    NOT NULL,
   body       TEXT    NOT NULL,            -- the bytes that are signed and sent, written once
-  created_at INTEGER NOT NULL
+  id         TEXT    NOT NULL AS (substr(body, 8, 40)), -- evt_<uuid>, with which the body begins
+  created_at INTEGER NOT NULL AS (row >> 12)
 ) STRICT;
-CREATE UNIQUE INDEX events_of_order ON events (order_id, sequence) WHERE order_id IS NOT NULL;
+CREATE UNIQUE INDEX events_of_order ON events (order_row, sequence) WHERE order_row IS NOT NULL;
 
 -- status              next_at                  leased
 -- pending             when it is due           0        waits; while its endpoint is off, also after that
@@ -279,9 +286,10 @@ CREATE UNIQUE INDEX events_of_order ON events (order_id, sequence) WHERE order_i
 -- A claim that a crash interrupted is due at the next start at once; otherwise when its lease ends. An attempt is
 -- counted with its result. So neither a claim that was not sent nor an attempt that a stop or a crash cut off counts.
 CREATE TABLE deliveries (                 -- one row per event and endpoint
-  id            TEXT    PRIMARY KEY,
+  row           INTEGER PRIMARY KEY,
+  id            TEXT    NOT NULL,
   endpoint_id   TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
-  event_id      TEXT    NOT NULL REFERENCES events,
+  event_row     INTEGER NOT NULL REFERENCES events,
   status        TEXT    NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'delivered', 'failed')),
   attempt       INTEGER NOT NULL DEFAULT 0,  -- attempts that have ended
   next_at       INTEGER,                  -- when it is due; NULL = done
@@ -293,8 +301,8 @@ CREATE TABLE deliveries (                 -- one row per event and endpoint
 ) STRICT;
 CREATE INDEX deliveries_due      ON deliveries (endpoint_id, next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX deliveries_leased   ON deliveries (leased) WHERE leased = 1;
-CREATE INDEX deliveries_recent   ON deliveries (endpoint_id, id);
-CREATE INDEX deliveries_of_event ON deliveries (event_id);
+CREATE INDEX deliveries_recent   ON deliveries (endpoint_id);
+CREATE INDEX deliveries_of_event ON deliveries (event_row);
 
 CREATE TABLE daily_totals (               -- kept by the transactions that change orders; the dashboard's chart
   store_id TEXT    NOT NULL REFERENCES stores,

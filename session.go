@@ -56,7 +56,8 @@ const (
 	ProblemRefused     Problem = "refused"     // it will not, until somebody changes a key or a setting
 )
 
-const sessionColumns = `s.id, s.order_id, s.provider, s.account_id, s.attempt, s.status, s.gateway_id, s.payment_url,
+// sessionColumns are of a session s and its order o.
+const sessionColumns = `s.id, o.id, s.provider, s.account_id, s.attempt, s.status, s.gateway_id, s.payment_url,
 	s.transaction_id, s.gateway_state, s.problem, s.problem_text, s.approved, s.expires_at, s.checked_at,
 	s.leased_until`
 
@@ -75,7 +76,8 @@ func scanSessionWith(r row, more ...any) (s PaymentSession, err error) {
 
 const sqlOrderSessions = "SELECT " + sessionColumns + `
 	FROM   payment_sessions s
-	WHERE  s.order_id = ?
+	JOIN   orders o ON o.row = s.order_row
+	WHERE  s.order_row = ?
 	ORDER BY s.attempt`
 
 // OrderWithSession is an order as GET /v1/orders/{order_id} needs it.
@@ -95,8 +97,8 @@ const sqlOrder = `
 	       coalesce(s.gateway_state, ''), coalesce(s.problem, '')
 	FROM   orders o
 	LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
-	       (SELECT id FROM payment_sessions WHERE order_id = o.id ORDER BY attempt DESC LIMIT 1))
-	WHERE  o.id = ? AND o.store_id = ?`
+	       (SELECT id FROM payment_sessions WHERE order_row = o.row ORDER BY attempt DESC LIMIT 1))
+	WHERE  o.row = ? AND o.id = ? AND o.store_id = ?`
 
 func scanOrderWithSession(r row) (o OrderWithSession, err error) {
 	s := &o.Session
@@ -108,7 +110,7 @@ func scanOrderWithSession(r row) (o OrderWithSession, err error) {
 
 // OrderWithSession reads one order of a store.
 func (db *DB) OrderWithSession(storeID, id string) (OrderWithSession, error) {
-	return queryOne(db.reader, scanOrderWithSession, sqlOrder, id, storeID)
+	return queryOne(db.reader, scanOrderWithSession, sqlOrder, rowOf(id), id, storeID)
 }
 
 // OrderPage reads an order and its store for a page: whoever has an order's id may see its pay page.
@@ -116,7 +118,7 @@ func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
 	found := db.reader.QueryRow("SELECT "+storeColumns+`, o.json
 		FROM   orders o
 		JOIN   stores s ON s.id = o.store_id
-		WHERE  o.id = ?`, id)
+		WHERE  o.row = ? AND o.id = ?`, rowOf(id), id)
 	st, err = db.scanStore(found, fromJSON{&o})
 	return st, o, err
 }
@@ -182,7 +184,10 @@ func (db *DB) awaitStart(ctx context.Context, s PaymentSession) error {
 
 		var err error
 		s, err = queryOne(db.reader, scanSession,
-			"SELECT "+sessionColumns+" FROM payment_sessions s WHERE s.id = ?", s.ID)
+			"SELECT "+sessionColumns+`
+			FROM   payment_sessions s
+			JOIN   orders o ON o.row = s.order_row
+			WHERE  s.id = ?`, s.ID)
 		if err != nil {
 			return err
 		}
@@ -340,16 +345,16 @@ func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) 
 	return writeResult(ctx, db, func(tx *Tx) (b begunSession, err error) {
 		// The index payment_sessions_live refuses a second live session.
 		added, err := tx.exec(`
-			INSERT INTO payment_sessions (id, order_id, provider, attempt, status, expires_at, created_at,
+			INSERT INTO payment_sessions (id, order_row, provider, attempt, status, expires_at, created_at,
 			                              account_id, tried_at, leased_until, next_check_at)
-			SELECT ?1, o.id, o.provider,
-			       (SELECT coalesce(max(attempt), 0) + 1 FROM payment_sessions WHERE order_id = o.id),
+			SELECT ?1, o.row, o.provider,
+			       (SELECT coalesce(max(attempt), 0) + 1 FROM payment_sessions WHERE order_row = o.row),
 			       'starting', o.expires_at, ?2, `+accountInUse+`, ?2, ?5, o.expires_at
 			FROM   orders o
-			WHERE  o.id = ?3 AND o.store_id = ?4 AND o.status = 'pending' AND o.provider <> 'manual'
+			WHERE  o.row = ?6 AND o.id = ?3 AND o.store_id = ?4 AND o.status = 'pending' AND o.provider <> 'manual'
 			AND    o.expires_at > ?2
-			ON CONFLICT (order_id) WHERE status IN ('starting', 'active') DO NOTHING`,
-			tx.newID(), tx.now, orderID, storeID, tx.now.Add(leaseTime))
+			ON CONFLICT (order_row) WHERE status IN ('starting', 'active') DO NOTHING`,
+			tx.newID(), tx.now, orderID, storeID, tx.now.Add(leaseTime), rowOf(orderID))
 		if err != nil {
 			return b, err
 		}
@@ -362,7 +367,7 @@ func (db *DB) BeginPaymentSession(ctx context.Context, storeID, orderID string) 
 			}
 		}
 
-		b.session, err = queryOne(tx, scanSession, sqlLiveSession, orderID, storeID, tx.now)
+		b.session, err = queryOne(tx, scanSession, sqlLiveSession, rowOf(orderID), storeID, tx.now)
 		if err == errNotFound {
 			return begunSession{}, nil
 		}
@@ -383,16 +388,16 @@ func (tx *Tx) takeUpStart(orderID string) (taken int64, err error) {
 	return tx.exec(`
 		UPDATE payment_sessions AS s
 		SET    leased_until = ?3, tried_at = ?2, account_id = (
-		           SELECT `+accountInUse+` FROM orders o WHERE o.id = s.order_id)
-		WHERE  order_id = ?1 AND status = 'starting' AND leased_until <= ?2
+		           SELECT `+accountInUse+` FROM orders o WHERE o.row = s.order_row)
+		WHERE  order_row = ?1 AND status = 'starting' AND leased_until <= ?2
 		AND    (problem = '' OR tried_at <= ?4)`,
-		orderID, tx.now, tx.now.Add(leaseTime), tx.now.Add(-startAgainAfter))
+		rowOf(orderID), tx.now, tx.now.Add(leaseTime), tx.now.Add(-startAgainAfter))
 }
 
 const sqlLiveSession = "SELECT " + sessionColumns + `
 	FROM   payment_sessions s
-	JOIN   orders o ON o.id = s.order_id
-	WHERE  s.order_id = ? AND s.status IN ('starting', 'active')
+	JOIN   orders o ON o.row = s.order_row
+	WHERE  s.order_row = ? AND s.status IN ('starting', 'active')
 	AND    o.store_id = ? AND o.status = 'pending' AND o.expires_at > ?`
 
 // PaymentSessionStarted records the gateway's answer to a session's start, and releases the lease. The session is
@@ -414,7 +419,7 @@ func (db *DB) PaymentSessionStarted(ctx context.Context, s PaymentSession) (want
 			return false, err
 		}
 
-		status, err := queryOne(tx, scanValue[Status], "SELECT status FROM orders WHERE id = ?", s.OrderID)
+		status, err := queryOne(tx, scanValue[Status], "SELECT status FROM orders WHERE row = ?", rowOf(s.OrderID))
 		if err != nil || status == Pending {
 			return err == nil, err
 		}
@@ -469,7 +474,7 @@ func (tx *Tx) scheduleCheck(sessionID string) error {
 		           SELECT max(received_at) FROM notifications
 		           WHERE  session_id = s.id AND decided_at IS NULL), 0)
 		FROM   payment_sessions s
-		JOIN   orders o ON o.id = s.order_id
+		JOIN   orders o ON o.row = s.order_row
 		WHERE  s.id = ?`, sessionID)
 	if err != nil {
 		return err
@@ -508,18 +513,19 @@ func scanSessionWithOrder(r row) (s SessionWithOrder, err error) {
 const sqlSession = "SELECT " + sessionColumns + `,
 	       o.store_id, o.reference, o.status, o.json ->> 'amount', o.expires_at, o.json -> 'buyer'
 	FROM   payment_sessions s
-	JOIN   orders o ON o.id = s.order_id
+	JOIN   orders o ON o.row = s.order_row
 	WHERE  `
 
 // LatestPaymentSession reads an order's latest session.
 func (db *DB) LatestPaymentSession(orderID string) (SessionWithOrder, error) {
 	return queryOne(db.reader, scanSessionWithOrder,
-		sqlSession+"s.order_id = ? ORDER BY s.attempt DESC LIMIT 1", orderID)
+		sqlSession+"s.order_row = ? AND o.id = ? ORDER BY s.attempt DESC LIMIT 1", rowOf(orderID), orderID)
 }
 
 // PaymentSessions reads an order's sessions, the first attempt first.
 func (db *DB) PaymentSessions(orderID string) ([]SessionWithOrder, error) {
-	return queryAll(db.reader, scanSessionWithOrder, sqlSession+"s.order_id = ? ORDER BY s.attempt", orderID)
+	return queryAll(db.reader, scanSessionWithOrder,
+		sqlSession+"s.order_row = ? AND o.id = ? ORDER BY s.attempt", rowOf(orderID), orderID)
 }
 
 // PaymentSessionByID reads one session.
@@ -635,7 +641,7 @@ type dueSession struct {
 const sqlSessionsDue = `
 	SELECT s.id, o.store_id || s.provider
 	FROM   payment_sessions s INDEXED BY payment_sessions_due
-	CROSS JOIN orders o ON o.id = s.order_id
+	CROSS JOIN orders o ON o.row = s.order_row
 	WHERE  s.next_check_at <= ?1 AND s.leased_until <= ?1 AND s.tried_at <= ?2
 	ORDER BY s.next_check_at`
 
@@ -653,19 +659,22 @@ func scanDueSession(r row) (d dueSession, err error) {
 // ofStore keeps the payments p of one store and provider: another store may have been told of the same payment.
 const ofStore = `
 			 JOIN   payment_sessions of ON of.id = p.session_id
-			 JOIN   orders oo ON oo.id = of.order_id
+			 JOIN   orders oo ON oo.row = of.order_row
 			 WHERE  of.provider = ?4 AND oo.store_id = ?5`
 
 // NotifiedSession finds a store's session that a notification is about: by the reference that the gateway knows
 // it by, or by either name of one of its payments.
 func (db *DB) NotifiedSession(storeID string, provider Provider, n notice) (SessionWithOrder, error) {
 	return queryOne(db.reader, scanSessionWithOrder, sqlSession+`s.id = coalesce(
-			(SELECT id FROM payment_sessions
-			 WHERE  order_id = substr(?1, 1, 36) AND order_id || '-' || attempt = ?1),
+			(SELECT n.id
+			 FROM   orders no
+			 JOIN   payment_sessions n ON n.order_row = no.row
+			 WHERE  no.row = ?6 AND no.id || '-' || n.attempt = ?1),
 			(SELECT session_id FROM payments p`+ofStore+` AND p.transaction_id = ?2 AND p.transaction_id <> ''),
 			(SELECT session_id FROM payments p`+ofStore+` AND p.request_id = ?3 AND p.request_id <> ''))
 		AND s.provider = ?4 AND o.store_id = ?5`,
-		n.reference, n.transactionID, n.requestID, provider, storeID)
+		n.reference, n.transactionID, n.requestID, provider, storeID,
+		rowOf(n.reference[:min(len(n.reference), idLength)]))
 }
 
 // AddNotification stores a gateway's verified message about a session, with the names in it, and makes the session
@@ -746,6 +755,6 @@ func scanTrouble(r row) (t GatewayTrouble, err error) {
 const sqlTroubles = `
 	SELECT o.json, s.provider, s.account_id, s.problem, s.problem_text
 	FROM   payment_sessions s INDEXED BY payment_sessions_problem
-	CROSS JOIN orders o ON o.id = s.order_id
+	CROSS JOIN orders o ON o.row = s.order_row
 	WHERE  s.problem <> '' AND s.next_check_at IS NOT NULL AND o.store_id = ?
-	ORDER BY s.order_id LIMIT ?`
+	ORDER BY s.order_row LIMIT ?`

@@ -95,18 +95,22 @@ var sqlStoreOf = map[string]string{
 	"store":    "SELECT id FROM stores WHERE id = ?",
 	"key":      "SELECT store_id FROM api_keys WHERE id = ?",
 	"endpoint": "SELECT store_id FROM endpoints WHERE id = ? AND removed_at IS NULL",
-	"order":    "SELECT store_id FROM orders WHERE id = ?",
+	"order":    "SELECT store_id FROM orders WHERE id = ?1 AND row = ?2",
 	"delivery": `
 		SELECT e.store_id
 		FROM   deliveries d
 		JOIN   endpoints e ON e.id = d.endpoint_id
-		WHERE  d.id = ? AND e.removed_at IS NULL`,
+		WHERE  d.id = ?1 AND d.row = ?2 AND e.removed_at IS NULL`,
 }
 
 // StoreOf returns the id of the store that a store, key, endpoint, order or delivery belongs to. The
 // commands act on that store. A request only compares it with the store of its key or sign-in.
 func (db *DB) StoreOf(kind, id string) (storeID string, err error) {
-	return queryOne(db.reader, scanValue[string], sqlStoreOf[kind], id)
+	args := []any{id}
+	if kind == "order" || kind == "delivery" {
+		args = append(args, rowOf(id))
+	}
+	return queryOne(db.reader, scanValue[string], sqlStoreOf[kind], args...)
 }
 
 // AddStore creates a store. Its id, address and time of creation are set here.

@@ -15,11 +15,13 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -684,20 +686,57 @@ func (tx *Tx) newID() string {
 	return formatUUID(b)
 }
 
+// insertRow inserts a row under a new id and returns its number. insert reports how many rows it has inserted: none if
+// the number is taken. That happens when another process created an id in the same millisecond, or when the clock was
+// set back; then the next id is tried.
+func (tx *Tx) insertRow(insert func(id string) (inserted int64, err error)) (row int64, err error) {
+	for {
+		id := tx.newID()
+		inserted, err := insert(id)
+		if err != nil || inserted == 1 {
+			return rowOf(id), err
+		}
+	}
+}
+
 func formatUUID(b [16]byte) string {
 	h := hex.EncodeToString(b[:])
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// firstID is below every id created at t or later, and above every id created before t.
-func firstID(t Time) string {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(max(t, 0))<<16)
-	return formatUUID(b)
+// idLength is how many characters an id has.
+const idLength = 36
+
+// rowOf returns the number of the row that an id of an order, an event or a delivery leads to: the 60 bits of its time
+// and counter. A text that is no id gives -1, which is no row's number. The rest of an id is random and protects the pay
+// page: a query with an id that came from outside compares the whole id too.
+func rowOf(id string) int64 {
+	id = strings.TrimPrefix(id, eventPrefix)
+	if len(id) != idLength {
+		return -1
+	}
+
+	number, err := strconv.ParseInt(id[:8]+id[9:13]+id[15:18], 16, 64)
+	if err != nil {
+		return -1
+	}
+	return number
 }
 
-// lastID is above every id.
-const lastID = "~"
+// rowBefore is the upper bound of a list that goes on before the row of an id, or begins with the newest if there is
+// none.
+func rowBefore(id string) int64 {
+	if id == "" {
+		return lastRow
+	}
+	return rowOf(id)
+}
+
+// firstRow is the lowest number of a row that is created at t or later.
+func firstRow(t Time) int64 { return int64(max(t, 0)) << 12 }
+
+// lastRow is above the number of every row.
+const lastRow = math.MaxInt64
 
 // sqliteCode returns the primary result code of a SQLite error, and 0 for any other error.
 func sqliteCode(err error) sqlite3.ErrNo {

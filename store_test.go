@@ -191,8 +191,8 @@ func TestIDs(t *testing.T) {
 
 			var createdAt Time
 			must(t, createdAt.UnmarshalJSON(mustJSON(r.at("order.created_at"))))
-			if want := firstID(createdAt)[:13]; !strings.HasPrefix(id, want) {
-				t.Errorf("the id of an order created at %s is %s, want %s…", createdAt, id, want)
+			if got := firstRow(createdAt); got > rowOf(id) || firstRow(createdAt+1) <= rowOf(id) {
+				t.Errorf("the id of an order created at %s is %s", createdAt, id)
 			}
 		}
 	})
@@ -205,10 +205,99 @@ func setPages(t *testing.T, db *DB, pages int) {
 	must(t, err)
 }
 
+// TestIDsAreComparedWhole asks for an order and a delivery by ids that lead to their rows and end with other random
+// digits. Those digits protect the pay page, so nothing may be found.
+func TestIDsAreComparedWhole(t *testing.T) {
+	t.Parallel()
+	s := newBubbleServer(t)
+	endpoint, _ := s.endpoint(t, "a.example")
+	order := s.create(t, "teh", 1)
+	delivery := scalar[string](t, s.db, "SELECT id FROM deliveries WHERE endpoint_id = ?", endpoint)
+	wrongOrder, wrongDelivery := otherEnd(order), otherEnd(delivery)
+	if rowOf(wrongOrder) != rowOf(order) {
+		t.Fatalf("%s and %s do not lead to one row", wrongOrder, order)
+	}
+
+	ctx := t.Context()
+	for _, c := range []struct {
+		name string
+		ask  func(order, delivery string) error
+	}{
+		{"API", func(id, _ string) error { _, err := s.db.OrderWithSession(s.storeID, id); return err }},
+		{"pay page", func(id, _ string) error { _, _, err := s.db.OrderPage(id); return err }},
+		{"dashboard", func(id, _ string) error { _, err := s.db.OrderDetails(s.storeID, id); return err }},
+		{"command", func(id, _ string) error { _, err := s.db.StoreOf("order", id); return err }},
+		{"method", func(id, _ string) error { return s.db.ChangeMethod(ctx, s.storeID, id, "bank_transfer") }},
+		{"delivery", func(_, id string) error { _, err := s.db.StoreOf("delivery", id); return err }},
+		{"resend", func(_, id string) error { _, err := s.db.ResendDelivery(ctx, s.storeID, id); return err }},
+		{"approval", func(id, _ string) error { _, err := s.db.ApproveOrder(ctx, s.storeID, id, Note{}); return err }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.ask(wrongOrder, wrongDelivery); err != errNotFound {
+				t.Errorf("the wrong id: %v, want %v", err, errNotFound)
+			}
+			if err := c.ask(order, delivery); err != nil {
+				t.Errorf("the right id: %v", err)
+			}
+		})
+	}
+
+	t.Run("search", func(t *testing.T) {
+		list, err := s.db.SearchOrders(s.storeID, OrderSearch{Text: wrongOrder, Limit: 5})
+		must(t, err)
+		if len(list.Orders) > 0 {
+			t.Errorf("found %d orders, want none", len(list.Orders))
+		}
+	})
+	t.Run("payment session", func(t *testing.T) {
+		begun, err := s.db.BeginPaymentSession(ctx, s.storeID, wrongOrder)
+		if err != nil || begun.session.ID != "" {
+			t.Errorf("began the session %q, error %v", begun.session.ID, err)
+		}
+	})
+}
+
+// otherEnd returns an id with another last digit.
+func otherEnd(id string) string {
+	last := "0"
+	if strings.HasSuffix(id, "0") {
+		last = "1"
+	}
+	return id[:len(id)-1] + last
+}
+
+// TestTakenRows has another process use the numbers that this one would give out next.
+func TestTakenRows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		s.endpoint(t, "a.example")
+		first := s.create(t, "teh", 1)
+
+		// The time stands still. The process forgets what it has given out since the first order.
+		must(t, s.db.write(t.Context(), func(*Tx) error {
+			s.db.idCount = uint64(rowOf(first)&0xfff) - 1
+			return nil
+		}))
+		second := s.create(t, "teh", 1)
+		if rowOf(second) <= rowOf(first) {
+			t.Errorf("the orders have the rows %d and %d", rowOf(first), rowOf(second))
+		}
+
+		counts := scalar[string](t, s.db, `
+			SELECT (SELECT count(*) FROM orders) || ' orders, ' ||
+			       (SELECT count(*) FROM events) || ' events, ' ||
+			       (SELECT count(*) FROM deliveries) || ' deliveries'`)
+		if counts != "2 orders, 2 events, 2 deliveries" {
+			t.Error(counts)
+		}
+	})
+}
+
 // rowCounts are the rows that each new order adds one to.
-func rowCounts(t *testing.T, db *DB) (n [3]int) {
+func rowCounts(t *testing.T, db *DB) (n [2]int) {
 	t.Helper()
-	for i, table := range []string{"orders", "events", "order_history"} {
+	for i, table := range []string{"orders", "events"} {
 		n[i] = scalar[int](t, db, "SELECT count(*) FROM "+table)
 	}
 	return n
@@ -255,16 +344,16 @@ func TestFullDisk(t *testing.T) {
 	})
 
 	t.Run("nothing is half written", func(t *testing.T) {
-		if got, want := rowCounts(t, s.db), [3]int{created, created, created}; got != want {
-			t.Errorf("orders, events and history have %v rows, want %v", got, want)
+		if got, want := rowCounts(t, s.db), [2]int{created, created}; got != want {
+			t.Errorf("orders and events have %v rows, want %v", got, want)
 		}
 	})
 
 	t.Run("with more space, orders are created again", func(t *testing.T) {
 		setPages(t, s.db, 1_000_000)
 		s.create(t, "kopi", 1)
-		if got, want := rowCounts(t, s.db), [3]int{created + 1, created + 1, created + 1}; got != want {
-			t.Errorf("orders, events and history have %v rows, want %v", got, want)
+		if got, want := rowCounts(t, s.db), [2]int{created + 1, created + 1}; got != want {
+			t.Errorf("orders and events have %v rows, want %v", got, want)
 		}
 		if stock := s.stock(t, "kopi"); stock != 8 {
 			t.Errorf("stock %d, want 8", stock)

@@ -134,9 +134,9 @@ func (w *walk) story(o *walkOrder) (s orderStory) {
 	s.alerts, err = queryAll(w.db.reader, scanAlertStory, `
 		SELECT code, transaction_id, amount, due, raised_at, resolved_at IS NULL, EXISTS (
 		           SELECT 1 FROM order_history h
-		           WHERE  h.order_id = a.order_id AND h.actor = 'owner' AND h.at = a.resolved_at)
+		           WHERE  h.order_row = a.order_row AND h.actor = 'owner' AND h.at = a.resolved_at)
 		FROM   alerts a
-		WHERE  order_id = ?
+		WHERE  order_row = (SELECT row FROM orders WHERE id = ?)
 		ORDER BY code, transaction_id`, o.id)
 	w.must(err)
 
@@ -279,7 +279,7 @@ func (w *walk) checkEvents(o *walkOrder, s orderStory) {
 	}
 
 	var told []string
-	events := w.rows("SELECT sequence || ' ' || event FROM events WHERE order_id = ? ORDER BY sequence", o.id)
+	events := w.rows("SELECT sequence || ' ' || event FROM events WHERE order_row = (SELECT row FROM orders WHERE id = ?) ORDER BY sequence", o.id)
 	for i, event := range events {
 		sequence, name, _ := strings.Cut(event, " ")
 		if sequence != strconv.Itoa(i+1) {

@@ -68,6 +68,9 @@ const sqlEndpointsOf = `
 	WHERE  store_id = ? AND removed_at IS NULL
 	AND    (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
 
+// eventPrefix is what the id of an event has before its UUID.
+const eventPrefix = "evt_"
+
 // addressee is an endpoint that gets an event.
 type addressee struct {
 	endpointID string
@@ -97,22 +100,34 @@ func (tx *Tx) addEvent(storeID, orderID string, name Event, sequence int64, show
 func (tx *Tx) insertEvent(
 	storeID, orderID string, name Event, sequence int64, data []byte, endpoints []addressee,
 ) error {
-	id := "evt_" + tx.newID()
-	body := fmt.Sprintf(
-		`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
-		id, name, tx.now, storeID, sequence, data)
+	var orderRow *int64
+	if orderID != "" {
+		row := rowOf(orderID)
+		orderRow = &row
+	}
 
-	_, err := tx.exec(`
-		INSERT INTO events (id, store_id, order_id, sequence, event, body, created_at)
-		VALUES (?, ?, nullif(?, ''), ?, ?, ?, ?)`,
-		id, storeID, orderID, sequence, name, body, tx.now)
+	eventRow, err := tx.insertRow(func(id string) (int64, error) {
+		body := fmt.Sprintf(
+			`{"id":"%s%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
+			eventPrefix, id, name, tx.now, storeID, sequence, data)
+		return tx.exec(`
+			INSERT INTO events (row, store_id, order_row, sequence, event, body)
+			VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT (row) DO NOTHING`,
+			rowOf(id), storeID, orderRow, sequence, name, body)
+	})
 	if err != nil {
 		return err
 	}
 
 	for _, endpoint := range endpoints {
-		_, err := tx.exec("INSERT INTO deliveries (id, endpoint_id, event_id, next_at) VALUES (?, ?, ?, ?)",
-			tx.newID(), endpoint.endpointID, id, tx.now)
+		_, err := tx.insertRow(func(id string) (int64, error) {
+			return tx.exec(`
+				INSERT INTO deliveries (row, id, endpoint_id, event_row, next_at)
+				VALUES (?, ?, ?, ?, ?)
+				ON CONFLICT (row) DO NOTHING`,
+				rowOf(id), id, endpoint.endpointID, eventRow, tx.now)
+		})
 		if err != nil {
 			return err
 		}
@@ -133,7 +148,8 @@ func (tx *Tx) lookAt(endpointID string) error {
 	return err
 }
 
-const deliveryColumns = `d.id, d.event_id, v.event, coalesce(v.order_id, ''), d.status, d.attempt, d.next_at,
+// deliveryColumns are of a delivery d, its event v and the order o of that event, if it has one.
+const deliveryColumns = `d.id, v.id, v.event, coalesce(o.id, ''), d.status, d.attempt, d.next_at,
 	d.tried_at, d.answer_status, d.answer, v.created_at`
 
 func scanDelivery(r row) (Delivery, error) { return scanDeliveryWith(r) }
@@ -150,9 +166,10 @@ func scanDeliveryWith(r row, more ...any) (d Delivery, err error) {
 
 const sqlDeliveries = "SELECT " + deliveryColumns + `
 	FROM   deliveries d
-	CROSS JOIN events v ON v.id = d.event_id
-	WHERE  d.endpoint_id = ? AND d.id < ?
-	ORDER BY d.id DESC LIMIT ?`
+	CROSS JOIN events v ON v.row = d.event_row
+	LEFT JOIN orders o ON o.row = v.order_row
+	WHERE  d.endpoint_id = ? AND d.row < ?
+	ORDER BY d.row DESC LIMIT ?`
 
 // OrderDelivery is a delivery of an order's event, with its endpoint.
 type OrderDelivery struct {
@@ -163,9 +180,10 @@ type OrderDelivery struct {
 
 const sqlOrderDeliveries = "SELECT " + deliveryColumns + `, e.id, e.url
 	FROM   events v
-	CROSS JOIN deliveries d ON d.event_id = v.id
+	CROSS JOIN deliveries d ON d.event_row = v.row
+	JOIN   orders o ON o.row = v.order_row
 	JOIN   endpoints e ON e.id = d.endpoint_id AND e.removed_at IS NULL
-	WHERE  v.order_id = ?
+	WHERE  v.order_row = ?
 	ORDER BY v.sequence`
 
 func scanOrderDelivery(r row) (o OrderDelivery, err error) {
@@ -181,12 +199,13 @@ func (db *DB) ResendDelivery(ctx context.Context, storeID, id string) (n int64, 
 			SELECT e.id
 			FROM   deliveries d
 			JOIN   endpoints e ON e.id = d.endpoint_id
-			WHERE  d.id = ? AND e.store_id = ? AND e.removed_at IS NULL`, id, storeID)
+			WHERE  d.row = ? AND d.id = ? AND e.store_id = ? AND e.removed_at IS NULL`,
+			rowOf(id), id, storeID)
 		if err != nil {
 			return 0, err
 		}
 
-		n, err := tx.exec(sqlResendDelivery, tx.now, id)
+		n, err := tx.exec(sqlResendDelivery, tx.now, rowOf(id))
 		if err != nil {
 			return 0, err
 		}
@@ -198,15 +217,15 @@ const (
 	sqlResendDelivery = `
 		UPDATE deliveries
 		SET    status = 'pending', attempt = 0, next_at = ?
-		WHERE  id = ? AND leased = 0`
+		WHERE  row = ? AND leased = 0`
 	sqlUndelivered = `
-		SELECT id FROM deliveries
-		WHERE  endpoint_id = ? AND id >= ? AND id < ? AND status <> 'delivered'
-		ORDER BY id LIMIT ?`
+		SELECT row FROM deliveries
+		WHERE  endpoint_id = ? AND row >= ? AND row < ? AND status <> 'delivered'
+		ORDER BY row LIMIT ?`
 	sqlResendAll = `
 		UPDATE deliveries
 		SET    status = 'pending', attempt = 0, next_at = ?
-		WHERE  id IN (SELECT value FROM json_each(?)) AND status <> 'delivered' AND leased = 0`
+		WHERE  row IN (SELECT value FROM json_each(?)) AND status <> 'delivered' AND leased = 0`
 )
 
 // ResendSince makes the deliveries of an endpoint due again, from their first attempt, that are not
@@ -218,11 +237,11 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 		return 0, err
 	}
 
-	from := firstID(since)
-	end := firstID(timeOf(time.Now()) + 1)
+	from := firstRow(since)
+	end := firstRow(timeOf(time.Now()) + 1)
 	for {
-		ids, err := queryAll(db.reader, scanValue[string], sqlUndelivered, endpointID, from, end, batchRows)
-		if err != nil || len(ids) == 0 {
+		found, err := queryAll(db.reader, scanValue[int64], sqlUndelivered, endpointID, from, end, batchRows)
+		if err != nil || len(found) == 0 {
 			return n, err
 		}
 
@@ -230,13 +249,13 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 			if err := tx.lookAt(endpointID); err != nil {
 				return 0, err
 			}
-			return tx.exec(sqlResendAll, tx.now, string(mustJSON(ids)))
+			return tx.exec(sqlResendAll, tx.now, string(mustJSON(found)))
 		})
 		n += resent
 		if err != nil {
 			return n, err
 		}
-		from = ids[len(ids)-1] + "+" // after the last one, and before every other
+		from = found[len(found)-1] + 1
 	}
 }
 
