@@ -125,7 +125,7 @@ func TestCheckChangesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, file, want string
 	}{
-		{"new", file, "map[faults:[] ok:true orders:0 schema_version:3 stores:1 waiting_deliveries:0]"},
+		{"new", file, "map[faults:[] ok:true orders:0 schema_version:4 stores:1 waiting_deliveries:0]"},
 		{"version 1", unzip(t, "testdata/v1.db.gz"),
 			"map[faults:[] ok:true orders:5 schema_version:1 stores:1 waiting_deliveries:22]"},
 	} {
