@@ -108,37 +108,37 @@ func checkGateway(g GatewayAccount) (wrong Detail, ok bool) {
 	switch {
 	case g.Provider != ProviderMidtrans && g.Provider != ProviderXendit:
 		return Detail{
-			"provider",
-			"the provider must be midtrans or xendit",
-			Fault{Code: FaultChoice, Text: "midtrans, xendit"},
+			Field:   "provider",
+			Message: "the provider must be midtrans or xendit",
+			Fault:   Fault{Code: FaultChoice, Text: "midtrans, xendit"},
 		}, false
 
 	case g.Mode != ModeSandbox && g.Mode != ModeLive:
 		return Detail{
-			"mode",
-			"the mode must be sandbox or live",
-			Fault{Code: FaultChoice, Text: "sandbox, live"},
+			Field:   "mode",
+			Message: "the mode must be sandbox or live",
+			Fault:   Fault{Code: FaultChoice, Text: "sandbox, live"},
 		}, false
 
 	case !isSecret(g.SecretKey):
 		return Detail{
-			"secret_key",
-			"the secret key is needed, without spaces",
-			Fault{Code: FaultSecretKey},
+			Field:   "secret_key",
+			Message: "the secret key is needed, without spaces",
+			Fault:   Fault{Code: FaultSecretKey},
 		}, false
 
 	case g.Provider == ProviderXendit && !isSecret(g.CallbackToken):
 		return Detail{
-			"callback_token",
-			"Xendit's callback token is needed too, without spaces",
-			Fault{Code: FaultCallbackToken},
+			Field:   "callback_token",
+			Message: "Xendit's callback token is needed too, without spaces",
+			Fault:   Fault{Code: FaultCallbackToken},
 		}, false
 
 	case !g.keyFitsMode():
 		return Detail{
-			"secret_key",
-			"the secret key is not of the mode " + string(g.Mode),
-			Fault{Code: FaultMode, Text: string(g.Mode)},
+			Field:   "secret_key",
+			Message: "the secret key is not of the mode " + string(g.Mode),
+			Fault:   Fault{Code: FaultMode, Text: string(g.Mode)},
 		}, false
 	}
 	return Detail{}, true

@@ -384,8 +384,12 @@ func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st Store) 
 	out.Write(csvColumns)
 
 	for {
+		transactions, err := s.db.Transactions(st.ID, list.Orders)
+		if err != nil {
+			s.cutExport(r, err)
+		}
 		for _, o := range list.Orders {
-			out.Write(csvRow(o))
+			out.Write(csvRow(o, transactions[o.ID]))
 		}
 		out.Flush()
 		if list.Next == "" || out.Error() != nil || r.Context().Err() != nil {
@@ -396,11 +400,16 @@ func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st Store) 
 		f.After = list.Next
 		list, err = s.db.SearchOrders(st.ID, f)
 		if err != nil {
-			// The status is sent already: only a broken connection says that orders are missing.
-			s.log.Error("export cut off", "request_id", logged(r).id, "error", err)
-			panic(http.ErrAbortHandler)
+			s.cutExport(r, err)
 		}
 	}
+}
+
+// cutExport ends an export in the middle. Its status is sent already: only a broken connection says that orders are
+// missing.
+func (s *server) cutExport(r *http.Request, err error) {
+	s.log.Error("export cut off", "request_id", logged(r).id, "error", err)
+	panic(http.ErrAbortHandler)
 }
 
 var csvColumns = []string{
@@ -417,13 +426,19 @@ var csvColumns = []string{
 	"amount",
 	"payment_method",
 	"payment_provider",
+	"paid_at_wib",
+	"transaction_id",
+	"shipping_fee",
+	"discount",
+	"fee",
 }
 
 // oneLine replaces what ends a cell in some spreadsheets, quoted or not.
 var oneLine = strings.NewReplacer(";", ",", "\t", " ", "\r", " ", "\n", " ")
 
-// csvRow returns the cells of an order, in the order of csvColumns.
-func csvRow(o Order) []string {
+// csvRow returns the cells of an order, in the order of csvColumns. transactionID is the gateway's name of the payment
+// that paid it.
+func csvRow(o Order, transactionID string) []string {
 	var items []string
 	for _, item := range o.Items {
 		items = append(items, fmt.Sprintf("%d x %s", item.Quantity, item.Title))
@@ -434,7 +449,7 @@ func csvRow(o Order) []string {
 		o.ID,
 		o.ExternalID,
 		string(o.Status),
-		o.CreatedAt.Time().In(wib).Format(time.DateTime),
+		csvTime(o.CreatedAt),
 		o.Buyer.Name,
 		o.Buyer.Email,
 		o.Buyer.Phone,
@@ -443,6 +458,11 @@ func csvRow(o Order) []string {
 		strconv.FormatInt(o.Amount, 10),
 		o.PaymentMethod,
 		string(o.PaymentProvider),
+		csvTime(o.PaidAt),
+		transactionID,
+		strconv.FormatInt(o.ShippingFee, 10),
+		strconv.FormatInt(o.Discount, 10),
+		strconv.FormatInt(o.Fee, 10),
 	}
 
 	for i, cell := range row {
@@ -453,6 +473,14 @@ func csvRow(o Order) []string {
 		row[i] = cell
 	}
 	return row
+}
+
+// csvTime writes a time in WIB, and nothing for one that is not known.
+func csvTime(t Time) string {
+	if t == 0 {
+		return ""
+	}
+	return t.Time().In(wib).Format(time.DateTime)
 }
 
 // formulaSigns begin a formula in some spreadsheet. The wide and the small forms are taken for the plain ones.

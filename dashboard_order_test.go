@@ -287,3 +287,36 @@ func TestBuyersAreShownAsTheyAre(t *testing.T) {
 		hasAll(t, b.get(t, path).body, "<bdi>"+html.EscapeString(name)+"</bdi>")
 	}
 }
+
+// TestOrderOnPages is about an order with all that a shop can add to one, which a gateway's payment pays.
+func TestOrderOnPages(t *testing.T) {
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		o := l.signIn(l.storeID)
+		body := with(l.order("kopi", 2), "payment_method", "snap")
+		body = with(with(body, "shipping_fee", 12000), "discount", 5000)
+		body = with(with(body, "note", "Titip di satpam."), "metadata", object{"channel": "instagram"})
+		order := l.orderOf("snap", body)
+		l.play(order, l.mid, "midtrans", "get settlement")
+
+		lines := []string{
+			`Ongkos kirim</span> <span class="money">Rp12.000<`,
+			`Diskon</span> <span class="money">−Rp5.000<`,
+			`Biaya layanan</span> <span class="money">Rp2.500<`,
+			"Rp179.500",
+		}
+		o.sees("id", "/pay/"+order, lines...)
+		o.seesNo("id", "/pay/"+order, "satpam", "instagram")
+		o.sees("id", "/dashboard/orders/"+order, lines...)
+		o.sees("id", "/dashboard/orders/"+order,
+			`Catatan</dt> <dd class="prose">Titip di satpam.<`,
+			`channel</dt> <dd class="prose">instagram<`,
+			"Lunas</dt> <dd>1 Jan 2000, 07.00 WIB<")
+
+		w := l.web("GET", "https://shop.test/dashboard/orders.csv", "", "Cookie", o.cookie)
+		last := strings.Split(strings.TrimSpace(w.Body.String()), "\n")[1]
+		want := "2000-01-01 07:00:03,tx-" + order + "-1,12000,5000,2500"
+		if !strings.HasSuffix(last, want) {
+			t.Errorf("exported as %s, want %s at the end", last, want)
+		}
+	})
+}

@@ -220,7 +220,7 @@ func (in midtransPageRequest) checkItems() error {
 		if len([]rune(i.Name)) > 50 {
 			return errors.New("item_details.name has more than 50 characters")
 		}
-		if i.Price <= 0 {
+		if i.Price <= 0 && i.ID != "discount" {
 			return errors.New("item_details.price is not positive")
 		}
 		if i.Quantity <= 0 {

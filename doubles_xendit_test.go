@@ -23,10 +23,11 @@ type xenditDouble struct {
 	routes *http.ServeMux
 
 	// What a test may change before it begins.
-	older   bool // an older account: refunds have an id, and no paths of /v3
-	noLists bool // an account that may not list its refunds
-	nested  bool // the data of a refund's notification is in data.data
-	anyURL  bool // also http addresses to return to, which Xendit refuses
+	older     bool // an older account: refunds have an id, and no paths of /v3
+	noLists   bool // an account that may not list its refunds
+	nested    bool // the data of a refund's notification is in data.data
+	anyURL    bool // also http addresses to return to, which Xendit refuses
+	discounts bool // lines may be negative, of which Xendit's documentation says nothing
 
 	mu        sync.Mutex
 	sessions  map[string]object   // by payment_session_id
@@ -187,8 +188,8 @@ func (in xenditSessionRequest) checkItems() error {
 		if i.Category == "" {
 			return errors.New("items.category is required")
 		}
-		if i.Price <= 0 {
-			return errors.New("items.net_unit_amount is not positive")
+		if i.Price == 0 {
+			return errors.New("items.net_unit_amount is zero")
 		}
 		switch i.Type {
 		case "DIGITAL_PRODUCT", "PHYSICAL_PRODUCT", "FEE":
@@ -199,6 +200,15 @@ func (in xenditSessionRequest) checkItems() error {
 
 	if len(in.Items) > 0 && sum != in.Amount {
 		return errors.New("the items do not sum to the amount")
+	}
+	return nil
+}
+
+func (in xenditSessionRequest) checkPositive() error {
+	for _, i := range in.Items {
+		if i.Price < 0 {
+			return errors.New("items.net_unit_amount is not positive")
+		}
 	}
 	return nil
 }
@@ -218,6 +228,9 @@ func (d *xenditDouble) createSession(w http.ResponseWriter, r *http.Request) {
 	err := decodeStrictly(body, &in)
 	if err == nil {
 		err = in.check()
+	}
+	if err == nil && !d.discounts {
+		err = in.checkPositive()
 	}
 	if err == nil && !d.anyURL {
 		err = in.checkReturnURLs()

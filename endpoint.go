@@ -190,7 +190,8 @@ func checkEvents(names []string) ([]Event, *Detail) {
 		if !slices.Contains(events, Event(name)) {
 			choices := strings.Join(toStrings(events), ", ")
 			message := fmt.Sprintf("%q is no event: choose from %s", name, choices)
-			return nil, &Detail{"events", message, Fault{Code: FaultEvent, Text: name}}
+			fault := Fault{Code: FaultEvent, Text: name}
+			return nil, &Detail{Field: "events", Message: message, Fault: fault}
 		}
 		wanted = append(wanted, Event(name))
 	}
@@ -205,22 +206,23 @@ func checkWebhookURL(address string, allowPrivate bool) *Detail {
 	if err != nil || u.Hostname() == "" || len(address) > 2048 {
 		const example = "https://shop.example.id/webhooks"
 		fault := Fault{Code: FaultAddress, Text: example}
-		return &Detail{"url", "must be an address such as " + example, fault}
+		return &Detail{Field: "url", Message: "must be an address such as " + example, Fault: fault}
 	}
 
 	if u.Scheme != "https" && !(allowPrivate && u.Scheme == "http") {
 		const message = "must begin with https:// (http and private addresses need -webhook-allow-private)"
-		return &Detail{"url", message, Fault{Code: FaultHTTPS}}
+		return &Detail{Field: "url", Message: message, Fault: Fault{Code: FaultHTTPS}}
 	}
 	if u.User != nil || u.Fragment != "" {
-		return &Detail{"url", "must have no user, password or #fragment", Fault{Code: FaultUserInfo}}
+		const message = "must have no user, password or #fragment"
+		return &Detail{Field: "url", Message: message, Fault: Fault{Code: FaultUserInfo}}
 	}
 
 	ip, err := netip.ParseAddr(u.Hostname())
 	private := err == nil && !isPublic(ip) || u.Hostname() == "localhost"
 	if private && !allowPrivate {
 		const message = "must be a public address (private ones need -webhook-allow-private)"
-		return &Detail{"url", message, Fault{Code: FaultPrivate}}
+		return &Detail{Field: "url", Message: message, Fault: Fault{Code: FaultPrivate}}
 	}
 	return nil
 }

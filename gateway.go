@@ -156,17 +156,14 @@ type charge struct {
 	Order Order
 }
 
-// lines are the items that are charged and sum to the order's amount: the fee is a line of its own, and free
-// items are left out.
+// lines are the items that are charged and sum to the order's amount. Shipping, discount and fee are lines of their
+// own, without a type and with a name as their ProductID. What costs nothing is left out.
 func (c charge) lines() []Item {
-	fee := Item{
-		ProductID: "fee",
-		Title:     "Biaya layanan",
-		UnitPrice: c.Order.Amount - c.Order.Subtotal,
-		Quantity:  1,
-	}
-
-	lines := append(slices.Clone(c.Order.Items), fee)
+	o := c.Order
+	lines := append(slices.Clone(o.Items),
+		Item{ProductID: "shipping", Title: "Ongkos kirim", UnitPrice: o.ShippingFee, Quantity: 1},
+		Item{ProductID: "discount", Title: "Diskon", UnitPrice: -o.Discount, Quantity: 1},
+		Item{ProductID: "fee", Title: "Biaya layanan", UnitPrice: o.Fee, Quantity: 1})
 	free := func(i Item) bool { return i.UnitPrice == 0 }
 	return slices.DeleteFunc(lines, free)
 }

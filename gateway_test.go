@@ -247,6 +247,36 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 		l.want("notifications go to", l.mid.notifyAt, "https://shop.test/notifications/midtrans/"+l.storeID)
 	})
 
+	inPayLab(t, "shipping and discount are lines of their own", func(t *testing.T, l *payLab) {
+		start := func(method string) {
+			t.Helper()
+			body := with(l.order("kopi", 2), "payment_method", method)
+			body = with(with(body, "shipping_fee", 12000), "discount", 5000)
+			order := l.orderOf(method, body)
+			l.want(method, l.get(order).Session.Status, "active")
+		}
+		start("snap")
+		l.xen.discounts = true
+		start("link")
+		l.xen.discounts = false
+		start("link")
+
+		hasAll(t, l.mid.requests[0],
+			`"gross_amount":179500`,
+			`{"id":"shipping","name":"Ongkos kirim","price":12000,"quantity":1}`,
+			`{"id":"discount","name":"Diskon","price":-5000,"quantity":1}`,
+			`{"id":"fee","name":"Biaya layanan","price":2500,"quantity":1}`)
+		hasAll(t, l.xen.requests[0],
+			`"amount":179500`,
+			`"net_unit_amount":12000,"quantity":1,"reference_id":"shipping","type":"FEE"`,
+			`"net_unit_amount":-5000,"quantity":1,"reference_id":"discount","type":"FEE"`)
+
+		// If Xendit refuses a negative line, it is asked again without lines.
+		if strings.Contains(l.xen.requests[1], `"items"`) {
+			t.Errorf("asked again with the items: %s", l.xen.requests[1])
+		}
+	})
+
 	inPayLab(t, "an order stays payable whatever its buyer typed", func(t *testing.T, l *payLab) {
 		buyers := []object{
 			{"name": "Siti-Aminah O'Neil, S.Kom.", "email": "siti@localhost"},

@@ -60,6 +60,7 @@ func wireCharge() charge {
 			PaymentMethod:    "any",
 			Amount:           172500,
 			Subtotal:         170000,
+			Fee:              2500,
 			Buyer: Buyer{
 				Name:  "Siti Aminah",
 				Email: "siti@example.id",

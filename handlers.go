@@ -115,7 +115,6 @@ var (
 	codeOrderState               = errorCode{"ORDER_STATE", http.StatusConflict}
 	codeLimitReached             = errorCode{"LIMIT_REACHED", http.StatusConflict}
 	codePayloadTooLarge          = errorCode{"PAYLOAD_TOO_LARGE", http.StatusRequestEntityTooLarge}
-	codeUnsupportedMediaType     = errorCode{"UNSUPPORTED_MEDIA_TYPE", http.StatusUnsupportedMediaType}
 	codeValidationFailed         = errorCode{"VALIDATION_FAILED", http.StatusUnprocessableEntity}
 	codeProductUnavailable       = errorCode{"PRODUCT_UNAVAILABLE", http.StatusUnprocessableEntity}
 	codePaymentMethodUnavailable = errorCode{"PAYMENT_METHOD_UNAVAILABLE", http.StatusUnprocessableEntity}
@@ -135,8 +134,9 @@ type APIError struct {
 // Detail describes one wrong field of a request.
 type Detail struct {
 	Field   string `json:"field"`
-	Message string `json:"message"` // in English, to be read after the field's name
-	Fault   Fault  `json:"-"`       // the same for the pages; zero if none of their forms can have it
+	Message string `json:"message"`            // in English, to be read after the field's name
+	OrderID string `json:"order_id,omitempty"` // the order that the request is in conflict with
+	Fault   Fault  `json:"-"`                  // the message for the pages; zero if none of their forms can have it
 }
 
 // detailf returns a Detail without a Fault.
@@ -160,10 +160,6 @@ var (
 	errMethodNotAllowed = &APIError{
 		Code:    codeMethodNotAllowed,
 		Message: "This path does not take this method: see the Allow header.",
-	}
-	errNotJSON = &APIError{
-		Code:    codeUnsupportedMediaType,
-		Message: "Send the header Content-Type: application/json.",
 	}
 	errUnavailable = &APIError{
 		Code:    codeServiceUnavailable,
@@ -485,7 +481,7 @@ func (s *server) createOrder(r *http.Request, st Store) (a answer, err error) {
 		return a, err
 	}
 
-	body, err := readJSON(r)
+	body, err := readBody(r)
 	if err != nil {
 		return a, err
 	}
@@ -628,7 +624,7 @@ func viewPaymentSession(o OrderWithSession, payPage string) paymentSessionView {
 
 	switch {
 	case o.Provider == ProviderManual:
-		view.Status = paymentManual
+		view.Status = manualStatus(o.Status)
 	case session.State == SessionStarting:
 		if o.Status == Pending {
 			view.Status = paymentUnavailable
@@ -644,6 +640,17 @@ func viewPaymentSession(o OrderWithSession, payPage string) paymentSessionView {
 		view.PaymentURL = session.URL
 	}
 	return view
+}
+
+// manualStatus is where the payment of a manual order stands: it ends as its order does.
+func manualStatus(order Status) paymentStatus {
+	switch order {
+	case Paid, Refunded: // A refunded session at a gateway stays paid too.
+		return paymentStatus(SessionPaid)
+	case Failed, Expired:
+		return paymentStatus(order)
+	}
+	return paymentManual
 }
 
 //go:embed openapi.json

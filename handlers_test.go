@@ -152,7 +152,10 @@ func TestOptionalFieldsOfAnOrder(t *testing.T) {
 	})
 
 	t.Run("no other order can have the same external_id", func(t *testing.T) {
-		s.post(t, body).want(t, 409, "DUPLICATE_EXTERNAL_ID")
+		r := s.post(t, body).want(t, 409, "DUPLICATE_EXTERNAL_ID")
+		if got, want := r.Error.Details[0].OrderID, created.at("order.id"); got != want {
+			t.Errorf("the details name the order %q, want %s", got, want)
+		}
 	})
 }
 

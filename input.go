@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"net/mail"
 	"net/url"
@@ -28,13 +27,9 @@ const (
 	maxDepth = 16
 )
 
-// readJSON returns a request's body, which must be JSON by its Content-Type and at most 64 KiB.
-func readJSON(r *http.Request) ([]byte, error) {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/json" {
-		return nil, errNotJSON
-	}
-
+// readBody returns a request's body of at most 64 KiB. Its Content-Type is not asked: what is no JSON is refused as
+// such, and many a client sends another type, or none.
+func readBody(r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, errBodyTooLarge
@@ -52,7 +47,8 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 		return in, err
 	}
 
-	f.only("items", "buyer", "payment_method", "external_id", "return_url")
+	f.only("items", "buyer", "payment_method", "external_id", "return_url",
+		"shipping_fee", "discount", "note", "metadata")
 	in.PaymentMethod = f.text("payment_method", optional, 64)
 	in.ExternalID = f.text("external_id", optional, 64)
 	in.ReturnURL = f.uri("return_url")
@@ -60,7 +56,35 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 	for _, item := range f.list("items", 1, 100) {
 		in.Items = append(in.Items, readNewItem(item))
 	}
+
+	in.ShippingFee = f.money("shipping_fee")
+	in.Discount = f.money("discount")
+	in.Note = f.text("note", multiline, 1000)
+	in.Metadata = readMetadata(f)
 	return in, f.err()
+}
+
+func readMetadata(f *form) Metadata {
+	if !f.has("metadata") {
+		return nil
+	}
+
+	const most = 20
+	given := f.object("metadata", f.fields["metadata"], "must be an object")
+	if len(given.fields) > most {
+		f.refuse("metadata", fmt.Sprintf("must have at most %d keys", most))
+		return nil
+	}
+
+	m := Metadata{}
+	for _, key := range slices.Sorted(maps.Keys(given.fields)) {
+		if !metadataKey.MatchString(key) {
+			given.refuse(key, "must be named by 1 to 40 letters, digits, _ and -")
+			continue
+		}
+		m[key] = given.text(key, multiline, 500)
+	}
+	return m
 }
 
 func readBuyer(f *form) Buyer {
@@ -210,6 +234,7 @@ type FaultCode string
 
 const (
 	FaultText           FaultCode = "text"            // must be a text of 1 to Most characters
+	FaultBlank          FaultCode = "blank"           // has only spaces
 	FaultCharacters     FaultCode = "characters"      // has control characters (isControl) or broken ones
 	FaultInteger        FaultCode = "integer"         // must be an integer from Least to Most
 	FaultAddress        FaultCode = "address"         // must be an http or https address, such as Text
@@ -314,8 +339,11 @@ func (f *form) text(name string, rule textRule, most int) string {
 	}
 
 	text, isText := value.(string)
-	blank := rule != multiline && strings.TrimSpace(text) == ""
-	if !isText || blank || utf8.RuneCountInString(text) > most {
+	if !isText || utf8.RuneCountInString(text) > most {
+		f.fault(name, wrong, "must be a text of at most %d characters", most)
+		return ""
+	}
+	if text == "" && rule != multiline {
 		f.fault(name, wrong, "must be a text of 1 to %d characters", most)
 		return ""
 	}
@@ -329,6 +357,10 @@ func (f *form) text(name string, rule textRule, most int) string {
 	if strings.ContainsFunc(text, forbidden) {
 		f.fault(name, Fault{Code: FaultCharacters}, "must have no control characters, also none that "+
 			"change the direction of writing, and no broken ones (U+FFFD)")
+		return ""
+	}
+	if rule != multiline && strings.TrimSpace(text) == "" {
+		f.fault(name, Fault{Code: FaultBlank}, "must have more than spaces")
 		return ""
 	}
 	return text
@@ -349,6 +381,14 @@ func (f *form) integer(name string, least, most int64) int64 {
 		return 0
 	}
 	return n
+}
+
+// money reads an amount in rupiah, which is 0 if it is left out.
+func (f *form) money(name string) int64 {
+	if !f.has(name) {
+		return 0
+	}
+	return f.integer(name, 0, maxMoney)
 }
 
 // integerOrNull is nil for null and for a field left out.
@@ -448,6 +488,7 @@ var (
 	slugGaps     = regexp.MustCompile(`[^a-z0-9]+`)
 	codePattern  = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
 	hostPattern  = regexp.MustCompile(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`)
+	metadataKey  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 	phonePattern = regexp.MustCompile(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
 
 	// dottedHostPattern matches a host of two labels or more, the last of which is no number.
@@ -526,8 +567,10 @@ func (q *query) refuse(format string, args ...any) {
 
 func (q *query) text(name string, most int) string {
 	text := q.Get(name)
-	broken := !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl)
-	if broken || utf8.RuneCountInString(text) > most {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		q.refuse("%s must be UTF-8 without control characters.", name)
+	}
+	if utf8.RuneCountInString(text) > most {
 		q.refuse("%s must be a text of 1 to %d characters.", name, most)
 	}
 	return text
@@ -690,13 +733,11 @@ func readMethod(f *form) MethodEntry {
 		Code:         f.identifier("code", codePattern),
 		Name:         f.text("name", required, 100),
 		Provider:     Provider(f.text("provider", required, 20)),
+		Fee:          f.money("fee"),
 		Instructions: f.text("instructions", multiline, 10_000),
 		MinAmount:    f.integerOrNull("min_amount", 0, maxMoney),
 		MaxAmount:    f.integerOrNull("max_amount", 0, maxMoney),
 		Enabled:      f.boolean("enabled"),
-	}
-	if f.has("fee") {
-		m.Fee = f.integer("fee", 0, maxMoney)
 	}
 
 	if m.Provider != "" && !slices.Contains(providers, m.Provider) {

@@ -6,7 +6,53 @@ import (
 	"context"
 )
 
-// This file is about the buyer's choice of another payment method. It is possible only while no buyer can have seen a
+// choosePayment fills in how the order is paid, and its amount.
+func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
+	cost := o.beforeFee()
+	if cost < 0 {
+		return validationFailed(detailf("discount",
+			"must not be above the subtotal and the shipping fee, which are %d", o.Subtotal+o.ShippingFee))
+	}
+	if cost == 0 {
+		o.Status = Paid
+		o.PaymentMethod = "none"
+		o.PaymentProvider = ProviderNone
+		o.SettlementChannel = ChannelNone
+		return nil
+	}
+	if code == "" {
+		return validationFailed(detailf("payment_method",
+			"is needed: take a code from GET /v1/payment-methods"))
+	}
+
+	m, err := queryOne(tx, scanMethod, sqlMethod, storeID, code)
+	if err != nil && err != errNotFound {
+		return err
+	}
+	if !m.Usable {
+		detail := detailf("payment_method", "is not usable: take a code from GET /v1/payment-methods")
+		return &APIError{codePaymentMethodUnavailable, "This payment method cannot be used.", []Detail{detail}}
+	}
+	if !m.takes(o.Subtotal) {
+		detail := detailf("payment_method",
+			"does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d", o.Subtotal, o.Subtotal)
+		return &APIError{codePaymentMethodUnavailable,
+			"This payment method cannot be used for this subtotal.", []Detail{detail}}
+	}
+
+	o.Fee = m.Fee
+	o.Amount = cost + m.Fee
+	if o.Amount > maxMoney {
+		return validationFailed(detailf("items", "come to more than %d with shipping and fee", int64(maxMoney)))
+	}
+	o.PaymentMethod = m.Code
+	o.PaymentProvider = m.Provider
+	o.SettlementChannel = m.SettlementChannel
+	o.RequiresPayment = true
+	return nil
+}
+
+// What follows is about the buyer's choice of another payment method. It is possible only while no buyer can have seen a
 // page of a gateway on which the order could be paid: otherwise they could pay twice, by the old method and by the new
 // one. What a buyer transfers by hand before that is theirs to say.
 
@@ -42,7 +88,7 @@ func (db *DB) MethodOffers(storeID string, o Order, now Time) ([]MethodOffer, er
 		}
 
 		for _, m := range methods {
-			amount := o.Subtotal + m.Fee
+			amount := o.beforeFee() + m.Fee
 			fits := m.Usable && m.takes(o.Subtotal) && amount <= maxMoney
 			if fits && m.Code != o.PaymentMethod {
 				offers = append(offers, MethodOffer{m, amount})

@@ -343,7 +343,7 @@ func changeOlderFile(t *testing.T, file string) {
 // more, whose events went to two endpoints: one that took them, and one that did not answer.
 func TestMigrationFrom3(t *testing.T) {
 	t.Parallel()
-	db, _ := openMigrated(t, unzip(t, "testdata/v3.db.gz"))
+	db, st := openMigrated(t, unzip(t, "testdata/v3.db.gz"))
 	testMigratedFile(t, db)
 
 	t.Run("orders keep their states", func(t *testing.T) {
@@ -357,6 +357,38 @@ func TestMigrationFrom3(t *testing.T) {
 		}
 	})
 
+	t.Run("the lines of each order sum to its amount", func(t *testing.T) {
+		orders, err := queryAll(db.reader, scanOrder, "SELECT json FROM orders")
+		must(t, err)
+		withFee := 0
+		for _, o := range orders {
+			if o.Amount != o.beforeFee()+o.Fee {
+				t.Errorf("%s: amount %d of %d and a fee of %d", o.ExternalID, o.Amount, o.beforeFee(), o.Fee)
+			}
+			if o.Fee > 0 {
+				withFee++
+			}
+		}
+		if withFee == 0 {
+			t.Error("no order has a fee")
+		}
+	})
+
+	t.Run("orders show when they were paid", func(t *testing.T) {
+		orders, err := queryAll(db.reader, scanOrder, "SELECT json FROM orders WHERE external_id LIKE 'v3-%'")
+		must(t, err)
+		for _, o := range orders {
+			want := Time(0)
+			if o.Status == Paid || o.Status == Refunded {
+				want = scalar[Time](t, db,
+					"SELECT at FROM order_history WHERE order_row = (SELECT row FROM orders WHERE id = ?) AND to_status = 'paid'", o.ID)
+			}
+			if o.PaidAt != want {
+				t.Errorf("%s: paid at %s, want %s", o.ExternalID, o.PaidAt, want)
+			}
+		}
+	})
+
 	t.Run("deliveries that wait still wait", func(t *testing.T) {
 		const want = "delivered 10, pending 3"
 		got := scalar[string](t, db, `
@@ -364,6 +396,18 @@ func TestMigrationFrom3(t *testing.T) {
 			FROM   (SELECT status, count(*) AS n FROM deliveries GROUP BY status)`)
 		if got != want {
 			t.Errorf("deliveries: %s, want %s", got, want)
+		}
+	})
+
+	t.Run("a refund of an older order takes its revenue off the day it was paid", func(t *testing.T) {
+		paid, err := queryOne(db.reader, scanOrder, "SELECT json FROM orders WHERE external_id = 'v3-paid'")
+		must(t, err)
+		const revenue = "SELECT revenue FROM daily_totals WHERE day = ?"
+		before := scalar[int64](t, db, revenue, dayOf(paid.PaidAt))
+		_, err = db.Transition(t.Context(), st.ID, paid.ID, OwnerRefunds, Note{Code: NoteByCommand})
+		must(t, err)
+		if after := scalar[int64](t, db, revenue, dayOf(paid.PaidAt)); after != before-paid.Amount {
+			t.Errorf("revenue %d, was %d", after, before)
 		}
 	})
 }

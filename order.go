@@ -33,8 +33,11 @@ type Order struct {
 	ID                string   `json:"id"`
 	Status            Status   `json:"status"`
 	PaymentReference  string   `json:"payment_reference"`
-	Amount            int64    `json:"amount"` // the subtotal and the payment method's fee
+	Amount            int64    `json:"amount"` // beforeFee and Fee
 	Subtotal          int64    `json:"subtotal"`
+	ShippingFee       int64    `json:"shipping_fee"`
+	Discount          int64    `json:"discount"`
+	Fee               int64    `json:"fee"` // the payment method's
 	Currency          string   `json:"currency"`
 	SettlementChannel Channel  `json:"settlement_channel"`
 	PaymentProvider   Provider `json:"payment_provider"`
@@ -43,13 +46,22 @@ type Order struct {
 	Items             []Item   `json:"items"`
 	ExternalID        string   `json:"external_id,omitempty"`
 	ReturnURL         string   `json:"return_url,omitempty"`
+	Note              string   `json:"note,omitempty"`
+	Metadata          Metadata `json:"metadata,omitempty"`
 	ExpiresAt         Time     `json:"expires_at"`
+	PaidAt            Time     `json:"paid_at,omitempty"` // kept by a refund, not by a reversal
 	CreatedAt         Time     `json:"created_at"`
 	UpdatedAt         Time     `json:"updated_at"`
 	RequiresPayment   bool     `json:"requires_payment"` // pending, and not free
 
 	Alerts []AlertCode `json:"alerts,omitempty"` // the open ones, sorted
 }
+
+// Metadata is what a shop's own system keeps with an order. The service gives it back and reads nothing in it.
+type Metadata map[string]string
+
+// beforeFee is what an order costs without the fee of a payment method.
+func (o *Order) beforeFee() int64 { return o.Subtotal + o.ShippingFee - o.Discount }
 
 type Buyer struct {
 	Name  string `json:"name"`
@@ -74,6 +86,10 @@ type NewOrder struct {
 	PaymentMethod  string
 	ExternalID     string
 	ReturnURL      string
+	ShippingFee    int64
+	Discount       int64
+	Note           string
+	Metadata       Metadata
 	IdempotencyKey string   // empty if the request had none
 	BodyHash       [32]byte // SHA-256 of the request's body
 }
@@ -147,18 +163,27 @@ func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	return created, nil
 }
 
+// order is the order that is asked for, without what the store decides: its id, times, items, payment and reference.
+func (in NewOrder) order() *Order {
+	return &Order{
+		Status:      Pending,
+		ShippingFee: in.ShippingFee,
+		Discount:    in.Discount,
+		Currency:    "IDR",
+		Buyer:       in.Buyer,
+		ExternalID:  in.ExternalID,
+		ReturnURL:   in.ReturnURL,
+		Note:        in.Note,
+		Metadata:    in.Metadata,
+	}
+}
+
 func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
 	if err := tx.checkExternalID(st.ID, in.ExternalID); err != nil {
 		return created, err
 	}
 
-	o := &Order{
-		Status:     Pending,
-		Currency:   "IDR",
-		Buyer:      in.Buyer,
-		ExternalID: in.ExternalID,
-		ReturnURL:  in.ReturnURL,
-	}
+	o := in.order()
 	components, err := tx.addItems(o, st.ID, in.Items)
 	if err != nil {
 		return created, err
@@ -206,7 +231,8 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 	if err != nil || other == "" {
 		return err
 	}
-	detail := detailf("external_id", "must differ from every other order's")
+	detail := detailf("external_id", "must differ from every other order's: order %s has it", other)
+	detail.OrderID = other
 	return &APIError{codeDuplicateExternalID, "Order " + other + " has this external_id.", []Detail{detail}}
 }
 
@@ -258,46 +284,6 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 	return slices.SortedFunc(maps.Values(components), byProduct), nil
 }
 
-// choosePayment fills in how the order is paid, and its amount.
-func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
-	if o.Subtotal == 0 {
-		o.Status = Paid
-		o.PaymentMethod = "none"
-		o.PaymentProvider = ProviderNone
-		o.SettlementChannel = ChannelNone
-		return nil
-	}
-	if code == "" {
-		return validationFailed(detailf("payment_method",
-			"is needed: take a code from GET /v1/payment-methods"))
-	}
-
-	m, err := queryOne(tx, scanMethod, sqlMethod, storeID, code)
-	if err != nil && err != errNotFound {
-		return err
-	}
-	if !m.Usable {
-		detail := detailf("payment_method", "is not usable: take a code from GET /v1/payment-methods")
-		return &APIError{codePaymentMethodUnavailable, "This payment method cannot be used.", []Detail{detail}}
-	}
-	if !m.takes(o.Subtotal) {
-		detail := detailf("payment_method",
-			"does not take a subtotal of %d: ask GET /v1/payment-methods?amount=%d", o.Subtotal, o.Subtotal)
-		return &APIError{codePaymentMethodUnavailable,
-			"This payment method cannot be used for this subtotal.", []Detail{detail}}
-	}
-
-	o.Amount = o.Subtotal + m.Fee
-	if o.Amount > maxMoney {
-		return validationFailed(detailf("items", "come to more than %d with the fee", int64(maxMoney)))
-	}
-	o.PaymentMethod = m.Code
-	o.PaymentProvider = m.Provider
-	o.SettlementChannel = m.SettlementChannel
-	o.RequiresPayment = true
-	return nil
-}
-
 // outOfStock refuses an order and names the items that want too much.
 func outOfStock(short []component) error {
 	var details []Detail
@@ -319,6 +305,9 @@ func (tx *Tx) insertOrder(o *Order, st Store, components []component) (stored st
 		o.CreatedAt = tx.now // An id begins with its order's created_at.
 		o.UpdatedAt = tx.now
 		o.ExpiresAt = tx.now.Add(st.Expiry)
+		if o.Status == Paid { // There is nothing to pay.
+			o.PaidAt = tx.now
+		}
 		o.PaymentReference = newReference(tx.now)
 		stored = string(mustJSON(o))
 
@@ -441,9 +430,7 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 		return nil, err
 	}
 
-	o.Status = rule.to
-	o.UpdatedAt = tx.now
-	o.RequiresPayment = false
+	o.become(rule.to, tx.now)
 	stored := string(mustJSON(o))
 	// The column status is generated from the JSON.
 	err = tx.mustChange(`
@@ -475,6 +462,20 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 		return nil, err
 	}
 	return o, tx.alertAfter(r.store.ID, orderID, t, oversold)
+}
+
+// become gives an order its new state.
+func (o *Order) become(to Status, now Time) {
+	o.Status = to
+	o.UpdatedAt = now
+	o.RequiresPayment = false
+
+	switch to {
+	case Paid:
+		o.PaidAt = now
+	case Failed: // If it was paid, that is reversed: it never counted.
+		o.PaidAt = 0
+	}
 }
 
 // alertAfter raises the alert of an order that was paid when its stock was gone, and resolves those that a
@@ -542,15 +543,7 @@ func (tx *Tx) changeTotals(r orderRow, to Status) error {
 		return nil
 	}
 
-	paidAt, err := queryOne(tx, scanValue[Time], `
-		SELECT at
-		FROM   order_history
-		WHERE  order_row = ? AND to_status = 'paid' AND from_status <> 'paid'
-		ORDER BY position DESC LIMIT 1`, rowOf(r.order.ID))
-	if err != nil {
-		return err
-	}
-	return tx.addTotals(r.store.ID, paidAt, DayTotals{Revenue: -r.order.Amount})
+	return tx.addTotals(r.store.ID, r.order.PaidAt, DayTotals{Revenue: -r.order.Amount})
 }
 
 // DayTotals is one day of a store, in WIB.

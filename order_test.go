@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -139,6 +140,158 @@ func TestFreeOrderIsPaidAtOnce(t *testing.T) {
 	r = s.post(t, with(s.order("gratis", 1), "payment_method", "bank_fee")).want(t, 201, "")
 	if got := r.at("order.amount"); got != "0" {
 		t.Errorf("with a payment method it costs %s", got)
+	}
+}
+
+func TestOrderAmount(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+
+	for name, c := range map[string]struct {
+		method             string
+		shipping, discount int64
+		amount, fee        string
+	}{
+		"shipping":                   {"bank_transfer", 9000, 0, "94000", "0"},
+		"discount":                   {"bank_transfer", 0, 84999, "1", "0"},
+		"shipping, discount and fee": {"bank_fee", 9000, 5000, "93000", "4000"},
+
+		// The method's bounds are those of the subtotal, which is 85,000.
+		"a discount below the bound": {"bank_fee", 0, 80000, "9000", "4000"},
+		"shipping above the bound":   {"bank_fee", 500000, 0, "589000", "4000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := with(s.order("kopi", 1), "payment_method", c.method)
+			body = with(with(body, "shipping_fee", c.shipping), "discount", c.discount)
+			r := s.post(t, body).want(t, 201, "")
+			r.wantData(t, map[string]string{
+				"order.subtotal":     "85000",
+				"order.shipping_fee": strconv.FormatInt(c.shipping, 10),
+				"order.discount":     strconv.FormatInt(c.discount, 10),
+				"order.fee":          c.fee,
+				"order.amount":       c.amount,
+				"order.status":       "pending",
+			})
+		})
+	}
+
+	t.Run("shipping of free goods is paid for", func(t *testing.T) {
+		r := s.post(t, with(s.order("gratis", 1), "shipping_fee", 9000)).want(t, 201, "")
+		r.wantData(t, map[string]string{"order.status": "pending", "order.amount": "9000"})
+	})
+
+	t.Run("a discount of everything leaves nothing to pay", func(t *testing.T) {
+		body := with(with(s.order("kopi", 1), "shipping_fee", 9000), "discount", 94000)
+		r := s.post(t, with(body, "payment_method", "bank_fee")).want(t, 201, "")
+		r.wantData(t, map[string]string{
+			"order.status":         "paid",
+			"order.amount":         "0",
+			"order.fee":            "0",
+			"order.payment_method": "none",
+		})
+		if paid, created := r.at("order.paid_at"), r.at("order.created_at"); paid != created {
+			t.Errorf("paid at %s, created at %s", paid, created)
+		}
+	})
+}
+
+func TestOrderKeepsNoteAndMetadata(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+
+	body := with(s.order("kopi", 1), "note", "Tanpa gula.\nTitip di satpam.")
+	body = with(body, "metadata", object{"channel": "instagram", "Cart_7-b": ""})
+	created := s.post(t, body).want(t, 201, "")
+	id := created.at("order.id")
+	created.wantData(t, map[string]string{
+		"order.note":              "Tanpa gula.\nTitip di satpam.",
+		"order.metadata.channel":  "instagram",
+		"order.metadata.Cart_7-b": "",
+	})
+
+	t.Run("also when the order changes, and in events", func(t *testing.T) {
+		s.move(t, id, OwnerApproves)
+		event := scalar[string](t, s.db, `
+			SELECT body -> '$.data.order.note' || (body -> '$.data.order.metadata')
+			FROM   events
+			WHERE  order_row = (SELECT row FROM orders WHERE id = ?) AND event = 'orderPaid'`, id)
+		const want = `"Tanpa gula.\nTitip di satpam."{"Cart_7-b":"","channel":"instagram"}`
+		if event != want {
+			t.Errorf("the event has %s, want %s", event, want)
+		}
+	})
+
+	t.Run("what is not given is not shown", func(t *testing.T) {
+		r := s.post(t, with(with(s.order("teh", 1), "note", ""), "metadata", object{})).want(t, 201, "")
+		for _, field := range []string{"note", "metadata", "paid_at"} {
+			if got := r.at("order." + field); got != "<nil>" {
+				t.Errorf("%s: %s", field, got)
+			}
+		}
+	})
+}
+
+func TestPaidAt(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	id := s.create(t, "kopi", 1)
+	shown := func() (paidAt, updatedAt string) {
+		r := s.get(t, "/v1/orders/"+id)
+		return r.at("order.paid_at"), r.at("order.updated_at")
+	}
+
+	if paidAt, _ := shown(); paidAt != "<nil>" {
+		t.Errorf("before it is paid: %s", paidAt)
+	}
+	s.move(t, id, OwnerApproves)
+	first, updated := shown()
+	if first != updated {
+		t.Errorf("paid at %s, changed at %s", first, updated)
+	}
+
+	t.Run("a reversal ends it, and the next payment begins it anew", func(t *testing.T) {
+		s.move(t, id, GatewayReverses)
+		if paidAt, _ := shown(); paidAt != "<nil>" {
+			t.Errorf("after a reversal: %s", paidAt)
+		}
+		s.move(t, id, GatewaySettles)
+		if paidAt, updated := shown(); paidAt != updated {
+			t.Errorf("paid at %s, changed at %s", paidAt, updated)
+		}
+	})
+
+	t.Run("a refund keeps it", func(t *testing.T) {
+		before, _ := shown()
+		s.move(t, id, OwnerRefunds)
+		if after, _ := shown(); after != before {
+			t.Errorf("after a refund %s, before %s", after, before)
+		}
+	})
+}
+
+func TestManualPaymentEndsAsItsOrder(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+
+	for _, c := range []struct {
+		steps []Transition
+		want  string
+	}{
+		{nil, "manual"},
+		{[]Transition{BuyerClaims}, "manual"},
+		{[]Transition{OwnerApproves}, "paid"},
+		{[]Transition{BuyerClaims, OwnerRejects}, "failed"},
+		{[]Transition{OwnerCancels}, "failed"},
+		{[]Transition{OwnerApproves, OwnerRefunds}, "paid"},
+		{[]Transition{ClockExpires}, "expired"},
+	} {
+		id := s.create(t, "teh", 1)
+		for _, step := range c.steps {
+			s.move(t, id, step)
+		}
+		if got := s.get(t, "/v1/orders/"+id).at("payment_session.status"); got != c.want {
+			t.Errorf("after %q: %s, want %s", c.steps, got, c.want)
+		}
 	}
 }
 

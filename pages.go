@@ -45,7 +45,6 @@ func parsePages(lang string) *template.Template {
 		"rupiah":  rupiah,
 		"mailto":  mailto,
 		"minutes": func(seconds int) int { return (seconds + 59) / 60 },
-		"fee":     func(o Order) int64 { return o.Amount - o.Subtotal },
 		"when":    func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
 		"clock":   func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
 		"day":     func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },

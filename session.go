@@ -113,6 +113,37 @@ func (db *DB) OrderWithSession(storeID, id string) (OrderWithSession, error) {
 	return queryOne(db.reader, scanOrderWithSession, sqlOrder, rowOf(id), id, storeID)
 }
 
+// sqlTransactions finds the gateways' names of the payments that paid some orders, by the orders' ids.
+const sqlTransactions = `
+	SELECT o.id, s.transaction_id
+	FROM   json_each(?2) wanted
+	JOIN   orders o           ON o.id = wanted.value AND o.store_id = ?1
+	JOIN   payment_sessions s ON s.id = o.paid_by`
+
+// Transactions returns the gateways' names of the payments that paid a store's orders, by the orders' ids. Orders
+// that no gateway's payment has paid are left out.
+func (db *DB) Transactions(storeID string, orders []Order) (map[string]string, error) {
+	ids := make([]string, len(orders))
+	for i, o := range orders {
+		ids[i] = o.ID
+	}
+	pairs, err := queryAll(db.reader, scanPair, sqlTransactions, storeID, string(mustJSON(ids)))
+	if err != nil {
+		return nil, err
+	}
+
+	names := map[string]string{}
+	for _, p := range pairs {
+		names[p[0]] = p[1]
+	}
+	return names, nil
+}
+
+func scanPair(r row) (p [2]string, err error) {
+	err = r.Scan(&p[0], &p[1])
+	return p, err
+}
+
 // OrderPage reads an order and its store for a page: whoever has an order's id may see its pay page.
 func (db *DB) OrderPage(id string) (st Store, o Order, err error) {
 	found := db.reader.QueryRow("SELECT "+storeColumns+`, o.json

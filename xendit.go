@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -36,8 +37,8 @@ func xenditRequest(c charge) object {
 	items := []object{}
 	for _, l := range c.lines() {
 		kind := "PHYSICAL_PRODUCT"
-		if l.ProductID == "fee" {
-			kind = "FEE"
+		if l.Type == "" {
+			kind = "FEE" // also a discount, whose amount is negative: there is no type for it
 		}
 		items = append(items, object{
 			"reference_id":    l.ProductID + l.BundleID,
@@ -124,14 +125,20 @@ func (a xenditAnswer) refundID() string { return cmp.Or(a.RefundID, a.OldRefundI
 
 func (a xenditAnswer) problem() string { return strings.TrimSpace(a.ErrorCode + " " + a.Message) }
 
+// aboutItems matches a message about the items. They are optional.
+var aboutItems = regexp.MustCompile(`(?i)items?\b|net_unit_amount`)
+
 // create asks for a session. If Xendit refuses what the buyer typed, it asks once more without that. The same
-// holds for a customer of an earlier request, whose answer was lost.
+// holds for a customer of an earlier request, whose answer was lost, and for the items of an order with a discount:
+// no page says whether a line may be negative.
 func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
 	request := xenditRequest(c)
 	session, status, err := x.createSession(ctx, request)
-
-	badRequest := status == http.StatusBadRequest || status == http.StatusConflict
-	if err == nil && badRequest && aboutBuyer.MatchString(session.problem()) {
+	if err == nil && session.objectsTo(status, aboutItems) && c.Order.Discount > 0 {
+		delete(request, "items")
+		session, status, err = x.createSession(ctx, request)
+	}
+	if err == nil && session.objectsTo(status, aboutBuyer) {
 		delete(request, "customer")
 		session, status, err = x.createSession(ctx, request)
 	}
@@ -146,6 +153,12 @@ func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err e
 		return "", "", refused(status, session.problem(), c.Order.Buyer.typed()...)
 	}
 	return session.ID, session.LinkURL, checkPageURL(session.LinkURL)
+}
+
+// objectsTo reports whether an answer with this status refuses a part of the request.
+func (a xenditAnswer) objectsTo(status int, part *regexp.Regexp) bool {
+	refused := status == http.StatusBadRequest || status == http.StatusConflict
+	return refused && part.MatchString(a.problem())
 }
 
 func (x xendit) createSession(ctx context.Context, request object) (a xenditAnswer, status int, err error) {

@@ -1,4 +1,18 @@
--- Version 4: the tables that grow with every order have integer rows, which are made of the time and the counter in
+-- From version 3 to version 4.
+
+-- Orders show their shipping fee, discount and fee, and when they were paid: the last change to paid in their history.
+-- One that was paid and then reversed is failed, and shows no time.
+UPDATE orders SET json = json_set(json,
+  '$.shipping_fee', 0,
+  '$.discount',     0,
+  '$.fee',          max(0, json ->> 'amount' - json ->> 'subtotal'));
+UPDATE orders SET json = json_patch(json, json_object('paid_at', (
+  SELECT strftime('%Y-%m-%dT%H:%M:%fZ', max(at) / 1000.0, 'unixepoch')
+  FROM   order_history
+  WHERE  order_id = orders.id AND to_status = 'paid' AND from_status <> 'paid')))
+WHERE  status IN ('paid', 'refunded');
+
+-- The tables that grow with every order have integer rows, which are made of the time and the counter in
 -- their ids (UUIDv7): of "01a1ff03-97e2-7abc-…" the hexadecimal number 01a1ff0397e2abc. JSON5, which SQLite's ->>
 -- reads, has such numbers.
 
