@@ -515,7 +515,7 @@ type orderRow struct {
 func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
 	found := tx.QueryRow(`
 		SELECT `+storeColumns+`, o.json, o.components,
-		       (SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_id = o.id)
+		       (SELECT max(coalesce(max(sequence), 0), o.purged_sequence) + 1 FROM events WHERE order_id = o.id)
 		FROM   orders o
 		JOIN   stores s ON s.id = o.store_id
 		WHERE  o.id = ?`, orderID)

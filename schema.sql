@@ -123,6 +123,7 @@ CREATE TABLE orders (
   components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: reserved = out of a limited stock
   paid_by     TEXT,                       -- the payment session that paid it
   json        TEXT    NOT NULL,
+  purged_sequence INTEGER NOT NULL DEFAULT 0, -- of its events, when the last was deleted
   status      TEXT    NOT NULL AS (json ->> 'status') STORED CHECK (status IN
                 ('pending', 'awaiting_verification', 'paid', 'failed', 'expired', 'refunded')),
   reference   TEXT    NOT NULL AS (json ->> 'payment_reference') STORED,
