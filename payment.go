@@ -88,7 +88,7 @@ func (p *payments) gateway(storeID string, provider Provider, accountID string) 
 
 // gatewayOf returns the gateway that an account of a store is at.
 func (p *payments) gatewayOf(storeID string, account GatewayAccount) gateway {
-	api := caller{p.client, p.db.gatewayURLs[account.Provider], account.SecretKey}
+	api := caller{p.client, p.db.gatewayURLs[account.Provider], account.SecretKey, p.db.Now}
 	if account.Provider == ProviderXendit {
 		return newXendit(api, account)
 	}

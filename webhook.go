@@ -219,7 +219,7 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 	}
 
 	from := firstID(since)
-	end := firstID(timeOf(time.Now()) + 1)
+	end := firstID(db.Now() + 1)
 	for {
 		ids, err := queryAll(db.reader, scanValue[string], sqlUndelivered, endpointID, from, end, batchRows)
 		if err != nil || len(ids) == 0 {

@@ -32,7 +32,7 @@ func newXendit(api caller, account GatewayAccount) xendit {
 // xenditShortest is how long a session lasts at least. Xendit refuses one that ends within ten minutes.
 const xenditShortest = 11 * time.Minute
 
-func xenditRequest(c charge) object {
+func xenditRequest(c charge, now Time) object {
 	items := []object{}
 	for _, l := range c.lines() {
 		kind := "PHYSICAL_PRODUCT"
@@ -61,7 +61,7 @@ func xenditRequest(c charge) object {
 		"description":        c.Order.PaymentReference,
 		"customer":           xenditCustomer(c),
 		"items":              items,
-		"expires_at":         max(c.ExpiresAt, timeOf(time.Now().Add(xenditShortest))),
+		"expires_at":         max(c.ExpiresAt, now.Add(xenditShortest)),
 		"success_return_url": c.Store.payPage(c.OrderID),
 		"cancel_return_url":  c.Store.payPage(c.OrderID),
 	}
@@ -127,7 +127,7 @@ func (a xenditAnswer) problem() string { return strings.TrimSpace(a.ErrorCode + 
 // create asks for a session. If Xendit refuses what the buyer typed, it asks once more without that. The same
 // holds for a customer of an earlier request, whose answer was lost.
 func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	request := xenditRequest(c)
+	request := xenditRequest(c, x.api.now())
 	session, status, err := x.createSession(ctx, request)
 
 	badRequest := status == http.StatusBadRequest || status == http.StatusConflict
