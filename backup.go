@@ -130,7 +130,12 @@ var errDamaged = errors.New("the database is damaged: restore a backup")
 
 func check(_ context.Context, c *cli) error {
 	file := c.dbFlag()
+	var keep time.Duration
+	c.keepEventsFlag(&keep)
 	if err := c.parse(""); err != nil {
+		return err
+	}
+	if err := checkKeepEvents(keep); err != nil {
 		return err
 	}
 
@@ -138,13 +143,32 @@ func check(_ context.Context, c *cli) error {
 	if err != nil {
 		return err
 	}
-	if err := c.print(r.view()); err != nil {
+	result := r.view()
+	if len(r.Faults) > 0 {
+		return errors.Join(c.print(result), errDamaged)
+	}
+
+	if r.Version == schemaVersion { // The tables of an older file are others until serve has opened it.
+		result["to_delete"], err = countOld(*file, keep)
+	}
+	if err != nil {
 		return err
 	}
-	if len(r.Faults) > 0 {
-		return errDamaged
+	return c.print(result)
+}
+
+// countOld counts what the service deletes because it is older than keep.
+func countOld(path string, keep time.Duration) (oldCounts, error) {
+	path, err := resolve(path)
+	if err != nil {
+		return oldCounts{}, err
 	}
-	return nil
+	source, _, err := openSource(path, accessTo(path))
+	if err != nil {
+		return oldCounts{}, err
+	}
+	defer source.Close()
+	return queryOne(source, scanOldCounts, sqlCountOld, firstRow(timeOf(time.Now()).Add(-keep)))
 }
 
 func backup(ctx context.Context, c *cli) error {

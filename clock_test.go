@@ -274,3 +274,20 @@ func TestWatchCorrectsTimesLater(t *testing.T) {
 		}
 	})
 }
+
+// TestAPageLivesOnByAWrongClock has one way to pay end at Midtrans while the machine's clock is a year ahead.
+func TestAPageLivesOnByAWrongClock(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		page := l.get(order).Session.PaymentURL
+		l.mid.pay(order+"-1", "pending")
+		l.mid.say(order+"-1", "expire")
+
+		l.setClock(aYear)
+		time.Sleep(askedLately)
+		l.payments.check(t.Context(), l.read("SELECT id FROM payment_sessions"), false)
+		l.want("states", l.read("SELECT status || ' ' || gateway_state FROM payment_sessions"), "active denied")
+		l.want("the page", l.get(order).Session.PaymentURL, page)
+	})
+}

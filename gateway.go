@@ -191,6 +191,9 @@ type caller struct {
 	client  *http.Client
 	baseURL string // scheme and host
 	key     string // the user of Basic authentication; the password is empty
+
+	// now is the database's clock: the machine's may have jumped.
+	now func() Time
 }
 
 // cancel posts a request to end something and reports whether that was done. A refusal is no error: the next
@@ -327,7 +330,7 @@ const (
 )
 
 // midtransRequest asks for a page that ends when the order does, to the minute.
-func midtransRequest(c charge) object {
+func midtransRequest(c charge, now Time) object {
 	buyer := c.Order.Buyer
 	customer := object{
 		"first_name": cut(buyer.Name, midtransLongestName),
@@ -346,8 +349,7 @@ func midtransRequest(c charge) object {
 		})
 	}
 
-	now := time.Now()
-	left := int64(c.ExpiresAt.Time().Sub(now).Minutes())
+	left := int64(c.ExpiresAt.Sub(now).Minutes())
 	payPage := c.Store.payPage(c.OrderID)
 	request := object{
 		"transaction_details": object{
@@ -363,7 +365,7 @@ func midtransRequest(c charge) object {
 			"error":  payPage,
 		},
 		"expiry": object{
-			"start_time": now.In(wib).Format("2006-01-02 15:04:05 -0700"),
+			"start_time": now.Time().In(wib).Format("2006-01-02 15:04:05 -0700"),
 			"unit":       "minute",
 			"duration":   min(max(midtransShortest, left), midtransLongest),
 		},
@@ -393,7 +395,7 @@ type midtransPage struct {
 
 // create asks for a page. If Midtrans refuses what the buyer typed, it asks once more without that.
 func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	request := midtransRequest(c)
+	request := midtransRequest(c, m.snap.now())
 	page, status, err := m.createPage(ctx, request)
 	if err == nil && status == http.StatusBadRequest && aboutBuyer.MatchString(page.problem()) {
 		delete(request, "customer_details")
@@ -551,7 +553,7 @@ func (m midtrans) queryPayment(
 		return a, false, &outage{status, " and no answer about " + name}
 	}
 
-	a, err = t.answer(s)
+	a, err = t.answer(s, m.core.now())
 	a.TransactionID = cmp.Or(t.TransactionID, name)
 	return a, err == nil, err
 }
@@ -566,7 +568,7 @@ func (t midtransStatus) isAbout(reference, name string) bool {
 }
 
 // answer returns what a transaction says, without its name.
-func (t midtransStatus) answer(s AskedSession) (a GatewayAnswer, err error) {
+func (t midtransStatus) answer(s AskedSession, now Time) (a GatewayAnswer, err error) {
 	a.State, err = t.state()
 	if err != nil {
 		return a, err
@@ -579,7 +581,7 @@ func (t midtransStatus) answer(s AskedSession) (a GatewayAnswer, err error) {
 	switch a.State {
 	case StateExpired:
 		// One way to pay has ended. The page lives on, and the buyer may choose another.
-		if time.Now().Before(s.ExpiresAt.Time()) {
+		if now < s.ExpiresAt {
 			a.State = StateDenied
 		}
 	case StateRefunded:
@@ -653,7 +655,7 @@ func (m midtrans) closeSession(
 	if !closed {
 		closed, err = m.closePage(ctx, s)
 	}
-	return closed || time.Since(s.ExpiresAt.Time()) > time.Hour, err
+	return closed || m.core.now().Sub(s.ExpiresAt) > time.Hour, err
 }
 
 // closePage reports whether the page is closed, or there is none. Midtrans documents no status of its refusals, only

@@ -277,6 +277,15 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 		}
 	})
 
+	inPayLab(t, "times, while the machine's clock is a year ahead", func(t *testing.T, l *payLab) {
+		l.setClock(aYear)
+		for _, method := range []string{"snap", "link"} {
+			l.get(l.newOrder(method))
+		}
+		hasAll(t, l.mid.requests[0], `"duration":1440`, `"start_time":"2000-01-01 07:00:00 +0700"`)
+		hasAll(t, l.xen.requests[0], `"expires_at":"2000-01-02T00:00:00.000Z"`)
+	})
+
 	inPayLab(t, "an order stays payable whatever its buyer typed", func(t *testing.T, l *payLab) {
 		buyers := []object{
 			{"name": "Siti-Aminah O'Neil, S.Kom.", "email": "siti@localhost"},

@@ -35,11 +35,12 @@ func inWire(t *testing.T, provider Provider, name string, test func(*testing.T, 
 func newWire(t *testing.T, provider Provider) *wire {
 	w := &wire{gatewayNetwork: newGatewayNetwork(t)}
 	client := &http.Client{Transport: w.gatewayNetwork}
+	now := func() Time { return timeOf(time.Now()) }
 	if provider == ProviderMidtrans {
-		w.gw = newMidtrans(caller{client, "", midtransKey}, midtransAccount, "https://shop.test/n")
+		w.gw = newMidtrans(caller{client, "", midtransKey, now}, midtransAccount, "https://shop.test/n")
 		w.double = w.mid
 	} else {
-		w.gw = newXendit(caller{client, "", xenditKey}, xenditAccount)
+		w.gw = newXendit(caller{client, "", xenditKey, now}, xenditAccount)
 		w.double = w.xen
 	}
 	return w

@@ -91,6 +91,8 @@ type server struct {
 	allowPrivate bool // for webhooks
 	hashing      *hashQueue
 	purging      wakeup // there is something to purge
+	keepEvents   time.Duration
+	old          []*oldRows // of the goroutine that runs purge
 	draining     atomic.Bool
 	outages      everySecond // the log's lines about a database that cannot be written
 	otherHosts   everySecond // the log's lines about hosts that no store has

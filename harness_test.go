@@ -52,6 +52,7 @@ var testSettings = settings{
 	allowPrivate: true,
 	rate:         1_000_000,
 	burst:        1_000_000,
+	keepEvents:   defaultKeepEvents,
 }
 
 //go:embed testdata/catalog.json

@@ -237,6 +237,7 @@ type settings struct {
 	burst        int  // requests at once of each key
 	trustedProxy netip.Prefix
 	gatewayURLs  map[Provider]string
+	keepEvents   time.Duration // how long events, deliveries and notifications are kept
 }
 
 func serve(ctx context.Context, c *cli) error {
@@ -297,6 +298,7 @@ func (c *cli) settingFlags() *settings {
 	c.Func("gateway-url",
 		"`provider=URL`: reach midtrans or xendit there, at a test double or an egress proxy (repeatable)",
 		o.addGatewayURL)
+	c.keepEventsFlag(&o.keepEvents)
 	return o
 }
 
@@ -329,6 +331,9 @@ func (o *settings) check(proxy string) (err error) {
 	}
 	if o.rate < 1 || o.burst < 1 {
 		return usagef("-rate and -burst must be 1 or more")
+	}
+	if err := checkKeepEvents(o.keepEvents); err != nil {
+		return err
 	}
 	if o.publicURL != "" {
 		o.publicURL, err = parsePublicURL(o.publicURL)
@@ -542,6 +547,8 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 		allowPrivate: o.allowPrivate,
 		hashing:      newHashQueue(),
 		purging:      make(wakeup, 1),
+		keepEvents:   o.keepEvents,
+		old:          newOldRows(),
 	}
 }
 
@@ -564,50 +571,6 @@ func (s *server) sweep(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// purge deletes what nobody needs any more, in small writes: at once, then every 30 s and when it is
-// woken, until ctx ends. It is apart from sweep, because it may have millions of rows to delete.
-func (s *server) purge(ctx context.Context) {
-	tick := time.NewTicker(30 * time.Second)
-	defer tick.Stop()
-
-	for {
-		s.purgeAll(ctx, s.purgeIdempotencyKeys)
-		s.purgeAll(ctx, s.db.PurgeEndpoints)
-
-		select {
-		case <-tick.C:
-		case <-s.purging:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// purgeAll calls a function until it has deleted all. Half of the time, the database is for others.
-func (s *server) purgeAll(ctx context.Context, purgeSome func(context.Context) (done bool, err error)) {
-	for ctx.Err() == nil {
-		begun := time.Now()
-		done, err := purgeSome(ctx)
-		s.logSweepError(ctx, err)
-		if err != nil || done {
-			return
-		}
-		select {
-		case <-time.After(time.Since(begun)):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// purgeIdempotencyKeys deletes some of the keys that are too old to be replayed, unless the clock has just jumped.
-func (s *server) purgeIdempotencyKeys(ctx context.Context) (done bool, err error) {
-	if !s.db.clockTrusted() {
-		return true, nil
-	}
-	deleted, err := s.db.PurgeIdempotencyKeys(ctx, batchRows)
-	return deleted < batchRows, err
 }
 
 // logSweepError logs an error, unless it comes from the end of ctx.
@@ -648,6 +611,7 @@ func demo(ctx context.Context, c *cli) error {
 		allowPrivate: true,
 		rate:         300,
 		burst:        60,
+		keepEvents:   defaultKeepEvents,
 	}
 	if err := openDemoShop(ctx, db, o.publicURL, c.stdout); err != nil {
 		return err

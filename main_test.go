@@ -225,7 +225,8 @@ func TestEndToEnd(t *testing.T) {
 	})
 
 	t.Run("the file is sound", func(t *testing.T) {
-		want := fmt.Sprintf("map[faults:[] ok:true orders:4 schema_version:%d stores:1 waiting_deliveries:0]", schemaVersion)
+		want := fmt.Sprintf("map[faults:[] ok:true orders:4 schema_version:%d stores:1 "+
+			"to_delete:map[deliveries:0 events:0 notifications:0] waiting_deliveries:0]", schemaVersion)
 		if got := fmt.Sprint(on(t, "check")); got != want {
 			t.Errorf("check prints %s, want %s", got, want)
 		}

@@ -509,7 +509,7 @@ type orderRow struct {
 func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
 	found := tx.QueryRow(`
 		SELECT `+storeColumns+`, o.json, o.components,
-		       (SELECT coalesce(max(sequence), 0) + 1 FROM events WHERE order_row = o.row)
+		       (SELECT max(coalesce(max(sequence), 0), o.purged_sequence) + 1 FROM events WHERE order_row = o.row)
 		FROM   orders o
 		JOIN   stores s ON s.id = o.store_id
 		WHERE  o.row = ?`, rowOf(orderID))

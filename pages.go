@@ -310,7 +310,7 @@ func (s *server) viewGateway(r *http.Request, view *payView, session SessionWith
 	}
 
 	var err error
-	view.Others, err = s.db.MethodOffers(view.Store.ID, view.Order, timeOf(time.Now()))
+	view.Others, err = s.db.MethodOffers(view.Store.ID, view.Order, s.db.Now())
 	if view.Problem == ProblemUnreachable {
 		view.Others = slices.DeleteFunc(view.Others, func(m MethodOffer) bool {
 			return m.Provider == session.Provider // It is the same gateway that does not answer.

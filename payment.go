@@ -88,7 +88,7 @@ func (p *payments) gateway(storeID string, provider Provider, accountID string) 
 
 // gatewayOf returns the gateway that an account of a store is at.
 func (p *payments) gatewayOf(storeID string, account GatewayAccount) gateway {
-	api := caller{p.client, p.db.gatewayURLs[account.Provider], account.SecretKey}
+	api := caller{p.client, p.db.gatewayURLs[account.Provider], account.SecretKey, p.db.Now}
 	if account.Provider == ProviderXendit {
 		return newXendit(api, account)
 	}
@@ -535,10 +535,10 @@ func mainState(answers []GatewayAnswer) GatewayState {
 // for the time of giveUpAfter is given up with a note for the owner.
 func (tx *Tx) decideNotifications(s AskedSession, answers []GatewayAnswer) error {
 	list, err := queryAll(tx, scanUndecided, `
-		SELECT id, transaction_id, claim, received_at
+		SELECT row, transaction_id, claim, received_at
 		FROM   notifications
 		WHERE  session_id = ? AND decided_at IS NULL
-		ORDER BY id`, s.ID)
+		ORDER BY row`, s.ID)
 	if err != nil {
 		return err
 	}
@@ -550,7 +550,7 @@ func (tx *Tx) decideNotifications(s AskedSession, answers []GatewayAnswer) error
 			continue
 		}
 
-		_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE id = ?", tx.now, n.ID)
+		_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE row = ?", tx.now, n.row)
 		if err != nil {
 			return err
 		}

@@ -1,9 +1,10 @@
 -- The database of storeorder, version 4. Money is IDR in whole rupiah. Times (…_at, …_until) are
 -- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by their time of creation.
 --
--- The tables that grow with every order have integer rows (orders, events, deliveries). A row's number is made of the
--- time and the counter in its id (see rowOf in store.go), so it also sorts by time of creation, and an id leads to its
--- row without an index. Every index of these tables ends with the row's number.
+-- The tables that grow with every order have integer rows: orders, events, deliveries, notifications. A row's number is
+-- made of the time and the counter in its id (see rowOf in store.go), so it also sorts by time of creation, and an id
+-- leads to its row without an index. Every index of these tables ends with the row's number.
+-- row >> 12 is the time of creation.
 
 CREATE TABLE settings (           -- one row: where `serve` is reached, for the addresses in events
   only       INTEGER PRIMARY KEY CHECK (only = 1),
@@ -126,6 +127,7 @@ CREATE TABLE orders (
   components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: reserved = out of a limited stock
   paid_by     TEXT,                       -- the payment session that paid it
   json        TEXT    NOT NULL,
+  purged_sequence INTEGER NOT NULL DEFAULT 0, -- of its events, when the last was deleted
   id          TEXT    NOT NULL AS (substr(json, 8, 36)),
   status      TEXT    NOT NULL AS (json ->> 'status') STORED CHECK (status IN
                 ('pending', 'awaiting_verification', 'paid', 'failed', 'expired', 'refunded')),
@@ -227,12 +229,12 @@ CREATE TABLE gateway_names (              -- what else notifications have named:
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE notifications (              -- verified messages of gateways, as they came
-  id             TEXT    PRIMARY KEY,
+  row            INTEGER PRIMARY KEY,
   store_id       TEXT    NOT NULL REFERENCES stores,
   provider       TEXT    NOT NULL,
   session_id     TEXT    NOT NULL REFERENCES payment_sessions,
   body           TEXT    NOT NULL,
-  received_at    INTEGER NOT NULL,
+  received_at    INTEGER NOT NULL AS (row >> 12),
   decided_at     INTEGER,                 -- when the gateway's answer confirmed or overtook it; NULL = not yet
   transaction_id TEXT    NOT NULL DEFAULT '', -- the payment that it is about; '' = it names none
   claim          TEXT    NOT NULL DEFAULT ''  -- a GatewayState: what it says; '' = nothing that is known

@@ -712,10 +712,13 @@ func (db *DB) NotifiedSession(storeID string, provider Provider, n notice) (Sess
 // due. The message is undecided until the gateway has confirmed it, or has told of something later.
 func (db *DB) AddNotification(ctx context.Context, s SessionWithOrder, n notice, body []byte) error {
 	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec(`
-			INSERT INTO notifications (id, store_id, provider, session_id, body, received_at, transaction_id, claim)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			tx.newID(), s.StoreID, s.Provider, s.ID, string(body), tx.now, n.transactionID, n.claim)
+		_, err := tx.insertRow(func(id string) (int64, error) {
+			return tx.exec(`
+				INSERT INTO notifications (row, store_id, provider, session_id, body, transaction_id, claim)
+				VALUES (?, ?, ?, ?, ?, ?, ?)
+				ON CONFLICT (row) DO NOTHING`,
+				rowOf(id), s.StoreID, s.Provider, s.ID, string(body), n.transactionID, n.claim)
+		})
 		if err != nil {
 			return err
 		}
@@ -757,14 +760,14 @@ func (tx *Tx) addGatewayNames(s SessionWithOrder, n notice) error {
 
 // UndecidedNotification is a notification that no answer has confirmed yet.
 type UndecidedNotification struct {
-	ID            string
+	row           int64
 	TransactionID string
 	Claim         GatewayState
 	ReceivedAt    Time
 }
 
 func scanUndecided(r row) (n UndecidedNotification, err error) {
-	err = r.Scan(&n.ID, &n.TransactionID, &n.Claim, &n.ReceivedAt)
+	err = r.Scan(&n.row, &n.TransactionID, &n.Claim, &n.ReceivedAt)
 	return n, err
 }
 

@@ -238,7 +238,7 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 	}
 
 	from := firstRow(since)
-	end := firstRow(timeOf(time.Now()) + 1)
+	end := firstRow(db.Now() + 1)
 	for {
 		found, err := queryAll(db.reader, scanValue[int64], sqlUndelivered, endpointID, from, end, batchRows)
 		if err != nil || len(found) == 0 {

@@ -33,7 +33,7 @@ func newXendit(api caller, account GatewayAccount) xendit {
 // xenditShortest is how long a session lasts at least. Xendit refuses one that ends within ten minutes.
 const xenditShortest = 11 * time.Minute
 
-func xenditRequest(c charge) object {
+func xenditRequest(c charge, now Time) object {
 	items := []object{}
 	for _, l := range c.lines() {
 		kind := "PHYSICAL_PRODUCT"
@@ -62,7 +62,7 @@ func xenditRequest(c charge) object {
 		"description":        c.Order.PaymentReference,
 		"customer":           xenditCustomer(c),
 		"items":              items,
-		"expires_at":         max(c.ExpiresAt, timeOf(time.Now().Add(xenditShortest))),
+		"expires_at":         max(c.ExpiresAt, now.Add(xenditShortest)),
 		"success_return_url": c.Store.payPage(c.OrderID),
 		"cancel_return_url":  c.Store.payPage(c.OrderID),
 	}
@@ -132,7 +132,7 @@ var aboutItems = regexp.MustCompile(`(?i)items?\b|net_unit_amount`)
 // holds for a customer of an earlier request, whose answer was lost, and for the items of an order with a discount:
 // no page says whether a line may be negative.
 func (x xendit) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	request := xenditRequest(c)
+	request := xenditRequest(c, x.api.now())
 	session, status, err := x.createSession(ctx, request)
 	if err == nil && session.objectsTo(status, aboutItems) && c.Order.Discount > 0 {
 		delete(request, "items")

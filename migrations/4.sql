@@ -23,6 +23,7 @@ CREATE TABLE orders_4 (
   components  TEXT    NOT NULL,
   paid_by     TEXT,
   json        TEXT    NOT NULL,
+  purged_sequence INTEGER NOT NULL DEFAULT 0,
   id          TEXT    NOT NULL AS (substr(json, 8, 36)),
   status      TEXT    NOT NULL AS (json ->> 'status') STORED CHECK (status IN
                 ('pending', 'awaiting_verification', 'paid', 'failed', 'expired', 'refunded')),
@@ -202,3 +203,25 @@ CREATE INDEX deliveries_leased   ON deliveries (leased) WHERE leased = 1;
 CREATE INDEX deliveries_recent   ON deliveries (endpoint_id);
 CREATE INDEX deliveries_of_event ON deliveries (event_row);
 DROP TABLE temp.event_rows;
+
+CREATE TABLE notifications_4 (
+  row            INTEGER PRIMARY KEY,
+  store_id       TEXT    NOT NULL REFERENCES stores,
+  provider       TEXT    NOT NULL,
+  session_id     TEXT    NOT NULL REFERENCES payment_sessions,
+  body           TEXT    NOT NULL,
+  received_at    INTEGER NOT NULL AS (row >> 12),
+  decided_at     INTEGER,
+  transaction_id TEXT    NOT NULL DEFAULT '',
+  claim          TEXT    NOT NULL DEFAULT ''
+) STRICT;
+INSERT INTO notifications_4 (row, store_id, provider, session_id, body, decided_at, transaction_id, claim)
+SELECT number + row_number() OVER (PARTITION BY number ORDER BY id) - 1,
+       store_id, provider, session_id, body, decided_at, transaction_id, claim
+FROM (
+    SELECT *, ('0x' || substr(id, 1, 8) || substr(id, 10, 4) || substr(id, 16, 3)) ->> '$' AS number
+    FROM   notifications)
+ORDER BY number, id;
+DROP TABLE notifications;
+ALTER TABLE notifications_4 RENAME TO notifications;
+CREATE INDEX notifications_undecided ON notifications (session_id) WHERE decided_at IS NULL;
