@@ -202,3 +202,13 @@ CREATE INDEX deliveries_leased   ON deliveries (leased) WHERE leased = 1;
 CREATE INDEX deliveries_recent   ON deliveries (endpoint_id);
 CREATE INDEX deliveries_of_event ON deliveries (event_row);
 DROP TABLE temp.event_rows;
+
+-- What buyers see: how to reach the store, the kinds of manual payment methods, and the accounts that they pay to. The
+-- stock of an order that its owner does not decide about is released some day.
+ALTER TABLE stores ADD COLUMN contact TEXT NOT NULL DEFAULT '';
+ALTER TABLE payment_methods ADD COLUMN kind TEXT NOT NULL DEFAULT 'transfer'
+  CHECK (kind IN ('transfer', 'cash', 'qris', 'ewallet'));
+ALTER TABLE payment_methods ADD COLUMN accounts TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE payment_methods ADD COLUMN image_url TEXT;
+CREATE INDEX        orders_to_release   ON orders (expires_at)
+  WHERE status = 'awaiting_verification' AND provider = 'manual' AND instr(components, '"reserved":true') > 0;
