@@ -342,8 +342,14 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if payableAt(o, ChannelGateway) {
-		if err := s.viewGateway(r, &view, session); err != nil {
+	if o.Status == Pending {
+		for _, reason := range []string{"busy", "gone"} {
+			if r.URL.Query().Has(reason) {
+				view.Refused = reason
+			}
+		}
+		viewGateway(r, &view, session)
+		if err := s.viewOthers(&view); err != nil {
 			return err
 		}
 	}
@@ -366,32 +372,25 @@ func (s *server) viewManual(view *payView) (err error) {
 	return err
 }
 
-// viewGateway says what became of a buyer's tries to pay at the gateway, and how else they can pay while it cannot
-// be used.
-func (s *server) viewGateway(r *http.Request, view *payView, session SessionWithOrder) error {
-	query := r.URL.Query()
-	for _, reason := range []string{"busy", "gone"} {
-		if query.Has(reason) {
-			view.Refused = reason
-		}
-	}
-
+// viewGateway says why the gateway's page cannot be opened.
+func viewGateway(r *http.Request, view *payView, session SessionWithOrder) {
 	// An outage is worth a word only to a buyer who has just wanted to pay: it may be over.
-	wantedToPay := query.Has("unreachable") || view.Refused != ""
+	wantedToPay := r.URL.Query().Has("unreachable") || view.Refused != ""
 	if session.State == SessionStarting && (session.Problem == ProblemRefused || wantedToPay) {
 		view.Problem = cmp.Or(session.Problem, ProblemUnreachable)
 	}
-	if view.Problem == "" {
-		return nil
-	}
+}
 
-	var err error
-	view.Others, err = s.db.MethodOffers(view.Store.ID, view.Order, timeOf(time.Now()))
+// viewOthers offers the other ways to pay a pending order. While its gateway is away, those that lead there too are
+// left out.
+func (s *server) viewOthers(view *payView) error {
+	others, err := s.db.MethodOffers(view.Store.ID, view.Order, s.db.Now())
 	if view.Problem == ProblemUnreachable {
-		view.Others = slices.DeleteFunc(view.Others, func(m MethodOffer) bool {
-			return m.Provider == session.Provider // It is the same gateway that does not answer.
+		others = slices.DeleteFunc(others, func(m MethodOffer) bool {
+			return m.Provider == view.Order.PaymentProvider
 		})
 	}
+	view.Others = others
 	return err
 }
 
@@ -516,7 +515,18 @@ func (s *server) chooseMethod(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	payPage := "/pay/" + o.ID
-	err = s.db.ChangeMethod(r.Context(), st.ID, o.ID, r.PostFormValue("code"))
+	code := r.PostFormValue("code")
+	if code == o.PaymentMethod || o.Status != Pending || o.ExpiresAt <= s.db.Now() {
+		return seeOther(w, r, payPage)
+	}
+
+	err = s.db.CheckMethod(st.ID, o, code) // before a page is closed for it
+	if err == nil {
+		err = s.payments.closePage(r.Context(), o.ID)
+	}
+	if err == nil {
+		err = s.db.ChangeMethod(r.Context(), st.ID, o.ID, code)
+	}
 	switch {
 	case err == nil, err == errMethodFixed: // The page shows where the order stands.
 		return seeOther(w, r, payPage)
