@@ -144,11 +144,12 @@ func (s *testServer) browserTask(t *testing.T) object {
 	must(t, err)
 
 	return object{
-		"email":       "kopi-kita@example.id",
-		"password":    ownerPassword,
-		"newcomer":    "baru@example.id",
-		"pages":       paths,
-		"publicPages": []string{"/pay/" + newest.ID, "/pay/" + orders[3].ID, "/pay/" + oversold},
+		"email":    "kopi-kita@example.id",
+		"password": ownerPassword,
+		"newcomer": "baru@example.id",
+		"pages":    paths,
+		"publicPages": []string{"/pay/" + newest.ID, "/pay/" + newest.ID + "/claim", "/pay/" + orders[0].ID, "/pay/" + orders[1].ID,
+			"/pay/" + orders[2].ID, "/pay/" + orders[3].ID, "/pay/" + oversold},
 		"orderBody": string(mustJSON(object{
 			"items":          []object{{"type": "product", "product_id": coffee.ID, "quantity": 2}},
 			"buyer":          object{"name": "Siti", "phone": "08123456789"},

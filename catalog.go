@@ -69,19 +69,46 @@ const (
 	ChannelNone    Channel = "none" // of an order without anything to pay
 )
 
+// MethodKind is how a buyer pays by a manual method. The pay page has words for each.
+type MethodKind string
+
+const (
+	MethodTransfer MethodKind = "transfer" // to one of the method's accounts at banks
+	MethodCash     MethodKind = "cash"     // on delivery: nothing is paid before
+	MethodQRIS     MethodKind = "qris"     // with the code in the method's picture
+	MethodEWallet  MethodKind = "ewallet"  // to one of the method's accounts, which are telephone numbers
+)
+
+var methodKinds = []MethodKind{MethodTransfer, MethodCash, MethodQRIS, MethodEWallet}
+
 // PaymentMethod is a way to pay that a store offers at its checkout.
 type PaymentMethod struct {
-	Code              string   `json:"code"`
-	Name              string   `json:"name"`
-	Provider          Provider `json:"provider"`
-	SettlementChannel Channel  `json:"settlement_channel"`
-	Fee               int64    `json:"fee"`
-	MinAmount         *int64   `json:"min_amount"` // of the subtotal; nil is no bound
-	MaxAmount         *int64   `json:"max_amount"`
-	Instructions      string   `json:"instructions"`
-	Enabled           bool     `json:"-"`
-	Usable            bool     `json:"-"` // enabled, and all that its provider needs is there: see methodColumns
+	Code              string        `json:"code"`
+	Name              string        `json:"name"`
+	Provider          Provider      `json:"provider"`
+	Kind              MethodKind    `json:"kind,omitempty"` // empty unless the method is manual
+	SettlementChannel Channel       `json:"settlement_channel"`
+	Fee               int64         `json:"fee"`
+	MinAmount         *int64        `json:"min_amount"` // of the subtotal; nil is no bound
+	MaxAmount         *int64        `json:"max_amount"`
+	Instructions      string        `json:"instructions"`
+	Accounts          []BankAccount `json:"accounts"` // empty unless the method is manual
+	ImageURL          *string       `json:"image_url"`
+	Enabled           bool          `json:"-"`
+	Usable            bool          `json:"-"` // enabled, and all that its provider needs is there: see methodColumns
 }
+
+// BankAccount is an account, at a bank or an e-wallet, that buyers pay to.
+type BankAccount struct {
+	Bank   string `json:"bank"`
+	Number string `json:"number"` // as the owner writes it
+	Holder string `json:"holder,omitempty"`
+}
+
+// Digits is the account's number as banks take it, without the marks between its groups.
+func (a BankAccount) Digits() string { return accountMarks.Replace(a.Number) }
+
+var accountMarks = strings.NewReplacer(" ", "", "-", "", ".", "")
 
 // takes reports whether a method may pay an order of this subtotal.
 func (m PaymentMethod) takes(subtotal int64) bool {
@@ -194,17 +221,22 @@ func (tx *Tx) putBundle(storeID string, e CatalogEntry, path string) error {
 func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
 	_, err := tx.exec(`
 		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions,
-		                             min_amount, max_amount, enabled)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+		                             min_amount, max_amount, enabled, kind, accounts, image_url)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 		ON CONFLICT (store_id, code) DO UPDATE
 		SET name = ?3, provider = ?4,
-		    fee          = iif(?10, ?5, fee),
-		    instructions = iif(?11, ?6, instructions),
-		    min_amount   = iif(?12, ?7, min_amount),
-		    max_amount   = iif(?13, ?8, max_amount),
-		    enabled      = iif(?14, ?9, enabled)`,
-		storeID, e.Code, e.Name, e.Provider, e.Fee, e.Instructions, e.MinAmount, e.MaxAmount, e.Enabled,
-		e.Has["fee"], e.Has["instructions"], e.Has["min_amount"], e.Has["max_amount"], e.Has["enabled"])
+		    fee          = iif(?13, ?5, fee),
+		    instructions = iif(?14, ?6, instructions),
+		    min_amount   = iif(?15, ?7, min_amount),
+		    max_amount   = iif(?16, ?8, max_amount),
+		    enabled      = iif(?17, ?9, enabled),
+		    kind         = iif(?18, ?10, kind),
+		    accounts     = iif(?19, ?11, accounts),
+		    image_url    = iif(?20, ?12, image_url)`,
+		storeID, e.Code, e.Name, e.Provider, e.Fee, e.Instructions,
+		e.MinAmount, e.MaxAmount, e.Enabled, e.Kind, string(mustJSON(e.Accounts)), e.ImageURL,
+		e.Has["fee"], e.Has["instructions"], e.Has["min_amount"], e.Has["max_amount"], e.Has["enabled"],
+		e.Has["kind"], e.Has["accounts"], e.Has["image_url"])
 	return err
 }
 
@@ -298,8 +330,10 @@ func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
 // account. Xendit also needs a public URL with https, because it takes no other address for the buyer to return to.
 const (
 	methodColumns = `
-		m.code, m.name, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee,
-		m.min_amount, m.max_amount, m.instructions, m.enabled,
+		m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''),
+		iif(m.provider = 'manual', 'manual', 'gateway'), m.fee,
+		m.min_amount, m.max_amount, m.instructions, iif(m.provider = 'manual', m.accounts, '[]'),
+		m.image_url, m.enabled,
 		m.enabled = 1 AND CASE m.provider
 			WHEN 'manual'  THEN 1
 			WHEN 'sandbox' THEN (SELECT s.test_mode FROM stores s WHERE s.id = m.store_id)
@@ -314,8 +348,9 @@ const (
 
 func scanMethod(r row) (m PaymentMethod, err error) {
 	err = r.Scan(
-		&m.Code, &m.Name, &m.Provider, &m.SettlementChannel, &m.Fee,
-		&m.MinAmount, &m.MaxAmount, &m.Instructions, &m.Enabled, &m.Usable)
+		&m.Code, &m.Name, &m.Provider, &m.Kind, &m.SettlementChannel, &m.Fee,
+		&m.MinAmount, &m.MaxAmount, &m.Instructions, fromJSON{&m.Accounts},
+		&m.ImageURL, &m.Enabled, &m.Usable)
 	return m, err
 }
 
@@ -333,8 +368,9 @@ func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
 type component struct {
 	ProductID string `json:"product_id"`
 	Quantity  int64  `json:"quantity"`
-	Reserved  bool   `json:"reserved"` // taken out of a limited stock, and released if the order fails or expires
-	Unlimited bool   `json:"-"`        // the product's stock is unlimited
+	Reserved  bool   `json:"reserved"`           // taken out of a limited stock, and released if the order fails or expires
+	Released  bool   `json:"released,omitempty"` // while the order waited for its owner: see releaseUndecided
+	Unlimited bool   `json:"-"`                  // the product's stock is unlimited
 	items     []int  // the positions of the order's items that need it
 }
 

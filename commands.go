@@ -100,6 +100,8 @@ func (c *cli) storeFlags() *Store {
 	c.StringVar(&st.Slug, "slug", "", "the store's short `name` in addresses (default: made from the name)")
 	c.StringVar(&st.Domain, "domain", "", "the `host` of the store's pages, if it has its own")
 	c.DurationVar(&st.Expiry, "expiry", 24*time.Hour, "how long an order waits for its payment, 10m to 168h")
+	c.StringVar(&st.Contact, "contact", "",
+		"where buyers ask about their orders: a WhatsApp `number or an e-mail` address")
 	c.Func("test",
 		"`on or off` (default off): in test mode the store offers the sandbox, and its pages say so",
 		st.setTestMode)
@@ -134,6 +136,9 @@ func copyGiven(to, from *Store, given map[string]bool) {
 	if given["expiry"] {
 		to.Expiry = from.Expiry
 	}
+	if given["contact"] {
+		to.Contact = from.Contact
+	}
 	if given["test"] {
 		to.TestMode = from.TestMode
 	}
@@ -144,6 +149,7 @@ func checkStore(st *Store) error {
 	st.Name = strings.TrimSpace(st.Name)
 	st.OwnerEmail = strings.ToLower(st.OwnerEmail)
 	st.Domain = strings.ToLower(st.Domain)
+	st.Contact = strings.TrimSpace(st.Contact)
 
 	switch {
 	case st.Name == "" || utf8.RuneCountInString(st.Name) > 200:
@@ -160,6 +166,9 @@ func checkStore(st *Store) error {
 	case st.Domain != "" && !hostPattern.MatchString(st.Domain):
 		return usagef("-domain %q must be a host without scheme or port, such as order.kopikita.id",
 			st.Domain)
+	case st.Contact != "" && !isContact(st.Contact):
+		return usagef("-contact %q must be a WhatsApp number such as 0812 3456 7890, or an e-mail address",
+			st.Contact)
 	case st.Expiry < 10*time.Minute || st.Expiry > 7*24*time.Hour:
 		return usagef("-expiry must be 10m to 168h")
 	}
@@ -201,6 +210,7 @@ func storeView(st Store) object {
 		"domain":      st.Domain,
 		"plan":        st.Plan,
 		"expiry":      st.Expiry.String(),
+		"contact":     st.Contact,
 		"test":        st.TestMode,
 		"owner_email": st.OwnerEmail,
 		"created_at":  st.CreatedAt,

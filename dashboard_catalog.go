@@ -77,8 +77,9 @@ type entryPage struct {
 	Slug      string // empty for a new entry
 	Back      string
 	Providers []Provider
+	Kinds     []MethodKind
 	Choices   []BundleItem // the products that a bundle can hold
-	Rows      int          // how many items of a bundle the form has room for
+	Rows      int          // how many items of a bundle, or accounts of a method, the form has room for
 }
 
 func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -93,6 +94,7 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 		Slug:      r.URL.Query().Get("slug"),
 		Back:      place.back,
 		Providers: providers,
+		Kinds:     methodKinds,
 	}
 
 	isNew := page.Slug == ""
@@ -120,6 +122,9 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 	}
 	page.Form.Values = values
 
+	if kind == kindMethod {
+		page.Rows = min(mostAccounts, len(accountsOf(values))+2)
+	}
 	if kind == KindBundle {
 		page.Rows = min(mostItems, len(itemsOf(values))+3)
 		page.Choices, err = s.db.BundleChoices(st.ID)
@@ -141,16 +146,24 @@ func (s *server) entryValues(storeID string, kind Kind, id string) (url.Values, 
 }
 
 func methodValues(m PaymentMethod) url.Values {
-	return url.Values{
+	v := url.Values{
 		"code":         {m.Code},
 		"name":         {m.Name},
 		"provider":     {string(m.Provider)},
+		"kind":         {string(m.Kind)},
 		"fee":          {digits(&m.Fee)},
 		"instructions": {m.Instructions},
 		"min_amount":   {digits(m.MinAmount)},
 		"max_amount":   {digits(m.MaxAmount)},
 		"enabled":      {ticked[m.Enabled]},
 	}
+	if m.ImageURL != nil {
+		v.Set("image_url", *m.ImageURL)
+	}
+	for i, account := range m.Accounts {
+		setAccount(v, i, account)
+	}
+	return v
 }
 
 func productValues(p Product) url.Values {
@@ -212,7 +225,7 @@ func (s *server) saveEntry(
 
 // methodFields reads a form as a payment method of a catalog file.
 func methodFields(v url.Values) map[string]any {
-	return map[string]any{
+	fields := map[string]any{
 		"code":         text(v, "code"),
 		"name":         text(v, "name"),
 		"provider":     text(v, "provider"),
@@ -220,8 +233,51 @@ func methodFields(v url.Values) map[string]any {
 		"instructions": text(v, "instructions"),
 		"min_amount":   number(v.Get("min_amount")),
 		"max_amount":   number(v.Get("max_amount")),
+		"image_url":    nil,
 		"enabled":      v.Has("enabled"),
 	}
+	image := text(v, "image_url")
+	if image != "" {
+		fields["image_url"] = image
+	}
+
+	// What only a manual method has is ignored in the form of another one.
+	accounts := accountsOf(v)
+	if v.Get("provider") == string(ProviderManual) {
+		fields["kind"] = cmp.Or(text(v, "kind"), string(MethodTransfer))
+		fields["accounts"] = accounts
+	}
+	return fields
+}
+
+// accountsOf reads the accounts of a payment method, like itemsOf.
+func accountsOf(v url.Values) []any {
+	accounts := []any{}
+	for i := range mostAccounts {
+		a := BankAccount{
+			Bank:   text(v, fmt.Sprintf("accounts[%d].bank", i)),
+			Number: text(v, fmt.Sprintf("accounts[%d].number", i)),
+			Holder: text(v, fmt.Sprintf("accounts[%d].holder", i)),
+		}
+		setAccount(v, i, BankAccount{})
+		if a == (BankAccount{}) {
+			continue
+		}
+
+		setAccount(v, len(accounts), a)
+		account := map[string]any{"bank": a.Bank, "number": a.Number}
+		if a.Holder != "" {
+			account["holder"] = a.Holder
+		}
+		accounts = append(accounts, account)
+	}
+	return accounts
+}
+
+func setAccount(v url.Values, i int, a BankAccount) {
+	v.Set(fmt.Sprintf("accounts[%d].bank", i), a.Bank)
+	v.Set(fmt.Sprintf("accounts[%d].number", i), a.Number)
+	v.Set(fmt.Sprintf("accounts[%d].holder", i), a.Holder)
 }
 
 // productFields reads a form as a product or bundle of a catalog file.

@@ -158,6 +158,56 @@ func TestDashboardMethodsNotOffered(t *testing.T) {
 	})
 }
 
+// TestDashboardAccounts fills in the accounts of a payment method.
+func TestDashboardAccounts(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	const path = "/dashboard/catalog/method?slug=bank"
+	const saved = "/dashboard/payments?done=saved"
+	accounts := func() string {
+		return scalar[string](t, s.db, `
+			SELECT kind || ' ' || accounts || ' ' || coalesce(image_url, '-')
+			FROM   payment_methods
+			WHERE  store_id = ? AND code = 'bank'`, s.storeID)
+	}
+	form := func(more ...string) []string {
+		return append([]string{"name", "Transfer", "provider", "manual", "enabled", "on"}, more...)
+	}
+
+	t.Run("rows may be left empty", func(t *testing.T) {
+		b.submits(t, path, saved, form(
+			"kind", "ewallet",
+			"accounts[0].bank", "",
+			"accounts[1].bank", "DANA",
+			"accounts[1].number", "0812-3456-7890",
+			"image_url", "https://img.example.id/q.png")...)
+		const want = `ewallet [{"bank":"DANA","number":"0812-3456-7890"}] https://img.example.id/q.png`
+		if got := accounts(); got != want {
+			t.Errorf("saved %s, want %s", got, want)
+		}
+		b.sees(t, path, `name="accounts[0].bank" value="DANA"`, `name="accounts[2].bank" value=""`,
+			`value="ewallet" selected`)
+	})
+
+	t.Run("what is wrong is said at its field", func(t *testing.T) {
+		page := b.post(t, path, form(
+			"accounts[2].bank", "BCA",
+			"accounts[2].number", "lihat WA",
+			"image_url", "http://img.example.id/q.png")...)
+		page.has(t, 422, `id="accounts[0].number-fault"`, "Isi dengan nomor rekening", "https://")
+	})
+
+	t.Run("a gateway's method has no accounts", func(t *testing.T) {
+		b.submits(t, path, saved, "name", "QRIS", "provider", "midtrans", "enabled", "on",
+			"kind", "qris", "accounts[0].bank", "BCA", "accounts[0].number", "1234")
+		m, err := s.db.PaymentMethod(s.storeID, "bank")
+		must(t, err)
+		if len(m.Accounts) > 0 || m.Kind != "" {
+			t.Errorf("it has %v and the kind %q", m.Accounts, m.Kind)
+		}
+	})
+}
+
 // wantMethod compares a payment method's row, such as "Transfer, fee 2500, from 5, to 1000, offered".
 func (s *testServer) wantMethod(t *testing.T, code, want string) {
 	t.Helper()

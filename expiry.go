@@ -56,3 +56,25 @@ func (p *payments) expireOrder(ctx context.Context, id string) bool {
 	}
 	return err == nil
 }
+
+// releaseUndecided releases the stock of orders that nobody has decided about: see ReleaseUndecided.
+func (p *payments) releaseUndecided(ctx context.Context) {
+	const batch = 100
+	for ctx.Err() == nil && p.db.clockTrusted() {
+		due, err := p.db.UndecidedOrders(batch)
+		if err != nil {
+			p.log.Error("cannot look for orders whose stock is to be released", "error", err)
+		}
+
+		for _, id := range due {
+			err := p.db.ReleaseUndecided(context.WithoutCancel(ctx), id)
+			if err != nil {
+				p.log.Error("cannot release an order's stock", "order", p.db.referenceOf(id), "error", err)
+				return
+			}
+		}
+		if len(due) < batch {
+			return
+		}
+	}
+}

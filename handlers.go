@@ -42,7 +42,9 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("/", s.notFound)
 
 	page("GET /pay/{order_id}", s.payPage)
-	page("POST /pay/{order_id}", s.buyerClaims)
+	page("GET /pay/{order_id}/claim", s.claimPage)
+	page("POST /pay/{order_id}/claim", s.claimPage)
+	page("POST /pay/{order_id}/unclaim", s.takeBack)
 	page("GET /pay/{order_id}/go", s.goPay)
 	page("POST /pay/{order_id}/method", s.chooseMethod)
 	page("GET /sandbox/{session_id}", s.sandboxPage)

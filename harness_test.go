@@ -544,6 +544,7 @@ var statusAfter = map[string]Status{
 	"orderFailed":               Failed,
 	"orderExpired":              Expired,
 	"orderRefunded":             Refunded,
+	"orderPending":              Pending,
 }
 
 // events names an order's events in their sequence, and checks that each carries the order of its moment.

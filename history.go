@@ -34,6 +34,8 @@ type Note struct {
 	Due         int64        `json:"due,omitempty"`         // that the order asked for
 	Status      Status       `json:"status,omitempty"`      // of the order, when the money came
 	Transaction string       `json:"transaction,omitempty"` // the gateway's name of a payment or refund
+	Sender      string       `json:"sender,omitempty"`      // the name that a buyer says they sent money under
+	Bank        string       `json:"bank,omitempty"`        // the bank that they say they sent it from
 }
 
 type NoteCode string
@@ -42,6 +44,9 @@ const (
 	NoteText             NoteCode = "text" // in a person's words, or from an older version of this program
 	NoteCreated          NoteCode = "created"
 	NoteBuyerClaims      NoteCode = "buyer_claims"
+	NoteBuyerConfirms    NoteCode = "buyer_confirms" // an order that is paid in cash
+	NoteTakenBack        NoteCode = "taken_back"     // what the buyer said
+	NoteStockReleased    NoteCode = "stock_released" // nobody decided about the order
 	NoteInDashboard      NoteCode = "in_dashboard"
 	NoteByCommand        NoteCode = "by_command"
 	NoteResolved         NoteCode = "resolved"

@@ -260,6 +260,8 @@ const (
 	FaultCallbackToken  FaultCode = "callback_token"  // Xendit's callback token is needed
 	FaultLimit          FaultCode = "limit"           // the store has Most of these already
 	FaultMode           FaultCode = "mode"            // the key does not belong to the mode Text
+	FaultAccount        FaultCode = "account"         // must be an account number
+	FaultContact        FaultCode = "contact"         // must be a WhatsApp number or an e-mail address
 )
 
 // fault adds a wrong field: as a Fault for the pages, and in English words for the API.
@@ -434,6 +436,15 @@ func (f *form) address(name string) string {
 	return text
 }
 
+// secureAddress reads an https address: a browser shows no other pictures on our pages.
+func (f *form) secureAddress(name string) string {
+	text := f.address(name)
+	if text != "" && !isHTTPS(text) {
+		f.fault(name, Fault{Code: FaultHTTPS}, "must begin with https://")
+	}
+	return text
+}
+
 // isAddress reports whether text is an http or https address with a host.
 func isAddress(text string) bool {
 	u, err := url.Parse(text)
@@ -483,12 +494,16 @@ func (f *form) list(name string, least, most int) []*form {
 }
 
 var (
-	uuidPattern  = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
-	slugPattern  = regexp.MustCompile(`^[a-z0-9]+(?:-[a-z0-9]+)*$`)
-	slugGaps     = regexp.MustCompile(`[^a-z0-9]+`)
-	codePattern  = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
-	hostPattern  = regexp.MustCompile(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`)
-	metadataKey  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+	uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+	slugPattern = regexp.MustCompile(`^[a-z0-9]+(?:-[a-z0-9]+)*$`)
+	slugGaps    = regexp.MustCompile(`[^a-z0-9]+`)
+	codePattern = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)
+	hostPattern = regexp.MustCompile(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`)
+	metadataKey = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+
+	// accountPattern matches an account number: digits, in groups or not.
+	accountPattern = regexp.MustCompile(`^[0-9](?:[ .-]?[0-9]){3,33}$`)
+
 	phonePattern = regexp.MustCompile(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
 
 	// dottedHostPattern matches a host of two labels or more, the last of which is no number.
@@ -697,7 +712,8 @@ func (f *form) catalog() (c Catalog, err error) {
 	}
 
 	for _, e := range f.list("payment_methods", 0, most) {
-		e.only("code", "name", "provider", "fee", "instructions", "min_amount", "max_amount", "enabled")
+		e.only("code", "name", "provider", "kind", "fee", "instructions", "accounts", "image_url",
+			"min_amount", "max_amount", "enabled")
 		c.PaymentMethods = append(c.PaymentMethods, readMethod(e))
 	}
 	return c, f.err()
@@ -738,16 +754,60 @@ func readMethod(f *form) MethodEntry {
 		MinAmount:    f.integerOrNull("min_amount", 0, maxMoney),
 		MaxAmount:    f.integerOrNull("max_amount", 0, maxMoney),
 		Enabled:      f.boolean("enabled"),
+		Kind:         MethodTransfer,
+		Accounts:     []BankAccount{},
+	}
+	if f.has("kind") {
+		m.Kind = MethodKind(f.text("kind", required, 20))
+		oneOf(f, "kind", m.Kind, methodKinds)
+	}
+	for _, account := range f.list("accounts", 0, mostAccounts) {
+		m.Accounts = append(m.Accounts, readAccount(account))
+	}
+	if f.fields["image_url"] != nil {
+		image := f.secureAddress("image_url")
+		m.ImageURL = &image
 	}
 
-	if m.Provider != "" && !slices.Contains(providers, m.Provider) {
-		choices := strings.Join(toStrings(providers), ", ")
-		f.fault("provider", Fault{Code: FaultChoice, Text: choices}, "must be one of %s", choices)
+	oneOf(f, "provider", m.Provider, providers)
+	for _, name := range []string{"kind", "accounts"} {
+		if m.Provider != ProviderManual && f.has(name) {
+			f.refuse(name, "is only for methods of the provider manual: leave it out")
+		}
 	}
 	if m.MinAmount != nil && m.MaxAmount != nil && *m.MinAmount > *m.MaxAmount {
 		f.fault("min_amount", Fault{Code: FaultBounds}, "must not be above max_amount")
 	}
 	return MethodEntry{m, f.given()}
+}
+
+// mostAccounts is how many accounts a payment method can have.
+const mostAccounts = 10
+
+func readAccount(f *form) BankAccount {
+	f.only("bank", "number", "holder")
+	a := BankAccount{
+		Bank:   f.text("bank", required, 60),
+		Number: f.text("number", required, 50),
+	}
+	if f.has("holder") {
+		a.Holder = f.text("holder", optional, 100)
+	}
+
+	if a.Number != "" && !accountPattern.MatchString(a.Number) {
+		f.fault("number", Fault{Code: FaultAccount},
+			"must have 4 to 34 digits, with single spaces, hyphens or dots between, such as 123 456 7890")
+	}
+	return a
+}
+
+// oneOf refuses a text that is none of the choices. An empty one was refused before.
+func oneOf[T ~string](f *form, name string, value T, choices []T) {
+	if value == "" || slices.Contains(choices, value) {
+		return
+	}
+	all := strings.Join(toStrings(choices), ", ")
+	f.fault(name, Fault{Code: FaultChoice, Text: all}, "must be one of %s", all)
 }
 
 // identifier reads a slug or code, which no two entries of a list share.

@@ -361,8 +361,8 @@ func parsePublicURL(text string) (string, error) {
 	return u.Scheme + "://" + strings.ToLower(u.Host), nil
 }
 
-// isHTTPS reports whether a public URL is one with https.
-func isHTTPS(publicURL string) bool { return strings.HasPrefix(publicURL, "https://") }
+// isHTTPS reports whether an address is one with https.
+func isHTTPS(address string) bool { return strings.HasPrefix(address, "https://") }
 
 // mayBeReached reports whether a public URL may be reached from the internet, as far as its host tells.
 func mayBeReached(publicURL string) bool {
@@ -559,6 +559,7 @@ func (s *server) sweep(ctx context.Context) {
 
 	for round := 0; ; round++ {
 		s.payments.expireOrders(ctx)
+		s.payments.releaseUndecided(ctx)
 		if round%2 == 1 {
 			s.logSweepError(ctx, s.uses.flush(ctx, s.db))
 		}
@@ -654,6 +655,7 @@ func openDemoShop(ctx context.Context, db *DB, publicURL string, out io.Writer) 
 		Plan:       PlanGrowth,
 		Expiry:     24 * time.Hour,
 		OwnerEmail: "owner@example.id",
+		Contact:    "0812 3456 7890",
 		TestMode:   true,
 	}, passwordHash)
 	if err != nil {
@@ -696,8 +698,10 @@ const demoCatalog = `{
      "items": [{"slug": "kopi-gayo", "quantity": 1}, {"slug": "kopi-toraja", "quantity": 1}]}
   ],
   "payment_methods": [
-    {"code": "bank_transfer", "name": "Transfer bank BCA", "provider": "manual", "fee": 0,
-     "instructions": "Transfer ke BCA 123 456 7890 a.n. Kopi Kita.\nTulis nomor pesanan di berita transfer."},
+    {"code": "bank_transfer", "name": "Transfer bank", "provider": "manual", "kind": "transfer",
+     "accounts": [{"bank": "BCA", "number": "123 456 7890", "holder": "Kopi Kita"},
+                  {"bank": "Mandiri", "number": "987-00-1234567-8", "holder": "Kopi Kita"}]},
+    {"code": "cod", "name": "Bayar di tempat (COD)", "provider": "manual", "kind": "cash", "fee": 5000},
     {"code": "sandbox", "name": "Gateway percobaan", "provider": "sandbox", "fee": 2500}
   ]
 }`

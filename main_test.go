@@ -173,7 +173,7 @@ func TestEndToEnd(t *testing.T) {
 		if got := shape(keys); got != "{keys:["+keyShape+"]}" {
 			t.Errorf("key list prints %s", got)
 		}
-		const storeShape = "{created_at:time domain:text expiry:text name:text owner_email:text plan:text " +
+		const storeShape = "{contact:text created_at:time domain:text expiry:text name:text owner_email:text plan:text " +
 			"slug:text store_id:uuid test:bool url:url}"
 		if got := shape(on(t, "store list")); got != "{stores:["+storeShape+"]}" {
 			t.Errorf("store list prints %s", got)
@@ -181,7 +181,8 @@ func TestEndToEnd(t *testing.T) {
 	})
 
 	t.Run("changes of the store take effect at once", func(t *testing.T) {
-		on(t, "store set", "-store", storeID, "-plan", "free", "-domain", "Kopi.example.id", "-expiry", "10m")
+		on(t, "store set", "-store", storeID, "-plan", "free", "-domain", "Kopi.example.id", "-expiry", "10m",
+			"-contact", " 0812 3456 7890 ")
 		s.do(t, "GET", "/v1/orders", nil).want(t, 403, "PLAN_REQUIRED")
 
 		on(t, "store set", "-store", storeID, "-plan", "scale", "-name", strings.Repeat("é", 200))

@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"slices"
+	"time"
 )
 
 // choosePayment fills in how the order is paid, and its amount.
@@ -52,8 +54,8 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 	return nil
 }
 
-// What follows is about the buyer's choice of another payment method. It is possible only while no buyer can have seen a
-// page of a gateway on which the order could be paid: otherwise they could pay twice, by the old method and by the new
+// What follows is about the buyer's choice of another payment method, as long as nothing is paid. A page of a gateway on
+// which the order could be paid is closed there first: otherwise they could pay twice, by the old method and by the new
 // one. What a buyer transfers by hand before that is theirs to say.
 
 // MethodOffer is a method by which an order could be paid instead of its own.
@@ -62,24 +64,46 @@ type MethodOffer struct {
 	Amount int64 // that the order would have
 }
 
-// mayBeShown is true of a session s whose page may have been shown to a buyer, or whose payment has begun.
-const mayBeShown = `(
-	s.status IN ('active', 'paid') OR s.payment_url <> '' OR
-	EXISTS (SELECT 1 FROM payments WHERE session_id = s.id))`
+// mayHoldPayment is true of a session s that a buyer can still pay, or may have paid. One that has expired was closed
+// at its gateway, which has said so. One that has failed without a page was never shown to anybody.
+const mayHoldPayment = `(
+	s.status IN ('active', 'paid') OR
+	s.status <> 'expired' AND s.payment_url <> '' OR
+	EXISTS (SELECT 1 FROM payments WHERE session_id = s.id AND state NOT IN ('denied', 'canceled', 'expired')) OR
+	EXISTS (SELECT 1 FROM notifications n WHERE n.session_id = s.id AND n.decided_at IS NULL))`
 
-// sqlMethodFree reports whether an order's payment method can be changed now.
-const sqlMethodFree = `
-	SELECT o.status = 'pending' AND o.expires_at > ?1 AND NOT EXISTS (
-		SELECT 1 FROM payment_sessions s WHERE s.order_row = o.row AND ` + mayBeShown + `)
+// hasMoney is true of a session s for which money has arrived, or is held.
+const hasMoney = `(
+	s.status = 'paid' OR
+	EXISTS (SELECT 1 FROM payments
+	        WHERE  session_id = s.id AND state NOT IN ('', 'open', 'denied', 'canceled', 'expired')))`
+
+// sqlMethodState reads whether an order's payment method can be changed: methodFree, methodBusy or methodFixed.
+const sqlMethodState = `
+	SELECT CASE
+	       WHEN o.status <> 'pending' OR o.expires_at <= ?1 OR EXISTS (
+	           SELECT 1 FROM payment_sessions s WHERE s.order_row = o.row AND ` + hasMoney + `)
+	       THEN 'fixed'
+	       WHEN EXISTS (
+	           SELECT 1 FROM payment_sessions s WHERE s.order_row = o.row AND ` + mayHoldPayment + `)
+	       THEN 'busy'
+	       ELSE 'free' END
 	FROM   orders o
 	WHERE  o.row = ?4 AND o.id = ?2 AND o.store_id = ?3`
 
+// The answers of sqlMethodState.
+const (
+	methodFree  = "free"
+	methodBusy  = "busy"  // while a page of a gateway can be paid
+	methodFixed = "fixed" // the order needs no payment any more, or has one
+)
+
 // MethodOffers returns the store's other methods that an order could be paid by, and none if its method cannot be
-// changed now.
+// changed any more.
 func (db *DB) MethodOffers(storeID string, o Order, now Time) ([]MethodOffer, error) {
 	return readResult(db, func(q querier) (offers []MethodOffer, err error) {
-		free, err := queryOne(q, scanValue[bool], sqlMethodFree, now, o.ID, storeID, rowOf(o.ID))
-		if err != nil || !free {
+		state, err := queryOne(q, scanValue[string], sqlMethodState, now, o.ID, storeID, rowOf(o.ID))
+		if err != nil || state == methodFixed {
 			return nil, err
 		}
 		methods, err := queryAll(q, scanMethod, sqlMethods, storeID)
@@ -105,22 +129,24 @@ var (
 	}
 	errMethodBusy = &APIError{
 		Code:    codeOrderState,
-		Message: "The order's payment is being started: try again in a moment.",
+		Message: "A page on which the order can be paid is open or being opened: try again in a moment.",
 	}
 )
 
 // ChangeMethod lets the buyer of an order pay by another method of the store, with its fee. The error is
-// errMethodFixed if the order needs no payment any more or its buyer may have seen a page that can be paid, and
-// errMethodBusy while such a page is being created. A method that cannot be used is refused as by POST /v1/orders.
+// errMethodFixed if the order needs no payment any more or has one, and errMethodBusy while a page of a gateway can be
+// paid or is being created: see closePage. A method that cannot be used is refused as by POST /v1/orders.
 // Changing to the method that the order has changes nothing.
 func (db *DB) ChangeMethod(ctx context.Context, storeID, orderID, code string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		free, err := queryOne(tx, scanValue[bool], sqlMethodFree, tx.now, orderID, storeID, rowOf(orderID))
-		if err != nil {
+		state, err := queryOne(tx, scanValue[string], sqlMethodState, tx.now, orderID, storeID, rowOf(orderID))
+		switch {
+		case err != nil:
 			return err
-		}
-		if !free {
+		case state == methodFixed:
 			return errMethodFixed
+		case state == methodBusy:
+			return errMethodBusy
 		}
 
 		r, err := tx.readOrderRow(orderID)
@@ -135,6 +161,18 @@ func (db *DB) ChangeMethod(ctx context.Context, storeID, orderID, code string) e
 		}
 		return tx.storeMethod(r.order)
 	})
+}
+
+// CheckMethod refuses a method that an order cannot be changed to, as ChangeMethod would.
+func (db *DB) CheckMethod(storeID string, o Order, code string) error {
+	offers, err := db.MethodOffers(storeID, o, db.Now())
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(offers, func(m MethodOffer) bool { return m.Code == code }) {
+		return nil
+	}
+	return &APIError{Code: codePaymentMethodUnavailable, Message: "This payment method cannot be used."}
 }
 
 // dropStarts ends the order's session that was begun and not started. The gateway may have created its page all the
@@ -184,4 +222,35 @@ func (tx *Tx) storeMethod(o Order) error {
 		Actor: ActorBuyer,
 		Note:  Note{Code: NoteMethodChanged, Text: o.PaymentMethod},
 	})
+}
+
+// closePage closes the page of a gateway on which an order can be paid, if there is one, because its buyer wants to pay
+// by another method. What the gateway says meanwhile counts as ever: if it has been paid, the order is paid.
+func (p *payments) closePage(ctx context.Context, orderID string) error {
+	session, err := p.db.LatestPaymentSession(orderID)
+	if err == errNotFound || err == nil && session.State != SessionActive {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+
+	// The buyer's look at the pay page has just asked.
+	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
+	defer cancel()
+	for {
+		_, err := p.question(limited, session.ID, false, true)
+		if err == nil || outOfService(err) {
+			return err
+		}
+		if err != errAskedLately {
+			return errMethodBusy // Why is stored with the session.
+		}
+
+		select {
+		case <-time.After(askedLately / 3):
+		case <-limited.Done():
+			return errMethodBusy
+		}
+	}
 }

@@ -39,7 +39,10 @@ func TestChooseAnotherMethod(t *testing.T) {
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		page := "https://shop.test/pay/" + order
-		l.seePage(page, nil, []string{"Bayar dengan cara lain", "Pay in another way"})
+		l.seePage(page, map[string][]string{
+			"id": {"<summary>Ganti cara bayar</summary>"},
+			"en": {"<summary>Pay in another way</summary>"},
+		}, []string{"<h2>Bayar dengan cara lain", `value="snap"`})
 
 		l.setFault(refusesKey)
 		l.want("pay now", l.follow(order), "303 /pay/ID?unreachable")
@@ -87,7 +90,7 @@ func TestChooseAnotherMethod(t *testing.T) {
 		l.seePage(page, map[string][]string{
 			"id":   {"Menunggu transfer Anda"},
 			"both": {"Transfer BCA", `value="170000"`},
-		}, []string{"Bayar dengan cara lain", "Biaya layanan"})
+		}, []string{"<h2>Bayar dengan cara lain", "Biaya layanan"})
 		l.signIn(l.storeID).sees("id", "/dashboard/orders/"+order, "memilih cara bayar lain: bank_transfer")
 		l.want("no event tells of it", l.outcome(order), "pending [1 failed], stock 8")
 
@@ -95,12 +98,88 @@ func TestChooseAnotherMethod(t *testing.T) {
 		l.want("Xendit", l.choose(order, "link"), "303 /pay/ID")
 		l.want("method", l.method(order), "link xendit gateway 172500")
 		l.get(order)
-		l.want("with an open page", l.choose(order, "bank_transfer"), "303 /pay/ID")
-		l.want("method", l.method(order), "link xendit gateway 172500")
-
 		l.play(order, l.xen, "xendit", "COMPLETED")
 		l.want("in the end", l.outcome(order), "paid [1 failed, 2 paid] orderPaid, stock 8")
 	})
+}
+
+// TestChoiceWithAnOpenPage is a buyer who has seen a page of a gateway, and then wants to pay in another way.
+func TestChoiceWithAnOpenPage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		steps  string // after the page was opened, at Midtrans
+		fault  gatewayFault
+		answer string
+		method string
+		after  string // steps after the choice
+		end    string
+	}{
+		{
+			name:   "the page is closed, and the order is paid by hand",
+			answer: "303 /pay/ID",
+			method: "bank_transfer manual manual 170000",
+			after:  "claim approve",
+			end:    "paid [1 expired] orderAwaitingVerification, orderPaid, stock 8",
+		},
+		{
+			name:   "a payment that was begun is canceled",
+			steps:  "pending",
+			answer: "303 /pay/ID",
+			method: "bank_transfer manual manual 170000",
+			end:    "pending [1 expired], stock 8",
+		},
+		{
+			name:   "a payment was denied",
+			steps:  "deny",
+			answer: "303 /pay/ID",
+			method: "bank_transfer manual manual 170000",
+			after:  "+24h tick",
+			end:    "expired [1 expired] orderExpired, stock 10",
+		},
+		{
+			name:   "it was paid before",
+			steps:  "~settlement",
+			answer: "303 /pay/ID",
+			method: "snap midtrans gateway 172500",
+			end:    "paid [1 paid] orderPaid, stock 8",
+		},
+		{
+			name:   "the owner has to look at its payment",
+			steps:  "~capture/challenge",
+			answer: "303 /pay/ID",
+			method: "snap midtrans gateway 172500",
+			end:    "awaiting_verification [1 active] orderAwaitingVerification, stock 8",
+		},
+		{
+			name:   "the gateway is away",
+			fault:  down,
+			answer: "303 /pay/ID?busy",
+			method: "snap midtrans gateway 172500",
+			after:  "settlement",
+			end:    "paid [1 paid] orderPaid, stock 8",
+		},
+		{
+			name:   "money comes for the closed page after all",
+			answer: "303 /pay/ID",
+			method: "bank_transfer manual manual 170000",
+			after:  "settlement=172500",
+			end:    "awaiting_verification [1 paid] orderAwaitingVerification, orderAlerted, stock 8, overpaid",
+		},
+	} {
+		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
+			order := l.newOrder("snap")
+			l.play(order, l.mid, "midtrans", "get "+c.steps)
+			l.seePage("https://shop.test/pay/"+order, nil, nil) // This asks the gateway.
+
+			l.setFault(c.fault)
+			l.want("the choice", l.choose(order, "bank_transfer"), c.answer)
+			l.setFault(nil)
+			l.want("method", l.method(order), c.method)
+			l.play(order, l.mid, "midtrans", c.after)
+			l.want("in the end", l.outcome(order), c.end)
+		})
+	}
 }
 
 // TestMethodAfterAnOutage offers no other method of the gateway that is away, and only to a buyer who wanted to
@@ -113,7 +192,7 @@ func TestMethodAfterAnOutage(t *testing.T) {
 		l.setFault(down)
 		l.follow(order)
 
-		l.seePage(page, nil, []string{"Bayar dengan cara lain", "Pay in another way"})
+		l.seePage(page, nil, []string{"<h2>Bayar dengan cara lain", "<h2>Pay in another way"})
 		l.seePage(page+"?unreachable", map[string][]string{
 			"id":   {"Halaman pembayaran belum bisa dibuka.", "Bayar dengan cara lain"},
 			"en":   {"The payment page cannot be opened just now.", "Pay in another way"},
@@ -209,16 +288,10 @@ var methodRefusals = []methodRefusal{
 		"303 /pay/ID?busy",
 	},
 	{
-		"when a page was shown",
-		func(l *payLab, order string) { l.get(order) },
-		"bank_transfer",
-		"303 /pay/ID",
-	},
-	{
 		"when a payment of the lost page has begun",
 		func(l *payLab, order string) { l.play(order, l.mid, "midtrans", "lost ?pending") },
 		"bank_transfer",
-		"303 /pay/ID",
+		"303 /pay/ID?busy",
 	},
 	{
 		"of a paid order",

@@ -352,6 +352,7 @@ type Transition string
 
 const (
 	BuyerClaims       Transition = "buyer says paid"
+	BuyerTakesBack    Transition = "buyer takes back"
 	GatewayChallenges Transition = "gateway challenge"
 	GatewaySettles    Transition = "gateway settlement"
 	GatewayCancels    Transition = "gateway cancel"
@@ -370,7 +371,8 @@ var transitions = map[Transition]struct {
 	to    Status
 	actor Actor
 }{
-	BuyerClaims:       {[]Status{Pending}, AwaitingVerification, ActorBuyer},
+	BuyerClaims:       {[]Status{Pending, Expired}, AwaitingVerification, ActorBuyer},
+	BuyerTakesBack:    {[]Status{AwaitingVerification}, Pending, ActorBuyer},
 	GatewayChallenges: {[]Status{Pending, Expired}, AwaitingVerification, ActorGateway},
 	GatewaySettles:    {[]Status{Pending, AwaitingVerification, Expired, Failed}, Paid, ActorGateway},
 	GatewayCancels:    {[]Status{Pending, AwaitingVerification}, Failed, ActorGateway},
@@ -388,6 +390,7 @@ func (t Transition) possible(from Status) bool { return slices.Contains(transiti
 
 // eventOf is the event that tells of an order's new state.
 var eventOf = map[Status]Event{
+	Pending:              OrderPending,
 	AwaitingVerification: OrderAwaitingVerification,
 	Paid:                 OrderPaid,
 	Failed:               OrderFailed,
@@ -422,7 +425,7 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 		return nil, &APIError{Code: codeOrderState, Message: message}
 	}
 
-	oversold, err := tx.moveStock(r.components, from, rule.to)
+	oversold, err := tx.moveStock(r, t)
 	if err != nil {
 		return nil, err
 	}
@@ -451,7 +454,7 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 			return nil, err
 		}
 	}
-	if o.Status != AwaitingVerification {
+	if o.Status != AwaitingVerification && o.Status != Pending {
 		if err := tx.endPaymentSessions(orderID); err != nil {
 			return nil, err
 		}
@@ -468,7 +471,7 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 func (o *Order) become(to Status, now Time) {
 	o.Status = to
 	o.UpdatedAt = now
-	o.RequiresPayment = false
+	o.RequiresPayment = to == Pending
 
 	switch to {
 	case Paid:
@@ -518,19 +521,28 @@ func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
 }
 
 // moveStock releases the stock of an order that fails or expires. An order that is paid after that needs its
-// stock again; oversold says that it is gone.
-func (tx *Tx) moveStock(components []component, from, to Status) (oversold bool, err error) {
-	if to == Failed || to == Expired {
-		return false, tx.release(components)
-	}
-	if from != Failed && from != Expired {
+// stock again, and so does one whose stock was released while it waited; oversold says that it is gone.
+func (tx *Tx) moveStock(r orderRow, t Transition) (oversold bool, err error) {
+	from, to := r.order.Status, transitions[t].to
+	switch {
+	case to == Failed || to == Expired:
+		return false, tx.release(r.components)
+
+	case from == AwaitingVerification && to == Paid:
+		short, err := tx.reserveReleased(r.components)
+		return len(short) > 0, err
+
+	case from != Failed && from != Expired:
 		return false, nil
+
+	case t == BuyerClaims:
+		return false, tx.reserveClaimed(r)
 	}
 
-	if err := tx.findUnlimited(components); err != nil {
+	if err := tx.findUnlimited(r.components); err != nil {
 		return false, err
 	}
-	short, err := tx.reserve(components)
+	short, err := tx.reserve(r.components)
 	return len(short) > 0, err
 }
 

@@ -505,7 +505,7 @@ func (s *testServer) checkTransition(t *testing.T, id string, transition Transit
 	}
 	s.get(t, "/v1/orders/"+id).wantData(t, map[string]string{
 		"order.status":           string(to),
-		"order.requires_payment": "false",
+		"order.requires_payment": fmt.Sprint(to == Pending),
 		"order.updated_at":       o.UpdatedAt.String(),
 	})
 

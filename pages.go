@@ -11,9 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +45,11 @@ func parsePages(lang string) *template.Template {
 		"rupiah":  rupiah,
 		"mailto":  mailto,
 		"minutes": func(seconds int) int { return (seconds + 59) / 60 },
+		"write":   writeTo,
+		"initial": initial,
+		"tail":    referenceTail,
 		"when":    func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
+		"soon":    func(t Time) string { return date(lang, t, "2 Jan, 15:04 WIB") },
 		"clock":   func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
 		"day":     func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
 		"t": func(id, en string) string {
@@ -68,6 +72,35 @@ func mailto(address string) string {
 	return "mailto:" + url.QueryEscape(address[:at]) + "@" + url.QueryEscape(address[at+1:])
 }
 
+// writeTo is the link by which a person writes to a contact: to an e-mail address, or else to a telephone number
+// on WhatsApp. It begins the message with a text. It is empty for a number that cannot be called from abroad.
+func writeTo(contact, text string) string {
+	text = strings.ReplaceAll(url.QueryEscape(text), "+", "%20")
+	if strings.Contains(contact, "@") {
+		return mailto(contact) + "?body=" + text
+	}
+
+	number := internationalPhone(contact)
+	if number == "" {
+		return ""
+	}
+	return "https://wa.me/" + number[1:] + "?text=" + text
+}
+
+// isContact reports whether text can be a store's contact: an e-mail address or a number on WhatsApp.
+func isContact(text string) bool {
+	if strings.Contains(text, "@") {
+		return isBuyerEmail(text)
+	}
+	return phonePattern.MatchString(text) && internationalPhone(text) != ""
+}
+
+// initial is the letter that stands for a name in its picture.
+func initial(name string) string { return strings.ToUpper(cut(name, 1)) }
+
+// referenceTail is the part of an order's reference that tells it from the others of its day.
+func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
+
 // rupiah writes an amount as Indonesians do: Rp85.000.
 func rupiah(n int64) string {
 	digits := strconv.FormatInt(n, 10)
@@ -89,8 +122,39 @@ func date(lang string, t Time, layout string) string {
 	return text
 }
 
-// language returns en for a client that prefers English to Indonesian, and id for any other.
+// language is the language of a request's page: the one that a link asks for, else the one that was chosen before,
+// else the one that the browser prefers.
 func language(r *http.Request) string {
+	asked := r.URL.Query().Get("lang")
+	if pages[asked] != nil {
+		return asked
+	}
+	chosen, err := r.Cookie("lang")
+	if err == nil && pages[chosen.Value] != nil {
+		return chosen.Value
+	}
+	return preferredLanguage(r)
+}
+
+// rememberLanguage lets the browser remember the language that a link asks for.
+func (s *server) rememberLanguage(w http.ResponseWriter, r *http.Request) {
+	asked := r.URL.Query().Get("lang")
+	if pages[asked] == nil {
+		return
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name:     "lang",
+		Value:    asked,
+		Path:     "/",
+		MaxAge:   365 * 24 * 60 * 60,
+		HttpOnly: true,
+		Secure:   isHTTPS(s.db.publicURL),
+		SameSite: http.SameSiteLaxMode, // so that links from elsewhere find it
+	})
+}
+
+// preferredLanguage returns en for a client that prefers English to Indonesian, and id for any other.
+func preferredLanguage(r *http.Request) string {
 	lang, best := "id", 0.0
 	for entry := range strings.SplitSeq(r.Header.Get("Accept-Language"), ",") {
 		tag, params, _ := strings.Cut(strings.TrimSpace(entry), ";")
@@ -126,7 +190,8 @@ func (s *server) page(handle pageHandler) http.Handler {
 		// With no-referrer, browsers would post "Origin: null" over plain http, which is refused.
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
-		h.Add("Vary", "Accept-Language")
+		h.Add("Vary", "Accept-Language, Cookie")
+		s.rememberLanguage(w, r)
 
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		if err := handle(w, r); err != nil {
@@ -243,16 +308,19 @@ func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 type payView struct {
 	Store    Store
 	Order    Order
-	Method   PaymentMethod // of a pending manual order
-	Accounts []string      // the account numbers in the method's instructions, without spaces
-	Contact  string        // the buyer's, masked
-	Denied   bool          // the latest try to pay failed, and the page at the gateway can be paid again
+	Method   PaymentMethod // of a manual order
+	Buyer    string        // the buyer's contact, masked
+	MayClaim bool          // the buyer can say that they have paid, or confirm an order that is paid in cash
+	TakeBack bool          // they can take that back
+	Denied   bool          // the latest try to pay failed
 	Problem  Problem       // why the gateway's page cannot be opened; empty if nothing is known to be wrong
-	Others   []MethodOffer // other ways to pay, offered with a problem
+	Others   []MethodOffer // other ways to pay
 	Refused  string        // why the choice of another way was not taken: "busy" or "gone"; empty without one
+	Form     filled        // what the buyer says about their payment
 }
 
-// payPage shows the buyer where their order stands and how to pay it.
+// payPage shows the buyer where their order stands and how to pay it. It does not reload by itself: they may be
+// reading, copying or pressing something.
 func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err != nil {
@@ -260,62 +328,69 @@ func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	var session SessionWithOrder
-	if payableAt(o, ChannelGateway) {
+	if o.SettlementChannel == ChannelGateway && (o.Status == Pending || o.Status == Failed) {
 		o, session, err = s.refreshOrder(r, o)
 		if err != nil {
 			return err
 		}
 	}
 
-	view := payView{Store: st, Order: o, Contact: mask(o.Buyer)}
-	if payableAt(o, ChannelManual) {
-		view.Method, err = s.db.PaymentMethod(st.ID, o.PaymentMethod)
-		if err != nil {
-			return err
-		}
-		view.Accounts = accountNumbers(view.Method.Instructions)
-	}
-	if payableAt(o, ChannelGateway) {
-		if err := s.viewGateway(r, &view, session); err != nil {
+	view := payView{Store: st, Order: o, Buyer: mask(o.Buyer)}
+	view.Denied = session.GatewayState == StateDenied
+	if o.SettlementChannel == ChannelManual {
+		if err := s.viewManual(&view); err != nil {
 			return err
 		}
 	}
-
-	// A page that holds something to copy or to choose does not reload.
-	waits := o.Status == AwaitingVerification || payableAt(o, ChannelGateway)
-	if waits && len(view.Others) == 0 {
-		w.Header().Set("Refresh", "20")
+	if o.Status == Pending {
+		for _, reason := range []string{"busy", "gone"} {
+			if r.URL.Query().Has(reason) {
+				view.Refused = reason
+			}
+		}
+		viewGateway(r, &view, session)
+		if err := s.viewOthers(&view); err != nil {
+			return err
+		}
 	}
 	return render(w, r, http.StatusOK, "pay.html", view)
 }
 
-// viewGateway says what became of a buyer's tries to pay at the gateway, and how else they can pay while it cannot
-// be used.
-func (s *server) viewGateway(r *http.Request, view *payView, session SessionWithOrder) error {
-	query := r.URL.Query()
-	for _, reason := range []string{"busy", "gone"} {
-		if query.Has(reason) {
-			view.Refused = reason
-		}
+// viewManual says how to pay a manual order, and what its buyer can say about that.
+func (s *server) viewManual(view *payView) (err error) {
+	o := view.Order
+	view.Method, err = s.db.PaymentMethod(view.Store.ID, o.PaymentMethod)
+	if err != nil {
+		return err
 	}
-	view.Denied = session.State == SessionActive && session.GatewayState == StateDenied
 
+	// An order that is paid in cash is confirmed in time or ordered again.
+	view.MayClaim = o.Status == Pending || o.Status == Expired && view.Method.Kind != MethodCash
+	if o.Status == AwaitingVerification {
+		view.TakeBack, err = s.db.MayTakeBack(view.Store.ID, o.ID)
+	}
+	return err
+}
+
+// viewGateway says why the gateway's page cannot be opened.
+func viewGateway(r *http.Request, view *payView, session SessionWithOrder) {
 	// An outage is worth a word only to a buyer who has just wanted to pay: it may be over.
-	wantedToPay := query.Has("unreachable") || view.Refused != ""
+	wantedToPay := r.URL.Query().Has("unreachable") || view.Refused != ""
 	if session.State == SessionStarting && (session.Problem == ProblemRefused || wantedToPay) {
 		view.Problem = cmp.Or(session.Problem, ProblemUnreachable)
 	}
-	if view.Problem == "" {
-		return nil
-	}
+}
 
-	var err error
-	view.Others, err = s.db.MethodOffers(view.Store.ID, view.Order, s.db.Now())
+// viewOthers offers the other ways to pay a pending order. While its gateway is away, those that lead there too are
+// left out.
+func (s *server) viewOthers(view *payView) error {
+	others, err := s.db.MethodOffers(view.Store.ID, view.Order, s.db.Now())
 	if view.Problem == ProblemUnreachable {
-		view.Others = slices.DeleteFunc(view.Others, func(m MethodOffer) bool {
-			return m.Provider == session.Provider // It is the same gateway that does not answer.
+		others = slices.DeleteFunc(others, func(m MethodOffer) bool {
+			return m.Provider == view.Order.PaymentProvider
 		})
 	}
+	view.Others = others
 	return err
 }
 
@@ -355,34 +430,79 @@ func mask(b Buyer) string {
 	return "•••" + b.Phone[max(0, len(b.Phone)-3):]
 }
 
-// accountPattern matches an account number in a text: eight digits or more, in groups or not.
-var accountPattern = regexp.MustCompile(`\d(?:[ -]?\d){7,}`)
-
-// accountNumbers returns the account numbers in a text, without the marks between their groups.
-func accountNumbers(text string) (numbers []string) {
-	marks := strings.NewReplacer(" ", "", "-", "")
-	for _, number := range accountPattern.FindAllString(text, -1) {
-		numbers = append(numbers, marks.Replace(number))
-	}
-	return numbers
-}
-
-// buyerClaims answers the button "I have paid" of a manual order.
-func (s *server) buyerClaims(w http.ResponseWriter, r *http.Request) error {
+// claimPage answers the button "I have paid" of a manual order: by GET it asks first.
+func (s *server) claimPage(w http.ResponseWriter, r *http.Request) error {
 	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
 	if err != nil {
 		return err
 	}
 
-	if payableAt(o, ChannelManual) {
-		_, err := s.db.Transition(r.Context(), st.ID, o.ID, BuyerClaims, Note{Code: NoteBuyerClaims})
-
-		// The order may have left the state pending since it was read. Then its page shows the new state.
-		if err != nil && !isRefusal(err, codeOrderState) {
+	payPage := "/pay/" + o.ID
+	view := payView{Store: st, Order: o, Buyer: mask(o.Buyer)}
+	if o.SettlementChannel == ChannelManual {
+		if err := s.viewManual(&view); err != nil {
 			return err
 		}
-		s.queue.wake()
 	}
+	if !view.MayClaim { // Its page says why.
+		return seeOther(w, r, payPage)
+	}
+
+	if r.Method == http.MethodPost {
+		view.Form, err = s.claim(r, st, o)
+		if err != nil {
+			return err
+		}
+		if len(view.Form.Faults) == 0 {
+			return seeOther(w, r, payPage)
+		}
+	}
+	status := http.StatusOK
+	if len(view.Form.Faults) > 0 {
+		status = http.StatusUnprocessableEntity
+	}
+	return render(w, r, status, "pay-claim.html", view)
+}
+
+// claim records what a form says about a buyer's payment. If it is refused, claim returns the form to show again.
+func (s *server) claim(r *http.Request, st Store, o Order) (filled, error) {
+	if r.ParseForm() != nil {
+		return filled{}, badRequest("The form cannot be read.")
+	}
+	form := filled{r.PostForm, formFaults{}}
+	for _, name := range []string{"sender", "bank"} {
+		said := text(r.PostForm, name)
+		if said != "" {
+			maps.Copy(form.Faults, checkText(name, said, optional, 100))
+		}
+	}
+	if len(form.Faults) > 0 {
+		return form, nil
+	}
+
+	err := s.db.ClaimPaid(r.Context(), st.ID, o.ID, BuyerClaim{
+		Sender: text(r.PostForm, "sender"),
+		Bank:   text(r.PostForm, "bank"),
+	})
+	s.queue.wake()
+	if isRefusal(err, codeOrderState) { // The order has changed since it was read. Its page shows how it stands.
+		err = nil
+	}
+	return form, err
+}
+
+// takeBack answers the button by which a buyer takes back that they have paid.
+func (s *server) takeBack(w http.ResponseWriter, r *http.Request) error {
+	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
+	if err != nil {
+		return err
+	}
+
+	err = s.db.TakeBack(r.Context(), st.ID, o.ID)
+	if err != nil && !isRefusal(err, codeOrderState) {
+		return err
+	}
+	s.queue.wake()
 	return seeOther(w, r, "/pay/"+o.ID)
 }
 
@@ -395,7 +515,18 @@ func (s *server) chooseMethod(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	payPage := "/pay/" + o.ID
-	err = s.db.ChangeMethod(r.Context(), st.ID, o.ID, r.PostFormValue("code"))
+	code := r.PostFormValue("code")
+	if code == o.PaymentMethod || o.Status != Pending || o.ExpiresAt <= s.db.Now() {
+		return seeOther(w, r, payPage)
+	}
+
+	err = s.db.CheckMethod(st.ID, o, code) // before a page is closed for it
+	if err == nil {
+		err = s.payments.closePage(r.Context(), o.ID)
+	}
+	if err == nil {
+		err = s.db.ChangeMethod(r.Context(), st.ID, o.ID, code)
+	}
 	switch {
 	case err == nil, err == errMethodFixed: // The page shows where the order stands.
 		return seeOther(w, r, payPage)

@@ -80,19 +80,19 @@ func (l *payLab) submit(address, form, site string) *httptest.ResponseRecorder {
 
 // payPageCase is a section of testdata/pay-page.txt, which explains its parts.
 type payPageCase struct {
-	name    string
-	method  string
-	steps   string
-	has     map[string][]string // id, en or both
-	lacks   []string
-	reloads bool
+	name   string
+	method string
+	steps  string
+	has    map[string][]string // id, en or both
+	lacks  []string
 }
 
 // payPageWords are the words of testdata/pay-page.txt.
 var payPageWords = map[string]string{
-	"claim": "<form",
-	"pay":   `/go" rel="nofollow">`,
-	"back":  "https://kopi.example.id/thanks",
+	"claim":    `/claim" rel="nofollow">`,
+	"takeback": `/unclaim">`,
+	"pay":      `/go" rel="nofollow">`,
+	"back":     "https://kopi.example.id/thanks",
 }
 
 func readPayPageCases(t *testing.T) (all []payPageCase) {
@@ -111,12 +111,9 @@ func readPayPageCases(t *testing.T) (all []payPageCase) {
 				texts = append(texts, withWords(text, payPageWords))
 			}
 
-			switch part {
-			case "reloads":
-				c.reloads = true
-			case "lacks":
+			if part == "lacks" {
 				c.lacks = texts
-			default:
+			} else {
 				c.has[part] = append(c.has[part], texts...)
 			}
 		}
@@ -153,20 +150,18 @@ func (c payPageCase) check(l *payLab) {
 	}
 
 	page := "https://shop.test/pay/" + order
-	steps, claimed := strings.CutPrefix(c.steps, "claim")
-	if claimed {
-		w := l.submit(page, "", "same-origin")
-		l.want("I have paid", w.Code, 303)
-		l.want("after that", w.Header().Get("Location"), "/pay/"+order)
-	}
-	l.play(order, l.mid, "midtrans", steps)
+	l.play(order, l.mid, "midtrans", c.steps)
 
-	// Others may read the page too, because buyers pass on its address.
+	// The buyer can always go back to the shop, or ask it. Others may read the page too, because buyers pass on its address.
 	c.has["both"] = append(c.has["both"],
 		"Siti Aminah",
 		"Kopi Kita",
 		"INV-20000101-",
+		"https://wa.me/6281234567890?text=",
 		contact)
+	if c.method != "free" {
+		c.has["both"] = append(c.has["both"], "https://kopi.example.id/thanks")
+	}
 	c.lacks = append(c.lacks,
 		"siti@example.id",
 		"0812")
@@ -174,14 +169,15 @@ func (c payPageCase) check(l *payLab) {
 
 	capitals := "https://shop.test/pay/" + strings.ToUpper(order)
 	refresh := l.web("GET", capitals, "").Header().Get("Refresh")
-	l.want("reloads", refresh != "", c.reloads)
+	l.want("reloads by itself", refresh, "")
 }
 
-func TestBuyerClaimsToHavePaid(t *testing.T) {
+// TestEveryButtonOfABuyer presses the buttons of the pay page, and from other sites.
+func TestEveryButtonOfABuyer(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
-		post := func(order string, headers ...string) int {
-			return l.web("POST", "https://shop.test/pay/"+order, "", headers...).Code
+		post := func(order, button string, headers ...string) int {
+			return l.web("POST", "https://shop.test/pay/"+order+"/"+button, "", headers...).Code
 		}
 		const own = "https://shop.test"
 
@@ -192,15 +188,18 @@ func TestBuyerClaimsToHavePaid(t *testing.T) {
 			{"Origin", "https://evil.example"},
 			{"Origin", "null"},
 		} {
-			l.want(strings.Join(foreign, " "), post(order, foreign...), 403)
+			l.want(strings.Join(foreign, " "), post(order, "claim", foreign...), 403)
 		}
+		l.see("https://shop.test/pay/"+order+"/claim", "id", 200, "Sudah transfer|Nama pengirim", "")
+		l.see("https://shop.test/pay/"+order+"/claim", "en", 200, "Have you transferred|Sender’s name", "")
 		l.want("after them", l.outcome(order), "pending [], stock 8")
 
-		l.want("the button", post(order, "Origin", own), 303)
-		l.want("the button again", post(order, "Origin", own), 303)
+		l.want("the button", post(order, "claim", "Origin", own), 303)
+		l.want("the button again", post(order, "claim", "Origin", own), 303)
 		l.want("after them",
 			l.outcome(order),
 			"awaiting_verification [] orderAwaitingVerification, stock 8")
+		l.want("taking it back from another site", post(order, "unclaim", "Origin", "https://evil.example"), 403)
 
 		actor := l.read(`
 			SELECT actor
@@ -209,9 +208,11 @@ func TestBuyerClaimsToHavePaid(t *testing.T) {
 		l.want("by", actor, "buyer")
 
 		gateway := l.newOrder("snap")
-		l.want("a gateway's order has no such button", post(gateway), 303)
+		l.want("a gateway's order has no such button", post(gateway, "claim"), 303)
+		l.want("nor this one", post(gateway, "unclaim"), 303)
 		l.want("after it", l.outcome(gateway), "pending [], stock 6")
-		l.want("an unknown order", post(unknownID), 404)
+		l.want("an unknown order", post(unknownID, "claim"), 404)
+		l.want("an unknown order", post(unknownID, "unclaim"), 404)
 	})
 }
 
@@ -377,7 +378,7 @@ func (c hostCase) check(l *payLab) {
 		l.seeNoPage(host + payPage + "/go")
 		l.seeNoPage(host + sandboxPage)
 
-		claim := l.submit(host+payPage, "", "same-origin")
+		claim := l.submit(host+payPage+"/claim", "", "same-origin")
 		l.want("I have paid, at "+host, claim.Code, 404)
 		pay := l.submit(host+sandboxPage, "action=pay", "same-origin")
 		l.want("pay, at "+host, pay.Code, 404)

@@ -293,6 +293,13 @@ type checkedSession struct {
 // be asked; it is errAskedLately if somebody else is asking, or has just asked. byClock says that the session was
 // due: only then does asking a gateway that does not answer ever end (giveUpAfter).
 func (p *payments) check(ctx context.Context, sessionID string, byClock bool) (c checkedSession, err error) {
+	return p.question(ctx, sessionID, byClock, false)
+}
+
+// question is check. With closing it also closes a session at the gateway that could still be paid.
+func (p *payments) question(
+	ctx context.Context, sessionID string, byClock, closing bool,
+) (c checkedSession, err error) {
 	c.AskedSession, err = p.db.LeasePaymentSession(ctx, sessionID)
 	if err != nil {
 		return c, err
@@ -303,7 +310,7 @@ func (p *payments) check(ctx context.Context, sessionID string, byClock bool) (c
 	limited, cancel := p.limit(ctx)
 	defer cancel()
 
-	answers, closed, problem := p.ask(limited, c.AskedSession)
+	answers, closed, problem := p.ask(limited, c.AskedSession, closing)
 	if problem != nil {
 		s := c.PaymentSession
 		p.logProblem(s, c.Order, problem)
@@ -343,8 +350,11 @@ func (p *payments) limit(ctx context.Context) (limited context.Context, end func
 }
 
 // ask returns what the gateway says of a session. Before that, it accepts a challenged payment that the owner has
-// approved, and closes a session that could still be paid although its order needs no payment.
-func (p *payments) ask(ctx context.Context, s AskedSession) (answers []GatewayAnswer, closed bool, err error) {
+// approved, and closes a session that could still be paid although its order needs no payment. With closing it closes
+// the page of an order that waits for its payment, too, unless a payment has arrived or is held.
+func (p *payments) ask(
+	ctx context.Context, s AskedSession, closing bool,
+) (answers []GatewayAnswer, closed bool, err error) {
 	gw, answers, err := p.query(ctx, s)
 	if err != nil {
 		return nil, false, err
@@ -359,10 +369,11 @@ func (p *payments) ask(ctx context.Context, s AskedSession) (answers []GatewayAn
 		return answers, false, err
 	}
 
-	if !mustClose(s.SessionWithOrder, answers, p.db.Now()) {
+	closing = closing && s.OrderStatus == Pending && !slices.ContainsFunc(answers, mayBePaid)
+	if !closing && !mustClose(s.SessionWithOrder, answers, p.db.Now()) {
 		return answers, false, nil
 	}
-	if s.OrderStatus == Pending && !p.db.clockTrusted() { // It is over only by the clock.
+	if s.OrderStatus == Pending && !closing && !p.db.clockTrusted() { // It is over only by the clock.
 		return answers, false, nil
 	}
 	closed, err = gw.closeSession(ctx, s, answers)
@@ -371,6 +382,11 @@ func (p *payments) ask(ctx context.Context, s AskedSession) (answers []GatewayAn
 	}
 	answers, err = gw.query(ctx, s)
 	return answers, closed && !slices.ContainsFunc(answers, stillPayable), err
+}
+
+// mayBePaid reports whether an answer is about a payment that has arrived, or that is held for its owner.
+func mayBePaid(a GatewayAnswer) bool {
+	return a.State == StateChallenged || (Payment{State: a.State}).arrived()
 }
 
 // notAccepted is the error of a gateway that did not accept a challenged payment.

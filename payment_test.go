@@ -101,6 +101,7 @@ func (l *payLab) furnish(storeID, domain string) {
 	l.setStore(storeID, func(st *Store) {
 		st.Name = "Kopi Kita"
 		st.Domain = domain
+		st.Contact = "0812 3456 7890"
 	})
 	l.importCatalog(l.t, storeID, paymentCatalog)
 	l.setGateway(storeID, midtransAccount)
@@ -279,6 +280,7 @@ func (l *payLab) tick() {
 		time.Sleep(askedLately)
 	}
 	l.payments.expireOrders(l.t.Context())
+	l.payments.releaseUndecided(l.t.Context())
 }
 
 // settle is tick after the time that has to pass between two questions about a session.
@@ -321,6 +323,10 @@ func (l *payLab) play(order string, double gatewayDouble, provider, steps string
 			l.get(order)
 		case step == "tick":
 			l.tick()
+		case step == "claim" || step == "unclaim":
+			w := l.submit("https://shop.test/pay/"+order+"/"+step, "", "same-origin")
+			l.want(step, w.Code, 303)
+			l.want("after "+step, w.Header().Get("Location"), "/pay/"+order)
 		case isPause:
 			d, err := time.ParseDuration(pause)
 			l.must(err)

@@ -26,7 +26,8 @@ CREATE TABLE stores (
   password_hash BLOB    NOT NULL,         -- PBKDF2-SHA-256
   created_at    INTEGER NOT NULL,
   catalog_version INTEGER NOT NULL DEFAULT 0, -- grows with every change that GET /v1/products shows
-  test_mode       INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1)) -- only then is the sandbox usable
+  test_mode       INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1)), -- only then is the sandbox usable
+  contact         TEXT    NOT NULL DEFAULT '' -- for buyers: a WhatsApp number or an e-mail address; '' = none
 ) STRICT;
 
 CREATE TABLE api_keys (
@@ -102,6 +103,9 @@ CREATE TABLE payment_methods (
   min_amount   INTEGER,                   -- of the subtotal; NULL = no bound
   max_amount   INTEGER,
   enabled      INTEGER NOT NULL CHECK (enabled IN (0, 1)),
+  kind         TEXT    NOT NULL DEFAULT 'transfer' CHECK (kind IN ('transfer', 'cash', 'qris', 'ewallet')),
+  accounts     TEXT    NOT NULL DEFAULT '[]', -- JSON [{bank, number, holder}]: where a manual payment goes
+  image_url    TEXT,                      -- such as that of a printed QRIS code
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
 
@@ -124,7 +128,7 @@ CREATE TABLE orders (
   row         INTEGER PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,
   expires_at  INTEGER NOT NULL,
-  components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: reserved = out of a limited stock
+  components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved, released}]: see component
   paid_by     TEXT,                       -- the payment session that paid it
   json        TEXT    NOT NULL,
   purged_sequence INTEGER NOT NULL DEFAULT 0, -- of its events, when the last was deleted
@@ -140,6 +144,9 @@ CREATE INDEX        orders_by_status    ON orders (store_id, status);
 CREATE UNIQUE INDEX orders_by_reference ON orders (store_id, reference);
 CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE external_id IS NOT NULL;
 CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
+-- The orders that wait for their owner and keep stock, for the day on which that is released.
+CREATE INDEX        orders_to_release   ON orders (expires_at)
+  WHERE status = 'awaiting_verification' AND provider = 'manual' AND instr(components, '"reserved":true') > 0;
 
 CREATE TABLE alerts (                     -- what the owner has to look at although the order's state does not show it
   id             TEXT    PRIMARY KEY,

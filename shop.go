@@ -33,18 +33,19 @@ type Store struct {
 	CreatedAt      Time
 	CatalogVersion int64  // increases with every change that GET /v1/products shows
 	TestMode       bool   // only then is the sandbox usable, and every page says so
+	Contact        string // for buyers: a WhatsApp number or an e-mail address; empty if there is none
 	URL            string // where its pay pages are, without a trailing slash
 }
 
 const storeColumns = `s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email,
-	s.created_at, s.catalog_version, s.test_mode`
+	s.created_at, s.catalog_version, s.test_mode, s.contact`
 
 // scanStore scans storeColumns, and the columns after them into more.
 func (db *DB) scanStore(r row, more ...any) (st Store, err error) {
 	var expiryMS int64
 	dest := []any{
 		&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiryMS, &st.OwnerEmail,
-		&st.CreatedAt, &st.CatalogVersion, &st.TestMode,
+		&st.CreatedAt, &st.CatalogVersion, &st.TestMode, &st.Contact,
 	}
 	err = r.Scan(append(dest, more...)...)
 	if err != nil {
@@ -125,10 +126,10 @@ func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, e
 
 		_, err := tx.exec(`
 			INSERT INTO stores (id, name, slug, domain, plan, expiry_ms, owner_email,
-			                    password_salt, password_hash, created_at, test_mode)
-			VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?)`,
+			                    password_salt, password_hash, created_at, test_mode, contact)
+			VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?)`,
 			st.ID, st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
-			pw.Salt, pw.Hash, st.CreatedAt, st.TestMode)
+			pw.Salt, pw.Hash, st.CreatedAt, st.TestMode, st.Contact)
 		return st, err
 	})
 }
@@ -150,10 +151,10 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) 
 		_, err = tx.exec(`
 			UPDATE stores
 			SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?,
-			       test_mode = ?
+			       test_mode = ?, contact = ?
 			WHERE  id = ?`,
 			st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
-			st.TestMode, id)
+			st.TestMode, st.Contact, id)
 		st.URL = db.storeURL(st)
 		return st, err
 	})

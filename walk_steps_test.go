@@ -84,7 +84,7 @@ func (w *walk) buyerTransfers(o *walkOrder) {
 		w.note(o, "the buyer transfers the money")
 	}
 	if w.chance(70) {
-		answer, ok := w.send("POST", "/pay/"+o.id, "", http.Header{
+		answer, ok := w.send("POST", "/pay/"+o.id+"/claim", "", http.Header{
 			"Content-Type": {"application/x-www-form-urlencoded"},
 		})
 		w.note(o, "the buyer says that they have paid: answered %t", ok)

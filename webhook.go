@@ -27,13 +27,15 @@ const (
 	OrderFailed               Event = "orderFailed"
 	OrderExpired              Event = "orderExpired"
 	OrderRefunded             Event = "orderRefunded"
+	OrderPending              Event = "orderPending" // it waits for its payment again
 	OrderAlerted              Event = "orderAlerted" // an alert was raised or resolved
 	Ping                      Event = "ping"         // asked for in the dashboard, without an order
 )
 
 // events are those that an endpoint can ask for. Every endpoint takes a ping.
 var events = []Event{
-	OrderCreated, OrderAwaitingVerification, OrderExpired, OrderFailed, OrderPaid, OrderRefunded, OrderAlerted,
+	OrderCreated, OrderAwaitingVerification, OrderExpired, OrderFailed, OrderPaid, OrderPending, OrderRefunded,
+	OrderAlerted,
 }
 
 // Delivery is one event on its way to one endpoint.

@@ -225,3 +225,13 @@ ORDER BY number, id;
 DROP TABLE notifications;
 ALTER TABLE notifications_4 RENAME TO notifications;
 CREATE INDEX notifications_undecided ON notifications (session_id) WHERE decided_at IS NULL;
+
+-- What buyers see: how to reach the store, the kinds of manual payment methods, and the accounts that they pay to. The
+-- stock of an order that its owner does not decide about is released some day.
+ALTER TABLE stores ADD COLUMN contact TEXT NOT NULL DEFAULT '';
+ALTER TABLE payment_methods ADD COLUMN kind TEXT NOT NULL DEFAULT 'transfer'
+  CHECK (kind IN ('transfer', 'cash', 'qris', 'ewallet'));
+ALTER TABLE payment_methods ADD COLUMN accounts TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE payment_methods ADD COLUMN image_url TEXT;
+CREATE INDEX        orders_to_release   ON orders (expires_at)
+  WHERE status = 'awaiting_verification' AND provider = 'manual' AND instr(components, '"reserved":true') > 0;

@@ -71,8 +71,15 @@ async function firstDay() {
 
   const buyer = await visitor({ locale: 'id-ID', viewport: { width: 375, height: 700 } });
   await buyer.goto(order.checkout_url);
-  await buyer.click('text=Saya sudah membayar');
-  await buyer.getByText('Pembayaran sedang diperiksa').waitFor();
+  await buyer.click('.act >> text=Saya sudah transfer');
+  await buyer.fill('#bank', 'Mandiri');
+  await buyer.click('text=Ya, saya sudah transfer');
+  await buyer.getByText('Pembayaran Anda sedang dicek toko').waitFor();
+  await buyer.click('text=Saya belum membayar');
+  await buyer.getByText('Menunggu transfer Anda').waitFor();
+  await buyer.click('.act >> text=Saya sudah transfer');
+  await buyer.click('text=Ya, saya sudah transfer');
+  await buyer.getByText('Pembayaran Anda sedang dicek toko').waitFor();
 
   await page.click('nav >> text=Pesanan');
   await page.locator('.attention').getByText(order.payment_reference).click();
