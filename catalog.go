@@ -381,23 +381,47 @@ type saleRow struct {
 	component component
 }
 
-const sqlForSale = `
-	SELECT 'product', p.title, p.price, p.id, '', p.id, 1, p.stock IS NULL
-	FROM   products p
-	WHERE  ?2 = 'product' AND p.id = ?3 AND p.store_id = ?1 AND p.published = 1
-	UNION ALL
-	SELECT 'bundle', b.title, b.price, '', b.id, c.id, i.quantity, c.stock IS NULL
-	FROM   bundles b
-	JOIN   bundle_items i ON i.bundle_id = b.id
-	JOIN   products c ON c.id = i.product_id
-	WHERE  ?2 = 'bundle' AND b.id = ?3 AND b.store_id = ?1 AND b.published = 1`
+const (
+	sqlProductForSale = `
+		SELECT title, price, id, 1, stock IS NULL
+		FROM   products
+		WHERE  id = ? AND +store_id = ? AND +published = 1`
+	sqlBundleForSale = `
+		SELECT b.title, b.price, c.id, i.quantity, c.stock IS NULL
+		FROM   bundles b
+		JOIN   bundle_items i ON i.bundle_id = b.id
+		JOIN   products c ON c.id = i.product_id
+		WHERE  b.id = ? AND +b.store_id = ? AND +b.published = 1`
+)
 
 func scanSaleRow(r row) (s saleRow, err error) {
-	item, c := &s.item, &s.component
-	err = r.Scan(
-		&item.Type, &item.Title, &item.UnitPrice, &item.ProductID, &item.BundleID,
-		&c.ProductID, &c.Quantity, &c.Unlimited)
+	c := &s.component
+	err = r.Scan(&s.item.Title, &s.item.UnitPrice, &c.ProductID, &c.Quantity, &c.Unlimited)
 	return s, err
+}
+
+// forSale reads a published product or bundle: a row for each product that it consists of, and none if it is not for
+// sale.
+func (tx *Tx) forSale(storeID string, kind Kind, id string) ([]saleRow, error) {
+	query := sqlProductForSale
+	if kind == KindBundle {
+		query = sqlBundleForSale
+	}
+	rows, err := queryAll(tx, scanSaleRow, query, id, storeID)
+	if err != nil {
+		return nil, err
+	}
+
+	for i := range rows {
+		item := &rows[i].item
+		item.Type = kind
+		if kind == KindBundle {
+			item.BundleID = id
+		} else {
+			item.ProductID = id
+		}
+	}
+	return rows, nil
 }
 
 // reserve takes components out of their products' stock and returns those of which there is not enough. Nothing is

@@ -156,9 +156,8 @@ func parseForm(body []byte) (*form, error) {
 		return nil, errInvalidJSON
 	}
 
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber()
-	value, err := parseValue(dec, 1)
+	reader := jsonReader{text: body}
+	value, err := reader.value(1)
 	if err != nil {
 		return nil, err
 	}
@@ -172,53 +171,123 @@ func parseForm(body []byte) (*form, error) {
 
 func newForm(fields map[string]any) *form { return &form{fields: fields, faults: &faults{}} }
 
-// parseValue reads the next value of a text that is valid JSON, so the decoder cannot fail.
-func parseValue(dec *json.Decoder, depth int) (any, error) {
-	token, _ := dec.Token()
-	opening, container := token.(json.Delim)
-	if !container {
-		return token, nil
+// jsonReader reads a text that json.Valid has accepted into maps, lists, strings, json.Numbers, bools and nil. It finds
+// what encoding/json does not report: a key that is given twice. With the Token method of json.Decoder, an order would
+// cost a tenth more processor time.
+type jsonReader struct {
+	text []byte
+	at   int // the next byte to read
+}
+
+// next returns the next byte that is no white space, without reading it.
+func (r *jsonReader) next() byte {
+	for r.text[r.at] <= ' ' {
+		r.at++
+	}
+	return r.text[r.at]
+}
+
+func (r *jsonReader) value(depth int) (any, error) {
+	first := r.next()
+	if first == '"' {
+		return r.string(), nil
+	}
+	if first != '{' && first != '[' {
+		return r.scalar(), nil
 	}
 
 	if depth > maxDepth {
 		return nil, badRequest("The JSON is nested deeper than %d levels.", maxDepth)
 	}
-	if opening == '{' {
-		return parseObject(dec, depth)
+	r.at++
+	if first == '{' {
+		return r.object(depth)
 	}
-	return parseList(dec, depth)
+	return r.list(depth)
 }
 
-func parseObject(dec *json.Decoder, depth int) (any, error) {
+func (r *jsonReader) object(depth int) (any, error) {
 	fields := map[string]any{}
-	for dec.More() {
-		key, _ := dec.Token()
-		name := key.(string)
+	for r.next() != '}' {
+		name := r.string()
 		if _, twice := fields[name]; twice {
 			return nil, badRequest("The key %q is given twice in one object: give it once.", name)
 		}
 
-		value, err := parseValue(dec, depth+1)
+		r.next()
+		r.at++ // the colon
+		value, err := r.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		fields[name] = value
+		r.comma()
 	}
-	dec.Token() // the closing brace
+	r.at++
 	return fields, nil
 }
 
-func parseList(dec *json.Decoder, depth int) (any, error) {
+func (r *jsonReader) list(depth int) (any, error) {
 	list := []any{}
-	for dec.More() {
-		value, err := parseValue(dec, depth+1)
+	for r.next() != ']' {
+		value, err := r.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, value)
+		r.comma()
 	}
-	dec.Token() // the closing bracket
+	r.at++
 	return list, nil
+}
+
+// comma reads the comma after a value, if there is one.
+func (r *jsonReader) comma() {
+	if r.next() == ',' {
+		r.at++
+		r.next()
+	}
+}
+
+func (r *jsonReader) string() string {
+	begin := r.at
+	escaped := false
+	for r.at++; r.text[r.at] != '"'; r.at++ {
+		if r.text[r.at] == '\\' {
+			escaped = true
+			r.at++
+		}
+	}
+	r.at++
+
+	quoted := r.text[begin:r.at]
+	if !escaped {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var s string
+	if err := json.Unmarshal(quoted, &s); err != nil {
+		panic(err) // json.Valid has accepted it.
+	}
+	return s
+}
+
+// scalar reads a number, true, false or null.
+func (r *jsonReader) scalar() any {
+	begin := r.at
+	for r.at < len(r.text) && strings.IndexByte(",]} \t\r\n", r.text[r.at]) < 0 {
+		r.at++
+	}
+
+	switch text := string(r.text[begin:r.at]); text {
+	case "true":
+		return true
+	case "false":
+		return false
+	case "null":
+		return nil
+	default:
+		return json.Number(text)
+	}
 }
 
 // Fault describes a wrong field of a form: a code and the values that go with it. The pages put it into words
@@ -306,11 +375,15 @@ func validationFailed(details ...Detail) *APIError {
 // only refuses all fields but these. A name in the wrong case makes the whole body malformed, because many
 // decoders would take it for the right one.
 func (f *form) only(names ...string) {
-	for _, given := range slices.Sorted(maps.Keys(f.fields)) {
-		if slices.Contains(names, given) {
-			continue
+	var unknown []string
+	for given := range f.fields {
+		if !slices.Contains(names, given) {
+			unknown = append(unknown, given)
 		}
+	}
 
+	slices.Sort(unknown)
+	for _, given := range unknown {
 		for _, name := range names {
 			if strings.EqualFold(name, given) {
 				f.malformed = badRequest("The key %q must be written %q.", f.path+given, f.path+name)

@@ -242,7 +242,7 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 	var unknown, tooMuch []Detail
 	components := map[string]component{}
 	for i, in := range items {
-		rows, err := queryAll(tx, scanSaleRow, sqlForSale, storeID, in.Kind, in.ID)
+		rows, err := tx.forSale(storeID, in.Kind, in.ID)
 		if err != nil {
 			return nil, err
 		}
