@@ -27,9 +27,10 @@ type PasswordHash struct{ Salt, Hash []byte }
 const saltSize = 16
 
 // hashPassword is PBKDF2 (RFC 8018, section 5.2) for a key as long as the hash. It lets others run every fraction of
-// a millisecond: crypto/pbkdf2 would hold up requests for ten, until the scheduler interrupts it.
+// a millisecond: crypto/pbkdf2 would hold up requests for ten, until the scheduler interrupts it. Now and then it
+// sleeps, because the scheduler looks for new requests only when it has nothing else to run.
 func hashPassword(password string, salt []byte) PasswordHash {
-	const rounds, pause = 600_000, 500
+	const rounds, pause, sleep = 600_000, 500, 5_000
 	mac := hmac.New(sha256.New, []byte(password))
 	mac.Write(salt)
 	mac.Write([]byte{0, 0, 0, 1}) // the number of the block
@@ -39,6 +40,9 @@ func hashPassword(password string, salt []byte) PasswordHash {
 	for i := 1; i < rounds; i++ {
 		if i%pause == 0 {
 			runtime.Gosched()
+		}
+		if i%sleep == 0 {
+			time.Sleep(50 * time.Microsecond)
 		}
 		mac.Reset()
 		mac.Write(u)
