@@ -484,37 +484,51 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request, storeID string) 
 	return nil
 }
 
-// login shows the sign-in form and signs in. It does not say whether the e-mail or the password was wrong.
+// loginPage is the sign-in form.
+type loginPage struct {
+	Form  filled
+	Next  string
+	Wrong bool
+	Out   bool
+	Wait  int // seconds
+}
+
+// login shows the sign-in form and signs in.
 func (s *server) login(w http.ResponseWriter, r *http.Request) error {
-	page := struct {
-		Form  filled
-		Next  string
-		Wrong bool
-		Out   bool
-		Wait  int // seconds
-	}{
+	if r.Method == http.MethodPost {
+		return s.tryToSignIn(w, r)
+	}
+	if _, err := s.signedIn(r); err == nil {
+		return seeOther(w, r, "/dashboard")
+	}
+
+	page := loginPage{
 		Next: ownPath(r.FormValue("next"), ""),
 		Out:  r.URL.Query().Get("done") == "out",
 	}
-	if r.Method != http.MethodPost {
-		if _, err := s.signedIn(r); err == nil {
-			return seeOther(w, r, "/dashboard")
-		}
-		return render(w, r, http.StatusOK, "dash-login.html", page)
-	}
+	return render(w, r, http.StatusOK, "dash-login.html", page)
+}
 
+// tryToSignIn signs in. It does not say whether the e-mail or the password was wrong.
+func (s *server) tryToSignIn(w http.ResponseWriter, r *http.Request) error {
 	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
+	page := loginPage{Next: ownPath(r.FormValue("next"), "")}
 	page.Form.Values = url.Values{"email": {email}}
-	storeID, wait, err := s.checkPassword(r.Context(), passwordTry{
+	admitted, wait, refusal, err := s.admitAtDesk(r, page, passwordTry{
 		email:    email,
 		password: r.PostFormValue("password"),
 		from:     s.clientAddress(r),
 	})
+	if err != nil {
+		return err
+	}
 	if wait > 0 {
 		w.Header().Set("Retry-After", seconds(wait))
-		page.Wait = int(math.Ceil(wait.Seconds()))
-		return render(w, r, http.StatusTooManyRequests, "dash-login.html", page)
+		writePage(w, http.StatusTooManyRequests, refusal)
+		return nil
 	}
+
+	storeID, err := admitted.check(r.Context())
 	if err == errNotFound {
 		page.Wrong = true
 		return render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
@@ -527,6 +541,27 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return seeOther(w, r, ownPath(page.Next, "/dashboard"))
+}
+
+// admitAtDesk admits a try, or makes the page that refuses it. One try at a time does this. None is at the desk
+// while it waits for its client, who may be slow: its form was read before, and the page is written after.
+func (s *server) admitAtDesk(r *http.Request, page loginPage, try passwordTry) (
+	admitted admittedTry, wait time.Duration, refusal []byte, err error,
+) {
+	select {
+	case s.desk <- struct{}{}:
+		defer func() { <-s.desk }()
+	case <-r.Context().Done():
+		return admitted, 0, nil, r.Context().Err()
+	}
+
+	admitted, wait, err = s.admit(try)
+	if err != nil || wait == 0 {
+		return admitted, 0, nil, err
+	}
+	page.Wait = int(math.Ceil(wait.Seconds()))
+	refusal, err = pageText(r, "dash-login.html", page)
+	return admitted, wait, refusal, err
 }
 
 // logout ends this sign-in or, on the account page, all of the store's.

@@ -291,3 +291,31 @@ func TestAPageLivesOnByAWrongClock(t *testing.T) {
 		l.want("the page", l.get(order).Session.PaymentURL, page)
 	})
 }
+
+// TestAWrongClockUsesUpNoAttempts has the clock set back and ahead while a delivery waits for its third attempt.
+func TestAWrongClockUsesUpNoAttempts(t *testing.T) {
+	t.Parallel()
+	for _, jump := range []time.Duration{-fourDays, fourDays} {
+		t.Run(jump.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newBubbleServer(t)
+				in, _ := s.deliver(t)
+				in.setAnswer(always(500))
+				s.endpoint(t, "a.example")
+				s.create(t, "teh", 1)
+				s.settle()
+				time.Sleep(8 * time.Second)
+				if n := len(in.take()); n != 2 {
+					t.Errorf("%d attempts in the first seconds, want 2", n)
+				}
+
+				s.setClock(jump)
+				time.Sleep(time.Minute)
+				in.takeNone(t)
+				s.setClock(0)
+				time.Sleep(time.Minute)
+				in.takeNone(t)
+			})
+		})
+	}
+}

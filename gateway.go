@@ -550,7 +550,7 @@ func (m midtrans) queryPayment(
 		return a, false, refused(status, t.problem())
 	}
 	if !t.isAbout(s.reference(), name) {
-		return a, false, &outage{status, " and no answer about " + name}
+		return a, false, &outage{status, " and no answer about this payment"}
 	}
 
 	a, err = t.answer(s, m.core.now())

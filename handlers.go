@@ -90,7 +90,8 @@ type server struct {
 	everywhere   *limiter       // passwords tried, by e-mail
 	addresses    addressLimiter // passwords tried
 	trustedProxy netip.Prefix
-	allowPrivate bool // for webhooks
+	allowPrivate bool          // for webhooks
+	desk         chan struct{} // one sign-in at a time is admitted or refused: see admitAtDesk
 	hashing      *hashQueue
 	purging      wakeup // there is something to purge
 	keepEvents   time.Duration

@@ -112,6 +112,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 		server: newServer(db, o, slog.New(slog.NewTextHandler(logs, nil))),
 		logs:   logs,
 	}
+	t.Cleanup(func() { s.wantNoOrderInLog(t) })
 	s.storeID, s.key = s.addStore(t, "kopi-kita", "growth")
 	s.importCatalog(t, s.storeID, testCatalog)
 

@@ -203,16 +203,25 @@ func (s *server) page(handle pageHandler) http.Handler {
 
 // render writes a page. If its template fails, it writes nothing.
 func render(w http.ResponseWriter, r *http.Request, status int, name string, data any) error {
-	var b bytes.Buffer
-	if err := pages[language(r)]().ExecuteTemplate(&b, name, data); err != nil {
+	page, err := pageText(r, name, data)
+	if err != nil {
 		return err
 	}
-
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
-	w.WriteHeader(status)
-	w.Write(b.Bytes())
+	writePage(w, status, page)
 	return nil
+}
+
+func pageText(r *http.Request, name string, data any) ([]byte, error) {
+	var b bytes.Buffer
+	err := pages[language(r)]().ExecuteTemplate(&b, name, data)
+	return b.Bytes(), err
+}
+
+func writePage(w http.ResponseWriter, status int, page []byte) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(page)))
+	w.WriteHeader(status)
+	w.Write(page)
 }
 
 // seeOther redirects the browser to another page, which it then requests with GET.

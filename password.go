@@ -27,9 +27,10 @@ type PasswordHash struct{ Salt, Hash []byte }
 const saltSize = 16
 
 // hashPassword is PBKDF2 (RFC 8018, section 5.2) for a key as long as the hash. It lets others run every fraction of
-// a millisecond: crypto/pbkdf2 would hold up requests for ten, until the scheduler interrupts it.
+// a millisecond: crypto/pbkdf2 would hold up requests for ten, until the scheduler interrupts it. Now and then it
+// sleeps, because the scheduler looks for new requests only when it has nothing else to run.
 func hashPassword(password string, salt []byte) PasswordHash {
-	const rounds, pause = 600_000, 500
+	const rounds, pause, sleep = 600_000, 500, 5_000
 	mac := hmac.New(sha256.New, []byte(password))
 	mac.Write(salt)
 	mac.Write([]byte{0, 0, 0, 1}) // the number of the block
@@ -39,6 +40,9 @@ func hashPassword(password string, salt []byte) PasswordHash {
 	for i := 1; i < rounds; i++ {
 		if i%pause == 0 {
 			runtime.Gosched()
+		}
+		if i%sleep == 0 {
+			time.Sleep(50 * time.Microsecond)
 		}
 		mac.Reset()
 		mac.Write(u)
@@ -92,43 +96,78 @@ type passwordTry struct {
 func (s *server) checkPassword(
 	ctx context.Context, try passwordTry,
 ) (storeID string, wait time.Duration, err error) {
+	admitted, wait, err := s.admit(try)
+	if wait > 0 || err != nil {
+		return "", wait, err
+	}
+	storeID, err = admitted.check(ctx)
+	return storeID, 0, err
+}
+
+// admittedTry is a passwordTry that has a place in the queue. check has to be called.
+type admittedTry struct {
+	*server
+	storeID  string
+	password string
+	kept     PasswordHash
+	known    bool // somebody has this e-mail
+	turn     *hashTurn
+	limits   tryLimits
+}
+
+// admit gives a try a place in the queue of passwords to hash, unless it is one too many.
+func (s *server) admit(try passwordTry) (admitted admittedTry, wait time.Duration, err error) {
 	if len(try.email) > 254 {
 		try.email = "" // Nobody has it, and no limiter is to keep it.
 	}
 	storeID, kept, notOurs := s.db.Password(try.email)
 	if notOurs != nil && notOurs != errNotFound {
-		return "", 0, notOurs
+		return admitted, 0, notOurs
 	}
 
 	at := placeOf(storeID, try.from)
 	known, err := s.db.KnowsPlace(storeID, at)
 	if err != nil {
-		return "", 0, err
+		return admitted, 0, err
 	}
 	known = known || try.signedIn
 
 	// A place in the queue comes first, so that nobody uses up a try without getting an answer.
 	turn, ok := s.hashing.join(try.email, known)
 	if !ok {
-		return "", busyWait, nil
+		return admitted, busyWait, nil
 	}
-	defer s.hashing.leave(turn)
 
 	limits := s.limitsOf(try, kept, known, at)
 	if wait := limits.take(time.Now()); wait > 0 {
-		return "", wait, nil
+		s.hashing.leave(turn)
+		return admitted, wait, nil
 	}
-	if err := turn.wait(ctx); err != nil {
-		return "", 0, err
+	return admittedTry{
+		server:   s,
+		storeID:  storeID,
+		password: try.password,
+		kept:     kept,
+		known:    notOurs == nil,
+		turn:     turn,
+		limits:   limits,
+	}, 0, nil
+}
+
+// check waits for the try's turn, hashes its password, and gives the place in the queue back.
+func (a admittedTry) check(ctx context.Context) (storeID string, err error) {
+	defer a.hashing.leave(a.turn)
+	if err := a.turn.wait(ctx); err != nil {
+		return "", err
 	}
 
 	// The password is hashed for an e-mail that nobody has too, so that the answer takes as long.
-	given := hashPassword(try.password, kept.Salt)
-	if subtle.ConstantTimeCompare(given.Hash, kept.Hash) == 0 || notOurs != nil {
-		return "", 0, errNotFound
+	given := hashPassword(a.password, a.kept.Salt)
+	if subtle.ConstantTimeCompare(given.Hash, a.kept.Hash) == 0 || !a.known {
+		return "", errNotFound
 	}
-	limits.forget()
-	return storeID, 0, nil
+	a.limits.forget()
+	return a.storeID, nil
 }
 
 // tryLimits are the limits that a passwordTry counts against.

@@ -8,6 +8,7 @@ import (
 	"crypto/pbkdf2"
 	"crypto/sha256"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -90,6 +91,53 @@ func TestManyPasswordsAtOnce(t *testing.T) {
 			t.Errorf("%d addresses have used up a try, want those of %d", used, hashed.Load())
 		}
 	})
+}
+
+// TestSignInsAreAdmittedOneAtATime has two sign-ins wait for a third one. One of their clients goes away.
+func TestSignInsAreAdmittedOneAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		must(t, s.db.SetPassword(t.Context(), s.storeID, ownerHash))
+		s.desk <- struct{}{}
+		gone, goAway := context.WithCancel(t.Context())
+		answers := make(chan int, 2)
+		for _, ctx := range []context.Context{t.Context(), gone} {
+			form := url.Values{"email": {ownerEmail}, "password": {ownerPassword}}
+			r := httptest.NewRequestWithContext(ctx, "POST", "/dashboard/login", strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			go func() { answers <- serveOnce(s.routes(), r).Code }()
+		}
+
+		synctest.Wait()
+		if used := len(s.accounts.buckets); used != 0 || len(answers) != 0 {
+			t.Errorf("%d tries are counted and %d answered before their turn", used, len(answers))
+		}
+		goAway()
+		if got := <-answers; got != http.StatusServiceUnavailable {
+			t.Errorf("who has gone is answered %d", got)
+		}
+		<-s.desk
+		if got := <-answers; got != http.StatusSeeOther {
+			t.Errorf("the other one is answered %d, want 303", got)
+		}
+	})
+}
+
+// TestASlowFormHoldsUpNoSignIn has a client send half of its form while the owner signs in.
+func TestASlowFormHoldsUpNoSignIn(t *testing.T) {
+	s := newGuardedShop(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	must(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprint(conn, "POST /dashboard/login HTTP/1.1\r\nHost: shop.test\r\n"+
+		"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nemail=")
+	must(t, err)
+	time.Sleep(100 * time.Millisecond)
+
+	b := s.at("203.0.113.5")
+	b.Timeout = 10 * time.Second
+	b.signIn(t, ownerEmail, ownerPassword).leads(t, "/dashboard")
 }
 
 // TestHashQueue is about who waits, for how long, and in which order.

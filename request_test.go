@@ -74,6 +74,21 @@ func TestLogsNameNoOrder(t *testing.T) {
 	}
 }
 
+// wantNoOrderInLog reports order ids in the log: an order's id opens its pay page. Every test ends with this.
+func (s *testServer) wantNoOrderInLog(t *testing.T) {
+	t.Helper()
+	ids, err := queryAll(s.db.reader, scanValue[string], "SELECT id FROM orders")
+	if err != nil { // The test has closed or damaged the database.
+		return
+	}
+	log := s.logs.String()
+	for _, id := range ids {
+		if strings.Contains(log, id) {
+			t.Errorf("the log names the order %s", id)
+		}
+	}
+}
+
 // TestBodiesWithoutEnd sends more than any answer needs, and then stands still without closing the
 // connection.
 func TestBodiesWithoutEnd(t *testing.T) {

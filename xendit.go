@@ -245,7 +245,7 @@ func (x xendit) querySessions(ctx context.Context, s AskedSession) (sessions []x
 			sessions = append(sessions, session)
 		}
 		if !ours && id == s.GatewayID {
-			return nil, &outage{status, " and no answer about " + s.reference() + ": " + cut(session.ErrorCode, 50)}
+			return nil, &outage{status, " and no answer about this session: " + cut(session.ErrorCode, 50)}
 		}
 	}
 	return sessions, nil
