@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"maps"
 	"math"
 	"net/http"
@@ -34,6 +35,31 @@ var (
 	}
 )
 
+// Scope is what a key may do.
+type Scope string
+
+const (
+	ScopeRead   Scope = "read"   // all GETs; no payment session is started
+	ScopeWrite  Scope = "write"  // and create orders
+	ScopeManage Scope = "manage" // and do what the owner does with orders and the catalog
+)
+
+// scopes are in the order of what they allow: each allows what those before it do.
+var scopes = []Scope{ScopeRead, ScopeWrite, ScopeManage}
+
+// allows reports whether a key of this scope may do what needs a scope.
+func (s Scope) allows(needed Scope) bool {
+	return slices.Index(scopes, s) >= slices.Index(scopes, needed)
+}
+
+// forbidden refuses a call that a key's scope does not allow.
+func forbidden(has, needed Scope) *APIError {
+	return &APIError{
+		Code:    codeForbidden,
+		Message: fmt.Sprintf("This key has the scope %s, and this call needs %s.", has, needed),
+	}
+}
+
 // newToken returns a secret of 32 random bytes, in 43 characters after its prefix, and the hash that is kept
 // of it.
 func newToken(prefix string) (token string, hash [32]byte) {
@@ -52,19 +78,34 @@ type APIKey struct {
 	ID         string `json:"key_id"`
 	StoreID    string `json:"store_id"`
 	Name       string `json:"name"`
+	Scope      Scope  `json:"scope"`
+	ExpiresAt  *Time  `json:"expires_at"` // nil: it has no end
 	CreatedAt  Time   `json:"created_at"`
 	LastUsedAt *Time  `json:"last_used_at"`
 	RevokedAt  *Time  `json:"revoked_at"`
 }
 
-// maxKeys is how many keys a store may have that are not revoked.
+// Expired reports whether the key's end has come.
+func (k APIKey) Expired(now Time) bool { return k.ExpiresAt != nil && *k.ExpiresAt <= now }
+
+// maxKeys is how many keys a store may have that can be used.
 const maxKeys = 50
 
+// keyIsLive is true of a key k that can be used at the time ?1.
+const keyIsLive = "(k.revoked_at IS NULL AND coalesce(k.expires_at > ?1, 1))"
+
+// NewKey is a key to be added.
+type NewKey struct {
+	Name  string
+	Scope Scope
+	Lasts time.Duration // 0: it has no end
+}
+
 // AddKey adds a key to a store.
-func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (id string, err error) {
+func (db *DB) AddKey(ctx context.Context, storeID string, k NewKey, hash [32]byte) (id string, err error) {
 	return writeResult(ctx, db, func(tx *Tx) (string, error) {
 		n, err := queryOne(tx, scanValue[int],
-			"SELECT count(*) FROM api_keys WHERE store_id = ? AND revoked_at IS NULL", storeID)
+			"SELECT count(*) FROM api_keys k WHERE store_id = ?2 AND "+keyIsLive, tx.now, storeID)
 		if err != nil {
 			return "", err
 		}
@@ -73,22 +114,32 @@ func (db *DB) AddKey(ctx context.Context, storeID, name string, hash [32]byte) (
 				"revoke one first.", maxKeys)
 		}
 
+		var expiresAt *Time
+		if k.Lasts > 0 {
+			expiresAt = new(tx.now.Add(k.Lasts))
+		}
 		id := tx.newID()
 		return id, tx.mustChange(`
-			INSERT INTO api_keys (id, store_id, name, hash, created_at)
-			SELECT ?, id, ?, ?, ? FROM stores WHERE id = ?`,
-			id, name, hash[:], tx.now, storeID)
+			INSERT INTO api_keys (id, store_id, name, hash, scope, expires_at, created_at)
+			SELECT ?, id, ?, ?, ?, ?, ? FROM stores WHERE id = ?`,
+			id, k.Name, hash[:], k.Scope, expiresAt, tx.now, storeID)
 	})
 }
 
-const sqlKeys = `
-	SELECT id, store_id, name, created_at, last_used_at, revoked_at
-	FROM   api_keys
-	WHERE  store_id = ?
-	ORDER BY id`
+const keyColumns = "k.id, k.store_id, k.name, k.scope, k.expires_at, k.created_at, k.last_used_at, k.revoked_at"
+
+const sqlKeys = "SELECT " + keyColumns + `
+	FROM   api_keys k
+	WHERE  k.store_id = ?
+	ORDER BY k.id`
+
+// columns are where a scan of keyColumns goes.
+func (k *APIKey) columns() []any {
+	return []any{&k.ID, &k.StoreID, &k.Name, &k.Scope, &k.ExpiresAt, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
+}
 
 func scanKey(r row) (k APIKey, err error) {
-	err = r.Scan(&k.ID, &k.StoreID, &k.Name, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt)
+	err = r.Scan(k.columns()...)
 	return k, err
 }
 
@@ -111,41 +162,54 @@ func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
 // give a store more and more of the service.
 const storeRate = 4
 
-// authenticate finds the store whose key a request carries (or 401), counts the request against the limits of
-// the key and of its store (429) and checks the store's plan (403). It sets the headers about the key's
-// limit. A request that is refused because of its limit or plan comes with its store, for the log.
-func (s *server) authenticate(header http.Header, r *http.Request) (Store, error) {
+// authenticate finds the store whose key a request carries, and the key (or 401), counts the request against the limits
+// of the key and of its store (429) and checks the store's plan and the key's scope (403). It sets the headers about the
+// key's limit. A request that is refused for anything but its key comes with its store, for the log.
+func (s *server) authenticate(header http.Header, r *http.Request, needed Scope) (Store, APIKey, error) {
 	now := time.Now()
 	hash := sha256.Sum256([]byte(bearerToken(r.Header)))
-	keyID, st, err := s.db.StoreOfKey(hash)
+	st, key, err := s.db.StoreOfKey(hash)
 	if err == errNotFound {
-		return st, s.refuseKey(header, r, now)
+		return st, key, s.refuseKey(header, r, now)
 	}
 	if err != nil {
-		return st, err
+		return st, key, err
 	}
 
 	s.uses.note(hash, s.db.Now())
-	left := s.keys.take(keyID, now)
-	if left.ok { // A key that is out of requests uses up none of the store's other keys.
-		ofStore := s.stores.take(st.ID, now)
-		left.ok = ofStore.ok
-		left.remaining = min(left.remaining, ofStore.remaining)
-		left.full = max(left.full, ofStore.full)
-		left.retryAfter = max(left.retryAfter, ofStore.retryAfter)
-	}
+	left := s.takeRequest(st.ID, key.ID, now)
 	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
 	header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
 	header.Set("X-RateLimit-Reset", seconds(left.full))
 	if !left.ok {
 		header.Set("Retry-After", seconds(left.retryAfter))
-		return st, errRateLimited
+		return st, key, errRateLimited
 	}
 
 	if st.Plan == PlanFree {
-		return st, errPlanRequired
+		return st, key, errPlanRequired
 	}
-	return st, nil
+	if !key.Scope.allows(needed) {
+		return st, key, forbidden(key.Scope, needed)
+	}
+	return st, key, nil
+}
+
+// takeRequest counts a request against the limits of its key and of its store. A key that is out of requests uses up
+// none of the store's other keys.
+func (s *server) takeRequest(storeID, keyID string, now time.Time) allowance {
+	left := s.keys.take(keyID, now)
+	if !left.ok {
+		return left
+	}
+
+	ofStore := s.stores.take(storeID, now)
+	return allowance{
+		ok:         ofStore.ok,
+		remaining:  min(left.remaining, ofStore.remaining),
+		full:       max(left.full, ofStore.full),
+		retryAfter: max(left.retryAfter, ofStore.retryAfter),
+	}
 }
 
 // bearerToken is the key of "Authorization: Bearer <key>", "" if the header is not exactly that.
@@ -157,16 +221,16 @@ func bearerToken(h http.Header) string {
 	return strings.TrimSpace(token)
 }
 
-const sqlStoreOfKey = "SELECT " + storeColumns + `, k.id
+const sqlStoreOfKey = "SELECT " + storeColumns + ", " + keyColumns + `
 	FROM   api_keys k
 	JOIN   stores s ON s.id = k.store_id
-	WHERE  k.hash = ? AND k.revoked_at IS NULL`
+	WHERE  k.hash = ?2 AND ` + keyIsLive
 
-// StoreOfKey finds the store that a key opens. It is read for every request, so that a revoked key ends with
-// the next.
-func (db *DB) StoreOfKey(hash [32]byte) (keyID string, st Store, err error) {
-	st, err = db.scanStore(db.reader.QueryRow(sqlStoreOfKey, hash[:]), &keyID)
-	return keyID, st, err
+// StoreOfKey finds the store that a key opens, and the key. It is read for every request, so that a revoked key ends
+// with the next.
+func (db *DB) StoreOfKey(hash [32]byte) (st Store, key APIKey, err error) {
+	st, err = db.scanStore(db.reader.QueryRow(sqlStoreOfKey, db.Now(), hash[:]), key.columns()...)
+	return st, key, err
 }
 
 // refuseKey refuses a request without a valid key. An address that sends many of them is limited.

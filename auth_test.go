@@ -110,7 +110,7 @@ func TestAStoresKeysShareALimit(t *testing.T) {
 	answered := 0
 	for range 5 {
 		key, hash := newToken("so_")
-		_, err := s.db.AddKey(t.Context(), s.storeID, "one more", hash)
+		_, err := s.db.AddKey(t.Context(), s.storeID, NewKey{Name: "one more", Scope: ScopeWrite}, hash)
 		must(t, err)
 		for range 3 {
 			r := s.as(key).do(t, "GET", "/v1/orders", nil)
@@ -139,7 +139,7 @@ func TestAStoreHasFiftyKeys(t *testing.T) {
 	var first string
 	for range maxKeys {
 		_, hash := newToken("so_")
-		id, err := s.db.AddKey(t.Context(), s.storeID, "k", hash)
+		id, err := s.db.AddKey(t.Context(), s.storeID, NewKey{Name: "k", Scope: ScopeWrite}, hash)
 		must(t, err)
 		first = id
 	}
@@ -150,13 +150,13 @@ func TestAStoreHasFiftyKeys(t *testing.T) {
 	}
 
 	b := s.owner(t, "kopi-kita@example.id")
-	b.post(t, "/dashboard/keys", "name", "situs").has(t, 422, "Toko Anda sudah memiliki 50", "situs")
+	b.post(t, "/dashboard/keys", "name", "situs", "scope", "write").has(t, 422, "Toko Anda sudah memiliki 50", "situs")
 	b.header.Set("Accept-Language", "en")
-	b.post(t, "/dashboard/keys", "name", "situs").has(t, 422, "Your store already has 50")
+	b.post(t, "/dashboard/keys", "name", "situs", "scope", "write").has(t, 422, "Your store already has 50")
 
 	// A revoked key makes room.
 	must(t, s.db.RevokeKey(t.Context(), s.storeID, first))
-	b.post(t, "/dashboard/keys", "name", "situs").has(t, 200, "so_")
+	b.post(t, "/dashboard/keys", "name", "situs", "scope", "write").has(t, 200, "so_")
 }
 
 // TestWrongKeysAreLimitedByAddress sends 100 wrong keys, more than the 60 that an address has in a minute.
@@ -547,12 +547,12 @@ func TestDashboardCrossOriginPosts(t *testing.T) {
 
 	t.Run("from another site by an old browser", func(t *testing.T) {
 		b.header = http.Header{"Origin": {"https://evil.example"}}
-		b.post(t, "/dashboard/keys", "name", "x").has(t, 403)
+		b.post(t, "/dashboard/keys", "name", "x", "scope", "write").has(t, 403)
 	})
 
 	t.Run("from the dashboard itself", func(t *testing.T) {
 		b.header = http.Header{"Sec-Fetch-Site": {"same-origin"}}
-		b.post(t, "/dashboard/keys", "name", "x").has(t, 200)
+		b.post(t, "/dashboard/keys", "name", "x", "scope", "write").has(t, 200)
 	})
 }
 

@@ -109,7 +109,7 @@ func benchStore(b *testing.B, db *DB) (Store, string) {
 	}
 
 	key, hash := newToken("so_")
-	_, err = db.AddKey(b.Context(), all[0].ID, "bench", hash)
+	_, err = db.AddKey(b.Context(), all[0].ID, NewKey{Name: "bench", Scope: ScopeWrite}, hash)
 	must(b, err)
 	return all[0], key
 }

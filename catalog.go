@@ -135,6 +135,15 @@ type MethodEntry struct {
 	Has map[string]bool // the fields that were given
 }
 
+// counts is how many entries of each kind a catalog has.
+func (c Catalog) counts() object {
+	return object{
+		"products":        len(c.Products),
+		"bundles":         len(c.Bundles),
+		"payment_methods": len(c.PaymentMethods),
+	}
+}
+
 // ImportCatalog adds or replaces entries by slug or code: all of them or none.
 func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) error {
 	return db.write(ctx, func(tx *Tx) error {

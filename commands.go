@@ -253,10 +253,21 @@ func storePassword(ctx context.Context, db *DB, storeID, id string) (object, err
 func keyAdd(ctx context.Context, c *cli) error {
 	id := c.idFlag("store")
 	name := c.String("name", "", "what the key is for, to know it by")
+	scope := c.String("scope", string(ScopeWrite),
+		"`read, write or manage`: read lists and reads; write also creates orders and starts their payment; "+
+			"manage also approves, cancels and refunds orders, and changes the catalog")
+	lasts := c.Duration("expires", 0, "how long the key works, such as 2160h (default: until it is revoked)")
 
 	return c.onDB("store name", func(db *DB) (object, error) {
+		if !slices.Contains(scopes, Scope(*scope)) {
+			return nil, usagef("-scope %q must be %s", *scope, joinOr(scopes))
+		}
+		if c.given()["expires"] && *lasts < time.Minute {
+			return nil, usagef("-expires must be 1m or more")
+		}
+
 		key, hash := newToken("so_")
-		keyID, err := db.AddKey(ctx, *id, *name, hash)
+		keyID, err := db.AddKey(ctx, *id, NewKey{*name, Scope(*scope), *lasts}, hash)
 		return object{"key_id": keyID, "key": key}, err
 	})
 }
@@ -498,11 +509,7 @@ func catalogImport(ctx context.Context, c *cli) error {
 		if _, refused := errors.AsType[*APIError](err); refused && err != errNotFound {
 			err = fmt.Errorf("%s: %w", file, err)
 		}
-		return object{
-			"products":        len(catalog.Products),
-			"bundles":         len(catalog.Bundles),
-			"payment_methods": len(catalog.PaymentMethods),
-		}, err
+		return catalog.counts(), err
 	})
 }
 

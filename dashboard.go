@@ -566,7 +566,10 @@ type developersPage struct {
 	Keys      []APIKey
 	Endpoints []Endpoint
 	Events    []Event // that an endpoint can ask for
-	NewKey    string  // shown once
+	Scopes    []Scope
+	Days      []string // how many a new key may last
+	NewKey    string   // shown once
+	Now       Time
 	PublicURL string
 }
 
@@ -592,22 +595,27 @@ func (s *server) renderDevelopers(
 		Keys:      keys,
 		Endpoints: endpoints,
 		Events:    events,
+		Scopes:    scopes,
+		Days:      keyDays,
 		NewKey:    newKey,
+		Now:       s.db.Now(),
 		PublicURL: s.db.publicURL,
 	}
 	page.Form = form
+	if form.Values == nil {
+		page.Form.Values = url.Values{"scope": {string(ScopeWrite)}}
+	}
 	return render(w, r, page.status(), "dash-developers.html", page)
 }
 
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
-	name := text(r.PostForm, "name")
-	faults := checkText("name", name, required, 100)
+	k, faults := readNewKey(r.PostForm)
 	if len(faults) > 0 {
 		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
 	}
 
 	key, hash := newToken("so_")
-	_, err := s.db.AddKey(r.Context(), st.ID, name, hash)
+	_, err := s.db.AddKey(r.Context(), st.ID, k, hash)
 	if isLimit(err) {
 		faults := formFaults{"name": {Code: FaultLimit, Most: maxKeys}}
 		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
@@ -616,6 +624,27 @@ func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error 
 		return err
 	}
 	return s.renderDevelopers(w, r, st, filled{}, key)
+}
+
+// keyDays are how many days a key may be given in the dashboard.
+var keyDays = []string{"30", "90", "365"}
+
+// readNewKey reads the form of a new key. Without days, the key has no end.
+func readNewKey(form url.Values) (k NewKey, faults formFaults) {
+	k.Name = text(form, "name")
+	k.Scope = Scope(text(form, "scope"))
+	faults = checkText("name", k.Name, required, 100)
+	if !slices.Contains(scopes, k.Scope) {
+		faults["scope"] = Fault{Code: FaultChoice, Text: strings.Join(toStrings(scopes), ", ")}
+	}
+
+	days := text(form, "days")
+	if days != "" && !slices.Contains(keyDays, days) {
+		faults["days"] = Fault{Code: FaultChoice, Text: strings.Join(keyDays, ", ")}
+	}
+	n, _ := strconv.Atoi(days) // It is empty or one of keyDays.
+	k.Lasts = time.Duration(n) * 24 * time.Hour
+	return k, faults
 }
 
 func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) error {

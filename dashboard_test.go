@@ -88,7 +88,7 @@ func (s *testServer) endpointOf(t *testing.T, storeID, address string) (id strin
 func (s *testServer) keyOf(t *testing.T, storeID, name string) (id string) {
 	t.Helper()
 	_, hash := newToken("so_")
-	id, err := s.db.AddKey(t.Context(), storeID, name, hash)
+	id, err := s.db.AddKey(t.Context(), storeID, NewKey{Name: name, Scope: ScopeWrite}, hash)
 	must(t, err)
 	return id
 }
@@ -776,7 +776,7 @@ func TestDashboardKeys(t *testing.T) {
 			"growth")
 	})
 
-	created := b.post(t, "/dashboard/keys", "name", "situs toko")
+	created := b.post(t, "/dashboard/keys", "name", "situs toko", "scope", "write")
 	key := regexp.MustCompile(`so_[A-Za-z0-9_-]{43}`).FindString(created.body)
 	id := scalar[string](t, s.db, "SELECT id FROM api_keys")
 
@@ -810,6 +810,21 @@ func TestDashboardKeys(t *testing.T) {
 		b.submits(t, revoke, path+"?done=revoked")
 		s.as(key).do(t, "GET", "/v1/orders", nil).want(t, 401, "UNAUTHORIZED")
 		b.sees(t, path+"?done=revoked", "dicabut", "Kunci dicabut")
+	})
+
+	t.Run("a key may have a scope and an end", func(t *testing.T) {
+		p := b.post(t, "/dashboard/keys", "name", "pembukuan", "scope", "manage", "days", "30")
+		p.has(t, 200, "so_", "semua, termasuk katalog", "sampai "+date("id", timeOf(time.Now()).Add(30*24*time.Hour), "2 Jan 2006"))
+		got := scalar[string](t, s.db, `
+			SELECT scope || ' ' || ((expires_at - created_at) / 86400000) FROM api_keys WHERE name = 'pembukuan'`)
+		if got != "manage 30" {
+			t.Errorf("the key has %s, want manage 30", got)
+		}
+
+		b.post(t, "/dashboard/keys", "name", "k", "scope", "all").has(t, 422, "Pilih salah satu: read, write, manage")
+		b.post(t, "/dashboard/keys", "name", "k", "scope", "read", "days", "7").has(t, 422, "Pilih salah satu: 30, 90, 365")
+		s.exec(t, "UPDATE api_keys SET expires_at = 1 WHERE name = 'pembukuan'")
+		b.sees(t, path, "sudah berakhir")
 	})
 
 	t.Run("on the free plan the page says that keys are refused", func(t *testing.T) {

@@ -31,10 +31,16 @@ func (s *server) routes() http.Handler {
 	page := func(pattern string, h pageHandler) { mux.Handle(pattern, s.page(h)) }
 	owner := func(pattern string, h ownerHandler) { mux.Handle(pattern, s.owner(h)) }
 
-	api("/v1/products", methods{"GET": s.listProducts})
-	api("/v1/payment-methods", methods{"GET": s.listPaymentMethods})
-	api("/v1/orders", methods{"GET": s.listOrders, "POST": s.createOrder})
-	api("/v1/orders/{order_id}", methods{"GET": s.getOrder})
+	api("/v1/store", methods{"GET": {ScopeRead, s.getStore}})
+	api("/v1/products", methods{"GET": {ScopeRead, s.listProducts}})
+	api("/v1/catalog", methods{"PUT": {ScopeManage, s.putCatalog}})
+	api("/v1/payment-methods", methods{"GET": {ScopeRead, s.listPaymentMethods}})
+	api("/v1/orders", methods{"GET": {ScopeRead, s.listOrders}, "POST": {ScopeWrite, s.createOrder}})
+	api("/v1/orders/{order_id}", methods{"GET": {ScopeRead, s.getOrder}})
+	api("/v1/orders/{order_id}/approve", methods{"POST": {ScopeManage, s.changeOrder(OwnerApproves)}})
+	api("/v1/orders/{order_id}/cancel", methods{"POST": {ScopeManage, s.changeOrder(OwnerCancels)}})
+	api("/v1/orders/{order_id}/refund", methods{"POST": {ScopeManage, s.changeOrder(OwnerRefunds)}})
+	api("/v1/events", methods{"GET": {ScopeRead, s.listEvents}})
 	mux.HandleFunc("/v1/openapi.json", s.describe)
 	mux.HandleFunc("/notifications/{provider}/{store_id}", s.notification)
 	mux.HandleFunc("/healthz", s.healthz)
@@ -113,6 +119,7 @@ var (
 	codeInvalidRequest           = errorCode{"INVALID_REQUEST", http.StatusBadRequest}
 	codeUnauthorized             = errorCode{"UNAUTHORIZED", http.StatusUnauthorized}
 	codePlanRequired             = errorCode{"PLAN_REQUIRED", http.StatusForbidden}
+	codeForbidden                = errorCode{"FORBIDDEN", http.StatusForbidden}
 	codeNotFound                 = errorCode{"NOT_FOUND", http.StatusNotFound}
 	codeMethodNotAllowed         = errorCode{"METHOD_NOT_ALLOWED", http.StatusMethodNotAllowed}
 	codeDuplicateExternalID      = errorCode{"DUPLICATE_EXTERNAL_ID", http.StatusConflict}
@@ -160,7 +167,6 @@ func (e *APIError) Error() string {
 var (
 	errNotFound         = &APIError{Code: codeNotFound, Message: "Not found."}
 	errInvalidJSON      = &APIError{Code: codeInvalidRequest, Message: "Invalid JSON body."}
-	errBodyTooLarge     = &APIError{Code: codePayloadTooLarge, Message: "The body is larger than 64 KiB."}
 	errInternal         = &APIError{Code: codeInternalError, Message: "Internal error."}
 	errMethodNotAllowed = &APIError{
 		Code:    codeMethodNotAllowed,
@@ -181,6 +187,11 @@ var (
 // badRequest refuses a request that cannot be understood.
 func badRequest(format string, args ...any) *APIError {
 	return &APIError{Code: codeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// bodyTooLarge refuses a body of more than so many bytes.
+func bodyTooLarge(most int64) *APIError {
+	return &APIError{Code: codePayloadTooLarge, Message: fmt.Sprintf("The body is larger than %d KiB.", most>>10)}
 }
 
 // limitReached refuses one more of something that a store may only have so many of.
@@ -286,37 +297,61 @@ func (s *server) notAllowed(w http.ResponseWriter, r *http.Request, allow ...str
 	s.respond(w, r, answer{header: header}, errMethodNotAllowed)
 }
 
-// methods are the handlers of one path. There is one for GET, which answers HEAD too.
-type methods map[string]apiHandler
+// methods are the operations of one path. One for GET answers HEAD too.
+type methods map[string]operation
 
-// apiHandler answers a request that carried a key of st.
-type apiHandler func(r *http.Request, st Store) (answer, error)
+type operation struct {
+	needs  Scope
+	handle apiHandler
+}
+
+// apiHandler answers a request that carried this key of st.
+type apiHandler func(r *http.Request, st Store, key APIKey) (answer, error)
 
 // api serves a path whose requests carry a store's key.
 func (s *server) api(m methods) http.Handler {
-	m["HEAD"] = m["GET"]
+	if get, ok := m["GET"]; ok {
+		m["HEAD"] = get
+	}
 	allow := slices.Sorted(maps.Keys(m))
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handle := m[r.Method]
-		if handle == nil {
+		op, ok := m[r.Method]
+		if !ok {
 			s.notAllowed(w, r, allow...)
 			return
 		}
 
-		st, err := s.authenticate(w.Header(), r)
+		st, key, err := s.authenticate(w.Header(), r, op.needs)
 		logged(r).store = st.ID
 		if err != nil {
 			s.respond(w, r, answer{}, err)
 			return
 		}
-		a, err := handle(r, st)
+		a, err := op.handle(r, st, key)
 		s.respond(w, r, a, err)
 	})
 }
 
+// getStore answers GET /v1/store: whose key this is.
+func (s *server) getStore(r *http.Request, st Store, key APIKey) (a answer, err error) {
+	if err := parseQuery(r).err; err != nil {
+		return a, err
+	}
+
+	ofKey := object{"id": key.ID, "name": key.Name, "scope": key.Scope}
+	if key.ExpiresAt != nil {
+		ofKey["expires_at"] = key.ExpiresAt
+	}
+	ofStore := object{"id": st.ID, "name": st.Name, "plan": st.Plan, "currency": "IDR"}
+	if st.Contact != "" {
+		ofStore["contact"] = st.Contact
+	}
+	return answer{data: mustJSON(object{"store": ofStore, "key": ofKey})}, nil
+}
+
 // listProducts answers GET /v1/products.
-func (s *server) listProducts(r *http.Request, st Store) (a answer, err error) {
+func (s *server) listProducts(r *http.Request, st Store, _ APIKey) (a answer, err error) {
 	q := parseQuery(r, "type", "q", "offset", "limit")
 	kind := Kind(q.choice("type", string(KindProduct), string(KindBundle)))
 	filter := ProductFilter{
@@ -405,7 +440,7 @@ func (c *catalogCache) put(query catalogQuery, data []byte) catalogPage {
 }
 
 // listPaymentMethods answers GET /v1/payment-methods.
-func (s *server) listPaymentMethods(r *http.Request, st Store) (a answer, err error) {
+func (s *server) listPaymentMethods(r *http.Request, st Store, _ APIKey) (a answer, err error) {
 	q := parseQuery(r, "amount")
 	subtotal := q.integer("amount", 0, 0, maxMoney)
 	if q.err != nil {
@@ -424,7 +459,7 @@ func (s *server) listPaymentMethods(r *http.Request, st Store) (a answer, err er
 }
 
 // listOrders answers GET /v1/orders.
-func (s *server) listOrders(r *http.Request, st Store) (a answer, err error) {
+func (s *server) listOrders(r *http.Request, st Store, _ APIKey) (a answer, err error) {
 	f, err := readOrderFilter(r)
 	if err != nil {
 		return a, err
@@ -477,7 +512,7 @@ func readOrderFilter(r *http.Request) (OrderFilter, error) {
 }
 
 // createOrder answers POST /v1/orders.
-func (s *server) createOrder(r *http.Request, st Store) (a answer, err error) {
+func (s *server) createOrder(r *http.Request, st Store, _ APIKey) (a answer, err error) {
 	if err := parseQuery(r).err; err != nil {
 		return a, err
 	}
@@ -486,7 +521,7 @@ func (s *server) createOrder(r *http.Request, st Store) (a answer, err error) {
 		return a, err
 	}
 
-	body, err := readBody(r)
+	body, err := readBody(r, maxBody)
 	if err != nil {
 		return a, err
 	}
@@ -532,7 +567,7 @@ func idempotencyKey(h http.Header) (string, error) {
 }
 
 // getOrder answers GET /v1/orders/{order_id}. It starts a payment session if the order needs one.
-func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
+func (s *server) getOrder(r *http.Request, st Store, key APIKey) (a answer, err error) {
 	if err := parseQuery(r).err; err != nil {
 		return a, err
 	}
@@ -550,8 +585,9 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 		s.payments.checkSoon(r.Context(), o.Session.ID)
 	}
 
-	// HEAD starts no session: its answer would not show it.
-	if needsSession(o, s.db.Now()) && r.Method != "HEAD" {
+	// HEAD starts no session: its answer would not show it. Nor does a key that may only read.
+	starts := r.Method != "HEAD" && key.Scope.allows(ScopeWrite)
+	if starts && needsSession(o, s.db.Now()) {
 		o, err = s.startSession(r.Context(), st, id, o)
 		if err != nil {
 			return a, err
@@ -563,6 +599,94 @@ func (s *server) getOrder(r *http.Request, st Store) (a answer, err error) {
 	data = append(data, `{"order":`...)
 	data = appendOrder(data, o.Stored, st.payPageJSON(id), string(mustJSON(view.PaymentURL)))
 	return answer{data: fmt.Appendf(data, `,"payment_session":%s}`, mustJSON(view))}, nil
+}
+
+// changeOrder answers POST /v1/orders/{order_id}/approve and its like, which do what the owner does in the dashboard.
+func (s *server) changeOrder(t Transition) apiHandler {
+	return func(r *http.Request, st Store, _ APIKey) (a answer, err error) {
+		if err := parseQuery(r).err; err != nil {
+			return a, err
+		}
+		body, err := readBody(r, maxBody)
+		if err != nil {
+			return a, err
+		}
+		reason, err := readReason(body)
+		if err != nil {
+			return a, err
+		}
+
+		id := strings.ToLower(r.PathValue("order_id"))
+		note := Note{Code: NoteByAPI, Text: reason}
+		if t == OwnerApproves {
+			_, err = s.payments.approveOrder(r.Context(), st.ID, id, note)
+		} else {
+			_, err = s.db.Transition(r.Context(), st.ID, id, t, note)
+		}
+		if err != nil {
+			return a, err
+		}
+		s.queue.wake()
+		s.payments.wake() // A page that can still be paid is closed at the gateway.
+
+		o, err := s.db.OrderWithSession(st.ID, id)
+		if err != nil {
+			return a, err
+		}
+		logged(r).order = o.Reference
+		shown := st.showOrder([]byte(`{"order":`), id, o.Stored)
+		return answer{data: append(shown, '}')}, nil
+	}
+}
+
+// listEvents answers GET /v1/events.
+func (s *server) listEvents(r *http.Request, st Store, _ APIKey) (a answer, err error) {
+	q := parseQuery(r, "after", "created_at_min", "event", "order_id", "limit")
+	f := EventFilter{
+		After:   q.text("after", 40),
+		Min:     q.time("created_at_min", false),
+		Event:   Event(q.choice("event", toStrings(allEvents)...)),
+		OrderID: strings.ToLower(q.text("order_id", 36)),
+		Limit:   int(q.integer("limit", 20, 1, 50)),
+	}
+	if q.err != nil {
+		return a, q.err
+	}
+
+	bodies, more, err := s.db.Events(st.ID, f)
+	if err == errNotFound {
+		return a, badRequest("after is not an event of this store, or it is so old that it is not kept any more: " +
+			"begin with created_at_min instead.")
+	}
+	if err != nil {
+		return a, err
+	}
+	list := strings.Join(bodies, ",")
+	return answer{data: fmt.Appendf(nil, `{"events":[%s],"has_more":%t}`, list, more)}, nil
+}
+
+// putCatalog answers PUT /v1/catalog. The body is a catalog file.
+func (s *server) putCatalog(r *http.Request, st Store, _ APIKey) (a answer, err error) {
+	if err := parseQuery(r).err; err != nil {
+		return a, err
+	}
+	body, err := readBody(r, maxCatalog)
+	if err != nil {
+		return a, err
+	}
+	f, err := parseForm(body)
+	if err != nil {
+		return a, err
+	}
+
+	c, err := f.catalog()
+	if err != nil {
+		return a, err
+	}
+	if err := s.db.ImportCatalog(r.Context(), st.ID, c); err != nil {
+		return a, err
+	}
+	return answer{data: mustJSON(c.counts())}, nil
 }
 
 // needsSession reports whether an order can be paid at a gateway now and has no page there. It only spares

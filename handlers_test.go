@@ -234,7 +234,7 @@ func TestBadRequests(t *testing.T) {
 	_, free := s.addStore(t, "gratisan", "free")
 
 	revoked, hash := newToken("so_")
-	keyID, err := s.db.AddKey(t.Context(), s.storeID, "old", hash)
+	keyID, err := s.db.AddKey(t.Context(), s.storeID, NewKey{Name: "old", Scope: ScopeWrite}, hash)
 	must(t, err)
 	s.do(t, "GET", "/v1/orders", nil, "Authorization", "bEaReR "+revoked).want(t, 200, "")
 	must(t, s.db.RevokeKey(t.Context(), s.storeID, keyID))

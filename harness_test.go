@@ -138,7 +138,7 @@ func (s *testServer) addStore(t *testing.T, slug, plan string) (storeID, key str
 	must(t, err)
 
 	key, hash := newToken("so_")
-	_, err = s.db.AddKey(t.Context(), st.ID, "test", hash)
+	_, err = s.db.AddKey(t.Context(), st.ID, NewKey{Name: "test", Scope: ScopeWrite}, hash)
 	must(t, err)
 	return st.ID, key
 }

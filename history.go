@@ -49,6 +49,7 @@ const (
 	NoteStockReleased    NoteCode = "stock_released" // nobody decided about the order
 	NoteInDashboard      NoteCode = "in_dashboard"
 	NoteByCommand        NoteCode = "by_command"
+	NoteByAPI            NoteCode = "by_api" // with the reason as Text, if there is one
 	NoteResolved         NoteCode = "resolved"
 	NoteNotPaidInTime    NoteCode = "not_paid_in_time"
 	NotePaid             NoteCode = "paid"

@@ -23,16 +23,17 @@ import (
 )
 
 const (
-	maxBody  = 64 << 10
-	maxDepth = 16
+	maxBody    = 64 << 10
+	maxCatalog = 1 << 20
+	maxDepth   = 16
 )
 
-// readBody returns a request's body of at most 64 KiB. Its Content-Type is not asked: what is no JSON is refused as
-// such, and many a client sends another type, or none.
-func readBody(r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+// readBody returns a request's body of at most so many bytes. Its Content-Type is not asked: what is no JSON is refused
+// as such, and many a client sends another type, or none.
+func readBody(r *http.Request, most int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, most))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return nil, errBodyTooLarge
+		return nil, bodyTooLarge(most)
 	}
 	if err != nil {
 		return nil, badRequest("The body did not arrive whole.")
@@ -62,6 +63,21 @@ func readNewOrder(body []byte) (in NewOrder, err error) {
 	in.Note = f.text("note", multiline, 1000)
 	in.Metadata = readMetadata(f)
 	return in, f.err()
+}
+
+// readReason reads the body of POST /v1/orders/{order_id}/approve and its like, which may be empty.
+func readReason(body []byte) (reason string, err error) {
+	if len(body) == 0 {
+		return "", nil
+	}
+	f, err := parseForm(body)
+	if err != nil {
+		return "", err
+	}
+
+	f.only("reason")
+	reason = f.text("reason", optional, 200)
+	return reason, f.err()
 }
 
 func readMetadata(f *form) Metadata {

@@ -676,7 +676,7 @@ func openDemoShop(ctx context.Context, db *DB, publicURL string, out io.Writer) 
 	}
 
 	key, keyHash := newToken("so_")
-	if _, err := db.AddKey(ctx, st.ID, "demo", keyHash); err != nil {
+	if _, err := db.AddKey(ctx, st.ID, NewKey{Name: "demo", Scope: ScopeManage}, keyHash); err != nil {
 		return err
 	}
 	if err := receiveDemoWebhooks(ctx, db, st.ID, out); err != nil {

@@ -168,8 +168,18 @@ func TestEndToEnd(t *testing.T) {
 	})
 
 	keys := on(t, "key list", "-store", storeID)
+	t.Run("a key has the scope and the end that are asked for", func(t *testing.T) {
+		on(t, "key add", "-store", storeID, "-name", "short", "-scope", "read", "-expires", "1h")
+		list := on(t, "key list", "-store", storeID)["keys"].([]any)
+		last := list[len(list)-1].(map[string]any)
+		if last["scope"] != "read" || last["expires_at"] == nil {
+			t.Errorf("key list prints %v", last)
+		}
+	})
+
 	t.Run("lists have their fields", func(t *testing.T) {
-		const keyShape = "{created_at:time key_id:uuid last_used_at:null name:text revoked_at:null store_id:uuid}"
+		const keyShape = "{created_at:time expires_at:null key_id:uuid last_used_at:null name:text revoked_at:null " +
+			"scope:text store_id:uuid}"
 		if got := shape(keys); got != "{keys:["+keyShape+"]}" {
 			t.Errorf("key list prints %s", got)
 		}

@@ -105,7 +105,7 @@ func (s *server) notification(w http.ResponseWriter, r *http.Request) {
 
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {
-		s.respond(w, r, answer{}, errBodyTooLarge)
+		s.respond(w, r, answer{}, bodyTooLarge(maxBody))
 		return
 	}
 

@@ -37,7 +37,9 @@ CREATE TABLE api_keys (
   hash         BLOB    NOT NULL UNIQUE,   -- SHA-256 of the key, which is kept nowhere
   created_at   INTEGER NOT NULL,
   last_used_at INTEGER,                   -- to the minute
-  revoked_at   INTEGER
+  revoked_at   INTEGER,
+  scope        TEXT    NOT NULL DEFAULT 'write' CHECK (scope IN ('read', 'write', 'manage')),
+  expires_at   INTEGER                    -- NULL = it has no end
 ) STRICT;
 CREATE INDEX api_keys_of_store ON api_keys (store_id, id);
 
@@ -287,6 +289,7 @@ CREATE TABLE events (
   created_at INTEGER NOT NULL AS (row >> 12)
 ) STRICT;
 CREATE UNIQUE INDEX events_of_order ON events (order_row, sequence) WHERE order_row IS NOT NULL;
+CREATE INDEX        events_by_name  ON events (store_id, event); -- and then by row: see eventsQuery
 
 -- status              next_at                  leased
 -- pending             when it is due           0        waits; while its endpoint is off, also after that

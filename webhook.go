@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,9 @@ var events = []Event{
 	OrderCreated, OrderAwaitingVerification, OrderExpired, OrderFailed, OrderPaid, OrderPending, OrderRefunded,
 	OrderAlerted,
 }
+
+// allEvents are those that a store's list of events may have.
+var allEvents = append(slices.Clone(events), Ping)
 
 // Delivery is one event on its way to one endpoint.
 type Delivery struct {
@@ -99,6 +103,10 @@ func (tx *Tx) addEvent(storeID, orderID string, name Event, sequence int64, show
 
 // insertEvent writes an event and its deliveries, which are due at once. The event's body is written here
 // once, so that every attempt sends the same bytes.
+//
+// Its row comes after those of all events that were written before: a receiver that lists events and goes on after the
+// last one misses none. Another process may have written one in this millisecond with a larger number; then the next
+// number is tried.
 func (tx *Tx) insertEvent(
 	storeID, orderID string, name Event, sequence int64, data []byte, endpoints []addressee,
 ) error {
@@ -114,8 +122,8 @@ func (tx *Tx) insertEvent(
 			eventPrefix, id, name, tx.now, storeID, sequence, data)
 		return tx.exec(`
 			INSERT INTO events (row, store_id, order_row, sequence, event, body)
-			VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT (row) DO NOTHING`,
+			SELECT ?1, ?2, ?3, ?4, ?5, ?6
+			WHERE  NOT EXISTS (SELECT 1 FROM events WHERE row BETWEEN ?1 AND ?1 | 4095)`,
 			rowOf(id), storeID, orderRow, sequence, name, body)
 	})
 	if err != nil {
@@ -259,6 +267,72 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 		}
 		from = found[len(found)-1] + 1
 	}
+}
+
+// EventFilter selects a store's events. A zero field, Limit excepted, does not filter.
+type EventFilter struct {
+	After   string // an event's id: only events that were written after it
+	Min     *Time  // of created_at, inclusive
+	Event   Event
+	OrderID string
+	Limit   int
+}
+
+// Events are listed by their rows, which is the order in which they were written: see insertEvent.
+const (
+	sqlEventRow = "SELECT row FROM events WHERE row = ? AND id = ? AND store_id = ?"
+
+	sqlEventsOfOrder = `
+		SELECT v.body
+		FROM   orders o
+		JOIN   events v ON v.order_row = o.row
+		WHERE  o.row = ?4 AND o.id = ?5 AND o.store_id = ?1 AND v.row >= ?2 AND (?6 = '' OR v.event = ?6)
+		ORDER BY v.sequence LIMIT ?3`
+
+	eventsNamed = "SELECT row, body FROM events WHERE store_id = ?1 AND event = '%s' AND row >= ?2"
+)
+
+// eventsQuery finds a store's events of these names. The index is by name, so that a rare event is found without
+// reading all others. Those of several names are merged from one search each.
+func eventsQuery(names ...Event) string {
+	var each []string
+	for _, name := range names {
+		each = append(each, fmt.Sprintf(eventsNamed, name))
+	}
+	return "SELECT body FROM (" + strings.Join(each, " UNION ALL ") + " ORDER BY row LIMIT ?3)"
+}
+
+// Events returns the bodies of a store's events, as they were sent, in the order in which they were written. more says
+// that others follow. An event to go on after that is not the store's, or is not kept any more, is errNotFound.
+func (db *DB) Events(storeID string, f EventFilter) (bodies []string, more bool, err error) {
+	from := int64(0)
+	if f.Min != nil {
+		from = firstRow(*f.Min)
+	}
+	if f.After != "" {
+		seen, err := queryOne(db.reader, scanValue[int64], sqlEventRow, rowOf(f.After), f.After, storeID)
+		if err != nil {
+			return nil, false, err
+		}
+		from = max(from, seen+1)
+	}
+
+	args := []any{storeID, from, f.Limit + 1}
+	var query string
+	switch {
+	case f.OrderID != "":
+		query = sqlEventsOfOrder
+		args = append(args, rowOf(f.OrderID), f.OrderID, f.Event)
+	case f.Event != "":
+		query = eventsQuery(f.Event)
+	default:
+		query = eventsQuery(allEvents...)
+	}
+	bodies, err = queryAll(db.reader, scanValue[string], query, args...)
+	if len(bodies) > f.Limit {
+		return bodies[:f.Limit], true, err
+	}
+	return bodies, false, err
 }
 
 // Ping writes an event without an order for one endpoint.

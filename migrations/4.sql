@@ -235,3 +235,10 @@ ALTER TABLE payment_methods ADD COLUMN accounts TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE payment_methods ADD COLUMN image_url TEXT;
 CREATE INDEX        orders_to_release   ON orders (expires_at)
   WHERE status = 'awaiting_verification' AND provider = 'manual' AND instr(components, '"reserved":true') > 0;
+
+-- Keys have a scope and may have an end. Until now every key could create orders.
+ALTER TABLE api_keys ADD COLUMN scope TEXT NOT NULL DEFAULT 'write' CHECK (scope IN ('read', 'write', 'manage'));
+ALTER TABLE api_keys ADD COLUMN expires_at INTEGER;
+
+-- A store's events can be listed.
+CREATE INDEX        events_by_name  ON events (store_id, event);

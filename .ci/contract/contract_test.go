@@ -20,7 +20,9 @@ import (
 
 // unreachable is what the description has and these tests cannot bring about, and why.
 var unreachable = map[string]string{
-	"listProducts 503 SERVICE_UNAVAILABLE":       "a read waits for no writer: it takes a disk that fails",
+	"getStore 503 SERVICE_UNAVAILABLE":           "a read waits for no writer: it takes a disk that fails",
+	"listEvents 503 SERVICE_UNAVAILABLE":         "as above",
+	"listProducts 503 SERVICE_UNAVAILABLE":       "as above",
 	"listPaymentMethods 503 SERVICE_UNAVAILABLE": "as above",
 	"listOrders 503 SERVICE_UNAVAILABLE":         "as above",
 	"getOrder 503 SERVICE_UNAVAILABLE":           "as above",
@@ -83,6 +85,7 @@ func TestContract(t *testing.T) {
 	t.Run("reads", func(t *testing.T) { reads(t, s) })
 	t.Run("orders", func(t *testing.T) { orders(t, s) })
 	t.Run("payments", func(t *testing.T) { payments(t, s) })
+	t.Run("manages", func(t *testing.T) { manages(t, s) })
 	t.Run("limits", func(t *testing.T) { limits(t, newShop(t, verify, "-rate", "1", "-burst", "4")) })
 	t.Run("faults", func(t *testing.T) { faults(t, newShop(t, verify)) })
 	t.Run("webhooks", func(t *testing.T) {
@@ -232,23 +235,44 @@ func reads(t *testing.T, s *shop) {
 	}
 	s.do(t, "GET", "/v1/nothing", "").want(t, 404, "NOT_FOUND")
 	s.do(t, "GET", "/v1//orders", "").want(t, 404, "NOT_FOUND")
-	for path, method := range map[string]string{"/v1/products": "POST", "/v1/payment-methods": "PUT", "/v1/orders": "DELETE", "/v1/orders/x": "PATCH", "/v1/openapi.json": "POST"} {
+	for path, method := range map[string]string{"/v1/catalog": "GET", "/v1/events": "POST", "/v1/store": "PUT", anOrder + "/cancel": "GET", "/v1/products": "POST", "/v1/payment-methods": "PUT", "/v1/orders": "DELETE", "/v1/orders/x": "PATCH", "/v1/openapi.json": "POST"} {
 		s.do(t, method, path, "").want(t, 405, "METHOD_NOT_ALLOWED")
 	}
-	each := func(status int, code string, headers ...string) {
-		for _, path := range keyed {
-			s.do(t, "GET", path, "", headers...).want(t, status, code)
-		}
-		s.do(t, "POST", "/v1/orders", "{}", headers...).want(t, status, code)
-	}
-	each(401, "UNAUTHORIZED", "Authorization", "")
+	s.each(t, nil, 401, "UNAUTHORIZED", "Authorization", "")
 	s.cli(t, "", "store set", "-store", s.storeID, "-plan", "free")
-	each(403, "PLAN_REQUIRED")
+	s.each(t, nil, 403, "PLAN_REQUIRED")
+	s.cli(t, "", "store set", "-store", s.storeID, "-plan", "scale")
+	s.do(t, "GET", "/v1/store", "").want(t, 200, "")
 	s.cli(t, "", "store set", "-store", s.storeID, "-plan", "growth")
+	reader := s.cli(t, "", "key add", "-store", s.storeID, "-name", "reader", "-scope", "read", "-expires", "1h")["key"].(string)
+	s.do(t, "GET", "/v1/store", "", "Authorization", "Bearer "+reader).want(t, 200, "")
+	s.each(t, writes, 403, "FORBIDDEN", "Authorization", "Bearer "+reader)
 }
 
-// keyed are the paths that need a key.
-var keyed = []string{"/v1/products", "/v1/payment-methods", "/v1/orders", "/v1/orders/01a1fc0f-a32e-7a3e-9c41-d7f206b85ae3"}
+const anOrder = "/v1/orders/01a1fc0f-a32e-7a3e-9c41-d7f206b85ae3"
+
+// reading and writes are the calls that need a key.
+var reading = []string{"GET /v1/store", "GET /v1/products", "GET /v1/payment-methods", "GET /v1/orders", "GET " + anOrder, "GET /v1/events"}
+
+var writes = []string{
+	"POST /v1/orders", "POST " + anOrder + "/approve", "POST " + anOrder + "/cancel", "POST " + anOrder + "/refund", "PUT /v1/catalog",
+}
+
+// each sends calls, all of them if none is named, and wants the same answer to each.
+func (s *shop) each(t *testing.T, calls []string, status int, code string, headers ...string) {
+	t.Helper()
+	if calls == nil {
+		calls = slices.Concat(reading, writes)
+	}
+	for _, call := range calls {
+		method, path, _ := strings.Cut(call, " ")
+		body := ""
+		if method != "GET" {
+			body = "{}"
+		}
+		s.do(t, method, path, body, headers...).want(t, status, code)
+	}
+}
 
 func orders(t *testing.T, s *shop) {
 	post := func(body string, headers ...string) reply { return s.do(t, "POST", "/v1/orders", body, headers...) }
@@ -382,10 +406,7 @@ func limits(t *testing.T, s *shop) {
 		t.Error("never limited")
 	}
 	limited() // for a minute
-	for _, path := range keyed {
-		s.do(t, "GET", path, "").want(t, 429, "RATE_LIMITED")
-	}
-	s.do(t, "POST", "/v1/orders", "{}").want(t, 429, "RATE_LIMITED")
+	s.each(t, nil, 429, "RATE_LIMITED")
 	limited("Authorization", "Bearer wrong")
 }
 
@@ -401,19 +422,75 @@ func faults(t *testing.T, s *shop) {
 	both.Go(func() {
 		s.do(t, "POST", "/v1/orders", s.order("bank_transfer", "kopi")).want(t, 503, "SERVICE_UNAVAILABLE")
 	})
+	for _, act := range []string{"/approve", "/cancel", "/refund"} {
+		both.Go(func() { s.do(t, "POST", "/v1/orders/"+pending+act, "").want(t, 503, "SERVICE_UNAVAILABLE") })
+	}
+	both.Go(func() { s.do(t, "PUT", "/v1/catalog", catalog).want(t, 503, "SERVICE_UNAVAILABLE") })
 	both.Wait()
 	lock.Rollback()
-	for _, table := range []string{"products", "payment_methods", "orders"} {
-		s.change(t, "ALTER TABLE "+table+" RENAME TO lost_"+table)
-	}
-	for _, path := range keyed {
-		if path == "/v1/products" {
-			path += "?q=unseen" // what was seen is kept
-		}
-		s.do(t, "GET", path, "").want(t, 500, "INTERNAL_ERROR")
-	}
-	s.do(t, "POST", "/v1/orders", s.order("bank_transfer", "kopi")).want(t, 500, "INTERNAL_ERROR")
+	s.change(t, "ALTER TABLE products RENAME TO lost_products")
+	s.do(t, "GET", "/v1/products?q=unseen", "").want(t, 500, "INTERNAL_ERROR") // what was seen is kept
+	s.change(t, "ALTER TABLE api_keys RENAME TO lost_api_keys")
+	s.each(t, nil, 500, "INTERNAL_ERROR")
 }
+
+// manages does with a key what the owner does, and reads the events of all that was done so far.
+func manages(t *testing.T, s *shop) {
+	id := s.create(t, "bank_transfer", "kopi")
+	act := func(name, body string) reply { return s.do(t, "POST", "/v1/orders/"+id+"/"+name, body) }
+	act("refund", "").want(t, 409, "ORDER_STATE")
+	act("approve", `{"reason":"BCA 21/11, Rp85.000"}`).want(t, 200, "")
+	act("approve", "").want(t, 409, "ORDER_STATE")
+	act("cancel", "").want(t, 409, "ORDER_STATE")
+	act("refund", "").want(t, 200, "")
+	canceled := s.create(t, "bank_transfer", "kopi")
+	s.do(t, "POST", "/v1/orders/"+canceled+"/cancel", "").want(t, 200, "")
+	long := `{"reason":"` + strings.Repeat("a", 201) + `"}`
+	for _, name := range []string{"approve", "cancel", "refund"} {
+		act(name, long).want(t, 422, "VALIDATION_FAILED")
+		act(name, "{").want(t, 400, "INVALID_REQUEST")
+		act(name, `"`+strings.Repeat("a", 70_000)+`"`).want(t, 413, "PAYLOAD_TOO_LARGE")
+		s.do(t, "POST", anOrder+"/"+name, "").want(t, 404, "NOT_FOUND")
+	}
+
+	s.do(t, "PUT", "/v1/catalog", everyField).want(t, 200, "")
+	s.do(t, "PUT", "/v1/catalog", "{").want(t, 400, "INVALID_REQUEST")
+	unknown := `{"bundles":[{"slug":"b","title":"B","price":1,"items":[{"slug":"kopi-gayo-250","quantity":1}]}]}`
+	s.do(t, "PUT", "/v1/catalog", unknown).want(t, 422, "VALIDATION_FAILED")
+	s.do(t, "PUT", "/v1/catalog", "{}"+strings.Repeat(" ", 1<<20)).want(t, 413, "PAYLOAD_TOO_LARGE")
+
+	s.do(t, "GET", "/v1/store", "").want(t, 200, "")
+	s.cli(t, "", "store set", "-store", s.storeID, "-contact", "owner@example.id")
+	s.do(t, "GET", "/v1/store", "").want(t, 200, "")
+	s.do(t, "GET", "/v1/store?a=1", "").want(t, 400, "INVALID_REQUEST")
+	s.do(t, "GET", "/v1/events?page=1", "").want(t, 400, "INVALID_REQUEST")
+	query := "?limit=5&created_at_min=2026-01-01"
+	for { // to the end, over every event so far
+		page := s.do(t, "GET", "/v1/events"+query, "").want(t, 200, "")
+		list, _ := page.Data["events"].([]any)
+		if page.at("has_more") == "false" {
+			break
+		}
+		query = "?limit=5&after=" + list[len(list)-1].(object)["id"].(string)
+	}
+	s.do(t, "GET", "/v1/events?event=orderPaid&order_id="+id, "").want(t, 200, "")
+}
+
+// everyField is a catalog with every field, of entries that nothing else uses.
+const everyField = `{
+  "products": [
+    {"slug": "baru", "title": "Baru", "description": "Satu\nDua", "price": 1000, "stock": 5, "image_url": "https://img.example.id/baru.jpg", "published": false},
+    {"slug": "lain", "title": "Lain", "price": 0, "stock": null, "image_url": null}],
+  "bundles": [{"slug": "paket", "title": "Paket", "description": "", "price": 1500, "image_url": null, "published": false,
+    "items": [{"slug": "baru", "quantity": 2}]}],
+  "payment_methods": [
+    {"code": "tunai", "name": "Tunai", "provider": "manual", "kind": "cash", "fee": 0, "instructions": "Di toko.", "min_amount": null, "max_amount": 5000, "enabled": false},
+    {"code": "bri", "name": "BRI", "provider": "manual", "kind": "transfer", "accounts": [{"bank": "BRI", "number": "1234-56-78", "holder": "Kopi Kita"}], "enabled": false},
+    {"code": "statis", "name": "QRIS", "provider": "manual", "kind": "qris", "image_url": "https://img.example.id/qris.png", "enabled": false},
+    {"code": "dompet", "name": "Dompet", "provider": "manual", "kind": "ewallet", "image_url": null, "enabled": false},
+    {"code": "coba", "name": "Coba", "provider": "sandbox", "enabled": false},
+    {"code": "gopay", "name": "GoPay", "provider": "midtrans", "enabled": false},
+    {"code": "ovo", "name": "OVO", "provider": "xendit", "enabled": false}]}`
 
 // drift shows that the check can fail: every change of an answer that was right, or of the description, is found.
 func drift(t *testing.T, kept []exchange) {

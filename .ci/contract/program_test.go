@@ -72,7 +72,7 @@ func newShop(t *testing.T, verify func(exchange), flags ...string) *shop {
 		t.Fatal(err)
 	}
 	s.cli(t, "", "catalog import", "-store", s.storeID, file)
-	s.key = s.cli(t, "", "key add", "-store", s.storeID, "-name", "test")["key"].(string)
+	s.key = s.cli(t, "", "key add", "-store", s.storeID, "-name", "test", "-scope", "manage")["key"].(string)
 	// Nothing answers at these gateways.
 	s.cli(t, "SB-Mid-server-test\n", "gateway set", "-store", s.storeID, "-provider", "midtrans", "-mode", "sandbox")
 	s.cli(t, "xnd_development_test\ntoken\n", "gateway set", "-store", s.storeID, "-provider", "xendit", "-mode", "sandbox")
