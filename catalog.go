@@ -92,7 +92,8 @@ type PaymentMethod struct {
 	MinAmount         *int64        `json:"min_amount"` // of the subtotal; nil is no bound
 	MaxAmount         *int64        `json:"max_amount"`
 	Instructions      string        `json:"instructions"`
-	Accounts          []BankAccount `json:"accounts"` // empty unless the method is manual
+	Accounts          []BankAccount `json:"accounts"`    // empty unless the method is manual
+	UniqueCode        bool          `json:"unique_code"` // its orders get one: see newUniqueCode
 	ImageURL          *string       `json:"image_url"`
 	Enabled           bool          `json:"-"`
 	Usable            bool          `json:"-"` // enabled, and all that its provider needs is there: see methodColumns
@@ -230,8 +231,8 @@ func (tx *Tx) putBundle(storeID string, e CatalogEntry, path string) error {
 func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
 	_, err := tx.exec(`
 		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions,
-		                             min_amount, max_amount, enabled, kind, accounts, image_url)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+		                             min_amount, max_amount, enabled, kind, accounts, image_url, unique_code)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?21)
 		ON CONFLICT (store_id, code) DO UPDATE
 		SET name = ?3, provider = ?4,
 		    fee          = iif(?13, ?5, fee),
@@ -241,11 +242,12 @@ func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
 		    enabled      = iif(?17, ?9, enabled),
 		    kind         = iif(?18, ?10, kind),
 		    accounts     = iif(?19, ?11, accounts),
-		    image_url    = iif(?20, ?12, image_url)`,
+		    image_url    = iif(?20, ?12, image_url),
+		    unique_code  = iif(?22, ?21, unique_code)`,
 		storeID, e.Code, e.Name, e.Provider, e.Fee, e.Instructions,
 		e.MinAmount, e.MaxAmount, e.Enabled, e.Kind, string(mustJSON(e.Accounts)), e.ImageURL,
 		e.Has["fee"], e.Has["instructions"], e.Has["min_amount"], e.Has["max_amount"], e.Has["enabled"],
-		e.Has["kind"], e.Has["accounts"], e.Has["image_url"])
+		e.Has["kind"], e.Has["accounts"], e.Has["image_url"], e.UniqueCode, e.Has["unique_code"])
 	return err
 }
 
@@ -342,7 +344,7 @@ const (
 		m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''),
 		iif(m.provider = 'manual', 'manual', 'gateway'), m.fee,
 		m.min_amount, m.max_amount, m.instructions, iif(m.provider = 'manual', m.accounts, '[]'),
-		m.image_url, m.enabled,
+		m.provider = 'manual' AND m.unique_code, m.image_url, m.enabled,
 		m.enabled = 1 AND CASE m.provider
 			WHEN 'manual'  THEN 1
 			WHEN 'sandbox' THEN (SELECT s.test_mode FROM stores s WHERE s.id = m.store_id)
@@ -359,7 +361,7 @@ func scanMethod(r row) (m PaymentMethod, err error) {
 	err = r.Scan(
 		&m.Code, &m.Name, &m.Provider, &m.Kind, &m.SettlementChannel, &m.Fee,
 		&m.MinAmount, &m.MaxAmount, &m.Instructions, fromJSON{&m.Accounts},
-		&m.ImageURL, &m.Enabled, &m.Usable)
+		&m.UniqueCode, &m.ImageURL, &m.Enabled, &m.Usable)
 	return m, err
 }
 

@@ -155,6 +155,7 @@ func methodValues(m PaymentMethod) url.Values {
 		"instructions": {m.Instructions},
 		"min_amount":   {digits(m.MinAmount)},
 		"max_amount":   {digits(m.MaxAmount)},
+		"unique_code":  {ticked[m.UniqueCode]},
 		"enabled":      {ticked[m.Enabled]},
 	}
 	if m.ImageURL != nil {
@@ -246,6 +247,7 @@ func methodFields(v url.Values) map[string]any {
 	if v.Get("provider") == string(ProviderManual) {
 		fields["kind"] = cmp.Or(text(v, "kind"), string(MethodTransfer))
 		fields["accounts"] = accounts
+		fields["unique_code"] = v.Has("unique_code")
 	}
 	return fields
 }

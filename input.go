@@ -802,7 +802,7 @@ func (f *form) catalog() (c Catalog, err error) {
 
 	for _, e := range f.list("payment_methods", 0, most) {
 		e.only("code", "name", "provider", "kind", "fee", "instructions", "accounts", "image_url",
-			"min_amount", "max_amount", "enabled")
+			"unique_code", "min_amount", "max_amount", "enabled")
 		c.PaymentMethods = append(c.PaymentMethods, readMethod(e))
 	}
 	return c, f.err()
@@ -858,8 +858,12 @@ func readMethod(f *form) MethodEntry {
 		m.ImageURL = &image
 	}
 
+	if f.has("unique_code") {
+		m.UniqueCode = f.boolean("unique_code")
+	}
+
 	oneOf(f, "provider", m.Provider, providers)
-	for _, name := range []string{"kind", "accounts"} {
+	for _, name := range []string{"kind", "accounts", "unique_code"} {
 		if m.Provider != ProviderManual && f.has(name) {
 			f.refuse(name, "is only for methods of the provider manual: leave it out")
 		}

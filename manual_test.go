@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -123,4 +125,60 @@ func TestContactOfAStore(t *testing.T) {
 			t.Errorf("%q is taken", contact)
 		}
 	}
+}
+
+// unique is the unique code of an order, whose amount has to include it.
+func (l *payLab) unique(order string) int {
+	l.t.Helper()
+	code, err := strconv.Atoi(l.shown(order, "unique_code"))
+	l.must(err)
+	l.want("amount", l.shown(order, "amount"), strconv.Itoa(170_000+code))
+	return code
+}
+
+// TestUniqueCodes orders by a method whose orders get a code each.
+func TestUniqueCodes(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "the orders that wait have different codes", func(t *testing.T, l *payLab) {
+		l.exec(t, "UPDATE products SET stock = 1000")
+		seen := map[int]bool{}
+		for range 40 {
+			code := l.unique(l.newOrder("bank_unik"))
+			if code < 1 || code > 999 || seen[code] {
+				t.Errorf("code %d, after %v", code, seen)
+			}
+			seen[code] = true
+		}
+		l.want("without codes", l.unique(l.newOrder("bank_transfer")), 0)
+	})
+
+	inPayLab(t, "an order that changes its method back gets its code back", func(t *testing.T, l *payLab) {
+		order := l.newOrder("bank_unik")
+		code := l.unique(order)
+		page := "https://shop.test/pay/" + order
+		l.see(page, "id", 200, fmt.Sprintf("Rp170.<em>%03d</em>|Kode unik", code), "")
+
+		l.choose(order, "bank_transfer")
+		l.want("without a code", l.unique(order), 0)
+		l.see(page, "id", 200, "ditambah kode unik", "Kode unik")
+		l.choose(order, "bank_unik")
+		l.want("with it again", l.unique(order), code)
+	})
+
+	inPayLab(t, "a code is given again when its order is over, or when all are taken", func(t *testing.T, l *payLab) {
+		first := l.newOrder("bank_unik")
+		time.Sleep(time.Second)
+		second := l.newOrder("bank_unik")
+		l.exec(t, `
+			WITH RECURSIVE codes (code) AS (VALUES (1) UNION ALL SELECT code + 1 FROM codes WHERE code < 999)
+			INSERT OR IGNORE INTO unique_codes (store_id, code, order_row, given_at)
+			SELECT ?, code, (SELECT row FROM orders WHERE id = ?), ?
+			FROM   codes`, l.storeID, first, timeOf(time.Now())+1)
+
+		l.act(second, OwnerApproves)
+		code := l.unique(second)
+		third := l.newOrder("bank_unik")
+		l.want("the code of the order that was paid", l.unique(third), code)
+		l.want("the code that was given first", l.unique(l.newOrder("bank_unik")), l.unique(first))
+	})
 }

@@ -42,8 +42,14 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 			"This payment method cannot be used for this subtotal.", []Detail{detail}}
 	}
 
-	o.Fee = m.Fee
-	o.Amount = cost + m.Fee
+	o.Fee, o.UniqueCode = m.Fee, 0
+	if m.UniqueCode {
+		o.UniqueCode, err = tx.newUniqueCode(storeID, o.ID)
+		if err != nil {
+			return err
+		}
+	}
+	o.Amount = cost + o.Fee + o.UniqueCode
 	if o.Amount > maxMoney {
 		return validationFailed(detailf("items", "come to more than %d with shipping and fee", int64(maxMoney)))
 	}
@@ -52,6 +58,40 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 	o.SettlementChannel = m.SettlementChannel
 	o.RequiresPayment = true
 	return nil
+}
+
+// chooseCode finds a code for an order: the one that it had before, else one that no order of the store has that waits
+// for its payment, the longest unused first. If all 999 wait, the one that was given first is given again.
+const chooseCode = `
+	WITH RECURSIVE codes (code) AS (
+		VALUES (1)
+		UNION ALL
+		SELECT code + 1 FROM codes WHERE code < 999)
+	SELECT c.code
+	FROM   codes c
+	LEFT JOIN unique_codes u ON u.store_id = ?1 AND u.code = c.code
+	LEFT JOIN orders o ON o.row = u.order_row
+	ORDER BY o.row IS ?2 DESC,
+	         coalesce(o.status IN ('pending', 'awaiting_verification'), 0),
+	         coalesce(u.given_at, 0),
+	         random()
+	LIMIT 1`
+
+// newUniqueCode returns what an order's amount is raised by, so that its transfer is told from others. orderID is empty
+// for a new order. The code is the order's after keepUniqueCode.
+func (tx *Tx) newUniqueCode(storeID, orderID string) (code int64, err error) {
+	return queryOne(tx, scanValue[int64], chooseCode, storeID, rowOf(orderID))
+}
+
+// keepUniqueCode records that a stored order has its code.
+func (tx *Tx) keepUniqueCode(storeID string, o *Order) error {
+	if o.UniqueCode == 0 {
+		return nil
+	}
+	_, err := tx.exec(`
+		INSERT OR REPLACE INTO unique_codes (store_id, code, order_row, given_at)
+		VALUES (?, ?, ?, ?)`, storeID, o.UniqueCode, rowOf(o.ID), tx.now)
+	return err
 }
 
 // What follows is about the buyer's choice of another payment method, as long as nothing is paid. A page of a gateway on
@@ -159,7 +199,10 @@ func (db *DB) ChangeMethod(ctx context.Context, storeID, orderID, code string) e
 		if err := tx.dropStarts(orderID); err != nil {
 			return err
 		}
-		return tx.storeMethod(r.order)
+		if err := tx.storeMethod(r.order); err != nil {
+			return err
+		}
+		return tx.keepUniqueCode(storeID, &r.order)
 	})
 }
 

@@ -362,7 +362,7 @@ func TestMigrationFrom3(t *testing.T) {
 		must(t, err)
 		withFee := 0
 		for _, o := range orders {
-			if o.Amount != o.beforeFee()+o.Fee {
+			if o.Amount != o.beforeFee()+o.Fee+o.UniqueCode {
 				t.Errorf("%s: amount %d of %d and a fee of %d", o.ExternalID, o.Amount, o.beforeFee(), o.Fee)
 			}
 			if o.Fee > 0 {

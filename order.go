@@ -33,11 +33,12 @@ type Order struct {
 	ID                string   `json:"id"`
 	Status            Status   `json:"status"`
 	PaymentReference  string   `json:"payment_reference"`
-	Amount            int64    `json:"amount"` // beforeFee and Fee
+	Amount            int64    `json:"amount"` // beforeFee, Fee and UniqueCode
 	Subtotal          int64    `json:"subtotal"`
 	ShippingFee       int64    `json:"shipping_fee"`
 	Discount          int64    `json:"discount"`
-	Fee               int64    `json:"fee"` // the payment method's
+	Fee               int64    `json:"fee"`         // the payment method's
+	UniqueCode        int64    `json:"unique_code"` // in rupiah: it tells the order's amount from others
 	Currency          string   `json:"currency"`
 	SettlementChannel Channel  `json:"settlement_channel"`
 	PaymentProvider   Provider `json:"payment_provider"`
@@ -202,6 +203,9 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 
 	stored, err := tx.insertOrder(o, st, components)
 	if err != nil {
+		return created, err
+	}
+	if err := tx.keepUniqueCode(st.ID, o); err != nil {
 		return created, err
 	}
 	// An order that is paid at once is free and brings no revenue.

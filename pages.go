@@ -48,10 +48,12 @@ func parsePages(lang string) *template.Template {
 		"write":   writeTo,
 		"initial": initial,
 		"tail":    referenceTail,
-		"when":    func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
-		"soon":    func(t Time) string { return date(lang, t, "2 Jan, 15:04 WIB") },
-		"clock":   func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
-		"day":     func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
+		// threeBefore is where the last three digits of an amount begin.
+		"threeBefore": func(amount string) int { return max(0, len(amount)-3) },
+		"when":        func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
+		"soon":        func(t Time) string { return date(lang, t, "2 Jan, 15:04 WIB") },
+		"clock":       func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
+		"day":         func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
 		"t": func(id, en string) string {
 			if lang == "en" {
 				return en

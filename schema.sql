@@ -108,6 +108,15 @@ CREATE TABLE payment_methods (
   kind         TEXT    NOT NULL DEFAULT 'transfer' CHECK (kind IN ('transfer', 'cash', 'qris', 'ewallet')),
   accounts     TEXT    NOT NULL DEFAULT '[]', -- JSON [{bank, number, holder}]: where a manual payment goes
   image_url    TEXT,                      -- such as that of a printed QRIS code
+  unique_code  INTEGER NOT NULL DEFAULT 0 CHECK (unique_code IN (0, 1)), -- each order costs a few rupiah more: see unique_codes
+  PRIMARY KEY (store_id, code)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE unique_codes (               -- what tells the amounts of a store's orders apart
+  store_id  TEXT    NOT NULL REFERENCES stores,
+  code      INTEGER NOT NULL CHECK (code BETWEEN 1 AND 999), -- in rupiah
+  order_row INTEGER NOT NULL REFERENCES orders,              -- the last order that it was given to
+  given_at  INTEGER NOT NULL,
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
 

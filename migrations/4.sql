@@ -5,7 +5,8 @@
 UPDATE orders SET json = json_set(json,
   '$.shipping_fee', 0,
   '$.discount',     0,
-  '$.fee',          max(0, json ->> 'amount' - json ->> 'subtotal'));
+  '$.fee',          max(0, json ->> 'amount' - json ->> 'subtotal'),
+  '$.unique_code',  0);
 UPDATE orders SET json = json_patch(json, json_object('paid_at', (
   SELECT strftime('%Y-%m-%dT%H:%M:%fZ', max(at) / 1000.0, 'unixepoch')
   FROM   order_history
@@ -233,6 +234,14 @@ ALTER TABLE payment_methods ADD COLUMN kind TEXT NOT NULL DEFAULT 'transfer'
   CHECK (kind IN ('transfer', 'cash', 'qris', 'ewallet'));
 ALTER TABLE payment_methods ADD COLUMN accounts TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE payment_methods ADD COLUMN image_url TEXT;
+ALTER TABLE payment_methods ADD COLUMN unique_code INTEGER NOT NULL DEFAULT 0 CHECK (unique_code IN (0, 1));
+CREATE TABLE unique_codes (
+  store_id  TEXT    NOT NULL REFERENCES stores,
+  code      INTEGER NOT NULL CHECK (code BETWEEN 1 AND 999),
+  order_row INTEGER NOT NULL REFERENCES orders,
+  given_at  INTEGER NOT NULL,
+  PRIMARY KEY (store_id, code)
+) STRICT, WITHOUT ROWID;
 CREATE INDEX        orders_to_release   ON orders (expires_at)
   WHERE status = 'awaiting_verification' AND provider = 'manual' AND instr(components, '"reserved":true') > 0;
 
