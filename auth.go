@@ -229,7 +229,7 @@ const sqlStoreOfKey = "SELECT " + storeColumns + ", " + keyColumns + `
 // StoreOfKey finds the store that a key opens, and the key. It is read for every request, so that a revoked key ends
 // with the next.
 func (db *DB) StoreOfKey(hash [32]byte) (st Store, key APIKey, err error) {
-	st, err = db.scanStore(db.reader.QueryRow(sqlStoreOfKey, db.Now(), hash[:]), key.columns()...)
+	st, err = db.scanStore(db.keys.QueryRow(sqlStoreOfKey, db.Now(), hash[:]), key.columns()...)
 	return st, key, err
 }
 

@@ -293,11 +293,11 @@ type ProductList struct {
 }
 
 const (
-	wherePublished   = " p WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0"
+	wherePublished   = " WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0"
 	pageByTitle      = " ORDER BY p.title, p.id LIMIT ? OFFSET ?"
-	sqlProducts      = "SELECT " + productColumns + " FROM products" + wherePublished + pageByTitle
-	sqlBundles       = "SELECT " + bundleColumns + " FROM bundles" + wherePublished + pageByTitle
-	sqlProductsCount = "SELECT count(*) FROM products" + wherePublished
+	sqlProducts      = "SELECT " + productColumns + " FROM products p INDEXED BY products_by_title" + wherePublished + pageByTitle
+	sqlBundles       = "SELECT " + bundleColumns + " FROM bundles p INDEXED BY bundles_by_title" + wherePublished + pageByTitle
+	sqlProductsCount = "SELECT count(*) FROM products p INDEXED BY products_by_title" + wherePublished
 )
 
 // Products lists what a store has published. Limit and offset count products and bundles as one list.

@@ -662,15 +662,15 @@ type OrderFilter struct {
 	Limit      int
 }
 
-// In these queries %s is a condition on the status or nothing: see withStatus.
+// For {index} and {status} see withStatus.
 const (
 	sqlOrders = `
-		SELECT id, json FROM orders
-		WHERE  store_id = ?1 AND row < ?2 %s AND row >= ?6
+		SELECT id, json FROM orders INDEXED BY {index}
+		WHERE  store_id = ?1 AND row < ?2 {status} AND row >= ?6
 		ORDER BY row DESC LIMIT ?4 OFFSET ?5`
 	sqlOrdersByExternal = `
 		SELECT id, json FROM orders
-		WHERE  store_id = ?1 AND row < ?2 %s AND row >= ?6 AND external_id = ?7
+		WHERE  store_id = ?1 AND row < ?2 {status} AND row >= ?6 AND external_id = ?7
 		LIMIT ?4 OFFSET ?5`
 )
 
@@ -734,17 +734,17 @@ type OrderList struct {
 // buyer would cost each new order more than the owner's rare search is worth.
 const searchWindow = 10_000
 
-// In these queries %s is a condition on the status or nothing. sqlExact finds an order by its id, reference and
+// For {index} and {status} see withStatus. sqlExact finds an order by its id, reference and
 // external id, by our reference of one of its payment sessions, and by the gateway's names of the session and of its
 // payments. Its +row makes SQLite look up the orders that were found, instead of walking all older ones.
 const (
 	sqlList = `
-		SELECT json FROM orders
-		WHERE  store_id = ?1 AND row < ?2 %s
+		SELECT json FROM orders INDEXED BY {index}
+		WHERE  store_id = ?1 AND row < ?2 {status}
 		ORDER BY row DESC LIMIT ?4`
 	sqlExact = `
 		SELECT json FROM orders
-		WHERE  store_id = ?1 AND +row < ?2 %s AND ?4 > 0 AND row IN (
+		WHERE  store_id = ?1 AND +row < ?2 {status} AND ?4 > 0 AND row IN (
 			SELECT row FROM orders WHERE row = ?6 AND id = lower(?5)
 			UNION ALL
 			SELECT row FROM orders WHERE store_id = ?1 AND reference = upper(?5)
@@ -763,13 +763,13 @@ const (
 			WHERE  p.request_id = ?5 AND p.request_id <> '')`
 	sqlWindow = `
 		SELECT coalesce((
-			SELECT id FROM orders
-			WHERE  store_id = ?1 AND row < ?2 %s
+			SELECT id FROM orders INDEXED BY {index}
+			WHERE  store_id = ?1 AND row < ?2 {status}
 			ORDER BY row DESC LIMIT 1 OFFSET ?4), '')`
 	sqlSearch = `
 		SELECT json FROM (
-			SELECT json FROM orders
-			WHERE  store_id = ?1 AND row < ?2 %s
+			SELECT json FROM orders INDEXED BY {index}
+			WHERE  store_id = ?1 AND row < ?2 {status}
 			ORDER BY row DESC LIMIT ?6)
 		WHERE instr(lower(json ->> '$.buyer.name'), ?5)
 		OR    instr(lower(json ->> '$.buyer.email'), ?5)
@@ -778,11 +778,14 @@ const (
 		LIMIT ?4`
 )
 
+// withStatus adds a condition on the status to a query, or none, and the index that serves it. SQLite by itself would
+// walk over a store's orders of all states, or over the orders of all stores.
 func withStatus(query string, s Status) string {
-	if s == "" {
-		return fmt.Sprintf(query, "")
+	index, condition := "orders_by_time", ""
+	if s != "" {
+		index, condition = "orders_by_status", "AND status = ?3"
 	}
-	return fmt.Sprintf(query, "AND status = ?3")
+	return strings.NewReplacer("{index}", index, "{status}", condition).Replace(query)
 }
 
 func scanOrder(r row) (o Order, err error) {

@@ -113,21 +113,21 @@ func (db *DB) OrderWithSession(storeID, id string) (OrderWithSession, error) {
 	return queryOne(db.reader, scanOrderWithSession, sqlOrder, rowOf(id), id, storeID)
 }
 
-// sqlTransactions finds the gateways' names of the payments that paid some orders, by the orders' ids.
+// sqlTransactions finds the gateways' names of the payments that paid some orders, by the orders' rows.
 const sqlTransactions = `
 	SELECT o.id, s.transaction_id
 	FROM   json_each(?2) wanted
-	JOIN   orders o           ON o.id = wanted.value AND o.store_id = ?1
-	JOIN   payment_sessions s ON s.id = o.paid_by`
+	CROSS JOIN orders o           ON o.row = wanted.value AND +o.store_id = ?1
+	CROSS JOIN payment_sessions s ON s.id = o.paid_by`
 
 // Transactions returns the gateways' names of the payments that paid a store's orders, by the orders' ids. Orders
 // that no gateway's payment has paid are left out.
 func (db *DB) Transactions(storeID string, orders []Order) (map[string]string, error) {
-	ids := make([]string, len(orders))
+	rows := make([]int64, len(orders))
 	for i, o := range orders {
-		ids[i] = o.ID
+		rows[i] = rowOf(o.ID)
 	}
-	pairs, err := queryAll(db.reader, scanPair, sqlTransactions, storeID, string(mustJSON(ids)))
+	pairs, err := queryAll(db.reader, scanPair, sqlTransactions, storeID, string(mustJSON(rows)))
 	if err != nil {
 		return nil, err
 	}

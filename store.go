@@ -56,6 +56,7 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 type DB struct {
 	path   string
 	reader *sql.DB
+	keys   *sql.DB     // reading connections for the keys of requests, which wait for no other query
 	writer *sql.DB     // one connection, which only the writing goroutine uses
 	jobs   chan *job   // unbuffered: the senders that are blocked on it are the queue
 	chores chan func() // what the writing goroutine does between two groups: see onWriter
@@ -108,10 +109,12 @@ func openDB(path string, create bool) (*DB, error) {
 	}
 
 	const options = "_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=64"
+	const readOnly = "&mode=ro&_query_only=on"
 	const durable = "&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate"
 	db := &DB{
 		path:    path,
-		reader:  openSQLite(path, options+"&mode=ro&_query_only=on"),
+		reader:  openSQLite(path, options+readOnly),
+		keys:    openSQLite(path, options+readOnly),
 		writer:  openSQLite(path, options+durable),
 		jobs:    make(chan *job),
 		chores:  make(chan func()),
@@ -199,8 +202,10 @@ func (db *DB) connect() error {
 	}
 
 	connections := max(2, runtime.GOMAXPROCS(0))
-	db.reader.SetMaxOpenConns(connections)
-	db.reader.SetMaxIdleConns(connections)
+	for _, pool := range []*sql.DB{db.reader, db.keys} {
+		pool.SetMaxOpenConns(connections)
+		pool.SetMaxIdleConns(connections)
+	}
 	return db.reader.QueryRow("SELECT public_url, subdomains, gateways FROM settings").
 		Scan(&db.publicURL, &db.subdomains, fromJSON{&db.gatewayURLs})
 }
@@ -372,7 +377,7 @@ func (db *DB) Close() error {
 }
 
 func (db *DB) closeFiles() error {
-	err := errors.Join(db.reader.Close(), db.writer.Close())
+	err := errors.Join(db.reader.Close(), db.keys.Close(), db.writer.Close())
 	if db.file.opened != nil {
 		err = errors.Join(err, db.file.opened.Close())
 	}
