@@ -581,7 +581,7 @@ func drift(t *testing.T, kept []exchange) {
 		"a field of requests":   {`"external_id": {"type": "string", "minLength": 1, "maxLength": 64, "pattern"`, `"gift": {"type": "string"}, "external_id": {"type": "string", "minLength": 1, "maxLength": 64, "pattern"`},
 		"a parameter narrower":  {`"maxLength": 40,`, `"maxLength": 5,`},
 		"a header more":         {`"ETag": {"$ref": "#/components/headers/ETag"}`, `"ETag": {"$ref": "#/components/headers/ETag"}, "Age": {"$ref": "#/components/headers/RetryAfter"}`},
-		"an error code more":    {`"x-extensible-enum": ["OUT_OF_STOCK", `, `"x-extensible-enum": ["SOLD", "OUT_OF_STOCK", `},
+		"an error code more":    {`"x-error-codes": ["OUT_OF_STOCK", `, `"x-error-codes": ["SOLD", "OUT_OF_STOCK", `},
 		"an enumerated value":   {`"x-extensible-enum": ["active", `, `"x-extensible-enum": ["waiting", "active", `},
 		"an optional field":     {`"return_url": {"type": "string", "format": "uri", "maxLength": 2048, "description": "As`, `"gift": {"type": "string"}, "return_url": {"type": "string", "format": "uri", "maxLength": 2048, "description": "As`},
 		"another error message": {`"message": "Rate limit exceeded."`, `"message": "Slow down."`},
