@@ -372,6 +372,54 @@ func webhookResend(ctx context.Context, c *cli) error {
 	})
 }
 
+// webhookListen prints the bodies of a store's events, beginning now, until the program is stopped. It reads them from the
+// database, so a developer needs no address that the service can reach.
+func webhookListen(ctx context.Context, c *cli) error {
+	file := c.dbFlag()
+	id := c.idFlag("store")
+	if err := c.parse("store"); err != nil {
+		return err
+	}
+
+	db, err := openDB(*file, false)
+	if err != nil {
+		return err
+	}
+	err = c.printEvents(ctx, db, strings.ToLower(*id))
+	return errors.Join(explain(err, *file), db.Close())
+}
+
+func (c *cli) printEvents(ctx context.Context, db *DB, storeID string) error {
+	st, err := db.Store(storeID)
+	if err != nil {
+		return err
+	}
+	filter := EventFilter{Min: new(db.Now()), Limit: 50}
+	fmt.Fprintf(c.stderr, "%s: the events of %s, from now on\n", c.Name(), st.Name)
+
+	for {
+		bodies, more, err := db.Events(storeID, filter)
+		if err != nil {
+			return err
+		}
+		for _, body := range bodies {
+			if _, err := fmt.Fprintln(c.stdout, body); err != nil {
+				return err
+			}
+			filter.After = body[len(eventStart):][:len(eventPrefix)+idLength]
+		}
+
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
 // orderTransition performs a transition of the owner, and asks the gateway what it means there: a challenged payment
 // is accepted or denied, and a page that can still be paid is closed.
 func orderTransition(t Transition) rowCommand {

@@ -3,7 +3,10 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -211,5 +214,51 @@ func TestEventQueryPlan(t *testing.T) {
 				t.Errorf("%s", line)
 			}
 		}
+	}
+}
+
+// TestWebhookListen prints the events of one store while they happen.
+func TestWebhookListen(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	s.createMany(t, 1)
+	time.Sleep(2 * time.Millisecond)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	hints, hint := io.Pipe()
+	done := make(chan int)
+	go func() {
+		code := run(ctx, []string{"webhook", "listen", "-db", s.db.path, "-store", s.storeID}, nil, in, hint)
+		in.Close()
+		done <- code
+	}()
+
+	if !bufio.NewScanner(hints).Scan() {
+		t.Fatal("the command does not say that it has begun")
+	}
+	otherID, _ := s.addStore(t, "lain", "growth")
+	must(t, s.db.Ping(t.Context(), otherID, s.endpointOf(t, otherID, "https://a.example/hook")))
+	lines := bufio.NewScanner(out)
+	go func() {
+		for i := range 3 {
+			if i > 0 {
+				time.Sleep(400 * time.Millisecond) // over two looks
+			}
+			s.createMany(t, 1)
+		}
+	}()
+
+	var printed []string
+	for len(printed) < 3 && lines.Scan() {
+		printed = append(printed, lines.Text())
+	}
+	cancel()
+	if code := <-done; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	all := s.walkEvents(t, url.Values{})
+	if !slices.Equal(printed, all[1:]) {
+		t.Errorf("printed:\n%s\nwritten:\n%s", strings.Join(printed, "\n"), strings.Join(all[1:], "\n"))
 	}
 }

@@ -249,7 +249,8 @@ func (s *server) refusal(header http.Header, r *http.Request, err error) *APIErr
 		return errUnavailable
 	}
 	s.db.noteDamage(err)
-	if outOfService(err) {
+	lost := s.db.broken() != nil // Then any query may fail, in whatever way.
+	if lost || outOfService(err) {
 		s.logOutage(r, err)
 		header.Set("Retry-After", "5")
 		if errors.Is(err, errResultUnknown) {

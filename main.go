@@ -60,6 +60,7 @@ var commands = []cliCommand{
 	{"webhook remove", "delete an endpoint and its deliveries", withID("endpoint", webhookRemove)},
 	{"webhook resend", "send again: one delivery, or all of an endpoint that were not delivered since a time",
 		webhookResend},
+	{"webhook listen", "print a store's events as they happen, a line each, until it is stopped", webhookListen},
 	{"order list", "list a store's orders as the API shows them, the newest first", orderList},
 	{"order show", "show an order as the API does", withID("order", orderShow)},
 	{"order approve", "mark an order paid: its money has arrived", withID("order", orderTransition(OwnerApproves))},

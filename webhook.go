@@ -74,6 +74,9 @@ const sqlEndpointsOf = `
 	WHERE  store_id = ? AND removed_at IS NULL
 	AND    (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
 
+// eventStart is how the body of an event begins. Its id follows.
+const eventStart = `{"id":"`
+
 // eventPrefix is what the id of an event has before its UUID.
 const eventPrefix = "evt_"
 
@@ -118,7 +121,7 @@ func (tx *Tx) insertEvent(
 
 	eventRow, err := tx.insertRow(func(id string) (int64, error) {
 		body := fmt.Sprintf(
-			`{"id":"%s%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
+			eventStart+`%s%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
 			eventPrefix, id, name, tx.now, storeID, sequence, data)
 		return tx.exec(`
 			INSERT INTO events (row, store_id, order_row, sequence, event, body)

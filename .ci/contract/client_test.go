@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -134,6 +136,58 @@ func TestGoClientOfToday(t *testing.T) {
 	err = json.Unmarshal([]byte(later(examples(c.deref(post["requestBody"]))[0], "orderPaid")), &event)
 	if err != nil || event.Event != "later_orderPaid" || event.Data.Order.Amount != 87500 {
 		t.Error(err, event)
+	}
+}
+
+// TestOgenClient lists, creates, reads, manages and fails with the client that ogen makes: see ogen/main.go.
+func TestOgenClient(t *testing.T) {
+	program := os.Getenv("STOREORDER_OGEN")
+	if program == "" {
+		t.Skip("STOREORDER_OGEN names no program with ogen's client")
+	}
+	s := newShop(t, nil)
+	out, err := exec.Command(program, s.url, s.key).CombinedOutput()
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "events: true") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestPrism has Prism stand between a client and the service, and compare the answers with the description: see prism.mjs.
+func TestPrism(t *testing.T) {
+	dir := os.Getenv("STOREORDER_NODE")
+	if dir == "" {
+		t.Skip("STOREORDER_NODE names no folder with Prism")
+	}
+	s := newShop(t, nil)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	_, port, _ := net.SplitHostPort(address)
+
+	description, err := filepath.Abs("../../openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prism := exec.Command(filepath.Join(dir, "node_modules/.bin/prism"), "proxy", "-h", "127.0.0.1", "-p", port, description, s.url)
+	if err := prism.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer prism.Wait()
+	defer prism.Process.Kill()
+	await(t, "Prism listens", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+
+	out, err := exec.Command("node", "prism.mjs", "http://"+address, s.key).CombinedOutput()
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "answers as described") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -273,6 +273,12 @@ func (c *contract) check(x exchange) error {
 	var body object
 	json.Unmarshal([]byte(x.Body), &body)
 	failure, _ := body["error"].(object)
+	if failure != nil {
+		code, _ := failure["code"].(string)
+		if !slices.Contains(c.codesAt(route.Path, method, x.Status), code) {
+			return fmt.Errorf("the code %s is not described for %s", code, at)
+		}
+	}
 	c.seen[strings.TrimSpace(fmt.Sprintf("%s %d %v", route.Operation.OperationID, x.Status, orEmpty(failure["code"])))] = true
 	if failure != nil {
 		c.seen["example "+masked(body)] = true
@@ -336,7 +342,7 @@ func (c *contract) unseen() (list []string) {
 			response := c.deref(r)
 			schema := c.schemaOf(response)
 			at := operation + " " + status
-			if codes := c.codes(schema); codes != nil {
+			if codes := codesOf(response); codes != nil {
 				for _, code := range codes {
 					all[at+" "+code] = true
 				}
@@ -396,16 +402,18 @@ func (c *contract) schemaOf(body object) object {
 	return schema
 }
 
-// codes are the error codes that a failure's schema allows.
-func (c *contract) codes(schema object) (codes []string) {
-	properties, _ := schema["properties"].(object)
-	failure, _ := properties["error"].(object)
-	fields, _ := failure["properties"].(object)
-	code, _ := fields["code"].(object)
-	if one, ok := code["const"].(string); ok {
-		return []string{one}
+// codesAt are the error codes that an operation's answer of this status may have.
+func (c *contract) codesAt(path, method string, status int) []string {
+	operation, ok := c.raw["paths"].(object)[path].(object)[strings.ToLower(method)].(object)
+	if !ok { // of a method that the path does not take
+		operation = c.raw["paths"].(object)[routerPath].(object)["get"].(object)
 	}
-	list, _ := code["enum"].([]any)
+	return codesOf(c.deref(operation["responses"].(object)[strconv.Itoa(status)]))
+}
+
+// codesOf are the error codes that a failure may have.
+func codesOf(response object) (codes []string) {
+	list, _ := response["x-error-codes"].([]any)
 	for _, v := range list {
 		codes = append(codes, v.(string))
 	}
