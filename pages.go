@@ -405,9 +405,6 @@ func (s *server) viewOthers(view *payView) error {
 	return err
 }
 
-// payableAt reports whether an order waits for a payment through a channel.
-func payableAt(o Order, c Channel) bool { return o.Status == Pending && o.SettlementChannel == c }
-
 // refreshOrder reads an order again with its latest payment session. If a page of it can be paid, the gateway is
 // asked first: a buyer who comes back from it wants to see that they have paid, even before its notification has
 // come.
