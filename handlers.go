@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -57,6 +56,7 @@ func (s *server) routes() http.Handler {
 	page("POST /sandbox/{session_id}", s.sandboxPage)
 	mux.HandleFunc("GET /style.css", s.serveStylesheet)
 
+	page("GET /docs", s.showReference)
 	page("/dashboard/login", s.login)
 	owner("GET /dashboard", s.showOrders)
 	owner("GET /dashboard/orders.csv", s.exportOrders)
@@ -781,24 +781,6 @@ func manualStatus(order Status) paymentStatus {
 		return paymentStatus(order)
 	}
 	return paymentManual
-}
-
-//go:embed openapi.json
-var description []byte
-
-// describe answers the API's description to anyone, without an envelope.
-func (s *server) describe(w http.ResponseWriter, r *http.Request) {
-	if r.Method != "GET" && r.Method != "HEAD" {
-		s.notAllowed(w, r, "GET", "HEAD")
-		return
-	}
-	if err := parseQuery(r).err; err != nil {
-		s.respond(w, r, answer{}, err)
-		return
-	}
-
-	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, http.StatusOK, "", description, "")
 }
 
 // healthz says that the program runs.
