@@ -82,7 +82,7 @@ async function firstDay() {
   await buyer.getByText('Pembayaran Anda sedang dicek toko').waitFor();
 
   await page.click('nav >> text=Pesanan');
-  await page.locator('.attention').getByText(order.payment_reference).click();
+  await page.locator('.todo').getByText('bilang sudah membayar').click();
   await page.click('text=Setujui pembayaran');
   await page.fill('#reason', 'cocok dengan mutasi');
   await page.keyboard.press('Enter');
