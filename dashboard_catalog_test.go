@@ -211,6 +211,18 @@ func TestDashboardAccounts(t *testing.T) {
 			`value="ewallet" selected`)
 	})
 
+	t.Run("a method without an account says so", func(t *testing.T) {
+		lacking := func() int {
+			return strings.Count(b.get(t, "/dashboard/payments").body, "pembeli tidak melihat rekening")
+		}
+		before := lacking()
+		b.submits(t, path, saved, form("kind", "transfer", "unique_code", "on")...)
+		if got := lacking(); got != before+1 {
+			t.Errorf("%d methods lack an account, want %d", got, before+1)
+		}
+		b.sees(t, path, `name="unique_code" checked`)
+	})
+
 	t.Run("what is wrong is said at its field", func(t *testing.T) {
 		page := b.post(t, path, form(
 			"accounts[2].bank", "BCA",

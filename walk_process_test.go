@@ -203,8 +203,8 @@ func TestWalkOfAProcess(t *testing.T) {
 	defer db.Close()
 	gaps := scalar[int](t, db, `
 		SELECT count(*) FROM (
-			SELECT order_id FROM events
-			GROUP BY order_id
+			SELECT order_row FROM events
+			GROUP BY order_row
 			HAVING count(*) <> max(sequence) OR min(sequence) <> 1)`)
 	if gaps > 0 {
 		t.Errorf("%d orders have gaps in their events", gaps)
