@@ -41,8 +41,9 @@ func TestKeyIsReplaced(t *testing.T) {
 
 		l.play(order, nil, "", "+24h tick")
 		l.want("it waits", l.outcome(order), "pending [1 active], stock 8")
-		attention, _, err := l.db.FrontPage(l.storeID, 30)
+		front, err := l.db.FrontPage(l.storeID, 30)
 		l.must(err)
+		attention := front.attention
 		l.want("orders that the owner is told of", len(attention.Troubles), 1)
 		l.want("which", attention.Troubles[0].ID, order)
 		l.want("why", attention.Troubles[0].Problem, ProblemRefused)

@@ -156,7 +156,7 @@ func TestAStoreHasFiftyKeys(t *testing.T) {
 
 	// A revoked key makes room.
 	must(t, s.db.RevokeKey(t.Context(), s.storeID, first))
-	b.post(t, "/dashboard/keys", "name", "situs", "scope", "write").has(t, 200, "so_")
+	b.creates(t, "/dashboard/keys", "name", "situs", "scope", "write").has(t, 200, "so_")
 }
 
 // TestWrongKeysAreLimitedByAddress sends 100 wrong keys, more than the 60 that an address has in a minute.
@@ -552,7 +552,7 @@ func TestDashboardCrossOriginPosts(t *testing.T) {
 
 	t.Run("from the dashboard itself", func(t *testing.T) {
 		b.header = http.Header{"Sec-Fetch-Site": {"same-origin"}}
-		b.post(t, "/dashboard/keys", "name", "x", "scope", "write").has(t, 200)
+		b.post(t, "/dashboard/keys", "name", "x", "scope", "write").has(t, 303)
 	})
 }
 

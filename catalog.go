@@ -111,6 +111,12 @@ func (a BankAccount) Digits() string { return accountMarks.Replace(a.Number) }
 
 var accountMarks = strings.NewReplacer(" ", "", "-", "", ".", "")
 
+// LacksAccount reports whether buyers are not told where to pay to, unless the instructions say it.
+func (m PaymentMethod) LacksAccount() bool {
+	paysAccount := m.Kind == MethodTransfer || m.Kind == MethodEWallet
+	return paysAccount && len(m.Accounts) == 0 && m.Instructions == ""
+}
+
 // takes reports whether a method may pay an order of this subtotal.
 func (m PaymentMethod) takes(subtotal int64) bool {
 	if m.MinAmount != nil && subtotal < *m.MinAmount {

@@ -169,7 +169,7 @@ func checkStore(st *Store) error {
 	case st.Contact != "" && !isContact(st.Contact):
 		return usagef("-contact %q must be a WhatsApp number such as 0812 3456 7890, or an e-mail address",
 			st.Contact)
-	case st.Expiry < 10*time.Minute || st.Expiry > 7*24*time.Hour:
+	case st.Expiry < leastExpiry || st.Expiry > mostExpiry:
 		return usagef("-expiry must be 10m to 168h")
 	}
 	return nil

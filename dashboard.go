@@ -81,7 +81,7 @@ type formFaults map[string]Fault
 // field is one input as the template "field" draws it.
 type field struct {
 	Name     string
-	Kind     string // textarea, number, slug or a type of HTML inputs
+	Kind     string // textarea, number or a type of HTML inputs
 	Label    string
 	Hint     string
 	Value    string
@@ -164,203 +164,6 @@ type confirm struct {
 // ask shows a question. Its form posts to the address at which it is shown.
 func ask(w http.ResponseWriter, r *http.Request, page confirm) error {
 	return render(w, r, page.status(), "dash-confirm.html", page)
-}
-
-// ordersPage lists orders. The first page without a filter begins with what waits for the owner, and charts.
-type ordersPage struct {
-	frame
-	Filter    OrderSearch
-	Statuses  []Status
-	List      OrderList
-	Next      string // the address of the next page, if List.Next says that there is one
-	CSV       string // the address of the same orders as CSV
-	First     bool
-	Attention Attention
-	Revenue   chart
-	Orders    chart
-}
-
-func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) error {
-	f := orderSearch(r.URL.Query(), 25)
-	list, err := s.db.SearchOrders(st.ID, f)
-	if err != nil {
-		return err
-	}
-
-	page := ordersPage{
-		frame:    newFrame(r, st, "orders"),
-		Filter:   f,
-		Statuses: statuses,
-		List:     list,
-		First:    f.Status == "" && f.Text == "" && f.After == "",
-	}
-
-	query := url.Values{"status": {string(f.Status)}, "q": {f.Text}}
-	page.CSV = "/dashboard/orders.csv?" + query.Encode()
-	query.Set("after", list.Next)
-	page.Next = "/dashboard?" + query.Encode()
-
-	if page.First {
-		attention, totals, err := s.db.FrontPage(st.ID, 30)
-		if err != nil {
-			return err
-		}
-
-		page.Attention = attention
-		page.Revenue = newChart(totals, func(d DayTotals) int64 { return d.Revenue })
-		page.Orders = newChart(totals, func(d DayTotals) int64 { return d.Orders })
-	}
-	return render(w, r, http.StatusOK, "dash-orders.html", page)
-}
-
-// orderSearch reads the filter of the orders page.
-func orderSearch(q url.Values, limit int) OrderSearch {
-	f := OrderSearch{
-		Text:  strings.TrimSpace(q.Get("q")),
-		After: q.Get("after"),
-		Limit: limit,
-	}
-	status := Status(q.Get("status"))
-	if slices.Contains(statuses, status) {
-		f.Status = status
-	}
-
-	// 0812…, 62812… and +62812… are one number.
-	if phonePattern.MatchString(f.Text) {
-		number := phoneMarks.Replace(f.Text)
-		f.Phone = strings.TrimLeft(strings.TrimPrefix(number, "62"), "0")
-	}
-	return f
-}
-
-// Attention is what waits for the owner: a few of each kind, the oldest first.
-type Attention struct {
-	Awaiting  []AwaitingOrder // a person has to check the payment
-	Alerted   []AlertedOrder
-	Troubles  []GatewayTrouble // whose gateway could not be asked
-	Endpoints []Endpoint       // that are off or keep failing
-}
-
-// attentionMost is how many orders of a kind are read. The page shows one less, and that there are more.
-const attentionMost = 6
-
-// AwaitingOrder is an order whose payment a person has to check.
-type AwaitingOrder struct {
-	Order
-	Approved bool // by the owner: the gateway has not confirmed it yet
-}
-
-func scanAwaiting(r row) (o AwaitingOrder, err error) {
-	err = r.Scan(fromJSON{&o.Order}, &o.Approved)
-	return o, err
-}
-
-// sqlAwaiting leaves out the orders with an alert, which says more.
-const sqlAwaiting = `
-	SELECT json, EXISTS (
-		SELECT 1 FROM payment_sessions s
-		WHERE  s.order_row = o.row AND s.approved = 1 AND s.status = 'active')
-	FROM   orders o
-	WHERE  store_id = ? AND status = 'awaiting_verification' AND json -> '$.alerts' IS NULL
-	ORDER BY row LIMIT ?`
-
-// frontPage is what FrontPage reads from one snapshot.
-type frontPage struct {
-	attention Attention
-	totals    []DayTotals
-}
-
-// FrontPage reads what the first page of the dashboard shows around the newest orders.
-func (db *DB) FrontPage(storeID string, days int64) (Attention, []DayTotals, error) {
-	p, err := readResult(db, func(q querier) (p frontPage, err error) {
-		p.attention, err = readAttention(q, storeID)
-		if err != nil {
-			return p, err
-		}
-		p.totals, err = dailyTotals(q, storeID, days)
-		return p, err
-	})
-	return p.attention, p.totals, err
-}
-
-func readAttention(q querier, storeID string) (a Attention, err error) {
-	a.Awaiting, err = queryAll(q, scanAwaiting, sqlAwaiting, storeID, attentionMost)
-	if err != nil {
-		return a, err
-	}
-	a.Alerted, err = queryAll(q, scanAlerted, sqlAlerted, storeID, attentionMost)
-	if err != nil {
-		return a, err
-	}
-	a.Troubles, err = queryAll(q, scanTrouble, sqlTroubles, storeID, attentionMost)
-	if err != nil {
-		return a, err
-	}
-
-	endpoints, err := queryAll(q, scanEndpoint, sqlEndpoints, 0, storeID)
-	healthy := func(e Endpoint) bool { return e.Active && e.Failures < failing }
-	a.Endpoints = slices.DeleteFunc(endpoints, healthy)
-	return a, err
-}
-
-const sqlDailyTotals = `
-	SELECT day, orders, revenue FROM daily_totals
-	WHERE  store_id = ? AND day >= ? AND day < ?
-	ORDER BY day`
-
-// dailyTotals returns the last days of a store up to today, one entry for each day.
-func dailyTotals(q querier, storeID string, days int64) ([]DayTotals, error) {
-	first := dayOf(timeOf(time.Now())) - days + 1
-	totals := make([]DayTotals, days)
-	for i := range days {
-		totals[i].Day = first + i
-	}
-
-	busy, err := queryAll(q, scanTotals, sqlDailyTotals, storeID, first, first+days)
-	for _, d := range busy {
-		totals[d.Day-first] = d
-	}
-	return totals, err
-}
-
-func scanTotals(r row) (d DayTotals, err error) {
-	err = r.Scan(&d.Day, &d.Orders, &d.Revenue)
-	return d, err
-}
-
-// chart draws one value of each day as a bar. Its drawing is 80 high, and 10 wide for each day.
-type chart struct {
-	Bars []bar
-	Most int64 // the highest value
-	Sum  int64
-}
-
-type bar struct {
-	DayTotals
-	X      int64
-	Y      int64 // from the top
-	Height int64
-}
-
-func newChart(totals []DayTotals, value func(DayTotals) int64) chart {
-	const width, height = 10, 80
-
-	var c chart
-	for _, d := range totals {
-		c.Most = max(c.Most, value(d))
-		c.Sum += value(d)
-	}
-
-	for i, d := range totals {
-		b := bar{X: int64(i) * width, DayTotals: d}
-		v := value(d)
-		if v > 0 {
-			b.Height = max(1, v*height/c.Most)
-		}
-		b.Y = height - b.Height
-		c.Bars = append(c.Bars, b)
-	}
-	return c
 }
 
 // exportOrders streams what the filter selects as CSV. Between two reads of 500 orders it holds nothing of the
@@ -574,13 +377,11 @@ type developersPage struct {
 }
 
 func (s *server) showDevelopers(w http.ResponseWriter, r *http.Request, st Store) error {
-	return s.renderDevelopers(w, r, st, filled{}, "")
+	return s.renderDevelopers(w, r, st, filled{})
 }
 
 // renderDevelopers shows the page with a form to correct, or with a new key.
-func (s *server) renderDevelopers(
-	w http.ResponseWriter, r *http.Request, st Store, form filled, newKey string,
-) error {
+func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Store, form filled) error {
 	keys, err := s.db.Keys(st.ID)
 	if err != nil {
 		return err
@@ -597,7 +398,7 @@ func (s *server) renderDevelopers(
 		Events:    events,
 		Scopes:    scopes,
 		Days:      keyDays,
-		NewKey:    newKey,
+		NewKey:    s.newSecret(r, st),
 		Now:       s.db.Now(),
 		PublicURL: s.db.publicURL,
 	}
@@ -611,19 +412,19 @@ func (s *server) renderDevelopers(
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
 	k, faults := readNewKey(r.PostForm)
 	if len(faults) > 0 {
-		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
+		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults})
 	}
 
 	key, hash := newToken("so_")
 	_, err := s.db.AddKey(r.Context(), st.ID, k, hash)
 	if isLimit(err) {
 		faults := formFaults{"name": {Code: FaultLimit, Most: maxKeys}}
-		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
+		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults})
 	}
 	if err != nil {
 		return err
 	}
-	return s.renderDevelopers(w, r, st, filled{}, key)
+	return s.showSecret(w, r, st, "/dashboard/developers", key)
 }
 
 // keyDays are how many days a key may be given in the dashboard.
@@ -685,19 +486,32 @@ func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) e
 	}
 
 	if len(faults) > 0 {
-		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
+		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults})
 	}
 
 	secret := newSecret()
 	id, err := s.db.AddEndpoint(r.Context(), st.ID, address, names, secret)
 	if isLimit(err) {
 		faults["url"] = Fault{Code: FaultLimit, Most: maxEndpoints}
-		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults}, "")
+		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults})
 	}
 	if err != nil {
 		return err
 	}
-	return s.renderEndpoint(w, r, st, id, filled{}, secret)
+	return s.showSecret(w, r, st, "/dashboard/endpoints/"+id, secret)
+}
+
+// showSecret leads on to a page that shows a new secret, once: reloading it creates nothing.
+func (s *server) showSecret(w http.ResponseWriter, r *http.Request, st Store, path, secret string) error {
+	return seeOther(w, r, path+"?shown="+s.newSecrets.keep(st.ID, secret))
+}
+
+// newSecret is the secret that showSecret has led to; empty if there is none.
+func (s *server) newSecret(r *http.Request, st Store) string {
+	if r.Method != http.MethodGet {
+		return ""
+	}
+	return s.newSecrets.take(st.ID, r.URL.Query().Get("shown"))
 }
 
 // endpointPage shows an endpoint and its deliveries, the newest first.
@@ -709,12 +523,12 @@ type endpointPage struct {
 }
 
 func (s *server) showEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
-	return s.renderEndpoint(w, r, st, r.PathValue("endpoint_id"), filled{}, "")
+	return s.renderEndpoint(w, r, st, r.PathValue("endpoint_id"), filled{})
 }
 
 // renderEndpoint shows the page with a form to correct, or with a new secret.
 func (s *server) renderEndpoint(
-	w http.ResponseWriter, r *http.Request, st Store, id string, form filled, secret string,
+	w http.ResponseWriter, r *http.Request, st Store, id string, form filled,
 ) error {
 	const most = 25
 	before := r.URL.Query().Get("before")
@@ -723,7 +537,8 @@ func (s *server) renderEndpoint(
 		return err
 	}
 
-	page := endpointPage{frame: newFrame(r, st, "developers"), Endpoint: e, Secret: secret}
+	page := endpointPage{frame: newFrame(r, st, "developers"), Endpoint: e}
+	page.Secret = s.newSecret(r, st)
 	page.Form = form
 	if len(e.Recent) > most {
 		page.Endpoint.Recent = e.Recent[:most]
@@ -773,12 +588,12 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 		if err := s.db.RotateSecret(ctx, st.ID, id, secret); err != nil {
 			return err
 		}
-		return s.renderEndpoint(w, r, st, id, filled{}, secret)
+		return s.showSecret(w, r, st, back, secret)
 	case "resend":
 		since, wrong := time.ParseInLocation("2006-01-02T15:04", r.PostForm.Get("since"), wib)
 		if wrong != nil {
 			form := filled{r.PostForm, formFaults{"since": {Code: FaultTime}}}
-			return s.renderEndpoint(w, r, st, id, form, "")
+			return s.renderEndpoint(w, r, st, id, form)
 		}
 		// A million deliveries take half a minute.
 		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(5 * time.Minute))

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -82,6 +83,20 @@ type entryPage struct {
 	Rows      int          // how many items of a bundle, or accounts of a method, the form has room for
 }
 
+// itemChoice is the list from which a row of a bundle takes its product.
+type itemChoice struct {
+	Field    field
+	Products []BundleItem
+	Unknown  bool // the row's product is not among the Products
+}
+
+// ItemChoice is the list of a row.
+func (p entryPage) ItemChoice(row int) itemChoice {
+	f := p.Form.Field(fmt.Sprintf("items[%d].slug", row), "", false, "", "")
+	known := slices.ContainsFunc(p.Choices, func(c BundleItem) bool { return c.Slug == f.Value })
+	return itemChoice{f, p.Choices, f.Value != "" && !known}
+}
+
 func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) error {
 	kind := Kind(r.PathValue("kind"))
 	place, known := entryPlaces[kind]
@@ -98,7 +113,14 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 	}
 
 	isNew := page.Slug == ""
-	id := cmp.Or(page.Slug, text(r.PostForm, place.id), slugOf(r.PostForm.Get(place.title)))
+	id := cmp.Or(page.Slug, text(r.PostForm, place.id))
+	if id == "" && r.Method == http.MethodPost {
+		var err error
+		id, err = s.freeID(st.ID, kind, cmp.Or(slugOf(r.PostForm.Get(place.title)), string(kind)))
+		if err != nil {
+			return err
+		}
+	}
 	values, err := s.entryValues(st.ID, kind, id)
 	taken := isNew && err == nil
 	if isNew && err == errNotFound {
@@ -133,6 +155,21 @@ func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) err
 		}
 	}
 	return render(w, r, page.status(), "dash-entry.html", page)
+}
+
+// freeID returns an id for a new entry that is made of its title, with a number if it is taken: kopi, kopi-2, kopi-3.
+func (s *server) freeID(storeID string, kind Kind, base string) (id string, err error) {
+	id = base
+	for n := 2; ; n++ {
+		_, err := s.entryValues(storeID, kind, id)
+		if err == errNotFound {
+			return id, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		id = fmt.Sprint(base, "-", n)
+	}
 }
 
 // entryValues reads an entry as its form shows it.
@@ -314,19 +351,22 @@ func text(v url.Values, name string) string {
 	return strings.TrimSpace(strings.ReplaceAll(v.Get(name), "\r\n", "\n"))
 }
 
-var (
-	groupedNumber = regexp.MustCompile(`^\d{1,3}([.,]\d{3})+$`)
-	groupMarks    = strings.NewReplacer(".", "", ",", "")
-)
+// numberPattern matches a whole number as people write it, and captures its digits: "Rp 85.000,00" is 85.000. Rupiah have no
+// sen, so a fraction can only be zeros.
+var numberPattern = regexp.MustCompile(
+	`^(?i:rp\.?|idr)?\s*(\d+|\d{1,3}(?:\.\d{3})+|\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+)(?:[.,]0{1,2}|,-)?\s*$`)
 
-// number reads a whole number whose digits may be grouped, as in 85.000. An empty text is null.
+var groupMarks = strings.NewReplacer(".", "", ",", "", " ", "")
+
+// number reads a whole number as people write it. An empty text is null.
 func number(text string) any {
-	text = strings.TrimSpace(text)
+	text = strings.TrimSpace(strings.ReplaceAll(text, "\u00a0", " "))
 	if text == "" {
 		return nil
 	}
-	if groupedNumber.MatchString(text) {
-		text = groupMarks.Replace(text)
+	m := numberPattern.FindStringSubmatch(text)
+	if m != nil {
+		text = groupMarks.Replace(m[1])
 	}
 	return json.Number(text)
 }

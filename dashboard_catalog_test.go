@@ -2,7 +2,10 @@
 
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // wantProduct compares a product's row, such as "Kopi Gayo, 85000, stock 7, for sale". A description follows.
 func (s *testServer) wantProduct(t *testing.T, slug, want string) {
@@ -40,6 +43,25 @@ func TestDashboardProducts(t *testing.T) {
 			"description", "satu\r\ndua")
 		s.wantProduct(t, "kopi-toraja-250-g",
 			"Kopi Toraja 250 g, 92000, stock unlimited, for sale, satu\ndua")
+	})
+
+	t.Run("a number is added when that is taken", func(t *testing.T) {
+		for _, slug := range []string{"kopi-toraja-250-g-2", "kopi-toraja-250-g-3"} {
+			b.submits(t, path, saved, "title", "Kopi Toraja 250 g", "price", "Rp 92.000,00", "published", "on")
+			s.wantProduct(t, slug, "Kopi Toraja 250 g, 92000, stock unlimited, for sale")
+		}
+	})
+
+	t.Run("long titles and other letters make short names too", func(t *testing.T) {
+		for title, slug := range map[string]string{
+			"Café Brûlé": "cafe-brule",
+			"咖啡":         "product",
+			"Kintamani Natural Anaerobic Reserve Single Origin": "kintamani-natural-anaerobic-reserve",
+			strings.Repeat("x", 200):                            strings.Repeat("x", 40),
+		} {
+			b.submits(t, path, saved, "title", title, "price", "1", "published", "on")
+			s.wantProduct(t, slug, title+", 1, stock unlimited, for sale")
+		}
 	})
 
 	t.Run("pieces sold while the form is open stay sold", func(t *testing.T) {
@@ -83,10 +105,10 @@ func TestDashboardBundles(t *testing.T) {
 
 	t.Run("the form has a row for each product, and empty ones", func(t *testing.T) {
 		b.sees(t, path,
-			`name="items[0].slug" value="kopi"`,
+			`<select id="items[0].slug"`,
+			`<option value="kopi" selected>Kopi Gayo</option>`,
 			`name="items[1].quantity" value="1"`,
-			`name="items[2].slug" value=""`,
-			"<datalist")
+			`<select id="items[2].slug"`)
 	})
 
 	t.Run("rows may be left empty, and one piece is the default", func(t *testing.T) {
@@ -187,6 +209,18 @@ func TestDashboardAccounts(t *testing.T) {
 		}
 		b.sees(t, path, `name="accounts[0].bank" value="DANA"`, `name="accounts[2].bank" value=""`,
 			`value="ewallet" selected`)
+	})
+
+	t.Run("a method without an account says so", func(t *testing.T) {
+		lacking := func() int {
+			return strings.Count(b.get(t, "/dashboard/payments").body, "pembeli tidak melihat rekening")
+		}
+		before := lacking()
+		b.submits(t, path, saved, form("kind", "transfer", "unique_code", "on")...)
+		if got := lacking(); got != before+1 {
+			t.Errorf("%d methods lack an account, want %d", got, before+1)
+		}
+		b.sees(t, path, `name="unique_code" checked`)
 	})
 
 	t.Run("what is wrong is said at its field", func(t *testing.T) {

@@ -15,7 +15,11 @@ type orderPage struct {
 	Acts       []Transition
 	Confirming Provider // see confirming
 	OtherSum   bool     // see otherSum
+	Back       string   // the list that the owner comes from
 }
+
+// PayLink is the address of the order's pay page.
+func (p orderPage) PayLink() string { return p.Store.payPage(p.ID) }
 
 // ownerActs are the owner's transitions. Each is the last part of its page's path.
 var ownerActs = []Transition{OwnerApproves, OwnerRejects, OwnerCancels, OwnerRefunds}
@@ -84,6 +88,7 @@ func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) err
 		Acts:         d.possibleActs(),
 		Confirming:   d.confirming(),
 		OtherSum:     d.otherSum(),
+		Back:         ownPath(r.URL.Query().Get("back"), "/dashboard"),
 	})
 }
 

@@ -44,6 +44,7 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("/notifications/{provider}/{store_id}", s.notification)
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
+	mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusSeeOther))
 	mux.HandleFunc("/", s.notFound)
 
 	page("GET /pay/{order_id}", s.payPage)
@@ -75,6 +76,7 @@ func (s *server) routes() http.Handler {
 	owner("/dashboard/endpoints/{endpoint_id}/{act}", s.actOnEndpoint)
 	owner("POST /dashboard/deliveries/{delivery_id}/resend", s.resendDelivery)
 	owner("/dashboard/account", s.account)
+	owner("POST /dashboard/settings", s.saveSettings)
 	owner("/dashboard/account/logout", s.logout)
 	owner("POST /dashboard/logout", s.logout)
 	page("/dashboard/", noPage)
@@ -99,7 +101,8 @@ type server struct {
 	allowPrivate bool          // for webhooks
 	desk         chan struct{} // one sign-in at a time is admitted or refused: see admitAtDesk
 	hashing      *hashQueue
-	purging      wakeup // there is something to purge
+	newSecrets   newSecrets // to be shown once
+	purging      wakeup     // there is something to purge
 	keepEvents   time.Duration
 	old          []*oldRows // of the goroutine that runs purge
 	draining     atomic.Bool

@@ -612,10 +612,32 @@ const (
 // phoneMarks removes the marks that phonePattern allows between the digits.
 var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
 
-// slugOf turns a name into a slug: "Kopi Kita" is kopi-kita.
+// slugOf turns a name into a slug of at most slugLength characters: "Kopi Café Gayo" is kopi-cafe-gayo. It is empty for a
+// name without Latin letters and digits.
 func slugOf(name string) string {
-	return strings.Trim(slugGaps.ReplaceAllString(strings.ToLower(name), "-"), "-")
+	slug := strings.Trim(slugGaps.ReplaceAllString(withoutMarks.Replace(strings.ToLower(name)), "-"), "-")
+	if len(slug) <= slugLength {
+		return slug
+	}
+
+	// It is cut between two words, unless the first is too long.
+	whole := strings.LastIndexByte(slug[:slugLength+1], '-')
+	if whole <= 0 {
+		whole = slugLength
+	}
+	return slug[:whole]
 }
+
+// slugLength is how long a slug is that is made of a name.
+const slugLength = 40
+
+// withoutMarks writes the letters of Indonesia's and its neighbours' names in ASCII.
+var withoutMarks = strings.NewReplacer(
+	"à", "a", "á", "a", "â", "a", "ã", "a", "ä", "a", "å", "a", "ā", "a", "æ", "ae", "ç", "c", "č", "c", "ć", "c",
+	"ḍ", "d", "ð", "d", "è", "e", "é", "e", "ê", "e", "ë", "e", "ē", "e", "ě", "e", "ĕ", "e", "ə", "e",
+	"ì", "i", "í", "i", "î", "i", "ï", "i", "ī", "i", "ñ", "n", "ń", "n", "ò", "o", "ó", "o", "ô", "o", "õ", "o",
+	"ö", "o", "ø", "o", "ō", "o", "œ", "oe", "ř", "r", "š", "s", "ś", "s", "ß", "ss", "ṭ", "t", "ù", "u", "ú", "u",
+	"û", "u", "ü", "u", "ū", "u", "ý", "y", "ÿ", "y", "ž", "z", "’", "", "'", "")
 
 // isEmail reports whether text is one bare e-mail address.
 func isEmail(text string) bool {

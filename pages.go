@@ -53,6 +53,7 @@ func parsePages(lang string) *template.Template {
 		"when":        func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
 		"soon":        func(t Time) string { return date(lang, t, "2 Jan, 15:04 WIB") },
 		"clock":       func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
+		"moment":      func(t Time) string { return moment(lang, t, timeOf(time.Now())) },
 		"day":         func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
 		"t": func(id, en string) string {
 			if lang == "en" {
@@ -176,6 +177,17 @@ func preferredLanguage(r *http.Request) string {
 	return lang
 }
 
+// moment writes a time in WIB as shortly as it is clear: the time of today, the day of this year.
+func moment(lang string, t, now Time) string {
+	if dayOf(t) == dayOf(now) {
+		return date(lang, t, "15:04")
+	}
+	if t.Time().In(wib).Year() == now.Time().In(wib).Year() {
+		return date(lang, t, "2 Jan")
+	}
+	return date(lang, t, "2 Jan 2006")
+}
+
 // pageHandler answers a request for a page. Its error is shown by pageError.
 type pageHandler func(w http.ResponseWriter, r *http.Request) error
 
@@ -248,7 +260,13 @@ func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 	}
 
-	view := errorView{status, errors.Is(err, errResultUnknown)}
+	view := errorView{Status: status, Unknown: errors.Is(err, errResultUnknown)}
+	if strings.HasPrefix(r.URL.Path, "/dashboard") {
+		st, err := s.signedIn(r)
+		if err == nil {
+			view.frame, view.InDashboard = newFrame(r, st, ""), true
+		}
+	}
 	if err := render(w, r, status, "error.html", view); err != nil {
 		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
 		w.WriteHeader(status)
@@ -257,8 +275,10 @@ func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
 
 // errorView is what the page of an error shows.
 type errorView struct {
-	Status  int
-	Unknown bool // it is unknown whether what was asked for was done
+	frame       // around the pages of the dashboard
+	InDashboard bool
+	Status      int
+	Unknown     bool // it is unknown whether what was asked for was done
 }
 
 func pageErrorStatus(err error) int {

@@ -350,7 +350,7 @@ func (tx *Tx) rememberPlace(storeID string, at place) error {
 
 // account changes the owner's password, which ends their other sign-ins.
 func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
-	page := newFrame(r, st, "account")
+	page := newSettingsPage(r, st)
 	if r.Method != http.MethodPost {
 		return render(w, r, page.status(), "dash-account.html", page)
 	}

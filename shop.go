@@ -37,6 +37,12 @@ type Store struct {
 	URL            string // where its pay pages are, without a trailing slash
 }
 
+// The bounds of a store's Expiry.
+const (
+	leastExpiry = 10 * time.Minute
+	mostExpiry  = 7 * 24 * time.Hour
+)
+
 const storeColumns = `s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email,
 	s.created_at, s.catalog_version, s.test_mode, s.contact`
 

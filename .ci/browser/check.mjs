@@ -82,7 +82,7 @@ async function firstDay() {
   await buyer.getByText('Pembayaran Anda sedang dicek toko').waitFor();
 
   await page.click('nav >> text=Pesanan');
-  await page.locator('.attention').getByText(order.payment_reference).click();
+  await page.locator('.todo').getByText('bilang sudah membayar').click();
   await page.click('text=Setujui pembayaran');
   await page.fill('#reason', 'cocok dengan mutasi');
   await page.keyboard.press('Enter');
@@ -107,24 +107,46 @@ async function look(page, path, name) {
     faults.push(`${name} ${path}: ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map(n => n.html + ' ' + n.failureSummary).join(' | ')}`);
   const over = await page.evaluate(() => document.scrollingElement.scrollWidth - window.innerWidth);
   if (over > 0) faults.push(`${name} ${path}: is ${over} px wider than the screen`);
-  const small = name.includes('375') ? await page.evaluate(() => [...document.querySelectorAll('button, .button, input, select, textarea, nav a')]
+  const small = !name.includes('1280') ? await page.evaluate(() => [...document.querySelectorAll('button, .button, input, select, textarea, nav a')]
     .filter(e => e.type !== 'hidden' && e.type !== 'checkbox' && e.type !== 'radio' && e.offsetHeight > 0 && e.offsetHeight < 36).map(e => e.outerHTML.slice(0, 80))) : [];
   if (small.length) faults.push(`${name} ${path}: too small for a thumb: ${small}`);
   if (task.shots) await page.screenshot({ path: `${task.shots}/${name}${path.replaceAll(/[^a-z0-9]+/gi, '-')}.png`, fullPage: true });
 }
 
+// The rows of the list of orders look alike on every phone.
+async function likeRows(page) {
+  for (const width of [320, 360, 390, 430]) {
+    await page.setViewportSize({ width, height: 800 });
+    await page.goto('/dashboard');
+    const rows = await page.$$eval('.orders a', all => all.map(a => [a, ...a.children].map(e => Math.round(e.getBoundingClientRect().bottom - a.getBoundingClientRect().top)).join(' ')));
+    if (new Set(rows).size !== 1) faults.push(`the rows differ at ${width} px: ${[...new Set(rows)].join(' | ')}`);
+  }
+  await page.setViewportSize({ width: 360, height: 800 });
+}
+
+// A printed page is one sheet, with nothing to press.
+async function onOneSheet(page, path) {
+  await page.goto(path);
+  await page.emulateMedia({ media: 'print' });
+  const sheets = (await page.pdf({ format: 'A4' })).toString('latin1').match(/\/Type\s*\/Page\b/g).length;
+  const pressed = await page.$$eval('button, .button', all => all.filter(e => e.offsetHeight > 0).length);
+  if (sheets !== 1 || pressed) faults.push(`${path} is printed on ${sheets} sheets, with ${pressed} buttons`);
+  await page.emulateMedia({ media: 'screen' });
+}
+
 try {
   await firstDay();
   const ways = [];
-  for (const locale of ['id-ID', 'en-GB'])
-    for (const width of [375, 1280]) ways.push({ locale, width, colorScheme: 'light' });
-  ways.push({ locale: 'id-ID', width: 375, colorScheme: 'dark' });
+  for (const [width, ...schemes] of [[360, 'light', 'dark'], [390, 'dark', 'light'], [1280, 'light', 'dark']])
+    ['id-ID', 'en-GB'].forEach((locale, i) => ways.push({ locale, width, colorScheme: schemes[i] }));
   for (const { locale, width, colorScheme } of ways) {
     const page = await visitor({ locale, colorScheme, viewport: { width, height: 800 } });
     const name = `${locale.slice(0, 2)}-${width}-${colorScheme}`;
     for (const path of ['/dashboard/login', ...task.publicPages]) await look(page, path, name);
     await signIn(page);
     for (const path of task.pages) await look(page, path, name);
+    if (width === 360) await likeRows(page);
+    if (width === 1280) await onOneSheet(page, task.publicPages[0]);
     await page.context().clearCookies();
     await signIn(page, task.newcomer);
     for (const path of ['/dashboard', '/dashboard/catalog', '/dashboard/catalog?kind=bundle', '/dashboard/payments', '/dashboard/developers']) await look(page, path, 'empty-' + name);

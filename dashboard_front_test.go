@@ -1,0 +1,213 @@
+//go:build cgo
+
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// finds searches and checks which of two orders the list shows.
+func (b *browser) finds(t *testing.T, query string, wanted, other Order) {
+	t.Helper()
+	found := b.get(t, "/dashboard?"+query)
+	found.has(t, 200, wanted.ID)
+	found.lacks(t, other.ID)
+}
+
+// TestSearchByWhatOwnersKnow finds an order by what stands in a message or in an account statement.
+func TestSearchByWhatOwnersKnow(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	siti := s.place(t, s.storeID, "Siti Aminah", "toko-7", 1)
+	budi := s.place(t, s.storeID, "Budi", "lapak-7", 2)
+
+	for name, text := range map[string]string{
+		"the tail of the reference":           referenceTail(siti.PaymentReference),
+		"the same in small letters":           strings.ToLower(referenceTail(siti.PaymentReference)),
+		"the beginning of the external id":    "TOKO",
+		"the amount":                          "87500",
+		"the amount as people write it":       "Rp 87.500",
+		"the amount as statements write it":   "87.500,00",
+		"the tail, with a status":             referenceTail(siti.PaymentReference) + "&status=pending",
+		"the tail, on the day of the order":   referenceTail(siti.PaymentReference) + "&day=" + siti.day(),
+		"only the status, and a part of name": "aminah&status=pending",
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, more, _ := strings.Cut(text, "&")
+			b.finds(t, "q="+url.QueryEscape(text)+"&"+more, siti, budi)
+		})
+	}
+
+	t.Run("an order leads back to the list", func(t *testing.T) {
+		const list = "/dashboard?status=pending&q=siti"
+		page := b.get(t, list)
+		back := "?back=" + url.QueryEscape(list)
+		page.has(t, 200, siti.ID+back)
+		b.sees(t, "/dashboard/orders/"+siti.ID+back, `href="`+list+`"`)
+		b.sees(t, "/dashboard/orders/"+siti.ID+"?back=https://evil.example", `href="/dashboard">`)
+	})
+}
+
+// TestOrdersOfADay lists the orders of two days.
+func TestOrdersOfADay(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		first := l.newOrder("bank_transfer") // on 1 January at 07.00 WIB
+		time.Sleep(24 * time.Hour)
+		second := l.newOrder("bank_transfer")
+		owner := l.signIn(l.storeID)
+
+		owner.sees("id", "/dashboard?day=2000-01-01", first)
+		owner.seesNo("id", "/dashboard?day=2000-01-01", second)
+		owner.sees("id", "/dashboard?day=2000-01-02&q=siti", second)
+		owner.seesNo("id", "/dashboard?day=2000-01-02&q=siti", first)
+		owner.seesNo("id", "/dashboard?day=2000-01-02&q="+first, "/dashboard/orders/"+first)
+		owner.sees("id", "/dashboard?day=nonsense", first, second)
+	})
+}
+
+// day is the day of the order in WIB.
+func (o Order) day() string { return o.CreatedAt.Time().In(wib).Format(time.DateOnly) }
+
+// TestChecklist does what a new owner does, a step after the other.
+func TestChecklist(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	s.removeCatalog(t, s.storeID)
+	b := s.owner(t, "kopi-kita@example.id")
+	done := func(t *testing.T, want int) {
+		t.Helper()
+		page := b.get(t, "/dashboard")
+		page.has(t, 200, "Mulai di sini")
+		if got := strings.Count(page.body, "selesai</b>"); got != want {
+			t.Errorf("%d steps are ticked, want %d", got, want)
+		}
+	}
+
+	done(t, 0)
+	s.importCatalog(t, s.storeID, shopCatalog)
+	done(t, 2)
+	s.keyOf(t, s.storeID, "situs")
+	done(t, 3)
+	s.place(t, s.storeID, "Siti", "", 1)
+	b.seesNo(t, "/dashboard", "Mulai di sini")
+}
+
+// TestWhatWaitsInWords lets orders wait for their owner for different reasons.
+func TestWhatWaitsInWords(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		transfer := l.newOrder("bank_transfer")
+		l.submit("https://shop.test/pay/"+transfer+"/claim", "bank=Mandiri&sender=Agus", "same-origin")
+		cash := l.newOrder("cod")
+		l.play(cash, nil, "", "claim")
+
+		owner := l.signIn(l.storeID)
+		owner.sees("id", "/dashboard",
+			"Siti Aminah bilang sudah membayar", "Rp170.000, dari Mandiri a.n. Agus", "Cek mutasi",
+			"Siti Aminah bayar tunai saat barang tiba", "Siapkan")
+		owner.sees("en", "/dashboard",
+			"Siti Aminah says they have paid", "from Mandiri in the name of Agus",
+			"Siti Aminah pays in cash on delivery")
+
+		owner.sees("id", "/dashboard/orders/"+transfer,
+			"https://shop.test/pay/"+transfer, "https://wa.me/628123456789?text=Halo%20Siti%20Aminah")
+	})
+}
+
+// TestSettings changes a store in the dashboard.
+func TestSettings(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	const path = "/dashboard/settings"
+	settings := func() string {
+		return scalar[string](t, s.db,
+			"SELECT concat_ws(', ', name, contact, expiry_ms / 3600000, test_mode) FROM stores WHERE id = ?", s.storeID)
+	}
+
+	t.Run("they are shown", func(t *testing.T) {
+		b.sees(t, "/dashboard/account", "Nama toko", `value="24h0m0s" selected`)
+	})
+
+	t.Run("the owner changes them", func(t *testing.T) {
+		b.submits(t, path, "/dashboard/account?done=saved",
+			"name", " Kopi Baru ",
+			"contact", "0812 3456 7890",
+			"expiry", "72h0m0s",
+			"test", "on")
+		if got, want := settings(), "Kopi Baru, 0812 3456 7890, 72, 1"; got != want {
+			t.Errorf("the store is %s, want %s", got, want)
+		}
+		b.sees(t, "/dashboard/account", "Kopi Baru", "Mode uji coba.")
+	})
+
+	t.Run("what is wrong is said at its field", func(t *testing.T) {
+		page := b.post(t, path, "name", "", "contact", "tanya saja", "expiry", "1h0m0s")
+		page.has(t, 422, `id="name-fault"`, `id="contact-fault"`, "nomor WhatsApp", "tanya saja")
+		if got, want := settings(), "Kopi Baru, 0812 3456 7890, 72, 1"; got != want {
+			t.Errorf("the store is %s, want %s", got, want)
+		}
+	})
+
+	t.Run("a time that the form does not offer changes nothing", func(t *testing.T) {
+		b.submits(t, path, "/dashboard/account?done=saved", "name", "Kopi", "expiry", "9999h")
+		if got, want := settings(), "Kopi, , 72, 0"; got != want {
+			t.Errorf("the store is %s, want %s", got, want)
+		}
+	})
+}
+
+// TestWaysIn opens addresses that lead somewhere else or nowhere.
+func TestWaysIn(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	b.get(t, "/").leads(t, "/dashboard")
+
+	t.Run("a page that is missing keeps the navigation", func(t *testing.T) {
+		b.get(t, "/dashboard/nothing").has(t, 404, "Halaman ini tidak ada", `href="/dashboard/catalog"`, "Keluar")
+	})
+
+	t.Run("but not for strangers", func(t *testing.T) {
+		page := s.browser().get(t, "/dashboard/nothing")
+		page.has(t, 404, "Halaman ini tidak ada")
+		page.lacks(t, "/dashboard/catalog", "Keluar")
+	})
+}
+
+// TestNumbersAsPeopleWriteThem reads prices.
+func TestNumbersAsPeopleWriteThem(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"85000":            "85000",
+		" 85000 ":          "85000",
+		"85.000":           "85000",
+		"85,000":           "85000",
+		"85 000":           "85000",
+		"Rp 85.000":        "85000",
+		"rp85.000,00":      "85000",
+		"Rp. 85.000,-":     "85000",
+		"IDR 1,250,000.00": "1250000",
+		"85.000,0":         "85000",
+		"1.234.567":        "1234567",
+		"0":                "0",
+
+		// These are no whole numbers of rupiah, and a form says so.
+		"85.5":     "85.5",
+		"8.50":     "8.50",
+		"85.000,5": "85.000,5",
+		"85.00.00": "85.00.00",
+		"-1":       "-1",
+		"1e3":      "1e3",
+		"Rp":       "Rp",
+	} {
+		if got := fmt.Sprint(number(text)); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
+		}
+	}
+	if number(" ") != nil {
+		t.Error("nothing is a number")
+	}
+}
