@@ -201,52 +201,6 @@ func TestDashboardOrderList(t *testing.T) {
 	})
 }
 
-func TestDashboardSearch(t *testing.T) {
-	s := newShop(t, "http://shop.test")
-	b := s.owner(t, "kopi-kita@example.id")
-	siti := s.place(t, s.storeID, "Siti Aminah", "toko-7", 1)
-	budi := s.place(t, s.storeID, "Budi", "", 2)
-
-	search := func(t *testing.T, text string) screen {
-		t.Helper()
-		return b.get(t, "/dashboard?q="+url.QueryEscape(text))
-	}
-
-	for name, text := range map[string]string{
-		"reference":                  siti.PaymentReference,
-		"reference in small letters": strings.ToLower(siti.PaymentReference),
-		"external id":                "toko-7",
-		"id":                         siti.ID,
-		"part of a name":             "siti amin",
-		"part of an e-mail address":  "SITI@EXAMPLE",
-	} {
-		t.Run("one order is found by its "+name, func(t *testing.T) {
-			found := search(t, text)
-			found.has(t, 200, siti.ID)
-			found.lacks(t, budi.ID)
-		})
-	}
-
-	t.Run("a telephone number is found however it is written", func(t *testing.T) {
-		for _, text := range []string{
-			"0812 3456 789",
-			"628123456789",
-			"+62 812-3456",
-		} {
-			search(t, text).has(t, 200, siti.ID, budi.ID)
-		}
-	})
-
-	t.Run("there are no wildcards", func(t *testing.T) {
-		search(t, "%").has(t, 200, "Tidak ditemukan")
-	})
-
-	t.Run("a filter may find nothing, and so may a search with it", func(t *testing.T) {
-		b.sees(t, "/dashboard?status=paid", "Tidak ada pesanan dengan filter ini")
-		b.sees(t, "/dashboard?status=paid&q="+siti.PaymentReference, "Tidak ditemukan")
-	})
-}
-
 // creates posts a form that creates a secret, and follows to the page that shows it, once.
 func (b *browser) creates(t *testing.T, path string, pairs ...string) screen {
 	t.Helper()
