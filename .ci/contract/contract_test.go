@@ -491,7 +491,7 @@ const everyField = `{
     "items": [{"slug": "baru", "quantity": 2}]}],
   "payment_methods": [
     {"code": "tunai", "name": "Tunai", "provider": "manual", "kind": "cash", "fee": 0, "instructions": "Di toko.", "min_amount": null, "max_amount": 5000},
-    {"code": "bri", "name": "BRI", "provider": "manual", "kind": "transfer", "accounts": [{"bank": "BRI", "number": "1234-56-78", "holder": "Kopi Kita"}]},
+    {"code": "bri", "name": "BRI", "provider": "manual", "kind": "transfer", "unique_code": true, "accounts": [{"bank": "BRI", "number": "1234-56-78", "holder": "Kopi Kita"}]},
     {"code": "statis", "name": "QRIS", "provider": "manual", "kind": "qris", "image_url": "https://img.example.id/qris.png"},
     {"code": "dompet", "name": "Dompet", "provider": "manual", "kind": "ewallet", "image_url": null},
     {"code": "coba", "name": "Coba", "provider": "sandbox", "enabled": false},
