@@ -463,10 +463,12 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 
 	limitMemory()
 	s := newServer(db, o, log)
-	if err := db.ReleasePaymentSessions(ctx); err != nil {
+	// A stop that comes already now waits for these, or it would look like a start that failed.
+	starting := context.WithoutCancel(ctx)
+	if err := db.ReleasePaymentSessions(starting); err != nil {
 		return err
 	}
-	if err := db.startClock(ctx); err != nil {
+	if err := db.startClock(starting); err != nil {
 		return err
 	}
 

@@ -644,6 +644,21 @@ func TestSIGTERMFinishesWhatWasBegun(t *testing.T) {
 	}
 }
 
+// TestStopBeforeTheStart stops a service before it has begun to serve.
+func TestStopBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	file := filepath.Join(t.TempDir(), "shop.db")
+	logs := newLogBuffer(t.Output())
+	defer logs.close()
+
+	code := run(ctx, []string{"serve", "-db", file, "-addr", "127.0.0.1:0"}, strings.NewReader(""), io.Discard, logs)
+	if code != 0 {
+		t.Errorf("serve exits with %d, want 0", code)
+	}
+}
+
 // TestStoppingWaitsForNoForeignLock has 200 orders to expire while another program has locked the database. The
 // service does not try one after the other before it stops.
 func TestStoppingWaitsForNoForeignLock(t *testing.T) {
