@@ -10,11 +10,13 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/mail"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -46,7 +48,31 @@ type contract struct {
 // routerPath stands for what every path of the API answers when it is unknown or does not take a method.
 const routerPath = "/x-router-responses"
 
+// defineFormats has the formats of texts checked, which kin-openapi knows by name only.
+func defineFormats() {
+	openapi3.DefineStringFormatCallback("email", func(text string) error {
+		address, err := mail.ParseAddress(text)
+		if err == nil && address.Address != text {
+			return errors.New("more than an address")
+		}
+		return err
+	})
+	openapi3.DefineStringFormatCallback("uri", func(text string) error {
+		u, err := url.Parse(text)
+		if err == nil && !u.IsAbs() {
+			return errors.New("no absolute address")
+		}
+		return err
+	})
+	openapi3.DefineStringFormatCallback("date-time", func(text string) error {
+		_, err := time.Parse(time.RFC3339, text)
+		return err
+	})
+	openapi3.DefineStringFormat("uuid", `^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+}
+
 func load(text []byte) (*contract, error) {
+	defineFormats()
 	c := &contract{seen: map[string]bool{}}
 	if err := json.Unmarshal(text, &c.raw); err != nil {
 		return nil, err

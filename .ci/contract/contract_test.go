@@ -530,7 +530,16 @@ func drift(t *testing.T, kept []exchange) {
 	}
 	list := func() exchange { return find("GET", "/v1/orders", 200) }
 	made := func() exchange { return find("POST", "/v1/orders", 201) }
+	// A request that was accepted has to be a right one.
+	request := func(x exchange, from, to string) exchange {
+		if !strings.Contains(x.Request, from) {
+			t.Errorf("no %q in the request %.300s", from, x.Request)
+		}
+		x.Request = strings.Replace(x.Request, from, to, 1)
+		return x
+	}
 	for name, x := range map[string]exchange{
+		"an accepted e-mail that is none":     request(made(), `siti@example.id`, `siti at home`),
 		"a new field":                         body(list(), `"status":`, `"colour":"red","status":`),
 		"a new field beside data":             body(list(), `{"success"`, `{"version":1,"success"`),
 		"a field left out":                    body(made(), `"currency":"IDR",`, ``),
@@ -542,6 +551,8 @@ func drift(t *testing.T, kept []exchange) {
 		"a new type of item":                  body(made(), `"type":"product"`, `"type":"service"`),
 		"an item without its product":         body(made(), `,"product_id":"`+productOf(made())+`"`, ""),
 		"a time without milliseconds":         body(made(), `Z"`, `"`),
+		"an id that is no UUID":               body(made(), `"id":"`, `"id":"x`),
+		"an address that is none":             body(made(), `"checkout_url":"http`, `"checkout_url":"ht tp`),
 		"another error code":                  body(find("GET", "/v1/orders/", 404), "NOT_FOUND", "NO_ORDER"),
 		"a code of another status":            body(find("POST", "/v1/orders", 409), "DUPLICATE_EXTERNAL_ID", "VALIDATION_FAILED"),
 		"a new header":                        header(list(), "X-Total-Count", "3"),
