@@ -578,7 +578,7 @@ func (s *server) tryToSignIn(w http.ResponseWriter, r *http.Request) error {
 	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
 	page := loginPage{Next: ownPath(r.FormValue("next"), "")}
 	page.Form.Values = url.Values{"email": {email}}
-	admitted, wait, refusal, err := s.admitAtDesk(r, page, passwordTry{
+	admitted, wait, refusal, err := s.admitInTurn(r, page, passwordTry{
 		email:    email,
 		password: r.PostFormValue("password"),
 		from:     s.clientAddress(r),
@@ -607,14 +607,14 @@ func (s *server) tryToSignIn(w http.ResponseWriter, r *http.Request) error {
 	return seeOther(w, r, ownPath(page.Next, "/dashboard"))
 }
 
-// admitAtDesk admits a try, or makes the page that refuses it. One try at a time does this. None is at the desk
-// while it waits for its client, who may be slow: its form was read before, and the page is written after.
-func (s *server) admitAtDesk(r *http.Request, page loginPage, try passwordTry) (
+// admitInTurn admits a try, or makes the page that refuses it, one try at a time. None waits for its client meanwhile, who
+// may be slow: the form was read before, and the page is written after.
+func (s *server) admitInTurn(r *http.Request, page loginPage, try passwordTry) (
 	admitted admittedTry, wait time.Duration, refusal []byte, err error,
 ) {
 	select {
-	case s.desk <- struct{}{}:
-		defer func() { <-s.desk }()
+	case s.admitting <- struct{}{}:
+		defer func() { <-s.admitting }()
 	case <-r.Context().Done():
 		return admitted, 0, nil, r.Context().Err()
 	}

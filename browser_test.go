@@ -159,7 +159,7 @@ func (s *testServer) browserTask(t *testing.T) object {
 }
 
 // TestBrowser has a browser do the work of an owner's first day, and axe look at every page in both
-// languages, on phones and on a desk, in light and in dark. With SCREENSHOTS set to a folder it leaves a picture of each there.
+// languages, on phones and on a desktop, in light and in dark. With SCREENSHOTS set to a folder it leaves a picture of each there.
 func TestBrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short")

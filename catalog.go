@@ -238,22 +238,22 @@ func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
 	_, err := tx.exec(`
 		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions,
 		                             min_amount, max_amount, enabled, kind, accounts, image_url, unique_code)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?21)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 		ON CONFLICT (store_id, code) DO UPDATE
 		SET name = ?3, provider = ?4,
-		    fee          = iif(?13, ?5, fee),
-		    instructions = iif(?14, ?6, instructions),
-		    min_amount   = iif(?15, ?7, min_amount),
-		    max_amount   = iif(?16, ?8, max_amount),
-		    enabled      = iif(?17, ?9, enabled),
-		    kind         = iif(?18, ?10, kind),
-		    accounts     = iif(?19, ?11, accounts),
-		    image_url    = iif(?20, ?12, image_url),
-		    unique_code  = iif(?22, ?21, unique_code)`,
+		    fee          = iif(?14, ?5, fee),
+		    instructions = iif(?15, ?6, instructions),
+		    min_amount   = iif(?16, ?7, min_amount),
+		    max_amount   = iif(?17, ?8, max_amount),
+		    enabled      = iif(?18, ?9, enabled),
+		    kind         = iif(?19, ?10, kind),
+		    accounts     = iif(?20, ?11, accounts),
+		    image_url    = iif(?21, ?12, image_url),
+		    unique_code  = iif(?22, ?13, unique_code)`,
 		storeID, e.Code, e.Name, e.Provider, e.Fee, e.Instructions,
-		e.MinAmount, e.MaxAmount, e.Enabled, e.Kind, string(mustJSON(e.Accounts)), e.ImageURL,
+		e.MinAmount, e.MaxAmount, e.Enabled, e.Kind, string(mustJSON(e.Accounts)), e.ImageURL, e.UniqueCode,
 		e.Has["fee"], e.Has["instructions"], e.Has["min_amount"], e.Has["max_amount"], e.Has["enabled"],
-		e.Has["kind"], e.Has["accounts"], e.Has["image_url"], e.UniqueCode, e.Has["unique_code"])
+		e.Has["kind"], e.Has["accounts"], e.Has["image_url"], e.Has["unique_code"])
 	return err
 }
 
@@ -301,9 +301,11 @@ type ProductList struct {
 const (
 	wherePublished   = " WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0"
 	pageByTitle      = " ORDER BY p.title, p.id LIMIT ? OFFSET ?"
-	sqlProducts      = "SELECT " + productColumns + " FROM products p INDEXED BY products_by_title" + wherePublished + pageByTitle
-	sqlBundles       = "SELECT " + bundleColumns + " FROM bundles p INDEXED BY bundles_by_title" + wherePublished + pageByTitle
-	sqlProductsCount = "SELECT count(*) FROM products p INDEXED BY products_by_title" + wherePublished
+	fromProducts     = " FROM products p INDEXED BY products_by_title" + wherePublished
+	fromBundles      = " FROM bundles p INDEXED BY bundles_by_title" + wherePublished
+	sqlProducts      = "SELECT " + productColumns + fromProducts + pageByTitle
+	sqlBundles       = "SELECT " + bundleColumns + fromBundles + pageByTitle
+	sqlProductsCount = "SELECT count(*)" + fromProducts
 )
 
 // Products lists what a store has published. Limit and offset count products and bundles as one list.
@@ -398,6 +400,8 @@ type saleRow struct {
 	component component
 }
 
+// A + keeps SQLite from using an index for a condition: by the index of what is published, it would walk over the whole
+// catalog instead of looking up the id.
 const (
 	sqlProductForSale = `
 		SELECT title, price, id, 1, stock IS NULL

@@ -406,7 +406,7 @@ func (c *cli) printEvents(ctx context.Context, db *DB, storeID string) error {
 			if _, err := fmt.Fprintln(c.stdout, body); err != nil {
 				return err
 			}
-			filter.After = body[len(eventStart):][:len(eventPrefix)+idLength]
+			filter.After = eventIDIn(body)
 		}
 
 		if more {

@@ -61,18 +61,20 @@ func newFrame(r *http.Request, st Store, tab string) frame {
 	return frame{Store: st, Tab: tab, Notice: r.URL.Query().Get("done")}
 }
 
-// status is the HTTP status of a page, which may show what is wrong with its form.
-func (f frame) status() int {
-	if len(f.Form.Faults) > 0 {
-		return http.StatusUnprocessableEntity
-	}
-	return http.StatusOK
-}
+func (f frame) status() int { return f.Form.status() }
 
 // filled is what a form holds, and what is wrong with it.
 type filled struct {
 	Values url.Values
 	Faults formFaults
+}
+
+// status is the HTTP status of the form's page, which may show what is wrong with it.
+func (f filled) status() int {
+	if len(f.Faults) > 0 {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
 }
 
 // formFaults is what is wrong with a form, by field.
@@ -398,7 +400,7 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Sto
 		Events:    events,
 		Scopes:    scopes,
 		Days:      keyDays,
-		NewKey:    s.newSecret(r, st),
+		NewKey:    s.shownSecret(r, st),
 		Now:       s.db.Now(),
 		PublicURL: s.db.publicURL,
 	}
@@ -506,8 +508,8 @@ func (s *server) showSecret(w http.ResponseWriter, r *http.Request, st Store, pa
 	return seeOther(w, r, path+"?shown="+s.newSecrets.keep(st.ID, secret))
 }
 
-// newSecret is the secret that showSecret has led to; empty if there is none.
-func (s *server) newSecret(r *http.Request, st Store) string {
+// shownSecret is the secret that showSecret has led to; empty if there is none.
+func (s *server) shownSecret(r *http.Request, st Store) string {
 	if r.Method != http.MethodGet {
 		return ""
 	}
@@ -538,7 +540,7 @@ func (s *server) renderEndpoint(
 	}
 
 	page := endpointPage{frame: newFrame(r, st, "developers"), Endpoint: e}
-	page.Secret = s.newSecret(r, st)
+	page.Secret = s.shownSecret(r, st)
 	page.Form = form
 	if len(e.Recent) > most {
 		page.Endpoint.Recent = e.Recent[:most]

@@ -99,7 +99,7 @@ type server struct {
 	addresses    addressLimiter // passwords tried
 	trustedProxy netip.Prefix
 	allowPrivate bool          // for webhooks
-	desk         chan struct{} // one sign-in at a time is admitted or refused: see admitAtDesk
+	admitting    chan struct{} // full while a sign-in is admitted or refused: see admitInTurn
 	hashing      *hashQueue
 	newSecrets   newSecrets // to be shown once
 	purging      wakeup     // there is something to purge

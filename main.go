@@ -548,7 +548,7 @@ func newServer(db *DB, o settings, log *slog.Logger) *server {
 		addresses:    newAddressLimiter(5, 20),
 		trustedProxy: o.trustedProxy,
 		allowPrivate: o.allowPrivate,
-		desk:         make(chan struct{}, 1),
+		admitting:    make(chan struct{}, 1),
 		hashing:      newHashQueue(),
 		purging:      make(wakeup, 1),
 		keepEvents:   o.keepEvents,

@@ -15,8 +15,8 @@ type BuyerClaim struct {
 	Bank   string // that it was sent from
 }
 
-// sqlClaimed reads how a manual order is paid.
-const sqlClaimed = `
+// sqlManualKind reads how a manual order is paid.
+const sqlManualKind = `
 	SELECT coalesce(m.kind, 'transfer')
 	FROM   orders o
 	LEFT JOIN payment_methods m ON m.store_id = o.store_id AND m.code = o.json ->> 'payment_method'
@@ -26,8 +26,7 @@ const sqlClaimed = `
 // cash. The owner then decides. Any other order is refused.
 func (db *DB) ClaimPaid(ctx context.Context, storeID, orderID string, c BuyerClaim) error {
 	return db.write(ctx, func(tx *Tx) error {
-		kind, err := queryOne(tx, scanValue[MethodKind], sqlClaimed,
-			rowOf(orderID), orderID, storeID)
+		kind, err := queryOne(tx, scanValue[MethodKind], sqlManualKind, rowOf(orderID), orderID, storeID)
 		if err == errNotFound {
 			return &APIError{Code: codeOrderState, Message: "The order is not paid by hand."}
 		}

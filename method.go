@@ -60,9 +60,9 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 	return nil
 }
 
-// chooseCode finds a code for an order: the one that it had before, else one that no order of the store has that waits
+// sqlUniqueCode finds a code for an order: the one that it had before, else one that no order of the store has that waits
 // for its payment, the longest unused first. If all 999 wait, the one that was given first is given again.
-const chooseCode = `
+const sqlUniqueCode = `
 	WITH RECURSIVE codes (code) AS (
 		VALUES (1)
 		UNION ALL
@@ -80,7 +80,7 @@ const chooseCode = `
 // newUniqueCode returns what an order's amount is raised by, so that its transfer is told from others. orderID is empty
 // for a new order. The code is the order's after keepUniqueCode.
 func (tx *Tx) newUniqueCode(storeID, orderID string) (code int64, err error) {
-	return queryOne(tx, scanValue[int64], chooseCode, storeID, rowOf(orderID))
+	return queryOne(tx, scanValue[int64], sqlUniqueCode, storeID, rowOf(orderID))
 }
 
 // keepUniqueCode records that a stored order has its code.
@@ -118,7 +118,7 @@ const hasMoney = `(
 	EXISTS (SELECT 1 FROM payments
 	        WHERE  session_id = s.id AND state NOT IN ('', 'open', 'denied', 'canceled', 'expired')))`
 
-// sqlMethodState reads whether an order's payment method can be changed: methodFree, methodBusy or methodFixed.
+// sqlMethodState reads a methodState.
 const sqlMethodState = `
 	SELECT CASE
 	       WHEN o.status <> 'pending' OR o.expires_at <= ?1 OR EXISTS (
@@ -131,18 +131,20 @@ const sqlMethodState = `
 	FROM   orders o
 	WHERE  o.row = ?4 AND o.id = ?2 AND o.store_id = ?3`
 
-// The answers of sqlMethodState.
+// methodState is whether an order's payment method can be changed.
+type methodState string
+
 const (
-	methodFree  = "free"
-	methodBusy  = "busy"  // while a page of a gateway can be paid
-	methodFixed = "fixed" // the order needs no payment any more, or has one
+	methodFree  methodState = "free"
+	methodBusy  methodState = "busy"  // not while a page of a gateway can be paid
+	methodFixed methodState = "fixed" // the order needs no payment any more, or has one
 )
 
 // MethodOffers returns the store's other methods that an order could be paid by, and none if its method cannot be
 // changed any more.
 func (db *DB) MethodOffers(storeID string, o Order, now Time) ([]MethodOffer, error) {
 	return readResult(db, func(q querier) (offers []MethodOffer, err error) {
-		state, err := queryOne(q, scanValue[string], sqlMethodState, now, o.ID, storeID, rowOf(o.ID))
+		state, err := queryOne(q, scanValue[methodState], sqlMethodState, now, o.ID, storeID, rowOf(o.ID))
 		if err != nil || state == methodFixed {
 			return nil, err
 		}
@@ -179,7 +181,7 @@ var (
 // Changing to the method that the order has changes nothing.
 func (db *DB) ChangeMethod(ctx context.Context, storeID, orderID, code string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		state, err := queryOne(tx, scanValue[string], sqlMethodState, tx.now, orderID, storeID, rowOf(orderID))
+		state, err := queryOne(tx, scanValue[methodState], sqlMethodState, tx.now, orderID, storeID, rowOf(orderID))
 		switch {
 		case err != nil:
 			return err
@@ -278,7 +280,7 @@ func (p *payments) closePage(ctx context.Context, orderID string) error {
 		return err
 	}
 
-	// The buyer's look at the pay page has just asked.
+	// The page that the buyer comes from has just asked the gateway. It can be asked again after askedLately.
 	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
 	defer cancel()
 	for {

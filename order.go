@@ -555,7 +555,7 @@ func (tx *Tx) changeTotals(r orderRow, to Status) error {
 	if to == Paid {
 		return tx.addTotals(r.store.ID, tx.now, DayTotals{Revenue: r.order.Amount})
 	}
-	if r.order.Status != Paid || r.order.Amount == 0 {
+	if r.order.Status != Paid {
 		return nil
 	}
 

@@ -485,11 +485,7 @@ func (s *server) claimPage(w http.ResponseWriter, r *http.Request) error {
 			return seeOther(w, r, payPage)
 		}
 	}
-	status := http.StatusOK
-	if len(view.Form.Faults) > 0 {
-		status = http.StatusUnprocessableEntity
-	}
-	return render(w, r, status, "pay-claim.html", view)
+	return render(w, r, view.Form.status(), "pay-claim.html", view)
 }
 
 // claim records what a form says about a buyer's payment. If it is refused, claim returns the form to show again.

@@ -106,7 +106,7 @@ func (s *server) checkPassword(
 
 // admittedTry is a passwordTry that has a place in the queue. check has to be called.
 type admittedTry struct {
-	*server
+	queue    *hashQueue
 	storeID  string
 	password string
 	kept     PasswordHash
@@ -144,7 +144,7 @@ func (s *server) admit(try passwordTry) (admitted admittedTry, wait time.Duratio
 		return admitted, wait, nil
 	}
 	return admittedTry{
-		server:   s,
+		queue:    s.hashing,
 		storeID:  storeID,
 		password: try.password,
 		kept:     kept,
@@ -156,7 +156,7 @@ func (s *server) admit(try passwordTry) (admitted admittedTry, wait time.Duratio
 
 // check waits for the try's turn, hashes its password, and gives the place in the queue back.
 func (a admittedTry) check(ctx context.Context) (storeID string, err error) {
-	defer a.hashing.leave(a.turn)
+	defer a.queue.leave(a.turn)
 	if err := a.turn.wait(ctx); err != nil {
 		return "", err
 	}

@@ -99,7 +99,7 @@ func TestSignInsAreAdmittedOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		must(t, s.db.SetPassword(t.Context(), s.storeID, ownerHash))
-		s.desk <- struct{}{}
+		s.admitting <- struct{}{}
 		gone, goAway := context.WithCancel(t.Context())
 		answers := make(chan int, 2)
 		for _, ctx := range []context.Context{t.Context(), gone} {
@@ -117,7 +117,7 @@ func TestSignInsAreAdmittedOneAtATime(t *testing.T) {
 		if got := <-answers; got != http.StatusServiceUnavailable {
 			t.Errorf("who has gone is answered %d", got)
 		}
-		<-s.desk
+		<-s.admitting
 		if got := <-answers; got != http.StatusSeeOther {
 			t.Errorf("the other one is answered %d, want 303", got)
 		}

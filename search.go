@@ -29,11 +29,10 @@ type OrderList struct {
 // would cost each new order more than the owner's rare search is worth.
 const searchWindow = 10_000
 
-// For {index} and {status} see withStatus. sqlExact finds an order by its id, reference and
-// external id, by our reference of one of its payment sessions, and by the gateway's names of the session and of its
-// payments. Its +row makes SQLite look up the orders that were found, instead of walking all older ones. sqlSearch finds
-// orders by a part of the buyer's name, e-mail or phone, the tail of the reference, the beginning of the external id,
-// and the amount.
+// sqlExact finds an order by its id, reference and external id, by our reference of one of its payment sessions, and by
+// the gateway's names of the session and of its payments. Its +row makes SQLite look up the orders that were found,
+// instead of walking all older ones. sqlSearch finds orders by a part of the buyer's name, e-mail or phone, the tail of
+// the reference, the beginning of the external id, and the amount. For {index} and {status} see withStatus.
 const (
 	sqlList = `
 		SELECT json FROM orders INDEXED BY {index}
@@ -108,7 +107,7 @@ func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
 		if f.Text == "" {
 			list.Orders, err = find(sqlList)
 		} else {
-			list.Orders, err = find(sqlExact, f.Text, rowOf(f.Text[:min(len(f.Text), idLength)]))
+			list.Orders, err = find(sqlExact, f.Text, rowIn(f.Text))
 		}
 		if err != nil {
 			return list, err

@@ -704,8 +704,7 @@ func (db *DB) NotifiedSession(storeID string, provider Provider, n notice) (Sess
 			(SELECT session_id FROM payments p`+ofStore+` AND p.transaction_id = ?2 AND p.transaction_id <> ''),
 			(SELECT session_id FROM payments p`+ofStore+` AND p.request_id = ?3 AND p.request_id <> ''))
 		AND s.provider = ?4 AND o.store_id = ?5`,
-		n.reference, n.transactionID, n.requestID, provider, storeID,
-		rowOf(n.reference[:min(len(n.reference), idLength)]))
+		n.reference, n.transactionID, n.requestID, provider, storeID, rowIn(n.reference))
 }
 
 // AddNotification stores a gateway's verified message about a session, with the names in it, and makes the session

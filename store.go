@@ -728,6 +728,9 @@ func rowOf(id string) int64 {
 	return number
 }
 
+// rowIn is rowOf for a text that may begin with an id, such as our reference of a payment session.
+func rowIn(text string) int64 { return rowOf(text[:min(len(text), idLength)]) }
+
 // rowBefore is the upper bound of a list that goes on before the row of an id, or begins with the newest if there is
 // none.
 func rowBefore(id string) int64 {

@@ -80,6 +80,9 @@ const eventStart = `{"id":"`
 // eventPrefix is what the id of an event has before its UUID.
 const eventPrefix = "evt_"
 
+// eventIDIn returns the id of the event that has this body.
+func eventIDIn(body string) string { return body[len(eventStart):][:len(eventPrefix)+idLength] }
+
 // addressee is an endpoint that gets an event.
 type addressee struct {
 	endpointID string
@@ -115,8 +118,7 @@ func (tx *Tx) insertEvent(
 ) error {
 	var orderRow *int64
 	if orderID != "" {
-		row := rowOf(orderID)
-		orderRow = &row
+		orderRow = new(rowOf(orderID))
 	}
 
 	eventRow, err := tx.insertRow(func(id string) (int64, error) {
