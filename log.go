@@ -5,7 +5,6 @@ package main
 import (
 	"io"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 )
@@ -111,7 +110,7 @@ func (q *logQueue) close() {
 
 // newLog returns the log of a service that writes to w, and what ends it.
 func newLog(w io.Writer, format string, level slog.Level) (log *slog.Logger, end func(), err error) {
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}
+	options := &slog.HandlerOptions{Level: level}
 	handler := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, options) }
 	switch format {
 	case "text":
@@ -127,16 +126,6 @@ func newLog(w io.Writer, format string, level slog.Level) (log *slog.Logger, end
 		direct.Warn("log lines were dropped: they could not be written as fast as they came", "lines", lines)
 	})
 	return slog.New(handler(queue)), queue.close, nil
-}
-
-// withUnit writes a duration as milliseconds, under a name that says so. JSON would show a number of
-// nanoseconds.
-func withUnit(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() != slog.KindDuration {
-		return a
-	}
-	name := strings.TrimSuffix(a.Key, "_ms") + "_ms"
-	return slog.Float64(name, float64(a.Value.Duration().Microseconds())/1000)
 }
 
 // everySecond lets something happen once a second and counts how often it did not. The zero value is ready.

@@ -101,25 +101,6 @@ func TestLogCountsWhatCouldNotBeWritten(t *testing.T) {
 	}
 }
 
-func TestLoggedDurationsHaveAUnit(t *testing.T) {
-	t.Parallel()
-	for format, want := range map[string]string{
-		"json": `"duration_ms":1.5`,
-		"text": "duration_ms=1.5",
-	} {
-		t.Run(format, func(t *testing.T) {
-			var out bytes.Buffer
-			log, end, err := newLog(&out, format, slog.LevelInfo)
-			must(t, err)
-			log.Info("request", "duration", 1500*time.Microsecond)
-			end()
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s is not in %s", want, out.String())
-			}
-		})
-	}
-}
-
 func TestEverySecond(t *testing.T) {
 	t.Parallel()
 	var e everySecond

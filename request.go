@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"io"
+	"log/slog"
 	"net/http"
 	"path"
 	"regexp"
@@ -67,12 +68,20 @@ type requestLog struct {
 
 // logRequest writes a request's line.
 func (s *server) logRequest(l *requestLog, r *http.Request, took time.Duration) {
-	line := []any{"method", r.Method, "path", loggedPath(r), "status", l.status, "duration", took}
+	line := make([]slog.Attr, 0, 8)
+	line = append(line,
+		slog.String("method", r.Method),
+		slog.String("path", loggedPath(r)),
+		slog.Int("status", l.status),
+		slog.Float64("duration_ms", float64(took.Microseconds())/1000))
 	if l.order != "" {
-		line = append(line, "order", l.order)
+		line = append(line, slog.String("order", l.order))
 	}
-	line = append(line, "store", l.store, "client", s.clientAddress(r).String(), "request_id", l.id)
-	s.log.Info("request", line...)
+	line = append(line,
+		slog.String("store", l.store),
+		slog.String("client", s.clientAddress(r).String()),
+		slog.String("request_id", l.id))
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", line...)
 }
 
 func newRequestID() string {
@@ -164,6 +173,9 @@ func loggedPart(r *http.Request, part string) string {
 		if part == r.PathValue(name) {
 			return part
 		}
+	}
+	if len(part) < idLength {
+		return part
 	}
 	return idPattern.ReplaceAllString(part, "{id}") // of a path that does not exist
 }

@@ -60,15 +60,15 @@ func TestLogsNameNoOrder(t *testing.T) {
 	}
 
 	for _, want := range []string{
-		"path=/v1/orders/{order_id} status=200 duration=X order=$ref store=$store client=203.0.113.6",
-		"path=/pay/{order_id} status=200 duration=X order=$ref store=$store client=203.0.113.5",
-		"path=/dashboard/orders/{order_id} status=200 duration=X order=$ref store=$store client=203.0.113.5",
-		"path=/dashboard/orders/{order_id}/approve status=200 duration=X order=$ref",
+		"path=/v1/orders/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.6",
+		"path=/pay/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.5",
+		"path=/dashboard/orders/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.5",
+		"path=/dashboard/orders/{order_id}/approve status=200 duration_ms=X order=$ref",
 		"path=/nothing/{id} status=404",
 		"path=/sandbox/{session_id} status=404",
 	} {
 		want = strings.NewReplacer("$ref", o.PaymentReference, "$store", s.storeID).Replace(want)
-		if !strings.Contains(regexp.MustCompile(`duration=\S+`).ReplaceAllString(log, "duration=X"), want) {
+		if !strings.Contains(regexp.MustCompile(`duration_ms=\S+`).ReplaceAllString(log, "duration_ms=X"), want) {
 			t.Errorf("the log lacks %q: %s", want, log)
 		}
 	}
