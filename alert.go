@@ -110,7 +110,7 @@ func (tx *Tx) recordAlerts(storeID, orderID string) error {
 	if err != nil {
 		return err
 	}
-	shown := r.store.showOrder(nil, orderID, stored)
+	shown := r.store.showOrder(nil, stored)
 	return tx.addEvent(storeID, orderID, OrderAlerted, r.sequence, shown)
 }
 

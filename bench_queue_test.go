@@ -79,8 +79,9 @@ func (a *arrivals) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	_, rest, _ := strings.Cut(string(body), `"created_at":`)
 	text, _, _ := strings.Cut(rest, ",")
+	text = strings.Trim(text, `"`)
 	var created Time
-	created.UnmarshalJSON([]byte(text))
+	created.UnmarshalText([]byte(text))
 
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -348,11 +349,10 @@ func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
 // A method is usable if it is enabled and its store can use its provider: the sandbox in test mode, a gateway with an
 // account. Xendit also needs a public URL with https, because it takes no other address for the buyer to return to.
 const (
-	methodColumns = `
-		m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''),
-		iif(m.provider = 'manual', 'manual', 'gateway'), m.fee,
-		m.min_amount, m.max_amount, m.instructions, iif(m.provider = 'manual', m.accounts, '[]'),
-		m.provider = 'manual' AND m.unique_code, m.image_url, m.enabled,
+	// What an order takes from its method.
+	methodTerms = `
+		m.code, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee,
+		m.min_amount, m.max_amount, m.provider = 'manual' AND m.unique_code,
 		m.enabled = 1 AND CASE m.provider
 			WHEN 'manual'  THEN 1
 			WHEN 'sandbox' THEN (SELECT s.test_mode FROM stores s WHERE s.id = m.store_id)
@@ -361,16 +361,26 @@ const (
 				WHERE  g.store_id = m.store_id AND g.provider = m.provider AND g.replaced_at IS NULL)
 		END AND (m.provider <> 'xendit' OR (
 			SELECT public_url LIKE 'https://%' FROM settings WHERE only = 1))`
-	sqlMethods = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
-	sqlMethod  = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ?"
+	methodColumns = methodTerms + `,
+		m.name, iif(m.provider = 'manual', m.kind, ''), m.instructions,
+		iif(m.provider = 'manual', m.accounts, '[]'), m.image_url, m.enabled`
+	sqlMethods     = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
+	sqlMethod      = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ?"
+	sqlMethodTerms = "SELECT " + methodTerms + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ?"
 )
 
 func scanMethod(r row) (m PaymentMethod, err error) {
-	err = r.Scan(
-		&m.Code, &m.Name, &m.Provider, &m.Kind, &m.SettlementChannel, &m.Fee,
-		&m.MinAmount, &m.MaxAmount, &m.Instructions, fromJSON{&m.Accounts},
-		&m.UniqueCode, &m.ImageURL, &m.Enabled, &m.Usable)
-	return m, err
+	return m, m.scan(r, &m.Name, &m.Kind, &m.Instructions, fromJSON{&m.Accounts}, &m.ImageURL, &m.Enabled)
+}
+
+func scanMethodTerms(r row) (m PaymentMethod, err error) { return m, m.scan(r) }
+
+// scan scans methodTerms, and the columns after them into more.
+func (m *PaymentMethod) scan(r row, more ...any) error {
+	terms := []any{
+		&m.Code, &m.Provider, &m.SettlementChannel, &m.Fee, &m.MinAmount, &m.MaxAmount, &m.UniqueCode, &m.Usable,
+	}
+	return r.Scan(append(terms, more...)...)
 }
 
 // PaymentMethods lists a store's methods by code, usable or not.
@@ -391,6 +401,35 @@ type component struct {
 	Released  bool   `json:"released,omitempty"` // while the order waited for its owner: see releaseUndecided
 	Unlimited bool   `json:"-"`                  // the product's stock is unlimited
 	items     []int  // the positions of the order's items that need it
+}
+
+// productsIn returns the components of an order that has no bundles, sorted by id: the products of its items. With a
+// bundle it returns nil.
+func productsIn(items []Item) []component {
+	products := make([]component, 0, len(items))
+	for _, item := range items {
+		if item.Type == KindBundle {
+			return nil
+		}
+		products = append(products, component{ProductID: item.ProductID, Quantity: item.Quantity})
+	}
+	slices.SortFunc(products, byProduct)
+	return products
+}
+
+func byProduct(a, b component) int { return strings.Compare(a.ProductID, b.ProductID) }
+
+// storedComponents is the JSON of an order's components that its row keeps. Those that follow from the order's items are
+// left out, when none of them is reserved or released: an order is for ever, and a component takes 80 bytes.
+func storedComponents(items []Item, components []component) string {
+	same := func(a, b component) bool {
+		return a.ProductID == b.ProductID && a.Quantity == b.Quantity &&
+			a.Reserved == b.Reserved && a.Released == b.Released
+	}
+	if slices.EqualFunc(components, productsIn(items), same) {
+		return "[]"
+	}
+	return string(mustJSON(components))
 }
 
 // saleRow is a published product or bundle as the line of an order, without its quantity, and one of the products

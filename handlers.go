@@ -533,14 +533,18 @@ func (s *server) createOrder(r *http.Request, st Store, _ APIKey) (a answer, err
 	if err != nil {
 		return a, err
 	}
-	in.IdempotencyKey = key
-	in.BodyHash = sha256.Sum256(body)
+	if key != "" {
+		in.IdempotencyKey = key
+		in.BodyHash = sha256.Sum256(body)
+	}
 
 	created, err := s.db.CreateOrder(r.Context(), st, in)
 	if err != nil {
 		return a, err
 	}
-	s.queue.wake()
+	if created.Due {
+		s.queue.wake()
+	}
 	logged(r).order = created.Reference
 
 	header := http.Header{"Location": {"/v1/orders/" + created.ID}}
@@ -638,7 +642,7 @@ func (s *server) changeOrder(t Transition) apiHandler {
 			return a, err
 		}
 		logged(r).order = o.Reference
-		shown := st.showOrder([]byte(`{"order":`), id, o.Stored)
+		shown := st.showOrder([]byte(`{"order":`), o.Stored)
 		return answer{data: append(shown, '}')}, nil
 	}
 }

@@ -506,11 +506,22 @@ func (f *form) boolean(name string) bool {
 func (f *form) uuid(name string) string {
 	text, _ := f.fields[name].(string)
 	text = strings.ToLower(text)
-	if !uuidPattern.MatchString(text) {
+	if !isUUID(text) {
 		f.refuse(name, "must be an id from GET /v1/products, such as 0190f5a0-0000-7000-8000-000000000001")
 		return ""
 	}
 	return text
+}
+
+// isUUID reports whether text is a UUID in lower case.
+func isUUID(text string) bool {
+	if len(text) != idLength {
+		return false
+	}
+
+	digits := text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
+	hyphens := text[8:9] + text[13:14] + text[18:19] + text[23:24]
+	return hyphens == "----" && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
 // address reads an http or https address that may be left out.
@@ -581,7 +592,6 @@ func (f *form) list(name string, least, most int) []*form {
 }
 
 var (
-	uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 	slugPattern = regexp.MustCompile(`^[a-z0-9]+(?:-[a-z0-9]+)*$`)
 	slugGaps    = regexp.MustCompile(`[^a-z0-9]+`)
 	codePattern = regexp.MustCompile(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`)

@@ -203,8 +203,8 @@ func TestEndToEnd(t *testing.T) {
 		}
 
 		var createdAt, expiresAt Time
-		must(t, createdAt.UnmarshalJSON(mustJSON(short.at("order.created_at"))))
-		must(t, expiresAt.UnmarshalJSON(mustJSON(short.at("order.expires_at"))))
+		must(t, createdAt.UnmarshalText([]byte(short.at("order.created_at"))))
+		must(t, expiresAt.UnmarshalText([]byte(short.at("order.expires_at"))))
 		if got := expiresAt - createdAt; got != 600_000 {
 			t.Errorf("with -expiry 10m, an order expires after %d ms", got)
 		}

@@ -124,7 +124,7 @@ func (db *DB) ReleaseUndecided(ctx context.Context, orderID string) error {
 			return err
 		}
 		err = tx.mustChange("UPDATE orders SET components = ? WHERE row = ?",
-			string(mustJSON(r.components)), rowOf(orderID))
+			storedComponents(r.order.Items, r.components), rowOf(orderID))
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 			"is needed: take a code from GET /v1/payment-methods"))
 	}
 
-	m, err := queryOne(tx, scanMethod, sqlMethod, storeID, code)
+	m, err := queryOne(tx, scanMethodTerms, sqlMethodTerms, storeID, code)
 	if err != nil && err != errNotFound {
 		return err
 	}

@@ -359,6 +359,37 @@ func TestParallelBuyersOfTheLastPieces(t *testing.T) {
 	})
 }
 
+// TestStoredComponents checks that an order keeps only the components that do not follow from its items, and that those
+// which do are reserved like all others when they are needed.
+func TestStoredComponents(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	kept := func(id string) string {
+		return scalar[string](t, s.db, "SELECT components FROM orders WHERE id = ?", id)
+	}
+
+	unlimited := s.create(t, "teh", 3)
+	if got := kept(unlimited); got != "[]" {
+		t.Errorf("an order of unlimited products keeps %s, want []", got)
+	}
+	for _, slug := range []string{"kopi", "duo"} {
+		if got := kept(s.create(t, slug, 1)); !strings.Contains(got, `"reserved":true`) {
+			t.Errorf("an order of %s keeps %s, want a reserved component", slug, got)
+		}
+	}
+
+	// The order ends, teh is limited meanwhile, and the order is paid after all.
+	s.move(t, unlimited, OwnerCancels)
+	s.exec(t, "UPDATE products SET stock = 5 WHERE id = ?", s.ids["teh"])
+	s.move(t, unlimited, OwnerApproves)
+	if got := s.stock(t, "teh"); got != 2 {
+		t.Errorf("%d pieces of teh are left of 5, want 2", got)
+	}
+	if got := kept(unlimited); !strings.Contains(got, `"reserved":true`) {
+		t.Errorf("the paid order keeps %s, want a reserved component", got)
+	}
+}
+
 // TestPagesWhileOrdersArrive walks through the orders page by page: none that was there before is skipped,
 // and none comes twice.
 func TestPagesWhileOrdersArrive(t *testing.T) {

@@ -192,7 +192,7 @@ func TestIDs(t *testing.T) {
 			last = id
 
 			var createdAt Time
-			must(t, createdAt.UnmarshalJSON(mustJSON(r.at("order.created_at"))))
+			must(t, createdAt.UnmarshalText([]byte(r.at("order.created_at"))))
 			if got := firstRow(createdAt); got > rowOf(id) || firstRow(createdAt+1) <= rowOf(id) {
 				t.Errorf("the id of an order created at %s is %s", createdAt, id)
 			}

@@ -331,6 +331,12 @@ func (w *walk) checkStock() {
 		var components []component
 		text := w.rows("SELECT components FROM orders WHERE id = ?", o.id)[0]
 		w.must(json.Unmarshal([]byte(text), &components))
+		if len(components) == 0 {
+			var stored Order
+			text := w.rows("SELECT json FROM orders WHERE id = ?", o.id)[0]
+			w.must(json.Unmarshal([]byte(text), &stored))
+			components = productsIn(stored.Items)
+		}
 		status := w.status(o)
 
 		for _, c := range components {

@@ -135,6 +135,7 @@ func (tx *Tx) insertEvent(
 		return err
 	}
 
+	tx.due = tx.due || len(endpoints) > 0
 	for _, endpoint := range endpoints {
 		_, err := tx.insertRow(func(id string) (int64, error) {
 			return tx.exec(`
