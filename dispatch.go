@@ -78,8 +78,9 @@ func (s *slots) add(f *flight, n int) {
 
 // used is how many of maxInFlight are used.
 func (s slots) used() int {
-	quick := s.inLane[LaneQuick] + s.inLane[LaneUnproven] - s.lingering
-	return quick + max(0, s.inLane[LaneNarrow]+s.lingering-maxLingering)
+	prompt := s.inLane[LaneQuick] + s.inLane[LaneUnproven] - s.lingering
+	late := s.inLane[LaneNarrow] + s.lingering
+	return prompt + max(0, late-maxLingering)
 }
 
 // mayBegin reports whether an attempt of the target may begin.
