@@ -71,15 +71,17 @@ func (h Health) after(delivered bool, took time.Duration) Health {
 }
 
 // The limits of the queue keep endpoints that are slow or fail from delaying the others. An attempt uses a
-// slot for slowAnswer at most: after that it is slow, and counts with those of the narrow lane. So endpoints
-// that begin to hang at the same moment block the slots for two seconds, and from then on are in the narrow
-// lane.
+// slot for slotTime at most. After that it lingers: it counts with those of the narrow lane, to which it
+// belongs itself once it is slow. So a hundred endpoints that begin to hang at the same moment block the
+// slots three times for a quarter of a second.
 const (
 	maxInFlight   = 32 // slots
 	maxUnproven   = 24 // of them for unproven endpoints: the others are kept for quick ones
 	maxNarrow     = 12 // while as many attempts are slow, the narrow lane begins no more
-	maxSlow       = 96 // slow attempts that use no slot
+	maxLingering  = 96 // attempts that linger or are slow and use no slot
 	maxToEndpoint = 4  // attempts under way to one endpoint; 1 in the narrow lane
+
+	slotTime = 250 * time.Millisecond // most receivers have answered by then
 
 	claimAhead = 256  // claims held of one quick endpoint, so that many results share a commit
 	claimsHeld = 1024 // claims held of all of them, above which none is claimed ahead; twice as many at most

@@ -63,11 +63,24 @@ func (t *target) take(i int) Claim {
 }
 
 // slots counts the attempts under way by the lane that they count for: all that are slow for the narrow one.
-type slots map[Lane]int
+type slots struct {
+	inLane    map[Lane]int
+	lingering int // of them, those of the other lanes that linger
+}
+
+// add counts n more flights like f.
+func (s *slots) add(f *flight, n int) {
+	s.inLane[f.lane] += n
+	if f.lingers && f.lane != LaneNarrow {
+		s.lingering += n
+	}
+}
 
 // used is how many of maxInFlight are used.
 func (s slots) used() int {
-	return s[LaneQuick] + s[LaneUnproven] + max(0, s[LaneNarrow]-maxSlow)
+	prompt := s.inLane[LaneQuick] + s.inLane[LaneUnproven] - s.lingering
+	late := s.inLane[LaneNarrow] + s.lingering
+	return prompt + max(0, late-maxLingering)
 }
 
 // mayBegin reports whether an attempt of the target may begin.
@@ -77,9 +90,9 @@ func (t *target) mayBegin(s slots) bool {
 		return false
 	}
 	if lane == LaneNarrow {
-		return s[LaneNarrow] < maxNarrow
+		return s.inLane[LaneNarrow] < maxNarrow
 	}
-	if lane == LaneUnproven && s[LaneUnproven] >= maxUnproven {
+	if lane == LaneUnproven && s.inLane[LaneUnproven] >= maxUnproven {
 		return false
 	}
 
@@ -93,11 +106,13 @@ func (t *target) mayBegin(s slots) bool {
 
 // flight is an attempt under way.
 type flight struct {
-	target *target
-	claim  Claim
-	lane   Lane // that it counts for; empty when it has ended
-	slow   bool
-	ended  bool
+	target  *target
+	claim   Claim
+	late    *time.Timer // fires when it begins to linger, and when it becomes slow
+	lane    Lane        // that it counts for; empty when it has ended
+	lingers bool        // it has taken slotTime
+	slow    bool        // it has taken slowAnswer
+	ended   bool
 }
 
 // landing is the end of a flight.
@@ -127,13 +142,13 @@ type dispatcher struct {
 	poll    time.Duration // how often to look for deliveries that other processes and the clock made due
 	wakeup                // events were committed
 	landed  chan landing
-	overdue chan *flight // that have become slow
+	overdue chan *flight // that begin to linger, or become slow
 	written chan dispatched
 
 	// State of the goroutine that runs run.
 	targets   map[string]*target // by endpoint
 	slots     slots
-	ofStore   map[storeLane]int // attempts under way, in the same lanes as slots
+	ofStore   map[storeLane]int // attempts under way, in the same lanes as in slots
 	inFlight  int               // attempts under way
 	unwritten []Result
 	lookAgain bool // a delivery may be due that is not claimed
@@ -158,7 +173,7 @@ type dispatched struct {
 }
 
 func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
-	const most = maxInFlight + maxSlow
+	const most = maxInFlight + maxLingering
 	return &dispatcher{
 		db:      db,
 		client:  client,
@@ -169,7 +184,7 @@ func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
 		overdue: make(chan *flight, most),
 		written: make(chan dispatched, 1),
 		targets: map[string]*target{},
-		slots:   slots{},
+		slots:   slots{inLane: map[Lane]int{}},
 		ofStore: map[storeLane]int{},
 	}
 }
@@ -206,7 +221,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		case l := <-d.landed:
 			d.land(l)
 		case f := <-d.overdue:
-			d.becomeSlow(f)
+			d.becomeLate(f)
 		case <-ctx.Done():
 		}
 	}
@@ -270,10 +285,10 @@ func (d *dispatcher) begin(attempts context.Context, t *target) {
 	d.inFlight++
 	d.count(f, t.lane())
 
-	becomesSlow := time.AfterFunc(slowAnswer, func() { d.overdue <- f })
+	f.late = time.AfterFunc(slotTime, func() { d.overdue <- f })
 	go func() {
 		result := d.attempt(attempts, f.claim)
-		becomesSlow.Stop()
+		f.late.Stop()
 		d.landed <- landing{f, result}
 	}()
 }
@@ -282,23 +297,31 @@ func (d *dispatcher) begin(attempts context.Context, t *target) {
 func (d *dispatcher) count(f *flight, lane Lane) {
 	storeID := f.target.storeID
 	if f.lane != "" {
-		d.slots[f.lane]--
+		d.slots.add(f, -1)
 		d.ofStore[storeLane{storeID, f.lane}]--
 	}
 
 	f.lane = lane
 	if lane != "" {
-		d.slots[lane]++
+		d.slots.add(f, 1)
 		d.ofStore[storeLane{storeID, lane}]++
 	}
 }
 
-// becomeSlow takes an attempt that has taken slowAnswer out of its slot. Its endpoint is in the narrow lane
-// at once, and keeps no claims ahead.
-func (d *dispatcher) becomeSlow(f *flight) {
-	if f.ended || f.slow {
+// becomeLate takes an attempt that has taken slotTime out of its slot. Once it has taken slowAnswer it is
+// slow: its endpoint is in the narrow lane at once, and keeps no claims ahead.
+func (d *dispatcher) becomeLate(f *flight) {
+	if f.ended {
 		return
 	}
+	if !f.lingers {
+		d.slots.add(f, -1)
+		f.lingers = true
+		d.slots.add(f, 1)
+		f.late.Reset(slowAnswer - slotTime)
+		return
+	}
+
 	f.slow = true
 	f.target.slow++
 	d.count(f, LaneNarrow)
@@ -366,8 +389,8 @@ func (d *dispatcher) endWrite(w dispatched) {
 		d.targets[r.Claim.Endpoint.ID].ended--
 		d.lookAgain = d.lookAgain || r.Unsent // Its delivery is due again.
 	}
-	if len(w.claims) == writeMost {
-		d.lookAgain = true // There may be more.
+	if len(w.claims) >= lookMost {
+		d.lookAgain = true // There may be more: at an endpoint that was not looked at, or at one of these.
 	}
 
 	beginBy := time.Now().Add(lease - attemptMost)

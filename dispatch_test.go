@@ -131,8 +131,8 @@ func TestNeighbours(t *testing.T) {
 	cases := []badNeighbours{
 		{"they hang", false, hang, soon},
 		{"they are slow", false, slow, soon},
-		{"they begin to hang", true, hang, slowAnswer + soon},
-		{"they begin to be slow", true, slow, slowAnswer + soon},
+		{"they begin to hang", true, hang, slotTime + soon},
+		{"they begin to be slow", true, slow, slotTime + soon},
 	}
 
 	for _, c := range cases {

@@ -26,10 +26,22 @@ type PasswordHash struct{ Salt, Hash []byte }
 
 const saltSize = 16
 
-// hashPassword is PBKDF2 (RFC 8018, section 5.2) for a key as long as the hash. It lets others run every fraction of
-// a millisecond: crypto/pbkdf2 would hold up requests for ten, until the scheduler interrupts it. Now and then it
-// sleeps, because the scheduler looks for new requests only when it has nothing else to run.
+// hashPassword hashes a password on a thread of its own, of the lowest priority: a thread that answers a request
+// may wake up on the same core, and would wait some milliseconds for its turn there.
 func hashPassword(password string, salt []byte) PasswordHash {
+	hashed := make(chan []byte)
+	go func() {
+		runtime.LockOSThread() // It is never unlocked, so the thread ends with this goroutine.
+		lowerPriority()
+		hashed <- deriveHash(password, salt)
+	}()
+	return PasswordHash{salt, <-hashed}
+}
+
+// deriveHash is PBKDF2 (RFC 8018, section 5.2) for a key as long as the hash. It lets other goroutines run every fraction
+// of a millisecond: crypto/pbkdf2 would hold them up for ten, until the scheduler interrupts it. Now and then it
+// sleeps, because the scheduler looks for new requests only when it has nothing else to run.
+func deriveHash(password string, salt []byte) []byte {
 	const rounds, pause, sleep = 600_000, 500, 5_000
 	mac := hmac.New(sha256.New, []byte(password))
 	mac.Write(salt)
@@ -49,7 +61,7 @@ func hashPassword(password string, salt []byte) PasswordHash {
 		u = mac.Sum(u[:0])
 		subtle.XORBytes(hash, hash, u)
 	}
-	return PasswordHash{salt, hash}
+	return hash
 }
 
 func hashNewPassword(password string) PasswordHash {

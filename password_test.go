@@ -13,7 +13,10 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -277,6 +280,54 @@ func TestHashPassword(t *testing.T) {
 	if got := hashPassword(ownerPassword, salt).Hash; !bytes.Equal(got, want) {
 		t.Errorf("hash %x, want %x", got, want)
 	}
+}
+
+// TestHashingHasTheLowestPriority looks at the threads of this process while a password is hashed: one has a low
+// priority, and all others keep theirs. It is not parallel, so that no other test hashes meanwhile.
+func TestHashingHasTheLowestPriority(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has priorities of threads")
+	}
+	const lowest = 19
+	threads := len(threadsByPriority(t)[lowest])
+	if threads != 0 {
+		t.Fatalf("%d threads have the lowest priority already", threads)
+	}
+
+	hashed := make(chan PasswordHash)
+	go func() { hashed <- hashPassword(ownerPassword, []byte("0123456789abcdef")) }()
+	most := 0
+	for done := false; !done; {
+		select {
+		case <-hashed:
+			done = true
+		default:
+			most = max(most, len(threadsByPriority(t)[lowest]))
+		}
+	}
+	if most != 1 {
+		t.Errorf("%d threads have the lowest priority, want the one that hashes", most)
+	}
+}
+
+// threadsByPriority lists this process's threads by their nice values: see proc_pid_stat(5).
+func threadsByPriority(t *testing.T) map[int][]string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/task/*/stat")
+	must(t, err)
+
+	threads := map[int][]string{}
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // The thread has ended.
+		}
+		_, afterName, _ := strings.Cut(string(stat), ") ")
+		nice, err := strconv.Atoi(strings.Fields(afterName)[16])
+		must(t, err)
+		threads[nice] = append(threads[nice], file)
+	}
+	return threads
 }
 
 // lockOut has strangers at 256 addresses use up the tries that they have together.
