@@ -445,7 +445,7 @@ func TestDashboardSignOut(t *testing.T) {
 	t.Run("on all devices", func(t *testing.T) {
 		first = s.owner(t, ownerEmail)
 		page := second.get(t, "/dashboard/account/logout")
-		page.has(t, 200, "Keluar di semua perangkat?")
+		page.has(t, 200, "Keluar dari semua perangkat?")
 
 		page = second.post(t, "/dashboard/account/logout")
 		page.leads(t, "/dashboard/login?done=out")

@@ -54,7 +54,10 @@ type frame struct {
 	Store  Store
 	Tab    string // the current entry of the navigation
 	Notice string // what was just done: a code that the template "notice" knows
-	Form   filled
+	// Unfinished leads on to the checklist after a step of it: the store has not begun to sell yet. It is set on the
+	// pages that such a step leads to.
+	Unfinished bool
+	Form       filled
 }
 
 func newFrame(r *http.Request, st Store, tab string) frame {
@@ -161,6 +164,11 @@ type confirm struct {
 	Held    Provider // the gateway that holds a payment until the owner has decided; empty if none does
 	Name    string   // of anything else that is acted on
 	Back    string
+}
+
+// Harmless reports whether nothing is lost by the act, so that its button need not warn.
+func (c confirm) Harmless() bool {
+	return slices.Contains([]string{"approve", "resolve", "on", "ping"}, c.Act)
 }
 
 // ask shows a question. Its form posts to the address at which it is shown.
@@ -311,8 +319,34 @@ type paymentsPage struct {
 	PublicURL string
 }
 
-// HTTPS reports whether Xendit's methods can be offered.
-func (p paymentsPage) HTTPS() bool { return isHTTPS(p.PublicURL) }
+// offer says whether buyers can choose a payment method, and if not, why.
+type offer string
+
+const (
+	offered       offer = "offered"
+	offerOff      offer = "off"
+	offerNoNumber offer = "no_number" // buyers can choose it, but are not told where to pay to
+	offerNoTest   offer = "no_test"   // the sandbox, outside test mode
+	offerNoHTTPS  offer = "no_https"  // Xendit wants the service's address to be https
+	offerNoKey    offer = "no_key"    // of its gateway
+)
+
+// Offer says how a method stands.
+func (p paymentsPage) Offer(m PaymentMethod) offer {
+	switch {
+	case !m.Enabled:
+		return offerOff
+	case m.LacksAccount():
+		return offerNoNumber
+	case m.Usable:
+		return offered
+	case m.Provider == ProviderSandbox:
+		return offerNoTest
+	case m.Provider == ProviderXendit && !isHTTPS(p.PublicURL):
+		return offerNoHTTPS
+	}
+	return offerNoKey
+}
 
 // paymentSettings shows the payments page, and stores the gateway's key that its form posts.
 func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -336,6 +370,12 @@ func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Stor
 	page.Gateways, err = s.db.GatewayAccounts(st.ID)
 	if err != nil {
 		return err
+	}
+	if page.Notice != "" {
+		page.Unfinished, err = s.db.Unfinished(st.ID)
+		if err != nil {
+			return err
+		}
 	}
 	return render(w, r, page.status(), "dash-payments.html", page)
 }
@@ -374,6 +414,7 @@ type developersPage struct {
 	Scopes    []Scope
 	Days      []string // how many a new key may last
 	NewKey    string   // shown once
+	TestOrder string   // the body of an order to try NewKey with; empty if the key or the store cannot take one
 	Now       Time
 	PublicURL string
 }
@@ -408,7 +449,50 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Sto
 	if form.Values == nil {
 		page.Form.Values = url.Values{"scope": {string(ScopeWrite)}}
 	}
+
+	if page.NewKey != "" {
+		page.Unfinished, err = s.db.Unfinished(st.ID)
+		if err != nil {
+			return err
+		}
+		page.TestOrder, err = s.testOrder(st, keys[len(keys)-1])
+		if err != nil {
+			return err
+		}
+	}
 	return render(w, r, page.status(), "dash-developers.html", page)
+}
+
+// testOrder returns the body of an order of something that the store sells, for its owner to try a key with. It is
+// empty if the key may not create orders, or if there is nothing to order or no way to pay.
+func (s *server) testOrder(st Store, k APIKey) (string, error) {
+	products, err := s.db.Catalog(st.ID, KindProduct, "", "", 50)
+	if err != nil {
+		return "", err
+	}
+	methods, err := s.db.PaymentMethods(st.ID)
+	if err != nil {
+		return "", err
+	}
+
+	forSale := func(p Product) bool { return p.Published && p.Available && p.Price > 0 }
+	i := slices.IndexFunc(products, forSale)
+	if i < 0 || k.Scope == ScopeRead {
+		return "", nil
+	}
+	usable := func(m PaymentMethod) bool { return m.Usable && m.takes(products[i].Price) }
+	j := slices.IndexFunc(methods, usable)
+	if j < 0 {
+		return "", nil
+	}
+
+	body := mustJSON(object{
+		"items":          []object{{"type": KindProduct, "product_id": products[i].ID, "quantity": 1}},
+		"buyer":          object{"name": "Test", "email": st.OwnerEmail},
+		"payment_method": methods[j].Code,
+	})
+	// The shell has it between apostrophes.
+	return strings.ReplaceAll(string(body), "'", `\u0027`), nil
 }
 
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
@@ -541,6 +625,12 @@ func (s *server) renderEndpoint(
 
 	page := endpointPage{frame: newFrame(r, st, "developers"), Endpoint: e}
 	page.Secret = s.shownSecret(r, st)
+	if page.Secret != "" {
+		page.Unfinished, err = s.db.Unfinished(st.ID)
+		if err != nil {
+			return err
+		}
+	}
 	page.Form = form
 	if len(e.Recent) > most {
 		page.Endpoint.Recent = e.Recent[:most]

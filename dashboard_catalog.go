@@ -50,6 +50,12 @@ func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) e
 		}
 		page.Next = "/dashboard/catalog?" + next.Encode()
 	}
+	if page.Notice != "" {
+		page.Unfinished, err = s.db.Unfinished(st.ID)
+		if err != nil {
+			return err
+		}
+	}
 	return render(w, r, http.StatusOK, "dash-catalog.html", page)
 }
 
@@ -81,6 +87,24 @@ type entryPage struct {
 	Kinds     []MethodKind
 	Choices   []BundleItem // the products that a bundle can hold
 	Rows      int          // how many items of a bundle, or accounts of a method, the form has room for
+}
+
+// rareFields are those that most entries leave empty, besides the id. The form keeps them behind a press.
+var rareFields = map[Kind][]string{
+	KindProduct: {"image_url"},
+	KindBundle:  {"image_url"},
+	kindMethod:  {"fee", "min_amount", "max_amount"},
+}
+
+// ShowRare reports whether the form shows the rare fields at once, because one is wrong or filled.
+func (p entryPage) ShowRare() bool {
+	if p.Form.Faults[entryPlaces[p.Kind].id].Code != "" {
+		return true
+	}
+	return slices.ContainsFunc(rareFields[p.Kind], func(name string) bool {
+		given := p.Form.Values.Get(name)
+		return p.Form.Faults[name].Code != "" || given != "" && given != "0"
+	})
 }
 
 // itemChoice is the list from which a row of a bundle takes its product.

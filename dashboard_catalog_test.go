@@ -213,7 +213,7 @@ func TestDashboardAccounts(t *testing.T) {
 
 	t.Run("a method without an account says so", func(t *testing.T) {
 		lacking := func() int {
-			return strings.Count(b.get(t, "/dashboard/payments").body, "pembeli tidak melihat rekening")
+			return strings.Count(b.get(t, "/dashboard/payments").body, "nomor rekeningnya belum diisi")
 		}
 		before := lacking()
 		b.submits(t, path, saved, form("kind", "transfer", "unique_code", "on")...)

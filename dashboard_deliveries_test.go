@@ -51,7 +51,7 @@ func TestDashboardDeliveries(t *testing.T) {
 		b.sees(t, path,
 			"Gagal",
 			"<b>rusak</b>",
-			"percobaan 10")
+			"percobaan ke-10")
 	})
 
 	t.Run("answers are escaped", func(t *testing.T) {

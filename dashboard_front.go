@@ -17,19 +17,19 @@ import (
 // the owner, and ends with charts.
 type ordersPage struct {
 	frame
-	Filter    OrderSearch
-	Day       string // the filter's day, as its input shows it
-	Statuses  []Status
-	List      OrderList
-	Next      string // the address of the next page, if List.Next says that there is one
-	Newest    string // the address of the first page of the same filter
-	CSV       string // the address of the same orders as CSV
-	First     bool
-	Begun     Begun
-	Attention Attention
-	Revenue   chart
-	Orders    chart
-	here      string // the address of this page, to come back to from an order
+	Filter   OrderSearch
+	Day      string // the filter's day, as its input shows it
+	Statuses []Status
+	List     OrderList
+	Next     string // the address of the next page, if List.Next says that there is one
+	Newest   string // the address of the first page of the same filter
+	CSV      string // the address of the same orders as CSV
+	First    bool
+	Begun    Begun
+	Waiting  waitingList
+	Revenue  chart
+	Orders   chart
+	here     string // the address of this page, to come back to from an order
 }
 
 // StatusLink is the address of the same search among the orders in a status, or in all.
@@ -78,7 +78,7 @@ func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) er
 		if err != nil {
 			return err
 		}
-		page.Begun, page.Attention = front.begun, front.attention
+		page.Begun, page.Waiting = front.begun, newWaitingList(front.attention)
 		page.Revenue = newChart(front.totals, func(d DayTotals) int64 { return d.Revenue })
 		page.Orders = newChart(front.totals, func(d DayTotals) int64 { return d.Orders })
 	}
@@ -145,6 +145,12 @@ const sqlBegun = `
 	       EXISTS (SELECT 1 FROM endpoints WHERE store_id = ?1 AND removed_at IS NULL),
 	       EXISTS (SELECT 1 FROM orders WHERE store_id = ?1)`
 
+// Unfinished reports whether the checklist on a store's first page still has something to do.
+func (db *DB) Unfinished(storeID string) (bool, error) {
+	b, err := queryOne(db.reader, scanBegun, sqlBegun, storeID)
+	return !b.All(), err
+}
+
 func scanBegun(r row) (b Begun, err error) {
 	err = r.Scan(&b.Catalog, &b.Method, &b.Connected, &b.Order)
 	return b, err
@@ -160,6 +166,55 @@ type Attention struct {
 
 // attentionMost is how many orders of a kind are read. The page shows one less, and that there are more.
 const attentionMost = 6
+
+// waitingList is an Attention as the page shows it. It opens with a few lines and keeps the rest behind a press, so that a
+// phone's first screen has room for orders.
+type waitingList struct {
+	First []waitingLine
+	Rest  []waitingLine
+	More  bool // more waits than was read
+}
+
+// waitingLine is one thing that waits for the owner. One of its fields is set.
+type waitingLine struct {
+	Alerted  *AlertedOrder
+	Awaiting *AwaitingOrder
+	Trouble  *GatewayTrouble
+	Endpoint *Endpoint
+}
+
+func newWaitingList(a Attention) waitingList {
+	var w waitingList
+	var lines []waitingLine
+	add := func(i int, line waitingLine) {
+		if i+1 < attentionMost {
+			lines = append(lines, line)
+		} else {
+			w.More = true
+		}
+	}
+
+	for i := range a.Alerted {
+		add(i, waitingLine{Alerted: &a.Alerted[i]})
+	}
+	for i := range a.Awaiting {
+		add(i, waitingLine{Awaiting: &a.Awaiting[i]})
+	}
+	for i := range a.Troubles {
+		add(i, waitingLine{Trouble: &a.Troubles[i]})
+	}
+	for i := range a.Endpoints {
+		lines = append(lines, waitingLine{Endpoint: &a.Endpoints[i]})
+	}
+
+	// A press for a single line would be one too many.
+	const few = 2
+	w.First = lines
+	if len(lines) > few+1 {
+		w.First, w.Rest = lines[:few], lines[few:]
+	}
+	return w
+}
 
 // AwaitingOrder is an order whose payment a person has to check.
 type AwaitingOrder struct {
@@ -260,6 +315,10 @@ type chart struct {
 	Most int64 // the highest value
 	Sum  int64
 }
+
+// First and Last are the days at the chart's ends.
+func (c chart) First() int64 { return c.Bars[0].Day }
+func (c chart) Last() int64  { return c.Bars[len(c.Bars)-1].Day }
 
 type bar struct {
 	DayTotals

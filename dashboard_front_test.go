@@ -4,7 +4,9 @@ package main
 
 import (
 	"fmt"
+	"html"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +53,7 @@ func TestDashboardSearch(t *testing.T) {
 	})
 
 	t.Run("a filter may find nothing, and so may a search with it", func(t *testing.T) {
-		b.sees(t, "/dashboard?status=paid", "Tidak ada pesanan dengan filter ini")
+		b.sees(t, "/dashboard?status=paid", "Tidak ada pesanan yang cocok dengan filter ini")
 		b.sees(t, "/dashboard?status=paid&q="+siti.PaymentReference, "Tidak ditemukan")
 	})
 }
@@ -142,6 +144,74 @@ func TestChecklist(t *testing.T) {
 	b.seesNo(t, "/dashboard", "Mulai di sini")
 }
 
+// TestFirstRun follows the pages from an empty store to its first order.
+func TestFirstRun(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	s.removeCatalog(t, s.storeID)
+	b := s.owner(t, "kopi-kita@example.id")
+	const nextStep = "Lanjut ke langkah berikutnya"
+
+	t.Run("each step leads on to the next", func(t *testing.T) {
+		b.sees(t, "/dashboard", `href="/dashboard/catalog/product"`, `href="/dashboard/catalog/method"`)
+		b.submits(t, "/dashboard/catalog/product", "/dashboard/catalog?done=saved",
+			"title", "Kopi Gayo", "price", "85.000", "published", "on")
+		b.sees(t, "/dashboard/catalog?done=saved", nextStep)
+		b.seesNo(t, "/dashboard/catalog", nextStep)
+
+		b.submits(t, "/dashboard/catalog/method", "/dashboard/payments?done=saved",
+			"name", "Transfer BCA", "provider", "manual", "kind", "transfer", "enabled", "on")
+		b.sees(t, "/dashboard/payments?done=saved", nextStep)
+		b.creates(t, "/dashboard/endpoints", "url", "https://toko.example.id/hook").has(t, 200, nextStep)
+	})
+
+	t.Run("a key that only reads is tried by reading", func(t *testing.T) {
+		shown := b.creates(t, "/dashboard/keys", "name", "laporan", "scope", "read")
+		shown.has(t, 200, "/v1/products -H ")
+		shown.lacks(t, "payment_method")
+	})
+
+	t.Run("the command on a new key's page creates an order", func(t *testing.T) {
+		shown := b.creates(t, "/dashboard/keys", "name", "situs", "scope", "write")
+		shown.has(t, 200, nextStep)
+		command := regexp.MustCompile(`Bearer (so_\S+)' -d '(.*)'</textarea>`).
+			FindStringSubmatch(html.UnescapeString(shown.body))
+		if command == nil {
+			t.Fatalf("there is no command: %s", shown.body)
+		}
+		s.as(command[1]).post(t, command[2]).want(t, 201, "")
+	})
+
+	t.Run("then there is no next step", func(t *testing.T) {
+		b.seesNo(t, "/dashboard", "Mulai di sini")
+		b.seesNo(t, "/dashboard/catalog?done=saved", nextStep)
+	})
+}
+
+// TestWaitingList counts how much of what waits the first page shows at once.
+func TestWaitingList(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		waiting, first, rest int
+		more                 bool
+	}{
+		{0, 0, 0, false},
+		{1, 1, 0, false},
+		{3, 3, 0, false},
+		{4, 2, 2, false},
+		{5, 2, 3, false},
+		{attentionMost, 2, 3, true},
+	} {
+		w := newWaitingList(Attention{Awaiting: make([]AwaitingOrder, c.waiting)})
+		if len(w.First) != c.first || len(w.Rest) != c.rest {
+			t.Errorf("%d waiting: %d and %d lines, want %d and %d",
+				c.waiting, len(w.First), len(w.Rest), c.first, c.rest)
+		}
+		if w.More != c.more {
+			t.Errorf("%d waiting: more is %t", c.waiting, w.More)
+		}
+	}
+}
+
 // TestWhatWaitsInWords lets orders wait for their owner for different reasons.
 func TestWhatWaitsInWords(t *testing.T) {
 	t.Parallel()
@@ -154,10 +224,10 @@ func TestWhatWaitsInWords(t *testing.T) {
 		owner := l.signIn(l.storeID)
 		owner.sees("id", "/dashboard",
 			"Siti Aminah bilang sudah membayar", "Rp170.000, dari Mandiri a.n. Agus", "Cek mutasi",
-			"Siti Aminah bayar tunai saat barang tiba", "Siapkan")
+			"Siti Aminah akan bayar tunai saat barang tiba", "Siapkan")
 		owner.sees("en", "/dashboard",
-			"Siti Aminah says they have paid", "from Mandiri in the name of Agus",
-			"Siti Aminah pays in cash on delivery")
+			"Siti Aminah says they have paid", "from Mandiri, sent by Agus",
+			"Siti Aminah will pay cash on delivery")
 
 		owner.sees("id", "/dashboard/orders/"+transfer,
 			"https://shop.test/pay/"+transfer, "https://wa.me/628123456789?text=Halo%20Siti%20Aminah")

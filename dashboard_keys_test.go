@@ -16,7 +16,7 @@ func TestDashboardKeys(t *testing.T) {
 	t.Run("without keys it says how to begin", func(t *testing.T) {
 		b.sees(t, path,
 			"Belum ada kunci",
-			"Belum ada alamat webhook",
+			"Belum ada webhook",
 			"growth")
 	})
 
@@ -29,8 +29,7 @@ func TestDashboardKeys(t *testing.T) {
 			"hanya tampil sekali",
 			"situs toko",
 			"belum pernah",
-			"curl -H 'Authorization: Bearer so_",
-			"http://shop.test/v1/products")
+			"curl http://shop.test/v1/orders -H 'Authorization: Bearer so_")
 	})
 
 	t.Run("it is shown once", func(t *testing.T) {
@@ -68,7 +67,7 @@ func TestDashboardKeys(t *testing.T) {
 		b.post(t, "/dashboard/keys", "name", "k", "scope", "all").has(t, 422, "Pilih salah satu: read, write, manage")
 		b.post(t, "/dashboard/keys", "name", "k", "scope", "read", "days", "7").has(t, 422, "Pilih salah satu: 30, 90, 365")
 		s.exec(t, "UPDATE api_keys SET expires_at = 1 WHERE name = 'pembukuan'")
-		b.sees(t, path, "sudah berakhir")
+		b.sees(t, path, "kedaluwarsa")
 	})
 
 	t.Run("on the free plan the page says that keys are refused", func(t *testing.T) {

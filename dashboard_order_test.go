@@ -121,11 +121,11 @@ func TestApprovalAwaitsTheGateway(t *testing.T) {
 		l.want("the approval", owner.press(path+"/approve", form), path+"?done=saved")
 		owner.sees("id", path,
 			"Pembayaran ini sudah Anda setujui. Pesanan menjadi lunas begitu Midtrans mengonfirmasinya.",
-			"Midtrans belum bisa dihubungi; ditanya lagi otomatis",
+			"Midtrans belum bisa dihubungi; dicoba lagi otomatis",
 			"Tolak pembayaran")
 		owner.sees("en", path,
 			"You have approved this payment. The order becomes paid as soon as Midtrans confirms it.",
-			"Midtrans cannot be reached just now; it is asked again automatically")
+			"Midtrans cannot be reached right now; it is tried again automatically")
 		owner.seesNo("id", path, "Setujui pembayaran<", "connection refused")
 		owner.sees("id", "/dashboard", "sudah Anda setujui, menunggu konfirmasi gateway")
 
@@ -157,7 +157,7 @@ func TestApprovalThatTheGatewayRefuses(t *testing.T) {
 			"Midtrans menolak: <code>",
 			"Too late",
 			"Setujui pembayaran")
-		owner.sees("en", to, "The gateway did not take your approval")
+		owner.sees("en", to, "The gateway did not accept your approval")
 	})
 }
 
@@ -168,7 +168,7 @@ func TestAskTheGatewayNow(t *testing.T) {
 		order := l.newOrder("snap")
 		owner := l.signIn(l.storeID)
 		path := "/dashboard/orders/" + order
-		const button = "Tanya gateway sekarang"
+		const button = "Cek ke gateway sekarang"
 
 		owner.seesNo("id", path, button)
 		missing := owner.web("POST", "https://shop.test"+path+"/check", "", "Cookie", owner.cookie)
@@ -177,17 +177,17 @@ func TestAskTheGatewayNow(t *testing.T) {
 		l.get(order)
 		time.Sleep(askedLately)
 		owner.sees("id", path, button)
-		owner.sees("en", path, "Ask the gateway now")
+		owner.sees("en", path, "Check with the gateway now")
 
 		l.mid.say(order+"-1", "settlement")
 		l.want("the button", owner.press(path+"/check", ""), path+"?done=asked")
-		owner.sees("id", path+"?done=asked", "Gateway sudah ditanya", "Lunas", "Sudah dibayar")
+		owner.sees("id", path+"?done=asked", "Sudah dicek ke gateway", "Lunas", "Sudah dibayar")
 		owner.sees("en", path+"?done=asked", "The gateway was asked", "Paid")
 
 		l.exec(t, "UPDATE payment_sessions SET leased_until = ?", timeOf(time.Now()).Add(leaseTime))
 		l.want("while it is asked", owner.press(path+"/check", ""), path+"?done=being_asked")
-		owner.sees("id", path+"?done=being_asked", "Gateway sedang ditanya")
-		owner.sees("en", path+"?done=being_asked", "The gateway is being asked already")
+		owner.sees("id", path+"?done=being_asked", "Gateway sedang dicek")
+		owner.sees("en", path+"?done=being_asked", "The gateway is already being asked")
 		time.Sleep(leaseTime)
 
 		time.Sleep(askedLately)
@@ -201,7 +201,7 @@ func TestAskTheGatewayNow(t *testing.T) {
 		l.setFault(answering(401, `{"status_code": "401", "status_message": "Wrong <key> of Siti Aminah"}`))
 		l.want("a refusal", owner.press(path+"/check", ""), path+"?done=no_answer")
 		owner.sees("id", path, "Midtrans menolak: <code>", "Wrong <key> of …")
-		owner.sees("en", path, "Midtrans refuses: <code>")
+		owner.sees("en", path, "Midtrans refused: <code>")
 		owner.sees("id", "/dashboard", "Midtrans menolak: <code>")
 
 		time.Sleep(askedLately)
@@ -226,7 +226,7 @@ func TestOrderWhoseGatewayHasNoKey(t *testing.T) {
 		owner := l.signIn(l.storeID)
 		for _, path := range []string{"/dashboard", "/dashboard/orders/" + order} {
 			owner.sees("id", path, "Kunci Midtrans belum tersimpan: simpan di halaman Pembayaran")
-			owner.sees("en", path, "No key for Midtrans is stored: save one on the page Payments")
+			owner.sees("en", path, "No key for Midtrans is stored: save one on the Payments page")
 		}
 	})
 }

@@ -15,11 +15,11 @@ type settingsPage struct {
 	Expiries []expiryChoice
 }
 
-// expiryChoice is how long an order may wait for its payment.
+// expiryChoice is how long an order may wait for its payment. Its text is in days, in hours or, if it is neither, in Value.
 type expiryChoice struct {
 	Value string // as the form posts it
 	Hours int64
-	Days  int64 // instead of hours, if it is whole days
+	Days  int64
 }
 
 func newSettingsPage(r *http.Request, st Store) settingsPage {
@@ -31,12 +31,18 @@ func newSettingsPage(r *http.Request, st Store) settingsPage {
 		"test":    {ticked[st.TestMode]},
 	}
 
+	known := false
 	for _, hours := range []int64{1, 3, 6, 12, 24, 48, 72, 168} {
-		choice := expiryChoice{Value: (time.Duration(hours) * time.Hour).String(), Hours: hours}
+		lasts := time.Duration(hours) * time.Hour
+		choice := expiryChoice{Value: lasts.String(), Hours: hours}
 		if hours >= 48 {
 			choice.Days = hours / 24
 		}
 		page.Expiries = append(page.Expiries, choice)
+		known = known || lasts == st.Expiry
+	}
+	if !known { // It was set by a command.
+		page.Expiries = append(page.Expiries, expiryChoice{Value: st.Expiry.String()})
 	}
 	return page
 }

@@ -168,7 +168,7 @@ func TestDashboardOrderList(t *testing.T) {
 	t.Run("without orders it says how to begin", func(t *testing.T) {
 		b.sees(t, "/dashboard",
 			"Belum ada pesanan",
-			"Isi katalog",
+			"Tambahkan produk pertama",
 			"Buat kunci API")
 	})
 
@@ -313,7 +313,7 @@ func TestDashboardAlerts(t *testing.T) {
 			UPDATE products
 			SET    stock = 1
 			WHERE  slug = 'kopi'`)
-		b.sees(t, path+"/approve", "Stoknya diambil lagi")
+		b.sees(t, path+"/approve", "Stok diambil lagi")
 		b.act(t, o, "approve", Failed, "saved")
 		b.sees(t, "/dashboard", "dibayar saat stok sudah habis")
 		b.sees(t, path, "dibayar saat stok sudah habis", "Isi stok lagi")
@@ -328,7 +328,7 @@ func TestDashboardAlerts(t *testing.T) {
 
 	t.Run("money that it does not need waits in the same way", func(t *testing.T) {
 		s.raiseAlert(t, o.ID, Alert{Code: AlertOverpaid, Amount: 5000})
-		b.sees(t, "/dashboard", "Uang yang tidak diperlukan dari Budi", "Rp5.000\n  masuk padahal pesanan ini tidak memerlukannya")
+		b.sees(t, "/dashboard", "Uang masuk yang tidak diperlukan dari Budi", "Rp5.000\n  masuk padahal pesanan ini tidak memerlukannya")
 		b.sees(t, path, "Kembalikan uang ini kepada pembeli.")
 		b.act(t, o, "resolve", Paid, "saved")
 		b.nothingWaits(t)
@@ -354,7 +354,7 @@ func TestDashboardAttention(t *testing.T) {
 		must(t, err)
 
 		for _, path := range []string{"/dashboard", "/dashboard/orders/" + o.ID} {
-			b.sees(t, path, "belum bisa dihubungi; ditanya lagi otomatis")
+			b.sees(t, path, "belum bisa dihubungi; dicoba lagi otomatis")
 			b.seesNo(t, path, "connection refused")
 		}
 	})
@@ -387,7 +387,7 @@ func TestDashboardAttention(t *testing.T) {
 			WHERE  id = ?`, endpoint)
 		b.sees(t, "/dashboard",
 			"https://toko.example/hook:",
-			"mati, penerima menjawab 410 Gone")
+			"mati, server Anda menjawab 410 Gone")
 	})
 }
 
@@ -751,7 +751,7 @@ func TestDashboardEndpoints(t *testing.T) {
 	})
 
 	t.Run("it is shown once", func(t *testing.T) {
-		b.sees(t, path, "Belum ada kiriman")
+		b.sees(t, path, "Belum ada pengiriman")
 		b.seesNo(t, path, "whsec_")
 	})
 
@@ -767,7 +767,7 @@ func TestDashboardEndpoints(t *testing.T) {
 	})
 
 	t.Run("the owner turns it off and on", func(t *testing.T) {
-		b.sees(t, path+"/off", "Matikan alamat webhook ini?")
+		b.sees(t, path+"/off", "Matikan webhook ini?")
 		b.submits(t, path+"/off", path+"?done=off")
 		b.sees(t, path,
 			"Mati",

@@ -331,7 +331,7 @@ const (
 	FaultHTTPS          FaultCode = "https"           // must begin with https://
 	FaultUserInfo       FaultCode = "user_info"       // must have no user, password or fragment
 	FaultPrivate        FaultCode = "private"         // must be a public address
-	FaultEvent          FaultCode = "event"           // Text is no event
+	FaultEvent          FaultCode = "unknown_event"   // Text is no event
 	FaultNewPassword    FaultCode = "new_password"    // must have Least to Most characters
 	FaultRepeated       FaultCode = "repeated"        // is a password that repeats itself
 	FaultPersonal       FaultCode = "personal"        // is a password made of the store's name or e-mail

@@ -706,7 +706,7 @@ const demoCatalog = `{
      "accounts": [{"bank": "BCA", "number": "123 456 7890", "holder": "Kopi Kita"},
                   {"bank": "Mandiri", "number": "987-00-1234567-8", "holder": "Kopi Kita"}]},
     {"code": "cod", "name": "Bayar di tempat (COD)", "provider": "manual", "kind": "cash", "fee": 5000},
-    {"code": "sandbox", "name": "Gateway percobaan", "provider": "sandbox", "fee": 2500}
+    {"code": "sandbox", "name": "Gateway uji coba", "provider": "sandbox", "fee": 2500}
   ]
 }`
 

@@ -45,15 +45,15 @@ func TestWhatABuyerSaysOfTheirPayment(t *testing.T) {
 
 		wrong := l.submit(page+"/claim", "sender=Siti%00&bank=Mandiri", "same-origin")
 		l.want("with a control character", wrong.Code, 422)
-		if !strings.Contains(wrong.Body.String(), "Ada karakter yang tidak dapat disimpan") {
+		if !strings.Contains(wrong.Body.String(), "Ada karakter yang tidak bisa disimpan") {
 			t.Errorf("the form does not say what is wrong: %s", wrong.Body)
 		}
 		l.want("nothing has changed", l.outcome(order), "pending [], stock 8")
 
 		w := l.submit(page+"/claim", "sender=Siti+A.&bank=Mandiri", "same-origin")
 		l.want("the claim", w.Code, 303)
-		owner.sees("id", "/dashboard/orders/"+order, "transfernya sudah dilakukan, a.n. Siti A., dari Mandiri")
-		owner.sees("en", "/dashboard/orders/"+order, "in the name of Siti A., from Mandiri")
+		owner.sees("id", "/dashboard/orders/"+order, "pembayarannya sudah dikirim, a.n. Siti A., dari Mandiri")
+		owner.sees("en", "/dashboard/orders/"+order, "sent by Siti A., from Mandiri")
 		l.want("the order needs no payment", l.shown(order, "requires_payment"), "false")
 
 		time.Sleep(time.Second)
@@ -65,7 +65,7 @@ func TestWhatABuyerSaysOfTheirPayment(t *testing.T) {
 
 		l.play(order, nil, "", "claim +192h tick")
 		owner = l.signIn(l.storeID) // The sign-in of last week has ended.
-		owner.sees("id", "/dashboard/orders/"+order, "stoknya dilepas, karena 7 hari tidak ada keputusan")
+		owner.sees("id", "/dashboard/orders/"+order, "stoknya dilepas karena tujuh hari tidak ada keputusan")
 	})
 }
 

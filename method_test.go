@@ -41,7 +41,7 @@ func TestChooseAnotherMethod(t *testing.T) {
 		page := "https://shop.test/pay/" + order
 		l.seePage(page, map[string][]string{
 			"id": {"<summary>Ganti cara bayar</summary>"},
-			"en": {"<summary>Pay in another way</summary>"},
+			"en": {"<summary>Pay another way</summary>"},
 		}, []string{"<h2>Bayar dengan cara lain", `value="snap"`})
 
 		l.setFault(refusesKey)
@@ -55,8 +55,8 @@ func TestChooseAnotherMethod(t *testing.T) {
 				"Coba lagi",
 			},
 			"en": {
-				"This way to pay does not work at the moment. Your order is safe.",
-				"Pay in another way",
+				"This payment method is not working at the moment. Your order is safe.",
+				"Pay another way",
 				"no fee",
 				"including a fee of",
 				"Try again",
@@ -91,7 +91,7 @@ func TestChooseAnotherMethod(t *testing.T) {
 			"id":   {"Menunggu transfer Anda"},
 			"both": {"Transfer BCA", `value="170000"`},
 		}, []string{"<h2>Bayar dengan cara lain", "Biaya layanan"})
-		l.signIn(l.storeID).sees("id", "/dashboard/orders/"+order, "memilih cara bayar lain: bank_transfer")
+		l.signIn(l.storeID).sees("id", "/dashboard/orders/"+order, "memilih metode pembayaran lain: bank_transfer")
 		l.want("no event tells of it", l.outcome(order), "pending [1 failed], stock 8")
 
 		l.setFault(nil)
@@ -192,10 +192,10 @@ func TestMethodAfterAnOutage(t *testing.T) {
 		l.setFault(down)
 		l.follow(order)
 
-		l.seePage(page, nil, []string{"<h2>Bayar dengan cara lain", "<h2>Pay in another way"})
+		l.seePage(page, nil, []string{"<h2>Bayar dengan cara lain", "<h2>Pay another way"})
 		l.seePage(page+"?unreachable", map[string][]string{
 			"id":   {"Halaman pembayaran belum bisa dibuka.", "Bayar dengan cara lain"},
-			"en":   {"The payment page cannot be opened just now.", "Pay in another way"},
+			"en":   {"The payment page cannot be opened right now.", "Pay another way"},
 			"both": {`value="link"`, `value="bank_transfer"`},
 		}, []string{`value="qris"`})
 
@@ -236,9 +236,9 @@ func TestNoOtherMethod(t *testing.T) {
 		l.setFault(refusesKey)
 		l.follow(order)
 		l.seePage("https://shop.test/pay/"+order, map[string][]string{
-			"id": {"Kalau masih tidak bisa, hubungi toko.", "Coba lagi"},
+			"id": {"Jika masih tidak bisa, hubungi toko.", "Coba lagi"},
 			"en": {"If it still does not work, contact the store.", "Try again"},
-		}, []string{"Bayar dengan cara lain", "Pay in another way"})
+		}, []string{"Bayar dengan cara lain", "Pay another way"})
 	})
 }
 

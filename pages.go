@@ -43,6 +43,7 @@ func parsePages(lang string) *template.Template {
 		"lang":    func() string { return lang },
 		"style":   func() string { return stylesheetURL },
 		"rupiah":  rupiah,
+		"count":   func(n int64) string { return count(lang, n) },
 		"mailto":  mailto,
 		"minutes": func(seconds int) int { return (seconds + 59) / 60 },
 		"write":   writeTo,
@@ -105,12 +106,23 @@ func initial(name string) string { return strings.ToUpper(cut(name, 1)) }
 func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
 
 // rupiah writes an amount as Indonesians do: Rp85.000.
-func rupiah(n int64) string {
+func rupiah(n int64) string { return "Rp" + grouped(n, ".") }
+
+// count writes a number that is no amount as a language does: 10.000 or 10,000.
+func count(lang string, n int64) string {
+	if lang == "en" {
+		return grouped(n, ",")
+	}
+	return grouped(n, ".")
+}
+
+// grouped writes a number with a mark between thousands.
+func grouped(n int64, mark string) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "." + digits[i:]
+		digits = digits[:i] + mark + digits[i:]
 	}
-	return "Rp" + digits
+	return digits
 }
 
 // indonesian replaces what differs between an English and an Indonesian date.

@@ -68,7 +68,7 @@ func (l *payLab) seePage(address string, has map[string][]string, lacks []string
 func (l *payLab) seeNoPage(address string) {
 	l.t.Helper()
 	l.see(address, "id", 404, "Halaman ini tidak ada", "INV-")
-	l.see(address, "en", 404, "There is no such page", "INV-")
+	l.see(address, "en", 404, "This page does not exist", "INV-")
 }
 
 // submit posts a form as a browser does on the service's own page, or from another site.
@@ -406,7 +406,7 @@ func (l *payLab) press(address, order, button string) string {
 // sandboxTexts are on the sandbox's page by language.
 var sandboxTexts = map[string][]string{
 	"both": {"Rp172.500"},
-	"id":   {"Gateway percobaan: tidak ada uang sungguhan", "Bayar terlambat"},
+	"id":   {"Gateway uji coba: tidak ada uang sungguhan", "Bayar terlambat"},
 	"en":   {"Sandbox gateway: no real money", "Pay late"},
 }
 
@@ -587,6 +587,7 @@ var codeKinds = []codeKind{
 	{"Problem", "problem", func(code string) any {
 		return PaymentSession{Provider: ProviderMidtrans, AccountID: "1", Problem: Problem(code)}
 	}},
+	{"offer", "offer", itself},
 	{"Fault", "fault-text", func(code string) any { return Fault{Code: FaultCode(code)} }},
 }
 

@@ -449,8 +449,8 @@ func TestWeakPasswordIsExplained(t *testing.T) {
 	b := s.owner(t, ownerEmail)
 	b.changePassword(t, ownerPassword, "aaaaaaaaaaaa").has(t, 422, "mengulang beberapa karakter")
 	b.header.Set("Accept-Language", "en")
-	b.changePassword(t, ownerPassword, "kopi-kita-2026").has(t, 422, "little more than your store's name")
-	b.changePassword(t, ownerPassword, "password1234").has(t, 422, "are guessed first")
+	b.changePassword(t, ownerPassword, "kopi-kita-2026").has(t, 422, "little more than your store’s name")
+	b.changePassword(t, ownerPassword, "password1234").has(t, 422, "are the first to be guessed")
 }
 
 // TestWaysBackFromTheSignInPage is about the paths of testdata/own-paths.txt.

@@ -43,6 +43,8 @@ type reference struct {
 	Server     string // the service's own address
 	Intro      template.HTML
 	Operations []operationView
+	Webhooks   template.HTML // about all events
+	Headers    []fieldView   // of every event
 	Events     []eventView
 	Schemas    []schemaView
 }
@@ -162,8 +164,17 @@ var readReference = sync.OnceValue(func() reference {
 			ref.Operations = append(ref.Operations, viewOperation(path.name, strings.ToUpper(method.name), op))
 		}
 	}
+	for _, text := range root.list("tags") {
+		tag := newNode(description, text)
+		if tag.text("name") == "Webhooks" {
+			ref.Webhooks = marked(tag.text("description"))
+		}
+	}
 	for _, event := range root.at("webhooks").fields {
 		post := root.at("webhooks", event.name, "post")
+		if ref.Headers == nil { // They are the same for all.
+			ref.Headers = viewParameters(post)
+		}
 		body := post.at("requestBody", "content", "application/json")
 		ref.Events = append(ref.Events, eventView{
 			Name:        event.name,
@@ -188,9 +199,9 @@ func viewOperation(path, method string, op node) operationView {
 		Address:     path,
 	}
 
+	view.Parameters = viewParameters(op)
 	for _, text := range op.list("parameters") {
 		p := follow(op.root, text)
-		view.Parameters = append(view.Parameters, viewField(p.text("name"), string(p.raw("required")) == "true", p))
 		if p.text("in") == "path" {
 			view.Address = strings.ReplaceAll(path, "{"+p.text("name")+"}", p.text("example"))
 		}
@@ -208,6 +219,14 @@ func viewOperation(path, method string, op node) operationView {
 		})
 	}
 	return view
+}
+
+func viewParameters(op node) (all []fieldView) {
+	for _, text := range op.list("parameters") {
+		p := follow(op.root, text)
+		all = append(all, viewField(p.text("name"), string(p.raw("required")) == "true", p))
+	}
+	return all
 }
 
 // follow returns an object, or what it refers to.

@@ -41,6 +41,8 @@ func TestReferencePage(t *testing.T) {
 		`"payment_method": "bank_transfer"`,
 		"<code>Idempotency-Key</code>",
 		"list of OrderItem",
+		"<code>X-Service-Signature</code>",
+		"To test a verifier",
 		"int64 or null")
 	p.lacks(t, "<script", "#/components", "<no value>")
 

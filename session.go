@@ -779,6 +779,14 @@ type GatewayTrouble struct {
 	ProblemText string
 }
 
+// LacksKey reports whether the gateway could not be asked because the store has no key for it.
+func (t GatewayTrouble) LacksKey() bool { return lacksKey(t.Provider, t.AccountID) }
+
+// LacksKey is the same for a session.
+func (s PaymentSession) LacksKey() bool { return lacksKey(s.Provider, s.AccountID) }
+
+func lacksKey(p Provider, accountID string) bool { return accountID == "" && p != ProviderSandbox }
+
 func scanTrouble(r row) (t GatewayTrouble, err error) {
 	err = r.Scan(fromJSON{&t.Order}, &t.Provider, &t.AccountID, &t.Problem, &t.ProblemText)
 	return t, err
