@@ -331,8 +331,10 @@ func newReference(t Time) string {
 	crockford := base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 	random := make([]byte, 5)
 	rand.Read(random)
-	return "INV-" + t.Time().In(wib).Format("20060102") + "-" + crockford.EncodeToString(random)[:6]
+	return referencePrefix(t) + crockford.EncodeToString(random)[:6]
 }
+
+func referencePrefix(t Time) string { return "INV-" + t.Time().In(wib).Format("20060102") + "-" }
 
 // showOrder appends a stored order to dst with the pay page as both of its addresses.
 func (st Store) showOrder(dst []byte, orderID, stored string) []byte {
