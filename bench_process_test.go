@@ -76,29 +76,44 @@ func answers(addr string, request []byte) bool {
 	return err == nil && status == http.StatusOK
 }
 
-// residentMB is a process's resident memory.
-func residentMB(b *testing.B, cmd *exec.Cmd) float64 {
+// residentMB is a process's resident memory, and the part of it that is not pages of files.
+func residentMB(b *testing.B, cmd *exec.Cmd) (all, anonymous float64) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
 	if err != nil {
 		b.Skip("needs Linux: ", err)
 	}
 
-	_, after, _ := strings.Cut(string(status), "VmRSS:")
-	kB, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
-	must(b, err)
-	return kB / 1024
+	field := func(name string) float64 {
+		_, after, _ := strings.Cut(string(status), name)
+		kB, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
+		must(b, err)
+		return kB / 1024
+	}
+	return field("VmRSS:"), field("RssAnon:")
 }
 
-// process measures "storeorder serve" as a process of its own.
-func (t *table) process(b *testing.B) {
+// addMemory adds a row about a process's resident memory.
+func (t *table) addMemory(b *testing.B, cmd *exec.Cmd, measure, target, how string) {
+	b.Helper()
+	all, anonymous := residentMB(b, cmd)
+	t.add(b, result{
+		measure:  measure,
+		value:    all,
+		target:   target,
+		measured: fmt.Sprintf("%s; without pages of files %.1f", how, anonymous),
+	})
+}
+
+// memory measures "storeorder serve" as a process of its own: when it is idle, under load, and after many connections.
+func (t *table) memory(b *testing.B) {
 	binary := buildProgram(b)
-	t.memory(b, binary)
-	t.starts(b, binary)
+	t.orders(b, binary)
+	t.connections(b, binary)
 }
 
-// memory measures the process when it is idle, and after it served 100,000 orders with their webhooks.
-func (t *table) memory(b *testing.B, binary string) {
+// orders measures the process when it is idle, and after it served 100,000 orders with their webhooks.
+func (t *table) orders(b *testing.B, binary string) {
 	s := &bench{
 		db:   open(b, filepath.Join(b.TempDir(), "process.db")),
 		addr: freeAddr(b),
@@ -111,12 +126,7 @@ func (t *table) memory(b *testing.B, binary string) {
 
 	awaitAnswer(b, s.addr, s.get("/v1/orders"))
 	time.Sleep(3 * time.Second)
-	t.add(b, result{
-		measure:  "resident memory when idle, MB",
-		value:    residentMB(b, cmd),
-		target:   "≤ 16",
-		measured: "`storeorder serve` as a process of its own",
-	})
+	t.addMemory(b, cmd, "resident memory when idle, MB", "≤ 16", "a few seconds after its start")
 
 	l := driveAll(s.addr, 100_000, s.posts(b))
 	t.add(b, result{
@@ -126,17 +136,47 @@ func (t *table) memory(b *testing.B, binary string) {
 		measured: fmt.Sprintf("%.0f/s, p99 %.1f ms, each with a webhook delivered meanwhile",
 			l.perSecond, p99(l)),
 	})
-	t.add(b, result{
-		measure:  "resident memory after them, MB",
-		value:    residentMB(b, cmd),
-		target:   "≤ 45",
-		measured: "at the end of the load",
-	})
+	t.addMemory(b, cmd, "resident memory after them, MB", "≤ 40", "at the end of the load")
 	terminate(cmd)
 }
 
-// starts measures how long the process takes to serve a big file.
-func (t *table) starts(b *testing.B, binary string) {
+// connections measures the process a minute after the last of 15,000 connections has closed. Each has made a request
+// and then stood idle until the service needed its place.
+func (t *table) connections(b *testing.B, binary string) {
+	const connections = 15_000
+	p := startBenchProgram(b, binary, unlimitedCatalog(40))
+	request := p.gets("/v1/orders", "")[0]
+
+	open := make([]*client, connections)
+	parallel(clients, func(i int) {
+		for ; i < connections; i += clients {
+			c, err := dial(p.addr)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			open[i] = c
+			if _, _, err := c.do(request); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	peak, _ := residentMB(b, p.cmd)
+	for _, c := range open {
+		if c != nil {
+			c.Close()
+		}
+	}
+
+	time.Sleep(time.Minute)
+	t.addMemory(b, p.cmd, "resident memory after 15,000 idle connections have closed, MB", "≤ 64",
+		fmt.Sprintf("a minute later; while they were open %.0f", peak))
+	terminate(p.cmd)
+}
+
+// start measures how long the process takes to serve a big file.
+func (t *table) start(b *testing.B) {
+	binary := buildProgram(b)
 	s := &bench{
 		db:   open(b, t.million(b)),
 		addr: freeAddr(b),

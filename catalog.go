@@ -299,8 +299,9 @@ type ProductList struct {
 	HasMore  bool      `json:"has_more"`
 }
 
+// An empty text is in every title and is not looked for: so a page skips the entries before it in the index alone.
 const (
-	wherePublished   = " WHERE p.store_id = ? AND p.published = 1 AND instr(p.title_folded, ?) > 0"
+	wherePublished   = " WHERE p.store_id = ?1 AND p.published = 1 AND (?2 = '' OR instr(p.title_folded, ?2) > 0)"
 	pageByTitle      = " ORDER BY p.title, p.id LIMIT ? OFFSET ?"
 	fromProducts     = " FROM products p INDEXED BY products_by_title" + wherePublished
 	fromBundles      = " FROM bundles p INDEXED BY bundles_by_title" + wherePublished
@@ -327,8 +328,10 @@ func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
 		return list, nil
 	}
 
-	// The bundles begin where the products end.
-	if f.Products && offset > 0 {
+	// The bundles begin where the products end: on this page, or before it.
+	if len(list.Products) > 0 {
+		offset = 0
+	} else if f.Products && offset > 0 {
 		before, err := queryOne(db.reader, scanValue[int], sqlProductsCount, storeID, text)
 		if err != nil {
 			return list, err

@@ -179,7 +179,7 @@ func ask(w http.ResponseWriter, r *http.Request, page confirm) error {
 // exportOrders streams what the filter selects as CSV. Between two reads of 500 orders it holds nothing of the
 // database, however slowly the client takes them. A client that stands still for 30 s is cut off.
 func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st Store) error {
-	f := orderSearch(r.URL.Query(), 500)
+	f := s.orderSearch(r.URL.Query(), st, 500)
 	f.After = ""
 
 	list, err := s.db.SearchOrders(st.ID, f)

@@ -50,7 +50,7 @@ func (p ordersPage) BackLink() string {
 }
 
 func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) error {
-	f := orderSearch(r.URL.Query(), 25)
+	f := s.orderSearch(r.URL.Query(), st, 25)
 	list, err := s.db.SearchOrders(st.ID, f)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) er
 func (o Order) MoreItems() int { return len(o.Items) - 1 }
 
 // orderSearch reads the filter of the orders page.
-func orderSearch(q url.Values, limit int) OrderSearch {
+func (s *server) orderSearch(q url.Values, st Store, limit int) OrderSearch {
 	f := OrderSearch{
 		Text:  strings.TrimSpace(q.Get("q")),
 		After: q.Get("after"),
@@ -105,6 +105,7 @@ func orderSearch(q url.Values, limit int) OrderSearch {
 		f.From, f.To = timeOf(day), timeOf(day.AddDate(0, 0, 1))
 	}
 	f.Amount = amountIn(f.Text)
+	f.References = referencesWith(f.Text, st, s.db.Now())
 
 	// 0812…, 62812… and +62812… are one number.
 	if phonePattern.MatchString(f.Text) {

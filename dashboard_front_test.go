@@ -100,6 +100,51 @@ func TestSearchByWhatOwnersKnow(t *testing.T) {
 	})
 }
 
+// TestSearchIsExact looks for texts that JSON or LIKE write in another way, and for numbers that are no amount.
+func TestSearchIsExact(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	const name = `Agus "Bon" \ 100%_<é>`
+	agus := s.place(t, s.storeID, name, "", 1)
+	budi := s.place(t, s.storeID, `Budi Bon 100 persen`, "", 2)
+
+	for _, text := range []string{name, `"bon"`, `\`, "100%", "%_<", "<é>"} {
+		t.Run(text, func(t *testing.T) {
+			b.finds(t, "q="+url.QueryEscape(text), agus, budi)
+		})
+	}
+
+	for _, text := range []string{
+		"payment_reference", // the name of a field
+		"Kopi",              // an item
+		"85000",             // the price of an item, which is no order's amount
+		"8750",              // the beginning of an amount
+	} {
+		t.Run(text+" finds nothing", func(t *testing.T) {
+			b.get(t, "/dashboard?q="+text).has(t, 200, "Tidak ditemukan")
+		})
+	}
+}
+
+// TestSearchFindsOldOrders has more orders after one than a search looks through. It is found by its reference's tail
+// all the same.
+func TestSearchFindsOldOrders(t *testing.T) {
+	s := newShop(t, "http://shop.test")
+	b := s.owner(t, "kopi-kita@example.id")
+	siti := s.place(t, s.storeID, "Siti", "", 1)
+	budi := s.place(t, s.storeID, "Budi", "", 2)
+	s.exec(t, `
+		WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
+		INSERT INTO orders (row, store_id, expires_at, components, json)
+		SELECT row + n, store_id, expires_at, components,
+		       json_set(json, '$.payment_reference', printf('INV-20000101-%06d', n))
+		FROM   numbers, orders
+		WHERE  id = ?`, searchWindow, budi.ID)
+
+	b.get(t, "/dashboard?q=siti").lacks(t, siti.ID)
+	b.finds(t, "q="+referenceTail(siti.PaymentReference), siti, budi)
+}
+
 // TestOrdersOfADay lists the orders of two days.
 func TestOrdersOfADay(t *testing.T) {
 	t.Parallel()

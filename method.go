@@ -60,22 +60,28 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 	return nil
 }
 
-// sqlUniqueCode finds a code for an order: the one that it had before, else one that no order of the store has that waits
-// for its payment, the longest unused first. If all 999 wait, the one that was given first is given again.
+// sqlUniqueCode finds a code for an order: the one that it had before, else one by chance that was never given, else
+// the longest unused of those that no waiting order of the store has. If all 999 wait, the one that was given first is
+// given again. Each is looked for only if those before it are not found, because every order waits for the writer.
 const sqlUniqueCode = `
-	WITH RECURSIVE codes (code) AS (
-		VALUES (1)
+	WITH RECURSIVE walk (code, step) AS (
+		SELECT abs(random() % 999) + 1, 1
+		WHERE  (SELECT count(*) FROM unique_codes WHERE store_id = ?1) < 999
 		UNION ALL
-		SELECT code + 1 FROM codes WHERE code < 999)
-	SELECT c.code
-	FROM   codes c
-	LEFT JOIN unique_codes u ON u.store_id = ?1 AND u.code = c.code
-	LEFT JOIN orders o ON o.row = u.order_row
-	ORDER BY o.row IS ?2 DESC,
-	         coalesce(o.status IN ('pending', 'awaiting_verification'), 0),
-	         coalesce(u.given_at, 0),
-	         random()
-	LIMIT 1`
+		SELECT code % 999 + 1, step + 1 FROM walk WHERE step < 999),
+	given AS MATERIALIZED (
+		SELECT code, order_row FROM unique_codes WHERE store_id = ?1 ORDER BY given_at LIMIT 999)
+	SELECT coalesce(
+		(SELECT code FROM unique_codes WHERE store_id = ?1 AND order_row = ?2),
+		(SELECT w.code FROM walk w
+		 WHERE  NOT EXISTS (SELECT 1 FROM unique_codes WHERE store_id = ?1 AND code = w.code)
+		 LIMIT 1),
+		(SELECT g.code FROM given g
+		 WHERE  NOT EXISTS (
+		            SELECT 1 FROM orders
+		            WHERE  row = g.order_row AND status IN ('pending', 'awaiting_verification'))
+		 LIMIT 1),
+		(SELECT code FROM given LIMIT 1))`
 
 // newUniqueCode returns what an order's amount is raised by, so that its transfer is told from others. orderID is empty
 // for a new order. The code is the order's after keepUniqueCode.

@@ -2,7 +2,11 @@
 
 package main
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+	"time"
+)
 
 // This file is how the owner finds orders.
 
@@ -12,10 +16,13 @@ type OrderSearch struct {
 	Text   string // one of an order's exact names (see sqlExact), else something that sqlSearch looks for
 	Phone  string // a part of a buyer's phone number, only digits; orders that match Text or Phone are found
 	Amount int64  // orders of this amount are found too
-	From   Time   // only orders that were created then or later
-	To     Time   // and before that
-	After  string // an order's id: only older orders
-	Limit  int
+
+	References []string // if Text may be the tail of a reference: all that end with it
+
+	From  Time   // only orders that were created then or later
+	To    Time   // and before that
+	After string // an order's id: only older orders
+	Limit int
 }
 
 // OrderList is a page of orders, the newest first.
@@ -29,10 +36,15 @@ type OrderList struct {
 // would cost each new order more than the owner's rare search is worth.
 const searchWindow = 10_000
 
-// sqlExact finds an order by its id, reference and external id, by our reference of one of its payment sessions, and by
-// the gateway's names of the session and of its payments. Its +row makes SQLite look up the orders that were found,
-// instead of walking all older ones. sqlSearch finds orders by a part of the buyer's name, e-mail or phone, the tail of
-// the reference, the beginning of the external id, and the amount. For {index} and {status} see withStatus.
+// sqlExact finds an order by its id, reference (or one of some) and external id, by our reference of one of its
+// payment sessions, and by the gateway's names of the session and of its payments. Its +row makes SQLite look up the
+// orders that were found, instead of walking all older ones.
+//
+// sqlSearch finds orders by a part of the buyer's name, e-mail or phone, the beginning of the external id, and the
+// amount. It takes an order's JSON apart only if the text is anywhere in it, and finds an amount by its place in the
+// JSON: a search that finds nothing takes a quarter of the time that it takes without that.
+//
+// For {index} and {status} see withStatus.
 const (
 	sqlList = `
 		SELECT json FROM orders INDEXED BY {index}
@@ -44,6 +56,8 @@ const (
 			SELECT row FROM orders WHERE row = ?7 AND id = lower(?6)
 			UNION ALL
 			SELECT row FROM orders WHERE store_id = ?1 AND reference = upper(?6)
+			UNION ALL
+			SELECT row FROM orders WHERE store_id = ?1 AND reference IN (SELECT value FROM json_each(?8))
 			UNION ALL
 			SELECT row FROM orders WHERE store_id = ?1 AND external_id = ?6
 			UNION ALL
@@ -64,16 +78,16 @@ const (
 			ORDER BY row DESC LIMIT 1 OFFSET ?4), '')`
 	sqlSearch = `
 		SELECT json FROM (
-			SELECT json, reference, external_id FROM orders INDEXED BY {index}
+			SELECT json, external_id FROM orders INDEXED BY {index}
 			WHERE  store_id = ?1 AND row < ?2 AND row >= ?5 {status}
 			ORDER BY row DESC LIMIT ?7)
-		WHERE instr(lower(json ->> '$.buyer.name'), ?6)
-		OR    instr(lower(json ->> '$.buyer.email'), ?6)
+		WHERE json LIKE ?10 ESCAPE '\' AND (
+		          instr(lower(json ->> '$.buyer.name'), ?6) OR
+		          instr(lower(json ->> '$.buyer.email'), ?6) OR
+		          substr(lower(external_id), 1, length(?6)) = ?6)
 		OR    ?8 <> '' AND instr(replace(replace(replace(replace(
 		          json ->> '$.buyer.phone', ' ', ''), '-', ''), '(', ''), ')', ''), ?8)
-		OR    substr(reference, -6) = upper(?6)
-		OR    substr(lower(external_id), 1, length(?6)) = ?6
-		OR    ?9 > 0 AND json ->> '$.amount' = ?9
+		OR    ?9 > 0 AND json LIKE '%"amount":' || ?9 || ',%'
 		LIMIT ?4`
 )
 
@@ -92,6 +106,29 @@ func scanOrder(r row) (o Order, err error) {
 	return o, err
 }
 
+// likeInJSON is the pattern of a JSON that has a text in one of its strings, as mustJSON writes it.
+func likeInJSON(text string) string {
+	encoded := string(mustJSON(text))
+	return "%" + likeMarks.Replace(encoded[1:len(encoded)-1]) + "%"
+}
+
+var likeMarks = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
+
+// tailPattern matches what may be the tail of a reference: see newReference.
+var tailPattern = regexp.MustCompile(`^(?i)[0-9A-HJKMNP-TV-Z]{6}$`)
+
+// referencesWith returns every reference with a tail that an order of a store may have: one for each day since the
+// store was created. To look all of them up takes some milliseconds, and finds an order however old it is.
+func referencesWith(tail string, st Store, now Time) (all []string) {
+	if !tailPattern.MatchString(tail) {
+		return nil
+	}
+	for t := now; dayOf(t) >= dayOf(st.CreatedAt); t = t.Add(-24 * time.Hour) {
+		all = append(all, referencePrefix(t)+strings.ToUpper(tail))
+	}
+	return all
+}
+
 // SearchOrders reads one page of a store's orders.
 func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
 	return readResult(db, func(q querier) (list OrderList, err error) {
@@ -107,14 +144,16 @@ func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
 		if f.Text == "" {
 			list.Orders, err = find(sqlList)
 		} else {
-			list.Orders, err = find(sqlExact, f.Text, rowIn(f.Text))
+			references := mustJSON(append([]string{}, f.References...)) // [] and not null if there are none
+			list.Orders, err = find(sqlExact, f.Text, rowIn(f.Text), string(references))
 		}
 		if err != nil {
 			return list, err
 		}
 		if f.Text != "" && len(list.Orders) == 0 {
 			list.Searched = true
-			list.Orders, err = find(sqlSearch, strings.ToLower(f.Text), searchWindow, f.Phone, f.Amount)
+			list.Orders, err = find(sqlSearch,
+				strings.ToLower(f.Text), searchWindow, f.Phone, f.Amount, likeInJSON(f.Text))
 			if err != nil {
 				return list, err
 			}

@@ -1,0 +1,187 @@
+//go:build cgo
+
+package main
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// manyProducts compares orders in a shop with 50,000 products with orders in one with 40.
+func (t *table) manyProducts(b *testing.B) {
+	const products = 50_000
+	binary := buildProgram(b)
+	many := startBenchProgram(b, binary, unlimitedCatalog(products))
+	few := startBenchProgram(b, binary, unlimitedCatalog(40))
+
+	// The orders are for products from all over the catalog.
+	var ids []string
+	for offset := 0; offset < products; offset += 1000 {
+		page := many.get(b, fmt.Sprintf("/v1/products?type=product&limit=50&offset=%d", offset))
+		for _, product := range page.Products {
+			ids = append(ids, product.ID)
+		}
+	}
+	toMany, toFew := orderRequests(many.key, ids), few.posts(b)
+	drive(many.addr, clients, toMany) // to warm up
+	drive(few.addr, clients, toFew)
+
+	c := compare(b,
+		func() load { return drive(many.addr, clients, toMany) },
+		func() load { return drive(few.addr, clients, toFew) })
+	t.add(b, result{
+		measure:  "durable `POST` in a shop with 50,000 products, against 40",
+		value:    c.ratio(rate),
+		target:   "≥ 0.9",
+		measured: c.rates(),
+	})
+}
+
+// oneClient compares one client's orders with a bare loop over the SQL statements of an order, in a file of its own on
+// the same disk.
+func (t *table) oneClient(b *testing.B) {
+	p := startBenchProgram(b, buildProgram(b), unlimitedCatalog(40))
+	requests := p.posts(b)
+	loop := newOrderLoop(b)
+	drive(p.addr, 1, requests) // to warm up
+	loop.run(b)
+
+	c := compare(b,
+		func() load { return drive(p.addr, 1, requests) },
+		func() load { return loop.run(b) })
+	t.add(b, result{
+		measure:  "durable `POST`, one client, against a bare loop over the SQL statements of an order",
+		value:    c.ratio(rate),
+		target:   "≥ 0.8",
+		measured: c.rates(),
+	})
+
+	// What HTTP alone takes: as large a body and as large an answer.
+	other := bare(b, sizeOf(b, p.addr, requests[0]))
+	l := drive(other, 1, requests)
+	fmt.Printf("one client: %.0f µs for a POST, %.0f µs for the loop, %.0f µs for a POST to a bare handler\n",
+		1e6*perRequest(c.left[0]), 1e6*perRequest(c.right[0]), 1e6*perRequest(l))
+}
+
+// orderLoop runs the statements of an order one after another, prepared, on a connection like the writer's. What Go
+// does for an order is left out: its JSON is made once.
+type orderLoop struct {
+	begin, commit                         *sql.Stmt
+	key, forSale, method                  *sql.Stmt
+	insertOrder, totals, endpoints, event *sql.Stmt
+
+	store    string
+	keyHash  []byte
+	products []string
+	order    string // the JSON of an order whose id and reference are noID
+	ids      *Tx
+	err      error // the first
+}
+
+const noID = "00000000-0000-0000-0000-000000000000"
+
+func newOrderLoop(b *testing.B) *orderLoop {
+	b.Helper()
+	db := open(b, filepath.Join(b.TempDir(), "loop.db"))
+	st := addBenchStore(b, db)
+	catalog, err := readCatalog(unlimitedCatalog(40))
+	must(b, err)
+	must(b, db.ImportCatalog(b.Context(), st.ID, catalog))
+	_, hash := newToken("so_")
+	_, err = db.AddKey(b.Context(), st.ID, NewKey{Name: "bench", Scope: ScopeWrite}, hash)
+	must(b, err)
+
+	l := &orderLoop{store: st.ID, keyHash: hash[:], ids: &Tx{db: db}}
+	l.products, err = queryAll(db.reader, scanValue[string], "SELECT id FROM products WHERE stock IS NULL")
+	must(b, err)
+	o := benchOrder(noID, 1, 0)
+	o.PaymentReference = noID
+	o.ExternalID = ""
+	o.Status = Pending
+	l.order = string(mustJSON(o))
+
+	prepare := func(pool *sql.DB, query string) *sql.Stmt {
+		stmt, err := pool.Prepare(query)
+		must(b, err)
+		return stmt
+	}
+	l.key = prepare(db.keys, sqlStoreOfKey)
+	l.begin = prepare(db.writer, "BEGIN IMMEDIATE")
+	l.forSale = prepare(db.writer, sqlProductForSale)
+	l.method = prepare(db.writer, sqlMethod)
+	l.insertOrder = prepare(db.writer, `
+		INSERT INTO orders (row, store_id, expires_at, components, json)
+		VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (row) DO NOTHING
+		ON CONFLICT (store_id, reference) DO NOTHING`)
+	l.totals = prepare(db.writer, `
+		INSERT INTO daily_totals (store_id, day, orders, revenue)
+		VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`)
+	l.endpoints = prepare(db.writer, sqlEndpointsOf)
+	l.event = prepare(db.writer, `
+		INSERT INTO events (row, store_id, order_row, sequence, event, body)
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6
+		WHERE  NOT EXISTS (SELECT 1 FROM events WHERE row BETWEEN ?1 AND ?1 | 4095)`)
+	l.commit = prepare(db.writer, "COMMIT")
+	return l
+}
+
+// run creates orders for a round.
+func (l *orderLoop) run(b *testing.B) load {
+	b.Helper()
+	start := time.Now()
+	n := 0
+	for ; time.Since(start) < round; n++ {
+		l.create(n)
+	}
+	must(b, l.err)
+	return load{sent: n, perSecond: float64(n) / time.Since(start).Seconds()}
+}
+
+// create runs the statements of the order number n.
+func (l *orderLoop) create(n int) {
+	now := timeOf(time.Now())
+	l.ids.now = now
+	id, eventID := l.ids.newID(), l.ids.newID()
+	stored := strings.ReplaceAll(l.order, noID, id)
+	body := eventStart + eventPrefix + eventID + `","data":{"order":` + stored + `}}`
+
+	l.read(l.key, now, l.keyHash)
+	l.exec(l.begin)
+	for k := range 3 {
+		l.read(l.forSale, l.products[(n+k*7)%len(l.products)], l.store)
+	}
+	l.read(l.method, l.store, "bank_transfer")
+	l.exec(l.insertOrder, rowOf(id), l.store, now, "[]", stored)
+	l.exec(l.totals, l.store, dayOf(now), 1, 0)
+	l.read(l.endpoints, now, l.store, OrderCreated)
+	l.exec(l.event, rowOf(eventID), l.store, rowOf(id), 1, OrderCreated, body)
+	l.exec(l.commit)
+}
+
+func (l *orderLoop) exec(stmt *sql.Stmt, args ...any) {
+	if l.err == nil {
+		_, l.err = stmt.Exec(args...)
+	}
+}
+
+// read reads all rows of a query.
+func (l *orderLoop) read(stmt *sql.Stmt, args ...any) {
+	if l.err != nil {
+		return
+	}
+	rows, err := stmt.Query(args...)
+	if err != nil {
+		l.err = err
+		return
+	}
+	for rows.Next() {
+	}
+	l.err = errors.Join(rows.Err(), rows.Close())
+}
