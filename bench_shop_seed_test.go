@@ -188,7 +188,7 @@ func statusShare(i int) Status {
 }
 
 // addOrder writes the order number i of a store with its events, if they are kept. Its history, session and deliveries
-// follow in addRest. Every second order is the gateway's, and no pending one is past its end.
+// follow in seedStatements. Every second order is the gateway's, and no pending one is past its end.
 func (f *seeder) addOrder(tx *Tx, st Store, i int) (shopOrder, error) {
 	id := tx.newID()
 	o := benchOrder(id, i, tx.now)
@@ -203,7 +203,7 @@ func (f *seeder) addOrder(tx *Tx, st Store, i int) (shopOrder, error) {
 	}
 	var paidBy *string
 	if o.PaymentProvider == ProviderSandbox && o.PaidAt > 0 {
-		paidBy = &id // The session has the order's id: see addRest.
+		paidBy = &id // The session has the order's id: see seedStatements.
 	}
 
 	stored := string(mustJSON(o))
@@ -272,70 +272,72 @@ func benchOrder(id string, i int, at Time) Order {
 	return o
 }
 
-// addRest writes what belongs to the orders: history, sessions and payments of the gateway's orders, notifications,
-// totals, and the deliveries of events. Their rows are numbered in steps of 16 from that of the event.
+// seedStatements write what belongs to the orders: history, sessions and payments of the gateway's orders,
+// notifications, totals, and the deliveries of events. Their rows are numbered in steps of 16 from that of the event.
+// They take the time, the store and how many events are due.
+var seedStatements = []string{
+	`INSERT INTO order_history (order_row, position, at, from_status, to_status, actor, note)
+	 SELECT row, 1, (row >> 12) + 60000, 'pending', status,
+	        iif(status = 'awaiting_verification', 'buyer', 'owner'),
+	        iif(status = 'awaiting_verification', '{"code":"buyer_claims"}', '{"code":"in_dashboard"}')
+	 FROM   orders
+	 WHERE  status <> 'pending'`,
+
+	`INSERT INTO payment_sessions (id, order_row, provider, attempt, status, gateway_id, payment_url,
+	                               transaction_id, expires_at, checked_at, created_at, gateway_state,
+	                               next_check_at, problem)
+	 SELECT id, row, provider, 1,
+	        CASE status WHEN 'pending' THEN 'active' WHEN 'awaiting_verification' THEN 'active'
+	                    WHEN 'paid' THEN 'paid' WHEN 'refunded' THEN 'paid' ELSE 'expired' END,
+	        'gw-' || id, 'http://localhost/sandbox/' || id,
+	        iif(paid_by IS NULL, '', 'trx-' || id), expires_at, row >> 12, row >> 12,
+	        iif(paid_by IS NULL, 'open', 'settled'),
+	        iif(status IN ('pending', 'awaiting_verification'), ?1 + 86400000, NULL),
+	        iif(status = 'pending' AND external_id LIKE '%00', 'unreachable', '')
+	 FROM   orders
+	 WHERE  provider = 'sandbox'`,
+
+	`INSERT INTO payments (session_id, transaction_id, request_id, state, amount, returned)
+	 SELECT id, transaction_id, 'req-' || id, 'settled', 170000, 0
+	 FROM   payment_sessions
+	 WHERE  transaction_id <> ''`,
+
+	`INSERT INTO notifications (row, store_id, provider, session_id, body, decided_at, transaction_id, claim)
+	 SELECT o.row, o.store_id, 'sandbox', s.id, '{}', iif(o.external_id LIKE '%2', NULL, o.row >> 12),
+	        s.transaction_id, 'settled'
+	 FROM   payment_sessions s
+	 JOIN   orders o ON o.row = s.order_row
+	 WHERE  s.transaction_id <> '' AND o.row >= (SELECT min(row) FROM events)`,
+
+	`INSERT INTO daily_totals (store_id, day, orders, revenue)
+	 SELECT store_id, ((row >> 12) + 25200000) / 86400000, count(*), count(*) * 100000
+	 FROM   orders
+	 GROUP BY 1, 2`,
+
+	`INSERT INTO unique_codes (store_id, code, order_row, given_at)
+	 SELECT store_id, row_number() OVER (ORDER BY row DESC), row, row >> 12
+	 FROM   orders
+	 WHERE  store_id = ?2 AND row % 2 = 0
+	 ORDER BY row DESC LIMIT 999`,
+
+	`INSERT INTO deliveries (row, id, endpoint_id, event_row, status, attempt, next_at, tried_at, answer_status)
+	 SELECT d.row,
+	        substr(hex, 1, 8) || '-' || substr(hex, 9, 4) || '-7' || substr(hex, 13) || '-8000-000000000000',
+	        d.endpoint_id, d.event_row, iif(due, 'pending', 'delivered'), iif(due, 0, 1),
+	        iif(due, d.row >> 12, NULL), iif(due, NULL, d.row >> 12), iif(due, NULL, 200)
+	 FROM   (SELECT v.row + 16 * e.position AS row, printf('%015x', v.row + 16 * e.position) AS hex,
+	                e.id AS endpoint_id, v.row AS event_row, v.position <= ?3 AS due
+	         FROM   (SELECT row, row_number() OVER (ORDER BY row DESC) AS position
+	                 FROM   events
+	                 WHERE  store_id = ?2) v
+	         JOIN   (SELECT id, row_number() OVER (ORDER BY id) AS position FROM endpoints) e
+	         ORDER BY 1) d`,
+
+	`UPDATE endpoints SET due_at = ?1`,
+}
+
 func (f *seeder) addRest(tx *Tx) error {
-	statements := []string{
-		`INSERT INTO order_history (order_row, position, at, from_status, to_status, actor, note)
-		 SELECT row, 1, (row >> 12) + 60000, 'pending', status,
-		        iif(status = 'awaiting_verification', 'buyer', 'owner'),
-		        iif(status = 'awaiting_verification', '{"code":"buyer_claims"}', '{"code":"in_dashboard"}')
-		 FROM   orders
-		 WHERE  status <> 'pending'`,
-
-		`INSERT INTO payment_sessions (id, order_row, provider, attempt, status, gateway_id, payment_url,
-		                               transaction_id, expires_at, checked_at, created_at, gateway_state,
-		                               next_check_at, problem)
-		 SELECT id, row, provider, 1,
-		        CASE status WHEN 'pending' THEN 'active' WHEN 'awaiting_verification' THEN 'active'
-		                    WHEN 'paid' THEN 'paid' WHEN 'refunded' THEN 'paid' ELSE 'expired' END,
-		        'gw-' || id, 'http://localhost/sandbox/' || id,
-		        iif(paid_by IS NULL, '', 'trx-' || id), expires_at, row >> 12, row >> 12,
-		        iif(paid_by IS NULL, 'open', 'settled'),
-		        iif(status IN ('pending', 'awaiting_verification'), ?1 + 86400000, NULL),
-		        iif(status = 'pending' AND external_id LIKE '%00', 'unreachable', '')
-		 FROM   orders
-		 WHERE  provider = 'sandbox'`,
-
-		`INSERT INTO payments (session_id, transaction_id, request_id, state, amount, returned)
-		 SELECT id, transaction_id, 'req-' || id, 'settled', 170000, 0
-		 FROM   payment_sessions
-		 WHERE  transaction_id <> ''`,
-
-		`INSERT INTO notifications (row, store_id, provider, session_id, body, decided_at, transaction_id, claim)
-		 SELECT o.row, o.store_id, 'sandbox', s.id, '{}', iif(o.external_id LIKE '%2', NULL, o.row >> 12),
-		        s.transaction_id, 'settled'
-		 FROM   payment_sessions s
-		 JOIN   orders o ON o.row = s.order_row
-		 WHERE  s.transaction_id <> '' AND o.row >= (SELECT min(row) FROM events)`,
-
-		`INSERT INTO daily_totals (store_id, day, orders, revenue)
-		 SELECT store_id, ((row >> 12) + 25200000) / 86400000, count(*), count(*) * 100000
-		 FROM   orders
-		 GROUP BY 1, 2`,
-
-		`INSERT INTO unique_codes (store_id, code, order_row, given_at)
-		 SELECT store_id, row_number() OVER (ORDER BY row DESC), row, row >> 12
-		 FROM   orders
-		 WHERE  store_id = ?2 AND row % 2 = 0
-		 ORDER BY row DESC LIMIT 999`,
-
-		`INSERT INTO deliveries (row, id, endpoint_id, event_row, status, attempt, next_at, tried_at, answer_status)
-		 SELECT d.row,
-		        substr(hex, 1, 8) || '-' || substr(hex, 9, 4) || '-7' || substr(hex, 13) || '-8000-000000000000',
-		        d.endpoint_id, d.event_row, iif(due, 'pending', 'delivered'), iif(due, 0, 1),
-		        iif(due, d.row >> 12, NULL), iif(due, NULL, d.row >> 12), iif(due, NULL, 200)
-		 FROM   (SELECT v.row + 16 * e.position AS row, printf('%015x', v.row + 16 * e.position) AS hex,
-		                e.id AS endpoint_id, v.row AS event_row, v.position <= ?3 AS due
-		         FROM   (SELECT row, row_number() OVER (ORDER BY row DESC) AS position
-		                 FROM   events
-		                 WHERE  store_id = ?2) v
-		         JOIN   (SELECT id, row_number() OVER (ORDER BY id) AS position FROM endpoints) e
-		         ORDER BY 1) d`,
-
-		`UPDATE endpoints SET due_at = ?1`,
-	}
-	for _, statement := range statements {
+	for _, statement := range seedStatements {
 		if _, err := tx.exec(statement, f.now, f.store.ID, f.size.due); err != nil {
 			return fmt.Errorf("%w in %.60s", err, statement)
 		}
