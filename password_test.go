@@ -289,10 +289,7 @@ func TestHashingHasTheLowestPriority(t *testing.T) {
 		t.Skip("only Linux has priorities of threads")
 	}
 	const lowest = 19
-	threads := len(threadsByPriority(t)[lowest])
-	if threads != 0 {
-		t.Fatalf("%d threads have the lowest priority already", threads)
-	}
+	before := len(threadsByPriority(t)[lowest]) // 1 if the first thread has hashed: it is kept, and never used again
 
 	hashed := make(chan PasswordHash)
 	go func() { hashed <- hashPassword(ownerPassword, []byte("0123456789abcdef")) }()
@@ -305,8 +302,8 @@ func TestHashingHasTheLowestPriority(t *testing.T) {
 			most = max(most, len(threadsByPriority(t)[lowest]))
 		}
 	}
-	if most != 1 {
-		t.Errorf("%d threads have the lowest priority, want the one that hashes", most)
+	if most != before+1 {
+		t.Errorf("%d more threads have the lowest priority, want the one that hashes", most-before)
 	}
 }
 
