@@ -113,7 +113,7 @@ func newOrderLoop(b *testing.B) *orderLoop {
 	l.key = prepare(db.keys, sqlStoreOfKey)
 	l.begin = prepare(db.writer, "BEGIN IMMEDIATE")
 	l.forSale = prepare(db.writer, sqlProductForSale)
-	l.method = prepare(db.writer, sqlMethod)
+	l.method = prepare(db.writer, sqlMethodTerms)
 	l.insertOrder = prepare(db.writer, `
 		INSERT INTO orders (row, store_id, expires_at, components, json)
 		VALUES (?, ?, ?, ?, ?)

@@ -299,7 +299,7 @@ type ProductList struct {
 	HasMore  bool      `json:"has_more"`
 }
 
-// An empty text is in every title and is not looked for: so a page skips the entries before it in the index alone.
+// With an empty text no title is read, so that OFFSET skips entries in the index alone.
 const (
 	wherePublished   = " WHERE p.store_id = ?1 AND p.published = 1 AND (?2 = '' OR instr(p.title_folded, ?2) > 0)"
 	pageByTitle      = " ORDER BY p.title, p.id LIMIT ? OFFSET ?"
@@ -373,10 +373,14 @@ const (
 )
 
 func scanMethod(r row) (m PaymentMethod, err error) {
-	return m, m.scan(r, &m.Name, &m.Kind, &m.Instructions, fromJSON{&m.Accounts}, &m.ImageURL, &m.Enabled)
+	err = m.scan(r, &m.Name, &m.Kind, &m.Instructions, fromJSON{&m.Accounts}, &m.ImageURL, &m.Enabled)
+	return m, err
 }
 
-func scanMethodTerms(r row) (m PaymentMethod, err error) { return m, m.scan(r) }
+func scanMethodTerms(r row) (m PaymentMethod, err error) {
+	err = m.scan(r)
+	return m, err
+}
 
 // scan scans methodTerms, and the columns after them into more.
 func (m *PaymentMethod) scan(r row, more ...any) error {
@@ -422,8 +426,9 @@ func productsIn(items []Item) []component {
 
 func byProduct(a, b component) int { return strings.Compare(a.ProductID, b.ProductID) }
 
-// storedComponents is the JSON of an order's components that its row keeps. Those that follow from the order's items are
-// left out, when none of them is reserved or released: an order is for ever, and a component takes 80 bytes.
+// storedComponents is the JSON that an order's row keeps of its components. It is [] if they are just the products of its
+// items and none is reserved or released: readOrderRow derives them again. Orders are never deleted, and a component takes
+// 80 bytes.
 func storedComponents(items []Item, components []component) string {
 	same := func(a, b component) bool {
 		return a.ProductID == b.ProductID && a.Quantity == b.Quantity &&

@@ -70,15 +70,16 @@ func (h Health) after(delivered bool, took time.Duration) Health {
 	return h
 }
 
-// The limits of the queue keep endpoints that are slow or fail from delaying the others. An attempt uses a
-// slot for slotTime at most. After that it lingers: it counts with those of the narrow lane, to which it
-// belongs itself once it is slow. So a hundred endpoints that begin to hang at the same moment block the
-// slots three times for a quarter of a second.
+// The limits of the queue keep endpoints that are slow or fail from delaying the others. An attempt holds a
+// slot for slotTime at most. After that it lingers, without a slot. Once it is slow it counts for the narrow
+// lane, as its endpoint does. So a hundred endpoints that begin to hang at the same moment block the slots
+// three times for a quarter of a second.
 const (
 	maxInFlight   = 32 // slots
 	maxUnproven   = 24 // of them for unproven endpoints: the others are kept for quick ones
 	maxNarrow     = 12 // while as many attempts are slow, the narrow lane begins no more
-	maxLingering  = 96 // attempts that linger or are slow and use no slot
+	maxLingering  = 96 // attempts that linger or are slow, above which each takes a slot
+	keptPrompt    = 8  // slots that these never take
 	maxToEndpoint = 4  // attempts under way to one endpoint; 1 in the narrow lane
 
 	slotTime = 250 * time.Millisecond // most receivers have answered by then

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -54,8 +55,8 @@ type frame struct {
 	Store  Store
 	Tab    string // the current entry of the navigation
 	Notice string // what was just done: a code that the template "notice" knows
-	// Unfinished leads on to the checklist after a step of it: the store has not begun to sell yet. It is set on the
-	// pages that such a step leads to.
+	// Unfinished says that the checklist of first steps has something left, so the page links back to it. Only pages
+	// that follow such a step set it.
 	Unfinished bool
 	Form       filled
 }
@@ -455,7 +456,7 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Sto
 		if err != nil {
 			return err
 		}
-		page.TestOrder, err = s.testOrder(st, keys[len(keys)-1])
+		page.TestOrder, err = s.testOrder(st, page.NewKey)
 		if err != nil {
 			return err
 		}
@@ -463,9 +464,17 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Sto
 	return render(w, r, page.status(), "dash-developers.html", page)
 }
 
-// testOrder returns the body of an order of something that the store sells, for its owner to try a key with. It is
-// empty if the key may not create orders, or if there is nothing to order or no way to pay.
-func (s *server) testOrder(st Store, k APIKey) (string, error) {
+// testOrder returns the body of an order of something that the store sells, for its owner to try a new key with. It is
+// empty if the key or the store's plan does not allow orders, or if there is nothing to order or no way to pay.
+func (s *server) testOrder(st Store, newKey string) (string, error) {
+	_, key, err := s.db.StoreOfKey(sha256.Sum256([]byte(newKey)))
+	if err == errNotFound || key.Scope == ScopeRead || st.Plan == PlanFree {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+
 	products, err := s.db.Catalog(st.ID, KindProduct, "", "", 50)
 	if err != nil {
 		return "", err
@@ -477,7 +486,7 @@ func (s *server) testOrder(st Store, k APIKey) (string, error) {
 
 	forSale := func(p Product) bool { return p.Published && p.Available && p.Price > 0 }
 	i := slices.IndexFunc(products, forSale)
-	if i < 0 || k.Scope == ScopeRead {
+	if i < 0 {
 		return "", nil
 	}
 	usable := func(m PaymentMethod) bool { return m.Usable && m.takes(products[i].Price) }

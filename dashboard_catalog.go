@@ -89,7 +89,7 @@ type entryPage struct {
 	Rows      int          // how many items of a bundle, or accounts of a method, the form has room for
 }
 
-// rareFields are those that most entries leave empty, besides the id. The form keeps them behind a press.
+// rareFields are those that most entries leave empty, besides the id. The form folds them away.
 var rareFields = map[Kind][]string{
 	KindProduct: {"image_url"},
 	KindBundle:  {"image_url"},

@@ -165,7 +165,7 @@ func TestDashboardMethodsNotOffered(t *testing.T) {
 	})
 
 	t.Run("Xendit needs https", func(t *testing.T) {
-		b.sees(t, "/dashboard/payments", "Not offered: Xendit needs https in -public-url")
+		b.sees(t, "/dashboard/payments", "Not offered: Xendit needs an https address")
 		if offered("link") {
 			t.Error("Xendit is offered on http")
 		}

@@ -168,12 +168,13 @@ type Attention struct {
 // attentionMost is how many orders of a kind are read. The page shows one less, and that there are more.
 const attentionMost = 6
 
-// waitingList is an Attention as the page shows it. It opens with a few lines and keeps the rest behind a press, so that a
+// waitingList is an Attention as the page shows it. It opens with a few lines and keeps the rest folded, so that a
 // phone's first screen has room for orders.
 type waitingList struct {
-	First []waitingLine
-	Rest  []waitingLine
-	More  bool // more waits than was read
+	First        []waitingLine
+	Rest         []waitingLine
+	More         bool // more waits than was read
+	MoreAwaiting bool // more orders wait for a check of their payment
 }
 
 // waitingLine is one thing that waits for the owner. One of its fields is set.
@@ -185,7 +186,7 @@ type waitingLine struct {
 }
 
 func newWaitingList(a Attention) waitingList {
-	var w waitingList
+	w := waitingList{MoreAwaiting: len(a.Awaiting) == attentionMost}
 	var lines []waitingLine
 	add := func(i int, line waitingLine) {
 		if i+1 < attentionMost {
@@ -208,7 +209,7 @@ func newWaitingList(a Attention) waitingList {
 		lines = append(lines, waitingLine{Endpoint: &a.Endpoints[i]})
 	}
 
-	// A press for a single line would be one too many.
+	// Folding a single line would save no room.
 	const few = 2
 	w.First = lines
 	if len(lines) > few+1 {

@@ -108,7 +108,7 @@ func TestSearchIsExact(t *testing.T) {
 	agus := s.place(t, s.storeID, name, "", 1)
 	budi := s.place(t, s.storeID, `Budi Bon 100 persen`, "", 2)
 
-	for _, text := range []string{name, `"bon"`, `\`, "100%", "%_<", "<é>"} {
+	for _, text := range []string{name, `"bon"`, `\`, "100%", "%_<", "<é>", "<É>"} {
 		t.Run(text, func(t *testing.T) {
 			b.finds(t, "q="+url.QueryEscape(text), agus, budi)
 		})

@@ -57,7 +57,7 @@ func TestDashboardKeys(t *testing.T) {
 
 	t.Run("a key may have a scope and an end", func(t *testing.T) {
 		p := b.creates(t, "/dashboard/keys", "name", "pembukuan", "scope", "manage", "days", "30")
-		p.has(t, 200, "so_", "semua, termasuk katalog", "sampai "+date("id", timeOf(time.Now()).Add(30*24*time.Hour), "2 Jan 2006"))
+		p.has(t, 200, "so_", "semua, termasuk mengubah katalog", "sampai "+date("id", timeOf(time.Now()).Add(30*24*time.Hour), "2 Jan 2006"))
 		got := scalar[string](t, s.db, `
 			SELECT scope || ' ' || ((expires_at - created_at) / 86400000) FROM api_keys WHERE name = 'pembukuan'`)
 		if got != "manage 30" {

@@ -125,7 +125,7 @@ func TestApprovalAwaitsTheGateway(t *testing.T) {
 			"Tolak pembayaran")
 		owner.sees("en", path,
 			"You have approved this payment. The order becomes paid as soon as Midtrans confirms it.",
-			"Midtrans cannot be reached right now; it is tried again automatically")
+			"Midtrans cannot be reached right now; we keep trying")
 		owner.seesNo("id", path, "Setujui pembayaran<", "connection refused")
 		owner.sees("id", "/dashboard", "sudah Anda setujui, menunggu konfirmasi gateway")
 
@@ -186,7 +186,7 @@ func TestAskTheGatewayNow(t *testing.T) {
 
 		l.exec(t, "UPDATE payment_sessions SET leased_until = ?", timeOf(time.Now()).Add(leaseTime))
 		l.want("while it is asked", owner.press(path+"/check", ""), path+"?done=being_asked")
-		owner.sees("id", path+"?done=being_asked", "Gateway sedang dicek")
+		owner.sees("id", path+"?done=being_asked", "Pengecekan ke gateway sedang berjalan")
 		owner.sees("en", path+"?done=being_asked", "The gateway is already being asked")
 		time.Sleep(leaseTime)
 

@@ -15,11 +15,12 @@ type settingsPage struct {
 	Expiries []expiryChoice
 }
 
-// expiryChoice is how long an order may wait for its payment. Its text is in days, in hours or, if it is neither, in Value.
+// expiryChoice is how long an order may wait for its payment. Days, Hours or Minutes is its text: the first that is not 0.
 type expiryChoice struct {
-	Value string // as the form posts it
-	Hours int64
-	Days  int64
+	Value   string // as the form posts it
+	Days    int64
+	Hours   int64
+	Minutes int64
 }
 
 func newSettingsPage(r *http.Request, st Store) settingsPage {
@@ -42,7 +43,11 @@ func newSettingsPage(r *http.Request, st Store) settingsPage {
 		known = known || lasts == st.Expiry
 	}
 	if !known { // It was set by a command.
-		page.Expiries = append(page.Expiries, expiryChoice{Value: st.Expiry.String()})
+		choice := expiryChoice{Value: st.Expiry.String(), Minutes: int64(st.Expiry / time.Minute)}
+		if st.Expiry%time.Hour == 0 {
+			choice.Hours = int64(st.Expiry / time.Hour)
+		}
+		page.Expiries = append(page.Expiries, choice)
 	}
 	return page
 }

@@ -328,7 +328,7 @@ func TestDashboardAlerts(t *testing.T) {
 
 	t.Run("money that it does not need waits in the same way", func(t *testing.T) {
 		s.raiseAlert(t, o.ID, Alert{Code: AlertOverpaid, Amount: 5000})
-		b.sees(t, "/dashboard", "Uang masuk yang tidak diperlukan dari Budi", "Rp5.000\n  masuk padahal pesanan ini tidak memerlukannya")
+		b.sees(t, "/dashboard", "Pembayaran tambahan dari Budi", "Rp5.000\n  masuk padahal pesanan ini tidak memerlukannya")
 		b.sees(t, path, "Kembalikan uang ini kepada pembeli.")
 		b.act(t, o, "resolve", Paid, "saved")
 		b.nothingWaits(t)

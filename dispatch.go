@@ -64,23 +64,24 @@ func (t *target) take(i int) Claim {
 
 // slots counts the attempts under way by the lane that they count for: all that are slow for the narrow one.
 type slots struct {
-	inLane    map[Lane]int
-	lingering int // of them, those of the other lanes that linger
+	prompt map[Lane]int // that hold a slot, or are of the narrow lane
+	late   int          // that linger, in the other lanes
 }
 
 // add counts n more flights like f.
 func (s *slots) add(f *flight, n int) {
-	s.inLane[f.lane] += n
 	if f.lingers && f.lane != LaneNarrow {
-		s.lingering += n
+		s.late += n
+	} else {
+		s.prompt[f.lane] += n
 	}
 }
 
-// used is how many of maxInFlight are used.
+// used is how many of maxInFlight are used. Attempts that linger or are slow use some only if there are very many, and
+// never the last ones.
 func (s slots) used() int {
-	prompt := s.inLane[LaneQuick] + s.inLane[LaneUnproven] - s.lingering
-	late := s.inLane[LaneNarrow] + s.lingering
-	return prompt + max(0, late-maxLingering)
+	surplus := s.late + s.prompt[LaneNarrow] - maxLingering
+	return s.prompt[LaneQuick] + s.prompt[LaneUnproven] + min(max(0, surplus), maxInFlight-keptPrompt)
 }
 
 // mayBegin reports whether an attempt of the target may begin.
@@ -90,9 +91,9 @@ func (t *target) mayBegin(s slots) bool {
 		return false
 	}
 	if lane == LaneNarrow {
-		return s.inLane[LaneNarrow] < maxNarrow
+		return s.prompt[LaneNarrow] < maxNarrow
 	}
-	if lane == LaneUnproven && s.inLane[LaneUnproven] >= maxUnproven {
+	if lane == LaneUnproven && s.prompt[LaneUnproven] >= maxUnproven {
 		return false
 	}
 
@@ -173,7 +174,7 @@ type dispatched struct {
 }
 
 func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
-	const most = maxInFlight + maxLingering
+	const most = maxInFlight + maxNarrow + maxLingering
 	return &dispatcher{
 		db:      db,
 		client:  client,
@@ -184,7 +185,7 @@ func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
 		overdue: make(chan *flight, most),
 		written: make(chan dispatched, 1),
 		targets: map[string]*target{},
-		slots:   slots{inLane: map[Lane]int{}},
+		slots:   slots{prompt: map[Lane]int{}},
 		ofStore: map[storeLane]int{},
 	}
 }

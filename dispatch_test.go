@@ -217,3 +217,32 @@ func (s *testServer) wantSoon(t *testing.T, in *inbox, endpoint string, limit ti
 		t.Errorf("another store's webhook takes %s, want %s at most", took, limit)
 	}
 }
+
+// TestLateAttemptsLeaveSlots checks how many slots are used when attempts linger.
+func TestLateAttemptsLeaveSlots(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		late, want int
+	}{
+		{late: 96, want: 0},
+		{late: 100, want: 4},
+		{late: 500, want: 24},
+	} {
+		s := slots{prompt: map[Lane]int{}}
+		f := &flight{lane: LaneUnproven}
+		s.add(f, c.late)
+		if got := s.used(); got != c.late {
+			t.Errorf("%d prompt attempts use %d slots", c.late, got)
+		}
+
+		s.add(f, -c.late)
+		f.lingers = true
+		s.add(f, c.late)
+		if got := s.used(); got != c.want {
+			t.Errorf("%d attempts that linger use %d slots, want %d", c.late, got, c.want)
+		}
+		if got := s.prompt[LaneUnproven]; got != 0 {
+			t.Errorf("%d attempts that linger count for the lane of new endpoints", got)
+		}
+	}
+}

@@ -62,7 +62,8 @@ func (tx *Tx) choosePayment(o *Order, storeID, code string) error {
 
 // sqlUniqueCode finds a code for an order: the one that it had before, else one by chance that was never given, else
 // the longest unused of those that no waiting order of the store has. If all 999 wait, the one that was given first is
-// given again. Each is looked for only if those before it are not found, because every order waits for the writer.
+// given again. Each is looked for only if those before it are not found, because every order waits for the writer. SQLite
+// reads the rows of given in the order in which they were put there, and stops at the first.
 const sqlUniqueCode = `
 	WITH RECURSIVE walk (code, step) AS (
 		SELECT abs(random() % 999) + 1, 1
@@ -70,7 +71,7 @@ const sqlUniqueCode = `
 		UNION ALL
 		SELECT code % 999 + 1, step + 1 FROM walk WHERE step < 999),
 	given AS MATERIALIZED (
-		SELECT code, order_row FROM unique_codes WHERE store_id = ?1 ORDER BY given_at LIMIT 999)
+		SELECT code, order_row FROM unique_codes WHERE store_id = ?1 ORDER BY given_at, code LIMIT 999)
 	SELECT coalesce(
 		(SELECT code FROM unique_codes WHERE store_id = ?1 AND order_row = ?2),
 		(SELECT w.code FROM walk w

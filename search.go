@@ -29,7 +29,7 @@ type OrderSearch struct {
 type OrderList struct {
 	Orders   []Order
 	Next     string // OrderSearch.After of the next page; empty if this is the last one
-	Searched bool   // buyers were searched, and the next page may be empty
+	Searched bool   // no order had this very name, so the newest were searched; the next page may be empty
 }
 
 // searchWindow is how many orders one search reads that is not exact. No index serves it: one on every order's buyer
@@ -152,8 +152,8 @@ func (db *DB) SearchOrders(storeID string, f OrderSearch) (OrderList, error) {
 		}
 		if f.Text != "" && len(list.Orders) == 0 {
 			list.Searched = true
-			list.Orders, err = find(sqlSearch,
-				strings.ToLower(f.Text), searchWindow, f.Phone, f.Amount, likeInJSON(f.Text))
+			text := strings.ToLower(f.Text)
+			list.Orders, err = find(sqlSearch, text, searchWindow, f.Phone, f.Amount, likeInJSON(text))
 			if err != nil {
 				return list, err
 			}
