@@ -430,14 +430,12 @@ func byProduct(a, b component) int { return strings.Compare(a.ProductID, b.Produ
 // items and none is reserved or released: readOrderRow derives them again. Orders are never deleted, and a component takes
 // 80 bytes.
 func storedComponents(items []Item, components []component) string {
-	same := func(a, b component) bool {
-		return a.ProductID == b.ProductID && a.Quantity == b.Quantity &&
-			a.Reserved == b.Reserved && a.Released == b.Released
+	marked := func(c component) bool { return c.Reserved || c.Released }
+	same := func(a, b component) bool { return a.ProductID == b.ProductID && a.Quantity == b.Quantity }
+	if slices.ContainsFunc(components, marked) || !slices.EqualFunc(components, productsIn(items), same) {
+		return string(mustJSON(components))
 	}
-	if slices.EqualFunc(components, productsIn(items), same) {
-		return "[]"
-	}
-	return string(mustJSON(components))
+	return "[]"
 }
 
 // saleRow is a published product or bundle as the line of an order, without its quantity, and one of the products

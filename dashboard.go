@@ -468,11 +468,14 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Sto
 // empty if the key or the store's plan does not allow orders, or if there is nothing to order or no way to pay.
 func (s *server) testOrder(st Store, newKey string) (string, error) {
 	_, key, err := s.db.StoreOfKey(sha256.Sum256([]byte(newKey)))
-	if err == errNotFound || key.Scope == ScopeRead || st.Plan == PlanFree {
+	if err == errNotFound { // It was revoked meanwhile.
 		return "", nil
 	}
 	if err != nil {
 		return "", err
+	}
+	if key.Scope == ScopeRead || st.Plan == PlanFree {
+		return "", nil
 	}
 
 	products, err := s.db.Catalog(st.ID, KindProduct, "", "", 50)

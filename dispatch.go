@@ -64,14 +64,14 @@ func (t *target) take(i int) Claim {
 
 // slots counts the attempts under way by the lane that they count for: all that are slow for the narrow one.
 type slots struct {
-	prompt map[Lane]int // that hold a slot, or are of the narrow lane
-	late   int          // that linger, in the other lanes
+	prompt    map[Lane]int // those that hold a slot, and all of the narrow lane
+	lingering int          // those of the other lanes that linger
 }
 
 // add counts n more flights like f.
 func (s *slots) add(f *flight, n int) {
 	if f.lingers && f.lane != LaneNarrow {
-		s.late += n
+		s.lingering += n
 	} else {
 		s.prompt[f.lane] += n
 	}
@@ -80,7 +80,7 @@ func (s *slots) add(f *flight, n int) {
 // used is how many of maxInFlight are used. Attempts that linger or are slow use some only if there are very many, and
 // never the last ones.
 func (s slots) used() int {
-	surplus := s.late + s.prompt[LaneNarrow] - maxLingering
+	surplus := s.lingering + s.prompt[LaneNarrow] - maxLingering
 	return s.prompt[LaneQuick] + s.prompt[LaneUnproven] + min(max(0, surplus), maxInFlight-keptPrompt)
 }
 
@@ -109,7 +109,7 @@ func (t *target) mayBegin(s slots) bool {
 type flight struct {
 	target  *target
 	claim   Claim
-	late    *time.Timer // fires when it begins to linger, and when it becomes slow
+	timer   *time.Timer // fires when it begins to linger, and when it becomes slow
 	lane    Lane        // that it counts for; empty when it has ended
 	lingers bool        // it has taken slotTime
 	slow    bool        // it has taken slowAnswer
@@ -286,10 +286,10 @@ func (d *dispatcher) begin(attempts context.Context, t *target) {
 	d.inFlight++
 	d.count(f, t.lane())
 
-	f.late = time.AfterFunc(slotTime, func() { d.overdue <- f })
+	f.timer = time.AfterFunc(slotTime, func() { d.overdue <- f })
 	go func() {
 		result := d.attempt(attempts, f.claim)
-		f.late.Stop()
+		f.timer.Stop()
 		d.landed <- landing{f, result}
 	}()
 }
@@ -319,7 +319,7 @@ func (d *dispatcher) becomeLate(f *flight) {
 		d.slots.add(f, -1)
 		f.lingers = true
 		d.slots.add(f, 1)
-		f.late.Reset(slowAnswer - slotTime)
+		f.timer.Reset(slowAnswer - slotTime)
 		return
 	}
 

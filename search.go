@@ -36,8 +36,8 @@ type OrderList struct {
 // would cost each new order more than the owner's rare search is worth.
 const searchWindow = 10_000
 
-// sqlExact finds an order by its id, reference (or one of some) and external id, by our reference of one of its
-// payment sessions, and by the gateway's names of the session and of its payments. Its +row makes SQLite look up the
+// sqlExact finds an order by its id, its reference, one of several references, and its external id, by our reference of
+// one of its payment sessions, and by the gateway's names of the session and of its payments. Its +row makes SQLite look up the
 // orders that were found, instead of walking all older ones.
 //
 // sqlSearch finds orders by a part of the buyer's name, e-mail or phone, the beginning of the external id, and the
