@@ -154,7 +154,7 @@ const sqlAlerted = `
 	FROM   alerts a
 	JOIN   orders o ON o.row = a.order_row
 	WHERE  a.store_id = ? AND a.resolved_at IS NULL
-	ORDER BY a.order_row, a.code, a.transaction_id LIMIT ?`
+	ORDER BY a.order_row, a.code, a.transaction_id LIMIT +?`
 
 // Excess is how much more arrived than was due.
 func (a Alert) Excess() int64 { return a.Amount - a.Due }

@@ -302,7 +302,7 @@ type ProductList struct {
 // With an empty text no title is read, so that OFFSET skips entries in the index alone.
 const (
 	wherePublished   = " WHERE p.store_id = ?1 AND p.published = 1 AND (?2 = '' OR instr(p.title_folded, ?2) > 0)"
-	pageByTitle      = " ORDER BY p.title, p.id LIMIT ? OFFSET ?"
+	pageByTitle      = " ORDER BY p.title, p.id LIMIT +? OFFSET ?"
 	fromProducts     = " FROM products p INDEXED BY products_by_title" + wherePublished
 	fromBundles      = " FROM bundles p INDEXED BY bundles_by_title" + wherePublished
 	sqlProducts      = "SELECT " + productColumns + fromProducts + pageByTitle
@@ -546,7 +546,7 @@ func (tx *Tx) findUnlimited(components []component) error {
 const (
 	whereAfterSlug = `
 		p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0
-		ORDER BY p.slug LIMIT ?`
+		ORDER BY p.slug LIMIT +?`
 	whereSlug          = " p WHERE p.store_id = ? AND p.slug = ?"
 	sqlCatalogProducts = "SELECT " + productColumns + " FROM products" + whereAfterSlug
 	sqlCatalogBundles  = "SELECT " + bundleColumns + " FROM bundles" + whereAfterSlug

@@ -221,7 +221,7 @@ const (
 		FROM   endpoints e
 		WHERE  e.active = 1 AND e.removed_at IS NULL AND e.lane = ? AND e.due_at <= ?
 		AND    e.id NOT IN (SELECT value FROM json_each(?))
-		ORDER BY e.due_at LIMIT ?`
+		ORDER BY e.due_at LIMIT +?`
 
 	// sqlDueDeliveries finds due deliveries of an endpoint. The events of an order, which are due when they
 	// are written, come in their sequence: of those of one moment, the one that was written first.
@@ -230,7 +230,7 @@ const (
 		FROM   deliveries d
 		CROSS JOIN events v ON v.row = d.event_row
 		WHERE  d.endpoint_id = ? AND d.next_at <= ?
-		ORDER BY d.next_at, d.row LIMIT ?`
+		ORDER BY d.next_at, d.row LIMIT +?`
 )
 
 func scanClaim(r row) (c Claim, err error) {

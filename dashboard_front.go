@@ -241,7 +241,7 @@ const sqlAwaiting = `
 			ORDER BY position DESC LIMIT 1), '{}')
 	FROM   orders o
 	WHERE  store_id = ? AND status = 'awaiting_verification' AND json -> '$.alerts' IS NULL
-	ORDER BY row LIMIT ?`
+	ORDER BY row LIMIT +?`
 
 // frontPage is what FrontPage reads from one snapshot.
 type frontPage struct {

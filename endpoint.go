@@ -158,7 +158,7 @@ const (
 	sqlRemovedEndpoint = "SELECT id FROM endpoints WHERE removed_at IS NOT NULL ORDER BY removed_at LIMIT 1"
 	sqlPurgeDeliveries = `
 		DELETE FROM deliveries
-		WHERE  row IN (SELECT row FROM deliveries WHERE endpoint_id = ? ORDER BY row LIMIT ?)`
+		WHERE  row IN (SELECT row FROM deliveries WHERE endpoint_id = ? ORDER BY row LIMIT +?)`
 )
 
 // PurgeEndpoints deletes some rows of an endpoint that was removed, batchRows at most, and the endpoint

@@ -94,7 +94,7 @@ const isUndecided = `
 // UndecidedOrders returns the ids of at most limit orders whose stock ReleaseUndecided would release.
 func (db *DB) UndecidedOrders(limit int) ([]string, error) {
 	return queryAll(db.reader, scanValue[string],
-		"SELECT id FROM orders WHERE "+isUndecided+" ORDER BY expires_at LIMIT ?2",
+		"SELECT id FROM orders WHERE "+isUndecided+" ORDER BY expires_at LIMIT +?2",
 		db.Now().Add(-undecidedKept), limit)
 }
 

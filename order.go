@@ -452,8 +452,8 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	err = tx.mustChange(`
 		UPDATE orders
 		SET    json = ?, components = ?
-		WHERE  row = ? AND status = ?`,
-		stored, storedComponents(o.Items, r.components), rowOf(orderID), from)
+		WHERE  row = ?`,
+		stored, storedComponents(o.Items, r.components), rowOf(orderID))
 	if err != nil {
 		return nil, err
 	}
@@ -614,7 +614,7 @@ const sqlDue = `
 	SELECT id
 	FROM   orders o
 	WHERE  status = 'pending' AND expires_at <= ? AND ` + noMoneyAnywhere + `
-	ORDER BY expires_at LIMIT ?`
+	ORDER BY expires_at LIMIT +?`
 
 // DueOrders returns the ids of at most limit orders that ExpireOrder would expire.
 func (db *DB) DueOrders(limit int) ([]string, error) {
@@ -660,7 +660,7 @@ func (db *DB) PurgeIdempotencyKeys(ctx context.Context, limit int) (deleted int6
 			WHERE (store_id, key) IN (
 				SELECT store_id, key FROM idempotency_keys
 				WHERE  created_at <= ?
-				ORDER BY created_at LIMIT ?)`,
+				ORDER BY created_at LIMIT +?)`,
 			tx.now.Add(-idempotencyKept), limit)
 	})
 }
@@ -680,11 +680,11 @@ const (
 	sqlOrders = `
 		SELECT json FROM orders INDEXED BY {index}
 		WHERE  store_id = ?1 AND row < ?2 {status} AND row >= ?6
-		ORDER BY row DESC LIMIT ?4 OFFSET ?5`
+		ORDER BY row DESC LIMIT +?4 OFFSET ?5`
 	sqlOrdersByExternal = `
 		SELECT json FROM orders
 		WHERE  store_id = ?1 AND row < ?2 {status} AND row >= ?6 AND external_id = ?7
-		LIMIT ?4 OFFSET ?5`
+		LIMIT +?4 OFFSET ?5`
 )
 
 // Orders appends a JSON array of a store's orders to dst, the newest first, and reports whether there are more.

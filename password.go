@@ -355,7 +355,7 @@ func (tx *Tx) rememberPlace(storeID string, at place) error {
 		WHERE  store_id = ?1 AND (seen_at <= ?2 OR place NOT IN (
 		           SELECT place FROM known_places
 		           WHERE  store_id = ?1
-		           ORDER BY seen_at DESC LIMIT ?3))`,
+		           ORDER BY seen_at DESC LIMIT +?3))`,
 		storeID, tx.now.Add(-placeForgets), placesKept)
 	return err
 }

@@ -63,17 +63,17 @@ const (
 		SELECT row, next_at IS NULL
 		FROM   deliveries
 		WHERE  row > ? AND row < ?
-		ORDER BY row LIMIT ?`
+		ORDER BY row LIMIT +?`
 	sqlOldEvents = `
 		SELECT row, NOT EXISTS (SELECT 1 FROM deliveries WHERE event_row = v.row)
 		FROM   events v
 		WHERE  row > ? AND row < min(?, (SELECT max(row) FROM events))
-		ORDER BY row LIMIT ?`
+		ORDER BY row LIMIT +?`
 	sqlOldNotifications = `
 		SELECT row, decided_at IS NOT NULL
 		FROM   notifications
 		WHERE  row > ? AND row < ?
-		ORDER BY row LIMIT ?`
+		ORDER BY row LIMIT +?`
 )
 
 // What is removed is chosen outside of the writes, so each statement asks again whether it can go.

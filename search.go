@@ -49,7 +49,7 @@ const (
 	sqlList = `
 		SELECT json FROM orders INDEXED BY {index}
 		WHERE  store_id = ?1 AND row < ?2 AND row >= ?5 {status}
-		ORDER BY row DESC LIMIT ?4`
+		ORDER BY row DESC LIMIT +?4`
 	sqlExact = `
 		SELECT json FROM orders
 		WHERE  store_id = ?1 AND +row < ?2 AND +row >= ?5 {status} AND ?4 > 0 AND row IN (
@@ -80,7 +80,7 @@ const (
 		SELECT json FROM (
 			SELECT json, external_id FROM orders INDEXED BY {index}
 			WHERE  store_id = ?1 AND row < ?2 AND row >= ?5 {status}
-			ORDER BY row DESC LIMIT ?7)
+			ORDER BY row DESC LIMIT +?7)
 		WHERE json LIKE ?10 ESCAPE '\' AND (
 		          instr(lower(json ->> '$.buyer.name'), ?6) OR
 		          instr(lower(json ->> '$.buyer.email'), ?6) OR
@@ -88,7 +88,7 @@ const (
 		OR    ?8 <> '' AND instr(replace(replace(replace(replace(
 		          json ->> '$.buyer.phone', ' ', ''), '-', ''), '(', ''), ')', ''), ?8)
 		OR    ?9 > 0 AND json LIKE '%"amount":' || ?9 || ',%'
-		LIMIT ?4`
+		LIMIT +?4`
 )
 
 // withStatus adds a condition on the status to a query, or none, and the index that serves it. SQLite by itself would
@@ -98,7 +98,8 @@ func withStatus(query string, s Status) string {
 	if s != "" {
 		index, condition = "orders_by_status", "AND status = ?3"
 	}
-	return strings.NewReplacer("{index}", index, "{status}", condition).Replace(query)
+	query = strings.ReplaceAll(query, "{index}", index)
+	return strings.ReplaceAll(query, "{status}", condition)
 }
 
 func scanOrder(r row) (o Order, err error) {

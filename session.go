@@ -798,4 +798,4 @@ const sqlTroubles = `
 	FROM   payment_sessions s INDEXED BY payment_sessions_problem
 	CROSS JOIN orders o ON o.row = s.order_row
 	WHERE  s.problem <> '' AND s.next_check_at IS NOT NULL AND o.store_id = ?
-	ORDER BY s.order_row LIMIT ?`
+	ORDER BY s.order_row LIMIT +?`

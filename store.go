@@ -411,6 +411,9 @@ func (db *DB) Hurry() {
 }
 
 // querier is what a query needs: the reading connections, a snapshot of them, or a write.
+//
+// A limit is written LIMIT +?. Without the plus, SQLite plans the query again for every value, as it does for LIKE
+// (https://sqlite.org/c3ref/prepare.html): a list took a tenth longer.
 type querier interface {
 	Query(query string, args ...any) (*sql.Rows, error)
 	QueryRow(query string, args ...any) *sql.Row

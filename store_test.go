@@ -410,6 +410,21 @@ func TestQueryPlans(t *testing.T) {
 	}
 }
 
+// TestLimitsArePlannedOnce looks for queries that SQLite would plan anew each time: see querier.
+func TestLimitsArePlannedOnce(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	must(t, err)
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		must(t, err)
+		isTest := strings.HasSuffix(name, "_test.go")
+		if !isTest && strings.Contains(string(source), "LIMIT ?") {
+			t.Errorf("%s: write LIMIT +? instead of LIMIT ?", name)
+		}
+	}
+}
+
 // TestKeysWaitForNoList keeps all connections for reading busy, as slow lists do. Orders are taken all the same.
 func TestKeysWaitForNoList(t *testing.T) {
 	t.Parallel()

@@ -185,7 +185,7 @@ const sqlDeliveries = "SELECT " + deliveryColumns + `
 	CROSS JOIN events v ON v.row = d.event_row
 	LEFT JOIN orders o ON o.row = v.order_row
 	WHERE  d.endpoint_id = ? AND d.row < ?
-	ORDER BY d.row DESC LIMIT ?`
+	ORDER BY d.row DESC LIMIT +?`
 
 // OrderDelivery is a delivery of an order's event, with its endpoint.
 type OrderDelivery struct {
@@ -237,7 +237,7 @@ const (
 	sqlUndelivered = `
 		SELECT row FROM deliveries
 		WHERE  endpoint_id = ? AND row >= ? AND row < ? AND status <> 'delivered'
-		ORDER BY row LIMIT ?`
+		ORDER BY row LIMIT +?`
 	sqlResendAll = `
 		UPDATE deliveries
 		SET    status = 'pending', attempt = 0, next_at = ?
@@ -293,7 +293,7 @@ const (
 		FROM   orders o
 		JOIN   events v ON v.order_row = o.row
 		WHERE  o.row = ?4 AND o.id = ?5 AND o.store_id = ?1 AND v.row >= ?2 AND (?6 = '' OR v.event = ?6)
-		ORDER BY v.sequence LIMIT ?3`
+		ORDER BY v.sequence LIMIT +?3`
 
 	eventsNamed = "SELECT row, body FROM events WHERE store_id = ?1 AND event = '%s' AND row >= ?2"
 )
@@ -305,7 +305,7 @@ func eventsQuery(names ...Event) string {
 	for _, name := range names {
 		each = append(each, fmt.Sprintf(eventsNamed, name))
 	}
-	return "SELECT body FROM (" + strings.Join(each, " UNION ALL ") + " ORDER BY row LIMIT ?3)"
+	return "SELECT body FROM (" + strings.Join(each, " UNION ALL ") + " ORDER BY row LIMIT +?3)"
 }
 
 // Events returns the bodies of a store's events, as they were sent, in the order in which they were written. more says
