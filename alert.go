@@ -110,8 +110,7 @@ func (tx *Tx) recordAlerts(storeID, orderID string) error {
 	if err != nil {
 		return err
 	}
-	shown := r.store.showOrder(nil, stored)
-	return tx.addEvent(storeID, orderID, OrderAlerted, r.sequence, shown)
+	return tx.addEvent(r.store, OrderAlerted, r.sequence, stored)
 }
 
 // ResolveAlerts records that the owner has dealt with an order's alerts. Without an open alert the error is

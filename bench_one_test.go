@@ -79,6 +79,7 @@ type orderLoop struct {
 	keyHash  []byte
 	products []string
 	order    string // the JSON of an order whose id and reference are noID
+	data     string // of its event
 	ids      *Tx
 	err      error // the first
 }
@@ -104,6 +105,7 @@ func newOrderLoop(b *testing.B) *orderLoop {
 	o.ExternalID = ""
 	o.Status = Pending
 	l.order = string(mustJSON(o))
+	l.data = string(st.eventData(l.order))
 
 	prepare := func(pool *sql.DB, query string) *sql.Stmt {
 		stmt, err := pool.Prepare(query)
@@ -114,20 +116,10 @@ func newOrderLoop(b *testing.B) *orderLoop {
 	l.begin = prepare(db.writer, "BEGIN IMMEDIATE")
 	l.forSale = prepare(db.writer, sqlProductForSale)
 	l.method = prepare(db.writer, sqlMethodTerms)
-	l.insertOrder = prepare(db.writer, `
-		INSERT INTO orders (row, store_id, expires_at, components, json)
-		VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (row) DO NOTHING
-		ON CONFLICT (store_id, reference) DO NOTHING`)
-	l.totals = prepare(db.writer, `
-		INSERT INTO daily_totals (store_id, day, orders, revenue)
-		VALUES (?1, ?2, ?3, ?4)
-		ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`)
+	l.insertOrder = prepare(db.writer, sqlInsertOrder)
+	l.totals = prepare(db.writer, sqlAddTotals)
 	l.endpoints = prepare(db.writer, sqlEndpointsOf)
-	l.event = prepare(db.writer, `
-		INSERT INTO events (row, store_id, order_row, sequence, event, body)
-		SELECT ?1, ?2, ?3, ?4, ?5, ?6
-		WHERE  NOT EXISTS (SELECT 1 FROM events WHERE row BETWEEN ?1 AND ?1 | 4095)`)
+	l.event = prepare(db.writer, sqlInsertEvent)
 	l.commit = prepare(db.writer, "COMMIT")
 	return l
 }
@@ -150,7 +142,7 @@ func (l *orderLoop) create(n int) {
 	l.ids.now = now
 	id, eventID := l.ids.newID(), l.ids.newID()
 	stored := strings.ReplaceAll(l.order, noID, id)
-	body := eventStart + eventPrefix + eventID + `","data":{"order":` + stored + `}}`
+	body := eventStart + eventPrefix + eventID + `","data":` + strings.ReplaceAll(l.data, noID, id) + "}"
 
 	l.read(l.key, now, l.keyHash)
 	l.exec(l.begin)
@@ -158,7 +150,7 @@ func (l *orderLoop) create(n int) {
 		l.read(l.forSale, l.products[(n+k*7)%len(l.products)], l.store)
 	}
 	l.read(l.method, l.store, "bank_transfer")
-	l.exec(l.insertOrder, rowOf(id), l.store, now, "[]", stored)
+	l.exec(l.insertOrder, rowOf(id), l.store, now, "[]", stored, id)
 	l.exec(l.totals, l.store, dayOf(now), 1, 0)
 	l.read(l.endpoints, now, l.store, OrderCreated)
 	l.exec(l.event, rowOf(eventID), l.store, rowOf(id), 1, OrderCreated, body)

@@ -223,7 +223,7 @@ func (f *seeder) addOrder(tx *Tx, st Store, i int) (shopOrder, error) {
 		return created, err
 	}
 
-	data := fmt.Appendf(nil, `{"order":%s}`, st.showOrder(nil, stored))
+	data := st.eventData(stored)
 	err = tx.insertEvent(st.ID, id, OrderCreated, 1, data, nil)
 	if err == nil && o.Status != Pending {
 		err = tx.insertEvent(st.ID, id, eventOf[o.Status], 2, data, nil)

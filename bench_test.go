@@ -759,7 +759,14 @@ func newQueueBench(b *testing.B) *queueBench {
 // postAll posts the events with a bare client, each signed.
 func (q *queueBench) postAll(b *testing.B) load {
 	b.Helper()
-	bodies, err := queryAll(q.db.reader, scanValue[[]byte], "SELECT body FROM events")
+	scan := func(r row) ([]byte, error) {
+		body, err := scanBody(r)
+		return []byte(body), err
+	}
+	bodies, err := queryAll(q.db.reader, scan, `
+		SELECT v.body, coalesce(o.json, '')
+		FROM   events v
+		LEFT JOIN orders o ON o.row = v.order_row`)
 	must(b, err)
 
 	hc := newWebhookClient(true)

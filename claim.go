@@ -226,15 +226,18 @@ const (
 	// sqlDueDeliveries finds due deliveries of an endpoint. The events of an order, which are due when they
 	// are written, come in their sequence: of those of one moment, the one that was written first.
 	sqlDueDeliveries = `
-		SELECT d.row, d.id, v.id, coalesce(v.order_row, 0), v.event, d.next_at, v.body
+		SELECT d.row, d.id, v.id, coalesce(v.order_row, 0), v.event, d.next_at, v.body, coalesce(o.json, '')
 		FROM   deliveries d
 		CROSS JOIN events v ON v.row = d.event_row
+		LEFT JOIN orders o ON o.row = v.order_row
 		WHERE  d.endpoint_id = ? AND d.next_at <= ?
 		ORDER BY d.next_at, d.row LIMIT +?`
 )
 
 func scanClaim(r row) (c Claim, err error) {
-	err = r.Scan(&c.row, &c.DeliveryID, &c.EventID, &c.OrderRow, &c.Event, &c.DueAt, &c.Body)
+	var body, order string
+	err = r.Scan(&c.row, &c.DeliveryID, &c.EventID, &c.OrderRow, &c.Event, &c.DueAt, &body, &order)
+	c.Body = []byte(wholeEvent(body, order))
 	return c, err
 }
 

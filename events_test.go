@@ -184,6 +184,41 @@ func TestEventFilters(t *testing.T) {
 	})
 }
 
+// TestEventsAreWhole creates an order whose texts look like what wholeEvent searches for. Its events are stored without its
+// terms, and have them in the list and in webhooks.
+func TestEventsAreWhole(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		in, _ := s.deliver(t)
+		s.endpoint(t, "a.example")
+		body := with(s.order("kopi", 1), "note", `","payment_reference":"x","checkout_url":`)
+		body = with(body, "metadata", object{"payment_reference": "x", "checkout_url": "x", "status": "x"})
+		created := s.post(t, body).want(t, 201, "")
+		s.move(t, created.at("order.id"), OwnerApproves)
+		s.settle()
+
+		listed, _ := s.listEvents(t, url.Values{})
+		sent := in.take()
+		if len(listed) != 2 || len(sent) != 2 {
+			t.Fatalf("%d events are listed and %d sent, want 2", len(listed), len(sent))
+		}
+		for i, event := range listed {
+			if sent[i].body != event {
+				t.Errorf("sent %s, listed %s", sent[i].body, event)
+			}
+		}
+		if answer := string(created.Body); !strings.Contains(answer, orderIn(listed[0])) {
+			t.Errorf("the event has %s, the answer %s", orderIn(listed[0]), answer)
+		}
+
+		longest := scalar[int](t, s.db, "SELECT max(length(body)) FROM events")
+		if longest > 800 {
+			t.Errorf("an event takes %d bytes", longest)
+		}
+	})
+}
+
 // TestEventsOfTwoProcesses is about an event of another process in the same millisecond, whose number is larger than
 // the next one here. The event that is written after it comes after it in the list.
 func TestEventsOfTwoProcesses(t *testing.T) {

@@ -551,8 +551,12 @@ var statusAfter = map[string]Status{
 // events names an order's events in their sequence, and checks that each carries the order of its moment.
 func (s *testServer) events(t *testing.T, orderID string) string {
 	t.Helper()
-	bodies, err := queryAll(s.db.reader, scanValue[string],
-		"SELECT body FROM events WHERE order_row = (SELECT row FROM orders WHERE id = ?) ORDER BY sequence", orderID)
+	bodies, err := queryAll(s.db.reader, scanBody, `
+		SELECT v.body, o.json
+		FROM   events v
+		JOIN   orders o ON o.row = v.order_row
+		WHERE  o.id = ?
+		ORDER BY v.sequence`, orderID)
 	must(t, err)
 
 	var names []string

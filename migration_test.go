@@ -5,9 +5,12 @@ package main
 import (
 	"compress/gzip"
 	"database/sql"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -408,6 +411,69 @@ func TestMigrationFrom3(t *testing.T) {
 		must(t, err)
 		if after := scalar[int64](t, db, revenue, dayOf(paid.PaidAt)); after != before-paid.Amount {
 			t.Errorf("revenue %d, was %d", after, before)
+		}
+	})
+}
+
+// TestMigrationFrom4 opens a file that version 4 of the program wrote: three orders whose notes and metadata look like what
+// wholeEvent searches for, with their events whole and waiting for an endpoint. Their answers and events stay as they were.
+func TestMigrationFrom4(t *testing.T) {
+	t.Parallel()
+	file := unzip(t, "testdata/v4.db.gz")
+	older, err := sql.Open("sqlite3", file)
+	must(t, err)
+	var before string
+	must(t, older.QueryRow("SELECT group_concat(body, char(10)) FROM (SELECT body FROM events ORDER BY row)").Scan(&before))
+	must(t, older.Close())
+	db, st := openMigrated(t, file)
+	testMigratedFile(t, db)
+
+	t.Run("events are listed as they were sent", func(t *testing.T) {
+		bodies, _, err := db.Events(st.ID, EventFilter{Limit: 50})
+		must(t, err)
+		if strings.Join(bodies, "\n") != before {
+			t.Errorf("events:\n got %s\nwant %s", strings.Join(bodies, "\n"), before)
+		}
+	})
+
+	t.Run("an order is replayed", func(t *testing.T) {
+		must(t, db.change(t.Context(), "UPDATE idempotency_keys SET created_at = ?", db.Now()))
+		hash := scalar[[]byte](t, db, "SELECT body_hash FROM idempotency_keys WHERE key = 'pending'")
+		again, err := db.CreateOrder(t.Context(), st, NewOrder{IdempotencyKey: "pending", BodyHash: [32]byte(hash)})
+		must(t, err)
+		if !again.Replayed || !strings.Contains(before, string(again.Shown)) {
+			t.Errorf("replayed: %t, %s", again.Replayed, again.Shown)
+		}
+	})
+
+	t.Run("an order that changes has its whole event", func(t *testing.T) {
+		id := scalar[string](t, db, "SELECT id FROM orders WHERE external_id = 'pending'")
+		_, err := db.Transition(t.Context(), st.ID, id, OwnerApproves, Note{Code: NoteByCommand})
+		must(t, err)
+		bodies, _, err := db.Events(st.ID, EventFilter{OrderID: id, Limit: 50})
+		must(t, err)
+		var created, paid struct{ Data struct{ Order object } }
+		must(t, json.Unmarshal([]byte(bodies[0]), &created))
+		must(t, json.Unmarshal([]byte(bodies[1]), &paid))
+
+		if paid.Data.Order["status"] != "paid" {
+			t.Errorf("the order is %v", paid.Data.Order["status"])
+		}
+		for name, value := range created.Data.Order {
+			changed := slices.Contains([]string{"status", "requires_payment", "paid_at", "updated_at"}, name)
+			if !changed && !reflect.DeepEqual(paid.Data.Order[name], value) {
+				t.Errorf("%s is %v, want %v", name, paid.Data.Order[name], value)
+			}
+		}
+	})
+
+	t.Run("an order is found by its reference", func(t *testing.T) {
+		o, err := queryOne(db.reader, scanOrder, "SELECT json FROM orders WHERE external_id = 'failed'")
+		must(t, err)
+		found, err := db.SearchOrders(st.ID, OrderSearch{Text: o.PaymentReference, Limit: 10})
+		must(t, err)
+		if len(found.Orders) != 1 || found.Orders[0].ID != o.ID {
+			t.Errorf("%s: found %v", o.PaymentReference, found.Orders)
 		}
 	})
 }

@@ -62,6 +62,59 @@ func TestIdempotencyKey(t *testing.T) {
 	})
 }
 
+// TestNewReference takes references one after another, while the clock goes on, stands still and is set back.
+func TestNewReference(t *testing.T) {
+	t.Parallel()
+	tx := &Tx{db: &DB{}}
+	for _, c := range []struct{ at, want string }{
+		{"2026-01-31T17:00:00.000Z", "INV-20260201-000000"}, // midnight in WIB
+		{"2026-01-31T17:00:00.000Z", "INV-20260201-000001"},
+		{"2026-01-31T17:00:00.001Z", "INV-20260201-00000C"},
+		{"2026-02-01T03:00:00.000Z", "INV-20260201-CVZK00"},
+		{"2026-02-01T02:59:59.000Z", "INV-20260201-CVZK01"}, // set back by a second: the next number
+		{"2026-02-01T02:00:00.000Z", "INV-20260201-BJS7G0"}, // by an hour: it begins again
+		{"2026-02-01T16:59:59.999Z", "INV-20260201-YWRKZM"},
+	} {
+		must(t, tx.now.UnmarshalText([]byte(c.at)))
+		if got := tx.newReference(); got != c.want {
+			t.Errorf("at %s the reference is %s, want %s", c.at, got, c.want)
+		}
+	}
+
+	// A millisecond has 12 numbers. The orders of one that has more take those of the next.
+	before := ""
+	for range 100 {
+		got := tx.newReference()
+		if got <= before {
+			t.Fatalf("%s comes after %s", got, before)
+		}
+		before = got
+	}
+	if want := "INV-20260202-00002R"; before != want {
+		t.Errorf("the last reference is %s, want %s", before, want)
+	}
+}
+
+// TestTakenReference has two orders begin at the same number: the second gets the next reference.
+func TestTakenReference(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	ahead := int64(s.db.Now().Add(7*time.Hour+30*time.Second)) * 12
+
+	var got []string
+	for range 2 {
+		must(t, s.db.write(t.Context(), func(tx *Tx) error {
+			tx.db.reference = ahead
+			return nil
+		}))
+		id := s.create(t, "teh", 1)
+		got = append(got, scalar[string](t, s.db, "SELECT reference FROM orders WHERE id = ?", id))
+	}
+	if got[0] >= got[1] {
+		t.Errorf("references %q", got)
+	}
+}
+
 // checkReplay checks that an answer is the first one again.
 func checkReplay(t *testing.T, again, first reply) {
 	t.Helper()
@@ -211,14 +264,12 @@ func TestOrderKeepsNoteAndMetadata(t *testing.T) {
 
 	t.Run("also when the order changes, and in events", func(t *testing.T) {
 		s.move(t, id, OwnerApproves)
-		event := scalar[string](t, s.db, `
-			SELECT body -> '$.data.order.note' || (body -> '$.data.order.metadata')
-			FROM   events
-			WHERE  order_row = (SELECT row FROM orders WHERE id = ?) AND event = 'orderPaid'`, id)
-		const want = `"Tanpa gula.\nTitip di satpam."{"Cart_7-b":"","channel":"instagram"}`
-		if event != want {
-			t.Errorf("the event has %s, want %s", event, want)
-		}
+		list := s.get(t, "/v1/events?event=orderPaid&order_id="+id)
+		list.wantData(t, map[string]string{
+			"events.0.data.order.note":              "Tanpa gula.\nTitip di satpam.",
+			"events.0.data.order.metadata.channel":  "instagram",
+			"events.0.data.order.metadata.Cart_7-b": "",
+		})
 	})
 
 	t.Run("what is not given is not shown", func(t *testing.T) {

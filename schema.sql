@@ -1,4 +1,4 @@
--- The database of storeorder, version 4. Money is IDR in whole rupiah. Times (…_at, …_until) are
+-- The database of storeorder, version 5. Money is IDR in whole rupiah. Times (…_at, …_until) are
 -- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by their time of creation.
 --
 -- The tables that grow with every order have integer rows: orders, events, deliveries, notifications. A row's number is
@@ -134,7 +134,7 @@ CREATE INDEX        gateways_of_store ON gateways (store_id, provider);
 
 -- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served.
 -- What is queried of it is generated from that JSON, except expires_at, which is a number of its own. The JSON begins
--- with the order's id. orders_by_time serves lists, walks and time bounds alike.
+-- with the order's id, and its terms, which never change, are its end: events leave them out (see wholeEvent). orders_by_time serves lists, walks and time bounds alike.
 CREATE TABLE orders (
   row         INTEGER PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,
@@ -152,7 +152,7 @@ CREATE TABLE orders (
 ) STRICT;
 CREATE INDEX        orders_by_time      ON orders (store_id);
 CREATE INDEX        orders_by_status    ON orders (store_id, status);
-CREATE UNIQUE INDEX orders_by_reference ON orders (store_id, reference);
+CREATE INDEX        orders_by_reference ON orders (reference); -- without the store: that takes 37 bytes less for good
 CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE external_id IS NOT NULL;
 CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
 -- The orders that wait for their owner and keep stock, for the day on which that is released.
@@ -293,7 +293,7 @@ CREATE TABLE events (
   order_row  INTEGER REFERENCES orders,   -- NULL: ping
   sequence   INTEGER NOT NULL,            -- within the order, from 1; 0: ping
   event      TEXT    NOT NULL,
-  body       TEXT    NOT NULL,            -- the bytes that are signed and sent, written once
+  body       TEXT    NOT NULL,            -- the bytes that are signed and sent, without the order's terms: see wholeEvent
   id         TEXT    NOT NULL AS (substr(body, 8, 40)), -- evt_<uuid>, with which the body begins
   created_at INTEGER NOT NULL AS (row >> 12)
 ) STRICT;

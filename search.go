@@ -55,9 +55,9 @@ const (
 		WHERE  store_id = ?1 AND +row < ?2 AND +row >= ?5 {status} AND ?4 > 0 AND row IN (
 			SELECT row FROM orders WHERE row = ?7 AND id = lower(?6)
 			UNION ALL
-			SELECT row FROM orders WHERE store_id = ?1 AND reference = upper(?6)
+			SELECT row FROM orders WHERE reference = upper(?6)
 			UNION ALL
-			SELECT row FROM orders WHERE store_id = ?1 AND reference IN (SELECT value FROM json_each(?8))
+			SELECT row FROM orders WHERE reference IN (SELECT value FROM json_each(?8))
 			UNION ALL
 			SELECT row FROM orders WHERE store_id = ?1 AND external_id = ?6
 			UNION ALL

@@ -83,6 +83,8 @@ type DB struct {
 	idTime  Time   // the time in the latest id
 	idCount uint64 // the counter in the latest id
 
+	reference int64 // the number in the latest reference of an order: see newReference
+
 	// Where the service and the gateways are reached. Set before the first request.
 	publicURL   string
 	subdomains  bool
@@ -93,7 +95,7 @@ type DB struct {
 const applicationID = 0x6f726472
 
 // schemaVersion is what a file's PRAGMA user_version is when schema.sql describes it.
-const schemaVersion = 4
+const schemaVersion = 5
 
 //go:embed schema.sql
 var schema string

@@ -455,7 +455,7 @@ func addStatistics(t *testing.T, db *DB) {
 			('stores',     'sqlite_autoindex_stores_1',   '1 1'),
 			('orders',     'orders_by_time',              '1000000 1000000'),
 			('orders',     'orders_by_status',            '1000000 1000000 200000'),
-			('orders',     'orders_by_reference',         '1000000 1000000 1'),
+			('orders',     'orders_by_reference',         '1000000 1'),
 			('orders',     'orders_by_external',          '900000 900000 1'),
 			('orders',     'orders_to_expire',            '1000 1'),
 			('products',   'sqlite_autoindex_products_1', '50000 1'),

@@ -94,21 +94,59 @@ func scanAddressee(r row) (a addressee, err error) {
 	return a, err
 }
 
-// addEvent writes an event of an order, and one delivery for each endpoint that wants it. shown is the
-// order's JSON as clients get it. An endpoint that is off gets its delivery too, which waits until it is on
-// again.
-func (tx *Tx) addEvent(storeID, orderID string, name Event, sequence int64, shown []byte) error {
-	endpoints, err := queryAll(tx, scanAddressee, sqlEndpointsOf, tx.now, storeID, name)
+// addEvent writes an event of an order, whose JSON was just stored, and one delivery for each endpoint that wants it. An
+// endpoint that is off gets its delivery too, which waits until it is on again.
+func (tx *Tx) addEvent(st Store, name Event, sequence int64, stored string) error {
+	endpoints, err := queryAll(tx, scanAddressee, sqlEndpointsOf, tx.now, st.ID, name)
 	if err != nil {
 		return err
 	}
 
-	data := fmt.Appendf(nil, `{"order":%s}`, shown)
-	return tx.insertEvent(storeID, orderID, name, sequence, data, endpoints)
+	return tx.insertEvent(st.ID, orderIDIn(stored), name, sequence, st.eventData(stored), endpoints)
 }
 
-// insertEvent writes an event and its deliveries, which are due at once. The event's body is written here
-// once, so that every attempt sends the same bytes.
+// eventData is what the event of a stored order keeps as its data: see wholeEvent.
+func (st Store) eventData(stored string) []byte {
+	state, _ := splitOrder(stored)
+	data := st.showOrder([]byte(`{"order":`), "{"+state+"}")
+	return append(data, '}')
+}
+
+// wholeEvent returns the body of an event as it is sent. The event of an order is stored without the order's terms, which
+// its row has and which never change: they are most of the bytes, and are put back here. order is the JSON of that row;
+// empty if the event is of no order.
+func wholeEvent(body, order string) string {
+	const addresses = `,"checkout_url":`
+	state, after, _ := strings.Cut(body, addresses)
+	if order == "" || strings.Contains(body, termsStart) { // Programs before version 5 stored the whole body.
+		return body
+	}
+
+	_, terms := splitOrder(order)
+	return state + "," + terms + addresses + after
+}
+
+// orderIn returns the JSON of the order that the whole body of an event shows.
+func orderIn(body string) string {
+	_, data, _ := strings.Cut(body, `"data":{"order":`)
+	return strings.TrimSuffix(data, "}}")
+}
+
+// scanBody scans the stored body of an event and the JSON of its order.
+func scanBody(r row) (string, error) {
+	var body, order string
+	err := r.Scan(&body, &order)
+	return wholeEvent(body, order), err
+}
+
+// An event whose row would not come after all that are there gets the row of one of them, and is not inserted.
+const sqlInsertEvent = `
+	INSERT INTO events (row, store_id, order_row, sequence, event, body)
+	VALUES (coalesce((SELECT max(row) FROM events WHERE row BETWEEN ?1 AND ?1 | 4095), ?1), ?2, ?3, ?4, ?5, ?6)
+	ON CONFLICT (row) DO NOTHING`
+
+// insertEvent writes an event and its deliveries, which are due at once. The event's body is written here once, and what
+// wholeEvent adds never changes, so every attempt sends the same bytes.
 //
 // Its row comes after those of all events that were written before: a receiver that lists events and goes on after the
 // last one misses none. Another process may have written one in this millisecond with a larger number; then the next
@@ -125,11 +163,7 @@ func (tx *Tx) insertEvent(
 		body := fmt.Sprintf(
 			eventStart+`%s%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
 			eventPrefix, id, name, tx.now, storeID, sequence, data)
-		return tx.exec(`
-			INSERT INTO events (row, store_id, order_row, sequence, event, body)
-			SELECT ?1, ?2, ?3, ?4, ?5, ?6
-			WHERE  NOT EXISTS (SELECT 1 FROM events WHERE row BETWEEN ?1 AND ?1 | 4095)`,
-			rowOf(id), storeID, orderRow, sequence, name, body)
+		return tx.exec(sqlInsertEvent, rowOf(id), storeID, orderRow, sequence, name, body)
 	})
 	if err != nil {
 		return err
@@ -289,13 +323,13 @@ const (
 	sqlEventRow = "SELECT row FROM events WHERE row = ? AND id = ? AND store_id = ?"
 
 	sqlEventsOfOrder = `
-		SELECT v.body
+		SELECT v.body, o.json
 		FROM   orders o
 		JOIN   events v ON v.order_row = o.row
 		WHERE  o.row = ?4 AND o.id = ?5 AND o.store_id = ?1 AND v.row >= ?2 AND (?6 = '' OR v.event = ?6)
 		ORDER BY v.sequence LIMIT +?3`
 
-	eventsNamed = "SELECT row, body FROM events WHERE store_id = ?1 AND event = '%s' AND row >= ?2"
+	eventsNamed = "SELECT row, order_row, body FROM events WHERE store_id = ?1 AND event = '%s' AND row >= ?2"
 )
 
 // eventsQuery finds a store's events of these names. The index is by name, so that a rare event is found without
@@ -305,7 +339,8 @@ func eventsQuery(names ...Event) string {
 	for _, name := range names {
 		each = append(each, fmt.Sprintf(eventsNamed, name))
 	}
-	return "SELECT body FROM (" + strings.Join(each, " UNION ALL ") + " ORDER BY row LIMIT +?3)"
+	return "SELECT body, coalesce((SELECT json FROM orders o WHERE o.row = order_row), '') FROM (" +
+		strings.Join(each, " UNION ALL ") + " ORDER BY row LIMIT +?3)"
 }
 
 // Events returns the bodies of a store's events, as they were sent, in the order in which they were written. more says
@@ -334,7 +369,7 @@ func (db *DB) Events(storeID string, f EventFilter) (bodies []string, more bool,
 	default:
 		query = eventsQuery(allEvents...)
 	}
-	bodies, err = queryAll(db.reader, scanValue[string], query, args...)
+	bodies, err = queryAll(db.reader, scanBody, query, args...)
 	if len(bodies) > f.Limit {
 		return bodies[:f.Limit], true, err
 	}
