@@ -105,8 +105,7 @@ func (tx *Tx) recordAlerts(storeID, orderID string) error {
 	}
 	o.UpdatedAt = tx.now
 
-	stored := string(mustJSON(o))
-	err = tx.mustChange("UPDATE orders SET json = ? WHERE row = ?", stored, rowOf(orderID))
+	stored, err := tx.storeOrder(r)
 	if err != nil {
 		return err
 	}

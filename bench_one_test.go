@@ -150,7 +150,7 @@ func (l *orderLoop) create(n int) {
 		l.read(l.forSale, l.products[(n+k*7)%len(l.products)], l.store)
 	}
 	l.read(l.method, l.store, "bank_transfer")
-	l.exec(l.insertOrder, rowOf(id), l.store, now, "[]", stored, id)
+	l.exec(l.insertOrder, rowOf(id), l.store, Pending, id, ProviderManual, "", now, "[]", stored)
 	l.exec(l.totals, l.store, dayOf(now), 1, 0)
 	l.read(l.endpoints, now, l.store, OrderCreated)
 	l.exec(l.event, rowOf(eventID), l.store, rowOf(id), 1, OrderCreated, body)

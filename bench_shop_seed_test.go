@@ -209,9 +209,9 @@ func (f *seeder) addOrder(tx *Tx, st Store, i int) (shopOrder, error) {
 	stored := string(mustJSON(o))
 	components := fmt.Sprintf(`[{"product_id":"%s","quantity":2,"reserved":true}]`, o.Items[0].ProductID)
 	_, err := tx.exec(`
-		INSERT INTO orders (row, store_id, expires_at, components, paid_by, json)
-		VALUES (?, ?, ?, ?, ?, ?)`,
-		rowOf(id), st.ID, o.ExpiresAt, components, paidBy, stored)
+		INSERT INTO orders (row, store_id, status, reference, provider, external_id, expires_at, components, paid_by, json)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		rowOf(id), st.ID, o.Status, o.PaymentReference, o.PaymentProvider, o.ExternalID, o.ExpiresAt, components, paidBy, stored)
 	if err == nil && len(o.Alerts) > 0 {
 		_, err = tx.exec(`
 			INSERT INTO alerts (id, store_id, order_row, code, transaction_id, amount, due, raised_at)

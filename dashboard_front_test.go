@@ -135,8 +135,8 @@ func TestSearchFindsOldOrders(t *testing.T) {
 	budi := s.place(t, s.storeID, "Budi", "", 2)
 	s.exec(t, `
 		WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
-		INSERT INTO orders (row, store_id, expires_at, components, json)
-		SELECT row + n, store_id, expires_at, components,
+		INSERT INTO orders (row, store_id, status, reference, provider, expires_at, components, json)
+		SELECT row + n, store_id, status, printf('INV-20000101-%06d', n), provider, expires_at, components,
 		       json_set(json, '$.payment_reference', printf('INV-20000101-%06d', n))
 		FROM   numbers, orders
 		WHERE  id = ?`, searchWindow, budi.ID)

@@ -345,7 +345,7 @@ func TestDashboardAttention(t *testing.T) {
 	t.Run("a gateway that cannot be asked", func(t *testing.T) {
 		s.exec(t, `
 			UPDATE orders
-			SET    json = json_set(json, '$.payment_provider', 'midtrans')
+			SET    provider = 'midtrans', json = json_set(json, '$.payment_provider', 'midtrans')
 			WHERE  id = ?`, o.ID)
 		begun, err := s.db.BeginPaymentSession(t.Context(), s.storeID, o.ID)
 		must(t, err)

@@ -113,6 +113,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 		logs:   logs,
 	}
 	t.Cleanup(func() { s.wantNoOrderInLog(t) })
+	t.Cleanup(func() { wantOrdersAgree(t, db) })
 	s.storeID, s.key = s.addStore(t, "kopi-kita", "growth")
 	s.importCatalog(t, s.storeID, testCatalog)
 
@@ -122,6 +123,23 @@ func openTestServer(t *testing.T, o settings) *testServer {
 		SELECT iif(slug = 'draf', 'bundle:draf', slug), id FROM bundles`
 	must(t, db.reader.QueryRow("SELECT json_group_object(slug, id) FROM ("+slugs+")").Scan(fromJSON{&s.ids}))
 	return s
+}
+
+// wantOrdersAgree checks that the columns of every order say what its JSON says. A file that a test has broken is not
+// checked.
+func wantOrdersAgree(t *testing.T, db *DB) {
+	t.Helper()
+	differ, err := queryAll(db.reader, scanValue[string], `
+		SELECT row || ': ' || status || ' ' || reference || ' ' || provider || ' ' || coalesce(external_id, '-')
+		FROM   orders
+		WHERE  json_valid(json) AND (
+		       status      IS NOT json ->> 'status' OR
+		       reference   IS NOT json ->> 'payment_reference' OR
+		       provider    IS NOT json ->> 'payment_provider' OR
+		       external_id IS NOT json ->> 'external_id')`)
+	if err == nil && len(differ) > 0 {
+		t.Errorf("the columns of an order differ from its JSON: %q", differ)
+	}
 }
 
 // addStore adds a store in test mode, without a catalog, and a key for it.

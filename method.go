@@ -208,7 +208,7 @@ func (db *DB) ChangeMethod(ctx context.Context, storeID, orderID, code string) e
 		if err := tx.dropStarts(orderID); err != nil {
 			return err
 		}
-		if err := tx.storeMethod(r.order); err != nil {
+		if err := tx.storeMethod(r); err != nil {
 			return err
 		}
 		return tx.keepUniqueCode(storeID, &r.order)
@@ -258,13 +258,10 @@ func (tx *Tx) dropStarts(orderID string) error {
 
 // storeMethod writes an order with its new method and amount, and notes that its buyer chose that. The order's
 // state does not change, so no event tells of it.
-func (tx *Tx) storeMethod(o Order) error {
+func (tx *Tx) storeMethod(r orderRow) error {
+	o := &r.order
 	o.UpdatedAt = tx.now
-	err := tx.mustChange(`
-		UPDATE orders
-		SET    json = ?
-		WHERE  row = ? AND status = 'pending'`, string(mustJSON(o)), rowOf(o.ID))
-	if err != nil {
+	if _, err := tx.storeOrder(r); err != nil {
 		return err
 	}
 

@@ -308,8 +308,9 @@ func outOfStock(short []component) error {
 // If an order of the store has the reference already, the new one would get that order's row, and is not inserted. (With
 // INSERT … SELECT … WHERE NOT EXISTS, SQLite keeps a journal for the statement: 3 % of the time of an order.)
 const sqlInsertOrder = `
-	INSERT INTO orders (row, store_id, expires_at, components, json)
-	VALUES (coalesce((SELECT row FROM orders WHERE reference = ?6 AND +store_id = ?2), ?1), ?2, ?3, ?4, ?5)
+	INSERT INTO orders (row, store_id, status, reference, provider, external_id, expires_at, components, json)
+	VALUES (coalesce((SELECT row FROM orders WHERE reference = ?4 AND +store_id = ?2), ?1),
+	        ?2, ?3, ?4, ?5, nullif(?6, ''), ?7, ?8, ?9)
 	ON CONFLICT (row) DO NOTHING`
 
 // insertOrder writes the order's row under an id and a reference that no other order has, and returns the order's JSON
@@ -327,8 +328,21 @@ func (tx *Tx) insertOrder(o *Order, st Store, components []component) (stored st
 		o.PaymentReference = tx.newReference()
 		stored = string(mustJSON(o))
 
-		return tx.exec(sqlInsertOrder, rowOf(id), st.ID, o.ExpiresAt, kept, stored, o.PaymentReference)
+		return tx.exec(sqlInsertOrder,
+			rowOf(id), st.ID, o.Status, o.PaymentReference, o.PaymentProvider, o.ExternalID, o.ExpiresAt, kept, stored)
 	})
+	return stored, err
+}
+
+// storeOrder writes what has changed of an order, and returns its JSON as it is stored.
+func (tx *Tx) storeOrder(r orderRow) (stored string, err error) {
+	o := r.order
+	stored = string(mustJSON(o))
+	err = tx.mustChange(`
+		UPDATE orders
+		SET    status = ?, provider = ?, components = ?, json = ?
+		WHERE  row = ?`,
+		o.Status, o.PaymentProvider, storedComponents(o.Items, r.components), stored, rowOf(o.ID))
 	return stored, err
 }
 
@@ -479,13 +493,7 @@ func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
 	}
 
 	o.become(rule.to, tx.now)
-	stored := string(mustJSON(o))
-	// The column status is generated from the JSON.
-	err = tx.mustChange(`
-		UPDATE orders
-		SET    json = ?, components = ?
-		WHERE  row = ?`,
-		stored, storedComponents(o.Items, r.components), rowOf(orderID))
+	stored, err := tx.storeOrder(r)
 	if err != nil {
 		return nil, err
 	}

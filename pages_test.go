@@ -741,7 +741,8 @@ func (s *testServer) alert(t *testing.T, o Order, channel Channel) {
 	s.raiseAlert(t, o.ID, Alert{Code: AlertOverpaid, Amount: 5000})
 	s.exec(t, `
 		UPDATE orders
-		SET    json = json_set(json,
+		SET    provider = 'sandbox',
+		       json = json_set(json,
 		           '$.payment_provider', 'sandbox',
 		           '$.settlement_channel', 'gateway')
 		WHERE  id = ?`, o.ID)

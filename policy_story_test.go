@@ -118,7 +118,7 @@ func newRows(t *testing.T, s *testServer) *rowStory {
 	r := &rowStory{testServer: s, t: t, orderID: s.create(t, "kopi", 1)}
 	s.exec(t, `
 		UPDATE orders
-		SET    json = json_set(json, '$.payment_provider', 'midtrans', '$.amount', ?)
+		SET    provider = 'midtrans', json = json_set(json, '$.payment_provider', 'midtrans', '$.amount', ?)
 		WHERE  id = ?`, policyDue, r.orderID)
 	return r
 }

@@ -132,23 +132,28 @@ CREATE TABLE gateways (                   -- a store's accounts at payment gatew
 CREATE UNIQUE INDEX gateways_in_use   ON gateways (store_id, provider) WHERE replaced_at IS NULL;
 CREATE INDEX        gateways_of_store ON gateways (store_id, provider);
 
--- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served.
--- What is queried of it is generated from that JSON, except expires_at, which is a number of its own. The JSON begins
--- with the order's id, and its terms, which never change, are its end: events leave them out (see wholeEvent). orders_by_time serves lists, walks and time bounds alike.
+-- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served. It begins
+-- with the order's id and ends with its terms, which never change: events leave them out (see wholeEvent). What is queried
+-- of it is in columns too, which insertOrder and storeOrder write together with it. orders_by_time serves lists, walks and
+-- time bounds alike.
+--
+-- The states are compared one by one, here and in deliveries, because SQLite makes a table of three values or more in
+-- IN for every row that it checks.
 CREATE TABLE orders (
   row         INTEGER PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,
+  status      TEXT    NOT NULL CHECK (
+                status = 'pending' OR status = 'awaiting_verification' OR status = 'paid' OR
+                status = 'failed' OR status = 'expired' OR status = 'refunded'),
+  reference   TEXT    NOT NULL,           -- its payment_reference
+  provider    TEXT    NOT NULL,           -- its payment_provider
+  external_id TEXT,                       -- NULL = it has none
   expires_at  INTEGER NOT NULL,
   components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved, released}]: see component
   paid_by     TEXT,                       -- the payment session that paid it
-  json        TEXT    NOT NULL,
   purged_sequence INTEGER NOT NULL DEFAULT 0, -- of its events, when the last was deleted
-  id          TEXT    NOT NULL AS (substr(json, 8, 36)),
-  status      TEXT    NOT NULL AS (json ->> 'status') STORED CHECK (status IN
-                ('pending', 'awaiting_verification', 'paid', 'failed', 'expired', 'refunded')),
-  reference   TEXT    NOT NULL AS (json ->> 'payment_reference') STORED,
-  provider    TEXT    NOT NULL AS (json ->> 'payment_provider') STORED,
-  external_id TEXT    AS (json ->> 'external_id') STORED
+  json        TEXT    NOT NULL,
+  id          TEXT    NOT NULL AS (substr(json, 8, 36))
 ) STRICT;
 CREATE INDEX        orders_by_time      ON orders (store_id);
 CREATE INDEX        orders_by_status    ON orders (store_id, status);
@@ -311,7 +316,7 @@ CREATE TABLE deliveries (                 -- one row per event and endpoint
   id            TEXT    NOT NULL,
   endpoint_id   TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
   event_row     INTEGER NOT NULL REFERENCES events,
-  status        TEXT    NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'delivered', 'failed')),
+  status        TEXT    NOT NULL DEFAULT 'pending' CHECK (status = 'pending' OR status = 'delivered' OR status = 'failed'),
   attempt       INTEGER NOT NULL DEFAULT 0,  -- attempts that have ended
   next_at       INTEGER,                  -- when it is due; NULL = done
   leased        INTEGER NOT NULL DEFAULT 0 CHECK (leased IN (0, 1)),
