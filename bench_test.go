@@ -452,6 +452,7 @@ func BenchmarkTargets(b *testing.B) {
 	b.Run("neighbours", t.neighbours)
 	b.Run("manyDue", t.manyDue)
 	b.Run("removal", t.removal)
+	b.Run("size", t.size)
 	b.Run("memory", t.memory)
 	b.Run("start", t.start)
 	b.Run("cpu", t.cpu)

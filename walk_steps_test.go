@@ -500,7 +500,10 @@ func (w *walk) setWeather(p Provider, kind int, d time.Duration) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	weather := w.weather[p]
+	weather, ok := w.weather[p]
+	if !ok { // The sandbox has none.
+		return
+	}
 
 	switch kind {
 	case 0:
