@@ -367,8 +367,10 @@ func (tx *Tx) newReference() string {
 
 	const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	tail := make([]byte, 6)
-	for i, rest := len(tail)-1, number%day; i >= 0; i, rest = i-1, rest/32 {
+	rest := number % day
+	for i := len(tail) - 1; i >= 0; i-- {
 		tail[i] = crockford[rest%32]
+		rest /= 32
 	}
 	return referencePrefix(Time(number/perMS).Add(-fromUTC)) + string(tail)
 }
@@ -380,13 +382,13 @@ func referencePrefix(t Time) string { return "INV-" + t.Time().In(wib).Format("2
 func orderIDIn(stored string) string { return stored[len(`{"id":"`):][:idLength] }
 
 // termsStart is where the terms of an order begin in its JSON. No text that a client wrote comes before them.
-const termsStart = `"payment_reference":"`
+const termsStart = `,"payment_reference":"`
 
-// splitOrder splits the JSON of a stored order into its id with what may change, and its terms. Both are without the
-// braces, and without the comma between them.
+// splitOrder splits the JSON of a stored order into its id with what may change, and its terms, which begin with a comma.
+// Both are without the order's braces.
 func splitOrder(stored string) (state, terms string) {
-	at := strings.Index(stored, termsStart)
-	return stored[1 : at-1], stored[at : len(stored)-1]
+	before, after, _ := strings.Cut(stored, termsStart)
+	return before[1:], termsStart + strings.TrimSuffix(after, "}")
 }
 
 // showOrder appends a stored order to dst with the pay page as both of its addresses.

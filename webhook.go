@@ -123,7 +123,7 @@ func wholeEvent(body, order string) string {
 	}
 
 	_, terms := splitOrder(order)
-	return state + "," + terms + addresses + after
+	return state + terms + addresses + after
 }
 
 // orderIn returns the JSON of the order that the whole body of an event shows.
