@@ -93,8 +93,19 @@ const sqlForeignKeyFaults = `
 	SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
 	FROM   pragma_foreign_key_check`
 
-// inspectAll runs SQLite's integrity and foreign key checks on a file, and counts what a shop is made of. A
-// file that is too damaged to be read has a fault too.
+// ordersThatDiffer finds orders whose columns say something else than their JSON: see insertOrder and storeOrder.
+const ordersThatDiffer = `
+	SELECT 'orders: row ' || row || ' differs from its JSON'
+	FROM   orders
+	WHERE  json_valid(json) = 0 OR
+	       status      IS NOT json ->> 'status' OR
+	       reference   IS NOT json ->> 'payment_reference' OR
+	       provider    IS NOT json ->> 'payment_provider' OR
+	       external_id IS NOT json ->> 'external_id'
+	LIMIT  100`
+
+// inspectAll runs SQLite's integrity and foreign key checks on a file, looks for orders that differ from their JSON, and
+// counts what a shop is made of. A file that is too damaged to be read has a fault too.
 func inspectAll(path string) (r report, err error) {
 	path, err = resolve(path)
 	if err != nil {
@@ -110,6 +121,11 @@ func inspectAll(path string) (r report, err error) {
 	r.Faults, err = queryAll(source, scanValue[string], `
 		SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
 		UNION ALL`+sqlForeignKeyFaults)
+	if err == nil && version == schemaVersion {
+		var differ []string
+		differ, err = queryAll(source, scanValue[string], ordersThatDiffer)
+		r.Faults = append(r.Faults, differ...)
+	}
 	if err == nil {
 		err = source.QueryRow(`
 			SELECT (SELECT count(*) FROM stores),

@@ -166,6 +166,21 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
+// TestCheckFindsAnotherStatus changes an order's column and not its JSON.
+func TestCheckFindsAnotherStatus(t *testing.T) {
+	t.Parallel()
+	file := unzip(t, "testdata/v4.db.gz")
+	command(t, 0, "store", "list", "-db", file) // brings it up to date
+	command(t, 0, "check", "-db", file)
+	sqliteFile(t, file, "UPDATE orders SET status = 'paid' WHERE status = 'pending'")
+	command(t, 1, "check", "-db", file)
+	found, err := inspectAll(file)
+	must(t, err)
+	if len(found.Faults) != 1 || !strings.Contains(found.Faults[0], "differs from its JSON") {
+		t.Errorf("faults: %q", found.Faults)
+	}
+}
+
 // TestBackupThatDoesNotFit copies more than a file may hold, as on a full disk.
 func TestBackupThatDoesNotFit(t *testing.T) {
 	t.Parallel()

@@ -21,9 +21,10 @@ const (
 
 // logQueue passes log lines on to a writer that may block, such as a pipe that nobody reads. Writing to the
 // queue never blocks: what does not fit is dropped and counted, and the count is logged as soon as lines get
-// through again. A program that is killed loses the lines of the last logGathered.
+// through again. A program that is killed, or panics outside of a request, loses the lines of the last logGathered.
 type logQueue struct {
-	out io.Writer
+	out    io.Writer
+	cutOff bool // the last line that was written has no end; only for the goroutine that runs run
 
 	mu      sync.Mutex
 	lines   []byte
@@ -31,7 +32,7 @@ type logQueue struct {
 	closed  bool
 
 	added   chan struct{} // holds one when there is something to write
-	closing chan struct{} // closed when nothing is added any more
+	closing chan struct{} // closed by close: what is there is written at once
 	drained chan struct{} // closed when everything is written after close
 }
 
@@ -77,17 +78,35 @@ func (q *logQueue) run(dropped func(lines int)) {
 		case <-q.closing:
 		}
 		lines, notTaken, closed := q.take()
-		written, err := q.out.Write(lines)
-		lost += notTaken + bytes.Count(lines[written:], []byte("\n"))
+		lost += notTaken
 
-		if err == nil && lost > 0 {
-			dropped(lost)
-			lost = 0
+		if len(lines) > 0 {
+			notWritten := q.write(lines)
+			lost += notWritten
+			if notWritten == 0 && lost > 0 {
+				dropped(lost)
+				lost = 0
+			}
 		}
 		if closed {
 			return
 		}
 	}
+}
+
+// write writes lines and returns how many were not written. What follows a line that was cut off, as by a full disk, begins
+// on a new line.
+func (q *logQueue) write(lines []byte) (notWritten int) {
+	if q.cutOff {
+		n, _ := q.out.Write([]byte("\n"))
+		q.cutOff = n == 0
+	}
+
+	n, _ := q.out.Write(lines)
+	if n > 0 {
+		q.cutOff = lines[n-1] != '\n'
+	}
+	return bytes.Count(lines[n:], []byte("\n"))
 }
 
 // take empties the queue.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"compress/gzip"
 	"database/sql"
 	"encoding/json"
@@ -28,6 +29,7 @@ func openMigrated(t *testing.T, file string) (*DB, Store) {
 	if len(stores) != 1 {
 		t.Fatalf("%d stores, want 1", len(stores))
 	}
+	t.Cleanup(func() { wantOrdersAgree(t, db) })
 	return db, stores[0]
 }
 
@@ -476,6 +478,30 @@ func TestMigrationFrom4(t *testing.T) {
 			t.Errorf("%s: found %v", o.PaymentReference, found.Orders)
 		}
 	})
+}
+
+// TestMigrationWaitsForTheService opens an older file that a service serves, which would not know the new tables: nothing
+// is changed until that has stopped.
+func TestMigrationWaitsForTheService(t *testing.T) {
+	t.Parallel()
+	file := unzip(t, "testdata/v4.db.gz")
+	stop, err := lockServing(file)
+	must(t, err)
+
+	before, err := os.ReadFile(file)
+	must(t, err)
+	_, err = openDB(file, false)
+	if err == nil || !strings.Contains(err.Error(), "stop it first") {
+		t.Errorf("error %v, want one that says to stop the service", err)
+	}
+	after, err := os.ReadFile(file)
+	must(t, err)
+	if !bytes.Equal(after, before) {
+		t.Error("the file has changed")
+	}
+
+	must(t, stop())
+	openMigrated(t, file)
 }
 
 // unzip writes the content of a gzip file into the test's directory.

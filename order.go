@@ -26,8 +26,9 @@ const (
 
 var statuses = []Status{Pending, AwaitingVerification, Paid, Failed, Expired, Refunded}
 
-// Order is what the API shows of an order, except its two addresses: see appendOrder. Its id, then what may change of it,
-// then its terms, which never do: see splitOrder.
+// Order is what the API shows of an order, except its two addresses: see appendOrder. Its id comes first, then what may
+// change, then its terms, which never do: see splitOrder. A new field of the terms, of an Item or of the Buyer needs omitempty
+// and a value in new orders only, or events that are still to be sent again would change.
 type Order struct {
 	ID string `json:"id"`
 
@@ -38,8 +39,7 @@ type Order struct {
 	SettlementChannel Channel     `json:"settlement_channel"`
 	PaymentProvider   Provider    `json:"payment_provider"`
 	PaymentMethod     string      `json:"payment_method"`
-	RequiresPayment   bool        `json:"requires_payment"` // pending, and not free
-	ExpiresAt         Time        `json:"expires_at"`
+	RequiresPayment   bool        `json:"requires_payment"`  // pending, and not free
 	PaidAt            Time        `json:"paid_at,omitempty"` // kept by a refund, not by a reversal
 	UpdatedAt         Time        `json:"updated_at"`
 	Alerts            []AlertCode `json:"alerts,omitempty"` // the open ones, sorted
@@ -55,6 +55,7 @@ type Order struct {
 	ReturnURL        string   `json:"return_url,omitempty"`
 	Note             string   `json:"note,omitempty"`
 	Metadata         Metadata `json:"metadata,omitempty"`
+	ExpiresAt        Time     `json:"expires_at"`
 	CreatedAt        Time     `json:"created_at"`
 }
 
@@ -305,8 +306,8 @@ func outOfStock(short []component) error {
 	return &APIError{codeOutOfStock, "There is not enough stock for this order.", details}
 }
 
-// If an order of the store has the reference already, the new one would get that order's row, and is not inserted. (With
-// INSERT … SELECT … WHERE NOT EXISTS, SQLite keeps a journal for the statement: 3 % of the time of an order.)
+// If the store has an order with this reference, the statement names that order's row, which is a conflict, and inserts
+// nothing. (With INSERT … SELECT … WHERE NOT EXISTS, SQLite keeps a journal for the statement: 3 % of the time of an order.)
 const sqlInsertOrder = `
 	INSERT INTO orders (row, store_id, status, reference, provider, external_id, expires_at, components, json)
 	VALUES (coalesce((SELECT row FROM orders WHERE reference = ?4 AND +store_id = ?2), ?1),
@@ -350,14 +351,14 @@ func (tx *Tx) storeOrder(r orderRow) (stored string, err error) {
 // base32 (https://www.crockford.com/base32.html), which has no letters that look alike.
 //
 // The six are a number that grows with the time of day, so that new references follow each other in their index. Random
-// ones change a page of it each: an order took a twentieth more processor time, and half as many bytes again were written.
+// ones change a page of it each, which took a twentieth of the processor time of an order.
 func (tx *Tx) newReference() string {
 	const perMS = 12 // A day has 86,400,000 ms, and 12 times that fits into six characters.
 	const minute, day = 60_000 * perMS, 86_400_000 * perMS
 	const fromUTC = 7 * time.Hour
 
-	// The orders of one millisecond take the numbers of the next ones when theirs are used up. A clock that was set back
-	// by more than a minute begins again, and insertOrder tries the next number until one is free.
+	// If one millisecond has more than 12 orders, they use numbers of the following ones. After a clock was set back by
+	// more than a minute, the numbers follow it, and insertOrder tries the next one until one is free.
 	db := tx.db
 	number := int64(tx.now.Add(fromUTC)) * perMS
 	if number <= db.reference && db.reference < number+minute {

@@ -58,7 +58,7 @@ CREATE TABLE products (
   updated_at   INTEGER NOT NULL,          -- last edit; a sale is not an edit
   UNIQUE (store_id, slug)
 ) STRICT;
-CREATE INDEX products_by_title ON products (store_id, published, title, id, title_folded); -- a search reads no other row
+CREATE INDEX products_by_title ON products (store_id, published, title, id, title_folded); -- so a search reads only the rows that match
 
 CREATE TABLE bundles (
   id           TEXT    PRIMARY KEY,
@@ -134,8 +134,8 @@ CREATE INDEX        gateways_of_store ON gateways (store_id, provider);
 
 -- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served. It begins
 -- with the order's id and ends with its terms, which never change: events leave them out (see wholeEvent). What is queried
--- of it is in columns too, which insertOrder and storeOrder write together with it. orders_by_time serves lists, walks and
--- time bounds alike.
+-- of it is in columns too: insertOrder writes them, and storeOrder those that may change. orders_by_time serves lists, walks
+-- and time bounds alike.
 --
 -- The states are compared one by one, here and in deliveries, because SQLite makes a table of three values or more in
 -- IN for every row that it checks.

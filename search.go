@@ -115,7 +115,7 @@ func likeInJSON(text string) string {
 
 var likeMarks = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
 
-// tailPattern matches what may be the tail of a reference: see newReference.
+// tailPattern matches what may be the tail of a reference: see newReference (older ones are random).
 var tailPattern = regexp.MustCompile(`^(?i)[0-9A-HJKMNP-TV-Z]{6}$`)
 
 // referencesWith returns every reference with a tail that an order of a store may have: one for each day since the

@@ -199,8 +199,17 @@ func openSQLite(path, options string) *sql.DB {
 }
 
 func (db *DB) connect() error {
-	if err := db.inspect(); err != nil {
+	version, err := db.inspect()
+	if err != nil {
 		return err
+	}
+	if version > 0 && version < schemaVersion {
+		// A service of an older program would go on with tables that it does not know.
+		unlock, err := lockServing(db.path)
+		if err != nil {
+			return err
+		}
+		defer unlock()
 	}
 
 	db.writer.SetMaxOpenConns(1)
@@ -224,11 +233,10 @@ func (db *DB) connect() error {
 }
 
 // inspect refuses a file that is not ours or is newer than this program, before anything in it is changed.
-func (db *DB) inspect() error {
+func (db *DB) inspect() (version int, err error) {
 	file := openSQLite(db.path, "_busy_timeout=5000")
 	defer file.Close()
-	_, err := inspect(file, db.path)
-	return err
+	return inspect(file, db.path)
 }
 
 // inspect returns a file's schema version; 0 = it has no tables. It refuses one that is another program's, or newer than
@@ -709,8 +717,8 @@ func (tx *Tx) newID() string {
 }
 
 // insertRow inserts a row under a new id and returns its number. insert reports how many rows it has inserted: none if
-// the number is taken. That happens when another process created an id in the same millisecond, or when the clock was
-// set back; then the next id is tried.
+// the number is taken, or an order's reference. That happens when another process created an id in the same millisecond,
+// or when the clock was set back; then the next id is tried.
 func (tx *Tx) insertRow(insert func(id string) (inserted int64, err error)) (row int64, err error) {
 	for {
 		id := tx.newID()

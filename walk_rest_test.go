@@ -297,6 +297,7 @@ func (w *walk) checkEvents(o *walkOrder, s orderStory) {
 // checkRows checks that nothing is left to do, the daily totals, and what the command "check" checks.
 func (w *walk) checkRows() {
 	w.t.Helper()
+	wantOrdersAgree(w.t, w.db)
 	for what, query := range map[string]string{
 		"leases":                  "SELECT count(*) FROM payment_sessions WHERE leased_until > 0",
 		"sessions to ask about":   "SELECT count(*) FROM payment_sessions WHERE next_check_at IS NOT NULL",

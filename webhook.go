@@ -113,15 +113,15 @@ func (st Store) eventData(stored string) []byte {
 }
 
 // wholeEvent returns the body of an event as it is sent. The event of an order is stored without the order's terms, which
-// its row has and which never change: they are most of the bytes, and are put back here. order is the JSON of that row;
-// empty if the event is of no order.
+// its row has and which never change: they are most of the bytes, and are put back here. order is the JSON of that row,
+// which insertOrder or storeOrder has written together with the event; empty if the event is of no order.
 func wholeEvent(body, order string) string {
-	const addresses = `,"checkout_url":`
-	state, after, _ := strings.Cut(body, addresses)
-	if order == "" || strings.Contains(body, termsStart) { // Programs before version 5 stored the whole body.
+	if order == "" || strings.Contains(body, termsStart) { // Events written before version 5 of the schema are whole.
 		return body
 	}
 
+	const addresses = `,"checkout_url":`
+	state, after, _ := strings.Cut(body, addresses)
 	_, terms := splitOrder(order)
 	return state + terms + addresses + after
 }
@@ -139,7 +139,8 @@ func scanBody(r row) (string, error) {
 	return wholeEvent(body, order), err
 }
 
-// An event whose row would not come after all that are there gets the row of one of them, and is not inserted.
+// If this millisecond has an event with this number or a later one, the statement names its row, which is a conflict, and
+// inserts nothing.
 const sqlInsertEvent = `
 	INSERT INTO events (row, store_id, order_row, sequence, event, body)
 	VALUES (coalesce((SELECT max(row) FROM events WHERE row BETWEEN ?1 AND ?1 | 4095), ?1), ?2, ?3, ?4, ?5, ?6)

@@ -1,7 +1,7 @@
 -- From version 4 to version 5.
 
 -- What is queried of an order is in ordinary columns, which take less time than those generated from its JSON. References
--- grow with the time now and differ across all stores, or nearly so: their index needs no store.
+-- grow with the time now and are nearly unique in the whole file, so their index need not begin with the store.
 CREATE TABLE orders_5 (
   row         INTEGER PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,
