@@ -33,6 +33,32 @@ func TestKeyIsReplaced(t *testing.T) {
 		l.want("paid", l.outcome(order), "paid [1 paid] orderPaid, stock 8")
 	})
 
+	// Nobody has chosen how to pay, so Midtrans knows of no payment, and only the page tells whose account it is.
+	inPayLab(t, "the gateway knows the new key only, and the order is canceled", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.get(order)
+		l.setGateway(l.storeID, another)
+		l.mid.key = another.SecretKey
+
+		l.play(order, l.mid, "midtrans", "owner-cancel tick")
+		l.want("closed", l.outcome(order), "failed [1 expired] orderFailed, stock 10")
+		l.want("pages closed", l.mid.closes, 1)
+	})
+
+	inPayLab(t, "the gateway knows the new key only, and nobody pays", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.get(order)
+		l.setGateway(l.storeID, another)
+		l.mid.key = another.SecretKey
+		l.play(order, nil, "", "+23h tick")
+		l.want("while it can be paid", l.outcome(order), "pending [1 active], stock 8")
+
+		l.faultOnce("/v2/"+order+"-1/cancel", down) // The page is closed already when it is asked again.
+		l.play(order, nil, "", "+1h tick +5m tick")
+		l.want("when it is over", l.outcome(order), "expired [1 expired] orderExpired, stock 10")
+		l.want("pages closed", l.mid.closes, 1)
+	})
+
 	inPayLab(t, "the new key is that of another account", func(t *testing.T, l *payLab) {
 		order := l.newOrder("snap")
 		l.get(order)

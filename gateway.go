@@ -658,18 +658,39 @@ func (m midtrans) closeSession(
 	return closed || m.core.now().Sub(s.ExpiresAt) > time.Hour, err
 }
 
-// closePage reports whether the page is closed, or there is none. Midtrans documents no status of its refusals, only
-// their texts.
+// closePage reports whether the page is closed, or there is none.
 func (m midtrans) closePage(ctx context.Context, s AskedSession) (closed bool, err error) {
 	if s.GatewayID == "" {
 		return true, nil
 	}
+	_, problem, err := m.cancelPage(ctx, s)
+	return err == nil && !strings.Contains(problem, "progress"), err
+}
 
+// closesOwnPage closes the page and reports whether it is one of this account, which alone knows the page's token.
+func (m midtrans) closesOwnPage(ctx context.Context, s AskedSession) (bool, error) {
+	if s.GatewayID == "" {
+		return false, nil
+	}
+	status, problem, err := m.cancelPage(ctx, s)
+	return err == nil && (status/100 == 2 || strings.Contains(problem, "already canceled")), err
+}
+
+// cancelPage asks Midtrans to close the page. problem is its refusal, in lower case: it documents no status of its
+// refusals, only their texts. The refusal of the key is an error, because then Midtrans has not looked at the page.
+func (m midtrans) cancelPage(ctx context.Context, s AskedSession) (status int, problem string, err error) {
 	var p midtransPage
 	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
-	_, err = m.snap.send(ctx, "POST", path, nil, nil, &p)
-	inProgress := strings.Contains(strings.ToLower(p.problem()), "progress")
-	return err == nil && !inProgress, err
+	status, err = m.snap.send(ctx, "POST", path, nil, nil, &p)
+	if err != nil {
+		return status, "", err
+	}
+
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return status, "", refused(status, p.problem())
+	}
+	return status, strings.ToLower(p.problem()), nil
 }
 
 // end denies a challenged transaction and cancels an open one. One that cannot be denied may still be

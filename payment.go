@@ -355,7 +355,7 @@ func (p *payments) limit(ctx context.Context) (limited context.Context, end func
 func (p *payments) ask(
 	ctx context.Context, s AskedSession, closing bool,
 ) (answers []GatewayAnswer, closed bool, err error) {
-	gw, answers, err := p.query(ctx, s)
+	gw, answers, doubt, err := p.query(ctx, s)
 	if err != nil {
 		return nil, false, err
 	}
@@ -371,10 +371,16 @@ func (p *payments) ask(
 
 	closing = closing && s.OrderStatus == Pending && !slices.ContainsFunc(answers, mayBePaid)
 	if !closing && !mustClose(s.SessionWithOrder, answers, p.db.Now()) {
-		return answers, false, nil
+		return answers, false, doubt
 	}
 	if s.OrderStatus == Pending && !closing && !p.db.clockTrusted() { // It is over only by the clock.
-		return answers, false, nil
+		return answers, false, doubt
+	}
+	if doubt != nil { // A key that closes the page is one of the account that has it.
+		own, err := gw.(midtrans).closesOwnPage(ctx, s)
+		if err != nil || !own {
+			return nil, false, doubt
+		}
 	}
 	closed, err = gw.closeSession(ctx, s, answers)
 	if err != nil {
@@ -397,34 +403,35 @@ func (e *notAccepted) Unwrap() error { return e.problem }
 
 // query asks with the key that started the session. If the gateway refuses that key, the store has perhaps replaced
 // it, so the key in use is tried too. That may be the key of another account. Xendit then does not find the session,
-// which is an error. Midtrans finds no payment, which is also its answer while nobody has chosen how to pay, so that
-// answer does not count.
-func (p *payments) query(ctx context.Context, s AskedSession) (gateway, []GatewayAnswer, error) {
-	gw, err := p.gateway(s.StoreID, s.Provider, s.AccountID)
+// which is an error. Midtrans finds no payment, which is also its answer while nobody has chosen how to pay. Then doubt
+// is the refusal of the first key, and the answer counts only if the key in use can close the page.
+func (p *payments) query(
+	ctx context.Context, s AskedSession,
+) (gw gateway, answers []GatewayAnswer, doubt, err error) {
+	gw, err = p.gateway(s.StoreID, s.Provider, s.AccountID)
 	if err == nil {
-		var answers []GatewayAnswer
 		answers, err = gw.query(ctx, s)
 		if err == nil {
-			return gw, answers, nil
+			return gw, answers, nil, nil
 		}
 	}
 	if _, refused := errors.AsType[*refusal](err); !refused {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 
 	inUse, noKey := p.db.GatewayAccount(s.StoreID, s.Provider)
 	if noKey != nil || inUse.ID == s.AccountID {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	gw = p.gatewayOf(s.StoreID, inUse)
 	answers, problem := gw.query(ctx, s)
 	if problem != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if s.Provider == ProviderMidtrans && !paymentBegun(answers) {
-		return nil, nil, err
+		return gw, answers, err, nil
 	}
-	return gw, answers, nil
+	return gw, answers, nil, nil
 }
 
 // ApplyGatewayAnswers does what a gateway's answers about a session mean for the session and its order, decides the

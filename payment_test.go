@@ -478,6 +478,10 @@ func TestClosingASession(t *testing.T) {
 			l.play(order, l.mid, "midtrans", "owner-cancel")
 			l.faultOnce("/cancel", answering(500, `{}`))
 		},
+		"the gateway refuses the key when it should close": func(l *payLab, order string) {
+			l.play(order, l.mid, "midtrans", "owner-cancel")
+			l.faultOnce("/cancel", answering(401, `{"error_messages": ["Access denied"]}`))
+		},
 		"the gateway is away when it should close": func(l *payLab, order string) {
 			l.play(order, l.mid, "midtrans", "owner-cancel")
 			l.faultOnce("/cancel", down)
