@@ -58,7 +58,7 @@ CREATE TABLE products (
   updated_at   INTEGER NOT NULL,          -- last edit; a sale is not an edit
   UNIQUE (store_id, slug)
 ) STRICT;
-CREATE INDEX products_by_title ON products (store_id, published, title, id, title_folded); -- so a search reads only the rows that match
+CREATE INDEX products_by_title ON products (store_id, published, title, id);
 
 CREATE TABLE bundles (
   id           TEXT    PRIMARY KEY,
@@ -74,7 +74,7 @@ CREATE TABLE bundles (
   updated_at   INTEGER NOT NULL,
   UNIQUE (store_id, slug)
 ) STRICT;
-CREATE INDEX bundles_by_title ON bundles (store_id, published, title, id, title_folded);
+CREATE INDEX bundles_by_title ON bundles (store_id, published, title, id);
 
 CREATE TABLE bundle_items (
   bundle_id  TEXT    NOT NULL REFERENCES bundles,

@@ -460,7 +460,7 @@ func addStatistics(t *testing.T, db *DB) {
 			('orders',     'orders_to_expire',            '1000 1'),
 			('products',   'sqlite_autoindex_products_1', '50000 1'),
 			('products',   'sqlite_autoindex_products_2', '50000 50000 1'),
-			('products',   'products_by_title',           '50000 50000 50000 2 1 1'),
+			('products',   'products_by_title',           '50000 50000 50000 2 1'),
 			('events',     'events_of_order',             '2500000 3 1'),
 			('endpoints',  'sqlite_autoindex_endpoints_1','10 1'),
 			('endpoints',  'endpoints_of_store',          '10 10 1'),

@@ -60,9 +60,3 @@ CREATE INDEX deliveries_due      ON deliveries (endpoint_id, next_at) WHERE next
 CREATE INDEX deliveries_leased   ON deliveries (leased) WHERE leased = 1;
 CREATE INDEX deliveries_recent   ON deliveries (endpoint_id);
 CREATE INDEX deliveries_of_event ON deliveries (event_row);
-
--- A search in the catalog reads the titles in the index alone.
-DROP INDEX products_by_title;
-CREATE INDEX products_by_title ON products (store_id, published, title, id, title_folded);
-DROP INDEX bundles_by_title;
-CREATE INDEX bundles_by_title ON bundles (store_id, published, title, id, title_folded);
