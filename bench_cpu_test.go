@@ -165,6 +165,19 @@ func unlimitedCatalog(products int) []byte {
 	return mustJSON(object{"products": all, "payment_methods": []object{method}})
 }
 
+// unlimitedShop opens a database with a store that sells 40 products of unlimited stock, and returns their ids.
+func unlimitedShop(b *testing.B) (db *DB, st Store, products []string) {
+	b.Helper()
+	db = open(b, filepath.Join(b.TempDir(), "unlimited.db"))
+	st = addBenchStore(b, db)
+	catalog, err := readCatalog(unlimitedCatalog(40))
+	must(b, err)
+	must(b, db.ImportCatalog(b.Context(), st.ID, catalog))
+	products, err = queryAll(db.reader, scanValue[string], "SELECT id FROM products WHERE stock IS NULL")
+	must(b, err)
+	return db, st, products
+}
+
 // cpu measures how much processor time the server uses for a request.
 func (t *table) cpu(b *testing.B) {
 	binary := *benchBinary

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -88,18 +87,12 @@ const noID = "00000000-0000-0000-0000-000000000000"
 
 func newOrderLoop(b *testing.B) *orderLoop {
 	b.Helper()
-	db := open(b, filepath.Join(b.TempDir(), "loop.db"))
-	st := addBenchStore(b, db)
-	catalog, err := readCatalog(unlimitedCatalog(40))
-	must(b, err)
-	must(b, db.ImportCatalog(b.Context(), st.ID, catalog))
+	db, st, products := unlimitedShop(b)
 	_, hash := newToken("so_")
-	_, err = db.AddKey(b.Context(), st.ID, NewKey{Name: "bench", Scope: ScopeWrite}, hash)
+	_, err := db.AddKey(b.Context(), st.ID, NewKey{Name: "bench", Scope: ScopeWrite}, hash)
 	must(b, err)
 
-	l := &orderLoop{store: st.ID, keyHash: hash[:], ids: &Tx{db: db}}
-	l.products, err = queryAll(db.reader, scanValue[string], "SELECT id FROM products WHERE stock IS NULL")
-	must(b, err)
+	l := &orderLoop{store: st.ID, keyHash: hash[:], products: products, ids: &Tx{db: db}}
 	o := benchOrder(noID, 1, 0)
 	o.PaymentReference = noID
 	o.ExternalID = ""

@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 )
 
@@ -13,14 +12,8 @@ import (
 // deliveries, and for good.
 func (t *table) size(b *testing.B) {
 	const n, group = 10_000, 500
-	db := open(b, filepath.Join(b.TempDir(), "size.db"))
-	st := addBenchStore(b, db)
-	catalog, err := readCatalog(unlimitedCatalog(40))
-	must(b, err)
-	must(b, db.ImportCatalog(b.Context(), st.ID, catalog))
-	products, err := queryAll(db.reader, scanValue[string], "SELECT id FROM products WHERE stock IS NULL")
-	must(b, err)
-	_, err = db.AddEndpoint(b.Context(), st.ID, unreachable, nil, newSecret())
+	db, st, products := unlimitedShop(b)
+	_, err := db.AddEndpoint(b.Context(), st.ID, unreachable, nil, newSecret())
 	must(b, err)
 
 	empty := compacted(b, db)

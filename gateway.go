@@ -686,8 +686,7 @@ func (m midtrans) cancelPage(ctx context.Context, s AskedSession) (status int, p
 		return status, "", err
 	}
 
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden:
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		return status, "", refused(status, p.problem())
 	}
 	return status, strings.ToLower(p.problem()), nil

@@ -24,7 +24,7 @@ const (
 // through again. A program that is killed, or panics outside of a request, loses the lines of the last logGathered.
 type logQueue struct {
 	out    io.Writer
-	cutOff bool // the last line that was written has no end; only for the goroutine that runs run
+	cutOff bool // the last line that was written has no end; only write uses it
 
 	mu      sync.Mutex
 	lines   []byte

@@ -355,12 +355,11 @@ func (tx *Tx) storeOrder(r orderRow) (stored string, err error) {
 func (tx *Tx) newReference() string {
 	const perMS = 12 // A day has 86,400,000 ms, and 12 times that fits into six characters.
 	const minute, day = 60_000 * perMS, 86_400_000 * perMS
-	const fromUTC = 7 * time.Hour
 
 	// If one millisecond has more than 12 orders, they use numbers of the following ones. After a clock was set back by
 	// more than a minute, the numbers follow it, and insertOrder tries the next one until one is free.
 	db := tx.db
-	number := int64(tx.now.Add(fromUTC)) * perMS
+	number := int64(tx.now.Add(wibAhead)) * perMS
 	if number <= db.reference && db.reference < number+minute {
 		number = db.reference + 1
 	}
@@ -373,7 +372,7 @@ func (tx *Tx) newReference() string {
 		tail[i] = crockford[rest%32]
 		rest /= 32
 	}
-	return referencePrefix(Time(number/perMS).Add(-fromUTC)) + string(tail)
+	return referencePrefix(Time(number/perMS).Add(-wibAhead)) + string(tail)
 }
 
 func referencePrefix(t Time) string { return "INV-" + t.Time().In(wib).Format("20060102") + "-" }
@@ -626,7 +625,7 @@ type DayTotals struct {
 
 // dayOf is the day of a time in WIB, in days since 1970.
 func dayOf(t Time) int64 {
-	return int64(t.Add(7*time.Hour)) / (24 * time.Hour).Milliseconds()
+	return int64(t.Add(wibAhead)) / (24 * time.Hour).Milliseconds()
 }
 
 const sqlAddTotals = `

@@ -99,7 +99,7 @@ func TestNewReference(t *testing.T) {
 func TestTakenReference(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	ahead := int64(s.db.Now().Add(7*time.Hour+30*time.Second)) * 12
+	ahead := int64(s.db.Now().Add(wibAhead+30*time.Second)) * 12
 
 	var got []string
 	for range 2 {

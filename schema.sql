@@ -137,8 +137,8 @@ CREATE INDEX        gateways_of_store ON gateways (store_id, provider);
 -- of it is in columns too: insertOrder writes them, and storeOrder those that may change. orders_by_time serves lists, walks
 -- and time bounds alike.
 --
--- The states are compared one by one, here and in deliveries, because SQLite makes a table of three values or more in
--- IN for every row that it checks.
+-- The states are compared one by one, here and in deliveries. For an IN with three values or more, SQLite makes a table of
+-- them for every row that it checks.
 CREATE TABLE orders (
   row         INTEGER PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,

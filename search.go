@@ -37,8 +37,8 @@ type OrderList struct {
 const searchWindow = 10_000
 
 // sqlExact finds an order by its id, its reference, one of several references, and its external id, by our reference of
-// one of its payment sessions, and by the gateway's names of the session and of its payments. Its +row makes SQLite look up the
-// orders that were found, instead of walking all older ones.
+// one of its payment sessions, and by the gateway's names of the session and of its payments. Its +row makes SQLite look
+// up the orders that were found, instead of walking all older ones.
 //
 // sqlSearch finds orders by a part of the buyer's name, e-mail or phone, the beginning of the external id, and the
 // amount. It takes an order's JSON apart only if the text is anywhere in it, and finds an amount by its place in the

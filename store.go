@@ -39,7 +39,10 @@ type Time int64
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
 // wib is the time zone that shops and buyers read: UTC+7, without daylight saving.
-var wib = time.FixedZone("WIB", 7*60*60)
+var wib = time.FixedZone("WIB", int(wibAhead.Seconds()))
+
+// wibAhead is how far WIB is ahead of UTC.
+const wibAhead = 7 * time.Hour
 
 func timeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
@@ -232,7 +235,7 @@ func (db *DB) connect() error {
 		Scan(&db.publicURL, &db.subdomains, fromJSON{&db.gatewayURLs})
 }
 
-// inspect refuses a file that is not ours or is newer than this program, before anything in it is changed.
+// inspect returns the file's schema version, before anything in it is changed: see the function inspect.
 func (db *DB) inspect() (version int, err error) {
 	file := openSQLite(db.path, "_busy_timeout=5000")
 	defer file.Close()

@@ -113,8 +113,8 @@ func (st Store) eventData(stored string) []byte {
 }
 
 // wholeEvent returns the body of an event as it is sent. The event of an order is stored without the order's terms, which
-// its row has and which never change: they are most of the bytes, and are put back here. order is the JSON of that row,
-// which insertOrder or storeOrder has written together with the event; empty if the event is of no order.
+// its row has and which never change: they are most of the bytes, and are put back here. order is the JSON that
+// the row has now; empty if the event is of no order.
 func wholeEvent(body, order string) string {
 	if order == "" || strings.Contains(body, termsStart) { // Events written before version 5 of the schema are whole.
 		return body
