@@ -229,7 +229,8 @@ const sqlStoreOfKey = "SELECT " + storeColumns + ", " + keyColumns + `
 // StoreOfKey finds the store that a key opens, and the key. It is read for every request, so that a revoked key ends
 // with the next.
 func (db *DB) StoreOfKey(hash [32]byte) (st Store, key APIKey, err error) {
-	st, err = db.scanStore(db.keys.QueryRow(sqlStoreOfKey, db.Now(), hash[:]), key.columns()...)
+	scan := func(r row) (Store, error) { return db.scanStoreAnd(r, key.columns()...) }
+	st, err = queryOne(db.keys, scan, sqlStoreOfKey, db.Now(), hash[:])
 	return st, key, err
 }
 
@@ -477,8 +478,8 @@ const sqlStoreOfSignIn = "SELECT " + storeColumns + `
 
 // StoreOfSignIn finds the store that a sign-in is for.
 func (db *DB) StoreOfSignIn(hash [32]byte, now Time) (Store, error) {
-	return db.scanStore(db.reader.QueryRow(sqlStoreOfSignIn,
-		hash[:], now.Add(-signInLongest), now.Add(-signInIdle)))
+	return queryOne(db.reader, db.scanStore, sqlStoreOfSignIn,
+		hash[:], now.Add(-signInLongest), now.Add(-signInIdle))
 }
 
 // EndSignIn ends one sign-in of a store or, with everywhere, all of them.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,7 +43,7 @@ func accessTo(path string) access {
 
 // openSource opens a file for reading and returns its schema version. It refuses a file that is empty, not
 // ours, or newer than this program.
-func openSource(path string, how access) (source *sql.DB, version int, err error) {
+func openSource(path string, how access) (source *pool, version int, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -57,7 +56,7 @@ func openSource(path string, how access) (source *sql.DB, version int, err error
 		return nil, 0, fmt.Errorf("%s is empty: it holds no database", path)
 	}
 
-	source = openSQLite(path, string(how)+"&_query_only=on&_busy_timeout=5000")
+	source = openSQLite(path, string(how)+"&_query_only=on&_busy_timeout=5000", 1)
 	version, err = inspect(source, path)
 	if err == nil && version == 0 {
 		err = fmt.Errorf("%s has no tables: it holds no database", path)
@@ -127,11 +126,10 @@ func inspectAll(path string) (r report, err error) {
 		r.Faults = append(r.Faults, differ...)
 	}
 	if err == nil {
-		err = source.QueryRow(`
+		err = queryInto(source, []any{&r.Stores, &r.Orders, &r.WaitingDeliveries}, `
 			SELECT (SELECT count(*) FROM stores),
 			       (SELECT count(*) FROM orders),
-			       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL)`).
-			Scan(&r.Stores, &r.Orders, &r.WaitingDeliveries)
+			       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL)`)
 	}
 
 	switch sqliteCode(err) {
@@ -219,7 +217,7 @@ func backUp(ctx context.Context, from string, how access, out string) error {
 		return err
 	}
 
-	err = copyPages(ctx, source, out)
+	err = copyPages(source, out)
 	if err == nil {
 		err = syncFolder(out)
 	}
@@ -235,13 +233,13 @@ func backUp(ctx context.Context, from string, how access, out string) error {
 
 // copyPages uses SQLite's online backup (https://sqlite.org/backup.html). It copies everything in one step:
 // between several steps, every write would start the copy anew. The target is new and needs no journal.
-func copyPages(ctx context.Context, source *sql.DB, out string) error {
-	target := openSQLite(out, "mode=rw&_synchronous=FULL&_journal_mode=OFF")
+func copyPages(source *pool, out string) error {
+	target := openSQLite(out, "mode=rw&_synchronous=FULL&_journal_mode=OFF", 1)
 	defer target.Close()
 
-	return withConn(ctx, target, func(dst *sqlite3.SQLiteConn) error {
-		return withConn(ctx, source, func(src *sqlite3.SQLiteConn) error {
-			b, err := dst.Backup("main", src, "main")
+	return target.with(func(dst *connection) error {
+		return source.with(func(src *connection) error {
+			b, err := dst.raw.Backup("main", src.raw, "main")
 			if err != nil {
 				return err
 			}
@@ -249,15 +247,6 @@ func copyPages(ctx context.Context, source *sql.DB, out string) error {
 			return errors.Join(err, b.Finish())
 		})
 	})
-}
-
-func withConn(ctx context.Context, pool *sql.DB, fn func(*sqlite3.SQLiteConn) error) error {
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return conn.Raw(func(c any) error { return fn(c.(*sqlite3.SQLiteConn)) })
 }
 
 // syncFolder writes the names in a file's folder to the disk.

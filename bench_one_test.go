@@ -3,7 +3,6 @@
 package main
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -67,20 +66,16 @@ func (t *table) oneClient(b *testing.B) {
 		1e6*perRequest(c.left[0]), 1e6*perRequest(c.right[0]), 1e6*perRequest(l))
 }
 
-// orderLoop runs the statements of an order one after another, prepared, on a connection like the writer's. What Go
-// does for an order is left out: its JSON is made once.
+// orderLoop runs the statements of an order one after another, on the writing connection. What Go does for an order is
+// left out: its JSON is made once.
 type orderLoop struct {
-	begin, commit                         *sql.Stmt
-	key, forSale, method                  *sql.Stmt
-	insertOrder, totals, endpoints, event *sql.Stmt
-
+	db       *DB
 	store    string
 	keyHash  []byte
 	products []string
 	order    string // the JSON of an order whose id and reference are noID
 	data     string // of its event
 	ids      *Tx
-	err      error // the first
 }
 
 const noID = "00000000-0000-0000-0000-000000000000"
@@ -92,28 +87,13 @@ func newOrderLoop(b *testing.B) *orderLoop {
 	_, err := db.AddKey(b.Context(), st.ID, NewKey{Name: "bench", Scope: ScopeWrite}, hash)
 	must(b, err)
 
-	l := &orderLoop{store: st.ID, keyHash: hash[:], products: products, ids: &Tx{db: db}}
+	l := &orderLoop{db: db, store: st.ID, keyHash: hash[:], products: products, ids: &Tx{db: db}}
 	o := benchOrder(noID, 1, 0)
 	o.PaymentReference = noID
 	o.ExternalID = ""
 	o.Status = Pending
 	l.order = string(mustJSON(o))
 	l.data = string(st.eventData(l.order))
-
-	prepare := func(pool *sql.DB, query string) *sql.Stmt {
-		stmt, err := pool.Prepare(query)
-		must(b, err)
-		return stmt
-	}
-	l.key = prepare(db.keys, sqlStoreOfKey)
-	l.begin = prepare(db.writer, "BEGIN IMMEDIATE")
-	l.forSale = prepare(db.writer, sqlProductForSale)
-	l.method = prepare(db.writer, sqlMethodTerms)
-	l.insertOrder = prepare(db.writer, sqlInsertOrder)
-	l.totals = prepare(db.writer, sqlAddTotals)
-	l.endpoints = prepare(db.writer, sqlEndpointsOf)
-	l.event = prepare(db.writer, sqlInsertEvent)
-	l.commit = prepare(db.writer, "COMMIT")
 	return l
 }
 
@@ -123,50 +103,37 @@ func (l *orderLoop) run(b *testing.B) load {
 	start := time.Now()
 	n := 0
 	for ; time.Since(start) < round; n++ {
-		l.create(n)
+		must(b, l.db.writer.with(func(c *connection) error { return l.create(c, n) }))
 	}
-	must(b, l.err)
 	return load{sent: n, perSecond: float64(n) / time.Since(start).Seconds()}
 }
 
 // create runs the statements of the order number n.
-func (l *orderLoop) create(n int) {
+func (l *orderLoop) create(c *connection, n int) error {
 	now := timeOf(time.Now())
 	l.ids.now = now
 	id, eventID := l.ids.newID(), l.ids.newID()
 	stored := strings.ReplaceAll(l.order, noID, id)
 	body := eventStart + eventPrefix + eventID + `","data":` + strings.ReplaceAll(l.data, noID, id) + "}"
 
-	l.read(l.key, now, l.keyHash)
-	l.exec(l.begin)
+	var errs []error
+	read := func(q querier, query string, args ...any) {
+		errs = append(errs, q.each(query, args, func(row) error { return nil }))
+	}
+	exec := func(statement string, args ...any) {
+		_, err := c.exec(statement, args...)
+		errs = append(errs, err)
+	}
+	read(l.db.keys, sqlStoreOfKey, now, l.keyHash)
+	exec("BEGIN IMMEDIATE")
 	for k := range 3 {
-		l.read(l.forSale, l.products[(n+k*7)%len(l.products)], l.store)
+		read(c, sqlProductForSale, l.products[(n+k*7)%len(l.products)], l.store)
 	}
-	l.read(l.method, l.store, "bank_transfer")
-	l.exec(l.insertOrder, rowOf(id), l.store, Pending, id, ProviderManual, "", now, "[]", stored)
-	l.exec(l.totals, l.store, dayOf(now), 1, 0)
-	l.read(l.endpoints, now, l.store, OrderCreated)
-	l.exec(l.event, rowOf(eventID), l.store, rowOf(id), 1, OrderCreated, body)
-	l.exec(l.commit)
-}
-
-func (l *orderLoop) exec(stmt *sql.Stmt, args ...any) {
-	if l.err == nil {
-		_, l.err = stmt.Exec(args...)
-	}
-}
-
-// read reads all rows of a query.
-func (l *orderLoop) read(stmt *sql.Stmt, args ...any) {
-	if l.err != nil {
-		return
-	}
-	rows, err := stmt.Query(args...)
-	if err != nil {
-		l.err = err
-		return
-	}
-	for rows.Next() {
-	}
-	l.err = errors.Join(rows.Err(), rows.Close())
+	read(c, sqlMethodTerms, l.store, "bank_transfer")
+	exec(sqlInsertOrder, rowOf(id), l.store, Pending, id, ProviderManual, "", now, "[]", stored)
+	exec(sqlAddTotals, l.store, dayOf(now), 1, 0)
+	read(c, sqlEndpointsOf, now, l.store, OrderCreated)
+	exec(sqlInsertEvent, rowOf(eventID), l.store, rowOf(id), 1, OrderCreated, body)
+	exec("COMMIT")
+	return errors.Join(errs...)
 }

@@ -102,7 +102,7 @@ func (s *shop) seed(b *testing.B) {
 	db, err := openDB(s.db, false)
 	must(b, err)
 	defer func() { must(b, db.Close()) }()
-	db.writer.Exec("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
+	db.writer.script("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
 
 	f := seeder{
 		size:  s.size,
@@ -130,7 +130,7 @@ func (s *shop) seed(b *testing.B) {
 		s.sessions = append(s.sessions, s.choose(Pending, ProviderSandbox).id)
 	}
 	s.sample(b, db)
-	_, err = db.writer.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
+	err = db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)")
 	must(b, err)
 }
 

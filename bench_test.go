@@ -21,8 +21,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/mattn/go-sqlite3"
 )
 
 // The benchmarks compare the service with its limits. This prints the table of docs/performance.md:
@@ -213,20 +211,22 @@ func oneByOne(db *DB) *DB {
 }
 
 func commitAlone(db *DB, j *job) error {
-	if _, err := db.begin.Exec(); err != nil {
+	return db.writer.with(func(c *connection) error {
+		if _, err := c.exec("BEGIN IMMEDIATE"); err != nil {
+			return err
+		}
+		if err := db.callJob(c, j); err != nil {
+			c.exec("ROLLBACK")
+			return err
+		}
+		_, err := c.exec("COMMIT")
 		return err
-	}
-	if err := db.callJob(j); err != nil {
-		db.rollback.Exec()
-		return err
-	}
-	_, err := db.commit.Exec()
-	return err
+	})
 }
 
 // synchronousNormal leaves the disk's sync to the checkpoints: a power cut may lose the last orders.
 func synchronousNormal(db *DB) *DB {
-	db.writer.Exec("PRAGMA synchronous = NORMAL")
+	db.writer.script("PRAGMA synchronous = NORMAL")
 	return db
 }
 
@@ -264,8 +264,8 @@ func sink(b *testing.B, status int) (url string) {
 func (s *bench) seed(b *testing.B, n int, wait bool) {
 	b.Helper()
 	products := s.products(b)
-	s.db.writer.Exec("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
-	defer s.db.writer.Exec(`
+	s.db.writer.script("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")
+	defer s.db.writer.script(`
 		PRAGMA synchronous = FULL;
 		PRAGMA cache_size = -2000;
 		PRAGMA wal_checkpoint(TRUNCATE)`)
@@ -746,8 +746,8 @@ func newQueueBench(b *testing.B) *queueBench {
 	// Every fourth order has two events.
 	q.seed(b, queueDeliveries/queueEndpoints*4/5, true)
 
-	err := withConn(b.Context(), db.writer, func(c *sqlite3.SQLiteConn) error {
-		c.RegisterCommitHook(func() int {
+	err := db.writer.with(func(c *connection) error {
+		c.raw.RegisterCommitHook(func() int {
 			q.commits.Add(1)
 			return 0
 		})

@@ -121,7 +121,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 		SELECT slug, id FROM products
 		UNION ALL
 		SELECT iif(slug = 'draf', 'bundle:draf', slug), id FROM bundles`
-	must(t, db.reader.QueryRow("SELECT json_group_object(slug, id) FROM ("+slugs+")").Scan(fromJSON{&s.ids}))
+	must(t, queryInto(db.reader, []any{fromJSON{&s.ids}}, "SELECT json_group_object(slug, id) FROM ("+slugs+")"))
 	return s
 }
 

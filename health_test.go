@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +21,7 @@ import (
 // writing connection has open becomes a device that takes everything and syncs nothing.
 func failSyncs(t *testing.T, db *DB) {
 	t.Helper()
-	_, err := db.writer.Exec("PRAGMA wal_checkpoint(TRUNCATE)") // Nothing can be read back from that device.
+	err := db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)") // Nothing can be read back from that device.
 	must(t, err)
 	broken, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	must(t, err)
@@ -162,7 +161,7 @@ func TestLostFile(t *testing.T) {
 			for range 3 {
 				s.create(t, "teh", 1)
 			}
-			_, err = s.db.writer.Exec("PRAGMA wal_checkpoint(PASSIVE)")
+			err = s.db.writer.script("PRAGMA wal_checkpoint(PASSIVE)")
 			must(t, err)
 			must(t, s.db.Ready())
 
@@ -197,16 +196,14 @@ func TestVacuumIsNoDamage(t *testing.T) {
 		_, err := tx.exec("DROP TABLE junk")
 		return err
 	}))
-	_, err := s.db.writer.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
+	err := s.db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)")
 	must(t, err)
 	must(t, s.db.Ready())
 	before := fileSize(s.db.path)
 
-	other, err := sql.Open("sqlite3", s.db.path)
-	must(t, err)
+	other := openSQLite(s.db.path, "", 1)
 	defer other.Close()
-	_, err = other.Exec("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)")
-	must(t, err)
+	must(t, other.script("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)"))
 	if after := fileSize(s.db.path); after >= before {
 		t.Fatalf("the file has %d bytes after %d", after, before)
 	}
@@ -218,12 +215,9 @@ func TestVacuumIsNoDamage(t *testing.T) {
 func TestLargeWAL(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	other, err := sql.Open("sqlite3", s.db.path)
-	must(t, err)
+	other := openSQLite(s.db.path, "", 1)
 	defer other.Close()
-	reader, err := other.Begin()
-	must(t, err)
-	must(t, reader.QueryRow("SELECT count(*) FROM orders").Scan(new(int)))
+	must(t, other.script("BEGIN; SELECT count(*) FROM orders"))
 
 	for i := range 7 {
 		must(t, s.db.write(t.Context(), func(tx *Tx) error {
@@ -244,7 +238,7 @@ func TestLargeWAL(t *testing.T) {
 	})
 
 	t.Run("when the reader has ended it shrinks", func(t *testing.T) {
-		must(t, reader.Rollback())
+		must(t, other.script("ROLLBACK"))
 		s.db.watchWAL(ctx)
 		if size := fileSize(s.db.path + "-wal"); size > walStep {
 			t.Errorf("the WAL has %d bytes", size)

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -349,11 +348,9 @@ func TestBackupWhileOrdersCome(t *testing.T) {
 // sqliteFile creates a SQLite file that is not the program's.
 func sqliteFile(t *testing.T, path, statements string) {
 	t.Helper()
-	db, err := sql.Open("sqlite3", path)
-	must(t, err)
-	defer db.Close()
-	_, err = db.Exec(statements)
-	must(t, err)
+	db := openSQLite(path, "", 1)
+	must(t, db.script(statements))
+	must(t, db.Close())
 }
 
 // TestOperatorsMistakes runs the command lines of testdata/mistakes.txt: each is answered with a clear sentence and
@@ -669,12 +666,11 @@ func TestStoppingWaitsForNoForeignLock(t *testing.T) {
 	}
 	s.exec(t, "UPDATE orders SET expires_at = 1")
 
-	_, err := s.db.writer.Exec("PRAGMA busy_timeout = 20")
+	err := s.db.writer.script("PRAGMA busy_timeout = 20")
 	must(t, err)
-	foreign := openSQLite(s.db.path, "_txlock=immediate")
+	foreign := openSQLite(s.db.path, "", 1)
 	t.Cleanup(func() { foreign.Close() })
-	lock, err := foreign.Begin()
-	must(t, err)
+	must(t, foreign.script("BEGIN IMMEDIATE"))
 
 	// It stops during the first write.
 	ctx, stop := context.WithCancel(t.Context())
@@ -683,7 +679,7 @@ func TestStoppingWaitsForNoForeignLock(t *testing.T) {
 	if n := strings.Count(s.logs.String(), "cannot expire an order"); n > 8 {
 		t.Errorf("it tries %d orders, want one group of 8 at most", n)
 	}
-	must(t, lock.Rollback())
+	must(t, foreign.script("ROLLBACK"))
 
 	// Without the lock, nothing is lost.
 	s.payments.expireOrders(t.Context())

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"database/sql"
 	"encoding/json"
 	"io"
 	"os"
@@ -294,14 +293,12 @@ func TestMigrationFrom2WithMoreStates(t *testing.T) {
 // changeOlderFile changes orders of a file of version 2.
 func changeOlderFile(t *testing.T, file string) {
 	t.Helper()
-	db, err := sql.Open("sqlite3", file)
-	must(t, err)
+	db := openSQLite(file, "", 1)
 	defer db.Close()
 
 	change := func(order, statement string) {
 		t.Helper()
-		_, err := db.Exec(statement+" = (SELECT id FROM orders WHERE external_id = ?)", order)
-		must(t, err)
+		must(t, db.script(statement+" = (SELECT id FROM orders WHERE external_id = '"+order+"')"))
 	}
 	set := func(order, field, value string) {
 		t.Helper()
@@ -422,10 +419,10 @@ func TestMigrationFrom3(t *testing.T) {
 func TestMigrationFrom4(t *testing.T) {
 	t.Parallel()
 	file := unzip(t, "testdata/v4.db.gz")
-	older, err := sql.Open("sqlite3", file)
+	older := openSQLite(file, "", 1)
+	before, err := queryOne(older, scanValue[string],
+		"SELECT group_concat(body, char(10)) FROM (SELECT body FROM events ORDER BY row)")
 	must(t, err)
-	var before string
-	must(t, older.QueryRow("SELECT group_concat(body, char(10)) FROM (SELECT body FROM events ORDER BY row)").Scan(&before))
 	must(t, older.Close())
 	db, st := openMigrated(t, file)
 	testMigratedFile(t, db)

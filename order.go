@@ -152,10 +152,10 @@ func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	created := CreatedOrder{Replayed: true}
 	var bodyHash []byte
 	var event, order string
-	err := tx.QueryRow(sqlIdempotency, storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept)).
-		Scan(&created.Reference, &bodyHash, &event, &order)
+	err := queryInto(tx, []any{&created.Reference, &bodyHash, &event, &order},
+		sqlIdempotency, storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept))
 	if err != nil {
-		return created, notFound(err)
+		return created, err
 	}
 	created.ID = orderIDIn(order)
 	created.Shown = []byte(orderIn(wholeEvent(event, order)))
@@ -565,13 +565,15 @@ type orderRow struct {
 }
 
 func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
-	found := tx.QueryRow(`
+	scan := func(r0 row) (Store, error) {
+		return tx.db.scanStoreAnd(r0, fromJSON{&r.order}, fromJSON{&r.components}, &r.sequence)
+	}
+	r.store, err = queryOne(tx, scan, `
 		SELECT `+storeColumns+`, o.json, o.components,
 		       (SELECT max(coalesce(max(sequence), 0), o.purged_sequence) + 1 FROM events WHERE order_row = o.row)
 		FROM   orders o
 		JOIN   stores s ON s.id = o.store_id
 		WHERE  o.row = ?`, rowOf(orderID))
-	r.store, err = tx.db.scanStore(found, fromJSON{&r.order}, fromJSON{&r.components}, &r.sequence)
 	if len(r.components) == 0 {
 		r.components = productsIn(r.order.Items)
 	}
@@ -745,28 +747,24 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 		query = sqlOrdersByExternal
 		args = append(args, f.ExternalID)
 	}
-	rows, err := db.reader.Query(withStatus(query, f.Status), args...)
-	if err != nil {
-		return nil, false, err
-	}
-	defer rows.Close()
-
 	list = append(dst, '[')
-	var stored string
-	for n := 0; rows.Next(); n++ {
-		if n == f.Limit {
+	n := 0
+	err = db.reader.each(withStatus(query, f.Status), args, func(r row) error {
+		n++
+		if n > f.Limit {
 			more = true
-			break
+			return nil
 		}
-		if n > 0 {
+		if n > 1 {
 			list = append(list, ',')
 		}
-		if err := rows.Scan(&stored); err != nil {
-			return nil, false, err
+		stored, err := scanValue[string](r)
+		if err == nil {
+			list = st.showOrder(list, stored)
 		}
-		list = st.showOrder(list, stored)
-	}
-	return append(list, ']'), more, rows.Err()
+		return err
+	})
+	return append(list, ']'), more, err
 }
 
 // OrderDetails is an order with everything that happened to it.

@@ -78,8 +78,8 @@ func newPassword() (string, PasswordHash) {
 // errNotFound and a hash that no password has.
 func (db *DB) Password(email string) (storeID string, pw PasswordHash, err error) {
 	const query = "SELECT id, password_salt, password_hash FROM stores WHERE owner_email = ?"
-	err = db.reader.QueryRow(query, email).Scan(&storeID, &pw.Salt, &pw.Hash)
-	return storeID, pw, notFound(err)
+	err = queryInto(db.reader, []any{&storeID, &pw.Salt, &pw.Hash}, query, email)
+	return storeID, pw, err
 }
 
 // SetPassword gives the owner another password and ends their sign-ins.

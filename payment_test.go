@@ -208,7 +208,8 @@ func (l *payLab) get(order string) orderAnswer {
 // read returns the rows of a query with one column, with commas between.
 func (l *payLab) read(query string, args ...any) string {
 	l.t.Helper()
-	rows, err := queryAll(l.db.reader, scanValue[string], query, args...)
+	scan := func(r row) (string, error) { return fmt.Sprint(r[0]), nil }
+	rows, err := queryAll(l.db.reader, scan, query, args...)
 	l.must(err)
 	return strings.Join(rows, ", ")
 }

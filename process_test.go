@@ -161,22 +161,10 @@ func dump(t *testing.T, file string) string {
 
 	var all strings.Builder
 	for _, table := range tables {
-		rows, err := db.reader.Query("SELECT * FROM " + table)
-		must(t, err)
-		columns, err := rows.Columns()
-		must(t, err)
-
-		values := make([]any, len(columns))
-		pointers := make([]any, len(columns))
-		for i := range values {
-			pointers[i] = &values[i]
-		}
-		for rows.Next() {
-			must(t, rows.Scan(pointers...))
-			fmt.Fprintln(&all, table, values)
-		}
-		must(t, rows.Err())
-		must(t, rows.Close())
+		must(t, db.reader.each("SELECT * FROM "+table, nil, func(r row) error {
+			_, err := fmt.Fprintln(&all, table, r)
+			return err
+		}))
 	}
 	return all.String()
 }

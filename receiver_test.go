@@ -17,8 +17,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/mattn/go-sqlite3"
 )
 
 // received is one webhook at an endpoint.
@@ -258,9 +256,9 @@ type writeCounter struct {
 func countWrites(t *testing.T, db *DB) *writeCounter {
 	t.Helper()
 	w := &writeCounter{}
-	must(t, withConn(t.Context(), db.writer, func(c *sqlite3.SQLiteConn) error {
-		c.RegisterUpdateHook(func(int, string, string, int64) { w.rows++ })
-		c.RegisterCommitHook(func() int {
+	must(t, db.writer.with(func(c *connection) error {
+		c.raw.RegisterUpdateHook(func(int, string, string, int64) { w.rows++ })
+		c.raw.RegisterCommitHook(func() int {
 			w.largest = max(w.largest, w.rows)
 			w.rows = 0
 			return 0

@@ -175,7 +175,7 @@ func TestGetOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		setPages := func(count int) {
-			_, err := l.db.writer.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", count))
+			err := l.db.writer.script(fmt.Sprintf("PRAGMA max_page_count = %d", count))
 			l.must(err)
 		}
 		l.exec(t, "UPDATE products SET stock = NULL")

@@ -5,8 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -46,8 +44,11 @@ const (
 const storeColumns = `s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email,
 	s.created_at, s.catalog_version, s.test_mode, s.contact`
 
-// scanStore scans storeColumns, and the columns after them into more.
-func (db *DB) scanStore(r row, more ...any) (st Store, err error) {
+// scanStore scans storeColumns.
+func (db *DB) scanStore(r row) (Store, error) { return db.scanStoreAnd(r) }
+
+// scanStoreAnd scans storeColumns, and the columns after them into more.
+func (db *DB) scanStoreAnd(r row, more ...any) (st Store, err error) {
 	var expiryMS int64
 	dest := []any{
 		&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiryMS, &st.OwnerEmail,
@@ -55,7 +56,7 @@ func (db *DB) scanStore(r row, more ...any) (st Store, err error) {
 	}
 	err = r.Scan(append(dest, more...)...)
 	if err != nil {
-		return st, notFound(err)
+		return st, err
 	}
 
 	st.Expiry = time.Duration(expiryMS) * time.Millisecond
@@ -89,12 +90,11 @@ func (st Store) payPageJSON(orderID string) string { return `"` + st.URL + "/pay
 const sqlStore = "SELECT " + storeColumns + " FROM stores s WHERE s.id = ?"
 
 // Store reads one store.
-func (db *DB) Store(id string) (Store, error) { return db.scanStore(db.reader.QueryRow(sqlStore, id)) }
+func (db *DB) Store(id string) (Store, error) { return queryOne(db.reader, db.scanStore, sqlStore, id) }
 
 // Stores lists all stores, the oldest first.
 func (db *DB) Stores() ([]Store, error) {
-	scan := func(r row) (Store, error) { return db.scanStore(r) }
-	return queryAll(db.reader, scan, "SELECT "+storeColumns+" FROM stores s ORDER BY s.id")
+	return queryAll(db.reader, db.scanStore, "SELECT "+storeColumns+" FROM stores s ORDER BY s.id")
 }
 
 // sqlStoreOf finds the store that a row belongs to, by the kind of row.
@@ -143,7 +143,7 @@ func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, e
 // SetStore changes what edit changes of a store and returns the result.
 func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) (Store, error) {
 	return writeResult(ctx, db, func(tx *Tx) (Store, error) {
-		st, err := db.scanStore(tx.QueryRow(sqlStore, id))
+		st, err := queryOne(tx, db.scanStore, sqlStore, id)
 		if err != nil {
 			return st, err
 		}
@@ -169,7 +169,7 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) 
 // checkStoreNames refuses a slug, domain or e-mail that another store has.
 func (tx *Tx) checkStoreNames(st Store) error {
 	var name, value string
-	err := tx.QueryRow(`
+	err := queryInto(tx, []any{&name, &value}, `
 		SELECT name, value FROM (
 			SELECT 1 AS rank, 'slug' AS name, slug AS value FROM stores WHERE slug = ?1 AND id <> ?4
 			UNION ALL
@@ -177,8 +177,8 @@ func (tx *Tx) checkStoreNames(st Store) error {
 			UNION ALL
 			SELECT 3, 'email', owner_email FROM stores WHERE owner_email = ?3 AND id <> ?4)
 		ORDER BY rank LIMIT 1`,
-		st.Slug, st.Domain, st.OwnerEmail, st.ID).Scan(&name, &value)
-	if errors.Is(err, sql.ErrNoRows) {
+		st.Slug, st.Domain, st.OwnerEmail, st.ID)
+	if err == errNotFound {
 		return nil
 	}
 	if err != nil {

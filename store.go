@@ -2,15 +2,10 @@
 
 package main
 
-// int sqlite3_config(int option, ...);
-// static int configWithoutMemoryStatistics(void) { return sqlite3_config(9, 0); } // SQLITE_CONFIG_MEMSTATUS
-import "C"
-
 import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"embed"
 	"encoding/binary"
 	"encoding/hex"
@@ -20,7 +15,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -62,9 +56,9 @@ func (t *Time) UnmarshalText(text []byte) error {
 // shares each commit among the writes that wait for it.
 type DB struct {
 	path   string
-	reader *sql.DB
-	keys   *sql.DB     // reading connections for the keys of requests, which wait for no other query
-	writer *sql.DB     // one connection, which only the writing goroutine uses
+	reader *pool
+	keys   *pool       // reading connections for the keys of requests, which wait for no other query
+	writer *pool       // one connection, which the writing goroutine uses
 	jobs   chan *job   // unbuffered: the senders that are blocked on it are the queue
 	chores chan func() // what the writing goroutine does between two groups: see onWriter
 
@@ -72,10 +66,6 @@ type DB struct {
 	stopWrites func()        // closes it, once
 	stopped    chan struct{} // closed when the writing goroutine has stopped
 	hurried    chan struct{} // see Hurry
-
-	// The statements around a write, prepared once. The driver's cache of statements (_stmt_cache_size) leaves
-	// out those without arguments and would compile these anew for every write.
-	begin, savepoint, rollbackTo, release, commit, rollback *sql.Stmt
 
 	clock *clock
 	log   *slog.Logger // of the service; commands have none. Set before the first request
@@ -117,16 +107,15 @@ func openDB(path string, create bool) (*DB, error) {
 		return nil, err
 	}
 
-	// SQLite need not lock a connection (_mutex=no), because database/sql lets one goroutine use it at a time. That takes
-	// a twentieth off every request.
-	const options = "_mutex=no&_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=64"
+	const options = "_busy_timeout=5000&_foreign_keys=on"
 	const readOnly = "&mode=ro&_query_only=on"
-	const durable = "&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate"
+	const durable = "&_journal_mode=WAL&_synchronous=FULL"
+	readers := max(2, runtime.GOMAXPROCS(0))
 	db := &DB{
 		path:    path,
-		reader:  openSQLite(path, options+readOnly),
-		keys:    openSQLite(path, options+readOnly),
-		writer:  openSQLite(path, options+durable),
+		reader:  openSQLite(path, options+readOnly, readers),
+		keys:    openSQLite(path, options+readOnly, readers),
+		writer:  openSQLite(path, options+durable, 1),
 		jobs:    make(chan *job),
 		chores:  make(chan func()),
 		clock:   newClock(),
@@ -186,21 +175,6 @@ func noDatabase(path string) error {
 		"name it with -db, or create it with \"storeorder store add\"", path)
 }
 
-// SQLite counts the memory it uses under a lock that all its connections share, and nobody reads that count. Without it an
-// order takes a tenth less time. This has to happen before the first connection
-// (https://sqlite.org/c3ref/c_config_covering_index_scan.html).
-func init() { C.configWithoutMemoryStatistics() }
-
-// openSQLite returns a pool of connections to a file. The options are documented in the README of go-sqlite3.
-// Nothing is opened before the first query, so only an unknown driver could be an error.
-func openSQLite(path, options string) *sql.DB {
-	pool, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+options)
-	if err != nil {
-		panic(err)
-	}
-	return pool
-}
-
 func (db *DB) connect() error {
 	version, err := db.inspect()
 	if err != nil {
@@ -215,7 +189,6 @@ func (db *DB) connect() error {
 		defer unlock()
 	}
 
-	db.writer.SetMaxOpenConns(1)
 	if err := db.prepareWriter(); err != nil {
 		return err
 	}
@@ -226,29 +199,24 @@ func (db *DB) connect() error {
 		return err
 	}
 
-	connections := max(2, runtime.GOMAXPROCS(0))
-	for _, pool := range []*sql.DB{db.reader, db.keys} {
-		pool.SetMaxOpenConns(connections)
-		pool.SetMaxIdleConns(connections)
-	}
-	return db.reader.QueryRow("SELECT public_url, subdomains, gateways FROM settings").
-		Scan(&db.publicURL, &db.subdomains, fromJSON{&db.gatewayURLs})
+	settings := []any{&db.publicURL, &db.subdomains, fromJSON{&db.gatewayURLs}}
+	return queryInto(db.reader, settings, "SELECT public_url, subdomains, gateways FROM settings")
 }
 
 // inspect returns the file's schema version, before anything in it is changed: see the function inspect.
 func (db *DB) inspect() (version int, err error) {
-	file := openSQLite(db.path, "_busy_timeout=5000")
+	file := openSQLite(db.path, "_busy_timeout=5000", 1)
 	defer file.Close()
 	return inspect(file, db.path)
 }
 
 // inspect returns a file's schema version; 0 = it has no tables. It refuses one that is another program's, or newer than
 // this program.
-func inspect(file *sql.DB, path string) (version int, err error) {
+func inspect(file querier, path string) (version int, err error) {
 	var application, tables int
-	err = file.QueryRow(`
+	err = queryInto(file, []any{&application, &version, &tables}, `
 		SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
-		FROM   pragma_application_id, pragma_user_version`).Scan(&application, &version, &tables)
+		FROM   pragma_application_id, pragma_user_version`)
 	if err != nil {
 		return 0, err
 	}
@@ -266,13 +234,13 @@ func inspect(file *sql.DB, path string) (version int, err error) {
 	return version, nil
 }
 
-// prepareWriter checks that a commit is on disk when SQLite says so, and prepares the statements around a write.
+// prepareWriter checks that a commit is on disk when SQLite says so, and sets what the options of a connection cannot.
 func (db *DB) prepareWriter() error {
 	var synchronous int
 	var journal string
-	err := db.writer.QueryRow(`
+	err := queryInto(db.writer, []any{&synchronous, &journal}, `
 		SELECT synchronous, journal_mode
-		FROM   pragma_synchronous, pragma_journal_mode`).Scan(&synchronous, &journal)
+		FROM   pragma_synchronous, pragma_journal_mode`)
 	if err != nil {
 		return err
 	}
@@ -282,85 +250,66 @@ func (db *DB) prepareWriter() error {
 			db.path, synchronous, journal)
 	}
 
-	// The data source has no options for these two. Without the first, each savepoint writes a temporary file. The
+	// Without the first, each savepoint writes a temporary file. The
 	// second cuts off a WAL that has grown large, once it begins anew.
-	_, err = db.writer.Exec(fmt.Sprintf("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = %d", walLarge))
-	if err != nil {
-		return err
-	}
-
-	statements := map[**sql.Stmt]string{
-		&db.begin:      "BEGIN IMMEDIATE",
-		&db.savepoint:  "SAVEPOINT write",
-		&db.rollbackTo: "ROLLBACK TO write",
-		&db.release:    "RELEASE write",
-		&db.commit:     "COMMIT",
-		&db.rollback:   "ROLLBACK",
-	}
-	for stmt, query := range statements {
-		*stmt, err = db.writer.Prepare(query)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return db.writer.script(fmt.Sprintf("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = %d", walLarge))
 }
 
 // migrate creates the tables of a new file, or brings those of an older version up to date, in one transaction.
 //
 // Meanwhile foreign keys are not enforced, because a table that others refer to can only be rebuilt without them
 // (https://sqlite.org/lang_altertable.html#otheralter). They are checked before the commit instead.
-func (db *DB) migrate() (err error) {
-	if err := db.enforceForeignKeys(false); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.enforceForeignKeys(true)) }()
+func (db *DB) migrate() error {
+	return db.writer.with(func(c *connection) (err error) {
+		if err := c.script("PRAGMA foreign_keys = false"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.script("PRAGMA foreign_keys = true")) }()
 
-	tx, err := db.writer.Begin()
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
+		if err := c.script("BEGIN IMMEDIATE"); err != nil {
+			return err
+		}
+		if err := migrateIn(c, db.path); err != nil {
+			c.script("ROLLBACK") // It fails if SQLite has already rolled back, as it does on a full disk.
+			return err
+		}
+		return c.script("COMMIT")
+	})
+}
 
+// migrateIn is migrate inside its transaction.
+func migrateIn(c *connection, path string) error {
 	// The version is read inside the transaction, because another process may be migrating too.
-	var version int
-	if err := tx.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
+	version, err := queryOne(c, scanValue[int], "PRAGMA user_version")
+	if err != nil || version == schemaVersion {
 		return err
-	}
-	if version == schemaVersion {
-		return nil
 	}
 
 	if version == 0 {
-		if _, err := tx.Exec(schema); err != nil {
-			return fmt.Errorf("creating the tables of %s: %w", db.path, err)
+		if err := c.script(schema); err != nil {
+			return fmt.Errorf("creating the tables of %s: %w", path, err)
 		}
 		version = schemaVersion
 	}
 	for ; version < schemaVersion; version++ {
-		if err := migrateTo(tx, version+1); err != nil {
-			return fmt.Errorf("migrating %s to version %d: %w", db.path, version+1, err)
+		if err := migrateTo(c, version+1); err != nil {
+			return fmt.Errorf("migrating %s to version %d: %w", path, version+1, err)
 		}
 	}
-
-	_, err = tx.Exec(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, version))
-	if err != nil {
-		return err
-	}
-	return tx.Commit()
+	return c.script(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, version))
 }
 
 // migrateTo brings the tables of the version before it to a version.
-func migrateTo(tx *sql.Tx, version int) error {
+func migrateTo(c *connection, version int) error {
 	migration, err := migrations.ReadFile(fmt.Sprintf("migrations/%d.sql", version))
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(string(migration)); err != nil {
+	if err := c.script(string(migration)); err != nil {
 		return err
 	}
 
-	faults, err := queryAll(tx, scanValue[string], sqlForeignKeyFaults+" LIMIT 5")
+	faults, err := queryAll(c, scanValue[string], sqlForeignKeyFaults+" LIMIT 5")
 	if err != nil {
 		return err
 	}
@@ -369,13 +318,6 @@ func migrateTo(tx *sql.Tx, version int) error {
 			strings.Join(faults, "; "))
 	}
 	return nil
-}
-
-// enforceForeignKeys has the writing connection refuse rows that refer to missing ones, or not. Inside a transaction it
-// would change nothing.
-func (db *DB) enforceForeignKeys(on bool) error {
-	_, err := db.writer.Exec(fmt.Sprintf("PRAGMA foreign_keys = %t", on))
-	return err
 }
 
 func explainOpenError(path string, err error) error {
@@ -423,67 +365,6 @@ func (db *DB) Hurry() {
 	}
 }
 
-// querier is what a query needs: the reading connections, a snapshot of them, or a write.
-//
-// A limit is written LIMIT +?. Without the plus, SQLite plans the query again for every value, as it does for LIKE
-// (https://sqlite.org/c3ref/prepare.html): a list took a tenth longer.
-type querier interface {
-	Query(query string, args ...any) (*sql.Rows, error)
-	QueryRow(query string, args ...any) *sql.Row
-}
-
-// row is what a scan function reads: the current row of a result.
-type row interface{ Scan(dest ...any) error }
-
-// queryOne reads the only row of a query. No row is errNotFound.
-func queryOne[T any](q querier, scan func(row) (T, error), query string, args ...any) (T, error) {
-	v, err := scan(q.QueryRow(query, args...))
-	return v, notFound(err)
-}
-
-// queryAll reads all rows of a query, so that its connection is free for the next one. The result is never nil.
-func queryAll[T any](q querier, scan func(row) (T, error), query string, args ...any) ([]T, error) {
-	rows, err := q.Query(query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-
-	all := []T{}
-	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, v)
-	}
-	return all, rows.Err()
-}
-
-// scanValue scans a row of one column.
-func scanValue[T any](r row) (v T, err error) {
-	err = r.Scan(&v)
-	return v, err
-}
-
-// notFound turns the error of a query without a row into errNotFound and returns any other as it is.
-func notFound(err error) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return errNotFound
-	}
-	return err
-}
-
-// fromJSON scans a column of JSON into what it points at. NULL changes nothing.
-type fromJSON struct{ to any }
-
-func (j fromJSON) Scan(text any) error {
-	if text == nil {
-		return nil
-	}
-	return json.Unmarshal([]byte(text.(string)), j.to)
-}
-
 // mustJSON encodes a value of our own types, which cannot fail, without escaping <, > and &.
 func mustJSON(v any) []byte {
 	var b bytes.Buffer
@@ -497,31 +378,25 @@ func mustJSON(v any) []byte {
 
 // readResult runs fn on one snapshot of the database.
 func readResult[T any](db *DB, fn func(querier) (T, error)) (result T, err error) {
-	snapshot, err := db.reader.Begin()
-	if err != nil {
-		return result, err
-	}
-	defer snapshot.Rollback()
-	return fn(snapshot)
+	err = db.reader.with(func(c *connection) error {
+		if _, err := c.exec("BEGIN"); err != nil {
+			return err
+		}
+		defer c.exec("ROLLBACK")
+		result, err = fn(c)
+		return err
+	})
+	return result, err
 }
 
-// Tx is one write: a savepoint in the transaction of its group (see commitGroup). All its statements go to
-// db.writer, whose pool has one connection, so they are part of that transaction. Everything in a write happens
-// at one time, now, which is that of the database's clock. (Only newID may move it on, by a millisecond.)
+// Tx is one write: a savepoint in the transaction of its group (see commitGroup), on the writing connection. Everything
+// in a write happens at one time, now, which is that of the database's clock. (Only newID may move it on, by a
+// millisecond.)
 type Tx struct {
-	querier // reads what the transaction has written so far
-	db      *DB
-	now     Time
-	due     bool // the write has made deliveries due
-}
-
-// exec runs a statement and returns how many rows it changed.
-func (tx *Tx) exec(query string, args ...any) (changed int64, err error) {
-	res, err := tx.db.writer.Exec(query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+	*connection // its queries read what the transaction has written so far
+	db          *DB
+	now         Time
+	due         bool // the write has made deliveries due
 }
 
 // mustChange runs a statement that has to change a row. No row is errNotFound.
@@ -599,7 +474,7 @@ func (db *DB) setBusyTimeout() {
 	select {
 	case <-db.hurried:
 		// It only fails with the connection. Then the next write does too, and says why.
-		db.writer.Exec(fmt.Sprintf("PRAGMA busy_timeout = %d", busyWhenStopping.Milliseconds()))
+		db.writer.script(fmt.Sprintf("PRAGMA busy_timeout = %d", busyWhenStopping.Milliseconds()))
 	default:
 	}
 }
@@ -615,30 +490,33 @@ func (db *DB) commitGroup(first *job) {
 	const most = 256
 	var group []*job
 
-	lost := db.broken() // why the whole transaction is lost, if it is
-	if lost == nil {
-		_, lost = db.begin.Exec()
-	}
-	for j := first; j != nil; j = db.nextWaiting() {
-		group = append(group, j)
+	lost := db.writer.with(func(c *connection) error {
+		lost := db.broken() // why the whole transaction is lost, if it is
 		if lost == nil {
-			lost = db.runJob(j)
+			_, lost = c.exec("BEGIN IMMEDIATE")
 		}
-		if len(group) == most {
-			break
+		for j := first; j != nil; j = db.nextWaiting() {
+			group = append(group, j)
+			if lost == nil {
+				lost = db.runJob(c, j)
+			}
+			if len(group) == most {
+				break
+			}
 		}
-	}
 
-	if lost == nil {
-		lost = db.checkFile(db.writer)
-	}
-	if lost == nil {
-		_, err := db.commit.Exec()
-		lost = db.afterCommit(err)
-	}
-	if lost != nil {
-		db.rollback.Exec() // It fails if SQLite has already rolled back, as it does on a full disk.
-	}
+		if lost == nil {
+			lost = db.checkFile(c)
+		}
+		if lost == nil {
+			_, err := c.exec("COMMIT")
+			lost = db.afterCommit(err)
+		}
+		if lost != nil {
+			c.exec("ROLLBACK") // It fails if SQLite has already rolled back, as it does on a full disk.
+		}
+		return lost
+	})
 	for _, j := range group {
 		if lost != nil {
 			j.err = lost
@@ -660,15 +538,15 @@ func (db *DB) nextWaiting() *job {
 // runJob runs one write of the group in a savepoint. If the write fails, its changes are undone, j.err says why,
 // and the other writes are not affected. That is so for most errors of SQLite too. Some, such as a full disk,
 // may end the whole transaction (https://sqlite.org/lang_transaction.html); then runJob returns an error.
-func (db *DB) runJob(j *job) (lost error) {
-	if _, lost := db.savepoint.Exec(); lost != nil {
+func (db *DB) runJob(c *connection, j *job) (lost error) {
+	if _, lost := c.exec("SAVEPOINT write"); lost != nil {
 		return lost
 	}
 
-	j.err = db.callJob(j)
+	j.err = db.callJob(c, j)
 	db.noteDamage(j.err)
 	if j.err != nil {
-		if _, lost := db.rollbackTo.Exec(); lost != nil {
+		if _, lost := c.exec("ROLLBACK TO write"); lost != nil {
 			// The savepoint is gone. An error of SQLite in the write is what ended the transaction, as on a
 			// full disk, and says more.
 			if sqliteCode(j.err) != 0 {
@@ -678,19 +556,19 @@ func (db *DB) runJob(j *job) (lost error) {
 		}
 	}
 
-	_, lost = db.release.Exec()
+	_, lost = c.exec("RELEASE write")
 	return lost
 }
 
 // callJob gives a write its time and turns a panic into an error.
-func (db *DB) callJob(j *job) (err error) {
+func (db *DB) callJob(c *connection, j *job) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack())
 		}
 	}()
 
-	return j.fn(&Tx{querier: db.writer, db: db, now: db.Now()})
+	return j.fn(&Tx{connection: c, db: db, now: db.Now()})
 }
 
 // newID returns a UUIDv7 (RFC 9562): the write's time in milliseconds, a counter of 12 bits that keeps the ids of
@@ -809,16 +687,15 @@ func lockServing(path string) (unlock func() error, err error) {
 		return nil, err
 	}
 
-	lock := openSQLite(name, "_txlock=exclusive&_journal_mode=MEMORY&_busy_timeout=2000")
-	held, err := lock.Begin()
-	if err != nil {
+	lock := openSQLite(name, "_journal_mode=MEMORY&_busy_timeout=2000", 1)
+	if err := lock.script("BEGIN EXCLUSIVE"); err != nil {
 		lock.Close()
 		if sqliteCode(err) == sqlite3.ErrBusy {
 			err = fmt.Errorf("another storeorder serves %s: stop it first", path)
 		}
 		return nil, err
 	}
-	return func() error { return errors.Join(held.Rollback(), lock.Close()) }, nil
+	return func() error { return errors.Join(lock.script("ROLLBACK"), lock.Close()) }, nil
 }
 
 // logTo sets the log of the service.

@@ -203,7 +203,7 @@ func TestIDs(t *testing.T) {
 // setPages bounds the size of the database. SQLite raises a bound below the pages in use to these.
 func setPages(t *testing.T, db *DB, pages int) {
 	t.Helper()
-	_, err := db.writer.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
+	err := db.writer.script(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
 	must(t, err)
 }
 
@@ -429,10 +429,9 @@ func TestLimitsArePlannedOnce(t *testing.T) {
 func TestKeysWaitForNoList(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	for range s.db.reader.Stats().MaxOpenConnections {
-		snapshot, err := s.db.reader.Begin()
-		must(t, err)
-		defer snapshot.Rollback()
+	for range cap(s.db.reader.free) {
+		c := <-s.db.reader.free
+		defer func() { s.db.reader.free <- c }()
 	}
 
 	taken := make(chan string, 1)
@@ -448,7 +447,7 @@ func TestKeysWaitForNoList(t *testing.T) {
 // (https://sqlite.org/fileformat2.html#the_sqlite_stat1_table).
 func addStatistics(t *testing.T, db *DB) {
 	t.Helper()
-	_, err := db.writer.Exec(`
+	err := db.writer.script(`
 		ANALYZE;
 		DELETE FROM sqlite_stat1;
 		INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES
@@ -489,8 +488,8 @@ func isScan(line string) bool {
 func plan(t *testing.T, db *DB, query string) []string {
 	t.Helper()
 	var parameters int
-	err := withConn(t.Context(), db.writer, func(c *sqlite3.SQLiteConn) error {
-		stmt, err := c.Prepare(query)
+	err := db.writer.with(func(c *connection) error {
+		stmt, err := c.raw.Prepare(query)
 		if err != nil {
 			return err
 		}

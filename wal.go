@@ -93,20 +93,23 @@ func fileSize(path string) int64 {
 
 // autoCheckpoint sets after how many pages in the WAL a commit is followed by a checkpoint; 0 is never.
 func (db *DB) autoCheckpoint(pages int) error {
-	_, err := db.writer.Exec(fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", pages))
-	return err
+	return db.writer.script(fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", pages))
 }
 
 // checkpoint copies what it can of the WAL into the database while writes go on. It reports whether a reader
 // keeps the rest.
 func (db *DB) checkpoint(ctx context.Context) (blocked bool, err error) {
-	own := openSQLite(db.path, "mode=rw&_synchronous=FULL&_busy_timeout=1000")
+	own := openSQLite(db.path, "mode=rw&_synchronous=FULL&_busy_timeout=1000", 1)
 	defer own.Close()
 
 	// Orders may come as fast as they are copied, but a second copy has much less to do than the first.
 	var busy, frames, copied int
 	for range 2 {
-		err := own.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &frames, &copied)
+		err := own.with(func(c *connection) error {
+			return c.eachUntil(ctx, "PRAGMA wal_checkpoint(PASSIVE)", nil, func(r row) error {
+				return r.Scan(&busy, &frames, &copied)
+			})
+		})
 		if err != nil {
 			return false, err
 		}
@@ -145,23 +148,23 @@ func (db *DB) shrinkWAL(ctx context.Context, size int64) error {
 // cutWAL cuts the WAL off at a size. SQLite does so at the first commit after the WAL has begun anew, which
 // it does when everything in it was copied and nobody reads it. It waits for readers a moment only.
 func (db *DB) cutWAL(size int64) (err error) {
-	_, err = db.writer.Exec(fmt.Sprintf("PRAGMA busy_timeout = 100; PRAGMA journal_size_limit = %d", size))
+	err = db.writer.script(fmt.Sprintf("PRAGMA busy_timeout = 100; PRAGMA journal_size_limit = %d", size))
 	if err != nil {
 		return err
 	}
 	defer func() {
-		_, after := db.writer.Exec(fmt.Sprintf(
+		after := db.writer.script(fmt.Sprintf(
 			"PRAGMA busy_timeout = 5000; PRAGMA journal_size_limit = %d", walLarge))
 		err = errors.Join(err, after)
 	}()
 
 	var busy, frames, copied int
-	if err := db.writer.QueryRow("PRAGMA wal_checkpoint(RESTART)").Scan(&busy, &frames, &copied); err != nil {
+	err = queryInto(db.writer, []any{&busy, &frames, &copied}, "PRAGMA wal_checkpoint(RESTART)")
+	if err != nil {
 		return err
 	}
 	if busy != 0 {
 		return errWALInUse
 	}
-	_, err = db.writer.Exec("UPDATE settings SET only = only")
-	return err
+	return db.writer.script("UPDATE settings SET only = only")
 }

@@ -223,7 +223,8 @@ func (w *walk) openShop(slug string, expiry time.Duration) {
 // rows returns the rows of a query with one column.
 func (w *walk) rows(query string, args ...any) []string {
 	w.t.Helper()
-	rows, err := queryAll(w.db.reader, scanValue[string], query, args...)
+	scan := func(r row) (string, error) { return fmt.Sprint(r[0]), nil }
+	rows, err := queryAll(w.db.reader, scan, query, args...)
 	w.must(err)
 	return rows
 }

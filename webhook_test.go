@@ -14,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/mattn/go-sqlite3"
 )
 
 // takeOne returns the only webhook that came since the last call.
@@ -760,8 +758,8 @@ func TestNothingIsSentThatCouldNotBeClaimed(t *testing.T) {
 		s.create(t, "teh", 1)
 
 		var full atomic.Bool
-		err := withConn(t.Context(), s.db.writer, func(c *sqlite3.SQLiteConn) error {
-			c.RegisterCommitHook(func() int {
+		err := s.db.writer.with(func(c *connection) error {
+			c.raw.RegisterCommitHook(func() int {
 				if full.Load() {
 					return 1 // SQLite rolls back instead of committing
 				}
