@@ -85,6 +85,12 @@ type APIKey struct {
 	RevokedAt  *Time  `json:"revoked_at"`
 }
 
+// UsedKey is the key that a request carries.
+type UsedKey struct {
+	ID    string
+	Scope Scope
+}
+
 // Expired reports whether the key's end has come.
 func (k APIKey) Expired(now Time) bool { return k.ExpiresAt != nil && *k.ExpiresAt <= now }
 
@@ -128,20 +134,18 @@ func (db *DB) AddKey(ctx context.Context, storeID string, k NewKey, hash [32]byt
 
 const keyColumns = "k.id, k.store_id, k.name, k.scope, k.expires_at, k.created_at, k.last_used_at, k.revoked_at"
 
-const sqlKeys = "SELECT " + keyColumns + `
-	FROM   api_keys k
-	WHERE  k.store_id = ?
-	ORDER BY k.id`
-
-// columns are where a scan of keyColumns goes.
-func (k *APIKey) columns() []any {
-	return []any{&k.ID, &k.StoreID, &k.Name, &k.Scope, &k.ExpiresAt, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
-}
+const (
+	sqlKey  = "SELECT " + keyColumns + " FROM api_keys k WHERE k.id = ?"
+	sqlKeys = "SELECT " + keyColumns + " FROM api_keys k WHERE k.store_id = ? ORDER BY k.id"
+)
 
 func scanKey(r row) (k APIKey, err error) {
-	err = r.Scan(k.columns()...)
+	err = r.Scan(&k.ID, &k.StoreID, &k.Name, &k.Scope, &k.ExpiresAt, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt)
 	return k, err
 }
+
+// Key reads one key.
+func (db *DB) Key(id string) (APIKey, error) { return queryOne(db.reader, scanKey, sqlKey, id) }
 
 // Keys lists a store's keys, the oldest first.
 func (db *DB) Keys(storeID string) ([]APIKey, error) {
@@ -165,7 +169,7 @@ const storeRate = 4
 // authenticate finds the store whose key a request carries, and the key (or 401), counts the request against the limits
 // of the key and of its store (429) and checks the store's plan and the key's scope (403). It sets the headers about the
 // key's limit. A request that is refused for anything but its key comes with its store, for the log.
-func (s *server) authenticate(header http.Header, r *http.Request, needed Scope) (Store, APIKey, error) {
+func (s *server) authenticate(header http.Header, r *http.Request, needed Scope) (Store, UsedKey, error) {
 	now := time.Now()
 	hash := sha256.Sum256([]byte(bearerToken(r.Header)))
 	st, key, err := s.db.StoreOfKey(hash)
@@ -221,15 +225,14 @@ func bearerToken(h http.Header) string {
 	return strings.TrimSpace(token)
 }
 
-const sqlStoreOfKey = "SELECT " + storeColumns + ", " + keyColumns + `
+const sqlStoreOfKey = "SELECT " + storeColumns + `, k.id, k.scope
 	FROM   api_keys k
 	JOIN   stores s ON s.id = k.store_id
 	WHERE  k.hash = ?2 AND ` + keyIsLive
 
-// StoreOfKey finds the store that a key opens, and the key. It is read for every request, so that a revoked key ends
-// with the next.
-func (db *DB) StoreOfKey(hash [32]byte) (st Store, key APIKey, err error) {
-	scan := func(r row) (Store, error) { return db.scanStoreAnd(r, key.columns()...) }
+// StoreOfKey finds the store that a key opens. It is read for every request, so that a revoked key ends with the next.
+func (db *DB) StoreOfKey(hash [32]byte) (st Store, key UsedKey, err error) {
+	scan := func(r row) (Store, error) { return db.scanStore(r, &key.ID, &key.Scope) }
 	st, err = queryOne(db.keys, scan, sqlStoreOfKey, db.Now(), hash[:])
 	return st, key, err
 }
@@ -471,14 +474,14 @@ func (db *DB) AddSignIn(ctx context.Context, storeID string, hash [32]byte, at p
 	})
 }
 
-const sqlStoreOfSignIn = "SELECT " + storeColumns + `
+const sqlStoreOfSignIn = "SELECT " + profileColumns + `
 	FROM   owner_sessions w
 	JOIN   stores s ON s.id = w.store_id
 	WHERE  w.hash = ? AND w.created_at > ? AND w.seen_at > ?`
 
 // StoreOfSignIn finds the store that a sign-in is for.
-func (db *DB) StoreOfSignIn(hash [32]byte, now Time) (Store, error) {
-	return queryOne(db.reader, db.scanStore, sqlStoreOfSignIn,
+func (db *DB) StoreOfSignIn(hash [32]byte, now Time) (StoreProfile, error) {
+	return queryOne(db.reader, db.scanProfile, sqlStoreOfSignIn,
 		hash[:], now.Add(-signInLongest), now.Add(-signInIdle))
 }
 
@@ -492,10 +495,10 @@ func (db *DB) EndSignIn(ctx context.Context, storeID string, hash [32]byte, ever
 }
 
 // signedIn finds the store whose owner sends a request. Anybody else is errNotFound.
-func (s *server) signedIn(r *http.Request) (Store, error) {
+func (s *server) signedIn(r *http.Request) (StoreProfile, error) {
 	hash, err := s.signInHash(r)
 	if err != nil {
-		return Store{}, err
+		return StoreProfile{}, err
 	}
 
 	now := s.db.Now()
@@ -630,7 +633,7 @@ func (s *server) admitInTurn(r *http.Request, page loginPage, try passwordTry) (
 }
 
 // logout ends this sign-in or, on the account page, all of the store's.
-func (s *server) logout(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) logout(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	if r.Method != http.MethodPost {
 		return ask(w, r, confirm{
 			frame: newFrame(r, st, "account"),

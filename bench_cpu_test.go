@@ -169,7 +169,7 @@ func unlimitedCatalog(products int) []byte {
 func unlimitedShop(b *testing.B) (db *DB, st Store, products []string) {
 	b.Helper()
 	db = open(b, filepath.Join(b.TempDir(), "unlimited.db"))
-	st = addBenchStore(b, db)
+	st = addBenchStore(b, db).Store
 	catalog, err := readCatalog(unlimitedCatalog(40))
 	must(b, err)
 	must(b, db.ImportCatalog(b.Context(), st.ID, catalog))

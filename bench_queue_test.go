@@ -20,15 +20,13 @@ import (
 // addNeighbour adds a store without a key.
 func addNeighbour(b *testing.B, db *DB, slug string) Store {
 	b.Helper()
-	st, err := db.AddStore(b.Context(), Store{
+	st, err := db.AddStore(b.Context(), StoreProfile{
+		Store:      Store{Slug: slug, Plan: PlanGrowth, Expiry: 24 * time.Hour},
 		Name:       slug,
-		Slug:       slug,
-		Plan:       PlanGrowth,
-		Expiry:     24 * time.Hour,
 		OwnerEmail: slug + "@example.id",
 	}, PasswordHash{[]byte("salt"), []byte("hash")})
 	must(b, err)
-	return st
+	return st.Store
 }
 
 // addPings writes deliveries for an endpoint that are due now, in one write.

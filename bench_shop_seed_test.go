@@ -110,8 +110,9 @@ func (s *shop) seed(b *testing.B) {
 		now:   timeOf(time.Now()),
 	}
 	must(b, db.change(b.Context(), "UPDATE stores SET created_at = ?", f.now.Add(-f.size.span)))
-	f.store, err = db.Store(s.store)
+	profile, err := db.Store(s.store)
 	must(b, err)
+	f.store = profile.Store
 	for range maxEndpoints {
 		id, err := db.AddEndpoint(b.Context(), s.store, s.receiver, nil, newSecret())
 		must(b, err)

@@ -109,16 +109,14 @@ func benchStore(b *testing.B, db *DB) (Store, string) {
 	key, hash := newToken("so_")
 	_, err = db.AddKey(b.Context(), all[0].ID, NewKey{Name: "bench", Scope: ScopeWrite}, hash)
 	must(b, err)
-	return all[0], key
+	return all[0].Store, key
 }
 
-func addBenchStore(b *testing.B, db *DB) Store {
+func addBenchStore(b *testing.B, db *DB) StoreProfile {
 	b.Helper()
-	st, err := db.AddStore(b.Context(), Store{
+	st, err := db.AddStore(b.Context(), StoreProfile{
+		Store:      Store{Slug: "kopi-kita", Plan: PlanGrowth, Expiry: 24 * time.Hour},
 		Name:       "Kopi Kita",
-		Slug:       "kopi-kita",
-		Plan:       PlanGrowth,
-		Expiry:     24 * time.Hour,
 		OwnerEmail: "owner@example.id",
 	}, PasswordHash{[]byte("salt"), []byte("hash")})
 	must(b, err)

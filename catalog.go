@@ -155,7 +155,7 @@ func (c Catalog) counts() object {
 // ImportCatalog adds or replaces entries by slug or code: all of them or none.
 func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) error {
 	return db.write(ctx, func(tx *Tx) error {
-		if _, err := queryOne(tx, tx.db.scanStore, sqlStore, storeID); err != nil {
+		if _, err := queryOne(tx, tx.db.scanProfile, sqlStore, storeID); err != nil {
 			return err
 		}
 

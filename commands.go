@@ -91,8 +91,8 @@ func explain(err error, file string) error {
 
 // storeFlags defines the flags that describe a store. Parsing writes them into the result; a flag that is not
 // given has the value of a new store.
-func (c *cli) storeFlags() *Store {
-	st := &Store{}
+func (c *cli) storeFlags() *StoreProfile {
+	st := &StoreProfile{}
 	c.StringVar(&st.Name, "name", "", "the store's `name`, as buyers see it")
 	c.StringVar(&st.OwnerEmail, "email", "", "the owner's `e-mail`, to sign in with")
 	c.StringVar((*string)(&st.Plan), "plan", string(PlanGrowth),
@@ -108,7 +108,7 @@ func (c *cli) storeFlags() *Store {
 	return st
 }
 
-func (st *Store) setTestMode(value string) error {
+func (st *StoreProfile) setTestMode(value string) error {
 	if value != "on" && value != "off" {
 		return errors.New("must be on or off")
 	}
@@ -117,7 +117,7 @@ func (st *Store) setTestMode(value string) error {
 }
 
 // copyGiven copies the fields whose flags were given from one store to another.
-func copyGiven(to, from *Store, given map[string]bool) {
+func copyGiven(to, from *StoreProfile, given map[string]bool) {
 	if given["name"] {
 		to.Name = from.Name
 	}
@@ -145,7 +145,7 @@ func copyGiven(to, from *Store, given map[string]bool) {
 }
 
 // checkStore changes a store's fields to the form in which they are stored, and refuses wrong ones.
-func checkStore(st *Store) error {
+func checkStore(st *StoreProfile) error {
 	st.Name = strings.TrimSpace(st.Name)
 	st.OwnerEmail = strings.ToLower(st.OwnerEmail)
 	st.Domain = strings.ToLower(st.Domain)
@@ -202,7 +202,7 @@ func storeAdd(ctx context.Context, c *cli) error {
 }
 
 // storeView is a store as the commands show it.
-func storeView(st Store) object {
+func storeView(st StoreProfile) object {
 	return object{
 		"store_id":    st.ID,
 		"name":        st.Name,
@@ -236,7 +236,7 @@ func storeSet(ctx context.Context, c *cli) error {
 	flags := c.storeFlags()
 
 	return c.onDB("store", func(db *DB) (object, error) {
-		st, err := db.SetStore(ctx, *id, func(st *Store) error {
+		st, err := db.SetStore(ctx, *id, func(st *StoreProfile) error {
 			copyGiven(st, flags, c.given())
 			return checkStore(st)
 		})
@@ -580,7 +580,7 @@ func orderList(ctx context.Context, c *cli) error {
 			return nil, err
 		}
 
-		orders, more, err := db.Orders(nil, st, OrderFilter{
+		orders, more, err := db.Orders(nil, st.Store, OrderFilter{
 			Status: Status(*status),
 			After:  strings.ToLower(*after),
 			Limit:  *limit,
@@ -600,9 +600,8 @@ func orderShow(_ context.Context, db *DB, storeID, id string) (object, error) {
 		return nil, err
 	}
 	view := viewPaymentSession(o, st.payPage(id))
-	payPage, paymentURL := st.payPageJSON(id), string(mustJSON(view.PaymentURL))
 	return object{
-		"order":           json.RawMessage(appendOrder(nil, o.Stored, payPage, paymentURL)),
+		"order":           json.RawMessage(st.showOrder(nil, o.Stored, view.PaymentURL)),
 		"payment_session": view,
 	}, nil
 }

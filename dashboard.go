@@ -20,7 +20,7 @@ import (
 )
 
 // ownerHandler answers a request of the signed-in owner of st.
-type ownerHandler func(w http.ResponseWriter, r *http.Request, st Store) error
+type ownerHandler func(w http.ResponseWriter, r *http.Request, st StoreProfile) error
 
 // owner wraps the handlers of the dashboard. A visitor who is not signed in is sent to the sign-in page.
 func (s *server) owner(handle ownerHandler) http.Handler {
@@ -52,7 +52,7 @@ func signInPath(r *http.Request) string {
 
 // frame is what surrounds the content of every page of the dashboard.
 type frame struct {
-	Store  Store
+	Store  StoreProfile
 	Tab    string // the current entry of the navigation
 	Notice string // what was just done: a code that the template "notice" knows
 	// Unfinished says that the checklist of first steps has something left, so the page links back to it. Only pages
@@ -61,7 +61,7 @@ type frame struct {
 	Form       filled
 }
 
-func newFrame(r *http.Request, st Store, tab string) frame {
+func newFrame(r *http.Request, st StoreProfile, tab string) frame {
 	return frame{Store: st, Tab: tab, Notice: r.URL.Query().Get("done")}
 }
 
@@ -179,7 +179,7 @@ func ask(w http.ResponseWriter, r *http.Request, page confirm) error {
 
 // exportOrders streams what the filter selects as CSV. Between two reads of 500 orders it holds nothing of the
 // database, however slowly the client takes them. A client that stands still for 30 s is cut off.
-func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) exportOrders(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	f := s.orderSearch(r.URL.Query(), st, 500)
 	f.After = ""
 
@@ -350,7 +350,7 @@ func (p paymentsPage) Offer(m PaymentMethod) offer {
 }
 
 // paymentSettings shows the payments page, and stores the gateway's key that its form posts.
-func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) paymentSettings(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	page := paymentsPage{frame: newFrame(r, st, "payments"), PublicURL: s.db.publicURL}
 
 	var err error
@@ -420,12 +420,12 @@ type developersPage struct {
 	PublicURL string
 }
 
-func (s *server) showDevelopers(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) showDevelopers(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	return s.renderDevelopers(w, r, st, filled{})
 }
 
 // renderDevelopers shows the page with a form to correct, or with a new key.
-func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Store, form filled) error {
+func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st StoreProfile, form filled) error {
 	keys, err := s.db.Keys(st.ID)
 	if err != nil {
 		return err
@@ -466,7 +466,7 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Sto
 
 // testOrder returns the body of an order of something that the store sells, for its owner to try a new key with. It is
 // empty if the key or the store's plan does not allow orders, or if there is nothing to order or no way to pay.
-func (s *server) testOrder(st Store, newKey string) (string, error) {
+func (s *server) testOrder(st StoreProfile, newKey string) (string, error) {
 	_, key, err := s.db.StoreOfKey(sha256.Sum256([]byte(newKey)))
 	if err == errNotFound { // It was revoked meanwhile.
 		return "", nil
@@ -507,7 +507,7 @@ func (s *server) testOrder(st Store, newKey string) (string, error) {
 	return strings.ReplaceAll(string(body), "'", `\u0027`), nil
 }
 
-func (s *server) addKey(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) addKey(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	k, faults := readNewKey(r.PostForm)
 	if len(faults) > 0 {
 		return s.renderDevelopers(w, r, st, filled{r.PostForm, faults})
@@ -546,7 +546,7 @@ func readNewKey(form url.Values) (k NewKey, faults formFaults) {
 	return k, faults
 }
 
-func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	const back = "/dashboard/developers"
 	id := r.PathValue("key_id")
 	if r.Method == http.MethodPost {
@@ -572,7 +572,7 @@ func (s *server) revokeKey(w http.ResponseWriter, r *http.Request, st Store) err
 	})
 }
 
-func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	address := text(r.PostForm, "url")
 	faults := formFaults{}
 	if wrong := checkWebhookURL(address, s.allowPrivate); wrong != nil {
@@ -600,12 +600,12 @@ func (s *server) addEndpoint(w http.ResponseWriter, r *http.Request, st Store) e
 }
 
 // showSecret leads on to a page that shows a new secret, once: reloading it creates nothing.
-func (s *server) showSecret(w http.ResponseWriter, r *http.Request, st Store, path, secret string) error {
+func (s *server) showSecret(w http.ResponseWriter, r *http.Request, st StoreProfile, path, secret string) error {
 	return seeOther(w, r, path+"?shown="+s.newSecrets.keep(st.ID, secret))
 }
 
 // shownSecret is the secret that showSecret has led to; empty if there is none.
-func (s *server) shownSecret(r *http.Request, st Store) string {
+func (s *server) shownSecret(r *http.Request, st StoreProfile) string {
 	if r.Method != http.MethodGet {
 		return ""
 	}
@@ -620,13 +620,13 @@ type endpointPage struct {
 	Next     string // the address of older deliveries; empty if there are none
 }
 
-func (s *server) showEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) showEndpoint(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	return s.renderEndpoint(w, r, st, r.PathValue("endpoint_id"), filled{})
 }
 
 // renderEndpoint shows the page with a form to correct, or with a new secret.
 func (s *server) renderEndpoint(
-	w http.ResponseWriter, r *http.Request, st Store, id string, form filled,
+	w http.ResponseWriter, r *http.Request, st StoreProfile, id string, form filled,
 ) error {
 	const most = 25
 	before := r.URL.Query().Get("before")
@@ -655,7 +655,7 @@ func (s *server) renderEndpoint(
 var endpointActs = []string{"ping", "on", "off", "rotate", "remove", "resend"}
 
 // actOnEndpoint does what a form posts. By GET it asks first.
-func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	ctx, id, act := r.Context(), r.PathValue("endpoint_id"), r.PathValue("act")
 	if !slices.Contains(endpointActs, act) {
 		return errNotFound
@@ -711,7 +711,7 @@ func (s *server) actOnEndpoint(w http.ResponseWriter, r *http.Request, st Store)
 	return done(w, r, back, act)
 }
 
-func (s *server) resendDelivery(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) resendDelivery(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	if _, err := s.db.ResendDelivery(r.Context(), st.ID, r.PathValue("delivery_id")); err != nil {
 		return err
 	}

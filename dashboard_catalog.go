@@ -24,7 +24,7 @@ type productsPage struct {
 	Next    string // the address of the next page; empty if this is the last one
 }
 
-func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	const most = 50
 	query := r.URL.Query()
 	page := productsPage{
@@ -121,7 +121,7 @@ func (p entryPage) ItemChoice(row int) itemChoice {
 	return itemChoice{f, p.Choices, f.Value != "" && !known}
 }
 
-func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) editEntry(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	kind := Kind(r.PathValue("kind"))
 	place, known := entryPlaces[kind]
 	if !known {

@@ -49,7 +49,7 @@ func (p ordersPage) BackLink() string {
 	return "?" + url.Values{"back": {p.here}}.Encode()
 }
 
-func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	f := s.orderSearch(r.URL.Query(), st, 25)
 	list, err := s.db.SearchOrders(st.ID, f)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *server) showOrders(w http.ResponseWriter, r *http.Request, st Store) er
 func (o Order) MoreItems() int { return len(o.Items) - 1 }
 
 // orderSearch reads the filter of the orders page.
-func (s *server) orderSearch(q url.Values, st Store, limit int) OrderSearch {
+func (s *server) orderSearch(q url.Values, st StoreProfile, limit int) OrderSearch {
 	f := OrderSearch{
 		Text:  strings.TrimSpace(q.Get("q")),
 		After: q.Get("after"),

@@ -70,13 +70,13 @@ func (d OrderDetails) otherSum() bool {
 }
 
 // orderDetails reads the order that a page is about.
-func (s *server) orderDetails(r *http.Request, st Store) (OrderDetails, error) {
+func (s *server) orderDetails(r *http.Request, st StoreProfile) (OrderDetails, error) {
 	d, err := s.db.OrderDetails(st.ID, r.PathValue("order_id"))
 	logged(r).order = d.PaymentReference
 	return d, err
 }
 
-func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	d, err := s.orderDetails(r, st)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (s *server) showOrder(w http.ResponseWriter, r *http.Request, st Store) err
 
 // actOnOrder performs a transition of the owner, or records that they have dealt with the order's alerts. By GET it
 // asks first. It refuses if the order is no longer in the state that the question spoke of.
-func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	id, act := r.PathValue("order_id"), Transition(r.PathValue("act"))
 	resolving := act == actResolve
 	if !resolving && !slices.Contains(ownerActs, act) {
@@ -145,7 +145,7 @@ func (s *server) actOnOrder(w http.ResponseWriter, r *http.Request, st Store) er
 
 // askAboutOrder says what an act on an order will do, and with which money.
 func (s *server) askAboutOrder(
-	w http.ResponseWriter, r *http.Request, st Store, d OrderDetails, form filled,
+	w http.ResponseWriter, r *http.Request, st StoreProfile, d OrderDetails, form filled,
 ) error {
 	arrived, err := s.db.ArrivedMoney(d.ID)
 	if err != nil {
@@ -191,7 +191,7 @@ func ownerNote(reason string, otherwise NoteCode) Note {
 
 // askGateway answers the button that asks the gateways about all sessions of an order. Their answers, and why there
 // was none, are on the order's page.
-func (s *server) askGateway(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) askGateway(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	id := r.PathValue("order_id")
 	d, err := s.orderDetails(r, st)
 	if err != nil {

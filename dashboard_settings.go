@@ -23,7 +23,7 @@ type expiryChoice struct {
 	Minutes int64
 }
 
-func newSettingsPage(r *http.Request, st Store) settingsPage {
+func newSettingsPage(r *http.Request, st StoreProfile) settingsPage {
 	page := settingsPage{frame: newFrame(r, st, "account")}
 	page.Settings.Values = url.Values{
 		"name":    {st.Name},
@@ -53,7 +53,7 @@ func newSettingsPage(r *http.Request, st Store) settingsPage {
 }
 
 // saveSettings stores what the form about the store holds.
-func (s *server) saveSettings(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) saveSettings(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	name, contact := text(r.PostForm, "name"), text(r.PostForm, "contact")
 	faults := checkText("name", name, required, 200)
 	if contact != "" && !isContact(contact) {
@@ -70,7 +70,7 @@ func (s *server) saveSettings(w http.ResponseWriter, r *http.Request, st Store) 
 		return render(w, r, http.StatusUnprocessableEntity, "dash-account.html", page)
 	}
 
-	_, err = s.db.SetStore(r.Context(), st.ID, func(st *Store) error {
+	_, err = s.db.SetStore(r.Context(), st.ID, func(st *StoreProfile) error {
 		st.Name, st.Contact, st.Expiry = name, contact, expiry
 		st.TestMode = r.PostForm.Has("test")
 		return nil

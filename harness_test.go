@@ -138,11 +138,9 @@ func wantOrdersAgree(t *testing.T, db *DB) {
 // addStore adds a store in test mode, without a catalog, and a key for it.
 func (s *testServer) addStore(t *testing.T, slug, plan string) (storeID, key string) {
 	t.Helper()
-	st, err := s.db.AddStore(t.Context(), Store{
+	st, err := s.db.AddStore(t.Context(), StoreProfile{
+		Store:      Store{Slug: slug, Plan: Plan(plan), Expiry: 24 * time.Hour},
 		Name:       slug,
-		Slug:       slug,
-		Plan:       Plan(plan),
-		Expiry:     24 * time.Hour,
 		OwnerEmail: slug + "@example.id",
 		TestMode:   true,
 	}, PasswordHash{[]byte("salt"), []byte("hash")})
@@ -800,7 +798,7 @@ func (s *testServer) place(t *testing.T, storeID, buyer, externalID string, quan
 	must(t, err)
 
 	firstName := strings.Fields(buyer)[0]
-	created, err := s.db.CreateOrder(t.Context(), st, NewOrder{
+	created, err := s.db.CreateOrder(t.Context(), st.Store, NewOrder{
 		Items: []NewItem{{Kind: KindProduct, ID: coffee.ID, Quantity: quantity}},
 		Buyer: Buyer{
 			Name:  buyer,

@@ -653,11 +653,9 @@ Webhooks of the store are received and verified here:
 // openDemoShop adds the demo's store with a receiver of its webhooks, and prints how to use it.
 func openDemoShop(ctx context.Context, db *DB, publicURL string, out io.Writer) error {
 	password, passwordHash := newPassword()
-	st, err := db.AddStore(ctx, Store{
+	st, err := db.AddStore(ctx, StoreProfile{
+		Store:      Store{Slug: "kopi-kita", Plan: PlanGrowth, Expiry: 24 * time.Hour},
 		Name:       "Kopi Kita",
-		Slug:       "kopi-kita",
-		Plan:       PlanGrowth,
-		Expiry:     24 * time.Hour,
 		OwnerEmail: "owner@example.id",
 		Contact:    "0812 3456 7890",
 		TestMode:   true,

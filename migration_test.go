@@ -29,7 +29,7 @@ func openMigrated(t *testing.T, file string) (*DB, Store) {
 		t.Fatalf("%d stores, want 1", len(stores))
 	}
 	t.Cleanup(func() { wantOrdersAgree(t, db) })
-	return db, stores[0]
+	return db, stores[0].Store
 }
 
 // testMigratedFile checks that a migrated file has the tables of a new one, and that nothing is wrong in it.

@@ -221,7 +221,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	created.ID = o.ID
 	created.Reference = o.PaymentReference
 	room := make([]byte, 0, len(stored)+512) // for the addresses too
-	created.Shown = st.showOrder(room, stored)
+	created.Shown = st.showOrder(room, stored, "")
 	err = tx.addEvent(st, OrderCreated, 1, stored)
 	if err == nil && o.Status == Paid {
 		err = tx.addEvent(st, OrderPaid, 2, stored)
@@ -391,21 +391,31 @@ func splitOrder(stored string) (state, terms string) {
 	return before[1:], termsStart + strings.TrimSuffix(after, "}")
 }
 
-// showOrder appends a stored order to dst with the pay page as both of its addresses.
-func (st Store) showOrder(dst []byte, stored string) []byte {
-	payPage := st.payPageJSON(orderIDIn(stored))
-	return appendOrder(dst, stored, payPage, payPage)
-}
-
-// appendOrder appends a stored order and its two addresses, which are JSON, to dst. They depend on where the store
-// is served, so they are not stored. Plain appends take a tenth less time for a list than fmt.Appendf.
-func appendOrder(dst []byte, stored, checkoutURL, paymentURL string) []byte {
+// showOrder appends a stored order to dst with its two addresses, which are not stored because they depend on where the
+// store is served. paymentURL is where the order is paid; empty is its pay page. Plain appends take a tenth less time for
+// a list than fmt.Appendf.
+func (st Store) showOrder(dst []byte, stored, paymentURL string) []byte {
+	id := orderIDIn(stored)
 	dst = append(dst, stored[:len(stored)-1]...)
 	dst = append(dst, `,"checkout_url":`...)
-	dst = append(dst, checkoutURL...)
+	dst = st.appendPayPage(dst, id)
 	dst = append(dst, `,"payment_url":`...)
-	dst = append(dst, paymentURL...)
+	if paymentURL == "" {
+		dst = st.appendPayPage(dst, id)
+	} else {
+		dst = append(dst, mustJSON(paymentURL)...)
+	}
 	return append(dst, '}')
+}
+
+// appendPayPage appends the JSON of the address of an order's pay page. A host that was checked and an id have nothing
+// to escape.
+func (st Store) appendPayPage(dst []byte, id string) []byte {
+	dst = append(dst, '"')
+	dst = append(dst, st.URL...)
+	dst = append(dst, "/pay/"...)
+	dst = append(dst, id...)
+	return append(dst, '"')
 }
 
 // Transition is something that happens to an order.
@@ -565,8 +575,8 @@ type orderRow struct {
 }
 
 func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
-	scan := func(r0 row) (Store, error) {
-		return tx.db.scanStoreAnd(r0, fromJSON{&r.order}, fromJSON{&r.components}, &r.sequence)
+	scan := func(found row) (Store, error) {
+		return tx.db.scanStore(found, fromJSON{&r.order}, fromJSON{&r.components}, &r.sequence)
 	}
 	r.store, err = queryOne(tx, scan, `
 		SELECT `+storeColumns+`, o.json, o.components,
@@ -749,6 +759,7 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 	}
 	list = append(dst, '[')
 	n := 0
+	var stored string
 	err = db.reader.each(withStatus(query, f.Status), args, func(r row) error {
 		n++
 		if n > f.Limit {
@@ -758,11 +769,11 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 		if n > 1 {
 			list = append(list, ',')
 		}
-		stored, err := scanValue[string](r)
-		if err == nil {
-			list = st.showOrder(list, stored)
+		if err := r.Scan(&stored); err != nil {
+			return err
 		}
-		return err
+		list = st.showOrder(list, stored, "")
+		return nil
 	})
 	return append(list, ']'), more, err
 }

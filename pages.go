@@ -329,7 +329,7 @@ func (s *server) logOtherHost(r *http.Request, own *url.URL) {
 }
 
 // orderOfPage reads the order that a page is about. On the host of another store it is not found.
-func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
+func (s *server) orderOfPage(r *http.Request, id string) (StoreProfile, Order, error) {
 	st, o, err := s.db.OrderPage(strings.ToLower(id))
 	if err != nil {
 		return st, o, err
@@ -349,7 +349,7 @@ func (s *server) orderOfPage(r *http.Request, id string) (Store, Order, error) {
 
 // payView is what the pay page shows.
 type payView struct {
-	Store    Store
+	Store    StoreProfile
 	Order    Order
 	Method   PaymentMethod // of a manual order
 	Buyer    string        // the buyer's contact, masked
@@ -501,7 +501,7 @@ func (s *server) claimPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // claim records what a form says about a buyer's payment. If it is refused, claim returns the form to show again.
-func (s *server) claim(r *http.Request, st Store, o Order) (filled, error) {
+func (s *server) claim(r *http.Request, st StoreProfile, o Order) (filled, error) {
 	if r.ParseForm() != nil {
 		return filled{}, badRequest("The form cannot be read.")
 	}
@@ -587,7 +587,7 @@ func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
 		return seeOther(w, r, payPage)
 	}
 
-	session, err := s.payments.open(r.Context(), st, o.ID)
+	session, err := s.payments.open(r.Context(), st.Store, o.ID)
 	if err != nil {
 		return err
 	}
@@ -604,7 +604,7 @@ func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
 
 // sandboxView is what the page of the sandbox gateway shows.
 type sandboxView struct {
-	Store   Store
+	Store   StoreProfile
 	Order   Order
 	Session SessionWithOrder
 	State   GatewayState // of the session, as the sandbox says it now

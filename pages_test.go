@@ -356,7 +356,7 @@ type hostCase struct {
 func (c hostCase) check(l *payLab) {
 	l.must(l.db.setAddresses(c.public, c.subdomains, nil))
 	l.addShop("teh-kita", "order.teh.id")
-	_, err := l.db.SetStore(l.t.Context(), l.storeID, func(st *Store) error {
+	_, err := l.db.SetStore(l.t.Context(), l.storeID, func(st *StoreProfile) error {
 		st.Domain = c.domain
 		return nil
 	})
@@ -446,7 +446,7 @@ func TestSandboxOutsideTestMode(t *testing.T) {
 		l.play(ended, nil, "", "owner-cancel tick")
 		fresh := l.newOrder("sandbox")
 
-		l.setStore(l.storeID, func(st *Store) { st.TestMode = false })
+		l.setStore(l.storeID, func(st *StoreProfile) { st.TestMode = false })
 
 		l.seePage("https://shop.test/pay/"+fresh, nil, []string{"Mode uji coba", "Test mode"})
 		methods := l.web("GET", "https://shop.test/v1/payment-methods", "", "Authorization", "Bearer "+l.key)

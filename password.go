@@ -361,7 +361,7 @@ func (tx *Tx) rememberPlace(storeID string, at place) error {
 }
 
 // account changes the owner's password, which ends their other sign-ins.
-func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error {
+func (s *server) account(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
 	page := newSettingsPage(r, st)
 	if r.Method != http.MethodPost {
 		return render(w, r, page.status(), "dash-account.html", page)
@@ -389,7 +389,7 @@ func (s *server) account(w http.ResponseWriter, r *http.Request, st Store) error
 // hashChosen hashes the new password of the account page's form, or returns what is wrong with the form. The
 // current password comes first.
 func (s *server) hashChosen(
-	r *http.Request, st Store, password string,
+	r *http.Request, st StoreProfile, password string,
 ) (hash PasswordHash, faults formFaults, err error) {
 	_, wait, err := s.checkPassword(r.Context(), passwordTry{
 		email:    st.OwnerEmail,
@@ -440,7 +440,7 @@ var commonWords = strings.Fields(`
 
 // checkChosen returns what is wrong with a password that an owner has chosen, if anything is. A good one is
 // long, and something is left of it without repetitions, the store's names and the commonest words.
-func checkChosen(password string, st Store) Fault {
+func checkChosen(password string, st StoreProfile) Fault {
 	length := utf8.RuneCountInString(password)
 	if length < 12 || length > 200 {
 		return Fault{Code: FaultNewPassword, Least: 12, Most: 200}

@@ -426,7 +426,7 @@ func TestPlacesAreForgotten(t *testing.T) {
 // TestChosenPasswords is about the passwords of testdata/passwords.txt.
 func TestChosenPasswords(t *testing.T) {
 	t.Parallel()
-	st := Store{Name: "Kopi Kita", Slug: "kopi-kita", OwnerEmail: ownerEmail}
+	st := StoreProfile{Store: Store{Slug: "kopi-kita"}, Name: "Kopi Kita", OwnerEmail: ownerEmail}
 	for _, c := range readCases(t, "testdata/passwords.txt") {
 		t.Run(c.name, func(t *testing.T) {
 			want := FaultCode(c.heading)

@@ -98,7 +98,7 @@ func (l *payLab) addShop(slug, domain string) (storeID, key string) {
 // furnish gives a store its name, its catalog and its accounts at the gateways.
 func (l *payLab) furnish(storeID, domain string) {
 	l.t.Helper()
-	l.setStore(storeID, func(st *Store) {
+	l.setStore(storeID, func(st *StoreProfile) {
 		st.Name = "Kopi Kita"
 		st.Domain = domain
 		st.Contact = "0812 3456 7890"
@@ -108,9 +108,9 @@ func (l *payLab) furnish(storeID, domain string) {
 	l.setGateway(storeID, xenditAccount)
 }
 
-func (l *payLab) setStore(storeID string, set func(*Store)) {
+func (l *payLab) setStore(storeID string, set func(*StoreProfile)) {
 	l.t.Helper()
-	_, err := l.db.SetStore(l.t.Context(), storeID, func(st *Store) error {
+	_, err := l.db.SetStore(l.t.Context(), storeID, func(st *StoreProfile) error {
 		set(st)
 		return nil
 	})
@@ -618,7 +618,7 @@ func TestNotificationOutlivesACrash(t *testing.T) {
 func TestExpiryAsksFirst(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
-		l.setStore(l.storeID, func(st *Store) { st.Expiry = 40 * time.Minute })
+		l.setStore(l.storeID, func(st *StoreProfile) { st.Expiry = 40 * time.Minute })
 		l.atWork()
 		unpaid, lost, late := l.newOrder("snap"), l.newOrder("snap"), l.newOrder("link")
 		for _, order := range []string{unpaid, lost, late} {

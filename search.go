@@ -120,7 +120,7 @@ var tailPattern = regexp.MustCompile(`^(?i)[0-9A-HJKMNP-TV-Z]{6}$`)
 
 // referencesWith returns every reference with a tail that an order of a store may have: one for each day since the
 // store was created. To look all of them up takes some milliseconds, and finds an order however old it is.
-func referencesWith(tail string, st Store, now Time) (all []string) {
+func referencesWith(tail string, st StoreProfile, now Time) (all []string) {
 	if !tailPattern.MatchString(tail) {
 		return nil
 	}

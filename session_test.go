@@ -251,7 +251,7 @@ func (l *payLab) startAndCrash(order string) {
 	l.must(err)
 	_, _, err = gw.create(ctx, charge{
 		PaymentSession: begun.session,
-		Store:          st,
+		Store:          st.Store,
 		Order:          o,
 	})
 	l.must(err)

@@ -19,20 +19,25 @@ const (
 	PlanScale  Plan = "scale"
 )
 
-// Store is the shop: the tenant that every other row belongs to.
+// Store is the shop: the tenant that every other row belongs to, with what each request and each order needs of it.
 type Store struct {
 	ID             string
-	Name           string
 	Slug           string
 	Domain         string // its own host, without scheme or port; empty if it has none
 	Plan           Plan
 	Expiry         time.Duration // how long an order waits for its payment
-	OwnerEmail     string
-	CreatedAt      Time
-	CatalogVersion int64  // increases with every change that GET /v1/products shows
-	TestMode       bool   // only then is the sandbox usable, and every page says so
-	Contact        string // for buyers: a WhatsApp number or an e-mail address; empty if there is none
-	URL            string // where its pay pages are, without a trailing slash
+	CatalogVersion int64         // increases with every change that GET /v1/products shows
+	URL            string        // where its pay pages are, without a trailing slash
+}
+
+// StoreProfile is a store with what its pages show and its owner sets.
+type StoreProfile struct {
+	Store
+	Name       string
+	OwnerEmail string
+	CreatedAt  Time
+	TestMode   bool   // only then is the sandbox usable, and every page says so
+	Contact    string // for buyers: a WhatsApp number or an e-mail address; empty if there is none
 }
 
 // The bounds of a store's Expiry.
@@ -41,27 +46,32 @@ const (
 	mostExpiry  = 7 * 24 * time.Hour
 )
 
-const storeColumns = `s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.owner_email,
-	s.created_at, s.catalog_version, s.test_mode, s.contact`
+const (
+	storeColumns   = "s.id, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms, s.catalog_version"
+	profileColumns = storeColumns + ", s.name, s.owner_email, s.created_at, s.test_mode, s.contact"
+)
 
-// scanStore scans storeColumns.
-func (db *DB) scanStore(r row) (Store, error) { return db.scanStoreAnd(r) }
-
-// scanStoreAnd scans storeColumns, and the columns after them into more.
-func (db *DB) scanStoreAnd(r row, more ...any) (st Store, err error) {
+// scanStore scans storeColumns, and the columns after them into more.
+func (db *DB) scanStore(r row, more ...any) (st Store, err error) {
 	var expiryMS int64
-	dest := []any{
-		&st.ID, &st.Name, &st.Slug, &st.Domain, &st.Plan, &expiryMS, &st.OwnerEmail,
-		&st.CreatedAt, &st.CatalogVersion, &st.TestMode, &st.Contact,
-	}
-	err = r.Scan(append(dest, more...)...)
-	if err != nil {
+	dest := []any{&st.ID, &st.Slug, &st.Domain, &st.Plan, &expiryMS, &st.CatalogVersion}
+	if err := r.Scan(append(dest, more...)...); err != nil {
 		return st, err
 	}
 
 	st.Expiry = time.Duration(expiryMS) * time.Millisecond
 	st.URL = db.storeURL(st)
 	return st, nil
+}
+
+// scanProfile scans profileColumns.
+func (db *DB) scanProfile(r row) (StoreProfile, error) { return db.scanProfileAnd(r) }
+
+// scanProfileAnd scans profileColumns, and the columns after them into more.
+func (db *DB) scanProfileAnd(r row, more ...any) (p StoreProfile, err error) {
+	own := []any{&p.Name, &p.OwnerEmail, &p.CreatedAt, &p.TestMode, &p.Contact}
+	p.Store, err = db.scanStore(r, append(own, more...)...)
+	return p, err
 }
 
 // storeURL is the address of a store's pages: its domain, else its subdomain, else the public address.
@@ -84,17 +94,16 @@ func (db *DB) storeURL(st Store) string {
 // payPage is the address of an order's hosted pay page.
 func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
 
-// payPageJSON is the address of a pay page as JSON. A host that was checked and an id have nothing to escape.
-func (st Store) payPageJSON(orderID string) string { return `"` + st.URL + "/pay/" + orderID + `"` }
-
-const sqlStore = "SELECT " + storeColumns + " FROM stores s WHERE s.id = ?"
+const sqlStore = "SELECT " + profileColumns + " FROM stores s WHERE s.id = ?"
 
 // Store reads one store.
-func (db *DB) Store(id string) (Store, error) { return queryOne(db.reader, db.scanStore, sqlStore, id) }
+func (db *DB) Store(id string) (StoreProfile, error) {
+	return queryOne(db.reader, db.scanProfile, sqlStore, id)
+}
 
 // Stores lists all stores, the oldest first.
-func (db *DB) Stores() ([]Store, error) {
-	return queryAll(db.reader, db.scanStore, "SELECT "+storeColumns+" FROM stores s ORDER BY s.id")
+func (db *DB) Stores() ([]StoreProfile, error) {
+	return queryAll(db.reader, db.scanProfile, "SELECT "+profileColumns+" FROM stores s ORDER BY s.id")
 }
 
 // sqlStoreOf finds the store that a row belongs to, by the kind of row.
@@ -121,11 +130,11 @@ func (db *DB) StoreOf(kind, id string) (storeID string, err error) {
 }
 
 // AddStore creates a store. Its id, address and time of creation are set here.
-func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, error) {
-	return writeResult(ctx, db, func(tx *Tx) (Store, error) {
+func (db *DB) AddStore(ctx context.Context, st StoreProfile, pw PasswordHash) (StoreProfile, error) {
+	return writeResult(ctx, db, func(tx *Tx) (StoreProfile, error) {
 		st.ID = tx.newID()
 		st.CreatedAt = tx.now
-		st.URL = db.storeURL(st)
+		st.URL = db.storeURL(st.Store)
 		if err := tx.checkStoreNames(st); err != nil {
 			return st, err
 		}
@@ -141,9 +150,9 @@ func (db *DB) AddStore(ctx context.Context, st Store, pw PasswordHash) (Store, e
 }
 
 // SetStore changes what edit changes of a store and returns the result.
-func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) (Store, error) {
-	return writeResult(ctx, db, func(tx *Tx) (Store, error) {
-		st, err := queryOne(tx, db.scanStore, sqlStore, id)
+func (db *DB) SetStore(ctx context.Context, id string, edit func(*StoreProfile) error) (StoreProfile, error) {
+	return writeResult(ctx, db, func(tx *Tx) (StoreProfile, error) {
+		st, err := queryOne(tx, db.scanProfile, sqlStore, id)
 		if err != nil {
 			return st, err
 		}
@@ -161,13 +170,13 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) 
 			WHERE  id = ?`,
 			st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
 			st.TestMode, st.Contact, id)
-		st.URL = db.storeURL(st)
+		st.URL = db.storeURL(st.Store)
 		return st, err
 	})
 }
 
 // checkStoreNames refuses a slug, domain or e-mail that another store has.
-func (tx *Tx) checkStoreNames(st Store) error {
+func (tx *Tx) checkStoreNames(st StoreProfile) error {
 	var name, value string
 	err := queryInto(tx, []any{&name, &value}, `
 		SELECT name, value FROM (

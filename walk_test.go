@@ -198,7 +198,7 @@ func (w *walk) openShop(slug string, expiry time.Duration) {
 	m.xen.noLists = w.chance(20)
 	m.storeID, m.apiKey = s.addStore(w.t, slug, "growth")
 	s.importCatalog(w.t, m.storeID, walkCatalog)
-	_, err := w.db.SetStore(w.t.Context(), m.storeID, func(st *Store) error {
+	_, err := w.db.SetStore(w.t.Context(), m.storeID, func(st *StoreProfile) error {
 		st.Expiry = expiry
 		return nil
 	})
