@@ -85,8 +85,8 @@ type APIKey struct {
 	RevokedAt  *Time  `json:"revoked_at"`
 }
 
-// UsedKey is the key that a request carries.
-type UsedKey struct {
+// RequestKey is the key that a request carries.
+type RequestKey struct {
 	ID    string
 	Scope Scope
 }
@@ -169,7 +169,7 @@ const storeRate = 4
 // authenticate finds the store whose key a request carries, and the key (or 401), counts the request against the limits
 // of the key and of its store (429) and checks the store's plan and the key's scope (403). It sets the headers about the
 // key's limit. A request that is refused for anything but its key comes with its store, for the log.
-func (s *server) authenticate(header http.Header, r *http.Request, needed Scope) (Store, UsedKey, error) {
+func (s *server) authenticate(header http.Header, r *http.Request, needed Scope) (Store, RequestKey, error) {
 	now := time.Now()
 	hash := sha256.Sum256([]byte(bearerToken(r.Header)))
 	st, key, err := s.db.StoreOfKey(hash)
@@ -231,7 +231,7 @@ const sqlStoreOfKey = "SELECT " + storeColumns + `, k.id, k.scope
 	WHERE  k.hash = ?2 AND ` + keyIsLive
 
 // StoreOfKey finds the store that a key opens. It is read for every request, so that a revoked key ends with the next.
-func (db *DB) StoreOfKey(hash [32]byte) (st Store, key UsedKey, err error) {
+func (db *DB) StoreOfKey(hash [32]byte) (st Store, key RequestKey, err error) {
 	scan := func(r row) (Store, error) { return db.scanStore(r, &key.ID, &key.Scope) }
 	st, err = queryOne(db.keys, scan, sqlStoreOfKey, db.Now(), hash[:])
 	return st, key, err

@@ -217,7 +217,7 @@ func backUp(ctx context.Context, from string, how access, out string) error {
 		return err
 	}
 
-	err = copyPages(source, out)
+	err = copyPages(ctx, source, out)
 	if err == nil {
 		err = syncFolder(out)
 	}
@@ -233,7 +233,10 @@ func backUp(ctx context.Context, from string, how access, out string) error {
 
 // copyPages uses SQLite's online backup (https://sqlite.org/backup.html). It copies everything in one step:
 // between several steps, every write would start the copy anew. The target is new and needs no journal.
-func copyPages(source *pool, out string) error {
+func copyPages(ctx context.Context, source *pool, out string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	target := openSQLite(out, "mode=rw&_synchronous=FULL&_journal_mode=OFF", 1)
 	defer target.Close()
 

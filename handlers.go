@@ -310,7 +310,7 @@ type operation struct {
 }
 
 // apiHandler answers a request that carried this key of st.
-type apiHandler func(r *http.Request, st Store, key UsedKey) (answer, error)
+type apiHandler func(r *http.Request, st Store, key RequestKey) (answer, error)
 
 // api serves a path whose requests carry a store's key.
 func (s *server) api(m methods) http.Handler {
@@ -338,7 +338,7 @@ func (s *server) api(m methods) http.Handler {
 }
 
 // getStore answers GET /v1/store: whose key this is.
-func (s *server) getStore(r *http.Request, st Store, key UsedKey) (a answer, err error) {
+func (s *server) getStore(r *http.Request, st Store, key RequestKey) (a answer, err error) {
 	if err := parseQuery(r).err; err != nil {
 		return a, err
 	}
@@ -356,7 +356,7 @@ func (s *server) getStore(r *http.Request, st Store, key UsedKey) (a answer, err
 	if k.ExpiresAt != nil {
 		ofKey["expires_at"] = k.ExpiresAt
 	}
-	ofStore := object{"id": st.ID, "name": profile.Name, "plan": st.Plan, "currency": "IDR"}
+	ofStore := object{"id": profile.ID, "name": profile.Name, "plan": profile.Plan, "currency": "IDR"}
 	if profile.Contact != "" {
 		ofStore["contact"] = profile.Contact
 	}
@@ -364,7 +364,7 @@ func (s *server) getStore(r *http.Request, st Store, key UsedKey) (a answer, err
 }
 
 // listProducts answers GET /v1/products.
-func (s *server) listProducts(r *http.Request, st Store, _ UsedKey) (a answer, err error) {
+func (s *server) listProducts(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
 	q := parseQuery(r, "type", "q", "offset", "limit")
 	kind := Kind(q.choice("type", string(KindProduct), string(KindBundle)))
 	filter := ProductFilter{
@@ -453,7 +453,7 @@ func (c *catalogCache) put(query catalogQuery, data []byte) catalogPage {
 }
 
 // listPaymentMethods answers GET /v1/payment-methods.
-func (s *server) listPaymentMethods(r *http.Request, st Store, _ UsedKey) (a answer, err error) {
+func (s *server) listPaymentMethods(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
 	q := parseQuery(r, "amount")
 	subtotal := q.integer("amount", 0, 0, maxMoney)
 	if q.err != nil {
@@ -472,7 +472,7 @@ func (s *server) listPaymentMethods(r *http.Request, st Store, _ UsedKey) (a ans
 }
 
 // listOrders answers GET /v1/orders.
-func (s *server) listOrders(r *http.Request, st Store, _ UsedKey) (a answer, err error) {
+func (s *server) listOrders(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
 	f, err := readOrderFilter(r)
 	if err != nil {
 		return a, err
@@ -525,7 +525,7 @@ func readOrderFilter(r *http.Request) (OrderFilter, error) {
 }
 
 // createOrder answers POST /v1/orders.
-func (s *server) createOrder(r *http.Request, st Store, _ UsedKey) (a answer, err error) {
+func (s *server) createOrder(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
 	if err := parseQuery(r).err; err != nil {
 		return a, err
 	}
@@ -584,7 +584,7 @@ func idempotencyKey(h http.Header) (string, error) {
 }
 
 // getOrder answers GET /v1/orders/{order_id}. It starts a payment session if the order needs one.
-func (s *server) getOrder(r *http.Request, st Store, key UsedKey) (a answer, err error) {
+func (s *server) getOrder(r *http.Request, st Store, key RequestKey) (a answer, err error) {
 	if err := parseQuery(r).err; err != nil {
 		return a, err
 	}
@@ -614,13 +614,13 @@ func (s *server) getOrder(r *http.Request, st Store, key UsedKey) (a answer, err
 	view := viewPaymentSession(o, st.payPage(id))
 	data := make([]byte, 0, len(o.Stored)+1024) // with room for the addresses and the session
 	data = append(data, `{"order":`...)
-	data = st.showOrder(data, o.Stored, view.PaymentURL)
+	data = st.showOrderPaidAt(view.PaymentURL, data, o.Stored)
 	return answer{data: fmt.Appendf(data, `,"payment_session":%s}`, mustJSON(view))}, nil
 }
 
 // changeOrder answers POST /v1/orders/{order_id}/approve and its like, which do what the owner does in the dashboard.
 func (s *server) changeOrder(t Transition) apiHandler {
-	return func(r *http.Request, st Store, _ UsedKey) (a answer, err error) {
+	return func(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
 		if err := parseQuery(r).err; err != nil {
 			return a, err
 		}
@@ -651,13 +651,13 @@ func (s *server) changeOrder(t Transition) apiHandler {
 			return a, err
 		}
 		logged(r).order = o.Reference
-		shown := st.showOrder([]byte(`{"order":`), o.Stored, "")
+		shown := st.showOrder([]byte(`{"order":`), o.Stored)
 		return answer{data: append(shown, '}')}, nil
 	}
 }
 
 // listEvents answers GET /v1/events.
-func (s *server) listEvents(r *http.Request, st Store, _ UsedKey) (a answer, err error) {
+func (s *server) listEvents(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
 	q := parseQuery(r, "after", "created_at_min", "event", "order_id", "limit")
 	f := EventFilter{
 		After:   q.text("after", 40),
@@ -683,7 +683,7 @@ func (s *server) listEvents(r *http.Request, st Store, _ UsedKey) (a answer, err
 }
 
 // putCatalog answers PUT /v1/catalog. The body is a catalog file.
-func (s *server) putCatalog(r *http.Request, st Store, _ UsedKey) (a answer, err error) {
+func (s *server) putCatalog(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
 	if err := parseQuery(r).err; err != nil {
 		return a, err
 	}

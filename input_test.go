@@ -403,7 +403,7 @@ func FuzzQuery(f *testing.F) {
 	s := newServer(db, testSettings, slog.New(slog.DiscardHandler))
 	list := func(query string) (string, error) {
 		r := &http.Request{URL: &url.URL{RawQuery: query}}
-		a, err := s.listOrders(r, Store{ID: "x"}, UsedKey{})
+		a, err := s.listOrders(r, Store{ID: "x"}, RequestKey{})
 		return string(a.data), err
 	}
 

@@ -146,7 +146,7 @@ func scanPair(r row) (p [2]string, err error) {
 
 // OrderPage reads an order and its store for a page: whoever has an order's id may see its pay page.
 func (db *DB) OrderPage(id string) (st StoreProfile, o Order, err error) {
-	scan := func(r row) (StoreProfile, error) { return db.scanProfileAnd(r, fromJSON{&o}) }
+	scan := func(r row) (StoreProfile, error) { return db.scanProfileWith(r, fromJSON{&o}) }
 	st, err = queryOne(db.reader, scan, "SELECT "+profileColumns+`, o.json
 		FROM   orders o
 		JOIN   stores s ON s.id = o.store_id

@@ -19,7 +19,8 @@ const (
 	PlanScale  Plan = "scale"
 )
 
-// Store is the shop: the tenant that every other row belongs to, with what each request and each order needs of it.
+// Store is the shop: the tenant that every other row belongs to. It has what requests and orders need; StoreProfile adds
+// the rest.
 type Store struct {
 	ID             string
 	Slug           string
@@ -30,7 +31,7 @@ type Store struct {
 	URL            string        // where its pay pages are, without a trailing slash
 }
 
-// StoreProfile is a store with what its pages show and its owner sets.
+// StoreProfile is a store with all that its pages show and its owner sets.
 type StoreProfile struct {
 	Store
 	Name       string
@@ -65,10 +66,10 @@ func (db *DB) scanStore(r row, more ...any) (st Store, err error) {
 }
 
 // scanProfile scans profileColumns.
-func (db *DB) scanProfile(r row) (StoreProfile, error) { return db.scanProfileAnd(r) }
+func (db *DB) scanProfile(r row) (StoreProfile, error) { return db.scanProfileWith(r) }
 
-// scanProfileAnd scans profileColumns, and the columns after them into more.
-func (db *DB) scanProfileAnd(r row, more ...any) (p StoreProfile, err error) {
+// scanProfileWith scans profileColumns, and the columns after them into more.
+func (db *DB) scanProfileWith(r row, more ...any) (p StoreProfile, err error) {
 	own := []any{&p.Name, &p.OwnerEmail, &p.CreatedAt, &p.TestMode, &p.Contact}
 	p.Store, err = db.scanStore(r, append(own, more...)...)
 	return p, err

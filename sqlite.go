@@ -8,7 +8,6 @@ import "C"
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"io"
 	"net/url"
 	"reflect"
+	"sync"
 
 	"github.com/mattn/go-sqlite3"
 )
@@ -34,17 +34,19 @@ func init() { C.configWithoutMemoryStatistics() }
 // A limit is written LIMIT +?. Without the plus, SQLite plans the query again for every value, as it does for LIKE
 // (https://sqlite.org/c3ref/prepare.html): a list took a tenth longer.
 type querier interface {
-	// each runs a query and calls do with one of its rows after another. The row is only valid during the call,
-	// and do must not use the querier.
+	// each runs a query and calls do for each row, which is only valid until do returns. do must not query the same
+	// querier: that would overwrite the row, or wait for a connection that never comes free.
 	each(query string, args []any, do func(row) error) error
 }
 
-// queryOne reads the only row of a query. No row is errNotFound.
+// queryOne reads the first row of a query. No row is errNotFound.
 func queryOne[T any](q querier, scan func(row) (T, error), query string, args ...any) (v T, err error) {
 	found := false
 	err = q.each(query, args, func(r row) (err error) {
-		found = true
-		v, err = scan(r)
+		if !found {
+			found = true
+			v, err = scan(r)
+		}
 		return err
 	})
 	if err == nil && !found {
@@ -73,7 +75,7 @@ func scanValue[T any](r row) (v T, err error) {
 	return v, err
 }
 
-// queryInto reads the only row of a query into what dest points at. No row is errNotFound.
+// queryInto reads the first row of a query into what dest points at. No row is errNotFound.
 func queryInto(q querier, dest []any, query string, args ...any) error {
 	scan := func(r row) (struct{}, error) { return struct{}{}, r.Scan(dest...) }
 	_, err := queryOne(q, scan, query, args...)
@@ -83,67 +85,95 @@ func queryInto(q querier, dest []any, query string, args ...any) error {
 // pool holds the connections to a file. They are opened when they are first needed.
 type pool struct {
 	source string
-	free   chan *connection // nil is one that is not open yet
+	taken  chan struct{} // has one for each connection in use, and room for as many as there may be
+
+	mu     sync.Mutex
+	free   []*connection // the last one was used last: with few queries, few connections are opened
+	closed bool
 }
 
-// openSQLite returns a pool of so many connections to a file. The options are documented in the README of go-sqlite3.
-// SQLite need not lock a connection (_mutex=no), because one goroutine at a time uses it. That takes a twentieth off
-// every request.
+// openSQLite returns a pool of so many connections to a file. The options are documented in the README of
+// go-sqlite3. SQLite need not lock a connection (_mutex=no), because one goroutine at a time uses it. That takes a
+// twentieth off every request.
 func openSQLite(path, options string, connections int) *pool {
-	source := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_mutex=no&" + options
-	p := &pool{source, make(chan *connection, connections)}
-	for range connections {
-		p.free <- nil
+	return &pool{
+		source: "file:" + (&url.URL{Path: path}).EscapedPath() + "?_mutex=no&" + options,
+		taken:  make(chan struct{}, connections),
 	}
-	return p
 }
 
-// with waits for a free connection and calls do, which must not keep it.
+// with waits for a connection and calls do, which must not keep it. Whoever has the last connection of a pool and calls
+// with again waits for ever.
 func (p *pool) with(do func(*connection) error) error {
-	c, open := <-p.free
-	if !open {
-		return errClosed
-	}
-	defer func() { p.free <- c }()
+	p.taken <- struct{}{}
+	defer func() { <-p.taken }()
 
-	if c == nil {
-		raw, err := (&sqlite3.SQLiteDriver{}).Open(p.source)
-		if err != nil {
-			return err
-		}
-		c = &connection{raw: raw.(*sqlite3.SQLiteConn), statements: map[string]*statement{}}
+	c, err := p.take()
+	if err != nil {
+		return err
 	}
+	defer p.give(c)
 	return do(c)
+}
+
+func (p *pool) take() (*connection, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed
+	}
+	if last := len(p.free) - 1; last >= 0 {
+		c := p.free[last]
+		p.free = p.free[:last]
+		return c, nil
+	}
+
+	raw, err := (&sqlite3.SQLiteDriver{}).Open(p.source)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{raw: raw.(*sqlite3.SQLiteConn), statements: map[string]*statement{}}, nil
+}
+
+func (p *pool) give(c *connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, c)
 }
 
 func (p *pool) each(query string, args []any, do func(row) error) error {
 	return p.with(func(c *connection) error { return c.each(query, args, do) })
 }
 
-// script is that of a connection.
+// script runs connection.script on a connection of the pool.
 func (p *pool) script(statements string) error {
 	return p.with(func(c *connection) error { return c.script(statements) })
 }
 
-// Close waits until every connection is free.
+// Close waits until every connection is free. A later query fails.
 func (p *pool) Close() (err error) {
-	for range cap(p.free) {
-		c, open := <-p.free
-		if !open {
-			return nil
-		}
-		if c != nil {
-			err = errors.Join(err, c.close())
-		}
+	for range cap(p.taken) {
+		p.taken <- struct{}{}
+		defer func() { <-p.taken }()
 	}
-	close(p.free)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.free {
+		err = errors.Join(err, c.close())
+	}
+	p.free = nil
+	p.closed = true
 	return err
 }
 
 // connection is a connection to a file. One goroutine at a time uses it.
 type connection struct {
-	raw        *sqlite3.SQLiteConn
-	statements map[string]*statement // compiled, by their text; the program has a hundred or two
+	raw *sqlite3.SQLiteConn
+
+	// statements are compiled, by their text. The program has a hundred or two, and none is ever forgotten: the garbage
+	// collector would end a statement that is not in use here while another of the connection runs.
+	statements map[string]*statement
 }
 
 // statement is a compiled statement, with room for its arguments and for a row of its result.
@@ -153,9 +183,9 @@ type statement struct {
 	row  row
 }
 
-// bind returns a statement with its arguments. It compiles it the first time. Queries of one purpose share their
-// arguments, so there may be more than the statement takes.
-func (c *connection) bind(text string, args []any) (*statement, error) {
+// prepare returns the statement of a text, which is one alone, with its arguments. It compiles it the first time. More
+// arguments than the statement has parameters are left out: variants of a query (see withStatus) share one list.
+func (c *connection) prepare(text string, args []any) (*statement, error) {
 	s := c.statements[text]
 	if s == nil {
 		compiled, err := c.raw.Prepare(text)
@@ -168,7 +198,7 @@ func (c *connection) bind(text string, args []any) (*statement, error) {
 	}
 
 	if len(args) < len(s.args) {
-		return nil, fmt.Errorf("a statement takes %d arguments and gets %d: %s", len(s.args), len(args), text)
+		return nil, fmt.Errorf("a statement has %d parameters and gets %d arguments: %s", len(s.args), len(args), text)
 	}
 	for i, arg := range args[:len(s.args)] {
 		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
@@ -181,12 +211,12 @@ func (c *connection) bind(text string, args []any) (*statement, error) {
 }
 
 func (c *connection) each(query string, args []any, do func(row) error) error {
-	return c.eachUntil(context.Background(), query, args, do)
+	return c.eachContext(context.Background(), query, args, do)
 }
 
-// eachUntil is each for a query that takes long. It is interrupted when ctx ends.
-func (c *connection) eachUntil(ctx context.Context, query string, args []any, do func(row) error) (err error) {
-	s, err := c.bind(query, args)
+// eachContext is each for a query that takes long: it is interrupted when ctx ends.
+func (c *connection) eachContext(ctx context.Context, query string, args []any, do func(row) error) (err error) {
+	s, err := c.prepare(query, args)
 	if err != nil {
 		return err
 	}
@@ -195,13 +225,15 @@ func (c *connection) eachUntil(ctx context.Context, query string, args []any, do
 		return err
 	}
 	defer func() {
+		clear(s.row) // A text may be large, and a secret.
+		clear(s.args)
 		if failed := rows.Close(); err == nil {
 			err = failed
 		}
 	}()
 
-	if s.row == nil {
-		s.row = make(row, len(rows.Columns()))
+	if columns := len(rows.Columns()); len(s.row) != columns { // Another process may have changed a table.
+		s.row = make(row, columns)
 	}
 	for {
 		err := rows.Next(s.row)
@@ -217,37 +249,60 @@ func (c *connection) eachUntil(ctx context.Context, query string, args []any, do
 	}
 }
 
-// exec runs a statement that has no rows, and returns how many rows it changed.
+// exec runs a statement and returns how many rows it changed. It must not return rows, as SELECT, RETURNING and some
+// PRAGMAs do: it would stay in the middle of them.
 func (c *connection) exec(text string, args ...any) (changed int64, err error) {
-	s, err := c.bind(text, args)
+	s, err := c.prepare(text, args)
 	if err != nil {
 		return 0, err
 	}
 	result, err := s.ExecContext(context.Background(), s.args)
+	clear(s.args)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
 }
 
-// script runs several statements without arguments, which are not kept. Their rows are dropped.
+// script runs statements without arguments, which are compiled anew each time. Their rows are dropped. It is also for a
+// PRAGMA that sets something: many do so while they are compiled.
 func (c *connection) script(statements string) error {
 	_, err := c.raw.Exec(statements, nil)
 	return err
 }
 
-func (c *connection) close() error {
-	for _, s := range c.statements {
-		s.Close() // It fails if the statement's last run did, and that was told.
+// transaction runs do between begin, a statement, and COMMIT. If do or the commit fails, nothing of it is left.
+func (c *connection) transaction(begin string, do func() error) error {
+	if _, err := c.exec(begin); err != nil {
+		return err
 	}
-	return c.raw.Close()
+	committed := false
+	defer func() {
+		if !committed {
+			c.exec("ROLLBACK") // It fails if SQLite has already rolled back, as it does on a full disk.
+		}
+	}()
+
+	if err := do(); err != nil {
+		return err
+	}
+	_, err := c.exec("COMMIT")
+	committed = err == nil
+	return err
+}
+
+func (c *connection) close() (err error) {
+	for _, s := range c.statements {
+		err = errors.Join(err, s.Close())
+	}
+	return errors.Join(err, c.raw.Close())
 }
 
 // row is the columns of one row: each an int64, a float64, a string, a []byte, or nil for NULL.
 type row []driver.Value
 
-// Scan copies the columns to what dest points at. A column that may be NULL goes to a pointer, a []byte or a Scanner, and
-// 0 or 1 to a bool.
+// Scan copies the columns to what dest points at. A column that may be NULL goes to a pointer, a []byte or a fromJSON,
+// and 0 or 1 to a bool.
 func (r row) Scan(dest ...any) error {
 	if len(dest) != len(r) {
 		return fmt.Errorf("a row has %d columns, not %d", len(r), len(dest))
@@ -260,7 +315,7 @@ func (r row) Scan(dest ...any) error {
 	return nil
 }
 
-// assign copies a column to what dest points at. Most columns are of the first cases, which need no reflection.
+// assign copies a column to what dest points at. Reflection is for the types that are not in the first cases.
 func assign(dest any, value driver.Value) error {
 	switch value := value.(type) {
 	case string:
@@ -278,8 +333,8 @@ func assign(dest any, value driver.Value) error {
 			return nil
 		}
 	}
-	if d, ok := dest.(sql.Scanner); ok {
-		return d.Scan(value)
+	if d, ok := dest.(fromJSON); ok {
+		return d.scan(value)
 	}
 
 	to := reflect.ValueOf(dest).Elem()
@@ -288,7 +343,7 @@ func assign(dest any, value driver.Value) error {
 	case value == nil && (to.Kind() == reflect.Pointer || to.Kind() == reflect.Slice):
 		to.SetZero()
 	case value == nil:
-		return fmt.Errorf("NULL does not go to a %s", to.Type())
+		return fmt.Errorf("NULL does not go to %s", to.Type())
 	case to.Kind() == reflect.Pointer:
 		to.Set(reflect.New(to.Type().Elem()))
 		return assign(to.Interface(), value)
@@ -299,7 +354,7 @@ func assign(dest any, value driver.Value) error {
 	case to.Kind() == from.Kind() && from.CanConvert(to.Type()):
 		to.Set(from.Convert(to.Type()))
 	default:
-		return fmt.Errorf("a %s does not go to a %s", from.Type(), to.Type())
+		return fmt.Errorf("%s does not go to %s", from.Type(), to.Type())
 	}
 	return nil
 }
@@ -307,7 +362,7 @@ func assign(dest any, value driver.Value) error {
 // fromJSON scans a column of JSON into what it points at. NULL changes nothing.
 type fromJSON struct{ to any }
 
-func (j fromJSON) Scan(text any) error {
+func (j fromJSON) scan(text any) error {
 	if text == nil {
 		return nil
 	}

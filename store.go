@@ -58,7 +58,7 @@ type DB struct {
 	path   string
 	reader *pool
 	keys   *pool       // reading connections for the keys of requests, which wait for no other query
-	writer *pool       // one connection, which the writing goroutine uses
+	writer *pool       // one connection: that of the writing goroutine, once it runs
 	jobs   chan *job   // unbuffered: the senders that are blocked on it are the queue
 	chores chan func() // what the writing goroutine does between two groups: see onWriter
 
@@ -250,8 +250,8 @@ func (db *DB) prepareWriter() error {
 			db.path, synchronous, journal)
 	}
 
-	// Without the first, each savepoint writes a temporary file. The
-	// second cuts off a WAL that has grown large, once it begins anew.
+	// The options of a connection have no place for these two. Without temp_store, each savepoint writes a temporary
+	// file. journal_size_limit cuts off a WAL that has grown large, once it begins anew.
 	return db.writer.script(fmt.Sprintf("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = %d", walLarge))
 }
 
@@ -265,15 +265,7 @@ func (db *DB) migrate() error {
 			return err
 		}
 		defer func() { err = errors.Join(err, c.script("PRAGMA foreign_keys = true")) }()
-
-		if err := c.script("BEGIN IMMEDIATE"); err != nil {
-			return err
-		}
-		if err := migrateIn(c, db.path); err != nil {
-			c.script("ROLLBACK") // It fails if SQLite has already rolled back, as it does on a full disk.
-			return err
-		}
-		return c.script("COMMIT")
+		return c.transaction("BEGIN IMMEDIATE", func() error { return migrateIn(c, db.path) })
 	})
 }
 
@@ -379,24 +371,31 @@ func mustJSON(v any) []byte {
 // readResult runs fn on one snapshot of the database.
 func readResult[T any](db *DB, fn func(querier) (T, error)) (result T, err error) {
 	err = db.reader.with(func(c *connection) error {
-		if _, err := c.exec("BEGIN"); err != nil {
+		return c.transaction("BEGIN", func() (err error) {
+			result, err = fn(c)
 			return err
-		}
-		defer c.exec("ROLLBACK")
-		result, err = fn(c)
-		return err
+		})
 	})
 	return result, err
 }
 
-// Tx is one write: a savepoint in the transaction of its group (see commitGroup), on the writing connection. Everything
-// in a write happens at one time, now, which is that of the database's clock. (Only newID may move it on, by a
-// millisecond.)
+// Tx is one write: a savepoint in the transaction of its group (see commitGroup). Its queries read what the transaction
+// has written so far. Everything in a write happens at one time, now, which is that of the database's clock. (Only
+// newID may move it on, by a millisecond.)
 type Tx struct {
-	*connection // its queries read what the transaction has written so far
-	db          *DB
-	now         Time
-	due         bool // the write has made deliveries due
+	c   *connection // the writing one
+	db  *DB
+	now Time
+	due bool // the write has made deliveries due
+}
+
+func (tx *Tx) each(query string, args []any, do func(row) error) error {
+	return tx.c.each(query, args, do)
+}
+
+// exec runs a statement that returns no rows, and returns how many rows it changed.
+func (tx *Tx) exec(text string, args ...any) (changed int64, err error) {
+	return tx.c.exec(text, args...)
 }
 
 // mustChange runs a statement that has to change a row. No row is errNotFound.
@@ -488,7 +487,7 @@ func (db *DB) setBusyTimeout() {
 // run, since each would only meet the same full disk.
 func (db *DB) commitGroup(first *job) {
 	const most = 256
-	var group []*job
+	group := []*job{first}
 
 	lost := db.writer.with(func(c *connection) error {
 		lost := db.broken() // why the whole transaction is lost, if it is
@@ -496,7 +495,9 @@ func (db *DB) commitGroup(first *job) {
 			_, lost = c.exec("BEGIN IMMEDIATE")
 		}
 		for j := first; j != nil; j = db.nextWaiting() {
-			group = append(group, j)
+			if j != first {
+				group = append(group, j)
+			}
 			if lost == nil {
 				lost = db.runJob(c, j)
 			}
@@ -568,7 +569,7 @@ func (db *DB) callJob(c *connection, j *job) (err error) {
 		}
 	}()
 
-	return j.fn(&Tx{connection: c, db: db, now: db.Now()})
+	return j.fn(&Tx{c: c, db: db, now: db.Now()})
 }
 
 // newID returns a UUIDv7 (RFC 9562): the write's time in milliseconds, a counter of 12 bits that keeps the ids of

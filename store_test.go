@@ -429,9 +429,9 @@ func TestLimitsArePlannedOnce(t *testing.T) {
 func TestKeysWaitForNoList(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	for range cap(s.db.reader.free) {
-		c := <-s.db.reader.free
-		defer func() { s.db.reader.free <- c }()
+	for range cap(s.db.reader.taken) {
+		s.db.reader.taken <- struct{}{}
+		defer func() { <-s.db.reader.taken }()
 	}
 
 	taken := make(chan string, 1)

@@ -106,7 +106,7 @@ func (db *DB) checkpoint(ctx context.Context) (blocked bool, err error) {
 	var busy, frames, copied int
 	for range 2 {
 		err := own.with(func(c *connection) error {
-			return c.eachUntil(ctx, "PRAGMA wal_checkpoint(PASSIVE)", nil, func(r row) error {
+			return c.eachContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)", nil, func(r row) error {
 				return r.Scan(&busy, &frames, &copied)
 			})
 		})

@@ -108,7 +108,7 @@ func (tx *Tx) addEvent(st Store, name Event, sequence int64, stored string) erro
 // eventData is what the event of a stored order keeps as its data: see wholeEvent.
 func (st Store) eventData(stored string) []byte {
 	state, _ := splitOrder(stored)
-	data := st.showOrder([]byte(`{"order":`), "{"+state+"}", "")
+	data := st.showOrder([]byte(`{"order":`), "{"+state+"}")
 	return append(data, '}')
 }
 
