@@ -299,10 +299,11 @@ type ProductList struct {
 	HasMore  bool      `json:"has_more"`
 }
 
-// With an empty text no title is read, so that OFFSET skips entries in the index alone.
+// No row is read for an OFFSET, which skips entries in the index alone.
 const (
-	wherePublished   = " WHERE p.store_id = ?1 AND p.published = 1 AND (?2 = '' OR instr(p.title_folded, ?2) > 0)"
-	pageByTitle      = " ORDER BY p.title, p.id LIMIT +? OFFSET ?"
+	wherePublished   = " WHERE p.store_id = ? AND p.published = 1"
+	byTitle          = " ORDER BY p.title, p.id"
+	pageByTitle      = byTitle + " LIMIT +? OFFSET ?"
 	fromProducts     = " FROM products p INDEXED BY products_by_title" + wherePublished
 	fromBundles      = " FROM bundles p INDEXED BY bundles_by_title" + wherePublished
 	sqlProducts      = "SELECT " + productColumns + fromProducts + pageByTitle
@@ -312,12 +313,14 @@ const (
 
 // Products lists what a store has published. Limit and offset count products and bundles as one list.
 func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
+	if f.Text != "" {
+		return db.searchProducts(storeID, f)
+	}
 	list := ProductList{Products: []Product{}, Bundles: []Product{}}
-	text := strings.ToLower(f.Text)
 	offset, limit := f.Offset, f.Limit
 
 	if f.Products {
-		found, err := queryAll(db.reader, scanProduct, sqlProducts, storeID, text, limit+1, offset)
+		found, err := queryAll(db.reader, scanProduct, sqlProducts, storeID, limit+1, offset)
 		if err != nil {
 			return list, err
 		}
@@ -332,7 +335,7 @@ func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
 	if len(list.Products) > 0 {
 		offset = 0
 	} else if f.Products && offset > 0 {
-		before, err := queryOne(db.reader, scanValue[int], sqlProductsCount, storeID, text)
+		before, err := queryOne(db.reader, scanValue[int], sqlProductsCount, storeID)
 		if err != nil {
 			return list, err
 		}
@@ -340,7 +343,7 @@ func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
 	}
 	limit -= len(list.Products)
 
-	found, err := queryAll(db.reader, scanProduct, sqlBundles, storeID, text, limit+1, offset)
+	found, err := queryAll(db.reader, scanProduct, sqlBundles, storeID, limit+1, offset)
 	if err != nil {
 		return list, err
 	}
@@ -544,9 +547,7 @@ func (tx *Tx) findUnlimited(components []component) error {
 }
 
 const (
-	whereAfterSlug = `
-		p WHERE p.store_id = ? AND p.slug > ? AND instr(p.title_folded, ?) > 0
-		ORDER BY p.slug LIMIT +?`
+	whereAfterSlug     = " p WHERE p.store_id = ? AND p.slug > ? ORDER BY p.slug LIMIT +?"
 	whereSlug          = " p WHERE p.store_id = ? AND p.slug = ?"
 	sqlCatalogProducts = "SELECT " + productColumns + " FROM products" + whereAfterSlug
 	sqlCatalogBundles  = "SELECT " + bundleColumns + " FROM bundles" + whereAfterSlug
@@ -555,13 +556,17 @@ const (
 )
 
 // Catalog lists a store's products or bundles, published or not, sorted by slug: those after a slug, with text in
-// their title.
+// their title. An empty text is in every title.
 func (db *DB) Catalog(storeID string, kind Kind, after, text string, limit int) ([]Product, error) {
+	if text != "" {
+		return db.searchCatalog(storeID, kind, after, text, limit)
+	}
+
 	query := sqlCatalogProducts
 	if kind == KindBundle {
 		query = sqlCatalogBundles
 	}
-	return queryAll(db.reader, scanProduct, query, storeID, after, strings.ToLower(text), limit)
+	return queryAll(db.reader, scanProduct, query, storeID, after, limit)
 }
 
 // CatalogEntry reads one product or bundle of a store, published or not.

@@ -477,6 +477,57 @@ func TestMigrationFrom4(t *testing.T) {
 	})
 }
 
+// TestMigrationFrom5 opens a file that version 5 of the program wrote: four orders, and a catalog with drafts. Searches
+// find what is there, and what changes after that.
+func TestMigrationFrom5(t *testing.T) {
+	t.Parallel()
+	db, st := openMigrated(t, unzip(t, "testdata/v5.db.gz"))
+	testMigratedFile(t, db)
+
+	t.Run("orders keep their states", func(t *testing.T) {
+		const want = "pending pending, paid paid, failed failed, refunded refunded"
+		got := scalar[string](t, db, `
+			SELECT group_concat(external_id || ' ' || status, ', ')
+			FROM   (SELECT * FROM orders ORDER BY row)`)
+		if got != want {
+			t.Errorf("orders:\n got %s\nwant %s", got, want)
+		}
+	})
+
+	s := &testServer{server: &server{db: db}, storeID: st.ID}
+	finds := func(t *testing.T, text, want string) {
+		t.Helper()
+		if got := s.finds(t, text); got != want {
+			t.Errorf("%q finds %q, want %q", text, got, want)
+		}
+	}
+
+	t.Run("titles are found", func(t *testing.T) {
+		finds(t, "kopi", "kopi-gayo, duo, kopi-gayo rahasia, duo")
+		finds(t, "Crème", "creme, , creme, ")
+		finds(t, "hemat", ", , , hemat")
+	})
+
+	t.Run("so are those that change and come", func(t *testing.T) {
+		s.importCatalog(t, st.ID, `{
+			"products": [
+				{"slug": "kopi-gayo", "title": "Kopi Toraja", "price": 85000},
+				{"slug": "baru", "title": "Gayo", "price": 1}
+			],
+			"bundles": [{"slug": "duo", "title": "Berdua", "price": 1, "items": [{"slug": "teh", "quantity": 2}]}]
+		}`)
+		finds(t, "gayo", "baru, , baru, ")
+		finds(t, "toraja", "kopi-gayo, , kopi-gayo, ")
+		finds(t, "kopi", "kopi-gayo, , kopi-gayo rahasia, ")
+		finds(t, "berdua", ", duo, , duo")
+	})
+
+	t.Run("and not those that are gone", func(t *testing.T) {
+		must(t, db.change(t.Context(), "DELETE FROM products WHERE slug = 'baru'"))
+		finds(t, "gayo", ", , , ")
+	})
+}
+
 // TestMigrationWaitsForTheService opens an older file that a service serves, which would not know the new tables: nothing
 // is changed until that has stopped.
 func TestMigrationWaitsForTheService(t *testing.T) {

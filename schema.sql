@@ -1,4 +1,4 @@
--- The database of storeorder, version 5. Money is IDR in whole rupiah. Times (…_at, …_until) are
+-- The database of storeorder, version 6. Money is IDR in whole rupiah. Times (…_at, …_until) are
 -- milliseconds since 1970 UTC. Ids are UUIDv7 in lower case, so they sort by their time of creation.
 --
 -- The tables that grow with every order have integer rows: orders, events, deliveries, notifications. A row's number is
@@ -27,7 +27,8 @@ CREATE TABLE stores (
   created_at    INTEGER NOT NULL,
   catalog_version INTEGER NOT NULL DEFAULT 0, -- grows with every change that GET /v1/products shows
   test_mode       INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1)), -- only then is the sandbox usable
-  contact         TEXT    NOT NULL DEFAULT '' -- for buyers: a WhatsApp number or an e-mail address; '' = none
+  contact         TEXT    NOT NULL DEFAULT '', -- for buyers: a WhatsApp number or an e-mail address; '' = none
+  titles_version  INTEGER NOT NULL DEFAULT 0 -- grows with every change of what a search of the catalog looks at: see titles.go
 ) STRICT;
 
 CREATE TABLE api_keys (
@@ -85,15 +86,30 @@ CREATE TABLE bundle_items (
 ) STRICT, WITHOUT ROWID;
 
 -- Every change that GET /v1/products shows raises its store's catalog_version, also a sale of limited stock.
-CREATE TRIGGER products_added   AFTER INSERT ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
+CREATE TRIGGER products_added   AFTER INSERT ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1, titles_version = titles_version + 1 WHERE id = new.store_id; END;
 CREATE TRIGGER products_changed AFTER UPDATE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
-CREATE TRIGGER products_removed AFTER DELETE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = old.store_id; END;
-CREATE TRIGGER bundles_added    AFTER INSERT ON bundles      BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
+CREATE TRIGGER products_removed AFTER DELETE ON products     BEGIN UPDATE stores SET catalog_version = catalog_version + 1, titles_version = titles_version + 1 WHERE id = old.store_id; END;
+CREATE TRIGGER bundles_added    AFTER INSERT ON bundles      BEGIN UPDATE stores SET catalog_version = catalog_version + 1, titles_version = titles_version + 1 WHERE id = new.store_id; END;
 CREATE TRIGGER bundles_changed  AFTER UPDATE ON bundles      BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
-CREATE TRIGGER bundles_removed  AFTER DELETE ON bundles      BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = old.store_id; END;
+CREATE TRIGGER bundles_removed  AFTER DELETE ON bundles      BEGIN UPDATE stores SET catalog_version = catalog_version + 1, titles_version = titles_version + 1 WHERE id = old.store_id; END;
 CREATE TRIGGER parts_added      AFTER INSERT ON bundle_items BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = (SELECT store_id FROM bundles WHERE id = new.bundle_id); END;
 CREATE TRIGGER parts_changed    AFTER UPDATE ON bundle_items BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = (SELECT store_id FROM bundles WHERE id = new.bundle_id); END;
 CREATE TRIGGER parts_removed    AFTER DELETE ON bundle_items BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = (SELECT store_id FROM bundles WHERE id = old.bundle_id); END;
+
+-- What a search looks at raises titles_version too. A sale, a price or a description does not, nor an import that
+-- repeats what is there.
+CREATE TRIGGER products_retitled AFTER UPDATE OF id, store_id, slug, title, title_folded, published ON products
+WHEN old.id IS NOT new.id OR old.store_id IS NOT new.store_id OR old.slug IS NOT new.slug OR
+     old.title IS NOT new.title OR old.title_folded IS NOT new.title_folded OR old.published IS NOT new.published
+BEGIN
+  UPDATE stores SET titles_version = titles_version + 1 WHERE id IN (old.store_id, new.store_id);
+END;
+CREATE TRIGGER bundles_retitled AFTER UPDATE OF id, store_id, slug, title, title_folded, published ON bundles
+WHEN old.id IS NOT new.id OR old.store_id IS NOT new.store_id OR old.slug IS NOT new.slug OR
+     old.title IS NOT new.title OR old.title_folded IS NOT new.title_folded OR old.published IS NOT new.published
+BEGIN
+  UPDATE stores SET titles_version = titles_version + 1 WHERE id IN (old.store_id, new.store_id);
+END;
 
 CREATE TABLE payment_methods (
   store_id     TEXT    NOT NULL REFERENCES stores,

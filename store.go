@@ -72,6 +72,8 @@ type DB struct {
 	file  *fileHealth
 	wal   walWatch
 
+	titles *titleCache
+
 	// State of the writing goroutine.
 	idTime  Time   // the time in the latest id
 	idCount uint64 // the counter in the latest id
@@ -88,7 +90,7 @@ type DB struct {
 const applicationID = 0x6f726472
 
 // schemaVersion is what a file's PRAGMA user_version is when schema.sql describes it.
-const schemaVersion = 5
+const schemaVersion = 6
 
 //go:embed schema.sql
 var schema string
@@ -120,6 +122,7 @@ func openDB(path string, create bool) (*DB, error) {
 		chores:  make(chan func()),
 		clock:   newClock(),
 		file:    &fileHealth{},
+		titles:  &titleCache{},
 		log:     slog.New(slog.DiscardHandler),
 		closing: make(chan struct{}),
 		stopped: make(chan struct{}),

@@ -1,0 +1,336 @@
+//go:build cgo
+
+package main
+
+import (
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+)
+
+// This file is how products and bundles are found by a part of their title.
+//
+// No index of SQLite serves such a search: it would read every title, half a microsecond each. So the titles of a list
+// that is searched are kept in memory, in the order of the list, until the store's titles_version says that they have
+// changed. A search finds the slugs of a page there, and reads only their rows.
+
+// titleOrder names a list that is searched: the products or the bundles of a store, either those that are published, by
+// title and id, or all of them, by slug.
+type titleOrder struct {
+	storeID   string
+	kind      Kind
+	published bool
+}
+
+const (
+	sqlTitlesVersion = "SELECT titles_version FROM stores WHERE id = ?"
+
+	sqlPublishedProductTitles = "SELECT p.title_folded, p.slug" + fromProducts + byTitle
+	sqlPublishedBundleTitles  = "SELECT p.title_folded, p.slug" + fromBundles + byTitle
+	sqlProductTitles          = "SELECT title_folded, slug FROM products WHERE store_id = ? ORDER BY slug"
+	sqlBundleTitles           = "SELECT title_folded, slug FROM bundles WHERE store_id = ? ORDER BY slug"
+
+	// The rows of the slugs in a JSON array, in its order.
+	whereSlugs       = " p ON p.store_id = ? AND p.slug = j.value ORDER BY j.key"
+	sqlFoundProducts = "SELECT " + productColumns + " FROM json_each(?) j CROSS JOIN products" + whereSlugs
+	sqlFoundBundles  = "SELECT " + bundleColumns + " FROM json_each(?) j CROSS JOIN bundles" + whereSlugs
+)
+
+// query returns the SQL that reads the titles of the list.
+func (o titleOrder) query() string {
+	switch {
+	case o.kind == KindProduct && o.published:
+		return sqlPublishedProductTitles
+	case o.kind == KindProduct:
+		return sqlProductTitles
+	case o.published:
+		return sqlPublishedBundleTitles
+	default:
+		return sqlBundleTitles
+	}
+}
+
+// searchProducts is Products for a filter with a text.
+func (db *DB) searchProducts(storeID string, f ProductFilter) (ProductList, error) {
+	return readResult(db, func(q querier) (ProductList, error) {
+		list := ProductList{Products: []Product{}, Bundles: []Product{}}
+		offset, limit := f.Offset, f.Limit
+
+		if f.Products {
+			titles, err := db.readTitles(q, titleOrder{storeID, KindProduct, true})
+			if err != nil {
+				return list, err
+			}
+			found, skipped := titles.find(f.Text, 0, offset, limit+1)
+			list.HasMore = len(found) > limit
+			list.Products, err = readFound(q, storeID, KindProduct, found[:min(limit, len(found))])
+			if err != nil {
+				return list, err
+			}
+			offset -= skipped
+			limit -= len(list.Products)
+		}
+		if list.HasMore || !f.Bundles {
+			return list, nil
+		}
+
+		titles, err := db.readTitles(q, titleOrder{storeID, KindBundle, true})
+		if err != nil {
+			return list, err
+		}
+		found, _ := titles.find(f.Text, 0, offset, limit+1)
+		list.HasMore = len(found) > limit
+		list.Bundles, err = readFound(q, storeID, KindBundle, found[:min(limit, len(found))])
+		return list, err
+	})
+}
+
+// searchCatalog is Catalog for a text that is not empty.
+func (db *DB) searchCatalog(storeID string, kind Kind, after, text string, limit int) ([]Product, error) {
+	return readResult(db, func(q querier) ([]Product, error) {
+		titles, err := db.readTitles(q, titleOrder{storeID, kind, false})
+		if err != nil {
+			return nil, err
+		}
+		first := titles.slugs.firstAfter(after)
+		found, _ := titles.find(text, first, 0, limit)
+		return readFound(q, storeID, kind, found)
+	})
+}
+
+// readFound reads the products or bundles with these slugs, in their order.
+func readFound(q querier, storeID string, kind Kind, slugs []string) ([]Product, error) {
+	query := sqlFoundProducts
+	if kind == KindBundle {
+		query = sqlFoundBundles
+	}
+	return queryAll(q, scanProduct, query, string(mustJSON(slugs)), storeID)
+}
+
+// readTitles returns the titles of a list as they are in the snapshot q: those in memory, if they have its version.
+func (db *DB) readTitles(q querier, order titleOrder) (*titleList, error) {
+	version, err := queryOne(q, scanValue[int64], sqlTitlesVersion, order.storeID)
+	if err != nil {
+		return nil, err
+	}
+	kept := db.titles.get(order, version)
+	if kept != nil {
+		return kept, nil
+	}
+
+	titles, err := queryAll(q, scanTitle, order.query(), order.storeID)
+	if err != nil {
+		return nil, err
+	}
+	list := newTitleList(version, titles)
+	db.titles.put(order, list)
+	return list, nil
+}
+
+// title is an entry of a list that is searched.
+type title struct {
+	folded string // in small letters
+	slug   string
+}
+
+func scanTitle(r row) (t title, err error) {
+	err = r.Scan(&t.folded, &t.slug)
+	return t, err
+}
+
+// titleList is a list of titles in little memory, at one titles_version of its store. It is never changed.
+type titleList struct {
+	version int64
+	folded  texts
+	slugs   texts
+	blocks  []fragments // of the first titlesInBlock titles, of the next, …
+}
+
+// titlesInBlock is how many titles a search passes over at once, where its text cannot be. More of them have more
+// fragments in common with a text, and fewer take more memory.
+const titlesInBlock = 32
+
+func newTitleList(version int64, titles []title) *titleList {
+	l := &titleList{
+		version: version,
+		folded:  joinTexts(titles, func(t title) string { return t.folded }),
+		slugs:   joinTexts(titles, func(t title) string { return t.slug }),
+		blocks:  make([]fragments, 0, len(titles)/titlesInBlock+1),
+	}
+	for block := range slices.Chunk(titles, titlesInBlock) {
+		var f fragments
+		for _, t := range block {
+			f.add(t.folded)
+		}
+		l.blocks = append(l.blocks, f)
+	}
+	return l
+}
+
+// find looks for the entries from first on that have text in their title, in any case. It passes over as many of them as
+// skip says and returns the slugs of up to most that follow. skipped is how many it has passed over: fewer than skip if
+// there are no more.
+func (l *titleList) find(text string, first, skip, most int) (slugs []string, skipped int) {
+	text = strings.ToLower(text)
+	wanted := bitsOf(text)
+	slugs = []string{}
+
+	for i := first; i < l.slugs.len(); i++ {
+		block := i / titlesInBlock
+		if !l.blocks[block].mayHave(wanted) {
+			i = (block+1)*titlesInBlock - 1
+			continue
+		}
+		if !strings.Contains(l.folded.at(i), text) {
+			continue
+		}
+
+		if skipped < skip {
+			skipped++
+			continue
+		}
+		slugs = append(slugs, l.slugs.at(i))
+		if len(slugs) == most {
+			break
+		}
+	}
+	return slugs, skipped
+}
+
+// size is how many bytes of memory the list takes, and no less than its place in a map.
+func (l *titleList) size() int {
+	const rest = 512
+	return l.folded.size() + l.slugs.size() + len(l.blocks)*fragmentBits/8 + rest
+}
+
+// texts is a list of texts, one after the other in one string. So 50,000 of them are two objects for the garbage
+// collector.
+type texts struct {
+	joined string
+	starts []int32 // where each begins in joined, and then where the last one ends
+}
+
+// joinTexts returns the texts that text gives of titles.
+func joinTexts(titles []title, text func(title) string) texts {
+	length := 0
+	for _, t := range titles {
+		length += len(text(t))
+	}
+
+	var joined strings.Builder
+	joined.Grow(length)
+	starts := make([]int32, 0, len(titles)+1)
+	for _, t := range titles {
+		starts = append(starts, int32(joined.Len()))
+		joined.WriteString(text(t))
+	}
+	return texts{joined.String(), append(starts, int32(length))}
+}
+
+func (t texts) len() int        { return len(t.starts) - 1 }
+func (t texts) at(i int) string { return t.joined[t.starts[i]:t.starts[i+1]] }
+func (t texts) size() int       { return len(t.joined) + 4*len(t.starts) }
+
+// firstAfter returns the position of the first text after a given one. The texts must be sorted.
+func (t texts) firstAfter(text string) int {
+	return sort.Search(t.len(), func(i int) bool { return t.at(i) > text })
+}
+
+// fragments are the pieces of one, two and three bytes of some texts. Each has a bit, which others have too: a text whose
+// bits are not all set is in none of the texts, and one whose bits are set may be in one of them.
+type fragments [fragmentBits / 64]uint64
+
+// fragmentBits is four times as many as the titles of a block usually have fragments.
+const fragmentBits = 2048
+
+// longestFragment is enough to pass over most blocks: nearly all pairs of letters are in all of them.
+const longestFragment = 3
+
+// add adds the fragments of a text.
+func (f *fragments) add(text string) {
+	for i := range len(text) {
+		hash := uint32(fnvBasis)
+		for _, b := range []byte(text[i:min(i+longestFragment, len(text))]) {
+			hash = (hash ^ uint32(b)) * fnvPrime
+			bit := bitOf(hash)
+			f[bit/64] |= 1 << (bit % 64)
+		}
+	}
+}
+
+// mayHave reports whether all of these bits are set.
+func (f *fragments) mayHave(bits []uint32) bool {
+	for _, bit := range bits {
+		if f[bit/64]&(1<<(bit%64)) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// bitsOf returns the bits of the longest fragments of a text.
+func bitsOf(text string) (bits []uint32) {
+	length := min(longestFragment, len(text))
+	for i := range len(text) - length + 1 {
+		hash := uint32(fnvBasis)
+		for _, b := range []byte(text[i : i+length]) {
+			hash = (hash ^ uint32(b)) * fnvPrime
+		}
+		bits = append(bits, bitOf(hash))
+	}
+	return bits
+}
+
+// The hash of a fragment is FNV-1a, of which the upper bits are the better ones.
+const (
+	fnvBasis = 2166136261
+	fnvPrime = 16777619
+)
+
+func bitOf(hash uint32) uint32 { return hash >> 21 } // less than fragmentBits
+
+// titleCache keeps the lists that were searched last. The zero value is an empty cache. Two searches that both find a
+// list outdated both read it.
+type titleCache struct {
+	mu    sync.Mutex
+	lists map[titleOrder]*titleList
+	size  int // of all lists, in bytes
+}
+
+// mostTitles bounds the memory of a titleCache, in bytes. That is two lists of 90,000 titles of 50 letters.
+const mostTitles = 16 << 20
+
+// get returns a list if it is there with this version, and otherwise nil.
+func (c *titleCache) get(order titleOrder, version int64) *titleList {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.lists[order]
+	if list == nil || list.version != version {
+		return nil
+	}
+	return list
+}
+
+// put keeps a list in the place of the older one. It empties a cache that would grow too large, and does not keep a list
+// that is too large alone.
+func (c *titleCache) put(order titleOrder, list *titleList) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	older := c.lists[order]
+	if older != nil {
+		c.size -= older.size()
+		delete(c.lists, order)
+	}
+
+	size := list.size()
+	if size > mostTitles {
+		return
+	}
+	if c.lists == nil || c.size+size > mostTitles {
+		c.lists = map[titleOrder]*titleList{}
+		c.size = 0
+	}
+	c.lists[order] = list
+	c.size += size
+}
