@@ -3,6 +3,8 @@
 package main
 
 import (
+	"iter"
+	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -144,28 +146,20 @@ type titleList struct {
 	version int64
 	folded  texts
 	slugs   texts
-	blocks  []fragments // of the first titlesInBlock titles, of the next, …
+	blocks  fragments // each has titlesInBlock titles
 }
 
 // titlesInBlock is how many titles a search passes over at once, where its text cannot be. More of them have more
 // fragments in common with a text, and fewer take more memory.
-const titlesInBlock = 32
+const titlesInBlock = 8
 
 func newTitleList(version int64, titles []title) *titleList {
-	l := &titleList{
+	return &titleList{
 		version: version,
 		folded:  joinTexts(titles, func(t title) string { return t.folded }),
 		slugs:   joinTexts(titles, func(t title) string { return t.slug }),
-		blocks:  make([]fragments, 0, len(titles)/titlesInBlock+1),
+		blocks:  newFragments(titles),
 	}
-	for block := range slices.Chunk(titles, titlesInBlock) {
-		var f fragments
-		for _, t := range block {
-			f.add(t.folded)
-		}
-		l.blocks = append(l.blocks, f)
-	}
-	return l
 }
 
 // find looks for the entries from first on that have text in their title, in any case. It passes over as many of them as
@@ -173,12 +167,12 @@ func newTitleList(version int64, titles []title) *titleList {
 // there are no more.
 func (l *titleList) find(text string, first, skip, most int) (slugs []string, skipped int) {
 	text = strings.ToLower(text)
-	wanted := bitsOf(text)
+	blocks := l.blocks.blocksWith(text)
 	slugs = []string{}
 
 	for i := first; i < l.slugs.len(); i++ {
 		block := i / titlesInBlock
-		if !l.blocks[block].mayHave(wanted) {
+		if blocks[block/64]&(1<<(block%64)) == 0 {
 			i = (block+1)*titlesInBlock - 1
 			continue
 		}
@@ -201,7 +195,7 @@ func (l *titleList) find(text string, first, skip, most int) (slugs []string, sk
 // size is how many bytes of memory the list takes, and no less than its place in a map.
 func (l *titleList) size() int {
 	const rest = 512
-	return l.folded.size() + l.slugs.size() + len(l.blocks)*fragmentBits/8 + rest
+	return l.folded.size() + l.slugs.size() + 8*len(l.blocks.rows) + rest
 }
 
 // texts is a list of texts, one after the other in one string. So 50,000 of them are two objects for the garbage
@@ -237,58 +231,58 @@ func (t texts) firstAfter(text string) int {
 	return sort.Search(t.len(), func(i int) bool { return t.at(i) > text })
 }
 
-// fragments are the pieces of one, two and three bytes of some texts. Each has a bit, which others have too: a text whose
-// bits are not all set is in none of the texts, and one whose bits are set may be in one of them.
-type fragments [fragmentBits / 64]uint64
+// fragments says in which blocks of titles the pieces of one, two and three bytes are. A piece has a row with a bit for
+// each block. It shares it with other pieces, so a block whose bit is set may have none of this one.
+type fragments struct {
+	rows  []uint64 // one after the other
+	width int      // of a row, in words of 64 blocks
+}
 
-// fragmentBits is four times as many as the titles of a block usually have fragments.
-const fragmentBits = 2048
+// fragmentRows is a power of two: see rowsOf.
+const fragmentRows = 2048
 
-// longestFragment is enough to pass over most blocks: nearly all pairs of letters are in all of them.
-const longestFragment = 3
+func newFragments(titles []title) fragments {
+	blocks := len(titles)/titlesInBlock + 1
+	width := blocks/64 + 1
+	f := fragments{make([]uint64, fragmentRows*width), width}
+	for i, t := range titles {
+		block := i / titlesInBlock
+		for row := range rowsOf(t.folded) {
+			f.row(row)[block/64] |= 1 << (block % 64)
+		}
+	}
+	return f
+}
 
-// add adds the fragments of a text.
-func (f *fragments) add(text string) {
-	for i := range len(text) {
-		hash := uint32(fnvBasis)
-		for _, b := range []byte(text[i:min(i+longestFragment, len(text))]) {
-			hash = (hash ^ uint32(b)) * fnvPrime
-			bit := bitOf(hash)
-			f[bit/64] |= 1 << (bit % 64)
+func (f fragments) row(n uint32) []uint64 { return f.rows[int(n)*f.width:][:f.width] }
+
+// blocksWith returns the blocks that have all fragments of a text, as bits: it is in no other.
+func (f fragments) blocksWith(text string) []uint64 {
+	blocks := slices.Repeat([]uint64{math.MaxUint64}, f.width)
+	for row := range rowsOf(text) {
+		for i, word := range f.row(row) {
+			blocks[i] &= word
+		}
+	}
+	return blocks
+}
+
+// rowsOf yields the rows of a text's fragments. A row is the upper part of a hash, FNV-1a, in which it is the better one.
+func rowsOf(text string) iter.Seq[uint32] {
+	const basis, prime = 2166136261, 16777619
+	const longest = 3
+	return func(yield func(uint32) bool) {
+		for i := range len(text) {
+			hash := uint32(basis)
+			for _, b := range []byte(text[i:min(i+longest, len(text))]) {
+				hash = (hash ^ uint32(b)) * prime
+				if !yield(hash / (1 << 32 / fragmentRows)) {
+					return
+				}
+			}
 		}
 	}
 }
-
-// mayHave reports whether all of these bits are set.
-func (f *fragments) mayHave(bits []uint32) bool {
-	for _, bit := range bits {
-		if f[bit/64]&(1<<(bit%64)) == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// bitsOf returns the bits of the longest fragments of a text.
-func bitsOf(text string) (bits []uint32) {
-	length := min(longestFragment, len(text))
-	for i := range len(text) - length + 1 {
-		hash := uint32(fnvBasis)
-		for _, b := range []byte(text[i : i+length]) {
-			hash = (hash ^ uint32(b)) * fnvPrime
-		}
-		bits = append(bits, bitOf(hash))
-	}
-	return bits
-}
-
-// The hash of a fragment is FNV-1a, of which the upper bits are the better ones.
-const (
-	fnvBasis = 2166136261
-	fnvPrime = 16777619
-)
-
-func bitOf(hash uint32) uint32 { return hash >> 21 } // less than fragmentBits
 
 // titleCache keeps the lists that were searched last. The zero value is an empty cache. Two searches that both find a
 // list outdated both read it.
