@@ -5,6 +5,7 @@ package main
 import (
 	"iter"
 	"math"
+	"math/bits"
 	"slices"
 	"sort"
 	"strings"
@@ -167,26 +168,23 @@ func newTitleList(version int64, titles []title) *titleList {
 // there are no more.
 func (l *titleList) find(text string, first, skip, most int) (slugs []string, skipped int) {
 	text = strings.ToLower(text)
-	blocks := l.blocks.blocksWith(text)
 	slugs = []string{}
 
-	for i := first; i < l.slugs.len(); i++ {
-		block := i / titlesInBlock
-		if blocks[block/64]&(1<<(block%64)) == 0 {
-			i = (block+1)*titlesInBlock - 1
-			continue
-		}
-		if !strings.Contains(l.folded.at(i), text) {
-			continue
-		}
+	for block := range l.blocks.with(text) {
+		end := min((block+1)*titlesInBlock, l.folded.len())
+		for i := max(first, block*titlesInBlock); i < end; i++ {
+			if !strings.Contains(l.folded.at(i), text) {
+				continue
+			}
+			if skipped < skip {
+				skipped++
+				continue
+			}
 
-		if skipped < skip {
-			skipped++
-			continue
-		}
-		slugs = append(slugs, l.slugs.at(i))
-		if len(slugs) == most {
-			break
+			slugs = append(slugs, l.slugs.at(i))
+			if len(slugs) == most {
+				return slugs, skipped
+			}
 		}
 	}
 	return slugs, skipped
@@ -256,15 +254,24 @@ func newFragments(titles []title) fragments {
 
 func (f fragments) row(n uint32) []uint64 { return f.rows[int(n)*f.width:][:f.width] }
 
-// blocksWith returns the blocks that have all fragments of a text, as bits: it is in no other.
-func (f fragments) blocksWith(text string) []uint64 {
+// with yields the blocks that have all fragments of a text: it is in no other.
+func (f fragments) with(text string) iter.Seq[int] {
 	blocks := slices.Repeat([]uint64{math.MaxUint64}, f.width)
 	for row := range rowsOf(text) {
 		for i, word := range f.row(row) {
 			blocks[i] &= word
 		}
 	}
-	return blocks
+
+	return func(yield func(int) bool) {
+		for i, word := range blocks {
+			for ; word != 0; word &= word - 1 { // without its lowest bit
+				if !yield(64*i + bits.TrailingZeros64(word)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // rowsOf yields the rows of a text's fragments. A row is the upper part of a hash, FNV-1a, in which it is the better one.
