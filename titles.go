@@ -16,11 +16,12 @@ import (
 //
 // No index of SQLite serves such a search: it would read every title, half a microsecond each. So the titles of a list
 // that is searched are kept in memory, in the order of the list, until the store's titles_version says that they have
-// changed. A search finds the slugs of a page there, and reads only their rows.
+// changed. A search finds the slugs of its page there, in some microseconds, and reads only the rows of these. It reads the
+// version in the same snapshot as the rows, so it is never older than its request, whoever has changed a title.
 
-// titleOrder names a list that is searched: the products or the bundles of a store, either those that are published, by
+// titleQuery names a list that is searched: the products or the bundles of a store, either those that are published, by
 // title and id, or all of them, by slug.
-type titleOrder struct {
+type titleQuery struct {
 	storeID   string
 	kind      Kind
 	published bool
@@ -40,14 +41,14 @@ const (
 	sqlFoundBundles  = "SELECT " + bundleColumns + " FROM json_each(?) j CROSS JOIN bundles" + whereSlugs
 )
 
-// query returns the SQL that reads the titles of the list.
-func (o titleOrder) query() string {
+// sql returns the query that reads the titles of the list.
+func (q titleQuery) sql() string {
 	switch {
-	case o.kind == KindProduct && o.published:
+	case q.kind == KindProduct && q.published:
 		return sqlPublishedProductTitles
-	case o.kind == KindProduct:
+	case q.kind == KindProduct:
 		return sqlProductTitles
-	case o.published:
+	case q.published:
 		return sqlPublishedBundleTitles
 	default:
 		return sqlBundleTitles
@@ -61,7 +62,7 @@ func (db *DB) searchProducts(storeID string, f ProductFilter) (ProductList, erro
 		offset, limit := f.Offset, f.Limit
 
 		if f.Products {
-			titles, err := db.readTitles(q, titleOrder{storeID, KindProduct, true})
+			titles, err := db.readTitles(q, titleQuery{storeID, KindProduct, true})
 			if err != nil {
 				return list, err
 			}
@@ -78,7 +79,7 @@ func (db *DB) searchProducts(storeID string, f ProductFilter) (ProductList, erro
 			return list, nil
 		}
 
-		titles, err := db.readTitles(q, titleOrder{storeID, KindBundle, true})
+		titles, err := db.readTitles(q, titleQuery{storeID, KindBundle, true})
 		if err != nil {
 			return list, err
 		}
@@ -92,7 +93,7 @@ func (db *DB) searchProducts(storeID string, f ProductFilter) (ProductList, erro
 // searchCatalog is Catalog for a text that is not empty.
 func (db *DB) searchCatalog(storeID string, kind Kind, after, text string, limit int) ([]Product, error) {
 	return readResult(db, func(q querier) ([]Product, error) {
-		titles, err := db.readTitles(q, titleOrder{storeID, kind, false})
+		titles, err := db.readTitles(q, titleQuery{storeID, kind, false})
 		if err != nil {
 			return nil, err
 		}
@@ -111,23 +112,23 @@ func readFound(q querier, storeID string, kind Kind, slugs []string) ([]Product,
 	return queryAll(q, scanProduct, query, string(mustJSON(slugs)), storeID)
 }
 
-// readTitles returns the titles of a list as they are in the snapshot q: those in memory, if they have its version.
-func (db *DB) readTitles(q querier, order titleOrder) (*titleList, error) {
-	version, err := queryOne(q, scanValue[int64], sqlTitlesVersion, order.storeID)
+// readTitles returns the titles of a list as they are in a snapshot: those in memory, if they have its version.
+func (db *DB) readTitles(snapshot querier, query titleQuery) (*titleList, error) {
+	version, err := queryOne(snapshot, scanValue[int64], sqlTitlesVersion, query.storeID)
 	if err != nil {
 		return nil, err
 	}
-	kept := db.titles.get(order, version)
+	kept := db.titles.get(query, version)
 	if kept != nil {
 		return kept, nil
 	}
 
-	titles, err := queryAll(q, scanTitle, order.query(), order.storeID)
+	titles, err := queryAll(snapshot, scanTitle, query.sql(), query.storeID)
 	if err != nil {
 		return nil, err
 	}
 	list := newTitleList(version, titles)
-	db.titles.put(order, list)
+	db.titles.put(query, list)
 	return list, nil
 }
 
@@ -150,8 +151,9 @@ type titleList struct {
 	blocks  fragments // each has titlesInBlock titles
 }
 
-// titlesInBlock is how many titles a search passes over at once, where its text cannot be. More of them have more
-// fragments in common with a text, and fewer take more memory.
+// titlesInBlock is how many titles a search passes over at once, where its text cannot be. More of them would have more
+// fragments in common with a text that is in none of them. Fewer would take more memory; with eight, the fragments take 32
+// bytes for each title.
 const titlesInBlock = 8
 
 func newTitleList(version int64, titles []title) *titleList {
@@ -229,8 +231,9 @@ func (t texts) firstAfter(text string) int {
 	return sort.Search(t.len(), func(i int) bool { return t.at(i) > text })
 }
 
-// fragments says in which blocks of titles the pieces of one, two and three bytes are. A piece has a row with a bit for
-// each block. It shares it with other pieces, so a block whose bit is set may have none of this one.
+// fragments says in which blocks of titles the pieces of one, two and three bytes are. Each piece has a row with a bit for
+// every block. Several pieces share a row, so a block whose bit is set may lack the piece that is looked for, but one whose
+// bit is not set has none of it.
 type fragments struct {
 	rows  []uint64 // one after the other
 	width int      // of a row, in words of 64 blocks
@@ -254,7 +257,7 @@ func newFragments(titles []title) fragments {
 
 func (f fragments) row(n uint32) []uint64 { return f.rows[int(n)*f.width:][:f.width] }
 
-// with yields the blocks that have all fragments of a text: it is in no other.
+// with yields the blocks that may have a text, because they have all its fragments. The text is in no other block.
 func (f fragments) with(text string) iter.Seq[int] {
 	blocks := slices.Repeat([]uint64{math.MaxUint64}, f.width)
 	for row := range rowsOf(text) {
@@ -265,16 +268,18 @@ func (f fragments) with(text string) iter.Seq[int] {
 
 	return func(yield func(int) bool) {
 		for i, word := range blocks {
-			for ; word != 0; word &= word - 1 { // without its lowest bit
+			for word != 0 {
 				if !yield(64*i + bits.TrailingZeros64(word)) {
 					return
 				}
+				word &= word - 1 // clears the lowest bit
 			}
 		}
 	}
 }
 
-// rowsOf yields the rows of a text's fragments. A row is the upper part of a hash, FNV-1a, in which it is the better one.
+// rowsOf yields the rows of a text's fragments. The row of a fragment is the upper part of its FNV-1a hash, which is better
+// spread than the lower part.
 func rowsOf(text string) iter.Seq[uint32] {
 	const basis, prime = 2166136261, 16777619
 	const longest = 3
@@ -295,18 +300,19 @@ func rowsOf(text string) iter.Seq[uint32] {
 // list outdated both read it.
 type titleCache struct {
 	mu    sync.Mutex
-	lists map[titleOrder]*titleList
+	lists map[titleQuery]*titleList
 	size  int // of all lists, in bytes
 }
 
-// mostTitles bounds the memory of a titleCache, in bytes. That is two lists of 90,000 titles of 50 letters.
+// mostTitles bounds the memory of a titleCache, in bytes. It has room for two lists of 70,000 titles of 50 letters each. A
+// list takes 16 KB at least.
 const mostTitles = 16 << 20
 
 // get returns a list if it is there with this version, and otherwise nil.
-func (c *titleCache) get(order titleOrder, version int64) *titleList {
+func (c *titleCache) get(query titleQuery, version int64) *titleList {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := c.lists[order]
+	list := c.lists[query]
 	if list == nil || list.version != version {
 		return nil
 	}
@@ -315,13 +321,13 @@ func (c *titleCache) get(order titleOrder, version int64) *titleList {
 
 // put keeps a list in the place of the older one. It empties a cache that would grow too large, and does not keep a list
 // that is too large alone.
-func (c *titleCache) put(order titleOrder, list *titleList) {
+func (c *titleCache) put(query titleQuery, list *titleList) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	older := c.lists[order]
+	older := c.lists[query]
 	if older != nil {
 		c.size -= older.size()
-		delete(c.lists, order)
+		delete(c.lists, query)
 	}
 
 	size := list.size()
@@ -329,9 +335,9 @@ func (c *titleCache) put(order titleOrder, list *titleList) {
 		return
 	}
 	if c.lists == nil || c.size+size > mostTitles {
-		c.lists = map[titleOrder]*titleList{}
+		c.lists = map[titleQuery]*titleList{}
 		c.size = 0
 	}
-	c.lists[order] = list
+	c.lists[query] = list
 	c.size += size
 }

@@ -12,7 +12,9 @@ import (
 
 // randomCatalog has products and bundles whose titles are random words, so that many have the same ones.
 func randomCatalog(r *rand.Rand, products, bundles int) (c Catalog) {
-	words := []string{"kopi", "KOPI", "Gayo", "é", "Éclair", "kue", "咖啡", "250 g", "%", "_", "İ", "ẞ", "x", "xx", "xxx", "a"}
+	words := []string{
+		"kopi", "KOPI", "Gayo", "kue", "250 g", "a", "x", "xx", "xxx", "%", "_", "é", "Éclair", "İ", "ẞ", "咖啡",
+	}
 	newEntry := func(slug string) CatalogEntry {
 		var title []string
 		for range 1 + r.IntN(4) {
@@ -306,12 +308,12 @@ func TestTitlesVersion(t *testing.T) {
 func TestTitleCache(t *testing.T) {
 	t.Parallel()
 	c := &titleCache{}
-	products := titleOrder{"a", KindProduct, true}
-	bundles := titleOrder{"a", KindBundle, true}
-	others := titleOrder{"b", KindProduct, true}
-	put := func(order titleOrder, version int64, size int) {
+	products := titleQuery{"a", KindProduct, true}
+	bundles := titleQuery{"a", KindBundle, true}
+	others := titleQuery{"b", KindProduct, true}
+	put := func(query titleQuery, version int64, size int) {
 		t.Helper()
-		c.put(order, newTitleList(version, []title{{strings.Repeat("x", size), "slug"}}))
+		c.put(query, newTitleList(version, []title{{strings.Repeat("x", size), "slug"}}))
 		sum := 0
 		for _, l := range c.lists {
 			sum += l.size()
@@ -326,9 +328,9 @@ func TestTitleCache(t *testing.T) {
 	keeps := func(want string) {
 		t.Helper()
 		got := []string{}
-		for order, l := range c.lists {
-			if c.get(order, l.version) == l {
-				got = append(got, fmt.Sprint(order.storeID, " ", order.kind, " ", l.version))
+		for query, l := range c.lists {
+			if c.get(query, l.version) == l {
+				got = append(got, fmt.Sprint(query.storeID, " ", query.kind, " ", l.version))
 			}
 		}
 		slices.Sort(got)
