@@ -304,6 +304,28 @@ func TestTitlesVersion(t *testing.T) {
 	})
 }
 
+// TestTitlesAreKept makes sure that a list is read again only after a change of what it has.
+func TestTitlesAreKept(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	read := func() *titleList {
+		list, err := s.db.readTitles(s.db.reader, titleQuery{s.storeID, KindProduct, true})
+		must(t, err)
+		return list
+	}
+
+	first := read()
+	s.create(t, "kopi", 1)
+	s.importCatalog(t, s.storeID, `{"products": [{"slug": "teh", "title": "Teh Melati", "price": 51000}]}`)
+	if read() != first {
+		t.Error("the titles were read again after a sale and a new price")
+	}
+	s.importCatalog(t, s.storeID, `{"products": [{"slug": "teh", "title": "Teh", "price": 51000}]}`)
+	if read() == first {
+		t.Error("the titles were not read again after a new title")
+	}
+}
+
 // TestTitleCache keeps lists until they are too large together.
 func TestTitleCache(t *testing.T) {
 	t.Parallel()
