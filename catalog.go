@@ -262,7 +262,7 @@ func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
 const (
 	productColumns = `
 		p.id, 'product', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at,
-		p.updated_at, p.published, p.stock, p.stock IS NOT 0, NULL`
+		p.updated_at, p.published, p.stock, NULL`
 	bundleStock = `(
 		SELECT min(c.stock / i.quantity)
 		FROM   bundle_items i
@@ -270,7 +270,7 @@ const (
 		WHERE  i.bundle_id = p.id AND c.stock IS NOT NULL)`
 	bundleColumns = `
 		p.id, 'bundle', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at,
-		p.updated_at, p.published, ` + bundleStock + `, ` + bundleStock + ` IS NOT 0, (
+		p.updated_at, p.published, ` + bundleStock + `, (
 			SELECT json_group_array(json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity))
 			FROM   (SELECT * FROM bundle_items WHERE bundle_id = p.id ORDER BY position) i
 			JOIN   products c ON c.id = i.product_id)`
@@ -279,7 +279,8 @@ const (
 func scanProduct(r row) (p Product, err error) {
 	err = r.Scan(
 		&p.ID, &p.Type, &p.Slug, &p.Title, &p.Description, &p.Price, &p.Currency, &p.ImageURL, &p.CreatedAt,
-		&p.UpdatedAt, &p.Published, &p.Stock, &p.Available, fromJSON{&p.Items})
+		&p.UpdatedAt, &p.Published, &p.Stock, fromJSON{&p.Items})
+	p.Available = p.Stock == nil || *p.Stock != 0
 	return p, err
 }
 

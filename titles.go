@@ -60,9 +60,13 @@ func (db *DB) searchProducts(storeID string, f ProductFilter) (ProductList, erro
 	return readResult(db, func(q querier) (ProductList, error) {
 		list := ProductList{Products: []Product{}, Bundles: []Product{}}
 		offset, limit := f.Offset, f.Limit
+		version, err := queryOne(q, scanValue[int64], sqlTitlesVersion, storeID)
+		if err != nil {
+			return list, err
+		}
 
 		if f.Products {
-			titles, err := db.readTitles(q, titleQuery{storeID, KindProduct, true})
+			titles, err := db.readTitles(q, version, titleQuery{storeID, KindProduct, true})
 			if err != nil {
 				return list, err
 			}
@@ -79,7 +83,7 @@ func (db *DB) searchProducts(storeID string, f ProductFilter) (ProductList, erro
 			return list, nil
 		}
 
-		titles, err := db.readTitles(q, titleQuery{storeID, KindBundle, true})
+		titles, err := db.readTitles(q, version, titleQuery{storeID, KindBundle, true})
 		if err != nil {
 			return list, err
 		}
@@ -93,7 +97,11 @@ func (db *DB) searchProducts(storeID string, f ProductFilter) (ProductList, erro
 // searchCatalog is Catalog for a text that is not empty.
 func (db *DB) searchCatalog(storeID string, kind Kind, after, text string, limit int) ([]Product, error) {
 	return readResult(db, func(q querier) ([]Product, error) {
-		titles, err := db.readTitles(q, titleQuery{storeID, kind, false})
+		version, err := queryOne(q, scanValue[int64], sqlTitlesVersion, storeID)
+		if err != nil {
+			return nil, err
+		}
+		titles, err := db.readTitles(q, version, titleQuery{storeID, kind, false})
 		if err != nil {
 			return nil, err
 		}
@@ -109,15 +117,15 @@ func readFound(q querier, storeID string, kind Kind, slugs []string) ([]Product,
 	if kind == KindBundle {
 		query = sqlFoundBundles
 	}
+	if len(slugs) == 0 {
+		return []Product{}, nil
+	}
 	return queryAll(q, scanProduct, query, string(mustJSON(slugs)), storeID)
 }
 
-// readTitles returns the titles of a list as they are in a snapshot: those in memory, if they have its version.
-func (db *DB) readTitles(snapshot querier, query titleQuery) (*titleList, error) {
-	version, err := queryOne(snapshot, scanValue[int64], sqlTitlesVersion, query.storeID)
-	if err != nil {
-		return nil, err
-	}
+// readTitles returns the titles of a list as they are in a snapshot, whose version is given: those in memory, if they have
+// that version.
+func (db *DB) readTitles(snapshot querier, version int64, query titleQuery) (*titleList, error) {
 	kept := db.titles.get(query, version)
 	if kept != nil {
 		return kept, nil

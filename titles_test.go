@@ -309,7 +309,8 @@ func TestTitlesAreKept(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
 	read := func() *titleList {
-		list, err := s.db.readTitles(s.db.reader, titleQuery{s.storeID, KindProduct, true})
+		version := scalar[int64](t, s.db, sqlTitlesVersion, s.storeID)
+		list, err := s.db.readTitles(s.db.reader, version, titleQuery{s.storeID, KindProduct, true})
 		must(t, err)
 		return list
 	}
