@@ -240,7 +240,7 @@ func (s *shop) words() map[string]string {
 	old := s.orders[rand.IntN(n/20)]
 	recent := s.orders[n-1-rand.IntN(s.size.recent/2)]
 	paid := s.choose(Paid, ProviderSandbox)
-	product := rand.IntN(s.size.products)
+	product := anyOf(s.size.products, smallShop.products)
 	delivery := s.deliveries[rand.IntN(len(s.deliveries))]
 	const tail = len("INV-20060102-")
 
@@ -267,10 +267,14 @@ func (s *shop) words() map[string]string {
 		"delivery":    delivery[0],
 		"products":    fmt.Sprint(s.size.products - 5),
 		"title":       fmt.Sprintf("nomor+%05d,", product),
-		"bundle":      fmt.Sprintf("paket+nomor+%05d", rand.IntN(s.size.bundles)),
+		"bundle":      fmt.Sprintf("paket+nomor+%05d", anyOf(s.size.bundles, smallShop.bundles)),
 		"slug":        fmt.Sprintf("kopi-%05d", product/2),
 	}
 }
+
+// anyOf chooses one of as many as the small shop has, spread over all. So both shops are asked for the same number of
+// different pages, and keep as many of them: see catalogCache.
+func anyOf(all, ofSmall int) int { return rand.IntN(ofSmall) * (all / ofSmall) }
 
 func (o shopOrder) createdAt() string { return Time(rowOf(o.id) >> 12).String() }
 
