@@ -110,8 +110,8 @@ func openDB(path string, create bool) (*DB, error) {
 	}
 
 	const options = "_busy_timeout=5000&_foreign_keys=on"
-	// With 8 MB of pages (SQLite's own default is 2), the inner pages of a million orders stay in memory, which takes a third
-	// off a search for events that are far apart. Reads that stay near each other never use that much.
+	// With 8 MB of pages (SQLite's own default is 2), the inner pages of a million orders stay in memory: to find five paid
+	// orders between two times takes a fifth less then. Only reads all over a big file use that much.
 	const readOnly = "&mode=ro&_query_only=on&_cache_size=-8000"
 	const durable = "&_journal_mode=WAL&_synchronous=FULL"
 	readers := max(2, runtime.GOMAXPROCS(0))
