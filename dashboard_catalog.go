@@ -30,7 +30,7 @@ func (s *server) showCatalog(w http.ResponseWriter, r *http.Request, st StorePro
 	page := productsPage{
 		frame: newFrame(r, st, "catalog"),
 		Kind:  KindProduct,
-		Text:  strings.TrimSpace(query.Get("q")),
+		Text:  cut(strings.TrimSpace(query.Get("q")), 200), // as in the API
 	}
 	if query.Get("kind") == string(KindBundle) {
 		page.Kind = KindBundle

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -309,9 +310,12 @@ func TestTitlesAreKept(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
 	read := func() *titleList {
-		version := scalar[int64](t, s.db, sqlTitlesVersion, s.storeID)
-		list, err := s.db.readTitles(s.db.reader, version, titleQuery{s.storeID, KindProduct, true})
-		must(t, err)
+		list, err := readResult(s.db, func(q querier) (*titleList, error) {
+			return s.db.readTitles(q, titleQuery{s.storeID, KindProduct, true})
+		})
+		if err != nil {
+			t.Error(err)
+		}
 		return list
 	}
 
@@ -324,6 +328,20 @@ func TestTitlesAreKept(t *testing.T) {
 	s.importCatalog(t, s.storeID, `{"products": [{"slug": "teh", "title": "Teh", "price": 51000}]}`)
 	if read() == first {
 		t.Error("the titles were not read again after a new title")
+	}
+
+	// Many at once: one of them reads.
+	s.importCatalog(t, s.storeID, `{"products": [{"slug": "teh", "title": "Teh Hijau", "price": 51000}]}`)
+	lists := make([]*titleList, 20)
+	var all sync.WaitGroup
+	for i := range lists {
+		all.Go(func() { lists[i] = read() })
+	}
+	all.Wait()
+	for _, l := range lists {
+		if l != lists[0] {
+			t.Fatal("two searches at once have both read the titles")
+		}
 	}
 }
 
@@ -344,8 +362,8 @@ func TestTitleCache(t *testing.T) {
 		if c.size != sum {
 			t.Errorf("size %d, want %d", c.size, sum)
 		}
-		if c.size > mostTitles {
-			t.Errorf("size %d, which is more than %d", c.size, mostTitles)
+		if c.size > maxTitleBytes {
+			t.Errorf("size %d, which is more than %d", c.size, maxTitleBytes)
 		}
 	}
 	keeps := func(want string) {
@@ -363,8 +381,8 @@ func TestTitleCache(t *testing.T) {
 	}
 
 	t.Run("lists are kept with their version", func(t *testing.T) {
-		put(products, 1, mostTitles/3)
-		put(bundles, 1, mostTitles/3)
+		put(products, 1, maxTitleBytes/3)
+		put(bundles, 1, maxTitleBytes/3)
 		keeps("a bundle 1, a product 1")
 		if c.get(products, 2) != nil || c.get(others, 1) != nil {
 			t.Error("a list of another version or store is returned")
@@ -372,18 +390,22 @@ func TestTitleCache(t *testing.T) {
 	})
 
 	t.Run("a newer one takes the place of the older", func(t *testing.T) {
-		put(products, 2, mostTitles/2)
+		put(products, 2, maxTitleBytes/2)
 		keeps("a bundle 1, a product 2")
 	})
 
-	t.Run("all are dropped for one that does not fit", func(t *testing.T) {
-		put(others, 1, mostTitles/3)
-		keeps("b product 1")
+	t.Run("as many are dropped as one more needs", func(t *testing.T) {
+		put(others, 1, maxTitleBytes/3)
+		if c.get(others, 1) == nil || len(c.lists) != 2 {
+			t.Errorf("keeps %v", c.lists)
+		}
+		put(others, 2, maxTitleBytes*3/4)
+		keeps("b product 2")
 	})
 
 	t.Run("one that is too large is not kept, nor the older", func(t *testing.T) {
 		put(bundles, 1, 10)
-		put(others, 2, mostTitles)
+		put(others, 3, maxTitleBytes)
 		keeps("a bundle 1")
 	})
 }
