@@ -679,7 +679,12 @@ const sqlStanding = "SELECT " + sessionColumns + `,
 	       coalesce(spare.session_id, ''), coalesce(spare.transaction_id, ''),
 	       EXISTS (
 	           SELECT 1 FROM payments
-	           WHERE  session_id = s.id AND transaction_id <> ?2 AND state NOT IN ('', 'denied', 'canceled', 'expired'))
+	           WHERE  session_id = s.id AND transaction_id <> ?2 AND state NOT IN ('', 'denied', 'canceled', 'expired')),
+	       coalesce((
+	           SELECT note ->> 'code' = 'challenged' AND note ->> 'attempt' = s.attempt
+	           FROM   order_history
+	           WHERE  order_row = o.row AND to_status = 'awaiting_verification' AND from_status <> to_status
+	           ORDER BY position DESC LIMIT 1), 0)
 	FROM   payment_sessions s
 	JOIN   orders o ON o.row = s.order_row
 	LEFT JOIN payments spare ON (spare.session_id, spare.transaction_id) = (
@@ -695,7 +700,7 @@ const sqlStanding = "SELECT " + sessionColumns + `,
 func scanStanding(r row) (s standing, err error) {
 	s.session, err = scanSessionWith(r,
 		&s.order, &s.orderAmount, &s.ended, &s.latest, &s.paysOrder, &s.orderHasPayer,
-		&s.spare.sessionID, &s.spare.transactionID, &s.othersLive)
+		&s.spare.sessionID, &s.spare.transactionID, &s.othersLive, &s.waitsForHeld)
 	return s, err
 }
 

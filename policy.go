@@ -93,6 +93,9 @@ type standing struct {
 	paysOrder     bool // this payment paid the order
 	orderHasPayer bool // a payment paid the order, this one or another
 
+	// The order waits for its owner because a payment of this session was held, this one or another.
+	waitsForHeld bool
+
 	spare      sparePayment // another payment of exactly the order's amount, whose money is there as a whole
 	othersLive bool         // another payment of the session has arrived, or can still do so
 }
@@ -275,12 +278,13 @@ func (s standing) challenged(a GatewayAnswer) outcome {
 
 // failed decides about a payment that was denied or canceled. If its money had arrived, it was reversed. A denied
 // payment leaves the session as it is, because its page can be paid again. A payment that somebody canceled at the
-// gateway ends the order, and so does one that the order waited for, unless other money of its session is there.
+// gateway ends the order. An order that waits for a held payment ends with the last payment of that session, unless other
+// money of it is there.
 func (s standing) failed(a GatewayAnswer) outcome {
 	if s.payment.arrived() {
 		return s.reversed(a)
 	}
-	held := s.payment.State == StateChallenged && s.order == AwaitingVerification
+	held := s.order == AwaitingVerification && (s.payment.State == StateChallenged || s.waitsForHeld)
 	if s.payment.State == a.State || !s.live() && !held {
 		return outcome{}
 	}
@@ -372,9 +376,10 @@ func (s standing) partlyRefunded(a GatewayAnswer) outcome {
 }
 
 // over decides about a session that has ended unpaid at the gateway. Its order may start another one while it has
-// time, and expires otherwise: see expireIfClear. A challenged payment that nobody accepted in time has failed.
+// time, and expires otherwise: see expireIfClear. A challenged payment that nobody accepted in time has failed, and so has
+// one that began after it on the same page.
 func (s standing) over(a GatewayAnswer) (out outcome) {
-	if s.payment.State == StateChallenged {
+	if s.payment.State == StateChallenged || s.waitsForHeld && s.order == AwaitingVerification {
 		out = s.failed(a)
 	}
 	if s.live() {

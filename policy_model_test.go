@@ -20,6 +20,8 @@ type orderModel struct {
 	paidBy   *sessionModel
 	alerts   map[alertName]Alert // the open ones
 
+	heldAttempt int // the session whose held payment the order waits for; 0 if it waits for nothing or something else
+
 	approved bool            // the owner's approval made it paid
 	accepted map[string]bool // the payments of too little that the owner accepted with it
 }
@@ -79,6 +81,7 @@ func (m *orderModel) standing(s *sessionModel, known Payment, transaction string
 		orderHasPayer: m.paidBy != nil,
 		spare:         m.spare(transaction),
 		othersLive:    s.othersLive(transaction),
+		waitsForHeld:  m.status == AwaitingVerification && m.heldAttempt == s.Attempt,
 	}
 }
 
@@ -140,6 +143,10 @@ func (m *orderModel) apply(s *sessionModel, a GatewayAnswer, out outcome) {
 	}
 	if out.transition != "" {
 		m.transition(out.transition)
+		m.heldAttempt = 0
+		if out.reason.Code == NoteChallenged {
+			m.heldAttempt = s.Attempt
+		}
 	}
 
 	for name := range m.alerts {

@@ -357,6 +357,8 @@ func TestDecideDeniedOrCanceled(t *testing.T) {
 		return outcome{note: policyMoney(NoteDenied, 0, order)}
 	}
 	held := knownAs(StateChallenged, standingOf(SessionActive, AwaitingVerification))
+	open := knownAs(StateOpen, standingOf(SessionActive, AwaitingVerification))
+	open.waitsForHeld = true
 	heldInPaid := knownAs(StateChallenged, standingOf(SessionPaid, AwaitingVerification))
 	heldInEnded := knownAs(StateChallenged, standingOf(SessionExpired, AwaitingVerification))
 
@@ -398,6 +400,19 @@ func TestDecideDeniedOrCanceled(t *testing.T) {
 		{"held and denied, older session", superseded(held), denies, noted(AwaitingVerification)},
 		{"held and canceled, older session", superseded(held), cancels, noted(AwaitingVerification)},
 		{"held and denied, and other money is there", heldInPaid, denies, noted(AwaitingVerification)},
+
+		// The held payment was denied while this one was open.
+		{"denied after the held one", open, denies, ends(StateDenied)},
+		{"denied after the held one, and another is open", besideAnother(open), denies, noted(AwaitingVerification)},
+		{"canceled after the held one", open, cancels, ends(StateCanceled)},
+		{
+			"expired after the held one", open, gatewaySays(StateExpired),
+			outcome{session: SessionExpired, transition: GatewayCancels, reason: policyEnd(StateExpired)},
+		},
+		{
+			"expired, and the order waits for something else", knownAs(StateOpen, standingOf(SessionActive, AwaitingVerification)),
+			gatewaySays(StateExpired), outcome{session: SessionExpired},
+		},
 	})
 }
 
