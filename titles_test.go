@@ -354,7 +354,7 @@ func TestTitleCache(t *testing.T) {
 	others := titleQuery{"b", KindProduct, true}
 	put := func(query titleQuery, version int64, size int) {
 		t.Helper()
-		c.put(query, newTitleList(version, []title{{strings.Repeat("x", size), "slug"}}))
+		c.put(query, &titleList{version: version, folded: texts{joined: strings.Repeat("x", size)}})
 		sum := 0
 		for _, l := range c.lists {
 			sum += l.size()
