@@ -131,8 +131,7 @@ func (s *shop) seed(b *testing.B) {
 		s.sessions = append(s.sessions, s.choose(Pending, ProviderSandbox).id)
 	}
 	s.sample(b, db)
-	err = db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)")
-	must(b, err)
+	must(b, db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)"))
 }
 
 // sample reads what the requests name.

@@ -601,7 +601,7 @@ func orderShow(_ context.Context, db *DB, storeID, id string) (object, error) {
 	}
 	view := viewPaymentSession(o, st.payPage(id))
 	return object{
-		"order":           json.RawMessage(st.showOrderPaidAt(view.PaymentURL, nil, o.Stored)),
+		"order":           json.RawMessage(st.showOrderPaidAt(nil, o.Stored, view.PaymentURL)),
 		"payment_session": view,
 	}, nil
 }

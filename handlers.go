@@ -614,7 +614,7 @@ func (s *server) getOrder(r *http.Request, st Store, key RequestKey) (a answer, 
 	view := viewPaymentSession(o, st.payPage(id))
 	data := make([]byte, 0, len(o.Stored)+1024) // with room for the addresses and the session
 	data = append(data, `{"order":`...)
-	data = st.showOrderPaidAt(view.PaymentURL, data, o.Stored)
+	data = st.showOrderPaidAt(data, o.Stored, view.PaymentURL)
 	return answer{data: fmt.Appendf(data, `,"payment_session":%s}`, mustJSON(view))}, nil
 }
 

@@ -125,6 +125,9 @@ func openTestServer(t *testing.T, o settings) *testServer {
 	return s
 }
 
+// scanText scans a row of one column, text or a number.
+func scanText(r row) (string, error) { return fmt.Sprint(r[0]), nil }
+
 // wantOrdersAgree checks that the columns of every order say what its JSON says. A file that a test has broken or
 // closed is not checked.
 func wantOrdersAgree(t *testing.T, db *DB) {

@@ -21,8 +21,7 @@ import (
 // writing connection has open becomes a device that takes everything and syncs nothing.
 func failSyncs(t *testing.T, db *DB) {
 	t.Helper()
-	err := db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)") // Nothing can be read back from that device.
-	must(t, err)
+	must(t, db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)")) // Nothing can be read back from that device.
 	broken, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	must(t, err)
 	defer broken.Close()
@@ -161,8 +160,7 @@ func TestLostFile(t *testing.T) {
 			for range 3 {
 				s.create(t, "teh", 1)
 			}
-			err = s.db.writer.script("PRAGMA wal_checkpoint(PASSIVE)")
-			must(t, err)
+			must(t, s.db.writer.script("PRAGMA wal_checkpoint(PASSIVE)"))
 			must(t, s.db.Ready())
 
 			must(t, lose(s.db.path))
@@ -196,8 +194,7 @@ func TestVacuumIsNoDamage(t *testing.T) {
 		_, err := tx.exec("DROP TABLE junk")
 		return err
 	}))
-	err := s.db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)")
-	must(t, err)
+	must(t, s.db.writer.script("PRAGMA wal_checkpoint(TRUNCATE)"))
 	must(t, s.db.Ready())
 	before := fileSize(s.db.path)
 

@@ -666,8 +666,7 @@ func TestStoppingWaitsForNoForeignLock(t *testing.T) {
 	}
 	s.exec(t, "UPDATE orders SET expires_at = 1")
 
-	err := s.db.writer.script("PRAGMA busy_timeout = 20")
-	must(t, err)
+	must(t, s.db.writer.script("PRAGMA busy_timeout = 20"))
 	foreign := openSQLite(s.db.path, "", 1)
 	t.Cleanup(func() { foreign.Close() })
 	must(t, foreign.script("BEGIN IMMEDIATE"))

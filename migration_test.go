@@ -536,20 +536,25 @@ func TestMigrationWaitsForTheService(t *testing.T) {
 	stop, err := lockServing(file)
 	must(t, err)
 
+	wantRefused(t, file, "stop it first")
+	must(t, stop())
+	openMigrated(t, file)
+}
+
+// wantRefused opens an older file, which has to fail with these words and to leave the file as it is.
+func wantRefused(t *testing.T, file, words string) {
+	t.Helper()
 	before, err := os.ReadFile(file)
 	must(t, err)
 	_, err = openDB(file, false)
-	if err == nil || !strings.Contains(err.Error(), "stop it first") {
-		t.Errorf("error %v, want one that says to stop the service", err)
+	if err == nil || !strings.Contains(err.Error(), words) {
+		t.Errorf("error %v, want one with %q", err, words)
 	}
 	after, err := os.ReadFile(file)
 	must(t, err)
 	if !bytes.Equal(after, before) {
-		t.Error("the file has changed")
+		t.Error("the migration that failed has changed the file")
 	}
-
-	must(t, stop())
-	openMigrated(t, file)
 }
 
 // unzip writes the content of a gzip file into the test's directory.

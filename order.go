@@ -26,7 +26,7 @@ const (
 
 var statuses = []Status{Pending, AwaitingVerification, Paid, Failed, Expired, Refunded}
 
-// Order is what the API shows of an order, except its two addresses: see appendOrder. Its id comes first, then what may
+// Order is what the API shows of an order, except its two addresses: see showOrder. Its id comes first, then what may
 // change, then its terms, which never do: see splitOrder. A new field of the terms, of an Item or of the Buyer needs omitempty
 // and a value in new orders only, or events that are still to be sent again would change.
 type Order struct {
@@ -400,7 +400,7 @@ func (st Store) showOrder(dst []byte, stored string) []byte {
 }
 
 // showOrderPaidAt is showOrder for an order that is paid at another address than its pay page.
-func (st Store) showOrderPaidAt(paymentURL string, dst []byte, stored string) []byte {
+func (st Store) showOrderPaidAt(dst []byte, stored, paymentURL string) []byte {
 	dst = st.beginOrder(dst, stored)
 	dst = append(dst, mustJSON(paymentURL)...)
 	return append(dst, '}')

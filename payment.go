@@ -680,7 +680,7 @@ const sqlStanding = "SELECT " + sessionColumns + `,
 	       EXISTS (
 	           SELECT 1 FROM payments
 	           WHERE  session_id = s.id AND transaction_id <> ?2 AND state NOT IN ('', 'denied', 'canceled', 'expired')),
-	       coalesce((
+	       o.status = 'awaiting_verification' AND coalesce((
 	           SELECT note ->> 'code' = 'challenged' AND note ->> 'attempt' = s.attempt
 	           FROM   order_history
 	           WHERE  order_row = o.row AND to_status = 'awaiting_verification' AND from_status <> to_status

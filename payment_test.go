@@ -208,8 +208,7 @@ func (l *payLab) get(order string) orderAnswer {
 // read returns the rows of a query with one column, with commas between.
 func (l *payLab) read(query string, args ...any) string {
 	l.t.Helper()
-	scan := func(r row) (string, error) { return fmt.Sprint(r[0]), nil }
-	rows, err := queryAll(l.db.reader, scan, query, args...)
+	rows, err := queryAll(l.db.reader, scanText, query, args...)
 	l.must(err)
 	return strings.Join(rows, ", ")
 }

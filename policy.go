@@ -93,7 +93,7 @@ type standing struct {
 	paysOrder     bool // this payment paid the order
 	orderHasPayer bool // a payment paid the order, this one or another
 
-	// The order waits for its owner because a payment of this session was held, this one or another.
+	// The order is awaiting verification because a payment of this session was held, this one or another.
 	waitsForHeld bool
 
 	spare      sparePayment // another payment of exactly the order's amount, whose money is there as a whole
@@ -284,7 +284,7 @@ func (s standing) failed(a GatewayAnswer) outcome {
 	if s.payment.arrived() {
 		return s.reversed(a)
 	}
-	held := s.order == AwaitingVerification && (s.payment.State == StateChallenged || s.waitsForHeld)
+	held := s.waitsForHeld || s.payment.State == StateChallenged && s.order == AwaitingVerification
 	if s.payment.State == a.State || !s.live() && !held {
 		return outcome{}
 	}
@@ -379,7 +379,7 @@ func (s standing) partlyRefunded(a GatewayAnswer) outcome {
 // time, and expires otherwise: see expireIfClear. A challenged payment that nobody accepted in time has failed, and so has
 // one that began after it on the same page.
 func (s standing) over(a GatewayAnswer) (out outcome) {
-	if s.payment.State == StateChallenged || s.waitsForHeld && s.order == AwaitingVerification {
+	if s.payment.State == StateChallenged || s.waitsForHeld {
 		out = s.failed(a)
 	}
 	if s.live() {

@@ -175,8 +175,7 @@ func TestGetOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	inPayLab(t, "", func(t *testing.T, l *payLab) {
 		setPages := func(count int) {
-			err := l.db.writer.script(fmt.Sprintf("PRAGMA max_page_count = %d", count))
-			l.must(err)
+			l.must(l.db.writer.script(fmt.Sprintf("PRAGMA max_page_count = %d", count)))
 		}
 		l.exec(t, "UPDATE products SET stock = NULL")
 		var orders []string

@@ -499,16 +499,19 @@ func (db *DB) commitGroup(first *job) {
 		if lost == nil {
 			_, lost = c.exec("BEGIN IMMEDIATE")
 		}
-		for j := first; j != nil; j = db.nextWaiting() {
-			if j != first {
-				group = append(group, j)
-			}
+		for j := first; ; {
 			if lost == nil {
 				lost = db.runJob(c, j)
 			}
 			if len(group) == most {
 				break
 			}
+
+			j = db.nextWaiting()
+			if j == nil {
+				break
+			}
+			group = append(group, j)
 		}
 
 		if lost == nil {

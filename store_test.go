@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -203,8 +202,7 @@ func TestIDs(t *testing.T) {
 // setPages bounds the size of the database. SQLite raises a bound below the pages in use to these.
 func setPages(t *testing.T, db *DB, pages int) {
 	t.Helper()
-	err := db.writer.script(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
-	must(t, err)
+	must(t, db.writer.script(fmt.Sprintf("PRAGMA max_page_count = %d", pages)))
 }
 
 // TestIDsAreComparedWhole asks for an order and a delivery by ids that lead to their rows and end with other random
@@ -567,18 +565,7 @@ func TestMigrationChecksForeignKeys(t *testing.T) {
 	t.Parallel()
 	file := unzip(t, "testdata/v1.db.gz")
 	sqliteFile(t, file, "PRAGMA foreign_keys = off; UPDATE api_keys SET store_id = 'missing'")
-	before, err := os.ReadFile(file)
-	must(t, err)
-
-	_, err = openDB(file, false)
-	if err == nil || !strings.Contains(err.Error(), "api_keys: row 1 refers to a missing row of stores") {
-		t.Errorf("error %v, want one about api_keys", err)
-	}
-	after, err := os.ReadFile(file)
-	must(t, err)
-	if !bytes.Equal(after, before) {
-		t.Error("the migration that failed has changed the file")
-	}
+	wantRefused(t, file, "api_keys: row 1 refers to a missing row of stores")
 }
 
 // TestForeignKeysAreEnforced is about a file that was just created, and one that was migrated.

@@ -58,37 +58,35 @@ func (q titleQuery) sql() string {
 
 // searchProducts is Products for a filter with a text.
 func (db *DB) searchProducts(storeID string, f ProductFilter) (ProductList, error) {
-	return readResult(db, func(q querier) (ProductList, error) {
-		list := ProductList{Products: []Product{}, Bundles: []Product{}}
-		offset, limit := f.Offset, f.Limit
-
+	return readResult(db, func(q querier) (list ProductList, err error) {
+		list = ProductList{Products: []Product{}, Bundles: []Product{}}
+		skipped := 0
 		if f.Products {
-			titles, err := db.readTitles(q, titleQuery{storeID, KindProduct, true})
-			if err != nil {
-				return list, err
-			}
-			found, skipped := titles.find(f.Text, 0, offset, limit+1)
-			list.HasMore = len(found) > limit
-			list.Products, err = readFound(q, storeID, KindProduct, found[:min(limit, len(found))])
-			if err != nil {
-				return list, err
-			}
-			offset -= skipped
-			limit -= len(list.Products)
+			list.Products, skipped, list.HasMore, err = db.searchPublished(q, storeID, KindProduct, f)
 		}
-		if list.HasMore || !f.Bundles {
-			return list, nil
-		}
-
-		titles, err := db.readTitles(q, titleQuery{storeID, KindBundle, true})
-		if err != nil {
+		if err != nil || list.HasMore || !f.Bundles {
 			return list, err
 		}
-		found, _ := titles.find(f.Text, 0, offset, limit+1)
-		list.HasMore = len(found) > limit
-		list.Bundles, err = readFound(q, storeID, KindBundle, found[:min(limit, len(found))])
+
+		f.Offset -= skipped
+		f.Limit -= len(list.Products)
+		list.Bundles, _, list.HasMore, err = db.searchPublished(q, storeID, KindBundle, f)
 		return list, err
 	})
+}
+
+// searchPublished finds a page of a store's published products, or of its bundles. skipped is how many of those that were
+// found come before the page.
+func (db *DB) searchPublished(
+	q querier, storeID string, kind Kind, f ProductFilter,
+) (page []Product, skipped int, more bool, err error) {
+	titles, err := db.readTitles(q, titleQuery{storeID, kind, true})
+	if err != nil {
+		return nil, 0, false, err
+	}
+	found, skipped := titles.find(f.Text, 0, f.Offset, f.Limit+1)
+	page, err = readFound(q, storeID, kind, found[:min(f.Limit, len(found))])
+	return page, skipped, len(found) > f.Limit, err
 }
 
 // searchCatalog is Catalog for a text that is not empty.
@@ -106,12 +104,13 @@ func (db *DB) searchCatalog(storeID string, kind Kind, after, text string, limit
 
 // readFound reads the products or bundles with these slugs, in their order.
 func readFound(q querier, storeID string, kind Kind, slugs []string) ([]Product, error) {
+	if len(slugs) == 0 {
+		return []Product{}, nil
+	}
+
 	query := sqlFoundProducts
 	if kind == KindBundle {
 		query = sqlFoundBundles
-	}
-	if len(slugs) == 0 {
-		return []Product{}, nil
 	}
 	return queryAll(q, scanProduct, query, string(mustJSON(slugs)), storeID)
 }
@@ -155,7 +154,7 @@ func scanTitle(r row) (t title, err error) {
 	return t, err
 }
 
-// titleList is a list of titles in little memory, at one titles_version of its store. It is never changed.
+// titleList is a compact list of titles, at one titles_version of its store. It is never changed.
 type titleList struct {
 	version int64
 	folded  texts
@@ -184,7 +183,7 @@ func (l *titleList) find(text string, first, skip, limit int) (slugs []string, s
 	text = strings.ToLower(text)
 	slugs = []string{}
 
-	for block := range l.blocks.with(text) {
+	for block := range l.blocks.mayHave(text) {
 		end := min((block+1)*titlesInBlock, l.folded.len())
 		for i := max(first, block*titlesInBlock); i < end; i++ {
 			if !strings.Contains(l.folded.at(i), text) {
@@ -262,8 +261,8 @@ func newFragments(titles []title) fragments {
 	f := fragments{make([]uint64, fragmentRows*width), width}
 	for i, t := range titles {
 		block := i / titlesInBlock
-		for row := range rowsOf(t.folded) {
-			f.row(row)[block/64] |= 1 << (block % 64)
+		for n := range rowsOf(t.folded) {
+			f.row(n)[block/64] |= 1 << (block % 64)
 		}
 	}
 	return f
@@ -271,11 +270,11 @@ func newFragments(titles []title) fragments {
 
 func (f fragments) row(n uint32) []uint64 { return f.rows[int(n)*f.width:][:f.width] }
 
-// with yields the blocks that may have a text, because they have all its fragments. The text is in no other block.
-func (f fragments) with(text string) iter.Seq[int] {
+// mayHave yields the blocks that have all fragments of a text. The text is in no other block.
+func (f fragments) mayHave(text string) iter.Seq[int] {
 	blocks := slices.Repeat([]uint64{math.MaxUint64}, f.width)
-	for row := range rowsOf(text) {
-		for i, word := range f.row(row) {
+	for n := range rowsOf(text) {
+		for i, word := range f.row(n) {
 			blocks[i] &= word
 		}
 	}
@@ -292,7 +291,7 @@ func (f fragments) with(text string) iter.Seq[int] {
 	}
 }
 
-// rowsOf yields the rows of a text's fragments. The row of a fragment is the upper part of its FNV-1a hash, which is better
+// rowsOf yields the numbers of the rows of a text's fragments. The row of a fragment is the upper part of its FNV-1a hash, which is better
 // spread than the lower part.
 func rowsOf(text string) iter.Seq[uint32] {
 	const basis, prime = 2166136261, 16777619

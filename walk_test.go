@@ -223,8 +223,7 @@ func (w *walk) openShop(slug string, expiry time.Duration) {
 // rows returns the rows of a query with one column.
 func (w *walk) rows(query string, args ...any) []string {
 	w.t.Helper()
-	scan := func(r row) (string, error) { return fmt.Sprint(r[0]), nil }
-	rows, err := queryAll(w.db.reader, scan, query, args...)
+	rows, err := queryAll(w.db.reader, scanText, query, args...)
 	w.must(err)
 	return rows
 }
