@@ -7,6 +7,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"encoding/json"
@@ -35,19 +36,21 @@ func init() { C.configWithoutMemoryStatistics() }
 // (https://sqlite.org/c3ref/prepare.html): a list took a tenth longer.
 type querier interface {
 	// each runs a query and calls do for each row, which is only valid until do returns. do must not query the same
-	// querier: that would overwrite the row, or wait for a connection that never comes free.
+	// querier: that would overwrite the row, or wait for a connection that never comes free. If it returns errEnough, the
+	// query ends without an error.
 	each(query string, args []any, do func(row) error) error
 }
+
+// errEnough is what a function returns to each when it needs no more rows.
+var errEnough = errors.New("no more rows are needed")
 
 // queryOne reads the first row of a query. No row is errNotFound.
 func queryOne[T any](q querier, scan func(row) (T, error), query string, args ...any) (v T, err error) {
 	found := false
 	err = q.each(query, args, func(r row) (err error) {
-		if !found {
-			found = true
-			v, err = scan(r)
-		}
-		return err
+		found = true
+		v, err = scan(r)
+		return cmp.Or(err, errEnough)
 	})
 	if err == nil && !found {
 		err = errNotFound
@@ -236,14 +239,18 @@ func (c *connection) eachContext(ctx context.Context, query string, args []any, 
 		s.row = make(row, columns)
 	}
 	for {
-		err := rows.Next(s.row)
+		err = rows.Next(s.row)
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := do(s.row); err != nil {
+		err = do(s.row)
+		if err == errEnough {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -347,6 +354,8 @@ func assign(dest any, value driver.Value) error {
 	case to.Kind() == reflect.Pointer:
 		to.Set(reflect.New(to.Type().Elem()))
 		return assign(to.Interface(), value)
+	case to.Kind() == reflect.String && from.Kind() == reflect.String:
+		to.SetString(from.String())
 	case to.Kind() == reflect.Bool && from.Kind() == reflect.Int64:
 		to.SetBool(from.Int() != 0)
 	case to.CanInt() && from.Kind() == reflect.Int64:

@@ -54,6 +54,29 @@ func TestScan(t *testing.T) {
 	}
 }
 
+func TestQueriesEndWhenNoMoreRowsAreNeeded(t *testing.T) {
+	t.Parallel()
+	p := newTestPool(t, 1)
+
+	const numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n" // without an end
+	first, err := queryOne(p, scanValue[int], numbers)
+	if first != 1 || err != nil {
+		t.Errorf("the first number is %d, %v", first, err)
+	}
+
+	rows := 0
+	err = p.each(numbers, nil, func(row) error {
+		rows++
+		if rows == 3 {
+			return errEnough
+		}
+		return nil
+	})
+	if rows != 3 || err != nil {
+		t.Errorf("%d rows, want 3: %v", rows, err)
+	}
+}
+
 // TestScanRefuses reads what does not fit.
 func TestScanRefuses(t *testing.T) {
 	t.Parallel()
