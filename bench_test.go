@@ -768,8 +768,9 @@ func (q *queueBench) postAll(b *testing.B) load {
 		LEFT JOIN orders o ON o.row = v.order_row`)
 	must(b, err)
 
-	hc := newWebhookClient(true)
-	hc.Transport.(*http.Transport).MaxIdleConnsPerHost = maxInFlight
+	transport := newWebhookTransport(true)
+	transport.MaxIdleConnsPerHost = maxInFlight
+	hc := &http.Client{Transport: transport, Timeout: answerMost}
 	secret := newSecret()
 
 	start := time.Now()

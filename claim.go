@@ -88,7 +88,8 @@ const (
 	claimsHeld = 1024 // claims held of all of them, above which none is claimed ahead; twice as many at most
 
 	lease       = time.Minute      // how long a claimed delivery is left alone
-	attemptMost = 20 * time.Second // the 15 s of newWebhookClient, and a margin to record the result
+	answerMost  = 15 * time.Second // until an answer is read
+	attemptMost = 20 * time.Second // the same, and a margin to record the result
 
 	writeMost = 128 // results, and claims, in one write: orders wait for it
 	lookMost  = 64  // endpoints of a lane that are looked at for one write

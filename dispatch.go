@@ -137,14 +137,14 @@ func (w wakeup) wake() {
 // dispatcher is the background queue. Attempts and writes have goroutines of their own, which send their
 // outcome to the one that runs run.
 type dispatcher struct {
-	db      *DB
-	client  *http.Client
-	log     *slog.Logger
-	poll    time.Duration // how often to look for deliveries that other processes and the clock made due
-	wakeup                // events were committed
-	landed  chan landing
-	overdue chan *flight // that begin to linger, or become slow
-	written chan dispatched
+	db        *DB
+	transport http.RoundTripper
+	log       *slog.Logger
+	poll      time.Duration // how often to look for deliveries that other processes and the clock made due
+	wakeup                  // events were committed
+	landed    chan landing
+	overdue   chan *flight // that begin to linger, or become slow
+	written   chan dispatched
 
 	// State of the goroutine that runs run.
 	targets   map[string]*target // by endpoint
@@ -173,20 +173,20 @@ type dispatched struct {
 	err     error
 }
 
-func newDispatcher(db *DB, client *http.Client, log *slog.Logger) *dispatcher {
+func newDispatcher(db *DB, transport http.RoundTripper, log *slog.Logger) *dispatcher {
 	const most = maxInFlight + maxNarrow + maxLingering
 	return &dispatcher{
-		db:      db,
-		client:  client,
-		log:     log,
-		poll:    time.Second,
-		wakeup:  make(wakeup, 1),
-		landed:  make(chan landing, most),
-		overdue: make(chan *flight, most),
-		written: make(chan dispatched, 1),
-		targets: map[string]*target{},
-		slots:   slots{prompt: map[Lane]int{}},
-		ofStore: map[storeLane]int{},
+		db:        db,
+		transport: transport,
+		log:       log,
+		poll:      time.Second,
+		wakeup:    make(wakeup, 1),
+		landed:    make(chan landing, most),
+		overdue:   make(chan *flight, most),
+		written:   make(chan dispatched, 1),
+		targets:   map[string]*target{},
+		slots:     slots{prompt: map[Lane]int{}},
+		ofStore:   map[storeLane]int{},
 	}
 }
 

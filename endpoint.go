@@ -247,26 +247,22 @@ func isPublic(ip netip.Addr) bool {
 	return ip.IsValid() && !slices.ContainsFunc(deniedNets, denied)
 }
 
-// newWebhookClient returns the client that delivers: no redirects, no proxy, no compression, 15 s in all.
-func newWebhookClient(allowPrivate bool) *http.Client {
+// newWebhookTransport returns what delivers: without redirects, a proxy, cookies or compression.
+func newWebhookTransport(allowPrivate bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	if !allowPrivate {
 		dialer.Control = refusePrivate
 	}
 
-	return &http.Client{
-		Timeout:       15 * time.Second,
-		CheckRedirect: noRedirect,
-		Transport: &http.Transport{
-			DialContext:            dialer.DialContext,
-			TLSHandshakeTimeout:    5 * time.Second,
-			DisableCompression:     true,
-			ForceAttemptHTTP2:      true,
-			MaxResponseHeaderBytes: 64 << 10,
-			MaxIdleConnsPerHost:    4,
-			MaxIdleConns:           64,
-			IdleConnTimeout:        time.Minute,
-		},
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    4,
+		MaxIdleConns:           64,
+		IdleConnTimeout:        time.Minute,
 	}
 }
 

@@ -390,7 +390,7 @@ func TestWebhookClient(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			s.queue.client = newWebhookClient(c.allowPrivate)
+			s.queue.transport = newWebhookTransport(c.allowPrivate)
 			endpoint := Endpoint{URL: c.url, Secrets: []string{"s"}}
 			got := s.queue.attempt(t.Context(), Claim{Attempt: 1, Body: []byte("{}"), Endpoint: endpoint})
 
@@ -425,7 +425,7 @@ func TestWebhookClient(t *testing.T) {
 func TestAnswersThatAreKept(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	s.queue.client = newWebhookClient(true)
+	s.queue.transport = newWebhookTransport(true)
 
 	cases := []struct {
 		path        string
@@ -462,11 +462,10 @@ func TestAnswersThatAreKept(t *testing.T) {
 	}
 }
 
-// TestTheWebhookClientUsesNoProxy because a proxy would look up and dial the address in its place.
-func TestTheWebhookClientUsesNoProxy(t *testing.T) {
+// TestWebhooksUseNoProxy because a proxy would look up and dial the address in its place.
+func TestWebhooksUseNoProxy(t *testing.T) {
 	t.Parallel()
-	transport := newWebhookClient(true).Transport.(*http.Transport)
-	if transport.Proxy != nil {
-		t.Error("the client uses a proxy")
+	if newWebhookTransport(true).Proxy != nil {
+		t.Error("webhooks use a proxy")
 	}
 }

@@ -533,7 +533,7 @@ func drain(hs *http.Server, log *slog.Logger) {
 
 func newServer(db *DB, o settings, log *slog.Logger) *server {
 	db.logTo(log)
-	queue := newDispatcher(db, newWebhookClient(o.allowPrivate), log)
+	queue := newDispatcher(db, newWebhookTransport(o.allowPrivate), log)
 	return &server{
 		db:           db,
 		log:          log,

@@ -184,7 +184,7 @@ func status(code int, header ...string) *http.Response {
 func (s *testServer) deliver(t *testing.T) (in *inbox, stop func()) {
 	t.Helper()
 	in = &inbox{t: t}
-	s.queue.client.Transport = in
+	s.queue.transport = in
 
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -188,7 +188,7 @@ func TestAFailedDeliveryIsLogged(t *testing.T) {
 		{"unanswered", nil, "delivery=unanswered endpoint=e1 attempt=3 status=0 next_at=20"},
 	}
 	for _, c := range tests {
-		s.queue.client.Transport = roundTripper(func(*http.Request) (*http.Response, error) {
+		s.queue.transport = roundTripper(func(*http.Request) (*http.Response, error) {
 			if c.answer == nil {
 				return nil, errors.New("nobody listens")
 			}
