@@ -580,7 +580,7 @@ func orderList(ctx context.Context, c *cli) error {
 			return nil, err
 		}
 
-		orders, more, err := db.Orders(nil, st.Store, OrderFilter{
+		orders, more, err := appendOrders(nil, db.reader, st.Store, OrderFilter{
 			Status: Status(*status),
 			After:  strings.ToLower(*after),
 			Limit:  *limit,

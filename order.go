@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -251,7 +250,9 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 // order consists of, sorted by id.
 func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, error) {
 	var unknown, tooMuch []Detail
-	components := map[string]component{}
+	components := make([]component, 0, len(items))
+	positions := map[string]int{} // in components, by id
+	o.Items = make([]Item, 0, len(items))
 	for i, in := range items {
 		rows, err := tx.forSale(storeID, in.Kind, in.ID)
 		if err != nil {
@@ -274,10 +275,16 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 		o.Subtotal += item.LineTotal
 
 		for _, r := range rows {
-			c, perPiece := r.component, r.component.Quantity
-			c.Quantity = perPiece*in.Quantity + components[c.ProductID].Quantity
-			c.items = append(components[c.ProductID].items, i)
-			components[c.ProductID] = c
+			id, perPiece := r.component.ProductID, r.component.Quantity
+			at, known := positions[id]
+			if !known {
+				at = len(components)
+				positions[id] = at
+				r.component.Quantity = 0
+				components = append(components, r.component)
+			}
+			components[at].Quantity += perPiece * in.Quantity
+			components[at].items = append(components[at].items, i)
 		}
 	}
 
@@ -291,7 +298,8 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 		return nil, validationFailed(tooMuch...)
 	}
 
-	return slices.SortedFunc(maps.Values(components), byProduct), nil
+	slices.SortFunc(components, byProduct)
+	return components, nil
 }
 
 // outOfStock refuses an order and names the items that want too much.
@@ -747,9 +755,9 @@ const (
 		LIMIT +?4 OFFSET ?5`
 )
 
-// Orders appends a JSON array of a store's orders to dst, the newest first, and reports whether there are more.
+// appendOrders appends a JSON array of a store's orders to dst, the newest first, and reports whether there are more.
 // They are sorted by row, which is by created_at and then by id, because an id begins with both.
-func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more bool, err error) {
+func appendOrders(dst []byte, q querier, st Store, f OrderFilter) (list []byte, more bool, err error) {
 	first, end := int64(0), rowBefore(f.After)
 	if f.Min != nil {
 		first = firstRow(*f.Min)
@@ -765,20 +773,16 @@ func (db *DB) Orders(dst []byte, st Store, f OrderFilter) (list []byte, more boo
 	}
 	list = append(dst, '[')
 	n := 0
-	var stored string
-	err = db.reader.each(withStatus(query, f.Status), args, func(r row) error {
+	err = q.each(withStatus(query, f.Status), args, func(r row) error {
 		n++
 		if n > f.Limit {
 			more = true
-			return nil
+			return errEnough
 		}
 		if n > 1 {
 			list = append(list, ',')
 		}
-		if err := r.Scan(&stored); err != nil {
-			return err
-		}
-		list = st.showOrder(list, stored)
+		list = st.showOrder(list, r[0].(string)) // Scan would allocate memory for each order.
 		return nil
 	})
 	return append(list, ']'), more, err
