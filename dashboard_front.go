@@ -108,7 +108,7 @@ func (s *server) orderSearch(q url.Values, st StoreProfile, limit int) OrderSear
 	f.References = referencesWith(f.Text, st, s.db.Now())
 
 	// 0812…, 62812… and +62812… are one number.
-	if phonePattern.MatchString(f.Text) {
+	if isPhone(f.Text) {
 		number := phoneMarks.Replace(f.Text)
 		f.Phone = strings.TrimLeft(strings.TrimPrefix(number, "62"), "0")
 	}

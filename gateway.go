@@ -753,7 +753,7 @@ func gatewayEmail(email string) string {
 	return email
 }
 
-// internationalPhone writes a number that phonePattern allows as E.164. The result is empty if it is neither
+// internationalPhone writes a number that isPhone allows as E.164. The result is empty if it is neither
 // an Indonesian nor an international number.
 func internationalPhone(text string) string {
 	digits := phoneMarks.Replace(text)

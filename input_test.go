@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +20,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 )
 
 // orderChange is a change to the good order, such as "buyer.name: null".
@@ -324,6 +327,47 @@ func FuzzNewOrder(f *testing.F) {
 		must(t, err)
 		if got, want := fmt.Sprint(again), fmt.Sprint(in); got != want {
 			t.Errorf("%q is %s, and written again %s", body, want, got)
+		}
+	})
+}
+
+// FuzzParseForm compares what is read with what encoding/json reads.
+func FuzzParseForm(f *testing.F) {
+	for _, body := range []string{
+		`{"a":[1,-2.5e+3,{"b":null,"c":true}],"d":"","e":false,"f":{},"g":[]}`,
+		`{"a":"\u00e9\ud83d\ude00\ud800\n\"\\","\u0061b":"é"}`,
+		" {\t\"a\"\r:\n1 , \"b\" : [ 1 , 2 ] } ",
+		`{"a":1,"a":2}`, `{"a":1 "b":2}`, `{"a":1,}`, `{,"a":1}`, `{"a":[1,]}`, `{"a":[,1]}`, `{"a":[1 2]}`,
+		`{"a"}`, `{"a":}`, `{"a" 1}`, `{a:1}`, `{"a":1]`, `["a":1]`, `{"a":1}}`, `{"a":1} x`, "{\"a\":1}\x00", "\x00",
+		`{"a":"\x"}`, `{"a":"\u12"}`, `{"a":"b`, `{"a":"b\`, "{\"a\":\"\x1f\"}", "{\"a\":\"\x7f\"}", "{\"a\":\"\xff\"}",
+		`{"a":01}`, `{"a":1.}`, `{"a":.5}`, `{"a":-}`, `{"a":+1}`, `{"a":1e}`, `{"a":nul}`, `{"a":nullx}`, `{"a":True}`,
+		"{\"a\":1\v}", "{\"a\":\u00a01}", "\ufeff{}", "", "1", "null", `"a"`, "[]", "{", "[",
+	} {
+		f.Add([]byte(body))
+	}
+
+	f.Fuzz(func(t *testing.T, body []byte) {
+		form, err := parseForm(body)
+		if !utf8.Valid(body) || !json.Valid(body) {
+			if err == nil {
+				t.Fatalf("%q is accepted", body)
+			}
+			checkRefusal(t, err, codeInvalidRequest)
+			return
+		}
+		if err == errInvalidJSON {
+			t.Fatalf("%q is JSON and refused as none", body)
+		}
+		if err != nil { // A key is given twice, it is nested too deeply, or no object.
+			return
+		}
+
+		var want map[string]any
+		decoder := json.NewDecoder(bytes.NewReader(body))
+		decoder.UseNumber()
+		must(t, decoder.Decode(&want))
+		if !reflect.DeepEqual(form.fields, want) {
+			t.Errorf("%q is read as %v, want %v", body, form.fields, want)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func isContact(text string) bool {
 	if strings.Contains(text, "@") {
 		return isBuyerEmail(text)
 	}
-	return phonePattern.MatchString(text) && internationalPhone(text) != ""
+	return isPhone(text) && internationalPhone(text) != ""
 }
 
 // initial is the letter that stands for a name in its picture.
