@@ -182,9 +182,10 @@ func (s *server) authenticate(header http.Header, r *http.Request, needed Scope)
 
 	s.uses.note(hash, s.db.Now())
 	left := s.takeRequest(st.ID, key.ID, now)
-	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
-	header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
-	header.Set("X-RateLimit-Reset", seconds(left.full))
+	// The names are written as net/http sends them: it would correct others for each request.
+	header.Set("X-Ratelimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
+	header.Set("X-Ratelimit-Remaining", strconv.Itoa(left.remaining))
+	header.Set("X-Ratelimit-Reset", seconds(left.full))
 	if !left.ok {
 		header.Set("Retry-After", seconds(left.retryAfter))
 		return st, key, errRateLimited
@@ -374,7 +375,12 @@ func (s *server) clientAddress(r *http.Request) netip.Addr {
 // forwardedFor returns the client of a request that came from ip. Behind a trusted proxy, that is the last
 // address in X-Forwarded-For that is not itself a trusted proxy's: a client can invent the ones before it.
 func (s *server) forwardedFor(ip netip.Addr, h http.Header) netip.Addr {
-	hops := strings.Split(strings.Join(h.Values("X-Forwarded-For"), ","), ",")
+	given := h.Values("X-Forwarded-For")
+	if len(given) == 0 {
+		return ip
+	}
+
+	hops := strings.Split(strings.Join(given, ","), ",")
 	for _, text := range slices.Backward(hops) {
 		hop := addressIn(strings.TrimSpace(text))
 		if !hop.IsValid() || !s.trustedProxy.Contains(ip) {

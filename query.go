@@ -24,6 +24,9 @@ type query struct {
 
 // parseQuery reads a request's parameters, which are among names, given once and not empty.
 func parseQuery(r *http.Request, names ...string) *query {
+	if r.URL.RawQuery == "" {
+		return &query{}
+	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	q := &query{Values: values}
 	if err != nil {
