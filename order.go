@@ -667,10 +667,12 @@ func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
 
 // sessionMayHoldMoney is true of a session s of the order o that keeps it from expiring: one that can still be paid,
 // one that the gateway has not answered about since the order's end and is to be asked about, and one with a
-// notification that is not decided. Nobody was shown the page of a session that is starting.
+// notification that is not decided. Nobody was shown the page of a session that is starting or not known, so an order
+// does not wait for a gateway that gives no answer about it.
 const sessionMayHoldMoney = `(
 	s.status = 'active' OR
-	s.status <> 'starting' AND s.checked_at < o.expires_at AND s.next_check_at IS NOT NULL OR
+	s.status <> 'starting' AND s.checked_at < o.expires_at AND s.next_check_at IS NOT NULL AND
+	    (s.failing_since = 0 OR ` + sessionIsKnown + `) OR
 	EXISTS (SELECT 1 FROM notifications n WHERE n.session_id = s.id AND n.decided_at IS NULL))`
 
 // noMoneyAnywhere is true of an order o none of whose sessions may hold money.

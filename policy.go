@@ -469,7 +469,7 @@ func stillPayable(a GatewayAnswer) bool {
 // checkFacts is what decides when a gateway is asked about a session again.
 type checkFacts struct {
 	session      SessionState
-	started      bool // the gateway has created it, as far as we know
+	known        bool // the gateway has named it, or a payment of it
 	order        Status
 	orderEnd     Time // the order's expires_at
 	endedAt      Time // when the session or its order was over, whichever came later; 0 = not yet
@@ -502,7 +502,8 @@ func nextCheck(f checkFacts, now Time) Time {
 	return next
 }
 
-// nextTry returns when a gateway that gave no answer is asked again.
+// nextTry returns when a gateway that gave no answer is asked again. One that has never told of the session may have
+// created it all the same, and its answer was lost. That is rare, so it is asked less often.
 func (f checkFacts) nextTry(now Time) Time {
 	if f.session == SessionStarting { // Nobody was shown a page yet.
 		return max(f.orderEnd, now.Add(5*time.Minute))
@@ -512,8 +513,11 @@ func (f checkFacts) nextTry(now Time) Time {
 	}
 
 	last := f.endedAt.Add(followUps[len(followUps)-1])
-	if !f.started && f.undecided == 0 || now > last.Add(giveUpAfter) {
+	if now > last.Add(giveUpAfter) {
 		return 0
+	}
+	if !f.known && f.undecided == 0 {
+		return later(f.failingSince, now, 10*time.Second, 24*time.Hour)
 	}
 	return later(f.failingSince, now, 10*time.Second, time.Hour)
 }

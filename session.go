@@ -497,10 +497,14 @@ func (db *DB) RecordGatewayProblem(ctx context.Context, s PaymentSession) (faili
 	})
 }
 
+// sessionIsKnown is true of a session s that the gateway has named, or of which it has named a payment. Of any other
+// session the answer to its start was lost, if the gateway has it at all, and nobody was shown its page.
+const sessionIsKnown = `(s.gateway_id <> '' OR EXISTS (SELECT 1 FROM payments WHERE session_id = s.id))`
+
 // scheduleCheck sets when the gateway is asked about a session next, and releases the lease.
 func (tx *Tx) scheduleCheck(sessionID string) error {
 	f, err := queryOne(tx, scanCheckFacts, `
-		SELECT s.status, s.gateway_id <> '', o.status, o.expires_at, s.ended_at, s.failing_since,
+		SELECT s.status, `+sessionIsKnown+`, o.status, o.expires_at, s.ended_at, s.failing_since,
 		       coalesce((
 		           SELECT max(received_at) FROM notifications
 		           WHERE  session_id = s.id AND decided_at IS NULL), 0)
@@ -520,7 +524,7 @@ func (tx *Tx) scheduleCheck(sessionID string) error {
 }
 
 func scanCheckFacts(r row) (f checkFacts, err error) {
-	err = r.Scan(&f.session, &f.started, &f.order, &f.orderEnd, &f.endedAt, &f.failingSince, &f.undecided)
+	err = r.Scan(&f.session, &f.known, &f.order, &f.orderEnd, &f.endedAt, &f.failingSince, &f.undecided)
 	return f, err
 }
 
@@ -792,10 +796,12 @@ func scanTrouble(r row) (t GatewayTrouble, err error) {
 	return t, err
 }
 
-// sqlTroubles finds the orders whose gateway could not be asked although money may be there.
+// sqlTroubles finds the orders whose gateway could not be asked although money may be there. A session that is over
+// and not known is left out: a wrong key leaves many of them behind, and the gateway is asked about them for weeks.
 const sqlTroubles = `
 	SELECT o.json, s.provider, s.account_id, s.problem, s.problem_text
 	FROM   payment_sessions s INDEXED BY payment_sessions_problem
 	CROSS JOIN orders o ON o.row = s.order_row
 	WHERE  s.problem <> '' AND s.next_check_at IS NOT NULL AND o.store_id = ?
+	AND   (s.status = 'starting' OR ` + sessionIsKnown + `)
 	ORDER BY s.order_row LIMIT +?`

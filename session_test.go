@@ -287,6 +287,73 @@ func TestLostPageIsAskedAbout(t *testing.T) {
 	}
 }
 
+// The answer to a session's start was lost, so the service has no name of it but its own. The gateway is asked about it
+// like about any other, also after a question without an answer: it may be paid, and the payment may be taken back.
+func TestLostStartOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, before, after, want string }{
+		{
+			name:   "the payment is charged back",
+			before: "lost ~settlement +30s get",
+			after:  "~chargeback +24h tick",
+			want:   "refunded [1 paid] orderPaid, orderRefunded, stock 8",
+		},
+		{
+			name:   "a part of the payment is returned",
+			before: "lost ~settlement +30s get",
+			after:  "~partial_refund=1000 +24h tick",
+			want:   "paid [1 paid] orderPaid, orderAlerted, stock 8, partly_refunded",
+		},
+		{
+			name:   "it is paid after its order was canceled",
+			before: "lost owner-cancel",
+			after:  "~settlement +1h tick",
+			want:   "paid [1 paid] orderFailed, orderPaid, stock 8",
+		},
+	} {
+		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
+			order := l.newOrder("snap")
+			l.play(order, l.mid, "midtrans", c.before)
+
+			l.setFault(down)
+			l.play(order, nil, "", "+10m tick")
+			l.want("problem", l.problem(order), "unreachable connection refused")
+
+			l.setFault(nil)
+			l.play(order, l.mid, "midtrans", c.after)
+			l.want("order", l.outcome(order), c.want)
+		})
+	}
+}
+
+// A key that the gateway refuses starts no session. An order that was canceled does not wait for its owner because of
+// that, although the gateway is asked about it for a while.
+func TestRefusedStartIsNoTroubleAfterItsOrder(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		troubles := func() (orders []string) {
+			front, err := l.db.FrontPage(l.storeID, 30)
+			l.must(err)
+			for _, trouble := range front.attention.Troubles {
+				orders = append(orders, trouble.ID)
+			}
+			return orders
+		}
+		order := l.newOrder("snap")
+		l.setFault(answering(401, `{"error_messages":["no"]}`))
+		l.get(order)
+		l.want("while it can be paid", troubles(), []string{order})
+
+		l.play(order, nil, "", "owner-cancel tick +1h tick")
+		l.want("when it is canceled", troubles(), "[]")
+		l.want("problem", l.problem(order), "refused status 401: no")
+
+		l.setFault(nil)
+		l.play(order, nil, "", "+24h tick")
+		l.want("problem when the key is right", l.problem(order), "")
+	})
+}
+
 // An order leaves pending while its session is being started. The session is closed once the order needs
 // none.
 func TestMovedWhileStarting(t *testing.T) {
