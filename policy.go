@@ -505,10 +505,10 @@ func nextCheck(f checkFacts, now Time) Time {
 // nextTry returns when a gateway that gave no answer is asked again. One that has never told of the session may have
 // created it all the same, and its answer was lost. That is rare, so it is asked less often.
 func (f checkFacts) nextTry(now Time) Time {
-	if f.session == SessionStarting { // Nobody was shown a page yet.
+	if f.session == SessionStarting && f.undecided == 0 { // Nobody was shown a page yet.
 		return max(f.orderEnd, now.Add(5*time.Minute))
 	}
-	if f.session == SessionActive {
+	if f.session == SessionStarting || f.session == SessionActive {
 		return later(f.failingSince, now, 10*time.Second, 5*time.Minute)
 	}
 

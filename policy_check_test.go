@@ -222,6 +222,16 @@ func TestFailingCheck(t *testing.T) {
 	if got := waits(f, checkNow, len(want)); !slices.Equal(got, want) {
 		t.Errorf("with a notification: waits of %s, want %s", got, want)
 	}
+
+	// A session whose start had no answer waits for its order's end, or as if it were active once it was heard of.
+	f.session = SessionStarting
+	if got := waits(f, checkNow, len(want)); !slices.Equal(got, want) {
+		t.Errorf("starting, with a notification: waits of %s, want %s", got, want)
+	}
+	f.undecided = 0
+	if got := nextCheck(f, checkNow); got != f.orderEnd {
+		t.Errorf("starting: %s, want the order's end", got)
+	}
 }
 
 // TestGivingUp tests when a gateway that does not answer is not asked any more: a week after the time of what

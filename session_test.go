@@ -326,6 +326,22 @@ func TestLostStartOutlivesAnOutage(t *testing.T) {
 	}
 }
 
+// A notification about a session whose start had no answer is not forgotten when the gateway is away for a moment.
+func TestNotificationAboutALostStart(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.startAndLoseAnswer(order)
+		l.setFault(down)
+		l.play(order, l.mid, "midtrans", "settlement")
+		l.want("while the gateway is away", l.outcome(order), "pending [1 starting], stock 8")
+
+		l.setFault(nil)
+		l.play(order, nil, "", "+5m tick")
+		l.want("when it is back", l.outcome(order), "paid [1 paid] orderPaid, stock 8")
+	})
+}
+
 // A key that the gateway refuses starts no session. An order that was canceled does not wait for its owner because of
 // that, although the gateway is asked about it for a while.
 func TestRefusedStartIsNoTroubleAfterItsOrder(t *testing.T) {
