@@ -88,6 +88,7 @@ func (w *wire) begin(c charge) AskedSession {
 	return AskedSession{SessionWithOrder: SessionWithOrder{
 		PaymentSession: c.PaymentSession,
 		OrderAmount:    c.Order.Amount,
+		OrderEnd:       c.ExpiresAt,
 	}}
 }
 

@@ -480,6 +480,31 @@ func TestGatewayRefusesTheBuyer(t *testing.T) {
 	})
 }
 
+// A payment that expires leaves its page open at Midtrans until the page ends by itself, which is as late as the order
+// would have ended. So the page of an order that is over before that is closed.
+func TestClosingAfterAnExpiredPayment(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, steps, want string }{
+		{
+			name:  "the order is canceled",
+			steps: "owner-cancel tick",
+			want:  "failed [1 expired] orderFailed, stock 10",
+		},
+		{
+			name:  "the order was paid, and the payment is reversed",
+			steps: "settlement deny +10m tick",
+			want:  "failed [1 failed] orderPaid, orderFailed, stock 10",
+		},
+	} {
+		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
+			order := l.newOrder("snap")
+			l.play(order, l.mid, "midtrans", "get va:pending expire "+c.steps)
+			l.want("order", l.outcome(order), c.want)
+			l.want("pages closed", l.mid.closes, 1)
+		})
+	}
+}
+
 // A session that is started shortly before its order's end is closed at that end: the gateways let none end so soon.
 func TestStartNearTheEnd(t *testing.T) {
 	t.Parallel()
