@@ -182,7 +182,7 @@ func (s *server) authenticate(header http.Header, r *http.Request, needed Scope)
 
 	s.uses.note(hash, s.db.Now())
 	left := s.takeRequest(st.ID, key.ID, now)
-	// The names are written as net/http sends them: it would correct others for each request.
+	// The names are in the canonical form, in which they are sent anyway: Set would convert another one each time.
 	header.Set("X-Ratelimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
 	header.Set("X-Ratelimit-Remaining", strconv.Itoa(left.remaining))
 	header.Set("X-Ratelimit-Reset", seconds(left.full))

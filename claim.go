@@ -87,9 +87,9 @@ const (
 	claimAhead = 256  // claims held of one quick endpoint, so that many results share a commit
 	claimsHeld = 1024 // claims held of all of them, above which none is claimed ahead; twice as many at most
 
-	lease       = time.Minute      // how long a claimed delivery is left alone
-	answerMost  = 15 * time.Second // until an answer is read
-	attemptMost = 20 * time.Second // the same, and a margin to record the result
+	lease       = time.Minute                // how long a claimed delivery is left alone
+	answerMost  = 15 * time.Second           // for an attempt: to dial, send and read the answer
+	attemptMost = answerMost + 5*time.Second // until its result is recorded
 
 	writeMost = 128 // results, and claims, in one write: orders wait for it
 	lookMost  = 64  // endpoints of a lane that are looked at for one write

@@ -247,7 +247,8 @@ func isPublic(ip netip.Addr) bool {
 	return ip.IsValid() && !slices.ContainsFunc(deniedNets, denied)
 }
 
-// newWebhookTransport returns what delivers: without redirects, a proxy, cookies or compression.
+// newWebhookTransport returns the transport of deliveries. It uses no proxy and asks for no compression. It limits the
+// time for the dial and the TLS handshake; post limits the whole.
 func newWebhookTransport(allowPrivate bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	if !allowPrivate {

@@ -306,12 +306,15 @@ func (in *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in.asked = append(in.asked, r.URL.Path)
 	in.mu.Unlock()
 	if encoding := r.Header.Get("Accept-Encoding"); encoding != "" {
-		in.t.Errorf("the client accepts the encoding %s", encoding)
+		in.t.Errorf("a delivery accepts the encoding %s", encoding)
 	}
 
 	switch r.URL.Path {
 	case "/redirect":
 		http.Redirect(w, r, "/target", http.StatusTemporaryRedirect)
+	case "/bad-redirect":
+		w.Header().Set("Location", "http://[::1/%zz")
+		w.WriteHeader(http.StatusFound)
 	case "/long":
 		w.WriteHeader(http.StatusBadRequest)
 		io.WriteString(w, "\xff"+strings.Repeat("y", 9_999))
@@ -333,8 +336,8 @@ func (in *receiver) take() []string {
 	return asked
 }
 
-// TestWebhookClient delivers to a receiver on this machine, which has a private address.
-func TestWebhookClient(t *testing.T) {
+// TestDeliveryToAReceiver delivers to a receiver on this machine, which has a private address.
+func TestDeliveryToAReceiver(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
 	in := &receiver{t: t}
@@ -372,6 +375,19 @@ func TestWebhookClient(t *testing.T) {
 			allowPrivate: true,
 			asked:        []string{"/redirect"},
 			status:       307,
+		},
+		{
+			name:         "redirect to no address",
+			url:          hs.URL + "/bad-redirect",
+			allowPrivate: true,
+			asked:        []string{"/bad-redirect"},
+			status:       302,
+		},
+		{
+			name:         "answer without TLS",
+			url:          strings.Replace(hs.URL, "http://", "https://", 1) + "/x",
+			allowPrivate: true,
+			answer:       "no answer",
 		},
 		{
 			name:         "long answer",

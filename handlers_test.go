@@ -763,3 +763,26 @@ func TestAnswersEndWithANewline(t *testing.T) {
 		}
 	}
 }
+
+// TestListsShareNoMemory asks for lists at once whose answers come from pooled buffers and from a cache.
+func TestListsShareNoMemory(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	for range 5 {
+		s.create(t, "teh", 1)
+	}
+
+	paths := []string{"/v1/products", "/v1/orders", "/v1/orders?limit=1"}
+	want := map[string]string{}
+	for _, path := range paths {
+		want[path] = string(s.get(t, path).Body)
+	}
+	parallel(8, func(i int) {
+		for n := range 20 {
+			path := paths[(i+n)%len(paths)]
+			if got := string(s.get(t, path).Body); got != want[path] {
+				t.Errorf("%s: %s, want %s", path, got, want[path])
+			}
+		}
+	})
+}

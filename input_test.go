@@ -358,19 +358,64 @@ func FuzzParseForm(f *testing.F) {
 		if err == errInvalidJSON {
 			t.Fatalf("%q is JSON and refused as none", body)
 		}
-		if err != nil { // A key is given twice, it is nested too deeply, or no object.
-			return
-		}
 
-		var want map[string]any
+		var want any
 		decoder := json.NewDecoder(bytes.NewReader(body))
 		decoder.UseNumber()
 		must(t, decoder.Decode(&want))
-		if !reflect.DeepEqual(form.fields, want) {
-			t.Errorf("%q is read as %v, want %v", body, form.fields, want)
+		object, isObject := want.(map[string]any)
+		refused := !isObject || levels(want) > maxDepth || keysIn(body) > keysOf(want)
+		if refused != (err != nil) {
+			t.Fatalf("%q: %v", body, err)
+		}
+		if err == nil && !reflect.DeepEqual(form.fields, object) {
+			t.Errorf("%q is read as %v, want %v", body, form.fields, object)
 		}
 	})
 }
+
+// members are the values in a list or an object.
+func members(value any) []any {
+	switch value := value.(type) {
+	case []any:
+		return value
+	case map[string]any:
+		return slices.Collect(maps.Values(value))
+	}
+	return nil
+}
+
+// levels is how deeply the lists and objects of a value are nested.
+func levels(value any) int {
+	deepest := 0
+	for _, v := range members(value) {
+		deepest = max(deepest, levels(v))
+	}
+	switch value.(type) {
+	case []any, map[string]any:
+		return deepest + 1
+	}
+	return 0
+}
+
+// keysOf counts the keys of all objects in a value.
+func keysOf(value any) int {
+	n := 0
+	if object, ok := value.(map[string]any); ok {
+		n = len(object)
+	}
+	for _, v := range members(value) {
+		n += keysOf(v)
+	}
+	return n
+}
+
+// keysIn counts the keys in a JSON text: outside of its strings, each has a colon.
+func keysIn(body []byte) int {
+	return bytes.Count(jsonString.ReplaceAll(body, nil), []byte(":"))
+}
+
+var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // writeNewOrder writes the body that readNewOrder reads.
 func writeNewOrder(in NewOrder) []byte {

@@ -298,7 +298,7 @@ func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, 
 		return nil, validationFailed(tooMuch...)
 	}
 
-	slices.SortFunc(components, byProduct)
+	slices.SortFunc(components, byProduct) // as storedComponents compares them
 	return components, nil
 }
 
@@ -784,7 +784,11 @@ func appendOrders(dst []byte, q querier, st Store, f OrderFilter) (list []byte, 
 		if n > 1 {
 			list = append(list, ',')
 		}
-		list = st.showOrder(list, r[0].(string)) // Scan would allocate memory for each order.
+		stored, ok := r[0].(string) // Scan would allocate memory for each order.
+		if !ok {
+			return fmt.Errorf("the JSON of an order is a %T", r[0])
+		}
+		list = st.showOrder(list, stored)
 		return nil
 	})
 	return append(list, ']'), more, err

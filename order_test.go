@@ -423,6 +423,12 @@ func TestStoredComponents(t *testing.T) {
 	if got := kept(unlimited); got != "[]" {
 		t.Errorf("an order of unlimited products keeps %s, want []", got)
 	}
+	s.exec(t, "UPDATE products SET price = 1000 WHERE id = ?", s.ids["mahal"])
+	for _, items := range [][]any{{"teh", 1, "mahal", 2}, {"mahal", 2, "teh", 1}} {
+		if got := kept(s.create(t, items...)); got != "[]" {
+			t.Errorf("an order of %v keeps %s, want []", items, got)
+		}
+	}
 	for _, slug := range []string{"kopi", "duo"} {
 		if got := kept(s.create(t, slug, 1)); !strings.Contains(got, `"reserved":true`) {
 			t.Errorf("an order of %s keeps %s, want a reserved component", slug, got)

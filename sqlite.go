@@ -41,10 +41,11 @@ type querier interface {
 	each(query string, args []any, do func(row) error) error
 }
 
-// errEnough is what a function returns to each when it needs no more rows.
+// errEnough is what a function returns to each, as it is, when it needs no more rows.
 var errEnough = errors.New("no more rows are needed")
 
-// queryOne reads the first row of a query. No row is errNotFound.
+// queryOne reads the first row of a query, and ends it there. No row is errNotFound. A statement with RETURNING has made
+// all its changes before its first row (https://sqlite.org/lang_returning.html).
 func queryOne[T any](q querier, scan func(row) (T, error), query string, args ...any) (v T, err error) {
 	found := false
 	err = q.each(query, args, func(r row) (err error) {

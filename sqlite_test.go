@@ -58,22 +58,20 @@ func TestQueriesEndWhenNoMoreRowsAreNeeded(t *testing.T) {
 	t.Parallel()
 	p := newTestPool(t, 1)
 
-	const numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n" // without an end
-	first, err := queryOne(p, scanValue[int], numbers)
+	// The second row cannot be read: this number has no absolute value.
+	const secondFails = "SELECT abs(value) FROM json_each('[1, -9223372036854775808]')"
+	first, err := queryOne(p, scanValue[int], secondFails)
 	if first != 1 || err != nil {
-		t.Errorf("the first number is %d, %v", first, err)
+		t.Errorf("the first row is %d, %v", first, err)
 	}
 
 	rows := 0
-	err = p.each(numbers, nil, func(row) error {
+	err = p.each(secondFails, nil, func(row) error {
 		rows++
-		if rows == 3 {
-			return errEnough
-		}
-		return nil
+		return errEnough
 	})
-	if rows != 3 || err != nil {
-		t.Errorf("%d rows, want 3: %v", rows, err)
+	if rows != 1 || err != nil {
+		t.Errorf("%d rows, want 1: %v", rows, err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -164,11 +165,12 @@ func TestWhyThereWasNoAnswer(t *testing.T) {
 		{context.DeadlineExceeded, NoAnswerTimeout},
 		{&tls.CertificateVerificationError{Err: errors.New("expired")}, NoAnswerCertificate},
 		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, NoAnswerCertificate},
+		{tls.RecordHeaderError{RecordHeader: [5]byte([]byte("HTTP/"))}, NoAnswerOther},
+		{&url.Error{Op: "Post", URL: "https://a.example/secret", Err: io.EOF}, NoAnswerClosed},
 		{errors.New("http2: 10.0.0.3 is confused"), NoAnswerOther},
 	}
 	for _, c := range tests {
-		got := whyNoAnswer(&url.Error{Op: "Post", URL: "https://a.example/secret", Err: c.err})
-		if got != c.want {
+		if got := whyNoAnswer(c.err); got != c.want {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}
@@ -203,4 +205,29 @@ func TestAFailedDeliveryIsLogged(t *testing.T) {
 			t.Errorf("no line has %q:\n%s", c.want, strings.Join(lines, "\n"))
 		}
 	}
+}
+
+// TestABodyThatStallsEndsTheAttempt has a receiver whose answer begins and never ends. Its status counts.
+func TestABodyThatStallsEndsTheAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		s.queue.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+			answer := status(200)
+			body, end := io.Pipe()
+			context.AfterFunc(r.Context(), func() { end.CloseWithError(r.Context().Err()) })
+			answer.Body = body
+			return answer, nil
+		})
+
+		begun := time.Now()
+		e := Endpoint{URL: "https://a.example/hook", Secrets: []string{"s"}}
+		got := s.queue.attempt(t.Context(), Claim{Attempt: 1, Endpoint: e})
+		if took := time.Since(begun); took != answerMost {
+			t.Errorf("the attempt took %s, want %s", took, answerMost)
+		}
+		if got.State != DeliveryDelivered {
+			t.Errorf("the delivery is %s", got.State)
+		}
+	})
 }
