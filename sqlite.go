@@ -4,6 +4,7 @@ package main
 
 // int sqlite3_config(int option, ...);
 // static int configWithoutMemoryStatistics(void) { return sqlite3_config(9, 0); } // SQLITE_CONFIG_MEMSTATUS
+// static int configLookaside(int size, int pieces) { return sqlite3_config(13, size, pieces); } // SQLITE_CONFIG_LOOKASIDE
 import "C"
 
 import (
@@ -26,9 +27,15 @@ import (
 // and its conversions by reflection were a tenth of the processor time of an order, and of reading one.
 
 // SQLite counts the memory it uses under a lock that all its connections share, and nobody reads that count. Without it an
-// order takes a tenth less time. This has to happen before the first connection
+// order takes a tenth less time.
+//
+// It also sets some memory aside for each connection. The compiled statements use up the 40 pieces that are usual, and
+// with 200 an order takes three percent less time. Both have to happen before the first connection
 // (https://sqlite.org/c3ref/c_config_covering_index_scan.html).
-func init() { C.configWithoutMemoryStatistics() }
+func init() {
+	C.configWithoutMemoryStatistics()
+	C.configLookaside(1200, 200)
+}
 
 // querier is what a query needs: a connection, or a pool that has one free.
 //
