@@ -71,6 +71,7 @@ func (s *bench) serve(b *testing.B) {
 		allowPrivate: true,
 		rate:         1e9,
 		burst:        1e9,
+		keepEvents:   defaultKeepEvents,
 	}
 	log := slog.New(slog.NewTextHandler(null, nil))
 

@@ -134,7 +134,7 @@ const (
 func limitMemory() {
 	// Little memory stays in use here and much is used for a moment: collect at some 20 MB instead of 4.
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(350)
+		debug.SetGCPercent(325)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
