@@ -216,7 +216,7 @@ type answer struct {
 	buffer *[]byte // nil, or where data is: it goes back to buffers when data was sent
 }
 
-// buffers are for the JSON of lists. Without them a list of 50 orders costs 26 % more processor time.
+// buffers are for the JSON of lists. Without them a list of 50 orders cost 26 % more processor time.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // respond answers a request to the API in one of the two envelopes: with a, or with err if it is not nil.
