@@ -315,8 +315,8 @@ func TestDashboardAlerts(t *testing.T) {
 			WHERE  slug = 'kopi'`)
 		b.sees(t, path+"/approve", "Stok diambil lagi")
 		b.act(t, o, "approve", Failed, "saved")
-		b.sees(t, "/dashboard", "dibayar saat stok sudah habis")
-		b.sees(t, path, "dibayar saat stok sudah habis", "Isi stok lagi")
+		b.sees(t, "/dashboard", "dibayar saat stok habis")
+		b.sees(t, path, "dibayar saat stok habis", "Isi stok lagi")
 	})
 
 	t.Run("they resolve it, once", func(t *testing.T) {
