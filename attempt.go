@@ -61,7 +61,8 @@ func (d *dispatcher) logFailure(c Claim, a endpointAnswer, out deliveryOutcome, 
 		"next_at", out.NextAt,
 	}
 	if err != nil {
-		attributes = append(attributes, "error", withoutAddress(err)) // An error about the URL has it, which may hold a secret.
+		// The error may name the URL, which may hold a secret.
+		attributes = append(attributes, "error", withoutAddress(err))
 	}
 	d.log.Warn("webhook not delivered", attributes...)
 }

@@ -580,8 +580,8 @@ func (t midtransStatus) answer(s AskedSession, now Time) (a GatewayAnswer, err e
 
 	switch a.State {
 	case StateExpired:
-		// One way to pay has ended. The page lives on, and the buyer may choose another. It was made to end with
-		// the order's time, also if the order is over before that.
+		// One way to pay has ended. The buyer may choose another, because the page lives on until the time at which
+		// the order was to end, also if the order is over before that.
 		if now < s.OrderEnd {
 			a.State = StateDenied
 		}

@@ -235,6 +235,7 @@ func (r *jsonReader) value(depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, badRequest("The JSON is nested deeper than %d levels.", maxDepth)
 	}
+	r.at++
 	if first == '{' {
 		return r.object(depth)
 	}
@@ -243,7 +244,6 @@ func (r *jsonReader) value(depth int) (any, error) {
 
 func (r *jsonReader) object(depth int) (any, error) {
 	fields := map[string]any{}
-	r.take('{')
 	for first := true; !r.take('}'); first = false {
 		if !first && !r.take(',') {
 			return nil, errInvalidJSON
@@ -269,7 +269,6 @@ func (r *jsonReader) object(depth int) (any, error) {
 
 func (r *jsonReader) list(depth int) (any, error) {
 	list := []any{}
-	r.take('[')
 	for first := true; !r.take(']'); first = false {
 		if !first && !r.take(',') {
 			return nil, errInvalidJSON

@@ -40,13 +40,11 @@ const wibAhead = 7 * time.Hour
 
 func timeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
-func (t Time) Time() time.Time          { return time.UnixMilli(int64(t)).UTC() }
-func (t Time) String() string           { return t.Time().Format(timeFormat) }
-func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
-func (t Time) Sub(u Time) time.Duration { return time.Duration(t-u) * time.Millisecond }
-func (t Time) MarshalText() ([]byte, error) {
-	return t.Time().AppendFormat(make([]byte, 0, len(timeFormat)), timeFormat), nil
-}
+func (t Time) Time() time.Time              { return time.UnixMilli(int64(t)).UTC() }
+func (t Time) String() string               { return t.Time().Format(timeFormat) }
+func (t Time) Add(d time.Duration) Time     { return t + Time(d.Milliseconds()) }
+func (t Time) Sub(u Time) time.Duration     { return time.Duration(t-u) * time.Millisecond }
+func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 func (t *Time) UnmarshalText(text []byte) error {
 	parsed, err := time.Parse(timeFormat, string(text))

@@ -291,8 +291,8 @@ func (f fragments) mayHave(text string) iter.Seq[int] {
 	}
 }
 
-// rowsOf yields the numbers of the rows of a text's fragments. The row of a fragment is the upper part of its FNV-1a hash, which is better
-// spread than the lower part.
+// rowsOf yields the numbers of the rows of a text's fragments. Each is the upper part of the fragment's FNV-1a hash, which
+// is better spread than the lower part.
 func rowsOf(text string) iter.Seq[uint32] {
 	const basis, prime = 2166136261, 16777619
 	const longest = 3
