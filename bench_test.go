@@ -73,7 +73,7 @@ func (s *bench) serve(b *testing.B) {
 		burst:        1e9,
 		keepEvents:   defaultKeepEvents,
 	}
-	log := slog.New(slog.NewTextHandler(null, nil))
+	log := newServiceLog(null, false, slog.LevelInfo)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -86,7 +85,7 @@ func (s *server) routes() http.Handler {
 // server answers HTTP. Its fields are set before it serves.
 type server struct {
 	db           *DB
-	log          *slog.Logger
+	log          *serviceLog
 	queue        *dispatcher
 	payments     *payments
 	keys         *limiter // by API key

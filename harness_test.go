@@ -109,7 +109,7 @@ func openTestServer(t *testing.T, o settings) *testServer {
 
 	logs := newLogBuffer(t.Output())
 	s := &testServer{
-		server: newServer(db, o, slog.New(slog.NewTextHandler(logs, nil))),
+		server: newServer(db, o, newServiceLog(logs, false, slog.LevelInfo)),
 		logs:   logs,
 	}
 	t.Cleanup(func() { s.wantNoOrderInLog(t) })

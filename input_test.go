@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -489,7 +490,7 @@ func FuzzQuery(f *testing.F) {
 	db, err := openDB(filepath.Join(f.TempDir(), "fuzz.db"), true)
 	must(f, err)
 	f.Cleanup(func() { db.Close() })
-	s := newServer(db, testSettings, slog.New(slog.DiscardHandler))
+	s := newServer(db, testSettings, newServiceLog(io.Discard, false, slog.LevelError))
 	list := func(query string) (string, error) {
 		r := &http.Request{URL: &url.URL{RawQuery: query}}
 		a, err := s.listOrders(r, Store{ID: "x"}, RequestKey{})

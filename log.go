@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -132,24 +133,92 @@ func (q *logQueue) close() {
 	}
 }
 
-// newLog returns the log of a service that writes to w, and what ends it.
-func newLog(w io.Writer, format string, level slog.Level) (log *slog.Logger, end func(), err error) {
+// serviceLog is the log of a service. Its lines are slog's, but those of requests are written as logLines.
+type serviceLog struct {
+	*slog.Logger
+	out  io.Writer // takes a line at a time
+	json bool      // else text
+}
+
+// newServiceLog returns a log that writes to out.
+func newServiceLog(out io.Writer, json bool, level slog.Level) *serviceLog {
 	options := &slog.HandlerOptions{Level: level}
-	handler := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, options) }
-	switch format {
-	case "text":
-	case "json":
-		handler = func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, options) }
-	default:
+	if json {
+		return &serviceLog{slog.New(slog.NewJSONHandler(out, options)), out, true}
+	}
+	return &serviceLog{slog.New(slog.NewTextHandler(out, options)), out, false}
+}
+
+// newLog returns the log of a service that writes to w without ever blocking, and what ends it.
+func newLog(w io.Writer, format string, level slog.Level) (log *serviceLog, end func(), err error) {
+	if format != "text" && format != "json" {
 		return nil, nil, usagef("-log-format must be text or json, not %q", format)
 	}
 
 	queue := newLogQueue(w)
-	direct := slog.New(handler(w))
+	direct := newServiceLog(w, format == "json", level)
 	go queue.run(func(lines int) {
 		direct.Warn("log lines were dropped: they could not be written as fast as they came", "lines", lines)
 	})
-	return slog.New(handler(queue)), queue.close, nil
+	return newServiceLog(queue, format == "json", level), queue.close, nil
+}
+
+// logLine is a line that is being put together. It comes out as slog would write it, at the level INFO. slog takes 6 µs
+// more for the line of a request, which is 6 % of the processor time of a GET.
+type logLine struct {
+	text []byte // ends with a comma or a space
+	json bool
+}
+
+// line begins a line.
+func (l *serviceLog) line(now time.Time, message string) logLine {
+	line := logLine{make([]byte, 0, 512), l.json}
+	if l.json {
+		line.text = append(line.text, '{')
+		line.addText("time", now.Format(time.RFC3339Nano))
+	} else {
+		line.addText("time", now.Format("2006-01-02T15:04:05.000Z07:00"))
+	}
+	line.addText("level", "INFO")
+	line.addText("msg", message)
+	return line
+}
+
+func (l *logLine) addText(name, value string) {
+	if l.json {
+		l.text = appendJSONField(l.text, name, value)
+		return
+	}
+
+	l.text = append(l.text, name...)
+	l.text = append(l.text, '=')
+	if isPlain(value) {
+		l.text = append(l.text, value...)
+	} else {
+		l.text = strconv.AppendQuote(l.text, value)
+	}
+	l.text = append(l.text, ' ')
+}
+
+func (l *logLine) addNumber(name string, value float64) {
+	between, after := `=`, byte(' ')
+	if l.json {
+		l.text = append(l.text, '"')
+		between, after = `":`, ','
+	}
+	l.text = append(l.text, name...)
+	l.text = append(l.text, between...)
+	l.text = strconv.AppendFloat(l.text, value, 'f', -1, 64)
+	l.text = append(l.text, after)
+}
+
+// write writes a line that is complete.
+func (l *serviceLog) write(line logLine) {
+	text := line.text[:len(line.text)-1]
+	if line.json {
+		text = append(text, '}')
+	}
+	l.out.Write(append(text, '\n'))
 }
 
 // everySecond lets something happen once a second and counts how often it did not. The zero value is ready.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -109,6 +110,41 @@ func TestLogCountsWhatCouldNotBeWritten(t *testing.T) {
 	}
 	if !strings.HasPrefix(got, "time=\ntime=") {
 		t.Errorf("after the line that was cut off, the log goes on:\n%s", got)
+	}
+}
+
+// TestLogLines compares the lines that the program writes by itself with those of slog.
+func TestLogLines(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 7, 5, 9, 120_456_789, wib)
+	values := []string{
+		"GET", "", " ", "a b", `"`, `\`, "=", "a\nlevel=ERROR", "\x00", "\x7f", "/pay?x={&<>}", "+07:00",
+		"\u2028", "\xff", "Caf\u00e9",
+	}
+	for _, json := range []bool{false, true} {
+		var got, want strings.Builder
+		log := newServiceLog(&got, json, slog.LevelInfo)
+		slogs := newServiceLog(&want, json, slog.LevelInfo).Handler()
+		for _, value := range values {
+			got.Reset()
+			line := log.line(now, "request")
+			line.addText("path", value)
+			line.addNumber("status", 200)
+			line.addNumber("duration_ms", 0.125)
+			log.write(line)
+
+			want.Reset()
+			record := slog.NewRecord(now, slog.LevelInfo, "request", 0)
+			record.Add("path", value, "status", 200, "duration_ms", 0.125)
+			must(t, slogs.Handle(t.Context(), record))
+
+			// In text, more values are quoted than slog would quote.
+			unquoted := strings.Replace(got.String(), strconv.Quote(value), value, 1)
+			same := got.String() == want.String() || !json && unquoted == want.String()
+			if !same {
+				t.Errorf("%q:\ngot  %swant %s", value, got.String(), want.String())
+			}
+		}
 	}
 }
 

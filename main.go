@@ -446,7 +446,7 @@ const (
 
 // serveOn runs the service until ctx ends. Then it finishes the work in progress, which takes 25 s at most, also when
 // another process has locked the database.
-func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog.Logger) error {
+func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *serviceLog) error {
 	unlock, err := lockServing(db.path)
 	if err != nil {
 		return err
@@ -457,7 +457,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 		return err
 	}
 	log.Info("serving", "address", ln.Addr().String(), "public_url", o.publicURL, "database", db.path)
-	if err := warnOfGateways(db, log); err != nil {
+	if err := warnOfGateways(db, log.Logger); err != nil {
 		return err
 	}
 
@@ -482,7 +482,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	background.Go(func() { returnMemory(working) })
 	background.Go(func() { s.purge(working) })
 
-	hs := newHTTPServer(s.routes(), log)
+	hs := newHTTPServer(s.routes(), log.Logger)
 	limited := limitConnections(ln, mostConnections)
 	hs.ConnState = limited.noteState
 	served := make(chan error, 1)
@@ -502,7 +502,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *slog
 	db.Hurry()
 	defer time.AfterFunc(questionTime, s.payments.cutOff).Stop()
 	defer time.AfterFunc(writeTime, db.StopWrites).Stop()
-	drain(hs, log)
+	drain(hs, log.Logger)
 	background.Wait()
 	s.payments.finish()
 	return err
@@ -531,14 +531,14 @@ func drain(hs *http.Server, log *slog.Logger) {
 	}
 }
 
-func newServer(db *DB, o settings, log *slog.Logger) *server {
-	db.logTo(log)
-	queue := newDispatcher(db, newWebhookTransport(o.allowPrivate), log)
+func newServer(db *DB, o settings, log *serviceLog) *server {
+	db.logTo(log.Logger)
+	queue := newDispatcher(db, newWebhookTransport(o.allowPrivate), log.Logger)
 	return &server{
 		db:           db,
 		log:          log,
 		queue:        queue,
-		payments:     newPayments(db, log, queue.wake),
+		payments:     newPayments(db, log.Logger, queue.wake),
 		keys:         newLimiter(o.rate, o.burst),
 		wrongKeys:    newAddressLimiter(60, 60),
 		stores:       newLimiter(storeRate*o.rate, storeRate*o.burst),

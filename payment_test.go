@@ -560,7 +560,7 @@ func TestPollingOnAFullDisk(t *testing.T) {
 			}
 		})
 
-		newPayments(&full, l.log, func() {}).pollGateways(ctx)
+		newPayments(&full, l.log.Logger, func() {}).pollGateways(ctx)
 		close(full.jobs)
 		disk.Wait()
 		if tries < 2 || tries > 10 {

@@ -12,6 +12,7 @@ import (
 	"path"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
@@ -68,20 +69,22 @@ type requestLog struct {
 
 // logRequest writes a request's line.
 func (s *server) logRequest(l *requestLog, r *http.Request, took time.Duration) {
-	line := make([]slog.Attr, 0, 8)
-	line = append(line,
-		slog.String("method", r.Method),
-		slog.String("path", loggedPath(r)),
-		slog.Int("status", l.status),
-		slog.Float64("duration_ms", float64(took.Microseconds())/1000))
-	if l.order != "" {
-		line = append(line, slog.String("order", l.order))
+	if !s.log.Enabled(r.Context(), slog.LevelInfo) {
+		return
 	}
-	line = append(line,
-		slog.String("store", l.store),
-		slog.String("client", s.clientAddress(r).String()),
-		slog.String("request_id", l.id))
-	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", line...)
+
+	line := s.log.line(time.Now(), "request")
+	line.addText("method", r.Method)
+	line.addText("path", loggedPath(r))
+	line.addNumber("status", float64(l.status))
+	line.addNumber("duration_ms", float64(took.Microseconds())/1000)
+	if l.order != "" {
+		line.addText("order", l.order)
+	}
+	line.addText("store", l.store)
+	line.addText("client", s.clientAddress(r).String())
+	line.addText("request_id", l.id)
+	s.log.write(line)
 }
 
 func newRequestID() string {
@@ -153,29 +156,27 @@ var loggedIDs = []string{"store_id", "key_id", "endpoint_id", "delivery_id"}
 
 // loggedPath is a request's path without the ids that open a page for anybody: those of orders and sessions.
 func loggedPath(r *http.Request) string {
+	name, secret := "order_id", r.PathValue("order_id")
+	if secret == "" {
+		name, secret = "session_id", r.PathValue("session_id")
+	}
+	if secret == "" && len(r.URL.Path) < idLength {
+		return r.URL.Path
+	}
+
 	parts := strings.Split(r.URL.Path, "/")
 	for i, part := range parts {
-		parts[i] = loggedPart(r, part)
+		switch {
+		case part != "" && part == secret:
+			parts[i] = "{" + name + "}"
+		case len(part) >= idLength && !isLoggedID(r, part):
+			parts[i] = idPattern.ReplaceAllString(part, "{id}") // of a path that does not exist
+		}
 	}
 	return strings.Join(parts, "/")
 }
 
-func loggedPart(r *http.Request, part string) string {
-	if part == "" {
-		return ""
-	}
-	for _, name := range []string{"order_id", "session_id"} {
-		if part == r.PathValue(name) {
-			return "{" + name + "}"
-		}
-	}
-	for _, name := range loggedIDs {
-		if part == r.PathValue(name) {
-			return part
-		}
-	}
-	if len(part) < idLength {
-		return part
-	}
-	return idPattern.ReplaceAllString(part, "{id}") // of a path that does not exist
+func isLoggedID(r *http.Request, part string) bool {
+	isPart := func(name string) bool { return r.PathValue(name) == part }
+	return slices.ContainsFunc(loggedIDs, isPart)
 }

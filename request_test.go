@@ -42,6 +42,7 @@ func TestLogsNameNoOrder(t *testing.T) {
 		}
 	}
 	api("GET", "/v1/orders?starting_after=$order")
+	api("GET", "/notifications/midtrans/"+s.storeID)
 	page("POST", "/pay/$order")
 	page("GET", "/dashboard/orders/$order/approve")
 	page("POST", "/dashboard/orders/$order/approve")
@@ -66,6 +67,7 @@ func TestLogsNameNoOrder(t *testing.T) {
 		"path=/dashboard/orders/{order_id}/approve status=200 duration_ms=X order=$ref",
 		"path=/nothing/{id} status=404",
 		"path=/sandbox/{session_id} status=404",
+		"path=/notifications/midtrans/$store status=",
 	} {
 		want = strings.NewReplacer("$ref", o.PaymentReference, "$store", s.storeID).Replace(want)
 		if !strings.Contains(regexp.MustCompile(`duration_ms=\S+`).ReplaceAllString(log, "duration_ms=X"), want) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -239,7 +240,7 @@ func (w *walk) start(create bool) {
 
 	l := &life{stop: make(chan struct{})}
 	front := mortal(db, l)
-	w.server = newServer(front, testSettings, slog.New(slog.DiscardHandler))
+	w.server = newServer(front, testSettings, newServiceLog(io.Discard, false, slog.LevelError))
 	w.server.payments.client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 		return w.carry(l, r)
 	})
