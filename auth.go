@@ -85,10 +85,11 @@ type APIKey struct {
 	RevokedAt  *Time  `json:"revoked_at"`
 }
 
-// RequestKey is the key that a request carries.
+// RequestKey is the key that a request carries, and what is read together with it.
 type RequestKey struct {
 	ID    string
 	Scope Scope
+	Order *OrderWithSession // the order that the request's path names; nil if the key's store has none with this id
 }
 
 // Expired reports whether the key's end has come.
@@ -172,7 +173,7 @@ const storeRate = 4
 func (s *server) authenticate(header http.Header, r *http.Request, needed Scope) (Store, RequestKey, error) {
 	now := time.Now()
 	hash := sha256.Sum256([]byte(bearerToken(r.Header)))
-	st, key, err := s.db.StoreOfKey(hash)
+	st, key, err := s.db.StoreOfKey(hash, strings.ToLower(r.PathValue("order_id")))
 	if err == errNotFound {
 		return st, key, s.refuseKey(header, r, now)
 	}
@@ -226,15 +227,41 @@ func bearerToken(h http.Header) string {
 	return strings.TrimSpace(token)
 }
 
-const sqlStoreOfKey = "SELECT " + storeColumns + `, k.id, k.scope
-	FROM   api_keys k
-	JOIN   stores s ON s.id = k.store_id
-	WHERE  k.hash = ?2 AND ` + keyIsLive
+const (
+	sqlStoreOfKey = "SELECT " + storeColumns + `, k.id, k.scope
+		FROM   api_keys k
+		JOIN   stores s ON s.id = k.store_id
+		WHERE  k.hash = ?2 AND ` + keyIsLive
+
+	// The order comes last: it is looked up only after a key that can be used was found.
+	sqlStoreAndOrderOfKey = "SELECT " + storeColumns + ", k.id, k.scope, " + orderColumns + `
+		FROM   api_keys k
+		JOIN   stores s ON s.id = k.store_id
+		LEFT JOIN orders o ON o.row = ?3 AND o.id = ?4 AND o.store_id = k.store_id
+		` + joinSession + `
+		WHERE  k.hash = ?2 AND ` + keyIsLive
+)
 
 // StoreOfKey finds the store that a key opens. It is read for every request, so that a revoked key ends with the next.
-func (db *DB) StoreOfKey(hash [32]byte) (st Store, key RequestKey, err error) {
-	scan := func(r row) (Store, error) { return db.scanStore(r, &key.ID, &key.Scope) }
-	st, err = queryOne(db.keys, scan, sqlStoreOfKey, db.Now(), hash[:])
+// If orderID is not empty, the same query reads the order: two queries take an eighth longer for a GET of an order.
+func (db *DB) StoreOfKey(hash [32]byte, orderID string) (st Store, key RequestKey, err error) {
+	query, args := sqlStoreOfKey, []any{db.Now(), hash[:]}
+	if orderID != "" {
+		query, args = sqlStoreAndOrderOfKey, append(args, rowOf(orderID), orderID)
+	}
+
+	const ofKey = 8 // columns: those of the store, and two of the key
+	scan := func(r row) (st Store, err error) {
+		if len(r) > ofKey && r[ofKey] != nil {
+			o, err := scanOrderWithSession(r[ofKey:])
+			if err != nil {
+				return st, err
+			}
+			key.Order = &o
+		}
+		return db.scanStore(r[:ofKey], &key.ID, &key.Scope)
+	}
+	st, err = queryOne(db.keys, scan, query, args...)
 	return st, key, err
 }
 

@@ -467,7 +467,7 @@ func (s *server) renderDevelopers(w http.ResponseWriter, r *http.Request, st Sto
 // testOrder returns the body of an order of something that the store sells, for its owner to try a new key with. It is
 // empty if the key or the store's plan does not allow orders, or if there is nothing to order or no way to pay.
 func (s *server) testOrder(st StoreProfile, newKey string) (string, error) {
-	_, key, err := s.db.StoreOfKey(sha256.Sum256([]byte(newKey)))
+	_, key, err := s.db.StoreOfKey(sha256.Sum256([]byte(newKey)), "")
 	if err == errNotFound { // It was revoked meanwhile.
 		return "", nil
 	}

@@ -601,12 +601,12 @@ func (s *server) getOrder(r *http.Request, st Store, key RequestKey) (a answer, 
 		return a, err
 	}
 
-	id := strings.ToLower(r.PathValue("order_id"))
-	o, err := s.db.OrderWithSession(st.ID, id)
-	if err != nil {
-		return a, err
+	if key.Order == nil {
+		return a, errNotFound
 	}
 
+	o := *key.Order
+	id := orderIDIn(o.Stored)
 	logged(r).order = o.Reference
 
 	// A buyer whose payment was denied may have tried again on the same page.

@@ -90,16 +90,22 @@ type OrderWithSession struct {
 	Session   PaymentSession // in part: the session that paid the order, else its latest; empty without one
 }
 
-const sqlOrder = `
-	SELECT o.json, o.reference, o.status, o.provider, o.expires_at,
-	       coalesce(s.id, ''), coalesce(s.attempt, 0), coalesce(s.status, ''),
-	       coalesce(s.payment_url, ''), coalesce(s.expires_at, 0),
-	       coalesce(s.gateway_state, ''), coalesce(s.problem, '')
+// orderColumns are of an order o and the session p that joinSession joins to it.
+const orderColumns = `o.json, o.reference, o.status, o.provider, o.expires_at,
+	coalesce(p.id, ''), coalesce(p.attempt, 0), coalesce(p.status, ''),
+	coalesce(p.payment_url, ''), coalesce(p.expires_at, 0),
+	coalesce(p.gateway_state, ''), coalesce(p.problem, '')`
+
+// joinSession joins the session p to an order o that OrderWithSession shows.
+const joinSession = `LEFT JOIN payment_sessions p ON p.id = coalesce(o.paid_by,
+	(SELECT id FROM payment_sessions WHERE order_row = o.row ORDER BY attempt DESC LIMIT 1))`
+
+const sqlOrder = "SELECT " + orderColumns + `
 	FROM   orders o
-	LEFT JOIN payment_sessions s ON s.id = coalesce(o.paid_by,
-	       (SELECT id FROM payment_sessions WHERE order_row = o.row ORDER BY attempt DESC LIMIT 1))
+	` + joinSession + `
 	WHERE  o.row = ? AND o.id = ? AND o.store_id = ?`
 
+// scanOrderWithSession scans orderColumns.
 func scanOrderWithSession(r row) (o OrderWithSession, err error) {
 	s := &o.Session
 	err = r.Scan(
