@@ -746,6 +746,34 @@ func (l *pipeListener) dial() (net.Conn, error) {
 	}
 }
 
+// TestPaymentSessionAsJSON compares the JSON of payment sessions with that of encoding/json.
+func TestPaymentSessionAsJSON(t *testing.T) {
+	t.Parallel()
+	for _, view := range []paymentSessionView{
+		{},
+		{
+			Provider:   ProviderManual,
+			Status:     paymentManual,
+			PaymentURL: "https://shop.test/pay/x",
+			ExpiresAt:  1795309504000,
+		},
+		{
+			ID:         "01a203af-0ed7-7000-abbb-9a55ff0cf564",
+			Provider:   ProviderMidtrans,
+			Status:     paymentUnavailable,
+			Reason:     ProblemUnreachable,
+			PaymentURL: "https://pay.test/?a=\"<1>\"&b=\\é\n",
+			ExpiresAt:  1,
+			Attempt:    12,
+		},
+	} {
+		got, want := string(view.appendJSON(nil)), string(mustJSON(view))
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 func TestAnswersEndWithANewline(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
@@ -764,15 +792,15 @@ func TestAnswersEndWithANewline(t *testing.T) {
 	}
 }
 
-// TestListsShareNoMemory asks for lists at once whose answers come from pooled buffers and from a cache.
-func TestListsShareNoMemory(t *testing.T) {
+// TestAnswersShareNoMemory asks at once for what is answered from pooled buffers and from a cache.
+func TestAnswersShareNoMemory(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+	paths := []string{"/v1/products", "/v1/orders", "/v1/orders?limit=1"}
 	for range 5 {
-		s.create(t, "teh", 1)
+		paths = append(paths, "/v1/orders/"+s.create(t, "teh", 1))
 	}
 
-	paths := []string{"/v1/products", "/v1/orders", "/v1/orders?limit=1"}
 	want := map[string]string{}
 	for _, path := range paths {
 		want[path] = string(s.get(t, path).Body)

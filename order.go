@@ -410,7 +410,7 @@ func (st Store) showOrder(dst []byte, stored string) []byte {
 // showOrderPaidAt is showOrder for an order that is paid at another address than its pay page.
 func (st Store) showOrderPaidAt(dst []byte, stored, paymentURL string) []byte {
 	dst = st.beginOrder(dst, stored)
-	dst = append(dst, mustJSON(paymentURL)...)
+	dst = appendJSONText(dst, paymentURL)
 	return append(dst, '}')
 }
 
