@@ -792,6 +792,34 @@ func TestAnswersEndWithANewline(t *testing.T) {
 	}
 }
 
+// scribbler is a ResponseWriter that overwrites all buffers which are free while an answer is written.
+type scribbler struct{ *httptest.ResponseRecorder }
+
+func (w scribbler) Write(p []byte) (int, error) {
+	for range 3 {
+		b := buffers.Get().(*[]byte)
+		whole := (*b)[:cap(*b)]
+		copy(whole, bytes.Repeat([]byte("x"), len(whole)))
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+func TestBuffersAreInUseUntilTheAnswerIsWritten(t *testing.T) {
+	s := newBubbleServer(t)
+	order := s.create(t, "teh", 1)
+	handler := s.routes()
+	for _, path := range []string{"/v1/orders", "/v1/orders/" + order} {
+		want := string(s.get(t, path).Body)
+		r := httptest.NewRequest("GET", path, nil)
+		r.Header.Set("Authorization", "Bearer "+s.key)
+		w := scribbler{httptest.NewRecorder()}
+		handler.ServeHTTP(w, r)
+		if got := w.Body.String(); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
 // TestAnswersShareNoMemory asks at once for what is answered from pooled buffers and from a cache.
 func TestAnswersShareNoMemory(t *testing.T) {
 	t.Parallel()

@@ -283,6 +283,9 @@ func TestDemo(t *testing.T) {
 	if code := <-code; code != 0 {
 		t.Errorf("demo exits with %d", code)
 	}
+	if printed := out.String(); strings.Contains(printed, "msg=request") {
+		t.Errorf("requests are logged among what the demo prints:\n%s", printed)
+	}
 }
 
 func TestBackupWhileOrdersCome(t *testing.T) {

@@ -42,7 +42,11 @@ func TestLogsNameNoOrder(t *testing.T) {
 		}
 	}
 	api("GET", "/v1/orders?starting_after=$order")
+	api("GET", "/$order")
 	api("GET", "/notifications/midtrans/"+s.storeID)
+	page("GET", "/dashboard/keys/"+s.storeID+"/revoke")
+	page("GET", "/dashboard/endpoints/"+s.storeID)
+	page("POST", "/dashboard/deliveries/"+s.storeID+"/resend")
 	page("POST", "/pay/$order")
 	page("GET", "/dashboard/orders/$order/approve")
 	page("POST", "/dashboard/orders/$order/approve")
@@ -60,6 +64,12 @@ func TestLogsNameNoOrder(t *testing.T) {
 		t.Errorf("the log has the order's id %d times", len(ids))
 	}
 
+	written, _, _ := strings.Cut(strings.TrimPrefix(log, "time="), " ")
+	at, err := time.Parse(time.RFC3339, written)
+	if err != nil || time.Since(at).Abs() > time.Hour {
+		t.Errorf("the first line is of %s, error %v", at, err)
+	}
+
 	for _, want := range []string{
 		"path=/v1/orders/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.6",
 		"path=/pay/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.5",
@@ -67,7 +77,11 @@ func TestLogsNameNoOrder(t *testing.T) {
 		"path=/dashboard/orders/{order_id}/approve status=200 duration_ms=X order=$ref",
 		"path=/nothing/{id} status=404",
 		"path=/sandbox/{session_id} status=404",
+		"path=/{id} status=404",
 		"path=/notifications/midtrans/$store status=",
+		"path=/dashboard/keys/$store/revoke status=",
+		"path=/dashboard/endpoints/$store status=",
+		"path=/dashboard/deliveries/$store/resend status=",
 	} {
 		want = strings.NewReplacer("$ref", o.PaymentReference, "$store", s.storeID).Replace(want)
 		if !strings.Contains(regexp.MustCompile(`duration_ms=\S+`).ReplaceAllString(log, "duration_ms=X"), want) {

@@ -67,15 +67,25 @@ func TestReadingStartsNoSession(t *testing.T) {
 func TestKeysEnd(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
+	// An order is read together with the key.
+	paths := []string{"/v1/store", "/v1/orders/" + s.create(t, "teh", 1)}
 	ending := s.keyFor(t, NewKey{Name: "k", Scope: ScopeRead, Lasts: time.Hour})
-	ending.get(t, "/v1/store")
+	revoked := s.keyFor(t, NewKey{Name: "revoked", Scope: ScopeRead})
+	for _, path := range paths {
+		ending.get(t, path)
+		revoked.get(t, path)
+	}
 
 	s.exec(t, "UPDATE api_keys SET expires_at = ? WHERE expires_at IS NOT NULL", s.db.Now())
-	ending.do(t, "GET", "/v1/store", nil).wantRefusal(t,
-		"401 UNAUTHORIZED Missing or invalid Authorization header.")
+	s.exec(t, "UPDATE api_keys SET revoked_at = ? WHERE name = 'revoked'", s.db.Now())
+	for _, path := range paths {
+		const refusal = "401 UNAUTHORIZED Missing or invalid Authorization header."
+		ending.do(t, "GET", path, nil).wantRefusal(t, refusal)
+		revoked.do(t, "GET", path, nil).wantRefusal(t, refusal)
+	}
 
 	t.Run("a key that has ended makes room for another", func(t *testing.T) {
-		live := scalar[int](t, s.db, "SELECT count(*) FROM api_keys WHERE expires_at IS NULL")
+		live := scalar[int](t, s.db, "SELECT count(*) FROM api_keys WHERE coalesce(expires_at, revoked_at) IS NULL")
 		for range maxKeys - live {
 			s.keyFor(t, NewKey{Name: "k", Scope: ScopeRead})
 		}
