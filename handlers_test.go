@@ -749,6 +749,7 @@ func (l *pipeListener) dial() (net.Conn, error) {
 // TestPaymentSessionAsJSON compares the JSON of payment sessions with that of encoding/json.
 func TestPaymentSessionAsJSON(t *testing.T) {
 	t.Parallel()
+	const oddURL = "https://pay.test/?a=\"<1>\"&b=\\é\n"
 	for _, view := range []paymentSessionView{
 		{},
 		{
@@ -762,7 +763,7 @@ func TestPaymentSessionAsJSON(t *testing.T) {
 			Provider:   ProviderMidtrans,
 			Status:     paymentUnavailable,
 			Reason:     ProblemUnreachable,
-			PaymentURL: "https://pay.test/?a=\"<1>\"&b=\\é\n",
+			PaymentURL: oddURL,
 			ExpiresAt:  1,
 			Attempt:    12,
 		},
@@ -771,6 +772,15 @@ func TestPaymentSessionAsJSON(t *testing.T) {
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+
+	var order struct {
+		PaymentURL string `json:"payment_url"`
+	}
+	shown := Store{}.showOrderPaidAt(nil, `{"id":"01a203af-0ed7-7000-abbb-9a55ff0cf564"}`, oddURL)
+	must(t, json.Unmarshal(shown, &order))
+	if order.PaymentURL != oddURL {
+		t.Errorf("the order is paid at %q, want %q", order.PaymentURL, oddURL)
 	}
 }
 

@@ -71,7 +71,7 @@ func TestLogsNameNoOrder(t *testing.T) {
 	}
 
 	for _, want := range []string{
-		"path=/v1/orders/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.6",
+		"path=/v1/orders/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.6 request_id=",
 		"path=/pay/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.5",
 		"path=/dashboard/orders/{order_id} status=200 duration_ms=X order=$ref store=$store client=203.0.113.5",
 		"path=/dashboard/orders/{order_id}/approve status=200 duration_ms=X order=$ref",

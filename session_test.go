@@ -505,6 +505,19 @@ func TestClosingAfterAnExpiredPayment(t *testing.T) {
 	}
 }
 
+// An order shows the session that paid it, even if a later one was started.
+func TestOrderShowsWhatPaidIt(t *testing.T) {
+	t.Parallel()
+	inPayLab(t, "", func(t *testing.T, l *payLab) {
+		order := l.newOrder("snap")
+		l.play(order, l.mid, "midtrans", "lost pending +30s get pending")
+		l.want("attempt before the payment", l.get(order).Session.Attempt, 2)
+
+		l.play(order, l.mid, "midtrans", "1:settlement tick")
+		l.want("attempt after it", l.get(order).Session.Attempt, 1)
+	})
+}
+
 // A session that is started shortly before its order's end is closed at that end: the gateways let none end so soon.
 func TestStartNearTheEnd(t *testing.T) {
 	t.Parallel()
