@@ -762,8 +762,8 @@ type paymentSessionView struct {
 	Attempt    int           `json:"attempt"`
 }
 
-// appendJSON appends the view as JSON, as encoding/json would. That takes 3 µs longer, which is 4 % of the processor time
-// of a GET.
+// appendJSON appends the view as JSON, as encoding/json would. encoding/json takes 3 µs longer, which is 4 % of the
+// processor time of a GET.
 func (v paymentSessionView) appendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	if v.ID != "" {

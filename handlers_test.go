@@ -787,7 +787,8 @@ func TestPaymentSessionAsJSON(t *testing.T) {
 func TestAnswersEndWithANewline(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
-	for _, path := range []string{"/v1/products", "/v1/orders", "/v1/no-such-path", "/healthz", "/v1/openapi.json"} {
+	order := "/v1/orders/" + s.create(t, "teh", 1)
+	for _, path := range []string{"/v1/products", "/v1/orders", order, "/v1/no-such-path", "/healthz", "/v1/openapi.json"} {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", s.url+path, nil)
 		must(t, err)
 		req.Header.Set("Authorization", "Bearer "+s.key)

@@ -47,7 +47,7 @@ func newLogQueue(out io.Writer) *logQueue {
 	return q
 }
 
-// Write takes a line. slog calls it once for each, and uses the slice again afterwards.
+// Write takes a line. slog uses the slice again afterwards.
 func (q *logQueue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	if len(q.lines)+len(line) > logQueueMost {
@@ -133,17 +133,17 @@ func (q *logQueue) close() {
 	}
 }
 
-// serviceLog is the log of a service. Its lines are slog's, but those of requests are written as logLines.
+// serviceLog is a slog.Logger that writes the lines of requests by itself, because that is faster: see logLine.
 type serviceLog struct {
 	*slog.Logger
-	out  io.Writer // takes a line at a time
-	json bool      // else text
+	out    io.Writer // takes a line at a time, also from several goroutines at once
+	asJSON bool      // else text
 }
 
 // newServiceLog returns a log that writes to out.
-func newServiceLog(out io.Writer, json bool, level slog.Level) *serviceLog {
+func newServiceLog(out io.Writer, asJSON bool, level slog.Level) *serviceLog {
 	options := &slog.HandlerOptions{Level: level}
-	if json {
+	if asJSON {
 		return &serviceLog{slog.New(slog.NewJSONHandler(out, options)), out, true}
 	}
 	return &serviceLog{slog.New(slog.NewTextHandler(out, options)), out, false}
@@ -155,25 +155,26 @@ func newLog(w io.Writer, format string, level slog.Level) (log *serviceLog, end 
 		return nil, nil, usagef("-log-format must be text or json, not %q", format)
 	}
 
+	asJSON := format == "json"
 	queue := newLogQueue(w)
-	direct := newServiceLog(w, format == "json", level)
+	direct := newServiceLog(w, asJSON, level)
 	go queue.run(func(lines int) {
 		direct.Warn("log lines were dropped: they could not be written as fast as they came", "lines", lines)
 	})
-	return newServiceLog(queue, format == "json", level), queue.close, nil
+	return newServiceLog(queue, asJSON, level), queue.close, nil
 }
 
-// logLine is a line that is being put together. It comes out as slog would write it, at the level INFO. slog takes 6 µs
-// more for the line of a request, which is 6 % of the processor time of a GET.
+// logLine is a line that is being put together, at the level INFO. It looks as slog's, except that in text more values are
+// quoted than need be. slog takes 6 µs longer for the line of a request, which is 6 % of the processor time of a GET.
 type logLine struct {
-	text []byte // ends with a comma or a space
-	json bool
+	text   []byte // ends with a comma or a space
+	asJSON bool
 }
 
 // line begins a line.
 func (l *serviceLog) line(now time.Time, message string) logLine {
-	line := logLine{make([]byte, 0, 512), l.json}
-	if l.json {
+	line := logLine{make([]byte, 0, 512), l.asJSON}
+	if l.asJSON {
 		line.text = append(line.text, '{')
 		line.addText("time", now.Format(time.RFC3339Nano))
 	} else {
@@ -185,37 +186,47 @@ func (l *serviceLog) line(now time.Time, message string) logLine {
 }
 
 func (l *logLine) addText(name, value string) {
-	if l.json {
-		l.text = appendJSONField(l.text, name, value)
-		return
-	}
-
-	l.text = append(l.text, name...)
-	l.text = append(l.text, '=')
-	if isPlain(value) {
+	l.beginAttribute(name)
+	switch {
+	case l.asJSON:
+		l.text = appendJSONText(l.text, value)
+	case isPlain(value):
 		l.text = append(l.text, value...)
-	} else {
+	default:
 		l.text = strconv.AppendQuote(l.text, value)
 	}
-	l.text = append(l.text, ' ')
+	l.endAttribute()
 }
 
 func (l *logLine) addNumber(name string, value float64) {
-	between, after := `=`, byte(' ')
-	if l.json {
+	l.beginAttribute(name)
+	l.text = strconv.AppendFloat(l.text, value, 'f', -1, 64)
+	l.endAttribute()
+}
+
+func (l *logLine) beginAttribute(name string) {
+	if l.asJSON {
 		l.text = append(l.text, '"')
-		between, after = `":`, ','
+		l.text = append(l.text, name...)
+		l.text = append(l.text, `":`...)
+		return
 	}
 	l.text = append(l.text, name...)
-	l.text = append(l.text, between...)
-	l.text = strconv.AppendFloat(l.text, value, 'f', -1, 64)
-	l.text = append(l.text, after)
+	l.text = append(l.text, '=')
+}
+
+func (l *logLine) endAttribute() {
+	if l.asJSON {
+		l.text = append(l.text, ',')
+	} else {
+		l.text = append(l.text, ' ')
+	}
 }
 
 // write writes a line that is complete.
 func (l *serviceLog) write(line logLine) {
 	text := line.text[:len(line.text)-1]
-	if line.json {
+	if line.asJSON {
 		text = append(text, '}')
 	}
 	l.out.Write(append(text, '\n'))

@@ -39,16 +39,26 @@ func TestLogNeverBlocks(t *testing.T) {
 
 	const lines = 20_000
 	padding := strings.Repeat("x", 100)
-	for i := range lines {
-		if i%2 == 0 {
-			log.Info("request", "number", i, "padding", padding)
-			continue
+	logged := make(chan struct{})
+	go func() {
+		defer close(logged)
+		for i := range lines {
+			if i%2 == 0 {
+				log.Info("request", "number", i, "padding", padding)
+				continue
+			}
+			line := log.line(time.Now(), "request")
+			line.addText("padding", padding)
+			log.write(line)
 		}
-		line := log.line(time.Now(), "request")
-		line.addText("padding", padding)
-		log.write(line)
+	}()
+	select {
+	case <-logged:
+	case <-time.After(20 * time.Second):
+		t.Error("the log blocks while nobody reads it")
 	}
 	close(reader.goOn)
+	<-logged
 	end()
 
 	written, dropped := 0, 0
@@ -128,10 +138,10 @@ func TestLogLines(t *testing.T) {
 		"GET", "", " ", "a b", `"`, `\`, "=", "a\nlevel=ERROR", "\x00", "\x7f", "/pay?x={&<>}", "+07:00",
 		"\u2028", "\xff", "Caf\u00e9",
 	}
-	for _, json := range []bool{false, true} {
+	for _, asJSON := range []bool{false, true} {
 		var got, want strings.Builder
-		log := newServiceLog(&got, json, slog.LevelInfo)
-		slogs := newServiceLog(&want, json, slog.LevelInfo).Handler()
+		log := newServiceLog(&got, asJSON, slog.LevelInfo)
+		slogs := newServiceLog(&want, asJSON, slog.LevelInfo).Handler()
 		for i, value := range values {
 			now := inWIB
 			if i == 0 {
@@ -151,11 +161,21 @@ func TestLogLines(t *testing.T) {
 
 			// In text, more values are quoted than slog would quote.
 			unquoted := strings.Replace(got.String(), strconv.Quote(value), value, 1)
-			same := got.String() == want.String() || !json && unquoted == want.String()
+			same := got.String() == want.String() || !asJSON && unquoted == want.String()
 			if !same {
 				t.Errorf("%q:\ngot  %swant %s", value, got.String(), want.String())
 			}
 		}
+	}
+}
+
+// A number never has an exponent, with which slog writes numbers of a million and more in text.
+func TestLargeNumberInLogLine(t *testing.T) {
+	t.Parallel()
+	var line logLine
+	line.addNumber("duration_ms", 1_234_567.5)
+	if got, want := string(line.text), "duration_ms=1234567.5 "; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"path"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 )
@@ -35,7 +34,7 @@ func (s *server) outermost(next http.Handler) http.Handler {
 				s.afterPanic(l, r, p)
 			}
 
-			s.logRequest(l, r, time.Since(start))
+			s.logRequest(l, r, start)
 			if aborted { // The connection is cut, so that half an answer does not pass for a whole one.
 				panic(p)
 			}
@@ -67,13 +66,15 @@ type requestLog struct {
 	order  string // the order's payment_reference: its id opens its pay page and is not logged
 }
 
-// logRequest writes a request's line.
-func (s *server) logRequest(l *requestLog, r *http.Request, took time.Duration) {
+// logRequest writes the line of a request that began at start.
+func (s *server) logRequest(l *requestLog, r *http.Request, start time.Time) {
 	if !s.log.Enabled(r.Context(), slog.LevelInfo) {
 		return
 	}
 
-	line := s.log.line(time.Now(), "request")
+	now := time.Now()
+	took := now.Sub(start)
+	line := s.log.line(now, "request")
 	line.addText("method", r.Method)
 	line.addText("path", loggedPath(r))
 	line.addNumber("status", float64(l.status))
@@ -160,7 +161,7 @@ func loggedPath(r *http.Request) string {
 	if secret == "" {
 		name, secret = "session_id", r.PathValue("session_id")
 	}
-	if secret == "" && len(r.URL.Path) < idLength {
+	if secret == "" && len(r.URL.Path) < idLength { // It is too short to have an id.
 		return r.URL.Path
 	}
 
@@ -177,6 +178,10 @@ func loggedPath(r *http.Request) string {
 }
 
 func isLoggedID(r *http.Request, part string) bool {
-	isPart := func(name string) bool { return r.PathValue(name) == part }
-	return slices.ContainsFunc(loggedIDs, isPart)
+	for _, name := range loggedIDs {
+		if r.PathValue(name) == part {
+			return true
+		}
+	}
+	return false
 }

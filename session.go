@@ -90,22 +90,23 @@ type OrderWithSession struct {
 	Session   PaymentSession // in part: the session that paid the order, else its latest; empty without one
 }
 
-// orderColumns are of an order o and the session p that joinSession joins to it.
-const orderColumns = `o.json, o.reference, o.status, o.provider, o.expires_at,
+// orderWithSessionColumns are of an order o and the session p that joinSession joins to it. (s is a store in queries that
+// have these columns.)
+const orderWithSessionColumns = `o.json, o.reference, o.status, o.provider, o.expires_at,
 	coalesce(p.id, ''), coalesce(p.attempt, 0), coalesce(p.status, ''),
 	coalesce(p.payment_url, ''), coalesce(p.expires_at, 0),
 	coalesce(p.gateway_state, ''), coalesce(p.problem, '')`
 
-// joinSession joins the session p to an order o that OrderWithSession shows.
+// joinSession joins to an order o the session p that paid it, else its latest.
 const joinSession = `LEFT JOIN payment_sessions p ON p.id = coalesce(o.paid_by,
 	(SELECT id FROM payment_sessions WHERE order_row = o.row ORDER BY attempt DESC LIMIT 1))`
 
-const sqlOrder = "SELECT " + orderColumns + `
+const sqlOrder = "SELECT " + orderWithSessionColumns + `
 	FROM   orders o
 	` + joinSession + `
 	WHERE  o.row = ? AND o.id = ? AND o.store_id = ?`
 
-// scanOrderWithSession scans orderColumns.
+// scanOrderWithSession scans orderWithSessionColumns.
 func scanOrderWithSession(r row) (o OrderWithSession, err error) {
 	s := &o.Session
 	err = r.Scan(

@@ -57,7 +57,7 @@ func (t *Time) UnmarshalText(text []byte) error {
 type DB struct {
 	path   string
 	reader *pool
-	keys   *pool       // reading connections for the keys of requests, which wait for no other query
+	keys   *pool       // reading connections for StoreOfKey, which waits for no other query
 	writer *pool       // one connection: that of the writing goroutine, once it runs
 	jobs   chan *job   // unbuffered: the senders that are blocked on it are the queue
 	chores chan func() // what the writing goroutine does between two groups: see onWriter
@@ -393,8 +393,8 @@ func appendJSONText(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// isPlain reports whether a text is printable ASCII without spaces and without what is escaped in JSON or in a line of
-// the log. An empty text is not.
+// isPlain reports whether a text can stand as it is, both in JSON between quotation marks and in a line of the log without
+// them: it is printable ASCII without spaces, quotation marks, backslashes and equals signs, and not empty.
 func isPlain(text string) bool {
 	for _, c := range []byte(text) {
 		if c <= ' ' || c > '~' || c == '"' || c == '=' || c == '\\' {
