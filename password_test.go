@@ -8,7 +8,7 @@ import (
 	"crypto/pbkdf2"
 	"crypto/sha256"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -129,18 +129,34 @@ func TestSignInsAreAdmittedOneAtATime(t *testing.T) {
 
 // TestASlowFormHoldsUpNoSignIn has a client send half of its form while the owner signs in.
 func TestASlowFormHoldsUpNoSignIn(t *testing.T) {
-	s := newGuardedShop(t)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-	must(t, err)
-	defer conn.Close()
-	_, err = fmt.Fprint(conn, "POST /dashboard/login HTTP/1.1\r\nHost: shop.test\r\n"+
-		"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nemail=")
-	must(t, err)
-	time.Sleep(100 * time.Millisecond)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		must(t, s.db.SetPassword(t.Context(), s.storeID, ownerHash))
+		routes := s.routes()
+		signIn := func(form io.Reader, length int) int {
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/dashboard/login", form)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.ContentLength = int64(length)
+			return serveOnce(routes, r).Code
+		}
 
-	b := s.at("203.0.113.5")
-	b.Timeout = 10 * time.Second
-	b.signIn(t, ownerEmail, ownerPassword).leads(t, "/dashboard")
+		half, client := io.Pipe()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			signIn(half, 100)
+		}()
+		_, err := io.WriteString(client, "email=") // It returns when the handler has read this.
+		must(t, err)
+
+		form := url.Values{"email": {ownerEmail}, "password": {ownerPassword}}.Encode()
+		if got := signIn(strings.NewReader(form), len(form)); got != http.StatusSeeOther {
+			t.Errorf("the owner is answered %d, want 303", got)
+		}
+		must(t, client.CloseWithError(io.ErrUnexpectedEOF))
+		<-ended
+	})
 }
 
 // TestHashQueue is about who waits, for how long, and in which order.
