@@ -606,7 +606,7 @@ func (s *server) getOrder(r *http.Request, st Store, key RequestKey) (a answer, 
 	}
 
 	o := *key.Order
-	id := orderIDIn(o.Stored)
+	id := orderIDIn(o.Stored) // The path may have it in capitals.
 	logged(r).order = o.Reference
 
 	// A buyer whose payment was denied may have tried again on the same page.
@@ -776,7 +776,7 @@ func (v paymentSessionView) appendJSON(dst []byte) []byte {
 	}
 	dst = appendJSONField(dst, "payment_url", v.PaymentURL)
 	dst = appendJSONField(dst, "expires_at", v.ExpiresAt.String())
-	dst = append(dst, `"attempt":`...)
+	dst = appendJSONName(dst, "attempt")
 	dst = strconv.AppendInt(dst, int64(v.Attempt), 10)
 	return append(dst, '}')
 }

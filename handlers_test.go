@@ -746,7 +746,8 @@ func (l *pipeListener) dial() (net.Conn, error) {
 	}
 }
 
-// TestPaymentSessionAsJSON compares the JSON of payment sessions with that of encoding/json.
+// TestPaymentSessionAsJSON compares the JSON of payment sessions with that of encoding/json. The last one has an address with
+// much to escape, which the order shows too.
 func TestPaymentSessionAsJSON(t *testing.T) {
 	t.Parallel()
 	const oddURL = "https://pay.test/?a=\"<1>\"&b=\\é\n"
@@ -803,7 +804,7 @@ func TestAnswersEndWithANewline(t *testing.T) {
 	}
 }
 
-// scribbler is a ResponseWriter that overwrites all buffers which are free while an answer is written.
+// scribbler is a ResponseWriter that takes free buffers and overwrites them before it writes.
 type scribbler struct{ *httptest.ResponseRecorder }
 
 func (w scribbler) Write(p []byte) (int, error) {
@@ -815,6 +816,7 @@ func (w scribbler) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
+// TestBuffersAreInUseUntilTheAnswerIsWritten is not parallel: another test could take the buffer that is free too early.
 func TestBuffersAreInUseUntilTheAnswerIsWritten(t *testing.T) {
 	s := newBubbleServer(t)
 	order := s.create(t, "teh", 1)

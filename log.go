@@ -47,7 +47,7 @@ func newLogQueue(out io.Writer) *logQueue {
 	return q
 }
 
-// Write takes a line. slog uses the slice again afterwards.
+// Write takes a copy of a line, because slog uses the slice again afterwards.
 func (q *logQueue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	if len(q.lines)+len(line) > logQueueMost {
@@ -143,10 +143,11 @@ type serviceLog struct {
 // newServiceLog returns a log that writes to out.
 func newServiceLog(out io.Writer, asJSON bool, level slog.Level) *serviceLog {
 	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewTextHandler(out, options)
 	if asJSON {
-		return &serviceLog{slog.New(slog.NewJSONHandler(out, options)), out, true}
+		handler = slog.NewJSONHandler(out, options)
 	}
-	return &serviceLog{slog.New(slog.NewTextHandler(out, options)), out, false}
+	return &serviceLog{slog.New(handler), out, asJSON}
 }
 
 // newLog returns the log of a service that writes to w without ever blocking, and what ends it.
@@ -164,8 +165,9 @@ func newLog(w io.Writer, format string, level slog.Level) (log *serviceLog, end 
 	return newServiceLog(queue, asJSON, level), queue.close, nil
 }
 
-// logLine is a line that is being put together, at the level INFO. It looks as slog's, except that in text more values are
-// quoted than need be. slog takes 6 µs longer for the line of a request, which is 6 % of the processor time of a GET.
+// logLine is a line that is being put together, at the level INFO. It looks like one of slog's, except that in text it quotes
+// more values and writes large numbers without an exponent. slog takes 6 µs longer for the line of a request, which is 6 % of
+// the processor time of a GET.
 type logLine struct {
 	text   []byte // ends with a comma or a space
 	asJSON bool
@@ -206,9 +208,7 @@ func (l *logLine) addNumber(name string, value float64) {
 
 func (l *logLine) beginAttribute(name string) {
 	if l.asJSON {
-		l.text = append(l.text, '"')
-		l.text = append(l.text, name...)
-		l.text = append(l.text, `":`...)
+		l.text = appendJSONName(l.text, name)
 		return
 	}
 	l.text = append(l.text, name...)
