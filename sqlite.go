@@ -2,6 +2,12 @@
 
 package main
 
+// #cgo linux LDFLAGS: -Wl,--wrap=fsync
+// #ifdef __linux__
+// #include <unistd.h>
+// int __wrap_fsync(int file) { return fdatasync(file); }
+// #endif
+//
 // int sqlite3_config(int option, ...);
 // static int configWithoutMemoryStatistics(void) { return sqlite3_config(9, 0); } // SQLITE_CONFIG_MEMSTATUS
 // static int configLookaside(int size, int pieces) { return sqlite3_config(13, size, pieces); } // SQLITE_CONFIG_LOOKASIDE
@@ -25,6 +31,10 @@ import (
 // This file is how the program talks to SQLite: connections to a file, which keep their statements compiled, and the
 // values that go in and come out. It uses the driver, go-sqlite3, without database/sql. That package's pool, its locks
 // and its conversions by reflection were a tenth of the processor time of an order, and of reading one.
+
+// SQLite syncs its files with fsync unless it is compiled to use fdatasync (https://sqlite.org/compile.html#have_fdatasync),
+// which saves a file's bytes and its size, but not its times. The driver has no option for that. So on Linux the linker has
+// SQLite call __wrap_fsync, at the top of this file: on ext4, an order waits for one flush of the disk instead of two.
 
 // SQLite counts the memory it uses under a lock that all its connections share, and nobody reads that count. Without it an
 // order takes a tenth less time.

@@ -3,10 +3,14 @@
 package main
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +21,28 @@ func newTestPool(t *testing.T, connections int) *pool {
 	p := openSQLite(filepath.Join(t.TempDir(), "test.db"), "_journal_mode=WAL", connections)
 	t.Cleanup(func() { must(t, p.Close()) })
 	return p
+}
+
+// TestSyncsWithFdatasync looks at what this program asks the C library for. Go itself syncs files without it.
+func TestSyncsWithFdatasync(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only on Linux")
+	}
+	program, err := os.Executable()
+	must(t, err)
+	file, err := elf.Open(program)
+	must(t, err)
+	defer file.Close()
+	symbols, err := file.ImportedSymbols()
+	must(t, err)
+
+	calls := func(name string) bool {
+		return slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return s.Name == name })
+	}
+	if calls("fsync") || !calls("fdatasync") {
+		t.Errorf("calls fsync: %t, fdatasync: %t", calls("fsync"), calls("fdatasync"))
+	}
 }
 
 // TestScan reads one value of SQLite into what a Go program keeps it in.
