@@ -3,9 +3,15 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -59,11 +65,60 @@ func (t *table) oneClient(b *testing.B) {
 		measured: c.rates(),
 	})
 
-	// What HTTP alone takes: as large a body and as large an answer.
-	other := bare(b, sizeOf(b, p.addr, requests[0]))
-	l := drive(other, 1, requests)
-	fmt.Printf("one client: %.0f µs for a POST, %.0f µs for the loop, %.0f µs for a POST to a bare handler\n",
-		1e6*perRequest(c.left[0]), 1e6*perRequest(c.right[0]), 1e6*perRequest(l))
+	// What HTTP takes: as large a body and as large an answer.
+	size := sizeOf(b, p.addr, requests[0])
+	empty, statements := handlerProcess(b, size, false), handlerProcess(b, size, true)
+	h := compare(b,
+		func() load { return drive(empty, 1, requests) },
+		func() load { return drive(statements, 1, requests) })
+	micros := func(l []load) float64 { return 1e6 * medianOf(l, perRequest) }
+	fmt.Printf("one client: %.0f µs for a POST, %.0f µs for the loop; "+
+		"%.0f µs for a POST to a bare handler, %.0f µs if it runs the loop's statements\n",
+		micros(c.left), micros(c.right), micros(h.left), micros(h.right))
+}
+
+// handlerProcess serves a handler that does nothing but answer with a body of some size, or run the statements of an order
+// and answer. It is a process of its own, as the service is: with the client in the same process, a request takes half
+// the time.
+func handlerProcess(b *testing.B, size int, statements bool) (addr string) {
+	b.Helper()
+	exe, err := os.Executable()
+	must(b, err)
+	addr = freeAddr(b)
+	b.Setenv("TMPDIR", b.TempDir()) // The process is killed, and leaves its files there.
+	launch(b, exe, "-test.run", "^$", "-test.bench", "^BenchmarkHandlerProcess$", "-test.benchtime", "1x",
+		"-handler-addr", addr, "-handler-size", fmt.Sprint(size), fmt.Sprintf("-handler-statements=%t", statements))
+	awaitAnswer(b, addr, []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+	return addr
+}
+
+var (
+	handlerAddr       = flag.String("handler-addr", "", "the `address` of BenchmarkHandlerProcess")
+	handlerSize       = flag.Int("handler-size", 0, "how many `bytes` it answers")
+	handlerStatements = flag.Bool("handler-statements", false, "whether it runs the statements of an order")
+)
+
+// BenchmarkHandlerProcess measures nothing: it is what handlerProcess starts, and serves until it is killed.
+func BenchmarkHandlerProcess(b *testing.B) {
+	if *handlerAddr == "" {
+		b.Skip("it is started by another benchmark")
+	}
+	l := newOrderLoop(b)
+	body := bytes.Repeat([]byte("x"), *handlerSize)
+	var mu sync.Mutex
+	n := 0
+	must(b, http.ListenAndServe(*handlerAddr, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		if *handlerStatements {
+			mu.Lock()
+			defer mu.Unlock()
+			n++
+			must(b, l.db.writer.with(func(c *connection) error { return l.create(c, n) }))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		w.Write(body)
+	})))
 }
 
 // orderLoop runs the statements of an order one after another, on the writing connection. What Go does for an order is

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -48,7 +49,23 @@ func (t *table) bigShop(b *testing.B) {
 	big := startShop(b, binary, hs.URL, bigShop)
 	small := startShop(b, binary, hs.URL, smallShop)
 
+	// Each is compared three times, minutes apart, because a busy moment of the machine distorts a single ratio.
+	var passes [3][]shopRatio
+	for i := range passes {
+		passes[i] = compareAll(b, big, small)
+	}
 	var all []shopRatio
+	for k := range passes[0] {
+		three := []shopRatio{passes[0][k], passes[1][k], passes[2][k]}
+		slices.SortFunc(three, func(a, b shopRatio) int { return cmp.Compare(a.ratio, b.ratio) })
+		all = append(all, three[1])
+	}
+	t.addShopRatios(b, all)
+}
+
+// compareAll compares every request and every chore once.
+func compareAll(b *testing.B, big, small *shop) (all []shopRatio) {
+	b.Helper()
 	for _, c := range readCases(b, "testdata/shop-requests.txt") {
 		path, more := c.column(0), c.column(1) == "more"
 		changed := strings.HasSuffix(c.heading, "after a change of the catalog")
@@ -69,8 +86,7 @@ func (t *table) bigShop(b *testing.B) {
 		r.what = w.what
 		all = append(all, r)
 	}
-	all = append(all, compareChores(b, big, small)...)
-	t.addShopRatios(b, all)
+	return append(all, compareChores(b, big, small)...)
 }
 
 // shopChores are what the service asks its file by itself: what is due, and what is old.
@@ -155,7 +171,7 @@ func compareShops(big, small *shop, do func(*shop) time.Duration) (r shopRatio) 
 // addShopRatios prints all ratios, and adds the worst to the table.
 func (t *table) addShopRatios(b *testing.B, all []shopRatio) {
 	b.Helper()
-	slices.SortFunc(all, func(a, b shopRatio) int { return int(1000 * (b.ratio - a.ratio)) })
+	slices.SortFunc(all, func(a, b shopRatio) int { return cmp.Compare(b.ratio, a.ratio) })
 	var worst shopRatio
 	var within, compared int
 	for _, r := range all {
