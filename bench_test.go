@@ -194,7 +194,7 @@ const unreachable = "http://127.0.0.1:9/"
 // same code between BEGIN IMMEDIATE and COMMIT, without savepoints. The writer of db itself has nothing to do.
 func oneByOne(db *DB) *DB {
 	front := *db
-	front.jobs, front.writing = make(chan *job), nil
+	front.jobs = make(chan *job)
 	go func() {
 		for {
 			select {

@@ -247,3 +247,16 @@ func (db *DB) Ready() error {
 	db.noteDamage(err)
 	return err
 }
+
+// onWriter has the writing goroutine run a chore between two groups of writes, and waits for its end.
+func (db *DB) onWriter(ctx context.Context, chore func() error) error {
+	done := make(chan error, 1)
+	select {
+	case db.chores <- func() { done <- chore() }:
+		return <-done
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-db.closing:
+		return errClosed
+	}
+}

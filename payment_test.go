@@ -546,7 +546,7 @@ func TestPollingOnAFullDisk(t *testing.T) {
 		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 		defer stop()
 		full := *l.db
-		full.jobs, full.writing = make(chan *job), nil
+		full.jobs = make(chan *job)
 		tries := 0
 		var disk sync.WaitGroup
 		disk.Go(func() {

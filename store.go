@@ -57,14 +57,14 @@ func (t *Time) UnmarshalText(text []byte) error {
 type DB struct {
 	path   string
 	reader *pool
-	keys   *pool // reading connections for StoreOfKey, which waits for no other query
-	writer *pool // one connection
+	keys   *pool       // reading connections for StoreOfKey, which waits for no other query
+	writer *pool       // one connection: that of the writing goroutine, once it runs
+	jobs   chan *job   // unbuffered: the senders that are blocked on it are the queue
+	chores chan func() // what the writing goroutine does between two groups: see onWriter
 
-	writing chan struct{} // has one while a goroutine writes: whoever has put it there
-	jobs    chan *job     // unbuffered: the senders that are blocked on it wait for that goroutine, or to be the next
-
-	closing    chan struct{} // closed to end all writes
+	closing    chan struct{} // closed to stop the writing goroutine
 	stopWrites func()        // closes it, once
+	stopped    chan struct{} // closed when the writing goroutine has stopped
 	hurried    chan struct{} // see Hurry
 
 	clock *clock
@@ -74,7 +74,7 @@ type DB struct {
 
 	titles *titleCache
 
-	// State of whoever writes.
+	// State of the writing goroutine.
 	idTime  Time   // the time in the latest id
 	idCount uint64 // the counter in the latest id
 
@@ -101,7 +101,8 @@ var schema string
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// openDB opens a file, and brings its schema up to date. With create it creates a missing file. Its errors are sentences for the person who runs the command.
+// openDB opens a file, brings its schema up to date and starts the writing goroutine. With create it creates a
+// missing file. Its errors are sentences for the person who runs the command.
 func openDB(path string, create bool) (*DB, error) {
 	path, err := openFile(path, create)
 	if err != nil {
@@ -119,13 +120,14 @@ func openDB(path string, create bool) (*DB, error) {
 		reader:  openSQLite(path, options+readOnly, readers),
 		keys:    openSQLite(path, options+readOnly, readers),
 		writer:  openSQLite(path, options+durable, 1),
-		writing: make(chan struct{}, 1),
 		jobs:    make(chan *job),
+		chores:  make(chan func()),
 		clock:   newClock(),
 		file:    &fileHealth{},
 		titles:  &titleCache{},
 		log:     slog.New(slog.DiscardHandler),
 		closing: make(chan struct{}),
+		stopped: make(chan struct{}),
 		hurried: make(chan struct{}, 1),
 	}
 	db.stopWrites = sync.OnceFunc(func() { close(db.closing) })
@@ -133,6 +135,8 @@ func openDB(path string, create bool) (*DB, error) {
 		db.closeFiles()
 		return nil, explainOpenError(db.path, err)
 	}
+
+	go db.runWrites()
 	return db, nil
 }
 
@@ -331,6 +335,7 @@ func explainOpenError(path string, err error) error {
 // Close waits for the write in progress. A later write fails.
 func (db *DB) Close() error {
 	db.StopWrites()
+	<-db.stopped
 	return db.closeFiles()
 }
 
@@ -457,21 +462,11 @@ type job struct {
 }
 
 // write runs fn in a savepoint of the transaction that commitGroup shares among the waiting writes. It returns
-// when fn's changes are on disk, or rolled back because fn or the commit failed. fn may run on the goroutine of another
-// write and must not wait for anything. ctx ends the wait only while fn has not started.
-//
-// When nobody writes, the caller's goroutine does, and takes along the writes that come meanwhile. A goroutine for all
-// writes would have to be woken up: with one client, an order took a tenth longer.
+// when fn's changes are on disk, or rolled back because fn or the commit failed. fn runs on the writing goroutine
+// and must not wait for anything. ctx ends the wait only while fn has not started.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	j := &job{fn: fn, done: make(chan struct{})}
 	select {
-	case db.writing <- struct{}{}:
-		defer db.endWriting()
-		if db.stopped() {
-			return errClosed
-		}
-		db.commitGroup(j)
-		return j.err
 	case db.jobs <- j:
 		<-j.done
 		return j.err
@@ -479,34 +474,6 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 		return ctx.Err()
 	case <-db.closing:
 		return errClosed
-	}
-}
-
-// onWriter runs a chore while nobody writes.
-func (db *DB) onWriter(ctx context.Context, chore func() error) error {
-	select {
-	case db.writing <- struct{}{}:
-		defer db.endWriting()
-		if db.stopped() {
-			return errClosed
-		}
-		return chore()
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-db.closing:
-		return errClosed
-	}
-}
-
-func (db *DB) endWriting() { <-db.writing }
-
-// stopped reports whether StopWrites was called.
-func (db *DB) stopped() bool {
-	select {
-	case <-db.closing:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -523,6 +490,22 @@ func writeResult[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T
 // change writes one statement that has to change a row. No row is errNotFound.
 func (db *DB) change(ctx context.Context, query string, args ...any) error {
 	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(query, args...) })
+}
+
+// runWrites is the writing goroutine: it commits one group of writes after another until the database is closed.
+func (db *DB) runWrites() {
+	defer close(db.stopped)
+	for {
+		select {
+		case j := <-db.jobs:
+			db.setBusyTimeout()
+			db.commitGroup(j)
+		case chore := <-db.chores:
+			chore()
+		case <-db.closing:
+			return
+		}
+	}
 }
 
 // setBusyTimeout does what Hurry has asked for.
@@ -545,18 +528,8 @@ func (db *DB) setBusyTimeout() {
 func (db *DB) commitGroup(first *job) {
 	const most = 256
 	group := []*job{first}
-	err := errResultUnknown // unless the end is reached: a panic here must not leave the other writes waiting
-	defer func() {
-		for _, j := range group {
-			if err != nil {
-				j.err = err
-			}
-			close(j.done)
-		}
-	}()
 
-	db.setBusyTimeout()
-	err = db.writer.with(func(c *connection) error {
+	lost := db.writer.with(func(c *connection) error {
 		lost := db.broken() // why the whole transaction is lost, if it is
 		if lost == nil {
 			_, lost = c.exec("BEGIN IMMEDIATE")
@@ -588,6 +561,12 @@ func (db *DB) commitGroup(first *job) {
 		}
 		return lost
 	})
+	for _, j := range group {
+		if lost != nil {
+			j.err = lost
+		}
+		close(j.done)
+	}
 }
 
 // nextWaiting returns a write whose sender is blocked on db.jobs, or nil.

@@ -49,7 +49,7 @@ func TestStoreURL(t *testing.T) {
 	}
 }
 
-// groupLab lets a test hold up a write, so that later ones wait for each other and share a commit. They
+// groupLab lets a test hold up the writing goroutine, so that writes wait for each other and share a commit. They
 // append a letter to the description of the product "teh".
 type groupLab struct {
 	t    *testing.T
@@ -59,7 +59,7 @@ type groupLab struct {
 	errs map[string]error // what each write returned
 }
 
-// begin starts a write and returns when it waits for another one, or is held up itself.
+// begin starts a write and returns when it waits for the writing goroutine, or is in it.
 func (l *groupLab) begin(letter string, fn func(*Tx) error) {
 	l.wg.Go(func() {
 		err := l.db.write(l.t.Context(), func(tx *Tx) error {
@@ -159,80 +159,6 @@ func TestTheFirstOfAGroupMayBeRefused(t *testing.T) {
 		}
 		if err := l.errs["a"]; err != nil {
 			t.Errorf("the write behind it returns %v", err)
-		}
-	})
-}
-
-func TestNoWriteBeginsAfterTheLast(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := &groupLab{t: t, db: newBubbleServer(t).db, errs: map[string]error{}}
-		hold := make(chan struct{})
-		l.begin("a", func(*Tx) error { <-hold; return nil })
-		l.db.StopWrites()
-		l.begin("b", succeed)
-		close(hold)
-		l.wg.Wait()
-
-		// Now nobody writes, and whoever wants to could begin.
-		late := func() error {
-			t.Error("it ran after the last write")
-			return nil
-		}
-		for range 20 {
-			if err := l.db.write(t.Context(), func(*Tx) error { return late() }); err != errClosed {
-				t.Fatalf("a later write returns %v", err)
-			}
-			if err := l.db.onWriter(t.Context(), late); err != errClosed {
-				t.Fatalf("a later chore returns %v", err)
-			}
-		}
-		if err := l.errs["a"]; err != nil {
-			t.Errorf("the write under way returns %v", err)
-		}
-		if err := l.errs["b"]; err != errClosed {
-			t.Errorf("the write behind it returns %v", err)
-		}
-		if got := l.description(l.db.reader); got != "a" {
-			t.Errorf("committed %q, want a", got)
-		}
-	})
-}
-
-// TestAPanicInACommit is about a defect outside of the writes themselves. net/http goes on after it, so the next writes
-// have to be possible.
-func TestAPanicInACommit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		whole := newBubbleServer(t).db
-		l := &groupLab{t: t, db: new(*whole), errs: map[string]error{}}
-		hold := make(chan struct{})
-		l.wg.Go(func() {
-			defer func() { recover() }()
-			l.db.write(t.Context(), func(*Tx) error {
-				<-hold
-				l.db.file = nil // for whoever looks at the file before the commit
-				return nil
-			})
-			t.Error("there was no panic")
-		})
-		synctest.Wait()
-		l.begin("a", succeed)
-		close(hold)
-		l.wg.Wait()
-		if err := l.errs["a"]; err != errResultUnknown {
-			t.Errorf("a write of the group returns %v", err)
-		}
-
-		l.db = whole
-		l.begin("b", succeed) // It finds the transaction that was left open, and ends it.
-		l.begin("c", succeed)
-		l.wg.Wait()
-		if err := l.errs["c"]; err != nil {
-			t.Errorf("a later write returns %v", err)
-		}
-		if got := l.description(l.db.reader); got != "c" {
-			t.Errorf("committed %q, want c", got)
 		}
 	})
 }

@@ -114,7 +114,7 @@ func (db *DB) checkpoint(ctx context.Context) (blocked bool, err error) {
 			return false, err
 		}
 	}
-	const few = 5000 // 20 MB: the next commit copies them in a moment
+	const few = 5000 // 20 MB: the writing goroutine copies them in a moment
 	return busy != 0 || frames-copied > few, nil
 }
 

@@ -307,7 +307,7 @@ func (l *life) step() bool {
 // mortal is a database as one server sees it: its writes end with the server's life.
 func mortal(db *DB, l *life) *DB {
 	front := *db
-	front.jobs, front.writing = make(chan *job), nil
+	front.jobs = make(chan *job)
 	front.closing = l.stop
 
 	perform := func(j *job) {
