@@ -143,6 +143,10 @@ func cpuCosts(b *testing.B, all ...cpuLoad) (costs [][]float64, loads [][]load) 
 	costs, loads = make([][]float64, len(all)), make([][]load, len(all))
 	for turn := range 1 + rounds {
 		for i, p := range all {
+			if turn%2 == 1 {
+				i = len(all) - 1 - i
+				p = all[i]
+			}
 			before := cpuTime(b, p.cmd)
 			l := drive(p.addr, clients, p.requests)
 			if p.await != nil {
@@ -221,6 +225,9 @@ func (t *table) cpu(b *testing.B) {
 				medianRatio(costs[0], costs[1]), median(costs[1]), filepath.Base(binaries[1]))
 		}
 		t.add(b, result{measure: measure, value: median(costs[0]), target: target, measured: measured})
+		for _, p := range all {
+			terminate(p.cmd)
+		}
 	}
 	row("µs of CPU per durable `POST`, 64 clients", "≤ 140", unlimitedCatalog(40),
 		func(p *benchProgram) [][]byte { return p.posts(b) })
@@ -241,7 +248,10 @@ func (t *table) deliveryCPU(b *testing.B, binary string) {
 	told.run(b, "webhook add", "-store", told.store, "-url", sink(b, 200), "-webhook-allow-private")
 	db := open(b, told.db)
 	delivered := func() {
-		for {
+		for begun := time.Now(); ; {
+			if time.Since(begun) > time.Minute {
+				b.Fatal("a webhook is not delivered")
+			}
 			waiting, err := queryOne(db.reader, scanValue[bool],
 				"SELECT EXISTS (SELECT 1 FROM deliveries WHERE next_at IS NOT NULL)")
 			must(b, err)

@@ -25,7 +25,7 @@ import (
 
 // The benchmarks compare the service with its limits. This prints the table of docs/performance.md:
 //
-//	go test -run '^$' -bench Targets -benchtime 1x -timeout 30m
+//	go test -run '^$' -bench Targets -benchtime 1x -timeout 40m
 //
 // Every ratio is the median of rounds that take turns, so that a busy machine slows both sides. The clients
 // are bare keep-alive connections, which use little of the processor that they share with the server.
