@@ -133,7 +133,7 @@ func cpuTime(b *testing.B, cmd *exec.Cmd) time.Duration {
 type cpuLoad struct {
 	*benchProgram
 	requests [][]byte
-	await    func() // waits until the program has done what the requests caused
+	await    func() // if not nil, waits until the program has done what the requests caused
 }
 
 // cpuCosts lets clients send each program its requests, in turns, and returns how much processor time its server used for
@@ -142,11 +142,13 @@ func cpuCosts(b *testing.B, all ...cpuLoad) (costs [][]float64, loads [][]load) 
 	b.Helper()
 	costs, loads = make([][]float64, len(all)), make([][]load, len(all))
 	for turn := range 1 + rounds {
-		for i, p := range all {
-			if turn%2 == 1 {
-				i = len(all) - 1 - i
-				p = all[i]
+		for k := range all {
+			i := k
+			if turn%2 == 1 { // the last one first
+				i = len(all) - 1 - k
 			}
+			p := all[i]
+
 			before := cpuTime(b, p.cmd)
 			l := drive(p.addr, clients, p.requests)
 			if p.await != nil {
