@@ -238,7 +238,7 @@ const (
 func scanClaim(r row) (c Claim, err error) {
 	var body, order string
 	err = r.Scan(&c.row, &c.DeliveryID, &c.EventID, &c.OrderRow, &c.Event, &c.DueAt, &body, &order)
-	c.Body = []byte(wholeEvent(body, order))
+	c.Body = wholeEvent(body, order)
 	return c, err
 }
 

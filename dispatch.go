@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	dispatchPause  = 10 * time.Millisecond // before a write, so that many results share its commit
-	dispatchEnough = 64                    // results that are worth a write at once
-	dispatchRetry  = time.Second           // until a write that failed is tried again
+	dispatchPause = 10 * time.Millisecond // between two writes, so that many claims and results share a commit
+	dispatchRetry = time.Second           // until a write that failed is tried again
 
 	attemptsGrace = 5 * time.Second // for the attempts under way when the service stops
 )
@@ -153,17 +152,18 @@ type dispatcher struct {
 	inFlight  int               // attempts under way
 	unwritten []Result
 	lookAgain bool // a delivery may be due that is not claimed
-	next      nextWrite
-	timer     *time.Timer // fires when the planned write begins
+	writes    writeState
+	timer     *time.Timer // fires when the state is writeReady again
 }
 
-// nextWrite is where the queue's next write stands. There is one at a time.
-type nextWrite int
+// writeState is whether a write of the queue may begin. There is one at a time.
+type writeState int
 
 const (
-	writeNone    nextWrite = iota
-	writePlanned           // results that come before it begins share its commit
-	writeUnderWay
+	writeReady    writeState = iota // it may
+	writePauses                     // only a full one: more results and claims are to share its commit
+	writeRetries                    // none, as the last one failed
+	writeUnderWay                   // none
 )
 
 // dispatched is the outcome of a write.
@@ -202,13 +202,15 @@ func (d *dispatcher) run(ctx context.Context) {
 	defer cutOff()
 
 	d.timer = time.NewTimer(dispatchPause)
-	d.next = writePlanned // The first one looks for deliveries that wait since the last run.
+	d.lookAgain = true // Deliveries may wait since the last run.
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
 
 	for ctx.Err() == nil {
 		d.launch(attempts)
-		d.planWrite()
+		if d.mayWrite() {
+			d.beginWrite()
+		}
 
 		select {
 		case <-d.wakeup:
@@ -216,7 +218,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		case <-tick.C:
 			d.lookForDue()
 		case <-d.timer.C:
-			d.beginWrite()
+			d.writes = writeReady
 		case w := <-d.written:
 			d.endWrite(w)
 		case l := <-d.landed:
@@ -339,19 +341,16 @@ func (d *dispatcher) lookForDue() {
 	d.lookAgain = d.lookAgain || due
 }
 
-// planWrite lets a write begin soon if there are results to record or may be deliveries to claim.
-func (d *dispatcher) planWrite() {
-	needed := d.lookAgain || len(d.unwritten) > 0
-	if !needed || d.next != writeNone {
-		return
+// mayWrite reports whether a write may begin, and has something to do: to record results, or to claim deliveries that may
+// be due.
+func (d *dispatcher) mayWrite() bool {
+	switch d.writes {
+	case writeReady:
+		return d.lookAgain || len(d.unwritten) > 0
+	case writePauses:
+		return len(d.unwritten) >= writeMost
 	}
-
-	pause := dispatchPause
-	if len(d.unwritten) >= dispatchEnough {
-		pause = 0
-	}
-	d.next = writePlanned
-	d.timer.Reset(pause)
+	return false
 }
 
 // beginWrite records results, the oldest first, and claims more. Attempts go on while the write waits for its
@@ -365,7 +364,8 @@ func (d *dispatcher) beginWrite() {
 	results := d.unwritten[:n:n]
 	d.unwritten = d.unwritten[n:]
 	d.lookAgain = false
-	d.next = writeUnderWay
+	d.writes = writeUnderWay
+	d.timer.Stop()
 
 	go func() {
 		claims, err := d.db.Dispatch(context.Background(), results, r)
@@ -373,19 +373,20 @@ func (d *dispatcher) beginWrite() {
 	}()
 }
 
-// endWrite takes the claims of a write. One that failed, as on a full disk, has written and claimed nothing:
-// it is tried again. Until it succeeds nothing is claimed, and the results wait in memory. They are recorded
-// before the next claim, also those whose lease has ended meanwhile, so none of them is sent twice.
+// endWrite takes the claims of a write. One that failed, as on a full disk, has written and claimed nothing.
+// Until one succeeds nothing is claimed, and the results wait in memory. They are recorded before the next
+// claim, also those whose lease has ended meanwhile, so none of them is sent twice.
 func (d *dispatcher) endWrite(w dispatched) {
 	if w.err != nil {
 		d.log.Error("webhooks: cannot write results; trying again", "error", w.err)
 		d.unwritten = append(w.results, d.unwritten...)
-		d.next = writePlanned
+		d.writes = writeRetries
 		d.timer.Reset(dispatchRetry)
 		return
 	}
 
-	d.next = writeNone
+	d.writes = writePauses
+	d.timer.Reset(dispatchPause)
 	for _, r := range w.results {
 		d.targets[r.Claim.Endpoint.ID].ended--
 		d.lookAgain = d.lookAgain || r.Unsent // Its delivery is due again.
@@ -437,7 +438,7 @@ func (d *dispatcher) land(l landing) {
 // records each when it ends. Those that are cut off after that are released too: they are sent again after
 // the next start.
 func (d *dispatcher) finish(cutOff func()) {
-	if d.next == writeUnderWay {
+	if d.writes == writeUnderWay {
 		d.endWrite(<-d.written)
 	}
 	for _, t := range d.targets {

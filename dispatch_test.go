@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -245,4 +246,73 @@ func TestLateAttemptsLeaveSlots(t *testing.T) {
 			t.Errorf("%d attempts that linger count for the lane of new endpoints", got)
 		}
 	}
+}
+
+// TestQueueLosesNoTime sends webhooks to a receiver that answers at once, so that all the time they take is the queue's.
+func TestQueueLosesNoTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		in, _ := s.deliver(t)
+		id, _ := s.endpoint(t, "a.example")
+		s.pings(t, 1, id)
+		s.settle() // Now the endpoint is a quick one.
+		in.take()
+
+		for _, c := range []struct {
+			webhooks int
+			most     time.Duration
+		}{
+			{webhooks: 1, most: 0},
+			{webhooks: 20 * writeMost, most: 2 * dispatchPause},
+		} {
+			begun := time.Now()
+			s.pings(t, c.webhooks, id)
+			s.settle()
+
+			all := in.take()
+			if len(all) != c.webhooks {
+				t.Fatalf("%d webhooks, want %d", len(all), c.webhooks)
+			}
+			if took := all[len(all)-1].at.Sub(begun); took > c.most {
+				t.Errorf("%d webhooks take %s, want %s at most", c.webhooks, took, c.most)
+			}
+		}
+	})
+}
+
+// TestResultsAreNotLostWhenNothingCanBeWritten lets the queue's writes fail for a while, with more results than one of them
+// takes.
+func TestResultsAreNotLostWhenNothingCanBeWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		in, _ := s.deliver(t)
+		id, _ := s.endpoint(t, "a.example")
+		s.pings(t, 1, id)
+		s.settle()
+		in.take()
+
+		const webhooks = 3 * writeMost
+		s.pings(t, webhooks, id)
+		in.setAnswer(func(received) *http.Response {
+			must(t, s.db.writer.script("PRAGMA query_only = 1"))
+			return status(200)
+		})
+		s.queue.wake()
+		time.Sleep(10*dispatchRetry + dispatchRetry/2)
+		synctest.Wait()
+		s.wantDeliveries(t, id, fmt.Sprintf("1 delivered, %d pending", webhooks))
+		if n := strings.Count(s.logs.String(), "cannot write results"); n < 9 || n > 11 {
+			t.Errorf("a write was tried %d times, want once a second", n)
+		}
+
+		must(t, s.db.writer.script("PRAGMA query_only = 0"))
+		in.setAnswer(nil)
+		s.settle()
+		s.wantDeliveries(t, id, fmt.Sprintf("%d delivered", webhooks+1))
+		if n := len(in.take()); n != webhooks {
+			t.Errorf("%d webhooks were sent, want %d", n, webhooks)
+		}
+	})
 }
