@@ -3,13 +3,14 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -65,61 +66,106 @@ func (t *table) oneClient(b *testing.B) {
 		measured: c.rates(),
 	})
 
-	// What HTTP takes, with bodies as large in both directions.
+	// What less than the service takes, with bodies as large in both directions.
 	size := sizeOf(b, p.addr, requests[0])
-	empty, statements := handlerProcess(b, size, false), handlerProcess(b, size, true)
-	h := compare(b,
-		func() load { return drive(empty, 1, requests) },
-		func() load { return drive(statements, 1, requests) })
-	micros := func(l []load) float64 { return 1e6 * medianOf(l, perRequest) }
-	fmt.Printf("one client: %.0f µs for a POST, %.0f µs for the loop; "+
-		"%.0f µs for a POST to a bare handler, %.0f µs if it runs the loop's statements\n",
-		micros(c.left), micros(c.right), micros(h.left), micros(h.right))
+	for _, server := range []struct {
+		name                 string
+		overHTTP, statements bool
+	}{
+		{name: "a handler that only answers", overHTTP: true},
+		{name: "a handler that runs the loop's statements", overHTTP: true, statements: true},
+		{name: "a blocking socket, which only answers"},
+		{name: "a blocking socket, and the loop's statements", statements: true},
+	} {
+		addr := smallServer(b, size, server.overHTTP, server.statements)
+		c := compare(b,
+			func() load { return drive(addr, 1, requests) },
+			func() load { return loop.run(b) })
+		fmt.Printf("one client: %s: %s, %.3f of the loop\n", server.name, c.rates(), c.ratio(rate))
+	}
 }
 
-// handlerProcess serves a handler that does nothing but answer with a body of some size, or run the statements of an order
-// and answer. It is a process of its own, as the service is: when the client is in its process, a request takes half the time.
-func handlerProcess(b *testing.B, size int, statements bool) (addr string) {
+// smallServer starts a server that does less for an order than any service could, and answers with as many bytes. It is a
+// process of its own, as the service is: when the client is in its process, a request takes half the time.
+//
+// It runs the statements of an order, or none. It serves HTTP, or takes whatever a read brings for one request: then there
+// is one goroutine, whose thread blocks in read(2).
+func smallServer(b *testing.B, size int, overHTTP, statements bool) (addr string) {
 	b.Helper()
 	exe, err := os.Executable()
 	must(b, err)
 	addr = freeAddr(b)
 	b.Setenv("TMPDIR", b.TempDir()) // The process is killed, and leaves its files there.
-	launch(b, exe, "-test.run", "^$", "-test.bench", "^BenchmarkHandlerProcess$", "-test.benchtime", "1x",
-		"-handler-addr", addr, "-handler-size", fmt.Sprint(size), fmt.Sprintf("-handler-statements=%t", statements))
+	launch(b, exe, "-test.run", "^$", "-test.bench", "^BenchmarkSmallServer$", "-test.benchtime", "1x",
+		"-small-addr", addr, "-small-size", fmt.Sprint(size),
+		fmt.Sprintf("-small-http=%t", overHTTP), fmt.Sprintf("-small-statements=%t", statements))
 	awaitAnswer(b, addr, []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 	return addr
 }
 
 var (
-	handlerAddr       = flag.String("handler-addr", "", "the `address` of BenchmarkHandlerProcess")
-	handlerSize       = flag.Int("handler-size", 0, "how many `bytes` it answers")
-	handlerStatements = flag.Bool("handler-statements", false, "whether it runs the statements of an order")
+	smallAddr       = flag.String("small-addr", "", "the `address` of BenchmarkSmallServer")
+	smallSize       = flag.Int("small-size", 0, "how many `bytes` it answers")
+	smallHTTP       = flag.Bool("small-http", false, "whether it serves HTTP")
+	smallStatements = flag.Bool("small-statements", false, "whether it runs the statements of an order")
 )
 
-// BenchmarkHandlerProcess measures nothing: it is what handlerProcess starts, and serves until it is killed.
-func BenchmarkHandlerProcess(b *testing.B) {
-	if *handlerAddr == "" {
+// BenchmarkSmallServer measures nothing: it is what smallServer starts, and serves until it is killed.
+func BenchmarkSmallServer(b *testing.B) {
+	if *smallAddr == "" {
 		b.Skip("it is started by another benchmark")
 	}
 	l := newOrderLoop(b)
-	body := bytes.Repeat([]byte("x"), *handlerSize)
-	var mu sync.Mutex
 	n := 0
-	must(b, http.ListenAndServe(*handlerAddr, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		if *handlerStatements {
-			mu.Lock()
-			defer mu.Unlock()
-			n++
-			if err := l.db.writer.with(func(c *connection) error { return l.create(c, n) }); err != nil {
-				panic(err)
-			}
+	order := func() {
+		if !*smallStatements {
+			return
 		}
+		n++
+		if err := l.db.writer.with(func(c *connection) error { return l.create(c, n) }); err != nil {
+			panic(err)
+		}
+	}
+
+	body := strings.Repeat("x", *smallSize)
+	if !*smallHTTP {
+		serveBlocking(b, *smallAddr, body, order)
+	}
+	var mu sync.Mutex
+	must(b, http.ListenAndServe(*smallAddr, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		io.Copy(io.Discard, r.Body)
+		order()
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
-		w.Write(body)
+		io.WriteString(w, body)
 	})))
+}
+
+// serveBlocking answers every read with the same bytes, one connection after another.
+func serveBlocking(b *testing.B, addr, body string, order func()) {
+	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	request := make([]byte, 64<<10)
+	ln, err := net.Listen("tcp", addr)
+	must(b, err)
+	runtime.LockOSThread()
+	for {
+		conn, err := ln.Accept()
+		must(b, err)
+		socket, err := conn.(*net.TCPConn).File()
+		must(b, err)
+		conn.Close()
+		socket.Fd() // From now on, its reads and writes block the thread.
+		for {
+			if _, err := socket.Read(request); err != nil {
+				break
+			}
+			order()
+			socket.Write(answer)
+		}
+		socket.Close()
+	}
 }
 
 // orderLoop runs the statements of an order one after another, on the writing connection. What Go does for an order is
