@@ -238,7 +238,7 @@ const (
 func scanClaim(r row) (c Claim, err error) {
 	var body, order string
 	err = r.Scan(&c.row, &c.DeliveryID, &c.EventID, &c.OrderRow, &c.Event, &c.DueAt, &body, &order)
-	c.Body = wholeEvent(body, order)
+	c.Body = []byte(wholeEvent(body, order))
 	return c, err
 }
 
@@ -403,6 +403,11 @@ type Result struct {
 	Took   time.Duration
 	endpointAnswer
 	deliveryOutcome
+}
+
+// RecordResults records results, and claims nothing.
+func (db *DB) RecordResults(ctx context.Context, results []Result) error {
+	return db.write(ctx, func(tx *Tx) error { return tx.recordAll(results) })
 }
 
 // recordAll writes the ends of claims, and what follows for their endpoints.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	dispatchPause = 10 * time.Millisecond // between two writes, so that many claims and results share a commit
+	dispatchPause = 10 * time.Millisecond // after a write, so that many claims and results share the next one
 	dispatchRetry = time.Second           // until a write that failed is tried again
 
 	attemptsGrace = 5 * time.Second // for the attempts under way when the service stops
@@ -152,18 +152,18 @@ type dispatcher struct {
 	inFlight  int               // attempts under way
 	unwritten []Result
 	lookAgain bool // a delivery may be due that is not claimed
-	writes    writeState
-	timer     *time.Timer // fires when the state is writeReady again
+	writing   writeState
+	timer     *time.Timer // ends the pause after a write: then any may begin
 }
 
 // writeState is whether a write of the queue may begin. There is one at a time.
 type writeState int
 
 const (
-	writeReady    writeState = iota // it may
-	writePauses                     // only a full one: more results and claims are to share its commit
-	writeRetries                    // none, as the last one failed
-	writeUnderWay                   // none
+	writeAny      writeState = iota // any may
+	writeFull                       // only a full one, until the pause after the last one ends
+	writeFailed                     // none, until the pause after the last one ends, which failed
+	writeUnderWay                   // none: one is under way
 )
 
 // dispatched is the outcome of a write.
@@ -201,8 +201,8 @@ func (d *dispatcher) run(ctx context.Context) {
 	attempts, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
 
-	d.timer = time.NewTimer(dispatchPause)
-	d.lookAgain = true // Deliveries may wait since the last run.
+	d.timer = time.NewTimer(0) // no pause before the first write
+	d.lookAgain = true         // Deliveries may wait since the last run.
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
 
@@ -218,7 +218,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		case <-tick.C:
 			d.lookForDue()
 		case <-d.timer.C:
-			d.writes = writeReady
+			d.writing = writeAny
 		case w := <-d.written:
 			d.endWrite(w)
 		case l := <-d.landed:
@@ -341,13 +341,13 @@ func (d *dispatcher) lookForDue() {
 	d.lookAgain = d.lookAgain || due
 }
 
-// mayWrite reports whether a write may begin, and has something to do: to record results, or to claim deliveries that may
-// be due.
+// mayWrite reports whether a write may begin and has something to do: to record results, or to claim deliveries
+// that may be due.
 func (d *dispatcher) mayWrite() bool {
-	switch d.writes {
-	case writeReady:
+	switch d.writing {
+	case writeAny:
 		return d.lookAgain || len(d.unwritten) > 0
-	case writePauses:
+	case writeFull:
 		return len(d.unwritten) >= writeMost
 	}
 	return false
@@ -363,29 +363,38 @@ func (d *dispatcher) beginWrite() {
 	n := min(len(d.unwritten), writeMost)
 	results := d.unwritten[:n:n]
 	d.unwritten = d.unwritten[n:]
-	d.lookAgain = false
-	d.writes = writeUnderWay
+	d.writing = writeUnderWay
 	d.timer.Stop()
 
+	// A delivery whose result is not in this write may be due again, after its lease. It must not be claimed.
+	more := len(d.unwritten) > 0
+	d.lookAgain = more
+
 	go func() {
-		claims, err := d.db.Dispatch(context.Background(), results, r)
-		d.written <- dispatched{results, claims, err}
+		w := dispatched{results: results}
+		if more {
+			w.err = d.db.RecordResults(context.Background(), results)
+		} else {
+			w.claims, w.err = d.db.Dispatch(context.Background(), results, r)
+		}
+		d.written <- w
 	}()
 }
 
-// endWrite takes the claims of a write. One that failed, as on a full disk, has written and claimed nothing.
-// Until one succeeds nothing is claimed, and the results wait in memory. They are recorded before the next
-// claim, also those whose lease has ended meanwhile, so none of them is sent twice.
+// endWrite takes the claims of a write. One that failed, as on a full disk, has written and claimed nothing: it is
+// tried again. The results wait in memory. All of them are recorded before anything is claimed, also those whose
+// lease has ended meanwhile, so none of them is sent twice.
 func (d *dispatcher) endWrite(w dispatched) {
 	if w.err != nil {
 		d.log.Error("webhooks: cannot write results; trying again", "error", w.err)
 		d.unwritten = append(w.results, d.unwritten...)
-		d.writes = writeRetries
+		d.lookAgain = true
+		d.writing = writeFailed
 		d.timer.Reset(dispatchRetry)
 		return
 	}
 
-	d.writes = writePauses
+	d.writing = writeFull
 	d.timer.Reset(dispatchPause)
 	for _, r := range w.results {
 		d.targets[r.Claim.Endpoint.ID].ended--
@@ -438,7 +447,7 @@ func (d *dispatcher) land(l landing) {
 // records each when it ends. Those that are cut off after that are released too: they are sent again after
 // the next start.
 func (d *dispatcher) finish(cutOff func()) {
-	if d.writes == writeUnderWay {
+	if d.writing == writeUnderWay {
 		d.endWrite(<-d.written)
 	}
 	for _, t := range d.targets {
@@ -456,7 +465,7 @@ func (d *dispatcher) finish(cutOff func()) {
 				continue
 			}
 		}
-		err := d.db.write(context.Background(), func(tx *Tx) error { return tx.recordAll(d.unwritten) })
+		err := d.db.RecordResults(context.Background(), d.unwritten)
 		if err != nil {
 			d.log.Error("webhooks: cannot write results; the next start releases their leases", "error", err)
 			return

@@ -248,7 +248,8 @@ func TestLateAttemptsLeaveSlots(t *testing.T) {
 	}
 }
 
-// TestQueueLosesNoTime sends webhooks to a receiver that answers at once, so that all the time they take is the queue's.
+// TestQueueLosesNoTime sends webhooks to a receiver that answers at once. In the time of the test, writing takes no time
+// either, so all that they take are pauses of the queue.
 func TestQueueLosesNoTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -259,60 +260,82 @@ func TestQueueLosesNoTime(t *testing.T) {
 		s.settle() // Now the endpoint is a quick one.
 		in.take()
 
-		for _, c := range []struct {
-			webhooks int
-			most     time.Duration
-		}{
-			{webhooks: 1, most: 0},
-			{webhooks: 20 * writeMost, most: 2 * dispatchPause},
-		} {
+		for _, webhooks := range []int{1, 20 * writeMost} {
 			begun := time.Now()
-			s.pings(t, c.webhooks, id)
+			s.pings(t, webhooks, id)
 			s.settle()
 
 			all := in.take()
-			if len(all) != c.webhooks {
-				t.Fatalf("%d webhooks, want %d", len(all), c.webhooks)
+			if len(all) != webhooks {
+				t.Fatalf("%d webhooks, want %d", len(all), webhooks)
 			}
-			if took := all[len(all)-1].at.Sub(begun); took > c.most {
-				t.Errorf("%d webhooks take %s, want %s at most", c.webhooks, took, c.most)
+			if took := all[len(all)-1].at.Sub(begun); took != 0 {
+				t.Errorf("%d webhooks wait %s, want no pause", webhooks, took)
 			}
 		}
 	})
 }
 
-// TestResultsAreNotLostWhenNothingCanBeWritten lets the queue's writes fail for a while, with more results than one of them
-// takes.
-func TestResultsAreNotLostWhenNothingCanBeWritten(t *testing.T) {
+// outage lets all writes fail for some time, the queue's among them.
+func (s *testServer) outage(t *testing.T, d time.Duration) {
+	t.Helper()
+	must(t, s.db.writer.script("PRAGMA query_only = 1"))
+	s.queue.wake()
+	time.Sleep(d)
+	must(t, s.db.writer.script("PRAGMA query_only = 0"))
+}
+
+// TestWebhooksAreSentOnceInAnOutage lets the queue's writes fail for longer than a lease, while there are more results than
+// one write takes.
+func TestWebhooksAreSentOnceInAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBubbleServer(t)
 		in, _ := s.deliver(t)
-		id, _ := s.endpoint(t, "a.example")
-		s.pings(t, 1, id)
+		in.setAnswer(func(received) *http.Response {
+			time.Sleep(100 * time.Millisecond)
+			return status(200)
+		})
+		a, _ := s.endpoint(t, "a.example")
+		b, _ := s.endpoint(t, "b.example")
+		s.pings(t, 1, a, b)
 		s.settle()
 		in.take()
 
-		const webhooks = 3 * writeMost
-		s.pings(t, webhooks, id)
-		in.setAnswer(func(received) *http.Response {
-			must(t, s.db.writer.script("PRAGMA query_only = 1"))
-			return status(200)
-		})
+		s.pings(t, claimAhead, a, b)
 		s.queue.wake()
-		time.Sleep(10*dispatchRetry + dispatchRetry/2)
+		time.Sleep(time.Second) // All are claimed.
+		s.outage(t, lease+10*time.Second)
 		synctest.Wait()
-		s.wantDeliveries(t, id, fmt.Sprintf("1 delivered, %d pending", webhooks))
-		if n := strings.Count(s.logs.String(), "cannot write results"); n < 9 || n > 11 {
-			t.Errorf("a write was tried %d times, want once a second", n)
+		if n := strings.Count(s.logs.String(), "cannot write results"); n < 65 || n > 75 {
+			t.Errorf("a write was tried %d times in 70 s, want once a second", n)
 		}
 
-		must(t, s.db.writer.script("PRAGMA query_only = 0"))
-		in.setAnswer(nil)
 		s.settle()
-		s.wantDeliveries(t, id, fmt.Sprintf("%d delivered", webhooks+1))
-		if n := len(in.take()); n != webhooks {
-			t.Errorf("%d webhooks were sent, want %d", n, webhooks)
+		for _, id := range []string{a, b} {
+			s.wantDeliveries(t, id, fmt.Sprintf("%d delivered", 1+claimAhead))
+		}
+		if n := len(in.take()); n != 2*claimAhead {
+			t.Errorf("%d webhooks were sent, want %d", n, 2*claimAhead)
+		}
+	})
+}
+
+// TestAClaimThatCannotBeWrittenIsTriedAgain has a queue that would not look again by itself for a minute.
+func TestAClaimThatCannotBeWrittenIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		s.queue.poll = time.Minute
+		in, _ := s.deliver(t)
+		id, _ := s.endpoint(t, "a.example")
+		s.settle()
+
+		s.pings(t, 1, id)
+		s.outage(t, dispatchRetry/2)
+		time.Sleep(dispatchRetry)
+		if n := len(in.take()); n != 1 {
+			t.Errorf("%d webhooks a second after the disk was full, want 1", n)
 		}
 	})
 }

@@ -157,7 +157,7 @@ func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 		return created, err
 	}
 	created.ID = orderIDIn(order)
-	created.Shown = []byte(orderIn(string(wholeEvent(event, order))))
+	created.Shown = []byte(orderIn(wholeEvent(event, order)))
 
 	if !bytes.Equal(bodyHash, in.BodyHash[:]) {
 		return created, &APIError{
@@ -395,8 +395,8 @@ const termsStart = `,"payment_reference":"`
 // splitOrder splits the JSON of a stored order into its id with what may change, and its terms, which begin with a comma.
 // Both are without the order's braces.
 func splitOrder(stored string) (state, terms string) {
-	state, _, _ = strings.Cut(stored, termsStart)
-	return state[1:], strings.TrimSuffix(stored[len(state):], "}")
+	before, after, _ := strings.Cut(stored, termsStart)
+	return before[1:], termsStart + strings.TrimSuffix(after, "}")
 }
 
 // showOrder appends a stored order to dst with its two addresses, both of which are its pay page. They are not stored,

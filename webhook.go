@@ -115,20 +115,15 @@ func (st Store) eventData(stored string) []byte {
 // wholeEvent returns the body of an event as it is sent. The event of an order is stored without the order's terms, which
 // its row has and which never change: they are most of the bytes, and are put back here. order is the JSON that
 // the row has now; empty if the event is of no order.
-func wholeEvent(body, order string) []byte {
+func wholeEvent(body, order string) string {
 	if order == "" || strings.Contains(body, termsStart) { // Events written before version 5 of the schema are whole.
-		return []byte(body)
+		return body
 	}
 
 	const addresses = `,"checkout_url":`
 	state, after, _ := strings.Cut(body, addresses)
 	_, terms := splitOrder(order)
-
-	whole := make([]byte, 0, len(body)+len(terms))
-	whole = append(whole, state...)
-	whole = append(whole, terms...)
-	whole = append(whole, addresses...)
-	return append(whole, after...)
+	return state + terms + addresses + after
 }
 
 // orderIn returns the JSON of the order that the whole body of an event shows.
@@ -141,7 +136,7 @@ func orderIn(body string) string {
 func scanBody(r row) (string, error) {
 	var body, order string
 	err := r.Scan(&body, &order)
-	return string(wholeEvent(body, order)), err
+	return wholeEvent(body, order), err
 }
 
 // If this millisecond has an event with this number or a later one, the statement names its row, which is a conflict, and

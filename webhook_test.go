@@ -588,7 +588,7 @@ func TestAFailingOrHangingEndpointHoldsUpNoOther(t *testing.T) {
 			s.settle()
 		}
 
-		// Then it hangs. Each attempt is given up after 15 s.
+		// Then it hangs. Each attempt is given up after 15 s, and the next one begins at the same moment.
 		underWay := newAttempts()
 		in.answerBad(func(r received) *http.Response {
 			underWay.begin(r.host)
