@@ -66,7 +66,7 @@ func (t *table) oneClient(b *testing.B) {
 		measured: c.rates(),
 	})
 
-	// What less than the service takes, with bodies as large in both directions.
+	// How far a server could get, with bodies as large in both directions.
 	size := sizeOf(b, p.addr, requests[0])
 	for _, server := range []struct {
 		name                 string
@@ -74,22 +74,23 @@ func (t *table) oneClient(b *testing.B) {
 	}{
 		{name: "a handler that only answers", overHTTP: true},
 		{name: "a handler that runs the loop's statements", overHTTP: true, statements: true},
-		{name: "a blocking socket, which only answers"},
-		{name: "a blocking socket, and the loop's statements", statements: true},
+		{name: "a bare socket, which only answers"},
+		{name: "a bare socket that runs the loop's statements", statements: true},
 	} {
 		addr := smallServer(b, size, server.overHTTP, server.statements)
 		c := compare(b,
 			func() load { return drive(addr, 1, requests) },
 			func() load { return loop.run(b) })
-		fmt.Printf("one client: %s: %s, %.3f of the loop\n", server.name, c.rates(), c.ratio(rate))
+		fmt.Printf("one client, %s, against the loop: %.3f (%s)\n", server.name, c.ratio(rate), c.rates())
 	}
 }
 
-// smallServer starts a server that does less for an order than any service could, and answers with as many bytes. It is a
-// process of its own, as the service is: when the client is in its process, a request takes half the time.
+// smallServer starts a server that answers every request with the same body, of some size. It runs the statements of
+// an order first, or none. It is a process of its own, as the service is: when the client is in its process, a request
+// takes half the time.
 //
-// It runs the statements of an order, or none. It serves HTTP, or takes whatever a read brings for one request: then there
-// is one goroutine, whose thread blocks in read(2).
+// It serves HTTP, or a bare socket. Then there is one goroutine, whose thread blocks in read(2), and each read counts as
+// a request.
 func smallServer(b *testing.B, size int, overHTTP, statements bool) (addr string) {
 	b.Helper()
 	exe, err := os.Executable()
@@ -129,22 +130,23 @@ func BenchmarkSmallServer(b *testing.B) {
 
 	body := strings.Repeat("x", *smallSize)
 	if !*smallHTTP {
-		serveBlocking(b, *smallAddr, body, order)
+		serveSocket(b, *smallAddr, body, order)
+		return
 	}
 	var mu sync.Mutex
 	must(b, http.ListenAndServe(*smallAddr, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
 		io.Copy(io.Discard, r.Body)
+		mu.Lock()
 		order()
+		mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 		io.WriteString(w, body)
 	})))
 }
 
-// serveBlocking answers every read with the same bytes, one connection after another.
-func serveBlocking(b *testing.B, addr, body string, order func()) {
+// serveSocket answers every read with the same bytes, one connection after another, until the process is killed.
+func serveSocket(b *testing.B, addr, body string, order func()) {
 	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	request := make([]byte, 64<<10)
 	ln, err := net.Listen("tcp", addr)

@@ -285,8 +285,8 @@ func (s *testServer) outage(t *testing.T, d time.Duration) {
 	must(t, s.db.writer.script("PRAGMA query_only = 0"))
 }
 
-// TestWebhooksAreSentOnceInAnOutage lets the queue's writes fail for longer than a lease, while there are more results than
-// one write takes.
+// TestWebhooksAreSentOnceInAnOutage lets the queue's writes fail for longer than a lease, while there are more results
+// than one write takes.
 func TestWebhooksAreSentOnceInAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
