@@ -168,7 +168,8 @@ const (
 
 // dispatched is the outcome of a write.
 type dispatched struct {
-	results []Result // that were to be recorded
+	begun   time.Time // before anything was claimed
+	results []Result  // that were to be recorded
 	claims  []Claim
 	err     error
 }
@@ -201,7 +202,7 @@ func (d *dispatcher) run(ctx context.Context) {
 	attempts, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
 
-	d.timer = time.NewTimer(0) // no pause before the first write
+	d.timer = time.NewTimer(0) // Each write sets it anew.
 	d.lookAgain = true         // Deliveries may wait since the last run.
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
@@ -371,7 +372,7 @@ func (d *dispatcher) beginWrite() {
 	d.lookAgain = more
 
 	go func() {
-		w := dispatched{results: results}
+		w := dispatched{begun: time.Now(), results: results}
 		if more {
 			w.err = d.db.RecordResults(context.Background(), results)
 		} else {
@@ -383,7 +384,7 @@ func (d *dispatcher) beginWrite() {
 
 // endWrite takes the claims of a write. One that failed, as on a full disk, has written and claimed nothing: it is
 // tried again. The results wait in memory. All of them are recorded before anything is claimed, also those whose
-// lease has ended meanwhile, so none of them is sent twice.
+// lease has ended meanwhile, so none of them is sent twice while the service runs.
 func (d *dispatcher) endWrite(w dispatched) {
 	if w.err != nil {
 		d.log.Error("webhooks: cannot write results; trying again", "error", w.err)
@@ -404,7 +405,7 @@ func (d *dispatcher) endWrite(w dispatched) {
 		d.lookAgain = true // There may be more: at an endpoint that was not looked at, or at one of these.
 	}
 
-	beginBy := time.Now().Add(lease - attemptMost)
+	beginBy := w.begun.Add(lease - attemptMost)
 	for _, c := range w.claims {
 		e := c.Endpoint
 		t := d.targets[e.ID]

@@ -260,7 +260,7 @@ func TestQueueLosesNoTime(t *testing.T) {
 		s.settle() // Now the endpoint is a quick one.
 		in.take()
 
-		for _, webhooks := range []int{1, 20 * writeMost} {
+		for _, webhooks := range []int{1, 20 * writeMost} { // The rest of a full write would wait.
 			begun := time.Now()
 			s.pings(t, webhooks, id)
 			s.settle()
@@ -336,6 +336,37 @@ func TestAClaimThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 		time.Sleep(dispatchRetry)
 		if n := len(in.take()); n != 1 {
 			t.Errorf("%d webhooks a second after the disk was full, want 1", n)
+		}
+	})
+}
+
+// TestClaimsOfASlowWriteAreSentOnce lets the commit of a claim take longer than its lease.
+func TestClaimsOfASlowWriteAreSentOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubbleServer(t)
+		in, _ := s.deliver(t)
+		in.setAnswer(func(received) *http.Response {
+			time.Sleep(500 * time.Millisecond)
+			return status(200)
+		})
+		id, _ := s.endpoint(t, "a.example")
+		s.settle()
+
+		s.pings(t, 20, id)
+		must(t, s.db.writer.with(func(c *connection) error {
+			c.raw.RegisterCommitHook(func() int {
+				c.raw.RegisterCommitHook(nil)
+				time.Sleep(lease + 30*time.Second)
+				return 0
+			})
+			return nil
+		}))
+		s.queue.wake()
+		time.Sleep(3 * lease)
+		synctest.Wait()
+		if n := len(in.take()); n != 20 {
+			t.Errorf("%d webhooks were sent, want 20", n)
 		}
 	})
 }
