@@ -89,8 +89,8 @@ func (t *table) oneClient(b *testing.B) {
 // an order first, or none. It is a process of its own, as the service is: when the client is in its process, a request
 // takes half the time.
 //
-// It serves HTTP, or a bare socket. Then there is one goroutine, whose thread blocks in read(2), and each read counts as
-// a request.
+// It serves HTTP, or a bare socket. With a bare socket there is one goroutine, whose thread blocks in read(2), and each
+// read counts as a request.
 func smallServer(b *testing.B, size int, overHTTP, statements bool) (addr string) {
 	b.Helper()
 	exe, err := os.Executable()

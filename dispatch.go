@@ -153,17 +153,17 @@ type dispatcher struct {
 	unwritten []Result
 	lookAgain bool // a delivery may be due that is not claimed
 	writing   writeState
-	timer     *time.Timer // ends the pause after a write: then any may begin
+	timer     *time.Timer // fires when the pause after a write is over
 }
 
-// writeState is whether a write of the queue may begin. There is one at a time.
+// writeState is which writes of the queue may begin. There is one at a time.
 type writeState int
 
 const (
-	writeAny      writeState = iota // any may
-	writeFull                       // only a full one, until the pause after the last one ends
-	writeFailed                     // none, until the pause after the last one ends, which failed
-	writeUnderWay                   // none: one is under way
+	writeAny      writeState = iota // any
+	writeFull                       // full ones only, in the pause after a write
+	writeFailed                     // none, in the pause after a write that failed
+	writeUnderWay                   // none, while there is one
 )
 
 // dispatched is the outcome of a write.
@@ -202,7 +202,7 @@ func (d *dispatcher) run(ctx context.Context) {
 	attempts, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
 
-	d.timer = time.NewTimer(0) // Each write sets it anew.
+	d.timer = time.NewTimer(0) // There is no write yet to pause after.
 	d.lookAgain = true         // Deliveries may wait since the last run.
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
@@ -354,8 +354,8 @@ func (d *dispatcher) mayWrite() bool {
 	return false
 }
 
-// beginWrite records results, the oldest first, and claims more. Attempts go on while the write waits for its
-// commit.
+// beginWrite records results, the oldest first, and claims more if no result is left. Attempts go on while the
+// write waits for its commit.
 func (d *dispatcher) beginWrite() {
 	r := newRoom()
 	for id, t := range d.targets {
@@ -367,16 +367,16 @@ func (d *dispatcher) beginWrite() {
 	d.writing = writeUnderWay
 	d.timer.Stop()
 
-	// A delivery whose result is not in this write may be due again, after its lease. It must not be claimed.
-	more := len(d.unwritten) > 0
-	d.lookAgain = more
+	// A delivery whose result is left may be due again, because its lease has ended. It must not be claimed.
+	claim := len(d.unwritten) == 0
+	d.lookAgain = !claim
 
 	go func() {
 		w := dispatched{begun: time.Now(), results: results}
-		if more {
-			w.err = d.db.RecordResults(context.Background(), results)
-		} else {
+		if claim {
 			w.claims, w.err = d.db.Dispatch(context.Background(), results, r)
+		} else {
+			w.err = d.db.RecordResults(context.Background(), results)
 		}
 		d.written <- w
 	}()

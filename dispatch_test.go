@@ -260,7 +260,7 @@ func TestQueueLosesNoTime(t *testing.T) {
 		s.settle() // Now the endpoint is a quick one.
 		in.take()
 
-		for _, webhooks := range []int{1, 20 * writeMost} { // The rest of a full write would wait.
+		for _, webhooks := range []int{1, 20 * writeMost} { // of whole writes: a rest would wait for a pause
 			begun := time.Now()
 			s.pings(t, webhooks, id)
 			s.settle()

@@ -588,7 +588,8 @@ func TestAFailingOrHangingEndpointHoldsUpNoOther(t *testing.T) {
 			s.settle()
 		}
 
-		// Then it hangs. Each attempt is given up after 15 s, and the next one begins at the same moment.
+		// Then it hangs. Each attempt is given up after 15 s, and the next one begins at the same moment. So an
+		// attempt is counted as ended just before.
 		underWay := newAttempts()
 		in.answerBad(func(r received) *http.Response {
 			underWay.begin(r.host)
