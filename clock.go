@@ -36,15 +36,12 @@ type clock struct {
 	doubted time.Duration // elapsed until which the clock is doubted because of what the database holds
 }
 
-// newClock returns a clock that believes what the machine's clock says now.
-func newClock() *clock {
+// newClock returns a clock that believes what the machine's clock, wall, says now.
+func newClock(wall func() time.Time) *clock {
 	start := time.Now()
 	c := &clock{log: slog.New(slog.DiscardHandler)}
-	c.read = func() (Time, time.Duration) {
-		now := time.Now()
-		return timeOf(now), now.Sub(start)
-	}
-	c.base = timeOf(start)
+	c.read = func() (Time, time.Duration) { return timeOf(wall()), time.Since(start) }
+	c.base = timeOf(wall())
 	return c
 }
 

@@ -26,7 +26,7 @@ func (m *machineClock) pass(d time.Duration) {
 
 // newMachineClock returns a clock of the service that follows m.
 func newMachineClock() (m *machineClock, c *clock) {
-	c = newClock()
+	c = newClock(time.Now)
 	m = &machineClock{wall: c.base}
 	c.read = m.read
 	return m, c

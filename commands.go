@@ -56,7 +56,7 @@ func withID(kind string, do rowCommand) func(context.Context, *cli) error {
 
 // onFile opens a database and prints the result of do. With create it creates a missing file.
 func (c *cli) onFile(file string, create bool, do func(*DB) (object, error)) error {
-	db, err := openDB(file, create)
+	db, err := c.openDB(file, create)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func storeAdd(ctx context.Context, c *cli) error {
 	}
 
 	return c.onFile(*file, true, func(db *DB) (object, error) {
-		password, hash := newPassword()
+		password, hash := c.newPassword()
 		added, err := db.AddStore(ctx, *st, hash)
 		return object{
 			"store_id":       added.ID,
@@ -245,7 +245,7 @@ func storeSet(ctx context.Context, c *cli) error {
 }
 
 func storePassword(ctx context.Context, db *DB, storeID, id string) (object, error) {
-	password, hash := newPassword()
+	password, hash := db.env.newPassword()
 	err := db.SetPassword(ctx, id, hash)
 	return object{"store_id": id, "owner_password": password}, err
 }
@@ -381,7 +381,7 @@ func webhookListen(ctx context.Context, c *cli) error {
 		return err
 	}
 
-	db, err := openDB(*file, false)
+	db, err := c.openDB(*file, false)
 	if err != nil {
 		return err
 	}

@@ -264,7 +264,7 @@ func TestWebhookListen(t *testing.T) {
 	hints, hint := io.Pipe()
 	done := make(chan int)
 	go func() {
-		code := run(ctx, []string{"webhook", "listen", "-db", s.db.path, "-store", s.storeID}, nil, in, hint)
+		code := run(ctx, []string{"webhook", "listen", "-db", s.db.path, "-store", s.storeID}, streams(nil, in, hint))
 		in.Close()
 		done <- code
 	}()

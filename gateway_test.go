@@ -594,7 +594,7 @@ func (c *gatewayCommands) run(
 		"-mode", mode,
 	}
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, strings.NewReader(secrets), &out, &errs)
+	code = run(t.Context(), args, streams(strings.NewReader(secrets), &out, &errs))
 	c.printed.WriteString(out.String() + errs.String())
 	return code, out.String(), errs.String()
 }

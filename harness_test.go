@@ -35,6 +35,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// streams is the real environment but for its streams.
+func streams(stdin io.Reader, stdout, stderr io.Writer) environment {
+	env := realEnvironment()
+	env.stdin, env.stdout, env.stderr = stdin, stdout, stderr
+	return env
+}
+
+func openDB(path string, create bool) (*DB, error) { return realEnvironment().openDB(path, create) }
+
 // testServer is the service on a real database with one store. Every request carries the store's key, unless
 // its headers say otherwise.
 type testServer struct {
@@ -765,7 +774,7 @@ func (b *logBuffer) await(t *testing.T, pattern string) string {
 const ownerPassword = "kopi-susu-gula-aren"
 
 // ownerHash is the hash of ownerPassword, computed once because it takes a while.
-var ownerHash = hashNewPassword(ownerPassword)
+var ownerHash = realEnvironment().hashNewPassword(ownerPassword)
 
 // newShop is a server whose store's owner can sign in. It has no key for the API.
 func newShop(t *testing.T, publicURL string) *testServer {

@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-func listen(addr string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", addr)
+// listenOn is listen with errors that say what to do.
+func (e environment) listenOn(addr string) (net.Listener, error) {
+	ln, err := e.listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("the port of %s is taken by another program: "+

@@ -30,7 +30,30 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // A second signal ends the program at once.
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], realEnvironment()))
+}
+
+// environment is what the program takes from outside. Tests replace parts of it.
+type environment struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	listen         func(network, address string) (net.Listener, error)
+	transport      http.RoundTripper               // to gateways and webhook receivers; nil is the network
+	commit         func(commit func() error) error // performs each COMMIT of the database
+	now            func() time.Time                // the wall clock
+	rounds         int                             // of a password's hash
+}
+
+func realEnvironment() environment {
+	return environment{
+		stdin:  os.Stdin,
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		listen: net.Listen,
+		commit: func(commit func() error) error { return commit() },
+		now:    time.Now,
+		rounds: 600_000,
+	}
 }
 
 // cliCommand is something that the program can do.
@@ -91,15 +114,13 @@ var arguments = map[string]string{
 // cli is one call of a command. The command defines its flags in the FlagSet, calls parse and reads them.
 type cli struct {
 	*flag.FlagSet
+	environment
 	words     []string // of the command line, after the command's name
 	arguments int      // how many the command takes beside its flags
-	stdin     io.Reader
-	stdout    io.Writer
-	stderr    io.Writer
 }
 
 // run executes the command that args name and returns the exit code: 0, 1 (failed) or 2 (usage).
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, env environment) int {
 	for _, called := range commands {
 		name := strings.Fields(called.name)
 		if len(args) < len(name) || !slices.Equal(args[:len(name)], name) {
@@ -107,23 +128,21 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 
 		c := &cli{
-			FlagSet:   flag.NewFlagSet("storeorder "+called.name, flag.ContinueOnError),
-			words:     args[len(name):],
-			arguments: len(strings.Fields(arguments[called.name])),
-			stdin:     stdin,
-			stdout:    stdout,
-			stderr:    stderr,
+			FlagSet:     flag.NewFlagSet("storeorder "+called.name, flag.ContinueOnError),
+			environment: env,
+			words:       args[len(name):],
+			arguments:   len(strings.Fields(arguments[called.name])),
 		}
 		c.SetOutput(io.Discard) // report prints the errors of the flags.
 		return c.report(called, called.run(ctx, c))
 	}
 
 	if len(args) == 0 || slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
-		printCommands(stdout)
+		printCommands(env.stdout)
 		return 0
 	}
-	fmt.Fprintf(stderr, "storeorder: there is no command %q.\n", strings.Join(args, " "))
-	printCommands(stderr)
+	fmt.Fprintf(env.stderr, "storeorder: there is no command %q.\n", strings.Join(args, " "))
+	printCommands(env.stderr)
 	return 2
 }
 
@@ -260,7 +279,7 @@ func serve(ctx context.Context, c *cli) error {
 		return err
 	}
 
-	ln, err := listen(*addr)
+	ln, err := c.listenOn(*addr)
 	if err != nil {
 		return err
 	}
@@ -273,7 +292,7 @@ func serve(ctx context.Context, c *cli) error {
 
 	_, err = os.Stat(*file)
 	isNew := errors.Is(err, fs.ErrNotExist)
-	db, err := openDB(*file, true)
+	db, err := c.openDB(*file, true)
 	if err != nil {
 		return err
 	}
@@ -533,7 +552,11 @@ func drain(hs *http.Server, log *slog.Logger) {
 
 func newServer(db *DB, o settings, log *serviceLog) *server {
 	db.logTo(log.Logger)
-	queue := newDispatcher(db, newWebhookTransport(o.allowPrivate), log.Logger)
+	var transport http.RoundTripper = newWebhookTransport(o.allowPrivate)
+	if db.env.transport != nil {
+		transport = db.env.transport
+	}
+	queue := newDispatcher(db, transport, log.Logger)
 	return &server{
 		db:           db,
 		log:          log,
@@ -593,7 +616,7 @@ func demo(ctx context.Context, c *cli) error {
 		return err
 	}
 
-	ln, err := listen(*addr)
+	ln, err := c.listenOn(*addr)
 	if err != nil {
 		return err
 	}
@@ -605,7 +628,7 @@ func demo(ctx context.Context, c *cli) error {
 	}
 	defer os.RemoveAll(dir)
 
-	db, err := openDB(filepath.Join(dir, "demo.db"), true)
+	db, err := c.openDB(filepath.Join(dir, "demo.db"), true)
 	if err != nil {
 		return err
 	}
@@ -652,7 +675,7 @@ Webhooks of the store are received and verified here:
 
 // openDemoShop adds the demo's store with a receiver of its webhooks, and prints how to use it.
 func openDemoShop(ctx context.Context, db *DB, publicURL string, out io.Writer) error {
-	password, passwordHash := newPassword()
+	password, passwordHash := db.env.newPassword()
 	st, err := db.AddStore(ctx, StoreProfile{
 		Store:      Store{Slug: "kopi-kita", Plan: PlanGrowth, Expiry: 24 * time.Hour},
 		Name:       "Kopi Kita",
@@ -710,7 +733,7 @@ const demoCatalog = `{
 
 // receiveDemoWebhooks starts a receiver of the store's webhooks, which prints them to out.
 func receiveDemoWebhooks(ctx context.Context, db *DB, storeID string, out io.Writer) error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := db.env.listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

@@ -265,7 +265,7 @@ func TestDemo(t *testing.T) {
 	out, code := newLogBuffer(t.Output()), make(chan int)
 	go func() {
 		defer out.close()
-		code <- run(ctx, []string{"demo", "-addr", "127.0.0.1:0"}, strings.NewReader(""), out, out)
+		code <- run(ctx, []string{"demo", "-addr", "127.0.0.1:0"}, streams(strings.NewReader(""), out, out))
 	}()
 
 	body := out.await(t, `-d '(\{.*\})'`)
@@ -480,7 +480,7 @@ func TestHelp(t *testing.T) {
 	for _, line := range []string{"", "-h", "help", "serve -h", "catalog import -h"} {
 		t.Run(line, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			if code := run(t.Context(), strings.Fields(line), nil, &out, &errs); code != 0 {
+			if code := run(t.Context(), strings.Fields(line), streams(nil, &out, &errs)); code != 0 {
 				t.Errorf("exit %d, want 0", code)
 			}
 			if out.Len() == 0 {
@@ -653,7 +653,7 @@ func TestStopBeforeTheStart(t *testing.T) {
 	logs := newLogBuffer(t.Output())
 	defer logs.close()
 
-	code := run(ctx, []string{"serve", "-db", file, "-addr", "127.0.0.1:0"}, strings.NewReader(""), io.Discard, logs)
+	code := run(ctx, []string{"serve", "-db", file, "-addr", "127.0.0.1:0"}, streams(strings.NewReader(""), io.Discard, logs))
 	if code != 0 {
 		t.Errorf("serve exits with %d, want 0", code)
 	}

@@ -28,12 +28,12 @@ const saltSize = 16
 
 // hashPassword hashes a password on a thread of its own, of the lowest priority: a thread that answers a request
 // may wake up on the same core, and would wait some milliseconds for its turn there.
-func hashPassword(password string, salt []byte) PasswordHash {
+func (e environment) hashPassword(password string, salt []byte) PasswordHash {
 	hashed := make(chan []byte)
 	go func() {
 		runtime.LockOSThread() // It is never unlocked, so the thread ends with this goroutine.
 		lowerPriority()
-		hashed <- deriveHash(password, salt)
+		hashed <- deriveHash(password, salt, e.rounds)
 	}()
 	return PasswordHash{salt, <-hashed}
 }
@@ -41,8 +41,8 @@ func hashPassword(password string, salt []byte) PasswordHash {
 // deriveHash is PBKDF2 (RFC 8018, section 5.2) for a key as long as the hash. It lets other goroutines run every fraction
 // of a millisecond: crypto/pbkdf2 would hold them up for ten, until the scheduler interrupts it. Now and then it
 // sleeps, because the scheduler looks for new requests only when it has nothing else to run.
-func deriveHash(password string, salt []byte) []byte {
-	const rounds, pause, sleep = 600_000, 500, 5_000
+func deriveHash(password string, salt []byte, rounds int) []byte {
+	const pause, sleep = 500, 5_000
 	mac := hmac.New(sha256.New, []byte(password))
 	mac.Write(salt)
 	mac.Write([]byte{0, 0, 0, 1}) // the number of the block
@@ -64,14 +64,14 @@ func deriveHash(password string, salt []byte) []byte {
 	return hash
 }
 
-func hashNewPassword(password string) PasswordHash {
-	return hashPassword(password, randomBytes(saltSize))
+func (e environment) hashNewPassword(password string) PasswordHash {
+	return e.hashPassword(password, randomBytes(saltSize))
 }
 
 // newPassword returns a password of 120 random bits and its hash.
-func newPassword() (string, PasswordHash) {
+func (e environment) newPassword() (string, PasswordHash) {
 	password := base64.RawURLEncoding.EncodeToString(randomBytes(15))
-	return password, hashNewPassword(password)
+	return password, e.hashNewPassword(password)
 }
 
 // Password finds the store of an owner, and how their password is kept. For an unknown e-mail it returns
@@ -174,7 +174,7 @@ func (a admittedTry) check(ctx context.Context) (storeID string, err error) {
 	}
 
 	// The password is hashed for an e-mail that nobody has too, so that the answer takes as long.
-	given := hashPassword(a.password, a.kept.Salt)
+	given := a.limits.db.env.hashPassword(a.password, a.kept.Salt)
 	if subtle.ConstantTimeCompare(given.Hash, a.kept.Hash) == 0 || !a.known {
 		return "", errNotFound
 	}
@@ -420,7 +420,7 @@ func (s *server) hashChosen(
 	if err := turn.wait(r.Context()); err != nil {
 		return hash, nil, err
 	}
-	return hashNewPassword(password), nil, nil
+	return s.db.env.hashNewPassword(password), nil, nil
 }
 
 func waitFault(wait time.Duration) formFaults {

@@ -293,7 +293,7 @@ func TestHashPassword(t *testing.T) {
 	salt := []byte("0123456789abcdef")
 	want, err := pbkdf2.Key(sha256.New, ownerPassword, salt, 600_000, 32)
 	must(t, err)
-	if got := hashPassword(ownerPassword, salt).Hash; !bytes.Equal(got, want) {
+	if got := realEnvironment().hashPassword(ownerPassword, salt).Hash; !bytes.Equal(got, want) {
 		t.Errorf("hash %x, want %x", got, want)
 	}
 }
@@ -308,7 +308,7 @@ func TestHashingHasTheLowestPriority(t *testing.T) {
 	before := len(threadsByPriority(t)[lowest]) // 1 if the first thread has hashed: it is kept, and never used again
 
 	hashed := make(chan PasswordHash)
-	go func() { hashed <- hashPassword(ownerPassword, []byte("0123456789abcdef")) }()
+	go func() { hashed <- realEnvironment().hashPassword(ownerPassword, []byte("0123456789abcdef")) }()
 	most := 0
 	for done := false; !done; {
 		select {
@@ -383,7 +383,7 @@ func TestStrangersEverywhere(t *testing.T) {
 		db, err := openDB(s.db.path, false)
 		must(t, err)
 		defer db.Close()
-		must(t, db.SetPassword(t.Context(), s.storeID, hashNewPassword("tujuh gajah menari")))
+		must(t, db.SetPassword(t.Context(), s.storeID, realEnvironment().hashNewPassword("tujuh gajah menari")))
 		s.at(away).signIn(t, ownerEmail, "tujuh gajah menari").leads(t, "/dashboard")
 	})
 

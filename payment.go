@@ -43,6 +43,14 @@ const gatewayTimeout = 10 * time.Second
 
 func newPayments(db *DB, log *slog.Logger, wakeWebhooks func()) *payments {
 	questions, cutOff := context.WithCancel(context.Background())
+	transport := db.env.transport
+	if transport == nil {
+		transport = &http.Transport{
+			MaxIdleConnsPerHost:    8,
+			MaxResponseHeaderBytes: 64 << 10,
+			IdleConnTimeout:        time.Minute,
+		}
+	}
 	return &payments{
 		db:        db,
 		log:       log,
@@ -51,11 +59,7 @@ func newPayments(db *DB, log *slog.Logger, wakeWebhooks func()) *payments {
 		client: &http.Client{
 			Timeout:       gatewayTimeout,
 			CheckRedirect: noRedirect,
-			Transport: &http.Transport{
-				MaxIdleConnsPerHost:    8,
-				MaxResponseHeaderBytes: 64 << 10,
-				IdleConnTimeout:        time.Minute,
-			},
+			Transport:     transport,
 		},
 		wakeWebhooks: wakeWebhooks,
 		due:          make(wakeup, 1),

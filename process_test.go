@@ -22,7 +22,7 @@ import (
 func command(t *testing.T, want int, args ...string) (out map[string]any, stderr string) {
 	t.Helper()
 	var stdout, errs bytes.Buffer
-	got := run(t.Context(), args, strings.NewReader(""), &stdout, &errs)
+	got := run(t.Context(), args, streams(strings.NewReader(""), &stdout, &errs))
 	if got != want {
 		t.Errorf("%q exits with %d, want %d: %s%s", args, got, want, stdout.String(), errs.String())
 	}
@@ -117,7 +117,7 @@ func startServe(t *testing.T, file string, args ...string) (addr string, logs *l
 	go func() {
 		defer close(ended)
 		defer logs.close()
-		code = run(ctx, args, strings.NewReader(""), io.Discard, logs)
+		code = run(ctx, args, streams(strings.NewReader(""), io.Discard, logs))
 	}()
 	stop = func() int {
 		cancel()

@@ -274,7 +274,7 @@ func newOldFile(t *testing.T) (file string) {
 	s := newBubbleServer(t)
 	endpoint, _ := s.endpoint(t, "a.example")
 	now := s.db.clock
-	s.db.clock = newClock()
+	s.db.clock = newClock(time.Now)
 	s.db.clock.base = now.base.Add(-100 * day)
 	s.db.clock.read = func() (Time, time.Duration) {
 		wall, elapsed := now.read()

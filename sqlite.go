@@ -106,7 +106,8 @@ func queryInto(q querier, dest []any, query string, args ...any) error {
 // pool holds the connections to a file. They are opened when they are first needed.
 type pool struct {
 	source string
-	taken  chan struct{} // has one for each connection in use, and room for as many as there may be
+	commit func(commit func() error) error // performs each COMMIT; nil: as it is
+	taken  chan struct{}                   // has one for each connection in use, and room for as many as there may be
 
 	mu     sync.Mutex
 	free   []*connection // the last one was used last: with few queries, few connections are opened
@@ -153,7 +154,11 @@ func (p *pool) take() (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connection{raw: raw.(*sqlite3.SQLiteConn), statements: map[string]*statement{}}, nil
+	return &connection{
+		raw:        raw.(*sqlite3.SQLiteConn),
+		around:     p.commit,
+		statements: map[string]*statement{},
+	}, nil
 }
 
 func (p *pool) give(c *connection) {
@@ -190,7 +195,8 @@ func (p *pool) Close() (err error) {
 
 // connection is a connection to a file. One goroutine at a time uses it.
 type connection struct {
-	raw *sqlite3.SQLiteConn
+	raw    *sqlite3.SQLiteConn
+	around func(commit func() error) error // that of the pool
 
 	// statements are compiled, by their text. The program has a hundred or two, and none is ever forgotten: the garbage
 	// collector would end a statement that is not in use here while another of the connection runs.
@@ -311,9 +317,20 @@ func (c *connection) transaction(begin string, do func() error) error {
 	if err := do(); err != nil {
 		return err
 	}
-	_, err := c.exec("COMMIT")
+	err := c.commit()
 	committed = err == nil
 	return err
+}
+
+func (c *connection) commit() error {
+	commit := func() error {
+		_, err := c.exec("COMMIT")
+		return err
+	}
+	if c.around == nil {
+		return commit()
+	}
+	return c.around(commit)
 }
 
 func (c *connection) close() (err error) {

@@ -56,6 +56,7 @@ func (t *Time) UnmarshalText(text []byte) error {
 // shares each commit among the writes that wait for it.
 type DB struct {
 	path   string
+	env    environment
 	reader *pool
 	keys   *pool       // reading connections for StoreOfKey, which waits for no other query
 	writer *pool       // one connection: that of the writing goroutine, once it runs
@@ -103,7 +104,7 @@ var migrations embed.FS
 
 // openDB opens a file, brings its schema up to date and starts the writing goroutine. With create it creates a
 // missing file. Its errors are sentences for the person who runs the command.
-func openDB(path string, create bool) (*DB, error) {
+func (e environment) openDB(path string, create bool) (*DB, error) {
 	path, err := openFile(path, create)
 	if err != nil {
 		return nil, err
@@ -117,12 +118,13 @@ func openDB(path string, create bool) (*DB, error) {
 	readers := max(2, runtime.GOMAXPROCS(0))
 	db := &DB{
 		path:    path,
+		env:     e,
 		reader:  openSQLite(path, options+readOnly, readers),
 		keys:    openSQLite(path, options+readOnly, readers),
 		writer:  openSQLite(path, options+durable, 1),
 		jobs:    make(chan *job),
 		chores:  make(chan func()),
-		clock:   newClock(),
+		clock:   newClock(e.now),
 		file:    &fileHealth{},
 		titles:  &titleCache{},
 		log:     slog.New(slog.DiscardHandler),
@@ -130,6 +132,7 @@ func openDB(path string, create bool) (*DB, error) {
 		stopped: make(chan struct{}),
 		hurried: make(chan struct{}, 1),
 	}
+	db.writer.commit = e.commit
 	db.stopWrites = sync.OnceFunc(func() { close(db.closing) })
 	if err := db.connect(); err != nil {
 		db.closeFiles()
@@ -553,8 +556,7 @@ func (db *DB) commitGroup(first *job) {
 			lost = db.checkFile(c)
 		}
 		if lost == nil {
-			_, err := c.exec("COMMIT")
-			lost = db.afterCommit(err)
+			lost = db.afterCommit(c.commit())
 		}
 		if lost != nil {
 			c.exec("ROLLBACK") // It fails if SQLite has already rolled back, as it does on a full disk.
