@@ -204,8 +204,7 @@ func (d *dispatcher) run(ctx context.Context) {
 
 	d.timer = time.NewTimer(0) // There is no write yet to pause after.
 	d.lookAgain = true         // Deliveries may wait since the last run.
-	tick := time.NewTicker(d.poll)
-	defer tick.Stop()
+	tick := d.db.env.tick(d.poll)
 
 	for ctx.Err() == nil {
 		d.launch(attempts)
@@ -216,7 +215,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		select {
 		case <-d.wakeup:
 			d.lookAgain = true
-		case <-tick.C:
+		case <-tick:
 			d.lookForDue()
 		case <-d.timer.C:
 			d.writing = writeAny

@@ -205,13 +205,12 @@ const (
 
 // watch looks at the file, its WAL and the clock until ctx ends.
 func (db *DB) watch(ctx context.Context) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
+	tick := db.env.tick(watchEvery)
 
 	trusted := db.clockTrusted()
 	for round := 1; ; round++ {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}

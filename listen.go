@@ -142,16 +142,13 @@ func limitMemory() {
 	}
 }
 
-// returnMemory gives the system back what a peak has left unused, until ctx ends. By itself, the collector
+// returnMemory gives the system back what a peak has left unused, at each tick until ctx ends. By itself, the collector
 // keeps most of what it ever had as long as little is allocated.
-func returnMemory(ctx context.Context) {
-	tick := time.NewTicker(20 * time.Second)
-	defer tick.Stop()
-
+func returnMemory(ctx context.Context, tick <-chan time.Time) {
 	before := readMemory()
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}

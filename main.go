@@ -38,10 +38,11 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	listen         func(network, address string) (net.Listener, error)
-	transport      http.RoundTripper               // to gateways and webhook receivers; nil is the network
-	commit         func(commit func() error) error // performs each COMMIT of the database
-	now            func() time.Time                // the wall clock
-	rounds         int                             // of a password's hash
+	transport      http.RoundTripper                    // to gateways and webhook receivers; nil is the network
+	commit         func(commit func() error) error      // performs each COMMIT of the database
+	now            func() time.Time                     // the wall clock
+	tick           func(time.Duration) <-chan time.Time // what the loops that poll wait for
+	rounds         int                                  // of a password's hash
 }
 
 func realEnvironment() environment {
@@ -52,6 +53,7 @@ func realEnvironment() environment {
 		listen: net.Listen,
 		commit: func(commit func() error) error { return commit() },
 		now:    time.Now,
+		tick:   time.Tick,
 		rounds: 600_000,
 	}
 }
@@ -498,7 +500,7 @@ func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *serv
 	background.Go(func() { s.payments.pollGateways(working) })
 	background.Go(func() { s.sweep(working) })
 	background.Go(func() { db.watch(working) })
-	background.Go(func() { returnMemory(working) })
+	background.Go(func() { returnMemory(working, db.env.tick(20*time.Second)) })
 	background.Go(func() { s.purge(working) })
 
 	hs := newHTTPServer(s.routes(), log.Logger)
@@ -581,8 +583,7 @@ func newServer(db *DB, o settings, log *serviceLog) *server {
 
 // sweep runs the work that falls due by the clock: at once, then every 30 s, until ctx ends.
 func (s *server) sweep(ctx context.Context) {
-	tick := time.NewTicker(30 * time.Second)
-	defer tick.Stop()
+	tick := s.db.env.tick(30 * time.Second)
 
 	for round := 0; ; round++ {
 		s.payments.expireOrders(ctx)
@@ -592,7 +593,7 @@ func (s *server) sweep(ctx context.Context) {
 		}
 
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			// If this fails, the keys were last used later than their list shows.
 			s.uses.flush(context.Background(), s.db)

@@ -176,8 +176,7 @@ const pollPause = 2 * time.Second
 // pollGateways asks about the sessions that are due: it looks for them when it is woken and every two seconds. It
 // returns when ctx has ended and the questions under way are answered.
 func (p *payments) pollGateways(ctx context.Context) {
-	tick := time.NewTicker(pollPause)
-	defer tick.Stop()
+	tick := p.db.env.tick(pollPause)
 	finished := make(chan dueSession)
 	underWay := map[string]bool{} // by session
 	perAccount := map[string]int{}
@@ -208,7 +207,7 @@ func (p *payments) pollGateways(ctx context.Context) {
 			delete(underWay, d.id)
 			perAccount[d.account]--
 		case <-p.due:
-		case <-tick.C:
+		case <-tick:
 		case <-stopped:
 		}
 	}

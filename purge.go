@@ -164,8 +164,7 @@ func (tx *Tx) removeOld(w *oldRows, old []int64) error {
 // purge deletes what nobody needs any more, in small writes: at once, then every 30 s and when it is
 // woken, until ctx ends. It is apart from sweep, because it may have millions of rows to delete.
 func (s *server) purge(ctx context.Context) {
-	tick := time.NewTicker(30 * time.Second)
-	defer tick.Stop()
+	tick := s.db.env.tick(30 * time.Second)
 
 	for {
 		s.purgeAll(ctx, s.purgeIdempotencyKeys)
@@ -175,7 +174,7 @@ func (s *server) purge(ctx context.Context) {
 		}
 
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-s.purging:
 		case <-ctx.Done():
 			return
