@@ -74,7 +74,7 @@ func TestKeyIsReplaced(t *testing.T) {
 		l.want("which", attention.Troubles[0].ID, order)
 		l.want("why", attention.Troubles[0].Problem, ProblemRefused)
 
-		l.mid.key = midtransKey
+		l.mid.key = oldMidtransKey
 		time.Sleep(5 * time.Minute)
 		l.tick()
 		l.want("when the gateway knows the key again", l.outcome(order), "expired [1 expired] orderExpired, stock 10")

@@ -195,7 +195,7 @@ func (s *testServer) hundredEndpoints(t *testing.T) (ids []string) {
 }
 
 // wantSoon sends an event to an endpoint and checks how long it takes. A second later it returns.
-func (s *testServer) wantSoon(t *testing.T, in *inbox, endpoint string, limit time.Duration) {
+func (s *testServer) wantSoon(t *testing.T, in *oldInbox, endpoint string, limit time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	s.pings(t, 1, endpoint)

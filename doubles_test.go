@@ -1,39 +1,193 @@
-//go:build cgo
-
 package main
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
-// gatewayDouble stands in for a gateway. A test sets the states of its sessions.
+// This file is the network as the service sees it: Midtrans, Xendit, and the receivers of webhooks. Both gateways
+// refuse what their documentation refuses, and keep books of their own: what a test wants to know of money, it asks
+// them.
+
+// gatewayDouble is what a story does with either gateway. A page has a name in its order: 1 is the last one that was made
+// for the first attempt; if a lost answer has left two, they are 1a and 1b.
 type gatewayDouble interface {
 	http.Handler
-	// say sets the state of a session's payment, which may end with "=" and an amount.
-	say(reference, state string)
-	// pay does what a buyer on the session's page does, and reports whether the page let them: it may be
-	// closed, ended or paid.
-	pay(reference, state string) bool
-	// message returns the notification of a state, signed as the gateway signs it.
-	message(reference, state string) (header http.Header, body string)
+	// pages names the pages of an order, the latest last: all, or those that a buyer can pay now.
+	pages(order string, payable bool) []string
+	// say sets what became of the page's payment, such as settlement=1000.
+	say(order, page, state string)
+	// message is the notification of that: the path before the store's id, headers, and a body that is signed.
+	message(order, page, state string) (path string, header []string, body string)
 }
+
+const (
+	midtransKey = "Mid-server-example"
+	xenditKey   = "xnd_production_example"
+	xenditToken = "callback-token-example"
+)
+
+// network takes the place of the network between the service, the gateways and the receivers.
+type network struct {
+	t        *testing.T
+	midtrans *midtransDouble
+	xendit   *xenditDouble
+	inbox    *inbox
+
+	mu    sync.Mutex
+	fault fault
+	calls []string // such as "midtrans create"
+}
+
+// fault is what happens to the next call that has a text in its name, or to all of them. Its kind is one of
+//
+//	down   there is no connection
+//	lost   the gateway does what it is asked to, and its answer is lost
+//	hang   the gateway never answers
+//	slow   the gateway's answer is on its way for five seconds
+//	500    the gateway gives this status
+//	none   there is no fault any more
+type fault struct {
+	kind, on string
+	always   bool
+}
+
+func newNetwork(t *testing.T) *network {
+	return &network{
+		t:        t,
+		fault:    fault{kind: "none"},
+		midtrans: &midtransDouble{key: midtransKey},
+		xendit:   &xenditDouble{key: xenditKey, odd: map[string]bool{}, customers: map[string]bool{}},
+		inbox:    &inbox{t: t, secrets: map[string][]string{}},
+	}
+}
+
+// operations name the calls to gateways.
+var operations = []struct {
+	call *regexp.Regexp
+	name string
+}{
+	{regexp.MustCompile(`^POST /(snap/v1/transactions|sessions)$`), "create"},
+	{regexp.MustCompile(`^GET `), "status"},
+	{regexp.MustCompile(`/(approve|deny)$`), "decide"},
+	{regexp.MustCompile(``), "close"},
+}
+
+func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
+	name, double := "xendit", http.Handler(n.xendit)
+	if strings.HasSuffix(r.URL.Host, ".midtrans.com") {
+		name, double = "midtrans", n.midtrans
+	} else if r.URL.Host != "api.xendit.co" {
+		return n.inbox.receive(r)
+	}
+	for _, o := range operations {
+		if o.call.MatchString(r.Method + " " + r.URL.Path) {
+			name += " " + o.name
+			break
+		}
+	}
+
+	answer := httptest.NewRecorder()
+	kind := n.faultOf(name)
+	switch kind {
+	case "down":
+		return nil, errors.New("connection refused")
+	case "hang":
+		<-r.Context().Done()
+	case "", "lost", "slow":
+		double.ServeHTTP(answer, r)
+	default:
+		status, err := strconv.Atoi(kind)
+		must(n.t, err)
+		sendJSON(answer, status, fields{"error_messages": []string{"a fault"}, "message": "a fault"})
+	}
+	if kind == "lost" {
+		return nil, errors.New("connection reset")
+	}
+	if kind == "slow" {
+		time.Sleep(5 * time.Second)
+	}
+	if answer.Code >= 400 {
+		n.t.Logf("%s: %d %s", name, answer.Code, answer.Body)
+	}
+	return answer.Result(), r.Context().Err()
+}
+
+// faultOf notes a call and returns the kind of its fault, "" if it has none.
+func (n *network) faultOf(name string) (kind string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls = append(n.calls, name)
+	if n.fault.kind == "none" || !strings.Contains(name, n.fault.on) {
+		return ""
+	}
+	kind = n.fault.kind
+	if !n.fault.always {
+		n.fault.kind = "none"
+	}
+	return kind
+}
+
+func (n *network) setFault(f fault) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fault = f
+}
+
+// pageOf is a page of an order and its gateway: the one of a name, or the latest.
+func (n *network) pageOf(order, name string) (gateway gatewayDouble, page string) {
+	for _, g := range []gatewayDouble{n.midtrans, n.xendit} {
+		for _, found := range g.pages(order, false) {
+			if attempt := strings.TrimRight(found, "ab"); name == "" && attempt >= page || name == attempt || name == found {
+				gateway, page = g, cmp.Or(name, attempt)
+			}
+		}
+	}
+	if gateway == nil {
+		n.t.Fatalf("no gateway has the page %q of this order", name)
+	}
+	return gateway, page
+}
+
+// payable names the pages of an order that can be paid.
+func (n *network) payable(order string) string {
+	all := append(n.midtrans.pages(order, true), n.xendit.pages(order, true)...)
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// fields is an object of JSON.
+type fields = map[string]any
 
 func sendJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(body)
+}
+
+// decode reads the body of a request; numbers stay as they were written.
+func decode(r *http.Request) (text string, body any) {
+	sent, _ := io.ReadAll(r.Body)
+	d := json.NewDecoder(bytes.NewReader(sent))
+	d.UseNumber()
+	d.Decode(&body)
+	return string(sent), body
 }
 
 // signedIn reports whether a request has the key as its user name and no password, as both gateways want it.
@@ -42,521 +196,708 @@ func signedIn(r *http.Request, key string) bool {
 	return ok && user == key && password == ""
 }
 
-// decodeStrictly refuses fields that the value does not have.
-func decodeStrictly(body []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	return dec.Decode(v)
-}
+// request is the texts in a body by their paths, such as items[].name. That of an object is {}.
+type request map[string][]string
 
-// midtransDouble stands in for Midtrans: Snap creates pages, and the API v2 knows the transactions that
-// buyers begin there.
-type midtransDouble struct {
-	key    string
-	routes *http.ServeMux
-
-	mu       sync.Mutex
-	pages    map[string]*midtransPageDouble // by order_id
-	creates  int
-	closes   int      // of pages
-	requests []string // the bodies that created pages
-	notifyAt string   // where the last of them wanted its notifications
-}
-
-// midtransPageDouble is a page and the transactions that began there, one after the other.
-type midtransPageDouble struct {
-	orderID      string
-	token        string
-	amount       string // in rupiah
-	ends         time.Time
-	closed       bool
-	transactions []*midtransPayment
-}
-
-// midtransPayment is a transaction: a buyer has chosen how to pay.
-type midtransPayment struct {
-	id       string
-	orderID  string
-	kind     string   // dana and va are known by transaction_id only; empty: known by order_id too
-	status   string   // transaction_status
-	fraud    string   // fraud_status
-	paid     string   // in rupiah
-	refunded string   // in rupiah, in all
-	refunds  []string // in rupiah, each
-}
-
-func newMidtransDouble() *midtransDouble {
-	d := &midtransDouble{
-		key:    midtransKey,
-		routes: http.NewServeMux(),
-		pages:  map[string]*midtransPageDouble{},
+func (in request) add(path string, value any) {
+	switch value := value.(type) {
+	case fields:
+		in[path] = append(in[path], "{}")
+		for name, v := range value {
+			in.add(strings.TrimPrefix(path+"."+name, "."), v)
+		}
+	case []any:
+		for _, v := range value {
+			in.add(path+"[]", v)
+		}
+	default:
+		in[path] = append(in[path], fmt.Sprint(value))
 	}
-	d.routes.HandleFunc("POST /snap/v1/transactions", d.createPage)
-	d.routes.HandleFunc("POST /snap/v1/transactions/{token}/cancel", d.closePage)
-	d.routes.HandleFunc("GET /v2/{name}/status", d.sendTransaction)
-	d.routes.HandleFunc("POST /v2/{name}/cancel", d.changing(midtransCancel))
-	d.routes.HandleFunc("POST /v2/{name}/deny", d.changing(midtransDeny))
-	d.routes.HandleFunc("POST /v2/{name}/approve", d.changing(midtransApprove))
-	return d
+}
+
+// text is the first text of a path, and number the same as a number.
+func (in request) text(path string) string { return strings.Join(in[path][:min(1, len(in[path]))], "") }
+
+func (in request) number(path string) (n int64) {
+	n, _ = strconv.ParseInt(in.text(path), 10, 64)
+	return n
+}
+
+// sum adds up the lines of a request.
+func (in request) sum(price, quantity string) (sum int64) {
+	for i := range in[price] {
+		one := request{"price": in[price][i:], "quantity": in[quantity][i:]}
+		sum += one.number("price") * one.number("quantity")
+	}
+	return sum
+}
+
+// readRequest reads a body, and returns what of it is against the rules, if anything. A rule is a line: a path, with "?"
+// if it may be missing, and the pattern of its texts. Nothing else may be there.
+func readRequest(rules string, body any) (in request, wrong string) {
+	in = request{}
+	in.add("", body)
+	ruled := map[string]bool{"": true}
+	for rule := range strings.Lines(strings.TrimSpace(rules)) {
+		path, pattern, _ := strings.Cut(strings.TrimSpace(rule), " ")
+		path, optional := strings.CutSuffix(path, "?")
+		parent := path[:max(0, strings.LastIndex(path, "."))]
+		ruled[path] = true
+		if !optional && len(in[path]) < len(in[parent]) {
+			return in, path + " is required"
+		}
+		for _, text := range in[path] {
+			if !regexp.MustCompile("^(" + strings.TrimSpace(pattern) + ")$").MatchString(text) {
+				return in, path + " is invalid: " + text
+			}
+		}
+	}
+	for path := range in {
+		if !ruled[path] {
+			return in, path + " is not known"
+		}
+	}
+	return in, ""
+}
+
+// when is why a request is refused, if something is so.
+func when(so bool, why string) string {
+	if so {
+		return why
+	}
+	return ""
+}
+
+const midtransRules = `
+	transaction_details              {}
+	transaction_details.order_id     .{1,50}
+	transaction_details.gross_amount [1-9][0-9]*
+	item_details[]?                  {}
+	item_details[].id                .{0,50}
+	item_details[].name              .{1,50}
+	item_details[].price             -?[1-9][0-9]*
+	item_details[].quantity          [1-9][0-9]*
+	customer_details?                {}
+	customer_details.first_name?     .{1,30}
+	customer_details.email?          [!-~]+@[!-~]+\.[!-~]+
+	customer_details.phone?          (\+|0)[0-9]+
+	credit_card                      {}
+	credit_card.secure               true
+	custom_field1                    INV-.*
+	enabled_payments[]?              (bca|bni|bri|permata)_va|echannel|other_qris|gopay|shopeepay|dana|ovo|credit_card|alfamart|indomaret
+	callbacks?                       {}
+	callbacks.finish?                https?://.*
+	callbacks.error?                 https?://.*
+	expiry                           {}
+	expiry.start_time                \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}
+	expiry.unit                      minute
+	expiry.duration                  [0-9]+`
+
+// midtransDouble is Midtrans: Snap has pages, and the API v2 the transactions that buyers begin there.
+type midtransDouble struct {
+	key string
+
+	mu    sync.Mutex
+	snaps []*snapPage
+	sent  []string // the bodies that created pages
+}
+
+type snapPage struct {
+	reference, token string
+	amount           int64
+	ends             time.Time
+	closed           bool
+	payments         []snapPayment // each after the one before has failed
+}
+
+// snapPayment is a transaction as Midtrans describes it.
+type snapPayment struct {
+	Order     string       `json:"order_id"`
+	ID        string       `json:"transaction_id"`
+	Status    string       `json:"transaction_status"`
+	Fraud     string       `json:"fraud_status,omitempty"`
+	Gross     string       `json:"gross_amount"`
+	Returned  string       `json:"refund_amount,omitempty"` // in all
+	Refunds   []snapRefund `json:"refunds,omitempty"`
+	Code      string       `json:"status_code"`
+	Signature string       `json:"signature_key"`
+	kind      string       // dana and va are known by transaction_id only
+	returned  int64
+}
+
+type snapRefund struct {
+	Amount string `json:"refund_amount"`
+}
+
+func (p snapPayment) is(statuses string) bool {
+	return slices.Contains(strings.Fields(statuses), strings.ToLower(p.Status))
+}
+
+// failed reports whether the buyer may begin another payment on the same page.
+func (p snapPayment) failed() bool {
+	return p.is("deny failure cancel expire") || strings.EqualFold(p.Fraud, "deny")
 }
 
 func (d *midtransDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-
-	if !signedIn(r, d.key) {
-		sendJSON(w, 401, object{
-			"status_code":    "401",
-			"error_messages": []string{"Access denied due to unauthorized transaction"},
-		})
-		return
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	refusal, status := "no such path", 404
+	switch {
+	case !signedIn(r, d.key):
+		refusal, status = "Access denied due to unauthorized transaction", 401
+	case len(path) == 3 && path[0] == "snap":
+		refusal, status = d.create(w, r), 400
+	case len(path) == 5 && path[4] == "cancel":
+		refusal, status = d.closePage(w, path[3]), 400
+	case len(path) == 3 && path[0] == "v2":
+		refusal, status = d.act(w, path[1], path[2])
 	}
-	d.routes.ServeHTTP(w, r)
-}
-
-// midtransPageRequest has the fields that the double knows. An int64 takes no fraction.
-type midtransPageRequest struct {
-	Transaction struct {
-		OrderID     string `json:"order_id"`
-		GrossAmount int64  `json:"gross_amount"`
-	} `json:"transaction_details"`
-	Items []struct {
-		ID       string
-		Name     string
-		Price    int64
-		Quantity int64
-	} `json:"item_details"`
-	Customer struct {
-		FirstName string `json:"first_name"`
-		Email     string
-		Phone     string
-	} `json:"customer_details"`
-	CreditCard struct {
-		Secure bool
-	} `json:"credit_card"`
-	CustomField1    string   `json:"custom_field1"`
-	EnabledPayments []string `json:"enabled_payments"`
-	Callbacks       struct {
-		Finish string
-		Error  string
-	}
-	Expiry struct {
-		StartTime string `json:"start_time"`
-		Unit      string
-		Duration  int64
+	if refusal != "" {
+		code := strconv.Itoa(status)
+		sendJSON(w, status, fields{"status_code": code, "status_message": refusal, "error_messages": []string{refusal}})
 	}
 }
 
-// check returns why Midtrans refuses the request.
-func (in midtransPageRequest) check() error {
-	if in.Transaction.OrderID == "" {
-		return errors.New("transaction_details.order_id is required")
-	}
-	if len(in.Transaction.OrderID) > 50 {
-		return errors.New("transaction_details.order_id has more than 50 characters")
-	}
-	if in.Transaction.GrossAmount <= 0 {
-		return errors.New("transaction_details.gross_amount is not positive")
-	}
-	if !in.CreditCard.Secure {
-		return errors.New("the double wants 3-D Secure")
-	}
-	if !strings.HasPrefix(in.CustomField1, "INV-") {
-		return errors.New("the double wants our reference in custom_field1")
-	}
-	err := in.checkCustomer()
-	if err != nil {
-		return err
-	}
-	for _, channel := range in.EnabledPayments {
-		if !slices.Contains(midtransChannels, channel) {
-			return fmt.Errorf("enabled_payments %s is unknown", channel)
-		}
+func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal string) {
+	text, body := decode(r)
+	in, wrong := readRequest(midtransRules, body)
+	reference, amount := in.text("transaction_details.order_id"), in.number("transaction_details.gross_amount")
+	minutes := in.number("expiry.duration")
+	prices := in["item_details[].price"]
+	negative := func(price string) bool { return price[0] == '-' }
+	taken := func(p *snapPage) bool { return p.reference == reference && len(p.payments) > 0 }
+	refusal = cmp.Or(wrong,
+		when(slices.ContainsFunc(d.snaps, taken), "transaction_details.order_id has already been taken"),
+		when(len(prices) > 0 && in.sum("item_details[].price", "item_details[].quantity") != amount,
+			"gross_amount is not equal to the sum of item_details"),
+		when(slices.ContainsFunc(prices, negative) && !slices.Contains(in["item_details[].id"], "discount"),
+			"item_details.price is not positive"),
+		when(minutes < 5 || minutes > 7*24*60, "expiry.duration is not 5 minutes to 7 days"),
+		when(len(text) > 16000, "the request has more than 16 KB"),
+		when(r.Header.Get("Content-Type") != "application/json", "the body is no JSON"),
+		when(r.Header.Get("X-Override-Notification") == "", "the double wants to know where notifications go"))
+	if refusal != "" {
+		return refusal
 	}
 
-	_, err = time.Parse("2006-01-02 15:04:05 -0700", in.Expiry.StartTime)
-	if err != nil {
-		return fmt.Errorf("expiry.start_time: %w", err)
-	}
-	if in.Expiry.Unit != "minute" {
-		return errors.New("the double counts expiry in minutes")
-	}
-	if in.Expiry.Duration < 5 || in.Expiry.Duration > 7*24*60 {
-		return errors.New("expiry.duration is not between 5 minutes and 7 days")
-	}
-	return in.checkItems()
+	d.sent = append(d.sent, text)
+	d.snaps = slices.DeleteFunc(d.snaps, func(p *snapPage) bool { return p.reference == reference }) // its token dies
+	page := &snapPage{reference: reference, token: fmt.Sprintf("token-%d", len(d.sent)), amount: amount}
+	page.ends = time.Now().Add(time.Duration(minutes) * time.Minute)
+	d.snaps = append(d.snaps, page)
+	address := "https://app.midtrans.com/snap/v4/redirection/" + page.token
+	sendJSON(w, 201, fields{"token": page.token, "redirect_url": address})
+	return ""
 }
 
-var (
-	plainEmail    = regexp.MustCompile(`^[!-~]+@[!-~]+\.[!-~]+$`)
-	midtransPhone = regexp.MustCompile(`^(\+|0)[0-9]+$`)
-)
-
-func (in midtransPageRequest) checkCustomer() error {
-	c := in.Customer
-	if len([]rune(c.FirstName)) > 30 {
-		return errors.New("customer_details.first_name is too long for a virtual account of BCA")
+func (d *midtransDouble) closePage(w http.ResponseWriter, token string) (refusal string) {
+	i := slices.IndexFunc(d.snaps, func(p *snapPage) bool { return p.token == token })
+	if i < 0 {
+		return "token not found"
 	}
-	if c.Email != "" && !plainEmail.MatchString(c.Email) {
-		return errors.New("customer_details.email format is invalid")
-	}
-	if c.Phone != "" && !midtransPhone.MatchString(c.Phone) {
-		return errors.New("customer_details.phone format is invalid")
-	}
-	return nil
-}
-
-func (in midtransPageRequest) checkItems() error {
-	sum := int64(0)
-	for _, i := range in.Items {
-		sum += i.Price * i.Quantity
-
-		if len(i.ID) > 50 {
-			return errors.New("item_details.id has more than 50 characters")
-		}
-		if i.Name == "" {
-			return errors.New("item_details.name is required")
-		}
-		if len([]rune(i.Name)) > 50 {
-			return errors.New("item_details.name has more than 50 characters")
-		}
-		if i.Price <= 0 && i.ID != "discount" {
-			return errors.New("item_details.price is not positive")
-		}
-		if i.Quantity <= 0 {
-			return errors.New("item_details.quantity is not positive")
-		}
-	}
-
-	if len(in.Items) > 0 && sum != in.Transaction.GrossAmount {
-		return errors.New("transaction_details.gross_amount is not equal to the sum of item_details")
-	}
-	return nil
-}
-
-var midtransChannels = strings.Fields(`
-	bca_va bni_va bri_va permata_va echannel
-	other_qris gopay shopeepay dana ovo
-	credit_card alfamart indomaret`)
-
-// readRequest decodes a request for a page, or returns why Midtrans refuses it.
-func (d *midtransDouble) readRequest(header http.Header, body []byte) (in midtransPageRequest, err error) {
-	if header.Get("Content-Type") != "application/json" {
-		return in, errors.New("the body is not JSON")
-	}
-	if header.Get("X-Override-Notification") == "" {
-		return in, errors.New("the double wants to know where notifications go")
-	}
-	if len(body) > 16000 {
-		return in, errors.New("the request has more than 16 KB")
-	}
-	err = decodeStrictly(body, &in)
-	if err != nil {
-		return in, err
-	}
-
-	// Until a way to pay was chosen, the same order_id is taken again.
-	page := d.pages[in.Transaction.OrderID]
-	if page != nil && len(page.transactions) > 0 {
-		return in, errors.New("transaction_details.order_id has already been taken")
-	}
-	return in, in.check()
-}
-
-func (d *midtransDouble) createPage(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	in, err := d.readRequest(r.Header, body)
-	if err != nil {
-		sendJSON(w, 400, object{"error_messages": []string{err.Error()}})
-		return
-	}
-
-	d.creates++
-	d.requests = append(d.requests, string(body))
-	d.notifyAt = r.Header.Get("X-Override-Notification")
-	page := &midtransPageDouble{
-		orderID: in.Transaction.OrderID,
-		token:   fmt.Sprintf("token-%d", d.creates),
-		amount:  strconv.FormatInt(in.Transaction.GrossAmount, 10),
-		ends:    time.Now().Add(time.Duration(in.Expiry.Duration) * time.Minute),
-	}
-	d.pages[page.orderID] = page // An earlier token of this order_id is dead now.
-	sendJSON(w, 201, object{
-		"token":        page.token,
-		"redirect_url": "https://app.sandbox.midtrans.com/snap/v4/redirection/" + page.token,
-	})
-}
-
-func (d *midtransDouble) closePage(w http.ResponseWriter, r *http.Request) {
-	refuse := func(status int, message string) {
-		sendJSON(w, status, object{"error_messages": []string{message}})
-	}
-
-	for _, page := range d.pages {
-		if page.token != r.PathValue("token") {
-			continue
-		}
-		if page.closed {
-			refuse(400, "token already canceled")
-			return
-		}
-		if page.inProgress() {
-			refuse(400, "Transaction is on progress")
-			return
-		}
-
+	page := d.snaps[i]
+	refusal = cmp.Or(
+		when(page.closed, "token already canceled"),
+		when(page.latest().is("pending authorize") || strings.EqualFold(page.latest().Fraud, "challenge"),
+			"Transaction is on progress"))
+	if refusal == "" {
 		page.closed = true
-		d.closes++
-		sendJSON(w, 200, object{"canceled_at": "2000-01-01T00:00:00.000Z"})
-		return
+		sendJSON(w, 200, fields{"canceled_at": "2000-01-01T00:00:00.000Z"})
 	}
-	refuse(404, "token not found")
+	return refusal
 }
 
-// inProgress reports whether a transaction waits for its money or for an approval.
-func (page *midtransPageDouble) inProgress() bool {
-	t := page.latest()
-	return t != nil && (t.is("pending", "authorize") || t.fraud == "challenge")
-}
-
-// latest is the transaction that began last, or nil.
-func (page *midtransPageDouble) latest() *midtransPayment {
-	if len(page.transactions) == 0 {
-		return nil
+// latest is the payment that began last, an empty one if none has.
+func (p *snapPage) latest() (latest snapPayment) {
+	if len(p.payments) > 0 {
+		latest = p.payments[len(p.payments)-1]
 	}
-	return page.transactions[len(page.transactions)-1]
+	return latest
 }
 
-func (t *midtransPayment) is(statuses ...string) bool {
-	return slices.Contains(statuses, strings.ToLower(t.status))
+// snapActs are what can be done to a transaction: from which states, and what it is then.
+var snapActs = map[string]struct{ from, status, fraud string }{
+	"cancel":  {"^(pending|authorize|capture)/", "cancel", ""},
+	"expire":  {"^pending/", "expire", ""},
+	"deny":    {"/challenge$", "deny", "deny"},
+	"approve": {"/challenge$", "capture", "accept"},
 }
 
-// find returns the transaction of a name: its own, or the order_id, which not all are known by. It is nil if
-// there is none.
-func (d *midtransDouble) find(name string) (found *midtransPayment) {
-	for _, page := range d.pages {
-		for _, t := range page.transactions {
-			if t.id == name || t.orderID == name && t.kind == "" {
-				found = t
+// act answers a question about a transaction, or does something to it. It is named by its id or, unless its kind is
+// known by that alone, by its order_id.
+func (d *midtransDouble) act(w http.ResponseWriter, name, act string) (refusal string, status int) {
+	var found *snapPayment
+	for _, page := range d.snaps {
+		for i, p := range page.payments {
+			if p.ID == name || p.Order == name && p.kind == "" {
+				found = &page.payments[i]
 			}
 		}
 	}
-	return found
-}
-
-func (d *midtransDouble) sendTransaction(w http.ResponseWriter, r *http.Request) {
-	t := d.find(r.PathValue("name"))
-	if t == nil {
-		sendNoTransaction(w)
-		return
+	if found == nil {
+		return "Transaction doesn't exist.", 404
 	}
-
-	answer := d.transaction(t)
-	if t.kind == "dana" {
-		answer["order_id"] = t.id
+	if does, ok := snapActs[act]; ok {
+		if !regexp.MustCompile(does.from).MatchString(strings.ToLower(found.Status + "/" + found.Fraud)) {
+			return "Merchant cannot modify the status of the transaction", 412
+		}
+		found.Status, found.Fraud = does.status, does.fraud
+	}
+	answer := d.sign(*found)
+	if found.kind == "dana" {
+		answer.Order = found.ID
 	}
 	sendJSON(w, 200, answer)
+	return "", 0
 }
 
-// changing handles a request to change a transaction. change reports whether its status allows that.
-func (d *midtransDouble) changing(change func(*midtransPayment) bool) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		t := d.find(r.PathValue("name"))
-		if t == nil {
-			sendNoTransaction(w)
-			return
+// sign completes a transaction as it is sent.
+func (d *midtransDouble) sign(p snapPayment) snapPayment {
+	codes := map[string]string{"pending": "201", "deny": "202", "failure": "202", "expire": "407"}
+	p.Code = cmp.Or(codes[strings.ToLower(p.Status)], "200")
+	p.Signature = fmt.Sprintf("%x", sha512.Sum512([]byte(p.Order+p.Code+p.Gross+d.key)))
+	if p.Status == strings.ToUpper(p.Status) {
+		p.Signature = strings.ToUpper(p.Signature)
+	}
+	return p
+}
+
+// snapStates are the states that a story may name, with a fraud_status or an amount if need be: capture/challenge,
+// settlement=1000, partial_refund=1000 (of all refunds). Before a colon may stand the kind of a payment.
+var snapStates = regexp.MustCompile(`^(?i)(?:(dana|va):)?(pending|settlement|capture|authorize|deny|failure|cancel|` +
+	`expire|refund|partial_refund|chargeback|partial_chargeback|unheard_of)(?:/(\w+))?(?:=(\d+))?$`)
+
+// saying finds a page, and its payment in another state: its latest payment, or another one if the buyer has to begin again
+// because that has failed.
+func (d *midtransDouble) saying(order, name, state string) (page *snapPage, said snapPayment, again bool) {
+	i := slices.IndexFunc(d.snaps, func(p *snapPage) bool { return p.reference == order+"-"+name })
+	m := snapStates.FindStringSubmatch(state)
+	if i < 0 || m == nil {
+		panic("Midtrans says no " + state + " of the page " + name)
+	}
+	page = d.snaps[i]
+	said = page.latest()
+	again = said.ID == "" || said.failed() && !(snapPayment{Status: m[2], Fraud: m[3]}).failed()
+	if again {
+		id := fmt.Sprintf("tx-%s-%d", page.reference, len(page.payments)+1)
+		said = snapPayment{Order: page.reference, ID: id, Gross: fmt.Sprintf("%d.00", page.amount)}
+	}
+
+	said.kind, said.Status, said.Fraud = cmp.Or(m[1], said.kind), m[2], m[3]
+	amount, err := strconv.ParseInt(m[4], 10, 64)
+	if err == nil && said.is("settlement capture pending") {
+		said.Gross = m[4] + ".00"
+	} else if err == nil {
+		one := snapRefund{fmt.Sprintf("%d.00", amount-said.returned)}
+		said.Refunds = append(slices.Clone(said.Refunds), one)
+		said.Returned, said.returned = m[4]+".00", amount
+	}
+	return page, said, again
+}
+
+func (d *midtransDouble) say(order, name, state string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	page, said, again := d.saying(order, name, state)
+	if !again {
+		page.payments = page.payments[:len(page.payments)-1]
+	}
+	page.payments = append(page.payments, said)
+}
+
+// message is about the payment that has the state, or would have it. It always names our order_id.
+func (d *midtransDouble) message(order, name, state string) (path string, header []string, body string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	page, said, _ := d.saying(order, name, state)
+	for _, p := range page.payments {
+		if p.is(strings.ToLower(said.Status)) {
+			said = p
 		}
+	}
+	text, _ := json.Marshal(d.sign(said))
+	return "/notifications/midtrans/", nil, string(text)
+}
 
-		if !change(t) {
-			sendJSON(w, 412, object{
-				"status_code":    "412",
-				"status_message": "Merchant cannot modify the status of the transaction",
-			})
-			return
+func (d *midtransDouble) pages(order string, payable bool) (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.snaps {
+		begun := p.latest()
+		open := begun.is("pending") || !p.closed && (begun.ID == "" || begun.failed())
+		name, of := strings.CutPrefix(p.reference, order+"-")
+		if of && (!payable || open && time.Now().Before(p.ends)) {
+			names = append(names, name)
 		}
-		sendJSON(w, 200, d.transaction(t))
 	}
+	return names
 }
 
-func midtransCancel(t *midtransPayment) bool {
-	if !t.is("pending", "authorize", "capture") {
-		return false
-	}
-	t.status = "cancel"
-	return true
+const xenditRules = `
+	reference_id                           .{1,64}
+	session_type                           PAY
+	mode                                   PAYMENT_LINK
+	amount                                 [1-9][0-9]*
+	currency                               IDR
+	country                                ID
+	locale?                                id|en
+	description?                           .*
+	customer?                              {}
+	customer.reference_id                  [0-9A-Za-z]{1,255}
+	customer.type                          INDIVIDUAL
+	customer.email?                        [!-~]{1,38}@[!-~]+\.[!-~]+
+	customer.mobile_number?                \+[1-9][0-9]{6,14}
+	customer.individual_detail             {}
+	customer.individual_detail.given_names [\pL\pN ]{1,50}
+	items[]?                               {}
+	items[].reference_id                   .{1,255}
+	items[].name                           .{1,255}
+	items[].type                           DIGITAL_PRODUCT|PHYSICAL_PRODUCT|FEE
+	items[].category                       \w+
+	items[].currency                       IDR
+	items[].quantity                       [1-9][0-9]*
+	items[].net_unit_amount                -?[1-9][0-9]*
+	allowed_payment_channels[]?            [A-Z_]+
+	expires_at                             \d{4}-.*Z
+	success_return_url                     https://.*
+	cancel_return_url                      https://.*
+	metadata?                              {}`
+
+// xenditDouble is Xendit and its Payment Sessions.
+type xenditDouble struct {
+	key string
+
+	// odd is what an account may be like: older (refunds have an id, and no paths of /v3), nolists (it may not list its
+	// refunds), nested (a refund's notification has data.data), discounts (lines may be negative).
+	odd map[string]bool
+
+	mu        sync.Mutex
+	sessions  []*xenditSession
+	customers map[string]bool // by their reference_id
+	refunds   []*xenditReturn
+	disputes  []*xenditReturn
+	sent      []string // the bodies that created sessions
 }
 
-func midtransDeny(t *midtransPayment) bool {
-	if t.fraud != "challenge" {
-		return false
-	}
-	t.status, t.fraud = "deny", "deny"
-	return true
+type xenditSession struct {
+	ID        string    `json:"payment_session_id"`
+	Reference string    `json:"reference_id"`
+	Status    string    `json:"status"`
+	Amount    int64     `json:"amount"`
+	Currency  string    `json:"currency"`
+	Link      string    `json:"payment_link_url"`
+	Ends      time.Time `json:"expires_at"`
+	Payment   string    `json:"payment_id,omitempty"`
+	Request   string    `json:"payment_request_id,omitempty"`
 }
 
-func midtransApprove(t *midtransPayment) bool {
-	if t.fraud != "challenge" {
-		return false
-	}
-	t.fraud = "accept"
-	return true
+// xenditReturn is a refund or a dispute.
+type xenditReturn struct {
+	Event     string `json:"event,omitempty"`
+	RefundID  string `json:"refund_id,omitempty"`
+	ID        string `json:"id,omitempty"` // also of a refund in an older account
+	Status    string `json:"status"`
+	Amount    any    `json:"amount"`
+	Currency  string `json:"currency"`
+	Payment   string `json:"payment_id"`
+	Request   string `json:"payment_request_id,omitempty"`
+	Reference string `json:"reference_id,omitempty"`
+	of        int64
 }
 
-func sendNoTransaction(w http.ResponseWriter) {
-	sendJSON(w, 404, object{
-		"status_code":    "404",
-		"status_message": "Transaction doesn't exist.",
-	})
-}
-
-// transaction is how Midtrans describes a payment, in answers and in notifications.
-func (d *midtransDouble) transaction(p *midtransPayment) object {
-	code := "200"
-	switch strings.ToLower(p.status) {
-	case "pending":
-		code = "201"
-	case "deny", "failure":
-		code = "202"
-	case "expire":
-		code = "407"
+func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	newer := path[0] == "v3"
+	if newer {
+		path = path[1:]
+	}
+	id := path[len(path)-1]
+	var session *xenditSession
+	for _, s := range d.sessions {
+		if slices.Contains(path, s.ID) {
+			session = s
+		}
 	}
 
-	gross := p.paid + ".00"
-	t := object{
-		"status_code":        code,
-		"order_id":           p.orderID,
-		"gross_amount":       gross,
-		"transaction_status": p.status,
-		"transaction_id":     p.id,
-		"payment_type":       "bank_transfer",
-		"currency":           "IDR",
-		"transaction_time":   "2000-01-01 07:00:00",
-		"signature_key":      fmt.Sprintf("%x", sha512.Sum512([]byte(p.orderID+code+gross+d.key))),
-	}
-	if p.fraud != "" {
-		t["fraud_status"] = p.fraud
-	}
-	if p.refunded != "" {
-		t["refund_amount"] = p.refunded + ".00"
-	}
-	for i, amount := range p.refunds {
-		list, _ := t["refunds"].([]object)
-		t["refunds"] = append(list, object{
-			"refund_chargeback_id": i + 1,
-			"refund_amount":        amount + ".00",
-			"reason":               "",
+	var found any
+	status, refusal := 200, ""
+	switch {
+	case !signedIn(r, d.key):
+		refusal = "401 INVALID_API_KEY"
+	case r.Method == "POST" && r.URL.Path == "/sessions":
+		status = 201
+		found, refusal = d.create(r)
+	case session != nil && id == "cancel" && session.Status != "ACTIVE":
+		refusal = "400 SESSION_NOT_ACTIVE"
+	case session != nil:
+		if id == "cancel" {
+			session.Status = "CANCELED"
+		}
+		found = session
+	case path[0] == "v1":
+		found = returnNamed(d.disputes, id)
+	case path[0] != "refunds" || newer == d.odd["older"] || newer && r.Header.Get("Api-Version") != "2024-11-11":
+	case len(path) == 2:
+		found = returnNamed(d.refunds, id)
+	case d.odd["nolists"]:
+		refusal = "403 REQUEST_FORBIDDEN_ERROR"
+	default: // two a page
+		list := slices.DeleteFunc(slices.Clone(d.refunds), func(x *xenditReturn) bool {
+			return x.Request != r.FormValue("payment_request_id")
 		})
+		after := slices.IndexFunc(list, func(x *xenditReturn) bool { return x.RefundID+x.ID == r.FormValue("after_id") })
+		list = list[after+1:]
+		found = fields{"data": list[:min(2, len(list))], "has_more": len(list) > 2}
 	}
-	return t
+	if refusal = cmp.Or(refusal, when(found == nil, "404 DATA_NOT_FOUND")); refusal != "" {
+		status, _ = strconv.Atoi(refusal[:3])
+		code, message, _ := strings.Cut(refusal[4:], ": ")
+		found = fields{"error_code": code, "message": message}
+	}
+	sendJSON(w, status, found)
 }
 
-// say takes a transaction_status, if need be with a fraud_status or an amount: capture, capture/challenge,
-// settlement=1000, partial_refund=1000 (of all refunds). Before a colon stands the kind of a new transaction:
-// dana:pending, va:settlement.
-func (d *midtransDouble) say(reference, state string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	page := d.pages[reference]
-	t := page.saying(state)
-	if t != page.latest() {
-		page.transactions = append(page.transactions, t)
-	}
-	t.say(state)
-}
-
-// saying returns the transaction that is said to have a state: the latest, or a new one if a buyer has to
-// begin again, because the latest has failed.
-func (page *midtransPageDouble) saying(state string) *midtransPayment {
-	latest := page.latest()
-	failed := latest != nil && latest.is("deny", "failure", "cancel", "expire")
-
-	said := &midtransPayment{}
-	said.say(state)
-	if latest != nil && (!failed || said.is("deny", "failure", "cancel", "expire")) {
-		return latest
-	}
-
-	t := &midtransPayment{
-		id:      "tx-" + page.orderID,
-		orderID: page.orderID,
-		paid:    page.amount,
-	}
-	if latest != nil {
-		t.id += fmt.Sprintf("-%d", len(page.transactions)+1)
-	}
-	return t
-}
-
-func (t *midtransPayment) say(state string) {
-	kind, rest, hasKind := strings.Cut(state, ":")
-	if hasKind {
-		t.kind, state = kind, rest
-	}
-
-	state, amount, hasAmount := strings.Cut(state, "=")
-	t.status, t.fraud, _ = strings.Cut(state, "/")
-	if !hasAmount {
-		return
-	}
-	if !strings.Contains(state, "refund") && !strings.Contains(state, "chargeback") {
-		t.paid = amount
-		return
-	}
-
-	before, _ := strconv.Atoi(t.refunded)
-	now, _ := strconv.Atoi(amount)
-	if now > before {
-		t.refunds = append(t.refunds, strconv.Itoa(now-before))
-	}
-	t.refunded = amount
-}
-
-// pay says a state if the page, or a transaction that waits for its money, can be paid.
-func (d *midtransDouble) pay(reference, state string) bool {
-	if !d.canBePaid(reference) {
-		return false
-	}
-	d.say(reference, state)
-	return true
-}
-
-func (d *midtransDouble) canBePaid(reference string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	page := d.pages[reference]
-	if page == nil || !time.Now().Before(page.ends) {
-		return false
-	}
-	t := page.latest()
-	if t != nil && t.is("pending") {
-		return true
-	}
-	return !page.closed && (t == nil || t.is("deny", "failure", "cancel", "expire"))
-}
-
-// message is about the transaction that has the state, or would have it. It names our order_id always.
-func (d *midtransDouble) message(reference, state string) (http.Header, string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	page := d.pages[reference]
-	said := midtransPayment{}
-	said.say(state)
-	t := *page.saying(state)
-	for _, earlier := range page.transactions {
-		if earlier.is(strings.ToLower(said.status)) {
-			t = *earlier
+func returnNamed(list []*xenditReturn, id string) any {
+	for _, x := range list {
+		if x.RefundID+x.ID == id {
+			return x
 		}
 	}
-	t.refunds = slices.Clone(t.refunds)
-	t.say(state)
-	body := d.transaction(&t)
+	return nil
+}
 
-	// A message in upper case has its signature in upper case too.
-	if t.status == strings.ToUpper(t.status) {
-		body["signature_key"] = strings.ToUpper(body["signature_key"].(string))
+func (d *xenditDouble) create(r *http.Request) (session any, refusal string) {
+	text, body := decode(r)
+	in, wrong := readRequest(xenditRules, body)
+	const prices = "items[].net_unit_amount"
+	customer, amount := in.text("customer.reference_id"), in.number("amount")
+	ends, _ := time.Parse(time.RFC3339, in.text("expires_at"))
+	wrong = cmp.Or(wrong,
+		when(ends.Before(time.Now().Add(10*time.Minute)), "expires_at is not ten minutes ahead"),
+		when(len(in[prices]) > 0 && in.sum(prices, "items[].quantity") != amount, "the items do not sum to the amount"),
+		when(!d.odd["discounts"] && strings.Contains(strings.Join(in[prices], ""), "-"),
+			"items.net_unit_amount is not positive"))
+	if wrong != "" {
+		return nil, "400 API_VALIDATION_ERROR: " + wrong
 	}
-	return http.Header{"Content-Type": {"application/json"}}, string(mustJSON(body))
+	if d.customers[customer] {
+		return nil, "409 DUPLICATE_ERROR: customer.reference_id was used before"
+	}
+
+	// A reference_id may be used again: then there are two sessions of it.
+	d.sent = append(d.sent, text)
+	d.customers[customer] = customer != ""
+	id := fmt.Sprintf("ps-%d", len(d.sent))
+	s := &xenditSession{ID: id, Reference: in.text("reference_id"), Status: "ACTIVE", Amount: amount, Ends: ends}
+	s.Currency, s.Link = "IDR", "https://xen.to/"+id
+	d.sessions = append(d.sessions, s)
+	return s, ""
+}
+
+// xenditStates are the states that a story may name: of a session, with an amount if need be, and of a refund or a dispute
+// of an amount, such as refund=1000, refund/PENDING=1000 and dispute/LOST=1000.
+var xenditStates = regexp.MustCompile(`^(?i)(ACTIVE|COMPLETED|EXPIRED|CANCELED|refund|dispute)(?:/(\w+))?(?:=(\d+))?$`)
+
+// saying finds a page, and what is said of it: of several with its reference the last, unless a letter says which.
+func (d *xenditDouble) saying(order, name, state string) (s *xenditSession, kind, status string, amount int64) {
+	m := xenditStates.FindStringSubmatch(state)
+	i := slices.Index(d.names(order), name)
+	if i < 0 {
+		i = slices.Index(d.names(order), name+"b")
+	}
+	if m == nil || i < 0 {
+		panic("Xendit says no " + state + " of the page " + name)
+	}
+	amount, _ = strconv.ParseInt(m[3], 10, 64)
+	return d.ofOrder(order)[i], m[1], cmp.Or(m[2], "SUCCEEDED"), amount
+}
+
+func (d *xenditDouble) ofOrder(order string) (all []*xenditSession) {
+	for _, s := range d.sessions {
+		if strings.HasPrefix(s.Reference, order) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// names are those of ofOrder.
+func (d *xenditDouble) names(order string) (names []string) {
+	all := d.ofOrder(order)
+	for i, s := range all {
+		name := strings.TrimPrefix(s.Reference, order+"-")
+		same := func(x *xenditSession) bool { return x.Reference == s.Reference }
+		if slices.ContainsFunc(all[:i], same) {
+			name += "b"
+		} else if slices.ContainsFunc(all[i+1:], same) {
+			name += "a"
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func (d *xenditDouble) say(order, name, state string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, kind, status, amount := d.saying(order, name, state)
+	switch kind {
+	case "refund", "dispute":
+		x := d.returnOf(s, kind, amount)
+		if x == nil {
+			x = &xenditReturn{Currency: "IDR", Payment: s.Payment, Reference: s.Reference}
+			if id := fmt.Sprintf("%s-%d", kind, len(d.refunds)+len(d.disputes)+1); kind == "refund" && !d.odd["older"] {
+				x.RefundID = id
+			} else {
+				x.ID = id
+			}
+			if kind == "refund" {
+				x.Request = s.Request
+				d.refunds = append(d.refunds, x)
+			} else {
+				d.disputes = append(d.disputes, x)
+			}
+		}
+		x.Status, x.Amount, x.of = status, amount, amount
+		if kind == "dispute" {
+			x.Amount = fields{"initial": fmt.Sprintf("%d.00", amount)}
+		}
+	default:
+		s.Status, s.Amount = kind, cmp.Or(amount, s.Amount)
+		if strings.EqualFold(kind, "COMPLETED") {
+			s.Payment, s.Request = "py-"+s.ID, "pr-"+s.ID
+		}
+	}
+}
+
+// returnOf is a session's refund of an amount, or its dispute.
+func (d *xenditDouble) returnOf(s *xenditSession, kind string, amount int64) *xenditReturn {
+	for _, x := range map[string][]*xenditReturn{"refund": d.refunds, "dispute": d.disputes}[kind] {
+		if x.Payment == s.Payment && (kind == "dispute" || x.of == amount) {
+			return x
+		}
+	}
+	return nil
+}
+
+func (d *xenditDouble) message(order, name, state string) (path string, header []string, body string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, kind, status, amount := d.saying(order, name, state)
+	event := fields{"event": "payment_session." + strings.ToLower(kind), "business_id": "b1", "data": s}
+	var message any = event
+	x := d.returnOf(s, kind, amount)
+	switch {
+	case kind == "dispute":
+		flat := *x
+		flat.Event = "dispute." + strings.ToLower(status)
+		message = flat
+	case kind == "refund":
+		event["event"], event["data"] = "refund."+strings.ToLower(status), x
+		if d.odd["nested"] {
+			event["data"] = fields{"data": x}
+		}
+	}
+	text, _ := json.Marshal(message)
+	return "/notifications/xendit/", []string{"X-Callback-Token", xenditToken}, string(text)
+}
+
+func (d *xenditDouble) pages(order string, payable bool) (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, name := range d.names(order) {
+		s := d.ofOrder(order)[i]
+		if !payable || s.Status == "ACTIVE" && time.Now().Before(s.Ends) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// inbox is the receivers of all webhooks. It checks what each must be, whatever it answers.
+type inbox struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	secrets map[string][]string  // by host, the newest first
+	answer  func(webhook) string // a status, with a Retry-After after it if need be, or hang; nil is 200
+	came    []webhook
+}
+
+// webhook is one that has come.
+type webhook struct {
+	at                           time.Time
+	host, event, order, delivery string
+	attempt                      int
+	body                         string
+}
+
+func (in *inbox) receive(r *http.Request) (*http.Response, error) {
+	text, body := decode(r)
+	event := asFields(body)
+	h := webhook{at: time.Now(), host: r.URL.Host, event: textOf(event, "event"), body: text}
+	h.order = textOf(asFields(asFields(event["data"])["order"]), "id")
+	h.delivery = r.Header.Get("X-Service-Delivery-Id")
+	h.attempt, _ = strconv.Atoi(r.Header.Get("X-Service-Attempt"))
+
+	in.mu.Lock()
+	in.came = append(in.came, h)
+	answer := in.answer
+	in.check(h, r.Header, textOf(event, "id"))
+	in.mu.Unlock()
+	words := []string{"200", ""}
+	if answer != nil {
+		words = strings.Fields(answer(h) + " 0")
+	}
+	if words[0] == "hang" {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	reply := httptest.NewRecorder()
+	reply.Header().Set("Retry-After", words[1])
+	reply.Code, _ = strconv.Atoi(words[0])
+	return reply.Result(), nil
+}
+
+// check reports a webhook whose headers or signature are wrong.
+func (in *inbox) check(h webhook, header http.Header, id string) {
+	stamp, _, _ := strings.Cut(strings.TrimPrefix(header.Get("X-Service-Signature"), "t="), ",")
+	signature := "t=" + stamp
+	for _, secret := range in.secrets[h.host] {
+		mac := hmac.New(sha256.New, []byte(secret))
+		io.WriteString(mac, stamp+"."+h.body)
+		signature += fmt.Sprintf(",v1=%x", mac.Sum(nil))
+	}
+	for name, want := range map[string]string{
+		"X-Service-Signature": signature,
+		"X-Service-Event":     h.event,
+		"X-Service-Event-Id":  id,
+		"Content-Type":        "application/json",
+	} {
+		if got := header.Get(name); got != want {
+			in.t.Errorf("webhook to %s: %s is %q, want %q", h.host, name, got, want)
+		}
+	}
+	seconds, _ := strconv.ParseInt(stamp, 10, 64)
+	if age := h.at.Sub(time.Unix(seconds, 0)).Abs(); age > 30*time.Second || h.delivery == "" || h.attempt == 0 {
+		in.t.Errorf("webhook to %s: signed %s ago, delivery %q, attempt %d", h.host, age, h.delivery, h.attempt)
+	}
+}
+
+// await waits until n webhooks have come since the last call, and returns what has.
+func (in *inbox) await(n int) (came []webhook) {
+	in.t.Helper()
+	await(in.t, fmt.Sprintf("%d webhooks come", n), func() bool {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		if len(in.came) < n {
+			return false
+		}
+		came, in.came = in.came, nil
+		return true
+	})
+	return came
 }

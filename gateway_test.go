@@ -21,30 +21,30 @@ import (
 )
 
 const (
-	midtransKey = "SB-Mid-server-example"
-	xenditKey   = "xnd_development_example"
-	xenditToken = "callback-token-example"
+	oldMidtransKey = "SB-Mid-server-example"
+	oldXenditKey   = "xnd_development_example"
+	oldXenditToken = "callback-token-example"
 )
 
 var midtransAccount = GatewayAccount{
 	Provider:  ProviderMidtrans,
 	Mode:      "sandbox",
-	SecretKey: midtransKey,
+	SecretKey: oldMidtransKey,
 }
 
 var xenditAccount = GatewayAccount{
 	Provider:      ProviderXendit,
 	Mode:          "sandbox",
-	SecretKey:     xenditKey,
-	CallbackToken: xenditToken,
+	SecretKey:     oldXenditKey,
+	CallbackToken: oldXenditToken,
 }
 
 // gatewayNetwork is the network between the service and its gateways. It has no sockets, which a synctest
 // bubble could not wait for: the service calls the gateways' real addresses, and their doubles answer.
 type gatewayNetwork struct {
 	t   *testing.T
-	mid *midtransDouble
-	xen *xenditDouble
+	mid *oldMidtransDouble
+	xen *oldXenditDouble
 
 	mu    sync.Mutex
 	fault gatewayFault // nil if there is none
@@ -476,10 +476,10 @@ func (f *forgery) sendAsMidtrans() {
 
 func (f *forgery) sendAsXendit() {
 	f.send("no token", "xendit/"+f.storeID, f.completed, 401)
-	for _, token := range []string{"", xenditToken + "x", "another-token"} {
+	for _, token := range []string{"", oldXenditToken + "x", "another-token"} {
 		f.sendWithToken("token "+token, f.storeID, token, f.completed, 401)
 	}
-	f.sendWithToken("a right token and no JSON", f.storeID, xenditToken, "completed", 400)
+	f.sendWithToken("a right token and no JSON", f.storeID, oldXenditToken, "completed", 400)
 }
 
 // sendWithToken posts a message to Xendit's address of a store.
@@ -526,7 +526,7 @@ func (f *forgery) sendAboutNothing() {
 		"a refund of no payment": `{"event":"refund.succeeded","data":{}}`,
 		"nothing":                `{}`,
 	} {
-		f.sendWithToken(name, f.storeID, xenditToken, body, 200)
+		f.sendWithToken(name, f.storeID, oldXenditToken, body, 200)
 	}
 }
 
@@ -612,9 +612,9 @@ func (c *gatewayCommands) check(t *testing.T, want int, order string) (stdout, s
 func (c *gatewayCommands) hasNoSecrets(t *testing.T, logged string) {
 	t.Helper()
 	for _, secret := range []string{
-		midtransKey,
-		xenditKey,
-		xenditToken,
+		oldMidtransKey,
+		oldXenditKey,
+		oldXenditToken,
 		"xnd_production_x",
 		c.key,
 		"siti@example.id",
@@ -632,13 +632,13 @@ func TestGatewaySet(t *testing.T) {
 		for _, account := range []struct{ provider, mode, secrets string }{
 			{"midtrans", "sandbox", ""},
 			{"midtrans", "sandbox", "key with spaces\n"},
-			{"midtrans", "live", midtransKey},
-			{"midtrans", "test", midtransKey},
+			{"midtrans", "live", oldMidtransKey},
+			{"midtrans", "test", oldMidtransKey},
 			{"paypal", "live", "key"},
 			{"sandbox", "sandbox", "key"},
-			{"xendit", "sandbox", xenditKey + "\n"},
-			{"xendit", "live", xenditKey + "\n" + xenditToken},
-			{"xendit", "sandbox", "xnd_production_x\n" + xenditToken},
+			{"xendit", "sandbox", oldXenditKey + "\n"},
+			{"xendit", "live", oldXenditKey + "\n" + oldXenditToken},
+			{"xendit", "sandbox", "xnd_production_x\n" + oldXenditToken},
 		} {
 			c.set(t, 2, account.provider, account.mode, account.secrets)
 		}
@@ -646,8 +646,8 @@ func TestGatewaySet(t *testing.T) {
 
 	t.Run("a right account is stored", func(t *testing.T) {
 		for provider, secrets := range map[string]string{
-			"midtrans": midtransKey + "\r\n",
-			"xendit":   xenditKey + "\n" + xenditToken + "\n",
+			"midtrans": oldMidtransKey + "\r\n",
+			"xendit":   oldXenditKey + "\n" + oldXenditToken + "\n",
 		} {
 			got := c.set(t, 0, provider, "sandbox", secrets)
 			want := string(mustJSON(object{
@@ -674,9 +674,9 @@ func TestGatewayOutOfReach(t *testing.T) {
 	t.Run("gateway set warns", func(t *testing.T) {
 		c.setPublicURL(t, "http://127.0.0.1:8080")
 		for _, account := range []struct{ provider, mode, secrets, want string }{
-			{"midtrans", "sandbox", midtransKey, ""},
+			{"midtrans", "sandbox", oldMidtransKey, ""},
 			{"midtrans", "live", "Mid-server-live", noReports},
-			{"xendit", "sandbox", xenditKey + "\n" + xenditToken, noXendit},
+			{"xendit", "sandbox", oldXenditKey + "\n" + oldXenditToken, noXendit},
 		} {
 			said := c.setWarned(t, account.provider, account.mode, account.secrets)
 			if !strings.Contains(said, account.want) || (said == "") != (account.want == "") {
@@ -712,8 +712,8 @@ func TestPaymentCheck(t *testing.T) {
 	defer xenServer.Close()
 
 	c := newGatewayCommands(t)
-	c.set(t, 0, "midtrans", "sandbox", midtransKey)
-	c.set(t, 0, "xendit", "sandbox", xenditKey+"\n"+xenditToken)
+	c.set(t, 0, "midtrans", "sandbox", oldMidtransKey)
+	c.set(t, 0, "xendit", "sandbox", oldXenditKey+"\n"+oldXenditToken)
 	link := writeFile(t, "link.json", `{
 		"payment_methods": [{"code": "link", "name": "Xendit", "provider": "xendit"}]
 	}`)
@@ -748,7 +748,7 @@ func TestPaymentCheck(t *testing.T) {
 // checkPayment checks an order before and after it is paid. Then the payment's notification comes three times
 // and changes nothing.
 func (c *gatewayCommands) checkPayment(
-	t *testing.T, s *testServer, method string, double gatewayDouble, paid string,
+	t *testing.T, s *testServer, method string, double oldGatewayDouble, paid string,
 ) {
 	t.Helper()
 	order, started := orderAt(t, s, method)

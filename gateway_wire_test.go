@@ -18,7 +18,7 @@ import (
 type wire struct {
 	*gatewayNetwork
 	gw     gateway
-	double gatewayDouble
+	double oldGatewayDouble
 }
 
 const wireOrder = "0190f5a0-0000-7000-8000-000000000001"
@@ -37,10 +37,10 @@ func newWire(t *testing.T, provider Provider) *wire {
 	client := &http.Client{Transport: w.gatewayNetwork}
 	now := func() Time { return timeOf(time.Now()) }
 	if provider == ProviderMidtrans {
-		w.gw = newMidtrans(caller{client, "", midtransKey, now}, midtransAccount, "https://shop.test/n")
+		w.gw = newMidtrans(caller{client, "", oldMidtransKey, now}, midtransAccount, "https://shop.test/n")
 		w.double = w.mid
 	} else {
-		w.gw = newXendit(caller{client, "", xenditKey, now}, xenditAccount)
+		w.gw = newXendit(caller{client, "", oldXenditKey, now}, xenditAccount)
 		w.double = w.xen
 	}
 	return w

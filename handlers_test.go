@@ -1,857 +1,413 @@
-//go:build cgo
-
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"go/types"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
+	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// TestFieldsAndTypes compares the fields of every answer, and their types, with testdata/shapes.txt.
-func TestFieldsAndTypes(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
+// TestAShopsDay is the test to read first: what the programs, the buyers and the owner of a shop do on a usual day.
+func TestAShopsDay(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.endpoint("kopikita.example.id")
+		p := newPlayer(t, w)
 
-	const none = `{"success":true,"data":{"orders":[],"has_more":false}}` + "\n"
-	if got := string(s.get(t, "/v1/orders").Body); got != none {
-		t.Errorf("without orders the list is %s", got)
-	}
+		// The shop's website shows what is for sale, and how it can be paid.
+		products := w.get(t, "/v1/products?q=kopi")
+		products.has(t, "products.0.title Kopi Gayo", "products.0.price 85000", "products.0.stock 10")
+		w.get(t, "/v1/payment-methods?amount=170000").want(t, 200, "")
 
-	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
-	shapes := map[string]string{} // by request
-	for _, line := range readCases(t, "testdata/shapes.txt") {
-		shapes[line.heading] += " " + line.column(0)
-	}
-	words := map[string]string{
-		"order": created.at("order.id"),
-		"ORDER": strings.TrimSpace(shapes["ORDER"]),
-	}
-	delete(shapes, "ORDER")
-	fill := func(text string) string {
-		return os.Expand(text, func(name string) string { return words[name] })
-	}
+		// Siti orders two bags of coffee. The answer says where she pays.
+		body := w.shop.body("kopi", 2)
+		body["external_id"] = "web-1042"
+		created := w.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "cart-7").want(t, 201, "")
+		id := created.at("order.id")
+		created.has(t, "order.status pending", "order.amount 170000", "order.checkout_url https://shop.test/pay/"+id)
 
-	for request, text := range shapes {
-		t.Run(request, func(t *testing.T) {
-			r := created
-			if path, isGet := strings.CutPrefix(fill(request), "GET "); isGet {
-				r = s.get(t, path)
-			}
-
-			got := shape(r.Data)
-			want := strings.TrimSpace(fill(text))
-			if got != want {
-				t.Errorf("\n got %s\nwant %s", got, want)
-			}
-		})
-	}
-}
-
-func TestOrderInTheAPI(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-
-	created := s.post(t, s.order("kopi", 2, "duo", 1)).want(t, 201, "")
-	id := created.at("order.id")
-	payPage := "https://shop.test/pay/" + id
-	if got, want := created.Header.Get("Location"), "/v1/orders/"+id; got != want {
-		t.Errorf("Location %q, want %q", got, want)
-	}
-
-	t.Run("it is read as it was created, also by its id in capitals", func(t *testing.T) {
-		read := s.get(t, "/v1/orders/"+strings.ToUpper(id))
-		if got, want := read.at("order"), created.at("order"); got != want {
-			t.Errorf("read    %s\ncreated %s", got, want)
+		// The website did not get the answer, and asks again: there is still one order.
+		again := w.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "cart-7").want(t, 201, "")
+		if string(again.Body) != string(created.Body) {
+			t.Errorf("asked again it is %s, not %s", again.Body, created.Body)
 		}
-		read.wantData(t, map[string]string{
-			"order.status":                "pending",
-			"order.requires_payment":      "true",
-			"order.items.0.line_total":    "170000",
-			"order.items.1.unit_price":    "200000",
-			"order.subtotal":              "370000",
-			"order.amount":                "370000",
-			"order.currency":              "IDR",
-			"order.payment_method":        "bank_transfer",
-			"order.payment_provider":      "manual",
-			"order.settlement_channel":    "manual",
-			"order.checkout_url":          payPage,
-			"order.payment_url":           payPage,
-			"payment_session.provider":    "manual",
-			"payment_session.status":      "manual",
-			"payment_session.payment_url": payPage,
-		})
-	})
 
-	t.Run("its payment reference can be read aloud", func(t *testing.T) {
-		reference := created.at("order.payment_reference")
-		if !regexp.MustCompile(`^INV-\d{8}-[0-9A-HJKMNP-TV-Z]{6}$`).MatchString(reference) {
-			t.Errorf("payment_reference %q", reference)
-		}
-	})
+		// She transfers the money and says so; the owner finds it in the bank's list.
+		p.kept["A"] = id
+		p.play(
+			"buyer  open pay A | can change claim | sees Rp170.000",
+			"buyer  press claim bank=BCA | awaiting_verification",
+			"owner  open order A | sees BCA",
+			"owner  press approve | paid, stock 8",
+		)
 
-	t.Run("it expires after a day", func(t *testing.T) {
-		createdAt, err := time.Parse(time.RFC3339, created.at("order.created_at"))
-		must(t, err)
-		expiresAt, err := time.Parse(time.RFC3339, created.at("order.expires_at"))
-		must(t, err)
-		if got := expiresAt.Sub(createdAt); got != 24*time.Hour {
-			t.Errorf("expires after %s", got)
+		// The website learns of each step from webhooks, in their order, or reads what it has missed.
+		want := "orderCreated orderAwaitingVerification orderPaid"
+		var came []string
+		for _, h := range w.net.inbox.await(3) {
+			came = append(came, h.event)
 		}
+		if got := strings.Join(came, " "); got != want {
+			t.Errorf("the webhooks are %s, want %s", got, want)
+		}
+		w.get(t, "/v1/events?order_id="+id).has(t, "events.2.event orderPaid", "has_more false")
+
+		// In the evening the owner looks at the orders of the day, and makes a backup.
+		w.get(t, "/v1/orders?status=paid&created_at_min=2000-01-01").has(t, "orders.0.external_id web-1042")
+		w.command("backup " + t.TempDir() + "/tonight.db")
 	})
 }
 
-func TestOptionalFieldsOfAnOrder(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-
-	body := s.order("teh", 1)
-	body["external_id"] = "shop-1"
-	body["return_url"] = "https://shop.example.id/thanks?a=1&b='2'"
-	body["buyer"] = map[string]any{"name": `Siti "S" & <b>`, "phone": "+62 (812) 345-678"}
-	created := s.post(t, body).want(t, 201, "")
-
-	t.Run("they come back as they were given", func(t *testing.T) {
-		created.wantData(t, map[string]string{
-			"order.external_id": "shop-1",
-			"order.return_url":  "https://shop.example.id/thanks?a=1&b='2'",
-			"order.buyer.name":  `Siti "S" & <b>`,
-			"order.buyer.phone": "+62 (812) 345-678",
-			"order.buyer.email": "<nil>",
-		})
-	})
-
-	t.Run("the order is found by its external_id", func(t *testing.T) {
-		s.create(t, "teh", 1)
-		r := s.get(t, "/v1/orders?external_id=shop-1")
-		if n := len(r.list("orders")); n != 1 {
-			t.Errorf("%d orders are found", n)
+// has reports values in the data that differ: each is a path and a text.
+func (r reply) has(t *testing.T, values ...string) {
+	t.Helper()
+	for _, value := range values {
+		path, want, _ := strings.Cut(value, " ")
+		if got := r.at(path); got != want {
+			t.Errorf("%s is %q, want %q", path, got, want)
 		}
-		if got, want := r.at("orders.0"), created.at("order"); got != want {
-			t.Errorf("found   %s\ncreated %s", got, want)
-		}
-	})
-
-	t.Run("no other order can have the same external_id", func(t *testing.T) {
-		r := s.post(t, body).want(t, 409, "DUPLICATE_EXTERNAL_ID")
-		if got, want := r.Error.Details[0].OrderID, created.at("order.id"); got != want {
-			t.Errorf("the details name the order %q, want %s", got, want)
-		}
-	})
+	}
 }
 
-func TestCatalogQueries(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
+// wantRefusal reports an answer that is not the refusal of a heading in testdata/. "422 VALIDATION_FAILED buyer.name" has
+// the fields that the details name, "400 INVALID_REQUEST The key" the beginning of the message.
+func (r reply) wantRefusal(t *testing.T, heading string) {
+	t.Helper()
+	got := fmt.Sprintf("%d %s %s", r.Status, r.Error.Code, r.Error.Message)
+	matches := strings.HasPrefix(got, heading)
+	var names []string
+	for _, d := range r.Error.Details {
+		names = append(names, d.Field)
+	}
+	if names != nil {
+		got = fmt.Sprintf("%d %s %s", r.Status, r.Error.Code, strings.Join(names, ","))
+		matches = got == heading
+	}
+	if !matches {
+		t.Errorf("got  %s\nwant %s\n%.400s", got, heading, r.Body)
+	}
+}
 
-	for _, c := range readCases(t, "testdata/catalog-queries.txt") {
+// refuseAll sends the requests of a table, each of which is refused with the heading above it. A case is a method, a path and
+// perhaps a body, and in further columns headers as do sends them.
+func (w *world) refuseAll(t *testing.T, file string, words map[string]string) {
+	t.Helper()
+	for _, c := range readCases(t, file) {
+		for i, column := range c.columns {
+			c.columns[i] = os.Expand(column, func(name string) string { return words[name] })
+		}
+		request := strings.SplitN(c.column(0)+"  ", " ", 3)
+		var headers []string
+		for _, header := range c.columns[1:] {
+			name, value, _ := strings.Cut(header, ":")
+			headers = append(headers, name, strings.TrimSpace(value))
+		}
+
 		t.Run(c.name, func(t *testing.T) {
-			r := s.get(t, c.column(0))
-			got := ""
-			for _, p := range append(r.list("products"), r.list("bundles")...) {
-				got += " " + p["slug"].(string)
+			r := w.do(t, request[0], request[1], strings.TrimSpace(request[2]), headers...)
+			r.wantRefusal(t, c.heading)
+			if got := r.Header.Get("WWW-Authenticate"); (got == "Bearer") != (r.Status == 401) {
+				t.Errorf("status %d with WWW-Authenticate %q", r.Status, got)
 			}
-			for _, m := range r.list("payment_methods") {
-				got += " " + m["code"].(string)
-			}
-			if r.at("has_more") == "true" {
-				got += " and more"
-			}
-
-			got = strings.TrimSpace(got)
-			if want := c.column(1); got != want {
-				t.Errorf("found %q, want %q", got, want)
+			if got := r.Header.Get("Allow"); (got != "") != (r.Status == 405) {
+				t.Errorf("status %d with Allow %q", r.Status, got)
 			}
 		})
-	}
-}
-
-func TestProductsAreSentAgainWhenTheyChange(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-
-	tag := s.get(t, "/v1/products").Header.Get("ETag")
-	getUnless := func(tags string) reply {
-		return s.do(t, "GET", "/v1/products", nil, "If-None-Match", tags)
-	}
-	getUnless(tag).want(t, 304, "")
-	getUnless(`"x", W/`+tag).want(t, 304, "")
-
-	s.create(t, "kopi", 4)
-	after := getUnless(tag).want(t, 200, "")
-	if after.Header.Get("ETag") == tag {
-		t.Error("the ETag is the same after a sale")
-	}
-	after.wantData(t, map[string]string{
-		"products.0.stock": "6",
-		"bundles.0.stock":  "3", // two of the product are in it
-	})
-}
-
-func TestHeadHasTheLengthOfGet(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-
-	for _, path := range []string{
-		"/v1/products",
-		"/v1/payment-methods",
-		"/v1/orders",
-		"/v1/orders/" + s.create(t, "teh", 1),
-		"/healthz",
-		"/readyz",
-	} {
-		want := strconv.Itoa(len(s.get(t, path).Body))
-		head := s.do(t, "HEAD", path, nil).want(t, 200, "")
-		if got := head.Header.Get("Content-Length"); got != want {
-			t.Errorf("HEAD %s: length %s, want %s", path, got, want)
-		}
 	}
 }
 
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t)
-
-	_, free := s.addStore(t, "gratisan", "free")
-
-	revoked, hash := newToken("so_")
-	keyID, err := s.db.AddKey(t.Context(), s.storeID, NewKey{Name: "old", Scope: ScopeWrite}, hash)
-	must(t, err)
-	s.do(t, "GET", "/v1/orders", nil, "Authorization", "bEaReR "+revoked).want(t, 200, "")
-	must(t, s.db.RevokeKey(t.Context(), s.storeID, keyID))
-
-	s.refuseAll(t, "testdata/bad-requests.txt", map[string]string{
-		"key":     s.key,
-		"free":    free,
-		"revoked": revoked,
-		"order":   s.create(t, "teh", 1),
-	})
+	w := newWorld(t)
+	revoked := w.command("key add -name old -store " + w.shop.id)
+	w.get(t, "/v1/orders", "Authorization", "bEaReR "+textOf(revoked, "key"))
+	w.command("key revoke -key " + textOf(revoked, "key_id"))
+	w.command("store set -plan free -store " + w.other.id)
+	words := map[string]string{
+		"key":     w.shop.keys["write"],
+		"revoked": textOf(revoked, "key"),
+		"free":    w.other.keys["write"],
+		"order":   w.create(t, "teh", 1),
+	}
+	w.refuseAll(t, "testdata/bad-requests.txt", words)
+	w.refuseAll(t, "testdata/bad-queries.txt", words)
+	w.command("store set -plan scale -store " + w.other.id)
+	w.get(t, "/v1/store", as(w.other.keys["read"])...).has(t, "store.plan scale", "key.scope read")
 }
 
-func TestAllowedMethods(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
+// orderChange is a change to the good order, such as "buyer.name: null".
+var orderChange = regexp.MustCompile(`(?s)^(items\[0\]\.|buyer\.|)([A-Za-z_]+):(?: (.*))?$`)
 
-	for path, want := range map[string]string{
-		"/v1/orders":          "GET, HEAD, POST",
-		"/v1/orders/x":        "GET, HEAD",
-		"/v1/products":        "GET, HEAD",
-		"/v1/payment-methods": "GET, HEAD",
-		"/v1/openapi.json":    "GET, HEAD",
-	} {
-		r := s.do(t, "OPTIONS", path, nil).want(t, 405, "METHOD_NOT_ALLOWED")
-		if got := r.Header.Get("Allow"); got != want {
-			t.Errorf("%s allows %q, want %q", path, got, want)
-		}
+// orderText writes out a body of testdata/bad-bodies.txt, which explains the notation.
+func orderText(ids map[string]string, columns ...string) string {
+	objects := map[string]map[string]string{
+		"item":   {"type": `"product"`, "product_id": `"$teh"`, "quantity": `1`},
+		"buyer":  {"name": `"S"`, "phone": `"081234"`},
+		"good":   {"items": `[$item]`, "buyer": `$buyer`, "payment_method": `"bank_transfer"`},
+		"keys20": {},
+		"keys21": {"20": `"x"`},
 	}
-}
-
-// TestAnotherStoresOrder reads an order with another store's key. It is not there for that store, and no
-// answer reveals that it exists.
-func TestAnotherStoresOrder(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-
-	_, otherKey := s.addStore(t, "lain", "growth")
-	other := s.as(otherKey)
-	body := with(s.order("teh", 1), "external_id", "x")
-	id := s.post(t, body).want(t, 201, "").at("order.id")
-
-	t.Run("it looks like an unknown one", func(t *testing.T) {
-		hidden := other.do(t, "GET", "/v1/orders/"+id, nil).want(t, 404, "NOT_FOUND")
-		unknown := other.do(t, "GET", "/v1/orders/x", nil).want(t, 404, "NOT_FOUND")
-		if !bytes.Equal(hidden.Body, unknown.Body) {
-			t.Errorf("%s, but an unknown order is %s", hidden.Body, unknown.Body)
-		}
-	})
-
-	t.Run("no page begins after it", func(t *testing.T) {
-		r := other.do(t, "GET", "/v1/orders?starting_after="+id, nil)
-		r.wantRefusal(t, "400 INVALID_REQUEST starting_after is not an order of this store")
-	})
-
-	for _, path := range []string{
-		"/v1/orders",
-		"/v1/orders?external_id=x",
-		"/v1/orders?status=pending",
-		"/v1/orders?created_at_min=2000-01-01",
-		"/v1/orders?status=pending&external_id=x",
-	} {
-		t.Run(path, func(t *testing.T) {
-			if got := s.get(t, path).at("orders.0.id"); got != id {
-				t.Errorf("its own store finds %s, want %s", got, id)
-			}
-			r := other.get(t, path)
-			if got := shape(r.Data["orders"]); got != "[]" {
-				t.Errorf("the other store finds %s", r.Body)
-			}
-		})
+	for i := range 20 {
+		objects["keys20"][strconv.Itoa(i)] = `"x"`
+		objects["keys21"][strconv.Itoa(i)] = `"x"`
 	}
-}
-
-func TestAnotherStoresCatalog(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-
-	otherID, otherKey := s.addStore(t, "lain", "growth")
-	other := s.as(otherKey)
-
-	t.Run("its products are not listed", func(t *testing.T) {
-		r := other.get(t, "/v1/products")
-		if got := shape(r.Data); got != "{bundles:[] has_more:bool products:[]}" {
-			t.Errorf("the other store lists %s", r.Body)
-		}
-	})
-
-	t.Run("its products are not for sale", func(t *testing.T) {
-		other.post(t, s.order("teh", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
-		other.post(t, s.order("duo", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
-	})
-
-	// The other store now has a product of its own.
-	s.importCatalog(t, otherID, `{"products": [{"slug": "x", "title": "X", "price": 5}]}`)
-	s.ids["x"] = scalar[string](t, s.db, "SELECT id FROM products WHERE slug = 'x'")
-	body := with(s.order("x", 1), "external_id", "x")
-
-	t.Run("its payment methods are not usable", func(t *testing.T) {
-		other.post(t, body).want(t, 422, "PAYMENT_METHOD_UNAVAILABLE")
-	})
-
-	t.Run("two stores use the same external id and idempotency key", func(t *testing.T) {
-		s.importCatalog(t, otherID, `{
-			"payment_methods": [{"code": "bank_transfer", "name": "T", "provider": "manual"}]
-		}`)
-		other.post(t, body, "Idempotency-Key", "k").want(t, 201, "")
-		s.post(t, with(s.order("teh", 1), "external_id", "x"), "Idempotency-Key", "k").want(t, 201, "")
-	})
-}
-
-func TestDescriptionIsServedToAnyone(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-
-	resp, err := s.client.Get(s.url + "/v1/openapi.json")
-	must(t, err)
-	defer resp.Body.Close()
-	got, err := io.ReadAll(resp.Body)
-	must(t, err)
-	want, err := os.ReadFile("openapi.json")
-	must(t, err)
-
-	if resp.StatusCode != 200 {
-		t.Errorf("status %d", resp.StatusCode)
-	}
-	if contentType := resp.Header.Get("Content-Type"); contentType != "application/json" {
-		t.Errorf("Content-Type %q", contentType)
-	}
-	if resp.Header.Get("X-Request-Id") == "" {
-		t.Error("no X-Request-Id")
-	}
-	want = bytes.Replace(want, []byte(exampleServer), []byte(s.db.publicURL), 1)
-	if !bytes.Equal(got, want) {
-		t.Errorf("%d bytes that are not openapi.json with the service's address", len(got))
-	}
-	s.do(t, "HEAD", "/v1/openapi.json", nil).want(t, 200, "")
-}
-
-// TestErrorCodes reads the errors from the source, so that a new one cannot be forgotten here. Each code has
-// a name and a status of 400 or more, which openapi.json describes, and each error has a code.
-func TestErrorCodes(t *testing.T) {
-	t.Parallel()
-	described := describedCodes(t)
-	described["ORDER_STATE"] = 409   // only the dashboard answers with it
-	described["LIMIT_REACHED"] = 409 // only the dashboard and the commands
-
-	for place, code := range literals(t, "errorCode") {
-		if len(code.Elts) != 2 {
-			t.Errorf("%s: %d fields, want a name and a status", place, len(code.Elts))
+	body := "$good"
+	for _, column := range columns {
+		change := orderChange.FindStringSubmatch(column)
+		if change == nil {
+			body = column
 			continue
 		}
-		name := strings.Trim(types.ExprString(code.Elts[0]), `"`)
-		status := described[name]
-		if status < 400 {
-			t.Errorf("openapi.json describes %q with the status %d", name, status)
+		object := objects[map[string]string{"items[0].": "item", "buyer.": "buyer", "": "good"}[change[1]]]
+		object[change[2]] = change[3]
+		if change[3] == "" {
+			delete(object, change[2])
 		}
-		constant := "http.Status" + strings.ReplaceAll(http.StatusText(status), " ", "")
-		if got := types.ExprString(code.Elts[1]); got != constant {
-			t.Errorf("%s has the status %s, want %s", name, got, constant)
-		}
-		delete(described, name)
-	}
-	if len(described) > 0 {
-		t.Errorf("no code in the source: %v", described)
 	}
 
-	found := literals(t, "APIError")
-	if len(found) < 20 {
-		t.Errorf("only %d errors found", len(found))
-	}
-	for place, apiError := range found {
-		if !hasCode(apiError) {
-			t.Errorf("%s: an error without code", place)
+	var write func(name string) string
+	write = func(name string) string {
+		object, isObject := objects[name]
+		if name == "TEH" {
+			return strings.ToUpper(ids["teh"])
 		}
+		if !isObject {
+			return ids[name]
+		}
+		var texts []string
+		for _, field := range slices.Sorted(maps.Keys(object)) {
+			texts = append(texts, `"`+field+`":`+os.Expand(object[field], write))
+		}
+		return "{" + strings.Join(texts, ",") + "}"
 	}
+	return os.Expand(body, write)
 }
 
-// describedCodes reads the statuses of the error codes from openapi.json, where they are described as
-// "400 INVALID_REQUEST; 409 OUT_OF_STOCK, DUPLICATE_EXTERNAL_ID".
-func describedCodes(t *testing.T) map[string]int {
-	t.Helper()
-	var api struct {
-		Components struct {
-			Schemas struct {
-				ErrorCode struct {
-					Description string
-					Known       []string `json:"x-extensible-enum"`
-				}
+// contentTypes are some that clients send with JSON.
+var contentTypes = []string{
+	"",
+	"Application/JSON; charset=utf-8",
+	"text/plain",
+	"application/x-www-form-urlencoded",
+	"application/vnd.api+json",
+	"application/json, text/plain",
+	"no type at all",
+}
+
+func TestBadBodies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	post := func(body any, headers ...string) reply { return w.do(t, "POST", "/v1/orders", body, headers...) }
+	for _, c := range readCases(t, "testdata/bad-bodies.txt") {
+		t.Run(c.name, func(t *testing.T) { post(orderText(w.shop.ids, c.columns[1:]...)).wantRefusal(t, c.heading) })
+	}
+	for _, contentType := range contentTypes {
+		r := post("items=1&buyer=Siti", "Content-Type", contentType)
+		r.wantRefusal(t, "400 INVALID_REQUEST Invalid JSON body.")
+	}
+
+	// An Idempotency-Key has 1 to 255 characters in UTF-8 and comes once.
+	good := orderText(w.shop.ids)
+	post(good, "Idempotency-Key", strings.Repeat("k", 256)).want(t, 400, "INVALID_REQUEST")
+	post(good, "Idempotency-Key", "\xff").want(t, 400, "INVALID_REQUEST")
+	post(good, "Idempotency-Key", "a", "Idempotency-Key", "b").want(t, 400, "INVALID_REQUEST")
+
+	// The other store has no key of a gateway.
+	body := w.other.body("teh", 1)
+	body["payment_method"] = "qris"
+	post(body, as(w.other.keys["write"])...).want(t, 422, "PAYMENT_METHOD_UNAVAILABLE")
+
+	// A product is counted alone and in a bundle.
+	post(w.shop.body("kopi", 5, "duo", 3)).wantRefusal(t,
+		"409 OUT_OF_STOCK items[0].quantity,items[1].quantity")
+
+	// Nothing was written.
+	w.get(t, "/v1/orders").has(t, "orders []", "has_more false")
+	w.get(t, "/v1/events").has(t, "events []")
+	w.get(t, "/v1/products?q=kopi").has(t, "products.0.stock 10")
+}
+
+func TestBodiesAtTheBounds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	good := orderText(w.shop.ids)
+	bodies := map[string]string{"64 KiB": good + strings.Repeat(" ", 64<<10-len(good))}
+	for _, c := range readCases(t, "testdata/good-bodies.txt") {
+		bodies[c.name] = orderText(w.shop.ids, c.columns[1:]...)
+	}
+	for name, body := range bodies {
+		if r := w.do(t, "POST", "/v1/orders", body); r.Status != 201 {
+			t.Errorf("%s: %s", name, r.Body)
+		}
+	}
+	for _, contentType := range contentTypes {
+		w.do(t, "POST", "/v1/orders", good, "Content-Type", contentType).want(t, 201, "")
+	}
+	w.do(t, "POST", "/v1/orders", good, "Idempotency-Key", strings.Repeat("é", 255)).want(t, 201, "")
+}
+
+func TestCatalogQueries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range readCases(t, "testdata/catalog-queries.txt") {
+		r := w.get(t, c.column(0), as(w.other.keys["read"])...)
+		var found []string
+		for _, list := range []string{"products", "bundles", "payment_methods"} {
+			for _, entry := range r.list(list) {
+				found = append(found, fmt.Sprint(entry["slug"], entry["code"]))
 			}
 		}
-	}
-	must(t, json.Unmarshal(description, &api))
-	schema := api.Components.Schemas.ErrorCode
-
-	codes := map[string]int{}
-	for group := range strings.SplitSeq(strings.TrimSuffix(schema.Description, "."), "; ") {
-		status, names, _ := strings.Cut(group, " ")
-		number, err := strconv.Atoi(status)
-		must(t, err)
-		for name := range strings.SplitSeq(names, ", ") {
-			codes[name] = number
+		if r.at("has_more") == "true" {
+			found = append(found, "and more")
+		}
+		if got := strings.ReplaceAll(strings.Join(found, " "), "<nil>", ""); got != c.column(1) {
+			t.Errorf("%s: found %q, want %q", c.name, got, c.column(1))
 		}
 	}
-	for _, name := range schema.Known {
-		if codes[name] == 0 {
-			t.Errorf("openapi.json lists %s and does not describe it", name)
-		}
-	}
-	if len(schema.Known) != len(codes) {
-		t.Errorf("openapi.json lists %d codes and describes %d", len(schema.Known), len(codes))
-	}
-	return codes
 }
 
-// literals finds the composite literals of a type in the program's source, by their places.
-func literals(t *testing.T, typeName string) map[string]*ast.CompositeLit {
-	t.Helper()
-	sources, err := filepath.Glob("*.go")
-	must(t, err)
+// TestFieldsAndTypes compares the fields of every answer, and their types, with testdata/shapes.txt.
+func TestFieldsAndTypes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	body := w.shop.body("kopi", 2, "duo", 1)
+	body["buyer"] = fields{"name": "Siti", "email": "siti@example.id"}
+	created := w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
 
-	found := map[string]*ast.CompositeLit{}
-	fset := token.NewFileSet()
-	for _, name := range sources {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
+	shapes := map[string]string{} // by request
+	for _, line := range readCases(t, "testdata/shapes.txt") {
+		shapes[line.heading] += " " + line.column(0)
+	}
+	words := map[string]string{"order": created.at("order.id"), "ORDER": strings.TrimSpace(shapes["ORDER"])}
+	delete(shapes, "ORDER")
+	for request, want := range shapes {
+		r := created
+		fill := func(text string) string { return os.Expand(text, func(name string) string { return words[name] }) }
+		if path, isGet := strings.CutPrefix(fill(request), "GET "); isGet {
+			r = w.get(t, path)
 		}
-		file, err := parser.ParseFile(fset, name, nil, 0)
-		must(t, err)
+		if got := shape(r.Data); got != strings.TrimSpace(fill(want)) {
+			t.Errorf("%s:\n got %s\nwant %s", request, got, want)
+		}
+	}
+}
 
-		for node := range ast.Preorder(file) {
-			literal, ok := node.(*ast.CompositeLit)
-			if ok && literal.Type != nil && types.ExprString(literal.Type) == typeName {
-				place := fset.Position(literal.Pos()).String()
-				found[place] = literal
+var kindsOfText = []struct {
+	kind    string
+	pattern *regexp.Regexp
+}{
+	{"uuid", regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)},
+	{"time", regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)},
+	{"url", regexp.MustCompile(`^http`)},
+	{"text", regexp.MustCompile(``)},
+}
+
+// shape writes the names and types in a value, such as "{id:uuid items:[{price:int}]}". Of a list it has each shape once.
+func shape(v any) string {
+	var texts []string
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "bool"
+	case json.Number:
+		return map[bool]string{true: "float", false: "int"}[strings.ContainsAny(v.String(), ".eE")]
+	case string:
+		for _, k := range kindsOfText {
+			if k.pattern.MatchString(v) {
+				return k.kind
 			}
 		}
-	}
-	return found
-}
-
-// hasCode reports whether the literal of an APIError sets its code. A literal without names sets all fields.
-func hasCode(apiError *ast.CompositeLit) bool {
-	for _, element := range apiError.Elts {
-		field, named := element.(*ast.KeyValueExpr)
-		if !named || types.ExprString(field.Key) == "Code" {
-			return true
+	case []any:
+		for _, element := range v {
+			if s := shape(element); !slices.Contains(texts, s) {
+				texts = append(texts, s)
+			}
+		}
+		return "[" + strings.Join(texts, " ") + "]"
+	case fields:
+		for name, value := range v {
+			texts = append(texts, name+":"+shape(value))
 		}
 	}
-	return false
+	slices.Sort(texts)
+	return "{" + strings.Join(texts, " ") + "}"
 }
 
-func TestPanicIsAnsweredAndLogged(t *testing.T) {
-	t.Parallel()
-	s := newBubbleServer(t)
-
-	handler := s.outermost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		panic("a defect")
-	}))
-	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, httptest.NewRequest("GET", "/v1/x?secret=1", nil))
-
-	if w.Code != 500 {
-		t.Errorf("status %d, want 500", w.Code)
-	}
-	const internal = `{"success":false,"error":{"code":"INTERNAL_ERROR","message":"Internal error."}}` + "\n"
-	if got := w.Body.String(); got != internal {
-		t.Errorf("body %s, want %s", got, internal)
-	}
-
-	log := s.logs.String()
-	for _, want := range []string{"a defect", "status=500"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("the log lacks %q: %s", want, log)
-		}
-	}
-	if strings.Contains(log, "secret") {
-		t.Errorf("the query is in the log: %s", log)
-	}
-}
-
-func TestServiceIsNotReadyWhileItStops(t *testing.T) {
-	t.Parallel()
-	s := newBubbleServer(t)
-
-	probe := func(path string) reply {
-		return s.do(t, "GET", path, nil, "Authorization", "")
-	}
-
-	probe("/readyz").want(t, 200, "")
-
-	s.draining.Store(true)
-	probe("/readyz").want(t, 503, "SERVICE_UNAVAILABLE")
-	probe("/healthz").want(t, 200, "")
-}
-
-// pipeServer is the service in a synctest bubble, behind connections in memory.
-type pipeServer struct {
-	*testServer
-	listener *pipeListener
-	cancel   context.CancelFunc
-	ended    chan error
-}
-
-func startPipeServer(t *testing.T) *pipeServer {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &pipeServer{
-		testServer: openTestServer(t, testSettings),
-		listener:   newPipeListener(),
-		cancel:     cancel,
-		ended:      make(chan error),
-	}
-	go func() {
-		s.ended <- serveOn(ctx, s.listener, s.db, testSettings, s.log)
-	}()
-
-	dial := func(context.Context, string, string) (net.Conn, error) {
-		return s.listener.dial()
-	}
-	s.url = "http://shop.test"
-	s.client = &http.Client{Transport: &http.Transport{DialContext: dial}}
-	return s
-}
-
-// stop ends the service and waits until it has ended.
-func (s *pipeServer) stop(t *testing.T) {
-	t.Helper()
-	s.cancel()
-	if err := <-s.ended; err != nil {
-		t.Errorf("serving ended with %v", err)
-	}
-}
-
-// connect opens n connections and sends the same on each.
-func (s *pipeServer) connect(t *testing.T, n int, send string) (conns []net.Conn) {
-	t.Helper()
-	for range n {
-		conn, err := s.listener.dial()
-		must(t, err)
-		_, err = io.WriteString(conn, send)
-		must(t, err)
-		conns = append(conns, conn)
-	}
-	return conns
-}
-
-// orderHead is the head of a request that creates an order, without the empty line at its end.
-func (s *pipeServer) orderHead(length int) string {
-	return "POST /v1/orders HTTP/1.1\r\n" +
-		"Host: x\r\n" +
-		"Authorization: Bearer " + s.key + "\r\n" +
-		"Content-Type: application/json\r\n" +
-		"Content-Length: " + strconv.Itoa(length) + "\r\n"
-}
-
-// TestSlowClientsAreDisconnected opens a thousand connections that send nothing or too little. They end at
-// the server's time limits, and nobody else waits for them.
-func TestSlowClientsAreDisconnected(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t)
-
-		begin := time.Now()
-		slow := []struct {
-			name   string
-			conns  []net.Conn
-			after  time.Duration // they are disconnected
-			answer string        // its beginning
+func TestOrderFilters(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.command("store set -expiry 168h -store " + w.shop.id)
+		names, ids := map[string]string{}, map[string]string{}
+		for _, o := range []struct {
+			name string
+			wait time.Duration
 		}{
-			{
-				name:  "idle",
-				conns: s.connect(t, 600, ""),
-				after: 5 * time.Second,
-			},
-			{
-				name:  "slow headers",
-				conns: s.connect(t, 300, s.orderHead(100)),
-				after: 5 * time.Second,
-			},
-			{
-				name:   "slow bodies",
-				conns:  s.connect(t, 100, s.orderHead(100)+"\r\n{"),
-				after:  15 * time.Second,
-				answer: "HTTP/1.1 400 ",
-			},
+			{"a", 24*time.Hour - time.Millisecond},
+			{"b", time.Millisecond},
+			{"c", time.Millisecond},
+			{"d", 24*time.Hour - 2*time.Millisecond},
+		} {
+			time.Sleep(o.wait)
+			synctest.Wait()
+			id := w.create(t, "teh", 1)
+			names[id] = o.name
+			ids[o.name], ids[strings.ToUpper(o.name)] = id, strings.ToUpper(id)
 		}
 
-		// Meanwhile others are served at once.
-		synctest.Wait()
-		id := s.create(t, "teh", 1)
-		if took := time.Since(begin); took > 0 {
-			t.Errorf("among slow clients a request takes %s", took)
-		}
-
-		for _, c := range slow {
-			for _, conn := range c.conns {
-				got, err := io.ReadAll(conn)
-				conn.Close()
-				took := time.Since(begin)
-				if took < c.after || took > c.after+time.Second {
-					t.Fatalf("%s: ended after %s, want %s", c.name, took, c.after)
-				}
-				if !strings.HasPrefix(string(got), c.answer) {
-					t.Fatalf("%s: ended with %q %v, want %q", c.name, got, err, c.answer)
-				}
+		for _, c := range readCases(t, "testdata/order-filters.txt") {
+			query := os.Expand(c.column(0), func(name string) string { return ids[name] })
+			r := w.get(t, "/v1/orders?"+query)
+			got := ""
+			for _, o := range r.list("orders") {
+				got += names[textOf(o, "id")]
 			}
-		}
-
-		s.get(t, "/v1/orders/"+id)
-		if n := scalar[int](t, s.db, "SELECT count(*) FROM orders"); n != 1 {
-			t.Errorf("%d orders, want 1", n)
-		}
-		s.stop(t)
-	})
-}
-
-// TestHeadersAreBounded sends headers of 30 KB.
-func TestHeadersAreBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t)
-
-		conn := s.connect(t, 1, "GET /v1/orders HTTP/1.1\r\nHost: x\r\n")[0]
-		go func() { // until the server disconnects
-			for range 30 {
-				fmt.Fprintf(conn, "X-Long: %s\r\n", strings.Repeat("x", 1000))
+			if r.at("has_more") == "true" {
+				got += "+"
 			}
-			io.WriteString(conn, "Connection: close\r\n\r\n")
-		}()
-
-		got, _ := io.ReadAll(conn)
-		conn.Close()
-		if !strings.HasPrefix(string(got), "HTTP/1.1 431 ") {
-			t.Errorf("they are answered %.100q", got)
-		}
-		s.stop(t)
-	})
-}
-
-// TestRequestUnderWayIsFinishedWhenTheServiceStops ends the service while it waits for the rest of a
-// body. It still answers that request, and accepts no new connection.
-func TestRequestUnderWayIsFinishedWhenTheServiceStops(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t)
-
-		body := string(mustJSON(s.order("teh", 1)))
-		conn := s.connect(t, 1, s.orderHead(len(body))+"\r\n"+body[:10])[0]
-		synctest.Wait()
-
-		s.cancel()
-		synctest.Wait()
-		if late, err := s.listener.dial(); err == nil {
-			late.Close()
-			t.Error("a connection is accepted after the service was told to stop")
-		}
-
-		time.Sleep(10 * time.Second)
-		go io.WriteString(conn, body[10:])
-		got, err := io.ReadAll(conn)
-		must(t, err)
-		if !strings.HasPrefix(string(got), "HTTP/1.1 201 ") {
-			t.Errorf("the request under way is answered %.100q", got)
-		}
-		s.stop(t)
-	})
-}
-
-// pipeListener is a listener inside a synctest bubble.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{
-		conns:  make(chan net.Conn),
-		closed: make(chan struct{}),
-	}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr {
-	return &net.TCPAddr{}
-}
-
-// dial connects to whoever accepts.
-func (l *pipeListener) dial() (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
-		return nil, syscall.ECONNREFUSED
-	}
-}
-
-// TestPaymentSessionAsJSON compares the JSON of payment sessions with that of encoding/json. The last one has an address with
-// much to escape, which the order shows too.
-func TestPaymentSessionAsJSON(t *testing.T) {
-	t.Parallel()
-	const oddURL = "https://pay.test/?a=\"<1>\"&b=\\é\n"
-	for _, view := range []paymentSessionView{
-		{},
-		{
-			Provider:   ProviderManual,
-			Status:     paymentManual,
-			PaymentURL: "https://shop.test/pay/x",
-			ExpiresAt:  1795309504000,
-		},
-		{
-			ID:         "01a203af-0ed7-7000-abbb-9a55ff0cf564",
-			Provider:   ProviderMidtrans,
-			Status:     paymentUnavailable,
-			Reason:     ProblemUnreachable,
-			PaymentURL: oddURL,
-			ExpiresAt:  1,
-			Attempt:    12,
-		},
-	} {
-		got, want := string(view.appendJSON(nil)), string(mustJSON(view))
-		if got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
-
-	var order struct {
-		PaymentURL string `json:"payment_url"`
-	}
-	shown := Store{}.showOrderPaidAt(nil, `{"id":"01a203af-0ed7-7000-abbb-9a55ff0cf564"}`, oddURL)
-	must(t, json.Unmarshal(shown, &order))
-	if order.PaymentURL != oddURL {
-		t.Errorf("the order is paid at %q, want %q", order.PaymentURL, oddURL)
-	}
-}
-
-func TestAnswersEndWithANewline(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-	order := "/v1/orders/" + s.create(t, "teh", 1)
-	for _, path := range []string{"/v1/products", "/v1/orders", order, "/v1/no-such-path", "/healthz", "/v1/openapi.json"} {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", s.url+path, nil)
-		must(t, err)
-		req.Header.Set("Authorization", "Bearer "+s.key)
-		resp, err := s.client.Do(req)
-		must(t, err)
-		body, err := io.ReadAll(resp.Body)
-		must(t, err)
-		must(t, resp.Body.Close())
-		if !bytes.HasSuffix(body, []byte("}\n")) {
-			t.Errorf("%s ends with %q", path, body[max(0, len(body)-5):])
-		}
-	}
-}
-
-// scribbler is a ResponseWriter that takes free buffers and overwrites them before it writes.
-type scribbler struct{ *httptest.ResponseRecorder }
-
-func (w scribbler) Write(p []byte) (int, error) {
-	for range 3 {
-		b := buffers.Get().(*[]byte)
-		whole := (*b)[:cap(*b)]
-		copy(whole, bytes.Repeat([]byte("x"), len(whole)))
-	}
-	return w.ResponseRecorder.Write(p)
-}
-
-// TestBuffersAreInUseUntilTheAnswerIsWritten is not parallel: another test could take the buffer that is free too early.
-func TestBuffersAreInUseUntilTheAnswerIsWritten(t *testing.T) {
-	s := newBubbleServer(t)
-	order := s.create(t, "teh", 1)
-	handler := s.routes()
-	for _, path := range []string{"/v1/orders", "/v1/orders/" + order} {
-		want := string(s.get(t, path).Body)
-		r := httptest.NewRequest("GET", path, nil)
-		r.Header.Set("Authorization", "Bearer "+s.key)
-		w := scribbler{httptest.NewRecorder()}
-		handler.ServeHTTP(w, r)
-		if got := w.Body.String(); got != want {
-			t.Errorf("%s: %s, want %s", path, got, want)
-		}
-	}
-}
-
-// TestAnswersShareNoMemory asks at once for what is answered from pooled buffers and from a cache.
-func TestAnswersShareNoMemory(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-	paths := []string{"/v1/products", "/v1/orders", "/v1/orders?limit=1"}
-	for range 5 {
-		paths = append(paths, "/v1/orders/"+s.create(t, "teh", 1))
-	}
-
-	want := map[string]string{}
-	for _, path := range paths {
-		want[path] = string(s.get(t, path).Body)
-	}
-	parallel(8, func(i int) {
-		for n := range 20 {
-			path := paths[(i+n)%len(paths)]
-			if got := string(s.get(t, path).Body); got != want[path] {
-				t.Errorf("%s: %s, want %s", path, got, want[path])
+			if want := strings.TrimPrefix(c.column(1), "none"); got != want {
+				t.Errorf("%s: %s, want %s", c.name, got, want)
 			}
 		}
 	})
+}
+
+// TestScopes sends the requests of testdata/scopes.txt with a key of each scope.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	order := w.create(t, "teh", 1)
+	scopes := []string{"read", "write", "manage"}
+	for _, c := range readCases(t, "testdata/scopes.txt") {
+		words := strings.SplitN(strings.ReplaceAll(c.column(0), "$order", order)+"  ", " ", 3)
+		for i, scope := range scopes {
+			r := w.do(t, words[0], words[1], strings.TrimSpace(words[2]), as(w.shop.keys[scope])...)
+			refused := r.Status == 403 && r.Error.Code == "FORBIDDEN"
+			if refused != (i < slices.Index(scopes, c.heading)) {
+				t.Errorf("%s with the scope %s: %d %s", c.column(0), scope, r.Status, r.Error.Code)
+			}
+		}
+	}
+	w.do(t, "POST", "/v1/orders", "{}", as(w.shop.keys["read"])...).wantRefusal(t,
+		"403 FORBIDDEN This key has the scope read, and this call needs write.")
+}
+
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	for _, c := range readCases(t, "testdata/times.txt") {
+		low, okLow := parseTime(c.column(0), false)
+		high, okHigh := parseTime(c.column(0), true)
+		accepted := c.heading == "accepted"
+		if okLow != accepted || okHigh != accepted {
+			t.Errorf("%s: accepted as the bounds: %t and %t, want %t", c.name, okLow, okHigh, accepted)
+		}
+		if got := low.String() + " " + high.String(); accepted && got != c.column(1)+" "+c.column(2) {
+			t.Errorf("%s: the bounds are %s", c.name, got)
+		}
+	}
 }

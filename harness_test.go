@@ -1,177 +1,49 @@
-//go:build cgo
-
 package main
 
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"log/slog"
+	"net"
 	"net/http"
-	"net/http/cookiejar"
-	"net/http/httptest"
-	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-// TestMain lets the test binary stand in for the program, for the tests that need a process to kill.
+// This file starts the service and talks to it as its clients and its operator do. testdata/README.md says how a case is
+// added.
+
+// TestMain lets the test binary stand in for the program, for tests that need a process to kill. When the whole suite has
+// passed, everything that openapi.json describes must have been seen.
 func TestMain(m *testing.M) {
 	if os.Getenv("STOREORDER_TEST_AS_PROGRAM") != "" {
 		main()
 	}
-	os.Exit(m.Run())
-}
-
-// streams is the real environment but for its streams.
-func streams(stdin io.Reader, stdout, stderr io.Writer) environment {
-	env := realEnvironment()
-	env.stdin, env.stdout, env.stderr = stdin, stdout, stderr
-	return env
-}
-
-func openDB(path string, create bool) (*DB, error) { return realEnvironment().openDB(path, create) }
-
-// testServer is the service on a real database with one store. Every request carries the store's key, unless
-// its headers say otherwise.
-type testServer struct {
-	*server
-	url     string
-	storeID string
-	key     string
-	ids     map[string]string // of the catalog, by slug; the bundle "draf" is under "bundle:draf"
-	client  *http.Client
-	logs    *logBuffer
-}
-
-var testSettings = settings{
-	publicURL:    "https://shop.test",
-	allowPrivate: true,
-	rate:         1_000_000,
-	burst:        1_000_000,
-	keepEvents:   defaultKeepEvents,
-}
-
-//go:embed testdata/catalog.json
-var testCatalog string
-
-// newTestServer serves on a socket. Neither the queue nor the sweeper runs.
-func newTestServer(t *testing.T) *testServer {
-	t.Helper()
-	return newTestServerWith(t, testSettings)
-}
-
-func newTestServerWith(t *testing.T, o settings) *testServer {
-	t.Helper()
-	s := openTestServer(t, o)
-	hs := httptest.NewServer(s.routes())
-	t.Cleanup(hs.Close)
-
-	s.url = hs.URL
-	s.client = hs.Client()
-	s.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
-	s.client.CheckRedirect = returnRedirect
-	return s
-}
-
-// returnRedirect makes a client return a redirect instead of following it.
-func returnRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// newBubbleServer is newTestServer without a socket: a synctest bubble cannot wait for one.
-func newBubbleServer(t *testing.T) *testServer {
-	t.Helper()
-	s := openTestServer(t, testSettings)
-	handler := s.routes()
-
-	s.url = "https://shop.test"
-	s.client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		return w.Result(), nil
-	})}
-	return s
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// openTestServer creates the database and the server, which nothing reaches yet.
-func openTestServer(t *testing.T, o settings) *testServer {
-	t.Helper()
-	db, err := openDB(filepath.Join(t.TempDir(), "test.db"), true)
-	must(t, err)
-	t.Cleanup(func() { db.Close() })
-	must(t, db.setAddresses(o.publicURL, o.subdomains, nil))
-
-	logs := newLogBuffer(t.Output())
-	s := &testServer{
-		server: newServer(db, o, newServiceLog(logs, false, slog.LevelInfo)),
-		logs:   logs,
+	code := m.Run()
+	whole := true
+	for _, name := range []string{"run", "skip", "list"} {
+		whole = whole && flag.Lookup("test."+name).Value.String() == ""
 	}
-	t.Cleanup(func() { s.wantNoOrderInLog(t) })
-	t.Cleanup(func() { wantOrdersAgree(t, db) })
-	s.storeID, s.key = s.addStore(t, "kopi-kita", "growth")
-	s.importCatalog(t, s.storeID, testCatalog)
-
-	const slugs = `
-		SELECT slug, id FROM products
-		UNION ALL
-		SELECT iif(slug = 'draf', 'bundle:draf', slug), id FROM bundles`
-	must(t, queryInto(db.reader, []any{fromJSON{&s.ids}}, "SELECT json_group_object(slug, id) FROM ("+slugs+")"))
-	return s
-}
-
-// scanText scans a row of one column, text or a number.
-func scanText(r row) (string, error) { return fmt.Sprint(r[0]), nil }
-
-// wantOrdersAgree checks that the columns of every order say what its JSON says. A file that a test has broken or
-// closed is not checked.
-func wantOrdersAgree(t *testing.T, db *DB) {
-	t.Helper()
-	differ, err := queryAll(db.reader, scanValue[string], ordersThatDiffer)
-	if err == nil && len(differ) > 0 {
-		t.Errorf("%q", differ)
+	if unseen := api().unseen(); code == 0 && whole && len(unseen) > 0 {
+		fmt.Printf("openapi.json describes what no test has seen:\n%s\n", strings.Join(unseen, "\n"))
+		code = 1
 	}
+	os.Exit(code)
 }
 
-// addStore adds a store in test mode, without a catalog, and a key for it.
-func (s *testServer) addStore(t *testing.T, slug, plan string) (storeID, key string) {
-	t.Helper()
-	st, err := s.db.AddStore(t.Context(), StoreProfile{
-		Store:      Store{Slug: slug, Plan: Plan(plan), Expiry: 24 * time.Hour},
-		Name:       slug,
-		OwnerEmail: slug + "@example.id",
-		TestMode:   true,
-	}, PasswordHash{[]byte("salt"), []byte("hash")})
-	must(t, err)
-
-	key, hash := newToken("so_")
-	_, err = s.db.AddKey(t.Context(), st.ID, NewKey{Name: "test", Scope: ScopeWrite}, hash)
-	must(t, err)
-	return st.ID, key
-}
-
-func (s *testServer) importCatalog(t *testing.T, storeID, text string) {
-	t.Helper()
-	catalog, err := readCatalog([]byte(text))
-	must(t, err)
-	must(t, s.db.ImportCatalog(t.Context(), storeID, catalog))
-}
-
-// must ends the test if err is an error.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -179,29 +51,380 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// scalar reads one value from the database.
-func scalar[T any](t *testing.T, db *DB, query string, args ...any) T {
-	t.Helper()
-	v, err := queryOne(db.reader, scanValue[T], query, args...)
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
+// world is the service on a file of its own, with two stores and the network around it.
+type world struct {
+	t     *testing.T
+	file  string
+	flags []string // of serve
+	shop  *store   // with gateways; do has its key
+	other *store   // with the same catalog, and without gateways
+	net   *network
+	log   *logBuffer
+	now   func() time.Time
+	life  *life
+	http  *http.Client
+	ruin  bool // the test leaves what cannot be checked at its end
+
+	mu     sync.Mutex
+	ticks  []chan time.Time // of the loops that poll
+	coarse time.Duration    // the longest time between two ticks in sleep
 }
 
-// exec runs a statement that has to change a row.
-func (s *testServer) exec(t *testing.T, query string, args ...any) {
-	t.Helper()
-	must(t, s.db.change(context.Background(), query, args...))
+// store is what its owner and its programs know of it.
+type store struct {
+	id, email, password string
+	keys                map[string]string // by scope
+	ids                 map[string]string // of the catalog, by slug; a bundle's is under "bundle:" too
 }
 
-// parallel runs fn n times at once.
-func parallel(n int, fn func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { fn(i) })
+// opened is a file with both stores. It is made once, before the first test, and each test begins with a copy.
+var opened struct {
+	sync.Once
+	file   []byte
+	stores [2]*store
+}
+
+func makeStores(t *testing.T) {
+	w := &world{t: t, file: filepath.Join(t.TempDir(), "shop.db"), log: &logBuffer{}, net: newNetwork(t), ruin: true}
+	w.now = func() time.Time { return time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC) }
+	catalog, err := os.ReadFile("testdata/kopi-kita.json")
+	must(t, err)
+	all := tempFile(t, strings.ReplaceAll(string(catalog), `, "published": false`, ""))
+	for i, name := range []string{"Kopi Kita", "Toko Lain"} {
+		s := &store{email: fmt.Sprintf("owner%d@example.id", i), keys: map[string]string{}, ids: map[string]string{}}
+		added := w.command("store add -email "+s.email, "-name", name)
+		s.id, s.password = textOf(added, "store_id"), textOf(added, "owner_password")
+		w.command("store set -test on -store "+s.id, "-contact", "0812 3456 7890")
+		w.command("catalog import -store "+s.id, all)
+		for _, scope := range []string{"read", "write", "manage"} {
+			s.keys[scope] = textOf(w.command("key add -name test -store "+s.id+" -scope "+scope), "key")
+		}
+		opened.stores[i] = s
 	}
-	wg.Wait()
+	w.shop = opened.stores[0]
+	w.command("gateway set -mode live -provider midtrans -store "+w.shop.id, stdin+midtransKey)
+	w.command("gateway set -mode live -provider xendit -store "+w.shop.id, stdin+xenditKey+"\n"+xenditToken)
+
+	w.start()
+	for _, s := range opened.stores {
+		r := w.do(t, "GET", "/v1/products?limit=50", nil, "Authorization", "Bearer "+s.keys["read"])
+		for _, entry := range append(r.list("bundles"), r.list("products")...) {
+			s.ids[textOf(entry, "slug")] = textOf(entry, "id")
+			s.ids[textOf(entry, "type")+":"+textOf(entry, "slug")] = textOf(entry, "id")
+		}
+	}
+	w.end()
+	for _, s := range opened.stores {
+		w.command("catalog import -store "+s.id, "testdata/kopi-kita.json")
+	}
+	opened.file, err = os.ReadFile(w.file)
+	must(t, err)
+}
+
+// newWorld starts the service, with further flags.
+func newWorld(t *testing.T, flags ...string) *world {
+	t.Helper()
+	opened.Do(func() { makeStores(t) })
+	w := &world{
+		t:      t,
+		file:   filepath.Join(t.TempDir(), "shop.db"),
+		flags:  flags,
+		shop:   opened.stores[0],
+		other:  opened.stores[1],
+		net:    newNetwork(t),
+		log:    &logBuffer{out: t.Output()},
+		now:    time.Now,
+		coarse: time.Hour,
+	}
+	must(t, os.WriteFile(w.file, opened.file, 0o600))
+	w.start()
+	t.Cleanup(w.end)
+	return w
+}
+
+// inBubble runs a test in a synctest bubble of its own: its clock begins at the year 2000 and moves when everybody waits.
+func inBubble(t *testing.T, test func(t *testing.T, w *world), flags ...string) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, flags...)) })
+}
+
+// life is the service from one start to its end. It is the listener that the service accepts connections from, in memory.
+type life struct {
+	stop  func()
+	ended chan struct{}
+	code  int
+	dial  func() (net.Conn, error)
+	conns chan net.Conn
+	shut  chan struct{} // closed when no connection is accepted any more
+	once  sync.Once
+
+	mu    sync.Mutex
+	dieIn int    // the COMMIT at which it dies, counted from now; 0 = none
+	after bool   // it dies when that COMMIT is on disk, not before
+	image string // the file as a death has left it; empty while it lives
+}
+
+var errDead = errors.New("the program is dead")
+
+func (l *life) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.shut:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *life) Close() error {
+	l.once.Do(func() { close(l.shut) })
+	return nil
+}
+
+func (l *life) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
+
+func (l *life) connect() (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- localConn{server}:
+		return client, nil
+	case <-l.shut:
+	case <-l.ended:
+	}
+	return nil, errors.New("connection refused")
+}
+
+// localConn comes from this machine, as far as the service knows.
+type localConn struct{ net.Conn }
+
+func (localConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// environment is what the program has of this world. l is nil for a command.
+func (w *world) environment(l *life, in io.Reader, out, errs io.Writer) environment {
+	env := realEnvironment()
+	env.stdin, env.stdout, env.stderr = in, out, errs
+	env.now, env.rounds, env.transport = w.now, 1, w.net
+	if l == nil {
+		return env
+	}
+	env.listen = func(string, string) (net.Listener, error) { return l, nil }
+	env.commit = func(commit func() error) error { return w.commit(l, commit) }
+	env.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		if l.isDead() {
+			return nil, errDead
+		}
+		return w.net.RoundTrip(r)
+	})
+	env.tick = w.newTick
+	return env
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// commit performs a COMMIT, unless the program dies there.
+func (w *world) commit(l *life, commit func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.image != "" {
+		return errDead
+	}
+	l.dieIn--
+	if l.dieIn != 0 {
+		return commit()
+	}
+	if l.after {
+		must(w.t, commit())
+	}
+	l.image = w.copyFile()
+	return errDead
+}
+
+func (l *life) isDead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.image != ""
+}
+
+// copyFile copies the file and its write-ahead log as they are.
+func (w *world) copyFile() (to string) {
+	to = filepath.Join(w.t.TempDir(), "shop.db")
+	for _, end := range []string{"", "-wal"} {
+		data, err := os.ReadFile(w.file + end)
+		must(w.t, err)
+		must(w.t, os.WriteFile(to+end, data, 0o600))
+	}
+	return to
+}
+
+// serveArgs are those of "serve". The limits are out of the way, unless a test has others.
+func (w *world) serveArgs() []string {
+	args := []string{"serve", "-db", w.file, "-addr", "127.0.0.1:0", "-public-url", "https://shop.test"}
+	return append(append(args, "-rate", "1000000", "-burst", "1000000"), w.flags...)
+}
+
+func (w *world) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &life{stop: stop, ended: make(chan struct{}), conns: make(chan net.Conn), shut: make(chan struct{})}
+	l.dial = l.connect
+	w.become(l)
+	env := w.environment(l, strings.NewReader(""), io.Discard, w.log)
+	go func() {
+		defer close(l.ended)
+		l.code = run(ctx, w.serveArgs(), env)
+	}()
+}
+
+// startProcess starts the program in a process of its own, on a socket. kill ends it as kill -9 does.
+func (w *world) startProcess() (kill func()) {
+	exe, err := os.Executable()
+	must(w.t, err)
+	cmd := exec.Command(exe, w.serveArgs()...)
+	cmd.Env = append(os.Environ(), "STOREORDER_TEST_AS_PROGRAM=1")
+	log := &logBuffer{out: w.log}
+	cmd.Stderr = log
+	must(w.t, cmd.Start())
+
+	l := &life{ended: make(chan struct{}), stop: func() { cmd.Process.Signal(os.Interrupt) }}
+	go func() {
+		defer close(l.ended)
+		cmd.Wait()
+		l.code = cmd.ProcessState.ExitCode()
+	}()
+	address := log.await(w.t, `msg=serving address=(\S+)`)
+	l.dial = func() (net.Conn, error) { return net.Dial("tcp", address) }
+	w.become(l)
+	return func() {
+		cmd.Process.Kill()
+		<-l.ended
+	}
+}
+
+// become lets clients talk to this life, with https in their addresses as behind a proxy.
+func (w *world) become(l *life) {
+	w.life = l
+	wire := &http.Transport{
+		DialTLSContext:      func(context.Context, string, string) (net.Conn, error) { return l.dial() },
+		MaxIdleConnsPerHost: 64,
+		DisableCompression:  true,
+	}
+	w.http = &http.Client{
+		Transport:     wire,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	stop := l.stop
+	l.stop = func() {
+		stop()
+		wire.CloseIdleConnections()
+	}
+}
+
+// stop ends the service as SIGTERM does and returns its exit code.
+func (w *world) stop() int {
+	w.life.stop()
+	select {
+	case <-w.life.ended:
+	case <-time.After(time.Minute):
+		w.t.Fatal("the service does not stop")
+	}
+	return w.life.code
+}
+
+// crash ends the service with nothing left but its file as it is, unless it is dead already, and starts it again.
+func (w *world) crash() {
+	l := w.life
+	l.mu.Lock()
+	if l.image == "" {
+		l.image = w.copyFile()
+	}
+	l.mu.Unlock()
+	w.stop()
+	w.file = l.image
+	w.start()
+}
+
+// newTick is the clock of a loop that polls.
+func (w *world) newTick(every time.Duration) <-chan time.Time {
+	if every == 20*time.Second { // the one that returns memory, which belongs to all tests
+		return nil
+	}
+	if w.coarse == 0 {
+		return time.Tick(every)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tick := make(chan time.Time, 1)
+	w.ticks = append(w.ticks, tick)
+	return tick
+}
+
+// sleep lets time pass in a bubble, and a little more, so that what becomes due in it is done. The loops that poll do so
+// ever more seldom.
+func (w *world) sleep(d time.Duration) {
+	w.t.Helper()
+	end := time.Now().Add(d)
+	for pause := 2 * time.Second; time.Now().Before(end); pause = min(2*pause, w.coarse) {
+		w.pause(min(pause, time.Until(end)))
+	}
+	for range 3 {
+		w.pause(3 * time.Second)
+	}
+}
+
+func (w *world) pause(d time.Duration) {
+	time.Sleep(d)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, tick := range w.ticks {
+		select {
+		case tick <- time.Now():
+		default:
+		}
+	}
+	synctest.Wait()
+}
+
+// stdin before the last argument of a command says that it is the command's input.
+const stdin = "<"
+
+// command runs one of the program's commands on the world's file: words, and further arguments that may have spaces. It
+// has to succeed, and prints a JSON object.
+func (w *world) command(words string, more ...string) fields {
+	w.t.Helper()
+	code, out, errs := w.run(words, more...)
+	if code != 0 {
+		w.t.Fatalf("%s: exit %d: %s%s", words, code, out, errs)
+	}
+	var printed fields
+	d := json.NewDecoder(strings.NewReader(out))
+	d.UseNumber()
+	if err := d.Decode(&printed); err != nil || d.More() {
+		w.t.Errorf("%s prints something else than one JSON object: %s", words, out)
+	}
+	return printed
+}
+
+func (w *world) run(words string, more ...string) (code int, out, errs string) {
+	in := ""
+	if n := len(more) - 1; n >= 0 && strings.HasPrefix(more[n], stdin) {
+		in, more = more[n][len(stdin):], more[:n]
+	}
+	var stdout, stderr bytes.Buffer
+	args := append(append(strings.Fields(words), "-db", w.file), more...)
+	code = run(w.t.Context(), args, w.environment(nil, strings.NewReader(in), &stdout, &stderr))
+	return code, stdout.String(), stderr.String()
+}
+
+// textOf is a field as text.
+func textOf(in fields, name string) string { return fmt.Sprint(in[name]) }
+
+// tempFile creates a file of the test.
+func tempFile(t testing.TB, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
 }
 
 // reply is an answer of the API in the right envelope.
@@ -209,183 +432,91 @@ type reply struct {
 	Status int
 	Header http.Header
 	Body   []byte
-	Data   map[string]any
+	Data   fields
 	Error  replyError
+	wrong  string // by openapi.json
 }
 
-// replyError is an APIError as a client reads it.
 type replyError struct {
-	Code    string   `json:"code"`
-	Message string   `json:"message"`
-	Details []Detail `json:"details"`
+	Code    string
+	Message string
+	Details []struct {
+		Field   string
+		Message string
+		OrderID string `json:"order_id"`
+	}
 }
 
-// do sends a request and checks that the answer has one of the two envelopes.
-//
-// A body that is no string is encoded. The headers are names and values in turn. They replace the store's key
-// and the content type; a name with the value "" sends no such header.
-func (s *testServer) do(t *testing.T, method, path string, body any, headers ...string) (r reply) {
+// do sends a request and checks that the answer is as openapi.json describes it. A body that is no string is encoded. The
+// headers are names and values in turn. They replace the shop's key and the content type; one with the value "" is not
+// sent.
+func (w *world) do(t *testing.T, method, path string, body any, headers ...string) reply {
 	t.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), method, s.url+path, bodyReader(body))
+	r, err := w.send(method, path, body, headers...)
 	if err != nil {
 		t.Errorf("%s %s: %v", method, path, err)
 		return r
 	}
-	req.Header.Set("Authorization", "Bearer "+s.key)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	replaceHeaders(req.Header, headers)
-
-	resp, err := s.client.Do(req)
-	if err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
-		return r
-	}
-	defer resp.Body.Close()
-
-	r.Status = resp.StatusCode
-	r.Header = resp.Header
-	r.Body, err = io.ReadAll(resp.Body)
-	if err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
-	}
-	record(t, req, path, r)
-
-	if err := r.unwrap(method); err != nil {
-		t.Errorf("%s %s: %d %v: %.300s", method, path, r.Status, err, r.Body)
+	if r.wrong != "" {
+		t.Errorf("%s %s: %d %s: %.300s", method, path, r.Status, r.wrong, r.Body)
 	}
 	return r
 }
 
-// get reads a path, which has to succeed.
-func (s *testServer) get(t *testing.T, path string) reply {
-	t.Helper()
-	return s.do(t, "GET", path, nil).want(t, 200, "")
-}
-
-// post asks for an order. The headers are as in do.
-func (s *testServer) post(t *testing.T, body any, headers ...string) reply {
-	t.Helper()
-	return s.do(t, "POST", "/v1/orders", body, headers...)
-}
-
-// as is the same service for a client with another key.
-func (s *testServer) as(key string) *testServer {
-	client := *s
-	client.key = key
-	return &client
-}
-
-func bodyReader(body any) io.Reader {
-	switch body := body.(type) {
-	case nil:
-		return nil
-	case string:
-		return strings.NewReader(body)
-	default:
-		return bytes.NewReader(mustJSON(body))
+// send is do for an answer that may not come.
+func (w *world) send(method, path string, body any, headers ...string) (r reply, err error) {
+	sent, isText := body.(string)
+	if !isText && body != nil {
+		encoded, _ := json.Marshal(body)
+		sent = string(encoded)
 	}
-}
-
-// replaceHeaders sets names and values that come in turn. A name that comes twice has both values.
-func replaceHeaders(header http.Header, pairs []string) {
-	for i := 0; i < len(pairs); i += 2 {
-		header.Del(pairs[i])
-	}
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			header.Add(pairs[i], pairs[i+1])
-		}
-	}
-}
-
-// unwrap takes the data or the error out of the envelope. It is strict about the envelope's fields.
-func (r *reply) unwrap(method string) error {
-	if r.Header.Get("X-Request-Id") == "" {
-		return errors.New("has no X-Request-Id")
-	}
-	if method == "HEAD" || r.Status == http.StatusNotModified {
-		if len(r.Body) > 0 {
-			return errors.New("has a body")
-		}
-		return nil
-	}
-	if contentType := r.Header.Get("Content-Type"); contentType != "application/json" {
-		return fmt.Errorf("has Content-Type %q", contentType)
-	}
-
-	var envelope struct {
-		Success *bool          `json:"success"`
-		Data    map[string]any `json:"data"`
-		Error   *replyError    `json:"error"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(r.Body))
-	dec.UseNumber()
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&envelope); err != nil {
-		return err
-	}
-
-	good := r.Status < 300
-	if envelope.Success == nil || *envelope.Success != good {
-		return fmt.Errorf("does not say success: %t", good)
-	}
-	if hasData := envelope.Data != nil; hasData != good {
-		return fmt.Errorf("has data: %t", hasData)
-	}
-	if hasError := envelope.Error != nil; hasError == good {
-		return fmt.Errorf("has an error: %t", hasError)
-	}
-	if good {
-		r.Data = envelope.Data
-		return nil
-	}
-
-	r.Error = *envelope.Error
-	if r.Error.Code == "" || r.Error.Message == "" {
-		return errors.New("has an error without code or message")
-	}
-	return nil
-}
-
-// record appends an exchange to the file that STOREORDER_RECORD names, which .ci/contract compares with
-// openapi.json.
-func record(t *testing.T, req *http.Request, path string, r reply) {
-	t.Helper()
-	name := os.Getenv("STOREORDER_RECORD")
-	if name == "" {
-		return
-	}
-
-	var body []byte
-	if req.GetBody != nil {
-		again, _ := req.GetBody()
-		body, _ = io.ReadAll(again)
-	}
-	sent := req.Header.Clone()
-	sent.Del("Authorization")
-	line := mustJSON(object{
-		"method":  req.Method,
-		"path":    path,
-		"sent":    sent,
-		"request": string(body),
-		"status":  r.Status,
-		"header":  r.Header,
-		"body":    string(r.Body),
-	})
-
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = f.Write(append(line, '\n')) // in one piece, because tests run in parallel
-		err = errors.Join(err, f.Close())
-	}
+	req, err := http.NewRequest(method, "https://shop.test"+path, strings.NewReader(sent))
 	if err != nil {
-		t.Error(err)
+		return r, err
 	}
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + w.shop.keys["write"]}}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Del(headers[i])
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i+1] != "" {
+			req.Header.Add(headers[i], headers[i+1])
+		}
+	}
+
+	resp, err := w.http.Do(req)
+	if err != nil {
+		return r, err
+	}
+	defer resp.Body.Close()
+	r.Status, r.Header = resp.StatusCode, resp.Header
+	r.Body, err = io.ReadAll(resp.Body)
+	r.wrong = r.read(method, path)
+	return r, err
 }
 
-// want reports a reply that has another status or error code. The code of a success is "".
+// read takes the data or the error out of the envelope, and returns what is not as openapi.json describes it.
+func (r *reply) read(method, path string) (wrong string) {
+	var body any
+	d := json.NewDecoder(bytes.NewReader(r.Body))
+	d.UseNumber()
+	err := d.Decode(&body)
+	r.Data = asFields(asFields(body)["data"])
+	json.Unmarshal(r.Body, &struct{ Error any }{&r.Error})
+
+	none := method == "HEAD" || r.Status == http.StatusNotModified
+	switch {
+	case none != (len(r.Body) == 0):
+		return "has a body, or none"
+	case !none && (err != nil || r.Header.Get("Content-Type") != "application/json"):
+		return "is no JSON"
+	case !strings.HasPrefix(path, "/v1"):
+		return ""
+	}
+	return api().check(method, path, r.Status, r.Header, body)
+}
+
+// want reports an answer with another status or error code. The code of a success is "".
 func (r reply) want(t *testing.T, status int, code string) reply {
 	t.Helper()
 	if r.Status != status || r.Error.Code != code {
@@ -394,28 +525,12 @@ func (r reply) want(t *testing.T, status int, code string) reply {
 	return r
 }
 
-// wantRefusal reports a reply that is not the refusal of a heading in testdata/. "422 VALIDATION_FAILED
-// buyer.name" has the fields that the details name, "400 INVALID_REQUEST The key" the beginning of the
-// message.
-func (r reply) wantRefusal(t *testing.T, heading string) {
-	t.Helper()
-	got := fmt.Sprintf("%d %s %s", r.Status, r.Error.Code, r.Error.Message)
-	matches := strings.HasPrefix(got, heading)
-	if len(r.Error.Details) > 0 {
-		got = fmt.Sprintf("%d %s %s", r.Status, r.Error.Code, r.fields())
-		matches = got == heading
-	}
-	if !matches {
-		t.Errorf("got  %s\nwant %s\n%.400s", got, heading, r.Body)
-	}
-}
-
-// at is the text of a value in data, such as at("order.items.0.title"), or "<nil>" if there is none.
+// at is the text of a value in the data, such as at("order.items.0.title"), or "<nil>" if there is none.
 func (r reply) at(path string) string {
 	var v any = r.Data
 	for name := range strings.SplitSeq(path, ".") {
 		switch in := v.(type) {
-		case map[string]any:
+		case fields:
 			v = in[name]
 		case []any:
 			i, err := strconv.Atoi(name)
@@ -430,182 +545,137 @@ func (r reply) at(path string) string {
 	return fmt.Sprint(v)
 }
 
-// wantData reports the values in data, by their paths, that differ.
-func (r reply) wantData(t *testing.T, values map[string]string) {
-	t.Helper()
-	for path, want := range values {
-		if got := r.at(path); got != want {
-			t.Errorf("%s is %q, want %q", path, got, want)
-		}
-	}
-}
-
-// list is a list in data, or nil if there is none.
-func (r reply) list(name string) (all []map[string]any) {
+// list is a list of objects in the data.
+func (r reply) list(name string) (all []fields) {
 	values, _ := r.Data[name].([]any)
 	for _, v := range values {
-		all = append(all, v.(map[string]any))
+		all = append(all, v.(fields))
 	}
 	return all
 }
 
-// fields names the details, with commas between.
-func (r reply) fields() string {
-	var names []string
-	for _, d := range r.Error.Details {
-		names = append(names, d.Field)
-	}
-	return strings.Join(names, ",")
+// get reads a path, which has to succeed.
+func (w *world) get(t *testing.T, path string, headers ...string) reply {
+	t.Helper()
+	return w.do(t, "GET", path, nil, headers...).want(t, 200, "")
 }
 
-var (
-	uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-	timeText = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
-)
+// as is the header that gives a request another key.
+func as(key string) []string { return []string{"Authorization", "Bearer " + key} }
 
-// shape writes the names and types in a decoded JSON value, such as "{id:uuid items:[{price:int}]}".
-func shape(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return "bool"
-	case json.Number:
-		if strings.ContainsAny(string(v), ".eE") {
-			return "float"
-		}
-		return "int"
-	case string:
-		return textShape(v)
-	case []any:
-		return "[" + strings.Join(elementShapes(v), " ") + "]"
-	}
-
-	var fields []string
-	for name, value := range v.(map[string]any) {
-		fields = append(fields, name+":"+shape(value))
-	}
-	slices.Sort(fields)
-	return "{" + strings.Join(fields, " ") + "}"
-}
-
-func textShape(text string) string {
-	switch {
-	case uuidText.MatchString(text):
-		return "uuid"
-	case timeText.MatchString(text):
-		return "time"
-	case strings.HasPrefix(text, "http"):
-		return "url"
-	}
-	return "text"
-}
-
-// elementShapes lists each shape of a list's elements once.
-func elementShapes(list []any) (shapes []string) {
-	for _, element := range list {
-		s := shape(element)
-		if !slices.Contains(shapes, s) {
-			shapes = append(shapes, s)
-		}
-	}
-	return shapes
-}
-
-// order is a body for POST /v1/orders: slugs and quantities in turn.
-func (s *testServer) order(items ...any) map[string]any {
+// body is one for POST /v1/orders: slugs and quantities in turn.
+func (s *store) body(items ...any) fields {
 	list := []any{}
 	for i := 0; i < len(items); i += 2 {
 		slug := items[i].(string)
 		kind := "product"
-		if slug == "duo" || slug == "bundle:draf" {
+		if name, isBundle := strings.CutPrefix(slug, "bundle:"); isBundle || name == "duo" {
 			kind = "bundle"
 		}
-		list = append(list, map[string]any{
-			"type":       kind,
-			kind + "_id": s.ids[slug],
-			"quantity":   items[i+1],
-		})
+		list = append(list, fields{"type": kind, kind + "_id": s.ids[slug], "quantity": items[i+1]})
 	}
-	return map[string]any{
-		"items":          list,
-		"buyer":          map[string]any{"name": "Siti", "email": "siti@example.id"},
-		"payment_method": "bank_transfer",
-	}
+	buyer := fields{"name": "Siti Aminah", "email": "siti@example.id", "phone": "0812 3456 789"}
+	return fields{"items": list, "buyer": buyer, "payment_method": "bank_transfer"}
 }
 
-// with sets one field of a body.
-func with(body map[string]any, name string, value any) map[string]any {
-	body[name] = value
-	return body
+// endpoint adds a receiver of the shop's webhooks, or only of some events.
+func (w *world) endpoint(host string, events ...string) (id string) {
+	w.t.Helper()
+	words := "webhook add -store " + w.shop.id + " -url https://" + host + "/hook"
+	added := w.command(words, "-events", strings.Join(events, ","))
+	w.net.inbox.secrets[host] = []string{textOf(added, "secret")}
+	return textOf(added, "endpoint_id")
 }
 
 // create creates an order and returns its id.
-func (s *testServer) create(t *testing.T, items ...any) string {
+func (w *world) create(t *testing.T, items ...any) string {
 	t.Helper()
-	return s.post(t, s.order(items...)).want(t, 201, "").at("order.id")
+	return w.do(t, "POST", "/v1/orders", w.shop.body(items...)).want(t, 201, "").at("order.id")
 }
 
-func (s *testServer) stock(t *testing.T, slug string) int {
-	t.Helper()
-	return scalar[int](t, s.db, "SELECT stock FROM products WHERE id = ?", s.ids[slug])
-}
-
-// move takes an order through a transition.
-func (s *testServer) move(t *testing.T, id string, m Transition) {
-	t.Helper()
-	_, err := s.db.Transition(t.Context(), s.storeID, id, m, Note{Code: NoteText, Text: "test"})
-	must(t, err)
-}
-
-// statusAfter is the status that an order has in each of its events, unless it is free. An alert changes none.
-var statusAfter = map[string]Status{
-	"orderCreated":              Pending,
-	"orderAwaitingVerification": AwaitingVerification,
-	"orderPaid":                 Paid,
-	"orderFailed":               Failed,
-	"orderExpired":              Expired,
-	"orderRefunded":             Refunded,
-	"orderPending":              Pending,
-}
-
-// events names an order's events in their sequence, and checks that each carries the order of its moment.
-func (s *testServer) events(t *testing.T, orderID string) string {
-	t.Helper()
-	bodies, err := queryAll(s.db.reader, scanBody, `
-		SELECT v.body, o.json
-		FROM   events v
-		JOIN   orders o ON o.row = v.order_row
-		WHERE  o.id = ?
-		ORDER BY v.sequence`, orderID)
-	must(t, err)
-
-	var names []string
-	for i, body := range bodies {
-		var e struct {
-			Event    string
-			Sequence int
-			Data     struct{ Order Order }
-		}
-		must(t, json.Unmarshal([]byte(body), &e))
-		names = append(names, e.Event)
-
-		if e.Sequence != i+1 {
-			t.Errorf("event %d has the sequence %d", i+1, e.Sequence)
-		}
-		o := e.Data.Order
-		if o.ID != orderID {
-			t.Errorf("%s of %s carries the order %s", e.Event, orderID, o.ID)
-		}
-		want, ok := statusAfter[e.Event]
-		if ok && o.Status != want && o.Amount > 0 {
-			t.Errorf("%s carries an order that is %s, want %s", e.Event, o.Status, want)
+// end stops the service and checks what must hold after every test.
+func (w *world) end() {
+	w.t.Helper()
+	private := []string{}
+	if !w.ruin && !w.t.Failed() {
+		for _, s := range opened.stores {
+			private = append(private, w.checkEvents(s)...)
 		}
 	}
-	return strings.Join(names, " ")
+	if code := w.stop(); code != 0 && !w.ruin {
+		w.t.Errorf("the service ends with exit code %d", code)
+	}
+	if w.ruin {
+		return
+	}
+	if out := w.command("check"); textOf(out, "ok") != "true" {
+		w.t.Errorf("the file is damaged: %v", out)
+	}
+	log := w.log.String()
+	for _, word := range private {
+		if strings.Contains(log, word) {
+			w.t.Errorf("the log has %q, which is private", word)
+		}
+	}
 }
 
-// testCase is one case of a file in testdata/.
+// all reads every page of a list of the API. cursor is the parameter that names the last entry of the page before.
+func (w *world) all(list, cursor, key string) (all []fields) {
+	for path := "/v1/" + list + "?limit=50"; ; {
+		r := w.get(w.t, path, as(key)...)
+		page := r.list(list)
+		all = append(all, page...)
+		if r.at("has_more") != "true" {
+			return all
+		}
+		path = "/v1/" + list + "?limit=50&" + cursor + "=" + textOf(page[len(page)-1], "id")
+	}
+}
+
+// checkEvents compares a store's events with its orders: the events of each are numbered without gaps, and the last shows
+// the order as it is. It returns what must not be in the log.
+func (w *world) checkEvents(s *store) (private []string) {
+	last, count := map[string]fields{}, map[string]int{}
+	for _, e := range w.all("events", "after", s.keys["read"]) {
+		order, _ := e["data"].(fields)["order"].(fields)
+		id := textOf(order, "id")
+		count[id]++
+		last[id] = order
+		if order != nil && textOf(e, "sequence") != strconv.Itoa(count[id]) {
+			w.t.Errorf("event %d of an order has the sequence %v", count[id], e["sequence"])
+		}
+	}
+	delete(last, "<nil>") // pings
+	for _, o := range w.all("orders", "starting_after", s.keys["read"]) {
+		id, buyer := textOf(o, "id"), o["buyer"].(fields)
+		private = append(private, id, textOf(buyer, "email"), textOf(buyer, "phone"))
+		if told, now := withoutChange(last[id], o); told != now {
+			w.t.Errorf("the last event of an order shows\n%s\nand the order is\n%s", told, now)
+		}
+		delete(last, id)
+	}
+	if len(last) > 0 {
+		w.t.Errorf("%d orders have events and are not listed", len(last))
+	}
+	private = append(private, s.password, s.keys["read"], s.keys["write"], s.keys["manage"])
+	return append(private, midtransKey, xenditKey, xenditToken, "whsec_")
+}
+
+// withoutChange are two states of an order as texts, without what changes and has no event: its address, and what the buyer
+// chooses by another method of payment.
+func withoutChange(a, b fields) (string, string) {
+	leftOut := []string{"payment_url", "updated_at"}
+	if textOf(a, "payment_method") != textOf(b, "payment_method") {
+		leftOut = append(leftOut, "payment_method", "payment_provider", "settlement_channel", "fee", "unique_code", "amount")
+	}
+	for _, name := range leftOut {
+		delete(a, name)
+		delete(b, name)
+	}
+	return fmt.Sprint(a), fmt.Sprint(b)
+}
+
+// testCase is one case of a table in testdata/.
 type testCase struct {
 	name    string   // its line and its first column, such as "line 12, quantity 0"
 	heading string   // the heading above it, "" if there is none
@@ -620,7 +690,7 @@ func (c testCase) column(i int) string {
 	return c.columns[i]
 }
 
-// readCases reads a file of test cases:
+// readCases reads a table of test cases:
 //
 //	# A comment: the rule that the cases below are about.
 //	A heading, such as the answer to all of them.
@@ -630,17 +700,14 @@ func (c testCase) column(i int) string {
 //
 // A case is indented, and its columns have two spaces or more between them. In a column <x*65> stands for 65
 // times x and \x0a for the byte 0a, which is how spaces at the ends and bytes that are no text are written.
-func readCases(t testing.TB, file string) []testCase {
+func readCases(t testing.TB, file string) (all []testCase) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	must(t, err)
-
-	var all []testCase
 	heading, number := "", 0
 	for line := range strings.Lines(string(text)) {
 		number++
 		trimmed := strings.TrimSpace(line)
-
 		switch {
 		case trimmed == "" || strings.HasPrefix(line, "#"):
 		case !strings.HasPrefix(line, " "):
@@ -654,46 +721,10 @@ func readCases(t testing.TB, file string) []testCase {
 			all = append(all, c)
 		}
 	}
-
 	if len(all) == 0 {
 		t.Fatalf("%s has no cases", file)
 	}
 	return all
-}
-
-// refuseAll sends the requests of a file of test cases, each of which is refused with the heading above it.
-// A case is a method, a path and perhaps a body, and in further columns headers as do sends them. $name
-// stands for the word of that name.
-func (s *testServer) refuseAll(t *testing.T, file string, words map[string]string) {
-	for _, c := range readCases(t, file) {
-		t.Run(c.name, func(t *testing.T) {
-			for i, column := range c.columns {
-				c.columns[i] = os.Expand(column, func(name string) string { return words[name] })
-			}
-
-			request := strings.SplitN(c.column(0), " ", 3)
-			var body any
-			if len(request) == 3 {
-				body = request[2]
-			}
-			var headers []string
-			for _, header := range c.columns[1:] {
-				name, value, _ := strings.Cut(header, ":")
-				headers = append(headers, name, strings.TrimSpace(value))
-			}
-
-			r := s.do(t, request[0], request[1], body, headers...)
-			r.wantRefusal(t, c.heading)
-			challenge := r.Header.Get("WWW-Authenticate")
-			if asksForKey := challenge == "Bearer"; asksForKey != (r.Status == 401) {
-				t.Errorf("status %d with WWW-Authenticate %q", r.Status, challenge)
-			}
-			allow := r.Header.Get("Allow")
-			if namesMethods := allow != ""; namesMethods != (r.Status == 405) {
-				t.Errorf("status %d with Allow %q", r.Status, allow)
-			}
-		})
-	}
 }
 
 var (
@@ -715,36 +746,20 @@ func expand(text string) string {
 	})
 }
 
-// logBuffer keeps a log and lets a test wait for a line in it.
+// logBuffer keeps a log.
 type logBuffer struct {
 	out  io.Writer
 	mu   sync.Mutex
-	cond *sync.Cond
 	text bytes.Buffer
-	done bool
-}
-
-func newLogBuffer(out io.Writer) *logBuffer {
-	b := &logBuffer{out: out}
-	b.cond = sync.NewCond(&b.mu)
-	return b
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.cond.Broadcast()
-
-	b.out.Write(p)
+	if b.out != nil {
+		b.out.Write(p)
+	}
 	return b.text.Write(p)
-}
-
-// close says that nothing more will be written.
-func (b *logBuffer) close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.done = true
-	b.cond.Broadcast()
 }
 
 func (b *logBuffer) String() string {
@@ -753,172 +768,25 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// await waits until pattern is in the log and returns its last group.
-func (b *logBuffer) await(t *testing.T, pattern string) string {
+// await waits until a pattern is in the log, and returns its last group.
+func (b *logBuffer) await(t *testing.T, pattern string) (group string) {
 	t.Helper()
-	re := regexp.MustCompile(pattern)
-
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for {
-		if m := re.FindStringSubmatch(b.text.String()); m != nil {
-			return m[len(m)-1]
+	await(t, pattern, func() bool {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(b.String())
+		if m != nil {
+			group = m[len(m)-1]
 		}
-		if b.done {
-			t.Fatalf("the log ended without %q: %s", pattern, b.text.String())
-		}
-		b.cond.Wait()
-	}
-}
-
-const ownerPassword = "kopi-susu-gula-aren"
-
-// ownerHash is the hash of ownerPassword, computed once because it takes a while.
-var ownerHash = realEnvironment().hashNewPassword(ownerPassword)
-
-// newShop is a server whose store's owner can sign in. It has no key for the API.
-func newShop(t *testing.T, publicURL string) *testServer {
-	t.Helper()
-	t.Parallel()
-	s := newTestServerWith(t, settings{publicURL: publicURL, rate: 100_000, burst: 100_000})
-	s.open(t, s.storeID)
-	s.exec(t, "DELETE FROM api_keys")
-	return s
-}
-
-// addShop adds another store, whose owner can sign in.
-func (s *testServer) addShop(t *testing.T, slug, plan string) (storeID string) {
-	t.Helper()
-	storeID, _ = s.addStore(t, slug, plan)
-	s.open(t, storeID)
-	return storeID
-}
-
-// open lets a store's owner sign in and gives them something to sell.
-func (s *testServer) open(t *testing.T, storeID string) {
-	t.Helper()
-	must(t, s.db.SetPassword(t.Context(), storeID, ownerHash))
-	s.importCatalog(t, storeID, shopCatalog)
-}
-
-// place creates an order of quantity packets of coffee.
-func (s *testServer) place(t *testing.T, storeID, buyer, externalID string, quantity int64) Order {
-	t.Helper()
-	st, err := s.db.Store(storeID)
-	must(t, err)
-	coffee, err := s.db.CatalogEntry(storeID, "product", "kopi")
-	must(t, err)
-
-	firstName := strings.Fields(buyer)[0]
-	created, err := s.db.CreateOrder(t.Context(), st.Store, NewOrder{
-		Items: []NewItem{{Kind: KindProduct, ID: coffee.ID, Quantity: quantity}},
-		Buyer: Buyer{
-			Name:  buyer,
-			Email: strings.ToLower(firstName) + "@example.id",
-			Phone: "+62 812-3456-789",
-		},
-		PaymentMethod: "bank",
-		ExternalID:    externalID,
+		return m != nil
 	})
-	must(t, err)
-
-	var o Order
-	must(t, json.Unmarshal(created.Shown, &o))
-	return o
+	return group
 }
 
-// browser is one visitor with their cookies. It follows no redirects.
-type browser struct {
-	*http.Client
-	s      *testServer
-	header http.Header // sent with every request
-}
-
-// screen is a page as a browser got it.
-type screen struct {
-	status   int
-	location string
-	body     string
-	header   http.Header
-}
-
-func (s *testServer) browser() *browser {
-	jar, _ := cookiejar.New(nil)
-	return &browser{
-		Client: &http.Client{Jar: jar, CheckRedirect: returnRedirect},
-		s:      s,
-		header: http.Header{},
-	}
-}
-
-// owner is a browser that is signed in.
-func (s *testServer) owner(t *testing.T, email string) *browser {
+// await waits until something has happened, ten seconds at most.
+func await(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	b := s.browser()
-	b.post(t, "/dashboard/login", "email", email, "password", ownerPassword).leads(t, "/dashboard")
-	return b
-}
-
-func (b *browser) send(t *testing.T, method, path string, form url.Values) screen {
-	t.Helper()
-	r, err := http.NewRequest(method, b.s.url+path, strings.NewReader(form.Encode()))
-	must(t, err)
-	for name, values := range b.header {
-		r.Header[name] = values
-	}
-	if method == "POST" {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-
-	resp, err := b.Do(r)
-	must(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	must(t, err)
-
-	return screen{
-		status:   resp.StatusCode,
-		location: resp.Header.Get("Location"),
-		body:     string(body),
-		header:   resp.Header,
-	}
-}
-
-func (b *browser) get(t *testing.T, path string) screen {
-	t.Helper()
-	return b.send(t, "GET", path, nil)
-}
-
-// post sends a form: names and values in turn.
-func (b *browser) post(t *testing.T, path string, pairs ...string) screen {
-	t.Helper()
-	form := url.Values{}
-	for i := 0; i < len(pairs); i += 2 {
-		form.Add(pairs[i], pairs[i+1])
-	}
-	return b.send(t, "POST", path, form)
-}
-
-// has ends the test unless the screen has this status and these texts.
-func (p screen) has(t *testing.T, status int, texts ...string) {
-	t.Helper()
-	for _, text := range texts {
-		if !strings.Contains(readable(p.body), text) {
-			t.Errorf("the page lacks %q", text)
+	for end := time.Now().Add(10 * time.Second); !happened(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("this has not happened: %s", what)
 		}
-	}
-	if p.status != status {
-		t.Errorf("status %d, want %d", p.status, status)
-	}
-	if t.Failed() {
-		t.Fatalf("the page is %d %s\n%s", p.status, p.location, p.body)
-	}
-}
-
-// leads ends the test unless the screen is a redirect to this address.
-func (p screen) leads(t *testing.T, to string) {
-	t.Helper()
-	if p.status != 303 || p.location != to {
-		t.Fatalf("%d %q, want 303 %q\n%s", p.status, p.location, to, p.body)
 	}
 }

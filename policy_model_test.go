@@ -230,7 +230,7 @@ func storyAlert(a Alert) string {
 	return fmt.Sprintf("%s %s %d/%d", a.Code, a.TransactionID, a.Amount, a.Due)
 }
 
-// storyLine is what a step of a story leads to, without a gap between its words.
+// storyLine is what a step of a oldStory leads to, without a gap between its words.
 func storyLine(status Status, sessions, alerts []string) string {
 	if len(sessions) == 0 {
 		sessions = []string{"-"}
@@ -239,7 +239,7 @@ func storyLine(status Status, sessions, alerts []string) string {
 	return strings.TrimSpace(strings.Join(words, " "))
 }
 
-// storyAnswer reads an answer of a story: a state, and amounts that are not the usual ones.
+// storyAnswer reads an answer of a oldStory: a state, and amounts that are not the usual ones.
 func storyAnswer(transaction, text string) (a GatewayAnswer, err error) {
 	state, amounts, _ := strings.Cut(text, " ")
 	a.State = GatewayState(state)

@@ -33,8 +33,8 @@ func TestPaymentStories(t *testing.T) {
 	}
 }
 
-// story is what happens to an order. Its functions end the test if something is impossible.
-type story struct {
+// oldStory is what happens to an order. Its functions end the test if something is impossible.
+type oldStory struct {
 	kind   string
 	answer func(attempt int, a GatewayAnswer)
 	owner  func(Transition)
@@ -42,7 +42,7 @@ type story struct {
 	show   func() string
 }
 
-func testStory(t *testing.T, s story, steps []testCase) {
+func testStory(t *testing.T, s oldStory, steps []testCase) {
 	t.Helper()
 	acts := map[string]Transition{
 		"approves": OwnerApproves,
@@ -73,9 +73,9 @@ func testStory(t *testing.T, s story, steps []testCase) {
 	}
 }
 
-func newModelStory() story {
+func newModelStory() oldStory {
 	m := newOrderModel()
-	return story{
+	return oldStory{
 		kind:   "model",
 		answer: m.answer,
 		owner: func(act Transition) {
@@ -93,17 +93,17 @@ func newModelStory() story {
 	}
 }
 
-// rowStory plays a story with the rows of an order.
+// rowStory plays a oldStory with the rows of an order.
 type rowStory struct {
 	*testServer
 	t       *testing.T
 	orderID string
 }
 
-func newRowStory(t *testing.T, s *testServer) story {
+func newRowStory(t *testing.T, s *testServer) oldStory {
 	t.Helper()
 	r := newRows(t, s)
-	return story{
+	return oldStory{
 		kind:   "rows",
 		answer: r.answer,
 		owner:  r.owner,

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,35 +15,6 @@ func (s *testServer) keyFor(t *testing.T, k NewKey) *testServer {
 	_, err := s.db.AddKey(t.Context(), s.storeID, k, hash)
 	must(t, err)
 	return s.as(key)
-}
-
-// TestScopes sends the requests of testdata/scopes.txt with a key of each scope.
-func TestScopes(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t)
-	order := s.create(t, "teh", 1)
-	clients := map[Scope]*testServer{}
-	for _, scope := range scopes {
-		clients[scope] = s.keyFor(t, NewKey{Name: "k", Scope: scope})
-	}
-
-	for _, c := range readCases(t, "testdata/scopes.txt") {
-		needed := slices.Index(scopes, Scope(c.heading))
-		method, rest, _ := strings.Cut(c.column(0), " ")
-		path, body, _ := strings.Cut(strings.ReplaceAll(rest, "$order", order), " ")
-		for i, scope := range scopes {
-			r := clients[scope].do(t, method, path, body)
-			refused := r.Status == 403 && r.Error.Code == "FORBIDDEN"
-			if refused != (i < needed) {
-				t.Errorf("%s with the scope %s: %d %s", c.column(0), scope, r.Status, r.Error.Code)
-			}
-		}
-	}
-
-	t.Run("the refusal names both scopes", func(t *testing.T) {
-		r := clients[ScopeRead].post(t, "{}")
-		r.wantRefusal(t, "403 FORBIDDEN This key has the scope read, and this call needs write.")
-	})
 }
 
 // TestReadingStartsNoSession reads an order that needs a session at the gateway.

@@ -521,9 +521,9 @@ func TestOrderShowsWhatPaidIt(t *testing.T) {
 // A session that is started shortly before its order's end is closed at that end: the gateways let none end so soon.
 func TestStartNearTheEnd(t *testing.T) {
 	t.Parallel()
-	for method, double := range map[string]func(*payLab) gatewayDouble{
-		"snap": func(l *payLab) gatewayDouble { return l.mid },
-		"link": func(l *payLab) gatewayDouble { return l.xen },
+	for method, double := range map[string]func(*payLab) oldGatewayDouble{
+		"snap": func(l *payLab) oldGatewayDouble { return l.mid },
+		"link": func(l *payLab) oldGatewayDouble { return l.xen },
 	} {
 		inPayLab(t, method, func(t *testing.T, l *payLab) {
 			order := l.newOrder(method)

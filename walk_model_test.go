@@ -25,8 +25,8 @@ var gatewayProviders = []Provider{ProviderMidtrans, ProviderXendit}
 type merchant struct {
 	storeID string
 	apiKey  string
-	mid     *midtransDouble
-	xen     *xenditDouble
+	mid     *oldMidtransDouble
+	xen     *oldXenditDouble
 	keys    map[string]bool   // the secret keys that the gateways take now
 	inUse   map[Provider]int  // the number of each gateway's latest key
 	wrong   map[Provider]bool // the service has a key that the gateway does not know
@@ -136,7 +136,7 @@ func (p *walkPayment) now() (n paymentNow) {
 	return n
 }
 
-func (p *walkPayment) atXendit(d *xenditDouble) (n paymentNow) {
+func (p *walkPayment) atXendit(d *oldXenditDouble) (n paymentNow) {
 	s := d.sessions[p.page.name]
 	n.name = fmt.Sprint(s["payment_id"])
 	n.state = fmt.Sprint(s["status"])
@@ -284,11 +284,11 @@ func (l letter) signed() string {
 	return string(mustJSON(fields))
 }
 
-// life is one server from its start to its crash. After the crash, whatever it was doing goes on, but nothing of it has
+// walkLife is one server from its start to its crash. After the crash, whatever it was doing goes on, but nothing of it has
 // an effect: its writes and its calls fail, and nobody hears its answers. So work in progress is cut off before or
 // after any write and any call, which is all that a crash can show to others. What SQLite does in the middle of a
 // commit is left to the tests that kill a process.
-type life struct {
+type walkLife struct {
 	left atomic.Int64  // steps until the crash; 0: none is planned
 	dead atomic.Bool   // it has crashed
 	stop chan struct{} // closed after the crash
@@ -297,15 +297,15 @@ type life struct {
 var errCrashed = errors.New("the server has crashed")
 
 // step reports whether the server still lives after one more step.
-func (l *life) step() bool {
+func (l *walkLife) step() bool {
 	if l.left.Load() > 0 && l.left.Add(-1) == 0 {
 		l.dead.Store(true)
 	}
 	return !l.dead.Load()
 }
 
-// mortal is a database as one server sees it: its writes end with the server's life.
-func mortal(db *DB, l *life) *DB {
+// mortal is a database as one server sees it: its writes end with the server's walkLife.
+func mortal(db *DB, l *walkLife) *DB {
 	front := *db
 	front.jobs = make(chan *job)
 	front.closing = l.stop
@@ -342,7 +342,7 @@ type weather struct {
 
 // carry carries a server's call to its gateway. Something else may happen before the gateway acts, and before its
 // answer arrives.
-func (w *walk) carry(l *life, r *http.Request) (*http.Response, error) {
+func (w *walk) carry(l *walkLife, r *http.Request) (*http.Response, error) {
 	w.calls.Add(1)
 	if !l.step() {
 		return nil, errCrashed
@@ -478,7 +478,7 @@ func (w *walk) echo(m *merchant, path string) {
 
 // send sends a request to the service. It is not answered if the server crashes.
 func (w *walk) send(method, path, body string, header http.Header) (*httptest.ResponseRecorder, bool) {
-	l := w.life
+	l := w.walkLife
 	r := httptest.NewRequest(method, "https://shop.test"+path, strings.NewReader(body))
 	for name, values := range header {
 		r.Header[name] = values

@@ -21,8 +21,8 @@ type processWalk struct {
 	file    string
 	storeID string
 	key     string
-	mid     *midtransDouble
-	xen     *xenditDouble
+	mid     *oldMidtransDouble
+	xen     *oldXenditDouble
 	gates   []string // the service's arguments that name the gateways
 	serial  int      // of the buyers
 
@@ -110,7 +110,7 @@ func (w *processWalk) buyOne(s *testServer) bool {
 	buyer := w.serial
 	w.mu.Unlock()
 	method, provider := "snap", "midtrans"
-	var double gatewayDouble = w.mid
+	var double oldGatewayDouble = w.mid
 	state := "settlement"
 	if buyer%2 == 0 {
 		method, provider, state = "link", "xendit", "COMPLETED"

@@ -16,7 +16,7 @@ import (
 // nothing to ask any more.
 func (w *walk) rest() {
 	w.t.Helper()
-	w.life.left.Store(0)
+	w.walkLife.left.Store(0)
 	w.revive()
 	for p := range w.weather {
 		w.weather[p] = &weather{}

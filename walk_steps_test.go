@@ -414,7 +414,7 @@ func (w *walk) act(o *walkOrder, t Transition) {
 		o.vouched = true
 	}
 
-	l := w.life
+	l := w.walkLife
 	err := w.server.doOnOrder(w.t.Context(), o.merchant.storeID, o.id, t, "")
 	if l.dead.Load() {
 		w.note(o, "the owner's %s is not answered", t)
@@ -475,7 +475,7 @@ func (w *walk) storeKey(m *merchant, p Provider, number int) {
 	w.mu.Unlock()
 	w.note(nil, "%.8s's key of %s is number %d", m.storeID[28:], p, number)
 	for {
-		l := w.life
+		l := w.walkLife
 		err := w.server.db.SetGateway(w.t.Context(), m.storeID, m.account(p, key))
 		if !l.dead.Load() {
 			w.must(err)

@@ -46,7 +46,7 @@ type walk struct {
 	depth    int    // of the calls to gateways during which something else happens
 	server   *server
 	db       *DB // as the walk reads it, at any time
-	life     *life
+	walkLife *walkLife
 	handler  http.Handler
 	mail     []letter
 	trail    []trailEntry
@@ -238,28 +238,28 @@ func (w *walk) start(create bool) {
 		w.must(db.setAddresses(testSettings.publicURL, false, nil))
 	}
 
-	l := &life{stop: make(chan struct{})}
+	l := &walkLife{stop: make(chan struct{})}
 	front := mortal(db, l)
 	w.server = newServer(front, testSettings, newServiceLog(io.Discard, false, slog.LevelError))
 	w.server.payments.client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 		return w.carry(l, r)
 	})
 	w.db = db
-	w.life = l
+	w.walkLife = l
 	w.handler = w.server.routes()
 	w.must(db.ReleasePaymentSessions(w.t.Context()))
 }
 
 // close ends the server that has crashed, or the last one.
 func (w *walk) close() {
-	close(w.life.stop)
+	close(w.walkLife.stop)
 	w.must(w.db.Close())
 }
 
 // revive starts the service again if it has crashed.
 func (w *walk) revive() {
 	w.t.Helper()
-	if !w.life.dead.Load() {
+	if !w.walkLife.dead.Load() {
 		return
 	}
 	w.note(nil, "the server has crashed and starts again")
@@ -412,7 +412,7 @@ func (w *walk) runLoops() {
 
 	for range 6 {
 		w.step()
-		if w.life.dead.Load() {
+		if w.walkLife.dead.Load() {
 			break
 		}
 		time.Sleep(time.Duration(w.below(20_000)) * time.Millisecond)
@@ -465,9 +465,9 @@ func (w *walk) step() {
 	case 7:
 		w.weatherChanges()
 	case 8:
-		if w.life.left.Load() <= 0 {
-			w.life.left.Store(int64(1 + w.below(30)))
-			w.note(nil, "a crash comes in %d steps", w.life.left.Load())
+		if w.walkLife.left.Load() <= 0 {
+			w.walkLife.left.Store(int64(1 + w.below(30)))
+			w.note(nil, "a crash comes in %d steps", w.walkLife.left.Load())
 		}
 	case 9:
 		if w.depth == 0 && !w.inStretch() {

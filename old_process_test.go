@@ -43,14 +43,6 @@ func command(t *testing.T, want int, args ...string) (out map[string]any, stderr
 	return out, errs.String()
 }
 
-// writeFile creates a file in a directory of the test.
-func writeFile(t testing.TB, name, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), name)
-	must(t, os.WriteFile(file, []byte(text), 0o600))
-	return file
-}
-
 var keyText = regexp.MustCompile(`^so_[0-9A-Za-z_-]{43}$`)
 
 // newStoreFile creates a database with a store, its catalog and a key, all by commands.
@@ -167,4 +159,12 @@ func dump(t *testing.T, file string) string {
 		}))
 	}
 	return all.String()
+}
+
+// writeFile creates a file in a directory of the test.
+func writeFile(t testing.TB, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
 }

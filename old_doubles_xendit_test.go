@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// xenditDouble stands in for Xendit and its Payment Sessions.
-type xenditDouble struct {
+// oldXenditDouble stands in for Xendit and its Payment Sessions.
+type oldXenditDouble struct {
 	key    string
 	token  string // sent with notifications
 	routes *http.ServeMux
@@ -40,10 +40,10 @@ type xenditDouble struct {
 	requests  []string // the bodies that created sessions
 }
 
-func newXenditDouble() *xenditDouble {
-	d := &xenditDouble{
-		key:       xenditKey,
-		token:     xenditToken,
+func newXenditDouble() *oldXenditDouble {
+	d := &oldXenditDouble{
+		key:       oldXenditKey,
+		token:     oldXenditToken,
 		routes:    http.NewServeMux(),
 		sessions:  map[string]object{},
 		ids:       map[string][]string{},
@@ -60,19 +60,19 @@ func newXenditDouble() *xenditDouble {
 	return d
 }
 
-func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *oldXenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
-	if !signedIn(r, d.key) {
-		sendXenditError(w, 401, "INVALID_API_KEY", "The API key provided is invalid.")
+	if !oldSignedIn(r, d.key) {
+		oldSendXenditError(w, 401, "INVALID_API_KEY", "The API key provided is invalid.")
 		return
 	}
 	d.routes.ServeHTTP(w, r)
 }
 
-func sendXenditError(w http.ResponseWriter, status int, code, message string) {
-	sendJSON(w, status, object{"error_code": code, "message": message})
+func oldSendXenditError(w http.ResponseWriter, status int, code, message string) {
+	oldSendJSON(w, status, object{"error_code": code, "message": message})
 }
 
 // xenditSessionRequest has the fields that the double knows. An int64 takes no fraction.
@@ -222,7 +222,7 @@ func (in xenditSessionRequest) checkReturnURLs() error {
 	return nil
 }
 
-func (d *xenditDouble) createSession(w http.ResponseWriter, r *http.Request) {
+func (d *oldXenditDouble) createSession(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var in xenditSessionRequest
 	err := decodeStrictly(body, &in)
@@ -236,12 +236,12 @@ func (d *xenditDouble) createSession(w http.ResponseWriter, r *http.Request) {
 		err = in.checkReturnURLs()
 	}
 	if err != nil {
-		sendXenditError(w, 400, "API_VALIDATION_ERROR", err.Error())
+		oldSendXenditError(w, 400, "API_VALIDATION_ERROR", err.Error())
 		return
 	}
 	if in.Customer != nil {
 		if d.customers[in.Customer.Reference] {
-			sendXenditError(w, 409, "DUPLICATE_ERROR", "customer.reference_id was used before")
+			oldSendXenditError(w, 409, "DUPLICATE_ERROR", "customer.reference_id was used before")
 			return
 		}
 		d.customers[in.Customer.Reference] = true
@@ -262,21 +262,21 @@ func (d *xenditDouble) createSession(w http.ResponseWriter, r *http.Request) {
 		"payment_link_url":   "https://xen.to/" + id,
 		"expires_at":         in.ExpiresAt,
 	}
-	sendJSON(w, 201, d.sessions[id])
+	oldSendJSON(w, 201, d.sessions[id])
 }
 
-func (d *xenditDouble) sendSession(w http.ResponseWriter, r *http.Request) {
-	sendFound(w, d.sessions[r.PathValue("id")])
+func (d *oldXenditDouble) sendSession(w http.ResponseWriter, r *http.Request) {
+	oldSendFound(w, d.sessions[r.PathValue("id")])
 }
 
 // sendRefunds lists the refunds of a payment, two a page.
-func (d *xenditDouble) sendRefunds(w http.ResponseWriter, r *http.Request) {
+func (d *oldXenditDouble) sendRefunds(w http.ResponseWriter, r *http.Request) {
 	if d.noLists {
-		sendXenditError(w, 403, "REQUEST_FORBIDDEN_ERROR", "The API key is forbidden to perform this request.")
+		oldSendXenditError(w, 403, "REQUEST_FORBIDDEN_ERROR", "The API key is forbidden to perform this request.")
 		return
 	}
 	if !d.hasPath(r) {
-		sendFound(w, nil)
+		oldSendFound(w, nil)
 		return
 	}
 
@@ -297,21 +297,21 @@ func (d *xenditDouble) sendRefunds(w http.ResponseWriter, r *http.Request) {
 			list = append(list, d.asAccount(refund))
 		}
 	}
-	sendJSON(w, 200, object{"data": list, "has_more": more})
+	oldSendJSON(w, 200, object{"data": list, "has_more": more})
 }
 
-func (d *xenditDouble) sendRefund(w http.ResponseWriter, r *http.Request) {
+func (d *oldXenditDouble) sendRefund(w http.ResponseWriter, r *http.Request) {
 	refund := entryNamed(d.refunds, r.PathValue("id"))
 	if refund == nil || !d.hasPath(r) {
-		sendFound(w, nil)
+		oldSendFound(w, nil)
 		return
 	}
-	sendJSON(w, 200, d.asAccount(refund))
+	oldSendJSON(w, 200, d.asAccount(refund))
 }
 
 // hasPath reports whether the account has the path of a request about refunds. Those of /v3 want their
 // version.
-func (d *xenditDouble) hasPath(r *http.Request) bool {
+func (d *oldXenditDouble) hasPath(r *http.Request) bool {
 	newer := strings.HasPrefix(r.URL.Path, "/v3/")
 	if newer && r.Header.Get("Api-Version") != "2024-11-11" {
 		return false
@@ -320,7 +320,7 @@ func (d *xenditDouble) hasPath(r *http.Request) bool {
 }
 
 // asAccount is a refund as an account of this age is sent it.
-func (d *xenditDouble) asAccount(refund object) object {
+func (d *oldXenditDouble) asAccount(refund object) object {
 	if d.older {
 		return refund
 	}
@@ -339,36 +339,36 @@ func entryNamed(list []object, id string) object {
 	return nil
 }
 
-func (d *xenditDouble) sendDispute(w http.ResponseWriter, r *http.Request) {
-	sendFound(w, entryNamed(d.disputes, r.PathValue("id")))
+func (d *oldXenditDouble) sendDispute(w http.ResponseWriter, r *http.Request) {
+	oldSendFound(w, entryNamed(d.disputes, r.PathValue("id")))
 }
 
-func sendFound(w http.ResponseWriter, found object) {
+func oldSendFound(w http.ResponseWriter, found object) {
 	if found == nil {
-		sendXenditError(w, 404, "DATA_NOT_FOUND", "not found")
+		oldSendXenditError(w, 404, "DATA_NOT_FOUND", "not found")
 		return
 	}
-	sendJSON(w, 200, found)
+	oldSendJSON(w, 200, found)
 }
 
-func (d *xenditDouble) closeSession(w http.ResponseWriter, r *http.Request) {
+func (d *oldXenditDouble) closeSession(w http.ResponseWriter, r *http.Request) {
 	s := d.sessions[r.PathValue("id")]
 	if s == nil {
-		sendXenditError(w, 404, "DATA_NOT_FOUND", "not found")
+		oldSendXenditError(w, 404, "DATA_NOT_FOUND", "not found")
 		return
 	}
 	if s["status"] != "ACTIVE" {
-		sendXenditError(w, 400, "SESSION_NOT_ACTIVE", "The session is not active.")
+		oldSendXenditError(w, 400, "SESSION_NOT_ACTIVE", "The session is not active.")
 		return
 	}
 
 	s["status"] = "CANCELED"
 	d.closes++
-	sendJSON(w, 200, s)
+	oldSendJSON(w, 200, s)
 }
 
 // latest is the session of a reference that was created last, or the session of this name.
-func (d *xenditDouble) latest(name string) object {
+func (d *oldXenditDouble) latest(name string) object {
 	ids := d.ids[name]
 	if len(ids) > 0 {
 		name = ids[len(ids)-1]
@@ -379,7 +379,7 @@ func (d *xenditDouble) latest(name string) object {
 // say takes a session's status, if need be with an amount: COMPLETED, COMPLETED=1000. Or it takes a refund or
 // a dispute of an amount: refund=1000, refund/PENDING=1000, dispute/LOST=1000. Instead of a reference, name
 // may be that of a session.
-func (d *xenditDouble) say(name, state string) {
+func (d *oldXenditDouble) say(name, state string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.latest(name)
@@ -405,7 +405,7 @@ func (d *xenditDouble) say(name, state string) {
 }
 
 // setPayment gives a completed session its payment, with the session's name if its reference has several.
-func (d *xenditDouble) setPayment(s object) {
+func (d *oldXenditDouble) setPayment(s object) {
 	if s["payment_id"] != nil {
 		return
 	}
@@ -419,7 +419,7 @@ func (d *xenditDouble) setPayment(s object) {
 }
 
 // sayRefund sets the status of the session's refund of an amount.
-func (d *xenditDouble) sayRefund(s object, status, amount string) {
+func (d *oldXenditDouble) sayRefund(s object, status, amount string) {
 	refund := d.refundOf(s, amount)
 	if refund == nil {
 		refund = object{
@@ -435,7 +435,7 @@ func (d *xenditDouble) sayRefund(s object, status, amount string) {
 	refund["status"] = status
 }
 
-func (d *xenditDouble) refundOf(s object, amount string) object {
+func (d *oldXenditDouble) refundOf(s object, amount string) object {
 	for _, refund := range d.refunds {
 		if refund["payment_id"] == s["payment_id"] && refund["amount"] == json.Number(amount) {
 			return refund
@@ -445,7 +445,7 @@ func (d *xenditDouble) refundOf(s object, amount string) object {
 }
 
 // sayDispute sets the status and the amount of the session's dispute.
-func (d *xenditDouble) sayDispute(s object, status, amount string) {
+func (d *oldXenditDouble) sayDispute(s object, status, amount string) {
 	id := "mi-dspt-" + s["payment_session_id"].(string)
 	dispute := entryNamed(d.disputes, id)
 	if dispute == nil {
@@ -463,7 +463,7 @@ func (d *xenditDouble) sayDispute(s object, status, amount string) {
 }
 
 // pay says a state if the session's page can be paid.
-func (d *xenditDouble) pay(name, state string) bool {
+func (d *oldXenditDouble) pay(name, state string) bool {
 	if !d.canBePaid(name) {
 		return false
 	}
@@ -471,7 +471,7 @@ func (d *xenditDouble) pay(name, state string) bool {
 	return true
 }
 
-func (d *xenditDouble) canBePaid(name string) bool {
+func (d *oldXenditDouble) canBePaid(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
@@ -480,7 +480,7 @@ func (d *xenditDouble) canBePaid(name string) bool {
 }
 
 // message is the notification of what was said before.
-func (d *xenditDouble) message(name, state string) (http.Header, string) {
+func (d *oldXenditDouble) message(name, state string) (http.Header, string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.latest(name)

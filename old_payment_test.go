@@ -309,7 +309,7 @@ func (l *payLab) atWork() {
 }
 
 // play lets the steps happen to an order one after the other. testdata/midtrans.txt explains them.
-func (l *payLab) play(order string, double gatewayDouble, provider, steps string) {
+func (l *payLab) play(order string, double oldGatewayDouble, provider, steps string) {
 	l.t.Helper()
 	for step := range strings.FieldsSeq(steps) {
 		transition, byOwner := ownerSteps[step]
@@ -353,7 +353,7 @@ var ownerSteps = map[string]Transition{
 }
 
 // playGateway plays a step such as settlement, ~settlement, ?settlement, 1:settlement or dana:settlement.
-func (l *payLab) playGateway(order string, double gatewayDouble, provider, step string) {
+func (l *payLab) playGateway(order string, double oldGatewayDouble, provider, step string) {
 	l.t.Helper()
 	attempt, state, _ := strings.Cut(step, ":")
 	if _, err := strconv.Atoi(attempt); err != nil {
@@ -456,7 +456,7 @@ func TestXenditTable(t *testing.T) {
 	}
 }
 
-func (l *payLab) playCase(c payCase, double gatewayDouble, provider, order string) {
+func (l *payLab) playCase(c payCase, double oldGatewayDouble, provider, order string) {
 	l.t.Helper()
 	l.play(order, double, provider, c.steps)
 
@@ -790,7 +790,7 @@ func TestRaces(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 
 		var all sync.WaitGroup
-		notifyAtOnce := func(order string, double gatewayDouble, provider, state string) {
+		notifyAtOnce := func(order string, double oldGatewayDouble, provider, state string) {
 			for range 2 {
 				all.Go(func() {
 					double.say(order+"-1", state)

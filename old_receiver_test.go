@@ -126,15 +126,15 @@ func startReceiver(t *testing.T) (address string, got chan received) {
 	return hs.URL + "/hook", got
 }
 
-// inbox is all endpoints of a bubble's server: it takes the place of the network and keeps the webhooks.
-type inbox struct {
+// oldInbox is all endpoints of a bubble's server: it takes the place of the network and keeps the webhooks.
+type oldInbox struct {
 	t      *testing.T
 	answer func(received) *http.Response // nil answers 200; a nil response hangs until the sender gives up
 	mu     sync.Mutex
 	all    []received
 }
 
-func (in *inbox) RoundTrip(r *http.Request) (*http.Response, error) {
+func (in *oldInbox) RoundTrip(r *http.Request) (*http.Response, error) {
 	got := receive(in.t, r)
 
 	in.mu.Lock()
@@ -153,7 +153,7 @@ func (in *inbox) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // take returns the webhooks that came since the last call.
-func (in *inbox) take() []received {
+func (in *oldInbox) take() []received {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	all := in.all
@@ -161,7 +161,7 @@ func (in *inbox) take() []received {
 	return all
 }
 
-func (in *inbox) setAnswer(answer func(received) *http.Response) {
+func (in *oldInbox) setAnswer(answer func(received) *http.Response) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.answer = answer
@@ -180,10 +180,10 @@ func status(code int, header ...string) *http.Response {
 	return r
 }
 
-// deliver runs the queue of a bubble's server against an inbox, until the test ends or stop is called.
-func (s *testServer) deliver(t *testing.T) (in *inbox, stop func()) {
+// deliver runs the queue of a bubble's server against an oldInbox, until the test ends or stop is called.
+func (s *testServer) deliver(t *testing.T) (in *oldInbox, stop func()) {
 	t.Helper()
-	in = &inbox{t: t}
+	in = &oldInbox{t: t}
 	s.queue.transport = in
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -17,7 +17,7 @@ import (
 )
 
 // takeOne returns the only webhook that came since the last call.
-func (in *inbox) takeOne(t *testing.T) received {
+func (in *oldInbox) takeOne(t *testing.T) received {
 	t.Helper()
 	all := in.take()
 	if len(all) != 1 {
@@ -27,7 +27,7 @@ func (in *inbox) takeOne(t *testing.T) received {
 }
 
 // takeNone reports webhooks that came since the last call.
-func (in *inbox) takeNone(t *testing.T) {
+func (in *oldInbox) takeNone(t *testing.T) {
 	t.Helper()
 	for _, r := range in.take() {
 		t.Errorf("%s got a webhook: %s", r.host, r.body)
@@ -564,7 +564,7 @@ func TestInFlightLimits(t *testing.T) {
 }
 
 // answerBad answers the webhooks of bad.example, and acknowledges all others.
-func (in *inbox) answerBad(answer func(received) *http.Response) {
+func (in *oldInbox) answerBad(answer func(received) *http.Response) {
 	in.setAnswer(func(r received) *http.Response {
 		if r.host == "bad.example" {
 			return answer(r)

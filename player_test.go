@@ -1,0 +1,604 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"html"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// This file plays the stories in testdata/, which testdata/README.md explains: what people, programs, gateways and time do
+// to orders, and what is to be seen of that from outside.
+
+// story is a sentence with the lines below it, each after its place.
+type story struct {
+	name  string
+	lines []string
+}
+
+// readStories reads a file of stories. A line that begins with "Before each: " is played before every story below it.
+func readStories(t *testing.T, file string) (all []story) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	var before []string
+	for i, line := range strings.Split(string(text), "\n") {
+		place := fmt.Sprintf("%s:%d: ", filepath.Base(file), i+1)
+		setup, isSetup := strings.CutPrefix(line, "Before each: ")
+		switch {
+		case strings.TrimSpace(line) == "" || line[0] == '#':
+		case isSetup:
+			before = []string{place + setup}
+		case line[0] != ' ':
+			all = append(all, story{line, slices.Clone(before)})
+		default:
+			s := &all[len(all)-1]
+			s.lines = append(s.lines, place+strings.TrimSpace(line))
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no stories", file)
+	}
+	return all
+}
+
+// playStories plays each story of a file in a bubble of its own.
+func playStories(t *testing.T, file string) {
+	t.Parallel()
+	for _, s := range readStories(t, file) {
+		t.Run(s.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) { newPlayer(t, w).play(s.lines...) })
+		})
+	}
+}
+
+// player plays a story.
+type player struct {
+	*world
+	t       *testing.T
+	line    string // that is being played
+	people  map[string]*person
+	who     *person
+	kept    map[string]string // what $name stands for: the ids of orders, and what the story keeps from pages
+	order   string            // the id of the order that the story is about
+	refused string            // the answer to the last step, if it was a refusal that nobody has expected yet
+}
+
+// person is somebody in a story. All have a browser, and the key of a store's program.
+type person struct {
+	name    string
+	store   *store
+	key     string
+	browser *http.Client
+	inside  bool // signed in
+	status  int  // of the last answer
+	reply   reply
+	page    *page
+	text    string // that they read last
+}
+
+func newPlayer(t *testing.T, w *world) *player {
+	p := &player{world: w, t: t, people: map[string]*person{}, kept: map[string]string{"shop": w.shop.id}}
+	for _, name := range strings.Fields("shop owner buyer anon other") {
+		jar, _ := cookiejar.New(nil)
+		p.people[name] = &person{name: name, store: w.shop, browser: &http.Client{Jar: jar, CheckRedirect: stayHere}}
+	}
+	p.people["other"].store = w.other
+	p.who = p.people["shop"]
+	return p
+}
+
+// stayHere follows redirects, but not to a gateway's page.
+func stayHere(r *http.Request, via []*http.Request) error {
+	if r.URL.Host != "shop.test" || len(via) > 5 {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+func (p *player) fatalf(format string, args ...any) {
+	p.t.Helper()
+	p.t.Fatalf("%s\n%s", p.line, fmt.Sprintf(format, args...))
+}
+
+var (
+	linePlace = regexp.MustCompile(`^\S+\.txt:\d+: `)
+	stepWord  = regexp.MustCompile(`[^\s"]*"[^"]*"|\S+`)
+)
+
+// words are those of a step. Spaces between quotation marks belong to a word.
+func (p *player) words(step string) []string {
+	step = os.Expand(step, func(name string) string { return cmp.Or(p.kept[name], "$"+name) })
+	words := stepWord.FindAllString(step, -1)
+	for i := range words {
+		words[i] = strings.ReplaceAll(words[i], `"`, "")
+	}
+	return words
+}
+
+// play plays lines: steps with commas between, and after each | what is expected then. Who is named at the beginning of a
+// line does all of it, who is named before a step does that. A line that begins with = is all that became of the order.
+func (p *player) play(lines ...string) {
+	p.t.Helper()
+	for _, line := range lines {
+		p.line = line
+		steps, expected, _ := strings.Cut(linePlace.ReplaceAllString(line, ""), " | ")
+		if whole, isOutcome := strings.CutPrefix(steps, "= "); isOutcome {
+			if got := strings.Join(p.outcome(), ", "); got != whole {
+				p.fatalf("but = %s", got)
+			}
+			continue
+		}
+		whose := cmp.Or(p.people[p.words(steps)[0]], p.people["shop"])
+		for _, step := range strings.Split(steps, ", ") {
+			p.wantNoRefusal()
+			p.who = whose
+			words := p.words(step)
+			if who := p.people[words[0]]; who != nil {
+				p.who, words = who, words[1:]
+			}
+			p.step(words[0], words[1:])
+		}
+		for _, clause := range strings.Split(expected, " | ") {
+			if clause = strings.TrimSpace(clause); clause != "" {
+				p.expect(clause)
+			}
+		}
+		p.wantNoRefusal()
+	}
+}
+
+func (p *player) wantNoRefusal() {
+	p.t.Helper()
+	if p.refused != "" {
+		p.fatalf("refused: %s", p.refused)
+	}
+}
+
+func (p *player) step(verb string, rest []string) {
+	p.t.Helper()
+	text := strings.Join(rest, " ")
+	switch {
+	case verb[0] == '+':
+		d, err := time.ParseDuration(verb[1:])
+		must(p.t, err)
+		p.sleep(d)
+	case verb == "crash":
+		p.crash()
+	case verb == "run":
+		p.command(text)
+	case verb == "fault" || verb == "faults":
+		kind, on, _ := strings.Cut(text, " ")
+		p.net.setFault(fault{kind, on, verb == "faults"})
+	case verb == "keep":
+		p.kept[rest[0]] = regexp.MustCompile(rest[1]).FindString(p.who.text)
+	case verb == "with":
+		p.who.key = text
+	case verb == "order":
+		p.placeOrder(rest)
+	case verb == "get":
+		p.about(rest)
+		p.request("GET", "/v1/orders/"+p.order, "")
+	case verb == "events":
+		p.about(rest)
+		p.request("GET", "/v1/events?order_id="+p.order, "")
+	case verb == strings.ToUpper(verb) && strings.HasPrefix(text, "/"):
+		p.request(verb, rest[0], strings.Join(rest[1:], " "))
+	case verb == "open":
+		p.open(rest[0], rest[1:])
+	case verb == "press":
+		p.press(rest[0], rest[1:])
+	case p.who.name == "shop":
+		p.gatewaySays(verb, text)
+	default: // owner approve A is: owner open order A, press approve
+		p.about(rest)
+		p.open(map[bool]string{true: "pay", false: "order"}[p.who.name == "buyer"], nil)
+		p.press(verb, rest)
+	}
+}
+
+// about makes the order that the first word names the one that the story is about, if it names one.
+func (p *player) about(words []string) bool {
+	named := len(words) > 0 && len(words[0]) == 1
+	if named {
+		p.order = p.kept[words[0]]
+	}
+	return named
+}
+
+// request sends a request to the API.
+func (p *player) request(method, path, body string) {
+	p.t.Helper()
+	key := cmp.Or(p.who.key, p.who.store.keys["manage"])
+	r := p.do(p.t, method, path, body, as(key)...)
+	p.who.reply = r
+	p.read(r.Status, string(r.Body))
+}
+
+// read notes what somebody was answered.
+func (p *player) read(status int, text string) {
+	p.who.status, p.who.text, p.refused = status, text, ""
+	if status >= 400 {
+		p.refused = fmt.Sprintf("%d %s", status, text)
+	}
+}
+
+// placeOrder orders things by a method: kopi 2 teh 1 snap as A shipping_fee=9000.
+func (p *player) placeOrder(words []string) {
+	p.t.Helper()
+	var items []any
+	more, name := fields{}, ""
+	for i, word := range words {
+		field, value, isField := strings.Cut(word, "=")
+		quantity, err := strconv.Atoi(word)
+		amount, notAmount := strconv.Atoi(value)
+		switch {
+		case err == nil:
+			items = append(items, words[i-1], quantity)
+		case isField && notAmount == nil:
+			more[field] = amount
+		case isField:
+			more[field] = value
+		case i > 0 && words[i-1] == "as":
+			name = word
+		case word != "as" && word != "by" && (i+1 == len(words) || !startsWithDigit(words[i+1])):
+			more["payment_method"] = word
+		}
+	}
+	body := p.who.store.body(items...)
+	maps.Copy(body, more)
+	r := p.do(p.t, "POST", "/v1/orders", body, as(p.who.store.keys["manage"])...)
+	p.who.reply = r
+	p.read(r.Status, string(r.Body))
+	p.order = r.at("order.id")
+	p.kept[name] = p.order
+}
+
+func startsWithDigit(word string) bool { return word[0] >= '0' && word[0] <= '9' }
+
+var stateOfPage = regexp.MustCompile(`^(?:(\d[ab]?):)?(\S+)$`)
+
+// gatewaySays plays settlement, or 2:settlement of the second page, and how we learn of it: lost (nobody is told) or
+// unconfirmed (we are told, and it is not so).
+func (p *player) gatewaySays(words, how string) {
+	p.t.Helper()
+	m := stateOfPage.FindStringSubmatch(words)
+	state := m[2]
+	gateway, page := p.net.pageOf(p.order, m[1])
+	if how != "unconfirmed" {
+		gateway.say(p.order, page, state)
+	}
+	if how == "lost" {
+		return
+	}
+	path, header, body := gateway.message(p.order, page, state)
+	for range 2 {
+		p.do(p.t, "POST", path+p.shop.id, body, header...).want(p.t, 200, "")
+		p.sleep(0)
+	}
+}
+
+// outcome is what became of the order, seen from outside: its status (with the number of the session that paid it), its
+// events after the first, the pieces of kopi in stock, its alerts, and the pages that can still be paid.
+func (p *player) outcome() (items []string) {
+	p.t.Helper()
+	synctest.Wait()
+	key := as(p.who.store.keys["read"])
+	var events []string
+	var o fields
+	for _, e := range p.get(p.t, "/v1/events?limit=50&order_id="+p.order, key...).list("events") {
+		events = append(events, strings.TrimPrefix(textOf(e, "event"), "order"))
+		o = asFields(asFields(e["data"])["order"])
+	}
+	if len(events) == 0 {
+		p.fatalf("there is no such order of this store")
+	}
+	status := textOf(o, "status")
+	if status == "paid" {
+		r := p.get(p.t, "/v1/orders/"+p.order, key...)
+		if n := r.at("payment_session.attempt"); r.at("payment_session.status") == "paid" && n != "0" {
+			status += " by " + n
+		}
+	}
+	items = []string{status, strings.Join(events[1:], " "), "stock " + p.stock("kopi")}
+	if o["alerts"] != nil {
+		items = append(items, strings.Trim(textOf(o, "alerts"), "[]"))
+	}
+	if open := p.net.payable(p.order); open != "" {
+		items = append(items, "payable "+open)
+	}
+	return slices.DeleteFunc(items, func(item string) bool { return item == "" })
+}
+
+func (p *player) stock(slug string) string {
+	p.t.Helper()
+	for _, entry := range p.get(p.t, "/v1/products?limit=50", as(p.who.store.keys["read"])...).list("products") {
+		if entry["slug"] == slug {
+			return textOf(entry, "stock")
+		}
+	}
+	return "of nothing"
+}
+
+// expect checks one thing that is to be seen.
+func (p *player) expect(clause string) {
+	p.t.Helper()
+	words := p.words(clause)
+	rest := strings.Join(words[1:], " ")
+	holds, got := false, p.who.text
+	switch words[0] {
+	case "sees":
+		holds = strings.Contains(squeezed(p.who.text), squeezed(rest))
+	case "lacks":
+		holds = !strings.Contains(squeezed(p.who.text), squeezed(rest))
+	case "can":
+		got = p.who.page.acts()
+		holds = got == rest
+	case "at":
+		got = p.who.page.address
+		holds = strings.Contains(got, rest)
+	case "sign-in":
+		holds = p.who.page.find("sign-in", "") != nil
+	default:
+		if startsWithDigit(words[0]) {
+			p.expectAnswer(words)
+			return
+		}
+		p.expectOutcome(strings.Split(clause, ", "))
+		return
+	}
+	if !holds {
+		p.fatalf("not so: %s\n%s", clause, got)
+	}
+}
+
+// expectAnswer checks the status of an answer, and with further words an error's code or an order's amount.
+func (p *player) expectAnswer(words []string) {
+	p.t.Helper()
+	got := []string{strconv.Itoa(p.who.status), p.who.reply.Error.Code, p.who.reply.at("order.amount")}
+	for _, word := range words {
+		if !slices.Contains(got, word) {
+			p.fatalf("answered %v, not %s: %.300s", got, word, p.who.text)
+		}
+	}
+	p.refused = ""
+}
+
+// expectOutcome checks parts of an outcome.
+func (p *player) expectOutcome(wanted []string) {
+	p.t.Helper()
+	got := p.outcome()
+	whole := strings.Join(got, ", ")
+	got = append(got, strings.Split(got[0], " ")[0]) // who has paid may be left out
+	if !strings.Contains(whole, "payable") {
+		got = append(got, "payable none")
+	}
+	for _, want := range wanted {
+		want = strings.TrimPrefix(want, "Created ")
+		if words := strings.Fields(want); len(words) == 3 && words[0] == "stock" {
+			got = append(got, "stock "+words[1]+" "+p.stock(words[1]))
+		}
+		if !slices.Contains(got, want) {
+			p.fatalf("%q is not so: %s", want, whole)
+		}
+	}
+}
+
+// addresses are those of the pages that a story opens. % is the id of its order, or the word after the page's name.
+var addresses = map[string]string{
+	"pay":      "/pay/%",
+	"order":    "/dashboard/orders/%",
+	"orders":   "/dashboard",
+	"catalog":  "/dashboard/catalog",
+	"product":  "/dashboard/catalog/product?slug=%",
+	"payments": "/dashboard/payments",
+	"keys":     "/dashboard/developers",
+	"account":  "/dashboard/account",
+}
+
+// open opens a page by its name in addresses, or by its path. Owners sign in first.
+func (p *player) open(name string, rest []string) {
+	p.t.Helper()
+	of := p.order
+	if p.about(rest) {
+		of = p.order
+	} else if len(rest) > 0 {
+		of = rest[0]
+	}
+	if isOwner := p.who.name == "owner" || p.who.name == "other"; isOwner && !p.who.inside {
+		p.who.inside = true
+		p.visit("GET", "https://shop.test/dashboard", nil)
+		p.press("sign-in", []string{"email=" + p.who.store.email, "password=" + p.who.store.password})
+	}
+	p.visit("GET", "https://shop.test"+strings.ReplaceAll(cmp.Or(addresses[name], name), "%", of), nil)
+}
+
+func (p *player) visit(method, address string, form url.Values) {
+	p.t.Helper()
+	if method == "GET" && form != nil {
+		address, _, _ = strings.Cut(address, "?")
+		address += "?" + form.Encode()
+		form = nil
+	}
+	req, err := http.NewRequest(method, address, strings.NewReader(form.Encode()))
+	must(p.t, err)
+	if method == "POST" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	p.who.browser.Transport = p.http.Transport // of the service as it runs now
+	resp, err := p.who.browser.Do(req)
+	must(p.t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	must(p.t, err)
+	p.who.page = readPage(string(body))
+	p.who.page.address = cmp.Or(resp.Header.Get("Location"), resp.Request.URL.String())
+	p.read(resp.StatusCode, p.who.page.text)
+}
+
+// press presses what does an act, and fills the fields of its form: press claim bank=BCA. A word without = says which of
+// several is pressed, by its value or by a text before it. If a question comes, it is pressed again.
+func (p *player) press(act string, words []string) {
+	p.t.Helper()
+	which, given := "", url.Values{}
+	for _, word := range words {
+		name, text, isField := strings.Cut(word, "=")
+		if isField {
+			given.Set(name, text)
+		} else if p.kept[word] == "" {
+			which = word
+		}
+	}
+	c := p.who.page.find(act, which)
+	if c == nil {
+		p.fatalf("the page offers %q, not %s %s: %s", p.who.page.acts(), act, which, p.who.page.text)
+	}
+	here, err := url.Parse(p.who.page.address)
+	must(p.t, err)
+	if c.form == nil {
+		to, err := here.Parse(c.href)
+		must(p.t, err)
+		p.visit("GET", to.String(), nil)
+		if c = p.who.page.find(act, ""); c == nil || c.form == nil {
+			return
+		}
+		here = to
+	}
+	values := maps.Clone(c.form.values)
+	for name := range given {
+		if !values.Has(name) {
+			p.fatalf("the form has no field %s: %v", name, values)
+		}
+		values[name] = given[name]
+	}
+	if c.name != "" {
+		values.Set(c.name, c.value)
+	}
+	to, err := here.Parse(c.form.action)
+	must(p.t, err)
+	p.visit(c.form.method, to.String(), values)
+}
+
+// page is a page as its reader sees it.
+type page struct {
+	address  string
+	text     string // also what stands in fields
+	controls []control
+}
+
+// control is a link or a button that does an act: it has the attribute data-act.
+type control struct {
+	act, href, name, value string
+	before                 string     // the page's text since the control before it
+	form                   *shownForm // nil for a link
+}
+
+type shownForm struct {
+	method, action string
+	values         url.Values // nil are those of boxes that are not ticked
+}
+
+// find is what does an act: the first, or the one with a value, or with a text before it.
+func (p *page) find(act, which string) *control {
+	for _, fits := range []func(control) bool{
+		func(c control) bool { return which == "" || c.value == which },
+		func(c control) bool { return strings.Contains(c.before, which) },
+	} {
+		if i := slices.IndexFunc(p.controls, func(c control) bool { return c.act == act && fits(c) }); i >= 0 {
+			return &p.controls[i]
+		}
+	}
+	return nil
+}
+
+// acts are those that the page offers, each once. That everywhere one can sign out says nothing.
+func (p *page) acts() string {
+	var all []string
+	for _, c := range p.controls {
+		if c.act != "sign-out" {
+			all = append(all, c.act)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " ")
+}
+
+// squeezed is a text without spaces and capitals, so that it does not matter how a page groups numbers.
+func squeezed(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), "")) }
+
+var (
+	noText    = regexp.MustCompile(`(?s)<(script|style|title).*?</(script|style|title)>|<!.*?>`)
+	htmlToken = regexp.MustCompile(`(?s)<(/?\w+)((?:"[^"]*"|[^>"])*)>|[^<]+`)
+	attribute = regexp.MustCompile(`([\w-]+)(?:="([^"]*)")?`)
+)
+
+// readPage finds the text, the forms and the acts of a page.
+func readPage(text string) *page {
+	p := &page{}
+	outside := &shownForm{values: url.Values{}}
+	form, choice, area, read := outside, "", "", 0
+	for _, token := range htmlToken.FindAllStringSubmatch(noText.ReplaceAllString(text, ""), -1) {
+		a := map[string]string{}
+		for _, m := range attribute.FindAllStringSubmatch(token[2], -1) {
+			a[m[1]] = html.UnescapeString(m[2])
+		}
+		_, checked := a["checked"]
+		_, selected := a["selected"]
+		name := a["name"]
+		switch token[1] {
+		case "":
+			words := strings.Join(strings.Fields(html.UnescapeString(token[0])), " ")
+			p.text += " " + words
+			if area != "" {
+				form.values.Set(area, words)
+			}
+		case "form":
+			form = &shownForm{strings.ToUpper(cmp.Or(a["method"], "GET")), a["action"], url.Values{}}
+		case "/form":
+			form = outside
+		case "textarea":
+			area = name
+			form.values.Set(area, "")
+		case "/textarea":
+			area = ""
+		case "select":
+			choice = name
+		case "option":
+			if selected || !form.values.Has(choice) {
+				form.values.Set(choice, a["value"])
+			}
+		case "input":
+			if box := a["type"] == "checkbox" || a["type"] == "radio"; !box || checked {
+				form.values.Add(name, cmp.Or(a["value"], map[bool]string{true: "on"}[box]))
+			} else if !form.values.Has(name) {
+				form.values[name] = nil
+			}
+			if a["type"] != "hidden" {
+				p.text += " " + a["value"]
+			}
+		}
+		if a["data-act"] == "" {
+			continue
+		}
+		c := control{a["data-act"], a["href"], name, a["value"], p.text[read:], form}
+		if read = len(p.text); token[1] == "a" {
+			c.form = nil
+		}
+		p.controls = append(p.controls, c)
+	}
+	return p
+}
