@@ -10,30 +10,6 @@ import (
 	"time"
 )
 
-// TestClaims plays the cases of testdata/claims.txt.
-func TestClaims(t *testing.T) {
-	t.Parallel()
-	for _, c := range readCases(t, "testdata/claims.txt") {
-		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
-			order := l.newOrder(c.heading)
-			for step := range strings.FieldsSeq(c.column(0)) {
-				if quantity, buys := strings.CutPrefix(step, "buy:"); buys {
-					l.buy(quantity)
-				} else {
-					l.play(order, l.mid, "midtrans", step)
-				}
-			}
-			l.want("in the end", l.outcome(order), c.column(1))
-		})
-	}
-}
-
-// buy takes pieces out of the stock, as orders of others do.
-func (l *payLab) buy(quantity string) {
-	l.t.Helper()
-	l.exec(l.t, "UPDATE products SET stock = stock - ? WHERE slug = 'kopi'", quantity)
-}
-
 // TestWhatABuyerSaysOfTheirPayment is a buyer who says where the money comes from, presses that by accident, and is
 // believed later.
 func TestWhatABuyerSaysOfTheirPayment(t *testing.T) {

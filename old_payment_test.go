@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -376,94 +375,6 @@ func (l *payLab) playGateway(order string, double oldGatewayDouble, provider, st
 		l.want("the answer to the notification of "+step, l.notify(provider, header, body), 200)
 		l.settle()
 	}
-}
-
-// payCase is a case of testdata/midtrans.txt, which explains the parts, or of testdata/xendit.txt.
-type payCase struct {
-	name  string
-	steps string
-	want  string
-	notes []string
-
-	undecided int // notifications that wait for the gateway to confirm them
-}
-
-// readPayCases reads a file of cases with empty lines between them. Lines that begin with # are comments.
-func readPayCases(t *testing.T, file string) (cases []payCase) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	for block := range strings.SplitSeq(string(text), "\n\n") {
-		block = strings.Trim(block, "\n")
-		if block == "" || strings.HasPrefix(block, "#") {
-			continue
-		}
-		c, err := parsePayCase(block)
-		if err != nil {
-			t.Fatalf("%s: %v in:\n%s", file, err, block)
-		}
-		cases = append(cases, c)
-	}
-	return cases
-}
-
-func parsePayCase(block string) (c payCase, err error) {
-	lines := strings.Split(block, "\n    ")
-	if len(lines) < 3 {
-		return c, errors.New("no steps or no outcome")
-	}
-	c.name = lines[0]
-	c.steps = lines[1]
-
-	outcome, ok := strings.CutPrefix(lines[2], "= ")
-	if !ok {
-		return c, errors.New("no outcome after the steps")
-	}
-	c.want = outcome
-
-	for _, line := range lines[3:] {
-		kind, text, _ := strings.Cut(line, " ")
-		switch kind {
-		case "note":
-			c.notes = append(c.notes, text)
-		case "undecided":
-			c.undecided, err = strconv.Atoi(text)
-		default:
-			err = fmt.Errorf("%q is neither a note nor a number of undecided notifications", line)
-		}
-	}
-	return c, err
-}
-
-func TestMidtransTable(t *testing.T) {
-	t.Parallel()
-	for _, c := range readPayCases(t, "testdata/midtrans.txt") {
-		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
-			l.playCase(c, l.mid, "midtrans", l.newOrder("snap"))
-		})
-	}
-}
-
-func TestXenditTable(t *testing.T) {
-	t.Parallel()
-	for _, c := range readPayCases(t, "testdata/xendit.txt") {
-		inPayLab(t, c.name, func(t *testing.T, l *payLab) {
-			l.playCase(c, l.xen, "xendit", l.newOrder("link"))
-		})
-	}
-}
-
-func (l *payLab) playCase(c payCase, double oldGatewayDouble, provider, order string) {
-	l.t.Helper()
-	l.play(order, double, provider, c.steps)
-
-	l.want(c.steps, l.outcome(order), c.want)
-	l.want("notes", strings.ReplaceAll(l.notes(order), order, "ORDER"), strings.Join(c.notes, ", "))
-	undecided := l.read("SELECT count(*) FROM notifications WHERE decided_at IS NULL")
-	l.want("undecided notifications", undecided, c.undecided)
 }
 
 // A session whose order is canceled is closed at the gateway, however often that fails.
