@@ -21,20 +21,85 @@ import (
 	"time"
 )
 
-// This file is the network as the service sees it: Midtrans, Xendit, and the receivers of webhooks. Both gateways
-// refuse what their documentation refuses, and keep books of their own: what a test wants to know of money, it asks
-// them.
+// This file is the network as the service sees it: Midtrans, Xendit, and the receivers of webhooks. Both
+// gateways refuse what their documentation refuses, and keep books of their own: what a test wants to know of
+// money, it asks them.
 
-// gatewayDouble is what a story does with either gateway. A page has a name in its order: 1 is the last one that was made
-// for the first attempt; if a lost answer has left two, they are 1a and 1b.
+// gatewayDouble is what a story does with either gateway.
 type gatewayDouble interface {
 	http.Handler
 	// pages names the pages of an order, the latest last: all, or those that a buyer can pay now.
 	pages(order string, payable bool) []string
 	// say sets what became of the page's payment, such as settlement=1000.
 	say(order, page, state string)
-	// message is the notification of that: the path before the store's id, headers, and a body that is signed.
+	// message is the notification of that: the path before the store's id, headers, and a body that is
+	// signed.
 	message(order, page, state string) (path string, header []string, body string)
+}
+
+// book is what a gateway knows.
+type book struct {
+	t    *testing.T
+	key  string
+	open func(*gatewayPage) bool // whether a page could be paid, but for its end
+
+	mu   sync.Mutex
+	all  []*gatewayPage
+	sent []string // the bodies that made pages
+}
+
+// gatewayPage is a page where a buyer pays: Midtrans names it by a token, Xendit calls it a session.
+type gatewayPage struct {
+	reference, id string
+	amount        int64
+	ends          time.Time
+	status        string        // ACTIVE, or as Xendit says; CANCELED is closed
+	payments      []snapPayment // at Midtrans, each after the one before has failed
+}
+
+// named are the pages of an order and their names: 1 is that of the first attempt; if a lost answer has left
+// two, they are 1a and 1b.
+func (b *book) named(order string) (names []string, pages []*gatewayPage) {
+	for _, p := range b.all {
+		if attempt, of := strings.CutPrefix(p.reference, order+"-"); of {
+			if i := slices.Index(names, attempt); i >= 0 {
+				names[i] += "a"
+				attempt += "b"
+			}
+			names, pages = append(names, attempt), append(pages, p)
+		}
+	}
+	return names, pages
+}
+
+func (b *book) pages(order string, payable bool) (names []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all, pages := b.named(order)
+	for i, p := range pages {
+		if !payable || b.open(p) && time.Now().Before(p.ends) {
+			names = append(names, all[i])
+		}
+	}
+	return names
+}
+
+// page is the page of a name. 1 is the last one of the first attempt.
+func (b *book) page(order, name string) *gatewayPage {
+	names, pages := b.named(order)
+	i := max(slices.Index(names, name), slices.Index(names, name+"b"))
+	if i < 0 {
+		b.t.Fatalf("the gateway has no page %s of this order", name)
+	}
+	return pages[i]
+}
+
+// find is the page of a token or a session's id, nil if there is none.
+func (b *book) find(id string) *gatewayPage {
+	if i := slices.IndexFunc(b.all, func(p *gatewayPage) bool { return p.id == id }); i >= 0 {
+		return b.all[i]
+	}
+	return nil
 }
 
 const (
@@ -69,13 +134,13 @@ type fault struct {
 }
 
 func newNetwork(t *testing.T) *network {
-	return &network{
-		t:        t,
-		fault:    fault{kind: "none"},
-		midtrans: &midtransDouble{key: midtransKey},
-		xendit:   &xenditDouble{key: xenditKey, odd: map[string]bool{}, customers: map[string]bool{}},
-		inbox:    &inbox{t: t, secrets: map[string][]string{}},
-	}
+	xendit := &xenditDouble{odd: map[string]bool{}, customers: map[string]bool{}}
+	xendit.t, xendit.key = t, xenditKey
+	xendit.open = func(p *gatewayPage) bool { return p.status == "ACTIVE" }
+	midtrans := &midtransDouble{}
+	midtrans.t, midtrans.key, midtrans.open = t, midtransKey, (*gatewayPage).takesPayment
+	inbox := &inbox{t: t, secrets: map[string][]string{}}
+	return &network{t: t, fault: fault{kind: "none"}, midtrans: midtrans, xendit: xendit, inbox: inbox}
 }
 
 // operations name the calls to gateways.
@@ -154,7 +219,8 @@ func (n *network) setFault(f fault) {
 func (n *network) pageOf(order, name string) (gateway gatewayDouble, page string) {
 	for _, g := range []gatewayDouble{n.midtrans, n.xendit} {
 		for _, found := range g.pages(order, false) {
-			if attempt := strings.TrimRight(found, "ab"); name == "" && attempt >= page || name == attempt || name == found {
+			attempt := strings.TrimRight(found, "ab")
+			if name == "" && attempt >= page || name == attempt || name == found {
 				gateway, page = g, cmp.Or(name, attempt)
 			}
 		}
@@ -232,8 +298,8 @@ func (in request) sum(price, quantity string) (sum int64) {
 	return sum
 }
 
-// readRequest reads a body, and returns what of it is against the rules, if anything. A rule is a line: a path, with "?"
-// if it may be missing, and the pattern of its texts. Nothing else may be there.
+// readRequest reads a body, and returns what of it is against the rules, if anything. A rule is a line: a
+// path, with "?" if it may be missing, and the pattern of its texts. Nothing else may be there.
 func readRequest(rules string, body any) (in request, wrong string) {
 	in = request{}
 	in.add("", body)
@@ -268,6 +334,9 @@ func when(so bool, why string) string {
 	return ""
 }
 
+const snapChannels = `(bca|bni|bri|permata)_va|echannel|other_qris|` +
+	`gopay|shopeepay|dana|ovo|credit_card|alfamart|indomaret`
+
 const midtransRules = `
 	transaction_details              {}
 	transaction_details.order_id     .{1,50}
@@ -284,7 +353,7 @@ const midtransRules = `
 	credit_card                      {}
 	credit_card.secure               true
 	custom_field1                    INV-.*
-	enabled_payments[]?              (bca|bni|bri|permata)_va|echannel|other_qris|gopay|shopeepay|dana|ovo|credit_card|alfamart|indomaret
+	enabled_payments[]?              ` + snapChannels + `
 	callbacks?                       {}
 	callbacks.finish?                https?://.*
 	callbacks.error?                 https?://.*
@@ -294,21 +363,7 @@ const midtransRules = `
 	expiry.duration                  [0-9]+`
 
 // midtransDouble is Midtrans: Snap has pages, and the API v2 the transactions that buyers begin there.
-type midtransDouble struct {
-	key string
-
-	mu    sync.Mutex
-	snaps []*snapPage
-	sent  []string // the bodies that created pages
-}
-
-type snapPage struct {
-	reference, token string
-	amount           int64
-	ends             time.Time
-	closed           bool
-	payments         []snapPayment // each after the one before has failed
-}
+type midtransDouble struct{ book }
 
 // snapPayment is a transaction as Midtrans describes it.
 type snapPayment struct {
@@ -349,26 +404,29 @@ func (d *midtransDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case len(path) == 3 && path[0] == "snap":
 		refusal, status = d.create(w, r), 400
 	case len(path) == 5 && path[4] == "cancel":
-		refusal, status = d.closePage(w, path[3]), 400
+		refusal, status = d.closePage(w, d.find(path[3])), 400
 	case len(path) == 3 && path[0] == "v2":
 		refusal, status = d.act(w, path[1], path[2])
 	}
 	if refusal != "" {
 		code := strconv.Itoa(status)
-		sendJSON(w, status, fields{"status_code": code, "status_message": refusal, "error_messages": []string{refusal}})
+		body := fields{"status_code": code, "status_message": refusal, "error_messages": []string{refusal}}
+		sendJSON(w, status, body)
 	}
 }
 
 func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal string) {
 	text, body := decode(r)
 	in, wrong := readRequest(midtransRules, body)
-	reference, amount := in.text("transaction_details.order_id"), in.number("transaction_details.gross_amount")
+	reference := in.text("transaction_details.order_id")
+	amount := in.number("transaction_details.gross_amount")
 	minutes := in.number("expiry.duration")
 	prices := in["item_details[].price"]
 	negative := func(price string) bool { return price[0] == '-' }
-	taken := func(p *snapPage) bool { return p.reference == reference && len(p.payments) > 0 }
+	same := func(p *gatewayPage) bool { return p.reference == reference }
+	taken := func(p *gatewayPage) bool { return same(p) && len(p.payments) > 0 }
 	refusal = cmp.Or(wrong,
-		when(slices.ContainsFunc(d.snaps, taken), "transaction_details.order_id has already been taken"),
+		when(slices.ContainsFunc(d.all, taken), "transaction_details.order_id has already been taken"),
 		when(len(prices) > 0 && in.sum("item_details[].price", "item_details[].quantity") != amount,
 			"gross_amount is not equal to the sum of item_details"),
 		when(slices.ContainsFunc(prices, negative) && !slices.Contains(in["item_details[].id"], "discount"),
@@ -376,44 +434,49 @@ func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal
 		when(minutes < 5 || minutes > 7*24*60, "expiry.duration is not 5 minutes to 7 days"),
 		when(len(text) > 16000, "the request has more than 16 KB"),
 		when(r.Header.Get("Content-Type") != "application/json", "the body is no JSON"),
-		when(r.Header.Get("X-Override-Notification") == "", "the double wants to know where notifications go"))
+		when(r.Header.Get("X-Override-Notification") == "", "it does not say where notifications go"))
 	if refusal != "" {
 		return refusal
 	}
 
 	d.sent = append(d.sent, text)
-	d.snaps = slices.DeleteFunc(d.snaps, func(p *snapPage) bool { return p.reference == reference }) // its token dies
-	page := &snapPage{reference: reference, token: fmt.Sprintf("token-%d", len(d.sent)), amount: amount}
+	d.all = slices.DeleteFunc(d.all, same) // its token dies
+	token := fmt.Sprintf("token-%d", len(d.sent))
+	page := &gatewayPage{reference: reference, id: token, amount: amount, status: "ACTIVE"}
 	page.ends = time.Now().Add(time.Duration(minutes) * time.Minute)
-	d.snaps = append(d.snaps, page)
-	address := "https://app.midtrans.com/snap/v4/redirection/" + page.token
-	sendJSON(w, 201, fields{"token": page.token, "redirect_url": address})
+	d.all = append(d.all, page)
+	address := "https://app.midtrans.com/snap/v4/redirection/" + token
+	sendJSON(w, 201, fields{"token": token, "redirect_url": address})
 	return ""
 }
 
-func (d *midtransDouble) closePage(w http.ResponseWriter, token string) (refusal string) {
-	i := slices.IndexFunc(d.snaps, func(p *snapPage) bool { return p.token == token })
-	if i < 0 {
+func (d *midtransDouble) closePage(w http.ResponseWriter, page *gatewayPage) (refusal string) {
+	if page == nil {
 		return "token not found"
 	}
-	page := d.snaps[i]
+	inProgress := page.latest().is("pending authorize") || strings.EqualFold(page.latest().Fraud, "challenge")
 	refusal = cmp.Or(
-		when(page.closed, "token already canceled"),
-		when(page.latest().is("pending authorize") || strings.EqualFold(page.latest().Fraud, "challenge"),
-			"Transaction is on progress"))
+		when(page.status == "CANCELED", "token already canceled"),
+		when(inProgress, "Transaction is on progress"))
 	if refusal == "" {
-		page.closed = true
+		page.status = "CANCELED"
 		sendJSON(w, 200, fields{"canceled_at": "2000-01-01T00:00:00.000Z"})
 	}
 	return refusal
 }
 
 // latest is the payment that began last, an empty one if none has.
-func (p *snapPage) latest() (latest snapPayment) {
+func (p *gatewayPage) latest() (latest snapPayment) {
 	if len(p.payments) > 0 {
 		latest = p.payments[len(p.payments)-1]
 	}
 	return latest
+}
+
+// takesPayment reports whether a payment waits for its money, or another one can begin.
+func (p *gatewayPage) takesPayment() bool {
+	begun := p.latest()
+	return begun.is("pending") || p.status == "ACTIVE" && (begun.ID == "" || begun.failed())
 }
 
 // snapActs are what can be done to a transaction: from which states, and what it is then.
@@ -424,11 +487,11 @@ var snapActs = map[string]struct{ from, status, fraud string }{
 	"approve": {"/challenge$", "capture", "accept"},
 }
 
-// act answers a question about a transaction, or does something to it. It is named by its id or, unless its kind is
-// known by that alone, by its order_id.
+// act answers a question about a transaction, or does something to it. It is named by its id or, unless its
+// kind is known by that alone, by its order_id.
 func (d *midtransDouble) act(w http.ResponseWriter, name, act string) (refusal string, status int) {
 	var found *snapPayment
-	for _, page := range d.snaps {
+	for _, page := range d.all {
 		for i, p := range page.payments {
 			if p.ID == name || p.Order == name && p.kind == "" {
 				found = &page.payments[i]
@@ -463,20 +526,21 @@ func (d *midtransDouble) sign(p snapPayment) snapPayment {
 	return p
 }
 
-// snapStates are the states that a story may name, with a fraud_status or an amount if need be: capture/challenge,
-// settlement=1000, partial_refund=1000 (of all refunds). Before a colon may stand the kind of a payment.
-var snapStates = regexp.MustCompile(`^(?i)(?:(dana|va):)?(pending|settlement|capture|authorize|deny|failure|cancel|` +
-	`expire|refund|partial_refund|chargeback|partial_chargeback|unheard_of)(?:/(\w+))?(?:=(\d+))?$`)
+// snapStates are the states that a story may name, with a fraud_status or an amount if need be:
+// capture/challenge, settlement=1000, partial_refund=1000 (of all refunds). Before a colon may stand the kind
+// of a payment.
+var snapStates = regexp.MustCompile(`^(?i)(?:(dana|va):)?` +
+	`(pending|settlement|capture|authorize|deny|failure|cancel|expire|` +
+	`refund|chargeback|partial_refund|partial_chargeback|unheard_of)` +
+	`(?:/(\w+))?(?:=(\d+))?$`)
 
-// saying finds a page, and its payment in another state: its latest payment, or another one if the buyer has to begin again
-// because that has failed.
-func (d *midtransDouble) saying(order, name, state string) (page *snapPage, said snapPayment, again bool) {
-	i := slices.IndexFunc(d.snaps, func(p *snapPage) bool { return p.reference == order+"-"+name })
+// saying is a page's payment in another state: its latest payment, or another one if the buyer has to begin
+// again because that has failed.
+func (d *midtransDouble) saying(page *gatewayPage, state string) (said snapPayment, again bool) {
 	m := snapStates.FindStringSubmatch(state)
-	if i < 0 || m == nil {
-		panic("Midtrans says no " + state + " of the page " + name)
+	if m == nil {
+		d.t.Fatalf("Midtrans says no %s", state)
 	}
-	page = d.snaps[i]
 	said = page.latest()
 	again = said.ID == "" || said.failed() && !(snapPayment{Status: m[2], Fraud: m[3]}).failed()
 	if again {
@@ -493,13 +557,14 @@ func (d *midtransDouble) saying(order, name, state string) (page *snapPage, said
 		said.Refunds = append(slices.Clone(said.Refunds), one)
 		said.Returned, said.returned = m[4]+".00", amount
 	}
-	return page, said, again
+	return said, again
 }
 
 func (d *midtransDouble) say(order, name, state string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	page, said, again := d.saying(order, name, state)
+	page := d.page(order, name)
+	said, again := d.saying(page, state)
 	if !again {
 		page.payments = page.payments[:len(page.payments)-1]
 	}
@@ -510,7 +575,8 @@ func (d *midtransDouble) say(order, name, state string) {
 func (d *midtransDouble) message(order, name, state string) (path string, header []string, body string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	page, said, _ := d.saying(order, name, state)
+	page := d.page(order, name)
+	said, _ := d.saying(page, state)
 	for _, p := range page.payments {
 		if p.is(strings.ToLower(said.Status)) {
 			said = p
@@ -518,20 +584,6 @@ func (d *midtransDouble) message(order, name, state string) (path string, header
 	}
 	text, _ := json.Marshal(d.sign(said))
 	return "/notifications/midtrans/", nil, string(text)
-}
-
-func (d *midtransDouble) pages(order string, payable bool) (names []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range d.snaps {
-		begun := p.latest()
-		open := begun.is("pending") || !p.closed && (begun.ID == "" || begun.failed())
-		name, of := strings.CutPrefix(p.reference, order+"-")
-		if of && (!payable || open && time.Now().Before(p.ends)) {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 const xenditRules = `
@@ -566,30 +618,32 @@ const xenditRules = `
 
 // xenditDouble is Xendit and its Payment Sessions.
 type xenditDouble struct {
-	key string
+	book
 
-	// odd is what an account may be like: older (refunds have an id, and no paths of /v3), nolists (it may not list its
-	// refunds), nested (a refund's notification has data.data), discounts (lines may be negative).
-	odd map[string]bool
-
-	mu        sync.Mutex
-	sessions  []*xenditSession
+	// odd is what an account may be like: older (refunds have an id, and no paths of /v3), nolists (it may
+	// not list its refunds), nested (a refund's notification has data.data), discounts (lines may be
+	// negative).
+	odd       map[string]bool
 	customers map[string]bool // by their reference_id
 	refunds   []*xenditReturn
 	disputes  []*xenditReturn
-	sent      []string // the bodies that created sessions
 }
 
-type xenditSession struct {
-	ID        string    `json:"payment_session_id"`
-	Reference string    `json:"reference_id"`
-	Status    string    `json:"status"`
-	Amount    int64     `json:"amount"`
-	Currency  string    `json:"currency"`
-	Link      string    `json:"payment_link_url"`
-	Ends      time.Time `json:"expires_at"`
-	Payment   string    `json:"payment_id,omitempty"`
-	Request   string    `json:"payment_request_id,omitempty"`
+// session is a page as Xendit describes it.
+func (p *gatewayPage) session() fields {
+	s := fields{
+		"payment_session_id": p.id,
+		"reference_id":       p.reference,
+		"status":             p.status,
+		"amount":             p.amount,
+		"currency":           "IDR",
+		"payment_link_url":   "https://xen.to/" + p.id,
+		"expires_at":         p.ends,
+	}
+	if strings.EqualFold(p.status, "COMPLETED") {
+		s["payment_id"], s["payment_request_id"] = "py-"+p.id, "pr-"+p.id
+	}
+	return s
 }
 
 // xenditReturn is a refund or a dispute.
@@ -599,11 +653,9 @@ type xenditReturn struct {
 	ID        string `json:"id,omitempty"` // also of a refund in an older account
 	Status    string `json:"status"`
 	Amount    any    `json:"amount"`
-	Currency  string `json:"currency"`
 	Payment   string `json:"payment_id"`
 	Request   string `json:"payment_request_id,omitempty"`
 	Reference string `json:"reference_id,omitempty"`
-	of        int64
 }
 
 func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -615,13 +667,7 @@ func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		path = path[1:]
 	}
 	id := path[len(path)-1]
-	var session *xenditSession
-	for _, s := range d.sessions {
-		if slices.Contains(path, s.ID) {
-			session = s
-		}
-	}
-
+	page := d.find(path[min(1, len(path)-1)])
 	var found any
 	status, refusal := 200, ""
 	switch {
@@ -630,26 +676,26 @@ func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == "POST" && r.URL.Path == "/sessions":
 		status = 201
 		found, refusal = d.create(r)
-	case session != nil && id == "cancel" && session.Status != "ACTIVE":
+	case page != nil && id == "cancel" && page.status != "ACTIVE":
 		refusal = "400 SESSION_NOT_ACTIVE"
-	case session != nil:
+	case page != nil:
 		if id == "cancel" {
-			session.Status = "CANCELED"
+			page.status = "CANCELED"
 		}
-		found = session
+		found = page.session()
 	case path[0] == "v1":
 		found = returnNamed(d.disputes, id)
-	case path[0] != "refunds" || newer == d.odd["older"] || newer && r.Header.Get("Api-Version") != "2024-11-11":
+	case path[0] != "refunds" || newer == d.odd["older"]:
+	case newer && r.Header.Get("Api-Version") != "2024-11-11":
 	case len(path) == 2:
 		found = returnNamed(d.refunds, id)
 	case d.odd["nolists"]:
 		refusal = "403 REQUEST_FORBIDDEN_ERROR"
 	default: // two a page
-		list := slices.DeleteFunc(slices.Clone(d.refunds), func(x *xenditReturn) bool {
-			return x.Request != r.FormValue("payment_request_id")
-		})
-		after := slices.IndexFunc(list, func(x *xenditReturn) bool { return x.RefundID+x.ID == r.FormValue("after_id") })
-		list = list[after+1:]
+		others := func(x *xenditReturn) bool { return x.Request != r.FormValue("payment_request_id") }
+		last := func(x *xenditReturn) bool { return x.RefundID+x.ID == r.FormValue("after_id") }
+		list := slices.DeleteFunc(slices.Clone(d.refunds), others)
+		list = list[slices.IndexFunc(list, last)+1:]
 		found = fields{"data": list[:min(2, len(list))], "has_more": len(list) > 2}
 	}
 	if refusal = cmp.Or(refusal, when(found == nil, "404 DATA_NOT_FOUND")); refusal != "" {
@@ -677,7 +723,8 @@ func (d *xenditDouble) create(r *http.Request) (session any, refusal string) {
 	ends, _ := time.Parse(time.RFC3339, in.text("expires_at"))
 	wrong = cmp.Or(wrong,
 		when(ends.Before(time.Now().Add(10*time.Minute)), "expires_at is not ten minutes ahead"),
-		when(len(in[prices]) > 0 && in.sum(prices, "items[].quantity") != amount, "the items do not sum to the amount"),
+		when(len(in[prices]) > 0 && in.sum(prices, "items[].quantity") != amount,
+			"the items do not sum to the amount"),
 		when(!d.odd["discounts"] && strings.Contains(strings.Join(in[prices], ""), "-"),
 			"items.net_unit_amount is not positive"))
 	if wrong != "" {
@@ -691,92 +738,59 @@ func (d *xenditDouble) create(r *http.Request) (session any, refusal string) {
 	d.sent = append(d.sent, text)
 	d.customers[customer] = customer != ""
 	id := fmt.Sprintf("ps-%d", len(d.sent))
-	s := &xenditSession{ID: id, Reference: in.text("reference_id"), Status: "ACTIVE", Amount: amount, Ends: ends}
-	s.Currency, s.Link = "IDR", "https://xen.to/"+id
-	d.sessions = append(d.sessions, s)
-	return s, ""
+	page := &gatewayPage{reference: in.text("reference_id"), id: id, amount: amount, ends: ends}
+	page.status = "ACTIVE"
+	d.all = append(d.all, page)
+	return page.session(), ""
 }
 
-// xenditStates are the states that a story may name: of a session, with an amount if need be, and of a refund or a dispute
-// of an amount, such as refund=1000, refund/PENDING=1000 and dispute/LOST=1000.
-var xenditStates = regexp.MustCompile(`^(?i)(ACTIVE|COMPLETED|EXPIRED|CANCELED|refund|dispute)(?:/(\w+))?(?:=(\d+))?$`)
+// xenditStates are the states that a story may name: of a session, with an amount if need be, and of a refund
+// or a dispute of an amount, such as refund=1000, refund/PENDING=1000 and dispute/LOST=1000.
+var xenditStates = regexp.MustCompile(
+	`^(?i)(ACTIVE|COMPLETED|EXPIRED|CANCELED|refund|dispute)(?:/(\w+))?(?:=(\d+))?$`)
 
-// saying finds a page, and what is said of it: of several with its reference the last, unless a letter says which.
-func (d *xenditDouble) saying(order, name, state string) (s *xenditSession, kind, status string, amount int64) {
+func (d *xenditDouble) saying(state string) (kind, status string, amount int64) {
 	m := xenditStates.FindStringSubmatch(state)
-	i := slices.Index(d.names(order), name)
-	if i < 0 {
-		i = slices.Index(d.names(order), name+"b")
-	}
-	if m == nil || i < 0 {
-		panic("Xendit says no " + state + " of the page " + name)
+	if m == nil {
+		d.t.Fatalf("Xendit says no %s", state)
 	}
 	amount, _ = strconv.ParseInt(m[3], 10, 64)
-	return d.ofOrder(order)[i], m[1], cmp.Or(m[2], "SUCCEEDED"), amount
-}
-
-func (d *xenditDouble) ofOrder(order string) (all []*xenditSession) {
-	for _, s := range d.sessions {
-		if strings.HasPrefix(s.Reference, order) {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// names are those of ofOrder.
-func (d *xenditDouble) names(order string) (names []string) {
-	all := d.ofOrder(order)
-	for i, s := range all {
-		name := strings.TrimPrefix(s.Reference, order+"-")
-		same := func(x *xenditSession) bool { return x.Reference == s.Reference }
-		if slices.ContainsFunc(all[:i], same) {
-			name += "b"
-		} else if slices.ContainsFunc(all[i+1:], same) {
-			name += "a"
-		}
-		names = append(names, name)
-	}
-	return names
+	return m[1], cmp.Or(m[2], "SUCCEEDED"), amount
 }
 
 func (d *xenditDouble) say(order, name, state string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s, kind, status, amount := d.saying(order, name, state)
-	switch kind {
-	case "refund", "dispute":
-		x := d.returnOf(s, kind, amount)
+	page := d.page(order, name)
+	kind, status, amount := d.saying(state)
+	x := d.returnOf(page, kind, amount)
+	number := fmt.Sprintf("%s-%d", kind, len(d.refunds)+len(d.disputes)+1)
+	switch {
+	case kind == "dispute":
 		if x == nil {
-			x = &xenditReturn{Currency: "IDR", Payment: s.Payment, Reference: s.Reference}
-			if id := fmt.Sprintf("%s-%d", kind, len(d.refunds)+len(d.disputes)+1); kind == "refund" && !d.odd["older"] {
-				x.RefundID = id
-			} else {
-				x.ID = id
-			}
-			if kind == "refund" {
-				x.Request = s.Request
-				d.refunds = append(d.refunds, x)
-			} else {
-				d.disputes = append(d.disputes, x)
-			}
+			x = &xenditReturn{ID: number, Payment: "py-" + page.id, Reference: page.reference}
+			d.disputes = append(d.disputes, x)
 		}
-		x.Status, x.Amount, x.of = status, amount, amount
-		if kind == "dispute" {
-			x.Amount = fields{"initial": fmt.Sprintf("%d.00", amount)}
+		x.Status, x.Amount = status, fields{"initial": fmt.Sprintf("%d.00", amount)}
+	case kind == "refund":
+		if x == nil {
+			x = &xenditReturn{RefundID: number, Amount: amount, Payment: "py-" + page.id}
+			x.Request = "pr-" + page.id
+			if d.odd["older"] {
+				x.RefundID, x.ID = "", number
+			}
+			d.refunds = append(d.refunds, x)
 		}
+		x.Status = status
 	default:
-		s.Status, s.Amount = kind, cmp.Or(amount, s.Amount)
-		if strings.EqualFold(kind, "COMPLETED") {
-			s.Payment, s.Request = "py-"+s.ID, "pr-"+s.ID
-		}
+		page.status, page.amount = kind, cmp.Or(amount, page.amount)
 	}
 }
 
-// returnOf is a session's refund of an amount, or its dispute.
-func (d *xenditDouble) returnOf(s *xenditSession, kind string, amount int64) *xenditReturn {
+// returnOf is a page's refund of an amount, or its dispute.
+func (d *xenditDouble) returnOf(page *gatewayPage, kind string, amount int64) *xenditReturn {
 	for _, x := range map[string][]*xenditReturn{"refund": d.refunds, "dispute": d.disputes}[kind] {
-		if x.Payment == s.Payment && (kind == "dispute" || x.of == amount) {
+		if x.Payment == "py-"+page.id && (kind == "dispute" || x.Amount == amount) {
 			return x
 		}
 	}
@@ -786,10 +800,11 @@ func (d *xenditDouble) returnOf(s *xenditSession, kind string, amount int64) *xe
 func (d *xenditDouble) message(order, name, state string) (path string, header []string, body string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s, kind, status, amount := d.saying(order, name, state)
-	event := fields{"event": "payment_session." + strings.ToLower(kind), "business_id": "b1", "data": s}
+	page := d.page(order, name)
+	kind, status, amount := d.saying(state)
+	event := fields{"event": "payment_session." + strings.ToLower(kind), "data": page.session()}
 	var message any = event
-	x := d.returnOf(s, kind, amount)
+	x := d.returnOf(page, kind, amount)
 	switch {
 	case kind == "dispute":
 		flat := *x
@@ -803,18 +818,6 @@ func (d *xenditDouble) message(order, name, state string) (path string, header [
 	}
 	text, _ := json.Marshal(message)
 	return "/notifications/xendit/", []string{"X-Callback-Token", xenditToken}, string(text)
-}
-
-func (d *xenditDouble) pages(order string, payable bool) (names []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i, name := range d.names(order) {
-		s := d.ofOrder(order)[i]
-		if !payable || s.Status == "ACTIVE" && time.Now().Before(s.Ends) {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // inbox is the receivers of all webhooks. It checks what each must be, whatever it answers.
@@ -882,8 +885,9 @@ func (in *inbox) check(h webhook, header http.Header, id string) {
 		}
 	}
 	seconds, _ := strconv.ParseInt(stamp, 10, 64)
-	if age := h.at.Sub(time.Unix(seconds, 0)).Abs(); age > 30*time.Second || h.delivery == "" || h.attempt == 0 {
-		in.t.Errorf("webhook to %s: signed %s ago, delivery %q, attempt %d", h.host, age, h.delivery, h.attempt)
+	age := h.at.Sub(time.Unix(seconds, 0)).Abs()
+	if age > 30*time.Second || h.delivery == "" || h.attempt == 0 {
+		in.t.Errorf("webhook to %s: signed %s ago: %+v", h.host, age, h)
 	}
 }
 

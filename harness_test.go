@@ -15,19 +15,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// This file starts the service and talks to it as its clients and its operator do. testdata/README.md says how a case is
-// added.
+// This file starts the service and talks to it as its clients and its operator do. testdata/README.md says
+// how a case is added.
 
-// TestMain lets the test binary stand in for the program, for tests that need a process to kill. When the whole suite has
-// passed, everything that openapi.json describes must have been seen.
+// TestMain lets the test binary stand in for the program, for tests that need a process to kill. When the
+// whole suite has passed, everything that openapi.json describes must have been seen.
 func TestMain(m *testing.M) {
 	if os.Getenv("STOREORDER_TEST_AS_PROGRAM") != "" {
 		main()
@@ -60,24 +62,25 @@ type world struct {
 	other *store   // with the same catalog, and without gateways
 	net   *network
 	log   *logBuffer
-	now   func() time.Time
 	life  *life
 	http  *http.Client
-	ruin  bool // the test leaves what cannot be checked at its end
+	ruin  bool         // the test leaves what cannot be checked at its end
+	ahead atomic.Int64 // how far the wall clock is ahead, a time.Duration
 
 	mu     sync.Mutex
 	ticks  []chan time.Time // of the loops that poll
-	coarse time.Duration    // the longest time between two ticks in sleep
+	coarse time.Duration    // the longest time between two of them in sleep; 0 = they tick by themselves
 }
 
 // store is what its owner and its programs know of it.
 type store struct {
 	id, email, password string
 	keys                map[string]string // by scope
-	ids                 map[string]string // of the catalog, by slug; a bundle's is under "bundle:" too
+	ids                 map[string]string // of what it sells, by slug
 }
 
-// opened is a file with both stores. It is made once, before the first test, and each test begins with a copy.
+// opened is a file with both stores. It is made once, before the first test, and each test begins with a
+// copy.
 var opened struct {
 	sync.Once
 	file   []byte
@@ -85,17 +88,16 @@ var opened struct {
 }
 
 func makeStores(t *testing.T) {
-	w := &world{t: t, file: filepath.Join(t.TempDir(), "shop.db"), log: &logBuffer{}, net: newNetwork(t), ruin: true}
-	w.now = func() time.Time { return time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC) }
-	catalog, err := os.ReadFile("testdata/kopi-kita.json")
-	must(t, err)
-	all := tempFile(t, strings.ReplaceAll(string(catalog), `, "published": false`, ""))
+	w := &world{t: t, log: &logBuffer{}, net: newNetwork(t), ruin: true}
+	w.file = filepath.Join(t.TempDir(), "shop.db")
+	w.ahead.Store(int64(time.Until(time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC))))
 	for i, name := range []string{"Kopi Kita", "Toko Lain"} {
-		s := &store{email: fmt.Sprintf("owner%d@example.id", i), keys: map[string]string{}, ids: map[string]string{}}
+		s := &store{keys: map[string]string{}, ids: map[string]string{}}
+		s.email = fmt.Sprintf("owner%d@example.id", i)
 		added := w.command("store add -email "+s.email, "-name", name)
 		s.id, s.password = textOf(added, "store_id"), textOf(added, "owner_password")
 		w.command("store set -test on -store "+s.id, "-contact", "0812 3456 7890")
-		w.command("catalog import -store "+s.id, all)
+		w.command("catalog import testdata/kopi-kita.json -store " + s.id)
 		for _, scope := range []string{"read", "write", "manage"} {
 			s.keys[scope] = textOf(w.command("key add -name test -store "+s.id+" -scope "+scope), "key")
 		}
@@ -107,22 +109,24 @@ func makeStores(t *testing.T) {
 
 	w.start()
 	for _, s := range opened.stores {
-		r := w.do(t, "GET", "/v1/products?limit=50", nil, "Authorization", "Bearer "+s.keys["read"])
+		r := w.get(t, "/v1/products?limit=50", as(s.keys["read"])...)
 		for _, entry := range append(r.list("bundles"), r.list("products")...) {
 			s.ids[textOf(entry, "slug")] = textOf(entry, "id")
-			s.ids[textOf(entry, "type")+":"+textOf(entry, "slug")] = textOf(entry, "id")
 		}
 	}
 	w.end()
-	for _, s := range opened.stores {
-		w.command("catalog import -store "+s.id, "testdata/kopi-kita.json")
-	}
-	opened.file, err = os.ReadFile(w.file)
+	file, err := os.ReadFile(w.file)
 	must(t, err)
+	opened.file = file
 }
 
-// newWorld starts the service, with further flags.
+// newWorld starts the service in real time, with further flags.
 func newWorld(t *testing.T, flags ...string) *world {
+	t.Helper()
+	return startWorld(t, 0, flags)
+}
+
+func startWorld(t *testing.T, coarse time.Duration, flags []string) *world {
 	t.Helper()
 	opened.Do(func() { makeStores(t) })
 	w := &world{
@@ -133,8 +137,7 @@ func newWorld(t *testing.T, flags ...string) *world {
 		other:  opened.stores[1],
 		net:    newNetwork(t),
 		log:    &logBuffer{out: t.Output()},
-		now:    time.Now,
-		coarse: time.Hour,
+		coarse: coarse,
 	}
 	must(t, os.WriteFile(w.file, opened.file, 0o600))
 	w.start()
@@ -142,14 +145,16 @@ func newWorld(t *testing.T, flags ...string) *world {
 	return w
 }
 
-// inBubble runs a test in a synctest bubble of its own: its clock begins at the year 2000 and moves when everybody waits.
+// inBubble runs a test in a synctest bubble of its own: its clock begins at the year 2000 and moves when
+// everybody waits.
 func inBubble(t *testing.T, test func(t *testing.T, w *world), flags ...string) {
 	t.Helper()
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, flags...)) })
+	synctest.Test(t, func(t *testing.T) { test(t, startWorld(t, time.Hour, flags)) })
 }
 
-// life is the service from one start to its end. It is the listener that the service accepts connections from, in memory.
+// life is the service from one start to its end. It is the listener that the service accepts connections
+// from, in memory.
 type life struct {
 	stop  func()
 	ended chan struct{}
@@ -203,7 +208,8 @@ func (localConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0
 func (w *world) environment(l *life, in io.Reader, out, errs io.Writer) environment {
 	env := realEnvironment()
 	env.stdin, env.stdout, env.stderr = in, out, errs
-	env.now, env.rounds, env.transport = w.now, 1, w.net
+	env.now = func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
+	env.rounds, env.transport = 1, w.net
 	if l == nil {
 		return env
 	}
@@ -239,6 +245,13 @@ func (w *world) commit(l *life, commit func() error) error {
 	}
 	l.image = w.copyFile()
 	return errDead
+}
+
+// dieAt lets the program die at a COMMIT, counted from now; 0 is never.
+func (l *life) dieAt(n int, after bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dieIn, l.after = n, after
 }
 
 func (l *life) isDead() bool {
@@ -285,6 +298,11 @@ func (w *world) startProcess() (kill func()) {
 	log := &logBuffer{out: w.log}
 	cmd.Stderr = log
 	must(w.t, cmd.Start())
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			cmd.Process.Kill()
+		}
+	})
 
 	l := &life{ended: make(chan struct{}), stop: func() { cmd.Process.Signal(os.Interrupt) }}
 	go func() {
@@ -331,7 +349,8 @@ func (w *world) stop() int {
 	return w.life.code
 }
 
-// crash ends the service with nothing left but its file as it is, unless it is dead already, and starts it again.
+// crash ends the service with nothing left but its file as it is, unless it is dead already, and starts it
+// again.
 func (w *world) crash() {
 	l := w.life
 	l.mu.Lock()
@@ -359,8 +378,8 @@ func (w *world) newTick(every time.Duration) <-chan time.Time {
 	return tick
 }
 
-// sleep lets time pass in a bubble, and a little more, so that what becomes due in it is done. The loops that poll do so
-// ever more seldom.
+// sleep lets time pass in a bubble, and a little more, so that what becomes due in it is done. The loops that
+// poll do so ever more seldom.
 func (w *world) sleep(d time.Duration) {
 	w.t.Helper()
 	end := time.Now().Add(d)
@@ -375,21 +394,21 @@ func (w *world) sleep(d time.Duration) {
 func (w *world) pause(d time.Duration) {
 	time.Sleep(d)
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, tick := range w.ticks {
 		select {
 		case tick <- time.Now():
 		default:
 		}
 	}
+	w.mu.Unlock()
 	synctest.Wait()
 }
 
 // stdin before the last argument of a command says that it is the command's input.
 const stdin = "<"
 
-// command runs one of the program's commands on the world's file: words, and further arguments that may have spaces. It
-// has to succeed, and prints a JSON object.
+// command runs one of the program's commands on the world's file: words, and further arguments that may have
+// spaces. It has to succeed, and prints a JSON object.
 func (w *world) command(words string, more ...string) fields {
 	w.t.Helper()
 	code, out, errs := w.run(words, more...)
@@ -419,14 +438,6 @@ func (w *world) run(words string, more ...string) (code int, out, errs string) {
 // textOf is a field as text.
 func textOf(in fields, name string) string { return fmt.Sprint(in[name]) }
 
-// tempFile creates a file of the test.
-func tempFile(t testing.TB, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, []byte(text), 0o600))
-	return file
-}
-
 // reply is an answer of the API in the right envelope.
 type reply struct {
 	Status int
@@ -447,9 +458,9 @@ type replyError struct {
 	}
 }
 
-// do sends a request and checks that the answer is as openapi.json describes it. A body that is no string is encoded. The
-// headers are names and values in turn. They replace the shop's key and the content type; one with the value "" is not
-// sent.
+// do sends a request and checks that the answer is as openapi.json describes it. A body that is no string is
+// encoded. The headers are names and values in turn. They replace the shop's key and the content type; one
+// with the value "" is not sent.
 func (w *world) do(t *testing.T, method, path string, body any, headers ...string) reply {
 	t.Helper()
 	r, err := w.send(method, path, body, headers...)
@@ -474,13 +485,15 @@ func (w *world) send(method, path string, body any, headers ...string) (r reply,
 	if err != nil {
 		return r, err
 	}
-	req.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + w.shop.keys["write"]}}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Del(headers[i])
-	}
 	for i := 0; i < len(headers); i += 2 {
 		if headers[i+1] != "" {
 			req.Header.Add(headers[i], headers[i+1])
+		}
+	}
+	usual := append(as(w.shop.keys["write"]), "Content-Type", "application/json")
+	for i := 0; i < len(usual); i += 2 {
+		if !slices.Contains(headers, usual[i]) {
+			req.Header.Set(usual[i], usual[i+1])
 		}
 	}
 
@@ -567,9 +580,8 @@ func as(key string) []string { return []string{"Authorization", "Bearer " + key}
 func (s *store) body(items ...any) fields {
 	list := []any{}
 	for i := 0; i < len(items); i += 2 {
-		slug := items[i].(string)
-		kind := "product"
-		if name, isBundle := strings.CutPrefix(slug, "bundle:"); isBundle || name == "duo" {
+		kind, slug := "product", items[i].(string)
+		if slug == "duo" {
 			kind = "bundle"
 		}
 		list = append(list, fields{"type": kind, kind + "_id": s.ids[slug], "quantity": items[i+1]})
@@ -619,7 +631,8 @@ func (w *world) end() {
 	}
 }
 
-// all reads every page of a list of the API. cursor is the parameter that names the last entry of the page before.
+// all reads every page of a list of the API. cursor is the parameter that names the last entry of the page
+// before.
 func (w *world) all(list, cursor, key string) (all []fields) {
 	for path := "/v1/" + list + "?limit=50"; ; {
 		r := w.get(w.t, path, as(key)...)
@@ -632,8 +645,8 @@ func (w *world) all(list, cursor, key string) (all []fields) {
 	}
 }
 
-// checkEvents compares a store's events with its orders: the events of each are numbered without gaps, and the last shows
-// the order as it is. It returns what must not be in the log.
+// checkEvents compares a store's events with its orders: the events of each are numbered without gaps, and
+// the last shows the order as it is. It returns what must not be in the log.
 func (w *world) checkEvents(s *store) (private []string) {
 	last, count := map[string]fields{}, map[string]int{}
 	for _, e := range w.all("events", "after", s.keys["read"]) {
@@ -661,14 +674,14 @@ func (w *world) checkEvents(s *store) (private []string) {
 	return append(private, midtransKey, xenditKey, xenditToken, "whsec_")
 }
 
-// withoutChange are two states of an order as texts, without what changes and has no event: its address, and what the buyer
-// chooses by another method of payment.
+// withoutChange are two states of an order as texts, without what changes and has no event: its address, and
+// what the buyer chooses by another method of payment.
 func withoutChange(a, b fields) (string, string) {
-	leftOut := []string{"payment_url", "updated_at"}
+	leftOut := "payment_url updated_at"
 	if textOf(a, "payment_method") != textOf(b, "payment_method") {
-		leftOut = append(leftOut, "payment_method", "payment_provider", "settlement_channel", "fee", "unique_code", "amount")
+		leftOut += " payment_method payment_provider settlement_channel fee unique_code amount"
 	}
-	for _, name := range leftOut {
+	for name := range strings.FieldsSeq(leftOut) {
 		delete(a, name)
 		delete(b, name)
 	}

@@ -37,14 +37,18 @@ func TestLogAsJSON(t *testing.T) {
 				t.Errorf("it does not say who asked: %s", line)
 			}
 		}
-		const want = "POST /v1/orders 201\nGET /v1/orders/{order_id} 200\nGET /v1/orders/{order_id} 404\nGET /pay/{order_id} 200\n"
+		want := "POST /v1/orders 201\n" +
+			"GET /v1/orders/{order_id} 200\n" +
+			"GET /v1/orders/{order_id} 404\n" +
+			"GET /pay/{order_id} 200\n"
 		if got != want {
 			t.Errorf("the requests are\n%s\nwant\n%s", got, want)
 		}
 	}, "-log-format", "json")
 }
 
-// TestKilledUnderLoad kills the program while orders come. All that were acknowledged are there when it runs again.
+// TestKilledUnderLoad kills the program while orders come. All that were acknowledged are there when it runs
+// again.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -154,7 +154,8 @@ func (c *contract) fault(schema, value any, at string) string {
 		}
 		c.seen[fmt.Sprint(at, "=", value)] = true
 	}
-	if pattern, ok := s["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(fmt.Sprint(value)) {
+	pattern, ok := s["pattern"].(string)
+	if ok && !regexp.MustCompile(pattern).MatchString(fmt.Sprint(value)) {
 		return fmt.Sprintf("%s is %q, which does not match %s", at, value, pattern)
 	}
 	if least, ok := s["min"+of].(float64); ok && size < int64(least) {

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// This file plays the stories in testdata/, which testdata/README.md explains: what people, programs, gateways and time do
-// to orders, and what is to be seen of that from outside.
+// This file plays the stories in testdata/, which testdata/README.md explains: what people, programs,
+// gateways and time do to orders, and what is to be seen of that from outside.
 
 // story is a sentence with the lines below it, each after its place.
 type story struct {
@@ -29,7 +29,8 @@ type story struct {
 	lines []string
 }
 
-// readStories reads a file of stories. A line that begins with "Before each: " is played before every story below it.
+// readStories reads a file of stories. A line that begins with "Before each: " is played before every story
+// below it.
 func readStories(t *testing.T, file string) (all []story) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -94,7 +95,8 @@ func newPlayer(t *testing.T, w *world) *player {
 	p := &player{world: w, t: t, people: map[string]*person{}, kept: map[string]string{"shop": w.shop.id}}
 	for _, name := range strings.Fields("shop owner buyer anon other") {
 		jar, _ := cookiejar.New(nil)
-		p.people[name] = &person{name: name, store: w.shop, browser: &http.Client{Jar: jar, CheckRedirect: stayHere}}
+		browser := &http.Client{Jar: jar, CheckRedirect: stayHere}
+		p.people[name] = &person{name: name, store: w.shop, browser: browser}
 	}
 	p.people["other"].store = w.other
 	p.who = p.people["shop"]
@@ -116,21 +118,28 @@ func (p *player) fatalf(format string, args ...any) {
 
 var (
 	linePlace = regexp.MustCompile(`^\S+\.txt:\d+: `)
-	stepWord  = regexp.MustCompile(`[^\s"]*"[^"]*"|\S+`)
+	stepWord  = regexp.MustCompile(`\{.*\}|[^\s"]*"[^"]*"|\S+`)
 )
 
-// words are those of a step. Spaces between quotation marks belong to a word.
+// expand writes out what the story has kept.
+func (p *player) expand(text string) string {
+	return os.Expand(text, func(name string) string { return cmp.Or(p.kept[name], "$"+name) })
+}
+
+// words are those of a step. Spaces between quotation marks belong to a word, and JSON is one as it is.
 func (p *player) words(step string) []string {
-	step = os.Expand(step, func(name string) string { return cmp.Or(p.kept[name], "$"+name) })
-	words := stepWord.FindAllString(step, -1)
-	for i := range words {
-		words[i] = strings.ReplaceAll(words[i], `"`, "")
+	words := stepWord.FindAllString(p.expand(step), -1)
+	for i, word := range words {
+		if word[0] != '{' {
+			words[i] = strings.ReplaceAll(word, `"`, "")
+		}
 	}
 	return words
 }
 
-// play plays lines: steps with commas between, and after each | what is expected then. Who is named at the beginning of a
-// line does all of it, who is named before a step does that. A line that begins with = is all that became of the order.
+// play plays lines: steps with commas between, and after each | what is expected then. Who is named at the
+// beginning of a line does all of it, who is named before a step does that. A line that begins with = is all
+// that became of the order.
 func (p *player) play(lines ...string) {
 	p.t.Helper()
 	for _, line := range lines {
@@ -153,7 +162,7 @@ func (p *player) play(lines ...string) {
 			p.step(words[0], words[1:])
 		}
 		for _, clause := range strings.Split(expected, " | ") {
-			if clause = strings.TrimSpace(clause); clause != "" {
+			if clause = strings.TrimSpace(p.expand(clause)); clause != "" {
 				p.expect(clause)
 			}
 		}
@@ -220,7 +229,7 @@ func (p *player) about(words []string) bool {
 }
 
 // request sends a request to the API.
-func (p *player) request(method, path, body string) {
+func (p *player) request(method, path string, body any) {
 	p.t.Helper()
 	key := cmp.Or(p.who.key, p.who.store.keys["manage"])
 	r := p.do(p.t, method, path, body, as(key)...)
@@ -240,30 +249,28 @@ func (p *player) read(status int, text string) {
 func (p *player) placeOrder(words []string) {
 	p.t.Helper()
 	var items []any
-	more, name := fields{}, ""
+	for len(words) > 1 && startsWithDigit(words[1]) {
+		quantity, err := strconv.Atoi(words[1])
+		must(p.t, err)
+		items, words = append(items, words[0], quantity), words[2:]
+	}
+	body, name := p.who.store.body(items...), ""
 	for i, word := range words {
 		field, value, isField := strings.Cut(word, "=")
-		quantity, err := strconv.Atoi(word)
-		amount, notAmount := strconv.Atoi(value)
+		amount, err := strconv.Atoi(value)
 		switch {
-		case err == nil:
-			items = append(items, words[i-1], quantity)
-		case isField && notAmount == nil:
-			more[field] = amount
+		case isField && err == nil:
+			body[field] = amount
 		case isField:
-			more[field] = value
+			body[field] = value
 		case i > 0 && words[i-1] == "as":
 			name = word
-		case word != "as" && word != "by" && (i+1 == len(words) || !startsWithDigit(words[i+1])):
-			more["payment_method"] = word
+		case word != "as" && word != "by":
+			body["payment_method"] = word
 		}
 	}
-	body := p.who.store.body(items...)
-	maps.Copy(body, more)
-	r := p.do(p.t, "POST", "/v1/orders", body, as(p.who.store.keys["manage"])...)
-	p.who.reply = r
-	p.read(r.Status, string(r.Body))
-	p.order = r.at("order.id")
+	p.request("POST", "/v1/orders", body)
+	p.order = p.who.reply.at("order.id")
 	p.kept[name] = p.order
 }
 
@@ -271,8 +278,8 @@ func startsWithDigit(word string) bool { return word[0] >= '0' && word[0] <= '9'
 
 var stateOfPage = regexp.MustCompile(`^(?:(\d[ab]?):)?(\S+)$`)
 
-// gatewaySays plays settlement, or 2:settlement of the second page, and how we learn of it: lost (nobody is told) or
-// unconfirmed (we are told, and it is not so).
+// gatewaySays plays settlement, or 2:settlement of the second page, and how we learn of it: lost (nobody is
+// told) or unconfirmed (we are told, and it is not so).
 func (p *player) gatewaySays(words, how string) {
 	p.t.Helper()
 	m := stateOfPage.FindStringSubmatch(words)
@@ -291,8 +298,9 @@ func (p *player) gatewaySays(words, how string) {
 	}
 }
 
-// outcome is what became of the order, seen from outside: its status (with the number of the session that paid it), its
-// events after the first, the pieces of kopi in stock, its alerts, and the pages that can still be paid.
+// outcome is what became of the order, seen from outside: its status (with the number of the session that
+// paid it), its events after the first, the pieces of kopi in stock, its alerts, and the pages that can still
+// be paid.
 func (p *player) outcome() (items []string) {
 	p.t.Helper()
 	synctest.Wait()
@@ -325,7 +333,8 @@ func (p *player) outcome() (items []string) {
 
 func (p *player) stock(slug string) string {
 	p.t.Helper()
-	for _, entry := range p.get(p.t, "/v1/products?limit=50", as(p.who.store.keys["read"])...).list("products") {
+	r := p.get(p.t, "/v1/products?limit=50", as(p.who.store.keys["read"])...)
+	for _, entry := range r.list("products") {
 		if entry["slug"] == slug {
 			return textOf(entry, "stock")
 		}
@@ -333,17 +342,28 @@ func (p *player) stock(slug string) string {
 	return "of nothing"
 }
 
+// stateWords are what the pages call the states of an order.
+var stateWords = map[string]string{
+	"pending":               "Belum dibayar|Menunggu",
+	"awaiting_verification": "Perlu dicek|Sedang dicek|sudah dikonfirmasi",
+	"paid":                  "Lunas|Sudah dibayar",
+	"failed":                "Gagal|Dibatalkan",
+	"expired":               "Kedaluwarsa|Waktu pembayaran habis",
+	"refunded":              "Dana dikembalikan|Dana Anda",
+}
+
 // expect checks one thing that is to be seen.
 func (p *player) expect(clause string) {
 	p.t.Helper()
-	words := p.words(clause)
-	rest := strings.Join(words[1:], " ")
+	word, rest, _ := strings.Cut(clause, " ")
 	holds, got := false, p.who.text
-	switch words[0] {
+	switch word {
 	case "sees":
 		holds = strings.Contains(squeezed(p.who.text), squeezed(rest))
 	case "lacks":
 		holds = !strings.Contains(squeezed(p.who.text), squeezed(rest))
+	case "says":
+		holds = regexp.MustCompile(stateWords[rest]).MatchString(p.who.text)
 	case "can":
 		got = p.who.page.acts()
 		holds = got == rest
@@ -353,11 +373,11 @@ func (p *player) expect(clause string) {
 	case "sign-in":
 		holds = p.who.page.find("sign-in", "") != nil
 	default:
-		if startsWithDigit(words[0]) {
-			p.expectAnswer(words)
-			return
+		if startsWithDigit(word) {
+			p.expectAnswer(strings.Fields(clause))
+		} else {
+			p.expectOutcome(strings.Split(clause, ", "))
 		}
-		p.expectOutcome(strings.Split(clause, ", "))
 		return
 	}
 	if !holds {
@@ -397,7 +417,8 @@ func (p *player) expectOutcome(wanted []string) {
 	}
 }
 
-// addresses are those of the pages that a story opens. % is the id of its order, or the word after the page's name.
+// addresses are those of the pages that a story opens. % is the id of its order, or the word after the page's
+// name.
 var addresses = map[string]string{
 	"pay":      "/pay/%",
 	"order":    "/dashboard/orders/%",
@@ -450,8 +471,9 @@ func (p *player) visit(method, address string, form url.Values) {
 	p.read(resp.StatusCode, p.who.page.text)
 }
 
-// press presses what does an act, and fills the fields of its form: press claim bank=BCA. A word without = says which of
-// several is pressed, by its value or by a text before it. If a question comes, it is pressed again.
+// press presses what does an act, and fills the fields of its form: press claim bank=BCA. A word without =
+// says which of several is pressed, by its value or by a text before it. If a question comes, it is pressed
+// again.
 func (p *player) press(act string, words []string) {
 	p.t.Helper()
 	which, given := "", url.Values{}
@@ -518,7 +540,8 @@ func (p *page) find(act, which string) *control {
 		func(c control) bool { return which == "" || c.value == which },
 		func(c control) bool { return strings.Contains(c.before, which) },
 	} {
-		if i := slices.IndexFunc(p.controls, func(c control) bool { return c.act == act && fits(c) }); i >= 0 {
+		i := slices.IndexFunc(p.controls, func(c control) bool { return c.act == act && fits(c) })
+		if i >= 0 {
 			return &p.controls[i]
 		}
 	}
