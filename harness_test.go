@@ -504,6 +504,7 @@ func (w *world) send(method, path string, body any, headers ...string) (r reply,
 	defer resp.Body.Close()
 	r.Status, r.Header = resp.StatusCode, resp.Header
 	r.Body, err = io.ReadAll(resp.Body)
+	record(w.t, req, path, r)
 	r.wrong = r.read(method, path)
 	return r, err
 }

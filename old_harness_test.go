@@ -7,6 +7,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -209,6 +211,7 @@ func (s *testServer) do(t *testing.T, method, path string, body any, headers ...
 	if err != nil {
 		t.Errorf("%s %s: %v", method, path, err)
 	}
+	record(t, req, path, r)
 	if wrong := r.read(method, path); wrong != "" {
 		t.Errorf("%s %s: %d %s: %.300s", method, path, r.Status, wrong, r.Body)
 	}
@@ -363,6 +366,42 @@ func (s *testServer) events(t *testing.T, orderID string) string {
 		}
 	}
 	return strings.Join(names, " ")
+}
+
+// record appends an exchange to the file that STOREORDER_RECORD names, which .ci/contract compares with
+// openapi.json.
+func record(t *testing.T, req *http.Request, path string, r reply) {
+	t.Helper()
+	name := os.Getenv("STOREORDER_RECORD")
+	if name == "" {
+		return
+	}
+
+	var body []byte
+	if req.GetBody != nil {
+		again, _ := req.GetBody()
+		body, _ = io.ReadAll(again)
+	}
+	sent := req.Header.Clone()
+	sent.Del("Authorization")
+	line := mustJSON(object{
+		"method":  req.Method,
+		"path":    path,
+		"sent":    sent,
+		"request": string(body),
+		"status":  r.Status,
+		"header":  r.Header,
+		"body":    string(r.Body),
+	})
+
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(append(line, '\n')) // in one piece, because tests run in parallel
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func newLogBuffer(out io.Writer) *logBuffer { return &logBuffer{out: out} }

@@ -196,6 +196,8 @@ func (p *player) step(verb string, rest []string) {
 		p.kept[rest[0]] = regexp.MustCompile(rest[1]).FindString(p.who.text)
 	case verb == "with":
 		p.who.key = text
+	case verb == "like":
+		p.who.page = p.people[text].page
 	case verb == "order":
 		p.placeOrder(rest)
 	case verb == "get":
