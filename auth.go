@@ -1,41 +1,34 @@
-//go:build cgo
-
 package main
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/pbkdf2"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
-var (
-	errUnauthorized = &APIError{
-		Code:    codeUnauthorized,
-		Message: "Missing or invalid Authorization header.",
-	}
-	errPlanRequired = &APIError{
-		Code:    codePlanRequired,
-		Message: "Public API is not available on this store's plan.",
-	}
-	errRateLimited = &APIError{
-		Code:    codeRateLimited,
-		Message: "Rate limit exceeded.",
-	}
-)
+// This file says who may do what, and how often.
+//
+// An API key opens one store and does what its scope says, until it ends or is revoked: that counts from the next request
+// on. Of keys, sign-ins and sign-in links only hashes are stored. Requests are limited by key and by store, wrong keys by
+// address, and so is how much work a store may have under way. Passwords are guessed slowly: tries are counted by address
+// and account, and one password is hashed at a time. Strangers cannot keep an owner out: a browser that has signed in
+// before is counted by itself and goes first. A new password ends all sign-ins.
 
-// Scope is what a key may do.
+// Scope is what a key may do: each allows what those before it do.
 type Scope string
 
 const (
@@ -44,255 +37,101 @@ const (
 	ScopeManage Scope = "manage" // and do what the owner does with orders and the catalog
 )
 
-// scopes are in the order of what they allow: each allows what those before it do.
 var scopes = []Scope{ScopeRead, ScopeWrite, ScopeManage}
 
-// allows reports whether a key of this scope may do what needs a scope.
+// allows reports whether a key of this scope may do what needs another scope.
 func (s Scope) allows(needed Scope) bool {
 	return slices.Index(scopes, s) >= slices.Index(scopes, needed)
 }
 
-// forbidden refuses a call that a key's scope does not allow.
-func forbidden(has, needed Scope) *APIError {
-	return &APIError{
-		Code:    codeForbidden,
-		Message: fmt.Sprintf("This key has the scope %s, and this call needs %s.", has, needed),
-	}
-}
-
-// newToken returns a secret of 32 random bytes, in 43 characters after its prefix, and the hash that is kept
-// of it.
-func newToken(prefix string) (token string, hash [32]byte) {
-	token = prefix + base64.RawURLEncoding.EncodeToString(randomBytes(32))
-	return token, sha256.Sum256([]byte(token))
-}
-
-func randomBytes(n int) []byte {
-	b := make([]byte, n)
-	rand.Read(b)
-	return b
-}
-
-// APIKey is a key without its secret, of which only a hash is kept.
+// APIKey is a key without its secret.
 type APIKey struct {
 	ID         string `json:"key_id"`
 	StoreID    string `json:"store_id"`
 	Name       string `json:"name"`
 	Scope      Scope  `json:"scope"`
-	ExpiresAt  *Time  `json:"expires_at"` // nil: it has no end
 	CreatedAt  Time   `json:"created_at"`
-	LastUsedAt *Time  `json:"last_used_at"`
-	RevokedAt  *Time  `json:"revoked_at"`
+	LastUsedAt Time   `json:"last_used_at,omitzero"`
+	RevokedAt  Time   `json:"revoked_at,omitzero"`
+	ExpiresAt  Time   `json:"expires_at,omitzero"`
 }
 
-// RequestKey is the key that a request carries.
-type RequestKey struct {
-	ID    string
-	Scope Scope
+const keyColumns = "k.id, k.store_id, k.name, k.scope, k.created_at, k.last_used_at, k.revoked_at, k.expires_at"
 
-	// Order is the order whose id is in the path of a GET. It is read by the same query as the key. It is nil if the path
-	// has no id of an order of the key's store.
-	Order *OrderWithSession
+// isLive is true of a key k that works at the time of its parameter.
+const isLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
+
+type keyHolder struct {
+	Store  `json:"-"`
+	APIKey `json:"-"`
 }
 
-// Expired reports whether the key's end has come.
-func (k APIKey) Expired(now Time) bool { return k.ExpiresAt != nil && *k.ExpiresAt <= now }
-
-// maxKeys is how many keys a store may have that can be used.
-const maxKeys = 50
-
-// keyIsLive is true of a key k that can be used at the time ?1.
-const keyIsLive = "(k.revoked_at IS NULL AND coalesce(k.expires_at > ?1, 1))"
-
-// NewKey is a key to be added.
-type NewKey struct {
-	Name  string
-	Scope Scope
-	Lasts time.Duration // 0: it has no end
+// KeyHolder returns the key with this secret and the store that it opens.
+func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
+	h, err := one[keyHolder](ctx, db, "SELECT "+storeColumns+", "+keyColumns+`
+		FROM   api_keys k
+		JOIN   stores s ON s.id = k.store_id, settings g
+		WHERE  k.hash = ? AND `+isLive, digest(secret), db.now())
+	return h.Store, h.APIKey, err
 }
 
-// AddKey adds a key to a store.
-func (db *DB) AddKey(ctx context.Context, storeID string, k NewKey, hash [32]byte) (id string, err error) {
-	return writeResult(ctx, db, func(tx *Tx) (string, error) {
-		n, err := queryOne(tx, scanValue[int],
-			"SELECT count(*) FROM api_keys k WHERE store_id = ?2 AND "+keyIsLive, tx.now, storeID)
+// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works for so long; 0 is for good.
+func (db *DB) AddKey(
+	ctx context.Context, storeID, name string, scope Scope, lasts time.Duration,
+) (key APIKey, secret string, err error) {
+	secret = "so_" + newSecret()
+	err = db.write(ctx, func(tx *Tx) error {
+		live, err := one[int](ctx, tx,
+			"SELECT count(*) FROM api_keys k WHERE store_id = ? AND "+isLive, storeID, tx.now)
 		if err != nil {
-			return "", err
+			return err
 		}
-		if n >= maxKeys {
-			return "", limitReached("The store has %d API keys, and more are not possible: "+
-				"revoke one first.", maxKeys)
+		if live >= 50 {
+			return refuse(LimitReached)
 		}
 
-		var expiresAt *Time
-		if k.Lasts > 0 {
-			expiresAt = new(tx.now.Add(k.Lasts))
+		key.ID = tx.newID()
+		if lasts > 0 {
+			key.ExpiresAt = tx.now.Add(lasts)
 		}
-		id := tx.newID()
-		return id, tx.mustChange(`
-			INSERT INTO api_keys (id, store_id, name, hash, scope, expires_at, created_at)
-			SELECT ?, id, ?, ?, ?, ?, ? FROM stores WHERE id = ?`,
-			id, k.Name, hash[:], k.Scope, expiresAt, tx.now, storeID)
+		tx.exec(`
+			INSERT INTO api_keys (id, store_id, name, hash, scope, created_at, expires_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			key.ID, storeID, name, digest(secret), scope, tx.now, key.ExpiresAt)
+		return nil
 	})
+	return key, secret, err
 }
 
-const keyColumns = "k.id, k.store_id, k.name, k.scope, k.expires_at, k.created_at, k.last_used_at, k.revoked_at"
-
-const (
-	sqlKey  = "SELECT " + keyColumns + " FROM api_keys k WHERE k.id = ?"
-	sqlKeys = "SELECT " + keyColumns + " FROM api_keys k WHERE k.store_id = ? ORDER BY k.id"
-)
-
-func scanKey(r row) (k APIKey, err error) {
-	err = r.Scan(&k.ID, &k.StoreID, &k.Name, &k.Scope, &k.ExpiresAt, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt)
-	return k, err
+// Keys returns a store's keys, the oldest first.
+func (db *DB) Keys(ctx context.Context, storeID string) ([]APIKey, error) {
+	return all[APIKey](ctx, db,
+		"SELECT "+keyColumns+" FROM api_keys k WHERE k.store_id = ? ORDER BY k.created_at, k.id", storeID)
 }
 
-// Key reads one key.
-func (db *DB) Key(id string) (APIKey, error) { return queryOne(db.reader, scanKey, sqlKey, id) }
-
-// Keys lists a store's keys, the oldest first.
-func (db *DB) Keys(storeID string) ([]APIKey, error) {
-	return queryAll(db.reader, scanKey, sqlKeys, storeID)
+// RevokeKey ends a key for good.
+func (db *DB) RevokeKey(ctx context.Context, storeID, keyID string) error {
+	return db.change(ctx, `
+		UPDATE api_keys
+		SET    revoked_at = iif(revoked_at = 0, ?, revoked_at)
+		WHERE  id = ? AND store_id = ?`, db.now(), keyID, storeID)
 }
 
-// RevokeKey ends a key at once and for good.
-func (db *DB) RevokeKey(ctx context.Context, storeID, id string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.mustChange(`
-			UPDATE api_keys
-			SET    revoked_at = coalesce(revoked_at, ?)
-			WHERE  id = ? AND store_id = ?`, tx.now, id, storeID)
-	})
+// change performs a statement that changes rows; ErrNotFound says that it has changed none.
+func (db *DB) change(ctx context.Context, statement string, args ...any) error {
+	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(statement, args...) })
 }
 
-// storeRate is how many times the rate of one key all keys of a store have together, so that more keys do not
-// give a store more and more of the service.
-const storeRate = 4
-
-// authenticate finds the store whose key a request carries, and the key (or 401), counts the request against the limits
-// of the key and of its store (429) and checks the store's plan and the key's scope (403). It sets the headers about the
-// key's limit. A request that is refused for anything but its key comes with its store, for the log.
-func (s *server) authenticate(header http.Header, r *http.Request, needed Scope) (Store, RequestKey, error) {
-	now := time.Now()
-	hash := sha256.Sum256([]byte(bearerToken(r.Header)))
-	orderID := ""
-	if r.Method != "POST" { // The owner's acts read the order themselves.
-		orderID = strings.ToLower(r.PathValue("order_id"))
-	}
-	st, key, err := s.db.StoreOfKey(hash, orderID)
-	if err == errNotFound {
-		return st, key, s.refuseKey(header, r, now)
-	}
-	if err != nil {
-		return st, key, err
-	}
-
-	s.uses.note(hash, s.db.Now())
-	left := s.takeRequest(st.ID, key.ID, now)
-	// The names are in the canonical form, in which they are sent anyway: Set would convert another one each time.
-	header.Set("X-Ratelimit-Limit", strconv.Itoa(int(s.keys.perMinute)))
-	header.Set("X-Ratelimit-Remaining", strconv.Itoa(left.remaining))
-	header.Set("X-Ratelimit-Reset", seconds(left.full))
-	if !left.ok {
-		header.Set("Retry-After", seconds(left.retryAfter))
-		return st, key, errRateLimited
-	}
-
-	if st.Plan == PlanFree {
-		return st, key, errPlanRequired
-	}
-	if !key.Scope.allows(needed) {
-		return st, key, forbidden(key.Scope, needed)
-	}
-	return st, key, nil
+func digest(secret string) []byte {
+	hash := sha256.Sum256([]byte(secret))
+	return hash[:]
 }
 
-// takeRequest counts a request against the limits of its key and of its store. A key that is out of requests uses up
-// none of the store's other keys.
-func (s *server) takeRequest(storeID, keyID string, now time.Time) allowance {
-	left := s.keys.take(keyID, now)
-	if !left.ok {
-		return left
-	}
-
-	ofStore := s.stores.take(storeID, now)
-	return allowance{
-		ok:         ofStore.ok,
-		remaining:  min(left.remaining, ofStore.remaining),
-		full:       max(left.full, ofStore.full),
-		retryAfter: max(left.retryAfter, ofStore.retryAfter),
-	}
-}
-
-// bearerToken is the key of "Authorization: Bearer <key>", "" if the header is not exactly that.
-func bearerToken(h http.Header) string {
-	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
-	if len(h.Values("Authorization")) != 1 || !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}
-
-const (
-	sqlStoreOfKey = "SELECT " + storeColumns + `, k.id, k.scope
-		FROM   api_keys k
-		JOIN   stores s ON s.id = k.store_id
-		WHERE  k.hash = ?2 AND ` + keyIsLive
-
-	// The order and its session come last: they are looked up only after a key that can be used was found. The limits, the
-	// plan and the scope are checked later.
-	sqlStoreAndOrderOfKey = "SELECT " + storeColumns + ", k.id, k.scope, " + orderWithSessionColumns + `
-		FROM   api_keys k
-		JOIN   stores s ON s.id = k.store_id
-		LEFT JOIN orders o ON o.row = ?3 AND o.id = ?4 AND o.store_id = k.store_id
-		` + joinSession + `
-		WHERE  k.hash = ?2 AND ` + keyIsLive
-)
-
-// StoreOfKey finds a key and the store that it opens. Both are read for every request, so that a revoked key ends with the
-// next. With the id of an order, the same query reads that order too: with a query of its own, a GET takes an eighth longer.
-func (db *DB) StoreOfKey(hash [32]byte, orderID string) (st Store, key RequestKey, err error) {
-	query, args := sqlStoreOfKey, []any{db.Now(), hash[:]}
-	if orderID != "" {
-		query, args = sqlStoreAndOrderOfKey, append(args, rowOf(orderID), orderID)
-	}
-
-	const ofKey = 8 // columns: storeColumns, and two of the key
-	scan := func(r row) (Store, error) {
-		if len(r) > ofKey && r[ofKey] != nil {
-			o, err := scanOrderWithSession(r[ofKey:])
-			if err != nil {
-				return Store{}, err
-			}
-			key.Order = &o
-		}
-		return db.scanStore(r[:ofKey], &key.ID, &key.Scope)
-	}
-	st, err = queryOne(db.keys, scan, query, args...)
-	return st, key, err
-}
-
-// refuseKey refuses a request without a valid key. An address that sends many of them is limited.
-func (s *server) refuseKey(header http.Header, r *http.Request, now time.Time) error {
-	left := s.wrongKeys.take(s.clientAddress(r), now)
-	if !left.ok {
-		header.Set("Retry-After", seconds(left.retryAfter))
-		return errRateLimited
-	}
-	header.Set("WWW-Authenticate", "Bearer")
-	return errUnauthorized
-}
-
-// seconds are whole and rounded up.
-func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
-
-// limiter holds a token bucket for each key. A request takes one token; new ones come with time.
+// limiter holds a bucket of tokens for each name. Tokens are taken by requests and come back with time.
 type limiter struct {
-	perMinute float64 // tokens that come back
-	burst     float64 // tokens that a full bucket holds
-	mu        sync.Mutex
-	buckets   map[string]bucket
+	perMinute, burst float64
+	mu               sync.Mutex
+	buckets          map[string]bucket
 }
 
 type bucket struct {
@@ -300,398 +139,441 @@ type bucket struct {
 	at     time.Time // when it held them
 }
 
-// allowance is the answer of a bucket to one request.
+const mostBuckets = 10_000
+
+// allowance is a limiter's answer to one request.
 type allowance struct {
 	ok         bool
-	remaining  int           // requests that could follow at once
-	full       time.Duration // until the bucket is full
-	retryAfter time.Duration // until it holds a token
+	limit      int // requests a minute
+	remaining  int // requests that could follow at once
+	full, wait int // seconds until the bucket is full, and until it is enough for a request
 }
 
-func newLimiter(perMinute, burst int) *limiter {
+func newLimiter(perMinute, burst int64) *limiter {
 	return &limiter{perMinute: float64(perMinute), burst: float64(burst), buckets: map[string]bucket{}}
 }
 
-// take takes a token out of a key's bucket if it holds one.
-func (l *limiter) take(key string, now time.Time) allowance {
+// Each request costs one token; where many share a name, a quarter of one.
+const (
+	alone  = 1.0
+	shared = 0.25
+)
+
+// take takes the tokens for a request if they are there.
+func (l *limiter) take(name string, cost float64) allowance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.makeRoom(now)
+	now := time.Now()
 
-	// A key without a bucket has not asked since the year 1: its bucket is full.
-	tokens := l.tokens(l.buckets[key], now)
-	ok := tokens >= 1
-	if ok {
-		tokens--
-	}
-	l.buckets[key] = bucket{tokens, now}
-
-	return allowance{
-		ok:         ok,
-		remaining:  int(tokens),
-		full:       l.timeFor(l.burst - tokens),
-		retryAfter: l.timeFor(1 - tokens),
-	}
-}
-
-// makeRoom bounds the memory. It forgets the buckets that are full again or, if an attacker keeps too many
-// busy, all of them.
-func (l *limiter) makeRoom(now time.Time) {
-	const most = 10_000
-	if len(l.buckets) < most {
-		return
-	}
-
-	maps.DeleteFunc(l.buckets, func(_ string, b bucket) bool { return l.tokens(b, now) >= l.burst })
-	if len(l.buckets) >= most {
+	// The memory is bounded. Who has so many names to clear it with has no need to.
+	if len(l.buckets) >= mostBuckets {
 		clear(l.buckets)
 	}
+
+	last := l.buckets[name] // A name without a bucket was last seen in the year 1: its bucket is full.
+	tokens := min(l.burst, last.tokens+now.Sub(last.at).Minutes()*l.perMinute)
+	ok := tokens >= cost
+	if ok {
+		tokens -= cost
+	}
+	l.buckets[name] = bucket{tokens, now}
+
+	return allowance{
+		ok:        ok,
+		limit:     int(l.perMinute),
+		remaining: int(tokens / cost),
+		full:      l.secondsFor(l.burst - tokens),
+		wait:      l.secondsFor(cost - tokens),
+	}
 }
 
-// tokens is how many a bucket holds now.
-func (l *limiter) tokens(b bucket, now time.Time) float64 {
-	return min(l.burst, b.tokens+now.Sub(b.at).Minutes()*l.perMinute)
-}
-
-// timeFor is how long it takes until n more tokens have come back.
-func (l *limiter) timeFor(n float64) time.Duration {
-	return time.Duration(max(0, n) / l.perMinute * float64(time.Minute))
-}
-
-// forget gives a key its full bucket back.
-func (l *limiter) forget(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.buckets, key)
-}
-
-// addressLimiter is a limit for each client by its address. An IPv4 address counts by itself. Of IPv6, a
-// customer has a /64 at least, which counts as one address, and often a /48, which has as much as four.
-type addressLimiter struct {
-	each *limiter // by countedAs
-	wide *limiter // by /48 of IPv6
-}
-
-func newAddressLimiter(perMinute, burst int) addressLimiter {
-	return addressLimiter{newLimiter(perMinute, burst), newLimiter(4*perMinute, 4*burst)}
-}
-
-func (l addressLimiter) take(ip netip.Addr, now time.Time) allowance {
-	left := l.each.take(countedAs(ip), now)
-	if left.ok && ip.Is6() {
-		left = l.wide.take(prefixOf(ip, 48), now)
+// takeAddress limits clients by address. A customer has a /64 of IPv6, which counts as one, and often a /48.
+func (l *limiter) takeAddress(addr netip.Addr) allowance {
+	left := l.take(network(addr, 64), alone)
+	if left.ok && addr.Is6() {
+		left = l.take(network(addr, 48), shared)
 	}
 	return left
 }
 
-// countedAs is who a limit by address counts.
-func countedAs(ip netip.Addr) string {
-	if ip.Is6() {
-		return prefixOf(ip, 64)
-	}
-	return ip.String()
+func (l *limiter) secondsFor(tokens float64) int {
+	return int(math.Ceil(max(0, tokens) * 60 / l.perMinute))
 }
 
-// prefixOf is the network of so many bits that an address is in.
-func prefixOf(ip netip.Addr, bits int) string {
-	prefix, err := ip.Prefix(bits)
-	if err != nil { // The address is invalid.
-		return ip.String()
-	}
-	return prefix.String()
+// forget fills the bucket of a name again.
+func (l *limiter) forget(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.buckets, name)
 }
 
-// clientAddress is where a request comes from.
-func (s *server) clientAddress(r *http.Request) netip.Addr {
-	sender := addressIn(r.RemoteAddr)
-	return s.forwardedFor(sender, r.Header)
+// network returns an IPv4 address as it is, and the network of so many bits of an IPv6 address.
+func network(addr netip.Addr, bits int) string {
+	if !addr.Is6() {
+		return addr.String()
+	}
+	return netip.PrefixFrom(addr, bits).Masked().String()
 }
 
-// forwardedFor returns the client of a request that came from ip. Behind a trusted proxy, that is the last
-// address in X-Forwarded-For that is not itself a trusted proxy's: a client can invent the ones before it.
-func (s *server) forwardedFor(ip netip.Addr, h http.Header) netip.Addr {
-	given := h.Values("X-Forwarded-For")
-	if len(given) == 0 {
-		return ip
-	}
+// auth is what the serving process remembers of who asks. It may forget all of it.
+type auth struct {
+	db           *DB
+	trusted      []netip.Prefix // proxies, beside those on this machine
+	warnOnce     sync.Once
+	sealing      cipher.AEAD // by the secret of the database's file
+	cookiePrefix string
 
-	hops := strings.Split(strings.Join(given, ","), ",")
-	for _, text := range slices.Backward(hops) {
-		hop := addressIn(strings.TrimSpace(text))
-		if !hop.IsValid() || !s.trustedProxy.Contains(ip) {
-			break
-		}
-		ip = hop
-	}
-	return ip
+	requests  *limiter // of keys alone, of stores shared
+	pays      *limiter // of orders' pay pages
+	wrongKeys *limiter // by address
+	forms     *limiter // of sign-in, by address
+	tries     *limiter // of passwords
+
+	hashing sync.Mutex
+
+	rooms sync.Map // the places for work, by its kind and store: chan struct{}
+	used  sync.Map // when keys and sign-ins were last used, until it is written: Time, by id and hash
 }
 
-// addressIn reads an address with or without a port: "192.0.2.1", "192.0.2.1:80", "2001:db8::1",
-// "[2001:db8::1]" or "[2001:db8::1]:80". Anything else is not valid. A zone is left out, because a client can
-// invent any number of them.
-func addressIn(text string) netip.Addr {
-	withPort, err := netip.ParseAddrPort(text)
-	if err == nil {
-		return withPort.Addr().Unmap().WithZone("")
-	}
-
-	inner, bracketed := strings.CutPrefix(text, "[")
-	if bracketed {
-		inner = strings.TrimSuffix(inner, "]")
-	}
-	ip, err := netip.ParseAddr(inner)
+// newAuth lets each key make so many requests a minute and at once, and each store four times as many.
+func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Prefix) (*auth, error) {
+	secret, err := one[[]byte](ctx, db, "SELECT secret FROM settings")
 	if err != nil {
-		return netip.Addr{}
+		return nil, err
 	}
-	return ip.Unmap().WithZone("")
-}
-
-// uses remembers when keys and sign-ins were last used, by their hashes, until it is written. No request
-// waits for that write: the sweeper flushes once a minute.
-type uses struct {
-	mu sync.Mutex
-	at map[[32]byte]Time
-}
-
-func (u *uses) note(hash [32]byte, now Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.at[hash] = now
-}
-
-// sqlNoteUse is for a key and for a sign-in. A hash is of one of them: the other statement changes nothing.
-var sqlNoteUse = []string{
-	"UPDATE api_keys SET last_used_at = ? WHERE hash = ?",
-	"UPDATE owner_sessions SET seen_at = ? WHERE hash = ?",
-}
-
-// flush writes all uses that were noted. It forgets them even if they cannot be written.
-func (u *uses) flush(ctx context.Context, db *DB) error {
-	u.mu.Lock()
-	noted := u.at
-	u.at = map[[32]byte]Time{}
-	u.mu.Unlock()
-
-	if len(noted) == 0 {
-		return nil
-	}
-	return db.write(ctx, func(tx *Tx) error {
-		for hash, at := range noted {
-			for _, query := range sqlNoteUse {
-				if _, err := tx.exec(query, at, hash[:]); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-}
-
-// An owner's sign-in ends when it was not used for signInIdle, and after signInLongest in any case.
-const (
-	signInIdle    = 12*time.Hour + time.Minute // in which its last use may not be written yet: see uses
-	signInLongest = 7 * 24 * time.Hour
-)
-
-// AddSignIn begins a sign-in at a place, and deletes those of the store that are over.
-func (db *DB) AddSignIn(ctx context.Context, storeID string, hash [32]byte, at place) error {
-	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec(`
-			DELETE FROM owner_sessions
-			WHERE  store_id = ? AND (created_at <= ? OR seen_at <= ?)`,
-			storeID, tx.now.Add(-signInLongest), tx.now.Add(-signInIdle))
-		if err != nil {
-			return err
-		}
-
-		_, err = tx.exec(`
-			INSERT INTO owner_sessions (hash, store_id, created_at, seen_at)
-			VALUES (?, ?, ?, ?)`,
-			hash[:], storeID, tx.now, tx.now)
-		if err != nil {
-			return err
-		}
-		return tx.rememberPlace(storeID, at)
-	})
-}
-
-const sqlStoreOfSignIn = "SELECT " + profileColumns + `
-	FROM   owner_sessions w
-	JOIN   stores s ON s.id = w.store_id
-	WHERE  w.hash = ? AND w.created_at > ? AND w.seen_at > ?`
-
-// StoreOfSignIn finds the store that a sign-in is for.
-func (db *DB) StoreOfSignIn(hash [32]byte, now Time) (StoreProfile, error) {
-	return queryOne(db.reader, db.scanProfile, sqlStoreOfSignIn,
-		hash[:], now.Add(-signInLongest), now.Add(-signInIdle))
-}
-
-// EndSignIn ends one sign-in of a store or, with everywhere, all of them.
-func (db *DB) EndSignIn(ctx context.Context, storeID string, hash [32]byte, everywhere bool) error {
-	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec("DELETE FROM owner_sessions WHERE store_id = ? AND (hash = ? OR ?)",
-			storeID, hash[:], everywhere)
-		return err
-	})
-}
-
-// signedIn finds the store whose owner sends a request. Anybody else is errNotFound.
-func (s *server) signedIn(r *http.Request) (StoreProfile, error) {
-	hash, err := s.signInHash(r)
-	if err != nil {
-		return StoreProfile{}, err
+	block, _ := aes.NewCipher(digest(string(secret))) // This cannot fail: the key has the right length.
+	sealing, err := cipher.NewGCMWithRandomNonce(block)
+	a := &auth{
+		db:        db,
+		trusted:   trusted,
+		sealing:   sealing,
+		requests:  newLimiter(rate, burst),
+		pays:      newLimiter(60, 60),
+		wrongKeys: newLimiter(60, 60),
+		forms:     newLimiter(5, 20),
+		tries:     newLimiter(1, 10),
 	}
 
-	now := s.db.Now()
-	st, err := s.db.StoreOfSignIn(hash, now)
-	if err != nil {
-		return st, err
+	// Browsers take a cookie with this prefix over https only, and from this very host alone.
+	if strings.HasPrefix(db.publicURL(ctx), "https://") {
+		a.cookiePrefix = "__Host-"
 	}
-	s.uses.note(hash, now)
-	return st, nil
+	return a, err
 }
 
-// signInHash is the hash of the sign-in whose cookie a request carries. Without a cookie it is errNotFound.
-func (s *server) signInHash(r *http.Request) (hash [32]byte, err error) {
-	cookie, err := r.Cookie(s.signInCookie())
-	if err != nil {
-		return hash, errNotFound
-	}
-	return sha256.Sum256([]byte(cookie.Value)), nil
-}
-
-// signInCookie names the cookie of a sign-in. Browsers take a __Host- name over https only, and then from
-// this very host alone.
-func (s *server) signInCookie() string {
-	if isHTTPS(s.db.publicURL) {
-		return "__Host-storeorder"
-	}
-	return "storeorder"
-}
-
-func (s *server) setSignInCookie(w http.ResponseWriter, token string, maxAge int) {
-	name := s.signInCookie()
-	http.SetCookie(w, &http.Cookie{
-		Name:     name,
-		Value:    token,
-		Path:     "/",
-		MaxAge:   maxAge,
-		HttpOnly: true,
-		Secure:   name != "storeorder",
-		SameSite: http.SameSiteStrictMode,
-	})
-}
-
-// signIn begins a sign-in of a store's owner in this browser.
-func (s *server) signIn(w http.ResponseWriter, r *http.Request, storeID string) error {
-	token, hash := newToken("")
-	at := placeOf(storeID, s.clientAddress(r))
-	if err := s.db.AddSignIn(r.Context(), storeID, hash, at); err != nil {
-		return err
-	}
-	s.setSignInCookie(w, token, int(signInLongest.Seconds()))
-	return nil
-}
-
-// loginPage is the sign-in form.
-type loginPage struct {
-	Form  filled
-	Next  string
-	Wrong bool
-	Out   bool
-	Wait  int // seconds
-}
-
-// login shows the sign-in form and signs in.
-func (s *server) login(w http.ResponseWriter, r *http.Request) error {
-	if r.Method == http.MethodPost {
-		return s.tryToSignIn(w, r)
-	}
-	if _, err := s.signedIn(r); err == nil {
-		return seeOther(w, r, "/dashboard")
-	}
-
-	page := loginPage{
-		Next: ownPath(r.FormValue("next"), ""),
-		Out:  r.URL.Query().Get("done") == "out",
-	}
-	return render(w, r, http.StatusOK, "dash-login.html", page)
-}
-
-// tryToSignIn signs in. It does not say whether the e-mail or the password was wrong.
-func (s *server) tryToSignIn(w http.ResponseWriter, r *http.Request) error {
-	email := strings.ToLower(strings.TrimSpace(r.PostFormValue("email")))
-	page := loginPage{Next: ownPath(r.FormValue("next"), "")}
-	page.Form.Values = url.Values{"email": {email}}
-	admitted, wait, refusal, err := s.admitInTurn(r, page, passwordTry{
-		email:    email,
-		password: r.PostFormValue("password"),
-		from:     s.clientAddress(r),
-	})
-	if err != nil {
-		return err
-	}
-	if wait > 0 {
-		w.Header().Set("Retry-After", seconds(wait))
-		writePage(w, http.StatusTooManyRequests, refusal)
-		return nil
-	}
-
-	storeID, err := admitted.check(r.Context())
-	if err == errNotFound {
-		page.Wrong = true
-		return render(w, r, http.StatusUnprocessableEntity, "dash-login.html", page)
-	}
-	if err != nil {
-		return err
-	}
-
-	if err := s.signIn(w, r, storeID); err != nil {
-		return err
-	}
-	return seeOther(w, r, ownPath(page.Next, "/dashboard"))
-}
-
-// admitInTurn admits a try, or makes the page that refuses it, one try at a time. None waits for its client meanwhile, who
-// may be slow: the form was read before, and the page is written after.
-func (s *server) admitInTurn(r *http.Request, page loginPage, try passwordTry) (
-	admitted admittedTry, wait time.Duration, refusal []byte, err error,
-) {
-	select {
-	case s.admitting <- struct{}{}:
-		defer func() { <-s.admitting }()
-	case <-r.Context().Done():
-		return admitted, 0, nil, r.Context().Err()
-	}
-
-	admitted, wait, err = s.admit(try)
-	if err != nil || wait == 0 {
-		return admitted, 0, nil, err
-	}
-	page.Wait = int(math.Ceil(wait.Seconds()))
-	refusal, err = pageText(r, "dash-login.html", page)
-	return admitted, wait, refusal, err
-}
-
-// logout ends this sign-in or, on the account page, all of the store's.
-func (s *server) logout(w http.ResponseWriter, r *http.Request, st StoreProfile) error {
-	if r.Method != http.MethodPost {
-		return ask(w, r, confirm{
-			frame: newFrame(r, st, "account"),
-			Act:   "logout",
-			Back:  "/dashboard/account",
+// client returns the address that a request comes from. Behind a trusted proxy that is the last one in X-Forwarded-For
+// that is no trusted proxy's: a client can invent those before it.
+func (a *auth) client(r *http.Request) netip.Addr {
+	addr := parseAddress(r.RemoteAddr)
+	forwarded := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
+	if forwarded != "" && !a.trusts(addr) {
+		a.warnOnce.Do(func() {
+			a.db.log.Warn("X-Forwarded-For is ignored: if its sender is your proxy, name it with -trusted-proxy",
+				"sender", addr)
 		})
 	}
 
-	hash, err := s.signInHash(r)
+	for _, text := range slices.Backward(strings.Split(forwarded, ",")) {
+		hop := parseAddress(strings.TrimSpace(text))
+		if !hop.IsValid() || !a.trusts(addr) {
+			break
+		}
+		addr = hop
+	}
+	return addr
+}
+
+func (a *auth) trusts(addr netip.Addr) bool {
+	isIn := func(p netip.Prefix) bool { return p.Contains(addr) }
+	return addr.IsLoopback() || slices.ContainsFunc(a.trusted, isIn)
+}
+
+// parseAddress reads an address with or without a port or brackets. Anything else is not valid. Zones are left out,
+// because a client can invent any number of them.
+func parseAddress(text string) netip.Addr {
+	addr, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	if err != nil {
+		withPort, _ := netip.ParseAddrPort(text)
+		addr = withPort.Addr()
+	}
+	return addr.Unmap().WithZone("")
+}
+
+// takeKey counts a request against the limits of its key and of the key's store, and notes the key's use. A key that
+// has nothing left takes nothing from the store's others.
+func (a *auth) takeKey(key APIKey) allowance {
+	a.used.Store(key.ID, a.db.now())
+	left := a.requests.take(key.ID, alone)
+	if left.ok {
+		ofStore := a.requests.take(key.StoreID, shared)
+		left.ok, left.wait = ofStore.ok, ofStore.wait
+		left.remaining = min(left.remaining, ofStore.remaining)
+	}
+	return left
+}
+
+// writeUses writes when keys and sign-ins were last used. No request waits for that.
+func (a *auth) writeUses(ctx context.Context) error {
+	return a.db.write(ctx, func(tx *Tx) error {
+		for name, at := range a.used.Range {
+			tx.exec("UPDATE api_keys SET last_used_at = ? WHERE id = ?", at, name)
+			tx.exec("UPDATE sign_ins SET ends_at = ? WHERE hash = ?", at.(Time).Add(signInLasts), []byte(name.(string)))
+			a.used.Delete(name)
+		}
+		return nil
+	})
+}
+
+// places says how much work of a kind a store may have under way.
+var places = map[string]int{
+	"api": 8, "owner": 4, "pay": 4,
+	"large":    1, // takes much memory; the process has one place
+	"password": 1, // all strangers together have one place
+}
+
+// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long. leave
+// gives it back.
+func (a *auth) place(ctx context.Context, store, kind string) (leave func(), ok bool) {
+	made, _ := a.rooms.LoadOrStore(kind+" "+store, make(chan struct{}, places[kind]))
+	room := made.(chan struct{})
+	select {
+	case room <- struct{}{}:
+		return func() { <-room }, true
+	case <-ctx.Done():
+	case <-time.After(2 * time.Second):
+	}
+	return nil, false
+}
+
+// PasswordHash is a password as it is stored.
+type PasswordHash struct{ Salt, Hash []byte }
+
+func hashPassword(password string, salt []byte, rounds int) PasswordHash {
+	hash, err := pbkdf2.Key(sha256.New, strings.TrimSpace(password), salt, rounds, sha256.Size)
+	if err != nil { // only if the parameters are wrong
+		panic(err)
+	}
+	return PasswordHash{salt, hash}
+}
+
+// newPassword returns a random password and its hash.
+func newPassword(rounds int) (string, PasswordHash) {
+	password := newSecret()[:20]
+	return password, hashPassword(password, newSalt(), rounds)
+}
+
+func newSalt() []byte { return digest(newSecret()) }
+
+// isWeak reports whether a password that an owner chooses is too short. Length is what counts: guessing is slow.
+func isWeak(password string) bool {
+	return utf8.RuneCountInString(strings.TrimSpace(password)) < 12
+}
+
+const (
+	signInLasts = 30 * 24 * time.Hour  // after its last use
+	deviceLasts = 183 * 24 * time.Hour // after its sign-in
+)
+
+// account is what signing in needs of a store.
+type account struct {
+	StoreID string
+	PasswordHash
+}
+
+// devices is the purpose of the cookie by which an account knows a browser: a new password forgets all of them.
+func (acc account) devices() string { return acc.StoreID + string(acc.Salt) }
+
+// account returns the one that a condition selects.
+func (a *auth) account(ctx context.Context, condition string, args ...any) (account, error) {
+	return one[account](ctx, a.db,
+		"SELECT id, password_salt, password_hash FROM stores WHERE "+condition, args...)
+}
+
+// signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong. RateLimited comes with
+// the seconds to wait: there were too many tries, or too many passwords wait to be hashed.
+func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password string) (wait int, err error) {
+	email = strings.ToLower(strings.TrimSpace(email))
+	acc, err := a.account(r.Context(), "owner_email = ?", email)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return 0, err
+	}
+
+	who, queue := a.kept(r, "device", acc.devices()), acc.StoreID
+	if who == "" {
+		who, queue = string(digest(email+network(a.client(r), 64))), ""
+	}
+	wait, err = a.tryPassword(r.Context(), acc, password, who, queue)
+	if err != nil {
+		return wait, err
+	}
+	return 0, a.begin(w, r, acc)
+}
+
+// tryPassword compares a password with an account's. It is hashed for no account too, so that the answer takes as long.
+// Who gives it has ten tries, then one a minute, and all again after the right one. queue is the store whose owner it
+// is, or empty for strangers, who wait for each other.
+func (a *auth) tryPassword(
+	ctx context.Context, acc account, password, who, queue string,
+) (wait int, err error) {
+	leave, ok := a.place(ctx, queue, "password")
+	if !ok {
+		return 5, refuse(RateLimited)
+	}
+	defer leave()
+
+	if left := a.tries.take(who, alone); !left.ok {
+		return left.wait, refuse(RateLimited)
+	}
+	given := a.hash(password, acc.Salt)
+	if subtle.ConstantTimeCompare(given.Hash, acc.Hash) == 0 {
+		return 0, ErrNotFound
+	}
+	a.tries.forget(who)
+	return 0, nil
+}
+
+// hash is hashPassword for one at a time: the other processors are for orders. Few wait, because tryPassword lets one of
+// an owner and one of all strangers in.
+func (a *auth) hash(password string, salt []byte) PasswordHash {
+	a.hashing.Lock()
+	defer a.hashing.Unlock()
+	return hashPassword(password, salt, a.db.env.rounds)
+}
+
+// changePassword gives an owner who knows the present password another one, and ends all sign-ins but this browser's.
+// ErrNotFound says that the present one is wrong.
+func (a *auth) changePassword(
+	w http.ResponseWriter, r *http.Request, st Store, present, password string,
+) error {
+	ctx := r.Context()
+	acc, err := a.account(ctx, "id = ?", st.ID)
+	if err == nil {
+		_, err = a.tryPassword(ctx, acc, present, st.ID, st.ID)
+	}
 	if err != nil {
 		return err
 	}
-	everywhere := r.URL.Path == "/dashboard/account/logout"
-	if err := s.db.EndSignIn(r.Context(), st.ID, hash, everywhere); err != nil {
+
+	acc.PasswordHash = a.hash(password, newSalt())
+	if err := a.db.SetPassword(ctx, st.ID, acc.PasswordHash); err != nil {
 		return err
 	}
+	return a.begin(w, r, acc)
+}
 
-	s.setSignInCookie(w, "", -1)
-	return done(w, r, "/dashboard/login", "out")
+// SetPassword gives an owner a password and ends all their sign-ins and sign-in links.
+func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHash) error {
+	return db.write(ctx, func(tx *Tx) error {
+		tx.exec("DELETE FROM sign_ins WHERE store_id = ?", storeID)
+		return tx.mustChange("UPDATE stores SET password_salt = ?, password_hash = ? WHERE id = ?",
+			hashed.Salt, hashed.Hash, storeID)
+	})
+}
+
+const insertSignIn = "INSERT INTO sign_ins (hash, store_id, link, ends_at) VALUES (?, ?, ?, ?)"
+
+// NewSignInLink returns the path of a page that signs a store's owner in, once and before a time.
+func (db *DB) NewSignInLink(ctx context.Context, storeID string, until Time) (path string, err error) {
+	token := newSecret()
+	return "/dashboard/enter/" + token, db.change(ctx, insertSignIn, digest(token), storeID, true, until)
+}
+
+// signInByLink signs in whoever presses the button of that page. ErrNotFound says that it was used or is too old.
+func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string) error {
+	const ofLink = "id = (SELECT store_id FROM sign_ins WHERE hash = ? AND link = 1 AND ends_at > ?)"
+	acc, err := a.account(r.Context(), ofLink, digest(token), a.db.now())
+	if err == nil {
+		err = a.end(r, token)
+	}
+	if err != nil {
+		return err
+	}
+	return a.begin(w, r, acc)
+}
+
+// end ends a sign-in or spends a link. ErrNotFound says that there is none any more.
+func (a *auth) end(r *http.Request, token string) error {
+	return a.db.change(r.Context(), "DELETE FROM sign_ins WHERE hash = ?", digest(token))
+}
+
+// begin begins a sign-in in this browser, and lets the browser be known as one that has had one.
+func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error {
+	token := newSecret()
+	until := a.db.now().Add(signInLasts)
+	err := a.db.change(r.Context(), insertSignIn, digest(token), acc.StoreID, false, until)
+	if err != nil {
+		return err
+	}
+	a.keep(w, "device", acc.devices(), newSecret(), deviceLasts)
+	a.setCookie(w, "sign-in", token, 400*24*time.Hour) // Its row says when it ends.
+	return nil
+}
+
+// owner returns the store whose owner sends a request, and notes the use of the sign-in. ErrNotFound says that nobody is
+// signed in.
+func (a *auth) owner(r *http.Request) (Store, error) {
+	hash, now := digest(a.cookie(r, "sign-in")), a.db.now()
+	st, err := one[Store](r.Context(), a.db, sqlStores+`
+		WHERE s.id = (SELECT store_id FROM sign_ins WHERE hash = ? AND link = 0 AND ends_at > ?)`, hash, now)
+	if err == nil {
+		a.used.Store(string(hash), now)
+	}
+	return st, err
+}
+
+// signOut ends the sign-in of this browser.
+func (a *auth) signOut(w http.ResponseWriter, r *http.Request) error {
+	a.setCookie(w, "sign-in", "", -time.Second)
+	return a.end(r, a.cookie(r, "sign-in"))
+}
+
+func (a *auth) setCookie(w http.ResponseWriter, name, text string, lasts time.Duration) {
+	http.SetCookie(w, &http.Cookie{
+		Name:     a.cookiePrefix + name,
+		Value:    text,
+		Path:     "/",
+		MaxAge:   int(lasts.Seconds()),
+		HttpOnly: true,
+		Secure:   a.cookiePrefix != "",
+		SameSite: http.SameSiteLaxMode,
+	})
+}
+
+// cookie returns the text of a cookie, or "".
+func (a *auth) cookie(r *http.Request, name string) string {
+	c, err := r.Cookie(a.cookiePrefix + name)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+// keepSecret lets this sign-in show a secret for ten minutes; its name says what it belongs to. It waits in a cookie:
+// so it is stored nowhere here, and a page that a phone threw away can show it again.
+func (a *auth) keepSecret(w http.ResponseWriter, r *http.Request, name, text string) {
+	a.keep(w, "secret-"+name, a.cookie(r, "sign-in"), text, 10*time.Minute)
+}
+
+// keptSecret returns that secret, or "".
+func (a *auth) keptSecret(r *http.Request, name string) string {
+	return a.kept(r, "secret-"+name, a.cookie(r, "sign-in"))
+}
+
+// keep seals a text without spaces in a cookie, for a purpose and for so long.
+func (a *auth) keep(w http.ResponseWriter, name, purpose, text string, lasts time.Duration) {
+	content := fmt.Sprintf("%s %d", text, a.db.now().Add(lasts))
+	sealed := a.sealing.Seal(nil, nil, []byte(content), []byte(name+" "+purpose))
+	a.setCookie(w, name, base64.RawURLEncoding.EncodeToString(sealed), lasts)
+}
+
+// kept returns a text that was kept for this purpose, or "": there is none, it is too old, or another has planted it.
+func (a *auth) kept(r *http.Request, name, purpose string) (text string) {
+	sealed, _ := base64.RawURLEncoding.DecodeString(a.cookie(r, name))
+	content, err := a.sealing.Open(nil, nil, sealed, []byte(name+" "+purpose))
+	var ends Time
+	fmt.Sscan(string(content), &text, &ends)
+	if err != nil || ends < a.db.now() {
+		return ""
+	}
+	return text
 }

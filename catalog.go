@@ -1,605 +1,497 @@
-//go:build cgo
-
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
-// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow
-// an int64 before it is compared with maxMoney.
+// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow an
+// int64 before it is compared with maxMoney.
 const maxMoney = 999_999_999_999
+
+// Plan is what a store pays for. Only PlanGrowth and PlanScale include the API.
+type Plan string
+
+const (
+	PlanFree   Plan = "free"
+	PlanGrowth Plan = "growth"
+	PlanScale  Plan = "scale"
+)
+
+// Store is the shop: the tenant that every other row belongs to.
+type Store struct {
+	ID             string        `json:"store_id"`
+	Name           string        `json:"name"`
+	Slug           string        `json:"slug"`
+	Domain         string        `json:"domain"` // its own host, without scheme or port; empty if it has none
+	Plan           Plan          `json:"plan"`
+	Expiry         time.Duration `json:"-"` // how long an order waits for its payment
+	OwnerEmail     string        `json:"owner_email"`
+	Contact        string        `json:"contact"`  // for buyers: WhatsApp or an e-mail address; empty if there is none
+	Language       string        `json:"language"` // of what its owner's phone shows: id or en
+	TestMode       bool          `json:"test"`     // only then are the sandbox and gateways with a sandbox key usable
+	CatalogVersion int64         `json:"-"`        // grows with every change that GET /v1/products shows
+	CreatedAt      Time          `json:"created_at"`
+	URL            string        `json:"url"` // where its pay pages are, without a trailing slash
+}
+
+// storeColumns are read from stores s, settings g, and scanned to Store.columns.
+const storeColumns = `
+	s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms * 1000000, s.owner_email, s.contact,
+	s.language, s.test_mode, s.catalog_version, s.created_at,
+	g.scheme || coalesce(s.domain, iif(g.subdomains, s.slug || '.', '') || g.host) || g.port`
+
+const sqlStores = "SELECT " + storeColumns + " FROM stores s, settings g "
+
+// payPage is the address of an order's hosted pay page.
+func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
+
+// readStore reads one store.
+func readStore(ctx context.Context, q querier, id string) (Store, error) {
+	return one[Store](ctx, q, sqlStores+"WHERE s.id = ?", id)
+}
+
+// Stores lists all stores, the oldest first.
+func (db *DB) Stores(ctx context.Context) ([]Store, error) {
+	return all[Store](ctx, db, sqlStores+"ORDER BY s.id")
+}
+
+// StoreAt returns the store whose own host it is, by its domain or its subdomain.
+func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
+	host, _, _ = strings.Cut(host, ":")
+	const where = "WHERE s.domain = ?1 OR g.subdomains AND s.slug || '.' || g.host = ?1"
+	return one[Store](ctx, db, sqlStores+where, strings.ToLower(host))
+}
+
+// StoreOf returns the store that a store, key, endpoint, order or delivery belongs to.
+func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
+	storeID := map[string]string{
+		"store":    "?",
+		"key":      "(SELECT store_id FROM api_keys WHERE id = ?)",
+		"endpoint": "(SELECT store_id FROM endpoints WHERE id = ?)",
+		"order":    "(SELECT store_id FROM orders WHERE id = ?)",
+		"delivery": `(
+			SELECT e.store_id
+			FROM   deliveries d JOIN endpoints e ON e.id = d.endpoint_id
+			WHERE  d.id = ?)`,
+	}[kind]
+	return one[Store](ctx, db, sqlStores+"WHERE s.id = "+storeID, id)
+}
+
+// AddStore creates a store. Its id, address and time of creation are set here.
+func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store, error) {
+	err := db.write(ctx, func(tx *Tx) error {
+		st.ID, st.CreatedAt = tx.newID(), tx.now
+		tx.exec(`
+			INSERT INTO stores (id, name, slug, plan, expiry_ms, owner_email,
+			                    password_salt, password_hash, created_at)
+			VALUES (?1, '', ?1, 'free', 600000, ?1, ?2, ?3, ?4)`,
+			st.ID, hash.Salt, hash.Hash, st.CreatedAt)
+		return tx.putStore(&st)
+	})
+	return st, err
+}
+
+// SetStore changes what edit changes of a store and returns the result.
+func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store) error) (st Store, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		st, err = readStore(ctx, tx, id)
+		if err == nil {
+			err = edit(&st)
+		}
+		if err == nil {
+			err = tx.putStore(&st)
+		}
+		return err
+	})
+	return st, err
+}
+
+// putStore writes a store's row and reads its address again. It refuses a name that another store has.
+func (tx *Tx) putStore(st *Store) (err error) {
+	ctx := context.Background()
+	refusal := refuse(ValidationFailed)
+	refusal.Fields, err = all[FieldError](ctx, tx, `
+		SELECT 'domain', ?1, json_array(domain) FROM stores WHERE domain = ?3 AND id <> ?2
+		UNION ALL
+		SELECT 'owner_email', ?1, json_array(owner_email) FROM stores WHERE owner_email = ?4 AND id <> ?2
+		UNION ALL
+		SELECT 'slug', ?1, json_array(slug) FROM stores WHERE slug = ?5 AND id <> ?2`,
+		"is another store's: %q", st.ID, st.Domain, st.OwnerEmail, st.Slug)
+	if err == nil {
+		err = refusal.orNil()
+	}
+	if err != nil {
+		return err
+	}
+
+	tx.exec(`
+		UPDATE stores
+		SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?,
+		       contact = ?, language = ?, test_mode = ?
+		WHERE  id = ?`,
+		st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
+		st.Contact, cmp.Or(st.Language, "id"), st.TestMode, st.ID)
+	*st, err = readStore(ctx, tx, st.ID)
+	return err
+}
 
 // Kind is what can be sold: a product, or a bundle of products at one price.
 type Kind string
 
 const (
-	KindProduct Kind = "product"
-	KindBundle  Kind = "bundle"
+	Product Kind = "product"
+	Bundle  Kind = "bundle"
 )
 
-// Product is a product or, with Items, a bundle.
-type Product struct {
-	ID          string       `json:"id"`
-	Type        Kind         `json:"type"`
-	Slug        string       `json:"slug"`
-	Title       string       `json:"title"`
-	Description string       `json:"description"`
-	Price       int64        `json:"price"`
-	Currency    string       `json:"currency"`
-	ImageURL    *string      `json:"image_url"`
-	Stock       *int64       `json:"stock"`     // pieces left; nil is unlimited
-	Available   bool         `json:"available"` // stock is left
-	CreatedAt   Time         `json:"created_at"`
-	UpdatedAt   Time         `json:"updated_at"`
-	Items       []BundleItem `json:"items,omitempty"`
-	Published   bool         `json:"-"`
+// Entry is a product or bundle: as the API shows it, and with its rules as a catalog file or a form gives it.
+type Entry struct {
+	ID          string          `json:"id"`
+	Type        Kind            `json:"type"`
+	Slug        string          `json:"slug" rule:"slug unique"`
+	Title       string          `json:"title" rule:"text 1..200"`
+	Description string          `json:"description" rule:"lines 0..10000 optional"`
+	Price       int64           `json:"price" rule:"money"`
+	Currency    string          `json:"currency"`
+	ImageURL    *string         `json:"image_url" rule:"url optional"`
+	CreatedAt   Time            `json:"created_at"`
+	UpdatedAt   Time            `json:"updated_at"`
+	Published   bool            `json:"-" rule:"bool optional"`
+	Stock       *int64          `json:"stock" rule:"money optional"` // pieces left; nil is unlimited
+	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
+	Available   bool            `json:"available"` // stock is left
+	Given       map[string]bool `json:"-"`         // the fields that an input has; what it leaves out stays as it is
 }
 
 // BundleItem is a product in a bundle.
 type BundleItem struct {
 	ProductID string `json:"product_id"`
 	Title     string `json:"title"`
-	Quantity  int64  `json:"quantity"`
-	Slug      string `json:"-"`
+	Quantity  int64  `json:"quantity" rule:"int 1..10000"`
+	Slug      string `json:"slug,omitempty" rule:"slug unique"` // only for its owner
 }
 
 // Provider is who takes the money of a payment method: the store itself or a gateway.
 type Provider string
 
 const (
-	ProviderManual   Provider = "manual" // a person checks whether the money arrived
-	ProviderSandbox  Provider = "sandbox"
-	ProviderMidtrans Provider = "midtrans"
-	ProviderXendit   Provider = "xendit"
-	ProviderNone     Provider = "none" // of an order without anything to pay
-)
-
-// providers are those that a payment method can have.
-var providers = []Provider{ProviderManual, ProviderSandbox, ProviderMidtrans, ProviderXendit}
-
-// Channel is how an order is settled.
-type Channel string
-
-const (
-	ChannelManual  Channel = "manual"
-	ChannelGateway Channel = "gateway"
-	ChannelNone    Channel = "none" // of an order without anything to pay
+	Manual     Provider = "manual" // a person checks whether the money arrived
+	Sandbox    Provider = "sandbox"
+	Midtrans   Provider = "midtrans"
+	Xendit     Provider = "xendit"
+	NoProvider Provider = "none" // of an order without anything to pay
 )
 
 // MethodKind is how a buyer pays by a manual method. The pay page has words for each.
 type MethodKind string
 
 const (
-	MethodTransfer MethodKind = "transfer" // to one of the method's accounts at banks
-	MethodCash     MethodKind = "cash"     // on delivery: nothing is paid before
-	MethodQRIS     MethodKind = "qris"     // with the code in the method's picture
-	MethodEWallet  MethodKind = "ewallet"  // to one of the method's accounts, which are telephone numbers
+	Transfer MethodKind = "transfer" // to one of the method's accounts at banks
+	Cash     MethodKind = "cash"     // on delivery: nothing is paid before
+	QRIS     MethodKind = "qris"     // with the code in the method's picture
+	EWallet  MethodKind = "ewallet"  // to one of the method's accounts, which are telephone numbers
 )
-
-var methodKinds = []MethodKind{MethodTransfer, MethodCash, MethodQRIS, MethodEWallet}
-
-// PaymentMethod is a way to pay that a store offers at its checkout.
-type PaymentMethod struct {
-	Code              string        `json:"code"`
-	Name              string        `json:"name"`
-	Provider          Provider      `json:"provider"`
-	Kind              MethodKind    `json:"kind,omitempty"` // empty unless the method is manual
-	SettlementChannel Channel       `json:"settlement_channel"`
-	Fee               int64         `json:"fee"`
-	MinAmount         *int64        `json:"min_amount"` // of the subtotal; nil is no bound
-	MaxAmount         *int64        `json:"max_amount"`
-	Instructions      string        `json:"instructions"`
-	Accounts          []BankAccount `json:"accounts"`    // empty unless the method is manual
-	UniqueCode        bool          `json:"unique_code"` // its orders get one: see newUniqueCode
-	ImageURL          *string       `json:"image_url"`
-	Enabled           bool          `json:"-"`
-	Usable            bool          `json:"-"` // enabled, and all that its provider needs is there: see methodColumns
-}
 
 // BankAccount is an account, at a bank or an e-wallet, that buyers pay to.
 type BankAccount struct {
-	Bank   string `json:"bank"`
-	Number string `json:"number"` // as the owner writes it
-	Holder string `json:"holder,omitempty"`
+	Bank   string `json:"bank" rule:"text 1..60"`
+	Number string `json:"number" rule:"account"` // as the owner writes it
+	Holder string `json:"holder,omitempty" rule:"text 1..100 optional"`
+}
+
+// Method is a way to pay that a store offers: as the API shows it, and with its rules as a catalog file or a form
+// gives it.
+type Method struct {
+	Code         string          `json:"code" rule:"code unique"`
+	Name         string          `json:"name" rule:"text 1..100"`
+	Provider     Provider        `json:"provider" rule:"choice manual|sandbox|midtrans|xendit"`
+	Kind         MethodKind      `json:"kind,omitempty" rule:"choice transfer|cash|qris|ewallet optional"`
+	Fee          int64           `json:"fee" rule:"money optional"`
+	UniqueCode   bool            `json:"unique_code" rule:"bool optional"`
+	MinAmount    *int64          `json:"min_amount" rule:"money optional"` // of the subtotal; nil is no bound
+	MaxAmount    *int64          `json:"max_amount" rule:"money optional"`
+	Instructions string          `json:"instructions" rule:"lines 0..10000 optional"`
+	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
+	ImageURL     *string         `json:"image_url" rule:"https optional"`
+	Enabled      bool            `json:"-" rule:"bool optional"`
+	Test         bool            `json:"-"` // its orders are test orders: no real money pays them
+	HasKey       bool            `json:"-"` // its gateway has a key in use
+	Channel      string          `json:"settlement_channel"`
+	Given        map[string]bool `json:"-"` // the fields that an input has; what it leaves out stays as it is
+}
+
+// Channel is how an order with this method is settled.
+func (p Provider) channel() string {
+	if p == Manual || p == NoProvider {
+		return string(p)
+	}
+	return "gateway"
 }
 
 // Digits is the account's number as banks take it, without the marks between its groups.
-func (a BankAccount) Digits() string { return accountMarks.Replace(a.Number) }
-
-var accountMarks = strings.NewReplacer(" ", "", "-", "", ".", "")
-
-// LacksAccount reports whether buyers are not told where to pay to, unless the instructions say it.
-func (m PaymentMethod) LacksAccount() bool {
-	paysAccount := m.Kind == MethodTransfer || m.Kind == MethodEWallet
-	return paysAccount && len(m.Accounts) == 0 && m.Instructions == ""
+func (a BankAccount) Digits() string {
+	return strings.NewReplacer(" ", "", "-", "", ".", "").Replace(a.Number)
 }
 
-// takes reports whether a method may pay an order of this subtotal.
-func (m PaymentMethod) takes(subtotal int64) bool {
-	if m.MinAmount != nil && subtotal < *m.MinAmount {
-		return false
+// usable reports whether buyers may pay an order of this subtotal with a method; -1 is any subtotal.
+func (m Method) usable(st Store, subtotal int64) bool {
+	below := m.MinAmount != nil && subtotal < *m.MinAmount
+	above := m.MaxAmount != nil && subtotal > *m.MaxAmount
+	return m.lacks(st) == "" && (subtotal < 0 || !below && !above)
+}
+
+// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode or https. It is
+// empty if they are.
+func (m Method) lacks(st Store) string {
+	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
+	switch {
+	case !m.Enabled:
+		return "off"
+	case needsAccount && len(m.Accounts) == 0 && m.Instructions == "":
+		return "account"
+	case m.Kind == QRIS && m.ImageURL == nil:
+		return "picture"
+	case (m.Provider == Midtrans || m.Provider == Xendit) && !m.HasKey:
+		return "key"
+	case m.Test && !st.TestMode:
+		return "test_mode"
+	case m.Provider == Xendit && !strings.HasPrefix(st.URL, "https://"):
+		// Xendit takes no other address to return to.
+		return "https"
 	}
-	return m.MaxAmount == nil || subtotal <= *m.MaxAmount
+	return ""
 }
 
-// Catalog is the content of a catalog file. A field that an entry leaves out (see Has) keeps its value.
+// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind, a code and accounts.
+const sqlMethods = `
+	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''), m.fee,
+	       m.provider = 'manual' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,
+	       iif(m.provider = 'manual', m.accounts, '[]'), m.image_url, m.enabled,
+	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox', k.id IS NOT NULL,
+	       iif(m.provider = 'manual', 'manual', 'gateway')
+	FROM   payment_methods m
+	LEFT JOIN gateway_keys k ON k.store_id = m.store_id AND k.provider = m.provider AND k.replaced_at = 0
+	WHERE  m.store_id = ?1 AND m.code = coalesce(?2, m.code)
+	ORDER BY m.code`
+
+// Methods lists a store's payment methods by code, usable or not.
+func (db *DB) Methods(ctx context.Context, storeID string) ([]Method, error) {
+	return all[Method](ctx, db, sqlMethods, storeID, nil)
+}
+
+// UsableMethods lists what a store's buyers may pay an order of this subtotal with; -1 is any subtotal.
+func UsableMethods(ctx context.Context, q querier, st Store, subtotal int64) ([]Method, error) {
+	methods, err := all[Method](ctx, q, sqlMethods, st.ID, nil)
+	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
+}
+
+// UsableMethod reads one of UsableMethods.
+func UsableMethod(ctx context.Context, q querier, st Store, code string, subtotal int64) (Method, error) {
+	m, err := one[Method](ctx, q, sqlMethods, st.ID, code)
+	if err == nil && !m.usable(st, subtotal) {
+		err = ErrNotFound
+	}
+	return m, err
+}
+
+// EntryFilter selects products, then bundles, each by title and id.
+type EntryFilter struct {
+	Type   Kind   `json:"type" rule:"choice product|bundle optional"`
+	Text   string `json:"q" rule:"text 1..100 optional"` // a part of the title, in any case
+	Offset int64  `json:"offset" rule:"int 0..1000000000 optional"`
+	Limit  int64  `json:"limit" rule:"int 1..50 =20"`
+	Drafts bool   // also those that are not published
+}
+
+// sqlEntries reads the entries of the store ?1, with drafts if ?2 is set; only then do items have their slugs. A
+// bundle's stock is how many of it can be sold with the stock of its products, NULL if all of that is unlimited.
+const sqlEntries = `
+	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at,
+	       p.published,
+	       coalesce(p.stock, (
+	           SELECT min(c.stock / i.quantity)
+	           FROM   bundle_items i JOIN products c ON c.id = i.product_id
+	           WHERE  i.bundle_id = p.id)),
+	       (
+	           SELECT json_group_array(
+	                      json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity,
+	                                  'slug', iif(?2, c.slug, ''))
+	                      ORDER BY i.position)
+	           FROM   bundle_items i JOIN products c ON c.id = i.product_id
+	           WHERE  i.bundle_id = p.id)
+	FROM   products p
+	WHERE  p.store_id = ?1 AND (p.published OR ?2)`
+
+// Entries lists a page of a store's products and bundles, and reports whether there are more.
+func (db *DB) Entries(
+	ctx context.Context, storeID string, f EntryFilter,
+) (list []Entry, more bool, err error) {
+	list, more, err = some[Entry](ctx, db, f.Limit, f.Offset, sqlEntries+`
+		AND (?3 = '' OR p.type = ?3) AND instr(p.title_folded, ?4) > 0
+		ORDER BY p.type DESC, p.title, p.id
+		LIMIT ? OFFSET ?`,
+		storeID, f.Drafts, f.Type, strings.ToLower(f.Text))
+	for i, e := range list {
+		list[i].Available = e.Stock == nil || *e.Stock > 0
+	}
+	return list, more, err
+}
+
+// Entry reads one product or bundle of a store, published or not.
+func (db *DB) Entry(ctx context.Context, storeID string, kind Kind, slug string) (Entry, error) {
+	return one[Entry](ctx, db,
+		sqlEntries+" AND p.type = ?3 AND p.slug = ?4", storeID, true, kind, slug)
+}
+
+// Catalog is the content of a catalog file.
 type Catalog struct {
-	Products       []CatalogEntry
-	Bundles        []CatalogEntry
-	PaymentMethods []MethodEntry
+	Products       []Entry  `json:"products" rule:"list 0..100000 optional without=items"`
+	Bundles        []Entry  `json:"bundles" rule:"list 0..100000 optional without=stock"`
+	PaymentMethods []Method `json:"payment_methods" rule:"list 0..100000 optional"`
 }
 
-type CatalogEntry struct {
-	Product
-	Has map[string]bool // the fields that were given
-}
-
-type MethodEntry struct {
-	PaymentMethod
-	Has map[string]bool // the fields that were given
-}
-
-// counts is how many entries of each kind a catalog has.
-func (c Catalog) counts() object {
-	return object{
+// ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each kind there
+// were.
+func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map[string]int, error) {
+	counts := map[string]int{
 		"products":        len(c.Products),
 		"bundles":         len(c.Bundles),
 		"payment_methods": len(c.PaymentMethods),
 	}
-}
-
-// ImportCatalog adds or replaces entries by slug or code: all of them or none.
-func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) error {
-	return db.write(ctx, func(tx *Tx) error {
-		if _, err := queryOne(tx, tx.db.scanProfile, sqlStore, storeID); err != nil {
-			return err
-		}
-
+	err := db.writeAlone(ctx, func(tx *Tx) error {
+		refusal := refuse(ValidationFailed)
 		for _, e := range c.Products {
-			if err := tx.putProduct(storeID, e); err != nil {
-				return err
-			}
+			tx.putEntry(storeID, Product, e)
 		}
 		for i, e := range c.Bundles {
-			if err := tx.putBundle(storeID, e, fmt.Sprintf("bundles[%d]", i)); err != nil {
-				return err
-			}
+			tx.putEntry(storeID, Bundle, e)
+			tx.putItems(storeID, e, fmt.Sprintf("bundles[%d].items", i), refusal)
 		}
-		for _, e := range c.PaymentMethods {
-			if err := tx.putMethod(storeID, e); err != nil {
-				return err
-			}
+		for _, m := range c.PaymentMethods {
+			tx.putMethod(storeID, m)
 		}
-		return nil
+		return refusal.orNil()
+	})
+	return counts, err
+}
+
+// putEntry adds an entry, or sets the fields that its input has.
+func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) {
+	tx.exec(`
+		INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock,
+		                      image_url, published, created_at, updated_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?13, ?13)
+		ON CONFLICT (store_id, type, slug) DO UPDATE
+		SET    title = excluded.title, title_folded = excluded.title_folded, price = excluded.price,
+		       description = iif(?12 ->> 'description', excluded.description, description),
+		       stock       = iif(?12 ->> 'stock', excluded.stock, stock),
+		       image_url   = iif(?12 ->> 'image_url', excluded.image_url, image_url),
+		       published   = iif(?12 ->> 'published', excluded.published, published),
+		       updated_at  = excluded.updated_at`,
+		tx.newID(), storeID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
+		e.ImageURL, e.Published || !e.Given["published"], fromJSON{e.Given}, tx.now)
+}
+
+// putItems replaces the items of a bundle, and refuses slugs that no product of the store has.
+func (tx *Tx) putItems(storeID string, e Entry, path string, refusal *Refusal) {
+	if len(e.Items) == 0 {
+		refusal.add(path, "is needed")
+	}
+	bundle, _ := one[string](context.Background(), tx, // It was put before.
+		"SELECT id FROM products WHERE store_id = ? AND type = 'bundle' AND slug = ?", storeID, e.Slug)
+	tx.exec("DELETE FROM bundle_items WHERE bundle_id = ?", bundle)
+
+	for i, item := range e.Items {
+		added := tx.exec(`
+			INSERT INTO bundle_items (bundle_id, position, product_id, quantity)
+			SELECT ?, ?, id, ?
+			FROM   products
+			WHERE  store_id = ? AND type = 'product' AND slug = ?`,
+			bundle, i, item.Quantity, storeID, item.Slug)
+		if added == 0 {
+			refusal.add(fmt.Sprintf("%s[%d].slug", path, i), "names no product of the store: %q", item.Slug)
+		}
+	}
+}
+
+// putMethod adds a payment method, or sets the fields that its input has.
+func (tx *Tx) putMethod(storeID string, m Method) {
+	accounts := append([]BankAccount{}, m.Accounts...) // [], not null
+	tx.exec(`
+		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount,
+		                             max_amount, enabled, kind, accounts, image_url, unique_code)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (store_id, code) DO UPDATE
+		SET    name = excluded.name, provider = excluded.provider,
+		       fee          = iif(?14 ->> 'fee', excluded.fee, fee),
+		       instructions = iif(?14 ->> 'instructions', excluded.instructions, instructions),
+		       min_amount   = iif(?14 ->> 'min_amount', excluded.min_amount, min_amount),
+		       max_amount   = iif(?14 ->> 'max_amount', excluded.max_amount, max_amount),
+		       enabled      = iif(?14 ->> 'enabled', excluded.enabled, enabled),
+		       kind         = iif(?14 ->> 'kind', excluded.kind, kind),
+		       accounts     = iif(?14 ->> 'accounts', excluded.accounts, accounts),
+		       image_url    = iif(?14 ->> 'image_url', excluded.image_url, image_url),
+		       unique_code  = iif(?14 ->> 'unique_code', excluded.unique_code, unique_code)`,
+		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount,
+		m.Enabled || !m.Given["enabled"], cmp.Or(m.Kind, Transfer), fromJSON{accounts}, m.ImageURL,
+		m.UniqueCode, fromJSON{m.Given})
+}
+
+// RemoveEntry deletes a product or bundle. One that an order or a bundle has is taken off sale instead.
+func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {
+	return db.remove(ctx, `
+		DELETE FROM products AS p
+		WHERE  store_id = ? AND type = ? AND slug = ?
+		AND    NOT EXISTS (SELECT 1 FROM bundle_items WHERE product_id = p.id)
+		AND    NOT EXISTS (
+		           SELECT 1 FROM orders o
+		           WHERE  o.store_id = p.store_id AND o.created_at >= p.created_at
+		           AND    instr(o.components || o.json, p.id) > 0)`,
+		"UPDATE products SET published = 0 WHERE store_id = ? AND type = ? AND slug = ?", storeID, kind, slug)
+}
+
+// RemoveMethod deletes a payment method. One that an order has is turned off instead.
+func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
+	return db.remove(ctx, `
+		DELETE FROM payment_methods
+		WHERE  store_id = ?1 AND code = ?2
+		AND    NOT EXISTS (SELECT 1 FROM orders WHERE store_id = ?1 AND method = ?2)`,
+		"UPDATE payment_methods SET enabled = 0 WHERE store_id = ? AND code = ?", storeID, code)
+}
+
+func (db *DB) remove(ctx context.Context, removal, otherwise string, args ...any) error {
+	return db.write(ctx, func(tx *Tx) error {
+		if tx.exec(removal, args...) > 0 {
+			return nil
+		}
+		return tx.mustChange(otherwise, args...)
 	})
 }
 
-func (tx *Tx) putProduct(storeID string, e CatalogEntry) error {
-	_, err := tx.exec(`
-		INSERT INTO products (id, store_id, slug, title, title_folded, description, price, stock,
-		                      image_url, published, created_at, updated_at)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
-		ON CONFLICT (store_id, slug) DO UPDATE
-		SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?11,
-		    description = iif(?12, ?6, description),
-		    stock       = iif(?13, ?8, stock),
-		    image_url   = iif(?14, ?9, image_url),
-		    published   = iif(?15, ?10, published)`,
-		tx.newID(), storeID, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
-		e.ImageURL, e.Published, tx.now,
-		e.Has["description"], e.Has["stock"], e.Has["image_url"], e.Has["published"])
-	return err
+// SetPicture keeps the JPEG of a QRIS code and shows it with a method.
+func (db *DB) SetPicture(ctx context.Context, storeID, code string, jpeg []byte) error {
+	hash := fmt.Sprintf("%x", sha256.Sum256(jpeg))
+	return db.write(ctx, func(tx *Tx) error {
+		tx.exec("INSERT OR IGNORE INTO pictures (hash, store_id, jpeg) VALUES (?, ?, ?)", hash, storeID, jpeg)
+		return tx.mustChange("UPDATE payment_methods SET image_url = ? WHERE store_id = ? AND code = ?",
+			"/pictures/"+hash, storeID, code)
+	})
 }
 
-// putBundle adds or replaces a bundle and its items. path names its entry in errors.
-func (tx *Tx) putBundle(storeID string, e CatalogEntry, path string) error {
-	id, err := queryOne(tx, scanValue[string], `
-		INSERT INTO bundles (id, store_id, slug, title, title_folded, description, price,
-		                     image_url, published, created_at, updated_at)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
-		ON CONFLICT (store_id, slug) DO UPDATE
-		SET title = ?4, title_folded = ?5, price = ?7, updated_at = ?10,
-		    description = iif(?11, ?6, description),
-		    image_url   = iif(?12, ?8, image_url),
-		    published   = iif(?13, ?9, published)
-		RETURNING id`,
-		tx.newID(), storeID, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price,
-		e.ImageURL, e.Published, tx.now,
-		e.Has["description"], e.Has["image_url"], e.Has["published"])
-	if err != nil {
-		return err
-	}
+// Picture reads the JPEG at /pictures/{hash}.
+func (db *DB) Picture(ctx context.Context, hash string) ([]byte, error) {
+	return one[[]byte](ctx, db, "SELECT jpeg FROM pictures WHERE hash = ?", hash)
+}
 
-	if _, err := tx.exec("DELETE FROM bundle_items WHERE bundle_id = ?", id); err != nil {
-		return err
-	}
-	for i, item := range e.Items {
-		inserted, err := tx.exec(`
-			INSERT INTO bundle_items (bundle_id, position, product_id, quantity)
-			SELECT ?, ?, id, ? FROM products WHERE store_id = ? AND slug = ?`,
-			id, i, item.Quantity, storeID, item.Slug)
-		if err != nil {
-			return err
-		}
-		if inserted == 0 {
-			unknown := detailf(fmt.Sprintf("%s.items[%d].slug", path, i),
-				"names no product of the store: %q", item.Slug)
-			unknown.Fault = Fault{Code: FaultUnknownProduct, Text: item.Slug}
-			return &APIError{codeValidationFailed, "The catalog has a wrong entry.", []Detail{unknown}}
-		}
+// mustChange returns ErrNotFound if a statement changes no row.
+func (tx *Tx) mustChange(query string, args ...any) error {
+	if tx.exec(query, args...) == 0 {
+		return ErrNotFound
 	}
 	return nil
-}
-
-func (tx *Tx) putMethod(storeID string, e MethodEntry) error {
-	_, err := tx.exec(`
-		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions,
-		                             min_amount, max_amount, enabled, kind, accounts, image_url, unique_code)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-		ON CONFLICT (store_id, code) DO UPDATE
-		SET name = ?3, provider = ?4,
-		    fee          = iif(?14, ?5, fee),
-		    instructions = iif(?15, ?6, instructions),
-		    min_amount   = iif(?16, ?7, min_amount),
-		    max_amount   = iif(?17, ?8, max_amount),
-		    enabled      = iif(?18, ?9, enabled),
-		    kind         = iif(?19, ?10, kind),
-		    accounts     = iif(?20, ?11, accounts),
-		    image_url    = iif(?21, ?12, image_url),
-		    unique_code  = iif(?22, ?13, unique_code)`,
-		storeID, e.Code, e.Name, e.Provider, e.Fee, e.Instructions,
-		e.MinAmount, e.MaxAmount, e.Enabled, e.Kind, string(mustJSON(e.Accounts)), e.ImageURL, e.UniqueCode,
-		e.Has["fee"], e.Has["instructions"], e.Has["min_amount"], e.Has["max_amount"], e.Has["enabled"],
-		e.Has["kind"], e.Has["accounts"], e.Has["image_url"], e.Has["unique_code"])
-	return err
-}
-
-// A bundle's stock is how many of it can be sold with the stock of its products; NULL if all are unlimited.
-const (
-	productColumns = `
-		p.id, 'product', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at,
-		p.updated_at, p.published, p.stock, NULL`
-	bundleStock = `(
-		SELECT min(c.stock / i.quantity)
-		FROM   bundle_items i
-		JOIN   products c ON c.id = i.product_id
-		WHERE  i.bundle_id = p.id AND c.stock IS NOT NULL)`
-	bundleColumns = `
-		p.id, 'bundle', p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at,
-		p.updated_at, p.published, ` + bundleStock + `, (
-			SELECT json_group_array(json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity))
-			FROM   (SELECT * FROM bundle_items WHERE bundle_id = p.id ORDER BY position) i
-			JOIN   products c ON c.id = i.product_id)`
-)
-
-func scanProduct(r row) (p Product, err error) {
-	err = r.Scan(
-		&p.ID, &p.Type, &p.Slug, &p.Title, &p.Description, &p.Price, &p.Currency, &p.ImageURL, &p.CreatedAt,
-		&p.UpdatedAt, &p.Published, &p.Stock, fromJSON{&p.Items})
-	p.Available = p.Stock == nil || *p.Stock != 0
-	return p, err
-}
-
-// ProductFilter selects published products and bundles.
-type ProductFilter struct {
-	Products bool   // include products
-	Bundles  bool   // include bundles
-	Text     string // a part of the title; empty does not filter
-	Offset   int
-	Limit    int
-}
-
-// ProductList is a page of products, then bundles, each sorted by title and id.
-type ProductList struct {
-	Products []Product `json:"products"`
-	Bundles  []Product `json:"bundles"`
-	HasMore  bool      `json:"has_more"`
-}
-
-// No row is read for an OFFSET, which skips entries in the index alone.
-const (
-	wherePublished   = " WHERE p.store_id = ? AND p.published = 1"
-	byTitle          = " ORDER BY p.title, p.id"
-	pageByTitle      = byTitle + " LIMIT +? OFFSET ?"
-	fromProducts     = " FROM products p INDEXED BY products_by_title" + wherePublished
-	fromBundles      = " FROM bundles p INDEXED BY bundles_by_title" + wherePublished
-	sqlProducts      = "SELECT " + productColumns + fromProducts + pageByTitle
-	sqlBundles       = "SELECT " + bundleColumns + fromBundles + pageByTitle
-	sqlProductsCount = "SELECT count(*)" + fromProducts
-)
-
-// Products lists what a store has published. Limit and offset count products and bundles as one list.
-func (db *DB) Products(storeID string, f ProductFilter) (ProductList, error) {
-	if f.Text != "" {
-		return db.searchProducts(storeID, f)
-	}
-	list := ProductList{Products: []Product{}, Bundles: []Product{}}
-	offset, limit := f.Offset, f.Limit
-
-	if f.Products {
-		found, err := queryAll(db.reader, scanProduct, sqlProducts, storeID, limit+1, offset)
-		if err != nil {
-			return list, err
-		}
-		list.HasMore = len(found) > limit
-		list.Products = found[:min(limit, len(found))]
-	}
-	if list.HasMore || !f.Bundles {
-		return list, nil
-	}
-
-	// The bundles begin where the products end: on this page, or before it.
-	if len(list.Products) > 0 {
-		offset = 0
-	} else if f.Products && offset > 0 {
-		before, err := queryOne(db.reader, scanValue[int], sqlProductsCount, storeID)
-		if err != nil {
-			return list, err
-		}
-		offset = max(0, offset-before)
-	}
-	limit -= len(list.Products)
-
-	found, err := queryAll(db.reader, scanProduct, sqlBundles, storeID, limit+1, offset)
-	if err != nil {
-		return list, err
-	}
-	list.HasMore = len(found) > limit
-	list.Bundles = found[:min(limit, len(found))]
-	return list, nil
-}
-
-// A method is usable if it is enabled and its store can use its provider: the sandbox in test mode, a gateway with an
-// account. Xendit also needs a public URL with https, because it takes no other address for the buyer to return to.
-const (
-	// What an order takes from its method.
-	methodTerms = `
-		m.code, m.provider, iif(m.provider = 'manual', 'manual', 'gateway'), m.fee,
-		m.min_amount, m.max_amount, m.provider = 'manual' AND m.unique_code,
-		m.enabled = 1 AND CASE m.provider
-			WHEN 'manual'  THEN 1
-			WHEN 'sandbox' THEN (SELECT s.test_mode FROM stores s WHERE s.id = m.store_id)
-			ELSE EXISTS (
-				SELECT 1 FROM gateways g
-				WHERE  g.store_id = m.store_id AND g.provider = m.provider AND g.replaced_at IS NULL)
-		END AND (m.provider <> 'xendit' OR (
-			SELECT public_url LIKE 'https://%' FROM settings WHERE only = 1))`
-	methodColumns = methodTerms + `,
-		m.name, iif(m.provider = 'manual', m.kind, ''), m.instructions,
-		iif(m.provider = 'manual', m.accounts, '[]'), m.image_url, m.enabled`
-	sqlMethods     = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? ORDER BY m.code"
-	sqlMethod      = "SELECT " + methodColumns + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ?"
-	sqlMethodTerms = "SELECT " + methodTerms + " FROM payment_methods m WHERE m.store_id = ? AND m.code = ?"
-)
-
-func scanMethod(r row) (m PaymentMethod, err error) {
-	err = m.scan(r, &m.Name, &m.Kind, &m.Instructions, fromJSON{&m.Accounts}, &m.ImageURL, &m.Enabled)
-	return m, err
-}
-
-func scanMethodTerms(r row) (m PaymentMethod, err error) {
-	err = m.scan(r)
-	return m, err
-}
-
-// scan scans methodTerms, and the columns after them into more.
-func (m *PaymentMethod) scan(r row, more ...any) error {
-	terms := []any{
-		&m.Code, &m.Provider, &m.SettlementChannel, &m.Fee, &m.MinAmount, &m.MaxAmount, &m.UniqueCode, &m.Usable,
-	}
-	return r.Scan(append(terms, more...)...)
-}
-
-// PaymentMethods lists a store's methods by code, usable or not.
-func (db *DB) PaymentMethods(storeID string) ([]PaymentMethod, error) {
-	return queryAll(db.reader, scanMethod, sqlMethods, storeID)
-}
-
-// PaymentMethod reads one method of a store, usable or not.
-func (db *DB) PaymentMethod(storeID, code string) (PaymentMethod, error) {
-	return queryOne(db.reader, scanMethod, sqlMethod, storeID, code)
-}
-
-// component is a product that an order consists of, with its bundles taken apart.
-type component struct {
-	ProductID string `json:"product_id"`
-	Quantity  int64  `json:"quantity"`
-	Reserved  bool   `json:"reserved"`           // taken out of a limited stock, and released if the order fails or expires
-	Released  bool   `json:"released,omitempty"` // while the order waited for its owner: see releaseUndecided
-	Unlimited bool   `json:"-"`                  // the product's stock is unlimited
-	items     []int  // the positions of the order's items that need it
-}
-
-// productsIn returns the components of an order that has no bundles, sorted by id: the products of its items. With a
-// bundle it returns nil.
-func productsIn(items []Item) []component {
-	products := make([]component, 0, len(items))
-	for _, item := range items {
-		if item.Type == KindBundle {
-			return nil
-		}
-		products = append(products, component{ProductID: item.ProductID, Quantity: item.Quantity})
-	}
-	slices.SortFunc(products, byProduct)
-	return products
-}
-
-func byProduct(a, b component) int { return strings.Compare(a.ProductID, b.ProductID) }
-
-// storedComponents is the JSON that an order's row keeps of its components. It is [] if they are just the products of its
-// items and none is reserved or released: readOrderRow derives them again. Orders are never deleted, and a component takes
-// 80 bytes.
-func storedComponents(items []Item, components []component) string {
-	marked := func(c component) bool { return c.Reserved || c.Released }
-	same := func(a, b component) bool { return a.ProductID == b.ProductID && a.Quantity == b.Quantity }
-	if slices.ContainsFunc(components, marked) || !slices.EqualFunc(components, productsIn(items), same) {
-		return string(mustJSON(components))
-	}
-	return "[]"
-}
-
-// saleRow is a published product or bundle as the line of an order, without its quantity, and one of the products
-// that a piece of it consists of.
-type saleRow struct {
-	item      Item
-	component component
-}
-
-// A + keeps SQLite from using an index for a condition: by the index of what is published, it would walk over the whole
-// catalog instead of looking up the id.
-const (
-	sqlProductForSale = `
-		SELECT title, price, id, 1, stock IS NULL
-		FROM   products
-		WHERE  id = ? AND +store_id = ? AND +published = 1`
-	sqlBundleForSale = `
-		SELECT b.title, b.price, c.id, i.quantity, c.stock IS NULL
-		FROM   bundles b
-		JOIN   bundle_items i ON i.bundle_id = b.id
-		JOIN   products c ON c.id = i.product_id
-		WHERE  b.id = ? AND +b.store_id = ? AND +b.published = 1`
-)
-
-func scanSaleRow(r row) (s saleRow, err error) {
-	c := &s.component
-	err = r.Scan(&s.item.Title, &s.item.UnitPrice, &c.ProductID, &c.Quantity, &c.Unlimited)
-	return s, err
-}
-
-// forSale reads a published product or bundle: a row for each product that it consists of, and none if it is not for
-// sale.
-func (tx *Tx) forSale(storeID string, kind Kind, id string) ([]saleRow, error) {
-	query := sqlProductForSale
-	if kind == KindBundle {
-		query = sqlBundleForSale
-	}
-	rows, err := queryAll(tx, scanSaleRow, query, id, storeID)
-	if err != nil {
-		return nil, err
-	}
-
-	for i := range rows {
-		item := &rows[i].item
-		item.Type = kind
-		if kind == KindBundle {
-			item.BundleID = id
-		} else {
-			item.ProductID = id
-		}
-	}
-	return rows, nil
-}
-
-// reserve takes components out of their products' stock and returns those of which there is not enough. Nothing is
-// reserved of a product whose stock is unlimited: there is always enough. (Triggers in schema.sql raise the
-// catalog's version.)
-func (tx *Tx) reserve(components []component) (short []component, err error) {
-	for i, c := range components {
-		if c.Unlimited {
-			continue
-		}
-
-		n, err := tx.exec(`
-			UPDATE products
-			SET    stock = stock - ?1
-			WHERE  id = ?2 AND stock >= ?1`, c.Quantity, c.ProductID)
-		if err != nil {
-			return nil, err
-		}
-		components[i].Reserved = n == 1
-		if n == 0 {
-			short = append(short, c)
-		}
-	}
-	return short, nil
-}
-
-// release puts what reserve took back into the products' stock.
-func (tx *Tx) release(components []component) error {
-	for i, c := range components {
-		if !c.Reserved {
-			continue
-		}
-
-		_, err := tx.exec("UPDATE products SET stock = stock + ? WHERE id = ?", c.Quantity, c.ProductID)
-		if err != nil {
-			return err
-		}
-		components[i].Reserved = false
-	}
-	return nil
-}
-
-// findUnlimited marks those components of an earlier order whose stock is unlimited now.
-func (tx *Tx) findUnlimited(components []component) error {
-	for i, c := range components {
-		unlimited, err := queryOne(tx, scanValue[bool],
-			"SELECT stock IS NULL FROM products WHERE id = ?", c.ProductID)
-		if err != nil {
-			return err
-		}
-		components[i].Unlimited = unlimited
-	}
-	return nil
-}
-
-const (
-	whereAfterSlug     = " p WHERE p.store_id = ? AND p.slug > ? ORDER BY p.slug LIMIT +?"
-	whereSlug          = " p WHERE p.store_id = ? AND p.slug = ?"
-	sqlCatalogProducts = "SELECT " + productColumns + " FROM products" + whereAfterSlug
-	sqlCatalogBundles  = "SELECT " + bundleColumns + " FROM bundles" + whereAfterSlug
-	sqlCatalogProduct  = "SELECT " + productColumns + " FROM products" + whereSlug
-	sqlCatalogBundle   = "SELECT " + bundleColumns + " FROM bundles" + whereSlug
-)
-
-// Catalog lists a store's products or bundles, published or not, sorted by slug: those after a slug, with text in
-// their title. An empty text is in every title.
-func (db *DB) Catalog(storeID string, kind Kind, after, text string, limit int) ([]Product, error) {
-	if text != "" {
-		return db.searchCatalog(storeID, kind, after, text, limit)
-	}
-
-	query := sqlCatalogProducts
-	if kind == KindBundle {
-		query = sqlCatalogBundles
-	}
-	return queryAll(db.reader, scanProduct, query, storeID, after, limit)
-}
-
-// CatalogEntry reads one product or bundle of a store, published or not.
-func (db *DB) CatalogEntry(storeID string, kind Kind, slug string) (Product, error) {
-	if kind == KindProduct {
-		return queryOne(db.reader, scanProduct, sqlCatalogProduct, storeID, slug)
-	}
-
-	p, err := queryOne(db.reader, scanProduct, sqlCatalogBundle, storeID, slug)
-	if err != nil {
-		return p, err
-	}
-	p.Items, err = queryAll(db.reader, scanBundleItem, sqlBundleItems, p.ID)
-	return p, err
-}
-
-const (
-	sqlBundleItems = `
-		SELECT c.id, c.title, i.quantity, c.slug
-		FROM   bundle_items i
-		CROSS JOIN products c ON c.id = i.product_id
-		WHERE  i.bundle_id = ?
-		ORDER BY i.position`
-	sqlBundleChoices = "SELECT id, title, 1, slug FROM products WHERE store_id = ? ORDER BY slug LIMIT 1000"
-)
-
-// BundleChoices lists the products that a store's bundles can hold, at most 1,000.
-func (db *DB) BundleChoices(storeID string) ([]BundleItem, error) {
-	return queryAll(db.reader, scanBundleItem, sqlBundleChoices, storeID)
-}
-
-func scanBundleItem(r row) (i BundleItem, err error) {
-	err = r.Scan(&i.ProductID, &i.Title, &i.Quantity, &i.Slug)
-	return i, err
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -108,8 +109,8 @@ const (
 	xenditToken = "callback-token-example"
 )
 
-// network takes the place of the network between the service, the gateways and the receivers.
-type network struct {
+// internet takes the place of the network between the service, the gateways and the receivers.
+type internet struct {
 	t        *testing.T
 	midtrans *midtransDouble
 	xendit   *xenditDouble
@@ -126,6 +127,7 @@ type network struct {
 //	lost   the gateway does what it is asked to, and its answer is lost
 //	hang   the gateway never answers
 //	slow   the gateway's answer is on its way for five seconds
+//	panic  something in the program does not stand the answer
 //	500    the gateway gives this status
 //	none   there is no fault any more
 type fault struct {
@@ -133,14 +135,14 @@ type fault struct {
 	always   bool
 }
 
-func newNetwork(t *testing.T) *network {
+func newNetwork(t *testing.T) *internet {
 	xendit := &xenditDouble{odd: map[string]bool{}, customers: map[string]bool{}}
 	xendit.t, xendit.key = t, xenditKey
 	xendit.open = func(p *gatewayPage) bool { return p.status == "ACTIVE" }
 	midtrans := &midtransDouble{}
 	midtrans.t, midtrans.key, midtrans.open = t, midtransKey, (*gatewayPage).takesPayment
-	inbox := &inbox{t: t, secrets: map[string][]string{}}
-	return &network{t: t, fault: fault{kind: "none"}, midtrans: midtrans, xendit: xendit, inbox: inbox}
+	inbox := &inbox{t: t, secrets: map[string][]string{}, now: map[string]int{}, most: map[string]int{}}
+	return &internet{t: t, fault: fault{kind: "none"}, midtrans: midtrans, xendit: xendit, inbox: inbox}
 }
 
 // operations name the calls to gateways.
@@ -154,7 +156,7 @@ var operations = []struct {
 	{regexp.MustCompile(``), "close"},
 }
 
-func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
+func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
 	name, double := "xendit", http.Handler(n.xendit)
 	if strings.HasSuffix(r.URL.Host, ".midtrans.com") {
 		name, double = "midtrans", n.midtrans
@@ -173,6 +175,8 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch kind {
 	case "down":
 		return nil, errors.New("connection refused")
+	case "panic":
+		panic("what a gateway answers")
 	case "hang":
 		<-r.Context().Done()
 	case "", "lost", "slow":
@@ -188,14 +192,17 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	if kind == "slow" {
 		time.Sleep(5 * time.Second)
 	}
-	if answer.Code >= 400 {
+	if answer.Code >= 400 && answer.Code != 404 {
 		n.t.Logf("%s: %d %s", name, answer.Code, answer.Body)
 	}
-	return answer.Result(), r.Context().Err()
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return answer.Result(), nil
 }
 
 // faultOf notes a call and returns the kind of its fault, "" if it has none.
-func (n *network) faultOf(name string) (kind string) {
+func (n *internet) faultOf(name string) (kind string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls = append(n.calls, name)
@@ -209,14 +216,14 @@ func (n *network) faultOf(name string) (kind string) {
 	return kind
 }
 
-func (n *network) setFault(f fault) {
+func (n *internet) setFault(f fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fault = f
 }
 
 // pageOf is a page of an order and its gateway: the one of a name, or the latest.
-func (n *network) pageOf(order, name string) (gateway gatewayDouble, page string) {
+func (n *internet) pageOf(order, name string) (gateway gatewayDouble, page string) {
 	for _, g := range []gatewayDouble{n.midtrans, n.xendit} {
 		for _, found := range g.pages(order, false) {
 			attempt := strings.TrimRight(found, "ab")
@@ -232,7 +239,7 @@ func (n *network) pageOf(order, name string) (gateway gatewayDouble, page string
 }
 
 // payable names the pages of an order that can be paid.
-func (n *network) payable(order string) string {
+func (n *internet) payable(order string) string {
 	all := append(n.midtrans.pages(order, true), n.xendit.pages(order, true)...)
 	slices.Sort(all)
 	return strings.Join(all, " ")
@@ -481,7 +488,6 @@ func (p *gatewayPage) takesPayment() bool {
 
 // snapActs are what can be done to a transaction: from which states, and what it is then.
 var snapActs = map[string]struct{ from, status, fraud string }{
-	"cancel":  {"^(pending|authorize|capture)/", "cancel", ""},
 	"expire":  {"^pending/", "expire", ""},
 	"deny":    {"/challenge$", "deny", "deny"},
 	"approve": {"/challenge$", "capture", "accept"},
@@ -500,6 +506,9 @@ func (d *midtransDouble) act(w http.ResponseWriter, name, act string) (refusal s
 	}
 	if found == nil {
 		return "Transaction doesn't exist.", 404
+	}
+	if act == "cancel" {
+		d.t.Error("a payment is canceled: that takes captured money back")
 	}
 	if does, ok := snapActs[act]; ok {
 		if !regexp.MustCompile(does.from).MatchString(strings.ToLower(found.Status + "/" + found.Fraud)) {
@@ -621,8 +630,8 @@ type xenditDouble struct {
 	book
 
 	// odd is what an account may be like: older (refunds have an id, and no paths of /v3), nolists (it may
-	// not list its refunds), nested (a refund's notification has data.data), discounts (lines may be
-	// negative).
+	// not list its refunds), nodisputes (nor read its disputes), nested (a refund's notification has
+	// data.data), discounts (lines may be negative).
 	odd       map[string]bool
 	customers map[string]bool // by their reference_id
 	refunds   []*xenditReturn
@@ -683,6 +692,8 @@ func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			page.status = "CANCELED"
 		}
 		found = page.session()
+	case path[0] == "v1" && d.odd["nodisputes"]:
+		refusal = "403 REQUEST_FORBIDDEN_ERROR"
 	case path[0] == "v1":
 		found = returnNamed(d.disputes, id)
 	case path[0] != "refunds" || newer == d.odd["older"]:
@@ -826,22 +837,37 @@ type inbox struct {
 
 	mu      sync.Mutex
 	secrets map[string][]string  // by host, the newest first
-	answer  func(webhook) string // a status, with a Retry-After after it if need be, or hang; nil is 200
+	answer  func(webhook) string // a status, with Retry-After after it if need be, hang or slow; nil is 200
 	came    []webhook
+	rung    []ring
+	now     map[string]int // attempts under way, by host; "" is all
+	most    map[string]int
 }
 
 // webhook is one that has come.
 type webhook struct {
-	at                           time.Time
-	host, event, order, delivery string
-	attempt                      int
-	body                         string
+	at                               time.Time
+	host, event, id, order, delivery string
+	attempt                          int
+	body                             string
 }
 
+// ring is a message to an owner's phone.
+type ring struct{ topic, title, text, click string }
+
 func (in *inbox) receive(r *http.Request) (*http.Response, error) {
+	if r.URL.Host == "ntfy.sh" {
+		text, _ := io.ReadAll(r.Body)
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		title, err := new(mime.WordDecoder).DecodeHeader(r.Header.Get("Title"))
+		must(in.t, err)
+		in.rung = append(in.rung, ring{r.URL.Path, title, string(text), r.Header.Get("Click")})
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	}
 	text, body := decode(r)
 	event := asFields(body)
-	h := webhook{at: time.Now(), host: r.URL.Host, event: textOf(event, "event"), body: text}
+	h := webhook{at: time.Now(), host: r.URL.Host, event: textOf(event, "event"), id: textOf(event, "id"), body: text}
 	h.order = textOf(asFields(asFields(event["data"])["order"]), "id")
 	h.delivery = r.Header.Get("X-Service-Delivery-Id")
 	h.attempt, _ = strconv.Atoi(r.Header.Get("X-Service-Attempt"))
@@ -849,24 +875,39 @@ func (in *inbox) receive(r *http.Request) (*http.Response, error) {
 	in.mu.Lock()
 	in.came = append(in.came, h)
 	answer := in.answer
-	in.check(h, r.Header, textOf(event, "id"))
+	in.check(h, r.Header)
 	in.mu.Unlock()
+	in.count(h.host, 1)
+	defer in.count(h.host, -1)
 	words := []string{"200", ""}
 	if answer != nil {
 		words = strings.Fields(answer(h) + " 0")
 	}
-	if words[0] == "hang" {
+	switch words[0] {
+	case "hang":
 		<-r.Context().Done()
 		return nil, r.Context().Err()
+	case "slow":
+		time.Sleep(3 * time.Second)
+		words[0] = "200"
 	}
-	reply := httptest.NewRecorder()
-	reply.Header().Set("Retry-After", words[1])
-	reply.Code, _ = strconv.Atoi(words[0])
-	return reply.Result(), nil
+	response := httptest.NewRecorder()
+	response.Header().Set("Retry-After", words[1])
+	response.Code, _ = strconv.Atoi(words[0])
+	return response.Result(), nil
+}
+
+func (in *inbox) count(host string, n int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, of := range []string{"", host} {
+		in.now[of] += n
+		in.most[of] = max(in.most[of], in.now[of])
+	}
 }
 
 // check reports a webhook whose headers or signature are wrong.
-func (in *inbox) check(h webhook, header http.Header, id string) {
+func (in *inbox) check(h webhook, header http.Header) {
 	stamp, _, _ := strings.Cut(strings.TrimPrefix(header.Get("X-Service-Signature"), "t="), ",")
 	signature := "t=" + stamp
 	for _, secret := range in.secrets[h.host] {
@@ -877,7 +918,7 @@ func (in *inbox) check(h webhook, header http.Header, id string) {
 	for name, want := range map[string]string{
 		"X-Service-Signature": signature,
 		"X-Service-Event":     h.event,
-		"X-Service-Event-Id":  id,
+		"X-Service-Event-Id":  h.id,
 		"Content-Type":        "application/json",
 	} {
 		if got := header.Get(name); got != want {
@@ -891,17 +932,20 @@ func (in *inbox) check(h webhook, header http.Header, id string) {
 	}
 }
 
+// take returns what has come since the last call.
+func (in *inbox) take() (came []webhook) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	came, in.came = in.came, nil
+	return came
+}
+
 // await waits until n webhooks have come since the last call, and returns what has.
 func (in *inbox) await(n int) (came []webhook) {
 	in.t.Helper()
 	await(in.t, fmt.Sprintf("%d webhooks come", n), func() bool {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		if len(in.came) < n {
-			return false
-		}
-		came, in.came = in.came, nil
-		return true
+		came = append(came, in.take()...)
+		return len(came) >= n
 	})
 	return came
 }

@@ -1,879 +1,407 @@
-//go:build cgo
-
 package main
 
 import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/sha512"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
-	"regexp"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 )
 
-// gateway is one store's account at a payment provider. Manual payment has none.
+// This file is what payment gateways have in common. A gateway makes the page of a session, answers what became of it,
+// and closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire
+// formats are in midtrans.go and xendit.go; the sandbox, whose memory is a table of our own, is at the end.
+
+// gateway is a payment provider. Its errors are a *Refusal with GatewayRefused and the gateway's words, where the same
+// request cannot succeed later, and errTaken; any other error is an outage.
 type gateway interface {
-	// create creates a session and returns the gateway's name of it and the address of its page. errTaken
-	// means that the gateway has a session of this reference already. A *refusal is permanent; any other
-	// error is an outage.
-	create(ctx context.Context, c charge) (id, pageURL string, err error)
+	// create makes a page where an order is paid. If the gateway refuses a field, it tries once more by itself with only
+	// what is required. errTaken: the gateway has payments of this reference already.
+	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
-	// query asks for the state of a session: an answer for each of its payments that the gateway knows, or
-	// one answer without a TransactionID (StateOpen or StateExpired) if it knows none. Every payment in
-	// s.Payments is asked about by its own name unless the answer about the session already told of it.
-	query(ctx context.Context, s AskedSession) ([]GatewayAnswer, error)
+	// status asks what became of a session.
+	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
-	// closeSession ends a session, so that it can no longer be paid: its page, the payments that have begun,
-	// and a challenged payment (which is denied). answers are those of query. Nothing to end is no error.
-	closeSession(ctx context.Context, s AskedSession, answers []GatewayAnswer) (closed bool, err error)
+	// closePage ends a page and the payments that wait for money there; money that arrived stays. deny also denies held
+	// payments. closed says that no payment can begin there any more; a page in use is not closed, without an error.
+	closePage(ctx context.Context, key GatewayKey, s PaymentSession, deny bool) (closed bool, err error)
 
-	// approve accepts a challenged payment. A *refusal says that it cannot be accepted any more.
-	approve(ctx context.Context, s AskedSession, a GatewayAnswer) error
+	// decide accepts or denies a held payment. A gateway that holds none is never called.
+	decide(ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool) error
 
-	// verify returns what a notification says, or errForged.
-	verify(header http.Header, message []byte) (notice, error)
+	// read verifies a notification and returns what it names. The error is ErrNotFound if it is not the gateway's.
+	read(key GatewayKey, header http.Header, body []byte) (Notice, error)
 }
 
-// notice is what a verified notification says. It is a hint: the gateway's own answer decides.
-type notice struct {
-	reference     string // our name of the session, <order id>-<attempt>; empty if the message names none
-	sessionID     string // the gateway's name of the session; empty if the message names none
-	transactionID string
-	requestID     string
-	refundID      string
-	disputeID     string
-	claim         GatewayState // what the message says has happened; empty if unknown
+var errTaken = errors.New("the gateway has payments of this reference already")
+
+// checkout is what a page is made of.
+type checkout struct {
+	Session         PaymentSession
+	Order           Order
+	StoreURL        string // of the pay pages, without a slash at its end
+	NotificationURL string
+	ReturnURL       string // where the page leads back to
+	Now             Time
+	Reachable       bool // the gateway can reach us, so that notifications come
 }
 
-var (
-	errTaken  = errors.New("the gateway has a session of this name already")
-	errForged = &APIError{Code: codeUnauthorized, Message: "The notification's signature is wrong."}
+// Page is a page that a gateway made.
+type Page struct {
+	ID, URL string
+	Expires Time // later than the checkout's where the gateway makes no shorter ones
+}
+
+// PaymentSession is a page at a gateway where an order can be paid, or the attempt to get one.
+type PaymentSession struct {
+	OrderID   string
+	Number    int // 1, 2, …; the gateway knows the session as <order id>-<number>
+	ID        string
+	Provider  Provider
+	Method    string
+	Fee       int64
+	Code      int64
+	Asked     int64 // the amount that its page asks for
+	KeyID     string
+	Seen      bool   // somebody may have seen its page
+	GatewayID string // the gateway's name of the page; "" = no answer has brought it
+	URL       string
+	Names     []string // from notifications and answers: only the gateway's file reads them
+	LeftAt    Time     // when its page stopped being wanted; 0 = it is wanted while the order is pending
+	OverAt    Time     // when its page was known to take no more money; 0 = it may take some
+	ClaimAt   Time     // when a notification claimed money that no answer has shown yet; 0 = none
+	Notified  int      // counts its notifications
+	TriedAt   Time     // when its page was last asked for
+	AskedAt   Time     // when the question left that was last answered
+	NewsAt    Time
+	DueAt     Time   // when it is checked next; 0 = never again
+	Problem   string // refused or unreachable: why the gateway gave no page or answer; "" = it did
+	Words     string // the gateway's
+	ExpiresAt Time
+
+	Payments []Payment // of this session in the book, when its gateway is called
+}
+
+// reference is the gateway's name of the session.
+func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
+
+// Answer is all that a gateway knows of a session.
+type Answer struct {
+	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
+	Over     bool      // no money can come, unless some is reversed; neither Open nor Over: a payment is held
+	Payments []Payment // their attempts are 0
+	Names    []string  // to be remembered with the session's
+}
+
+// Notice is what a verified notification names. It belongs to the session of its Reference or SessionID or, where it
+// has neither (a refund of Xendit), to the one whose Names have one of Known.
+type Notice struct {
+	Reference   string
+	SessionID   string // the gateway's
+	Names       []string
+	Known       []string
+	ClaimsMoney bool
+	Dispute     *Payment // a dispute: only Disputed is set, 0 once the store has won
+}
+
+// Mode is whether a gateway takes real money.
+type Mode string
+
+const (
+	ModeSandbox Mode = "sandbox"
+	ModeLive    Mode = "live"
 )
 
-// refused returns the error of an answer that is not what was asked for: a *refusal, or an *outage if the same
-// request may succeed later. typed is what the buyer typed.
-func refused(status int, message string, typed ...string) error {
-	message = scrub(message, typed...)
-
-	switch status {
-	case http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed:
-		return &outage{status, ": " + message}
-	}
-	if status/100 != 4 {
-		return &outage{status, ": " + message}
-	}
-	return &refusal{status, message}
+// GatewayKey is a store's credentials at a gateway.
+type GatewayKey struct {
+	ID, StoreID   string
+	Provider      Provider `json:"provider" rule:"choice midtrans|xendit"`
+	Mode          Mode     `json:"mode" rule:"choice sandbox|live"`
+	SecretKey     string   `json:"secret_key" rule:"text 1..500"`
+	CallbackToken string   `json:"callback_token" rule:"text 1..500 optional"` // Xendit's
+	ReplacedAt    Time     // 0 = it is in use
 }
 
-// isOutage reports whether a status says that the gateway is out of order or busy.
-func isOutage(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return true
-	}
-	return status >= 500
-}
+type gateways map[Provider]gateway
 
-// scrub returns a gateway's message as the owner may read it: in one line, short, and without the texts that
-// the buyer typed, or any part of them that has four characters or more.
-func scrub(message string, typed ...string) string {
-	var patterns []string
-	for _, text := range typed {
-		patterns = append(patterns, wholePattern(text))
-		for _, part := range strings.FieldsFunc(text, isMark) {
-			if len([]rune(part)) >= 4 {
-				patterns = append(patterns, regexp.QuoteMeta(part))
-			}
-		}
-	}
-	patterns = slices.DeleteFunc(patterns, func(p string) bool { return p == "" })
-
-	// A whole text comes before its parts, because the first of the alternatives that fits is taken.
-	slices.SortStableFunc(patterns, func(a, b string) int { return len(b) - len(a) })
-	if len(patterns) > 0 {
-		theirs := regexp.MustCompile("(?i)" + strings.Join(patterns, "|"))
-		message = theirs.ReplaceAllString(message, "…")
-	}
-
-	const longest = 200
-	return cut(strings.Join(strings.Fields(message), " "), longest)
-}
-
-// wholePattern matches a text. One of less than four characters has to be a word of its own, or a buyer named
-// Al would make every message unreadable.
-func wholePattern(text string) string {
-	text = strings.TrimSpace(text)
-	pattern := regexp.QuoteMeta(text)
-	if len([]rune(text)) >= 4 {
-		return pattern
-	}
-	if shortWord.MatchString(text) {
-		return `\b` + pattern + `\b`
-	}
-	return pattern
-}
-
-var shortWord = regexp.MustCompile(`^[0-9A-Za-z]+$`)
-
-// isMark reports whether a character separates the parts of a name, an e-mail or a phone number.
-func isMark(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }
-
-// typed are the texts that the buyer typed, and the forms in which the gateways are sent them.
-func (b Buyer) typed() []string {
-	phone := internationalPhone(b.Phone)
-	return []string{
-		b.Name,
-		xenditName(b.Name),
-		b.Email,
-		b.Phone,
-		phoneMarks.Replace(b.Phone),
-		phone,
-		strings.TrimPrefix(phone, "+62"),
+// newGateways returns all gateways. urls take the place of scheme and host of a provider's addresses.
+func newGateways(db *DB, transport http.RoundTripper, urls map[Provider]string) gateways {
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Transport: transport, CheckRedirect: noRedirect, Timeout: 10 * time.Second}
+	return gateways{
+		Midtrans: midtrans{gatewayClient{client, urls[Midtrans], db.now}},
+		Xendit:   xendit{gatewayClient{client, urls[Xendit], db.now}},
+		Sandbox:  sandbox{db},
 	}
 }
 
-// aboutBuyer matches a message about the fields that describe the buyer. They are optional.
-var aboutBuyer = regexp.MustCompile(
-	`(?i)customer|first.?name|given.?names|individual.?detail|e-?mail|phone|mobile.?number`)
-
-// charge is what a buyer is asked to pay.
-type charge struct {
-	PaymentSession
-	Store Store
-	Order Order
-}
-
-// lines are the items that are charged and sum to the order's amount. Shipping, discount and fee are lines of their
-// own, without a type and with a name as their ProductID. What costs nothing is left out.
-func (c charge) lines() []Item {
-	o := c.Order
-	lines := append(slices.Clone(o.Items),
-		Item{ProductID: "shipping", Title: "Ongkos kirim", UnitPrice: o.ShippingFee, Quantity: 1},
-		Item{ProductID: "discount", Title: "Diskon", UnitPrice: -o.Discount, Quantity: 1},
-		Item{ProductID: "fee", Title: "Biaya layanan", UnitPrice: o.Fee, Quantity: 1})
-	free := func(i Item) bool { return i.UnitPrice == 0 }
-	return slices.DeleteFunc(lines, free)
-}
-
-// channels are the codes of payment methods that restrict a gateway's page to one way to pay, with the
-// gateways' names of it.
-var channels = map[string]struct{ midtrans, xendit string }{
-	"va_bca":     {"bca_va", "BCA_VIRTUAL_ACCOUNT"},
-	"va_bni":     {"bni_va", "BNI_VIRTUAL_ACCOUNT"},
-	"va_bri":     {"bri_va", "BRI_VIRTUAL_ACCOUNT"},
-	"va_permata": {"permata_va", "PERMATA_VIRTUAL_ACCOUNT"},
-	"va_mandiri": {"echannel", "MANDIRI_VIRTUAL_ACCOUNT"},
-	"qris":       {"other_qris", "QRIS"},
-	"gopay":      {"gopay", "GOPAY"},
-	"shopeepay":  {"shopeepay", "SHOPEEPAY"},
-	"dana":       {"dana", "DANA"},
-	"ovo":        {"ovo", "OVO"},
-	"card":       {"credit_card", "CARDS"},
-	"alfamart":   {"alfamart", "ALFAMART"},
-	"indomaret":  {"indomaret", "INDOMARET"},
-}
-
-// caller sends the requests of one account to a gateway's API.
-type caller struct {
-	client  *http.Client
-	baseURL string // scheme and host
-	key     string // the user of Basic authentication; the password is empty
-
-	// now is the database's clock: the machine's may have jumped.
+// gatewayClient sends requests to one provider.
+type gatewayClient struct {
+	*http.Client
+	url string // takes the place of scheme and host of all addresses, unless it is empty
 	now func() Time
 }
 
-// cancel posts a request to end something and reports whether that was done. A refusal is no error: the next
-// question shows what became of it.
-func (c caller) cancel(ctx context.Context, path string) (done bool, err error) {
-	var t midtransStatus
-	status, err := c.send(ctx, "POST", path, nil, nil, &t)
-	if status == 0 || isOutage(status) {
-		return false, err
-	}
+// jsonObject is a request in JSON.
+type jsonObject map[string]any
 
-	status = t.status(status)
-	if isOutage(status) {
-		return false, &outage{Status: status}
-	}
-	return status/100 == 2, nil
+// filled is the object without its empty fields, which gateways refuse.
+func (o jsonObject) filled() jsonObject {
+	maps.DeleteFunc(o, func(_ string, value any) bool { return reflect.ValueOf(value).IsZero() })
+	return o
 }
 
-// send sends in as JSON, unless it is nil, and reads the answer's JSON into out, also that of a refusal. An
-// answer that is an outage or no JSON is an error. The status is 0 if there was no answer.
-func (c caller) send(
-	ctx context.Context, method, path string, header http.Header, in, out any,
+// reply is an answer in JSON. Of a refusal it has the words, and the status if that of the HTTP answer is another one.
+type reply interface {
+	refusal() (status int, words string)
+}
+
+// send sends a request and reads the answer, also a refusal, into out. It fails unless the gateway did what was asked.
+// No error names the address, because an order's id opens its pay page.
+func (c gatewayClient) send(
+	ctx context.Context, key GatewayKey, method, host, path string, header http.Header, body []byte, out reply,
 ) (status int, err error) {
-	var body io.Reader
-	if in != nil {
-		body = bytes.NewReader(mustJSON(in))
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, cmp.Or(c.url, host)+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
+	maps.Copy(r.Header, header)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json")
+	r.SetBasicAuth(key.SecretKey, "")
 
-	maps.Copy(req.Header, header)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.SetBasicAuth(c.key, "")
-
-	resp, err := c.client.Do(req)
+	answer, err := c.Do(r)
 	if err != nil {
-		return 0, err
+		return 0, cmp.Or(errors.Unwrap(err), err) // without the address
 	}
-	defer resp.Body.Close()
+	defer answer.Body.Close()
+	err = json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(out)
+	status, words := out.refusal()
+	status = cmp.Or(status, answer.StatusCode)
 
-	const most = 1 << 20 // bytes of an answer
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, most))
-	if err != nil {
-		return resp.StatusCode, err
-	}
-	if isOutage(resp.StatusCode) {
-		return resp.StatusCode, &outage{Status: resp.StatusCode}
-	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return resp.StatusCode, &outage{resp.StatusCode, " and no JSON that is understood"}
-	}
-	return resp.StatusCode, nil
-}
-
-// checkPageURL refuses a text that is not the address of a page that a buyer can be sent to.
-func checkPageURL(text string) error {
-	if !isAddress(text) {
-		return errors.New("the answer has no address of a payment page")
-	}
-	return nil
-}
-
-// decimal is a number in JSON, or a number in a text, as it was sent. It is empty for null.
-type decimal string
-
-func (d *decimal) UnmarshalJSON(b []byte) error {
-	*d = decimal(strings.Trim(string(b), `"`))
-	if *d == "null" {
-		*d = ""
-	}
-	return nil
-}
-
-// rupiah reads an amount such as 150000 or 150000.00.
-func (d decimal) rupiah() (int64, error) {
-	whole, fraction, _ := strings.Cut(string(d), ".")
-
-	n, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil || n < 0 || strings.Trim(fraction, "0") != "" {
-		return 0, fmt.Errorf("the amount %q is no whole rupiah", cut(string(d), 50))
-	}
-	return n, nil
-}
-
-// returnedState is the state of a settled payment of which some money was returned or is disputed.
-func (a GatewayAnswer) returnedState() GatewayState {
 	switch {
-	case a.Returned > 0 && a.Returned >= a.Amount:
-		return StateRefunded
-	case a.Disputed > 0:
-		return StateDisputed
-	case a.Returned > 0:
-		return StatePartlyRefunded
-	}
-	return StateSettled
-}
-
-// midtrans is an account at Midtrans (https://docs.midtrans.com). Its Snap API has the pages that buyers pay
-// at, its Core API the transactions that begin there.
-type midtrans struct {
-	snap      caller
-	core      caller
-	account   GatewayAccount
-	notifyURL string // where notifications go
-}
-
-// newMidtrans returns an account that is asked at api's address, or at Midtrans if it has none.
-func newMidtrans(api caller, account GatewayAccount, notifyURL string) midtrans {
-	domain := "midtrans.com"
-	if account.Mode == ModeSandbox {
-		domain = "sandbox.midtrans.com"
-	}
-
-	snap, core := api, api
-	snap.baseURL = cmp.Or(api.baseURL, "https://app."+domain)
-	core.baseURL = cmp.Or(api.baseURL, "https://api."+domain)
-	return midtrans{
-		snap:      snap,
-		core:      core,
-		account:   account,
-		notifyURL: notifyURL,
-	}
-}
-
-// The limits that Midtrans's documentation gives.
-const (
-	midtransLongestName    = 30    // of a virtual account of BCA, which a buyer may choose on every page
-	midtransLongestRequest = 16000 // bytes
-	midtransShortest       = 5     // minutes
-	midtransLongest        = 7 * 24 * 60
-)
-
-// midtransRequest asks for a page that ends when the order does, to the minute.
-func midtransRequest(c charge, now Time) object {
-	buyer := c.Order.Buyer
-	customer := object{
-		"first_name": cut(buyer.Name, midtransLongestName),
-		"email":      gatewayEmail(buyer.Email),
-		"phone":      internationalPhone(buyer.Phone),
-	}
-	maps.DeleteFunc(customer, isEmpty)
-
-	items := []object{}
-	for _, l := range c.lines() {
-		items = append(items, object{
-			"id":       l.ProductID + l.BundleID,
-			"name":     cut(l.Title, 50),
-			"price":    l.UnitPrice,
-			"quantity": l.Quantity,
-		})
-	}
-
-	left := int64(c.ExpiresAt.Sub(now).Minutes())
-	payPage := c.Store.payPage(c.OrderID)
-	request := object{
-		"transaction_details": object{
-			"order_id":     c.reference(),
-			"gross_amount": c.Order.Amount,
-		},
-		"item_details":     items,
-		"customer_details": customer,
-		"credit_card":      object{"secure": true},   // 3-D Secure, which is off otherwise
-		"custom_field1":    c.Order.PaymentReference, // to find the payment in Midtrans's own list
-		"callbacks": object{
-			"finish": payPage,
-			"error":  payPage,
-		},
-		"expiry": object{
-			"start_time": now.Time().In(wib).Format("2006-01-02 15:04:05 -0700"),
-			"unit":       "minute",
-			"duration":   min(max(midtransShortest, left), midtransLongest),
-		},
-	}
-
-	channel, ok := channels[c.Order.PaymentMethod]
-	if ok {
-		request["enabled_payments"] = []string{channel.midtrans}
-	}
-
-	// Only the items have no bound of their own. They are optional.
-	if len(mustJSON(request)) > midtransLongestRequest {
-		delete(request, "item_details")
-	}
-	return request
-}
-
-// isEmpty reports whether a field is an empty text, which is not sent.
-func isEmpty(_ string, value any) bool { return value == "" }
-
-// midtransPage is the answer to a request for a page: 201 with its token and address, or error_messages.
-type midtransPage struct {
-	Token         string   `json:"token"`
-	RedirectURL   string   `json:"redirect_url"`
-	ErrorMessages []string `json:"error_messages"`
-}
-
-// create asks for a page. If Midtrans refuses what the buyer typed, it asks once more without that.
-func (m midtrans) create(ctx context.Context, c charge) (id, pageURL string, err error) {
-	request := midtransRequest(c, m.snap.now())
-	page, status, err := m.createPage(ctx, request)
-	if err == nil && status == http.StatusBadRequest && aboutBuyer.MatchString(page.problem()) {
-		delete(request, "customer_details")
-		page, status, err = m.createPage(ctx, request)
-	}
-	if err != nil {
-		return "", "", err
-	}
-
-	if page.isTaken() {
-		return "", "", errTaken
-	}
-	if status != http.StatusCreated || page.Token == "" {
-		return "", "", refused(status, page.problem(), c.Order.Buyer.typed()...)
-	}
-	return page.Token, page.RedirectURL, checkPageURL(page.RedirectURL)
-}
-
-func (m midtrans) createPage(ctx context.Context, request object) (p midtransPage, status int, err error) {
-	// With this header the address in the gateway's own settings cannot be wrong.
-	header := http.Header{"X-Override-Notification": {m.notifyURL}}
-	status, err = m.snap.send(ctx, "POST", "/snap/v1/transactions", header, request, &p)
-	return p, status, err
-}
-
-func (p midtransPage) problem() string { return strings.Join(p.ErrorMessages, "; ") }
-
-// isTaken reports whether the order_id is that of a payment that has begun.
-func (p midtransPage) isTaken() bool {
-	problem := p.problem()
-	return strings.Contains(problem, "has already been taken") || strings.Contains(problem, "sudah digunakan")
-}
-
-// midtransStatus is a transaction, in a notification and in the answer to a question. A refusal has only a
-// status_code and a status_message.
-type midtransStatus struct {
-	OrderID           string  `json:"order_id"`      // our reference
-	StatusCode        string  `json:"status_code"`   // like an HTTP status
-	GrossAmount       string  `json:"gross_amount"`  // such as 150000.00
-	SignatureKey      string  `json:"signature_key"` // of a notification
-	TransactionStatus string  `json:"transaction_status"`
-	TransactionID     string  `json:"transaction_id"`
-	FraudStatus       string  `json:"fraud_status"`
-	RefundAmount      decimal `json:"refund_amount"` // of all refunds
-	Refunds           []struct {
-		Amount decimal `json:"refund_amount"`
-	} `json:"refunds"`
-	StatusMessage string   `json:"status_message"`
-	ErrorMessages []string `json:"error_messages"`
-}
-
-// midtransStates are the meanings of transaction_status. The fraud_status of a payment may change its
-// meaning.
-var midtransStates = map[string]GatewayState{
-	"pending":            StateOpen,
-	"settlement":         StateSettled,
-	"capture":            StateSettled,
-	"authorize":          StateChallenged,
-	"deny":               StateDenied,
-	"failure":            StateDenied,
-	"cancel":             StateCanceled,
-	"expire":             StateExpired,
-	"refund":             StateRefunded,
-	"chargeback":         StateRefunded,
-	"partial_refund":     StatePartlyRefunded,
-	"partial_chargeback": StatePartlyRefunded,
-}
-
-// state returns the meaning of transaction_status and fraud_status, which may come in any case.
-func (t midtransStatus) state() (GatewayState, error) {
-	status := strings.ToLower(t.TransactionStatus)
-	state, ok := midtransStates[status]
-	if !ok {
-		return "", fmt.Errorf("transaction_status %q is not known", cut(status, 50))
-	}
-	if state != StateSettled {
-		return state, nil
-	}
-
-	fraud := strings.ToLower(t.FraudStatus)
-	switch fraud {
-	case "accept", "":
-		return StateSettled, nil
-	case "challenge":
-		return StateChallenged, nil
-	case "deny":
-		return StateDenied, nil
-	}
-	return "", fmt.Errorf("fraud_status %q is not known", cut(fraud, 50))
-}
-
-// returned is how much of a partly refunded payment was returned in all. The documentation says that
-// refund_amount is the sum of the refunds; if it is not, the larger one counts.
-func (t midtransStatus) returned() (int64, error) {
-	sum := int64(0)
-	for _, r := range t.Refunds {
-		n, err := r.Amount.rupiah()
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-
-	if t.RefundAmount == "" {
-		return sum, nil
-	}
-	all, err := t.RefundAmount.rupiah()
-	return max(sum, all), err
-}
-
-// query asks by our reference, and then by the names of the payments that the answer did not tell of: some
-// ways to pay are known by their own name only, and an earlier payment on the page by no other.
-func (m midtrans) query(ctx context.Context, s AskedSession) ([]GatewayAnswer, error) {
-	names := []string{s.reference()}
-	for _, p := range s.Payments {
-		names = append(names, p.TransactionID)
-	}
-
-	var answers []GatewayAnswer
-	for _, name := range names {
-		told := func(a GatewayAnswer) bool { return a.TransactionID == name }
-		if name == "" || slices.ContainsFunc(answers, told) {
-			continue
-		}
-
-		a, found, err := m.queryPayment(ctx, s, name)
-		if err != nil {
-			return nil, err
-		}
-		if found {
-			answers = append(answers, a)
-		}
-	}
-
-	if len(answers) == 0 {
-		answers = []GatewayAnswer{{State: StateOpen}}
-	}
-	return answers, nil
-}
-
-// queryPayment asks for a transaction by our reference or by its own name. Nothing is found until the buyer
-// has chosen how to pay.
-func (m midtrans) queryPayment(
-	ctx context.Context, s AskedSession, name string,
-) (a GatewayAnswer, found bool, err error) {
-	var t midtransStatus
-	status, err := m.call(ctx, "GET", name, "status", &t)
-	if err != nil || status == http.StatusNotFound {
-		return a, false, err
-	}
-	if status/100 != 2 {
-		return a, false, refused(status, t.problem())
-	}
-	if !t.isAbout(s.reference(), name) {
-		return a, false, &outage{status, " and no answer about this payment"}
-	}
-
-	a, err = t.answer(s, m.core.now())
-	a.TransactionID = cmp.Or(t.TransactionID, name)
-	return a, err == nil, err
-}
-
-// isAbout reports whether a transaction is the one that was asked for by name. Some ways to pay have the
-// transaction_id in the place of the order_id.
-func (t midtransStatus) isAbout(reference, name string) bool {
-	if t.OrderID != reference && t.OrderID != name {
-		return false
-	}
-	return name == reference || t.TransactionID == "" || t.TransactionID == name
-}
-
-// answer returns what a transaction says, without its name.
-func (t midtransStatus) answer(s AskedSession, now Time) (a GatewayAnswer, err error) {
-	a.State, err = t.state()
-	if err != nil {
-		return a, err
-	}
-	a.Amount, err = decimal(t.GrossAmount).rupiah()
-	if err != nil {
-		return a, err
-	}
-
-	switch a.State {
-	case StateExpired:
-		// One way to pay has ended. The buyer may choose another, because the page lives on until the time at which
-		// the order was to end, also if the order is over before that.
-		if now < s.OrderEnd {
-			a.State = StateDenied
-		}
-	case StateRefunded:
-		a.Returned = a.Amount
-	case StatePartlyRefunded:
-		a.Returned, err = t.returned()
-		if a.returnedState() == StateRefunded {
-			a.State = StateRefunded
-		}
-	}
-	return a, err
-}
-
-// call asks or tells the Core API something about a transaction.
-func (m midtrans) call(
-	ctx context.Context, method, name, action string, t *midtransStatus,
-) (status int, err error) {
-	status, err = m.core.send(ctx, method, "/v2/"+url.PathEscape(name)+"/"+action, nil, nil, t)
-	if err != nil {
-		return status, err
-	}
-
-	status = t.status(status)
-	if isOutage(status) {
-		return status, &outage{Status: status}
-	}
-	return status, nil
-}
-
-// status returns the status of an answer. Midtrans may send a refusal with 200, and the status in its body.
-func (t midtransStatus) status(ofHTTP int) int {
-	code, err := strconv.Atoi(t.StatusCode)
-	if err != nil || ofHTTP != http.StatusOK || t.TransactionStatus != "" {
-		return ofHTTP
-	}
-	return code
-}
-
-func (t midtransStatus) problem() string {
-	return cmp.Or(t.StatusMessage, strings.Join(t.ErrorMessages, "; "))
-}
-
-// closeSession closes the page, so that no transaction can begin there, and then ends those that have begun. While
-// one is in progress, Midtrans does not close its page. One that cannot be ended, because nothing has named it yet,
-// ends an hour after the page by itself.
-func (m midtrans) closeSession(
-	ctx context.Context, s AskedSession, answers []GatewayAnswer,
-) (closed bool, err error) {
-	closed, err = m.closePage(ctx, s)
-	if err != nil {
-		return false, err
-	}
-
-	none := true
-	for _, a := range answers {
-		if a.TransactionID == "" {
-			continue
-		}
-		none = false
-		if err := m.end(ctx, a); err != nil {
-			return false, err
-		}
-	}
-	if none {
-		_, err = m.core.cancel(ctx, "/v2/"+s.reference()+"/cancel")
-		if err != nil {
-			return false, err
-		}
-	}
-
-	if !closed {
-		closed, err = m.closePage(ctx, s)
-	}
-	return closed || m.core.now().Sub(s.ExpiresAt) > time.Hour, err
-}
-
-// closePage reports whether the page is closed, or there is none.
-func (m midtrans) closePage(ctx context.Context, s AskedSession) (closed bool, err error) {
-	if s.GatewayID == "" {
-		return true, nil
-	}
-	_, problem, err := m.cancelPage(ctx, s)
-	return err == nil && !strings.Contains(problem, "progress"), err
-}
-
-// closesOwnPage closes the page and reports whether it is one of this account, which alone knows the page's token.
-func (m midtrans) closesOwnPage(ctx context.Context, s AskedSession) (bool, error) {
-	if s.GatewayID == "" {
-		return false, nil
-	}
-	status, problem, err := m.cancelPage(ctx, s)
-	return err == nil && (status/100 == 2 || strings.Contains(problem, "already canceled")), err
-}
-
-// cancelPage asks Midtrans to close the page. problem is its refusal, in lower case: it documents no status of its
-// refusals, only their texts. The refusal of the key is an error, because then Midtrans has not looked at the page.
-func (m midtrans) cancelPage(ctx context.Context, s AskedSession) (status int, problem string, err error) {
-	var p midtransPage
-	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
-	status, err = m.snap.send(ctx, "POST", path, nil, nil, &p)
-	if err != nil {
-		return status, "", err
-	}
-
-	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		return status, "", refused(status, p.problem())
-	}
-	return status, strings.ToLower(p.problem()), nil
-}
-
-// end denies a challenged transaction and cancels an open one. One that cannot be denied may still be
-// cancelled.
-func (m midtrans) end(ctx context.Context, a GatewayAnswer) error {
-	path := "/v2/" + url.PathEscape(a.TransactionID)
-	switch a.State {
-	case StateOpen:
-	case StateChallenged:
-		denied, err := m.core.cancel(ctx, path+"/deny")
-		if denied || err != nil {
-			return err
-		}
+	case status/100 == 2:
+	case status/100 == 4 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
+		err = &Refusal{Reason: GatewayRefused, Words: shortened(cmp.Or(words, http.StatusText(status)), 200)}
 	default:
-		return nil
+		err = fmt.Errorf("the gateway answered %d", status)
 	}
+	return status, err
+}
 
-	_, err := m.core.cancel(ctx, path+"/cancel")
+// createPage sends the request for a page. If a field is refused, it sends it once more without what is optional.
+func (c gatewayClient) createPage(
+	ctx context.Context, key GatewayKey, host, path string, header http.Header, request jsonObject, out reply,
+) (status int, err error) {
+	for range 2 {
+		status, err = c.send(ctx, key, "POST", host, path, header, toJSON(request), out)
+		if status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge {
+			break
+		}
+		for _, optional := range []string{"item_details", "customer_details", "items", "customer"} {
+			delete(request, optional)
+		}
+	}
+	return status, err
+}
+
+// scrub takes what a gateway's words repeat of the buyer out of them.
+func (c checkout) scrub(err error) error {
+	refusal, ok := errors.AsType[*Refusal](err)
+	if !ok {
+		return err
+	}
+	typed := fmt.Sprint(c.Order.Buyer, internationalPhone(c.Order.Buyer.Phone))
+	for _, part := range strings.FieldsFunc(typed, isMark) {
+		if len(part) > 3 {
+			refusal.Words = strings.ReplaceAll(refusal.Words, part, "…")
+		}
+	}
+	return refusal
+}
+
+// shortened returns at most the first characters of a text.
+func shortened(text string, most int) string {
+	return fmt.Sprintf("%.*s", most, text)
+}
+
+// wholeRupiah is an amount in JSON: a number or a text, such as 150000 or "150000.00".
+type wholeRupiah int64
+
+func (a *wholeRupiah) UnmarshalJSON(text []byte) error {
+	whole, fraction, _ := strings.Cut(strings.Trim(string(text), `"`), ".")
+	n, err := strconv.ParseUint(whole, 10, 62)
+	if strings.Trim(fraction, "0") != "" {
+		err = errors.New("an amount is not in whole rupiah")
+	}
+	*a = wholeRupiah(n)
 	return err
 }
 
-func (m midtrans) approve(ctx context.Context, s AskedSession, a GatewayAnswer) error {
-	var t midtransStatus
-	status, err := m.call(ctx, "POST", cmp.Or(a.TransactionID, s.reference()), "approve", &t)
-	if err != nil {
-		return err
-	}
-	if status/100 != 2 {
-		return &refusal{status, scrub(t.problem())}
-	}
-	return nil
+// line is a part of an order's amount. Its JSON is Midtrans's, its kind Xendit's.
+type line struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	Price    int64  `json:"price"`
+	Quantity int64  `json:"quantity"`
+	kind     string
 }
 
-// verify checks the signature: the hex SHA-512 of some of the fields, as they were sent, and the secret key.
-func (m midtrans) verify(_ http.Header, message []byte) (notice, error) {
-	var t midtransStatus
-	err := json.Unmarshal(message, &t)
-
-	sum := sha512.Sum512([]byte(t.OrderID + t.StatusCode + t.GrossAmount + m.account.SecretKey))
-	want := []byte(hex.EncodeToString(sum[:]))
-	if err != nil || !hmac.Equal([]byte(strings.ToLower(t.SignatureKey)), want) {
-		return notice{}, errForged
+// lines are the parts that sum exactly to the amount. A discount has a negative price.
+func (c checkout) lines() []line {
+	o := c.Order
+	lines := []line{
+		{"shipping", "Ongkos kirim", o.ShippingFee, 1, "FEE"},
+		{"discount", "Diskon", -o.Discount, 1, "FEE"},
+		{"fee", "Biaya layanan", o.Fee, 1, "FEE"},
 	}
-
-	claim, _ := t.state() // Whatever the message says, the answer to a question decides.
-	return notice{
-		reference:     t.OrderID,
-		transactionID: t.TransactionID,
-		claim:         claim,
-	}, nil
+	for _, i := range o.Items {
+		lines = append(lines, line{
+			i.ProductID + i.BundleID, shortened(i.Title, 50), i.UnitPrice, i.Quantity, "PHYSICAL_PRODUCT",
+		})
+	}
+	return slices.DeleteFunc(lines, func(l line) bool { return l.Price == 0 })
 }
 
-// gatewayEmail returns an e-mail that both gateways take, an ASCII address with a dot in its domain. Any
-// other is left out (empty): an order must not become unpayable because of it.
-func gatewayEmail(email string) string {
-	_, domain, _ := strings.Cut(email, "@")
-	notASCII := func(r rune) bool { return r > unicode.MaxASCII }
-	if strings.ContainsFunc(email, notASCII) || !strings.Contains(domain, ".") {
-		return ""
-	}
-	return email
-}
+// channels are the codes of payment methods that restrict a page to one way to pay, with its names at Midtrans and
+// Xendit.
+const channels = `
+	va_bca     bca_va      BCA_VIRTUAL_ACCOUNT
+	va_bni     bni_va      BNI_VIRTUAL_ACCOUNT
+	va_bri     bri_va      BRI_VIRTUAL_ACCOUNT
+	va_permata permata_va  PERMATA_VIRTUAL_ACCOUNT
+	va_mandiri echannel    MANDIRI_VIRTUAL_ACCOUNT
+	qris       other_qris  QRIS
+	gopay      gopay       GOPAY
+	shopeepay  shopeepay   SHOPEEPAY
+	dana       dana        DANA
+	ovo        ovo         OVO
+	card       credit_card CARDS
+	alfamart   alfamart    ALFAMART
+	indomaret  indomaret   INDOMARET
+`
 
-// internationalPhone writes a number that isPhone allows as E.164. The result is empty if it is neither
-// an Indonesian nor an international number.
-func internationalPhone(text string) string {
-	digits := phoneMarks.Replace(text)
-	switch {
-	case strings.HasPrefix(digits, "0"):
-		digits = "62" + digits[1:]
-	case !strings.HasPrefix(text, "+") && !strings.HasPrefix(digits, "62"):
-		return ""
-	}
-
-	if len(digits) < 8 || len(digits) > 15 {
-		return ""
-	}
-	return "+" + digits
-}
-
-// sandbox is the built-in gateway: its memory is a table of our database, and its notifications come to us
-// without a network.
-type sandbox struct {
-	payments *payments
-}
-
-func (b sandbox) create(_ context.Context, c charge) (id, pageURL string, err error) {
-	offered, err := b.payments.db.SandboxOffered(c.Store.ID)
-	if err != nil {
-		return "", "", err
-	}
-
-	if !offered {
-		return "", "", errors.New("the store is not in test mode")
-	}
-	return c.ID, c.Store.URL + "/sandbox/" + c.ID, nil
-}
-
-func (b sandbox) query(_ context.Context, s AskedSession) ([]GatewayAnswer, error) {
-	a, err := b.payments.db.Sandbox(s.ID)
-	if err != nil {
-		return nil, err
-	}
-	return []GatewayAnswer{a}, nil
-}
-
-func (b sandbox) closeSession(
-	ctx context.Context, s AskedSession, _ []GatewayAnswer,
-) (closed bool, err error) {
-	a, err := b.payments.db.Sandbox(s.ID)
-	if err != nil || a.State != StateOpen {
-		return err == nil, err
-	}
-
-	err = b.payments.db.SetSandbox(ctx, s.ID, GatewayAnswer{State: StateExpired})
-	return err == nil, err
-}
-
-func (b sandbox) approve(context.Context, AskedSession, GatewayAnswer) error {
-	return errNothingToApprove
-}
-
-// errNothingToApprove is the refusal of the gateways that have no challenged payments.
-var errNothingToApprove = &refusal{
-	Status:  http.StatusPreconditionFailed,
-	Message: "this gateway has no payments that wait for an approval",
-}
-
-// verify checks the signature, which is that of our own webhooks.
-func (b sandbox) verify(header http.Header, message []byte) (notice, error) {
-	signature := header.Get("X-Service-Signature")
-	if !verifySignature(b.payments.sandboxKey, signature, message, time.Now()) {
-		return notice{}, errForged
-	}
-
-	var n struct {
-		Reference string       `json:"reference"`
-		State     GatewayState `json:"state"`
-	}
-	json.Unmarshal(message, &n) // It is JSON that act wrote: its signature says so.
-	return notice{reference: n.Reference, claim: n.State}, nil
-}
-
-// act does what a button of the sandbox's page says: the gateway's answer changes, and its notification comes
-// like that of a real gateway, as many times as copies says.
-func (b sandbox) act(ctx context.Context, s SessionWithOrder, a GatewayAnswer, copies int) error {
-	if err := b.payments.db.SetSandbox(ctx, s.ID, a); err != nil {
-		return err
-	}
-
-	body := mustJSON(object{"reference": s.reference(), "state": a.State})
-	signature := signatureHeader([]string{b.payments.sandboxKey}, time.Now().Unix(), body)
-	header := http.Header{"X-Service-Signature": {signature}}
-
-	for range copies {
-		err := b.payments.receive(ctx, ProviderSandbox, s.StoreID, header, body)
-		if err != nil {
-			return err
+// channelsOf are a gateway's names, in a column of channels, of the ways to pay that a page offers, nil for all.
+func (c checkout) channelsOf(column int) []string {
+	for row := range slices.Chunk(strings.Fields(channels), 3) {
+		if row[0] == c.Session.Method {
+			return row[column : column+1]
 		}
 	}
 	return nil
 }
 
-// SetSandbox sets what the sandbox says of a session.
-func (db *DB) SetSandbox(ctx context.Context, sessionID string, a GatewayAnswer) error {
-	return db.change(ctx, `
-		INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount)
-		VALUES (?, ?, ?)`, sessionID, a.State, a.Amount)
+// GatewayKeys lists a store's keys at a provider, the one in use first, then the replaced ones, which still belong to
+// the sessions that were made with them; without a provider, the keys in use of all.
+func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider) ([]GatewayKey, error) {
+	return all[GatewayKey](ctx, q, `
+		SELECT id, store_id, provider, mode, secret_key, callback_token, replaced_at
+		FROM gateway_keys
+		WHERE store_id = ?1 AND (provider = ?2 OR ?2 = '' AND replaced_at = 0)
+		ORDER BY replaced_at > 0, replaced_at DESC, provider`, storeID, provider)
 }
 
-// Sandbox returns what the sandbox says of a session, which is open until a button of its page was pressed.
-func (db *DB) Sandbox(sessionID string) (GatewayAnswer, error) {
-	a, err := queryOne(db.reader, scanSandbox,
-		"SELECT state, amount FROM sandbox_payments WHERE session_id = ?", sessionID)
-	if err == errNotFound {
-		return GatewayAnswer{State: StateOpen}, nil
+// SetKey tries a key at its gateway and puts it in the place of the store's earlier one, which is kept for the sessions
+// that were made with it. A sandbox key takes the place of no live one. A key that is in use already changes nothing.
+func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
+	if err := key.checkXendit(); err != nil {
+		return err
 	}
 
-	a.TransactionID = sessionID
+	// No gateway knows this session, so that what it refuses is the key.
+	madeUp := PaymentSession{OrderID: "storeorder-key-test", Names: []string{"ps-000000000000000000000000"}}
+	_, err := g[key.Provider].status(ctx, key, madeUp)
+	if isRefused(err, GatewayRefused) {
+		return err
+	}
+	if err != nil {
+		return refuse(GatewayUnreachable)
+	}
+
+	return db.write(ctx, func(tx *Tx) error {
+		keys, err := GatewayKeys(ctx, tx, key.StoreID, key.Provider)
+		if err != nil {
+			return err
+		}
+		for _, old := range keys {
+			old.ID = ""
+			if old == key {
+				return nil
+			}
+			if old.Mode == ModeLive && key.Mode == ModeSandbox {
+				wrong := refuse(ValidationFailed)
+				wrong.add("mode", "must be live, because a live key is in use")
+				return wrong
+			}
+		}
+
+		tx.exec(`
+			UPDATE gateway_keys
+			SET replaced_at = ?
+			WHERE store_id = ? AND provider = ? AND replaced_at = 0`, tx.now, key.StoreID, key.Provider)
+		tx.exec("INSERT INTO gateway_keys VALUES (?, ?, ?, ?, ?, ?, 0)",
+			tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
+		return nil
+	})
+}
+
+// sandbox is a gateway without network, keys and notifications: the buttons of its page write what it knows.
+type sandbox struct{ db *DB }
+
+// ActInSandbox presses a button of a session's page (paid, other: another amount, denied) and makes the session due.
+// Anything else changes nothing, and a page that is over takes no payment. A payment that is denied was reversed.
+func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		tx.exec(`
+			INSERT INTO sandbox_payments
+			SELECT id, iif(?2 = 'denied', 'denied', 'arrived'), asked - (?2 = 'other')
+			FROM payment_sessions
+			WHERE id = ?1 AND provider = 'sandbox' AND (?2 = 'denied' OR ?2 IN ('paid', 'other') AND over_at = 0)
+			ON CONFLICT DO UPDATE
+			SET state = excluded.state, amount = excluded.amount
+			WHERE state = 'denied' OR excluded.state = 'denied'`, sessionID, act)
+		tx.exec(`
+			UPDATE payment_sessions
+			SET notified = notified + 1, news_at = ?1, due_at = ?1
+			WHERE id = ?2 AND provider = 'sandbox'`, tx.now, sessionID)
+		tx.checksDue = true
+		return nil
+	})
+}
+
+// SandboxOrder returns the order of a session of the sandbox.
+func (db *DB) SandboxOrder(ctx context.Context, sessionID string) (orderID string, err error) {
+	return one[string](ctx, db,
+		"SELECT order_id FROM payment_sessions WHERE id = ? AND provider = 'sandbox'", sessionID)
+}
+
+func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, error) {
+	return Page{c.Session.ID, c.StoreURL + "/sandbox/" + c.Session.ID, c.Session.ExpiresAt}, nil
+}
+
+func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
+	a.Payments, err = all[Payment](ctx, s.db,
+		"SELECT 0, session_id, 0, state, amount FROM sandbox_payments WHERE session_id = ?", session.ID)
+	a.Over = session.OverAt != 0 || s.db.now() >= session.ExpiresAt ||
+		slices.ContainsFunc(a.Payments, Payment.there)
+	a.Open = !a.Over
 	return a, err
 }
 
-func scanSandbox(r row) (a GatewayAnswer, err error) {
-	err = r.Scan(&a.State, &a.Amount)
-	return a, err
+// closePage has nothing to do: nothing is paid in a session that is over.
+func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession, bool) (bool, error) {
+	return true, nil
 }
+
+func (s sandbox) decide(context.Context, GatewayKey, PaymentSession, string, bool) error { return nil }
+
+func (s sandbox) read(GatewayKey, http.Header, []byte) (Notice, error) { return Notice{}, ErrNotFound }

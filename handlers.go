@@ -1,864 +1,646 @@
-//go:build cgo
-
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"log/slog"
 	"net/http"
-	"net/netip"
-	"slices"
+	"path"
+	"regexp"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 )
 
-// routes is the table of all paths.
+// Every request goes through server.ServeHTTP, which gives it an id and a line in the log. A request to the API then
+// goes through api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, and
+// its handler gets what they say. Every answer of the API is one of two envelopes, and every error becomes one of the
+// table in describe.
+
+// routes is the table of all paths. Those of pages are in pageRoutes.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
-	api := func(path string, m methods) { mux.Handle(path, s.api(m)) }
-	page := func(pattern string, h pageHandler) { mux.Handle(pattern, s.page(h)) }
-	owner := func(pattern string, h ownerHandler) { mux.Handle(pattern, s.owner(h)) }
-
-	api("/v1/store", methods{"GET": {ScopeRead, s.getStore}})
-	api("/v1/products", methods{"GET": {ScopeRead, s.listProducts}})
-	api("/v1/catalog", methods{"PUT": {ScopeManage, s.putCatalog}})
-	api("/v1/payment-methods", methods{"GET": {ScopeRead, s.listPaymentMethods}})
-	api("/v1/orders", methods{"GET": {ScopeRead, s.listOrders}, "POST": {ScopeWrite, s.createOrder}})
-	api("/v1/orders/{order_id}", methods{"GET": {ScopeRead, s.getOrder}})
-	api("/v1/orders/{order_id}/approve", methods{"POST": {ScopeManage, s.changeOrder(OwnerApproves)}})
-	api("/v1/orders/{order_id}/cancel", methods{"POST": {ScopeManage, s.changeOrder(OwnerCancels)}})
-	api("/v1/orders/{order_id}/refund", methods{"POST": {ScopeManage, s.changeOrder(OwnerRefunds)}})
-	api("/v1/events", methods{"GET": {ScopeRead, s.listEvents}})
-	mux.HandleFunc("/v1/openapi.json", s.describe)
-	mux.HandleFunc("/notifications/{provider}/{store_id}", s.notification)
-	mux.HandleFunc("/healthz", s.healthz)
-	mux.HandleFunc("/readyz", s.readyz)
-	mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusSeeOther))
-	mux.HandleFunc("/", s.notFound)
-
-	page("GET /pay/{order_id}", s.payPage)
-	page("GET /pay/{order_id}/claim", s.claimPage)
-	page("POST /pay/{order_id}/claim", s.claimPage)
-	page("POST /pay/{order_id}/unclaim", s.takeBack)
-	page("GET /pay/{order_id}/go", s.goPay)
-	page("POST /pay/{order_id}/method", s.chooseMethod)
-	page("GET /sandbox/{session_id}", s.sandboxPage)
-	page("POST /sandbox/{session_id}", s.sandboxPage)
-	mux.HandleFunc("GET /style.css", s.serveStylesheet)
-
-	page("GET /docs", s.showReference)
-	page("/dashboard/login", s.login)
-	owner("GET /dashboard", s.showOrders)
-	owner("GET /dashboard/orders.csv", s.exportOrders)
-	owner("GET /dashboard/orders/{order_id}", s.showOrder)
-	owner("/dashboard/orders/{order_id}/{act}", s.actOnOrder)
-	owner("POST /dashboard/orders/{order_id}/check", s.askGateway)
-	owner("GET /dashboard/catalog", s.showCatalog)
-	owner("/dashboard/catalog/{kind}", s.editEntry)
-	owner("GET /dashboard/payments", s.paymentSettings)
-	owner("POST /dashboard/payments/gateway", s.paymentSettings)
-	owner("GET /dashboard/developers", s.showDevelopers)
-	owner("POST /dashboard/keys", s.addKey)
-	owner("/dashboard/keys/{key_id}/revoke", s.revokeKey)
-	owner("POST /dashboard/endpoints", s.addEndpoint)
-	owner("GET /dashboard/endpoints/{endpoint_id}", s.showEndpoint)
-	owner("/dashboard/endpoints/{endpoint_id}/{act}", s.actOnEndpoint)
-	owner("POST /dashboard/deliveries/{delivery_id}/resend", s.resendDelivery)
-	owner("/dashboard/account", s.account)
-	owner("POST /dashboard/settings", s.saveSettings)
-	owner("/dashboard/account/logout", s.logout)
-	owner("POST /dashboard/logout", s.logout)
-	page("/dashboard/", noPage)
-	return s.outermost(mux)
+	api(s, mux, "GET /v1/store", ScopeRead, s.getStore)
+	api(s, mux, "GET /v1/products", ScopeRead, s.listProducts)
+	api(s, mux, "GET /v1/payment-methods", ScopeRead, s.listPaymentMethods)
+	api(s, mux, "GET /v1/orders", ScopeRead, s.listOrders)
+	api(s, mux, "POST /v1/orders", ScopeWrite, s.createOrder)
+	api(s, mux, "GET /v1/orders/{order_id}", ScopeRead, s.getOrder)
+	api(s, mux, "POST /v1/orders/{order_id}/approve", ScopeManage, s.decide)
+	api(s, mux, "POST /v1/orders/{order_id}/cancel", ScopeManage, s.decide)
+	api(s, mux, "POST /v1/orders/{order_id}/refund", ScopeManage, s.decide)
+	api(s, mux, "PUT /v1/catalog", ScopeManage, s.putCatalog)
+	api(s, mux, "GET /v1/events", ScopeRead, s.listEvents)
+	mux.HandleFunc("GET /v1/openapi.json", s.getDescription)
+	mux.HandleFunc("POST /notifications/{provider}/{store_id}", s.notify)
+	mux.HandleFunc("GET /healthz", s.getHealth)
+	mux.HandleFunc("GET /readyz", s.getReadiness)
+	s.pageRoutes(mux)
+	return s.logged(mux)
 }
 
-// server answers HTTP. Its fields are set before it serves.
+// server answers HTTP.
 type server struct {
 	db           *DB
-	log          *serviceLog
-	queue        *dispatcher
+	log          *slog.Logger
+	auth         *auth
 	payments     *payments
-	keys         *limiter // by API key
-	stores       *limiter // by store: all of its keys together
-	wrongKeys    addressLimiter
-	uses         uses
-	catalog      catalogCache
-	accounts     *limiter       // passwords tried, by e-mail and address
-	everywhere   *limiter       // passwords tried, by e-mail
-	addresses    addressLimiter // passwords tried
-	trustedProxy netip.Prefix
-	allowPrivate bool          // for webhooks
-	admitting    chan struct{} // full while a sign-in is admitted or refused: see admitInTurn
-	hashing      *hashQueue
-	newSecrets   newSecrets // to be shown once
-	purging      wakeup     // there is something to purge
-	keepEvents   time.Duration
-	old          []*oldRows // of the goroutine that runs purge
-	draining     atomic.Bool
-	outages      everySecond // the log's lines about a database that cannot be written
-	otherHosts   everySecond // the log's lines about hosts that no store has
+	gateways     gateways
+	allowPrivate bool         // addresses of webhooks
+	draining     atomic.Bool  // the service is stopping: it is not ready
+	failedAt     atomic.Int64 // the second in which the log has heard last that the database fails
 }
 
-// errorCode is how programs tell errors apart. Its HTTP status belongs to it, so no error is without one.
-type errorCode struct {
-	name   string
-	status int
+// recorder collects the facts of a request for its line in the log. It holds no key and nothing of a buyer.
+type recorder struct {
+	http.ResponseWriter
+	status int // 0 until the answer begins, which WriteHeader does
+	store  string
 }
 
-func (c errorCode) MarshalText() ([]byte, error) { return []byte(c.name), nil }
-
-var (
-	codeInvalidRequest           = errorCode{"INVALID_REQUEST", http.StatusBadRequest}
-	codeUnauthorized             = errorCode{"UNAUTHORIZED", http.StatusUnauthorized}
-	codePlanRequired             = errorCode{"PLAN_REQUIRED", http.StatusForbidden}
-	codeForbidden                = errorCode{"FORBIDDEN", http.StatusForbidden}
-	codeNotFound                 = errorCode{"NOT_FOUND", http.StatusNotFound}
-	codeMethodNotAllowed         = errorCode{"METHOD_NOT_ALLOWED", http.StatusMethodNotAllowed}
-	codeDuplicateExternalID      = errorCode{"DUPLICATE_EXTERNAL_ID", http.StatusConflict}
-	codeOutOfStock               = errorCode{"OUT_OF_STOCK", http.StatusConflict}
-	codeOrderState               = errorCode{"ORDER_STATE", http.StatusConflict}
-	codeLimitReached             = errorCode{"LIMIT_REACHED", http.StatusConflict}
-	codePayloadTooLarge          = errorCode{"PAYLOAD_TOO_LARGE", http.StatusRequestEntityTooLarge}
-	codeValidationFailed         = errorCode{"VALIDATION_FAILED", http.StatusUnprocessableEntity}
-	codeProductUnavailable       = errorCode{"PRODUCT_UNAVAILABLE", http.StatusUnprocessableEntity}
-	codePaymentMethodUnavailable = errorCode{"PAYMENT_METHOD_UNAVAILABLE", http.StatusUnprocessableEntity}
-	codeIdempotencyKeyReused     = errorCode{"IDEMPOTENCY_KEY_REUSED", http.StatusUnprocessableEntity}
-	codeRateLimited              = errorCode{"RATE_LIMITED", http.StatusTooManyRequests}
-	codeInternalError            = errorCode{"INTERNAL_ERROR", http.StatusInternalServerError}
-	codeServiceUnavailable       = errorCode{"SERVICE_UNAVAILABLE", http.StatusServiceUnavailable}
-)
-
-// APIError says why a rule refused a request. Nothing was changed, and the client may read its text.
-type APIError struct {
-	Code    errorCode `json:"code"`
-	Message string    `json:"message"`
-	Details []Detail  `json:"details,omitempty"`
+func (rec *recorder) WriteHeader(status int) {
+	rec.status = status
+	rec.ResponseWriter.WriteHeader(status)
 }
 
-// Detail describes one wrong field of a request.
-type Detail struct {
-	Field   string `json:"field"`
-	Message string `json:"message"`            // in English, to be read after the field's name
-	OrderID string `json:"order_id,omitempty"` // the order that the request is in conflict with
-	Fault   Fault  `json:"-"`                  // the message for the pages; zero if none of their forms can have it
-}
+// Unwrap is for http.ResponseController.
+func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 
-// detailf returns a Detail without a Fault.
-func detailf(field, format string, args ...any) Detail {
-	return Detail{Field: field, Message: fmt.Sprintf(format, args...)}
-}
-
-func (e *APIError) Error() string {
-	text := e.Message
-	for _, d := range e.Details {
-		text += "\n  " + d.Field + " " + d.Message
-	}
-	return text
-}
-
-var (
-	errNotFound         = &APIError{Code: codeNotFound, Message: "Not found."}
-	errInvalidJSON      = &APIError{Code: codeInvalidRequest, Message: "Invalid JSON body."}
-	errInternal         = &APIError{Code: codeInternalError, Message: "Internal error."}
-	errMethodNotAllowed = &APIError{
-		Code:    codeMethodNotAllowed,
-		Message: "This path does not take this method: see the Allow header.",
-	}
-	errUnavailable = &APIError{
-		Code:    codeServiceUnavailable,
-		Message: "The service cannot write at the moment. Nothing was changed; try again.",
-	}
-	errUnknown = &APIError{
-		Code: codeServiceUnavailable,
-		Message: "The disk failed while this was saved: it is unknown whether it was. " +
-			"When the service works again, repeat an order with the same Idempotency-Key, " +
-			"or look for it with GET /v1/orders?external_id=….",
-	}
-)
-
-// badRequest refuses a request that cannot be understood.
-func badRequest(format string, args ...any) *APIError {
-	return &APIError{Code: codeInvalidRequest, Message: fmt.Sprintf(format, args...)}
-}
-
-// bodyTooLarge refuses a body of more than so many bytes.
-func bodyTooLarge(most int64) *APIError {
-	return &APIError{Code: codePayloadTooLarge, Message: fmt.Sprintf("The body is larger than %d KiB.", most>>10)}
-}
-
-// limitReached refuses one more of something that a store may only have so many of.
-func limitReached(format string, args ...any) *APIError {
-	return &APIError{Code: codeLimitReached, Message: fmt.Sprintf(format, args...)}
-}
-
-// isLimit reports whether an error is one of limitReached.
-func isLimit(err error) bool {
-	refusal, ok := errors.AsType[*APIError](err)
-	return ok && refusal.Code == codeLimitReached
-}
-
-// answer is an endpoint's answer when all went well.
-type answer struct {
-	status int // zero is 200
-	header http.Header
-	data   []byte  // JSON; not sent with the status 304
-	buffer *[]byte // nil, or where data is: it goes back to buffers when data was sent
-}
-
-// buffers are for the JSON of orders. Without them a list of 50 cost 26 % more processor time.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// respond answers a request to the API in one of the two envelopes: with a, or with err if it is not nil.
-func (s *server) respond(w http.ResponseWriter, r *http.Request, a answer, err error) {
-	header := w.Header()
-	header.Set("Cache-Control", "no-store")
-	maps.Copy(header, a.header)
-
-	if err != nil {
-		refusal := s.refusal(header, r, err)
-		writeJSON(w, refusal.Code.status, `{"success":false,"error":`, mustJSON(refusal), "}\n")
-		return
-	}
-	if a.status == http.StatusNotModified {
-		w.WriteHeader(a.status)
-		return
-	}
-
-	status := cmp.Or(a.status, http.StatusOK)
-	const before, after = `{"success":true,"data":`, "}\n"
-	if a.buffer == nil {
-		writeJSON(w, status, before, a.data, after)
-		return
-	}
-	// This data belongs to the request alone. Other data may be a page of the catalog's cache. With the end appended,
-	// net/http sends a list of 50 with one system call less.
-	*a.buffer = append(a.data, after...)
-	writeJSON(w, status, before, *a.buffer, "")
-	buffers.Put(a.buffer)
-}
-
-// refusal returns the APIError that a client is told. An error of any other kind goes into the log, and the
-// client learns only that there was one.
-func (s *server) refusal(header http.Header, r *http.Request, err error) *APIError {
-	refusal, ok := errors.AsType[*APIError](err)
-	if ok {
-		return refusal
-	}
-	if errors.Is(err, context.Canceled) { // The client has gone.
-		return errUnavailable
-	}
-	s.db.noteDamage(err)
-	lost := s.db.broken() != nil // Then any query may fail, in whatever way.
-	if lost || outOfService(err) {
-		s.logOutage(r, err)
-		header.Set("Retry-After", "5")
-		if errors.Is(err, errResultUnknown) {
-			return errUnknown
-		}
-		return errUnavailable
-	}
-
-	s.log.Error("request failed", "request_id", logged(r).id, "error", err)
-	return errInternal
-}
-
-// logOutage logs once a second that the database cannot be written, however many requests meet that.
-func (s *server) logOutage(r *http.Request, err error) {
-	ok, leftOut := s.outages.allow(time.Now())
-	if ok {
-		s.log.Error("cannot write to the database",
-			"request_id", logged(r).id, "error", err, "not_logged", leftOut)
+// logStore names the store of a request in its line of the log.
+func logStore(w http.ResponseWriter, storeID string) {
+	if rec, ok := w.(*recorder); ok {
+		rec.store = storeID
 	}
 }
 
-// writeJSON writes data between the beginning and the end of its envelope.
-func writeJSON(w http.ResponseWriter, status int, before string, data []byte, after string) {
-	length := len(before) + len(data) + len(after)
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(length))
-	w.WriteHeader(status)
-
-	io.WriteString(w, before)
-	w.Write(data)
-	io.WriteString(w, after)
-}
-
-// notFound answers a path that does not exist.
-func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
-	s.respond(w, r, answer{}, errNotFound)
-}
-
-// noPage answers a path of the dashboard that does not exist.
-func noPage(http.ResponseWriter, *http.Request) error { return errNotFound }
-
-// notAllowed answers a method that a path does not take.
-func (s *server) notAllowed(w http.ResponseWriter, r *http.Request, allow ...string) {
-	header := http.Header{"Allow": {strings.Join(allow, ", ")}}
-	s.respond(w, r, answer{header: header}, errMethodNotAllowed)
-}
-
-// methods are the operations of one path. One for GET answers HEAD too.
-type methods map[string]operation
-
-type operation struct {
-	needs  Scope
-	handle apiHandler
-}
-
-// apiHandler answers a request that carried this key of st.
-type apiHandler func(r *http.Request, st Store, key RequestKey) (answer, error)
-
-// api serves a path whose requests carry a store's key.
-func (s *server) api(m methods) http.Handler {
-	if get, ok := m["GET"]; ok {
-		m["HEAD"] = get
-	}
-	allow := slices.Sorted(maps.Keys(m))
-
+// logged gives every request its id and its line in the log, and answers if its handler panics.
+func (s *server) logged(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op, ok := m[r.Method]
-		if !ok {
-			s.notAllowed(w, r, allow...)
-			return
-		}
+		start := time.Now()
+		rec := &recorder{ResponseWriter: w}
+		id := rand.Text()
+		w.Header().Set("X-Request-Id", id)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
 
-		st, key, err := s.authenticate(w.Header(), r, op.needs)
-		logged(r).store = st.ID
-		if err != nil {
-			s.respond(w, r, answer{}, err)
-			return
+		defer func() {
+			p := recover()
+			if p != nil && p != http.ErrAbortHandler && rec.status == 0 {
+				s.fail(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+			}
+			s.log.Info("request", "method", r.Method, "path", loggedPath(r), "status", rec.status,
+				"duration_ms", float64(time.Since(start).Microseconds())/1000, "store", rec.store,
+				"client", s.auth.client(r).String(), "request_id", id)
+			if p != nil && rec.status != http.StatusInternalServerError {
+				panic(http.ErrAbortHandler) // Half an answer must not pass for a whole one.
+			}
+		}()
+
+		_, route := mux.Handler(r)
+		switch p := r.URL.Path; {
+		case p != "/" && p != path.Clean(p): // ServeMux would redirect.
+			s.fail(rec, r, ErrNotFound)
+		case route == "":
+			s.noRoute(rec, r, mux)
+		default:
+			mux.ServeHTTP(rec, r)
 		}
-		a, err := op.handle(r, st, key)
-		s.respond(w, r, a, err)
 	})
 }
 
-// getStore answers GET /v1/store: whose key this is.
-func (s *server) getStore(r *http.Request, st Store, key RequestKey) (a answer, err error) {
-	if err := parseQuery(r).err; err != nil {
-		return a, err
-	}
+// anyID matches what may be the id of an order, which opens its pay page and is not logged.
+var anyID = regexp.MustCompile(`(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-	profile, err := s.db.Store(st.ID)
-	if err != nil {
-		return a, err
-	}
-	k, err := s.db.Key(key.ID)
-	if err != nil {
-		return a, err
-	}
-
-	ofKey := object{"id": k.ID, "name": k.Name, "scope": k.Scope}
-	if k.ExpiresAt != nil {
-		ofKey["expires_at"] = k.ExpiresAt
-	}
-	ofStore := object{"id": profile.ID, "name": profile.Name, "plan": profile.Plan, "currency": "IDR"}
-	if profile.Contact != "" {
-		ofStore["contact"] = profile.Contact
-	}
-	return answer{data: mustJSON(object{"store": ofStore, "key": ofKey})}, nil
+// loggedPath is the route of a request, or its path without ids where there is no route.
+func loggedPath(r *http.Request) string {
+	_, route, _ := strings.Cut(r.Pattern, " ")
+	return cmp.Or(route, fmt.Sprintf("%.200s", anyID.ReplaceAllString(r.URL.Path, "{id}")))
 }
 
-// listProducts answers GET /v1/products.
-func (s *server) listProducts(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
-	q := parseQuery(r, "type", "q", "offset", "limit")
-	kind := Kind(q.choice("type", string(KindProduct), string(KindBundle)))
-	filter := ProductFilter{
-		Products: kind != KindBundle,
-		Bundles:  kind != KindProduct,
-		Text:     q.text("q", 200),
-		Offset:   int(q.integer("offset", 0, 0, 1_000_000_000)),
-		Limit:    int(q.integer("limit", 20, 1, 50)),
+// noRoute answers what no route takes. ServeMux sets the header Allow where another method would do, and nobody reads
+// its text.
+func (s *server) noRoute(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
+	mux.ServeHTTP(silent{w}, r)
+	err := ErrNotFound
+	if w.Header().Get("Allow") != "" {
+		err = refuse(methodNotAllowed)
 	}
-	if q.err != nil {
-		return a, q.err
+	s.fail(w, r, err)
+}
+
+// silent takes an answer's header alone.
+type silent struct{ http.ResponseWriter }
+
+func (silent) WriteHeader(int)             {}
+func (silent) Write(b []byte) (int, error) { return len(b), nil }
+
+// What only a request can be refused for.
+const (
+	unauthorized     Reason = "UNAUTHORIZED"
+	planRequired     Reason = "PLAN_REQUIRED"
+	forbidden        Reason = "FORBIDDEN"
+	notFound         Reason = "NOT_FOUND"
+	methodNotAllowed Reason = "METHOD_NOT_ALLOWED"
+	payloadTooLarge  Reason = "PAYLOAD_TOO_LARGE"
+	internalError    Reason = "INTERNAL_ERROR"
+)
+
+// apiError is an error as the API shows it.
+type apiError struct {
+	Code    Reason        `json:"code"`
+	Message string        `json:"message"`
+	Details []errorDetail `json:"details,omitempty"`
+}
+
+// errorDetail is a wrong field of a request. Its message is read after the field's name.
+type errorDetail struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+	OrderID string `json:"order_id,omitempty"` // the order that has the same external_id: the refusal's words
+}
+
+// descriptions are the HTTP status and the message of each Reason. A refusal's words stand at %s, or in its place.
+var descriptions = map[Reason]struct {
+	status  int
+	message string
+}{
+	InvalidRequest:           {400, "Invalid JSON body."},
+	unauthorized:             {401, "Missing or invalid Authorization header."},
+	planRequired:             {403, "Public API is not available on this store's plan."},
+	forbidden:                {403, "This key's scope does not allow this call."},
+	notFound:                 {404, "Not found."},
+	methodNotAllowed:         {405, "This path does not take this method: see the Allow header."},
+	payloadTooLarge:          {413, "The body is larger than %s."},
+	ValidationFailed:         {422, "The request has wrong fields: see details."},
+	ProductUnavailable:       {422, "Something in this order is not for sale."},
+	PaymentMethodUnavailable: {422, "This payment method cannot be used."},
+	IdempotencyKeyReused: {422,
+		"This Idempotency-Key was used with another body: send a new key with a new order."},
+	OutOfStock:          {409, "There is not enough stock for this order."},
+	DuplicateExternalID: {409, "Order %s has this external_id."},
+	WrongState:          {409, "The order is %s: this is not possible now."},
+	LimitReached:        {409, "There are as many of these as there can be: remove one first."},
+	GatewayRefused:      {409, "The payment gateway refuses this: %s"},
+	RateLimited:         {429, "Rate limit exceeded."},
+	internalError:       {500, "Internal error."},
+	GatewayUnreachable:  {503, "The payment gateway cannot be reached. Nothing was changed; try again."},
+}
+
+// describe turns an error into what a client is told. It is the only place that does.
+func describe(err error) (status int, e apiError) {
+	refusal := refuse(internalError)
+	switch {
+	case errors.As(err, &refusal):
+	case errors.Is(err, ErrNotFound):
+		refusal = refuse(notFound)
+	case errors.Is(err, ErrUnknown):
+		refusal = &Refusal{Reason: GatewayUnreachable,
+			Words: "The disk failed while this was saved: it is unknown whether it was. When the service works " +
+				"again, repeat an order with the same Idempotency-Key, or look for it with " +
+				"GET /v1/orders?external_id=…."}
+	case errors.Is(err, ErrUnavailable), errors.Is(err, context.Canceled):
+		refusal = &Refusal{Reason: GatewayUnreachable,
+			Words: "The service cannot write at the moment. Nothing was changed; try again."}
 	}
 
-	query := catalogQuery{st.ID, st.CatalogVersion, filter}
-	page, ok := s.catalog.get(query)
-	if !ok {
-		list, err := s.db.Products(st.ID, filter)
-		if err != nil {
-			return a, err
+	d := descriptions[refusal.Reason]
+	e = apiError{Code: refusal.Reason, Message: cmp.Or(refusal.Words, d.message)}
+	if strings.Contains(d.message, "%s") {
+		e.Message = fmt.Sprintf(d.message, refusal.Words)
+	}
+	for _, f := range refusal.Fields {
+		e.Details = append(e.Details, errorDetail{f.Field, f.Message(), refusal.Words})
+	}
+	return d.status, e
+}
+
+// isAPI reports whether a path's errors are answered in the envelope. People read those of all other paths.
+var isAPI = matcher(`^/(v1|notifications|healthz|readyz)(/|$)`)
+
+// fail answers an error: in the envelope, or with a page. What the client cannot change goes into the log, but only
+// once a second where every request may fail, because the database does.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status, e := describe(err)
+	now := time.Now().Unix()
+	switch {
+	case status < 500 || errors.Is(err, context.Canceled):
+	case status == http.StatusServiceUnavailable && s.failedAt.Swap(now) == now:
+	default:
+		s.log.Error("request failed", "request_id", w.Header().Get("X-Request-Id"), "error", err)
+	}
+
+	switch status {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", "5")
+	}
+	if r.ContentLength < 0 || r.ContentLength > maxBody { // Else the server would read on before it answers.
+		w.Header().Set("Connection", "close")
+	}
+	if !isAPI(r.URL.Path) {
+		s.errorPage(w, r, err)
+		return
+	}
+	respond(w, status, envelope{Error: &e})
+}
+
+// data is an object of JSON.
+type data map[string]any
+
+// envelope is every answer of the API.
+type envelope struct {
+	Success bool      `json:"success"`
+	Data    any       `json:"data,omitempty"`
+	Error   *apiError `json:"error,omitempty"`
+}
+
+func respond(w http.ResponseWriter, status int, answer envelope) {
+	body := append(toJSON(answer), '\n')
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	w.Write(body)
+}
+
+// answer answers with data, or with an error.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, status int, found any, err error) {
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	respond(w, status, envelope{Success: true, Data: found})
+}
+
+const (
+	maxBody           = 64 << 10
+	maxCatalog        = 1 << 20
+	maxCatalogEntries = 2000
+)
+
+// apiCall is a request to the API of a store.
+type apiCall struct {
+	*http.Request
+	store  Store
+	key    APIKey
+	body   []byte
+	header http.Header // of the answer
+	status int         // of the answer; 200 unless the handler says something else
+	leave  func()      // frees its place before it waits for a commit or a gateway
+}
+
+// api serves the requests of a pattern to the holders of a key that needs a scope. Q is the struct of their query
+// parameters.
+func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
+	handle func(c *apiCall, query Q) (any, error)) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		var query Q
+		var found any
+		c := &apiCall{Request: r, header: w.Header(), status: http.StatusOK}
+		err := s.admit(c, needs)
+		logStore(w, c.store.ID)
+		if err == nil {
+			err = s.receive(w, c, &query)
 		}
-		page = s.catalog.put(query, mustJSON(list))
-	}
-
-	header := http.Header{"Etag": {page.tag}, "Cache-Control": {"private, no-cache"}}
-	if hasTag(r.Header, page.tag) {
-		return answer{status: http.StatusNotModified, header: header}, nil
-	}
-	return answer{header: header, data: page.data}, nil
-}
-
-// hasTag reports whether If-None-Match names a tag (RFC 9110, section 13.1.2).
-func hasTag(h http.Header, tag string) bool {
-	list := strings.Join(h.Values("If-None-Match"), ",")
-	for known := range strings.SplitSeq(list, ",") {
-		known = strings.TrimPrefix(strings.TrimSpace(known), "W/")
-		if known == tag || known == "*" {
-			return true
+		if err == nil {
+			defer c.leave()
+			found, err = handle(c, query)
 		}
-	}
-	return false
-}
 
-// catalogCache keeps the pages that GET /v1/products answered, each for one version of its store's catalog. Every
-// request reads this version together with its key, so no answer is older than its request. The zero value is an
-// empty cache.
-type catalogCache struct {
-	mu    sync.Mutex
-	pages map[catalogQuery]catalogPage
-	size  int // bytes put in since the cache was last emptied
-}
-
-type catalogQuery struct {
-	storeID string
-	version int64 // of the store's catalog
-	filter  ProductFilter
-}
-
-type catalogPage struct {
-	data []byte
-	tag  string
-}
-
-// get returns the page for a query, if it is there.
-func (c *catalogCache) get(query catalogQuery) (page catalogPage, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	page, ok = c.pages[query]
-	return page, ok
-}
-
-// put keeps data as the page for a query. It empties a cache that has grown to 4 MiB.
-func (c *catalogCache) put(query catalogQuery, data []byte) catalogPage {
-	hash := sha256.Sum256(data)
-	page := catalogPage{data, `"` + hex.EncodeToString(hash[:16]) + `"`}
-	size := len(data) + 1024 // The query and the map take memory too.
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.size += size
-	if c.pages == nil || c.size > 4<<20 {
-		c.pages = map[catalogQuery]catalogPage{}
-		c.size = size
-	}
-	c.pages[query] = page
-	return page
-}
-
-// listPaymentMethods answers GET /v1/payment-methods.
-func (s *server) listPaymentMethods(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
-	q := parseQuery(r, "amount")
-	subtotal := q.integer("amount", 0, 0, maxMoney)
-	if q.err != nil {
-		return a, q.err
-	}
-
-	all, err := s.db.PaymentMethods(st.ID)
-	if err != nil {
-		return a, err
-	}
-	all = slices.DeleteFunc(all, func(m PaymentMethod) bool {
-		unfit := q.Has("amount") && !m.takes(subtotal)
-		return unfit || !m.Usable
+		if c.status == http.StatusNotModified {
+			w.WriteHeader(c.status)
+			return
+		}
+		s.answer(w, r, c.status, found, err)
 	})
-	return answer{data: mustJSON(object{"payment_methods": all})}, nil
 }
 
-// listOrders answers GET /v1/orders.
-func (s *server) listOrders(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
-	f, err := readOrderFilter(r)
+// admit finds the key of a request and its store, and checks what they allow.
+func (s *server) admit(c *apiCall, needs Scope) (err error) {
+	c.store, c.key, err = s.db.KeyHolder(c.Context(), bearer(c.Header))
+	if err == ErrNotFound {
+		if left := s.auth.wrongKeys.takeAddress(s.auth.client(c.Request)); !left.ok {
+			return tooMany(c.header, left.wait)
+		}
+		return refuse(unauthorized)
+	}
 	if err != nil {
-		return a, err
-	}
-
-	if f.After != "" {
-		owner, err := s.db.StoreOf("order", f.After)
-		if err != nil && err != errNotFound {
-			return a, err
-		}
-		if owner != st.ID {
-			return a, badRequest("starting_after is not an order of this store: " +
-				"give the id of the last order of the page before.")
-		}
-	}
-
-	var buffer *[]byte
-	var more bool
-	err = s.db.reader.with(func(c *connection) (err error) {
-		// It is not taken earlier: a request that waits for a connection would hold it meanwhile.
-		buffer = buffers.Get().(*[]byte)
-		*buffer, more, err = appendOrders(append((*buffer)[:0], `{"orders":`...), c, st, f)
 		return err
-	})
-	if err != nil {
-		return a, err
 	}
-	*buffer = fmt.Appendf(*buffer, `,"has_more":%t}`, more)
-	return answer{data: *buffer, buffer: buffer}, nil
+
+	left := s.auth.takeKey(c.key)
+	c.header.Set("X-RateLimit-Limit", strconv.Itoa(left.limit))
+	c.header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
+	c.header.Set("X-RateLimit-Reset", strconv.Itoa(left.full))
+	switch {
+	case !left.ok:
+		return tooMany(c.header, left.wait)
+	case c.store.Plan == PlanFree:
+		return refuse(planRequired)
+	case !c.key.Scope.allows(needs):
+		words := fmt.Sprintf("This key has the scope %s, and this call needs %s.", c.key.Scope, needs)
+		return &Refusal{Reason: forbidden, Words: words}
+	}
+	return nil
 }
 
-func readOrderFilter(r *http.Request) (OrderFilter, error) {
-	q := parseQuery(r, "status", "created_at_min", "created_at_max", "offset", "limit",
-		"external_id", "starting_after")
-	f := OrderFilter{
-		Status:     Status(q.choice("status", toStrings(statuses)...)),
-		Min:        q.time("created_at_min", false),
-		Max:        q.time("created_at_max", true),
-		ExternalID: q.text("external_id", 64),
-		After:      strings.ToLower(q.text("starting_after", 36)),
-		Offset:     int(q.integer("offset", 0, 0, 1_000_000_000)),
-		Limit:      int(q.integer("limit", 20, 1, 50)),
+// receive reads the parameters and the body of a request, and then waits for one of its store's places.
+func (s *server) receive(w http.ResponseWriter, c *apiCall, query any) (err error) {
+	if err := readQuery(c.Request, query); err != nil {
+		return err
 	}
-	if q.err != nil {
-		return f, q.err
+	if c.body, err = readBody(w, c.Request); err != nil {
+		return err
 	}
-
-	if f.Min != nil && f.Max != nil && *f.Min > *f.Max {
-		return f, badRequest("created_at_min is after created_at_max: "+
-			"give a lower bound that is not above the upper one, such as created_at_min=%s.", f.Max)
+	leave, ok := s.auth.place(c.Context(), c.store.ID, "api")
+	if !ok {
+		return tooMany(c.header, 2)
 	}
-	if f.After != "" && q.Has("offset") {
-		return f, badRequest("offset and starting_after do not go together: use starting_after alone.")
-	}
-	return f, nil
+	c.leave = sync.OnceFunc(leave)
+	return nil
 }
 
-// createOrder answers POST /v1/orders.
-func (s *server) createOrder(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
-	if err := parseQuery(r).err; err != nil {
-		return a, err
+// tooMany refuses a request that may come again after some seconds.
+func tooMany(h http.Header, retry int) error {
+	h.Set("Retry-After", strconv.Itoa(retry))
+	return refuse(RateLimited)
+}
+
+// bearer returns the key in the header Authorization, whose scheme is in any case. Two of them are no key.
+func bearer(h http.Header) string {
+	scheme, key, _ := strings.Cut(strings.Join(h.Values("Authorization"), ", "), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
 	}
-	key, err := idempotencyKey(r.Header)
-	if err != nil {
-		return a, err
+	return key
+}
+
+// readBody reads the body of a request to the API. Its Content-Type does not matter: what is not JSON is refused as
+// such.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	most := int64(maxBody)
+	if r.Method == http.MethodPut {
+		most = maxCatalog
+		deadlines := http.NewResponseController(w)
+		deadlines.SetReadDeadline(time.Now().Add(15 * time.Second))
+		deadlines.SetWriteDeadline(time.Now().Add(45 * time.Second))
 	}
 
-	body, err := readBody(r, maxBody)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return nil, &Refusal{Reason: payloadTooLarge, Words: fmt.Sprintf("%d KiB", most>>10)}
+	}
 	if err != nil {
-		return a, err
+		return nil, malformed("The body did not arrive whole.")
 	}
-	in, err := readNewOrder(body)
-	if err != nil {
-		return a, err
-	}
-	if key != "" {
-		in.IdempotencyKey = key
-		in.BodyHash = sha256.Sum256(body)
-	}
+	return body, nil
+}
 
-	created, err := s.db.CreateOrder(r.Context(), st, in)
-	if err != nil {
-		return a, err
-	}
-	if created.Due {
-		s.queue.wake()
-	}
-	logged(r).order = created.Reference
+type noQuery struct{}
 
-	header := http.Header{"Location": {"/v1/orders/" + created.ID}}
-	if created.Replayed {
-		header.Set("Idempotent-Replayed", "true")
-	}
-	return answer{
-		status: http.StatusCreated,
-		header: header,
-		data:   slices.Concat([]byte(`{"order":`), created.Shown, []byte("}")),
+// keyStore is the store of a key as the API shows it.
+type keyStore struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	Plan     Plan   `json:"plan"`
+	Currency string `json:"currency"`
+	Contact  string `json:"contact,omitempty"`
+}
+
+// ownKey is a key as the API shows it to its holder.
+type ownKey struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Scope     Scope  `json:"scope"`
+	ExpiresAt Time   `json:"expires_at,omitempty"`
+}
+
+func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
+	return data{
+		"store": keyStore{c.store.ID, c.store.Name, c.store.Plan, "IDR", c.store.Contact},
+		"key":   ownKey{c.key.ID, c.key.Name, c.key.Scope, c.key.ExpiresAt},
 	}, nil
 }
 
-// idempotencyKey returns a request's Idempotency-Key, empty if it has none.
-func idempotencyKey(h http.Header) (string, error) {
-	values := h.Values("Idempotency-Key")
-	if len(values) == 0 {
-		return "", nil
+func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
+	tag := fmt.Sprintf(`"%d"`, c.store.CatalogVersion)
+	c.header.Set("Etag", tag)
+	c.header.Set("Cache-Control", "private, no-cache")
+	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
+		c.status = http.StatusNotModified
+		return nil, nil
 	}
 
-	key := values[0]
-	valid := key != "" && utf8.RuneCountInString(key) <= 255 && utf8.ValidString(key)
-	if len(values) > 1 || !valid {
-		return "", badRequest("Idempotency-Key must be given once and have 1 to 255 characters, " +
+	list, more, err := s.db.Entries(c.Context(), c.store.ID, filter)
+	products, bundles := []Entry{}, []Entry{}
+	for _, e := range list {
+		if e.Type == Bundle {
+			bundles = append(bundles, e)
+		} else {
+			products = append(products, e)
+		}
+	}
+	return data{"products": products, "bundles": bundles, "has_more": more}, err
+}
+
+type methodQuery struct {
+	Amount int64 `json:"amount" rule:"money =-1"` // a subtotal; -1 is any
+}
+
+func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) {
+	methods, err := UsableMethods(c.Context(), s.db, c.store, query.Amount)
+	for i, m := range methods {
+		if m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") { // It was uploaded.
+			methods[i].ImageURL = new(c.store.URL + *m.ImageURL)
+		}
+	}
+	return data{"payment_methods": methods}, err
+}
+
+func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
+	switch {
+	case query.CreatedMin != 0 && query.CreatedMax != 0 && query.CreatedMin > query.CreatedMax:
+		return nil, malformed("created_at_min is after created_at_max: give one such as created_at_min=%s.",
+			query.CreatedMax)
+	case query.StartingAfter != "" && c.URL.Query().Has("offset"):
+		return nil, malformed("offset and starting_after do not go together: use starting_after alone.")
+	}
+
+	query.StartingAfter = strings.ToLower(query.StartingAfter)
+	orders, more, err := s.db.Orders(c.Context(), c.store.ID, query)
+	if err == ErrNotFound {
+		return nil, malformed("starting_after is not an order of this store: " +
+			"give the id of the last order of the page before.")
+	}
+
+	return c.store.showOrders(orders, more), err
+}
+
+// showOrders is the data of an answer with a page of a store's orders.
+func (st Store) showOrders(orders []StoredOrder, more bool) data {
+	shown := make([]json.RawMessage, len(orders))
+	for i, o := range orders {
+		shown[i] = st.show(o)
+	}
+	return data{"orders": shown, "has_more": more}
+}
+
+// isOneKey reports whether the values of Idempotency-Key, a line each, are one.
+var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
+
+func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
+	keys := c.Header.Values("Idempotency-Key")
+	key := strings.Join(keys, "\n")
+	if keys != nil && !isOneKey(key) {
+		return nil, malformed("Idempotency-Key must be given once and have 1 to 255 characters, " +
 			"such as a UUID.")
 	}
-	return key, nil
-}
-
-// getOrder answers GET /v1/orders/{order_id}. It starts a payment session if the order needs one.
-func (s *server) getOrder(r *http.Request, st Store, key RequestKey) (a answer, err error) {
-	if err := parseQuery(r).err; err != nil {
-		return a, err
+	var in NewOrder
+	if err := readJSON(c.body, &in); err != nil {
+		return nil, err
 	}
+	hash := sha256.Sum256(c.body)
+	in.IdempotencyKey, in.BodyHash = key, hash[:]
 
-	if key.Order == nil {
-		return a, errNotFound
-	}
-
-	o := *key.Order
-	id := orderIDIn(o.Stored) // The path may have it in capitals.
-	logged(r).order = o.Reference
-
-	// A buyer whose payment was denied may have tried again on the same page.
-	if o.Session.State == SessionActive && o.Session.GatewayState == StateDenied {
-		s.payments.checkSoon(r.Context(), o.Session.ID)
-	}
-
-	// HEAD starts no session: its answer would not show it. Nor does a key that may only read.
-	starts := r.Method != "HEAD" && key.Scope.allows(ScopeWrite)
-	if starts && needsSession(o, s.db.Now()) {
-		o, err = s.startSession(r.Context(), st, id, o)
-		if err != nil {
-			return a, err
-		}
-	}
-
-	view := viewPaymentSession(o, st.payPage(id))
-	buffer := buffers.Get().(*[]byte)
-	data := append((*buffer)[:0], `{"order":`...)
-	data = st.showOrderPaidAt(data, o.Stored, view.PaymentURL)
-	data = append(data, `,"payment_session":`...)
-	data = view.appendJSON(data)
-	return answer{data: append(data, '}'), buffer: buffer}, nil
-}
-
-// changeOrder answers POST /v1/orders/{order_id}/approve and its like, which do what the owner does in the dashboard.
-func (s *server) changeOrder(t Transition) apiHandler {
-	return func(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
-		if err := parseQuery(r).err; err != nil {
-			return a, err
-		}
-		body, err := readBody(r, maxBody)
-		if err != nil {
-			return a, err
-		}
-		reason, err := readReason(body)
-		if err != nil {
-			return a, err
-		}
-
-		id := strings.ToLower(r.PathValue("order_id"))
-		note := Note{Code: NoteByAPI, Text: reason}
-		if t == OwnerApproves {
-			_, err = s.payments.approveOrder(r.Context(), st.ID, id, note)
-		} else {
-			_, err = s.db.Transition(r.Context(), st.ID, id, t, note)
-		}
-		if err != nil {
-			return a, err
-		}
-		s.queue.wake()
-		s.payments.wake() // A page that can still be paid is closed at the gateway.
-
-		o, err := s.db.OrderWithSession(st.ID, id)
-		if err != nil {
-			return a, err
-		}
-		logged(r).order = o.Reference
-		shown := st.showOrder([]byte(`{"order":`), o.Stored)
-		return answer{data: append(shown, '}')}, nil
-	}
-}
-
-// listEvents answers GET /v1/events.
-func (s *server) listEvents(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
-	q := parseQuery(r, "after", "created_at_min", "event", "order_id", "limit")
-	f := EventFilter{
-		After:   q.text("after", 40),
-		Min:     q.time("created_at_min", false),
-		Event:   Event(q.choice("event", toStrings(allEvents)...)),
-		OrderID: strings.ToLower(q.text("order_id", 36)),
-		Limit:   int(q.integer("limit", 20, 1, 50)),
-	}
-	if q.err != nil {
-		return a, q.err
-	}
-
-	bodies, more, err := s.db.Events(st.ID, f)
-	if err == errNotFound {
-		return a, badRequest("after is not an event of this store, or it is so old that it is not kept any more: " +
-			"begin with created_at_min instead.")
-	}
+	c.leave()
+	created, err := s.db.CreateOrder(c.Context(), c.store, in)
 	if err != nil {
-		return a, err
+		return nil, err
 	}
-	list := strings.Join(bodies, ",")
-	return answer{data: fmt.Appendf(nil, `{"events":[%s],"has_more":%t}`, list, more)}, nil
+	c.status = http.StatusCreated
+	c.header.Set("Location", "/v1/orders/"+created.ID)
+	if created.Replayed {
+		c.header.Set("Idempotent-Replayed", "true")
+	}
+	return data{"order": json.RawMessage(created.Shown)}, nil
 }
 
-// putCatalog answers PUT /v1/catalog. The body is a catalog file.
-func (s *server) putCatalog(r *http.Request, st Store, _ RequestKey) (a answer, err error) {
-	if err := parseQuery(r).err; err != nil {
-		return a, err
-	}
-	body, err := readBody(r, maxCatalog)
+// getOrder starts a payment session if the order needs one. HEAD does not, whose answer would not show it, nor does
+// a key that may only read.
+func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
+	c.leave()
+	id := strings.ToLower(c.PathValue("order_id"))
+	starts := c.Method == http.MethodGet && c.key.Scope.allows(ScopeWrite)
+	o, session, err := s.payments.OrderWithSession(c.Context(), c.store, id, starts)
 	if err != nil {
-		return a, err
-	}
-	f, err := parseForm(body)
-	if err != nil {
-		return a, err
+		return nil, err
 	}
 
-	c, err := f.catalog()
-	if err != nil {
-		return a, err
-	}
-	if err := s.db.ImportCatalog(r.Context(), st.ID, c); err != nil {
-		return a, err
-	}
-	return answer{data: mustJSON(c.counts())}, nil
+	return c.store.showSession(o, session), nil
 }
 
-// needsSession reports whether an order can be paid at a gateway now and has no page there. It only spares
-// other orders a write: BeginPaymentSession decides, by the same rule.
-func needsSession(o OrderWithSession, now Time) bool {
-	if o.Provider == ProviderManual || o.Session.State == SessionActive {
-		return false
-	}
-	return o.Status == Pending && o.ExpiresAt > now
+// showSession is the data of an answer with an order and its payment session.
+func (st Store) showSession(o OrderRow, session SessionView) data {
+	shown := o.show(nil, st.payPage(o.ID), session.PaymentURL)
+	return data{"order": json.RawMessage(shown), "payment_session": session}
 }
 
-// startSession returns o with the payment session that it needs. If the gateway cannot be asked, the session
-// stays in the state starting.
-func (s *server) startSession(
-	ctx context.Context, st Store, id string, o OrderWithSession,
-) (OrderWithSession, error) {
-	session, err := s.payments.open(ctx, st, id)
-	if outOfService(err) { // The order can be read on a full disk too.
-		s.log.Error("cannot start a payment session", "order", o.Reference, "error", err)
-		o.Session = PaymentSession{State: SessionStarting, Problem: ProblemUnreachable}
-		return o, nil
+// decide performs an act of the owner, which is the end of the path.
+func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
+	var in struct {
+		Reason string `json:"reason" rule:"text 1..200 optional"`
 	}
-	if err != nil {
-		return o, err
-	}
-
-	if session.ID == "" { // The order has changed meanwhile and needs none.
-		return s.db.OrderWithSession(st.ID, id)
-	}
-	o.Session = session
-	return o, nil
-}
-
-// paymentSessionView shows where an order's payment stands.
-type paymentSessionView struct {
-	ID         string        `json:"id,omitempty"` // of a session at a gateway
-	Provider   Provider      `json:"provider"`
-	Status     paymentStatus `json:"status"`
-	Reason     Problem       `json:"reason,omitempty"` // why it is unavailable
-	PaymentURL string        `json:"payment_url"`
-	ExpiresAt  Time          `json:"expires_at"`
-	Attempt    int           `json:"attempt"`
-}
-
-// appendJSON appends the view as JSON, as encoding/json would. encoding/json takes 3 µs longer, which is 4 % of the
-// processor time of a GET.
-func (v paymentSessionView) appendJSON(dst []byte) []byte {
-	dst = append(dst, '{')
-	if v.ID != "" {
-		dst = appendJSONField(dst, "id", v.ID)
-	}
-	dst = appendJSONField(dst, "provider", string(v.Provider))
-	dst = appendJSONField(dst, "status", string(v.Status))
-	if v.Reason != "" {
-		dst = appendJSONField(dst, "reason", string(v.Reason))
-	}
-	dst = appendJSONField(dst, "payment_url", v.PaymentURL)
-	dst = appendJSONField(dst, "expires_at", v.ExpiresAt.String())
-	dst = appendJSONName(dst, "attempt")
-	dst = strconv.AppendInt(dst, int64(v.Attempt), 10)
-	return append(dst, '}')
-}
-
-// paymentStatus is the SessionState of a started session, or one of these.
-type paymentStatus string
-
-const (
-	paymentNone        paymentStatus = "none"
-	paymentManual      paymentStatus = "manual"      // a person checks the payment
-	paymentUnavailable paymentStatus = "unavailable" // the gateway has started none; a later GET asks it again
-)
-
-// viewPaymentSession shows an order's payment. Its address is the gateway's page while that can be paid, else
-// the order's pay page.
-func viewPaymentSession(o OrderWithSession, payPage string) paymentSessionView {
-	view := paymentSessionView{
-		Provider:   o.Provider,
-		Status:     paymentNone,
-		PaymentURL: payPage,
-		ExpiresAt:  o.ExpiresAt,
-	}
-	session := o.Session
-
-	switch {
-	case o.Provider == ProviderManual:
-		view.Status = manualStatus(o.Status)
-	case session.State == SessionStarting:
-		if o.Status == Pending {
-			view.Status = paymentUnavailable
-			view.Reason = cmp.Or(session.Problem, ProblemUnreachable)
+	if len(c.body) > 0 {
+		if err := readJSON(c.body, &in); err != nil {
+			return nil, err
 		}
-	case session.ID != "":
-		view.ID = session.ID
-		view.Status = paymentStatus(session.State)
-		view.ExpiresAt = session.ExpiresAt
-		view.Attempt = session.Attempt
 	}
-	if session.State == SessionActive && o.Status == Pending {
-		view.PaymentURL = session.URL
+
+	c.leave()
+	note := Note{Code: NoteByAPI, Text: in.Reason}
+	o, err := s.payments.Decide(c.Context(), c.store.ID, strings.ToLower(c.PathValue("order_id")),
+		Act(path.Base(c.URL.Path)), ActorAPI, note)
+	if err != nil {
+		return nil, err
 	}
-	return view
+	return data{"order": c.store.show(o.StoredOrder)}, nil
 }
 
-// manualStatus is where the payment of a manual order stands: it ends as its order does.
-func manualStatus(order Status) paymentStatus {
-	switch order {
-	case Paid, Refunded: // A refunded session at a gateway stays paid too.
-		return paymentStatus(SessionPaid)
-	case Failed, Expired:
-		return paymentStatus(order)
+func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
+	events, more, err := s.db.Events(c.Context(), c.store.ID, filter)
+	if err == ErrNotFound {
+		return nil, malformed("after is not an event of this store, or it is so old that it is not kept " +
+			"any more: begin with created_at_min instead.")
 	}
-	return paymentManual
-}
 
-// healthz says that the program runs.
-func (s *server) healthz(w http.ResponseWriter, r *http.Request) {
-	s.respond(w, r, answer{data: []byte(`{"status":"alive"}`)}, nil)
-}
-
-// readyz says whether new requests should be sent here.
-func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
-	s.respond(w, r, answer{data: []byte(`{"status":"ready"}`)}, s.ready())
-}
-
-func (s *server) ready() error {
-	if s.draining.Load() {
-		return &APIError{Code: codeServiceUnavailable, Message: "The service is stopping."}
+	bodies := make([]json.RawMessage, len(events))
+	for i, e := range events {
+		bodies[i] = e.Body
 	}
-	err := s.db.Ready()
+	return data{"events": bodies, "has_more": more}, err
+}
+
+// putCatalog takes a catalog file. It waits while another import or export runs.
+func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
+	var catalog Catalog
+	if err := readJSON(c.body, &catalog); err != nil {
+		return nil, err
+	}
+	entries := len(catalog.Products) + len(catalog.Bundles) + len(catalog.PaymentMethods)
+	if entries > maxCatalogEntries {
+		wrong := refuse(ValidationFailed)
+		wrong.add("products", "and all other entries may be %d at a time", maxCatalogEntries)
+		return nil, wrong
+	}
+
+	c.leave()
+	leave, ok := s.auth.place(c.Context(), "", "large")
+	if !ok {
+		return nil, tooMany(c.header, 2)
+	}
+	defer leave()
+	counts, err := s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
+	return counts, err
+}
+
+//go:embed openapi.json
+var description []byte
+
+// getDescription answers the API's description to anyone, also to pages of other sites, without an envelope. It names
+// the service's own address.
+func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
+	if err := readQuery(r, &noQuery{}); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	own := s.db.publicURL(r.Context())
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	w.Write(bytes.Replace(description, []byte("http://localhost:8080"), []byte(own), 1))
+}
+
+// notify takes a gateway's notification.
+func (s *server) notify(w http.ResponseWriter, r *http.Request) {
+	body, err := readBody(w, r)
 	if err == nil {
-		return nil
+		storeID := r.PathValue("store_id")
+		err = s.payments.Notify(r.Context(), Provider(r.PathValue("provider")), storeID, r.Header, body)
 	}
+	s.answer(w, r, http.StatusOK, data{}, err)
+}
 
-	if ok, leftOut := s.outages.allow(time.Now()); ok {
-		s.log.Error("the database does not answer", "error", err, "not_logged", leftOut)
+// getHealth says that the program runs.
+func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
+	s.answer(w, r, http.StatusOK, data{"status": "alive"}, nil)
+}
+
+// getReadiness says whether new requests should be sent here.
+func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
+	err := s.db.look()
+	if s.draining.Load() {
+		err = &Refusal{Reason: GatewayUnreachable, Words: "The service is stopping."}
 	}
-	if s.db.broken() != nil {
-		return &APIError{
-			Code:    codeServiceUnavailable,
-			Message: "The database cannot be relied on any more. The log says what to do.",
-		}
-	}
-	return &APIError{Code: codeServiceUnavailable, Message: "The database does not answer."}
+	s.answer(w, r, http.StatusOK, data{"status": "ready"}, err)
 }

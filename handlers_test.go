@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,7 +72,7 @@ func TestAShopsDay(t *testing.T) {
 func TestSessionsOfPrograms(t *testing.T) { playStories(t, "testdata/programs.txt") }
 
 // has reports values in the data that differ: each is a path and a text.
-func (r reply) has(t *testing.T, values ...string) {
+func (r response) has(t *testing.T, values ...string) {
 	t.Helper()
 	for _, value := range values {
 		path, want, _ := strings.Cut(value, " ")
@@ -82,7 +85,7 @@ func (r reply) has(t *testing.T, values ...string) {
 // wantRefusal reports an answer that is not the refusal of a heading in testdata/. "422 VALIDATION_FAILED
 // buyer.name" has the fields that the details name, "400 INVALID_REQUEST The key" the beginning of the
 // message.
-func (r reply) wantRefusal(t *testing.T, heading string) {
+func (r response) wantRefusal(t *testing.T, heading string) {
 	t.Helper()
 	got := fmt.Sprintf("%d %s %s", r.Status, r.Error.Code, r.Error.Message)
 	matches := strings.HasPrefix(got, heading)
@@ -208,7 +211,7 @@ var contentTypes = []string{
 func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	post := func(body any, headers ...string) reply { return w.do(t, "POST", "/v1/orders", body, headers...) }
+	post := func(body any, headers ...string) response { return w.do(t, "POST", "/v1/orders", body, headers...) }
 	for _, c := range readCases(t, "testdata/bad-bodies.txt") {
 		t.Run(c.name, func(t *testing.T) {
 			post(orderText(w.shop.ids, c.columns[1:]...)).wantRefusal(t, c.heading)
@@ -257,26 +260,6 @@ func TestBodiesAtTheBounds(t *testing.T) {
 		w.do(t, "POST", "/v1/orders", good, "Content-Type", contentType).want(t, 201, "")
 	}
 	w.do(t, "POST", "/v1/orders", good, "Idempotency-Key", strings.Repeat("é", 255)).want(t, 201, "")
-}
-
-func TestCatalogQueries(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for _, c := range readCases(t, "testdata/catalog-queries.txt") {
-		r := w.get(t, c.column(0), as(w.other.keys["read"])...)
-		var found []string
-		for _, list := range []string{"products", "bundles", "payment_methods"} {
-			for _, entry := range r.list(list) {
-				found = append(found, fmt.Sprint(entry["slug"], entry["code"]))
-			}
-		}
-		if r.at("has_more") == "true" {
-			found = append(found, "and more")
-		}
-		if got := strings.ReplaceAll(strings.Join(found, " "), "<nil>", ""); got != c.column(1) {
-			t.Errorf("%s: found %q, want %q", c.name, got, c.column(1))
-		}
-	}
 }
 
 // TestFieldsAndTypes compares the fields of every answer, and their types, with testdata/shapes.txt.
@@ -407,6 +390,7 @@ func TestScopes(t *testing.T) {
 		"403 FORBIDDEN This key has the scope read, and this call needs write.")
 }
 
+// TestTimes is about the times of testdata/times.txt, as bounds of a list.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	for _, c := range readCases(t, "testdata/times.txt") {
@@ -418,6 +402,176 @@ func TestTimes(t *testing.T) {
 		}
 		if got := low.String() + " " + high.String(); accepted && got != c.column(1)+" "+c.column(2) {
 			t.Errorf("%s: the bounds are %s", c.name, got)
+		}
+	}
+}
+
+// TestHeads asks with HEAD for what GET answers, and with every method for what a path takes.
+func TestHeads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.create(t, "teh", 1)
+	for _, path := range strings.Fields("/v1/orders /v1/orders/" + id + " /v1/products /v1/events /healthz /readyz") {
+		get := w.do(t, "GET", path, nil)
+		head := w.do(t, "HEAD", path, nil)
+		if head.Status != 200 || head.Header.Get("Content-Length") != strconv.Itoa(len(get.Body)) {
+			t.Errorf("HEAD %s: %d %v", path, head.Status, head.Header)
+		}
+	}
+	for path, allow := range map[string]string{
+		"/v1/orders":         "GET, HEAD, POST",
+		"/v1/orders/" + id:   "GET, HEAD",
+		"/v1/catalog":        "PUT",
+		"/healthz":           "GET, HEAD",
+		"/pay/" + id:         "GET, HEAD, POST",
+		"/docs":              "GET, HEAD",
+		"/v1/events":         "GET, HEAD",
+		"/dashboard/account": "GET, HEAD, POST",
+	} {
+		r, err := w.send("DELETE", path, nil)
+		must(t, err)
+		if got := r.Header.Get("Allow"); r.Status != 405 || got != allow {
+			t.Errorf("DELETE %s: %d, Allow %s, want %s", path, r.Status, got, allow)
+		}
+	}
+}
+
+// TestDamagedTable has SQLite fail: the answer says nothing of that, and the log does.
+func TestDamagedTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.sql("ALTER TABLE payment_methods RENAME TO lost")
+	r := w.do(t, "GET", "/v1/payment-methods", nil).want(t, 500, "INTERNAL_ERROR")
+	if r.Error.Message != "Internal error." || !strings.Contains(w.log.String(), r.Header.Get("X-Request-Id")) {
+		t.Errorf("a failure is answered %s", r.Body)
+	}
+	w.sql("ALTER TABLE lost RENAME TO payment_methods")
+	w.create(t, "teh", 1)
+}
+
+// speak sends what no client of net/http would, and returns the first line of the answer.
+func (w *world) speak(parts ...string) (status string, took time.Duration) {
+	conn, err := w.life.dial()
+	must(w.t, err)
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	defer conn.Close()
+	begun := time.Now()
+	writer.Go(func() {
+		for _, part := range parts {
+			if pause, err := time.ParseDuration(part); err == nil {
+				time.Sleep(pause)
+			} else if _, err := io.WriteString(conn, part); err != nil {
+				return
+			}
+		}
+	})
+	conn.SetReadDeadline(begun.Add(2 * time.Minute))
+	line, _ := bufio.NewReader(conn).ReadString('\n')
+	return strings.TrimSpace(line), time.Since(begun)
+}
+
+// TestSlowClients send their request never, or drop by drop. Each is disconnected soon, and nobody waits for them.
+func TestSlowClients(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		head := "POST /v1/orders HTTP/1.1\r\nHost: shop.test\r\nAuthorization: Bearer " + w.shop.keys["write"] +
+			"\r\nContent-Length: 100\r\n\r\n"
+		for name, c := range map[string]struct {
+			parts []string
+			most  time.Duration
+		}{
+			"no request":  {nil, time.Minute},
+			"half a head": {[]string{"GET /v1/orders HTTP/1.1\r\nHost: "}, 6 * time.Second},
+			"no body":     {[]string{head}, 11 * time.Second},
+			"half a body": {[]string{head + `{"items":`, "4s", "[", "4s", "{", "4s", "}"}, 13 * time.Second},
+			"a long head": {[]string{"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n"}, time.Second},
+			"no HTTP":     {[]string{"hello\r\n\r\n"}, time.Second},
+			"no form":     {[]string{strings.Replace(head, "/v1/orders", "/dashboard/login", 1)}, 11 * time.Second},
+		} {
+			status, took := w.speak(c.parts...)
+			if took > c.most || strings.Contains(status, " 2") {
+				t.Errorf("%s: %s after %s, want %s at most", name, status, took, c.most)
+			}
+		}
+		w.get(t, "/v1/orders").has(t, "orders []")
+	})
+}
+
+// TestLongBodies are not read to their end.
+func TestLongBodies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for path, most := range map[string]int{
+		"/v1/orders":       64 << 10,
+		"/dashboard/login": 4 << 10,
+	} {
+		head := "POST " + path + " HTTP/1.1\r\nHost: shop.test\r\nAuthorization: Bearer " + w.shop.keys["write"] +
+			"\r\nSec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\n" +
+			"Content-Length: 1000000000\r\n\r\n"
+		status, took := w.speak(head, strings.Repeat("a", most+1000))
+		if !strings.Contains(status, " 413 ") || took > 5*time.Second {
+			t.Errorf("%s: %s after %s", path, status, took)
+		}
+	}
+}
+
+// TestNoStoreHoldsUpAnother has one store's program ask for its orders by many at once. Some are told to come
+// again, and another store is answered at once.
+func TestNoStoreHoldsUpAnother(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 1 snap as A, faults hang midtrans")
+		codes := map[int]int{}
+		var mu sync.Mutex
+		var readers sync.WaitGroup
+		for i := range 60 {
+			readers.Go(func() {
+				path := "/v1/orders/" + p.order
+				if i%2 == 0 {
+					path = "/pay/" + p.order + "/go"
+				}
+				r, err := w.send("GET", path, nil)
+				must(t, err)
+				mu.Lock()
+				codes[r.Status]++
+				mu.Unlock()
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		begun := time.Now()
+		w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+		w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("beside a silent gateway orders take %s", took)
+		}
+		readers.Wait()
+		if took := time.Since(begun); took > 25*time.Second || codes[200]+codes[303]+codes[429] != 60 {
+			t.Errorf("readers of a silent gateway's order are answered %v after %s", codes, took)
+		}
+	})
+}
+
+// TestLogNamesNoOrder looks for what opens pages in the lines of all requests.
+func TestLogNamesNoOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := newPlayer(t, w)
+	p.play("order kopi 1 snap as A, get", "buyer open pay A", "owner open order A")
+	for _, path := range []string{
+		"/pay/" + p.order + "x", "/v1/orders/" + p.order + "/x", "/" + p.order, "/dashboard/orders/" + p.order + "/x",
+		"/%2fpay/" + p.order, "/v1/orders/" + strings.ToUpper(p.order), "/v1/orders?external_id=" + p.order,
+		"/" + strings.Repeat("x", 5000),
+	} {
+		w.send("GET", path, nil)
+		w.send("BREW", path, nil)
+	}
+	log := w.log.String()
+	if strings.Contains(strings.ToLower(log), p.order) || strings.Count(log, "msg=request") < 16 {
+		t.Errorf("the log names an order:\n%s", log)
+	}
+	for line := range strings.Lines(log) {
+		if len(line) > 1000 {
+			t.Errorf("a line of %d bytes", len(line))
 		}
 	}
 }

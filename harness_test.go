@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -11,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +42,7 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"run", "skip", "list"} {
 		whole = whole && flag.Lookup("test."+name).Value.String() == ""
 	}
-	if unseen := api().unseen(); code == 0 && whole && len(unseen) > 0 {
+	if unseen := described().unseen(); code == 0 && whole && len(unseen) > 0 {
 		fmt.Printf("openapi.json describes what no test has seen:\n%s\n", strings.Join(unseen, "\n"))
 		code = 1
 	}
@@ -55,21 +58,18 @@ func must(t testing.TB, err error) {
 
 // world is the service on a file of its own, with two stores and the network around it.
 type world struct {
-	t     *testing.T
-	file  string
-	flags []string // of serve
-	shop  *store   // with gateways; do has its key
-	other *store   // with the same catalog, and without gateways
-	net   *network
-	log   *logBuffer
-	life  *life
-	http  *http.Client
-	ruin  bool         // the test leaves what cannot be checked at its end
-	ahead atomic.Int64 // how far the wall clock is ahead, a time.Duration
-
-	mu     sync.Mutex
-	ticks  []chan time.Time // of the loops that poll
-	coarse time.Duration    // the longest time between two of them in sleep; 0 = they tick by themselves
+	t      *testing.T
+	file   string
+	flags  []string // of serve
+	shop   *store   // with gateways; do has its key
+	other  *store   // with the same catalog, and without gateways
+	net    *internet
+	log    *logBuffer
+	life   *life
+	http   *http.Client
+	bubble bool         // the world is in one
+	ruin   bool         // the test leaves what cannot be checked at its end
+	ahead  atomic.Int64 // how far the wall clock is ahead, a time.Duration
 }
 
 // store is what its owner and its programs know of it.
@@ -96,7 +96,7 @@ func makeStores(t *testing.T) {
 		s.email = fmt.Sprintf("owner%d@example.id", i)
 		added := w.command("store add -email "+s.email, "-name", name)
 		s.id, s.password = textOf(added, "store_id"), textOf(added, "owner_password")
-		w.command("store set -test on -store "+s.id, "-contact", "0812 3456 7890")
+		w.command("store set -test on -expiry 6h -store "+s.id, "-contact", "0812 3456 7890")
 		w.command("catalog import testdata/kopi-kita.json -store " + s.id)
 		for _, scope := range []string{"read", "write", "manage"} {
 			s.keys[scope] = textOf(w.command("key add -name test -store "+s.id+" -scope "+scope), "key")
@@ -120,24 +120,21 @@ func makeStores(t *testing.T) {
 	opened.file = file
 }
 
-// newWorld starts the service in real time, with further flags.
+// newWorld starts the service with further flags: in real time, or within a bubble.
 func newWorld(t *testing.T, flags ...string) *world {
 	t.Helper()
-	return startWorld(t, 0, flags)
-}
-
-func startWorld(t *testing.T, coarse time.Duration, flags []string) *world {
-	t.Helper()
 	opened.Do(func() { makeStores(t) })
+	if opened.file == nil {
+		t.Fatal("the stores could not be made: see the first test")
+	}
 	w := &world{
-		t:      t,
-		file:   filepath.Join(t.TempDir(), "shop.db"),
-		flags:  flags,
-		shop:   opened.stores[0],
-		other:  opened.stores[1],
-		net:    newNetwork(t),
-		log:    &logBuffer{out: t.Output()},
-		coarse: coarse,
+		t:     t,
+		file:  filepath.Join(t.TempDir(), "shop.db"),
+		flags: flags,
+		shop:  opened.stores[0],
+		other: opened.stores[1],
+		net:   newNetwork(t),
+		log:   &logBuffer{out: t.Output()},
 	}
 	must(t, os.WriteFile(w.file, opened.file, 0o600))
 	w.start()
@@ -146,11 +143,16 @@ func startWorld(t *testing.T, coarse time.Duration, flags []string) *world {
 }
 
 // inBubble runs a test in a synctest bubble of its own: its clock begins at the year 2000 and moves when
-// everybody waits.
+// everybody waits. The bubble fails if anything of the service still runs after its end.
 func inBubble(t *testing.T, test func(t *testing.T, w *world), flags ...string) {
 	t.Helper()
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { test(t, startWorld(t, time.Hour, flags)) })
+	opened.Do(func() { makeStores(t) })
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, flags...)
+		w.bubble = true
+		test(t, w)
+	})
 }
 
 // life is the service from one start to its end. It is the listener that the service accepts connections
@@ -161,18 +163,30 @@ type life struct {
 	code  int
 	dial  func() (net.Conn, error)
 	conns chan net.Conn
-	shut  chan struct{} // closed when no connection is accepted any more
-	once  sync.Once
+	open  chan struct{} // closed when connections are accepted
+	shut  chan struct{} // closed when none is accepted any more
+
+	opening, closing sync.Once
 
 	mu    sync.Mutex
 	dieIn int    // the COMMIT at which it dies, counted from now; 0 = none
 	after bool   // it dies when that COMMIT is on disk, not before
 	image string // the file as a death has left it; empty while it lives
+	fails error  // what each COMMIT says; if after, when it is on disk
+	peer  string // the address that clients come from; empty is this machine
 }
 
 var errDead = errors.New("the program is dead")
 
+func newLife(stop func()) *life {
+	l := &life{stop: stop, ended: make(chan struct{}), conns: make(chan net.Conn)}
+	l.open, l.shut = make(chan struct{}), make(chan struct{})
+	l.dial = l.connect
+	return l
+}
+
 func (l *life) Accept() (net.Conn, error) {
+	l.opening.Do(func() { close(l.open) })
 	select {
 	case conn := <-l.conns:
 		return conn, nil
@@ -182,7 +196,7 @@ func (l *life) Accept() (net.Conn, error) {
 }
 
 func (l *life) Close() error {
-	l.once.Do(func() { close(l.shut) })
+	l.closing.Do(func() { close(l.shut) })
 	return nil
 }
 
@@ -190,8 +204,9 @@ func (l *life) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1),
 
 func (l *life) connect() (net.Conn, error) {
 	client, server := net.Pipe()
+	from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(cmp.Or(l.peer, "127.0.0.1")), 5))
 	select {
-	case l.conns <- localConn{server}:
+	case l.conns <- conn{server, from}:
 		return client, nil
 	case <-l.shut:
 	case <-l.ended:
@@ -199,10 +214,13 @@ func (l *life) connect() (net.Conn, error) {
 	return nil, errors.New("connection refused")
 }
 
-// localConn comes from this machine, as far as the service knows.
-type localConn struct{ net.Conn }
+// conn comes from an address, as far as the service knows.
+type conn struct {
+	net.Conn
+	from net.Addr
+}
 
-func (localConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+func (c conn) RemoteAddr() net.Addr { return c.from }
 
 // environment is what the program has of this world. l is nil for a command.
 func (w *world) environment(l *life, in io.Reader, out, errs io.Writer) environment {
@@ -221,7 +239,6 @@ func (w *world) environment(l *life, in io.Reader, out, errs io.Writer) environm
 		}
 		return w.net.RoundTrip(r)
 	})
-	env.tick = w.newTick
 	return env
 }
 
@@ -235,6 +252,12 @@ func (w *world) commit(l *life, commit func() error) error {
 	defer l.mu.Unlock()
 	if l.image != "" {
 		return errDead
+	}
+	if l.fails != nil {
+		if l.after {
+			must(w.t, commit())
+		}
+		return l.fails
 	}
 	l.dieIn--
 	if l.dieIn != 0 {
@@ -252,6 +275,13 @@ func (l *life) dieAt(n int, after bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dieIn, l.after = n, after
+}
+
+// failAt lets each COMMIT from now on fail, on disk or not; nil ends that.
+func (l *life) failAt(err error, after bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fails, l.after = err, after
 }
 
 func (l *life) isDead() bool {
@@ -279,21 +309,26 @@ func (w *world) serveArgs() []string {
 
 func (w *world) start() {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &life{stop: stop, ended: make(chan struct{}), conns: make(chan net.Conn), shut: make(chan struct{})}
-	l.dial = l.connect
+	l := newLife(stop)
 	w.become(l)
 	env := w.environment(l, strings.NewReader(""), io.Discard, w.log)
 	go func() {
 		defer close(l.ended)
 		l.code = run(ctx, w.serveArgs(), env)
 	}()
+	select {
+	case <-l.open:
+	case <-l.ended:
+	}
 }
 
-// startProcess starts the program in a process of its own, on a socket. kill ends it as kill -9 does.
-func (w *world) startProcess() (kill func()) {
+// startProcess starts the program in a process of its own, on a socket, after a command of the shell such as
+// ulimit. kill ends it as kill -9 does.
+func (w *world) startProcess(first string) (kill func()) {
 	exe, err := os.Executable()
 	must(w.t, err)
-	cmd := exec.Command(exe, w.serveArgs()...)
+	shell := []string{"-c", first + `exec "$0" "$@"`, exe}
+	cmd := exec.Command("sh", append(shell, w.serveArgs()...)...)
 	cmd.Env = append(os.Environ(), "STOREORDER_TEST_AS_PROGRAM=1")
 	log := &logBuffer{out: w.log}
 	cmd.Stderr = log
@@ -363,45 +398,20 @@ func (w *world) crash() {
 	w.start()
 }
 
-// newTick is the clock of a loop that polls.
-func (w *world) newTick(every time.Duration) <-chan time.Time {
-	if every == 20*time.Second { // the one that returns memory, which belongs to all tests
-		return nil
-	}
-	if w.coarse == 0 {
-		return time.Tick(every)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	tick := make(chan time.Time, 1)
-	w.ticks = append(w.ticks, tick)
-	return tick
-}
-
-// sleep lets time pass in a bubble, and a little more, so that what becomes due in it is done. The loops that
-// poll do so ever more seldom.
+// sleep lets time pass in a bubble, and a little more, so that what becomes due in it is done.
 func (w *world) sleep(d time.Duration) {
-	w.t.Helper()
-	end := time.Now().Add(d)
-	for pause := 2 * time.Second; time.Now().Before(end); pause = min(2*pause, w.coarse) {
-		w.pause(min(pause, time.Until(end)))
-	}
-	for range 3 {
-		w.pause(3 * time.Second)
-	}
+	time.Sleep(d + 9*time.Second)
+	synctest.Wait()
 }
 
-func (w *world) pause(d time.Duration) {
-	time.Sleep(d)
-	w.mu.Lock()
-	for _, tick := range w.ticks {
-		select {
-		case tick <- time.Now():
-		default:
-		}
-	}
-	w.mu.Unlock()
-	synctest.Wait()
+// sql does something to the file beside the service, as another program would.
+func (w *world) sql(query string, args ...any) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+w.file+"?_busy_timeout=5000&_foreign_keys=1")
+	must(w.t, err)
+	defer db.Close()
+	_, err = db.Exec(query, args...)
+	must(w.t, err)
 }
 
 // stdin before the last argument of a command says that it is the command's input.
@@ -431,15 +441,17 @@ func (w *world) run(words string, more ...string) (code int, out, errs string) {
 	}
 	var stdout, stderr bytes.Buffer
 	args := append(append(strings.Fields(words), "-db", w.file), more...)
-	code = run(w.t.Context(), args, w.environment(nil, strings.NewReader(in), &stdout, &stderr))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	code = run(ctx, args, w.environment(nil, strings.NewReader(in), &stdout, &stderr))
 	return code, stdout.String(), stderr.String()
 }
 
 // textOf is a field as text.
 func textOf(in fields, name string) string { return fmt.Sprint(in[name]) }
 
-// reply is an answer of the API in the right envelope.
-type reply struct {
+// response is an answer of the API in the right envelope.
+type response struct {
 	Status int
 	Header http.Header
 	Body   []byte
@@ -461,7 +473,7 @@ type replyError struct {
 // do sends a request and checks that the answer is as openapi.json describes it. A body that is no string is
 // encoded. The headers are names and values in turn. They replace the shop's key and the content type; one
 // with the value "" is not sent.
-func (w *world) do(t *testing.T, method, path string, body any, headers ...string) reply {
+func (w *world) do(t *testing.T, method, path string, body any, headers ...string) response {
 	t.Helper()
 	r, err := w.send(method, path, body, headers...)
 	if err != nil {
@@ -475,7 +487,7 @@ func (w *world) do(t *testing.T, method, path string, body any, headers ...strin
 }
 
 // send is do for an answer that may not come.
-func (w *world) send(method, path string, body any, headers ...string) (r reply, err error) {
+func (w *world) send(method, path string, body any, headers ...string) (r response, err error) {
 	sent, isText := body.(string)
 	if !isText && body != nil {
 		encoded, _ := json.Marshal(body)
@@ -504,17 +516,13 @@ func (w *world) send(method, path string, body any, headers ...string) (r reply,
 	defer resp.Body.Close()
 	r.Status, r.Header = resp.StatusCode, resp.Header
 	r.Body, err = io.ReadAll(resp.Body)
-	record(w.t, req, path, r)
 	r.wrong = r.read(method, path)
 	return r, err
 }
 
 // read takes the data or the error out of the envelope, and returns what is not as openapi.json describes it.
-func (r *reply) read(method, path string) (wrong string) {
-	var body any
-	d := json.NewDecoder(bytes.NewReader(r.Body))
-	d.UseNumber()
-	err := d.Decode(&body)
+func (r *response) read(method, path string) (wrong string) {
+	body := readJSONText(string(r.Body))
 	r.Data = asFields(asFields(body)["data"])
 	json.Unmarshal(r.Body, &struct{ Error any }{&r.Error})
 
@@ -522,16 +530,16 @@ func (r *reply) read(method, path string) (wrong string) {
 	switch {
 	case none != (len(r.Body) == 0):
 		return "has a body, or none"
-	case !none && (err != nil || r.Header.Get("Content-Type") != "application/json"):
+	case !none && (body == nil || r.Header.Get("Content-Type") != "application/json"):
 		return "is no JSON"
 	case !strings.HasPrefix(path, "/v1"):
 		return ""
 	}
-	return api().check(method, path, r.Status, r.Header, body)
+	return described().check(method, path, r.Status, r.Header, body)
 }
 
 // want reports an answer with another status or error code. The code of a success is "".
-func (r reply) want(t *testing.T, status int, code string) reply {
+func (r response) want(t *testing.T, status int, code string) response {
 	t.Helper()
 	if r.Status != status || r.Error.Code != code {
 		t.Errorf("answer %d %s, want %d %s: %.400s", r.Status, r.Error.Code, status, code, r.Body)
@@ -540,7 +548,7 @@ func (r reply) want(t *testing.T, status int, code string) reply {
 }
 
 // at is the text of a value in the data, such as at("order.items.0.title"), or "<nil>" if there is none.
-func (r reply) at(path string) string {
+func (r response) at(path string) string {
 	var v any = r.Data
 	for name := range strings.SplitSeq(path, ".") {
 		switch in := v.(type) {
@@ -560,7 +568,7 @@ func (r reply) at(path string) string {
 }
 
 // list is a list of objects in the data.
-func (r reply) list(name string) (all []fields) {
+func (r response) list(name string) (all []fields) {
 	values, _ := r.Data[name].([]any)
 	for _, v := range values {
 		all = append(all, v.(fields))
@@ -569,7 +577,7 @@ func (r reply) list(name string) (all []fields) {
 }
 
 // get reads a path, which has to succeed.
-func (w *world) get(t *testing.T, path string, headers ...string) reply {
+func (w *world) get(t *testing.T, path string, headers ...string) response {
 	t.Helper()
 	return w.do(t, "GET", path, nil, headers...).want(t, 200, "")
 }
@@ -591,10 +599,22 @@ func (s *store) body(items ...any) fields {
 	return fields{"items": list, "buyer": buyer, "payment_method": "bank_transfer"}
 }
 
+// temporary is a file with a text.
+func (w *world) temporary(text string) (file string) {
+	file = filepath.Join(w.t.TempDir(), "file.json")
+	must(w.t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
 // endpoint adds a receiver of the shop's webhooks, or only of some events.
 func (w *world) endpoint(host string, events ...string) (id string) {
 	w.t.Helper()
-	words := "webhook add -store " + w.shop.id + " -url https://" + host + "/hook"
+	return w.endpointOf(w.shop, host, events...)
+}
+
+func (w *world) endpointOf(s *store, host string, events ...string) (id string) {
+	w.t.Helper()
+	words := "webhook add -store " + s.id + " -url https://" + host + "/hook"
 	added := w.command(words, "-events", strings.Join(events, ","))
 	w.net.inbox.secrets[host] = []string{textOf(added, "secret")}
 	return textOf(added, "endpoint_id")
@@ -678,7 +698,7 @@ func (w *world) checkEvents(s *store) (private []string) {
 // withoutChange are two states of an order as texts, without what changes and has no event: its address, and
 // what the buyer chooses by another method of payment.
 func withoutChange(a, b fields) (string, string) {
-	leftOut := "payment_url updated_at"
+	leftOut := "payment_url checkout_url updated_at"
 	if textOf(a, "payment_method") != textOf(b, "payment_method") {
 		leftOut += " payment_method payment_provider settlement_channel fee unique_code amount"
 	}

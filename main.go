@@ -1,16 +1,15 @@
-//go:build cgo
-
 // Storeorder is the order service of a small shop: one binary, one SQLite file. See README.md.
 package main
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,16 +18,23 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
+
+// This file is the command line: one table of commands, what serve puts together and takes apart again, the demo, and a
+// function for each command of administration. These work on the database's file, also while it is served. They print
+// one JSON object on stdout; hints and errors are sentences on stderr.
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	context.AfterFunc(ctx, stop) // A second signal ends the program at once.
 	os.Exit(run(ctx, os.Args[1:], realEnvironment()))
 }
@@ -38,11 +44,10 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	listen         func(network, address string) (net.Listener, error)
-	transport      http.RoundTripper                    // to gateways and webhook receivers; nil is the network
-	commit         func(commit func() error) error      // performs each COMMIT of the database
-	now            func() time.Time                     // the wall clock
-	tick           func(time.Duration) <-chan time.Time // what the loops that poll wait for
-	rounds         int                                  // of a password's hash
+	transport      http.RoundTripper               // to gateways and webhook receivers; nil is the network
+	commit         func(commit func() error) error // performs each COMMIT of the database
+	now            func() time.Time                // the wall clock
+	rounds         int                             // of a password's hash
 }
 
 func realEnvironment() environment {
@@ -53,724 +58,794 @@ func realEnvironment() environment {
 		listen: net.Listen,
 		commit: func(commit func() error) error { return commit() },
 		now:    time.Now,
-		tick:   time.Tick,
 		rounds: 600_000,
 	}
 }
 
-// cliCommand is something that the program can do.
-type cliCommand struct {
-	name string // one word or two
-	does string // as the help says it
-	run  func(context.Context, *cli) error
+// command is what a person types; the flags, of which those with an exclamation mark are needed; what it does; what it
+// works on ("-" no database, "+" one that is created, else the kind of a row in one); and the function that does it and
+// returns what it prints.
+type command struct {
+	usage, flags, does, kind string
+	do                       func(c *call) (result any, err error)
 }
 
 // commands are in the order of the help.
-var commands = []cliCommand{
-	{"demo", "try it: a temporary store, ready to take orders", demo},
-	{"serve", "run the service", serve},
-	{"store add", "create a store; prints its owner's password once", storeAdd},
-	{"store list", "list the stores", storeList},
-	{"store set", "change a store", storeSet},
-	{"store password", "give a store's owner a new password", withID("store", storePassword)},
-	{"key add", "create an API key; prints it once", keyAdd},
-	{"key list", "list a store's API keys", withID("store", keyList)},
-	{"key revoke", "revoke an API key at once", withID("key", keyRevoke)},
-	{"webhook add", "register an endpoint; prints its signing secret once", webhookAdd},
-	{"webhook list", "list a store's endpoints with their last deliveries", withID("store", webhookList)},
-	{"webhook rotate", "give an endpoint a new secret; both sign for 24 hours",
-		withID("endpoint", webhookRotate)},
-	{"webhook on", "turn an endpoint on: waiting events are sent", withID("endpoint", webhookSwitch(true))},
-	{"webhook off", "turn an endpoint off: its events wait", withID("endpoint", webhookSwitch(false))},
-	{"webhook remove", "delete an endpoint and its deliveries", withID("endpoint", webhookRemove)},
-	{"webhook resend", "send again: one delivery, or all of an endpoint that were not delivered since a time",
-		webhookResend},
-	{"webhook listen", "print a store's events as they happen, a line each, until it is stopped", webhookListen},
-	{"order list", "list a store's orders as the API shows them, the newest first", orderList},
-	{"order show", "show an order as the API does", withID("order", orderShow)},
-	{"order approve", "mark an order paid: its money has arrived", withID("order", orderTransition(OwnerApproves))},
-	{"order reject", "reject a payment that the buyer reported: no money arrived",
-		withID("order", orderTransition(OwnerRejects))},
-	{"order cancel", "cancel an order that waits for its payment",
-		withID("order", orderTransition(OwnerCancels))},
-	{"order refund", "mark an order refunded: its money was returned",
-		withID("order", orderTransition(OwnerRefunds))},
-	{"payment check", "ask the gateway about an order now, and do what its answer means",
-		withID("order", paymentCheck)},
-	{"gateway set", "store a payment gateway's secret key, read from stdin's first line, " +
-		"and Xendit's callback token from its second", gatewaySet},
-	{"catalog import", "add or replace products, bundles and payment methods", catalogImport},
-	{"backup", "copy the database while it is in use", backup},
-	{"restore", "put a backup in the database's place, while it is not served", restore},
-	{"check", "check a database or a backup, and count what is in it", check},
-	{"version", "print the versions of this program and of SQLite", version},
+var commands = []command{
+	{"demo", "addr", "try it: a temporary store with orders", "-", demo},
+	{"serve", "db addr public-url subdomains rate burst trusted-proxy gateway-url webhook-allow-private keep-events " +
+		"log-format", "run the service", "-", serve},
+	{"store add", "db name! email! plan slug domain expiry contact language test",
+		"create a store; prints its owner's password once", "+", storeAdd},
+	{"store list", "db", "list the stores", "", storeList},
+	{"store set", "db store name email plan slug domain expiry contact language test", "change a store", "store",
+		storeSet},
+	{"store password", "db store", "give a store's owner a new password", "store", storePassword},
+	{"key add", "db store name! scope expires", "create an API key; prints it once", "store", keyAdd},
+	{"key list", "db store", "list a store's API keys", "store", keyList},
+	{"key revoke", "db key!", "revoke an API key at once", "key", keyRevoke},
+	{"webhook add", "db store url! events webhook-allow-private", "register an endpoint; prints its secret once",
+		"store", webhookAdd},
+	{"webhook list", "db store", "list a store's endpoints and last deliveries", "store", webhookList},
+	{"webhook listen", "db store", "print a store's events as they happen", "store", webhookListen},
+	{"webhook remove", "db endpoint!", "delete an endpoint and its deliveries", "endpoint", webhookRemove},
+	{"webhook resend", "db delivery endpoint since", "send deliveries again", "", webhookResend},
+	{"order list", "db store status", "list a store's 50 newest orders", "store", orderList},
+	{"order show", "db order!", "show an order as the API does", "order", orderShow},
+	{"order approve", "db order! gateway-url", "accept an order's payment", "order", decide(Approve)},
+	{"order reject", "db order! gateway-url", "reject a reported or held payment", "order", decide(Reject)},
+	{"order cancel", "db order! gateway-url", "cancel an order that is not paid", "order", decide(Cancel)},
+	{"order refund", "db order!", "mark an order's money as returned", "order", decide(Refund)},
+	{"payment check", "db order!", "let the service ask the gateway now", "order", paymentCheck},
+	{"gateway set", "db store provider! mode! gateway-url", "store a gateway's key, read from stdin", "store",
+		gatewaySet},
+	{"catalog import <file.json>", "db store", "add or change what a store sells", "store", catalogImport},
+	{"backup <copy.db>", "db", "copy the database while it is in use", "", backup},
+	{"restore <copy.db>", "db", "put a backup in the database's place", "-", restoreBackup},
+	{"check", "db", "check a database or a backup", "-", check},
+	{"health", "addr", "ask a running service whether it is ready", "-", health},
+	{"version", "", "print the versions of this program", "-", version},
 }
 
-// arguments are those that a command takes beside its flags, as the help shows them.
-var arguments = map[string]string{
-	"catalog import": " FILE.json",
-	"backup":         " OUT.db",
-	"restore":        " FROM.db",
-}
-
-// cli is one call of a command. The command defines its flags in the FlagSet, calls parse and reads them.
-type cli struct {
-	*flag.FlagSet
+// call is one call of a command, and its context.
+type call struct {
+	context.Context
 	environment
-	words     []string // of the command line, after the command's name
-	arguments int      // how many the command takes beside its flags
+	flags    *flag.FlagSet
+	argument string // beside the flags
+
+	file, addr               string
+	subdomains, allowPrivate bool
+	trusted                  []netip.Prefix
+	gatewayURLs              map[Provider]string
+	textFlags
+
+	// Of commands that work on the database: the row's id, and the store that the row belongs to.
+	db    *DB
+	id    string
+	store Store
 }
 
-// run executes the command that args name and returns the exit code: 0, 1 (failed) or 2 (usage).
-func run(ctx context.Context, args []string, env environment) int {
-	for _, called := range commands {
-		name := strings.Fields(called.name)
-		if len(args) < len(name) || !slices.Equal(args[:len(name)], name) {
-			continue
-		}
+// textFlags are read as the fields of a form are. One that is not given is zero.
+type textFlags struct {
+	PublicURL string   `json:"public-url" rule:"origin optional" usage:"the address that buyers reach the service at"`
+	LogFormat string   `json:"log-format" rule:"choice text|json optional" usage:"of the log (default text)"`
+	Rate      int64    `json:"rate" rule:"int 1..10000000 =300" usage:"requests a minute of each key (default 300)"`
+	Burst     int64    `json:"burst" rule:"int 1..10000000 =60" usage:"requests at once of each key (default 60)"`
+	Store     string   `json:"store" rule:"id optional" usage:"a store's id; needed if there are several"`
+	Key       string   `json:"key" rule:"id optional" usage:"a key's id"`
+	Endpoint  string   `json:"endpoint" rule:"id optional" usage:"an endpoint's id"`
+	Delivery  string   `json:"delivery" rule:"id optional" usage:"a delivery's id"`
+	Order     string   `json:"order" rule:"id optional" usage:"an order's id"`
+	Name      string   `json:"name" rule:"text 1..200 optional" usage:"its name"`
+	Email     string   `json:"email" rule:"email optional" usage:"the owner's e-mail address"`
+	Plan      Plan     `json:"plan" rule:"choice free|growth|scale optional" usage:"free has no API"`
+	Slug      string   `json:"slug" rule:"slug optional" usage:"its name in addresses"`
+	Domain    string   `json:"domain" rule:"host optional" usage:"its own host, if it has one"`
+	Contact   string   `json:"contact" rule:"contact optional" usage:"for buyers: WhatsApp or e-mail"`
+	Language  string   `json:"language" rule:"choice id|en optional" usage:"of the owner's phone"`
+	Test      string   `json:"test" rule:"choice on|off optional" usage:"offer the sandbox"`
+	Scope     Scope    `json:"scope" rule:"choice read|write|manage optional" usage:"default write"`
+	URL       string   `json:"url" rule:"text 1..2048 optional" usage:"where events are sent"`
+	Events    string   `json:"events" rule:"text 1..500 optional" usage:"names with commas between (default all)"`
+	Since     Time     `json:"since" rule:"time optional" usage:"with -endpoint: all not delivered since"`
+	Provider  Provider `json:"provider" rule:"choice midtrans|xendit optional" usage:"whose key it is"`
+	Mode      Mode     `json:"mode" rule:"choice sandbox|live optional" usage:"whether it takes real money"`
+	Status    Status   `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
+	Given     map[string]bool
 
-		c := &cli{
-			FlagSet:     flag.NewFlagSet("storeorder "+called.name, flag.ContinueOnError),
-			environment: env,
-			words:       args[len(name):],
-			arguments:   len(strings.Fields(arguments[called.name])),
-		}
-		c.SetOutput(io.Discard) // report prints the errors of the flags.
-		return c.report(called, called.run(ctx, c))
-	}
-
-	if len(args) == 0 || slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
-		printCommands(env.stdout)
-		return 0
-	}
-	fmt.Fprintf(env.stderr, "storeorder: there is no command %q.\n", strings.Join(args, " "))
-	printCommands(env.stderr)
-	return 2
+	Expiry     time.Duration `json:"expiry" rule:"duration 10..10080 optional" usage:"to pay an order (default 24h)"`
+	Expires    time.Duration `json:"expires" rule:"duration 1..5256000 optional" usage:"of the key (default: for good)"`
+	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional" usage:"default 2160h"`
 }
 
-func printCommands(w io.Writer) {
-	fmt.Fprintln(w, "storeorder is a small shop's order service. Its commands, each with -h for its flags:")
-	for _, c := range commands {
-		fmt.Fprintf(w, "  %-26s %s\n", c.name+arguments[c.name], c.does)
+// define defines all flags that there are.
+func (c *call) define(f *flag.FlagSet) {
+	f.StringVar(&c.file, "db", "storeorder.db", "the database `file`")
+	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` that the service listens on")
+	f.BoolVar(&c.subdomains, "subdomains", false, "serve each store's pages at <slug>.<public host>")
+	f.BoolVar(&c.allowPrivate, "webhook-allow-private", false, "allow http and private addresses, also with serve")
+	f.Func("trusted-proxy", "believe X-Forwarded-For from this `CIDR` (repeatable)", c.addProxy)
+	f.Func("gateway-url", "reach a gateway elsewhere, `provider=URL` (repeatable)", c.addGatewayURL)
+	for field := range reflect.TypeFor[textFlags]().Fields() {
+		what, _, _ := strings.Cut(strings.TrimPrefix(field.Tag.Get("rule"), "choice "), " ")
+		f.String(field.Tag.Get("json"), "", "`"+what+"`: "+field.Tag.Get("usage"))
 	}
 }
 
-// report prints the error of a command, if it failed, and returns the exit code. The flag -h comes as an
-// error too.
-func (c *cli) report(called cliCommand, err error) int {
-	if err == nil {
-		return 0
+func (c *call) addProxy(text string) error {
+	network, err := netip.ParsePrefix(text)
+	if err != nil {
+		return errors.New("must be a network such as 10.0.0.0/8")
 	}
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(c.stdout, "%s [flags]%s\n\n%s\n\n", c.Name(), arguments[called.name], called.does)
-		c.SetOutput(c.stdout)
-		c.PrintDefaults()
-		return 0
-	}
+	c.trusted = append(c.trusted, network)
+	return nil
+}
 
-	fmt.Fprintf(c.stderr, "%s: %v\n", c.Name(), err)
-	if _, ok := errors.AsType[usageError](err); ok {
-		fmt.Fprintf(c.stderr, "See %s -h.\n", c.Name())
-		return 2
+// isGatewayURL reports whether text is an address in the place of a provider's.
+var isGatewayURL = matcher(`^(?:midtrans|xendit)=(?i:https?)` + addressEnd)
+
+func (c *call) addGatewayURL(text string) error {
+	if !isGatewayURL(text) {
+		return errors.New("must be such as midtrans=http://127.0.0.1:9000")
 	}
-	return 1
+	provider, address, _ := strings.Cut(text, "=")
+	c.gatewayURLs[Provider(provider)] = strings.TrimSuffix(address, "/")
+	return nil
 }
 
 // usageError is a mistake in the command line.
 type usageError struct{ error }
 
+func (e usageError) Unwrap() error { return e.error }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// parse reads the flags and the arguments, which may come in any order. needed names the flags that must be given,
-// separated by spaces.
-func (c *cli) parse(needed string) error {
-	arguments, err := c.parseWords()
-	if errors.Is(err, flag.ErrHelp) {
-		return err
+// run executes the command that args name and returns the exit code: 0, 1 (failed) or 2 (usage).
+func run(ctx context.Context, args []string, env environment) int {
+	var names []string
+	for _, command := range commands {
+		name, _, _ := strings.Cut(command.usage, " <")
+		names = append(names, name)
+		words := strings.Count(name, " ") + 1
+		if len(args) < words || strings.Join(args[:words], " ") != name {
+			continue
+		}
+
+		c := &call{
+			Context:     ctx,
+			environment: env,
+			flags:       flag.NewFlagSet("storeorder "+name, flag.ContinueOnError),
+			gatewayURLs: map[Provider]string{},
+		}
+		c.flags.SetOutput(io.Discard)
+		err := c.parse(args[words:], command)
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(c.stdout, "storeorder %s: %s\n", command.usage, command.does)
+			c.flags.SetOutput(c.stdout)
+			c.flags.PrintDefaults()
+			return 0
+		}
+		if err == nil {
+			err = c.do(command)
+		}
+		return c.report(err)
+	}
+
+	given, known := strings.Join(args, " "), strings.Join(names, ", ")
+	if !asksForHelp(given) {
+		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n", given, known)
+		return 2
+	}
+	fmt.Fprintln(env.stdout, "storeorder is a small shop's order service. Its commands, each with -h for its flags:")
+	for _, command := range commands {
+		fmt.Fprintf(env.stdout, "  %-26s %s\n", command.usage, command.does)
+	}
+	return 0
+}
+
+// asksForHelp reports whether a command line is empty or begins with help, -h or the like.
+var asksForHelp = matcher(`^(?:-*(?:h|help)(?: .*)?)?$`)
+
+// parse reads the flags and the argument, which may come in any order.
+func (c *call) parse(words []string, command command) error {
+	var known flag.FlagSet
+	c.define(&known)
+	for name := range strings.FieldsSeq(command.flags) {
+		f := known.Lookup(strings.TrimSuffix(name, "!"))
+		c.flags.Var(f.Value, f.Name, f.Usage)
+	}
+	err := c.flags.Parse(words)
+	if err == nil && c.flags.NArg() > 0 {
+		c.argument = c.flags.Arg(0)
+		err = c.flags.Parse(c.flags.Args()[1:])
 	}
 	if err != nil {
 		return usageError{err}
 	}
+	if c.flags.NArg() > 0 || (c.argument != "") != strings.Contains(command.usage, "<") {
+		return usagef("wrong arguments: it is called as \"storeorder %s\"", command.usage)
+	}
 
-	for name := range strings.FieldsSeq(needed) {
-		if c.Lookup(name).Value.String() == "" {
-			return usagef("-%s is needed", name)
+	given := url.Values{}
+	c.flags.Visit(func(f *flag.Flag) { given.Set(f.Name, f.Value.String()) })
+	for name := range strings.FieldsSeq(command.flags) {
+		needed, is := strings.CutSuffix(name, "!")
+		if is && given.Get(needed) == "" {
+			return usagef("-%s is needed", needed)
 		}
 	}
-	if len(arguments) != c.arguments {
-		return usagef("takes %d argument(s) beside its flags, not %d", c.arguments, len(arguments))
+	if err := readForm(given, &c.textFlags); err != nil {
+		return usageError{err}
 	}
 	return nil
 }
 
-// parseWords is Parse for flags that may follow arguments. After "--" there are only arguments.
-func (c *cli) parseWords() (arguments []string, err error) {
-	words := c.words
-	for {
-		if err := c.Parse(words); err != nil {
-			return nil, err
-		}
-		rest := c.Args()
-		if len(rest) == 0 {
-			break
-		}
-
-		before := len(words) - len(rest)
-		if before > 0 && words[before-1] == "--" {
-			arguments = append(arguments, rest...)
-			break
-		}
-		arguments = append(arguments, rest[0])
-		words = rest[1:]
+// do does what a command does, and prints the result.
+func (c *call) do(command command) (err error) {
+	mode := openExisting
+	if command.kind == "+" {
+		mode = openOrCreate
 	}
-	return arguments, c.Parse(append([]string{"--"}, arguments...)) // for Arg
-}
+	if command.kind != "-" {
+		c.db, err = openDB(c.file, mode, c.environment, nil)
+		if err != nil {
+			return err
+		}
+		defer c.db.close()
+	}
+	if id := c.flags.Lookup(command.kind); id != nil {
+		if err := c.find(command.kind, id.Value.String()); err != nil {
+			return err
+		}
+	}
 
-// given returns the names of the flags that were given.
-func (c *cli) given() map[string]bool {
-	names := map[string]bool{}
-	c.Visit(func(f *flag.Flag) { names[f.Name] = true })
-	return names
-}
-
-// dbFlag, addrFlag and idFlag define flags that several commands have.
-func (c *cli) dbFlag() *string { return c.String("db", "storeorder.db", "the database `file`") }
-
-func (c *cli) addrFlag() *string {
-	return c.String("addr", "127.0.0.1:8080", "listen on this `address`")
-}
-
-func (c *cli) idFlag(kind string) *string { return c.String(kind, "", idUsage[kind]) }
-
-// idUsage explains idFlag by the kind of row that it identifies.
-var idUsage = map[string]string{
-	"store":    "the store's `id`, from \"storeorder store list\"",
-	"key":      "the key's `id`, from \"storeorder key list\"",
-	"endpoint": "the endpoint's `id`, from \"storeorder webhook list\"",
-	"order":    "the order's `id`",
-}
-
-// settings are how the service runs.
-type settings struct {
-	publicURL    string
-	subdomains   bool
-	allowPrivate bool // deliver webhooks to http and private addresses too
-	rate         int  // requests a minute of each key
-	burst        int  // requests at once of each key
-	trustedProxy netip.Prefix
-	gatewayURLs  map[Provider]string
-	keepEvents   time.Duration // how long events, deliveries and notifications are kept
-}
-
-func serve(ctx context.Context, c *cli) error {
-	file := c.dbFlag()
-	addr := c.addrFlag()
-	logFormat := c.String("log-format", "text", "`text or json`")
-	proxy := c.String("trusted-proxy", "", "believe X-Forwarded-For from this network, a `CIDR`")
-	o := c.settingFlags()
-	if err := c.parse(""); err != nil {
+	result, err := command.do(c)
+	if err != nil || result == nil {
 		return err
 	}
+	return json.NewEncoder(c.stdout).Encode(result)
+}
 
-	log, endLog, err := newLog(c.stderr, *logFormat, slog.LevelInfo)
+// find finds a row and its store. A store's id may be left out where there is only one.
+func (c *call) find(kind, id string) (err error) {
+	if id == "" {
+		stores, err := c.db.Stores(c)
+		if err != nil {
+			return err
+		}
+		if len(stores) != 1 {
+			return usagef("-store is needed, because there are %d: \"storeorder store list\" shows them", len(stores))
+		}
+		id = stores[0].ID
+	}
+	c.id = strings.ToLower(id)
+	c.store, err = c.db.StoreOf(c, kind, c.id)
+	return err
+}
+
+// report prints why a command failed, in one line, and returns its exit code.
+func (c *call) report(err error) int {
+	if err == nil {
+		return 0
+	}
+	text, code, before, after := err.Error(), 1, "", ""
+	if _, ok := errors.AsType[usageError](err); ok {
+		code, before, after = 2, "-", " (-h shows the flags)"
+	}
+
+	if _, ok := errors.AsType[*Refusal](err); ok {
+		_, e := describe(err)
+		texts := []string{}
+		for _, wrong := range e.Details {
+			texts = append(texts, before+wrong.Field+" "+wrong.Message)
+		}
+		text = cmp.Or(strings.Join(texts, "; "), e.Message)
+		if c.argument != "" {
+			text = c.argument + ": " + text
+		}
+	}
+	if errors.Is(err, ErrNotFound) {
+		text = c.file + " has nothing with this id: the list commands show the ids"
+	}
+	c.hint("%s%s", text, after)
+	return code
+}
+
+// hint prints a sentence for the person who runs a command.
+func (c *call) hint(format string, args ...any) {
+	fmt.Fprintf(c.stderr, c.flags.Name()+": "+format+"\n", args...)
+}
+
+// serve runs the service on a file, which it creates if it is missing.
+func serve(c *call) (any, error) {
+	var handler slog.Handler = slog.NewTextHandler(c.stderr, nil)
+	if c.LogFormat == "json" {
+		handler = slog.NewJSONHandler(c.stderr, nil)
+	}
+	return nil, c.serve(slog.New(handler), func() error {
+		stores, err := c.db.Stores(c)
+		if err == nil && len(stores) == 0 {
+			c.db.log.Warn("the database has no store yet: add one with \"storeorder store add -db " + c.file + "\"")
+		}
+		return err
+	})
+}
+
+// serve listens, opens the file, prepares it and runs the service until the context ends. Then it finishes what was
+// begun, in 25 seconds at most.
+func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
+	ln, err := c.listen("tcp", c.addr)
 	if err != nil {
-		return err
-	}
-	defer endLog()
-	if err := o.check(*proxy); err != nil {
-		return err
-	}
-
-	ln, err := c.listenOn(*addr)
-	if err != nil {
-		return err
+		return fmt.Errorf("cannot listen: -addr must be a host and a port that is not taken (%w)", err)
 	}
 	defer ln.Close()
-
-	if o.publicURL == "" {
-		_, port, _ := net.SplitHostPort(ln.Addr().String())
-		o.publicURL = "http://localhost:" + port
-	}
-
-	_, err = os.Stat(*file)
-	isNew := errors.Is(err, fs.ErrNotExist)
-	db, err := c.openDB(*file, true)
-	if err != nil {
-		return err
-	}
-	if isNew {
-		log.Warn("the database is new and has no store: add one with \"storeorder store add\". "+
-			"If you expected your shop, look for its file: -db names it", "database", db.path)
-	}
-	err = serveOn(ctx, ln, db, *o, log)
-	return errors.Join(err, db.Close())
-}
-
-// settingFlags defines the flags of the settings. They are complete and valid after check.
-func (c *cli) settingFlags() *settings {
-	o := &settings{gatewayURLs: map[Provider]string{}}
-	c.StringVar(&o.publicURL, "public-url", "",
-		"the `address` that buyers reach the service at (default http://localhost and the port of -addr)")
-	c.BoolVar(&o.subdomains, "subdomains", false,
-		"serve each store's pages at its slug as a subdomain of -public-url")
-	c.BoolVar(&o.allowPrivate, "webhook-allow-private", false,
-		"deliver webhooks to http and private addresses too (for a LAN or tests)")
-	c.IntVar(&o.rate, "rate", 300, "requests a minute that a key may make")
-	c.IntVar(&o.burst, "burst", 60, "requests that a key may make at once")
-	c.Func("gateway-url",
-		"`provider=URL`: reach midtrans or xendit there, at a test double or an egress proxy (repeatable)",
-		o.addGatewayURL)
-	c.keepEventsFlag(&o.keepEvents)
-	return o
-}
-
-func (o *settings) addGatewayURL(value string) error {
-	wrong := errors.New("must be such as midtrans=http://127.0.0.1:9000")
-	name, address, _ := strings.Cut(value, "=")
-	provider := Provider(name)
-	if provider != ProviderMidtrans && provider != ProviderXendit {
-		return wrong
-	}
-
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || !hasHTTPScheme(u) {
-		return wrong
-	}
-
-	o.gatewayURLs[provider] = u.Scheme + "://" + u.Host
-	return nil
-}
-
-func hasHTTPScheme(u *url.URL) bool { return u.Scheme == "http" || u.Scheme == "https" }
-
-// check completes the settings with the trusted proxy, if one was given, and refuses wrong values.
-func (o *settings) check(proxy string) (err error) {
-	if proxy != "" {
-		o.trustedProxy, err = netip.ParsePrefix(proxy)
-		if err != nil {
-			return usagef("-trusted-proxy %q is no network such as 127.0.0.1/32", proxy)
-		}
-	}
-	if o.rate < 1 || o.burst < 1 {
-		return usagef("-rate and -burst must be 1 or more")
-	}
-	if err := checkKeepEvents(o.keepEvents); err != nil {
-		return err
-	}
-	if o.publicURL != "" {
-		o.publicURL, err = parsePublicURL(o.publicURL)
-	}
-	return err
-}
-
-// parsePublicURL returns the scheme and host of an address, and refuses an address that has more than these.
-func parsePublicURL(text string) (string, error) {
-	wrong := usagef("-public-url %q must be a scheme and a host, such as https://orders.example.id", text)
-	u, err := url.Parse(text)
-	if err != nil {
-		return "", wrong
-	}
-
-	switch {
-	case !hasHTTPScheme(u),
-		!hostPattern.MatchString(strings.ToLower(u.Hostname())),
-		strings.Trim(u.Path, "/") != "",
-		u.User != nil,
-		u.RawQuery != "",
-		u.Fragment != "":
-		return "", wrong
-	}
-	return u.Scheme + "://" + strings.ToLower(u.Host), nil
-}
-
-// isHTTPS reports whether an address is one with https.
-func isHTTPS(address string) bool { return strings.HasPrefix(address, "https://") }
-
-// mayBeReached reports whether a public URL may be reached from the internet, as far as its host tells.
-func mayBeReached(publicURL string) bool {
-	u, err := url.Parse(publicURL)
-	if err != nil {
-		return false
-	}
-
-	host := strings.ToLower(u.Hostname())
-	ip, err := netip.ParseAddr(host)
-	if err == nil {
-		return isPublic(ip)
-	}
-	for _, ending := range []string{".localhost", ".local", ".internal"} {
-		if strings.HasSuffix(host, ending) {
-			return false
-		}
-	}
-	return strings.Contains(host, ".")
-}
-
-// gatewayUse is what a store uses of the gateways.
-type gatewayUse struct {
-	storeID  string
-	xendit   bool // has an account at Xendit or an enabled method of it
-	live     bool // has an account that takes real money
-	testMode bool
-}
-
-// warnings says what is wrong with how a store uses the gateways at a public URL, and what to do about it.
-func (u gatewayUse) warnings(publicURL string) (all []string) {
-	if u.xendit && !isHTTPS(publicURL) {
-		all = append(all, "Xendit's payment methods are not offered, because Xendit needs https: "+
-			"start serve with a -public-url that begins with https://, behind a proxy with TLS")
-	}
-	if u.live && !mayBeReached(publicURL) {
-		all = append(all, "the gateway cannot report payments, because it cannot reach "+publicURL+": "+
-			"start serve with a -public-url that the internet reaches, such as https://orders.example.id")
-	}
-	if u.live && u.testMode {
-		all = append(all, "the store takes real money, but in test mode anyone can pay at the sandbox: "+
-			"turn test mode off with \"storeorder store set -store "+u.storeID+" -test off\"")
-	}
-	return all
-}
-
-// warnOfGateways logs what is wrong with how the stores use the gateways.
-func warnOfGateways(db *DB, log *slog.Logger) error {
-	uses, err := queryAll(db.reader, scanGatewayUse, `
-		SELECT s.id, max(u.provider = 'xendit'), max(u.live), s.test_mode
-		FROM   stores s
-		JOIN   (SELECT store_id, provider, mode = 'live' AS live
-		        FROM   gateways
-		        WHERE  replaced_at IS NULL
-		        UNION ALL
-		        SELECT store_id, provider, 0
-		        FROM   payment_methods
-		        WHERE  provider = 'xendit' AND enabled = 1) u ON u.store_id = s.id
-		GROUP BY s.id
-		ORDER BY s.id`)
-	for _, use := range uses {
-		for _, warning := range use.warnings(db.publicURL) {
-			log.Warn(warning, "store", use.storeID)
-		}
-	}
-	return err
-}
-
-func scanGatewayUse(r row) (u gatewayUse, err error) {
-	err = r.Scan(&u.storeID, &u.xendit, &u.live, &u.testMode)
-	return u, err
-}
-
-// The time that the service takes to stop. Everything ends side by side, from the signal on.
-const (
-	drainTime    = 20 * time.Second // the requests: one is read for 15 s (newHTTPServer)
-	questionTime = 22 * time.Second // the questions to gateways, also those that the last requests begin
-	writeTime    = 24 * time.Second // the writes: after that they fail
-)
-
-// serveOn runs the service until ctx ends. Then it finishes the work in progress, which takes 25 s at most, also when
-// another process has locked the database.
-func serveOn(ctx context.Context, ln net.Listener, db *DB, o settings, log *serviceLog) error {
-	unlock, err := lockServing(db.path)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-
-	if err := db.setAddresses(o.publicURL, o.subdomains, o.gatewayURLs); err != nil {
-		return err
-	}
-	log.Info("serving", "address", ln.Addr().String(), "public_url", o.publicURL, "database", db.path)
-	if err := warnOfGateways(db, log.Logger); err != nil {
-		return err
-	}
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	c.PublicURL = strings.ToLower(strings.TrimSuffix(cmp.Or(c.PublicURL, "http://localhost:"+port), "/"))
 
 	limitMemory()
-	s := newServer(db, o, log)
-	// A stop that comes already now waits for these, or it would look like a start that failed.
-	starting := context.WithoutCancel(ctx)
-	if err := db.ReleasePaymentSessions(starting); err != nil {
+	db, err := openDB(c.file, openToServe, c.environment, log)
+	if err != nil {
 		return err
 	}
-	if err := db.startClock(starting); err != nil {
+	defer func() { err = errors.Join(err, db.close()) }()
+	c.db = db
+	if err := db.setAddress(c.PublicURL, c.subdomains); err != nil {
 		return err
 	}
-
-	working, stop := context.WithCancel(context.Background())
+	working, stop := context.WithCancel(context.WithoutCancel(c))
 	defer stop()
-	var background sync.WaitGroup
-	background.Go(func() { s.queue.run(working) })
-	background.Go(func() { s.payments.pollGateways(working) })
-	background.Go(func() { s.sweep(working) })
-	background.Go(func() { db.watch(working) })
-	background.Go(func() { returnMemory(working, db.env.tick(20*time.Second)) })
-	background.Go(func() { s.purge(working) })
-
-	hs := newHTTPServer(s.routes(), log.Logger)
-	limited := limitConnections(ln, mostConnections)
-	hs.ConnState = limited.noteState
-	served := make(chan error, 1)
-	go func() { served <- hs.Serve(limited) }()
-
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-		log.Info("stopping: finishing what was begun")
+	keys, err := newAuth(working, db, c.Rate, c.Burst, c.trusted)
+	if err != nil {
+		return err
+	}
+	if err := prepare(); err != nil && c.Err() == nil {
+		return err
 	}
 
-	// The background work is told to stop before the requests have ended, so that both finish side by side: the
-	// deliveries in flight take attemptsGrace. The events of these last requests are in the database and are
-	// delivered after the next start.
-	s.draining.Store(true)
-	stop()
-	db.Hurry()
-	defer time.AfterFunc(questionTime, s.payments.cutOff).Stop()
-	defer time.AfterFunc(writeTime, db.StopWrites).Stop()
-	drain(hs, log.Logger)
-	background.Wait()
-	s.payments.finish()
-	return err
-}
+	payments := c.payments()
+	queue := newQueue(db, c.transport, c.allowPrivate, phoneWords)
+	s := &server{
+		db:           db,
+		log:          log,
+		auth:         keys,
+		payments:     payments,
+		gateways:     payments.gateways,
+		allowPrivate: c.allowPrivate,
+	}
+	var background sync.WaitGroup
+	background.Go(func() { payments.run(working) })
+	background.Go(func() { queue.run(working) })
+	background.Go(func() { db.watch(working) })
+	background.Go(func() { c.upkeep(working, keys) })
 
-func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           handler,
+	hs := &http.Server{
+		Handler:           s.routes(),
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		MaxHeaderBytes:    16 << 10,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second,
+		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
+		ConnState:         limitConnections(1024),
 	}
-}
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(ln) }()
+	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
+	if !isReachable(c.PublicURL) {
+		log.Warn("gateways cannot reach " + c.PublicURL + ", and passwords are not safe on http: before you sell, " +
+			"start serve with -public-url https://… of your own host, behind a proxy with TLS")
+	}
 
-// drain takes no new requests and waits drainTime for those in progress. Then it cuts them off.
-func drain(hs *http.Server, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	select {
+	case err = <-served:
+	case <-c.Done():
+		log.Info("stopping: finishing what was begun")
+	}
+	s.draining.Store(true)
+	stop()
+	drain, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-
-	if err := hs.Shutdown(ctx); err != nil {
-		log.Warn("requests were cut off", "error", err)
+	if hs.Shutdown(drain) != nil {
+		log.Warn("requests were cut off")
 		hs.Close()
 	}
+	background.Wait()
+	return err
 }
 
-func newServer(db *DB, o settings, log *serviceLog) *server {
-	db.logTo(log.Logger)
-	var transport http.RoundTripper = newWebhookTransport(o.allowPrivate)
-	if db.env.transport != nil {
-		transport = db.env.transport
-	}
-	queue := newDispatcher(db, transport, log.Logger)
-	return &server{
-		db:           db,
-		log:          log,
-		queue:        queue,
-		payments:     newPayments(db, log.Logger, queue.wake),
-		keys:         newLimiter(o.rate, o.burst),
-		wrongKeys:    newAddressLimiter(60, 60),
-		stores:       newLimiter(storeRate*o.rate, storeRate*o.burst),
-		uses:         uses{at: map[[32]byte]Time{}},
-		accounts:     newLimiter(1, 10),
-		everywhere:   newLimiter(10, 100),
-		addresses:    newAddressLimiter(5, 20),
-		trustedProxy: o.trustedProxy,
-		allowPrivate: o.allowPrivate,
-		admitting:    make(chan struct{}, 1),
-		hashing:      newHashQueue(),
-		purging:      make(wakeup, 1),
-		keepEvents:   o.keepEvents,
-		old:          newOldRows(),
+// limitMemory lets the collector work little below 256 MB and hard above, unless the environment says otherwise.
+func limitMemory() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(256 << 20)
 	}
 }
 
-// sweep runs the work that falls due by the clock: at once, then every 30 s, until ctx ends.
-func (s *server) sweep(ctx context.Context) {
-	tick := s.db.env.tick(30 * time.Second)
-
-	for round := 0; ; round++ {
-		s.payments.expireOrders(ctx)
-		s.payments.releaseUndecided(ctx)
-		if round%2 == 1 {
-			s.logSweepError(ctx, s.uses.flush(ctx, s.db))
-		}
-
+// upkeep does the periodic work.
+func (c *call) upkeep(ctx context.Context, keys *auth) {
+	for ctx.Err() == nil {
+		c.db.upkeep(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour))
 		select {
-		case <-tick:
+		case <-time.After(time.Minute):
 		case <-ctx.Done():
-			// If this fails, the keys were last used later than their list shows.
-			s.uses.flush(context.Background(), s.db)
-			return
+		}
+		keys.writeUses(context.Background()) // If this fails, keys were used later than their list shows.
+	}
+}
+
+// limitConnections lets a server have so many connections. It accepts the next one when ConnState has returned, so
+// further ones wait.
+func limitConnections(most int) func(net.Conn, http.ConnState) {
+	places := make(chan struct{}, most)
+	return func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			places <- struct{}{}
+		case http.StateClosed, http.StateHijacked:
+			<-places
 		}
 	}
 }
 
-// logSweepError logs an error, unless it comes from the end of ctx.
-func (s *server) logSweepError(ctx context.Context, err error) {
-	if err != nil && ctx.Err() == nil {
-		s.log.Error("sweeping", "error", err)
-	}
-}
+//go:embed web/demo.json
+var demoCatalog []byte
 
-// demo runs the service on a database that lasts as long as the program, with a store and a receiver of its
-// webhooks.
-func demo(ctx context.Context, c *cli) error {
-	addr := c.addrFlag()
-	if err := c.parse(""); err != nil {
-		return err
-	}
+// demoOrders are the buyers' names and methods, and what happens then.
+const demoOrders = `Budi bank_transfer report approve
+	Dewi  cod           approve
+	Agus  bank_transfer report reject
+	Rina  bank_transfer approve refund
+	Joko  bank_transfer expire
+	Siti  bank_transfer report
+	Putri bank_transfer
+	Hadi  sandbox`
 
-	ln, err := c.listenOn(*addr)
-	if err != nil {
-		return err
-	}
-	defer ln.Close()
-
-	dir, err := os.MkdirTemp("", "storeorder-demo-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-
-	db, err := c.openDB(filepath.Join(dir, "demo.db"), true)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-
-	o := settings{
-		publicURL:    "http://" + ln.Addr().String(),
-		allowPrivate: true,
-		rate:         300,
-		burst:        60,
-		keepEvents:   defaultKeepEvents,
-	}
-	if err := openDemoShop(ctx, db, o.publicURL, c.stdout); err != nil {
-		return err
-	}
-
-	log, endLog, err := newLog(c.stderr, "text", slog.LevelWarn)
-	if err != nil {
-		return err
-	}
-	defer endLog()
-	return serveOn(ctx, ln, db, o, log)
-}
-
-// demoText takes the public URL, the API key, the owner's password and a product's id.
 const demoText = `storeorder demo: a store that lasts until you press Ctrl-C.
 
   API key     %[2]s
-  Dashboard   %[1]s/dashboard   owner@example.id   %[3]s
+  Dashboard   %[1]s%[3]s
 
-Paste into another terminal: what is for sale, an order for it, the orders so far. Open the order's checkout_url in a
-browser to pay it at the sandbox gateway; "payment_method":"bank_transfer" is the other way to pay.
+Paste into another terminal: what is for sale, an order for it (open its checkout_url to pay it), the orders so far.
 
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/products
 
-  curl -s -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' %[1]s/v1/orders \
+  curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders \
     -d '{"items":[{"type":"product","product_id":"%[4]s","quantity":2}],"buyer":{"name":"Siti","email":"siti@example.id"},"payment_method":"sandbox"}'
 
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders
 
-Webhooks of the store are received and verified here:
-
 `
 
-// openDemoShop adds the demo's store with a receiver of its webhooks, and prints how to use it.
-func openDemoShop(ctx context.Context, db *DB, publicURL string, out io.Writer) error {
-	password, passwordHash := db.env.newPassword()
-	st, err := db.AddStore(ctx, StoreProfile{
-		Store:      Store{Slug: "kopi-kita", Plan: PlanGrowth, Expiry: 24 * time.Hour},
-		Name:       "Kopi Kita",
-		OwnerEmail: "owner@example.id",
-		Contact:    "0812 3456 7890",
-		TestMode:   true,
-	}, passwordHash)
+// demo runs the service on a database that lasts as long as the program, with a store, its catalog and orders.
+func demo(c *call) (any, error) {
+	dir, err := os.MkdirTemp("", "storeorder-demo-")
 	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	c.file, c.allowPrivate = filepath.Join(dir, "demo.db"), true
+	log := slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError})
+	return nil, c.serve(slog.New(log), c.fillDemo)
+}
+
+// fillDemo makes the demo's store, catalog and orders, and prints how to use them.
+func (c *call) fillDemo() error {
+	c.Name, c.Email, c.Test = "Kopi Kita", "owner@example.id", "on"
+	c.Contact, c.Given["contact"] = "0812 3456 7890", true
+	if _, err := storeAdd(c); err != nil {
+		return err
+	}
+	if _, err := c.importCatalog(demoCatalog); err != nil {
+		return err
+	}
+	product, err := c.db.Entry(c, c.store.ID, Product, "kopi-gayo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(demoOrders) {
+		words := strings.Fields(line)
+		if err := c.makeDemoOrder(product.ID, words[0], words[1], words[2:]); err != nil {
+			return err
+		}
+	}
+	if err := c.payments().expire(c); err != nil {
 		return err
 	}
 
-	catalog, err := readCatalog([]byte(demoCatalog))
+	_, key, err := c.db.AddKey(c, c.store.ID, "demo", ScopeManage, 0)
 	if err != nil {
 		return err
 	}
-	if err := db.ImportCatalog(ctx, st.ID, catalog); err != nil {
-		return err
-	}
-	product, err := db.CatalogEntry(st.ID, KindProduct, "kopi-gayo")
-	if err != nil {
-		return err
-	}
+	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(10*365*24*time.Hour))
+	fmt.Fprintf(c.stdout, demoText, c.PublicURL, key, link, product.ID)
+	return err
+}
 
-	key, keyHash := newToken("so_")
-	if _, err := db.AddKey(ctx, st.ID, NewKey{Name: "demo", Scope: ScopeManage}, keyHash); err != nil {
-		return err
+func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) error {
+	st := c.store
+	if slices.Contains(acts, "expire") {
+		st.Expiry = 0
 	}
-	if err := receiveDemoWebhooks(ctx, db, st.ID, out); err != nil {
-		return err
+	o, err := c.db.CreateOrder(c, st, NewOrder{
+		Items:         []NewItem{{Kind: Product, ID: productID, Quantity: 2}},
+		Buyer:         Buyer{Name: buyer},
+		PaymentMethod: method,
+	})
+	for _, act := range acts {
+		switch {
+		case err != nil:
+		case act == "expire": // All expire together.
+		case act == "report":
+			err = c.payments().ReportPayment(c, o.ID, buyer, "BCA")
+		default:
+			_, err = c.payments().Decide(c, st.ID, o.ID, Act(act), ActorOwner, Note{Code: NoteInDashboard})
+		}
 	}
-	fmt.Fprintf(out, demoText, publicURL, key, password, product.ID)
+	return err
+}
+
+// edit changes the fields of a store whose flags were given.
+func (c *call) edit(st *Store) error {
+	st.Name = cmp.Or(c.Name, st.Name)
+	st.OwnerEmail = cmp.Or(strings.ToLower(c.Email), st.OwnerEmail)
+	st.Plan = cmp.Or(c.Plan, st.Plan)
+	st.Slug = cmp.Or(c.Slug, st.Slug)
+	st.Language = cmp.Or(c.Language, st.Language)
+	st.Expiry = cmp.Or(c.Expiry, st.Expiry)
+	if c.Given["domain"] {
+		st.Domain = c.Domain
+	}
+	if c.Given["contact"] {
+		st.Contact = c.Contact
+	}
+	if c.Test != "" {
+		st.TestMode = c.Test == "on"
+	}
 	return nil
 }
 
-const demoCatalog = `{
-  "products": [
-    {"slug": "kopi-gayo", "title": "Kopi Gayo 250 g", "description": "Arabika Gayo, sangrai sedang.",
-     "price": 85000, "stock": 40},
-    {"slug": "kopi-toraja", "title": "Kopi Toraja 250 g", "description": "Arabika Toraja, sangrai gelap.",
-     "price": 92000, "stock": 25},
-    {"slug": "resep-seduh", "title": "Panduan Seduh (PDF)", "description": "Unduhan gratis.", "price": 0}
-  ],
-  "bundles": [
-    {"slug": "duo-nusantara", "title": "Duo Nusantara", "description": "Gayo dan Toraja.", "price": 165000,
-     "items": [{"slug": "kopi-gayo", "quantity": 1}, {"slug": "kopi-toraja", "quantity": 1}]}
-  ],
-  "payment_methods": [
-    {"code": "bank_transfer", "name": "Transfer bank", "provider": "manual", "kind": "transfer",
-     "accounts": [{"bank": "BCA", "number": "123 456 7890", "holder": "Kopi Kita"},
-                  {"bank": "Mandiri", "number": "987-00-1234567-8", "holder": "Kopi Kita"}]},
-    {"code": "cod", "name": "Bayar di tempat (COD)", "provider": "manual", "kind": "cash", "fee": 5000},
-    {"code": "sandbox", "name": "Gateway uji coba", "provider": "sandbox", "fee": 2500}
-  ]
-}`
-
-// receiveDemoWebhooks starts a receiver of the store's webhooks, which prints them to out.
-func receiveDemoWebhooks(ctx context.Context, db *DB, storeID string, out io.Writer) error {
-	ln, err := db.env.listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
+func storeAdd(c *call) (any, error) {
+	st := Store{Slug: slugOf(c.Name), Plan: PlanGrowth, Expiry: 24 * time.Hour}
+	c.edit(&st)
+	password, hash := newPassword(c.rounds)
+	var err error
+	if c.store, err = c.db.AddStore(c, st, hash); err != nil {
+		return nil, err
 	}
-
-	secret := newSecret()
-	_, err = db.AddEndpoint(ctx, storeID, "http://"+ln.Addr().String()+"/webhooks", nil, secret)
-	if err != nil {
-		return err
-	}
-	go http.Serve(ln, demoReceiver(secret, out))
-	return nil
+	return c.access(password)
 }
 
-// demoReceiver prints each webhook that comes and whether its signature is right.
-func demoReceiver(secret string, out io.Writer) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // One that was cut off has a wrong signature.
-		if !verifySignature(secret, r.Header.Get("X-Service-Signature"), body, time.Now()) {
-			fmt.Fprintln(out, "webhook with a wrong signature refused")
-			w.WriteHeader(http.StatusBadRequest)
-			return
+// access is how an owner gets in.
+func (c *call) access(password string) (any, error) {
+	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(time.Hour))
+	return data{
+		"store_id":       c.store.ID,
+		"owner_email":    c.store.OwnerEmail,
+		"owner_password": password,
+		"sign_in":        c.db.publicURL(c) + link,
+	}, err
+}
+
+// storeView is a store as it is printed.
+type storeView struct {
+	Store
+	Expiry string `json:"expiry"`
+}
+
+func storeList(c *call) (any, error) {
+	stores, err := c.db.Stores(c)
+	views := []storeView{}
+	for _, st := range stores {
+		views = append(views, storeView{st, st.Expiry.String()})
+	}
+	return data{"stores": views}, err
+}
+
+func storeSet(c *call) (any, error) {
+	st, err := c.db.SetStore(c, c.id, c.edit)
+	return storeView{st, st.Expiry.String()}, err
+}
+
+func storePassword(c *call) (any, error) {
+	password, hash := newPassword(c.rounds)
+	if err := c.db.SetPassword(c, c.id, hash); err != nil {
+		return nil, err
+	}
+	return c.access(password)
+}
+
+func keyAdd(c *call) (any, error) {
+	key, secret, err := c.db.AddKey(c, c.id, c.Name, cmp.Or(c.Scope, ScopeWrite), c.Expires)
+	return data{"key_id": key.ID, "key": secret}, err
+}
+
+func keyList(c *call) (any, error) {
+	keys, err := c.db.Keys(c, c.id)
+	return data{"keys": keys}, err
+}
+
+func keyRevoke(c *call) (any, error) {
+	return data{"key_id": c.id, "revoked": true}, c.db.RevokeKey(c, c.store.ID, c.id)
+}
+
+func webhookAdd(c *call) (any, error) {
+	in := NewEndpoint{Kind: Webhook, URL: c.URL, AllowPrivate: c.allowPrivate}
+	for name := range strings.FieldsSeq(strings.ReplaceAll(c.Events, ",", " ")) {
+		in.Events = append(in.Events, EventName(name))
+	}
+	endpoint, secret, err := c.db.AddEndpoint(c, c.id, in)
+	if isRefused(err, ValidationFailed) {
+		err = usageError{err}
+	}
+	return data{"endpoint_id": endpoint.ID, "secret": secret}, err
+}
+
+func webhookList(c *call) (any, error) {
+	endpoints, err := c.db.Endpoints(c, c.id)
+	return data{"endpoints": endpoints}, err
+}
+
+func webhookRemove(c *call) (any, error) {
+	return data{"endpoint_id": c.id, "removed": true}, c.db.RemoveEndpoint(c, c.store.ID, c.id)
+}
+
+// webhookResend resends one delivery, or all of an endpoint that were not delivered since a time.
+func webhookResend(c *call) (any, error) {
+	if c.Delivery != "" {
+		err := c.find("delivery", c.Delivery)
+		if err == nil {
+			err = c.db.Resend(c, c.store.ID, c.id)
+		}
+		return data{"resent": 1}, err
+	}
+
+	if c.Endpoint == "" || c.Since == 0 {
+		return nil, usagef("needs -delivery, or -endpoint and -since")
+	}
+	if err := c.find("endpoint", c.Endpoint); err != nil {
+		return nil, err
+	}
+	n, err := c.db.ResendSince(c, c.store.ID, c.id, c.Since)
+	return data{"resent": n}, err
+}
+
+// webhookListen prints the bodies of a store's events from now on, until the program is stopped. It reads them from the
+// database: a developer needs no address that the service can reach.
+func webhookListen(c *call) (any, error) {
+	c.hint("the events of %s, from now on", c.store.Name)
+	filter := EventFilter{CreatedMin: c.db.now() + 1, Limit: 50}
+	for c.Err() == nil {
+		events, _, err := c.db.Events(context.WithoutCancel(c), c.id, filter)
+		if err != nil {
+			return nil, err
+		}
+		for _, event := range events {
+			filter.After = event.ID
+			fmt.Fprintf(c.stdout, "%s\n", event.Body)
 		}
 
-		var event demoEvent
-		json.Unmarshal(body, &event)
-		o := event.Data.Order
-		fmt.Fprintf(out, "%s  %s  #%d  %s  %s  Rp%d  signature verified\n", time.Now().Format(time.TimeOnly),
-			event.Event, event.Sequence, o.PaymentReference, o.Status, o.Amount)
-	})
+		select {
+		case <-c.Done():
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	return nil, nil
 }
 
-// demoEvent is what demoReceiver shows of an event.
-type demoEvent struct {
-	Event    string `json:"event"`
-	Sequence int    `json:"sequence"`
-	Data     struct {
-		Order Order `json:"order"`
-	} `json:"data"`
+func orderList(c *call) (any, error) {
+	orders, more, err := c.db.Orders(c, c.id, OrderFilter{Status: c.Status, Limit: 50})
+	return c.store.showOrders(orders, more), err
+}
+
+func orderShow(c *call) (any, error) {
+	row, session, err := c.payments().OrderWithSession(c, c.store, c.id, false)
+	if err != nil {
+		return nil, err
+	}
+	return c.store.showSession(row, session), nil
+}
+
+// payments are those of the service or of a command, which asks a gateway only where a person acts.
+func (c *call) payments() *payments {
+	return newPayments(c.db, c.db.log, newGateways(c.db, c.transport, c.gatewayURLs))
+}
+
+// decide returns the command for an act of the owner.
+func decide(act Act) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		row, err := c.payments().Decide(c, c.store.ID, c.id, act, ActorOwner, Note{Code: NoteByCommand})
+		return data{"order_id": c.id, "status": row.Order.Status}, err
+	}
+}
+
+// paymentCheck lets the serving process ask about an order's sessions, and waits for the answers.
+func paymentCheck(c *call) (any, error) {
+	begun := c.db.now()
+	if err := c.payments().MakeDue(c, c.store.ID, c.id); err != nil {
+		return nil, err
+	}
+	waits := func(s PaymentSession) bool { return s.Seen && s.AskedAt < begun }
+	for range 60 {
+		row, err := c.db.Order(c, c.store.ID, c.id)
+		if err != nil || !slices.ContainsFunc(row.Sessions, waits) {
+			return data{"order_id": c.id, "status": row.Order.Status}, err
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil, errors.New("no answer came within 12 seconds: is the service running, and does the gateway answer?")
+}
+
+// gatewaySet reads the secrets from stdin, so that no list of processes and no shell's history shows them.
+func gatewaySet(c *call) (any, error) {
+	key := GatewayKey{StoreID: c.id, Provider: c.Provider, Mode: c.Mode}
+	fmt.Fscan(c.stdin, &key.SecretKey)
+	if c.Provider == Xendit {
+		fmt.Fscan(c.stdin, &key.CallbackToken)
+	}
+	if err := c.payments().gateways.SetKey(c, c.db, key); err != nil {
+		return nil, err
+	}
+
+	if address := c.db.publicURL(c); !isReachable(address) {
+		c.hint("the gateway cannot reach %s: start serve with -public-url https://… of your own host", address)
+	}
+	path := fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)
+	return data{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil
+}
+
+func catalogImport(c *call) (any, error) {
+	file, err := os.ReadFile(c.argument)
+	if err != nil {
+		return nil, err
+	}
+	return c.importCatalog(file)
+}
+
+func (c *call) importCatalog(file []byte) (any, error) {
+	catalog, err := readCatalog(file)
+	if err != nil {
+		return nil, err
+	}
+	return c.db.ImportCatalog(c, c.store.ID, catalog)
+}
+
+func backup(c *call) (any, error) {
+	return data{"backup": c.argument}, c.db.copyTo(c, c.argument, backupID)
+}
+
+func restoreBackup(c *call) (any, error) {
+	aside, report, err := restore(c, c.file, c.argument, c.environment)
+	if err == nil && report.LatestEvent > 0 {
+		c.hint("compare your bank's and gateways' lists with the orders since %s", report.LatestEvent)
+	}
+	return data{"restored": c.argument, "set_aside": aside, "orders": report.Orders}, err
+}
+
+func check(c *call) (any, error) {
+	report, err := checkFile(c, c.file, c.environment)
+	if len(report.Faults) > 0 {
+		json.NewEncoder(c.stdout).Encode(report)
+	}
+	return report, err
+}
+
+// health succeeds when the service at an address is ready.
+func health(c *call) (any, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get("http://" + c.addr + "/readyz")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s is not ready: it answers %s", c.addr, resp.Status)
+	}
+	return data{"ready": true}, nil
+}
+
+func version(*call) (any, error) {
+	sqlite, _, _ := sqlite3.Version()
+	build, _ := debug.ReadBuildInfo()
+	return data{"version": "1.0.0", "revision": build.Main.Version, "sqlite": sqlite}, nil
 }

@@ -1,13 +1,276 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
+
+// TestMistakes is about the command lines of testdata/mistakes.txt: each fails with a sentence, and changes nothing.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create(t, "teh", 1)
+	w.stop()
+	w.ruin = true
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer taken.Close()
+	dir := t.TempDir()
+	for name, statement := range map[string]string{
+		"bare":    "PRAGMA user_version = 0; VACUUM",
+		"foreign": "PRAGMA application_id = 5; CREATE TABLE notes (a)",
+		"newer":   "PRAGMA user_version = 99",
+	} {
+		file := w.beside(filepath.Join(dir, name+".db"))
+		if name == "newer" {
+			w.shell(`cp "$1" ` + file.file)
+		}
+		file.sql(statement)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "empty.db"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "text.db"), bytes.Repeat([]byte("text "), 2000), 0o600))
+	before, err := os.ReadFile(w.file)
+	must(t, err)
+
+	words := map[string]string{
+		"db":       w.file,
+		"store":    w.shop.id,
+		"email":    w.shop.email,
+		"unknown":  "0190f5a0-0000-7000-8000-000000000001",
+		"dir":      dir,
+		"taken":    taken.Addr().String(),
+		"catalogs": "testdata/catalogs",
+	}
+	for _, c := range readCases(t, "testdata/mistakes.txt") {
+		var out, errs bytes.Buffer
+		line := os.Expand(c.column(1), func(name string) string { return words[name] })
+		env := w.environment(nil, strings.NewReader(""), &out, &errs)
+		env.listen = net.Listen
+		code := run(t.Context(), strings.Fields(line), env)
+		if "exit "+strconv.Itoa(code) != c.heading {
+			t.Errorf("%s: exit %d, want %s: %s", c.name, code, c.heading, errs.String())
+		}
+		for _, text := range c.columns[2:] {
+			if !strings.Contains(errs.String(), text) {
+				t.Errorf("%s: %q is not in %q", c.name, text, errs.String())
+			}
+		}
+		if strings.Contains(errs.String(), "goroutine") || strings.Count(errs.String(), "\n") > 6 {
+			t.Errorf("%s: more than a sentence: %s", c.name, errs.String())
+		}
+	}
+	after, err := os.ReadFile(w.file)
+	must(t, err)
+	if !bytes.Equal(after, before) {
+		t.Error("mistakes have changed the database")
+	}
+	for name, want := range map[string]bool{"absent.db": false, "x.db": false, "absent": false} {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("there is a file %s", name)
+		}
+	}
+}
+
+// TestHelp prints what there is.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, line := range []string{"", "-h", "help", "serve -h", "catalog import -h"} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), strings.Fields(line), w.environment(nil, strings.NewReader(""), &out, &errs))
+		if code != 0 || out.Len() == 0 || errs.Len() > 0 {
+			t.Errorf("%q: exit %d, %s%s", line, code, out.String(), errs.String())
+		}
+	}
+	var out, errs bytes.Buffer
+	run(t.Context(), []string{"version"}, w.environment(nil, strings.NewReader(""), &out, &errs))
+	if !regexp.MustCompile(`"sqlite":"3\..*"version":"1\.0\.0"`).MatchString(out.String()) {
+		t.Errorf("version prints %s%s", out.String(), errs.String())
+	}
+}
+
+// TestCommandsShowWhatTheAPIShows compares them, also while the service runs.
+func TestCommandsShowWhatTheAPIShows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, second := w.create(t, "teh", 1), w.create(t, "kopi", 2)
+	w.command("order approve -order " + strings.ToUpper(first))
+	for command, path := range map[string]string{
+		"order list -store " + w.shop.id:                                   "/v1/orders?limit=50",
+		"order list -status paid -store " + w.shop.id:                      "/v1/orders?limit=50&status=paid",
+		"order show -order " + strings.ToUpper(second):                     "/v1/orders/" + second,
+		"order list -status refunded -store " + strings.ToUpper(w.shop.id): "/v1/orders?status=refunded",
+	} {
+		if got, want := fmt.Sprint(w.command(command)), fmt.Sprint(w.get(t, path).Data); got != want {
+			t.Errorf("%s prints\n%s, want\n%s", command, got, want)
+		}
+	}
+	if stores := fmt.Sprint(w.command("store list")); !strings.Contains(stores, "Kopi Kita") {
+		t.Errorf("the stores are %s", stores)
+	}
+	w.command("store set -store "+w.shop.id, "-name", "Kopi Baru", "-domain", "kopi.example.id", "-expiry", "1h")
+	body := w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
+	if !strings.HasPrefix(body.at("order.checkout_url"), "https://kopi.example.id/pay/") {
+		t.Errorf("the pay page is at %s", body.at("order.checkout_url"))
+	}
+	w.refused("key list", "-store")
+	w.command("store set -store "+w.shop.id, "-domain", "")
+}
+
+// TestDemo starts the demo as a newcomer does, and tries what it prints.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(exe, "demo", "-addr", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "STOREORDER_TEST_AS_PROGRAM=1")
+	said := &logBuffer{}
+	cmd.Stdout, cmd.Stderr = said, said
+	must(t, cmd.Start())
+	defer cmd.Process.Kill()
+	key := said.await(t, `(so_[0-9A-Za-z_-]{43})`)
+	enter := said.await(t, `(http://\S+/dashboard/enter/\S+)`)
+	said.await(t, `(curl \S)`)
+	base, _, _ := strings.Cut(enter, "/dashboard")
+	healthy := exec.Command(exe, "health", "-addr", strings.TrimPrefix(base, "http://"))
+	healthy.Env = cmd.Env
+	if out, err := healthy.CombinedOutput(); err != nil {
+		t.Errorf("health says %s", out)
+	}
+	statuses := map[string]bool{}
+	req, _ := http.NewRequest("GET", base+"/v1/orders?limit=50", nil)
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer resp.Body.Close()
+	var answer struct {
+		Data struct{ Orders []struct{ Status string } }
+	}
+	must(t, json.NewDecoder(resp.Body).Decode(&answer))
+	for _, o := range answer.Data.Orders {
+		statuses[o.Status] = true
+	}
+	if len(answer.Data.Orders) < 8 || len(statuses) != 6 {
+		t.Errorf("the demo has %d orders, in %v", len(answer.Data.Orders), statuses)
+	}
+	page, err := http.Get(enter)
+	must(t, err)
+	defer page.Body.Close()
+	text, _ := io.ReadAll(page.Body)
+	if readPage(string(text)).find("sign-in", "") == nil {
+		t.Errorf("there is no button that signs in: %s", text)
+	}
+
+	// Each curl line works as it is pasted.
+	curl := regexp.MustCompile(`(?m)^\s*(curl (?:.*\\\n)*.*)$`)
+	for _, line := range curl.FindAllStringSubmatch(said.String(), -1) {
+		out, err := exec.Command("sh", "-c", line[1]).Output()
+		if err != nil || !bytes.Contains(out, []byte(`"success":true`)) {
+			t.Errorf("%s: %v %s", line[1], err, out)
+		}
+	}
+	cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the demo ends with %v", err)
+	}
+}
+
+// TestStopping finishes the requests that have begun, and begins no others.
+func TestStopping(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.endpoint("hangs.example")
+		w.net.inbox.answer = func(webhook) string { return "hang" }
+		p := newPlayer(t, w)
+		p.play("order kopi 1 snap as A, fault slow create")
+		var got response
+		var reader sync.WaitGroup
+		reader.Go(func() { got, _ = w.send("GET", "/v1/orders/"+p.order, nil) })
+		time.Sleep(time.Second)
+		begun := time.Now()
+		if code := w.stop(); code != 0 {
+			t.Errorf("it ends with %d", code)
+		}
+		reader.Wait()
+		if got.at("payment_session.status") != "active" {
+			t.Errorf("a request under way is answered %d %s", got.Status, got.Body)
+		}
+		if took := time.Since(begun); took > 25*time.Second {
+			t.Errorf("it takes %s to stop", took)
+		}
+		if _, err := w.send("GET", "/readyz", nil); err == nil {
+			t.Error("it still answers")
+		}
+		w.start()
+		p.play("get | payable 1")
+	})
+}
+
+// TestStopBeforeTheStart stops a service before it has begun to serve.
+func TestStopBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	env := w.environment(newLife(nil), strings.NewReader(""), io.Discard, w.log)
+	if code := run(ctx, w.serveArgs(), env); code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+	w.start()
+}
+
+// TestListen prints the events of one store as they happen.
+func TestListen(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.create(t, "teh", 1)
+		ctx, stop := context.WithCancel(context.Background())
+		out := &logBuffer{}
+		ended := make(chan int)
+		go func() {
+			args := []string{"webhook", "listen", "-db", w.file, "-store", w.shop.id}
+			ended <- run(ctx, args, w.environment(nil, strings.NewReader(""), out, io.Discard))
+		}()
+		time.Sleep(5 * time.Second)
+		w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+		for range 3 {
+			w.create(t, "teh", 1)
+			time.Sleep(5 * time.Second)
+		}
+		stop()
+		if code := <-ended; code != 0 {
+			t.Errorf("it ends with %d", code)
+		}
+		synctest.Wait()
+		var printed []string
+		for line := range strings.Lines(out.String()) {
+			var event fields
+			must(t, json.Unmarshal([]byte(line), &event))
+			printed = append(printed, textOf(event, "id"))
+		}
+		var want []string
+		for _, e := range w.all("events", "after", w.shop.keys["read"])[1:] {
+			want = append(want, textOf(e, "id"))
+		}
+		if fmt.Sprint(printed) != fmt.Sprint(want) {
+			t.Errorf("printed are %v, want %v", printed, want)
+		}
+	})
+}
 
 // TestLogAsJSON reads the log of the running program as a collector of logs does.
 func TestLogAsJSON(t *testing.T) {
@@ -40,7 +303,7 @@ func TestLogAsJSON(t *testing.T) {
 		want := "POST /v1/orders 201\n" +
 			"GET /v1/orders/{order_id} 200\n" +
 			"GET /v1/orders/{order_id} 404\n" +
-			"GET /pay/{order_id} 200\n"
+			"GET /pay/{id} 200\n"
 		if got != want {
 			t.Errorf("the requests are\n%s\nwant\n%s", got, want)
 		}
@@ -56,7 +319,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	var mu sync.Mutex
 	taken := map[string]string{} // the ids of orders that were acknowledged, by their external ids
 	for round := range 3 {
-		kill := w.startProcess()
+		kill := w.startProcess("")
 		var clients sync.WaitGroup
 		for n := range 8 {
 			clients.Go(func() {
@@ -82,7 +345,7 @@ func TestKilledUnderLoad(t *testing.T) {
 		clients.Wait()
 	}
 
-	w.startProcess()
+	w.startProcess("")
 	for _, o := range w.all("orders", "starting_after", w.shop.keys["read"]) {
 		if external := textOf(o, "external_id"); taken[external] == textOf(o, "id") {
 			delete(taken, external)
@@ -90,5 +353,18 @@ func TestKilledUnderLoad(t *testing.T) {
 	}
 	if len(taken) > 0 {
 		t.Errorf("orders were acknowledged and are lost: %v", taken)
+	}
+}
+
+// TestPublicURLs starts the service with the addresses of testdata/public-urls.txt: it says which no gateway can
+// reach.
+func TestPublicURLs(t *testing.T) {
+	t.Parallel()
+	for _, c := range readCases(t, "testdata/public-urls.txt") {
+		w := newWorld(t, "-public-url", c.column(0))
+		if got := !strings.Contains(w.log.String(), "gateways cannot reach"); got != (c.heading == "reached") {
+			t.Errorf("%s: reached: %t", c.column(0), got)
+		}
+		w.ruin = true
 	}
 }

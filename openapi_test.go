@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -24,7 +26,7 @@ type contract struct {
 	seen map[string]bool // the answers, codes, fields and words that were
 }
 
-var api = sync.OnceValue(func() *contract {
+var described = sync.OnceValue(func() *contract {
 	c := &contract{seen: map[string]bool{}}
 	file, err := os.ReadFile("openapi.json")
 	if err == nil {
@@ -135,7 +137,7 @@ func (c *contract) fault(schema, value any, at string) string {
 		}
 		return ""
 	}
-	kind, size, of := kindOf(value)
+	kind, size, of := typeOf(value)
 	if want := s["type"]; want != nil && !strings.Contains(fmt.Sprint(want), kind) {
 		return fmt.Sprintf("%s is %v, no %v", at, value, want)
 	}
@@ -198,8 +200,8 @@ func (c *contract) fieldsFault(s, value fields, at string) string {
 	return ""
 }
 
-// kindOf is the type of a value, and its size with the word that its bounds have after min and max.
-func kindOf(value any) (kind string, size int64, of string) {
+// typeOf is the type of a value, and its size with the word that its bounds have after min and max.
+func typeOf(value any) (kind string, size int64, of string) {
 	switch v := value.(type) {
 	case string:
 		return "string", int64(utf8.RuneCountInString(v)), "Length"
@@ -265,4 +267,279 @@ func (c *contract) list(schema any, at string, all map[string]bool) {
 	for _, choice := range choices {
 		c.list(choice, at, all)
 	}
+}
+
+// random makes requests of the description: right ones, and others with a mistake.
+type random struct {
+	*rand.Rand
+	*contract
+	ids    []string            // of products, orders and nothing
+	sold   map[string][]string // the ids of what is for sale, by kind
+	events []string
+	made   int // texts that have to differ
+}
+
+func pick[T any](r *random, list []T) T { return list[r.IntN(len(list))] }
+
+func (r *random) chance(percent int) bool { return r.IntN(100) < percent }
+
+// samples are texts that match the description's patterns. A pattern that is not listed is an error of the test.
+var samples = map[string][]string{
+	`\S`:                              {"Siti", "bank_transfer", "qris", "Kopi é", "x"},
+	`^([ ()+-]*[0-9]){6,20}[ ()+-]*$`: {"081234", "+62 (812) 345-6789"},
+	`^[A-Za-z0-9_-]{1,40}$`:           {"channel", "Cart_7-b", strings.Repeat("k", 40)},
+	`^[a-z0-9]+(-[a-z0-9]+)*$`:        {"baru-1", "baru-2", "x"},
+	`^[a-z0-9]+([_-][a-z0-9]+)*$`:     {"tunai", "va-bca", "va_bni"},
+	`^[0-9]+([ .-]?[0-9])*$`:          {"1234567890", "123 456 7890"},
+	`^[hH][tT][tT][pP][sS]?://`:       {"https://img.example.id/a.jpg", "http://a.id/"},
+	`^https://`:                       {"https://img.example.id/qris.png"},
+}
+
+// value returns a value that a schema allows.
+func (r *random) value(schema any) any {
+	s := r.deref(schema, new(string))
+	if choices, ok := s["oneOf"].([]any); ok {
+		return r.value(pick(r, choices))
+	}
+	if enum, ok := s["enum"].([]any); ok {
+		return pick(r, enum)
+	}
+	switch s["type"] {
+	case "object":
+		return r.object(s)
+	case "array":
+		least, _ := s["minItems"].(float64)
+		list := []any{}
+		for range int(least) + pick(r, []int{0, 0, 1, 2}) {
+			list = append(list, r.value(s["items"]))
+		}
+		return list
+	case "string":
+		return r.text(s)
+	case "integer":
+		return r.integer(s)
+	case "boolean":
+		return r.chance(50)
+	}
+	return nil
+}
+
+func (r *random) object(s fields) fields {
+	made := fields{}
+	required, _ := s["required"].([]any)
+	properties := asFields(s["properties"])
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if slices.Contains(required, any(name)) || r.chance(40) {
+			made[name] = r.value(properties[name])
+		}
+	}
+	if names, ok := s["propertyNames"]; ok {
+		for range r.IntN(4) {
+			made[r.value(names).(string)] = r.value(s["additionalProperties"])
+		}
+	}
+
+	// The description's narrower rules: an item is of one kind, and a buyer can be reached.
+	if kind, ok := made["type"].(string); ok && properties["bundle_id"] != nil {
+		delete(made, "product_id")
+		delete(made, "bundle_id")
+		made[kind+"_id"] = pick(r, slices.Concat(r.sold[kind], r.sold[kind], r.ids[:1]))
+	}
+	if properties["payment_method"] != nil && r.chance(80) {
+		made["payment_method"] = "bank_transfer"
+	}
+	if properties["phone"] != nil && len(made) < 2 {
+		made["phone"] = r.value(properties["phone"])
+	}
+	return made
+}
+
+func (r *random) text(s fields) string {
+	most, limited := s["maxLength"].(float64)
+	pattern, ok := s["pattern"].(string)
+	switch {
+	case s["format"] == "uuid":
+		return pick(r, r.ids)
+	case s["format"] == "email":
+		return "siti@example.id"
+	case s["format"] == "uri":
+		return "https://shop.example.id/thanks"
+	case strings.HasPrefix(pattern, "^evt_"):
+		return pick(r, r.events)
+	case limited && (!ok || pattern == `\S`) && r.chance(10):
+		return strings.Repeat("é", int(most))
+	case ok && samples[pattern] == nil:
+		panic("no samples of " + pattern)
+	case ok:
+		return pick(r, samples[pattern])
+	}
+	r.made++
+	return fmt.Sprint("text ", r.made)
+}
+
+func (r *random) integer(s fields) json.Number {
+	least, _ := s["minimum"].(float64)
+	most, limited := s["maximum"].(float64)
+	if r.chance(80) || !limited {
+		return json.Number(fmt.Sprint(int64(least) + int64(r.IntN(20))))
+	}
+	return json.Number(fmt.Sprint(int64(pick(r, []float64{least, most}))))
+}
+
+// mistakes are values that hardly any field takes.
+var mistakes = []any{
+	nil, true, "", " ", "\x00", "a\u202eb", "\ufffd", json.Number("-1"), json.Number("1.5"), json.Number("1e3"),
+	json.Number("1e400"), json.Number("99999999999999999999"), []any{}, fields{}, strings.Repeat("a", 11_000),
+	"x'; DROP TABLE orders --",
+}
+
+// spoil puts a mistake somewhere into a value.
+func (r *random) spoil(v any) any {
+	switch v := v.(type) {
+	case fields:
+		names := slices.Sorted(maps.Keys(v))
+		switch {
+		case len(names) == 0 || r.chance(20):
+			v[pick(r, []string{"price", "x", "", "__proto__", "Items"})] = pick(r, mistakes)
+		case r.chance(20):
+			delete(v, pick(r, names))
+		default:
+			name := pick(r, names)
+			v[name] = r.spoil(v[name])
+		}
+		return v
+	case []any:
+		if len(v) == 0 || r.chance(30) {
+			return append(v, pick(r, mistakes))
+		}
+		i := r.IntN(len(v))
+		v[i] = r.spoil(v[i])
+		return v
+	}
+	return pick(r, mistakes)
+}
+
+// body writes a request's body: right, with a mistake in it, or no JSON.
+func (r *random) body(schema any) string {
+	value := r.value(schema)
+	if r.chance(40) {
+		value = r.spoil(value)
+	}
+	encoded, _ := json.Marshal(value)
+	text := string(encoded)
+	switch r.IntN(30) {
+	case 0:
+		return text[:r.IntN(len(text))]
+	case 1:
+		return text + pick(r, []string{"}", "{}", "\x00", "//"})
+	case 2:
+		return strings.Replace(text, "{", `{"items":1,"items":2,`, 1)
+	case 3:
+		return strings.Repeat("[", 40) + strings.Repeat("]", 40)
+	case 4:
+		return pick(r, []string{"\xef\xbb\xbf", "\xff"}) + text
+	}
+	return text
+}
+
+// query writes parameters that a request takes, and sometimes a mistake.
+func (r *random) query(parameters any) string {
+	values := url.Values{}
+	list, _ := parameters.([]any)
+	for _, p := range list {
+		parameter := r.deref(p, new(string))
+		name := textOf(parameter, "name")
+		switch {
+		case parameter["in"] != "query" || !r.chance(30):
+		case r.chance(15):
+			wrong := []string{"", "x", "-1", "1e3", "\x00", "\xff", "999999999999999", strings.Repeat("a", 300)}
+			values.Set(name, pick(r, wrong))
+		case strings.HasPrefix(name, "created_at"):
+			times := []string{"2026-01-31", "2026-01-31T10:00:00+07:00", "2099-01-01T00:00Z", "2026-02-30"}
+			values.Set(name, pick(r, times))
+		default:
+			values.Set(name, fmt.Sprint(r.value(parameter["schema"])))
+		}
+	}
+	if r.chance(5) {
+		values.Add(pick(r, []string{"limit", "page", "a"}), "1")
+	}
+	if text := values.Encode() + pick(r, strings.Split(strings.Repeat(",", 50)+"&%zz", ",")); text != "" {
+		return "?" + text
+	}
+	return ""
+}
+
+// TestRandomRequests sends requests that are made of the description, right and wrong ones. Every answer is as
+// described, none is a failure of the service, and what is accepted is what the description allows.
+func TestRandomRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := &random{Rand: rand.New(rand.NewPCG(1, 2)), contract: described()}
+	w.command("catalog import -store "+w.shop.id, w.temporary(`{"products":[
+		{"slug":"kopi","title":"Kopi","price":5,"stock":null},{"slug":"teh","title":"Teh","price":5}]}`))
+	r.ids = []string{"0190f5a0-0000-7000-8000-000000000001", w.create(t, "teh", 1)}
+	for range 5 {
+		r.ids = append(r.ids, w.create(t, "teh", 1))
+	}
+	r.ids = append(r.ids, slices.Sorted(maps.Values(w.shop.ids))...)
+	for _, e := range w.get(t, "/v1/events").list("events") {
+		r.events = append(r.events, textOf(e, "id"))
+	}
+	ids := w.shop.ids
+	r.sold = map[string][]string{"product": {ids["kopi"], ids["teh"]}, "bundle": {ids["duo"]}}
+
+	type call struct {
+		method, path string
+		operation    fields
+	}
+	var calls []call
+	for path, methods := range r.root["paths"].(fields) {
+		for method, operation := range methods.(fields) {
+			calls = append(calls, call{strings.ToUpper(method), path, operation.(fields)})
+		}
+	}
+	slices.SortFunc(calls, func(a, b call) int { return strings.Compare(a.path+a.method, b.path+b.method) })
+	answered := map[string]int{}
+	for i := range 1500 {
+		c := calls[i%len(calls)]
+		path := strings.ReplaceAll(c.path, "{order_id}", url.PathEscape(pick(r, r.ids)))
+		path += r.query(c.operation["parameters"])
+		schema, body := bodySchema(asFields(c.operation["requestBody"])), ""
+		if schema != nil {
+			body = r.body(schema)
+		}
+		key := w.shop.keys["manage"]
+		if r.chance(10) {
+			key = pick(r, []string{w.shop.keys["read"], w.shop.keys["write"], "so_x"})
+		}
+		headers := append(as(key), "Content-Type", pick(r, contentTypes))
+		if r.chance(20) {
+			headers = append(headers, "Idempotency-Key", pick(r, []string{"a", "b", "é", strings.Repeat("k", 256)}))
+		}
+		answer := w.do(t, c.method, path, body, headers...)
+		answered[fmt.Sprintf("%s %s %d", c.method, c.path, answer.Status/100)]++
+		fault := ""
+		if answer.Status < 300 && schema != nil && body != "" {
+			r.mu.Lock()
+			fault = r.fault(schema, readJSONText(body), "accepted, and not allowed: the request")
+			r.mu.Unlock()
+		}
+		if answer.Status >= 500 || fault != "" {
+			t.Errorf("request %d, %s %s %.500s\n%d %.500s\n%s", i, c.method, path, body, answer.Status, answer.Body, fault)
+		}
+	}
+	for _, c := range calls {
+		if answered[c.method+" "+c.path+" 2"] == 0 {
+			t.Errorf("no %s %s succeeded: %v", c.method, c.path, answered)
+		}
+	}
+}
+
+// readJSONText is a JSON text's value, with numbers as they are written; nil if it is none.
+func readJSONText(text string) (v any) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	d.Decode(&v)
+	return v
 }

@@ -1,15 +1,20 @@
-//go:build cgo
-
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
+
+// This file is the order: how it is created, its states and the stock that it holds, its history, and the lists that
+// show it. An order is stored as the JSON that the API shows, rendered once per change, beside the columns that queries need.
 
 // Status is the state of an order.
 type Status string
@@ -23,51 +28,63 @@ const (
 	Refunded             Status = "refunded"
 )
 
-var statuses = []Status{Pending, AwaitingVerification, Paid, Failed, Expired, Refunded}
-
-// Order is what the API shows of an order, except its two addresses: see showOrder. Its id comes first, then what may
-// change, then its terms, which never do: see splitOrder. A new field of the terms, of an Item or of the Buyer needs omitempty
-// and a value in new orders only, or events that are still to be sent again would change.
-type Order struct {
-	ID string `json:"id"`
-
-	Status            Status      `json:"status"`
-	Amount            int64       `json:"amount"`      // beforeFee, Fee and UniqueCode
-	Fee               int64       `json:"fee"`         // the payment method's
-	UniqueCode        int64       `json:"unique_code"` // in rupiah: it tells the order's amount from others
-	SettlementChannel Channel     `json:"settlement_channel"`
-	PaymentProvider   Provider    `json:"payment_provider"`
-	PaymentMethod     string      `json:"payment_method"`
-	RequiresPayment   bool        `json:"requires_payment"`  // pending, and not free
-	PaidAt            Time        `json:"paid_at,omitempty"` // kept by a refund, not by a reversal
-	UpdatedAt         Time        `json:"updated_at"`
-	Alerts            []AlertCode `json:"alerts,omitempty"` // the open ones, sorted
-
-	PaymentReference string   `json:"payment_reference"`
-	Subtotal         int64    `json:"subtotal"`
-	ShippingFee      int64    `json:"shipping_fee"`
-	Discount         int64    `json:"discount"`
-	Currency         string   `json:"currency"`
-	Buyer            Buyer    `json:"buyer"`
-	Items            []Item   `json:"items"`
-	ExternalID       string   `json:"external_id,omitempty"`
-	ReturnURL        string   `json:"return_url,omitempty"`
-	Note             string   `json:"note,omitempty"`
-	Metadata         Metadata `json:"metadata,omitempty"`
-	ExpiresAt        Time     `json:"expires_at"`
-	CreatedAt        Time     `json:"created_at"`
+// transitions are the changes of state that there are. Everything else is refused.
+var transitions = map[Status][]Status{
+	Pending:              {AwaitingVerification, Paid, Failed, Expired},
+	AwaitingVerification: {Pending, Paid, Failed},
+	Paid:                 {Refunded, Failed},
+	Failed:               {Paid},
+	Expired:              {AwaitingVerification, Paid},
 }
 
-// Metadata is what a shop's own system keeps with an order. The service gives it back and reads nothing in it.
-type Metadata map[string]string
+// statusEvents are the events of the changes of state, by the new state.
+var statusEvents = map[Status]EventName{
+	Pending:              OrderPending,
+	AwaitingVerification: OrderAwaitingVerification,
+	Paid:                 OrderPaid,
+	Failed:               OrderFailed,
+	Expired:              OrderExpired,
+	Refunded:             OrderRefunded,
+}
 
-// beforeFee is what an order costs without the fee of a payment method.
-func (o *Order) beforeFee() int64 { return o.Subtotal + o.ShippingFee - o.Discount }
+// Order is what the API shows of an order, except its two addresses, which depend on where the store is served.
+// Amounts are in rupiah.
+type Order struct {
+	ID                string            `json:"id"`
+	Status            Status            `json:"status"`
+	PaymentReference  string            `json:"payment_reference"` // what a person can quote
+	Amount            int64             `json:"amount"`            // goods, Fee and UniqueCode
+	Subtotal          int64             `json:"subtotal"`
+	ShippingFee       int64             `json:"shipping_fee"`
+	Discount          int64             `json:"discount"`
+	Fee               int64             `json:"fee"`         // the payment method's
+	UniqueCode        int64             `json:"unique_code"` // tells the order's amount from others
+	Currency          string            `json:"currency"`
+	SettlementChannel string            `json:"settlement_channel"`
+	PaymentProvider   Provider          `json:"payment_provider"`
+	PaymentMethod     string            `json:"payment_method"`
+	RequiresPayment   bool              `json:"requires_payment"` // pending, and not free
+	Test              bool              `json:"test,omitempty"`
+	Alerts            []AlertCode       `json:"alerts,omitempty"`
+	Buyer             Buyer             `json:"buyer"`
+	Items             []Item            `json:"items"`
+	ExternalID        string            `json:"external_id,omitempty"`
+	ReturnURL         string            `json:"return_url,omitempty"`
+	Note              string            `json:"note,omitempty"`
+	Metadata          map[string]string `json:"metadata,omitempty"`
+	ExpiresAt         Time              `json:"expires_at"`
+	PaidAt            Time              `json:"paid_at,omitempty"` // kept by a refund, not by a reversal
+	CreatedAt         Time              `json:"created_at"`
+	UpdatedAt         Time              `json:"updated_at"`
+}
+
+// goods is what the order costs before the fee and the code of its method.
+func (o Order) goods() int64 { return o.Subtotal + o.ShippingFee - o.Discount }
 
 type Buyer struct {
-	Name  string `json:"name"`
-	Email string `json:"email,omitempty"`
-	Phone string `json:"phone,omitempty"`
+	Name  string `json:"name" rule:"text 1..200"`
+	Email string `json:"email,omitempty" rule:"email optional"`
+	Phone string `json:"phone,omitempty" rule:"phone optional"`
 }
 
 type Item struct {
@@ -80,107 +97,182 @@ type Item struct {
 	BundleID  string `json:"bundle_id,omitempty"`
 }
 
-// NewOrder is a valid request to create an order.
+// StoredOrder is an order as it is stored.
+type StoredOrder struct {
+	ID   string
+	JSON []byte
+}
+
+// show appends the order as the API shows it: its stored JSON, closed with its two addresses.
+func (o StoredOrder) show(dst []byte, payPage, paymentURL string) []byte {
+	dst = append(dst, o.JSON[:len(o.JSON)-1]...)
+	dst = append(dst, `,"checkout_url":"`...)
+	dst = append(dst, payPage...) // A host and an id need no escapes.
+	dst = append(dst, `","payment_url":`...)
+	dst = append(dst, toJSON(paymentURL)...)
+	return append(dst, '}')
+}
+
+// show is an order as the API shows it, without the page of a payment session.
+func (st Store) show(o StoredOrder) json.RawMessage {
+	return o.show(nil, st.payPage(o.ID), st.payPage(o.ID))
+}
+
+func (o StoredOrder) decode() (order Order, err error) {
+	err = json.Unmarshal(o.JSON, &order)
+	return order, err
+}
+
+// component is what an order takes of a product's stock.
+type component struct {
+	ProductID string `json:"product_id"`
+	Quantity  int64  `json:"quantity"`
+	Reserved  bool   `json:"reserved"`
+	items     []int  // the order's items that it belongs to
+}
+
+// OrderRow is an order with all that is known of it.
+type OrderRow struct {
+	StoredOrder
+	StoreID    string
+	Status     Status // as it is stored, like what follows
+	Provider   Provider
+	Method     string
+	Amount     int64
+	ExpiresAt  Time
+	UniqueCode int64 // that was drawn for the order, whatever its method is now
+	Events     int64 // how many it has
+	Components []component
+	Book       Book
+	Attempts   int              // the number of its latest session
+	Order      Order            // decoded
+	Sessions   []PaymentSession // the latest first
+	news       Note             // why the book has changed, for the change of state that comes of it
+	history    []HistoryEntry   // to be written
+}
+
+// readOrder reads an order of a store, or of any store if storeID is "". The error is ErrNotFound if there is none.
+func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
+	o, err := readColumns(ctx, q, storeID, id)
+	if err != nil {
+		return o, err
+	}
+	o.Order, err = o.decode()
+	return o, err
+}
+
+// readColumns is readOrder without decoding the order's JSON: Order has only what is in columns too.
+func readColumns(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
+	o, err := one[OrderRow](ctx, q, `
+		SELECT id, json, store_id, status, provider, method, amount, expires_at, unique_code, events, components, book,
+		       (SELECT coalesce(max(number), 0) FROM payment_sessions WHERE order_id = orders.id)
+		FROM   orders
+		WHERE  id = ?1 AND (store_id = ?2 OR ?2 = '')`, id, storeID)
+	if err != nil {
+		return o, err
+	}
+	o.Book.Status = o.Status
+	o.Order = Order{PaymentProvider: o.Provider, PaymentMethod: o.Method, Amount: o.Amount, ExpiresAt: o.ExpiresAt}
+	if o.Attempts == 0 {
+		return o, nil
+	}
+	o.Sessions, err = all[PaymentSession](ctx, q,
+		"SELECT "+sessionColumns+" FROM payment_sessions WHERE order_id = ? ORDER BY number DESC", id)
+	if err != nil {
+		return o, err
+	}
+	o.Book.Payments, err = all[Payment](ctx, q, `
+		SELECT p.attempt, p.id, s.asked, p.state, p.amount, p.returned, p.disputed
+		FROM   payments p
+		JOIN   payment_sessions s ON s.order_id = p.order_id AND s.number = p.attempt
+		WHERE  p.order_id = ?
+		ORDER  BY p.attempt, p.id`, id)
+	for _, payment := range o.Book.Payments {
+		s := o.session(payment.Attempt)
+		s.Payments = append(s.Payments, payment)
+	}
+	return o, err
+}
+
+// Order reads an order of a store, or of any store if storeID is "".
+func (db *DB) Order(ctx context.Context, storeID, id string) (OrderRow, error) {
+	return readOrder(ctx, db, storeID, id)
+}
+
+// NewOrder is a valid request to create an order, with the rules of the API.
 type NewOrder struct {
-	Items          []NewItem
-	Buyer          Buyer
-	PaymentMethod  string
-	ExternalID     string
-	ReturnURL      string
-	ShippingFee    int64
-	Discount       int64
-	Note           string
-	Metadata       Metadata
-	IdempotencyKey string   // empty if the request had none
-	BodyHash       [32]byte // SHA-256 of the request's body, if it had a key
+	PaymentMethod  string            `json:"payment_method" rule:"text 1..64 optional"`
+	ExternalID     string            `json:"external_id" rule:"text 1..64 optional"`
+	ReturnURL      string            `json:"return_url" rule:"url optional"`
+	Buyer          Buyer             `json:"buyer" rule:"object"`
+	Items          []NewItem         `json:"items" rule:"list 1..100"`
+	ShippingFee    int64             `json:"shipping_fee" rule:"money optional"`
+	Discount       int64             `json:"discount" rule:"money optional"`
+	Note           string            `json:"note" rule:"lines 0..1000 optional"`
+	Metadata       map[string]string `json:"metadata" rule:"map 0..20 optional"`
+	IdempotencyKey string            // "" = none
+	BodyHash       []byte            // SHA-256 of the request's body
 }
 
+// NewItem is a product or bundle in a NewOrder.
 type NewItem struct {
-	Kind     Kind
-	ID       string
-	Quantity int64
+	Quantity  int64  `json:"quantity" rule:"int 1..10000"`
+	Kind      Kind   `json:"type" rule:"choice product|bundle"`
+	ProductID string `json:"product_id" rule:"id unique optional"`
+	BundleID  string `json:"bundle_id" rule:"id unique optional"`
+	ID        string // one of both
 }
-
-const idempotencyKept = 48 * time.Hour
 
 // CreatedOrder is the answer to a request to create an order.
 type CreatedOrder struct {
 	ID        string
-	Reference string // its payment_reference
-	Shown     []byte // JSON with the order's addresses
+	Reference string
+	Shown     []byte // the order as the API shows it
 	Replayed  bool   // an earlier request with the same Idempotency-Key created it
-	Due       bool   // webhooks are due
 }
 
-// CreateOrder creates an order. Prices are read, stock is reserved and events are written in one transaction. A
-// request whose Idempotency-Key and body came before gets the first answer again.
-func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOrder, error) {
-	return writeResult(ctx, db, func(tx *Tx) (CreatedOrder, error) {
-		if in.IdempotencyKey == "" {
-			return tx.createOrder(st, in)
-		}
+const (
+	idempotencyKept  = 48 * time.Hour
+	uniqueAmountsFor = 7 * 24 * time.Hour
+	mostUniqueCode   = 999
+	crockford        = "0123456789ABCDEFGHJKMNPQRSTVWXYZ" // base32 without letters that look alike
+)
 
-		created, err := tx.replay(st.ID, in)
-		if err != errNotFound {
-			return created, err
+// CreateOrder creates an order: prices are read, stock is reserved and events are written in one transaction. A request
+// whose Idempotency-Key and body came before gets the first answer again.
+func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		created, err = tx.replay(st.ID, in)
+		if err != ErrNotFound {
+			return err
 		}
 		created, err = tx.createOrder(st, in)
-		if err != nil {
-			return created, err
-		}
-
-		// A key that is too old to be replayed, and not deleted yet, is replaced.
-		_, err = tx.exec(`
-			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_row, created_at)
-			VALUES (?, ?, ?, ?, ?)`,
-			st.ID, in.IdempotencyKey, in.BodyHash[:], rowOf(created.ID), tx.now)
-		return created, err
+		return err
 	})
+	return created, err
 }
 
-// The first answer is not stored a second time: the order's first event, orderCreated, carries the same bytes.
-const sqlIdempotency = `
-	SELECT o.reference, k.body_hash, v.body, o.json
-	FROM   idempotency_keys k
-	JOIN   orders o ON o.row = k.order_row
-	JOIN   events v ON v.order_row = k.order_row AND v.sequence = 1
-	WHERE  k.store_id = ? AND k.key = ? AND k.created_at > ?`
-
-// replay returns the order that an earlier request with the key of in created, or errNotFound.
+// replay finds the order that an earlier request with the same key has created, or returns ErrNotFound.
 func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
-	created := CreatedOrder{Replayed: true}
-	var bodyHash []byte
-	var event, order string
-	err := queryInto(tx, []any{&created.Reference, &bodyHash, &event, &order},
-		sqlIdempotency, storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept))
-	if err != nil {
-		return created, err
+	if in.IdempotencyKey == "" {
+		return CreatedOrder{}, ErrNotFound
 	}
-	created.ID = orderIDIn(order)
-	created.Shown = []byte(orderIn(wholeEvent(event, order)))
-
-	if !bytes.Equal(bodyHash, in.BodyHash[:]) {
-		return created, &APIError{
-			Code:    codeIdempotencyKeyReused,
-			Message: "This Idempotency-Key was used with another body: send a new key with a new order.",
-		}
+	found, err := one[replayed](context.Background(), tx, `
+		SELECT k.order_id, o.reference, k.answer, 1, k.body_hash
+		FROM   idempotency_keys k
+		JOIN   orders o ON o.id = k.order_id
+		WHERE  k.store_id = ? AND k.key = ? AND k.created_at > ?`,
+		storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept))
+	if err == nil && !bytes.Equal(found.Hash, in.BodyHash) {
+		err = refuse(IdempotencyKeyReused)
 	}
-	return created, nil
+	return found.CreatedOrder, err
 }
 
-// order is the order that is asked for, without what the store decides: its id, times, items, payment and reference.
-func (in NewOrder) order() *Order {
-	return &Order{
-		Status:      Pending,
-		ShippingFee: in.ShippingFee,
-		Discount:    in.Discount,
-		Currency:    "IDR",
-		Buyer:       in.Buyer,
-		ExternalID:  in.ExternalID,
-		ReturnURL:   in.ReturnURL,
-		Note:        in.Note,
-		Metadata:    in.Metadata,
-	}
+// replayed is an order with the hash of the body that created it.
+type replayed struct {
+	CreatedOrder
+	Hash []byte
 }
 
 func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
@@ -188,45 +280,50 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		return created, err
 	}
 
-	o := in.order()
-	components, err := tx.addItems(o, st.ID, in.Items)
-	if err != nil {
+	o := OrderRow{StoreID: st.ID, Order: in.order()}
+	o.Book.Status = Pending
+	if err := tx.addItems(&o, in.Items); err != nil {
 		return created, err
 	}
-	if err := tx.choosePayment(o, st.ID, in.PaymentMethod); err != nil {
+	if err := tx.choosePayment(&o, st, in.PaymentMethod); err != nil {
 		return created, err
 	}
-	// reserve comes before insertOrder: it marks what it reserved, and the marks are stored with the order.
-	short, err := tx.reserve(components)
-	if err != nil {
-		return created, err
-	}
-	if len(short) > 0 {
+	if short := tx.reserve(&o); len(short) > 0 {
 		return created, outOfStock(short)
 	}
-
-	stored, err := tx.insertOrder(o, st, components)
-	if err != nil {
-		return created, err
-	}
-	if err := tx.keepUniqueCode(st.ID, o); err != nil {
-		return created, err
-	}
-	// An order that is paid at once is free and brings no revenue.
-	if err := tx.addTotals(st.ID, tx.now, DayTotals{Orders: 1}); err != nil {
+	if err := tx.nameOrder(&o, st); err != nil {
 		return created, err
 	}
 
-	created.ID = o.ID
-	created.Reference = o.PaymentReference
-	room := make([]byte, 0, len(stored)+512) // for the addresses too
-	created.Shown = st.showOrder(room, stored)
-	err = tx.addEvent(st, OrderCreated, 1, stored)
-	if err == nil && o.Status == Paid {
-		err = tx.addEvent(st, OrderPaid, 2, stored)
+	created = CreatedOrder{ID: o.ID, Reference: o.Order.PaymentReference}
+	created.Shown = tx.addEvent(&o, st, OrderCreated)
+	if o.Order.Status == Paid {
+		tx.addEvent(&o, st, OrderPaid)
 	}
-	created.Due = tx.due
-	return created, err
+	tx.insertOrder(&o)
+	if in.IdempotencyKey != "" {
+		tx.exec(`
+			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
+			VALUES (?, ?, ?, ?, ?, ?)`,
+			st.ID, in.IdempotencyKey, in.BodyHash, o.ID, string(created.Shown), tx.now)
+	}
+	return created, nil
+}
+
+// order is the order that is asked for, without what the store decides.
+func (in NewOrder) order() Order {
+	return Order{
+		Status:      Pending,
+		ShippingFee: in.ShippingFee,
+		Discount:    in.Discount,
+		Currency:    "IDR",
+		Buyer:       in.Buyer,
+		Items:       []Item{},
+		ExternalID:  in.ExternalID,
+		ReturnURL:   in.ReturnURL,
+		Note:        in.Note,
+		Metadata:    in.Metadata,
+	}
 }
 
 // checkExternalID refuses an external id that another order of the store has.
@@ -234,611 +331,588 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 	if externalID == "" {
 		return nil
 	}
-
-	other, err := queryOne(tx, scanValue[string], `
-		SELECT coalesce((SELECT id FROM orders WHERE store_id = ? AND external_id = ?), '')`,
-		storeID, externalID)
-	if err != nil || other == "" {
+	other, err := one[string](context.Background(), tx,
+		"SELECT id FROM orders WHERE store_id = ? AND external_id = ?", storeID, externalID)
+	if err == ErrNotFound {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	detail := detailf("external_id", "must differ from every other order's: order %s has it", other)
-	detail.OrderID = other
-	return &APIError{codeDuplicateExternalID, "Order " + other + " has this external_id.", []Detail{detail}}
+	refusal := refuse(DuplicateExternalID)
+	refusal.Words = other
+	refusal.add("external_id", "must differ from every other order's: order %s has it", other)
+	return refusal
 }
 
-// addItems fills in the order's items and subtotal from what is published now. It returns the products that the
-// order consists of, sorted by id.
-func (tx *Tx) addItems(o *Order, storeID string, items []NewItem) ([]component, error) {
-	var unknown, tooMuch []Detail
-	components := make([]component, 0, len(items))
-	positions := map[string]int{} // in components, by id
-	o.Items = make([]Item, 0, len(items))
+// forSale is a product, or a component of a bundle, as an order takes it.
+type forSale struct {
+	Title     string
+	Price     int64
+	ProductID string
+	Quantity  int64 // of the product in one piece
+}
+
+// addItems fills in the order's items, its subtotal and its components from what is published now.
+func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
+	unknown, wrong := refuse(ProductUnavailable), refuse(ValidationFailed)
 	for i, in := range items {
-		rows, err := tx.forSale(storeID, in.Kind, in.ID)
+		path := fmt.Sprintf("items[%d].", i)
+		parts, err := all[forSale](context.Background(), tx, `
+			SELECT s.title, s.price, coalesce(i.product_id, s.id), coalesce(i.quantity, 1)
+			FROM   products s
+			LEFT   JOIN bundle_items i ON i.bundle_id = s.id
+			WHERE  s.id = ? AND s.store_id = ? AND s.type = ? AND s.published = 1`, in.ID, o.StoreID, in.Kind)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if len(rows) == 0 {
-			unknown = append(unknown, detailf(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
-				"is no published %s of this store: take one from GET /v1/products", in.Kind))
+		if len(parts) == 0 {
+			unknown.add(path+string(in.Kind)+"_id",
+				"is no published %s of this store: take one from GET /v1/products", in.Kind)
 			continue
 		}
 
-		item := rows[0].item
-		item.Quantity = in.Quantity
+		item := Item{Type: in.Kind, Title: parts[0].Title, Quantity: in.Quantity, UnitPrice: parts[0].Price}
 		item.LineTotal = item.UnitPrice * in.Quantity
 		if item.LineTotal > maxMoney {
-			tooMuch = append(tooMuch, detailf(fmt.Sprintf("items[%d].quantity", i),
-				"makes the line exceed %d", int64(maxMoney)))
+			wrong.add(path+"quantity", "makes the line exceed %d", maxMoney)
 		}
-		o.Items = append(o.Items, item)
-		o.Subtotal += item.LineTotal
-
-		for _, r := range rows {
-			id, perPiece := r.component.ProductID, r.component.Quantity
-			at, known := positions[id]
-			if !known {
-				at = len(components)
-				positions[id] = at
-				r.component.Quantity = 0
-				components = append(components, r.component)
-			}
-			components[at].Quantity += perPiece * in.Quantity
-			components[at].items = append(components[at].items, i)
+		if in.Kind == Product {
+			item.ProductID = in.ID
+		} else {
+			item.BundleID = in.ID
+		}
+		o.Order.Items = append(o.Order.Items, item)
+		o.Order.Subtotal += item.LineTotal
+		for _, part := range parts {
+			o.addComponent(part.ProductID, part.Quantity*in.Quantity, i)
 		}
 	}
+	if err := unknown.orNil(); err != nil {
+		return err
+	}
+	if len(wrong.Fields) == 0 && o.Order.Subtotal > maxMoney {
+		wrong.add("items", "come to more than %d in all", maxMoney)
+	}
+	return wrong.orNil()
+}
 
-	if len(unknown) > 0 {
-		return nil, &APIError{codeProductUnavailable, "Something in this order is not for sale.", unknown}
+func (o *OrderRow) addComponent(productID string, quantity int64, item int) {
+	i := slices.IndexFunc(o.Components, func(c component) bool { return c.ProductID == productID })
+	if i < 0 {
+		i = len(o.Components)
+		o.Components = append(o.Components, component{ProductID: productID})
 	}
-	if len(tooMuch) == 0 && o.Subtotal > maxMoney {
-		tooMuch = []Detail{detailf("items", "come to more than %d in all", int64(maxMoney))}
-	}
-	if len(tooMuch) > 0 {
-		return nil, validationFailed(tooMuch...)
-	}
-
-	slices.SortFunc(components, byProduct) // as storedComponents compares them
-	return components, nil
+	o.Components[i].Quantity += quantity
+	o.Components[i].items = append(o.Components[i].items, item)
 }
 
 // outOfStock refuses an order and names the items that want too much.
 func outOfStock(short []component) error {
-	var details []Detail
+	refusal := refuse(OutOfStock)
 	for _, c := range short {
 		for _, item := range c.items {
-			details = append(details, detailf(fmt.Sprintf("items[%d].quantity", item),
-				"is more than is left: order fewer, or without it"))
+			refusal.add(fmt.Sprintf("items[%d].quantity", item), "is more than is left: order fewer, or without it")
 		}
 	}
-	return &APIError{codeOutOfStock, "There is not enough stock for this order.", details}
+	return refusal
 }
 
-// If the store has an order with this reference, the statement names that order's row, which is a conflict, and inserts
-// nothing. (With INSERT … SELECT … WHERE NOT EXISTS, SQLite keeps a journal for the statement: 3 % of the time of an order.)
-const sqlInsertOrder = `
-	INSERT INTO orders (row, store_id, status, reference, provider, external_id, expires_at, components, json)
-	VALUES (coalesce((SELECT row FROM orders WHERE reference = ?4 AND +store_id = ?2), ?1),
-	        ?2, ?3, ?4, ?5, nullif(?6, ''), ?7, ?8, ?9)
-	ON CONFLICT (row) DO NOTHING`
-
-// insertOrder writes the order's row under an id and a reference that no other order has, and returns the order's JSON
-// as it is stored.
-func (tx *Tx) insertOrder(o *Order, st Store, components []component) (stored string, err error) {
-	kept := storedComponents(o.Items, components)
-	_, err = tx.insertRow(func(id string) (int64, error) {
-		o.ID = id
-		o.CreatedAt = tx.now // An id begins with its order's created_at.
-		o.UpdatedAt = tx.now
-		o.ExpiresAt = tx.now.Add(st.Expiry)
-		if o.Status == Paid { // There is nothing to pay.
-			o.PaidAt = tx.now
-		}
-		o.PaymentReference = tx.newReference()
-		stored = string(mustJSON(o))
-
-		return tx.exec(sqlInsertOrder,
-			rowOf(id), st.ID, o.Status, o.PaymentReference, o.PaymentProvider, o.ExternalID, o.ExpiresAt, kept, stored)
-	})
-	return stored, err
-}
-
-// storeOrder writes what has changed of an order, and returns its JSON as it is stored.
-func (tx *Tx) storeOrder(r orderRow) (stored string, err error) {
-	o := r.order
-	stored = string(mustJSON(o))
-	err = tx.mustChange(`
-		UPDATE orders
-		SET    status = ?, provider = ?, components = ?, json = ?
-		WHERE  row = ?`,
-		o.Status, o.PaymentProvider, storedComponents(o.Items, r.components), stored, rowOf(o.ID))
-	return stored, err
-}
-
-// newReference returns what a buyer quotes with a transfer: the day in WIB and six characters of Crockford's
-// base32 (https://www.crockford.com/base32.html), which has no letters that look alike.
-//
-// The six are a number that grows with the time of day, so that new references follow each other in their index. Random
-// ones change a page of it each, which took a twentieth of the processor time of an order.
-func (tx *Tx) newReference() string {
-	const perMS = 12 // A day has 86,400,000 ms, and 12 times that fits into six characters.
-	const minute, day = 60_000 * perMS, 86_400_000 * perMS
-
-	// If one millisecond has more than 12 orders, they use numbers of the following ones. After a clock was set back by
-	// more than a minute, the numbers follow it, and insertOrder tries the next one until one is free.
-	db := tx.db
-	number := int64(tx.now.Add(wibAhead)) * perMS
-	if number <= db.reference && db.reference < number+minute {
-		number = db.reference + 1
+// choosePayment sets how the order is paid, and what that costs. An order with nothing to pay is paid at once.
+func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
+	wrong := refuse(ValidationFailed)
+	switch goods := o.Order.goods(); {
+	case goods < 0:
+		wrong.add("discount", "must be at most subtotal + shipping_fee, which is %d", goods+o.Order.Discount)
+		return wrong
+	case goods == 0:
+		o.Order.SettlementChannel, o.Order.PaymentProvider, o.Order.PaymentMethod = "none", NoProvider, "none"
+		o.Book.Status, o.Order.PaidAt = Paid, tx.now
+		return nil
+	case code == "":
+		wrong.add("payment_method", "is required: take a code from GET /v1/payment-methods")
+		return wrong
 	}
-	db.reference = number
 
-	const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-	tail := make([]byte, 6)
-	rest := number % day
-	for i := len(tail) - 1; i >= 0; i-- {
-		tail[i] = crockford[rest%32]
-		rest /= 32
+	m, err := UsableMethod(context.Background(), tx, st, code, o.Order.Subtotal)
+	if err == ErrNotFound {
+		refusal := refuse(PaymentMethodUnavailable)
+		refusal.add("payment_method", "is no method that this order can be paid with: take one from GET /v1/payment-methods")
+		return refusal
 	}
-	return referencePrefix(Time(number/perMS).Add(-wibAhead)) + string(tail)
-}
-
-func referencePrefix(t Time) string { return "INV-" + t.Time().In(wib).Format("20060102") + "-" }
-
-// orderIDIn returns the id of the order that is stored as this JSON, which begins with it. A list that reads ids as a column
-// takes 8 % longer.
-func orderIDIn(stored string) string { return stored[len(`{"id":"`):][:idLength] }
-
-// termsStart is where the terms of an order begin in its JSON. No text that a client wrote comes before them.
-const termsStart = `,"payment_reference":"`
-
-// splitOrder splits the JSON of a stored order into its id with what may change, and its terms, which begin with a comma.
-// Both are without the order's braces.
-func splitOrder(stored string) (state, terms string) {
-	before, after, _ := strings.Cut(stored, termsStart)
-	return before[1:], termsStart + strings.TrimSuffix(after, "}")
-}
-
-// showOrder appends a stored order to dst with its two addresses, both of which are its pay page. They are not stored,
-// because they depend on where the store is served. Plain appends take a tenth less time for a list than fmt.Appendf.
-func (st Store) showOrder(dst []byte, stored string) []byte {
-	dst = st.beginOrder(dst, stored)
-	dst = st.appendPayPage(dst, orderIDIn(stored))
-	return append(dst, '}')
-}
-
-// showOrderPaidAt is showOrder for an order that is paid at another address than its pay page.
-func (st Store) showOrderPaidAt(dst []byte, stored, paymentURL string) []byte {
-	dst = st.beginOrder(dst, stored)
-	dst = appendJSONText(dst, paymentURL)
-	return append(dst, '}')
-}
-
-// beginOrder appends a stored order up to the address where it is paid.
-func (st Store) beginOrder(dst []byte, stored string) []byte {
-	dst = append(dst, stored[:len(stored)-1]...)
-	dst = append(dst, `,"checkout_url":`...)
-	dst = st.appendPayPage(dst, orderIDIn(stored))
-	return append(dst, `,"payment_url":`...)
-}
-
-// appendPayPage appends the JSON of the address of an order's pay page. A host that was checked and an id have nothing
-// to escape.
-func (st Store) appendPayPage(dst []byte, id string) []byte {
-	dst = append(dst, '"')
-	dst = append(dst, st.URL...)
-	dst = append(dst, "/pay/"...)
-	dst = append(dst, id...)
-	return append(dst, '"')
-}
-
-// Transition is something that happens to an order.
-type Transition string
-
-const (
-	BuyerClaims       Transition = "buyer says paid"
-	BuyerTakesBack    Transition = "buyer takes back"
-	GatewayChallenges Transition = "gateway challenge"
-	GatewaySettles    Transition = "gateway settlement"
-	GatewayCancels    Transition = "gateway cancel"
-	GatewayRefunds    Transition = "gateway refund"
-	GatewayReverses   Transition = "gateway reversal"
-	OwnerApproves     Transition = "approve"
-	OwnerRejects      Transition = "reject"
-	OwnerCancels      Transition = "cancel"
-	OwnerRefunds      Transition = "refund"
-	ClockExpires      Transition = "expire"
-)
-
-// transitions is the order's state machine. Whatever is not here is refused.
-var transitions = map[Transition]struct {
-	from  []Status
-	to    Status
-	actor Actor
-}{
-	BuyerClaims:       {[]Status{Pending, Expired}, AwaitingVerification, ActorBuyer},
-	BuyerTakesBack:    {[]Status{AwaitingVerification}, Pending, ActorBuyer},
-	GatewayChallenges: {[]Status{Pending, Expired}, AwaitingVerification, ActorGateway},
-	GatewaySettles:    {[]Status{Pending, AwaitingVerification, Expired, Failed}, Paid, ActorGateway},
-	GatewayCancels:    {[]Status{Pending, AwaitingVerification}, Failed, ActorGateway},
-	GatewayRefunds:    {[]Status{Paid}, Refunded, ActorGateway},
-	GatewayReverses:   {[]Status{Paid}, Failed, ActorGateway},
-	OwnerApproves:     {[]Status{Pending, AwaitingVerification, Expired, Failed}, Paid, ActorOwner},
-	OwnerRejects:      {[]Status{AwaitingVerification}, Failed, ActorOwner},
-	OwnerCancels:      {[]Status{Pending}, Failed, ActorOwner},
-	OwnerRefunds:      {[]Status{Paid}, Refunded, ActorOwner},
-	ClockExpires:      {[]Status{Pending}, Expired, ActorClock},
-}
-
-// possible reports whether the transition may happen to an order in this state.
-func (t Transition) possible(from Status) bool { return slices.Contains(transitions[t].from, from) }
-
-// eventOf is the event that tells of an order's new state.
-var eventOf = map[Status]Event{
-	Pending:              OrderPending,
-	AwaitingVerification: OrderAwaitingVerification,
-	Paid:                 OrderPaid,
-	Failed:               OrderFailed,
-	Expired:              OrderExpired,
-	Refunded:             OrderRefunded,
-}
-
-// Transition performs a transition of one order of a store. A state that forbids it is an APIError with the code
-// ORDER_STATE.
-func (db *DB) Transition(ctx context.Context, storeID, orderID string, t Transition, n Note) (*Order, error) {
-	owner, err := db.StoreOf("order", orderID)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if owner != storeID {
-		return nil, errNotFound
-	}
-	return writeResult(ctx, db, func(tx *Tx) (*Order, error) { return tx.transition(orderID, t, n) })
+	o.Order.Test = m.Test
+	return tx.setMethod(o, m)
 }
 
-// transition changes an order's state together with its stock, history, totals, payment sessions and event.
-func (tx *Tx) transition(orderID string, t Transition, n Note) (*Order, error) {
-	rule := transitions[t]
-	r, err := tx.readOrderRow(orderID)
-	if err != nil {
-		return nil, err
-	}
-	o, from := &r.order, r.order.Status
-	if !t.possible(from) {
-		message := fmt.Sprintf("The order is %s: %q is possible only while it is %s.",
-			from, t, joinOr(rule.from))
-		return nil, &APIError{Code: codeOrderState, Message: message}
-	}
-
-	oversold, err := tx.moveStock(r, t)
-	if err != nil {
-		return nil, err
-	}
-	if err := tx.changeTotals(r, rule.to); err != nil {
-		return nil, err
-	}
-
-	o.become(rule.to, tx.now)
-	stored, err := tx.storeOrder(r)
-	if err != nil {
-		return nil, err
-	}
-
-	err = tx.addHistory(orderID, HistoryEntry{From: from, To: o.Status, Actor: rule.actor, Note: n})
-	if err != nil {
-		return nil, err
-	}
-
-	if t == OwnerApproves {
-		if err := tx.attributePayment(orderID); err != nil {
-			return nil, err
-		}
-	}
-	if o.Status != AwaitingVerification && o.Status != Pending {
-		if err := tx.endPaymentSessions(orderID); err != nil {
-			return nil, err
-		}
-	}
-	err = tx.addEvent(r.store, eventOf[o.Status], r.sequence, stored)
-	if err != nil {
-		return nil, err
-	}
-	return o, tx.alertAfter(r.store.ID, orderID, t, oversold)
-}
-
-// become gives an order its new state.
-func (o *Order) become(to Status, now Time) {
-	o.Status = to
-	o.UpdatedAt = now
-	o.RequiresPayment = to == Pending
-
-	switch to {
-	case Paid:
-		o.PaidAt = now
-	case Failed: // If it was paid, that is reversed: it never counted.
-		o.PaidAt = 0
-	}
-}
-
-// alertAfter raises the alert of an order that was paid when its stock was gone, and resolves those that a
-// transition has made pointless.
-func (tx *Tx) alertAfter(storeID, orderID string, t Transition, oversold bool) error {
-	if oversold {
-		err := tx.raiseAlert(storeID, orderID, Alert{Code: AlertOversold})
-		if err != nil {
+// setMethod changes an order to a method, with its fee and its unique code.
+func (tx *Tx) setMethod(o *OrderRow, m Method) error {
+	o.Order.Fee, o.Order.UniqueCode = m.Fee, 0
+	base := o.Order.goods() + m.Fee
+	if m.UniqueCode {
+		if err := tx.drawCode(o, base); err != nil {
 			return err
 		}
+		o.Order.UniqueCode = o.UniqueCode
 	}
-	if t == OwnerApproves { // The owner accepts what has arrived.
-		return tx.resolveAlerts(storeID, orderID, AlertUnderpaid)
-	}
-
-	to := transitions[t].to
-	if to == Failed || to == Refunded {
-		return tx.resolveAlerts(storeID, orderID, AlertOversold, AlertPartlyRefunded)
+	o.Order.Amount = base + o.Order.UniqueCode
+	o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = m.Code, m.Provider, m.Provider.channel()
+	if o.Order.Amount > maxMoney {
+		wrong := refuse(ValidationFailed)
+		wrong.add("items", "come to more than %d in all", maxMoney)
+		return wrong
 	}
 	return nil
 }
 
-// orderRow is an order with all that a transition needs.
-type orderRow struct {
-	store      Store
-	order      Order
-	components []component
-	sequence   int64 // of the event that a transition writes
-}
-
-func (tx *Tx) readOrderRow(orderID string) (r orderRow, err error) {
-	scan := func(found row) (Store, error) {
-		return tx.db.scanStore(found, fromJSON{&r.order}, fromJSON{&r.components}, &r.sequence)
-	}
-	r.store, err = queryOne(tx, scan, `
-		SELECT `+storeColumns+`, o.json, o.components,
-		       (SELECT max(coalesce(max(sequence), 0), o.purged_sequence) + 1 FROM events WHERE order_row = o.row)
-		FROM   orders o
-		JOIN   stores s ON s.id = o.store_id
-		WHERE  o.row = ?`, rowOf(orderID))
-	if len(r.components) == 0 {
-		r.components = productsIn(r.order.Items)
-	}
-	return r, err
-}
-
-// moveStock releases the stock of an order that fails or expires. An order that is paid after that needs its
-// stock again, and so does one whose stock was released while it waited; oversold says that it is gone.
-func (tx *Tx) moveStock(r orderRow, t Transition) (oversold bool, err error) {
-	from, to := r.order.Status, transitions[t].to
-	switch {
-	case to == Failed || to == Expired:
-		return false, tx.release(r.components)
-
-	case from == AwaitingVerification && to == Paid:
-		short, err := tx.reserveReleased(r.components)
-		return len(short) > 0, err
-
-	case from != Failed && from != Expired:
-		return false, nil
-
-	case t == BuyerClaims:
-		return false, tx.reserveClaimed(r)
-	}
-
-	if err := tx.findUnlimited(r.components); err != nil {
-		return false, err
-	}
-	short, err := tx.reserve(r.components)
-	return len(short) > 0, err
-}
-
-// changeTotals counts the revenue of an order that becomes paid, and takes it off again when that ends.
-func (tx *Tx) changeTotals(r orderRow, to Status) error {
-	if to == Paid {
-		return tx.addTotals(r.store.ID, tx.now, DayTotals{Revenue: r.order.Amount})
-	}
-	if r.order.Status != Paid {
+// drawCode draws the order's unique code, unless it has one: no order of the store's last seven days has the same
+// amount, unless all codes are taken.
+func (tx *Tx) drawCode(o *OrderRow, base int64) error {
+	if o.UniqueCode != 0 {
 		return nil
 	}
-
-	return tx.addTotals(r.store.ID, r.order.PaidAt, DayTotals{Revenue: -r.order.Amount})
+	amounts, err := all[int64](context.Background(), tx, `
+		SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ?`,
+		o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode)
+	if err != nil {
+		return err
+	}
+	for _, drawn := range rand.Perm(mostUniqueCode) {
+		o.UniqueCode = int64(drawn) + 1
+		if !slices.Contains(amounts, base+o.UniqueCode) {
+			break
+		}
+	}
+	return nil
 }
 
-// DayTotals is one day of a store, in WIB.
-type DayTotals struct {
-	Day     int64 // days since 1970
-	Orders  int64 // created on it
-	Revenue int64 // paid on it and not refunded or reversed since
+// reserve takes the stock of the order's components that it does not hold yet, and returns those that there is too
+// little of.
+func (tx *Tx) reserve(o *OrderRow) (short []component) {
+	for i, c := range o.Components {
+		if c.Reserved {
+			continue
+		}
+		// A product with unlimited stock is not touched.
+		limited := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND stock >= ?2", c.ProductID, c.Quantity)
+		if limited == 0 && tx.isLimited(c.ProductID) {
+			short = append(short, c)
+			continue
+		}
+		o.Components[i].Reserved = true
+	}
+	return short
 }
 
-// dayOf is the day of a time in WIB, in days since 1970.
-func dayOf(t Time) int64 {
-	return int64(t.Add(wibAhead)) / (24 * time.Hour).Milliseconds()
+func (tx *Tx) isLimited(productID string) bool {
+	_, err := one[int](context.Background(), tx,
+		"SELECT 1 FROM products WHERE id = ? AND stock IS NOT NULL", productID)
+	return err == nil
 }
 
-const sqlAddTotals = `
-	INSERT INTO daily_totals (store_id, day, orders, revenue)
-	VALUES (?1, ?2, ?3, ?4)
-	ON CONFLICT DO UPDATE SET orders = orders + ?3, revenue = revenue + ?4`
+// release gives back the stock that the order holds.
+func (tx *Tx) release(o *OrderRow) {
+	for i, c := range o.Components {
+		if c.Reserved {
+			tx.exec("UPDATE products SET stock = stock + ? WHERE id = ? AND stock IS NOT NULL", c.Quantity, c.ProductID)
+		}
+		o.Components[i].Reserved = false
+	}
+}
 
-// addTotals adds orders and revenue to the day of a time.
-func (tx *Tx) addTotals(storeID string, at Time, t DayTotals) error {
-	_, err := tx.exec(sqlAddTotals, storeID, dayOf(at), t.Orders, t.Revenue)
+// nameOrder gives a new order its id, times and reference.
+func (tx *Tx) nameOrder(o *OrderRow, st Store) (err error) {
+	o.ID = tx.newID()
+	o.Order.ID = o.ID
+	o.Order.CreatedAt = tx.now
+	o.Order.ExpiresAt = tx.now.Add(st.Expiry)
+	o.Order.PaymentReference, err = tx.newReference(st.ID)
+	o.render(tx.now)
 	return err
 }
 
-// sessionMayHoldMoney is true of a session s of the order o that keeps it from expiring: one that can still be paid,
-// one that the gateway has not answered about since the order's end and is to be asked about, and one with a
-// notification that is not decided. Nobody was shown the page of a session that is starting or not known, so an order
-// does not wait for a gateway that gives no answer about it.
-const sessionMayHoldMoney = `(
-	s.status = 'active' OR
-	s.status <> 'starting' AND s.checked_at < o.expires_at AND s.next_check_at IS NOT NULL AND
-	    (s.failing_since = 0 OR ` + sessionIsKnown + `) OR
-	EXISTS (SELECT 1 FROM notifications n WHERE n.session_id = s.id AND n.decided_at IS NULL))`
-
-// noMoneyAnywhere is true of an order o none of whose sessions may hold money.
-const noMoneyAnywhere = `NOT EXISTS (
-	SELECT 1 FROM payment_sessions s WHERE s.order_row = o.row AND ` + sessionMayHoldMoney + `)`
-
-// sqlDue finds pending orders that are past their end and for which no session may hold money.
-const sqlDue = `
-	SELECT id
-	FROM   orders o
-	WHERE  status = 'pending' AND expires_at <= ? AND ` + noMoneyAnywhere + `
-	ORDER BY expires_at LIMIT +?`
-
-// DueOrders returns the ids of at most limit orders that ExpireOrder would expire.
-func (db *DB) DueOrders(limit int) ([]string, error) {
-	return queryAll(db.reader, scanValue[string], sqlDue, db.Now(), limit)
+func (tx *Tx) insertOrder(o *OrderRow) {
+	order := o.Order
+	tx.exec(`
+		INSERT INTO orders (id, store_id, status, reference, external_id, provider, method, test, amount,
+		                    unique_code, created_at, expires_at, paid_at, events, components, json)
+		VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		o.ID, o.StoreID, order.Status, order.PaymentReference, order.ExternalID, order.PaymentProvider,
+		order.PaymentMethod, order.Test, order.Amount, o.UniqueCode, order.CreatedAt, order.ExpiresAt,
+		order.PaidAt, o.Events, string(toJSON(o.Components)), string(o.JSON))
 }
 
-// referenceOf names an order in the log; empty if it cannot be read.
-func (db *DB) referenceOf(id string) string {
-	reference, _ := queryOne(db.reader, scanValue[string], "SELECT reference FROM orders WHERE row = ?", rowOf(id))
-	return reference
-}
-
-// ExpireOrder expires one of DueOrders, unless that has changed since.
-func (db *DB) ExpireOrder(ctx context.Context, id string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.expireIfClear(id, Note{Code: NoteNotPaidInTime})
-		return err
-	})
-}
-
-// expireIfClear expires a pending order that is past its end and for which no session may hold money.
-func (tx *Tx) expireIfClear(orderID string, n Note) (expired bool, err error) {
-	if !tx.db.clockTrusted() { // An expired order stays expired.
-		return false, nil
+// render makes the order's JSON anew. Its time of change moves only if it shows something else.
+func (o *OrderRow) render(now Time) (changed bool) {
+	o.Order.Status = o.Book.Status
+	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
+	o.Order.Alerts = alertCodes(alerts(o.Book))
+	if bytes.Equal(toJSON(o.Order), o.JSON) {
+		return false
 	}
-	clear, err := queryOne(tx, scanValue[bool], `
-		SELECT EXISTS (
-			SELECT 1 FROM orders o
-			WHERE  row = ? AND status = 'pending' AND expires_at <= ? AND `+noMoneyAnywhere+`)`,
-		rowOf(orderID), tx.now)
-	if err != nil || !clear {
-		return false, err
+	o.Order.UpdatedAt = now
+	o.JSON = toJSON(o.Order)
+	return true
+}
+
+// newReference draws what a buyer quotes with a transfer: the day in WIB and six characters. The store has no other
+// order with it.
+func (tx *Tx) newReference(storeID string) (string, error) {
+	for {
+		reference := "INV-" + tx.now.Time().In(wib).Format("20060102") + "-"
+		for range 6 {
+			reference += string(crockford[rand.IntN(32)])
+		}
+		_, err := one[int](context.Background(), tx,
+			"SELECT 1 FROM orders WHERE reference = ? AND store_id = ?", reference, storeID)
+		if err == ErrNotFound {
+			return reference, nil
+		}
+		if err != nil {
+			return "", err
+		}
 	}
-	_, err = tx.transition(orderID, ClockExpires, n)
-	return err == nil, err
 }
 
-// PurgeIdempotencyKeys deletes at most limit keys that are too old to be replayed, and returns how many.
-func (db *DB) PurgeIdempotencyKeys(ctx context.Context, limit int) (deleted int64, err error) {
-	return writeResult(ctx, db, func(tx *Tx) (int64, error) {
-		return tx.exec(`
-			DELETE FROM idempotency_keys
-			WHERE (store_id, key) IN (
-				SELECT store_id, key FROM idempotency_keys
-				WHERE  created_at <= ?
-				ORDER BY created_at LIMIT +?)`,
-			tx.now.Add(-idempotencyKept), limit)
-	})
+// addEvent writes an event of the order, and returns the order as it shows it.
+func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown []byte) {
+	shown = st.show(o.StoredOrder)
+	o.Events++
+	tx.insertEvent(o.StoreID, o.ID, o.Events, name, shown)
+	return shown
 }
 
-// OrderFilter selects orders. A zero field, Limit excepted, does not filter.
-type OrderFilter struct {
-	Status     Status
-	Min, Max   *Time  // of created_at, both inclusive
-	After      string // an order's id: only older orders
-	ExternalID string
-	Offset     int
-	Limit      int
-}
+// Actor is who changed an order.
+type Actor string
 
-// For {index} and {status} see withStatus.
 const (
-	sqlOrders = `
-		SELECT json FROM orders INDEXED BY {index}
-		WHERE  store_id = ?1 AND row < ?2 {status} AND row >= ?6
-		ORDER BY row DESC LIMIT +?4 OFFSET ?5`
-	sqlOrdersByExternal = `
-		SELECT json FROM orders
-		WHERE  store_id = ?1 AND row < ?2 {status} AND row >= ?6 AND external_id = ?7
-		LIMIT +?4 OFFSET ?5`
+	ActorAPI     Actor = "api"
+	ActorOwner   Actor = "owner"
+	ActorBuyer   Actor = "buyer"
+	ActorGateway Actor = "gateway"
+	ActorClock   Actor = "clock"
 )
 
-// appendOrders appends a JSON array of a store's orders to dst, the newest first, and reports whether there are more.
-// They are sorted by row, which is by created_at and then by id, because an id begins with both.
-func appendOrders(dst []byte, q querier, st Store, f OrderFilter) (list []byte, more bool, err error) {
-	first, end := int64(0), rowBefore(f.After)
-	if f.Min != nil {
-		first = firstRow(*f.Min)
-	}
-	if f.Max != nil {
-		end = min(end, firstRow(*f.Max+1))
-	}
-
-	query, args := sqlOrders, []any{st.ID, end, f.Status, f.Limit + 1, f.Offset, first}
-	if f.ExternalID != "" {
-		query = sqlOrdersByExternal
-		args = append(args, f.ExternalID)
-	}
-	list = append(dst, '[')
-	n := 0
-	err = q.each(withStatus(query, f.Status), args, func(r row) error {
-		n++
-		if n > f.Limit {
-			more = true
-			return errEnough
-		}
-		if n > 1 {
-			list = append(list, ',')
-		}
-		stored, ok := r[0].(string) // Scan would allocate memory for each order.
-		if !ok {
-			return fmt.Errorf("the JSON of an order is a %T", r[0])
-		}
-		list = st.showOrder(list, stored)
-		return nil
-	})
-	return append(list, ']'), more, err
+// Note says why something happened to an order: a code and the values that go with it. web/words.txt has the words.
+type Note struct {
+	Code     NoteCode `json:"code"`
+	Text     string   `json:"text,omitempty"`     // in a person's words
+	Provider Provider `json:"provider,omitempty"` // with a payment's news
+	Attempt  int      `json:"attempt,omitempty"`
+	Payment  string   `json:"payment,omitempty"` // the gateway's name of it
+	Amount   int64    `json:"amount,omitempty"`  // that came or was returned
+	Due      int64    `json:"due,omitempty"`     // that was asked for
+	Alert    string   `json:"alert,omitempty"`   // that was resolved
+	Sender   string   `json:"sender,omitempty"`  // the name that a buyer says they sent money under
+	Bank     string   `json:"bank,omitempty"`    // the bank that they say they sent it from
 }
 
-// OrderDetails is an order with everything that happened to it.
-type OrderDetails struct {
-	Order
-	Alerts     []Alert // the open ones
-	History    []HistoryEntry
-	Sessions   []PaymentSession
-	Deliveries []OrderDelivery
-}
+type NoteCode string
 
 const (
-	sqlOrderDetails = "SELECT json FROM orders WHERE row = ? AND id = ? AND store_id = ?"
-	sqlHistory      = `
+	NoteReported      NoteCode = "reported"  // the buyer says that they have paid
+	NoteConfirmed     NoteCode = "confirmed" // the buyer confirms an order that is paid in cash
+	NoteTakenBack     NoteCode = "taken_back"
+	NoteInDashboard   NoteCode = "in_dashboard"
+	NoteByCommand     NoteCode = "by_command"
+	NoteByAPI         NoteCode = "by_api"
+	NoteResolved      NoteCode = "resolved"
+	NoteNotPaid       NoteCode = "not_paid_in_time"
+	NoteMethodChanged NoteCode = "method_changed" // Text is the new method's code
+	// Further codes are the states of payments.
+	NoteReturned NoteCode = "returned"
+	NoteDisputed NoteCode = "disputed"
+)
+
+// HistoryEntry is a line of an order's history: a change of state or, if From and To are equal, only a note.
+type HistoryEntry struct {
+	At    Time
+	From  Status
+	To    Status
+	Actor Actor
+	Note  Note
+}
+
+// History lists the latest lines of an order's history, the newest first. That it was created has no line.
+func (db *DB) History(ctx context.Context, orderID string, most int) ([]HistoryEntry, error) {
+	return all[HistoryEntry](ctx, db, `
 		SELECT at, from_status, to_status, actor, note
 		FROM   order_history
-		WHERE  order_row = ?
-		ORDER BY position`
-)
-
-// OrderDetails reads an order of a store.
-func (db *DB) OrderDetails(storeID, id string) (OrderDetails, error) {
-	return readResult(db, func(q querier) (d OrderDetails, err error) {
-		d.Order, err = queryOne(q, scanOrder, sqlOrderDetails, rowOf(id), id, storeID)
-		if err != nil {
-			return d, err
-		}
-
-		d.Alerts, err = queryAll(q, scanAlert, sqlAlerts, storeID, rowOf(id))
-		if err != nil {
-			return d, err
-		}
-		d.History, err = queryAll(q, scanHistory, sqlHistory, rowOf(id))
-		if err != nil {
-			return d, err
-		}
-		d.History = withCreation(d.Order, d.History)
-		d.Sessions, err = queryAll(q, scanSession, sqlOrderSessions, rowOf(id))
-		if err != nil {
-			return d, err
-		}
-		d.Deliveries, err = queryAll(q, scanOrderDelivery, sqlOrderDeliveries, rowOf(id))
-		return d, err
-	})
+		WHERE  order_id = ?
+		ORDER  BY position DESC
+		LIMIT  ?`, orderID, most)
 }
 
-func scanHistory(r row) (h HistoryEntry, err error) {
-	err = r.Scan(&h.At, &h.From, &h.To, &h.Actor, fromJSON{&h.Note})
-	return h, err
+// limitNotes refuses one more line with a code in an order's history.
+func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
+	lines, err := one[int](context.Background(), tx,
+		"SELECT count(*) FROM order_history WHERE order_id = ? AND note ->> '$.code' = ?", orderID, code)
+	if err == nil && lines >= most {
+		return refuse(LimitReached)
+	}
+	return err
+}
+
+// note adds a line to the order's history that is no change of state.
+func (o *OrderRow) note(actor Actor, n Note) {
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: o.Book.Status, Actor: actor, Note: n})
+}
+
+// become changes the order's state, if that is possible.
+func (o *OrderRow) become(to Status, actor Actor, n Note) error {
+	if !slices.Contains(transitions[o.Book.Status], to) {
+		refusal := refuse(WrongState)
+		refusal.Words = string(o.Book.Status)
+		return refusal
+	}
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
+	o.Book.Status = to
+	return nil
+}
+
+// updateOrder changes an order of a store, or of any store if storeID is "". fn changes the order, its book and its sessions.
+// Then the book is settled, and all that comes of it is written: stock, history, sessions, an event for the new state, and one
+// for alerts that have changed.
+func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (OrderRow, error) {
+	o, err := readOrder(context.Background(), tx, storeID, id)
+	if err != nil {
+		return o, err
+	}
+	before, alertsBefore, bookBefore := o, alerts(o.Book), toJSON(o.Book)
+	before.Sessions, before.Book.Payments = slices.Clone(o.Sessions), slices.Clone(o.Book.Payments)
+	if err := fn(&o); err != nil {
+		return o, err
+	}
+	o.settle()
+	changedStatus := o.Book.Status != before.Book.Status
+	if changedStatus {
+		tx.applyStatus(&o)
+	}
+
+	changed := o.render(tx.now)
+	alerted := !slices.Equal(alertsBefore, alerts(o.Book))
+	if changedStatus || alerted {
+		st, err := readStore(context.Background(), tx, o.StoreID)
+		if err != nil {
+			return o, err
+		}
+		if changedStatus {
+			tx.addEvent(&o, st, statusEvents[o.Book.Status])
+		}
+		if alerted {
+			tx.addEvent(&o, st, OrderAlerted)
+		}
+	}
+	if changed || alerted || len(o.history) > 0 || !bytes.Equal(bookBefore, toJSON(o.Book)) {
+		tx.storeOrder(&o)
+	}
+	tx.storeSessions(&o, before)
+	return o, nil
+}
+
+// settle brings the order into the state that its book means. It takes over what the page asked for that pays it.
+func (o *OrderRow) settle() {
+	status, paidBy := settle(o.Book)
+	if o.news.Code != "" || status != o.Book.Status {
+		o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: status, Actor: ActorGateway, Note: o.news})
+	}
+	o.Book.Status, o.Book.PaidBy = status, paidBy
+	payer, isPayment := o.Book.payer()
+	if s := o.session(payer.Attempt); isPayment && status == Paid {
+		o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = s.Method, s.Provider, "gateway"
+		o.Order.Fee, o.Order.UniqueCode, o.Order.Amount = s.Fee, s.Code, s.Asked
+	}
+}
+
+// session is the order's session with a number, nil if there is none.
+func (o *OrderRow) session(number int) *PaymentSession {
+	for i := range o.Sessions {
+		if o.Sessions[i].Number == number {
+			return &o.Sessions[i]
+		}
+	}
+	return nil
+}
+
+// applyStatus does what a new state means for the order's stock and its book. A refund does not give stock back.
+func (tx *Tx) applyStatus(o *OrderRow) {
+	switch o.Book.Status {
+	case Paid:
+		o.Order.PaidAt = tx.now
+		o.Book.Oversold = len(tx.reserve(o)) > 0
+	case Failed:
+		tx.release(o)
+		o.Order.PaidAt = 0
+		o.Book = Book{Status: Failed, Payments: o.Book.Payments, Second: o.Book.Second}
+	case Expired:
+		tx.release(o)
+	}
+}
+
+// storeOrder writes what has changed of an order.
+func (tx *Tx) storeOrder(o *OrderRow) {
+	order := o.Order
+	tx.exec(`
+		UPDATE orders
+		SET    status = ?, provider = ?, method = ?, amount = ?, unique_code = ?, paid_at = ?, attention = ?,
+		       events = ?, components = ?, book = ?, json = ?
+		WHERE  id = ?`,
+		order.Status, order.PaymentProvider, order.PaymentMethod, order.Amount, o.UniqueCode, order.PaidAt,
+		len(order.Alerts) > 0, o.Events, string(toJSON(o.Components)), string(toJSON(o.Book)), string(o.JSON), o.ID)
+	for _, h := range o.history {
+		tx.exec(`
+			INSERT INTO order_history (order_id, position, at, from_status, to_status, actor, note)
+			SELECT ?1, coalesce(max(position), 0) + 1, ?2, ?3, ?4, ?5, ?6
+			FROM   order_history
+			WHERE  order_id = ?1`,
+			o.ID, tx.now, h.From, h.To, h.Actor, string(toJSON(h.Note)))
+	}
+}
+
+// OrderFilter says which orders a list has. A zero field says nothing.
+type OrderFilter struct {
+	Status        Status `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
+	CreatedMin    Time   `json:"created_at_min" rule:"time optional"` // inclusive, as CreatedMax is
+	CreatedMax    Time   `json:"created_at_max" rule:"end optional"`
+	Offset        int64  `json:"offset" rule:"int 0..1000000000 optional"`
+	Limit         int64  `json:"limit" rule:"int 1..50 =20"` // 0 = 20
+	ExternalID    string `json:"external_id" rule:"text 1..64 optional"`
+	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order that the list goes on after
+}
+
+// Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is no order of the store.
+func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {
+	where, args := "store_id = ?", []any{storeID}
+	add := func(condition string, values ...any) {
+		where += " AND " + condition
+		args = append(args, values...)
+	}
+	if f.StartingAfter != "" {
+		created, err := one[Time](ctx, db,
+			"SELECT created_at FROM orders WHERE id = ? AND store_id = ?", f.StartingAfter, storeID)
+		if err != nil {
+			return nil, false, err
+		}
+		add("(created_at, id) < (?, ?)", created, f.StartingAfter)
+	}
+	if f.Status != "" {
+		add("status = ?", f.Status)
+	}
+	if f.CreatedMin != 0 {
+		add("created_at >= ?", f.CreatedMin)
+	}
+	if f.CreatedMax != 0 {
+		add("created_at <= ?", f.CreatedMax)
+	}
+	if f.ExternalID != "" {
+		add("external_id = ?", f.ExternalID)
+	}
+	return some[StoredOrder](ctx, db, cmp.Or(f.Limit, 20), f.Offset,
+		"SELECT id, json FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT ? OFFSET ?", args...)
+}
+
+// Desk lists the orders of a store that wait for a decision of its owner, those that wait longest first.
+func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
+	ids, err := all[string](ctx, db, `
+		SELECT id FROM (
+			SELECT id FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
+			UNION
+			SELECT id FROM orders WHERE store_id = ?1 AND attention = 1)
+		ORDER BY id LIMIT ?2`, storeID, most)
+	if err != nil {
+		return nil, err
+	}
+	var waiting []OrderRow
+	for _, id := range ids {
+		o, err := readOrder(ctx, db, storeID, id)
+		if err != nil {
+			return nil, err
+		}
+		waiting = append(waiting, o)
+	}
+	return waiting, nil
+}
+
+const mostFound = 50
+
+// FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id. If there
+// are none, it looks for the text in the buyers and amounts of the newest 10,000.
+func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrder, error) {
+	text = strings.TrimSpace(text)
+	named, err := all[StoredOrder](ctx, db, `
+		SELECT id, json FROM orders
+		WHERE  store_id = ?1 AND id IN (
+			SELECT id FROM orders WHERE reference = upper(?2) AND store_id = ?1 UNION ALL
+			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
+			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
+			SELECT order_id FROM payment_sessions WHERE gateway_id = ?2)
+		ORDER  BY created_at DESC, id DESC
+		LIMIT  ?3`, storeID, text, mostFound)
+	if err != nil || len(named) > 0 {
+		return named, err
+	}
+
+	type found struct {
+		ID, Buyer string
+		Amount    int64
+	}
+	newest, err := all[found](ctx, db, `
+		SELECT id, json ->> '$.buyer.name' || x'0a' || coalesce(json ->> '$.buyer.email', '') || x'0a' ||
+		           coalesce(json ->> '$.buyer.phone', '') || x'0a' || reference, amount
+		FROM   orders
+		WHERE  store_id = ?
+		ORDER  BY created_at DESC, id DESC
+		LIMIT  10000`, storeID)
+	if err != nil {
+		return nil, err
+	}
+	digits := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
+	var ids []string
+	for _, f := range newest {
+		fits := strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)) ||
+			strconv.FormatInt(f.Amount, 10) == digits
+		if fits && len(ids) < mostFound {
+			ids = append(ids, f.ID)
+		}
+	}
+	return all[StoredOrder](ctx, db, `
+		SELECT id, json FROM orders
+		WHERE  id IN (SELECT value FROM json_each(?))
+		ORDER  BY created_at DESC, id DESC`, string(toJSON(ids)))
+}
+
+// Revenue counts the orders of a store that were paid since a time and still are, and adds up what they brought. Test
+// orders bring nothing.
+func (db *DB) Revenue(ctx context.Context, storeID string, since Time) (orders, amount int64, err error) {
+	type sums struct{ Orders, Amount int64 }
+	s, err := one[sums](ctx, db, `
+		SELECT count(*), coalesce(sum(amount), 0)
+		FROM   orders
+		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`, storeID, since)
+	return s.Orders, s.Amount, err
+}
+
+// ExportOrders calls write with the orders of a store that a filter lets through, the newest first. It reads 50 at a time.
+func (db *DB) ExportOrders(ctx context.Context, storeID string, f OrderFilter, write func(Order) error) error {
+	f.Limit = 50
+	for more := true; more; {
+		var orders []StoredOrder
+		var err error
+		if orders, more, err = db.Orders(ctx, storeID, f); err != nil {
+			return err
+		}
+		for _, o := range orders {
+			f.StartingAfter = o.ID
+			order, err := o.decode()
+			if err != nil {
+				return err
+			}
+			if err := write(order); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -1,5 +1,3 @@
-//go:build cgo
-
 package main
 
 import (
@@ -8,12 +6,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"embed"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
+	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,69 +22,115 @@ import (
 	"time"
 )
 
-var (
-	//go:embed web/*.html
-	templates embed.FS
-	//go:embed web/style.css
-	stylesheet []byte
+// This file is what all pages share: how one is served, its words in two languages, its forms and templates. Below it
+// are the pages that need no sign-in: a buyer's pay page, the sandbox's page and the API's reference.
+//
+// A page is a row of the table in dashboard.go. It is shown by the template of its name in web/, inside layout.html.
+// The template reads what it shows: by the methods of page, and by those of its database. An error ends the page. A
+// form posts to its own page, and its field act says what it does. An act that is done leads on by a redirect; one that
+// is refused shows the page again, with what was typed and what is wrong. No page needs a script; the only one copies.
 
-	// stylesheetURL changes with the stylesheet, so that browsers may keep what they have loaded.
-	stylesheetURL = fmt.Sprintf("/style.css?v=%.6x", sha256.Sum256(stylesheet))
+//go:embed web
+var web embed.FS
+
+func webFile(name string) string {
+	text, err := web.ReadFile("web/" + name)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+var (
+	stylesheet    = webFile("style.css")
+	stylesheetURL = fmt.Sprintf("/style.css?v=%.6x", sha256.Sum256([]byte(stylesheet)))
+	copyScript    = webFile("copy.js")
+	copyHash      = sha256.Sum256([]byte(copyScript))
 )
 
-// pages are the templates by language. They hold each text in both: {{t "Pesanan" "Order"}}. They are parsed
-// when the first page is requested, because the commands and a shop that only uses the API need none.
-var pages = map[string]func() *template.Template{
-	"id": sync.OnceValue(func() *template.Template { return parsePages("id") }),
-	"en": sync.OnceValue(func() *template.Template { return parsePages("en") }),
-}
+// pageSecurity allows a page nothing but our stylesheet, pictures, forms and the script that copies.
+var pageSecurity = "default-src 'none'; style-src 'self'; img-src 'self' data: https:; script-src 'sha256-" +
+	base64.StdEncoding.EncodeToString(copyHash[:]) +
+	"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-func parsePages(lang string) *template.Template {
-	empty := template.New("").Funcs(template.FuncMap{
-		"lang":    func() string { return lang },
-		"style":   func() string { return stylesheetURL },
-		"rupiah":  rupiah,
-		"count":   func(n int64) string { return count(lang, n) },
-		"mailto":  mailto,
-		"minutes": func(seconds int) int { return (seconds + 59) / 60 },
-		"write":   writeTo,
-		"initial": initial,
-		"tail":    referenceTail,
-		// threeBefore is where the last three digits of an amount begin.
-		"threeBefore": func(amount string) int { return max(0, len(amount)-3) },
-		"when":        func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04 WIB") },
-		"soon":        func(t Time) string { return date(lang, t, "2 Jan, 15:04 WIB") },
-		"clock":       func(t Time) string { return date(lang, t, "2 Jan 2006, 15:04") },
-		"moment":      func(t Time) string { return moment(lang, t, timeOf(time.Now())) },
-		"day":         func(d int64) string { return date(lang, Time(d*24*60*60*1000), "2 Jan") },
-		"t": func(id, en string) string {
-			if lang == "en" {
-				return en
-			}
-			return id
-		},
-	})
-	return template.Must(empty.ParseFS(templates, "web/*.html"))
-}
-
-// mailto is the link to an e-mail address (RFC 6068). In a link, what follows a question mark would be further
-// recipients or a text.
-func mailto(address string) string {
-	at := strings.LastIndex(address, "@")
-	if at < 0 {
-		return ""
+// vocabulary has the words of web/words.txt by language and code.
+var vocabulary = sync.OnceValue(func() map[tongue]map[string]string {
+	all := map[tongue]map[string]string{"id": {}, "en": {}}
+	for line := range strings.Lines(webFile("words.txt")) {
+		code, words, isWord := strings.Cut(strings.TrimSpace(line), " = ")
+		id, en, isCode := strings.Cut(words, " | ")
+		if !isCode {
+			en = code // which is what the program says
+		}
+		if isWord && line[0] != '#' {
+			all["id"][code], all["en"][code] = id, en
+		}
 	}
-	return "mailto:" + url.QueryEscape(address[:at]) + "@" + url.QueryEscape(address[at+1:])
+	return all
+})
+
+// tongue is a language of the pages: id or en.
+type tongue string
+
+// say is the word for a code. Values follow, each after its name in braces.
+func (l tongue) say(code string, values ...string) string {
+	return strings.NewReplacer(values...).Replace(cmp.Or(vocabulary()[l][code], code))
 }
 
-// writeTo is the link by which a person writes to a contact: to an e-mail address, or else to a telephone number
-// on WhatsApp. It begins the message with a text. It is empty for a number that cannot be called from abroad.
+// word is the word for a code of a kind.
+func (l tongue) word(kind string, code any) string { return l.say(fmt.Sprint(kind, ".", code)) }
+
+// message is what is wrong with a field.
+func (l tongue) message(e FieldError) string { return fmt.Sprintf(l.say(e.Format), e.Values...) }
+
+// text chooses from a text in both languages.
+func (l tongue) text(id, en string) string {
+	if l == "en" {
+		return en
+	}
+	return id
+}
+
+// date writes a time in WIB (UTC+7).
+func (l tongue) date(t Time, layout string) string {
+	text := t.Time().In(wib).Format(layout + ", 15:04 WIB")
+	if l == "id" {
+		months := strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
+		return months.Replace(text)
+	}
+	return text
+}
+
+func (l tongue) when(t Time) string { return l.date(t, "2 Jan 2006") }
+
+func (l tongue) soon(t Time) string { return l.date(t, "2 Jan") }
+
+// rupiah writes an amount as Indonesians do: Rp85.000.
+func rupiah(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "." + text[i:]
+	}
+	return "Rp" + text
+}
+
+// referenceTail is the part of an order's reference that tells it from the others of its day.
+func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
+
+var fourDigits = regexp.MustCompile(`\d{4}`)
+
+// grouped writes the digits of an account in groups of four, as people read them.
+func grouped(digits string) string {
+	return strings.TrimSpace(fourDigits.ReplaceAllString(digits, "$0 "))
+}
+
+// writeTo is the link by which a person writes to a contact: an e-mail address, or a telephone number on WhatsApp.
+// It is "" for a number that cannot be called from abroad.
 func writeTo(contact, text string) string {
 	text = strings.ReplaceAll(url.QueryEscape(text), "+", "%20")
-	if strings.Contains(contact, "@") {
-		return mailto(contact) + "?body=" + text
+	if name, domain, isEmail := strings.Cut(contact, "@"); isEmail {
+		return "mailto:" + url.QueryEscape(name) + "@" + url.QueryEscape(domain) + "?body=" + text
 	}
-
 	number := internationalPhone(contact)
 	if number == "" {
 		return ""
@@ -91,588 +138,472 @@ func writeTo(contact, text string) string {
 	return "https://wa.me/" + number[1:] + "?text=" + text
 }
 
-// isContact reports whether text can be a store's contact: an e-mail address or a number on WhatsApp.
-func isContact(text string) bool {
-	if strings.Contains(text, "@") {
-		return isBuyerEmail(text)
-	}
-	return isPhone(text) && internationalPhone(text) != ""
-}
-
-// initial is the letter that stands for a name in its picture.
-func initial(name string) string { return strings.ToUpper(cut(name, 1)) }
-
-// referenceTail is the part of an order's reference that tells it from the others of its day.
-func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
-
-// rupiah writes an amount as Indonesians do: Rp85.000.
-func rupiah(n int64) string { return "Rp" + grouped(n, ".") }
-
-// count writes a number that is no amount as a language does: 10.000 or 10,000.
-func count(lang string, n int64) string {
-	if lang == "en" {
-		return grouped(n, ",")
-	}
-	return grouped(n, ".")
-}
-
-// grouped writes a number with a mark between thousands.
-func grouped(n int64, mark string) string {
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + mark + digits[i:]
-	}
-	return digits
-}
-
-// indonesian replaces what differs between an English and an Indonesian date.
-var indonesian = strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
-
-// date writes a time in WIB (UTC+7).
-func date(lang string, t Time, layout string) string {
-	text := t.Time().In(wib).Format(layout)
-	if lang == "id" {
-		return indonesian.Replace(text)
-	}
-	return text
-}
-
-// language is the language of a request's page: the one that a link asks for, else the one that was chosen before,
-// else the one that the browser prefers.
-func language(r *http.Request) string {
-	asked := r.URL.Query().Get("lang")
-	if pages[asked] != nil {
-		return asked
-	}
-	chosen, err := r.Cookie("lang")
-	if err == nil && pages[chosen.Value] != nil {
-		return chosen.Value
-	}
-	return preferredLanguage(r)
-}
-
-// rememberLanguage lets the browser remember the language that a link asks for.
-func (s *server) rememberLanguage(w http.ResponseWriter, r *http.Request) {
-	asked := r.URL.Query().Get("lang")
-	if pages[asked] == nil {
-		return
-	}
-	http.SetCookie(w, &http.Cookie{
-		Name:     "lang",
-		Value:    asked,
-		Path:     "/",
-		MaxAge:   365 * 24 * 60 * 60,
-		HttpOnly: true,
-		Secure:   isHTTPS(s.db.publicURL),
-		SameSite: http.SameSiteLaxMode, // so that links from elsewhere find it
-	})
-}
-
-// preferredLanguage returns en for a client that prefers English to Indonesian, and id for any other.
-func preferredLanguage(r *http.Request) string {
-	lang, best := "id", 0.0
-	for entry := range strings.SplitSeq(r.Header.Get("Accept-Language"), ",") {
-		tag, params, _ := strings.Cut(strings.TrimSpace(entry), ";")
-		primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
-		if primary != "id" && primary != "en" {
-			continue
-		}
-
-		weight := 1.0
-		if text, ok := strings.CutPrefix(strings.TrimSpace(params), "q="); ok {
-			weight, _ = strconv.ParseFloat(text, 64)
-		}
-		if weight > best {
-			lang, best = primary, weight
-		}
-	}
-	return lang
-}
-
-// moment writes a time in WIB as shortly as it is clear: the time of today, the day of this year.
-func moment(lang string, t, now Time) string {
-	if dayOf(t) == dayOf(now) {
-		return date(lang, t, "15:04")
-	}
-	if t.Time().In(wib).Year() == now.Time().In(wib).Year() {
-		return date(lang, t, "2 Jan")
-	}
-	return date(lang, t, "2 Jan 2006")
-}
-
-// pageHandler answers a request for a page. Its error is shown by pageError.
-type pageHandler func(w http.ResponseWriter, r *http.Request) error
-
-// contentSecurity allows a page nothing but our stylesheet, images and forms: no script runs in it.
-const contentSecurity = "default-src 'none'; style-src 'self'; img-src 'self' data: https:; " +
-	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-
-// page wraps the handlers of all pages: it sets the headers that protect them, and refuses posts from other
-// sites.
-func (s *server) page(handle pageHandler) http.Handler {
-	protected := func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", contentSecurity)
-		// With no-referrer, browsers would post "Origin: null" over plain http, which is refused.
-		h.Set("Referrer-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
-		h.Add("Vary", "Accept-Language, Cookie")
-		s.rememberLanguage(w, r)
-
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		if err := handle(w, r); err != nil {
-			s.pageError(w, r, err)
-		}
-	}
-	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(protected))
-}
-
-// render writes a page. If its template fails, it writes nothing.
-func render(w http.ResponseWriter, r *http.Request, status int, name string, data any) error {
-	page, err := pageText(r, name, data)
-	if err != nil {
-		return err
-	}
-	writePage(w, status, page)
-	return nil
-}
-
-func pageText(r *http.Request, name string, data any) ([]byte, error) {
-	var b bytes.Buffer
-	err := pages[language(r)]().ExecuteTemplate(&b, name, data)
-	return b.Bytes(), err
-}
-
-func writePage(w http.ResponseWriter, status int, page []byte) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(len(page)))
-	w.WriteHeader(status)
-	w.Write(page)
-}
-
-// seeOther redirects the browser to another page, which it then requests with GET.
-func seeOther(w http.ResponseWriter, r *http.Request, to string) error {
-	http.Redirect(w, r, to, http.StatusSeeOther)
-	return nil
-}
-
-// pageError shows a handler's error as a page.
-func (s *server) pageError(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, context.Canceled) { // The client has gone.
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-
-	status := pageErrorStatus(err)
-	s.db.noteDamage(err)
-	if status == http.StatusServiceUnavailable {
-		s.logOutage(r, err)
-	}
-	if status == http.StatusInternalServerError {
-		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
-	}
-
-	view := errorView{Status: status, Unknown: errors.Is(err, errResultUnknown)}
-	if strings.HasPrefix(r.URL.Path, "/dashboard") {
-		st, err := s.signedIn(r)
-		if err == nil {
-			view.frame, view.InDashboard = newFrame(r, st, ""), true
-		}
-	}
-	if err := render(w, r, status, "error.html", view); err != nil {
-		s.log.Error("page failed", "request_id", logged(r).id, "error", err)
-		w.WriteHeader(status)
-	}
-}
-
-// errorView is what the page of an error shows.
-type errorView struct {
-	frame       // around the pages of the dashboard
-	InDashboard bool
-	Status      int
-	Unknown     bool // it is unknown whether what was asked for was done
-}
-
-func pageErrorStatus(err error) int {
-	switch {
-	case err == errNotFound:
-		return http.StatusNotFound
-	case isRefusal(err, codeInvalidRequest):
-		return http.StatusBadRequest
-	case outOfService(err):
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
-}
-
-// isRefusal reports whether err is a refusal with this code.
-func isRefusal(err error, code errorCode) bool {
-	refusal, ok := errors.AsType[*APIError](err)
-	return ok && refusal.Code == code
-}
-
-func (s *server) serveStylesheet(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/css; charset=utf-8")
-	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(stylesheet))
-}
-
-// logOtherHost logs that a pay page was asked for at a host that is not its store's. The proxy may not pass the host on,
-// or the store's domain may be missing.
-func (s *server) logOtherHost(r *http.Request, own *url.URL) {
-	ok, leftOut := s.otherHosts.allow(time.Now())
-	if ok {
-		s.log.Warn("a pay page was requested at a host that is not its store's: check the proxy's Host header, "+
-			"\"store set -domain\" and -public-url",
-			"host", cut(r.Host, 255), "own_host", own.Host, "request_id", logged(r).id, "not_logged", leftOut)
-	}
-}
-
-// orderOfPage reads the order that a page is about. On the host of another store it is not found.
-func (s *server) orderOfPage(r *http.Request, id string) (StoreProfile, Order, error) {
-	st, o, err := s.db.OrderPage(strings.ToLower(id))
-	if err != nil {
-		return st, o, err
-	}
-
-	own, err := url.Parse(st.URL)
-	requested := url.URL{Host: r.Host}
-	if err != nil || !strings.EqualFold(own.Hostname(), requested.Hostname()) {
-		s.logOtherHost(r, own)
-		return st, o, errNotFound
-	}
-
-	l := logged(r)
-	l.store, l.order = st.ID, o.PaymentReference
-	return st, o, nil
-}
-
-// payView is what the pay page shows.
-type payView struct {
-	Store    StoreProfile
-	Order    Order
-	Method   PaymentMethod // of a manual order
-	Buyer    string        // the buyer's contact, masked
-	MayClaim bool          // the buyer can say that they have paid, or confirm an order that is paid in cash
-	TakeBack bool          // they can take that back
-	Denied   bool          // the latest try to pay failed
-	Problem  Problem       // why the gateway's page cannot be opened; empty if nothing is known to be wrong
-	Others   []MethodOffer // other ways to pay
-	Refused  string        // why the choice of another way was not taken: "busy" or "gone"; empty without one
-	Form     filled        // what the buyer says about their payment
-}
-
-// payPage shows the buyer where their order stands and how to pay it. It does not reload by itself: they may be
-// reading, copying or pressing something.
-func (s *server) payPage(w http.ResponseWriter, r *http.Request) error {
-	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	if err != nil {
-		return err
-	}
-
-	var session SessionWithOrder
-	if o.SettlementChannel == ChannelGateway && (o.Status == Pending || o.Status == Failed) {
-		o, session, err = s.refreshOrder(r, o)
-		if err != nil {
-			return err
-		}
-	}
-
-	view := payView{Store: st, Order: o, Buyer: mask(o.Buyer)}
-	view.Denied = session.GatewayState == StateDenied
-	if o.SettlementChannel == ChannelManual {
-		if err := s.viewManual(&view); err != nil {
-			return err
-		}
-	}
-	if o.Status == Pending {
-		for _, reason := range []string{"busy", "gone"} {
-			if r.URL.Query().Has(reason) {
-				view.Refused = reason
-			}
-		}
-		viewGateway(r, &view, session)
-		if err := s.viewOthers(&view); err != nil {
-			return err
-		}
-	}
-	return render(w, r, http.StatusOK, "pay.html", view)
-}
-
-// viewManual says how to pay a manual order, and what its buyer can say about that.
-func (s *server) viewManual(view *payView) (err error) {
-	o := view.Order
-	view.Method, err = s.db.PaymentMethod(view.Store.ID, o.PaymentMethod)
-	if err != nil {
-		return err
-	}
-
-	// An order that is paid in cash is confirmed in time or ordered again.
-	view.MayClaim = o.Status == Pending || o.Status == Expired && view.Method.Kind != MethodCash
-	if o.Status == AwaitingVerification {
-		view.TakeBack, err = s.db.MayTakeBack(view.Store.ID, o.ID)
-	}
-	return err
-}
-
-// viewGateway says why the gateway's page cannot be opened.
-func viewGateway(r *http.Request, view *payView, session SessionWithOrder) {
-	// An outage is worth a word only to a buyer who has just wanted to pay: it may be over.
-	wantedToPay := r.URL.Query().Has("unreachable") || view.Refused != ""
-	if session.State == SessionStarting && (session.Problem == ProblemRefused || wantedToPay) {
-		view.Problem = cmp.Or(session.Problem, ProblemUnreachable)
-	}
-}
-
-// viewOthers offers the other ways to pay a pending order. While its gateway is away, those that lead there too are
-// left out.
-func (s *server) viewOthers(view *payView) error {
-	others, err := s.db.MethodOffers(view.Store.ID, view.Order, s.db.Now())
-	if view.Problem == ProblemUnreachable {
-		others = slices.DeleteFunc(others, func(m MethodOffer) bool {
-			return m.Provider == view.Order.PaymentProvider
-		})
-	}
-	view.Others = others
-	return err
-}
-
-// refreshOrder reads an order again with its latest payment session. If a page of it can be paid, the gateway is
-// asked first: a buyer who comes back from it wants to see that they have paid, even before its notification has
-// come.
-func (s *server) refreshOrder(r *http.Request, o Order) (Order, SessionWithOrder, error) {
-	session, err := s.db.LatestPaymentSession(o.ID)
-	if err == errNotFound {
-		return o, SessionWithOrder{}, nil
-	}
-	if err != nil || session.State != SessionActive || r.Method != http.MethodGet {
-		return o, session, err
-	}
-
-	// A gateway that hangs delays a buyer once, not at every look: see askedLately.
-	limited, cancel := context.WithTimeout(r.Context(), 4*time.Second)
-	defer cancel()
-	s.payments.check(limited, session.ID, false) // Its problem is stored with the session.
-
-	_, o, err = s.db.OrderPage(o.ID)
-	if err != nil {
-		return o, session, err
-	}
-	session, err = s.db.LatestPaymentSession(o.ID)
-	return o, session, err
-}
-
-// mask shows just enough of a buyer's contact for them to recognize it, so that nobody else learns it.
-func mask(b Buyer) string {
-	if name, host, ok := strings.Cut(b.Email, "@"); ok {
-		return cut(name, 1) + "•••@" + host
+// masked is a buyer's contact as their pay page shows it: buyers pass its address on.
+func masked(b Buyer) string {
+	if name, domain, isEmail := strings.Cut(b.Email, "@"); isEmail {
+		return fmt.Sprintf("%.1s•••@%s", name, domain)
 	}
 	return "•••" + b.Phone[max(0, len(b.Phone)-3):]
 }
 
-// claimPage answers the button "I have paid" of a manual order: by GET it asks first.
-func (s *server) claimPage(w http.ResponseWriter, r *http.Request) error {
-	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	if err != nil {
-		return err
+// alertKind is an alert's code, or toomuch for money that is needed, but is too much.
+func alertKind(a Alert) string {
+	if a.Code == Overpaid && a.Amount > a.Due {
+		return "toomuch"
 	}
-
-	payPage := "/pay/" + o.ID
-	view := payView{Store: st, Order: o, Buyer: mask(o.Buyer)}
-	if o.SettlementChannel == ChannelManual {
-		if err := s.viewManual(&view); err != nil {
-			return err
-		}
-	}
-	if !view.MayClaim { // Its page says why.
-		return seeOther(w, r, payPage)
-	}
-
-	if r.Method == http.MethodPost {
-		view.Form, err = s.claim(r, st, o)
-		if err != nil {
-			return err
-		}
-		if len(view.Form.Faults) == 0 {
-			return seeOther(w, r, payPage)
-		}
-	}
-	return render(w, r, view.Form.status(), "pay-claim.html", view)
+	return string(a.Code)
 }
 
-// claim records what a form says about a buyer's payment. If it is refused, claim returns the form to show again.
-func (s *server) claim(r *http.Request, st StoreProfile, o Order) (filled, error) {
-	if r.ParseForm() != nil {
-		return filled{}, badRequest("The form cannot be read.")
+// templates are those of web/ by language. They are parsed for the first page, because commands need none.
+var templates = sync.OnceValue(func() map[tongue]*template.Template {
+	return map[tongue]*template.Template{"id": parseTemplates("id"), "en": parseTemplates("en")}
+})
+
+func parseTemplates(l tongue) *template.Template {
+	functions := template.FuncMap{
+		"lang":      func() tongue { return l },
+		"t":         l.text,
+		"say":       l.say,
+		"word":      l.word,
+		"message":   l.message,
+		"when":      l.when,
+		"soon":      l.soon,
+		"list":      func(values ...any) []any { return values },
+		"minus":     func(a, b int64) int64 { return a - b },
+		"rupiah":    rupiah,
+		"tail":      referenceTail,
+		"grouped":   grouped,
+		"masked":    masked,
+		"writeTo":   writeTo,
+		"alerts":    alerts,
+		"alertKind": alertKind,
+		"lacks":     Method.lacks,
+		"usable":    UsableMethods,
+		"offered":   OfferedMethods,
+		"keys":      GatewayKeys,
+		"payPage":   Store.payPage,
+		"reachable": isReachable,
+		"newSecret": newSecret,
+		"style":     func() string { return stylesheetURL },
+		"script":    func() template.JS { return template.JS(copyScript) },
+		"file":      webFile,
+		"base":      path.Base,
+		"marked":    marked,
+		"indented":  indented,
 	}
-	form := filled{r.PostForm, formFaults{}}
-	for _, name := range []string{"sender", "bank"} {
-		said := text(r.PostForm, name)
-		if said != "" {
-			maps.Copy(form.Faults, checkText(name, said, optional, 100))
+	return template.Must(template.New("").Funcs(functions).ParseFS(web, "web/*.html"))
+}
+
+// acts do what forms ask for, by their field act.
+type acts map[string]func(p *page) error
+
+// pageRoute is a row of the table of pages. Its steps are taken in this order; one that sets page.next is the last.
+type pageRoute struct {
+	Path     string
+	Template string              // in web/, without .html; "" = before answers
+	admit    func(p *page) error // lets a visitor in; nil = everybody
+	before   func(p *page) error // the template is executed; nil = nothing
+	acts     acts                // what the page's forms do, by their field act
+}
+
+// page is a request for a page, and what its template shows.
+type page struct {
+	*http.Request // without its Form
+	pageRoute
+	Status       int
+	DB           *DB
+	Home         string // the public URL
+	Store        Store
+	IsOwner      bool     // of the store, who is signed in
+	Order        OrderRow // whose buyer sees the page
+	ChosenMethod Method   // of that order
+	Asking       int      // how often the page has asked the gateway, which has not answered yet
+	Notice       string   // the act that was just done
+	Content      template.HTML
+	Unknown      bool // it is unknown whether what was asked for was done
+	w            http.ResponseWriter
+	auth         *auth
+	next         string // where the browser goes; "" = the page is shown
+	act          string // that was refused
+	typed        form   // into its form
+}
+
+// newPage begins a page with the headers that all have.
+func (s *server) newPage(w http.ResponseWriter, r *http.Request, route pageRoute) *page {
+	h := w.Header()
+	h.Set("Content-Security-Policy", pageSecurity)
+	h.Set("Referrer-Policy", "same-origin") // With no-referrer, browsers would post "Origin: null" over http.
+	h.Set("Cache-Control", "no-store")
+	h.Set("Vary", "Accept-Language, Cookie")
+	return &page{
+		Request:   r,
+		pageRoute: route,
+		Status:    http.StatusOK,
+		DB:        s.db,
+		Home:      s.db.publicURL(r.Context()),
+		w:         w,
+		auth:      s.auth,
+	}
+}
+
+// servePage serves a page. The dashboard is on the public URL's host only: who opens it elsewhere would send buyers
+// links that lead nowhere, and reads where it is.
+func (s *server) servePage(route pageRoute) http.Handler {
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		p := s.newPage(w, r, route)
+		steps := []func(p *page) error{route.admit, s.perform, route.before, s.show}
+		_, host, _ := strings.Cut(p.Home, "://")
+		if strings.HasPrefix(route.Path, "/dashboard") && !strings.EqualFold(host, r.Host) {
+			p.Template, p.Status = "error", http.StatusMisdirectedRequest
+			steps = steps[3:]
+		}
+		if lang := r.URL.Query().Get("lang"); vocabulary()[tongue(lang)] != nil {
+			s.auth.setCookie(w, "lang", lang, 365*24*time.Hour)
+		}
+
+		for _, step := range steps {
+			if step == nil {
+				continue
+			}
+			if err := step(p); err != nil {
+				s.fail(w, r, err)
+				return
+			}
+			if p.next != "" {
+				http.Redirect(w, r, p.next, http.StatusSeeOther)
+				return
+			}
 		}
 	}
-	if len(form.Faults) > 0 {
-		return form, nil
-	}
-
-	err := s.db.ClaimPaid(r.Context(), st.ID, o.ID, BuyerClaim{
-		Sender: text(r.PostForm, "sender"),
-		Bank:   text(r.PostForm, "bank"),
-	})
-	s.queue.wake()
-	if isRefusal(err, codeOrderState) { // The order has changed since it was read. Its page shows how it stands.
-		err = nil
-	}
-	return form, err
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(serve))
 }
 
-// takeBack answers the button by which a buyer takes back that they have paid.
-func (s *server) takeBack(w http.ResponseWriter, r *http.Request) error {
-	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	if err != nil {
-		return err
+const (
+	mostInForm      = 4 << 10 // bytes, on the sign-in and pay pages
+	mostInDashboard = 64 << 10
+	mostInPicture   = 8 << 20
+	pictureUpload   = "/dashboard/payments/picture"
+	uploadTime      = time.Minute
+)
+
+// perform does what a posted form asks for.
+func (s *server) perform(p *page) error {
+	if p.Method != http.MethodPost {
+		return nil
+	}
+	most := int64(mostInForm)
+	if p.IsOwner {
+		most = mostInDashboard
+	}
+	if p.Path == pictureUpload {
+		leave, ok := s.auth.place(p.Context(), "", "large")
+		if !ok {
+			return refuse(RateLimited)
+		}
+		defer leave()
+		slow := http.NewResponseController(p.w)
+		slow.SetReadDeadline(time.Now().Add(uploadTime))
+		slow.SetWriteDeadline(time.Now().Add(2 * uploadTime))
+		most += mostInPicture
 	}
 
-	err = s.db.TakeBack(r.Context(), st.ID, o.ID)
-	if err != nil && !isRefusal(err, codeOrderState) {
-		return err
+	err := p.parseForm(most)
+	name := p.Request.Form.Get("act")
+	act := p.acts[name]
+	if act == nil {
+		return cmp.Or(err, ErrNotFound)
 	}
-	s.queue.wake()
-	return seeOther(w, r, "/pay/"+o.ID)
-}
-
-// chooseMethod answers the buttons by which a buyer chooses another way to pay. The pay page says how to pay now, or
-// why the choice was not taken.
-func (s *server) chooseMethod(w http.ResponseWriter, r *http.Request) error {
-	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	if err != nil {
-		return err
-	}
-
-	payPage := "/pay/" + o.ID
-	code := r.PostFormValue("code")
-	if code == o.PaymentMethod || o.Status != Pending || o.ExpiresAt <= s.db.Now() {
-		return seeOther(w, r, payPage)
-	}
-
-	err = s.db.CheckMethod(st.ID, o, code) // before a page is closed for it
 	if err == nil {
-		err = s.payments.closePage(r.Context(), o.ID)
+		err = act(p)
 	}
-	if err == nil {
-		err = s.db.ChangeMethod(r.Context(), st.ID, o.ID, code)
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
+		p.Status, _ = describe(err)
+		p.next, p.act, p.typed = "", name, form{p.PostForm, refusal}
+		return nil
 	}
-	switch {
-	case err == nil, err == errMethodFixed: // The page shows where the order stands.
-		return seeOther(w, r, payPage)
-	case err == errMethodBusy:
-		return seeOther(w, r, payPage+"?busy")
-	case isRefusal(err, codePaymentMethodUnavailable), isRefusal(err, codeValidationFailed):
-		return seeOther(w, r, payPage+"?gone")
+	p.next = cmp.Or(p.next, p.URL.RequestURI())
+	if p.IsOwner && err == nil {
+		s.auth.setCookie(p.w, "done", name, time.Minute)
 	}
 	return err
 }
 
-// goPay redirects the buyer to the gateway's page. It starts a session if the order has none, but not for
-// HEAD.
-func (s *server) goPay(w http.ResponseWriter, r *http.Request) error {
-	st, o, err := s.orderOfPage(r, r.PathValue("order_id"))
-	if err != nil {
-		return err
+// parseForm reads the form that a request posts.
+func (p *page) parseForm(most int64) error {
+	p.Body = http.MaxBytesReader(p.w, p.Body, most)
+	err := p.ParseForm()
+	if err == nil {
+		err = p.ParseMultipartForm(most)
 	}
-
-	payPage := "/pay/" + o.ID
-	if o.SettlementChannel != ChannelGateway || r.Method != http.MethodGet {
-		return seeOther(w, r, payPage)
+	if _, isTooLong := errors.AsType[*http.MaxBytesError](err); isTooLong {
+		p.w.Header().Set("Connection", "close") // Else the server would read on before it answers.
+		return refuse(payloadTooLarge)
 	}
-
-	session, err := s.payments.open(r.Context(), st.Store, o.ID)
-	if err != nil {
-		return err
+	if err != nil && !errors.Is(err, http.ErrNotMultipart) {
+		return refuse(InvalidRequest)
 	}
-
-	to := payPage // It says so if the order needs no payment any more.
-	switch session.State {
-	case SessionActive:
-		to = session.URL
-	case SessionStarting:
-		to += "?unreachable"
-	}
-	return seeOther(w, r, to)
+	return nil
 }
 
-// sandboxView is what the page of the sandbox gateway shows.
-type sandboxView struct {
-	Store   StoreProfile
-	Order   Order
-	Session SessionWithOrder
-	State   GatewayState // of the session, as the sandbox says it now
+// show executes the page's template. Reading waits for one of the store's places.
+func (s *server) show(p *page) error {
+	if p.Template == "" {
+		return nil
+	}
+	kind := "pay"
+	if p.IsOwner {
+		kind = "owner"
+	}
+	leave, ok := s.auth.place(p.Context(), p.Store.ID, kind)
+	if !ok {
+		return refuse(RateLimited)
+	}
+	defer leave()
+
+	if p.Notice = s.auth.cookie(p.Request, "done"); p.Notice != "" {
+		s.auth.setCookie(p.w, "done", "", -time.Second)
+	}
+	return p.render()
 }
 
-// sandboxPage is the sandbox gateway's page of a session. Its buttons set what the gateway says of it.
-func (s *server) sandboxPage(w http.ResponseWriter, r *http.Request) error {
-	view, err := s.readSandbox(r)
-	if err != nil {
+// render writes the page. If a template fails, it writes nothing.
+func (p *page) render() error {
+	var content, whole bytes.Buffer
+	templates := templates()[p.language()]
+	if err := templates.ExecuteTemplate(&content, p.Template+".html", p); err != nil {
 		return err
 	}
-
-	if r.Method == http.MethodPost {
-		return s.pressSandboxButton(w, r, view)
-	}
-
-	answer, err := s.db.Sandbox(view.Session.ID)
-	if err != nil {
+	p.Content = template.HTML(content.String())
+	if err := templates.ExecuteTemplate(&whole, "layout.html", p); err != nil {
 		return err
 	}
-	view.State = answer.State
-	return render(w, r, http.StatusOK, "sandbox.html", view)
+	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	p.w.WriteHeader(p.Status)
+	p.w.Write(whole.Bytes())
+	return nil
 }
 
-// readSandbox reads the session of a sandbox page and its order. Only a store in test mode has such a page, because
-// its buttons give away the store's goods.
-func (s *server) readSandbox(r *http.Request) (v sandboxView, err error) {
-	v.Session, err = s.db.PaymentSessionByID(strings.ToLower(r.PathValue("session_id")))
-	if err != nil {
-		return v, err
+// errorPage shows an error as a page.
+func (s *server) errorPage(w http.ResponseWriter, r *http.Request, err error) {
+	p := s.newPage(w, r, pageRoute{Template: "error"})
+	p.Status, _ = describe(err)
+	p.Unknown = errors.Is(err, ErrUnknown)
+	if err := p.render(); err != nil {
+		s.log.Error("the page of an error failed", "error", err)
+		w.WriteHeader(p.Status)
 	}
-	if v.Session.Provider != ProviderSandbox {
-		return v, errNotFound
-	}
-
-	v.Store, v.Order, err = s.orderOfPage(r, v.Session.OrderID)
-	if err != nil {
-		return v, err
-	}
-
-	offered, err := s.db.SandboxOffered(v.Store.ID)
-	if err == nil && !offered {
-		err = errNotFound
-	}
-	return v, err
 }
 
-func (s *server) pressSandboxButton(w http.ResponseWriter, r *http.Request, v sandboxView) error {
-	answer := GatewayAnswer{State: StateSettled, Amount: v.Order.Amount}
-	notifications := 1
+var languages = regexp.MustCompile(`\b(id|en)\b`)
 
-	switch r.FormValue("action") {
-	case "pay", "late":
-	case "twice":
-		notifications = 2
-	case "other":
-		answer.Amount--
-	case "deny":
-		answer = GatewayAnswer{State: StateDenied}
-	case "expire":
-		answer = GatewayAnswer{State: StateExpired}
-	default:
-		return errNotFound
+// language is the one that a link asks for, else the one chosen before, else the browser's.
+func (p *page) language() tongue {
+	asked, chosen := p.Query("lang"), p.auth.cookie(p.Request, "lang")
+	wanted := asked + "," + chosen + "," + p.Header.Get("Accept-Language")
+	return tongue(cmp.Or(languages.FindString(wanted), "id"))
+}
+
+// Query is a parameter of the page's address.
+func (p *page) Query(name string) string { return fmt.Sprintf("%.100s", p.URL.Query().Get(name)) }
+
+// With is the page's address with another value of a parameter.
+func (p *page) With(name string, value any) string {
+	query := p.URL.Query()
+	query.Set(name, fmt.Sprint(value))
+	return p.URL.Path + "?" + query.Encode()
+}
+
+// Methods are the store's payment methods by their codes, usable or not.
+func (p *page) Methods() (map[string]Method, error) {
+	list, err := p.DB.Methods(p.Context(), p.Store.ID)
+	methods := map[string]Method{}
+	for _, m := range list {
+		methods[m.Code] = m
 	}
+	return methods, err
+}
 
-	gateway := sandbox{s.payments}
-	if err := gateway.act(r.Context(), v.Session, answer, notifications); err != nil {
+// form is a form of a page: what stands in its fields, and why it was refused if it was.
+type form struct {
+	Values  url.Values
+	Refusal *Refusal
+}
+
+// Form is the form of an act, with the fields of what it is about; without that, it is about something new. Without an
+// act, it is the refused form, whatever its act.
+func (p *page) Form(act string, about ...url.Values) form {
+	if p.typed.Refusal != nil && (act == p.act || act == "") {
+		return p.typed
+	}
+	values := url.Values{"enabled": {"on"}, "published": {"on"}}
+	if len(about) > 0 {
+		values = about[0]
+	}
+	return form{Values: values}
+}
+
+// field is a field of a form as its template shows it.
+type field struct {
+	Name, Kind, Label, Hint, Value string
+	Required                       bool
+	Error                          *FieldError
+}
+
+// Field is a field with its value and what is wrong with it.
+func (f form) Field(name, kind string, required bool, label, hint string) field {
+	shown := field{name, kind, label, hint, f.Values.Get(name), required, nil}
+	if kind == "password" {
+		shown.Value = ""
+	}
+	if f.Refusal != nil {
+		for _, e := range f.Refusal.Fields {
+			if e.Field == name {
+				shown.Error = &e
+			}
+		}
+	}
+	return shown
+}
+
+// Elsewhere are the errors that no field shows.
+func (f form) Elsewhere() []FieldError {
+	isShown := func(e FieldError) bool { return f.Values.Has(e.Field) }
+	return slices.DeleteFunc(slices.Clone(f.Refusal.Fields), isShown)
+}
+
+// admitBuyer lets in who has the address of an order's pay page.
+func (s *server) admitBuyer(p *page) error { return s.admitTo(p, p.PathValue("id")) }
+
+// admitToSandbox lets in who pays an order without money.
+func (s *server) admitToSandbox(p *page) error {
+	id, err := s.db.SandboxOrder(p.Context(), p.PathValue("id"))
+	if err == nil {
+		err = s.admitTo(p, id)
+	}
+	if err == nil && !p.Store.TestMode {
+		err = ErrNotFound
+	}
+	return err
+}
+
+// admitTo lets the buyer of an order in. Their pages are on every host but another store's, so that links live on when
+// a store's domain changes.
+func (s *server) admitTo(p *page, orderID string) (err error) {
+	orderID = strings.ToLower(orderID)
+	if !s.auth.pays.take(orderID, alone).ok {
+		return refuse(RateLimited)
+	}
+	if p.Order, err = s.db.Order(p.Context(), "", orderID); err != nil {
 		return err
 	}
-	return seeOther(w, r, "/pay/"+v.Order.ID)
+	if p.Store, err = readStore(p.Context(), s.db, p.Order.StoreID); err != nil {
+		return err
+	}
+	logStore(p.w, p.Store.ID)
+	if other, err := s.db.StoreAt(p.Context(), p.Host); err == nil && other.ID != p.Store.ID {
+		s.log.Warn("a pay page was requested at another store's host", "host", p.Host, "store", p.Store.ID)
+		return ErrNotFound
+	}
+	methods, err := p.Methods()
+	p.ChosenMethod = methods[p.Order.Order.PaymentMethod]
+	return err
+}
+
+const (
+	mostAsking   = 10              // looks, of a buyer who comes back
+	buyerWaits   = 4 * time.Second // for a gateway's answer
+	shownHistory = 200             // lines
+)
+
+// askGateway asks the gateway of an order whose buyer comes back from it. While somebody else asks, or if no answer
+// comes, the page says that it is asked and looks again.
+func (s *server) askGateway(p *page) error {
+	looks, _ := strconv.Atoi(p.Query("back"))
+	if looks < 1 || !p.Order.Order.RequiresPayment || p.Order.Order.SettlementChannel != "gateway" {
+		return nil
+	}
+	if !s.payments.asking(p.Order.ID) {
+		ctx, cancel := context.WithTimeout(p.Context(), buyerWaits)
+		defer cancel()
+		answered, err := s.payments.CheckNow(ctx, p.Store.ID, p.Order.ID)
+		if err == nil {
+			p.Order, err = s.db.Order(p.Context(), p.Store.ID, p.Order.ID)
+		}
+		if err != nil || answered {
+			return err
+		}
+	}
+
+	p.Asking = looks
+	if looks < mostAsking {
+		p.w.Header().Set("Refresh", fmt.Sprintf("3; url=/pay/%s?back=%d", p.Order.ID, looks+1))
+	}
+	return nil
+}
+
+// actOfBuyer does what a button of the pay page says. If it comes too late, the page says how things are.
+func (s *server) actOfBuyer(p *page) (err error) {
+	p.next = "/pay/" + p.Order.ID
+	switch p.PostFormValue("act") {
+	case "claim":
+		var said struct {
+			Sender string `json:"sender" rule:"text 1..100 optional"`
+			Bank   string `json:"bank" rule:"text 1..100 optional"`
+		}
+		if err = readForm(p.PostForm, &said); err == nil {
+			err = s.payments.ReportPayment(p.Context(), p.Order.ID, said.Sender, said.Bank)
+		}
+	case "unclaim":
+		err = s.payments.TakeBackReport(p.Context(), p.Order.ID)
+	case "change":
+		err = s.payments.ChangeMethod(p.Context(), p.Store, p.Order.ID, p.PostFormValue("method"))
+	}
+	if isRefused(err, WrongState) {
+		return nil
+	}
+	return err
+}
+
+// MayTakeBack reports whether the buyer may say that they have not paid after all.
+func (p *page) MayTakeBack() (bool, error) {
+	history, err := p.DB.History(p.Context(), p.Order.ID, shownHistory)
+	stays := func(h HistoryEntry) bool { return h.Note.Code != NoteTakenBack }
+	times := len(slices.DeleteFunc(history, stays))
+	return p.Order.Book.Reported && p.DB.now() < p.Order.Order.ExpiresAt && times < mostTakenBack, err
+}
+
+// goPay leads to the page where an order is paid. It is a GET because form-action allows no form that leads to a
+// gateway.
+func (s *server) goPay(p *page) (err error) {
+	p.next = "/pay/" + p.Order.ID
+	if p.Method == http.MethodHead { // A preview starts nothing.
+		return nil
+	}
+	address, err := s.payments.Pay(p.Context(), p.Store, p.Order.ID)
+	if isRefused(err, GatewayUnreachable) { // The pay page says so.
+		return nil
+	}
+	p.next = address
+	return err
+}
+
+func (s *server) actInSandbox(p *page) error {
+	p.next = "/pay/" + p.Order.ID + "?back=1"
+	return s.db.ActInSandbox(p.Context(), p.PathValue("id"), p.PostFormValue("act"))
+}
+
+var inBackticks = regexp.MustCompile("`([^`]+)`")
+
+// marked is a text of the API's description, which is Markdown, with its code marked.
+func marked(text any) template.HTML {
+	if text == nil {
+		return ""
+	}
+	escaped := template.HTMLEscapeString(fmt.Sprint(text))
+	return template.HTML(inBackticks.ReplaceAllString(escaped, "<code>$1</code>"))
+}
+
+func indented(value any) (string, error) {
+	text, err := json.MarshalIndent(value, "", "  ")
+	return string(text), err
 }

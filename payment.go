@@ -1,895 +1,939 @@
-//go:build cgo
-
 package main
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
 
-// A payment goes through this file from top to bottom, after session.go has started its session (open). receive
-// stores a gateway's notification, which makes the session due. pollGateways asks about the sessions that are due;
-// the pay page, the dashboard and the command "payment check" ask about those of one order (checkOrder). All of
-// them call check, which holds the session's lease while it asks. ApplyGatewayAnswers does what the answers mean:
-// decide (policy.go) says what each leads to, and apply writes that, with a transition (order.go) if the order's
-// state changes.
+// This file is how an order comes to be paid. A payment session is a page at a gateway, and a row that says when the gateway
+// is asked about it next. A page is wanted, or it is closed. What the gateway answers is written into the order's book, and
+// what that means for the order is said in money.go. A notification only makes its session due. Only the serving process
+// asks by itself, one check per order at a time; acts of people call a gateway where they are made.
 
-// payments talks to the gateways. No database transaction is open while it does.
-type payments struct {
-	db           *DB
-	log          *slog.Logger
-	client       *http.Client
-	wakeWebhooks func()         // events were committed
-	due          wakeup         // a session is due
-	sandboxKey   string         // signs the sandbox's notifications
-	starting     sync.WaitGroup // counts the sessions that are being started
+const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, seen, gateway_id, url, names, left_at,
+	over_at, claim_at, notified, tried_at, asked_at, news_at, due_at, problem, words, expires_at`
 
-	// questions outlasts the requests. It ends with cutOff, when the service can wait for no more answers.
-	questions context.Context
-	cutOff    func()
-}
-
-// gatewayTimeout bounds the questions that starting a session, or asking about one, takes together.
-const gatewayTimeout = 10 * time.Second
-
-func newPayments(db *DB, log *slog.Logger, wakeWebhooks func()) *payments {
-	questions, cutOff := context.WithCancel(context.Background())
-	transport := db.env.transport
-	if transport == nil {
-		transport = &http.Transport{
-			MaxIdleConnsPerHost:    8,
-			MaxResponseHeaderBytes: 64 << 10,
-			IdleConnTimeout:        time.Minute,
+// storeSessions writes the sessions and payments of an order that are not as they were before. A page that is not wanted any
+// more, or whose order has another state, is due at once, unless it takes no more money.
+func (tx *Tx) storeSessions(o *OrderRow, before OrderRow) {
+	for i := range o.Sessions {
+		s := &o.Sessions[i]
+		left := s.LeftAt == 0 && !s.wanted(*o, tx.now)
+		if left {
+			s.LeftAt = tx.now
+		}
+		if (left || o.Book.Status != before.Book.Status) && s.Seen && s.OverAt == 0 {
+			s.DueAt = tx.now
+		}
+		if old := before.session(s.Number); old == nil || !reflect.DeepEqual(*old, *s) {
+			tx.exec(`
+				INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+				columns(reflect.ValueOf(s).Elem())[:24]...)
+			tx.checksDue = true
 		}
 	}
-	return &payments{
-		db:        db,
-		log:       log,
-		questions: questions,
-		cutOff:    cutOff,
-		client: &http.Client{
-			Timeout:       gatewayTimeout,
-			CheckRedirect: noRedirect,
-			Transport:     transport,
-		},
-		wakeWebhooks: wakeWebhooks,
-		due:          make(wakeup, 1),
-		sandboxKey:   rand.Text(),
+	for _, p := range o.Book.Payments {
+		if !slices.Contains(before.Book.Payments, p) {
+			tx.exec(`
+				INSERT OR REPLACE INTO payments (order_id, attempt, id, state, amount, returned, disputed)
+				VALUES (?, ?, ?, ?, ?, ?, ?)`, o.ID, p.Attempt, p.ID, p.State, p.Amount, p.Returned, p.Disputed)
+		}
 	}
 }
 
-// noRedirect is the CheckRedirect of a client that follows none.
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// wake makes pollGateways look at once for sessions that are due.
-func (p *payments) wake() { p.due.wake() }
-
-// gateway returns the gateway of a provider as one of the store's accounts asks it. Without an account it is a
-// refusal: somebody has to store a key.
-func (p *payments) gateway(storeID string, provider Provider, accountID string) (gateway, error) {
-	if provider == ProviderSandbox {
-		return sandbox{p}, nil
-	}
-
-	account, err := p.db.GatewayAccountByID(accountID)
-	if err == errNotFound {
-		return nil, &refusal{Message: "no key is stored for " + string(provider)}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p.gatewayOf(storeID, account), nil
-}
-
-// gatewayOf returns the gateway that an account of a store is at.
-func (p *payments) gatewayOf(storeID string, account GatewayAccount) gateway {
-	api := caller{p.client, p.db.gatewayURLs[account.Provider], account.SecretKey, p.db.Now}
-	if account.Provider == ProviderXendit {
-		return newXendit(api, account)
-	}
-	return newMidtrans(api, account, p.db.publicURL+"/notifications/midtrans/"+storeID)
-}
-
-// notification takes a gateway's message: POST /notifications/{provider}/{store_id}. A verified one is stored
-// before it is acknowledged, and decided after that by pollGateways.
-func (s *server) notification(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		s.notAllowed(w, r, http.MethodPost)
-		return
-	}
-
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
-	if err != nil {
-		s.respond(w, r, answer{}, bodyTooLarge(maxBody))
-		return
-	}
-
-	provider := Provider(r.PathValue("provider"))
-	err = s.payments.receive(r.Context(), provider, r.PathValue("store_id"), r.Header, body)
-	s.respond(w, r, answer{data: []byte("{}")}, err)
-}
-
-// receive verifies a message and stores it as an undecided notification. A message about a session that is
-// not known is acknowledged too, or the gateway would send it again for hours.
-func (p *payments) receive(
-	ctx context.Context, provider Provider, storeID string, header http.Header, body []byte,
-) error {
-	n, err := p.verify(provider, storeID, header, body)
-	if err != nil {
+// change changes an order in a write of its own.
+func (p *payments) change(ctx context.Context, storeID, orderID string, fn func(tx *Tx, o *OrderRow) error) (
+	o OrderRow, err error) {
+	err = p.db.write(ctx, func(tx *Tx) error {
+		o, err = tx.updateOrder(storeID, orderID, func(o *OrderRow) error { return fn(tx, o) })
 		return err
-	}
-
-	session, err := p.db.NotifiedSession(storeID, provider, n)
-	if err == errNotFound {
-		p.log.Warn("notification about an unknown session", "provider", provider, "store", storeID)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-
-	if err := p.db.AddNotification(ctx, session, n, body); err != nil {
-		return err
-	}
-	p.wake()
-	return nil
-}
-
-// verify returns what a message says if one of the store's accounts at the provider can verify it. The key in use
-// comes first; an earlier key may have signed a message about a session that it started.
-func (p *payments) verify(provider Provider, storeID string, header http.Header, body []byte) (notice, error) {
-	if provider == ProviderSandbox {
-		return sandbox{p}.verify(header, body)
-	}
-
-	accounts, err := p.db.AllGatewayAccounts(storeID, provider)
-	if err != nil {
-		return notice{}, err
-	}
-	err = errNotFound
-	for _, account := range accounts {
-		var n notice
-		n, err = p.gatewayOf(storeID, account).verify(header, body)
-		if err == nil {
-			return n, nil
-		}
-	}
-	return notice{}, err
-}
-
-// questionsPerAccount bounds how many questions about one store's account at a gateway are under way, so that
-// a gateway that hangs delays no other.
-const questionsPerAccount = 4
-
-// pollPause is how often pollGateways looks for sessions that are due, if nothing wakes it.
-const pollPause = 2 * time.Second
-
-// pollGateways asks about the sessions that are due: it looks for them when it is woken and every two seconds. It
-// returns when ctx has ended and the questions under way are answered.
-func (p *payments) pollGateways(ctx context.Context) {
-	tick := p.db.env.tick(pollPause)
-	finished := make(chan dueSession)
-	underWay := map[string]bool{} // by session
-	perAccount := map[string]int{}
-
-	for ctx.Err() == nil || len(underWay) > 0 {
-		for _, d := range p.sessionsDue(ctx) {
-			if underWay[d.id] || perAccount[d.account] >= questionsPerAccount {
-				continue
-			}
-			underWay[d.id] = true
-			perAccount[d.account]++
-			go func() {
-				// After an error the session is due again. If the database cannot be written, that is at once.
-				_, err := p.check(context.WithoutCancel(ctx), d.id, true)
-				if err != nil {
-					pause(ctx, pollPause)
-				}
-				finished <- d
-			}()
-		}
-
-		stopped := ctx.Done()
-		if ctx.Err() != nil {
-			stopped = nil // It is closed: waiting for it would not wait.
-		}
-		select {
-		case d := <-finished:
-			delete(underWay, d.id)
-			perAccount[d.account]--
-		case <-p.due:
-		case <-tick:
-		case <-stopped:
-		}
-	}
-}
-
-// pause waits for some time, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
-// sessionsDue returns the sessions to ask about now, and none when ctx has ended.
-func (p *payments) sessionsDue(ctx context.Context) []dueSession {
-	if ctx.Err() != nil {
-		return nil
-	}
-
-	list, err := p.db.PaymentSessionsDue()
-	if err != nil {
-		p.log.Error("cannot look for payment sessions that are due", "error", err)
-	}
-	return list
-}
-
-// checkOrder asks the gateways about all sessions of an order for a person, the latest first. Those that were asked
-// about a moment ago are asked about after that moment, or left out if somebody else still asks. The error joins those
-// of the sessions.
-func (p *payments) checkOrder(ctx context.Context, orderID string) (list []checkedSession, err error) {
-	sessions, err := p.db.PaymentSessions(orderID)
-	if err != nil {
-		return nil, err
-	}
-	slices.Reverse(sessions)
-
-	list, left, err := p.checkEach(ctx, sessions)
-	if len(left) == 0 {
-		return list, err
-	}
-
-	select {
-	case <-time.After(askedLately):
-	case <-ctx.Done():
-		return list, errors.Join(err, ctx.Err())
-	}
-	more, _, problem := p.checkEach(ctx, left)
-	return append(list, more...), errors.Join(err, problem)
-}
-
-// checkEach asks about sessions one after the other, and returns as left those that were asked about a moment ago.
-func (p *payments) checkEach(
-	ctx context.Context, sessions []SessionWithOrder,
-) (list []checkedSession, left []SessionWithOrder, err error) {
-	for _, s := range sessions {
-		c, problem := p.check(ctx, s.ID, false)
-		switch {
-		case problem == nil:
-			list = append(list, c)
-		case problem == errAskedLately:
-			left = append(left, s)
-		default:
-			err = errors.Join(err, fmt.Errorf("%s cannot be asked: %w", s.Provider, withoutAddress(problem)))
-		}
-	}
-	return list, left, err
-}
-
-// checkSoon makes a session due, so that pollGateways asks about it as soon as a question is allowed.
-func (p *payments) checkSoon(ctx context.Context, sessionID string) {
-	if err := p.db.CheckSoon(ctx, sessionID); err != nil {
-		p.log.Error("cannot plan a question about a payment session", "error", err)
-		return
-	}
-	p.wake()
-}
-
-// checkedSession is a session that the gateway was asked about.
-type checkedSession struct {
-	AskedSession
-	Answers []GatewayAnswer
-	Done    string // what the answers led to: the order's new state, "noted" or empty
-}
-
-// check asks the gateway about a session and does what its answers mean. The error says why the gateway could not
-// be asked; it is errAskedLately if somebody else is asking, or has just asked. byClock says that the session was
-// due: only then does asking a gateway that does not answer ever end (giveUpAfter).
-func (p *payments) check(ctx context.Context, sessionID string, byClock bool) (c checkedSession, err error) {
-	return p.question(ctx, sessionID, byClock, false)
-}
-
-// question is check. With closing it also closes a session at the gateway that could still be paid.
-func (p *payments) question(
-	ctx context.Context, sessionID string, byClock, closing bool,
-) (c checkedSession, err error) {
-	c.AskedSession, err = p.db.LeasePaymentSession(ctx, sessionID)
-	if err != nil {
-		return c, err
-	}
-
-	// The lease is released also when ctx ends during the question.
-	detached := context.WithoutCancel(ctx)
-	limited, cancel := p.limit(ctx)
-	defer cancel()
-
-	answers, closed, problem := p.ask(limited, c.AskedSession, closing)
-	if problem != nil {
-		s := c.PaymentSession
-		p.logProblem(s, c.Order, problem)
-		s.Problem, s.ProblemText = describeProblem(problem, c.Buyer)
-		if _, ok := errors.AsType[*notAccepted](problem); ok && s.Problem == ProblemRefused {
-			s.Approved = false // until the owner wants it once more
-		}
-		failingSince, err := p.db.RecordGatewayProblem(detached, s)
-		if err != nil {
-			return c, errors.Join(problem, err)
-		}
-
-		// Giving up changes the order without an answer. Only the clock does that, never a person's question.
-		silent := p.db.Now().Sub(max(failingSince, c.OrderEnd))
-		if !byClock || failingSince == 0 || silent < giveUpAfter || !p.db.clockTrusted() {
-			return c, problem
-		}
-		return c, p.db.GiveUpPaymentSession(detached, c.ID)
-	}
-
-	c.Answers = answers
-	c.Done, err = p.db.ApplyGatewayAnswers(detached, c.AskedSession, answers, closed)
-	if c.Done != "" {
-		p.wakeWebhooks()
-	}
-	return c, err
-}
-
-// limit bounds the questions of one caller to gatewayTimeout, and to the time that the service has to stop.
-func (p *payments) limit(ctx context.Context) (limited context.Context, end func()) {
-	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
-	stop := context.AfterFunc(p.questions, cancel)
-	return limited, func() {
-		stop()
-		cancel()
-	}
-}
-
-// ask returns what the gateway says of a session. Before that, it accepts a challenged payment that the owner has
-// approved, and closes a session that could still be paid although its order needs no payment. With closing it closes
-// the page of an order that waits for its payment, too, unless a payment has arrived or is held.
-func (p *payments) ask(
-	ctx context.Context, s AskedSession, closing bool,
-) (answers []GatewayAnswer, closed bool, err error) {
-	gw, answers, doubt, err := p.query(ctx, s)
-	if err != nil {
-		return nil, false, err
-	}
-
-	i := slices.IndexFunc(answers, func(a GatewayAnswer) bool { return a.State == StateChallenged })
-	if i >= 0 && s.Approved {
-		if err := gw.approve(ctx, s, answers[i]); err != nil {
-			return nil, false, &notAccepted{err}
-		}
-		answers, err = gw.query(ctx, s)
-		return answers, false, err
-	}
-
-	closing = closing && s.OrderStatus == Pending && !slices.ContainsFunc(answers, mayBePaid)
-	if !closing && !mustClose(s.SessionWithOrder, answers, p.db.Now()) {
-		return answers, false, doubt
-	}
-	if s.OrderStatus == Pending && !closing && !p.db.clockTrusted() { // It is over only by the clock.
-		return answers, false, doubt
-	}
-	if doubt != nil { // A key that closes the page is one of the account that has it.
-		own, err := gw.(midtrans).closesOwnPage(ctx, s)
-		if err != nil || !own {
-			return nil, false, doubt
-		}
-	}
-	closed, err = gw.closeSession(ctx, s, answers)
-	if err != nil {
-		return nil, false, err
-	}
-	answers, err = gw.query(ctx, s)
-	return answers, closed && !slices.ContainsFunc(answers, stillPayable), err
-}
-
-// mayBePaid reports whether an answer is about a payment that has arrived, or that is held for its owner.
-func mayBePaid(a GatewayAnswer) bool {
-	return a.State == StateChallenged || (Payment{State: a.State}).arrived()
-}
-
-// notAccepted is the error of a gateway that did not accept a challenged payment.
-type notAccepted struct{ problem error }
-
-func (e *notAccepted) Error() string { return e.problem.Error() }
-func (e *notAccepted) Unwrap() error { return e.problem }
-
-// query asks with the key that started the session. If the gateway refuses that key, the store has perhaps replaced
-// it, so the key in use is tried too. That may be the key of another account. Xendit then does not find the session,
-// which is an error. Midtrans finds no payment, which is also its answer while nobody has chosen how to pay. Then doubt
-// is the refusal of the first key, and the answer counts only if the key in use can close the page.
-func (p *payments) query(
-	ctx context.Context, s AskedSession,
-) (gw gateway, answers []GatewayAnswer, doubt, err error) {
-	gw, err = p.gateway(s.StoreID, s.Provider, s.AccountID)
-	if err == nil {
-		answers, err = gw.query(ctx, s)
-		if err == nil {
-			return gw, answers, nil, nil
-		}
-	}
-	if _, refused := errors.AsType[*refusal](err); !refused {
-		return nil, nil, nil, err
-	}
-
-	inUse, noKey := p.db.GatewayAccount(s.StoreID, s.Provider)
-	if noKey != nil || inUse.ID == s.AccountID {
-		return nil, nil, nil, err
-	}
-	gw = p.gatewayOf(s.StoreID, inUse)
-	answers, problem := gw.query(ctx, s)
-	if problem != nil {
-		return nil, nil, nil, err
-	}
-	if s.Provider == ProviderMidtrans && !paymentBegun(answers) {
-		return gw, answers, err, nil
-	}
-	return gw, answers, nil, nil
-}
-
-// ApplyGatewayAnswers does what a gateway's answers about a session mean for the session and its order, decides the
-// notifications that they confirm, and releases the lease. closed says that the session was closed at the gateway
-// before it answered. Applied again, the answers change nothing. did is the order's new state, "noted" or empty.
-// If the caller has lost the lease, the answers are too old and nothing is done.
-func (db *DB) ApplyGatewayAnswers(
-	ctx context.Context, s AskedSession, answers []GatewayAnswer, closed bool,
-) (did string, err error) {
-	return writeResult(ctx, db, func(tx *Tx) (string, error) {
-		return tx.applyGatewayAnswers(s, answers, closed)
 	})
+	return o, err
 }
 
-func (tx *Tx) applyGatewayAnswers(s AskedSession, answers []GatewayAnswer, closed bool) (did string, err error) {
-	held, err := tx.exec(`
-		UPDATE payment_sessions
-		SET    checked_at = ?, gateway_state = ?, problem = '', problem_text = '', failing_since = 0
-		WHERE  id = ? AND leased_until = ?`, tx.now, mainState(answers), s.ID, s.Lease)
-	if err != nil || held == 0 {
-		return "", err
-	}
-
-	news := s.inOrder(answers)
-	if closed {
-		news, err = tx.afterClosing(s, news)
-		if err != nil {
-			return "", err
-		}
-	}
-	for _, a := range news {
-		d, err := tx.applyAnswer(s, a)
-		if err != nil {
-			return "", err
-		}
-		did = cmp.Or(d, did)
-	}
-	d, err := tx.finishCheck(s, answers)
-	return cmp.Or(d, did), err
-}
-
-// inOrder returns answers in the order of what happened: a page can be paid again only after its earlier payment was
-// reversed, so reversals come first.
-func (s AskedSession) inOrder(answers []GatewayAnswer) []GatewayAnswer {
-	isReversal := func(a GatewayAnswer) bool {
-		had := func(p Payment) bool { return p.TransactionID == a.TransactionID && p.arrived() }
-		return slices.ContainsFunc(s.Payments, had) && !Payment{State: a.State}.arrived()
-	}
-
-	var reversals, others []GatewayAnswer
-	for _, a := range answers {
-		if isReversal(a) {
-			reversals = append(reversals, a)
-		} else {
-			others = append(others, a)
-		}
-	}
-	return append(reversals, others...)
-}
-
-// afterClosing returns what the answers about a session mean that was closed. What nobody has paid was ended with it,
-// payment by payment: that is only recorded, because for the order the session is over. Money that has arrived, or
-// had arrived before and was reversed, counts as ever.
-func (tx *Tx) afterClosing(s AskedSession, answers []GatewayAnswer) ([]GatewayAnswer, error) {
-	news := []GatewayAnswer{{State: StateExpired}}
-	for _, a := range answers {
-		known, err := tx.payment(s.ID, a.TransactionID)
-		if err != nil {
-			return nil, err
-		}
-
-		now := known.with(a)
-		if known.arrived() || now.arrived() {
-			news = append(news, a)
-			continue
-		}
-		if err := tx.putPayment(s.ID, now); err != nil {
-			return nil, err
-		}
-	}
-	return news, nil
-}
-
-// finishCheck does what follows from all answers together: notifications are decided, the order expires if no
-// session can hold money for it, and the next question is planned.
-func (tx *Tx) finishCheck(s AskedSession, answers []GatewayAnswer) (did string, err error) {
-	if err := tx.decideNotifications(s, answers); err != nil {
-		return "", err
-	}
-	if err := tx.scheduleCheck(s.ID); err != nil {
-		return "", err
-	}
-	expired, err := tx.expireIfClear(s.OrderID, s.note(NoteNotPaidInTime))
-	if expired {
-		did = string(Expired)
-	}
-	return did, err
-}
-
-// note is a note about the session.
-func (s AskedSession) note(code NoteCode) Note {
-	return Note{Code: code, Provider: s.Provider, Attempt: s.Attempt}
-}
-
-// mainState is what a gateway says of a session with several payments: what brought money counts first, then what
-// may still bring some.
-func mainState(answers []GatewayAnswer) GatewayState {
-	for _, state := range []GatewayState{
-		StateDisputed, StatePartlyRefunded, StateSettled, StateRefunded, StateChallenged, StateOpen, StateDenied,
-	} {
-		for _, a := range answers {
-			if a.State == state {
-				return state
-			}
-		}
-	}
-	if len(answers) == 0 {
-		return StateOpen
-	}
-	return answers[0].State
-}
-
-// decideNotifications decides the session's notifications that an answer confirms. One that nothing has confirmed
-// for the time of giveUpAfter is given up with a note for the owner.
-func (tx *Tx) decideNotifications(s AskedSession, answers []GatewayAnswer) error {
-	list, err := queryAll(tx, scanUndecided, `
-		SELECT row, transaction_id, claim, received_at
-		FROM   notifications
-		WHERE  session_id = ? AND decided_at IS NULL
-		ORDER BY row`, s.ID)
-	if err != nil {
-		return err
-	}
-
-	for _, n := range list {
-		confirmed := n.confirmedBy(answers)
-		old := tx.now >= n.ReceivedAt.Add(giveUpAfter) && tx.db.clockTrusted()
-		if !confirmed && !old {
-			continue
-		}
-
-		_, err := tx.exec("UPDATE notifications SET decided_at = ? WHERE row = ?", tx.now, n.row)
-		if err != nil {
-			return err
-		}
-		if confirmed {
-			continue
-		}
-		if err := tx.noteUnconfirmed(s, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// noteUnconfirmed tells the owner of a notification that is given up.
-func (tx *Tx) noteUnconfirmed(s AskedSession, n UndecidedNotification) error {
-	status, err := queryOne(tx, scanValue[Status], "SELECT status FROM orders WHERE row = ?", rowOf(s.OrderID))
-	if err != nil {
-		return err
-	}
-
-	note := s.note(NoteUnconfirmed)
-	note.State, note.Transaction = n.Claim, n.TransactionID
-	_, err = tx.addNote(s.OrderID, status, note)
-	return err
-}
-
-// confirmedBy reports whether one of the answers confirms a notification.
-func (n UndecidedNotification) confirmedBy(answers []GatewayAnswer) bool {
-	for _, a := range answers {
-		about := n.TransactionID == "" || n.TransactionID == a.TransactionID
-		if about && confirms(n.Claim, a.State) {
-			return true
-		}
-
-		// A dispute that is over leaves the payment settled.
-		if about && a.DisputeKnown && (n.Claim == StateDisputed || n.Claim == StateSettled) {
-			return true
-		}
-		// A disputed payment may be partly refunded too.
-		if about && a.Returned > 0 && confirms(n.Claim, StatePartlyRefunded) {
-			return true
-		}
+// wanted reports whether the page of a session may go on taking money: the order is pending, in time, and has the page's
+// method and amount; or the order waits for a payment that the gateway holds on this page.
+func (s PaymentSession) wanted(o OrderRow, now Time) bool {
+	held := func(p Payment) bool { return p.Attempt == s.Number && p.State == Held }
+	switch o.Book.Status {
+	case Pending:
+		return now < o.Order.ExpiresAt && s.LeftAt == 0 && s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
+	case AwaitingVerification:
+		return slices.ContainsFunc(o.Book.Payments, held)
 	}
 	return false
 }
 
-// applyAnswer does what one answer about a session means.
-func (tx *Tx) applyAnswer(asked AskedSession, answer GatewayAnswer) (did string, err error) {
-	known, err := tx.payment(asked.ID, answer.TransactionID)
-	if err != nil {
-		return "", err
-	}
+// The pauses between two checks of a session.
+const (
+	firstCheck    = 10 * time.Second
+	mostPageWait  = 10 * time.Minute // while its page can be paid
+	mostQuietWait = 12 * time.Hour
+	afterEnd      = 30 * time.Second // while its page is not wanted and not over
+	afterProblem  = 5 * time.Minute
+	askedFor      = 7 * 24 * time.Hour // after the last news
+)
 
-	for _, a := range inSteps(known, answer) {
-		s, err := queryOne(tx, scanStanding, sqlStanding, tx.now, a.TransactionID, asked.ID)
-		if err != nil {
-			return "", err
-		}
-		s.payment = known
-		d, err := tx.apply(s, a, decide(s, a))
-		if err != nil {
-			return "", err
-		}
-		did = cmp.Or(d, did)
-
-		known = known.with(a)
-		if err := tx.putPayment(asked.ID, known); err != nil {
-			return "", err
-		}
+// nextCheck says when a session is checked again, 0 for never: after as long as nothing has happened, so that a lost
+// notification is found in minutes.
+func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
+	quiet := now.Sub(s.NewsAt)
+	wait := min(max(quiet, firstCheck), mostPageWait)
+	switch wanted := s.wanted(o, now); {
+	case quiet > askedFor && now.Sub(s.ExpiresAt) > askedFor:
+		return 0
+	case s.OverAt != 0:
+		wait = min(max(quiet, firstCheck), mostQuietWait)
+	case s.Problem != "" && !wanted:
+		wait = afterProblem
+	case !wanted:
+		wait = afterEnd
 	}
-	return did, nil
+	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
+		return min(now.Add(wait), o.Order.ExpiresAt)
+	}
+	return now.Add(wait)
 }
 
-// payment returns what is known of a payment; its zero value if nothing is.
-func (tx *Tx) payment(sessionID, transactionID string) (Payment, error) {
-	p, err := queryOne(tx, scanPayment, `
-		SELECT transaction_id, request_id, state, amount, returned
-		FROM   payments
-		WHERE  session_id = ? AND transaction_id = ?`, sessionID, transactionID)
-	if err == errNotFound {
-		return Payment{}, nil
-	}
-	return p, err
+// payments starts, checks and closes payment sessions.
+type payments struct {
+	db       *DB
+	log      *slog.Logger
+	gateways gateways
+	locks    sync.Map // a chan struct{} by the order's id: one call about an order at a time
 }
 
-// putPayment records what is known of a payment. An answer without a name is about the session, and brings none.
-func (tx *Tx) putPayment(sessionID string, p Payment) error {
-	if p.TransactionID == "" {
-		return nil
-	}
-	_, err := tx.exec(`
-		INSERT OR REPLACE INTO payments (session_id, transaction_id, request_id, state, amount, returned)
-		VALUES (?, ?, ?, ?, ?, ?)`, sessionID, p.TransactionID, p.RequestID, p.State, p.Amount, p.Returned)
-	return err
+func newPayments(db *DB, log *slog.Logger, g gateways) *payments {
+	return &payments{db: db, log: log, gateways: g}
 }
 
-// sqlStanding takes the time, the payment's name and the session. A spare payment is one that the order did not need,
-// and whose alert is open: the owner has not returned it in another way.
-const sqlStanding = "SELECT " + sessionColumns + `,
-	       o.status, o.json ->> 'amount', o.expires_at <= ?1,
-	       s.attempt = (SELECT max(attempt) FROM payment_sessions WHERE order_row = o.row),
-	       coalesce(o.paid_by = s.id, 0) AND s.transaction_id IN ('', ?2), o.paid_by IS NOT NULL,
-	       coalesce(spare.session_id, ''), coalesce(spare.transaction_id, ''),
-	       EXISTS (
-	           SELECT 1 FROM payments
-	           WHERE  session_id = s.id AND transaction_id <> ?2 AND state NOT IN ('', 'denied', 'canceled', 'expired')),
-	       o.status = 'awaiting_verification' AND coalesce((
-	           SELECT note ->> 'code' = 'challenged' AND note ->> 'attempt' = s.attempt
-	           FROM   order_history
-	           WHERE  order_row = o.row AND to_status = 'awaiting_verification' AND from_status <> to_status
-	           ORDER BY position DESC LIMIT 1), 0)
-	FROM   payment_sessions s
-	JOIN   orders o ON o.row = s.order_row
-	LEFT JOIN payments spare ON (spare.session_id, spare.transaction_id) = (
-	           SELECT p.session_id, p.transaction_id
-	           FROM   alerts a
-	           JOIN   payment_sessions other ON other.order_row = a.order_row
-	           JOIN   payments p ON p.session_id = other.id AND p.transaction_id = a.transaction_id
-	           WHERE  a.store_id = o.store_id AND a.order_row = o.row AND a.code = 'overpaid' AND a.resolved_at IS NULL
-	           AND    p.transaction_id <> ?2 AND p.state = 'settled' AND p.amount = o.json ->> 'amount'
-	           ORDER BY a.transaction_id LIMIT 1)
-	WHERE  s.id = ?3`
+// callTime is how long a person waits for a gateway at most.
+const callTime = 10 * time.Second
 
-func scanStanding(r row) (s standing, err error) {
-	s.session, err = scanSessionWith(r,
-		&s.order, &s.orderAmount, &s.ended, &s.latest, &s.paysOrder, &s.orderHasPayer,
-		&s.spare.sessionID, &s.spare.transactionID, &s.othersLive, &s.waitsForHeld)
-	return s, err
-}
+var errBusy = errors.New("the gateway is being asked about this order")
 
-// apply writes what decide said: to the session first, because a transition ends the sessions that are still
-// active. It returns the order's new state, "noted" or nothing.
-func (tx *Tx) apply(s standing, a GatewayAnswer, out outcome) (did string, err error) {
-	if err := tx.applyToSession(s, a, out); err != nil {
-		return "", err
-	}
-
-	orderID := s.session.OrderID
-	if out.note.Code != "" {
-		added, err := tx.addNote(orderID, s.order, out.note)
-		if err != nil {
-			return "", err
+// lock waits until nobody else calls a gateway about an order. The error is errBusy if ctx ends before.
+func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err error) {
+	mine := make(chan struct{})
+	for {
+		other, taken := p.locks.LoadOrStore(orderID, mine)
+		if !taken {
+			return func() { p.locks.Delete(orderID); close(mine) }, nil
 		}
-		if added {
-			did = "noted"
+		select {
+		case <-other.(chan struct{}):
+		case <-ctx.Done():
+			return nil, errBusy
 		}
 	}
+}
 
-	if out.paysOrder {
-		out.payer = sparePayment{s.session.ID, a.TransactionID}
-	}
-	if out.payer.sessionID != "" {
-		if err := tx.setPayer(orderID, out.payer); err != nil {
-			return "", err
+// asking reports whether somebody calls a gateway about an order just now.
+func (p *payments) asking(orderID string) bool {
+	_, isLocked := p.locks.Load(orderID)
+	return isLocked
+}
+
+// SessionView is the payment_session of GET /v1/orders/{order_id}.
+type SessionView struct {
+	ID         string   `json:"id,omitempty"`
+	Provider   Provider `json:"provider"`
+	Status     string   `json:"status"`
+	Reason     string   `json:"reason,omitempty"` // why it is unavailable: unreachable or refused
+	PaymentURL string   `json:"payment_url"`
+	ExpiresAt  Time     `json:"expires_at"`
+	Attempt    int      `json:"attempt"`
+}
+
+// OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. If start is true and the order
+// can be paid at a gateway, it starts one, or waits for the call that does.
+func (p *payments) OrderWithSession(ctx context.Context, st Store, orderID string, start bool) (OrderRow, SessionView, error) {
+	o, err := readColumns(ctx, p.db, st.ID, orderID)
+	busy := p.asking(orderID)
+	if err == nil && start && (busy || o.needsPage(p.db.now())) {
+		if err = p.startPage(ctx, st, orderID); err == nil || err == errBusy {
+			o, err = readColumns(ctx, p.db, st.ID, orderID)
 		}
 	}
-	if out.transition != "" {
-		o, err := tx.transition(orderID, out.transition, out.reason)
-		if err != nil {
-			return "", err
-		}
-		did = string(o.Status)
-	}
-
-	return did, tx.applyToAlerts(orderID, a, out)
+	return o, o.view(st, p.db.now()), err
 }
 
-// applyToAlerts writes what decide said of the order's alerts.
-func (tx *Tx) applyToAlerts(orderID string, a GatewayAnswer, out outcome) error {
-	storeID, err := queryOne(tx, scanValue[string], "SELECT store_id FROM orders WHERE row = ?", rowOf(orderID))
-	if err != nil {
-		return err
-	}
-
-	if out.resolved != "" {
-		err = tx.resolveAlertsOf(storeID, orderID, a.TransactionID, out.resolved)
-	}
-	if err == nil && out.moneyGone {
-		err = tx.resolveAlertsOf(storeID, orderID, a.TransactionID, alertsOfPayments...)
-	}
-	if err == nil && out.payer.transactionID != "" {
-		err = tx.resolveAlertsOf(storeID, orderID, out.payer.transactionID, AlertOverpaid)
-	}
-	if err == nil && out.alert.Code != "" {
-		err = tx.raiseAlert(storeID, orderID, out.alert)
-	}
-	return err
+// needsPage reports whether an order can be paid at a gateway and has no page for that.
+func (o OrderRow) needsPage(now Time) bool {
+	return o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider.channel() == "gateway" &&
+		!slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.isLive(o, now) })
 }
 
-// setPayer records which payment paid the order.
-func (tx *Tx) setPayer(orderID string, p sparePayment) error {
-	_, err := tx.exec("UPDATE orders SET paid_by = ? WHERE row = ?", p.sessionID, rowOf(orderID))
-	if err != nil {
-		return err
-	}
-	_, err = tx.exec("UPDATE payment_sessions SET transaction_id = ? WHERE id = ?", p.transactionID, p.sessionID)
-	return err
+// isLive reports whether a buyer can be sent to the page of a session.
+func (s PaymentSession) isLive(o OrderRow, now Time) bool {
+	return s.URL != "" && s.OverAt == 0 && now < s.ExpiresAt && o.Book.Status == Pending && s.wanted(o, now)
 }
 
-// applyToSession writes what decide said of the session. The payment that pays the order gives it its
-// transaction_id, or the first that arrived if none does.
-func (tx *Tx) applyToSession(s standing, a GatewayAnswer, out outcome) error {
-	if out.session == "" {
-		return nil
-	}
+// sessionStatuses are what payment_session says of orders in each state, unless it says more.
+var sessionStatuses = map[Status]string{Pending: "unavailable", AwaitingVerification: "active", Paid: "paid", Failed: "failed",
+	Expired: "expired", Refunded: "paid"}
 
-	_, err := tx.exec(`
-		UPDATE payment_sessions
-		SET    status         = ?1,
-		       ended_at       = iif(?1 = 'active', ended_at, ?2),
-		       transaction_id = iif(?1 = 'paid' AND status <> 'paid', ?3, transaction_id)
-		WHERE  id = ?4`, out.session, tx.now, a.TransactionID, s.session.ID)
-	return err
-}
-
-// attributePayment records that the owner approved a payment that a gateway reported. What the gateway says of it
-// later, such as a refund, concerns the order.
-func (tx *Tx) attributePayment(orderID string) error {
-	_, err := tx.exec(`
-		UPDATE orders
-		SET    paid_by = (
-			SELECT id FROM payment_sessions
-			WHERE  order_row = ?1 AND status = 'paid'
-			ORDER BY attempt DESC LIMIT 1)
-		WHERE  row = ?1`, rowOf(orderID))
-	return err
-}
-
-// endPaymentSessions makes all sessions of an order due that needs no payment any more: those that can still be paid
-// are closed at the gateway, and the others may have been paid meanwhile. One that has not started never will.
-func (tx *Tx) endPaymentSessions(orderID string) error {
-	_, err := tx.exec(`
-		UPDATE payment_sessions
-		SET    status        = iif(status = 'starting', 'expired', status),
-		       expires_at    = min(expires_at, ?1),
-		       ended_at      = ?1,
-		       approved      = 0,
-		       next_check_at = ?1
-		WHERE  order_row = ?2`, tx.now, rowOf(orderID))
-	return err
-}
-
-// approveOrder approves an order for its owner. A challenged payment is accepted at the gateway, and the order
-// becomes paid when the gateway confirms that; any other order becomes paid at once. problem says why the gateway has
-// not accepted the payment yet: it is asked again, unless it has refused.
-func (p *payments) approveOrder(
-	ctx context.Context, storeID, orderID string, n Note,
-) (problem, err error) {
-	atGateway, err := p.db.ApproveOrder(ctx, storeID, orderID, n)
-	if err != nil || !atGateway {
-		return nil, err
+// view shows the payment session of an order: the one that pays it, or the latest.
+func (o OrderRow) view(st Store, now Time) SessionView {
+	v := SessionView{Provider: o.Order.PaymentProvider, Status: sessionStatuses[o.Book.Status], PaymentURL: st.payPage(o.ID),
+		ExpiresAt: o.Order.ExpiresAt}
+	isOpen := o.Book.Status == Pending || o.Book.Status == AwaitingVerification
+	switch {
+	case v.Provider == NoProvider, isOpen && v.Provider != Manual && len(o.Sessions) == 0:
+		v.Status = "none"
+		return v
+	case isOpen && v.Provider == Manual:
+		v.Status = "manual"
+		return v
+	case v.Provider == Manual, len(o.Sessions) == 0, o.Book.PaidBy == byOwner:
+		return v
 	}
 
-	limited, cancel := context.WithTimeout(ctx, gatewayTimeout)
+	payer, _ := o.Book.payer()
+	s := *cmp.Or(o.session(payer.Attempt), &o.Sessions[0])
+	if o.Book.Status == Pending && !s.isLive(o, now) {
+		v.Reason = cmp.Or(s.Problem, "unreachable")
+		return v
+	}
+	if o.Book.Status == Pending {
+		v.Status, v.PaymentURL = "active", s.URL
+	}
+	v.ID, v.Attempt, v.ExpiresAt = s.ID, s.Number, s.ExpiresAt
+	return v
+}
+
+// Pay returns the address of the page where an order can be paid now.
+func (p *payments) Pay(ctx context.Context, st Store, orderID string) (address string, err error) {
+	_, view, err := p.OrderWithSession(ctx, st, orderID, true)
+	if err == nil && view.Status == "unavailable" {
+		return "", refuse(GatewayUnreachable)
+	}
+	return view.PaymentURL, err
+}
+
+// startPage gets an order a page at its gateway. That the gateway gives none is no error: its row says why. It goes on when
+// the client is gone, so that what the gateway did is known.
+func (p *payments) startPage(ctx context.Context, st Store, orderID string) error {
+	wait, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	_, problem = p.checkOrder(limited, orderID)
-	return problem, nil
+	unlock, err := p.lock(wait, orderID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	ctx = context.WithoutCancel(ctx)
+	for range 3 { // Each time the reference may be taken: a restored backup does not know of its last pages.
+		o, key, err := p.beginSession(ctx, st, orderID)
+		if err != nil || key.Provider == "" {
+			return err
+		}
+		call, stop := context.WithTimeout(ctx, callTime)
+		defer stop()
+		s := o.Sessions[0]
+		page, failed := p.gateways[s.Provider].create(call, key, p.checkout(st, o, s))
+		if failed != nil {
+			p.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
+		}
+		if o, err = p.recordPage(ctx, s, page, failed); err != nil {
+			return err
+		}
+		if o.session(s.Number).Notified > 0 { // A notification came before the page's address.
+			_, err = p.checkSession(call, o, *o.session(s.Number))
+		}
+		if failed != errTaken {
+			return err
+		}
+	}
+	return nil
 }
 
-// ApproveOrder records the owner's approval. atGateway says that a challenged payment has to be accepted at the
-// gateway first; then the order keeps its state.
-func (db *DB) ApproveOrder(ctx context.Context, storeID, orderID string, n Note) (atGateway bool, err error) {
-	return writeResult(ctx, db, func(tx *Tx) (bool, error) {
-		status, err := queryOne(tx, scanValue[Status],
-			"SELECT status FROM orders WHERE row = ? AND id = ? AND store_id = ?", rowOf(orderID), orderID, storeID)
-		if err != nil {
-			return false, err
+// beginSession writes the order's latest session before its page is asked for. A start that brought no page is tried again in
+// its row, after half a minute. The key has no provider if there is nothing to do.
+func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
+	o, err = p.change(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+		if !o.needsPage(tx.now) {
+			return nil
 		}
+		if len(o.Sessions) == 0 || o.Sessions[0].URL != "" || !o.Sessions[0].wanted(*o, tx.now) {
+			o.addSession(tx, o.Attempts+1)
+		}
+		s := &o.Sessions[0]
+		if wait := tx.now.Sub(s.TriedAt); 0 <= wait && wait < afterEnd {
+			return nil
+		}
+		if key, err = tx.keyFor(*o); err != nil {
+			return err
+		}
+		s.KeyID, s.TriedAt = key.ID, tx.now
+		if key.Provider == "" {
+			s.Problem = "refused"
+		}
+		return nil
+	})
+	return o, key, err
+}
 
-		if status == AwaitingVerification || status == Expired || status == Failed {
-			held, err := tx.exec(`
-				UPDATE payment_sessions
-				SET    approved = 1, next_check_at = ?1, tried_at = 0
-				WHERE  order_row = ?2 AND status <> 'paid' AND EXISTS (
-				           SELECT 1 FROM payments
-				           WHERE  session_id = payment_sessions.id AND state = 'challenged')`,
-				tx.now, rowOf(orderID))
+// keyFor is the key in use that an order's page is made with; without a provider, there is none. Play money pays test orders
+// only, and only play money does.
+func (tx *Tx) keyFor(o OrderRow) (key GatewayKey, err error) {
+	if o.Order.PaymentProvider == Sandbox {
+		return sandboxKey, nil
+	}
+	keys, err := GatewayKeys(context.Background(), tx, o.StoreID, o.Order.PaymentProvider)
+	for _, key := range keys {
+		if key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test {
+			return key, nil
+		}
+	}
+	return key, err
+}
+
+var sandboxKey = GatewayKey{Provider: Sandbox, Mode: ModeSandbox}
+
+// addSession adds a session of the order as the order is now.
+func (o *OrderRow) addSession(tx *Tx, number int) {
+	o.Sessions = slices.Insert(o.Sessions, 0, PaymentSession{OrderID: o.ID, Number: number, ID: tx.newID(),
+		Provider: o.Order.PaymentProvider, Method: o.Order.PaymentMethod, Fee: o.Order.Fee, Code: o.Order.UniqueCode,
+		Asked: o.Order.Amount, NewsAt: tx.now, ExpiresAt: o.Order.ExpiresAt})
+}
+
+// checkout is what the page of a session is made of.
+func (p *payments) checkout(st Store, o OrderRow, s PaymentSession) checkout {
+	return checkout{
+		Session:         s,
+		Order:           o.Order,
+		StoreURL:        st.URL,
+		NotificationURL: st.URL + "/notifications/" + string(s.Provider) + "/" + st.ID,
+		ReturnURL:       st.payPage(o.ID) + "?back=1",
+		Now:             p.db.now(),
+		Reachable:       isReachable(st.URL),
+	}
+}
+
+// isReachable reports whether a gateway can reach an address, so that its notifications come.
+func isReachable(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
+}
+
+// recordPage writes what came of a call that asked for a page.
+func (p *payments) recordPage(ctx context.Context, asked PaymentSession, page Page, failed error) (OrderRow, error) {
+	return p.change(ctx, "", asked.OrderID, func(tx *Tx, o *OrderRow) error {
+		s := o.session(asked.Number)
+		s.Problem, s.Words = problemOf(failed)
+		switch failed {
+		case nil:
+			s.Seen, s.GatewayID, s.URL, s.DueAt = true, page.ID, page.URL, tx.now.Add(firstCheck)
+			s.ExpiresAt = cmp.Or(page.Expires, s.ExpiresAt)
+		case errTaken: // Somebody has seen a page of this reference: it is checked and closed.
+			s.Seen, s.LeftAt, s.DueAt = true, tx.now, tx.now
+		}
+		return nil
+	})
+}
+
+// problemOf says in a word why a gateway gave no page or answer, with the gateway's own words if it refused.
+func problemOf(err error) (problem, words string) {
+	refusal, refused := errors.AsType[*Refusal](err)
+	switch {
+	case err == nil:
+		return "", ""
+	case refused:
+		return "refused", refusal.Words
+	}
+	return "unreachable", ""
+}
+
+// check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have answered.
+func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
+	unlock, err := p.lock(ctx, orderID)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	o, err := p.db.Order(ctx, storeID, orderID)
+	if err != nil {
+		return false, err
+	}
+	answered = true
+	for _, s := range o.Sessions {
+		due := s.DueAt > 0 && s.DueAt <= p.db.now() || s.DueAt > p.db.now().Add(mostQuietWait)
+		if s.Seen && (due || everySession) {
+			ok, err := p.checkSession(ctx, o, s)
 			if err != nil {
 				return false, err
 			}
-			if held > 0 {
-				entry := HistoryEntry{From: status, To: status, Actor: ActorOwner, Note: n}
-				return true, tx.addHistory(orderID, entry)
+			answered = answered && ok
+		}
+	}
+	return answered, nil
+}
+
+// checkSession asks the gateway about a session and records the answer. A page that can be paid and is not wanted is closed,
+// and is due again at once. Closing never takes back money that has arrived.
+func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
+	asked := p.db.now()
+	answer, failed := p.ask(ctx, o, s)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	o, err = p.recordAnswer(ctx, s, asked, answer, failed)
+	if err != nil || failed != nil {
+		return false, err
+	}
+	s = *o.session(s.Number)
+	if s.OverAt != 0 || s.wanted(o, p.db.now()) {
+		return true, nil
+	}
+
+	deny := o.Book.Status != Expired && o.Book.Status != Pending
+	keys, err := p.keys(ctx, o, s)
+	if err != nil {
+		return false, err
+	}
+	closed, failed := p.gateways[s.Provider].closePage(ctx, keys[0], s, deny)
+	if !closed && !(isRefused(failed, GatewayRefused) && p.db.now() >= s.ExpiresAt) {
+		return true, nil
+	}
+	_, err = p.change(context.WithoutCancel(ctx), "", o.ID, func(tx *Tx, o *OrderRow) error {
+		o.session(s.Number).OverAt, o.session(s.Number).DueAt = tx.now, tx.now
+		return nil
+	})
+	return err == nil, err
+}
+
+// keys are the key that a session was made with, and the one in use. A session is asked about and closed with its own.
+func (p *payments) keys(ctx context.Context, o OrderRow, s PaymentSession) ([]GatewayKey, error) {
+	if s.Provider == Sandbox {
+		return []GatewayKey{sandboxKey}, nil
+	}
+	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider)
+	own := slices.IndexFunc(keys, func(k GatewayKey) bool { return k.ID == s.KeyID })
+	if err != nil || own < 0 {
+		return nil, cmp.Or(err, error(refuse(GatewayRefused)))
+	}
+	return []GatewayKey{keys[own], keys[0]}, nil
+}
+
+// ask asks what became of a session. If its own key is refused, the answer to the one in use counts only if it knows a payment.
+// A panic over an answer is an error.
+func (p *payments) ask(ctx context.Context, o OrderRow, s PaymentSession) (answer Answer, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+			p.log.Error("a gateway's answer was not understood", "provider", s.Provider, "error", err)
+		}
+	}()
+	keys, err := p.keys(ctx, o, s)
+	if err != nil {
+		return answer, err
+	}
+	answer, err = p.gateways[s.Provider].status(ctx, keys[0], s)
+	if isRefused(err, GatewayRefused) {
+		other, failed := p.gateways[s.Provider].status(ctx, keys[len(keys)-1], s)
+		if failed == nil && len(other.Payments) > 0 {
+			return other, nil
+		}
+	}
+	return answer, err
+}
+
+// recordAnswer writes what a gateway answered, or that it did not, and what comes of it for the order. The answer is applied
+// to the session as it is now: if a notification came since the question left, the session stays due.
+func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, at Time, answer Answer, failed error) (OrderRow, error) {
+	return p.change(context.WithoutCancel(ctx), "", asked.OrderID, func(tx *Tx, o *OrderRow) error {
+		s := o.session(asked.Number)
+		s.Problem, s.Words = problemOf(failed)
+		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
+		if failed == nil {
+			names := unite(s.Names, answer.Names)
+			if o.learn(*s, answer.Payments) || len(names) > len(s.Names) {
+				s.NewsAt = tx.now
+			}
+			s.Names, s.AskedAt = names, at
+			shown := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.State != Open })
+			if shown || tx.now.Sub(s.ClaimAt) > askedFor {
+				s.ClaimAt = 0
+			}
+			switch {
+			case answer.Over:
+				s.OverAt = cmp.Or(s.OverAt, tx.now)
+			case answer.Open: // A payment was taken back, or another one waits on a page that was closed.
+				s.OverAt = 0
 			}
 		}
-
-		_, err = tx.transition(orderID, OwnerApproves, n)
-		return false, err
+		s.DueAt = s.nextCheck(*o, tx.now)
+		if s.Notified != asked.Notified {
+			s.DueAt = tx.now
+		}
+		return nil
 	})
 }
 
-// GiveUpPaymentSession ends a session about which the gateway has not answered for the time of giveUpAfter since
-// its order's end: it counts as unpaid. A notification that comes later still pays its order.
-func (db *DB) GiveUpPaymentSession(ctx context.Context, id string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		_, err := tx.exec(`
-			UPDATE payment_sessions
-			SET    status     = iif(status IN ('starting', 'active'), 'expired', status),
-			       ended_at   = iif(ended_at = 0, ?1, ended_at),
-			       checked_at = ?1
-			WHERE  id = ?2 AND leased_until = 0`, tx.now, id)
-		if err != nil {
-			return err
+// learn adds the payments of a session that a gateway has answered with to the book.
+func (o *OrderRow) learn(s PaymentSession, answered []Payment) (news bool) {
+	for _, payment := range answered {
+		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
+		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
+		if i < 0 {
+			i = len(o.Book.Payments)
+			o.Book.Payments = append(o.Book.Payments, before)
 		}
-		s, err := queryOne(tx, scanSessionWithOrder, sqlSession+"s.id = ?", id)
-		if err != nil {
-			return err
+		before = o.Book.Payments[i]
+		after := before.learn(payment)
+		if after == before {
+			continue
 		}
-		asked := AskedSession{SessionWithOrder: s}
-		if err := tx.decideNotifications(asked, nil); err != nil {
-			return err
+		news = true
+		o.Book.Payments[i] = after
+		if n := newsOf(before, after); n.Code != "" {
+			if o.news.Code != "" {
+				o.note(ActorGateway, o.news)
+			}
+			n.Provider, n.Attempt, n.Payment = s.Provider, s.Number, payment.ID
+			o.news = n
 		}
-		_, err = tx.expireIfClear(s.OrderID, asked.note(NoteNotPaidInTime))
-		return err
+	}
+	return news
+}
+
+// newsOf says for the order's history what has become of a payment.
+func newsOf(before, after Payment) Note {
+	switch {
+	case after.Returned > before.Returned:
+		return Note{Code: NoteReturned, Amount: after.Returned, Due: after.Amount}
+	case after.Disputed > before.Disputed:
+		return Note{Code: NoteDisputed, Amount: after.Disputed, Due: after.Amount}
+	case after.State == before.State, after.State == Open, after.State == ExpiredPayment:
+		return Note{}
+	}
+	return Note{Code: NoteCode(after.State), Amount: after.Amount, Due: after.Asked}
+}
+
+func unite(names, more []string) []string {
+	for _, name := range more {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// MakeDue makes all sessions of an order due, for the serving process to check.
+func (p *payments) MakeDue(ctx context.Context, storeID, orderID string) error {
+	_, err := p.change(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
+		for i := range o.Sessions {
+			if o.Sessions[i].Seen {
+				o.Sessions[i].DueAt = tx.now
+			}
+		}
+		return nil
 	})
+	return err
+}
+
+// CheckNow asks the gateways about all sessions of an order of a store, and waits for the answers.
+func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	answered, err = p.check(ctx, storeID, orderID, true)
+	if err == errBusy || ctx.Err() != nil {
+		return false, nil
+	}
+	return answered, err
+}
+
+// Notify takes a notification. It carries no data, except a dispute: verified, it keeps the names that it brings and makes its
+// session due. The error is ErrNotFound if it is not verified.
+func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
+	g := p.gateways[provider]
+	if g == nil {
+		return ErrNotFound
+	}
+	keys, err := GatewayKeys(ctx, p.db, storeID, provider)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		n, err := g.read(key, header, body)
+		if err != nil {
+			continue
+		}
+		err = p.notice(ctx, key, n)
+		if err == ErrNotFound {
+			p.log.Warn("a notification is about no order of this store", "provider", provider, "store", storeID)
+			return nil
+		}
+		return err
+	}
+	return ErrNotFound
+}
+
+// notice makes the session due that a notification is about. One that a restored backup does not know is added to its order.
+func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
+	named, err := p.sessionOf(ctx, key, n)
+	if err != nil {
+		return err
+	}
+	_, err = p.change(ctx, key.StoreID, named.OrderID, func(tx *Tx, o *OrderRow) error {
+		if o.session(named.Number) == nil {
+			o.addSession(tx, named.Number)
+			o.Sessions[0].Provider, o.Sessions[0].KeyID, o.Sessions[0].LeftAt = key.Provider, key.ID, tx.now
+		}
+		s := o.session(named.Number)
+		if n.Dispute != nil {
+			o.dispute(*s, n.Dispute.Disputed)
+		}
+		if n.ClaimsMoney {
+			s.ClaimAt = tx.now
+		}
+		s.Seen, s.Names, s.GatewayID = true, unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
+		s.Notified, s.NewsAt, s.DueAt = s.Notified+1, tx.now, tx.now
+		return nil
+	})
+	return err
+}
+
+// dispute notes how much of a session's payment its buyer disputes, which may be known before the payment is.
+func (o *OrderRow) dispute(s PaymentSession, amount int64) {
+	o.learn(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: amount}})
+	for i, p := range o.Book.Payments {
+		if p.Attempt == s.Number && p.ID == s.GatewayID && amount == 0 { // The store has won.
+			o.Book.Payments[i].Disputed = 0
+		}
+	}
+}
+
+// sessionOf finds the order and the number of the session that a notification is about: by our name of it, or by a name that is
+// known of it.
+func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (PaymentSession, error) {
+	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
+		number, _ := strconv.Atoi(n.Reference[i+1:])
+		return PaymentSession{OrderID: n.Reference[:i], Number: max(number, 1)}, nil
+	}
+	return one[PaymentSession](ctx, p.db, `
+		SELECT `+sessionColumns+`
+		FROM   payment_sessions
+		WHERE  provider = ? AND EXISTS (
+			SELECT 1 FROM json_each(names) WHERE value IN (SELECT value FROM json_each(?)))
+		LIMIT  1`,
+		key.Provider, string(toJSON(n.Known)))
+}
+
+// Act is what an owner decides about an order.
+type Act string
+
+const (
+	Approve Act = "approve"
+	Reject  Act = "reject"
+	Cancel  Act = "cancel" // of an order that waits for its owner: reject
+	Refund  Act = "refund"
+)
+
+// Decide performs an act of the owner. The approval of a payment that the gateway holds is decided there: the order is paid
+// when the gateway says so. The errors are WrongState, GatewayRefused with the gateway's words, and GatewayUnreachable.
+func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
+	o, err := p.db.Order(ctx, storeID, orderID)
+	if err != nil {
+		return o, err
+	}
+	if act != Refund && o.Book.Status == AwaitingVerification && slices.ContainsFunc(o.Book.Payments, Payment.held) {
+		err := p.decideHeld(ctx, o, act == Approve)
+		if err != nil || act == Approve {
+			o, _ = p.db.Order(ctx, storeID, orderID)
+			return o, err
+		}
+	}
+	return p.change(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error { return o.decide(act, actor, n) })
+}
+
+func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
+	to, from := Failed, []Status{Pending, AwaitingVerification}
+	switch act {
+	case Approve:
+		to, from = Paid, []Status{Pending, AwaitingVerification, Expired, Failed}
+	case Reject:
+		from = from[1:]
+	case Refund:
+		to, from = Refunded, []Status{Paid}
+	}
+	if !slices.Contains(from, o.Book.Status) {
+		refusal := refuse(WrongState)
+		refusal.Words = string(o.Book.Status)
+		return refusal
+	}
+	if err := o.become(to, actor, n); err != nil {
+		return err
+	}
+	if act == Approve {
+		o.Book = o.Book.approve()
+	}
+	return nil
+}
+
+// decideHeld accepts the held payments of an order at their gateway and asks for the result, or denies them.
+func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	for _, payment := range o.Book.Payments {
+		if !payment.held() {
+			continue
+		}
+		s := *o.session(payment.Attempt)
+		keys, err := p.keys(ctx, o, s)
+		if err != nil {
+			return err
+		}
+		err = p.gateways[s.Provider].decide(ctx, keys[0], s, payment.ID, accept)
+		if isRefused(err, GatewayRefused) {
+			return err
+		}
+		if err != nil {
+			return refuse(GatewayUnreachable)
+		}
+	}
+	if !accept {
+		return nil
+	}
+	_, err := p.check(ctx, o.StoreID, o.ID, true)
+	return err
+}
+
+// How often a buyer can change their mind about one order.
+const (
+	mostMethodChanges = 20
+	mostTakenBack     = 5
+)
+
+// ReportPayment notes that the buyer of a manual order says that they have paid, or confirms an order that is paid in cash.
+func (p *payments) ReportPayment(ctx context.Context, orderID, sender, bank string) error {
+	_, err := p.change(ctx, "", orderID, func(tx *Tx, o *OrderRow) error {
+		if o.Order.PaymentProvider != Manual || o.Book.Status == AwaitingVerification {
+			return refuse(WrongState)
+		}
+		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
+		_, err := one[int](ctx, tx,
+			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'", o.StoreID, o.Order.PaymentMethod)
+		if err == nil && tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
+			return refuse(WrongState)
+		}
+		if err == nil {
+			n.Code = NoteConfirmed
+		}
+		o.Book.Reported = true
+		return o.become(AwaitingVerification, ActorBuyer, n)
+	})
+	return err
+}
+
+// TakeBackReport is for the buyer who has not paid after all, before the order's end.
+func (p *payments) TakeBackReport(ctx context.Context, orderID string) error {
+	_, err := p.change(ctx, "", orderID, func(tx *Tx, o *OrderRow) error {
+		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt {
+			return refuse(WrongState)
+		}
+		o.Book.Reported = false
+		return cmp.Or(tx.limitNotes(orderID, NoteTakenBack, mostTakenBack),
+			o.become(Pending, ActorBuyer, Note{Code: NoteTakenBack}))
+	})
+	return err
+}
+
+// OfferedMethods lists the methods that the buyer of an order can choose: those of its own mode.
+func OfferedMethods(ctx context.Context, q querier, st Store, o Order) ([]Method, error) {
+	methods, err := UsableMethods(ctx, q, st, o.Subtotal)
+	return slices.DeleteFunc(methods, func(m Method) bool { return m.Test != o.Test }), err
+}
+
+// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old one are closed by
+// their next check, which is now.
+func (p *payments) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
+	_, err := p.change(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
+			return refuse(WrongState)
+		}
+		offered, err := OfferedMethods(ctx, tx, st, o.Order)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(offered, func(m Method) bool { return m.Code == code })
+		if i < 0 {
+			return refuse(PaymentMethodUnavailable)
+		}
+		if o.Order.PaymentMethod == code {
+			return nil
+		}
+		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: code})
+		return cmp.Or(tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges), tx.setMethod(o, offered[i]))
+	})
+	return err
+}
+
+// ResolveAlert notes that the owner has dealt with an alert. Of an overpaid one, isPayer says that it is the payment that they
+// approved. The error is WrongState if there is no such alert any more.
+func (p *payments) ResolveAlert(ctx context.Context, storeID, orderID string, code AlertCode, payment string, isPayer bool) error {
+	_, err := p.change(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		for _, a := range alerts(o.Book) {
+			if a.Code == code && a.Payment == payment {
+				o.Book = o.Book.deal(a, isPayer)
+				o.note(ActorOwner, Note{Code: NoteResolved, Alert: string(code), Amount: a.Amount, Due: a.Due})
+				return nil
+			}
+		}
+		return refuse(WrongState)
+	})
+	return err
+}
+
+// dueOrder is an order with a session that is due.
+type dueOrder struct {
+	ID, StoreID string
+	Provider    Provider
+}
+
+// How many checks are under way: in all, and of one store at one provider.
+const (
+	mostChecks      = 64
+	mostChecksAlike = 4
+)
+
+// run checks what is due and lets orders expire, until ctx ends.
+func (p *payments) run(ctx context.Context) {
+	underWay := map[string]dueOrder{}
+	ended := make(chan string)
+	for {
+		wait, err := p.work(ctx, underWay, ended)
+		if err != nil && ctx.Err() == nil {
+			p.log.Error("payments cannot be checked", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			for range underWay {
+				<-ended
+			}
+			return
+		case id := <-ended:
+			delete(underWay, id)
+		case <-p.db.checksDue:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// work begins the checks that are due and that the limits allow, and lets orders expire. It returns how long there is nothing
+// more to do.
+func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
+	if err := p.expire(ctx); err != nil {
+		return time.Second, err
+	}
+	now := p.db.now()
+	due, err := all[dueOrder](ctx, p.db, `
+		SELECT DISTINCT s.order_id, o.store_id, s.provider
+		FROM   payment_sessions s
+		JOIN   orders o ON o.id = s.order_id
+		WHERE  s.due_at BETWEEN 1 AND ? OR s.due_at > ?
+		ORDER  BY s.due_at
+		LIMIT  1000`, now, now.Add(mostQuietWait))
+	if err != nil {
+		return time.Second, err
+	}
+	for _, d := range due {
+		alike := 0
+		for _, other := range underWay {
+			if other.StoreID == d.StoreID && other.Provider == d.Provider {
+				alike++
+			}
+		}
+		_, already := underWay[d.ID]
+		if already || alike >= mostChecksAlike || len(underWay) >= mostChecks {
+			continue
+		}
+		underWay[d.ID] = d
+		go func() {
+			p.checkDue(ctx, d.ID)
+			ended <- d.ID
+		}()
+	}
+	return p.pause(ctx, now)
+}
+
+// checkDue checks an order by itself. After an error of the database, it pauses, so that it is not due again at once.
+func (p *payments) checkDue(ctx context.Context, orderID string) {
+	_, err := p.check(ctx, "", orderID, false)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	p.log.Error("a payment could not be checked", "error", err)
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+}
+
+// pause is how long nothing becomes due.
+func (p *payments) pause(ctx context.Context, now Time) (time.Duration, error) {
+	next, err := one[Time](ctx, p.db, `
+		SELECT min(at) FROM (
+			SELECT min(due_at) AS at FROM payment_sessions WHERE due_at > ?1
+			UNION ALL
+			SELECT min(expires_at) FROM orders WHERE status = 'pending' AND expires_at > ?1
+			UNION ALL
+			SELECT ?2)`, now, now.Add(mostPageWait))
+	if err != nil {
+		return time.Second, err
+	}
+	return max(next.Sub(now), time.Millisecond), nil
+}
+
+// expire lets the orders expire whose pages can take no more money: every page is over, was asked about after the order's end,
+// and no notification claims money; or the end is a week ago.
+func (p *payments) expire(ctx context.Context) error {
+	if p.db.clockJumped() {
+		return nil
+	}
+	const sqlExpiring = `
+		SELECT id FROM orders o
+		WHERE  status = 'pending' AND expires_at <= ?1 AND (expires_at <= ?2 OR NOT EXISTS (
+			SELECT 1 FROM payment_sessions s
+			WHERE  s.order_id = o.id AND s.seen = 1 AND
+			       (s.over_at = 0 OR s.asked_at < o.expires_at OR s.claim_at > 0)))
+		LIMIT  64`
+	return p.db.write(ctx, func(tx *Tx) error {
+		ids, err := all[string](ctx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor))
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			_, err = tx.updateOrder("", id, func(o *OrderRow) error {
+				return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
+			})
+			if err != nil {
+				return err
+			}
+		}
+		tx.checksDue = len(ids) > 0
+		return nil
+	})
+}
+
+// Trouble counts the sessions of a store whose gateway gives no answer.
+func (db *DB) Trouble(ctx context.Context, storeID string) (sessions int, err error) {
+	return one[int](ctx, db, `
+		SELECT count(*)
+		FROM   payment_sessions s
+		JOIN   orders o ON o.id = s.order_id
+		WHERE  s.problem <> '' AND o.store_id = ? AND o.status IN ('pending', 'awaiting_verification')`, storeID)
 }

@@ -1,9 +1,304 @@
 package main
 
-import "testing"
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Payments are stories in testdata/: what gateways say, what people do, and what becomes of the order.
 
 func TestPaymentsAtMidtrans(t *testing.T) { playStories(t, "testdata/midtrans.txt") }
 
 func TestPaymentsAtXendit(t *testing.T) { playStories(t, "testdata/xendit.txt") }
 
 func TestPaymentsThatBuyersReport(t *testing.T) { playStories(t, "testdata/claims.txt") }
+
+func TestPayments(t *testing.T) { playStories(t, "testdata/payments.txt") }
+
+// TestOddAccountsAtXendit plays refunds and disputes in accounts that answer otherwise than most.
+func TestOddAccountsAtXendit(t *testing.T) {
+	for _, odd := range []string{"older", "nolists", "nested", "nodisputes", "older nolists"} {
+		for steps, want := range map[string]string{
+			"refund=172500": "refunded, Paid Refunded, stock 8",
+			"dispute/ACTION_REQUIRED=1000, refund=172500": "refunded, Paid Alerted Refunded Alerted, stock 8",
+			"refund=1000, refund=2000, +7h":               "paid by 1, Paid Alerted Alerted, stock 8, partly_refunded",
+			"dispute/ACTION_REQUIRED=172500 lost, +1m":    "paid by 1, Paid, stock 8",
+			"dispute/ACTION_REQUIRED=172500, +1m":         "paid by 1, Paid Alerted, stock 8, disputed",
+			"refund/FAILED=172500, refund/PENDING=5, +7h": "paid by 1, Paid, stock 8",
+		} {
+			t.Run(odd+": "+steps, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					for word := range strings.FieldsSeq(odd) {
+						w.net.xendit.odd[word] = true
+					}
+					newPlayer(t, w).play("order kopi 2 link, get, COMPLETED, "+steps, "= "+want)
+				})
+			})
+		}
+	}
+}
+
+// wantTexts reports texts that are not in what a gateway was sent, or are with a ! before them.
+func wantTexts(t *testing.T, sent string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		absent, isAbsent := strings.CutPrefix(text, "!")
+		if isAbsent == strings.Contains(sent, strings.TrimPrefix(text, "!")) {
+			t.Errorf("%s (absent: %t) is not so: %s", absent, isAbsent, sent)
+		}
+	}
+}
+
+// TestWhatTheGatewaysAreSent orders what has lines of all kinds, with buyers whose names gateways refuse.
+func TestWhatTheGatewaysAreSent(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		pay := func(method string, more fields) (midtrans, xendit string) {
+			t.Helper()
+			body := w.shop.body("teh", 2, "panjang", 7, "gratis", 1)
+			body["payment_method"] = method
+			for name, value := range more {
+				body[name] = value
+			}
+			id := w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id")
+			w.get(t, "/v1/orders/"+id).has(t, "payment_session.status active", "payment_session.attempt 1")
+			last := func(sent []string) string { return strings.Join(sent[max(0, len(sent)-1):], "") }
+			return last(w.net.midtrans.sent), last(w.net.xendit.sent)
+		}
+		buyer := func(name string, more ...any) fields {
+			b := fields{"name": name, "phone": "(0812) 3456-789"}
+			for i := 0; i < len(more); i += 2 {
+				b[more[i].(string)] = more[i+1]
+			}
+			return fields{"buyer": b}
+		}
+
+		sent, _ := pay("snap", fields{"shipping_fee": 12000, "discount": 5000})
+		wantTexts(t, sent, `"gross_amount":116500`, `"price":50000`, `"price":12000`, `"price":-5000`, `"price":2500`,
+			`"start_time":"2000-01-01 07:00:00 +0700"`, `"duration":360`, `"custom_field1":"INV-20000101-`,
+			`"phone":"+628123456789"`, "!enabled_payments", `"finish":"https://shop.test/pay/`)
+		sent, _ = pay("qris", buyer(strings.Repeat("é", 200)))
+		wantTexts(t, sent, `"enabled_payments":["other_qris"]`, `"first_name":"`+strings.Repeat("é", 30)+`"`, "!email")
+
+		_, sent = pay("link", fields{"shipping_fee": 12000})
+		wantTexts(t, sent, `"amount":121500`, `"net_unit_amount":12000`, `"net_unit_amount":2500`, `"type":"FEE"`,
+			`"mobile_number":"+628123456789"`, `"expires_at":"2000-01-01T06:00:00`, "!allowed_payment_channels")
+		_, sent = pay("va_bca", buyer("Siti-Aminah O'Neil, S.Kom."))
+		wantTexts(t, sent, `"allowed_payment_channels":["BCA_VIRTUAL_ACCOUNT"]`, `Siti Aminah O Neil S Kom`)
+		_, sent = pay("link", fields{"discount": 5000})
+		wantTexts(t, sent, `"amount":104500`, `!"items"`) // which Xendit does not take with a negative line
+		for _, name := range []string{"李小龙", "•••", "1", strings.Repeat("Siti ", 39) + "Siti"} {
+			for _, method := range []string{"snap", "link"} {
+				pay(method, buyer(name, "email", strings.Repeat("s", 60)+"@example.id"))
+			}
+		}
+	})
+}
+
+// TestForgedNotifications sends messages that have to change nothing, although the gateways would confirm that
+// both orders are paid.
+func TestForgedNotifications(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 1 snap as A, get", "order kopi 1 link as B, get")
+		w.net.midtrans.say(p.kept["A"], "1", "settlement")
+		w.net.xendit.say(p.kept["B"], "1", "COMPLETED")
+		_, _, snap := w.net.midtrans.message(p.kept["A"], "1", "settlement")
+		_, token, link := w.net.xendit.message(p.kept["B"], "1", "COMPLETED")
+		wrong := []string{"X-Callback-Token", "another-token"}
+		calls := len(w.net.calls)
+		for _, c := range []struct {
+			name, path, body string
+			header           []string
+			status           int
+		}{
+			{"another amount", "midtrans/" + w.shop.id, strings.Replace(snap, "87500.00", "1.00", 1), nil, 404},
+			{"another order", "midtrans/" + w.shop.id, strings.Replace(snap, p.kept["A"], p.kept["B"], 1), nil, 404},
+			{"no signature", "midtrans/" + w.shop.id, strings.Replace(snap, "signature_key", "x", 1), nil, 404},
+			{"another store", "midtrans/" + w.other.id, snap, nil, 404},
+			{"no JSON", "midtrans/" + w.shop.id, snap[1:], nil, 404},
+			{"no token", "xendit/" + w.shop.id, link, nil, 404},
+			{"wrong token", "xendit/" + w.shop.id, link, wrong, 404},
+			{"another store", "xendit/" + w.other.id, link, token, 404},
+			{"no gateway", "paypal/" + w.shop.id, link, token, 404},
+			{"the sandbox", "sandbox/" + w.shop.id, link, token, 404},
+			{"no store", "xendit/x", link, token, 404},
+			{"too long", "xendit/" + w.shop.id, strings.Repeat(" ", 1<<20) + link, token, 413},
+		} {
+			header := append([]string{"Authorization", ""}, c.header...)
+			r, err := w.send("POST", "/notifications/"+c.path, c.body, header...)
+			must(t, err)
+			if r.Status != c.status {
+				t.Errorf("%s: %d, want %d", c.name, r.Status, c.status)
+			}
+			synctest.Wait()
+		}
+		another := strings.NewReplacer(p.kept["B"], "0190f5a0-0000-7000-8000-000000000001", "ps-1", "ps-9")
+		unknown := another.Replace(link)
+		w.do(t, "POST", "/notifications/xendit/"+w.shop.id, unknown, token...).want(t, 200, "")
+		synctest.Wait()
+		for _, call := range w.net.calls[calls:] {
+			t.Errorf("a forgery leads to the call %s", call)
+		}
+	})
+}
+
+// TestNotificationBeforeTheAnswer tells of the payment while the gateway's answer to the start is on its way.
+func TestNotificationBeforeTheAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, fault slow create")
+		var got response
+		var reader sync.WaitGroup
+		reader.Go(func() { got = w.get(t, "/v1/orders/"+p.order) })
+		time.Sleep(time.Second)
+		w.net.midtrans.say(p.order, "1", "settlement")
+		path, _, message := w.net.midtrans.message(p.order, "1", "settlement")
+		w.do(t, "POST", path+w.shop.id, message).want(t, 200, "")
+		reader.Wait()
+		p.play("+10s", "= paid by 1, Paid, stock 8")
+		if got.at("order.status") == "pending" && got.at("payment_session.status") != "active" {
+			t.Errorf("the reader is told %s", got.Body)
+		}
+	})
+}
+
+// TestOneSession reads an order by many at once, by readers, and with HEAD.
+func TestOneSession(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 1 snap as A")
+		path := "/v1/orders/" + p.order
+		w.get(t, path, as(w.shop.keys["read"])...).has(t, "payment_session.status none")
+		w.do(t, "HEAD", path, nil).want(t, 200, "")
+		p.expect("payable none")
+		w.net.setFault(fault{"slow", "create", false})
+		var readers sync.WaitGroup
+		for range 20 {
+			readers.Go(func() { w.get(t, path).has(t, "payment_session.status active") })
+		}
+		readers.Wait()
+		if n := len(w.net.midtrans.sent); n != 1 {
+			t.Errorf("%d pages were made", n)
+		}
+		end := w.get(t, path).at("payment_session.expires_at")
+		p.play("settlement, +1m")
+		w.get(t, path).has(t, "payment_session.status paid", "payment_session.expires_at "+end)
+	})
+}
+
+// TestKeyIsReplaced stores another key of the gateway while a page is open. The gateway knows both, the new one
+// alone, or it is another account's, which knows nothing of the page.
+func TestKeyIsReplaced(t *testing.T) {
+	for _, c := range []struct{ knows, steps, want string }{
+		{"both", "settlement", "paid by 1, Paid, stock 8"},
+		{"new", "settlement", "paid by 1, Paid, stock 8"},
+		{"new", "+8h", "pending, stock 8"},
+		{"new", "+200h", "expired, Expired, stock 10"},
+		{"other", "+8h", "pending, stock 8"},
+		{"other", "settlement lost, +8h", "pending, stock 8"},
+		{"other", "settlement lost, +8h, back, +1h", "paid by 1, Paid, stock 8"},
+		{"other", "+8h, back, +1h", "expired, Expired, stock 10"},
+	} {
+		t.Run(c.knows+" "+c.steps, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := newPlayer(t, w)
+				p.play("order kopi 2 snap as A, get")
+				account := w.net.midtrans
+				another := &midtransDouble{}
+				another.t, another.key, another.open = t, "Mid-server-new", account.open
+				w.net.midtrans = another
+				w.command("gateway set -mode live -provider midtrans -store "+w.shop.id, stdin+another.key)
+				switch c.knows {
+				case "both", "new":
+					w.net.midtrans = account
+				}
+				if c.knows == "new" {
+					account.key = another.key
+				}
+				for step := range strings.SplitSeq(c.steps, ", ") {
+					switch {
+					case step == "back":
+						w.net.midtrans = account
+					case c.knows == "other" && step == "settlement lost":
+						account.say(p.order, "1", "settlement")
+					default:
+						p.play(step)
+					}
+				}
+				p.play("= " + c.want)
+			})
+		})
+	}
+}
+
+// TestKeysAreTried saves keys that the gateway does not know.
+func TestKeysAreTried(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	set := "gateway set -mode live -store " + w.shop.id + " -provider "
+	wrong := map[string]string{"midtrans": "Mid-server-wrong", "xendit": "xnd_production_wrong\ntoken"}
+	for provider, keys := range wrong {
+		if code, _, errs := w.run(set+provider, stdin+keys); code == 0 || !strings.Contains(errs, "refuse") {
+			t.Errorf("%s: exit %d, %s", provider, code, errs)
+		}
+	}
+	sandbox := "gateway set -mode sandbox -provider midtrans -store " + w.shop.id
+	if code, _, _ := w.run(sandbox, stdin+"SB-Mid-server-x"); code == 0 {
+		t.Error("a sandbox key takes the place of a live one")
+	}
+	newPlayer(t, w).play("order kopi 1 snap, get | payable 1")
+	w.net.setFault(fault{"down", "midtrans", true})
+	if _, out, errs := w.run(set+"midtrans", stdin+midtransKey); !strings.Contains(out+errs, "reach") {
+		t.Errorf("nobody says that the gateway was away: %s%s", out, errs)
+	}
+}
+
+// TestRestoredBackup goes back to a file from before the payment session. Nothing that the gateway knows is lost.
+func TestRestoredBackup(t *testing.T) {
+	for steps, want := range map[string]string{
+		"settlement":                        "paid by 1, Paid, stock 8",
+		"get, +1m, 2:settlement":            "paid by 2, Paid, stock 8, payable 1",
+		"get, +1m, 1:settlement, +1m":       "paid by 1, Paid, stock 8",
+		"get, 1:settlement, 2:settlement=9": "paid by 1, Paid Alerted, stock 8, overpaid",
+	} {
+		t.Run(steps, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := newPlayer(t, w)
+				p.play("order kopi 2 snap as A")
+				w.sleep(0)
+				file := w.copyFile()
+				p.play("get, pending")
+				w.stop()
+				w.file = file
+				w.start()
+				p.play(steps, "= "+want)
+			})
+		})
+	}
+}
+
+// TestNothingPrivateIsKeptOfARefusal has a gateway repeat what it does not like of the buyer.
+func TestNothingPrivateIsKeptOfARefusal(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 1 link as A, faults 403 create, get | sees refused | lacks xendit.co")
+		p.play("owner open order A | sees a fault")
+		calls := len(w.net.calls)
+		for range 50 {
+			w.get(t, "/v1/orders/"+p.order)
+		}
+		if n := len(w.net.calls) - calls; n > 0 {
+			t.Errorf("fifty readers within half a minute lead to %d calls", n)
+		}
+		var body any
+		must(t, json.Unmarshal(w.get(t, "/v1/orders/"+p.order).Body, &body))
+		if strings.Contains(fmt.Sprint(body), "a fault") {
+			t.Error("a program reads what the gateway says of the shop's account")
+		}
+	})
+}

@@ -80,15 +80,15 @@ type player struct {
 
 // person is somebody in a story. All have a browser, and the key of a store's program.
 type person struct {
-	name    string
-	store   *store
-	key     string
-	browser *http.Client
-	inside  bool // signed in
-	status  int  // of the last answer
-	reply   reply
-	page    *page
-	text    string // that they read last
+	name     string
+	store    *store
+	key      string
+	browser  *http.Client
+	inside   bool // signed in
+	status   int  // of the last answer
+	response response
+	page     *screen
+	text     string // that they read last
 }
 
 func newPlayer(t *testing.T, w *world) *player {
@@ -235,7 +235,7 @@ func (p *player) request(method, path string, body any) {
 	p.t.Helper()
 	key := cmp.Or(p.who.key, p.who.store.keys["manage"])
 	r := p.do(p.t, method, path, body, as(key)...)
-	p.who.reply = r
+	p.who.response = r
 	p.read(r.Status, string(r.Body))
 }
 
@@ -272,7 +272,7 @@ func (p *player) placeOrder(words []string) {
 		}
 	}
 	p.request("POST", "/v1/orders", body)
-	p.order = p.who.reply.at("order.id")
+	p.order = p.who.response.at("order.id")
 	p.kept[name] = p.order
 }
 
@@ -305,7 +305,9 @@ func (p *player) gatewaySays(words, how string) {
 // be paid.
 func (p *player) outcome() (items []string) {
 	p.t.Helper()
-	synctest.Wait()
+	if p.bubble {
+		synctest.Wait()
+	}
 	key := as(p.who.store.keys["read"])
 	var events []string
 	var o fields
@@ -390,7 +392,7 @@ func (p *player) expect(clause string) {
 // expectAnswer checks the status of an answer, and with further words an error's code or an order's amount.
 func (p *player) expectAnswer(words []string) {
 	p.t.Helper()
-	got := []string{strconv.Itoa(p.who.status), p.who.reply.Error.Code, p.who.reply.at("order.amount")}
+	got := []string{strconv.Itoa(p.who.status), p.who.response.Error.Code, p.who.response.at("order.amount")}
 	for _, word := range words {
 		if !slices.Contains(got, word) {
 			p.fatalf("answered %v, not %s: %.300s", got, word, p.who.text)
@@ -517,8 +519,8 @@ func (p *player) press(act string, words []string) {
 	p.visit(c.form.method, to.String(), values)
 }
 
-// page is a page as its reader sees it.
-type page struct {
+// screen is a page as its reader sees it.
+type screen struct {
 	address  string
 	text     string // also what stands in fields
 	controls []control
@@ -537,7 +539,7 @@ type shownForm struct {
 }
 
 // find is what does an act: the first, or the one with a value, or with a text before it.
-func (p *page) find(act, which string) *control {
+func (p *screen) find(act, which string) *control {
 	for _, fits := range []func(control) bool{
 		func(c control) bool { return which == "" || c.value == which },
 		func(c control) bool { return strings.Contains(c.before, which) },
@@ -551,7 +553,7 @@ func (p *page) find(act, which string) *control {
 }
 
 // acts are those that the page offers, each once. That everywhere one can sign out says nothing.
-func (p *page) acts() string {
+func (p *screen) acts() string {
 	var all []string
 	for _, c := range p.controls {
 		if c.act != "sign-out" {
@@ -572,8 +574,8 @@ var (
 )
 
 // readPage finds the text, the forms and the acts of a page.
-func readPage(text string) *page {
-	p := &page{}
+func readPage(text string) *screen {
+	p := &screen{}
 	outside := &shownForm{values: url.Values{}}
 	form, choice, area, read := outside, "", "", 0
 	for _, token := range htmlToken.FindAllStringSubmatch(noText.ReplaceAllString(text, ""), -1) {

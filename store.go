@@ -1,42 +1,46 @@
-//go:build cgo
-
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
-	"embed"
+	"database/sql"
+	"database/sql/driver"
+	_ "embed"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
+	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
 )
 
-// Time is milliseconds since 1970 UTC, in the database and in memory. In JSON it is ISO 8601 with Z.
+// The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has
+// changed nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. A file
+// that is full, failing, lost or replaced takes no orders, and the operator is told in one sentence what to do.
+
+// Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
 type Time int64
 
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// wib is the time zone that shops and buyers read: UTC+7, without daylight saving.
-var wib = time.FixedZone("WIB", int(wibAhead.Seconds()))
-
-// wibAhead is how far WIB is ahead of UTC.
-const wibAhead = 7 * time.Hour
+// wib is the time zone that shops and buyers read.
+var wib = time.FixedZone("WIB", 7*3600)
 
 func timeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
@@ -52,707 +56,909 @@ func (t *Time) UnmarshalText(text []byte) error {
 	return err
 }
 
-// DB is one SQLite file. Reads use a pool of read-only connections. All writes go through write, which
-// shares each commit among the writes that wait for it.
-type DB struct {
-	path   string
-	env    environment
-	reader *pool
-	keys   *pool       // reading connections for StoreOfKey, which waits for no other query
-	writer *pool       // one connection: that of the writing goroutine, once it runs
-	jobs   chan *job   // unbuffered: the senders that are blocked on it are the queue
-	chores chan func() // what the writing goroutine does between two groups: see onWriter
+var (
+	// ErrNotFound is also the error of what belongs to another store.
+	ErrNotFound = errors.New("not found")
 
-	closing    chan struct{} // closed to stop the writing goroutine
-	stopWrites func()        // closes it, once
-	stopped    chan struct{} // closed when the writing goroutine has stopped
-	hurried    chan struct{} // see Hurry
+	// ErrUnavailable says that nothing was changed, because of the file, the disk, another program's lock or a stop.
+	ErrUnavailable = errors.New("the database cannot be used now, and nothing was changed")
 
-	clock *clock
-	log   *slog.Logger // of the service; commands have none. Set before the first request
-	file  *fileHealth
-	wal   walWatch
+	// ErrUnknown says that a COMMIT failed in a way that leaves open whether it is on disk. No write follows it.
+	ErrUnknown = errors.New("the disk failed, and the change may be saved or not: look before you repeat it")
+)
 
-	titles *titleCache
+// Reason is why a subject refuses what was asked. Its value is the API's error code.
+type Reason string
 
-	// State of the writing goroutine.
-	idTime  Time   // the time in the latest id
-	idCount uint64 // the counter in the latest id
+const (
+	ValidationFailed         Reason = "VALIDATION_FAILED"
+	InvalidRequest           Reason = "INVALID_REQUEST"
+	ProductUnavailable       Reason = "PRODUCT_UNAVAILABLE"
+	PaymentMethodUnavailable Reason = "PAYMENT_METHOD_UNAVAILABLE"
+	OutOfStock               Reason = "OUT_OF_STOCK"
+	DuplicateExternalID      Reason = "DUPLICATE_EXTERNAL_ID"
+	WrongState               Reason = "ORDER_STATE"
+	LimitReached             Reason = "LIMIT_REACHED"
+	RateLimited              Reason = "RATE_LIMITED"
+	GatewayRefused           Reason = "GATEWAY_REFUSED"
+	GatewayUnreachable       Reason = "SERVICE_UNAVAILABLE"
+	IdempotencyKeyReused     Reason = "IDEMPOTENCY_KEY_REUSED"
+)
 
-	reference int64 // the number in the latest reference of an order: see newReference
-
-	// Where the service and the gateways are reached. Set before the first request.
-	publicURL   string
-	subdomains  bool
-	gatewayURLs map[Provider]string
+// Refusal says why a rule refused what was asked. Nothing was changed.
+type Refusal struct {
+	Reason Reason
+	Fields []FieldError // the wrong fields, if it is about fields
+	Words  string       // a gateway's words, or the other order's id with DuplicateExternalID; else empty
 }
 
-// applicationID identifies our files in PRAGMA application_id. It spells "ordr".
-const applicationID = 0x6f726472
+// FieldError is one wrong field: a path such as items[0].quantity, and a text to be read after it. The format is also
+// the key of its translation.
+type FieldError struct {
+	Field, Format string
+	Values        []any
+}
 
-// schemaVersion is what a file's PRAGMA user_version is when schema.sql describes it.
-const schemaVersion = 6
+func (e FieldError) Message() string { return fmt.Sprintf(e.Format, e.Values...) }
+
+func (r *Refusal) Error() string { return fmt.Sprint(r.Reason, " ", r.Words, r.Fields) }
+
+func (r *Refusal) add(field, format string, values ...any) {
+	r.Fields = append(r.Fields, FieldError{field, format, values})
+}
+
+// orNil returns nil when no field is wrong.
+func (r *Refusal) orNil() error {
+	if len(r.Fields) == 0 {
+		return nil
+	}
+	return r
+}
+
+func refuse(reason Reason) *Refusal { return &Refusal{Reason: reason} }
+
+func isRefused(err error, reason Reason) bool {
+	r, ok := errors.AsType[*Refusal](err)
+	return ok && r.Reason == reason
+}
+
+// unavailable makes an error of SQLite ErrUnavailable, but for a broken constraint and a wrong statement. SQLite may then
+// have ended the transaction by itself (https://sqlite.org/lang_transaction.html): what follows in it would be on disk alone.
+func unavailable(err error) error {
+	code := sqliteCode(err)
+	isOurs := code == 0 || code == sqlite3.ErrConstraint || code == sqlite3.ErrError
+	if isOurs || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+func sqliteCode(err error) sqlite3.ErrNo {
+	e, _ := errors.AsType[sqlite3.Error](err)
+	return e.Code
+}
+
+// querier is what reads: the DB, or a Tx, which ignores the context.
+type querier interface {
+	query(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+	fail(err error) error // what an error of a query means; nil is none
+}
+
+// columns returns where a row is scanned to: the value itself or, of a struct, its first fields, which stand in the order of
+// the row's columns. Lists, maps and structs are JSON in their column; embedded structs have columns of their own.
+func columns(v reflect.Value) (into []any) {
+	if v.Kind() != reflect.Struct {
+		return []any{v.Addr().Interface()}
+	}
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if !field.IsExported() {
+			break
+		}
+		column := v.Field(i).Addr().Interface()
+		switch kind := field.Type.Kind(); {
+		case field.Anonymous:
+			into = append(into, columns(v.Field(i))...)
+		case kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && field.Type != bytesType:
+			into = append(into, fromJSON{column})
+		default:
+			into = append(into, column)
+		}
+	}
+	return into
+}
+
+var bytesType = reflect.TypeFor[[]byte]()
+
+// one returns the first row of a query, scanned to columns; without a row, ErrNotFound.
+func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
+	rows, err := all[T](ctx, q, query, args...)
+	if err == nil && len(rows) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return found, err
+	}
+	return rows[0], nil
+}
+
+// all returns the rows of a query, scanned to columns. The list is never nil.
+func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
+	rows, err := q.query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+
+	names, _ := rows.Columns() // None is an error that rows.Err returns too.
+	found := []T{}
+	for rows.Next() {
+		found = append(found, *new(T))
+		into := columns(reflect.ValueOf(&found[len(found)-1]).Elem())
+		if err := rows.Scan(into[:len(names)]...); err != nil {
+			return nil, err
+		}
+	}
+	return found, q.fail(rows.Err())
+}
+
+// some is all, for a page of a list: the query ends with LIMIT ? OFFSET ?. It reads one row more than limit, to know
+// whether there are more.
+func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
+	rows []T, more bool, err error) {
+	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)
+	if more = int64(len(rows)) > limit; more {
+		rows = rows[:limit]
+	}
+	return rows, more, err
+}
+
+// toJSON encodes a value of the program's own types, which cannot fail.
+func toJSON(v any) []byte {
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}
+
+// fromJSON scans a column that holds JSON, and writes one.
+type fromJSON struct{ into any }
+
+func (f fromJSON) Scan(column any) error {
+	text, _ := column.(string) // An empty text is an error.
+	return json.Unmarshal([]byte(text), f.into)
+}
+
+func (f fromJSON) Value() (driver.Value, error) { return string(toJSON(f.into)), nil }
+
+// DB is one SQLite file.
+type DB struct {
+	webhooksDue, checksDue chan struct{} // woken after a commit that made something due; capacity 1
+
+	path             string
+	env              environment
+	log              *slog.Logger // of the service; commands have none
+	readers, writers *sql.DB
+	conn             *sql.Conn            // of writers, for the writing goroutine; nil in a file that is only read
+	statements       map[string]*sql.Stmt // of conn, that run has compiled
+
+	queue, large chan *Tx // unbuffered: the senders that are blocked on them are the queues
+	closing      chan struct{}
+	running      sync.WaitGroup
+	broken       atomic.Pointer[error] // why nothing is written until the next start
+	warned       string                // what upkeep has warned of last
+	latestID     int64                 // its milliseconds, with a count in the last 12 bits
+
+	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that SQLite holds on
+	// it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks). Both are nil in commands.
+	lock, file *os.File
+
+	seen struct {
+		sync.Mutex
+		found   [3]fs.FileInfo // the file, its WAL and the WAL's index, once they are there
+		changes uint32         // SQLite's counter in the header, which never becomes smaller
+	}
+	clock struct {
+		sync.Mutex
+		wall          Time
+		steady, until time.Time
+	}
+}
+
+const (
+	applicationID = 0x6f726472 // "ordr", the application_id of our files
+	backupID      = 0x6f726462 // "ordb", of backups, so that none is copied over a file that is in use
+	schemaVersion = 1
+
+	applicationAt = 68 // in the file, https://sqlite.org/fileformat.html
+	changesAt     = 24
+
+	writeWait = 5 * time.Second // in the queue
+	groupSize = 64
+	groupWork = 10 * time.Millisecond
+	largeWAL  = 32 << 20
+)
 
 //go:embed schema.sql
 var schema string
 
-// migrations has a file <n>.sql for each version n after the first, which brings a file of the version before it to
-// version n. A released migration never changes.
-//
-//go:embed migrations/*.sql
-var migrations embed.FS
+type openMode int
 
-// openDB opens a file, brings its schema up to date and starts the writing goroutine. With create it creates a
-// missing file. Its errors are sentences for the person who runs the command.
-func (e environment) openDB(path string, create bool) (*DB, error) {
-	path, err := openFile(path, create)
+const (
+	openReadOnly openMode = iota // also of a copy that nobody may write to
+	openExisting
+	openOrCreate
+	openToServe // keeps a second service off the file, and watches that it stays the same
+)
+
+// openDB opens a file. Its errors are sentences for the person who runs the program. Commands have no log.
+func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB, error) {
+	path, err := findFile(path, mode)
 	if err != nil {
 		return nil, err
 	}
 
-	const options = "_busy_timeout=5000&_foreign_keys=on"
-	// With 8 MB of pages (SQLite's own default is 2), the inner pages of a million orders stay in memory: to find five paid
-	// orders between two times takes a fifth less then. Only reads all over a big file use that much.
-	const readOnly = "&mode=ro&_query_only=on&_cache_size=-8000"
-	const durable = "&_journal_mode=WAL&_synchronous=FULL"
-	readers := max(2, runtime.GOMAXPROCS(0))
+	readOnly := "mode=ro&_cache_size=-512"
+	if _, err := os.Stat(path + "-wal"); mode == openReadOnly && err != nil {
+		readOnly += "&immutable=1" // Nothing is written, not even beside the file.
+	}
 	db := &DB{
-		path:    path,
-		env:     e,
-		reader:  openSQLite(path, options+readOnly, readers),
-		keys:    openSQLite(path, options+readOnly, readers),
-		writer:  openSQLite(path, options+durable, 1),
-		jobs:    make(chan *job),
-		chores:  make(chan func()),
-		clock:   newClock(e.now),
-		file:    &fileHealth{},
-		titles:  &titleCache{},
-		log:     slog.New(slog.DiscardHandler),
-		closing: make(chan struct{}),
-		stopped: make(chan struct{}),
-		hurried: make(chan struct{}, 1),
+		webhooksDue: make(chan struct{}, 1),
+		checksDue:   make(chan struct{}, 1),
+		path:        path,
+		env:         env,
+		log:         cmp.Or(log, slog.New(slog.DiscardHandler)),
+		readers:     openPool(path, readOnly, 32),
+		writers:     openPool(path, "_journal_mode=WAL&_synchronous=FULL", 1),
+		statements:  map[string]*sql.Stmt{},
+		queue:       make(chan *Tx),
+		large:       make(chan *Tx),
+		closing:     make(chan struct{}),
 	}
-	db.writer.commit = e.commit
-	db.stopWrites = sync.OnceFunc(func() { close(db.closing) })
-	if err := db.connect(); err != nil {
-		db.closeFiles()
-		return nil, explainOpenError(db.path, err)
+	if mode == openToServe {
+		db.lock, err = lockServing(path)
 	}
-
-	go db.runWrites()
+	if err == nil {
+		err = db.connect(mode)
+	}
+	if err == nil && mode == openToServe {
+		err = db.takeFile()
+	}
+	if sqliteCode(err) != 0 {
+		err = fmt.Errorf("cannot use the database: %s is damaged or no database (restore a backup, "+
+			"or name another), or it or its folder is not writable, or the disk is full, "+
+			"or another program writes (%w)", path, err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.close())
+	}
+	db.running.Go(db.runWrites)
 	return db, nil
 }
 
-// openFile makes sure that the database can be read and written, and returns its path without symbolic links: under two
-// names it would have two WALs and two locks. It creates a missing file itself, because SQLite would let every user of
-// the machine read it, and it holds secrets.
-func openFile(path string, create bool) (realPath string, err error) {
-	flags := os.O_RDWR
-	if create {
-		flags |= os.O_CREATE
-		if err := refuseStrayWAL(path); err != nil {
-			return "", err
-		}
+// findFile returns a path without symbolic links, because a file with two names would have two WALs. It creates a
+// missing file itself, because SQLite would let every user of the machine read it.
+func findFile(path string, mode openMode) (string, error) {
+	found, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return found, err
+	}
+	if mode < openOrCreate {
+		return "", fmt.Errorf("there is no database %s: name it with -db, "+
+			"or create it with \"storeorder store add\"", path)
 	}
 
-	f, err := os.OpenFile(path, flags, 0o600)
-	if errors.Is(err, fs.ErrNotExist) && !create {
-		return "", noDatabase(path)
+	for _, rest := range []string{path + "-wal", path + "-restoring"} {
+		if _, err := os.Stat(rest); err == nil {
+			return "", fmt.Errorf("%s is missing and %s is there: put the file back, "+
+				"or run \"storeorder restore\"", path, rest)
+		}
 	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", fmt.Errorf("cannot open the database for writing: %w", err)
+		return "", fmt.Errorf("cannot create the database: %w", err)
 	}
-	if err := f.Close(); err != nil {
-		return "", err
-	}
+	file.Close()
 	return filepath.EvalSymlinks(path)
 }
 
-// refuseStrayWAL refuses to create a database where another one was: the WAL that it has left would become the new one's.
-func refuseStrayWAL(path string) error {
-	_, err := os.Stat(path)
-	if !errors.Is(err, fs.ErrNotExist) || fileSize(path+"-wal") == 0 {
+// openPool opens a file with options of the driver, of which the first of a name counts. SQLite need not lock a
+// connection (_mutex=no): the pool does.
+func openPool(path, options string, connections int) *sql.DB {
+	pool, _ := sql.Open("sqlite3", "file:"+(&url.URL{Path: path}).EscapedPath()+
+		"?"+options+"&_mutex=no&_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=100")
+	pool.SetMaxOpenConns(connections)
+	pool.SetMaxIdleConns(connections)
+	return pool
+}
+
+// connect looks at the file before anything in it is changed, opens it for writing and creates its tables.
+func (db *DB) connect(mode openMode) error {
+	ctx := context.Background()
+	kind, err := one[string](ctx, db, `
+		SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM sqlite_schema) THEN 'empty'
+		            WHEN user_version <> ? THEN 'another''s'
+		            WHEN application_id = ? THEN 'ours'
+		            WHEN application_id = ? THEN 'a backup' ELSE 'another''s' END
+		FROM   pragma_application_id, pragma_user_version`, schemaVersion, applicationID, backupID)
+	switch {
+	case err != nil:
+		return err
+	case kind == "ours", kind == "a backup" && mode == openReadOnly, kind == "empty" && mode >= openOrCreate:
+	default:
+		return fmt.Errorf("%s is %s, and no database of this version of storeorder: "+
+			"name another file with -db, run the storeorder that made it, or run \"storeorder restore\" with a backup", db.path, kind)
+	}
+	if mode == openReadOnly {
 		return nil
 	}
-	return fmt.Errorf("%s is missing and %s-wal is there: put the file back, "+
-		"or restore a backup with \"storeorder restore\", which sets the -wal file aside", path, path)
-}
 
-func noDatabase(path string) error {
-	return fmt.Errorf("there is no database %s: "+
-		"name it with -db, or create it with \"storeorder store add\"", path)
-}
-
-func (db *DB) connect() error {
-	version, err := db.inspect()
-	if err != nil {
+	if db.conn, err = db.writers.Conn(ctx); err != nil {
 		return err
 	}
-	if version > 0 && version < schemaVersion {
-		// A service of an older program would go on with tables that it does not know.
-		unlock, err := lockServing(db.path)
-		if err != nil {
-			return err
-		}
-		defer unlock()
-	}
-
-	if err := db.prepareWriter(); err != nil {
+	err = db.run("PRAGMA temp_store = MEMORY") // Else each savepoint writes a temporary file.
+	if err != nil || kind == "ours" {
 		return err
 	}
-	if err := db.migrate(); err != nil {
+	return db.transaction(func() error {
+		_, err := db.conn.ExecContext(ctx, fmt.Sprintf(
+			"PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s", applicationID, schemaVersion, schema))
 		return err
-	}
-	if err := db.rememberFile(); err != nil {
-		return err
-	}
-
-	settings := []any{&db.publicURL, &db.subdomains, fromJSON{&db.gatewayURLs}}
-	return queryInto(db.reader, settings, "SELECT public_url, subdomains, gateways FROM settings")
-}
-
-// inspect returns the file's schema version, before anything in it is changed: see the function inspect.
-func (db *DB) inspect() (version int, err error) {
-	file := openSQLite(db.path, "_busy_timeout=5000", 1)
-	defer file.Close()
-	return inspect(file, db.path)
-}
-
-// inspect returns a file's schema version; 0 = it has no tables. It refuses one that is another program's, or newer than
-// this program.
-func inspect(file querier, path string) (version int, err error) {
-	var application, tables int
-	err = queryInto(file, []any{&application, &version, &tables}, `
-		SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
-		FROM   pragma_application_id, pragma_user_version`)
-	if err != nil {
-		return 0, err
-	}
-
-	if application != applicationID && tables > 0 {
-		return 0, fmt.Errorf("%s is another program's database: name another file with -db", path)
-	}
-	if version > schemaVersion {
-		return 0, fmt.Errorf("%s has schema version %d and this program knows up to %d: run a newer storeorder",
-			path, version, schemaVersion)
-	}
-	if tables == 0 {
-		return 0, nil
-	}
-	return version, nil
-}
-
-// prepareWriter checks that a commit is on disk when SQLite says so, and sets what the options of a connection cannot.
-func (db *DB) prepareWriter() error {
-	var synchronous int
-	var journal string
-	err := queryInto(db.writer, []any{&synchronous, &journal}, `
-		SELECT synchronous, journal_mode
-		FROM   pragma_synchronous, pragma_journal_mode`)
-	if err != nil {
-		return err
-	}
-	const full = 2
-	if synchronous != full || journal != "wal" {
-		return fmt.Errorf("%s: synchronous=%d journal_mode=%s, want 2 (FULL) and wal: put it on a local disk",
-			db.path, synchronous, journal)
-	}
-
-	// The options of a connection have no place for these two. Without temp_store, each savepoint writes a temporary
-	// file. journal_size_limit cuts off a WAL that has grown large, once it begins anew.
-	return db.writer.script(fmt.Sprintf("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = %d", walLarge))
-}
-
-// migrate creates the tables of a new file, or brings those of an older version up to date, in one transaction.
-//
-// Meanwhile foreign keys are not enforced, because a table that others refer to can only be rebuilt without them
-// (https://sqlite.org/lang_altertable.html#otheralter). They are checked before the commit instead.
-func (db *DB) migrate() error {
-	return db.writer.with(func(c *connection) (err error) {
-		if err := c.script("PRAGMA foreign_keys = false"); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, c.script("PRAGMA foreign_keys = true")) }()
-		return c.transaction("BEGIN IMMEDIATE", func() error { return migrateIn(c, db.path) })
 	})
 }
 
-// migrateIn is migrate inside its transaction.
-func migrateIn(c *connection, path string) error {
-	// The version is read inside the transaction, because another process may be migrating too.
-	version, err := queryOne(c, scanValue[int], "PRAGMA user_version")
-	if err != nil || version == schemaVersion {
+// takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the file's
+// place and that does not fit the WAL of the file that was there.
+func (db *DB) takeFile() (err error) {
+	if db.file, err = os.Open(db.path); err != nil {
 		return err
+	}
+	if err := db.look(); err != nil {
+		return err
+	}
+	file, wal := db.seen.found[0], db.seen.found[1]
+	if wal == nil || wal.Size() == 0 || !file.ModTime().After(wal.ModTime()) {
+		return nil
 	}
 
-	if version == 0 {
-		if err := c.script(schema); err != nil {
-			return fmt.Errorf("creating the tables of %s: %w", path, err)
-		}
-		version = schemaVersion
-	}
-	for ; version < schemaVersion; version++ {
-		if err := migrateTo(c, version+1); err != nil {
-			return fmt.Errorf("migrating %s to version %d: %w", path, version+1, err)
-		}
-	}
-	return c.script(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, version))
-}
-
-// migrateTo brings the tables of the version before it to a version.
-func migrateTo(c *connection, version int) error {
-	migration, err := migrations.ReadFile(fmt.Sprintf("migrations/%d.sql", version))
-	if err != nil {
-		return err
-	}
-	if err := c.script(string(migration)); err != nil {
-		return err
-	}
-
-	faults, err := queryAll(c, scanValue[string], sqlForeignKeyFaults+" LIMIT 5")
-	if err != nil {
-		return err
-	}
-	if len(faults) > 0 {
-		return fmt.Errorf("nothing was changed, because rows would refer to missing ones: %s",
-			strings.Join(faults, "; "))
+	db.log.Warn("the database is newer than its -wal file, as if it had been copied there: it is checked first")
+	if _, err := db.check(context.Background()); err != nil {
+		return db.stopWriting(err.Error()) // so that SQLite does not put both together when it closes the file
 	}
 	return nil
 }
 
-func explainOpenError(path string, err error) error {
-	switch sqliteCode(err) {
-	case sqlite3.ErrCorrupt:
-		return fmt.Errorf("%s is damaged: restore a backup (%w)", path, err)
-	case sqlite3.ErrNotADB:
-		return fmt.Errorf("%s is not a SQLite database: name another file with -db", path)
-	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrPerm, sqlite3.ErrIoErr, sqlite3.ErrFull:
-		return fmt.Errorf("cannot write beside %s: its folder must be writable and the disk not full (%w)",
-			path, err)
-	case sqlite3.ErrBusy:
-		return fmt.Errorf("%s is being written by another program: try again when it is done", path)
-	}
-	return err
-}
-
-// Close waits for the write in progress. A later write fails.
-func (db *DB) Close() error {
-	db.StopWrites()
-	<-db.stopped
-	return db.closeFiles()
-}
-
-func (db *DB) closeFiles() error {
-	err := errors.Join(db.reader.Close(), db.keys.Close(), db.writer.Close())
-	if db.file.opened != nil {
-		err = errors.Join(err, db.file.opened.Close())
-	}
-	return err
-}
-
-// StopWrites lets the write in progress end and makes every later one fail.
-func (db *DB) StopWrites() { db.stopWrites() }
-
-// busyWhenStopping is how long a write waits for a lock of another process after Hurry.
-const busyWhenStopping = 500 * time.Millisecond
-
-// Hurry is for a service that stops: if another process has locked the database, the writes that are still to come
-// wait for it only a moment each, instead of five seconds.
-func (db *DB) Hurry() {
-	select {
-	case db.hurried <- struct{}{}:
-	default:
-	}
-}
-
-// mustJSON encodes a value of our own types, which cannot fail, without escaping <, > and &.
-func mustJSON(v any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
-// appendJSONField appends a field of a JSON object whose value is a text, with a comma after it.
-func appendJSONField(dst []byte, name, text string) []byte {
-	dst = appendJSONName(dst, name)
-	dst = appendJSONText(dst, text)
-	return append(dst, ',')
-}
-
-// appendJSONName appends the name of a field, which has nothing to escape, and a colon.
-func appendJSONName(dst []byte, name string) []byte {
-	dst = append(dst, '"')
-	dst = append(dst, name...)
-	return append(dst, `":`...)
-}
-
-// appendJSONText appends a text as JSON. One that is not plain goes through mustJSON, which takes 1 µs.
-func appendJSONText(dst []byte, text string) []byte {
-	if !isPlain(text) {
-		return append(dst, mustJSON(text)...)
-	}
-	dst = append(dst, '"')
-	dst = append(dst, text...)
-	return append(dst, '"')
-}
-
-// isPlain reports whether a text can stand as it is, both in JSON between quotation marks and in a line of the log without
-// them: it is printable ASCII without spaces, quotation marks, backslashes and equals signs, and not empty.
-func isPlain(text string) bool {
-	for _, c := range []byte(text) {
-		if c <= ' ' || c > '~' || c == '"' || c == '=' || c == '\\' {
-			return false
+// close waits for the write in progress; a later one fails. SQLite copies the WAL into the file when its last
+// connection is closed, so the one to a broken file is left to the end of the process.
+func (db *DB) close() error {
+	close(db.closing)
+	db.running.Wait()
+	if db.conn != nil && db.look() == nil {
+		for _, statement := range db.statements {
+			statement.Close() // The connection would outlive its closing, and the WAL not be copied.
 		}
+		db.conn.Close()
 	}
-	return text != ""
+	err := errors.Join(db.readers.Close(), db.writers.Close())
+	db.file.Close()
+	db.lock.Close()
+	return err
 }
 
-// readResult runs fn on one snapshot of the database.
-func readResult[T any](db *DB, fn func(querier) (T, error)) (result T, err error) {
-	err = db.reader.with(func(c *connection) error {
-		return c.transaction("BEGIN", func() (err error) {
-			result, err = fn(c)
-			return err
-		})
-	})
-	return result, err
+func (db *DB) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	rows, err := db.readers.QueryContext(ctx, text, args...)
+	return rows, unavailable(err)
 }
 
-// Tx is one write: a savepoint in the transaction of its group (see commitGroup). Its queries read what the transaction
-// has written so far. Everything in a write happens at one time, now, which is that of the database's clock. (Only
-// newID may move it on, by a millisecond.)
+func (db *DB) fail(err error) error { return unavailable(err) }
+
+// Tx is one write. Its queries read what it has written so far, and everything in it happens at one time. After an
+// error of the database nothing more is done.
 type Tx struct {
-	c   *connection // the writing one
-	db  *DB
-	now Time
-	due bool // the write has made deliveries due
-}
+	now                    Time
+	db                     *DB
+	webhooksDue, checksDue bool // set by what makes a delivery or a check due
+	err                    error
 
-func (tx *Tx) each(query string, args []any, do func(row) error) error {
-	return tx.c.each(query, args, do)
-}
-
-// exec runs a statement that returns no rows, and returns how many rows it changed.
-func (tx *Tx) exec(text string, args ...any) (changed int64, err error) {
-	return tx.c.exec(text, args...)
-}
-
-// mustChange runs a statement that has to change a row. No row is errNotFound.
-func (tx *Tx) mustChange(query string, args ...any) error {
-	n, err := tx.exec(query, args...)
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return errNotFound
-	}
-	return nil
-}
-
-// batchRows is how many rows one write changes when there are many to change, such as those of a removed endpoint.
-// Other writes have their turn after some milliseconds.
-const batchRows = 100
-
-// job is a write that waits for its commit.
-type job struct {
 	fn   func(*Tx) error
-	err  error         // what write returns
-	done chan struct{} // closed when err is final
+	done chan struct{} // closed when the commit is on disk, or err says why there is none
 }
 
-// write runs fn in a savepoint of the transaction that commitGroup shares among the waiting writes. It returns
-// when fn's changes are on disk, or rolled back because fn or the commit failed. fn runs on the writing goroutine
-// and must not wait for anything. ctx ends the wait only while fn has not started.
-func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
-	j := &job{fn: fn, done: make(chan struct{})}
-	select {
-	case db.jobs <- j:
-		<-j.done
-		return j.err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-db.closing:
-		return errClosed
+// fail makes an error that of the write, and returns that of the write. The first one counts.
+func (tx *Tx) fail(err error) error {
+	tx.err = cmp.Or(tx.err, unavailable(err))
+	return tx.err
+}
+
+// query ignores the context: a statement that is interrupted may end the transaction of its neighbours.
+func (tx *Tx) query(_ context.Context, text string, args ...any) (*sql.Rows, error) {
+	if tx.err != nil {
+		return nil, tx.err
 	}
+	rows, err := tx.db.conn.QueryContext(context.Background(), text, args...)
+	return rows, tx.fail(err)
 }
 
-// writeResult is write for a function with a result.
-func writeResult[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
-	var result T
-	err := db.write(ctx, func(tx *Tx) (err error) {
-		result, err = fn(tx)
-		return err
-	})
-	return result, err
+// exec runs a statement that returns no rows. Its error becomes that of the write.
+func (tx *Tx) exec(text string, args ...any) (changed int64) {
+	if tx.err != nil {
+		return 0
+	}
+	result, err := tx.db.conn.ExecContext(context.Background(), text, args...)
+	if tx.fail(err) != nil {
+		return 0
+	}
+	changed, _ = result.RowsAffected() // The driver knows it.
+	return changed
 }
 
-// change writes one statement that has to change a row. No row is errNotFound.
-func (db *DB) change(ctx context.Context, query string, args ...any) error {
-	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(query, args...) })
+// newID returns a UUIDv7 (RFC 9562): milliseconds, a count of 12 bits that keeps the ids of a millisecond in order,
+// and 62 random bits. Its time never goes back, and moves on when the count is used up.
+func (tx *Tx) newID() string {
+	id := max(tx.db.latestID+1, int64(tx.now)<<12)
+	tx.db.latestID = id
+
+	var random [8]byte
+	rand.Read(random[:])
+	random[0] = 0x80 | random[0]&0x3f
+	return fmt.Sprintf("%08x-%04x-7%03x-%x-%x", id>>28, id>>12&0xffff, id&0xfff, random[:2], random[2:])
 }
 
-// runWrites is the writing goroutine: it commits one group of writes after another until the database is closed.
+func newSecret() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It
+// returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and nothing of the
+// others is lost.
+func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
+	return db.send(ctx, db.queue, fn)
+}
+
+// writeAlone is for a large write, which has a transaction of its own: many rows in a savepoint are slow.
+func (db *DB) writeAlone(ctx context.Context, fn func(*Tx) error) error {
+	return db.send(ctx, db.large, fn)
+}
+
+// send waits for a write, but leaves the queue when that takes too long.
+func (db *DB) send(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
+	tx := &Tx{db: db, fn: fn, done: make(chan struct{})}
+	select {
+	case queue <- tx:
+		<-tx.done
+		return tx.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	case <-time.After(writeWait):
+	case <-db.closing:
+	}
+	return fmt.Errorf("%w: other writes take too long, or the program stops", ErrUnavailable)
+}
+
 func (db *DB) runWrites() {
-	defer close(db.stopped)
 	for {
 		select {
-		case j := <-db.jobs:
-			db.setBusyTimeout()
-			db.commitGroup(j)
-		case chore := <-db.chores:
-			chore()
+		case tx := <-db.queue:
+			db.writeGroup(tx)
+		case tx := <-db.large:
+			tx.end(db.transaction(tx.call))
 		case <-db.closing:
 			return
 		}
 	}
 }
 
-// setBusyTimeout does what Hurry has asked for.
-func (db *DB) setBusyTimeout() {
-	select {
-	case <-db.hurried:
-		// It only fails with the connection. Then the next write does too, and says why.
-		db.writer.script(fmt.Sprintf("PRAGMA busy_timeout = %d", busyWhenStopping.Milliseconds()))
-	default:
-	}
-}
-
-// commitGroup runs first and all writes that are waiting, each in a savepoint, and commits them together. One
-// sync of the disk then serves all of them: with 64 clients and a sync of 1 ms, eight times the orders of a
-// transaction each. Nobody is answered before the commit that holds their write is on disk.
-//
-// When the transaction is lost, every write of the group fails, also one that was refused before: the rows
-// because of which it was refused may be gone too. Writes that still wait fail with the group without being
-// run, since each would only meet the same full disk.
-func (db *DB) commitGroup(first *job) {
-	const most = 256
-	group := []*job{first}
-
-	lost := db.writer.with(func(c *connection) error {
-		lost := db.broken() // why the whole transaction is lost, if it is
-		if lost == nil {
-			_, lost = c.exec("BEGIN IMMEDIATE")
-		}
-		for j := first; ; {
-			if lost == nil {
-				lost = db.runJob(c, j)
+// writeGroup writes what waits in one transaction, so that one sync of the disk serves all of it. Nobody is answered
+// before the commit, not even with a refusal, which may rest on a neighbour's row.
+func (db *DB) writeGroup(first *Tx) {
+	group := []*Tx{first}
+	lost := db.transaction(func() error {
+		began := time.Now()
+		for tx := first; tx != nil; {
+			err := tx.callInSavepoint()
+			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
+				return err
 			}
-			if len(group) == most {
-				break
+			if tx = db.nextWrite(); tx != nil {
+				group = append(group, tx)
 			}
-
-			j = db.nextWaiting()
-			if j == nil {
-				break
-			}
-			group = append(group, j)
 		}
-
-		if lost == nil {
-			lost = db.checkFile(c)
-		}
-		if lost == nil {
-			lost = db.afterCommit(c.commit())
-		}
-		if lost != nil {
-			c.exec("ROLLBACK") // It fails if SQLite has already rolled back, as it does on a full disk.
-		}
-		return lost
-	})
-	for _, j := range group {
-		if lost != nil {
-			j.err = lost
-		}
-		close(j.done)
-	}
-}
-
-// nextWaiting returns a write whose sender is blocked on db.jobs, or nil.
-func (db *DB) nextWaiting() *job {
-	select {
-	case j := <-db.jobs:
-		return j
-	default:
 		return nil
+	})
+	for _, tx := range group {
+		tx.end(cmp.Or(lost, tx.err))
 	}
 }
 
-// runJob runs one write of the group in a savepoint. If the write fails, its changes are undone, j.err says why,
-// and the other writes are not affected. That is so for most errors of SQLite too. Some, such as a full disk,
-// may end the whole transaction (https://sqlite.org/lang_transaction.html); then runJob returns an error.
-func (db *DB) runJob(c *connection, j *job) (lost error) {
-	if _, lost := c.exec("SAVEPOINT write"); lost != nil {
-		return lost
-	}
-
-	j.err = db.callJob(c, j)
-	db.noteDamage(j.err)
-	if j.err != nil {
-		if _, lost := c.exec("ROLLBACK TO write"); lost != nil {
-			// The savepoint is gone. An error of SQLite in the write is what ended the transaction, as on a
-			// full disk, and says more.
-			if sqliteCode(j.err) != 0 {
-				return j.err
-			}
-			return lost
+// nextWrite returns a write that waits, or nil. It lets other goroutines run once, because groups are larger then.
+func (db *DB) nextWrite() *Tx {
+	for range 2 {
+		select {
+		case tx := <-db.queue:
+			return tx
+		default:
+			runtime.Gosched()
 		}
 	}
-
-	_, lost = c.exec("RELEASE write")
-	return lost
+	return nil
 }
 
-// callJob gives a write its time and turns a panic into an error.
-func (db *DB) callJob(c *connection, j *job) (err error) {
+// callInSavepoint undoes a write that has failed. It returns an error if the whole transaction is lost.
+func (tx *Tx) callInSavepoint() error {
+	if err := tx.db.run("SAVEPOINT write"); err != nil {
+		return err
+	}
+	err := tx.call()
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		err = tx.db.run("ROLLBACK TO write")
+	}
+	if err != nil {
+		return err
+	}
+	return tx.db.run("RELEASE write")
+}
+
+// call runs the write's function. The first error of it is that of the write.
+func (tx *Tx) call() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack())
+			tx.fail(fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()))
 		}
+		err = tx.err
 	}()
-
-	return j.fn(&Tx{c: c, db: db, now: db.Now()})
+	tx.now = tx.db.now()
+	tx.fail(tx.fn(tx))
+	return nil
 }
 
-// newID returns a UUIDv7 (RFC 9562): the write's time in milliseconds, a counter of 12 bits that keeps the ids of
-// one millisecond in order, and 62 random bits. When the counter is used up, tx.now moves on by a millisecond: a
-// row that stores both its time and its id takes the id first.
-func (tx *Tx) newID() string {
-	const maxCount = 0xfff
-	db := tx.db
-	if tx.now == db.idTime && db.idCount == maxCount {
-		tx.now++
-		db.clock.advance(tx.now)
+// end answers a write, and wakes those who wait for what it made due.
+func (tx *Tx) end(err error) {
+	tx.err = err
+	if err == nil && tx.webhooksDue {
+		wake(tx.db.webhooksDue)
 	}
-
-	if tx.now == db.idTime {
-		db.idCount++
-	} else {
-		db.idTime = tx.now
-		db.idCount = 0
+	if err == nil && tx.checksDue {
+		wake(tx.db.checksDue)
 	}
-
-	const version7, variant = 0x7000, 0x80
-	var b [16]byte
-	rand.Read(b[8:])
-	binary.BigEndian.PutUint64(b[:8], uint64(db.idTime)<<16|version7|db.idCount)
-	b[8] = b[8]&0x3f | variant
-	return formatUUID(b)
+	close(tx.done)
 }
 
-// insertRow inserts a row under a new id and returns its number. insert reports how many rows it has inserted: none if
-// the number is taken, or an order's reference. That happens when another process created an id in the same millisecond,
-// or when the clock was set back; then the next id is tried.
-func (tx *Tx) insertRow(insert func(id string) (inserted int64, err error)) (row int64, err error) {
-	for {
-		id := tx.newID()
-		inserted, err := insert(id)
-		if err != nil || inserted == 1 {
-			return rowOf(id), err
-		}
+func wake(due chan struct{}) {
+	select {
+	case due <- struct{}{}:
+	default:
 	}
 }
 
-func formatUUID(b [16]byte) string {
-	h := hex.EncodeToString(b[:])
-	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
-}
-
-// idLength is how many characters an id has.
-const idLength = 36
-
-// rowOf returns the number of the row that an id of an order, an event or a delivery leads to: the 60 bits of its time
-// and counter. A text that is no id gives -1, which is no row's number. The rest of an id is random and protects the pay
-// page: a query with an id that came from outside compares the whole id too.
-func rowOf(id string) int64 {
-	id = strings.TrimPrefix(id, eventPrefix)
-	if len(id) != idLength {
-		return -1
-	}
-
-	number, err := strconv.ParseInt(id[:8]+id[9:13]+id[15:18], 16, 64)
-	if err != nil {
-		return -1
-	}
-	return number
-}
-
-// rowIn is rowOf for a text that may begin with an id, such as our reference of a payment session.
-func rowIn(text string) int64 { return rowOf(text[:min(len(text), idLength)]) }
-
-// rowBefore is the upper bound of a list that goes on before the row of an id, or begins with the newest if there is
-// none.
-func rowBefore(id string) int64 {
-	if id == "" {
-		return lastRow
-	}
-	return rowOf(id)
-}
-
-// firstRow is the lowest number of a row that is created at t or later.
-func firstRow(t Time) int64 { return int64(max(t, 0)) << 12 }
-
-// lastRow is above the number of every row.
-const lastRow = math.MaxInt64
-
-// sqliteCode returns the primary result code of a SQLite error, and 0 for any other error.
-func sqliteCode(err error) sqlite3.ErrNo {
-	e, _ := errors.AsType[sqlite3.Error](err)
-	return e.Code
-}
-
-var errClosed = errors.New("the database is closed")
-
-// outOfService reports whether err is the machine's condition and not a defect: a full or failing disk, a database
-// that another process has locked or whose file is damaged or gone, or a program that is stopping.
-func outOfService(err error) bool {
-	switch sqliteCode(err) {
-	case sqlite3.ErrFull, sqlite3.ErrBusy, sqlite3.ErrIoErr, sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
-		return true
-	}
-	_, broken := errors.AsType[*brokenError](err)
-	return broken || errors.Is(err, errClosed) || errors.Is(err, errResultUnknown)
-}
-
-// lockServing keeps a second service off a database while this one runs: both would send every webhook. The
-// lock is SQLite's own, on an empty file next to the database, so it ends with the process. Only its owner may read
-// that file, because whoever can read it can lock it too.
-func lockServing(path string) (unlock func() error, err error) {
-	name := path + "-serving"
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+// transaction runs work between BEGIN and COMMIT. If it returns an error, nothing was changed, but for ErrUnknown.
+func (db *DB) transaction(work func() error) error {
+	err := db.look()
 	if err == nil {
-		err = f.Close()
+		err = db.run("BEGIN IMMEDIATE")
 	}
-	if errors.Is(err, fs.ErrExist) {
-		err = os.Chmod(name, 0o600) // An earlier version let everybody read it.
+	if err == nil {
+		err = work()
 	}
 	if err != nil {
-		return nil, err
+		db.run("ROLLBACK") // It fails where there is no transaction any more.
+		return err
 	}
 
-	lock := openSQLite(name, "_journal_mode=MEMORY&_busy_timeout=2000", 1)
-	if err := lock.script("BEGIN EXCLUSIVE"); err != nil {
-		lock.Close()
-		if sqliteCode(err) == sqlite3.ErrBusy {
-			err = fmt.Errorf("another storeorder serves %s: stop it first", path)
+	err = db.env.commit(func() error { return db.run("COMMIT") })
+	if err != nil {
+		db.run("ROLLBACK")
+	}
+	switch sqliteCode(err) {
+	case sqlite3.ErrFull, sqlite3.ErrBusy: // There was no commit.
+		return unavailable(err)
+	}
+	if err != nil {
+		db.stopWriting(fmt.Sprintf("the disk failed while a change was saved (%v): look for disk errors "+
+			"(dmesg), stop the service, run \"storeorder check\" and start it again", err))
+	}
+	if db.look() != nil {
+		return ErrUnknown
+	}
+	return nil
+}
+
+// run executes a statement without parameters, and compiles it once: the driver keeps only those that have some.
+func (db *DB) run(text string) (err error) {
+	statement := db.statements[text]
+	if statement == nil {
+		if statement, err = db.conn.PrepareContext(context.Background(), text); err != nil {
+			return unavailable(err)
 		}
-		return nil, err
+		db.statements[text] = statement
 	}
-	return func() error { return errors.Join(lock.script("ROLLBACK"), lock.Close()) }, nil
+	_, err = statement.Exec()
+	return unavailable(err)
 }
 
-// logTo sets the log of the service.
-func (db *DB) logTo(log *slog.Logger) {
-	db.log = log
-	db.clock.logTo(log)
+// stopWriting ends all writing until the program is started again.
+func (db *DB) stopWriting(cause string) error {
+	err := fmt.Errorf("%w: %s", ErrUnavailable, cause)
+	db.broken.Store(&err)
+	db.log.Error("no orders are taken any more: " + cause)
+	return err
 }
 
-// setAddresses records where the service and the gateways are reached, for this process and for the commands.
-func (db *DB) setAddresses(publicURL string, subdomains bool, gateways map[Provider]string) error {
-	db.publicURL, db.subdomains, db.gatewayURLs = publicURL, subdomains, gateways
-	return db.change(context.Background(), "UPDATE settings SET public_url = ?, subdomains = ?, gateways = ?",
-		publicURL, subdomains, string(mustJSON(gateways)))
+// lockServing keeps other services, and a restore, off a file.
+func lockServing(path string) (*os.File, error) {
+	lock, err := os.OpenFile(path+"-serving", os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil && syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		err = fmt.Errorf("another storeorder serves %s: stop it first", path)
+	}
+	return lock, err
+}
+
+// look returns why the database takes no writes, which is ErrUnavailable, or nil. It takes microseconds, so that no
+// write goes into a file that nobody will find again.
+func (db *DB) look() error {
+	s := &db.seen
+	s.Lock()
+	defer s.Unlock()
+	if err := db.broken.Load(); err != nil {
+		return *err
+	}
+	if db.file == nil {
+		return nil
+	}
+
+	for i, ending := range endings {
+		info, _ := os.Stat(db.path + ending)
+		if before := s.found[i]; before != nil && !os.SameFile(info, before) {
+			return db.stopWriting(db.path + ending + " is gone or another file: put it back " +
+				"before you stop the service, or stop it and restore a backup")
+		}
+		s.found[i] = info
+	}
+
+	var header [applicationAt + 4]byte
+	db.file.ReadAt(header[:], 0) // What cannot be read is 0.
+	changes := binary.BigEndian.Uint32(header[changesAt:])
+	if changes < s.changes || binary.BigEndian.Uint32(header[applicationAt:]) == backupID {
+		return db.stopWriting(db.path + " was overwritten: stop the service and run \"storeorder restore\"")
+	}
+	s.changes = changes
+	return nil
+}
+
+// now is the time by the wall clock.
+func (db *DB) now() Time { return timeOf(db.env.now()) }
+
+// clockJumped reports whether the wall clock has gone otherwise than time itself in the last minutes: until it has
+// held for a while, nothing expires, is given up or is purged.
+func (db *DB) clockJumped() bool {
+	c := &db.clock
+	c.Lock()
+	defer c.Unlock()
+	wall, steady := db.now(), time.Now()
+	jump := wall.Sub(c.wall) - steady.Sub(c.steady)
+	if c.wall != 0 && jump.Abs() > time.Minute {
+		c.until = steady.Add(5 * time.Minute)
+		db.log.Warn("the machine's clock has jumped, and nothing expires for five minutes: "+
+			"if it is wrong, correct it", "by", jump.String())
+	}
+	c.wall, c.steady = wall, steady
+	return steady.Before(c.until)
+}
+
+// upkeep does what is due now and then: it purges what is old, and truncates a large WAL.
+func (db *DB) upkeep(ctx context.Context, keepEvents time.Duration) {
+	err := cmp.Or(db.purge(ctx, keepEvents), db.truncateWAL(ctx))
+	if err != nil && ctx.Err() == nil && err.Error() != db.warned {
+		db.warned = err.Error()
+		db.log.Warn("the database could not be cleaned up: " + db.warned)
+	}
+}
+
+// truncateWAL truncates a large WAL. It holds the write lock while it waits for readers, so it waits a moment only.
+func (db *DB) truncateWAL(ctx context.Context) error {
+	info, err := os.Stat(db.path + "-wal")
+	if err != nil || info.Size() < largeWAL {
+		return nil
+	}
+
+	pool := openPool(db.path, "_busy_timeout=100", 1)
+	defer pool.Close()
+	var busy, frames, copied int
+	err = pool.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &copied)
+	if busy != 0 {
+		return errors.New("a program that reads it keeps its -wal file large: end that program")
+	}
+	return err
+}
+
+// purge deletes what is too old to be needed. Orders, their history and payments are kept for good.
+func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
+	if db.clockJumped() {
+		return nil
+	}
+	now := db.now()
+	for statement, before := range map[string]Time{
+		`DELETE FROM events WHERE number IN
+			(SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`: now.Add(-keepEvents),
+		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
+			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-48 * time.Hour),
+		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
+	} {
+		err = cmp.Or(err, db.deleteRows(ctx, statement, before))
+	}
+	return err
+}
+
+// deleteRows runs a statement that deletes rows in small writes, until it deletes fewer than its last parameter.
+func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
+	const most = 100
+	for {
+		deleted := int64(0)
+		err := db.write(ctx, func(tx *Tx) error {
+			deleted = tx.exec(statement, arg, most)
+			return nil
+		})
+		if err != nil || deleted < most {
+			return err
+		}
+	}
+}
+
+// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
+// do.
+func (db *DB) watch(ctx context.Context) {
+	var before time.Time
+	for ctx.Err() == nil {
+		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
+			before = info.ModTime()
+			wake(db.webhooksDue)
+			wake(db.checksDue)
+		}
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// setAddress records where the service is reached, for the commands too.
+func (db *DB) setAddress(publicURL string, subdomains bool) error {
+	u, _ := url.Parse(publicURL) // Its flag was checked.
+	host := strings.TrimSuffix(u.Host, ":"+u.Port())
+	return db.change(context.Background(),
+		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
+		u.Scheme+"://", host, u.Host[len(host):], subdomains)
+}
+
+// publicURL is where the service is reached, without a slash at its end.
+func (db *DB) publicURL(ctx context.Context) string {
+	address, _ := one[string](ctx, db, "SELECT scheme || host || port FROM settings")
+	return address
+}
+
+// Report is what a check of a file finds out.
+type Report struct {
+	OK                bool     `json:"ok"`
+	Faults            []string `json:"faults"` // empty if the file is sound
+	Version           int      `json:"schema_version"`
+	Stores            int64    `json:"stores"`
+	Orders            int64    `json:"orders"`
+	WaitingDeliveries int64    `json:"waiting_deliveries"`
+	LatestEvent       Time     `json:"latest_event_at,omitzero"` // so that one sees how old a copy is
+}
+
+// checkFile checks a file without writing.
+func checkFile(ctx context.Context, path string, env environment) (Report, error) {
+	db, err := openDB(path, openReadOnly, env, nil)
+	if err != nil {
+		return Report{}, err
+	}
+	defer db.close()
+
+	return db.check(ctx)
+}
+
+// check says what is in the database. If it is damaged, the report has faults, and there is an error.
+func (db *DB) check(ctx context.Context) (Report, error) {
+	r, err := one[Report](ctx, db, `
+		SELECT 1, '[]', user_version, (SELECT count(*) FROM stores), (SELECT count(*) FROM orders),
+		       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL),
+		       (SELECT coalesce(max(created_at), 0) FROM events)
+		FROM   pragma_user_version`)
+	if err == nil {
+		r.Faults, err = all[string](ctx, db, `
+			SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
+			UNION ALL
+			SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
+			FROM   pragma_foreign_key_check`)
+	}
+	if sqliteCode(err) != 0 {
+		r.Faults, err = []string{err.Error()}, nil
+	}
+	if len(r.Faults) > 0 {
+		r.OK, err = false, fmt.Errorf("%s is damaged: restore a backup (%s)", db.path, r.Faults[0])
+	}
+	return r, err
+}
+
+// copyTo copies the database to a new file that nobody else can read, while others write, with an application_id of
+// its own. After an error there is no copy.
+func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
+	file, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot create the copy, name a new file: %w", err)
+	}
+
+	_, err = db.readers.ExecContext(ctx, "VACUUM INTO ?", out)
+	if err == nil {
+		_, err = file.WriteAt(binary.BigEndian.AppendUint32(nil, id), applicationAt)
+	}
+	err = errors.Join(err, file.Sync(), file.Close(), syncFolder(out))
+	if err != nil {
+		os.Remove(out)
+		return fmt.Errorf("cannot copy %s to %s, is the disk full? (%w)", db.path, out, err)
+	}
+	return nil
+}
+
+// syncFolder brings the names in a file's folder to the disk.
+func syncFolder(path string) error {
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// endings are of the file, its WAL and the WAL's index.
+var endings = []string{"", "-wal", "-shm"}
+
+// restore puts a copy of a sound file in a database's place. aside is the new name of what was there, or empty.
+func restore(ctx context.Context, path, from string, env environment) (aside string, r Report, err error) {
+	source, err := openDB(from, openReadOnly, env, nil)
+	if err != nil {
+		return "", r, err
+	}
+	defer source.close()
+	if r, err = source.check(ctx); err != nil {
+		return "", r, err
+	}
+
+	if found, err := filepath.EvalSymlinks(path); err == nil {
+		path = found
+	}
+	lock, err := lockServing(path)
+	if err != nil {
+		return "", r, err
+	}
+	defer lock.Close()
+
+	fresh := path + "-restoring"
+	os.Remove(fresh) // A restore that was killed has left it.
+	err = source.copyTo(ctx, fresh, applicationID)
+	if err == nil {
+		aside, err = setAside(path, path+env.now().UTC().Format("-20060102-150405.000"))
+	}
+	if err == nil {
+		err = errors.Join(os.Rename(fresh, path), syncFolder(path))
+	}
+	return aside, r, err
+}
+
+// setAside renames a database, whose WAL must not be beside another. The file goes first: a restore that is killed then
+// leaves no file, which everybody notices, and not one without its latest orders.
+func setAside(path, aside string) (moved string, err error) {
+	for _, ending := range endings {
+		switch err := os.Rename(path+ending, aside+ending); {
+		case err == nil:
+			moved = aside
+		case !errors.Is(err, fs.ErrNotExist):
+			return moved, err
+		}
+	}
+	return moved, nil
 }

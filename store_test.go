@@ -1,10 +1,43 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
+
+// TestSchemaHasAVersion fails when schema.sql is changed: from the first release on that needs another version,
+// and a migration of the files of this one.
+func TestSchemaHasAVersion(t *testing.T) {
+	t.Parallel()
+	const version, hash = "1", "1748467e9b81f9a8"
+	schema, err := os.ReadFile("schema.sql")
+	must(t, err)
+	sum := sha256.Sum256(schema)
+	if got := hex.EncodeToString(sum[:8]); got != hash {
+		t.Errorf("schema.sql has the hash %s, want %s", got, hash)
+	}
+	w := newWorld(t)
+	if got := textOf(w.command("check"), "schema_version"); got != version {
+		t.Errorf("the schema has the version %s, want %s", got, version)
+	}
+	info, err := os.Stat(w.file)
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("everybody may read the database: %v", info.Mode())
+	}
+}
 
 // TestCrashAtCommit lets the program die at each COMMIT on an order's way, before or after it is on disk.
 // What it has answered is there afterwards, and whoever got no answer asks again. In the end there is one
@@ -30,7 +63,7 @@ func payWithCrash(t *testing.T, w *world, n int, after bool) {
 		}
 		return false
 	}
-	insist := func(method, path string, body any, headers ...string) reply {
+	insist := func(method, path string, body any, headers ...string) response {
 		t.Helper()
 		r, err := w.send(method, path, body, headers...)
 		if died := restart(); died && (err != nil || r.Status >= 300) {
@@ -50,17 +83,364 @@ func payWithCrash(t *testing.T, w *world, n int, after bool) {
 	body["payment_method"] = "snap"
 	p.order = insist("POST", "/v1/orders", body, "Idempotency-Key", "k").at("order.id")
 	insist("GET", "/v1/orders/"+p.order, nil)
+	if len(w.net.midtrans.pages(p.order, false)) == 0 {
+		w.sleep(30 * time.Second)
+		insist("GET", "/v1/orders/"+p.order, nil)
+	}
 	midtrans, page := w.net.pageOf(p.order, "")
 	midtrans.say(p.order, page, "settlement")
 	path, _, message := midtrans.message(p.order, page, "settlement")
 	insist("POST", path+w.shop.id, message)
-	for range 2 {
-		w.sleep(0)
+	for range 4 {
+		w.sleep(time.Minute)
 		restart()
 	}
-	if deaths != 1 && n <= 5 {
+	if deaths != 1 && n <= 4 {
 		t.Errorf("the program has died %d times", deaths)
 	}
 	w.life.dieAt(0, false)
 	p.play("= paid by 1, Paid, stock 8")
+}
+
+var errFull = sqlite3.Error{Code: sqlite3.ErrFull}
+
+// TestFullDisk has COMMIT say that nothing was written. Every order is refused until there is room again.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, code := range []sqlite3.ErrNo{sqlite3.ErrFull, sqlite3.ErrBusy} {
+		w := newWorld(t)
+		w.life.failAt(sqlite3.Error{Code: code}, false)
+		for range 3 {
+			r := w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
+			if r.Header.Get("Retry-After") == "" || strings.Contains(r.Error.Message, "unknown") {
+				t.Errorf("a full disk is answered %s", r.Body)
+			}
+		}
+		w.get(t, "/v1/orders").has(t, "orders []")
+		w.life.failAt(nil, false)
+		w.create(t, "kopi", 1)
+		w.get(t, "/v1/products?q=kopi").has(t, "products.0.stock 9")
+	}
+}
+
+// TestDiskThatIsFullInBetween lets the program write no more than some hundred KB. What it took is there.
+func TestDiskThatIsFullInBetween(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	kill := w.startProcess("ulimit -f 1200; ")
+	var taken []string
+	refused := 0
+	for i := 0; i < 3000 && refused < 3; i++ {
+		body := w.shop.body("teh", 1)
+		body["note"] = strings.Repeat("x", 1000)
+		r := w.do(t, "POST", "/v1/orders", body)
+		if r.Status == 201 {
+			taken = append(taken, r.at("order.id"))
+		} else {
+			r.want(t, 503, "SERVICE_UNAVAILABLE")
+			refused++
+		}
+	}
+	if refused == 0 || len(taken) == 0 {
+		t.Errorf("%d orders are refused and %d taken", refused, len(taken))
+	}
+	kill()
+	w.start()
+	for _, o := range w.all("orders", "starting_after", w.shop.keys["read"]) {
+		taken = slices.DeleteFunc(taken, func(id string) bool { return id == textOf(o, "id") })
+	}
+	if len(taken) > 0 {
+		t.Errorf("%d orders were acknowledged and are lost", len(taken))
+	}
+}
+
+// TestFailingDisk has COMMIT fail in a way that says nothing of what is on disk. From then on nothing is written,
+// until the program is started again: whoever asks again has one order.
+func TestFailingDisk(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		t.Run(fmt.Sprint("on disk: ", written), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				post := func() response {
+					return w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1), "Idempotency-Key", "k")
+				}
+				w.create(t, "teh", 1)
+				w.sleep(0)
+				w.life.failAt(sqlite3.Error{Code: sqlite3.ErrIoErr}, written)
+				r := post().want(t, 503, "SERVICE_UNAVAILABLE")
+				if !strings.Contains(r.Error.Message, "Idempotency-Key") || r.Header.Get("Retry-After") == "" {
+					t.Errorf("who may have an order reads %s", r.Body)
+				}
+				w.life.failAt(nil, false)
+				w.wantNoWrites(t)
+				w.get(t, "/v1/store")
+
+				w.ruin = true
+				w.crash()
+				w.ruin = false
+				post().want(t, 201, "")
+				if n := len(w.get(t, "/v1/orders").list("orders")); n != 2 {
+					t.Errorf("there are %d orders, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// wantNoWrites reports a service that takes orders, or that is ready to.
+func (w *world) wantNoWrites(t *testing.T) {
+	t.Helper()
+	for range 2 {
+		w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
+	}
+	w.do(t, "GET", "/readyz", nil).want(t, 503, "SERVICE_UNAVAILABLE")
+}
+
+// shell runs a command of another program. A file that is served is never opened here: closing it would end the
+// locks of this process.
+func (w *world) shell(command string) {
+	w.t.Helper()
+	out, err := exec.Command("sh", "-c", command, "sh", w.file, w.t.TempDir()).CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("%s: %v %s", command, err, out)
+	}
+}
+
+// TestLostFile does to the file of a running service what people do by mistake. No order goes where nobody
+// will find it.
+func TestLostFile(t *testing.T) {
+	t.Parallel()
+	for _, mistake := range []string{
+		`rm "$1"`,
+		`mv "$1" "$1.old"`,
+		`rm "$1-wal"`,
+		`rm "$1-shm"`,
+		`cp "$1" "$1.new" && mv "$1.new" "$1"`,
+		`cp "$1.backup" "$1"`,
+		`cp "$1.backup" "$1.new" && mv "$1.new" "$1"`,
+	} {
+		t.Run(mistake, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.create(t, "teh", 1)
+			w.command("backup " + w.file + ".backup")
+			w.create(t, "teh", 1)
+			w.sql("PRAGMA wal_checkpoint(PASSIVE)")
+			w.create(t, "teh", 1)
+			w.ruin = true
+			w.shell(mistake)
+			w.wantNoWrites(t)
+		})
+	}
+}
+
+// TestWhatOthersMayDo does to the file of a running service what is allowed.
+func TestWhatOthersMayDo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, allowed := range []string{"VACUUM", "REINDEX", "ANALYZE", "PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM"} {
+		w.create(t, "teh", 1)
+		w.sql(allowed)
+		w.create(t, "teh", 1)
+		w.do(t, "GET", "/readyz", nil).want(t, 200, "")
+	}
+}
+
+// TestClockThatJumps lets an order end only if the clock stays where it has jumped to.
+func TestClockThatJumps(t *testing.T) {
+	for _, c := range []struct {
+		jump, stays time.Duration
+		want        string
+	}{
+		{48 * time.Hour, 4 * time.Minute, "pending, stock 8"},
+		{48 * time.Hour, 10 * time.Minute, "expired, Expired, stock 10"},
+		{-48 * time.Hour, 10 * time.Minute, "pending, stock 8"},
+	} {
+		t.Run(fmt.Sprint(c.jump, " for ", c.stays), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := newPlayer(t, w)
+				p.play("order kopi 2 bank_transfer as A")
+				w.sleep(2 * time.Minute)
+				w.ahead.Store(int64(c.jump))
+				w.sleep(c.stays)
+				p.play("= " + c.want)
+				if !strings.Contains(w.log.String(), "clock") {
+					t.Error("the log does not tell of the jump")
+				}
+				w.ahead.Store(0)
+				p.play("order teh 1 bank_transfer as B | pending")
+			})
+		})
+	}
+}
+
+// TestRetention keeps events for a week, what a key of idempotency stands for for two days, and orders for good.
+func TestRetention(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.ruin = true // the events have gaps
+		age := func(table string, d time.Duration) {
+			w.sql("UPDATE "+table+" SET created_at = created_at - ?", d.Milliseconds())
+			w.sleep(2 * time.Minute)
+		}
+		body := w.shop.body("teh", 1)
+		post := func() string {
+			return w.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "k").want(t, 201, "").at("order.id")
+		}
+		first := post()
+		age("idempotency_keys", 47*time.Hour)
+		if post() != first {
+			t.Error("a key is forgotten after 47 hours")
+		}
+		age("idempotency_keys", time.Hour)
+		if post() == first {
+			t.Error("a key is known after 48 hours")
+		}
+
+		after := w.get(t, "/v1/events").at("events.0.id")
+		age("events", 167*time.Hour)
+		newest := w.create(t, "teh", 1)
+		if n := len(w.get(t, "/v1/events").list("events")); n != 3 {
+			t.Errorf("%d events are left after 167 hours, want 3", n)
+		}
+		age("events", time.Hour)
+		w.get(t, "/v1/events").has(t, "events.0.data.order.id "+newest, "events.1 <nil>")
+		w.do(t, "GET", "/v1/events?after="+after, nil).want(t, 400, "INVALID_REQUEST")
+		age("events", 200*time.Hour)
+		w.get(t, "/v1/events").has(t, "events []")
+		w.get(t, "/v1/orders/"+first).has(t, "order.id "+first)
+		w.command("order approve -order " + first)
+		w.get(t, "/v1/events").has(t, "events.0.sequence 2", "events.0.event orderPaid")
+	}, "-keep-events", "168h")
+}
+
+// TestRestoreDrill makes a backup of a shop that is killed later, so that its write-ahead log is left.
+func TestRestoreDrill(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	kill := w.startProcess("")
+	for range 3 {
+		w.create(t, "teh", 1)
+	}
+	w.command("backup " + backup)
+	for range 2 {
+		w.create(t, "teh", 1)
+	}
+	w.refused("backup "+backup, "exists")
+	w.refused("restore "+backup, "stop it first")
+	kill()
+
+	w.shell(`head -c 20000 "` + backup + `" > "$1.half"`)
+	w.refused("restore "+w.file+".half", "damaged")
+	copied := w.beside(backup)
+	copied.refused("serve -addr 127.0.0.1:0", "restore")
+
+	restored := w.command("restore " + backup)
+	aside := textOf(restored, "set_aside")
+	if textOf(restored, "orders") != "3" {
+		t.Errorf("restore prints %v", restored)
+	}
+	for file, want := range map[string]string{w.file: "3", aside: "5"} {
+		copied.file = file
+		if found := copied.command("check"); textOf(found, "orders") != want {
+			t.Errorf("%s has %v, want %s orders", file, found, want)
+		}
+	}
+	copied.file = filepath.Join(t.TempDir(), "fresh.db")
+	if again := copied.command("restore " + backup); textOf(again, "set_aside") != "" {
+		t.Errorf("where nothing was, %v is set aside", again)
+	}
+	w.start()
+	w.create(t, "teh", 1)
+}
+
+// beside is for commands on another file.
+func (w *world) beside(file string) *world { return &world{t: w.t, file: file, net: w.net} }
+
+// refused runs a command that has to fail with a sentence that has a text in it.
+func (w *world) refused(words, text string) {
+	w.t.Helper()
+	code, out, errs := w.run(words)
+	if code == 0 || !strings.Contains(errs, text) {
+		w.t.Errorf("%s: exit %d, %s%s", words, code, out, errs)
+	}
+}
+
+// TestCheck looks at a file that nobody may write to, and finds what is wrong with one.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create(t, "teh", 1)
+	w.stop()
+	w.ruin = true
+	must(t, os.Chmod(w.file, 0o400))
+	before, err := os.ReadFile(w.file)
+	must(t, err)
+	found := w.command("check")
+	for _, name := range []string{"ok true", "stores 2", "orders 1", "waiting_deliveries 0"} {
+		field, want, _ := strings.Cut(name, " ")
+		if got := textOf(found, field); got != want {
+			t.Errorf("check prints %s %s, want %s", field, got, want)
+		}
+	}
+	after, err := os.ReadFile(w.file)
+	must(t, err)
+	_, wal := os.Stat(w.file + "-wal")
+	if string(after) != string(before) || !errors.Is(wal, os.ErrNotExist) {
+		t.Error("check has changed the file, or left others")
+	}
+
+	must(t, os.Chmod(w.file, 0o600))
+	w.sql("PRAGMA foreign_keys = 0; UPDATE orders SET store_id = 'nobody'")
+	if code, out, _ := w.run("check"); code != 1 || !strings.Contains(out, `"ok":false`) {
+		t.Errorf("an order of no store: exit %d, %s", code, out)
+	}
+	must(t, os.WriteFile(w.file, before[:len(before)-3*4096], 0o600))
+	w.refused("check", "backup")
+}
+
+// TestOneServiceServesAFile starts another one, also by another name of the file.
+func TestOneServiceServesAFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	again := w.beside(filepath.Join(t.TempDir(), "link.db"))
+	must(t, os.Symlink(w.file, again.file))
+	for _, second := range []*world{w, again} {
+		second.refused("serve -addr 127.0.0.1:0", "another storeorder serves")
+	}
+
+	// Nor does it begin a new file where the rest of an old one lies.
+	again.file = filepath.Join(t.TempDir(), "shop.db")
+	must(t, os.WriteFile(again.file+"-wal", []byte("the rest"), 0o600))
+	again.refused("serve -addr 127.0.0.1:0", "shop.db")
+	if _, err := os.Stat(again.file); err == nil {
+		t.Error("there is a new file beside an old write-ahead log")
+	}
+}
+
+// TestFileNewerThanItsLog starts where somebody may have copied a file beside the log of another: it is checked first.
+func TestFileNewerThanItsLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	kill := w.startProcess("")
+	id := w.create(t, "teh", 1)
+	kill()
+	later := time.Now().Add(time.Hour)
+	must(t, os.Chtimes(w.file, later, later))
+	w.start()
+	w.get(t, "/v1/orders/"+id).has(t, "order.status pending")
+	if !strings.Contains(w.log.String(), "checked first") {
+		t.Error("nobody is told that the file is checked")
+	}
+
+	w.stop()
+	kill = w.startProcess("")
+	w.create(t, "teh", 1)
+	kill()
+	w.shell(`yes | dd of="$1" bs=4096 seek=5 count=20 conv=notrunc 2>&1`)
+	must(t, os.Chtimes(w.file, later, later))
+	w.refused("serve -addr 127.0.0.1:0", "damaged")
+	w.ruin = true
 }

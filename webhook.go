@@ -1,403 +1,377 @@
-//go:build cgo
-
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// A webhook goes through four files. Here its event is written with a delivery for each endpoint (addEvent).
-// The queue (dispatch.go) claims the deliveries that are due (claim.go) and posts them (attempt.go). Here are
-// also the lists, what the owner can ask for, and the signature.
+// Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
+//
+// Each change of an order has one event. Its bytes are written once, in the transaction of the change, with a
+// delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
+// is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
+// it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
+// follow each other as long as they are acknowledged. A receiver that is slow, or down, holds up only itself.
 
-// Event is the name of something that webhooks report.
-type Event string
+// EventName says what an event reports.
+type EventName string
 
 const (
-	OrderCreated              Event = "orderCreated"
-	OrderAwaitingVerification Event = "orderAwaitingVerification"
-	OrderPaid                 Event = "orderPaid"
-	OrderFailed               Event = "orderFailed"
-	OrderExpired              Event = "orderExpired"
-	OrderRefunded             Event = "orderRefunded"
-	OrderPending              Event = "orderPending" // it waits for its payment again
-	OrderAlerted              Event = "orderAlerted" // an alert was raised or resolved
-	Ping                      Event = "ping"         // asked for in the dashboard, without an order
+	OrderCreated              EventName = "orderCreated"
+	OrderAwaitingVerification EventName = "orderAwaitingVerification"
+	OrderPaid                 EventName = "orderPaid"
+	OrderFailed               EventName = "orderFailed"
+	OrderExpired              EventName = "orderExpired"
+	OrderRefunded             EventName = "orderRefunded"
+	OrderPending              EventName = "orderPending" // it waits for its payment again
+	OrderAlerted              EventName = "orderAlerted" // an alert was raised or dealt with
+	Ping                      EventName = "ping"         // a trial, without an order; every endpoint takes it
 )
 
-// events are those that an endpoint can ask for. Every endpoint takes a ping.
-var events = []Event{
-	OrderCreated, OrderAwaitingVerification, OrderExpired, OrderFailed, OrderPaid, OrderPending, OrderRefunded,
-	OrderAlerted,
+// EventNames are all that a store's events can have.
+var EventNames = []EventName{
+	OrderCreated, OrderAwaitingVerification, OrderPaid, OrderFailed,
+	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, Ping,
 }
 
-// allEvents are those that a store's list of events may have.
-var allEvents = append(slices.Clone(events), Ping)
+// insertEvent writes an event of an order and its deliveries, which are due at once. order is the order's JSON as the
+// API shows it. An endpoint that is off has its deliveries too: they wait until it is on.
+func (tx *Tx) insertEvent(storeID, orderID string, sequence int64, name EventName, order []byte) {
+	data := fmt.Appendf(nil, `{"order":%s}`, order)
+	eventID := tx.writeEvent(storeID, orderID, sequence, name, data)
+
+	endpoints, err := all[string](context.Background(), tx, `
+		SELECT id
+		FROM   endpoints
+		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
+		ORDER BY id`, storeID, name)
+	tx.fail(err)
+	for _, id := range endpoints {
+		tx.deliver(eventID, id)
+	}
+}
+
+// writeEvent writes the bytes that are signed and sent.
+func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName, data []byte) (id string) {
+	id = "evt_" + tx.newID()
+	body := fmt.Sprintf(`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
+		id, name, tx.now, storeID, sequence, data)
+
+	tx.exec(`
+		INSERT INTO events (id, store_id, order_id, event, created_at, body)
+		VALUES (?, ?, nullif(?, ''), ?, ?, ?)`, id, storeID, orderID, name, tx.now, body)
+	return id
+}
+
+// deliver makes an event due at an endpoint.
+func (tx *Tx) deliver(eventID, endpointID string) {
+	tx.webhooksDue = true
+	tx.exec(`
+		INSERT INTO deliveries (id, endpoint_id, event, next_at)
+		SELECT ?, ?, number, ? FROM events WHERE id = ?`, tx.newID(), endpointID, tx.now, eventID)
+}
+
+// Event is an event as it was sent.
+type Event struct {
+	ID   string
+	Body []byte
+}
+
+// EventFilter selects a store's events. An empty field, Limit excepted, selects all.
+type EventFilter struct {
+	After      string    `json:"after" rule:"text 1..100 optional"`   // an event's id: only later ones
+	CreatedMin Time      `json:"created_at_min" rule:"time optional"` // inclusive
+	Event      EventName `json:"event" rule:"event optional"`
+	OrderID    string    `json:"order_id" rule:"id optional"`
+	Limit      int64     `json:"limit" rule:"int 1..50 =20"`
+}
+
+// Events lists a store's events in the order in which they were written. more says that others follow. If After is no
+// event of the store, or is kept no more, it returns ErrNotFound.
+func (db *DB) Events(
+	ctx context.Context, storeID string, f EventFilter,
+) (events []Event, more bool, err error) {
+	after := int64(0)
+	if f.After != "" {
+		after, err = one[int64](ctx, db,
+			"SELECT number FROM events WHERE id = ? AND store_id = ?", f.After, storeID)
+	} else if f.CreatedMin != 0 { // so that the events before that time are not all read
+		after, err = one[int64](ctx, db,
+			"SELECT coalesce(min(+number), 1 << 62) - 1 FROM events WHERE created_at >= ?", f.CreatedMin)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+
+	where, args := "store_id = ? AND number > ? AND created_at >= ?", []any{storeID, after, f.CreatedMin}
+	if f.Event != "" {
+		where, args = where+" AND event = ?", append(args, f.Event)
+	}
+	if f.OrderID != "" {
+		where, args = where+" AND order_id = ?", append(args, f.OrderID)
+	}
+	return some[Event](ctx, db, f.Limit, 0,
+		"SELECT id, body FROM events WHERE "+where+" ORDER BY number LIMIT ? OFFSET ?", args...)
+}
+
+// EndpointKind says what an endpoint is.
+type EndpointKind string
+
+const (
+	Webhook EndpointKind = "webhook"
+	Phone   EndpointKind = "ntfy" // an owner's phone, by the topic of an ntfy server
+)
+
+// Endpoint is where a store's events go.
+type Endpoint struct {
+	ID        string       `json:"endpoint_id"`
+	Kind      EndpointKind `json:"kind"`
+	URL       string       `json:"url"`
+	Events    []EventName  `json:"events"` // empty: all
+	Active    bool         `json:"active"`
+	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
+	DidWell   bool         `json:"-"`                    // at its last attempt: 2xx, and quickly
+	CreatedAt Time         `json:"created_at"`
+	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
+}
+
+const sqlEndpoints = "SELECT id, kind, url, events, off = '', off, did_well, created_at FROM endpoints WHERE "
+
+// Endpoints lists a store's endpoints, the oldest first, each with its last 20 deliveries.
+func (db *DB) Endpoints(ctx context.Context, storeID string) ([]Endpoint, error) {
+	endpoints, err := all[Endpoint](ctx, db, sqlEndpoints+"store_id = ? ORDER BY id", storeID)
+	for i := range endpoints {
+		if err == nil {
+			endpoints[i].Recent, err = db.Deliveries(ctx, storeID, endpoints[i].ID, "", 20)
+		}
+	}
+	return endpoints, err
+}
+
+// Endpoint reads one endpoint of a store, without its deliveries.
+func (db *DB) Endpoint(ctx context.Context, storeID, id string) (Endpoint, error) {
+	return one[Endpoint](ctx, db, sqlEndpoints+"id = ? AND store_id = ?", id, storeID)
+}
+
+// NewEndpoint is an endpoint to be added.
+type NewEndpoint struct {
+	Kind         EndpointKind
+	URL          string
+	Events       []EventName // none: all
+	AllowPrivate bool        // also http and private addresses
+}
+
+// check refuses an address or an event that cannot be. The IP addresses of a name can change: they are checked
+// whenever it is dialed (refusePrivate).
+func (in NewEndpoint) check() error {
+	refusal := refuse(ValidationFailed)
+	u, err := url.Parse(in.URL)
+	switch {
+	case err != nil || u.Hostname() == "" || len(in.URL) > 2048 || strings.Contains(in.URL, " "):
+		refusal.add("url", "must be an address such as %s", "https://shop.example.id/webhooks")
+	case u.Scheme != "https" && !(in.AllowPrivate && u.Scheme == "http"):
+		refusal.add("url", "must begin with https:// (http needs -webhook-allow-private)")
+	case u.User != nil || strings.Contains(in.URL, "#"):
+		refusal.add("url", "must have no user, password or #fragment")
+	case !in.AllowPrivate && isPrivateHost(u.Hostname()):
+		refusal.add("url", "must be public (private addresses need -webhook-allow-private)")
+	}
+
+	for _, name := range in.Events {
+		if !slices.Contains(EventNames, name) {
+			refusal.add("events", "has %q, which is not an event: choose from %s", name, EventNames)
+		}
+	}
+	return refusal.orNil()
+}
+
+func isPrivateHost(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return !isPublic(ip)
+	}
+	name := strings.ToLower(host)
+	top := name[strings.LastIndexByte(name, '.')+1:]
+	return slices.Contains([]string{name, "localhost", "local", "internal"}, top)
+}
+
+// maxEndpoints is how many endpoints a store can have. Each event is a delivery to each of them.
+const maxEndpoints = 10
+
+// AddEndpoint adds an endpoint. Its secret is shown this once.
+func (db *DB) AddEndpoint(
+	ctx context.Context, storeID string, in NewEndpoint,
+) (e Endpoint, secret string, err error) {
+	if err := in.check(); err != nil {
+		return e, "", err
+	}
+
+	events := append([]EventName{}, in.Events...) // [], not null
+	e = Endpoint{Kind: in.Kind, URL: in.URL, Events: events, Active: true}
+	secret = "whsec_" + newSecret()
+	err = db.write(ctx, func(tx *Tx) error {
+		n, err := one[int](ctx, tx, `
+			SELECT (SELECT count(*) FROM endpoints WHERE store_id = s.id)
+			FROM   stores s
+			WHERE  id = ?`, storeID)
+		if err != nil {
+			return err
+		}
+		if n >= maxEndpoints {
+			refusal := refuse(LimitReached)
+			refusal.add("url", "cannot be added: a store has at most %d endpoints", maxEndpoints)
+			return refusal
+		}
+
+		e.ID, e.CreatedAt = tx.newID(), tx.now
+		tx.exec(`
+			INSERT INTO endpoints (id, store_id, kind, url, events, secret, created_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`, e.ID, storeID, e.Kind, e.URL, string(toJSON(e.Events)), secret, tx.now)
+		return nil
+	})
+	return e, secret, err
+}
+
+// changeEndpoint runs a statement that changes one row of a store's endpoint.
+func (db *DB) changeEndpoint(ctx context.Context, query string, args ...any) error {
+	return db.write(ctx, func(tx *Tx) error {
+		tx.webhooksDue = true
+		return tx.mustChange(query, args...)
+	})
+}
+
+// RotateSecret gives an endpoint a new secret. For 24 hours the old one signs too.
+func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret string, err error) {
+	secret = "whsec_" + newSecret()
+	return secret, db.changeEndpoint(ctx, `
+		UPDATE endpoints
+		SET    old_secret = secret, old_secret_until = ?, secret = ?
+		WHERE  id = ? AND store_id = ?`, db.now().Add(24*time.Hour), secret, id, storeID)
+}
+
+// SetEndpointActive turns an endpoint on or off for its owner. While it is off its deliveries wait.
+func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active bool) error {
+	return db.changeEndpoint(ctx, `
+		UPDATE endpoints
+		SET    off = iif(?, '', 'owner'), did_well = 0
+		WHERE  id = ? AND store_id = ?`, active, id, storeID)
+}
+
+// RemoveEndpoint deletes an endpoint with its deliveries. There may be a million, so it is turned off first, and they
+// are deleted in small writes: if one fails, the owner sees an endpoint that is off, and removes it again.
+func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
+	if err := db.SetEndpointActive(ctx, storeID, id, false); err != nil {
+		return err
+	}
+
+	err := db.deleteRows(ctx, `
+		DELETE FROM deliveries
+		WHERE  id IN (SELECT id FROM deliveries WHERE endpoint_id = ? LIMIT ?)`, id)
+	if err != nil {
+		return err
+	}
+	return db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
+}
+
+// Ping sends an endpoint an event without an order.
+func (db *DB) Ping(ctx context.Context, storeID, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		_, err := one[string](ctx, tx, "SELECT id FROM endpoints WHERE id = ? AND store_id = ?", id, storeID)
+		if err != nil {
+			return err
+		}
+		tx.deliver(tx.writeEvent(storeID, "", 0, Ping, []byte("{}")), id)
+		return nil
+	})
+}
+
+// DeliveryStatus is where a delivery stands.
+type DeliveryStatus string
+
+const (
+	deliveryPending   DeliveryStatus = "pending"
+	deliveryDelivered DeliveryStatus = "delivered" // acknowledged
+	deliveryFailed    DeliveryStatus = "failed"    // given up until it is sent again
+)
 
 // Delivery is one event on its way to one endpoint.
 type Delivery struct {
-	ID           string        `json:"delivery_id"`
-	EventID      string        `json:"event_id"`
-	Event        Event         `json:"event"`
-	OrderID      string        `json:"order_id,omitempty"`
-	Status       DeliveryState `json:"status"`
-	Attempt      int           `json:"attempt"` // attempts that have ended
-	NextAt       *Time         `json:"next_at"`
-	TriedAt      *Time         `json:"tried_at"`
-	AnswerStatus *int          `json:"answer_status"`
-	Answer       string        `json:"answer,omitempty"` // its first bytes, or why there was none
-	CreatedAt    Time          `json:"created_at"`
+	ID           string         `json:"delivery_id"`
+	EventID      string         `json:"event_id"`
+	Event        EventName      `json:"event"`
+	OrderID      string         `json:"order_id,omitempty"`
+	EndpointID   string         `json:"-"`
+	Status       DeliveryStatus `json:"status"`
+	Attempt      int            `json:"attempt"`          // attempts that have ended
+	NextAt       Time           `json:"next_at,omitzero"` // 0: it is done, or its endpoint is off
+	TriedAt      Time           `json:"tried_at,omitzero"`
+	AnswerStatus int            `json:"answer_status,omitempty"` // HTTP; 0: there was no answer
+	Answer       string         `json:"answer,omitempty"`        // its first bytes, or why there was none
+	CreatedAt    Time           `json:"created_at"`
 }
 
-// DeliveryState is where a delivery stands.
-type DeliveryState string
-
-const (
-	DeliveryPending   DeliveryState = "pending"
-	DeliveryDelivered DeliveryState = "delivered" // acknowledged
-	DeliveryFailed    DeliveryState = "failed"    // given up until it is resent
-)
-
-// sqlEndpointsOf finds the endpoints that want an event. The queue need not be told of those that it has to
-// look at anyway.
-const sqlEndpointsOf = `
-	SELECT id, coalesce(due_at > ?, 1)
-	FROM   endpoints e
-	WHERE  store_id = ? AND removed_at IS NULL
-	AND    (events = '[]' OR EXISTS (SELECT 1 FROM json_each(e.events) WHERE value = ?))`
-
-// eventStart is how the body of an event begins. Its id follows.
-const eventStart = `{"id":"`
-
-// eventPrefix is what the id of an event has before its UUID.
-const eventPrefix = "evt_"
-
-// eventIDIn returns the id of the event that has this body.
-func eventIDIn(body string) string { return body[len(eventStart):][:len(eventPrefix)+idLength] }
-
-// addressee is an endpoint that gets an event.
-type addressee struct {
-	endpointID string
-	idle       bool // the queue does not look at it yet
-}
-
-func scanAddressee(r row) (a addressee, err error) {
-	err = r.Scan(&a.endpointID, &a.idle)
-	return a, err
-}
-
-// addEvent writes an event of an order, whose JSON was just stored, and one delivery for each endpoint that wants it. An
-// endpoint that is off gets its delivery too, which waits until it is on again.
-func (tx *Tx) addEvent(st Store, name Event, sequence int64, stored string) error {
-	endpoints, err := queryAll(tx, scanAddressee, sqlEndpointsOf, tx.now, st.ID, name)
-	if err != nil {
-		return err
-	}
-
-	return tx.insertEvent(st.ID, orderIDIn(stored), name, sequence, st.eventData(stored), endpoints)
-}
-
-// eventData is what the event of a stored order keeps as its data: see wholeEvent.
-func (st Store) eventData(stored string) []byte {
-	state, _ := splitOrder(stored)
-	data := st.showOrder([]byte(`{"order":`), "{"+state+"}")
-	return append(data, '}')
-}
-
-// wholeEvent returns the body of an event as it is sent. The event of an order is stored without the order's terms, which
-// its row has and which never change: they are most of the bytes, and are put back here. order is the JSON that
-// the row has now; empty if the event is of no order.
-func wholeEvent(body, order string) string {
-	if order == "" || strings.Contains(body, termsStart) { // Events written before version 5 of the schema are whole.
-		return body
-	}
-
-	const addresses = `,"checkout_url":`
-	state, after, _ := strings.Cut(body, addresses)
-	_, terms := splitOrder(order)
-	return state + terms + addresses + after
-}
-
-// orderIn returns the JSON of the order that the whole body of an event shows.
-func orderIn(body string) string {
-	_, data, _ := strings.Cut(body, `"data":{"order":`)
-	return strings.TrimSuffix(data, "}}")
-}
-
-// scanBody scans the stored body of an event and the JSON of its order.
-func scanBody(r row) (string, error) {
-	var body, order string
-	err := r.Scan(&body, &order)
-	return wholeEvent(body, order), err
-}
-
-// If this millisecond has an event with this number or a later one, the statement names its row, which is a conflict, and
-// inserts nothing.
-const sqlInsertEvent = `
-	INSERT INTO events (row, store_id, order_row, sequence, event, body)
-	VALUES (coalesce((SELECT max(row) FROM events WHERE row BETWEEN ?1 AND ?1 | 4095), ?1), ?2, ?3, ?4, ?5, ?6)
-	ON CONFLICT (row) DO NOTHING`
-
-// insertEvent writes an event and its deliveries, which are due at once. The event's body is written here once, and what
-// wholeEvent adds never changes, so every attempt sends the same bytes.
-//
-// Its row comes after those of all events that were written before: a receiver that lists events and goes on after the
-// last one misses none. Another process may have written one in this millisecond with a larger number; then the next
-// number is tried.
-func (tx *Tx) insertEvent(
-	storeID, orderID string, name Event, sequence int64, data []byte, endpoints []addressee,
-) error {
-	var orderRow *int64
+// Deliveries lists the deliveries to a store's endpoint, or those of an order's events if orderID is given. The
+// latest come first.
+func (db *DB) Deliveries(ctx context.Context, storeID, endpointID, orderID string, most int) ([]Delivery, error) {
+	where, id := "d.endpoint_id = ?", endpointID
 	if orderID != "" {
-		orderRow = new(rowOf(orderID))
+		where, id = "v.order_id = ?", orderID
 	}
-
-	eventRow, err := tx.insertRow(func(id string) (int64, error) {
-		body := fmt.Sprintf(
-			eventStart+`%s%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
-			eventPrefix, id, name, tx.now, storeID, sequence, data)
-		return tx.exec(sqlInsertEvent, rowOf(id), storeID, orderRow, sequence, name, body)
-	})
-	if err != nil {
-		return err
-	}
-
-	tx.due = tx.due || len(endpoints) > 0
-	for _, endpoint := range endpoints {
-		_, err := tx.insertRow(func(id string) (int64, error) {
-			return tx.exec(`
-				INSERT INTO deliveries (row, id, endpoint_id, event_row, next_at)
-				VALUES (?, ?, ?, ?, ?)
-				ON CONFLICT (row) DO NOTHING`,
-				rowOf(id), id, endpoint.endpointID, eventRow, tx.now)
-		})
-		if err != nil {
-			return err
-		}
-		if !endpoint.idle {
-			continue
-		}
-		if err := tx.lookAt(endpoint.endpointID); err != nil {
-			return err
-		}
-	}
-	return nil
+	return all[Delivery](ctx, db, `
+		SELECT d.id, v.id, v.event, coalesce(v.order_id, ''), e.id, d.status, d.attempt,
+		       iif(e.off = '', coalesce(d.next_at, 0), 0), d.tried_at, d.answer_status, d.answer, v.created_at
+		FROM   deliveries d
+		JOIN   events v ON v.number = d.event
+		JOIN   endpoints e ON e.id = d.endpoint_id
+		WHERE  `+where+` AND +e.store_id = ?
+		ORDER BY d.event DESC, d.id DESC
+		LIMIT  ?`, id, storeID, most)
 }
 
-// lookAt makes the queue look at an endpoint, because a delivery of it is due.
-func (tx *Tx) lookAt(endpointID string) error {
-	_, err := tx.exec("UPDATE endpoints SET due_at = ?1 WHERE id = ?2 AND coalesce(due_at > ?1, 1)",
-		tx.now, endpointID)
-	return err
-}
-
-// deliveryColumns are of a delivery d, its event v and the order o of that event, if it has one.
-const deliveryColumns = `d.id, v.id, v.event, coalesce(o.id, ''), d.status, d.attempt, d.next_at,
-	d.tried_at, d.answer_status, d.answer, v.created_at`
-
-func scanDelivery(r row) (Delivery, error) { return scanDeliveryWith(r) }
-
-// scanDeliveryWith scans deliveryColumns, and the columns after them into more.
-func scanDeliveryWith(r row, more ...any) (d Delivery, err error) {
-	dest := []any{
-		&d.ID, &d.EventID, &d.Event, &d.OrderID, &d.Status, &d.Attempt, &d.NextAt,
-		&d.TriedAt, &d.AnswerStatus, &d.Answer, &d.CreatedAt,
-	}
-	err = r.Scan(append(dest, more...)...)
-	return d, err
-}
-
-const sqlDeliveries = "SELECT " + deliveryColumns + `
-	FROM   deliveries d
-	CROSS JOIN events v ON v.row = d.event_row
-	LEFT JOIN orders o ON o.row = v.order_row
-	WHERE  d.endpoint_id = ? AND d.row < ?
-	ORDER BY d.row DESC LIMIT +?`
-
-// OrderDelivery is a delivery of an order's event, with its endpoint.
-type OrderDelivery struct {
-	Delivery
-	EndpointID string
-	URL        string
-}
-
-const sqlOrderDeliveries = "SELECT " + deliveryColumns + `, e.id, e.url
-	FROM   events v
-	CROSS JOIN deliveries d ON d.event_row = v.row
-	JOIN   orders o ON o.row = v.order_row
-	JOIN   endpoints e ON e.id = d.endpoint_id AND e.removed_at IS NULL
-	WHERE  v.order_row = ?
-	ORDER BY v.sequence`
-
-func scanOrderDelivery(r row) (o OrderDelivery, err error) {
-	o.Delivery, err = scanDeliveryWith(r, &o.EndpointID, &o.URL)
-	return o, err
-}
-
-// ResendDelivery makes a delivery due again, from its first attempt, also one that was delivered. n is 0 if
-// it is claimed: then it is about to be sent anyway.
-func (db *DB) ResendDelivery(ctx context.Context, storeID, id string) (n int64, err error) {
-	return writeResult(ctx, db, func(tx *Tx) (int64, error) {
-		endpointID, err := queryOne(tx, scanValue[string], `
-			SELECT e.id
-			FROM   deliveries d
-			JOIN   endpoints e ON e.id = d.endpoint_id
-			WHERE  d.row = ? AND d.id = ? AND e.store_id = ? AND e.removed_at IS NULL`,
-			rowOf(id), id, storeID)
-		if err != nil {
-			return 0, err
-		}
-
-		n, err := tx.exec(sqlResendDelivery, tx.now, rowOf(id))
-		if err != nil {
-			return 0, err
-		}
-		return n, tx.lookAt(endpointID)
-	})
-}
-
-const (
-	sqlResendDelivery = `
+// Resend makes a delivery due again, from its first attempt, also one that was delivered.
+func (db *DB) Resend(ctx context.Context, storeID, id string) error {
+	return db.changeEndpoint(ctx, `
 		UPDATE deliveries
 		SET    status = 'pending', attempt = 0, next_at = ?
-		WHERE  row = ? AND leased = 0`
-	sqlUndelivered = `
-		SELECT row FROM deliveries
-		WHERE  endpoint_id = ? AND row >= ? AND row < ? AND status <> 'delivered'
-		ORDER BY row LIMIT +?`
-	sqlResendAll = `
-		UPDATE deliveries
-		SET    status = 'pending', attempt = 0, next_at = ?
-		WHERE  row IN (SELECT value FROM json_each(?)) AND status <> 'delivered' AND leased = 0`
-)
+		WHERE  id = ? AND endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ?)`, db.now(), id, storeID)
+}
 
-// ResendSince makes the deliveries of an endpoint due again, from their first attempt, that are not
-// delivered, not claimed, and whose event came at since or later. There may be millions, so they are found
-// outside of the writes, and each write changes batchRows. If one fails, those before it are resent.
+// ResendSince makes those deliveries of an endpoint due again that were not acknowledged and whose event is of since
+// or later. n is how many these are.
 func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
-	_, err = queryOne(db.reader, scanValue[string], sqlOwnEndpoint, endpointID, storeID)
-	if err != nil {
-		return 0, err
-	}
-
-	from := firstRow(since)
-	end := firstRow(db.Now() + 1)
-	for {
-		found, err := queryAll(db.reader, scanValue[int64], sqlUndelivered, endpointID, from, end, batchRows)
-		if err != nil || len(found) == 0 {
-			return n, err
-		}
-
-		resent, err := writeResult(ctx, db, func(tx *Tx) (int64, error) {
-			if err := tx.lookAt(endpointID); err != nil {
-				return 0, err
-			}
-			return tx.exec(sqlResendAll, tx.now, string(mustJSON(found)))
-		})
-		n += resent
-		if err != nil {
-			return n, err
-		}
-		from = found[len(found)-1] + 1
-	}
-}
-
-// EventFilter selects a store's events. A zero field, Limit excepted, does not filter.
-type EventFilter struct {
-	After   string // an event's id: only events that were written after it
-	Min     *Time  // of created_at, inclusive
-	Event   Event
-	OrderID string
-	Limit   int
-}
-
-// Events are listed by their rows, which is the order in which they were written: see insertEvent.
-const (
-	sqlEventRow = "SELECT row FROM events WHERE row = ? AND id = ? AND store_id = ?"
-
-	sqlEventsOfOrder = `
-		SELECT v.body, o.json
-		FROM   orders o
-		JOIN   events v ON v.order_row = o.row
-		WHERE  o.row = ?4 AND o.id = ?5 AND o.store_id = ?1 AND v.row >= ?2 AND (?6 = '' OR v.event = ?6)
-		ORDER BY v.sequence LIMIT +?3`
-
-	eventsNamed = "SELECT row, order_row, body FROM events WHERE store_id = ?1 AND event = '%s' AND row >= ?2"
-)
-
-// eventsQuery finds a store's events of these names. The index is by name, so that a rare event is found without
-// reading all others. Those of several names are merged from one search each.
-func eventsQuery(names ...Event) string {
-	var each []string
-	for _, name := range names {
-		each = append(each, fmt.Sprintf(eventsNamed, name))
-	}
-	return "SELECT body, coalesce((SELECT json FROM orders o WHERE o.row = order_row), '') FROM (" +
-		strings.Join(each, " UNION ALL ") + " ORDER BY row LIMIT +?3)"
-}
-
-// Events returns the bodies of a store's events, as they were sent, in the order in which they were written. more says
-// that others follow. An event to go on after that is not the store's, or is not kept any more, is errNotFound.
-func (db *DB) Events(storeID string, f EventFilter) (bodies []string, more bool, err error) {
-	from := int64(0)
-	if f.Min != nil {
-		from = firstRow(*f.Min)
-	}
-	if f.After != "" {
-		seen, err := queryOne(db.reader, scanValue[int64], sqlEventRow, rowOf(f.After), f.After, storeID)
-		if err != nil {
-			return nil, false, err
-		}
-		from = max(from, seen+1)
-	}
-
-	args := []any{storeID, from, f.Limit + 1}
-	var query string
-	switch {
-	case f.OrderID != "":
-		query = sqlEventsOfOrder
-		args = append(args, rowOf(f.OrderID), f.OrderID, f.Event)
-	case f.Event != "":
-		query = eventsQuery(f.Event)
-	default:
-		query = eventsQuery(allEvents...)
-	}
-	bodies, err = queryAll(db.reader, scanBody, query, args...)
-	if len(bodies) > f.Limit {
-		return bodies[:f.Limit], true, err
-	}
-	return bodies, false, err
-}
-
-// Ping writes an event without an order for one endpoint.
-func (db *DB) Ping(ctx context.Context, storeID, endpointID string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		_, err := queryOne(tx, scanValue[string], sqlOwnEndpoint, endpointID, storeID)
-		if err != nil {
-			return err
-		}
-		return tx.insertEvent(storeID, "", Ping, 0, []byte("{}"), []addressee{{endpointID, true}})
+	err = db.writeAlone(ctx, func(tx *Tx) error {
+		tx.webhooksDue = true
+		n = tx.exec(`
+			UPDATE deliveries
+			SET    status = 'pending', attempt = 0, next_at = ?
+			WHERE  endpoint_id = ? AND status <> 'delivered'
+			AND    event IN (SELECT number FROM events WHERE store_id = ? AND created_at >= ?)`,
+			tx.now, endpointID, storeID, since)
+		return nil
 	})
+	return n, err
 }
 
-// signatureHeader is the X-Service-Signature: one v1 for each secret, the newest first.
-func signatureHeader(secrets []string, t int64, body []byte) string {
-	header := "t=" + strconv.FormatInt(t, 10)
-	for _, secret := range secrets {
-		header += ",v1=" + sign(secret, t, body)
-	}
-	return header
-}
-
-// sign returns the hex HMAC-SHA256 of "<t>.<body>", t in Unix seconds, keyed with all bytes of the secret as
+// sign returns the HMAC-SHA256 of "<t>.<body>" in hex, t in Unix seconds, keyed with all bytes of the secret as
 // shown.
 func sign(secret string, t int64, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
@@ -406,22 +380,440 @@ func sign(secret string, t int64, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// verifySignature reports whether a header holds a signature of body that is at most five minutes old or
-// ahead. Receivers do this; here it serves the demo's receiver and the sandbox gateway.
-func verifySignature(secret, header string, body []byte, now time.Time) bool {
-	var t int64
-	var ok bool
-	for field := range strings.SplitSeq(header, ",") {
-		name, value, _ := strings.Cut(field, "=")
-		switch name {
-		case "t":
-			if t != 0 { // A second time would lend its age to the signature of the first.
-				return false
-			}
-			t, _ = strconv.ParseInt(value, 10, 64)
-		case "v1":
-			ok = ok || hmac.Equal([]byte(value), []byte(sign(secret, t, body)))
+// The queue sends what is due. It writes nothing before it sends: what is under way is known in its memory alone, for
+// one process serves a file, and a crash leaves a delivery due at its old time. Every attempt ends in a written
+// result, but for one that a stop cuts off. The queue looks for due deliveries when something was written, an attempt
+// has ended or the next one is due.
+//
+// All its state belongs to the goroutine of run.
+type queue struct {
+	db        *DB
+	transport http.RoundTripper
+	phoneText phoneText
+
+	underWay map[string][]dueDelivery // by endpoint
+	attempts int                      // under way, of all endpoints
+	paused   map[string]time.Time     // until when, by endpoint
+	ended    chan dueDelivery
+}
+
+// phoneText writes what an owner's phone shows of an event, from the order as the API shows it, or nil. Without ok it
+// shows nothing.
+type phoneText func(language string, event EventName, order []byte) (title, text string, ok bool)
+
+// newQueue returns a queue that is not running. Without a transport it sends over the network.
+func newQueue(db *DB, transport http.RoundTripper, allowPrivate bool, text phoneText) *queue {
+	if transport == nil {
+		transport = newTransport(allowPrivate)
+	}
+	return &queue{
+		db:        db,
+		transport: transport,
+		phoneText: text,
+		underWay:  map[string][]dueDelivery{},
+		paused:    map[string]time.Time{},
+		ended:     make(chan dueDelivery, maxAttempts),
+	}
+}
+
+// run delivers until ctx ends. The attempts under way then have five seconds to end.
+func (q *queue) run(ctx context.Context) {
+	attempts, cutOff := context.WithCancel(context.WithoutCancel(ctx))
+	defer cutOff()
+
+	for ctx.Err() == nil {
+		wait := q.sendDue(attempts)
+		select {
+		case <-q.db.webhooksDue:
+		case d := <-q.ended:
+			q.end(d)
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+
+		for len(q.ended) > 0 { // One look serves all that have ended together.
+			q.end(<-q.ended)
 		}
 	}
-	return ok && now.Sub(time.Unix(t, 0)).Abs() <= 5*time.Minute
+
+	defer time.AfterFunc(5*time.Second, cutOff).Stop()
+	for q.attempts > 0 {
+		q.end(<-q.ended)
+	}
+}
+
+const (
+	maxAttempts    = 256 // under way
+	maxOfEndpoint  = 4   // of them to one endpoint
+	slowAnswer     = 2 * time.Second
+	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
+)
+
+// mayBegin bounds the attempts under way. An endpoint whose last attempt failed or was slow has one, and a pause
+// after it; so has a new one. Half of all attempts are kept for endpoints that did well and have none under way, so
+// that neither failing endpoints nor busy ones delay the others.
+func (q *queue) mayBegin(e dueEndpoint) bool {
+	ofEndpoint := len(q.underWay[e.ID])
+	switch {
+	case !e.DidWell:
+		return ofEndpoint == 0 && q.attempts < maxAttempts/2
+	case ofEndpoint == 0:
+		return q.attempts < maxAttempts
+	}
+	return ofEndpoint < maxOfEndpoint && q.attempts < maxAttempts/2
+}
+
+// dueEndpoint is an endpoint with deliveries that wait.
+type dueEndpoint struct {
+	ID      string
+	DidWell bool
+	Next    Time // when the first of them is due
+}
+
+// sendDue begins the attempts that are due and may begin. It returns how long nothing else will be due: a minute at
+// most, for the clock can be set.
+func (q *queue) sendDue(ctx context.Context) time.Duration {
+	// The endpoints of the index, one after the other, without reading all their deliveries.
+	endpoints, err := all[dueEndpoint](context.Background(), q.db, `
+		WITH RECURSIVE waiting (id) AS (
+			SELECT min(endpoint_id) FROM deliveries WHERE next_at IS NOT NULL
+			UNION ALL
+			SELECT (SELECT min(endpoint_id) FROM deliveries WHERE next_at IS NOT NULL AND endpoint_id > w.id)
+			FROM   waiting w
+			WHERE  id IS NOT NULL
+		)
+		SELECT e.id, e.did_well,
+		       (SELECT min(next_at) FROM deliveries WHERE endpoint_id = e.id AND next_at IS NOT NULL)
+		FROM   waiting w
+		JOIN   endpoints e ON e.id = w.id
+		WHERE  e.off = ''
+		ORDER BY random()`)
+	if err != nil {
+		q.db.log.Error("webhooks: cannot look for due deliveries; trying again", "error", err)
+		return time.Second
+	}
+
+	wait, now := time.Minute, q.db.now()
+	for _, e := range endpoints {
+		pause := time.Until(q.paused[e.ID])
+		switch {
+		case e.Next > now:
+			wait = min(wait, e.Next.Sub(now))
+		case pause > 0:
+			wait = min(wait, pause)
+		case q.mayBegin(e):
+			q.sendTo(ctx, e, now)
+		}
+	}
+	return wait
+}
+
+// dueDelivery is a delivery that is due.
+type dueDelivery struct {
+	EndpointID, ID, OrderID string
+	Ended                   int  // attempts
+	didWell                 bool // the one that was begun: it was acknowledged, and quickly
+}
+
+// sendTo begins attempts to an endpoint. A delivery waits while one of its order is under way there.
+func (q *queue) sendTo(ctx context.Context, e dueEndpoint, now Time) {
+	due, err := all[dueDelivery](context.Background(), q.db, `
+		SELECT d.endpoint_id, d.id, coalesce(v.order_id, ''), d.attempt
+		FROM   deliveries d
+		CROSS JOIN events v ON v.number = d.event
+		WHERE  d.endpoint_id = ? AND d.next_at <= ?
+		ORDER BY d.next_at, d.id
+		LIMIT  16`, e.ID, now)
+	if err != nil {
+		q.db.log.Error("webhooks: cannot read due deliveries", "endpoint", e.ID, "error", err)
+		return
+	}
+
+	for _, d := range due {
+		waits := slices.ContainsFunc(q.underWay[e.ID], func(other dueDelivery) bool {
+			return other.ID == d.ID || other.OrderID == d.OrderID && d.OrderID != ""
+		})
+		if waits || !q.mayBegin(e) {
+			continue
+		}
+
+		q.underWay[e.ID] = append(q.underWay[e.ID], d)
+		q.attempts++
+		go func() {
+			q.attempt(ctx, &d)
+			q.ended <- d
+		}()
+	}
+}
+
+// end notes that the attempt of a delivery has ended.
+func (q *queue) end(d dueDelivery) {
+	isThis := func(other dueDelivery) bool { return other.ID == d.ID }
+	q.underWay[d.EndpointID] = slices.DeleteFunc(q.underWay[d.EndpointID], isThis)
+	q.attempts--
+
+	if !d.didWell {
+		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)
+	}
+}
+
+// attempt sends a delivery once and writes what came of it. If ctx ends first, nothing is written: the delivery stays
+// due.
+func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
+	begun := time.Now()
+	s, a, err := q.send(ctx, *d)
+	if errors.Is(err, ErrNotFound) || err != nil && ctx.Err() != nil {
+		return // The endpoint was removed or turned off meanwhile, or the service stops.
+	}
+
+	number := d.Ended + 1
+	status, wait := afterAttempt(number, a.code, a.retryAfter, 0.8+0.4*rand.Float64())
+	if s.Kind == Phone && status == deliveryPending && q.db.now().Add(wait).Sub(s.CreatedAt) > time.Hour {
+		status = deliveryFailed // It is no news any more.
+	}
+	if status == deliveryFailed && q.db.clockJumped() {
+		status, wait = deliveryPending, 10*time.Minute // The attempts may have come too fast.
+	}
+	if status != deliveryDelivered {
+		q.db.log.Warn("webhook not delivered", "delivery", d.ID, "endpoint", d.EndpointID,
+			"attempt", number, "status", status, "error", cmp.Or(err, fmt.Errorf("answered %d", a.code)))
+	}
+
+	d.didWell = status == deliveryDelivered && time.Since(begun) <= slowAnswer
+	for ctx.Err() == nil {
+		err := q.db.write(ctx, func(tx *Tx) error {
+			tx.recordAttempt(*d, a, status, wait)
+			return nil
+		})
+		if err == nil {
+			return
+		}
+		q.db.log.Error("webhooks: cannot write a result; trying again", "delivery", d.ID, "error", err)
+		time.Sleep(time.Second)
+	}
+}
+
+// recordAttempt writes the result of an attempt, unless the delivery was begun anew meanwhile. 410 turns the endpoint
+// off.
+func (tx *Tx) recordAttempt(d dueDelivery, a answer, status DeliveryStatus, wait time.Duration) {
+	tx.exec(`
+		UPDATE deliveries
+		SET    status = ?1, attempt = attempt + 1, next_at = iif(?1 = 'pending', ?2, NULL), tried_at = ?3,
+		       answer_status = ?4, answer = ?5
+		WHERE  id = ?6 AND attempt = ?7`, status, tx.now.Add(wait), tx.now, a.code, a.text, d.ID, d.Ended)
+	tx.exec("UPDATE endpoints SET did_well = ?1 WHERE id = ?2 AND did_well <> ?1", d.didWell, d.EndpointID)
+	if a.code == http.StatusGone {
+		tx.exec("UPDATE endpoints SET off = 'gone' WHERE id = ? AND off = ''", d.EndpointID)
+	}
+}
+
+// retryWaits come before the second and every later one of ten attempts: 75 h 35 min in all.
+var retryWaits = []time.Duration{
+	5 * time.Second,
+	5 * time.Minute,
+	30 * time.Minute,
+	2 * time.Hour,
+	5 * time.Hour,
+	10 * time.Hour,
+	14 * time.Hour,
+	20 * time.Hour,
+	24 * time.Hour,
+}
+
+// afterAttempt is the whole policy: what the HTTP status of an answer, or 0, means for its delivery, and how long a
+// pending one waits. number counts from 1. spread is random, from 0.8 to 1.2, so that deliveries that failed together
+// are not tried again together. A receiver that is overloaded may ask for more time, up to twice the wait.
+func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
+	switch {
+	case code/100 == 2:
+		return deliveryDelivered, 0
+	case number > len(retryWaits):
+		return deliveryFailed, 0
+	}
+
+	wait := time.Duration(float64(retryWaits[number-1]) * spread)
+	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
+		seconds, _ := strconv.Atoi(retryAfter)
+		wait = min(max(wait, time.Duration(seconds)*time.Second), 2*wait)
+	}
+	return deliveryPending, wait
+}
+
+// sending is what an attempt sends, and where.
+type sending struct {
+	Kind              EndpointKind
+	URL               string
+	Secret, OldSecret string // the old one if it still signs
+	EventID           string
+	Event             EventName
+	CreatedAt         Time
+	Body              []byte
+	Language          string // the store's
+}
+
+// answer is what came back. What the store reads of it tells nothing of the network that the service runs in.
+type answer struct {
+	code       int    // the HTTP status; 0: there was no answer
+	text       string // its first bytes, or why there was none
+	retryAfter string
+}
+
+// send reads a delivery and sends it. A panic is an error too, so that it has a result like any other.
+func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a answer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+		if err != nil {
+			a = answer{text: whyNoAnswer(err)}
+		}
+	}()
+
+	s, err = one[sending](ctx, q.db, `
+		SELECT e.kind, e.url, e.secret, iif(e.old_secret_until > ?, e.old_secret, ''),
+		       v.id, v.event, v.created_at, v.body, s.language
+		FROM   deliveries d
+		JOIN   events v ON v.number = d.event
+		JOIN   endpoints e ON e.id = d.endpoint_id
+		JOIN   stores s ON s.id = e.store_id
+		WHERE  d.id = ? AND e.off = ''`, q.db.now(), d.ID)
+	if err != nil {
+		return s, a, err
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	if s.Kind == Phone {
+		a, err = q.ring(ctx, s)
+	} else {
+		a, err = q.post(ctx, s.URL, s.Body, q.webhookHeader(s, d))
+	}
+	return s, a, err
+}
+
+func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
+	t := q.db.now().Time().Unix()
+	signature := fmt.Sprintf("t=%d,v1=%s", t, sign(s.Secret, t, s.Body))
+	if s.OldSecret != "" {
+		signature += ",v1=" + sign(s.OldSecret, t, s.Body)
+	}
+	return http.Header{
+		"Content-Type":          {"application/json"},
+		"X-Service-Signature":   {signature},
+		"X-Service-Event":       {string(s.Event)},
+		"X-Service-Event-Id":    {s.EventID},
+		"X-Service-Delivery-Id": {d.ID},
+		"X-Service-Attempt":     {strconv.Itoa(d.Ended + 1)},
+	}
+}
+
+// ring publishes a text to the topic of an ntfy server, from where it comes to the owner's phone. It leads to the
+// dashboard.
+func (q *queue) ring(ctx context.Context, s sending) (answer, error) {
+	var event struct {
+		Data struct{ Order json.RawMessage }
+	}
+	json.Unmarshal(s.Body, &event) // It is our own.
+
+	title, text, ok := q.phoneText(s.Language, s.Event, event.Data.Order)
+	if !ok {
+		return answer{code: http.StatusNoContent}, nil // There is nothing to say: that is done.
+	}
+	return q.post(ctx, s.URL, []byte(text), http.Header{
+		"Title": {mime.QEncoding.Encode("utf-8", title)},
+		"Click": {q.db.publicURL(ctx) + "/dashboard"},
+	})
+}
+
+// post sends a request over the transport itself, which follows no redirects, and reads the answer. An answer whose
+// body stalls or breaks off is an answer all the same.
+func (q *queue) post(ctx context.Context, address string, body []byte, header http.Header) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, "POST", address, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	header.Set("User-Agent", "storeorder/1")
+	req.Header = header
+
+	resp, err := q.transport.RoundTrip(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+
+	keep := 4096
+	if resp.StatusCode/100 == 2 {
+		keep = 200
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, int64(keep)))
+	io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	return answer{
+		code:       resp.StatusCode,
+		text:       strings.ToValidUTF8(string(text), "\uFFFD"),
+		retryAfter: resp.Header.Get("Retry-After"),
+	}, nil
+}
+
+// whyNoAnswer says why a request had no answer, in words for the store.
+func whyNoAnswer(err error) string {
+	lookup, isLookup := errors.AsType[*net.DNSError](err)
+	network, isNetwork := errors.AsType[net.Error](err)
+	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+
+	switch {
+	case errors.Is(err, errNotPublic), isLookup && lookup.IsNotFound:
+		return "no public host has this name" // It does not tell whether a private one has.
+	case isNetwork && network.Timeout():
+		return "timed out"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case badCertificate:
+		return "certificate not accepted"
+	}
+	return "no answer"
+}
+
+// newTransport returns the way to the network: with no proxy and no compression, and to public addresses only.
+func newTransport(allowPrivate bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	if !allowPrivate {
+		dialer.Control = refusePrivate
+	}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    maxOfEndpoint,
+		IdleConnTimeout:        time.Minute,
+	}
+}
+
+var errNotPublic = errors.New("not a public address")
+
+// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its address
+// gains nothing.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
+		return errNotPublic
+	}
+	return nil
+}
+
+// deniedNets are the addresses that are not public (IANA's special-purpose registries): of IPv6 all outside 2000::/3,
+// and some in it.
+const deniedNets = `
+	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+	::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20`
+
+// isPublic reports whether anybody on the Internet can have this address.
+func isPublic(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	for denied := range strings.FieldsSeq(deniedNets) {
+		if netip.MustParsePrefix(denied).Contains(ip) {
+			return false
+		}
+	}
+	return ip.IsValid()
 }

@@ -1,0 +1,354 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestRateLimits uses up the requests of a key, and those of all keys of a store. They come back with time.
+func TestRateLimits(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for taken := 1; taken <= 3; taken++ {
+			r := w.get(t, "/v1/store")
+			for name, want := range map[string]int{"Limit": 60, "Remaining": 3 - taken, "Reset": taken} {
+				if got := r.Header.Get("X-RateLimit-" + name); got != strconv.Itoa(want) {
+					t.Errorf("after %d requests %s is %s, want %d", taken, name, got, want)
+				}
+			}
+		}
+		r := w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 429, "RATE_LIMITED")
+		if r.Header.Get("Retry-After") != "1" || r.Error.Message != "Rate limit exceeded." {
+			t.Errorf("refused with %v %s", r.Header, r.Body)
+		}
+		time.Sleep(time.Second)
+		w.get(t, "/v1/orders").has(t, "orders []")
+		time.Sleep(time.Minute)
+
+		answered := 0
+		for range 5 {
+			key := textOf(w.command("key add -name more -store "+w.shop.id), "key")
+			for range 3 {
+				if w.do(t, "GET", "/v1/store", nil, as(key)...).Status == 200 {
+					answered++
+				}
+			}
+		}
+		if answered != 12 {
+			t.Errorf("all keys of a store together are answered %d times, want 12", answered)
+		}
+		w.get(t, "/v1/store", as(w.other.keys["read"])...)
+		w.ruin = true // which would read more than the limit
+	}, "-rate", "60", "-burst", "3")
+}
+
+// TestWrongKeys sends more wrong keys than an address may. The right one from there goes on.
+func TestWrongKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		codes := map[string]int{}
+		for range 100 {
+			r := w.do(t, "GET", "/v1/orders", nil, as("so_wrong")...)
+			codes[r.Error.Code]++
+			if r.Status == 429 && r.Header.Get("Retry-After") == "" {
+				t.Error("429 without Retry-After")
+			}
+		}
+		if codes["UNAUTHORIZED"] != 60 || codes["RATE_LIMITED"] != 40 {
+			t.Errorf("100 wrong keys get %v", codes)
+		}
+		w.get(t, "/v1/orders")
+		time.Sleep(2 * time.Second)
+		w.do(t, "GET", "/v1/orders", nil, as("so_wrong")...).want(t, 401, "UNAUTHORIZED")
+	})
+}
+
+// TestKeysEnd has keys that end by themselves, or are revoked while they are used.
+func TestKeysEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		added := w.command("key add -name short -scope read -expires 1h -store " + strings.ToUpper(w.shop.id))
+		w.get(t, "/v1/store", as(textOf(added, "key"))...).has(t,
+			"key.name short", "key.expires_at 2000-01-01T01:00:00.000Z")
+		time.Sleep(time.Hour)
+		w.do(t, "GET", "/v1/store", nil, as(textOf(added, "key"))...).want(t, 401, "UNAUTHORIZED")
+
+		for range 47 { // with the three of the shop's; the one that has ended makes room
+			added = w.command("key add -name more -store " + w.shop.id)
+		}
+		w.refused("key add -name more -store "+w.shop.id, "remove")
+		p := newPlayer(t, w)
+		p.play("owner open keys, press add-key name=one | 409")
+		w.get(t, "/v1/store", as(textOf(added, "key"))...)
+		w.command("key revoke -key " + strings.ToUpper(textOf(added, "key_id")))
+		w.do(t, "GET", "/v1/store", nil, as(textOf(added, "key"))...).want(t, 401, "UNAUTHORIZED")
+		w.command("key add -name more -store " + w.shop.id)
+		listed := fmt.Sprint(w.command("key list -store " + w.shop.id))
+		if strings.Contains(listed, "so_") || !strings.Contains(listed, "short") {
+			t.Errorf("the list of keys: %s", listed)
+		}
+	})
+}
+
+// TestClientAddresses is about testdata/client-addresses.txt: who is counted and logged as the client.
+func TestClientAddresses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "-trusted-proxy", "10.0.0.0/8")
+	for _, c := range readCases(t, "testdata/client-addresses.txt") {
+		w.life.peer = strings.Trim(c.column(0), "[]")
+		w.http.CloseIdleConnections()
+		forwarded := strings.Replace(c.column(1), "none", "", 1)
+		before := len(w.log.String())
+		w.get(t, "/v1/store", "X-Forwarded-For", forwarded)
+		line := w.log.String()[before:]
+		want, _, _ := strings.Cut(c.column(2), "/")
+		if !strings.Contains(line, "client="+strings.TrimSuffix(want, "::")) {
+			t.Errorf("%s: the log has %s", c.name, line)
+		}
+	}
+	w.life.peer = ""
+	w.http.CloseIdleConnections()
+}
+
+// browse is a request of a browser that follows nothing, with headers.
+func (p *player) browse(method, path string, form url.Values, headers ...string) *http.Response {
+	p.t.Helper()
+	req, err := http.NewRequest(method, "https://shop.test"+path, strings.NewReader(form.Encode()))
+	must(p.t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := p.http.Do(req)
+	must(p.t, err)
+	resp.Body.Close()
+	return resp
+}
+
+// signIn tries to sign in from an address and returns its answer.
+func (p *player) signIn(s *store, password, from string, headers ...string) *http.Response {
+	form := url.Values{"email": {s.email}, "password": {password}}
+	return p.browse("POST", "/dashboard/login", form, append(headers, "X-Forwarded-For", from)...)
+}
+
+// cookies are those that an answer sets, as a browser sends them back.
+func cookies(resp *http.Response) string {
+	var all []string
+	for _, c := range resp.Cookies() {
+		all = append(all, c.Name+"="+c.Value)
+	}
+	return strings.Join(all, "; ")
+}
+
+// TestSignIn is about the answers to a sign-in, its cookies, and its end.
+func TestSignIn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		s := w.shop
+		if resp := p.signIn(s, s.password, "192.0.2.1", "Sec-Fetch-Site", "cross-site"); resp.StatusCode != 403 {
+			t.Errorf("another site signs in: %d", resp.StatusCode)
+		}
+		if resp := p.signIn(s, "wrong password", "192.0.2.1"); resp.StatusCode != 422 || len(resp.Cookies()) > 0 {
+			t.Errorf("a wrong password: %d %v", resp.StatusCode, resp.Cookies())
+		}
+		resp := p.signIn(s, " "+s.password+"\n", "192.0.2.1")
+		if resp.StatusCode != 303 || len(resp.Cookies()) != 2 {
+			t.Fatalf("the right password: %d %v", resp.StatusCode, resp.Cookies())
+		}
+		for _, c := range resp.Cookies() {
+			if !strings.HasPrefix(c.Name, "__Host-") || !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteLaxMode {
+				t.Errorf("the cookie is %s", c.Raw)
+			}
+		}
+		inside := func(cookies string) bool {
+			return p.browse("GET", "/dashboard", nil, "Cookie", cookies).StatusCode == 200
+		}
+		first := cookies(resp)
+		if !inside(first) || inside("") {
+			t.Error("the cookies do not sign in")
+		}
+		age := func(days time.Duration) {
+			w.sql("UPDATE sign_ins SET ends_at = ends_at - ?", (days * 24 * time.Hour).Milliseconds())
+		}
+		for range 2 {
+			age(29)
+			if !inside(first) {
+				t.Error("29 days after the last use nobody is signed in")
+			}
+			w.sleep(2 * time.Minute)
+		}
+		age(31)
+		if inside(first) {
+			t.Error("a sign-in outlives 31 days")
+		}
+
+		second, third := cookies(p.signIn(s, s.password, "192.0.2.1")), cookies(p.signIn(s, s.password, "192.0.2.1"))
+		p.browse("POST", "/dashboard/account", url.Values{"act": {"sign-out"}}, "Cookie", second)
+		if inside(second) || !inside(third) {
+			t.Error("who signs out is in, or the other is not")
+		}
+		password := textOf(w.command("store password -store "+s.id), "owner_password")
+		if inside(third) || !inside(cookies(p.signIn(s, password, "192.0.2.1"))) {
+			t.Error("a new password leaves who is signed in, or does not sign in")
+		}
+		w.command("store list")
+	})
+}
+
+// TestSignInLinks are used once, within an hour, and not by who looks at them first.
+func TestSignInLinks(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		link := func() string { return textOf(w.command("store password -store "+w.shop.id), "sign_in") }
+		enter := func(address string) string {
+			p.visit("GET", address, nil)
+			p.visit("GET", address, nil) // a preview
+			if p.who.page.find("sign-in", "") == nil {
+				return "refused"
+			}
+			p.press("sign-in", nil)
+			return p.who.page.address
+		}
+		p.who = p.people["owner"]
+		p.who.inside = true
+		address := link()
+		if got := enter(address); !strings.Contains(got, "/dashboard") {
+			t.Errorf("the link leads to %s", got)
+		}
+		p.play("owner open account | can add-phone password save | lacks sign-in")
+		p.who = p.people["anon"]
+		if enter(address); strings.HasSuffix(p.who.page.address, "/dashboard") {
+			t.Errorf("a link is used twice: %s", p.who.page.address)
+		}
+		address = link()
+		time.Sleep(61 * time.Minute)
+		if enter(address); strings.HasSuffix(p.who.page.address, "/dashboard") {
+			t.Errorf("a link is used after an hour: %s", p.who.page.address)
+		}
+	})
+}
+
+// TestGuessingPasswords has strangers try passwords from one address and from everywhere. The owner's browser
+// signs in all the same, for it has done so before.
+func TestGuessingPasswords(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		s := w.shop
+		device := cookies(p.signIn(s, s.password, "192.0.2.1"))
+		statuses := map[int]int{}
+		for range 30 {
+			statuses[p.signIn(s, "wrong password", "198.51.100.7").StatusCode]++
+		}
+		if statuses[422] != 10 || statuses[429] != 20 {
+			t.Errorf("thirty tries from an address are answered %v", statuses)
+		}
+		resp := p.signIn(s, s.password, "198.51.100.7")
+		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("the right password is told among them: %d", resp.StatusCode)
+		}
+		if resp := p.signIn(w.other, w.other.password, "198.51.100.8"); resp.StatusCode != 303 {
+			t.Errorf("another owner is refused: %d", resp.StatusCode)
+		}
+		time.Sleep(time.Minute)
+		if resp := p.signIn(s, "wrong password", "198.51.100.7"); resp.StatusCode != 422 {
+			t.Errorf("a minute later: %d", resp.StatusCode)
+		}
+
+		var strangers sync.WaitGroup
+		for i := range 300 {
+			strangers.Go(func() { p.signIn(s, "wrong password", fmt.Sprintf("203.0.%d.%d", i/250, i%250)) })
+		}
+		if resp := p.signIn(s, s.password, "192.0.2.1", "Cookie", device); resp.StatusCode != 303 {
+			t.Errorf("strangers everywhere keep the owner out: %d", resp.StatusCode)
+		}
+		strangers.Wait()
+	}, "-trusted-proxy", "10.0.0.0/8")
+}
+
+// TestSignedOut asks for the owner's pages and acts without being signed in, or from another site.
+func TestSignedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := newPlayer(t, w)
+	p.play("order kopi 1 bank_transfer as A")
+	signedIn := cookies(p.signIn(w.shop, w.shop.password, "192.0.2.1"))
+	for _, c := range readCases(t, "testdata/signed-out.txt") {
+		path := strings.ReplaceAll(c.column(0), "$order", p.order)
+		resp := p.browse(c.heading, path, url.Values{"act": {"approve"}})
+		to := resp.Header.Get("Location")
+		if resp.StatusCode != 303 || !strings.HasPrefix(to, "/dashboard/login") {
+			t.Errorf("%s: %d %s, want the sign-in page", c.name, resp.StatusCode, to)
+		}
+		if c.heading == "POST" {
+			headers := []string{"Cookie", signedIn, "Sec-Fetch-Site", "cross-site"}
+			if resp := p.browse("POST", path, nil, headers...); resp.StatusCode != 403 {
+				t.Errorf("%s from another site: %d", c.name, resp.StatusCode)
+			}
+		}
+	}
+	p.play("= pending, stock 9")
+
+	// The sign-in page leads back to pages of the dashboard, and nowhere else.
+	for i, c := range readCases(t, "testdata/own-paths.txt") {
+		form := url.Values{"email": {w.shop.email}, "password": {w.shop.password}}
+		from := []string{"X-Forwarded-For", fmt.Sprint("192.0.2.", i)}
+		resp := p.browse("POST", "/dashboard/login?next="+url.QueryEscape(c.column(0)), form, from...)
+		to := resp.Header.Get("Location")
+		if want := map[string]string{"good": c.column(0), "bad": "/dashboard"}[c.heading]; to != want {
+			t.Errorf("%s leads to %s, want %s", c.name, to, want)
+		}
+	}
+}
+
+// TestPassword changes the password on the owner's page.
+func TestPassword(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.kept["old"] = w.shop.password
+		p.play(
+			"owner open account, press password password=wrong new_password=kopi-susu-gula | 422",
+			"owner open account, press password password=$old new_password=pendek | 422",
+			"owner open account, press password password=$old new_password=kopi-susu-gula | at /dashboard",
+			"owner open account | can add-phone password save",
+		)
+		if resp := p.signIn(w.shop, w.shop.password, "192.0.2.1"); resp.StatusCode != 422 {
+			t.Errorf("the old password signs in: %d", resp.StatusCode)
+		}
+		if resp := p.signIn(w.shop, "kopi-susu-gula", "192.0.2.1"); resp.StatusCode != 303 {
+			t.Errorf("the new password does not sign in: %d", resp.StatusCode)
+		}
+	})
+}
+
+var policyOfPages = regexp.MustCompile(
+	`^default-src 'none'; .*form-action 'self'; frame-ancestors 'none'; base-uri 'none'`)
+
+// TestHeadersOfPages keep a page out of caches and frames, and scripts out of a page.
+func TestHeadersOfPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := newPlayer(t, w)
+	p.play("order kopi 1 bank_transfer as A")
+	signedIn := cookies(p.signIn(w.shop, w.shop.password, "192.0.2.1"))
+	for _, path := range []string{"/dashboard", "/dashboard/login", "/pay/" + p.order, "/docs", "/pay/x"} {
+		h := p.browse("GET", path, nil, "Cookie", signedIn).Header
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff",
+			"Referrer-Policy":        "same-origin",
+			"Cache-Control":          "no-store",
+		} {
+			if got := h.Get(name); got != want && path != "/docs" {
+				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+			}
+		}
+		policy := h.Get("Content-Security-Policy")
+		if !policyOfPages.MatchString(policy) || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s has the policy %s", path, policy)
+		}
+	}
+}

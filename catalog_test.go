@@ -1,0 +1,186 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestCatalogQueries is about testdata/catalog-queries.txt.
+func TestCatalogQueries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range readCases(t, "testdata/catalog-queries.txt") {
+		r := w.get(t, c.column(0), as(w.other.keys["read"])...)
+		if got := found(r, "slug") + found(r, "code"); got != c.column(1) {
+			t.Errorf("%s: found %q, want %q", c.name, got, c.column(1))
+		}
+	}
+}
+
+// found are the names of what a page of the catalog lists.
+func found(r response, name string) string {
+	var names []string
+	for _, list := range []string{"products", "bundles", "payment_methods"} {
+		for _, entry := range r.list(list) {
+			if entry[name] != nil {
+				names = append(names, textOf(entry, name))
+			}
+		}
+	}
+	if r.at("has_more") == "true" && len(names) > 0 {
+		names = append(names, "and more")
+	}
+	return strings.Join(names, " ")
+}
+
+// TestSearch compares searches in a random catalog with what a loop over all titles finds.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	words := strings.Fields("kopi Kopi KOPI teh Gayo gayo Élise élise ijo% hijau _ 100% ß O'Neil \"q\" 咖啡 a aa aaa")
+	text := func(n int) string {
+		var some []string
+		for range n {
+			some = append(some, words[r.IntN(len(words))])
+		}
+		return strings.Join(some, " ")
+	}
+	titles := map[string]string{} // by slug
+	var products []any
+	for i := range 200 {
+		slug := fmt.Sprint("p-", i)
+		titles[slug] = text(1 + r.IntN(4))
+		products = append(products, fields{"slug": slug, "title": titles[slug], "price": i})
+	}
+	manage := as(w.other.keys["manage"])
+	w.do(t, "PUT", "/v1/catalog", fields{"products": products}, manage...).want(t, 200, "")
+	for _, entry := range strings.Fields("kopi gratis mahal panjang separuh teh") {
+		w.sql("UPDATE products SET published = 0 WHERE store_id = ? AND slug = ?", w.other.id, entry)
+	}
+	for range 60 {
+		q := text(1 + r.IntN(2))
+		start := r.IntN(len(q))
+		if q = strings.TrimSpace(strings.ToValidUTF8(q[start:min(len(q), start+1+r.IntN(8))], "")); q == "" {
+			continue
+		}
+		var want []string
+		for slug, title := range titles {
+			if strings.Contains(strings.ToLower(title), strings.ToLower(q)) {
+				want = append(want, slug)
+			}
+		}
+		var got []string
+		for offset := 0; ; offset += 7 {
+			page := w.get(t, fmt.Sprintf("/v1/products?type=product&limit=7&offset=%d&q=%s", offset, url.QueryEscape(q)),
+				as(w.other.keys["read"])...)
+			for _, p := range page.list("products") {
+				got = append(got, textOf(p, "slug"))
+			}
+			if page.at("has_more") == "false" {
+				break
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: found %v, want %v", q, got, want)
+		}
+	}
+}
+
+// TestPutCatalog changes what it names and keeps the rest: all of it or nothing.
+func TestPutCatalog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	put := func(body any) response {
+		return w.do(t, "PUT", "/v1/catalog", body, as(w.shop.keys["manage"])...)
+	}
+	w.create(t, "kopi", 3)
+	put(`{"products":[{"slug":"kopi","title":"Kopi Gayo","price":90000}],
+		"payment_methods":[{"code":"bank_transfer","name":"Transfer","provider":"manual"}]}`).want(t, 200, "").has(t,
+		"products 1", "bundles 0", "payment_methods 1")
+	w.get(t, "/v1/products?q=gayo").has(t, "products.0.price 90000", "products.0.description Arabika.",
+		"products.0.stock 7", "products.0.image_url https://img.example.id/kopi.jpg")
+	w.get(t, "/v1/payment-methods").has(t,
+		"payment_methods.2.name Transfer", "payment_methods.2.accounts.0.bank BCA")
+
+	put(`{"products":[{"slug":"baru","title":"Baru","price":1}],
+		"bundles":[{"slug":"b","title":"B","price":1,"items":[{"slug":"tidak-ada","quantity":1}]}]}`).wantRefusal(t,
+		"422 VALIDATION_FAILED bundles[0].items[0].slug")
+	put(`{"products":[{"slug":"baru","title":"","price":-1}]}`).wantRefusal(t,
+		"422 VALIDATION_FAILED products[0].title,products[0].price")
+	put("{").wantRefusal(t, "400 INVALID_REQUEST Invalid JSON body.")
+	put("[]").wantRefusal(t, "422 VALIDATION_FAILED The body must be a JSON object.")
+	put("{}"+strings.Repeat(" ", 1<<20-2)).want(t, 200, "")
+	put("{}"+strings.Repeat(" ", 1<<20-1)).wantRefusal(t, "413 PAYLOAD_TOO_LARGE The body is larger than 1024 KiB.")
+	var many []any
+	for i := range 2001 {
+		many = append(many, fields{"slug": fmt.Sprint("m-", i), "title": "M", "price": 1})
+	}
+	put(fields{"products": many}).want(t, 422, "VALIDATION_FAILED")
+	put(fields{"products": many[1:]}).want(t, 200, "")
+	w.get(t, "/v1/products?q=baru").has(t, "products []")
+
+	// A bundle's pieces are those of its products.
+	w.do(t, "POST", "/v1/orders", w.shop.body("duo", 4)).want(t, 409, "OUT_OF_STOCK")
+	w.create(t, "duo", 3)
+	w.get(t, "/v1/products?q=gayo").has(t, "products.0.stock 1", "products.0.available true")
+	w.get(t, "/v1/products?type=bundle").has(t, "bundles.0.slug duo", "bundles.0.available false")
+}
+
+// TestMethodsThatCanBePaid are offered, and no others.
+func TestMethodsThatCanBePaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.command("catalog import -store "+w.other.id, w.temporary(`{"payment_methods":[
+		{"code":"bank_transfer","name":"A","provider":"manual","accounts":[],"instructions":""},
+		{"code":"kode","name":"Q","provider":"manual","kind":"qris","image_url":null},
+		{"code":"baru","name":"B","provider":"manual","instructions":"Bayar di kasir"},
+		{"code":"tunai","name":"C","provider":"manual","kind":"cash"}]}`))
+	methods := func() string { return found(w.get(t, "/v1/payment-methods", as(w.other.keys["read"])...), "code") }
+	if got := methods(); got != "bank_fee bank_rich bank_unik baru cod dana_toko sandbox tunai" {
+		t.Errorf("offered are %s", got)
+	}
+	body := w.other.body("teh", 1)
+	w.do(t, "POST", "/v1/orders", body, as(w.other.keys["write"])...).want(t, 422, "PAYMENT_METHOD_UNAVAILABLE")
+	w.command("store set -test off -store " + w.other.id)
+	if got := methods(); strings.Contains(got, "sandbox") {
+		t.Errorf("without test mode %s are offered", got)
+	}
+
+	// A sandbox key of a gateway is for test mode only too.
+	w.net.midtrans.key = "SB-Mid-server-example"
+	w.command("gateway set -mode sandbox -provider midtrans -store "+w.other.id, stdin+w.net.midtrans.key)
+	if got := methods(); strings.Contains(got, "snap") {
+		t.Errorf("without test mode %s are offered", got)
+	}
+	w.command("store set -test on -store " + w.other.id)
+	if got := methods(); !strings.Contains(got, "snap") || strings.Contains(got, "link") {
+		t.Errorf("in test mode %s are offered", got)
+	}
+	body["payment_method"] = "snap"
+	w.do(t, "POST", "/v1/orders", body, as(w.other.keys["write"])...).want(t, 201, "").has(t, "order.test true")
+}
+
+// TestETag reads the catalog again when it has changed, and what else is sold does not matter.
+func TestETag(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tag := func() string { return w.get(t, "/v1/products").Header.Get("ETag") }
+	first := tag()
+	w.do(t, "GET", "/v1/products", nil, "If-None-Match", `"x", W/`+first).want(t, 304, "")
+	w.create(t, "teh", 1) // its stock is unlimited
+	w.do(t, "POST", "/v1/orders", w.other.body("kopi", 1), as(w.other.keys["write"])...).want(t, 201, "")
+	if tag() != first {
+		t.Error("the catalog has changed, though no stock of its has")
+	}
+	w.create(t, "kopi", 1)
+	if r := w.do(t, "GET", "/v1/products", nil, "If-None-Match", first); r.Status != 200 || tag() == first {
+		t.Errorf("after a sale it is answered %d", r.Status)
+	}
+}

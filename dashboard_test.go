@@ -1,5 +1,0 @@
-package main
-
-import "testing"
-
-func TestPages(t *testing.T) { playStories(t, "testdata/pages.txt") }

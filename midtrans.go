@@ -1,0 +1,261 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha512"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// midtrans is Midtrans (https://docs.midtrans.com): its Snap API has the pages, its Core API the transactions that
+// buyers begin there. What became of a page is asked by our reference, its order_id, which answers with the latest
+// transaction. Earlier ones, and those of some ways to pay, are known by their transaction_id only, which notifications
+// bring. After a transaction has failed, the buyer may begin another one until the page ends.
+type midtrans struct{ gatewayClient }
+
+// midtransHost is the address of an API: app is Snap, api is Core.
+func midtransHost(key GatewayKey, name string) string {
+	if key.Mode == ModeSandbox {
+		name += ".sandbox"
+	}
+	return "https://" + name + ".midtrans.com"
+}
+
+// askable are the ways to pay that can be asked about without a name that a notification brings.
+const askable = "bca_va bni_va bri_va permata_va echannel other_qris " +
+	"gopay shopeepay ovo credit_card alfamart indomaret"
+
+func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
+	const shortest = 5 * time.Minute // Seven days are the longest, as of an order.
+	lasts := max(shortest, c.Session.ExpiresAt.Sub(c.Now).Truncate(time.Minute))
+	offered := c.channelsOf(1)
+	if !c.Reachable && (offered == nil || offered[0] == "dana") {
+		offered = strings.Fields(askable)
+	}
+	request := jsonObject{
+		"transaction_details": jsonObject{"order_id": c.Session.reference(), "gross_amount": c.Session.Asked},
+		"item_details":        c.lines(),
+		"customer_details": jsonObject{
+			"first_name": shortened(c.Order.Buyer.Name, 30), // as virtual accounts of BCA take it
+			"email":      c.Order.Buyer.Email,
+			"phone":      internationalPhone(c.Order.Buyer.Phone),
+		}.filled(),
+		"enabled_payments": offered,
+		"credit_card":      jsonObject{"secure": true}, // 3-D Secure, which is off otherwise
+		"custom_field1":    c.Order.PaymentReference,   // for the owner, in Midtrans's own list
+		"callbacks":        jsonObject{"finish": c.ReturnURL, "error": c.ReturnURL},
+		"expiry": jsonObject{
+			"start_time": c.Now.Time().In(wib).Format("2006-01-02 15:04:05 -0700"),
+			"unit":       "minute",
+			"duration":   lasts.Minutes(),
+		},
+	}.filled()
+
+	// With this header the address in Midtrans's own settings cannot be wrong.
+	header := http.Header{"X-Override-Notification": {c.NotificationURL}}
+	var a midtransAnswer
+	_, err := m.createPage(ctx, key, midtransHost(key, "app"), "/snap/v1/transactions", header, request, &a)
+	if a.says("has already been taken") || a.says("sudah digunakan") {
+		return Page{}, errTaken
+	}
+	return Page{a.Token, a.URL, c.Now.Add(lasts)}, c.scrub(err)
+}
+
+// midtransAnswer is a page, a transaction, or why there is none. A notification is a transaction.
+type midtransAnswer struct {
+	Token string `json:"token"` // of a page
+	URL   string `json:"redirect_url"`
+
+	OrderID      string      `json:"order_id"` // our reference
+	ID           string      `json:"transaction_id"`
+	Status       string      `json:"transaction_status"`
+	Fraud        string      `json:"fraud_status"`
+	GrossAmount  string      `json:"gross_amount"`
+	RefundAmount wholeRupiah `json:"refund_amount"` // of all refunds
+	Refunds      []struct {
+		Amount wholeRupiah `json:"refund_amount"`
+	} `json:"refunds"`
+
+	Code      string   `json:"status_code"` // like an HTTP status
+	Signature string   `json:"signature_key"`
+	Message   string   `json:"status_message"`
+	Errors    []string `json:"error_messages"`
+}
+
+// refusal has the status that may stand in an answer with 200, which has neither a page nor a transaction then.
+func (a *midtransAnswer) refusal() (status int, words string) {
+	if a.Token == "" && a.Status == "" {
+		status, _ = strconv.Atoi(a.Code)
+	}
+	return status, cmp.Or(strings.Join(a.Errors, "; "), a.Message)
+}
+
+// says reports whether a text in lower case stands in the words of a refusal.
+func (a *midtransAnswer) says(text string) bool {
+	_, words := a.refusal()
+	return strings.Contains(strings.ToLower(words), text)
+}
+
+// midtransStates are the meanings of transaction_status and fraud_status.
+var midtransStates = map[string]PaymentState{
+	"pending":            Open,
+	"settlement":         Arrived,
+	"settlement/accept":  Arrived,
+	"settlement/deny":    Denied,
+	"capture":            Arrived,
+	"capture/accept":     Arrived,
+	"capture/challenge":  Held,
+	"capture/deny":       Denied,
+	"authorize":          Held,
+	"deny":               Denied,
+	"failure":            Denied,
+	"cancel":             Denied,
+	"expire":             ExpiredPayment,
+	"refund":             Arrived,
+	"chargeback":         Arrived,
+	"partial_refund":     Arrived,
+	"partial_chargeback": Arrived,
+}
+
+// state is empty if the statuses are not known.
+func (a *midtransAnswer) state() PaymentState {
+	status, fraud := strings.ToLower(a.Status), strings.ToLower(a.Fraud)
+	if fraud != "" && (status == "capture" || status == "settlement") {
+		status += "/" + fraud
+	}
+	return midtransStates[status]
+}
+
+// payment is the transaction of an answer.
+func (a *midtransAnswer) payment() (Payment, error) {
+	var amount wholeRupiah
+	err := amount.UnmarshalJSON([]byte(a.GrossAmount))
+	p := Payment{ID: a.ID, State: a.state(), Amount: int64(amount)}
+	if err != nil || p.State == "" {
+		return p, errors.New("the gateway's answer has a status or an amount that is not known")
+	}
+
+	switch strings.ToLower(a.Status) {
+	case "refund", "chargeback":
+		p.Returned = p.Amount
+	case "partial_refund", "partial_chargeback":
+		// The documentation has refund_amount as the sum of the refunds. If it is not, the larger one counts.
+		sum := wholeRupiah(0)
+		for _, refund := range a.Refunds {
+			sum += refund.Amount
+		}
+		p.Returned = int64(min(max(sum, a.RefundAmount), amount))
+	}
+	return p, nil
+}
+
+// status asks by our reference, and by the names of all transactions that are known.
+func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, err error) {
+	states := map[string]PaymentState{}
+	for _, name := range append([]string{s.reference()}, s.Names...) {
+		if states[name] != "" {
+			continue
+		}
+
+		t, status, err := m.call(ctx, key, "GET", name, "status")
+		// Some ways to pay have the transaction_id in the place of the order_id.
+		isOurs := t.OrderID == s.reference() || t.OrderID == name
+		if status == http.StatusNotFound || err == nil && !isOurs {
+			continue // no way to pay has been chosen yet, or the name is another order's
+		}
+		if err != nil {
+			return Answer{}, err
+		}
+		p, err := t.payment()
+		if err != nil {
+			return Answer{}, err
+		}
+		states[p.ID] = p.State
+		a.Payments = append(a.Payments, p)
+		a.Names = append(a.Names, p.ID)
+	}
+
+	// After a reversal the buyer may begin another payment on a page that was over.
+	isReversed := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
+	closed := s.OverAt != 0 && !slices.ContainsFunc(s.Payments, isReversed)
+	has := slices.Collect(maps.Values(states))
+	switch {
+	case slices.Contains(has, Open):
+		a.Open = true
+	case slices.Contains(has, Held):
+	default:
+		a.Over = closed || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt
+		a.Open = !a.Over
+	}
+	return a, nil
+}
+
+// call asks for a transaction, or does something to it.
+func (m midtrans) call(
+	ctx context.Context, key GatewayKey, method, name, act string,
+) (a midtransAnswer, status int, err error) {
+	path := "/v2/" + url.PathEscape(name) + "/" + act
+	status, err = m.send(ctx, key, method, midtransHost(key, "api"), path, nil, nil, &a)
+	return a, status, err
+}
+
+// closePage ends what is open first, because a page in use is not closed.
+func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession, deny bool) (bool, error) {
+	for _, p := range s.Payments {
+		act := "expire" // cancel would also take back a card payment that was captured
+		if p.State == Held && deny {
+			act = "deny"
+		} else if p.State != Open {
+			continue
+		}
+		_, _, err := m.call(ctx, key, "POST", p.ID, act)
+		if err != nil && !isRefused(err, GatewayRefused) { // a refused one has gone on
+			return false, err
+		}
+	}
+
+	var a midtransAnswer
+	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
+	_, err := m.send(ctx, key, "POST", midtransHost(key, "app"), path, nil, nil, &a)
+	switch {
+	case err == nil, a.says("already canceled"):
+		return true, nil
+	case a.says("progress"):
+		return false, nil
+	}
+	return false, err
+}
+
+func (m midtrans) decide(ctx context.Context, key GatewayKey, _ PaymentSession, payment string, accept bool) error {
+	act := "deny"
+	if accept {
+		act = "approve"
+	}
+	_, _, err := m.call(ctx, key, "POST", payment, act)
+	return err
+}
+
+// read verifies the signature: hex of SHA-512 over some of the fields, as they were sent, and the key.
+func (m midtrans) read(key GatewayKey, _ http.Header, body []byte) (n Notice, err error) {
+	var t midtransAnswer
+	err = json.Unmarshal(body, &t)
+	sum := sha512.Sum512([]byte(t.OrderID + t.Code + t.GrossAmount + key.SecretKey))
+	signature, _ := hex.DecodeString(t.Signature)
+	if err != nil || !hmac.Equal(signature, sum[:]) {
+		return n, ErrNotFound
+	}
+
+	state := t.state()
+	claimsMoney := state == Arrived || state == Held
+	return Notice{Reference: t.OrderID, Names: []string{t.ID}, ClaimsMoney: claimsMoney}, nil
+}

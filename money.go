@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+)
+
+// This file is the book of an order's payments: what gateways, the buyer and the owner have said of its money,
+// and what that means for the order. Everything here is pure. A gateway's answer is written into the book, and
+// settle and alerts are functions of the whole book, so that it does not matter in which order answers come.
+
+// PaymentState is how far a payment has come, as its gateway says.
+type PaymentState string
+
+// The states of a payment, in the order in which knowledge of it grows. Denied and ExpiredPayment are equals.
+const (
+	Open           PaymentState = "open"
+	Held           PaymentState = "held" // the gateway wants a person to decide
+	Denied         PaymentState = "denied"
+	ExpiredPayment PaymentState = "expired"
+	Arrived        PaymentState = "arrived"
+	Reversed       PaymentState = "reversed" // it had arrived, and the gateway took it back
+)
+
+var stateRanks = map[PaymentState]int{Open: 1, Held: 2, Denied: 3, ExpiredPayment: 3, Arrived: 4, Reversed: 5}
+
+// Payment is a row of the book. Amounts are in rupiah.
+type Payment struct {
+	Attempt  int    // the number of its payment session
+	ID       string // the gateway's name for it; at Xendit the session's
+	Asked    int64  // what its page asked for
+	State    PaymentState
+	Amount   int64
+	Returned int64 // of the amount
+	Disputed int64 // of the amount; 0 = nothing
+}
+
+// key tells the payments of an order apart.
+func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
+
+// there reports whether money has arrived and some of it has not been returned.
+func (p Payment) there() bool { return p.State == Arrived && p.Returned < p.Amount }
+
+func (p Payment) held() bool { return p.State == Held }
+
+// exact reports whether what was asked for has arrived, and some of it is there.
+func (p Payment) exact() bool { return p.there() && p.Amount == p.Asked }
+
+// learn adds what a gateway says to what is known. Knowledge only grows, so an old answer changes nothing. A
+// payment that had arrived and is denied now was reversed.
+func (p Payment) learn(news Payment) Payment {
+	if p.State == Arrived && news.State == Denied {
+		news.State = Reversed
+	}
+	if stateRanks[news.State] > stateRanks[p.State] {
+		p.State = news.State
+		p.Amount = cmp.Or(news.Amount, p.Amount)
+	}
+	p.Returned = min(max(p.Returned, news.Returned), p.Amount)
+	p.Disputed = max(p.Disputed, min(news.Disputed, cmp.Or(p.Amount, p.Asked)))
+	return p
+}
+
+// byOwner stands for the payer of an order that its owner approved without any of its payments.
+const byOwner = "owner"
+
+// Book is what is known of the money of an order.
+type Book struct {
+	Status   Status    `json:"-"`
+	Payments []Payment `json:"-"`
+	PaidBy   string    `json:"paid_by,omitempty"`  // a payment's key, or byOwner; "" = nobody
+	Reported bool      `json:"reported,omitempty"` // the buyer has reported a transfer
+	Oversold bool      `json:"oversold,omitempty"` // it was paid when its stock was gone
+	Accepted []string  `json:"accepted,omitempty"` // keys of the payments that an approval accepted
+	Second   []string  `json:"second,omitempty"`   // keys of the payments that the owner has called a second payment
+	Dealt    []Alert   `json:"dealt,omitempty"`    // the alerts that the owner has dealt with
+}
+
+// payer is the payment that the order lives on, if it is one.
+func (b Book) payer() (p Payment, ok bool) {
+	i := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.key() == b.PaidBy })
+	if i < 0 {
+		return p, false
+	}
+	return b.Payments[i], true
+}
+
+// exactPayment is the first payment that pays the order exactly. One that the owner has called a second payment does not, and
+// once another one has paid the order, one of which anything was returned does not take its place.
+func (b Book) exactPayment() (key string, ok bool) {
+	for _, p := range b.Payments {
+		fits := p.exact() && (p.Returned == 0 || b.Status != Paid && b.Status != Failed)
+		if fits && p.key() != b.PaidBy && !slices.Contains(b.Second, p.key()) {
+			return p.key(), true
+		}
+	}
+	return "", false
+}
+
+// settle says what the book of an order means: the state that the order is to have, and who pays it.
+func settle(b Book) (status Status, paidBy string) {
+	held := slices.ContainsFunc(b.Payments, Payment.held)
+	otherMoney := slices.ContainsFunc(b.Payments, Payment.there)
+	exact, found := b.exactPayment()
+
+	switch b.Status {
+	case Refunded:
+		return Refunded, b.PaidBy
+	case Paid:
+		return b.settlePaid(exact)
+	}
+	switch {
+	case found:
+		return Paid, exact
+	case b.Status == Pending && (held || otherMoney), b.Status == Expired && held:
+		return AwaitingVerification, ""
+	case b.Status == AwaitingVerification && !held && !otherMoney && !b.Reported:
+		return Failed, ""
+	}
+	return b.Status, ""
+}
+
+// settlePaid is settle for a paid order. It lives on the payment that paid it: when that is gone, another exact one takes
+// its place, if there is one.
+func (b Book) settlePaid(exact string) (status Status, paidBy string) {
+	payer, isPayment := b.payer()
+	switch {
+	case !isPayment || payer.there():
+		return Paid, b.PaidBy
+	case exact != "":
+		return Paid, exact
+	case payer.State == Arrived:
+		return Refunded, b.PaidBy
+	}
+	return Failed, ""
+}
+
+// approve is the book after the owner approved the order. All money that is there and short is accepted, and the order
+// lives on such money, unless the buyer reported a transfer.
+func (b Book) approve() Book {
+	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
+	for _, p := range b.Payments {
+		if p.there() && p.Amount < p.Asked {
+			b.Accepted = append(b.Accepted, p.key())
+		}
+		if p.there() && b.PaidBy == byOwner && !b.Reported {
+			b.PaidBy = p.key()
+		}
+	}
+	return b
+}
+
+// AlertCode is a kind of alert, as the API shows it.
+type AlertCode string
+
+const (
+	Oversold       AlertCode = "oversold"
+	Underpaid      AlertCode = "underpaid"
+	Overpaid       AlertCode = "overpaid" // also: not needed
+	PartlyRefunded AlertCode = "partly_refunded"
+	Disputed       AlertCode = "disputed"
+)
+
+// Alert is something that the owner has to look at although the order's state does not show it.
+type Alert struct {
+	Code    AlertCode `json:"code"`
+	Payment string    `json:"payment,omitempty"` // its key; "" = it is about no payment
+	Amount  int64     `json:"amount,omitempty"`  // in rupiah: what arrived, was returned or is disputed
+	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for, or what that payment had brought
+}
+
+// alerts derives the alerts of an order from its book, less those that the owner has dealt with.
+func alerts(b Book) []Alert {
+	var all []Alert
+	if b.Oversold && b.Status == Paid {
+		all = append(all, Alert{Code: Oversold})
+	}
+	for _, p := range b.Payments {
+		if code := b.alertOf(p); code != "" {
+			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})
+		}
+		refunded := b.Status == Refunded && p.key() == b.PaidBy
+		if p.key() == b.PaidBy && p.there() && p.Returned > 0 && !refunded {
+			all = append(all, Alert{PartlyRefunded, p.key(), p.Returned, p.Amount})
+		}
+		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.there()) && !refunded {
+			all = append(all, Alert{Disputed, p.key(), p.Disputed, p.Amount})
+		}
+	}
+	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Dealt, a) })
+}
+
+// alertOf says what is wrong with the money of a payment that is there: "" = nothing.
+func (b Book) alertOf(p Payment) AlertCode {
+	isPayer, over := p.key() == b.PaidBy, b.Status == Paid || b.Status == Refunded
+	switch {
+	case !p.there(), isPayer && b.Status == Refunded:
+		return ""
+	case isPayer && (p.Amount > p.Asked || b.Reported):
+		return Overpaid
+	case isPayer, b.Status == Paid && slices.Contains(b.Accepted, p.key()):
+		return ""
+	case over || p.Amount >= p.Asked:
+		return Overpaid
+	}
+	return Underpaid
+}
+
+// alertCodes are the codes of alerts, each once and sorted.
+func alertCodes(all []Alert) []AlertCode {
+	var codes []AlertCode
+	for _, a := range all {
+		codes = append(codes, a.Code)
+	}
+	slices.Sort(codes)
+	return slices.Compact(codes)
+}
+
+// deal is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved:
+// then it is the payer from now on.
+func (b Book) deal(a Alert, isPayer bool) Book {
+	b.Dealt = append(slices.Clone(b.Dealt), a)
+	switch {
+	case a.Code != Overpaid:
+	case isPayer && b.PaidBy == byOwner:
+		b.PaidBy = a.Payment
+	case a.Payment != b.PaidBy:
+		b.Second = append(slices.Clone(b.Second), a.Payment)
+	}
+	return b
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// This file tests the book of an order's payments alone: settle and alerts know neither time nor database.
+
+// TestBooks plays the stories of testdata/money.txt.
+func TestBooks(t *testing.T) {
+	t.Parallel()
+	heading, steps, b := "", "", Book{}
+	for _, c := range readCases(t, "testdata/money.txt") {
+		if c.heading != heading {
+			heading, steps, b = c.heading, "", Book{Status: Pending}
+		}
+		b = after(t, b, c.column(0))
+		steps += c.column(0) + ", "
+		if got, want := state(b), strings.Join(c.columns[1:], ", "); got != want {
+			t.Errorf("%s: %s %s\n got %s\nwant %s", c.name, heading, steps, got, want)
+		}
+	}
+}
+
+// state is the state of an order, who pays it, and its alerts.
+func state(b Book) string {
+	all := []string{string(b.Status)}
+	if b.Status == Paid || b.Status == Refunded {
+		all[0] += " by " + b.PaidBy
+	}
+	for _, a := range alerts(b) {
+		all = append(all, fmt.Sprintf("%s %s %d/%d", a.Code, a.Payment, a.Amount, a.Due))
+	}
+	return strings.Join(all, ", ")
+}
+
+// after is the book after an event: what a gateway says of a payment of Rp1,000, such as "1 tx-1 arrived
+// amount=999 returned=5", or what a person or the clock does. A word that is refused in this state changes nothing.
+func after(t *testing.T, b Book, event string) Book {
+	t.Helper()
+	words := strings.Fields(event)
+	before := b.Status
+	waits := before == AwaitingVerification
+	held := func(p Payment) bool { return p.State == Held }
+	switch words[0] + " " + words[1] {
+	case "owner approves":
+		if before != Paid && before != Refunded && !slices.ContainsFunc(b.Payments, held) {
+			b = b.approve()
+		}
+	case "owner rejects":
+		if waits {
+			b.Status = Failed
+		}
+	case "owner cancels":
+		if before == Pending {
+			b.Status = Failed
+		}
+	case "owner refunds":
+		if before == Paid {
+			b.Status = Refunded
+		}
+	case "clock expires":
+		if before == Pending {
+			b.Status = Expired
+		}
+	case "buyer reports":
+		if before == Pending || before == Expired {
+			b.Status, b.Reported = AwaitingVerification, true
+		}
+	case "buyer returns": // to say that they have not paid
+		if waits && b.Reported {
+			b.Status, b.Reported = Pending, false
+		}
+	case "owner returned", "owner approved":
+		for _, a := range alerts(b) {
+			if fmt.Sprint(a.Code, " ", a.Payment) == words[2]+" "+words[3] {
+				b = b.deal(a, words[1] == "approved")
+			}
+		}
+	default:
+		b.Payments = tell(t, b.Payments, words)
+	}
+	b.Status, b.PaidBy = settle(b)
+	if b.Status == Failed && before != Failed {
+		b.Dealt = nil
+	}
+	return b
+}
+
+// tell is the book's payments after an answer of a gateway.
+func tell(t *testing.T, all []Payment, words []string) []Payment {
+	t.Helper()
+	attempt, err := strconv.Atoi(words[0])
+	must(t, err)
+	news := Payment{Attempt: attempt, ID: words[1], Asked: 1000, State: PaymentState(words[2]), Amount: 1000}
+	for _, word := range words[3:] {
+		name, value, _ := strings.Cut(word, "=")
+		n, err := strconv.ParseInt(value, 10, 64)
+		must(t, err)
+		*map[string]*int64{"amount": &news.Amount, "returned": &news.Returned, "disputed": &news.Disputed}[name] = n
+	}
+	same := func(p Payment) bool { return p.Attempt == attempt && p.ID == news.ID }
+	all = slices.Clone(all)
+	if i := slices.IndexFunc(all, same); i >= 0 {
+		all[i] = all[i].learn(news)
+		return all
+	}
+	return append(all, Payment{Attempt: attempt, ID: news.ID, Asked: 1000}.learn(news))
+}
+
+// TestMoneyIsNeverSilent plays 100,000 random stories. Whatever happens, money that is there is what the order
+// lives on, or an alert that the owner has seen; and an exact payment pays every order but a refunded one.
+func TestMoneyIsNeverSilent(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	pick := func(words ...string) string { return words[r.IntN(len(words))] }
+	statuses := map[Status]int{}
+	codes := map[AlertCode]int{}
+	for range 100_000 {
+		b, story := Book{Status: Pending}, ""
+		for range 1 + r.IntN(9) {
+			payment := pick("1 tx-1 ", "1 tx-2 ", "2 tx-3 ")
+			event := payment + pick("open", "held", "denied", "expired", "arrived", "arrived",
+				"arrived amount=900", "arrived amount=1100", "arrived returned=300", "arrived returned=1000",
+				"arrived disputed=700")
+			if r.IntN(3) == 0 {
+				one := strings.Replace(strings.TrimSpace(payment), " ", ":", 1)
+				event = pick("owner approves", "owner rejects", "owner cancels", "owner refunds", "clock expires",
+					"buyer reports", "buyer returns", "owner returned overpaid "+one, "owner approved overpaid "+one)
+			}
+			before := b
+			b = after(t, b, event)
+			story += event + ", "
+			if fault := silence(before, b); fault != "" {
+				t.Fatalf("%s: %s, after %s", story, fault, state(b))
+			}
+			if again := after(t, b, "1 tx-9 open"); state(again) != state(b) {
+				t.Fatalf("%s: %s, and then %s by itself", story, state(b), state(again))
+			}
+			statuses[b.Status]++
+			for _, a := range alerts(b) {
+				codes[a.Code]++
+			}
+		}
+	}
+	if len(statuses) != 6 || len(codes) != 4 {
+		t.Errorf("not every state was seen: %v %v", statuses, codes)
+	}
+}
+
+// silence is what of a book must not be.
+func silence(before, b Book) string {
+	for _, p := range b.Payments {
+		key := p.key()
+		about := func(a Alert) bool { return a.Payment == key }
+		alerted := slices.ContainsFunc(alerts(b), about) || slices.ContainsFunc(b.Dealt, about)
+		accepted := b.Status == Paid && p.Amount < p.Asked && slices.Contains(b.Accepted, key)
+		over := b.Status == Paid || b.Status == Refunded
+		lives := over && b.PaidBy == key
+		switch {
+		case p.there() && !lives && !alerted && !accepted:
+			return "the money of " + key + " is silent"
+		case p.exact() && p.Returned == 0 && !over && !slices.Contains(b.Second, key):
+			return "the exact payment " + key + " pays nothing"
+		}
+	}
+	if before.Status == Refunded && b.Status != Refunded {
+		return "a refunded order changes"
+	}
+	if before.Status == Expired && b.Status == Failed {
+		return "an expired order fails"
+	}
+	return ""
+}

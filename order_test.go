@@ -1,0 +1,402 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// waysTo lead a new order of two pieces to each status.
+var waysTo = map[string]string{
+	"pending":               "get",
+	"awaiting_verification": "buyer claim",
+	"paid":                  "POST /v1/orders/$A/approve {}",
+	"failed":                "POST /v1/orders/$A/cancel {}",
+	"expired":               "+7h",
+	"refunded":              "POST /v1/orders/$A/approve {}, POST /v1/orders/$A/refund {}",
+}
+
+// TestTransitions tries every act from every status, as testdata/transitions.txt has them.
+func TestTransitions(t *testing.T) {
+	allowed := map[string]string{}
+	for _, c := range readCases(t, "testdata/transitions.txt") {
+		allowed[c.heading+" "+c.column(0)] = c.column(1)
+	}
+	for status, way := range waysTo {
+		for _, act := range []string{"approve", "reject", "cancel", "refund"} {
+			t.Run(act+" "+status, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					p := newPlayer(t, w)
+					p.play("order kopi 2 bank_transfer as A, "+way+" | "+status, "+1s")
+					events := len(w.get(t, "/v1/events").list("events"))
+					code, out, errs := w.run("order " + act + " -order " + strings.ToUpper(p.order))
+					want := allowed[act+" "+status]
+					if (code == 0) != (want != "") || code != 0 && !strings.Contains(errs, status) {
+						t.Errorf("exit %d: %s%s", code, out, errs)
+					}
+					after := w.get(t, "/v1/orders/"+p.order)
+					if got := after.at("order.status"); got != want && (want != "" || got != status) {
+						t.Errorf("the order is %s, want %s", got, want)
+					}
+					if more := len(w.get(t, "/v1/events").list("events")) - events; more != map[bool]int{true: 1}[want != ""] {
+						t.Errorf("%d events tell of it", more)
+					}
+					over := slices.Contains([]string{"failed", "expired"}, after.at("order.status"))
+					p.expect("stock " + map[bool]string{true: "10", false: "8"}[over])
+				})
+			})
+		}
+	}
+}
+
+// TestIdempotency asks again for what was asked for, later, at the same time, and with another body.
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	post := func(quantity int, key string) response {
+		return w.do(t, "POST", "/v1/orders", w.shop.body("kopi", quantity), "Idempotency-Key", key)
+	}
+	first := post(2, "k").want(t, 201, "")
+	w.command("order approve -order " + first.at("order.id"))
+	again := post(2, "k").want(t, 201, "")
+	if string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("asked again it is %v %s", again.Header, again.Body)
+	}
+	post(3, "k").want(t, 422, "IDEMPOTENCY_KEY_REUSED")
+	post(9, "l").want(t, 409, "OUT_OF_STOCK")
+	post(1, "l").want(t, 201, "") // what was refused is not kept
+	theirs := append(as(w.other.keys["write"]), "Idempotency-Key", "k")
+	other := w.do(t, "POST", "/v1/orders", w.other.body("kopi", 2), theirs...)
+	if other.want(t, 201, "").at("order.id") == first.at("order.id") {
+		t.Error("another store's key is the same")
+	}
+
+	var mu sync.Mutex
+	var clients sync.WaitGroup
+	bodies := map[string]int{}
+	for range 20 {
+		clients.Go(func() {
+			r := post(1, "at once").want(t, 201, "")
+			mu.Lock()
+			bodies[string(r.Body)]++
+			mu.Unlock()
+		})
+	}
+	clients.Wait()
+	if len(bodies) != 1 {
+		t.Errorf("one key makes %d orders", len(bodies))
+	}
+	w.get(t, "/v1/products?q=kopi").has(t, "products.0.stock 6")
+}
+
+// TestParallelBuyers has many want the last pieces, alone and in bundles.
+func TestParallelBuyers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mu sync.Mutex
+	var buyers sync.WaitGroup
+	sold := 0
+	for i := range 40 {
+		buyers.Go(func() {
+			body, pieces := w.shop.body("kopi", 1), 1
+			if i%4 == 0 {
+				body, pieces = w.shop.body("duo", 1), 2
+			}
+			r := w.do(t, "POST", "/v1/orders", body)
+			if r.Status != 201 {
+				r.want(t, 409, "OUT_OF_STOCK")
+				return
+			}
+			mu.Lock()
+			sold += pieces
+			mu.Unlock()
+		})
+	}
+	buyers.Wait()
+	left, _ := strconv.Atoi(w.get(t, "/v1/products?q=kopi").at("products.0.stock"))
+	if sold+left != 10 || sold < 9 {
+		t.Errorf("%d pieces are sold and %d left of ten", sold, left)
+	}
+}
+
+// TestAmounts adds up what an order costs, and gives each transfer an amount of its own.
+func TestAmounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range []struct {
+		method              string
+		shipping, discount  int
+		fee, amount, status string
+	}{
+		{"bank_transfer", 0, 0, "0", "85000", "pending"},
+		{"bank_fee", 9000, 0, "4000", "98000", "pending"},
+		{"snap", 9000, 4000, "2500", "92500", "pending"},
+		{"snap", 15000, 100000, "0", "0", "paid"},
+	} {
+		body := w.shop.body("kopi", 1)
+		body["payment_method"], body["shipping_fee"], body["discount"] = c.method, c.shipping, c.discount
+		w.do(t, "POST", "/v1/orders", body).want(t, 201, "").has(t, "order.subtotal 85000", "order.fee "+c.fee,
+			"order.amount "+c.amount, "order.unique_code 0", "order.status "+c.status)
+	}
+
+	amounts, codes := map[string]bool{}, map[string]bool{}
+	for range 30 {
+		body := w.shop.body("teh", 1)
+		body["payment_method"] = "bank_unik"
+		r := w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+		amounts[r.at("order.amount")], codes[r.at("order.unique_code")] = true, true
+		code, _ := strconv.Atoi(r.at("order.unique_code"))
+		if code < 1 || code > 999 || r.at("order.amount") != strconv.Itoa(50000+code) {
+			t.Errorf("the amount %s has the code %d", r.at("order.amount"), code)
+		}
+	}
+	if len(amounts) != 30 || len(codes) < 25 {
+		t.Errorf("30 orders have %d amounts", len(amounts))
+	}
+}
+
+// TestListsWhileOrdersArrive walks through the list of orders while new ones come: none is skipped or repeated.
+func TestListsWhileOrdersArrive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := map[string]bool{}
+	for range 25 {
+		before[w.create(t, "teh", 1)] = true
+	}
+	seen := map[string]bool{}
+	last := ""
+	for path := "/v1/orders?limit=3"; path != ""; {
+		w.create(t, "teh", 1)
+		r := w.get(t, path)
+		for _, o := range r.list("orders") {
+			id := textOf(o, "id")
+			if seen[id] || last != "" && id >= last {
+				t.Errorf("%s comes again, or after %s", id, last)
+			}
+			seen[id], last = true, id
+			delete(before, id)
+		}
+		if path = "/v1/orders?limit=3&starting_after=" + last; r.at("has_more") == "false" {
+			path = ""
+		}
+	}
+	if len(before) > 0 {
+		t.Errorf("%d orders are skipped", len(before))
+	}
+}
+
+// walk is a story that is made up while it is played, about several orders.
+type walk struct {
+	*player
+	*rand.Rand
+	orders []string
+	trail  []string
+	counts map[string]int // of crashes, and of the statuses that were seen
+	over   map[string]bool
+}
+
+var walkFor = flag.Duration("walk", 0, "how long TestWalk goes on, with one seed after the other")
+
+// TestWalk draws steps at random: people, gateways, faults, crashes and time. Whatever happens, money is seen, no
+// page can be paid after its order has expired, and stock adds up. A walk that fails prints its story.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	all := map[string]int{}
+	t.Run("walks", func(t *testing.T) {
+		begin := time.Now()
+		for seed := uint64(0); seed < 8 || time.Since(begin) < *walkFor; seed++ {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					walk := &walk{player: newPlayer(t, w), Rand: rand.New(rand.NewPCG(seed, 1))}
+					walk.counts, walk.over = map[string]int{}, map[string]bool{}
+					walk.play()
+					mu.Lock()
+					defer mu.Unlock()
+					for what, n := range walk.counts {
+						all[what] += n
+					}
+				})
+			})
+		}
+	})
+	for _, what := range []string{"crash", "paid", "failed", "expired", "refunded", "awaiting_verification", "alerts"} {
+		if all[what] < 5 {
+			t.Errorf("%s has happened %d times: %v", what, all[what], all)
+		}
+	}
+}
+
+func (w *walk) draw(words ...string) string { return words[w.IntN(len(words))] }
+
+func (w *walk) play() {
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("the story:\n    %s", strings.Join(w.trail, "\n    "))
+		}
+	}()
+	for range 70 {
+		w.step()
+		w.refused = ""
+		if w.check(false); w.t.Failed() {
+			return
+		}
+	}
+	w.try("shop fault none")
+	for _, wait := range []string{"+7h", "+1h"} {
+		w.try("shop " + wait)
+	}
+	w.check(true)
+}
+
+// try plays a step that may be refused.
+func (w *walk) try(step string) {
+	w.trail = append(w.trail, step)
+	words := w.words(step)
+	w.who = w.people[words[0]]
+	w.player.step(words[1], words[2:])
+	w.refused = ""
+}
+
+func (w *walk) step() {
+	if len(w.orders) == 0 || w.IntN(12) == 0 {
+		what := w.draw("kopi 1 snap", "kopi 2 snap", "kopi 1 link", "kopi 3 link", "kopi 1 bank_transfer")
+		w.try("shop order " + what + " as " + string(rune('A'+len(w.orders))))
+		if w.who.status == 201 {
+			w.orders = append(w.orders, w.order)
+		}
+	}
+	i := w.IntN(len(w.orders))
+	w.order = w.orders[i]
+	w.trail = append(w.trail, "# of "+string(rune('A'+i)))
+	switch w.IntN(10) {
+	case 0, 1:
+		w.try("shop get")
+	case 2:
+		w.try("shop +" + w.draw("1s", "20s", "2m", "2m", "20m", "20m", "3h", "7h"))
+	case 3:
+		w.try("shop POST /v1/orders/" + w.order + "/" + w.draw("approve", "cancel", "refund") + " {}")
+	case 4:
+		w.try("shop " + w.draw("fault", "faults") + " " + w.draw("down", "lost", "500", "slow", "hang") + " " +
+			w.draw("create", "status", "close", "midtrans", "xendit"))
+		if w.IntN(2) == 0 {
+			w.try("shop +3m")
+			w.try("shop fault none")
+		}
+	case 5:
+		w.life.dieAt(1+w.IntN(4), w.IntN(2) == 0)
+		w.sleep(time.Second)
+		w.life.dieAt(0, false)
+		w.try("shop crash")
+		w.counts["crash"]++
+	case 6:
+		w.try("buyer open pay")
+		acts := slices.DeleteFunc(strings.Fields(w.who.page.acts()), func(act string) bool { return act == "pay" })
+		if len(acts) > 0 && w.who.status == 200 {
+			act := w.draw(acts...)
+			all := slices.DeleteFunc(slices.Clone(w.who.page.controls), func(c control) bool { return c.act != act })
+			c := all[w.IntN(len(all))]
+			w.try("buyer press " + c.act + " " + c.value)
+		}
+	default:
+		w.gatewayActs()
+	}
+	synctest.Wait()
+}
+
+// gatewayActs lets a payment go its way, and perhaps tells nobody.
+func (w *walk) gatewayActs() {
+	how := w.draw("", "", " lost")
+	midtrans, xendit := w.net.midtrans.pages(w.order, false), w.net.xendit.pages(w.order, false)
+	open := w.net.payable(w.order)
+	switch {
+	case len(midtrans) > 0 && w.IntN(2) == 0 || len(xendit) == 0 && len(midtrans) > 0:
+		page := midtrans[w.IntN(len(midtrans))]
+		latest := w.net.midtrans.page(w.order, page).latest()
+		states := []string{"pending", "settlement", "settlement", "deny", "settlement=1000", "capture/challenge"}
+		if latest.is("settlement capture") {
+			states = []string{"deny", "partial_refund=500", "refund=" + strings.TrimSuffix(latest.Gross, ".00")}
+		} else if !strings.Contains(open, page) {
+			return
+		}
+		w.try("shop " + page + ":" + w.draw(states...) + how)
+	case len(xendit) > 0:
+		page := xendit[w.IntN(len(xendit))]
+		if strings.Contains(open, page) {
+			w.try("shop " + page + ":" + w.draw("COMPLETED", "COMPLETED", "EXPIRED") + how)
+		}
+	}
+}
+
+// check is what must be so at any time; at rest, what becomes of money.
+func (w *walk) check(rest bool) {
+	taken, perhaps := 0, 0 // pieces of orders that hold them, and of those that may wait without
+	oversold := false
+	for _, o := range w.all("orders", "starting_after", w.shop.keys["read"]) {
+		id, status := textOf(o, "id"), textOf(o, "status")
+		alerted := o["alerts"] != nil
+		oversold = oversold || strings.Contains(fmt.Sprint(o["alerts"]), "oversold")
+		w.counts[status]++
+		if alerted {
+			w.counts["alerts"]++
+		}
+		if status != "failed" && status != "expired" {
+			for _, item := range o["items"].([]any) {
+				n, _ := strconv.Atoi(textOf(item.(fields), "quantity"))
+				if status == "awaiting_verification" {
+					perhaps += n
+				} else {
+					taken += n
+				}
+			}
+		}
+		late := status == "expired" && !w.over[id] || rest && status != "pending"
+		if open := w.net.payable(id); open != "" && late {
+			w.t.Errorf("%s is %s, and its pages %s can be paid", id, status, open)
+		}
+		w.over[id] = status == "expired"
+		exact, there := w.money(id)
+		over := status == "paid" || status == "refunded"
+		if rest && exact > 0 && !over || rest && exact > 1 && status == "paid" && !alerted {
+			w.t.Errorf("%s is %s with %d exact payments", id, status, exact)
+		}
+		if rest && there > 0 && !over && !alerted {
+			w.t.Errorf("%s is %s, and nobody sees its money", id, status)
+		}
+	}
+	left, err := strconv.Atoi(w.stock("kopi"))
+	must(w.t, err)
+	if sum := left + taken; sum > 10 || sum+perhaps < 10 && !oversold {
+		w.t.Errorf("%d pieces are left, %d and perhaps %d taken of ten", left, taken, perhaps)
+	}
+}
+
+// money counts the payments of an order that are at the gateways: those of exactly what was asked for, and all.
+func (w *walk) money(order string) (exact, there int) {
+	for _, b := range []*book{&w.net.midtrans.book, &w.net.xendit.book} {
+		for _, page := range b.all {
+			if !strings.HasPrefix(page.reference, order) {
+				continue
+			}
+			if page.status == "COMPLETED" {
+				exact, there = exact+1, there+1
+			}
+			for _, p := range page.payments {
+				if p.is("settlement capture") && p.Fraud == "" {
+					there++
+					if p.Gross == fmt.Sprintf("%d.00", page.amount) {
+						exact++
+					}
+				}
+			}
+		}
+	}
+	return exact, there
+}

@@ -1,0 +1,413 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	"image/draw"
+	_ "image/gif" // a format of uploaded pictures, as PNG is
+	"image/jpeg"
+	_ "image/png"
+	"math"
+	"net/url"
+	"path"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// This file is the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog:
+// products and bundles. Payments: methods, whose form has the fields of their kind, QRIS pictures, gateways' keys.
+// API: keys, webhooks and their deliveries, the reference. Settings: the store, the owner's phone and password. What a
+// form saves goes through the reader and the write of the catalog file, with one entry.
+
+// Fields fills in the form of a struct: the inverse of readForm.
+func (p *page) Fields(of any) url.Values {
+	values := url.Values{}
+	addValues(values, "", reflect.ValueOf(of))
+	return values
+}
+
+func addValues(values url.Values, prefix string, v reflect.Value) {
+	for _, in := range inputs(v.Type()) {
+		field := reflect.Indirect(v.FieldByIndex(in.index))
+		switch {
+		case !field.IsValid(): // a nil pointer
+		case field.Kind() == reflect.Slice:
+			for i := range field.Len() {
+				addValues(values, fmt.Sprintf("%s[%d].", in.name, i), field.Index(i))
+			}
+		case field.Kind() != reflect.Bool:
+			values.Set(prefix+in.name, fmt.Sprint(field))
+		case field.Bool():
+			values.Set(prefix+in.name, "on")
+		}
+	}
+}
+
+// Rows is how many rows a form has of a list: those that are filled in, and two more.
+func (f form) Rows(list, name string) int {
+	rows := 2
+	for f.Values.Get(fmt.Sprintf("%s[%d].%s", list, rows-2, name)) != "" {
+		rows++
+	}
+	return rows
+}
+
+// Offset is how many entries the pages of a list before this one have.
+func (p *page) Offset() int64 {
+	n, _ := strconv.ParseInt(p.Query("offset"), 10, 64)
+	return max(0, n)
+}
+
+// Entries are those of a kind that the address asks for.
+func (p *page) Entries(kind string, drafts bool, most int64) ([]Entry, error) {
+	f := EntryFilter{Type: Kind(kind), Text: p.Query("q"), Offset: p.Offset(), Limit: most, Drafts: drafts}
+	entries, _, err := p.DB.Entries(p.Context(), p.Store.ID, f)
+	return entries, err
+}
+
+// Entry is the product or bundle that a form is about; a new one has no slug.
+func (p *page) Entry() (Entry, error) {
+	kind, slug := Kind(path.Base(p.URL.Path)), p.Query("slug")
+	if slug == "" {
+		return Entry{Type: kind}, nil
+	}
+	return p.DB.Entry(p.Context(), p.Store.ID, kind, slug)
+}
+
+// setName gives what a form saves its name: the one in the address, or one made for something new. find returns
+// ErrNotFound for a name that nothing has.
+func (p *page) setName(field, made string, find func(name string) error) error {
+	name := p.Query(field)
+	if name != "" {
+		p.PostForm.Set(field, name)
+		return find(name)
+	}
+
+	err := find(made)
+	if err == nil {
+		made += "-" + strings.ToLower(rand.Text()[:6])
+	}
+	p.PostForm.Set(field, made)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// saveEntry saves a product or bundle. The stock is left alone unless its field was changed: pieces that were sold
+// while the form was open stay sold.
+func (s *server) saveEntry(p *page) error {
+	kind := Kind(path.Base(p.URL.Path))
+	made := cmp.Or(slugOf(p.PostFormValue("title")), string(kind))
+	err := p.setName("slug", made, func(slug string) error {
+		_, err := s.db.Entry(p.Context(), p.Store.ID, kind, slug)
+		return err
+	})
+	var e Entry
+	if err == nil {
+		err = readForm(p.PostForm, &e)
+	}
+	if err != nil {
+		return err
+	}
+
+	e.Given["stock"] = p.PostFormValue("stock") != p.PostFormValue("stock_was")
+	p.next = "/dashboard/catalog?kind=" + string(kind)
+	if kind == Bundle {
+		return s.importOne(p, Catalog{Bundles: []Entry{e}})
+	}
+	return s.importOne(p, Catalog{Products: []Entry{e}})
+}
+
+// importOne adds or changes one entry. What is wrong is said of the form's fields.
+func (s *server) importOne(p *page, entry Catalog) error {
+	_, err := s.db.ImportCatalog(p.Context(), p.Store.ID, entry)
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
+		for i, e := range refusal.Fields {
+			_, refusal.Fields[i].Field, _ = strings.Cut(e.Field, ".")
+		}
+	}
+	return err
+}
+
+func (s *server) removeEntry(p *page) error {
+	kind := path.Base(p.URL.Path)
+	err := s.db.RemoveEntry(p.Context(), p.Store.ID, Kind(kind), p.Query("slug"))
+	p.next = "/dashboard/catalog?kind=" + kind
+	return err
+}
+
+// EditedMethod is the payment method that a form is about; a new one has no code.
+func (p *page) EditedMethod() (Method, error) {
+	methods, err := p.Methods()
+	m, isKnown := methods[p.Query("code")]
+	switch {
+	case p.Query("code") == "":
+		provider := cmp.Or(p.Query("provider"), string(Manual))
+		return Method{Provider: Provider(provider), Kind: MethodKind(p.Query("kind"))}, err
+	case !isKnown:
+		return m, cmp.Or(err, ErrNotFound)
+	}
+	return m, err
+}
+
+func (s *server) saveMethod(p *page) error {
+	methods, err := p.Methods()
+	if err != nil {
+		return err
+	}
+	made := cmp.Or(p.PostFormValue("code"), slugOf(p.PostFormValue("name")), p.PostFormValue("provider"))
+	err = p.setName("code", made, func(code string) error {
+		if _, isKnown := methods[code]; !isKnown {
+			return ErrNotFound
+		}
+		return nil
+	})
+	var m Method
+	if err == nil {
+		err = readForm(p.PostForm, &m)
+	}
+	if err != nil {
+		return err
+	}
+
+	p.next = "/dashboard/payments"
+	if m.Kind == QRIS { // Its picture may be to be uploaded.
+		p.next += "/method?code=" + url.QueryEscape(m.Code)
+	}
+	return s.importOne(p, Catalog{PaymentMethods: []Method{m}})
+}
+
+func (s *server) removeMethod(p *page) error {
+	err := s.db.RemoveMethod(p.Context(), p.Store.ID, p.Query("code"))
+	p.next = "/dashboard/payments"
+	return err
+}
+
+// saveGateway tries a key at its gateway and stores it.
+func (s *server) saveGateway(p *page) error {
+	key := GatewayKey{StoreID: p.Store.ID}
+	if err := readForm(p.PostForm, &key); err != nil {
+		return err
+	}
+	return s.gateways.SetKey(p.Context(), s.db, key)
+}
+
+const (
+	mostPixels = 16_000_000 // of a picture that is uploaded
+	mostSide   = 1600       // pixels, of one that is kept
+)
+
+// savePicture keeps the picture of a QRIS code.
+func (s *server) savePicture(p *page) error {
+	wrong := refuse(ValidationFailed)
+	file, _, err := p.FormFile("picture")
+	if err != nil {
+		wrong.add("picture", "must be a JPEG, PNG or GIF of at most 8 MB")
+		return wrong
+	}
+	defer file.Close()
+	size, _, err := image.DecodeConfig(file)
+	if err == nil && size.Width*size.Height > mostPixels {
+		wrong.add("picture", "has too many pixels: make a screenshot of it and upload that")
+		return wrong
+	}
+	file.Seek(0, 0)
+	decoded, _, err := image.Decode(file)
+	if err != nil {
+		wrong.add("picture", "must be a JPEG, PNG or GIF of at most 8 MB")
+		return wrong
+	}
+
+	kept, err := smallJPEG(decoded)
+	if err != nil {
+		return err
+	}
+	code := p.Query("code")
+	p.next = "/dashboard/payments/method?code=" + url.QueryEscape(code)
+	return s.db.SetPicture(p.Context(), p.Store.ID, code, kept)
+}
+
+// smallJPEG lays a picture on white, halves it until it is small, and encodes it without what a photo tells of its
+// place.
+func smallJPEG(from image.Image) ([]byte, error) {
+	to := image.NewRGBA(from.Bounds().Sub(from.Bounds().Min))
+	draw.Draw(to, to.Rect, image.White, image.Point{}, draw.Src)
+	draw.Draw(to, to.Rect, from, from.Bounds().Min, draw.Over)
+	for size := to.Rect.Max; max(size.X, size.Y) >= mostSide && min(size.X, size.Y) > 1; size = to.Rect.Max {
+		to = halved(to)
+	}
+	var text bytes.Buffer
+	err := jpeg.Encode(&text, to, &jpeg.Options{Quality: 90})
+	return text.Bytes(), err
+}
+
+// halved is a picture of half the width and height. Each of its pixels is the mean of four.
+func halved(from *image.RGBA) *image.RGBA {
+	to := image.NewRGBA(image.Rect(0, 0, from.Rect.Max.X/2, from.Rect.Max.Y/2))
+	for i := range to.Pix {
+		y, x := i/to.Stride, i%to.Stride
+		above := from.Pix[2*y*from.Stride+x/4*8+x%4:]
+		below := above[from.Stride:]
+		to.Pix[i] = uint8((int(above[0]) + int(above[4]) + int(below[0]) + int(below[4])) / 4)
+	}
+	return to
+}
+
+// Secret is what was just made for a key or an endpoint, for ten minutes.
+func (p *page) Secret(id string) string { return p.auth.keptSecret(p.Request, id) }
+
+func (s *server) addKey(p *page) error {
+	var in struct {
+		Name  string `json:"name" rule:"text 1..100"`
+		Scope Scope  `json:"scope" rule:"choice read|write|manage"`
+	}
+	if err := readForm(p.PostForm, &in); err != nil {
+		return err
+	}
+	key, secret, err := s.db.AddKey(p.Context(), p.Store.ID, in.Name, in.Scope, 0)
+	if err == nil {
+		s.auth.keepSecret(p.w, p.Request, key.ID, secret)
+	}
+	p.next = "/dashboard/developers?key=" + key.ID
+	return err
+}
+
+func (s *server) revokeKey(p *page) error {
+	p.next = "/dashboard/developers"
+	return s.db.RevokeKey(p.Context(), p.Store.ID, p.PostFormValue("key"))
+}
+
+func (s *server) addEndpoint(p *page) error {
+	return s.newEndpoint(p, NewEndpoint{Kind: Webhook, URL: strings.TrimSpace(p.PostFormValue("url"))})
+}
+
+// newEndpoint adds an endpoint and leads to its page, which shows its secret.
+func (s *server) newEndpoint(p *page, in NewEndpoint) error {
+	in.AllowPrivate = s.allowPrivate
+	e, secret, err := s.db.AddEndpoint(p.Context(), p.Store.ID, in)
+	if err == nil {
+		s.auth.keepSecret(p.w, p.Request, e.ID, secret)
+	}
+	p.next = "/dashboard/endpoints/" + e.ID
+	return err
+}
+
+// changeEndpoint does one of the acts ping, on, off, rotate, resend and remove.
+func (s *server) changeEndpoint(p *page) error {
+	ctx, store, id := p.Context(), p.Store.ID, p.PathValue("id")
+	switch act := p.PostFormValue("act"); act {
+	case "ping":
+		return s.db.Ping(ctx, store, id)
+	case "resend":
+		return s.db.Resend(ctx, store, p.PostFormValue("delivery"))
+	case "remove":
+		p.next = "/dashboard/developers"
+		return s.db.RemoveEndpoint(ctx, store, id)
+	case "rotate":
+		secret, err := s.db.RotateSecret(ctx, store, id)
+		if err == nil {
+			s.auth.keepSecret(p.w, p.Request, id, secret)
+		}
+		return err
+	default:
+		return s.db.SetEndpointActive(ctx, store, id, act == "on")
+	}
+}
+
+// apiDescription is openapi.json, decoded for the first reader.
+var apiDescription = sync.OnceValue(func() (spec map[string]any) {
+	if err := json.Unmarshal(description, &spec); err != nil {
+		panic(err)
+	}
+	return spec
+})
+
+func (p *page) API() map[string]any { return apiDescription() }
+
+var pathInDescription = regexp.MustCompile(`(?m)^    "(/.*)": {`)
+
+// APIPaths are the paths of the API in the order in which openapi.json has them.
+func (p *page) APIPaths() (paths []string) {
+	for _, m := range pathInDescription.FindAllSubmatch(description, -1) {
+		paths = append(paths, string(m[1]))
+	}
+	return paths
+}
+
+// showOwnIDs has the examples of the reference name what an owner sells, if one is signed in.
+func (s *server) showOwnIDs(p *page) (err error) {
+	p.Store, err = s.auth.owner(p.Request)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// addPhone makes an endpoint that rings the owner's phone, by a topic that nobody can guess.
+func (s *server) addPhone(p *page) error {
+	server := strings.Trim(cmp.Or(p.PostFormValue("server"), "ntfy.sh"), " /")
+	if !strings.Contains(server, "://") {
+		server = "https://" + server
+	}
+	events := []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
+	address := server + "/storeorder-" + newSecret()
+	return s.newEndpoint(p, NewEndpoint{Kind: Phone, URL: address, Events: events})
+}
+
+// settings is the form of a store's settings.
+type settings struct {
+	Name     string `json:"name" rule:"text 1..100"`
+	Contact  string `json:"contact" rule:"contact optional"`
+	Hours    int64  `json:"expiry_hours" rule:"int 1..168"`
+	Language string `json:"language" rule:"choice id|en"`
+	TestMode bool   `json:"test_mode" rule:"bool"`
+}
+
+func (st Store) Settings() settings {
+	return settings{st.Name, st.Contact, int64(math.Ceil(st.Expiry.Hours())), st.Language, st.TestMode}
+}
+
+func (s *server) saveStore(p *page) error {
+	var in settings
+	if err := readForm(p.PostForm, &in); err != nil {
+		return err
+	}
+	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) error {
+		if in.Hours != st.Settings().Hours {
+			st.Expiry = time.Duration(in.Hours) * time.Hour
+		}
+		st.Name, st.Contact, st.Language, st.TestMode = in.Name, in.Contact, in.Language, in.TestMode
+		return nil
+	})
+	return err
+}
+
+// changePassword ends all sign-ins, and signs this browser in again.
+func (s *server) changePassword(p *page) error {
+	wrong, password := refuse(ValidationFailed), p.PostFormValue("new_password")
+	if isWeak(password) {
+		wrong.add("new_password", "must have at least 12 characters")
+		return wrong
+	}
+	err := s.auth.changePassword(p.w, p.Request, p.Store, p.PostFormValue("password"), password)
+	if errors.Is(err, ErrNotFound) {
+		wrong.add("password", "is not your present password")
+		return wrong
+	}
+	return err
+}
+
+func (s *server) signOut(p *page) error {
+	p.next = "/dashboard/login"
+	return s.auth.signOut(p.w, p.Request)
+}
