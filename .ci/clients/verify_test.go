@@ -1,8 +1,7 @@
-package contract
+package clients
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -31,7 +30,7 @@ type delivery struct {
 	body   []byte
 }
 
-// receiver keeps what is delivered to it. It refuses the first delivery, so that there is a second attempt.
+// receiver keeps what is delivered to it.
 type receiver struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -39,6 +38,7 @@ type receiver struct {
 }
 
 func newReceiver(t *testing.T) *receiver {
+	t.Helper()
 	r := &receiver{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
@@ -47,9 +47,7 @@ func newReceiver(t *testing.T) *receiver {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.kept = append(r.kept, delivery{req.Header, body}); len(r.kept) == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
+		r.kept = append(r.kept, delivery{req.Header, body})
 	}))
 	t.Cleanup(r.Close)
 	return r
@@ -59,30 +57,6 @@ func (r *receiver) all() []delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.kept)
-}
-
-// again is the first delivery's second attempt.
-func (r *receiver) again() (d delivery, ok bool) {
-	for _, d := range r.all() {
-		if d.header.Get("X-Service-Attempt") == "2" {
-			return d, true
-		}
-	}
-	return d, false
-}
-
-// has tells whether at least so many of each event have come.
-func (r *receiver) has(want map[string]int) bool {
-	count := map[string]int{}
-	for _, d := range r.all() {
-		count[d.header.Get("X-Service-Event")]++
-	}
-	for event, n := range want {
-		if count[event] < n {
-			return false
-		}
-	}
-	return true
 }
 
 // signed is a webhook as a verifier gets it, and whether it is to be believed.
@@ -95,14 +69,21 @@ type signed struct {
 	future bool
 }
 
-// verifiers has real deliveries, and what is wrong, old or ahead of time, judged by Stripe's verifiers and the README's.
-func verifiers(t *testing.T, s *shop, r *receiver, endpoint, secret string) {
+// TestVerifiers has real deliveries, and what is wrong, old or ahead of time, judged by Stripe's verifiers and those of
+// docs/integration.md.
+func TestVerifiers(t *testing.T) {
+	s, r := newShop(t), newReceiver(t)
+	endpoint := s.command(t, "webhook", "add", "-url", r.URL, "-webhook-allow-private")
+	secret := endpoint["secret"].(string)
+	s.createOrder(t)
+	await(t, "a delivery", func() bool { return len(r.all()) > 0 })
 	var cases []signed
 	for _, d := range r.all() {
 		cases = append(cases, signed{"delivered", secret, d.header.Get("X-Service-Signature"), string(d.body), true, false})
 	}
-	newSecret := s.cli(t, "", "webhook rotate", "-endpoint", endpoint)["secret"].(string)
-	s.create(t, "bank_transfer", "kopi")
+
+	newSecret := s.rotate(t, endpoint["endpoint_id"].(string))
+	s.createOrder(t)
 	var rotated delivery
 	await(t, "a delivery with two signatures", func() bool {
 		all := r.all()
@@ -163,17 +144,20 @@ func verifiers(t *testing.T, s *shop, r *receiver, endpoint, secret string) {
 		}
 		return judged(t, dir, in, map[string]string{"stripe.mjs": stripeVerify, "judge-stripe.mjs": `import { verify } from "./stripe.mjs";` + judgeJS}, "node", "judge-stripe.mjs")
 	})
-	snippets := readmeSnippets(t)
-	judge("README Go", func(t *testing.T) []bool {
+	copied := snippets(t)
+	judge("docs Go", func(t *testing.T) []bool {
 		return judged(t, t.TempDir(), in, map[string]string{"go.mod": "module judge\n\ngo 1.26\n",
-			"verify.go": "package main\n" + snippets["go"], "main.go": judgeGo}, "go", "run", ".")
+			"verify.go": "package main\n" + copied["go"], "main.go": judgeGo}, "go", "run", ".")
 	})
-	judge("README JavaScript", func(t *testing.T) []bool {
-		return judged(t, t.TempDir(), in, map[string]string{"verify.mjs": snippets["javascript"],
+	judge("docs JavaScript", func(t *testing.T) []bool {
+		return judged(t, t.TempDir(), in, map[string]string{"verify.mjs": copied["javascript"],
 			"judge.mjs": `import { verify } from "./verify.mjs";` + judgeJS}, "node", "judge.mjs")
 	})
-	judge("README Python", func(t *testing.T) []bool {
-		return judged(t, t.TempDir(), in, map[string]string{"verify.py": snippets["python"], "judge.py": judgePython}, "python3", "judge.py")
+	judge("docs Python", func(t *testing.T) []bool {
+		return judged(t, t.TempDir(), in, map[string]string{"verify.py": copied["python"], "judge.py": judgePython}, "python3", "judge.py")
+	})
+	judge("docs PHP", func(t *testing.T) []bool {
+		return judged(t, t.TempDir(), in, map[string]string{"judge.php": "<?php\n" + copied["php"] + judgePHP}, "php", "judge.php")
 	})
 }
 
@@ -206,6 +190,9 @@ console.log(JSON.stringify(cases.map((c) => verify(c.secret, c.header, Buffer.fr
 import json, sys
 from verify import verify
 print(json.dumps([verify(c["secret"], c["header"], c["body"].encode()) for c in json.load(sys.stdin)]))
+`
+	judgePHP = `
+echo json_encode(array_map(fn($c) => verify($c["secret"], $c["header"], $c["body"]), json_decode(stream_get_contents(STDIN), true)));
 `
 	stripeVerify = `
 import Stripe from "stripe";
@@ -242,22 +229,29 @@ func judged(t *testing.T, dir string, in []byte, files map[string]string, comman
 	return got
 }
 
-// readmeSnippets are the fenced blocks under the README's heading, by language.
-func readmeSnippets(t *testing.T) map[string]string {
-	text, err := os.ReadFile(cmp.Or(os.Getenv("README"), "../../README.md"))
+// snippets are the verifiers to copy, by language: the fenced blocks of docs/integration.md and the files that it names.
+func snippets(t *testing.T) map[string]string {
+	text, err := os.ReadFile("../../docs/integration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut("\n"+string(text), "\n## Verifying a webhook\n")
-	section, _, _ = strings.Cut("\n"+section, "\n## ")
-	snippets := map[string]string{}
+	_, section, _ := strings.Cut(string(text), "\n## Verify a webhook\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	found := map[string]string{}
 	for _, m := range regexp.MustCompile("(?s)\n```([a-z]+)\n(.*?)\n```").FindAllStringSubmatch(section, -1) {
-		snippets[m[1]] = m[2] + "\n"
+		found[m[1]] = m[2] + "\n"
 	}
-	for _, language := range []string{"go", "javascript", "python"} {
-		if snippets[language] == "" {
-			t.Errorf("the README has no %s block under \"Verifying a webhook\"", language)
+	for language, file := range map[string]string{"javascript": "verify.js", "python": "verify.py"} {
+		text, err := os.ReadFile("../../web/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[language] = string(text)
+	}
+	for _, language := range []string{"go", "javascript", "python", "php"} {
+		if found[language] == "" {
+			t.Errorf("there is no verifier in %s to copy", language)
 		}
 	}
-	return snippets
+	return found
 }

@@ -8,7 +8,7 @@ import (
 	"log"
 	"os"
 
-	"contract/ogen/api"
+	"clients/ogen/api"
 )
 
 type key string
@@ -61,7 +61,7 @@ func main() {
 	events := must[*api.EventsAnswerHeaders](c.ListEvents(ctx, api.ListEventsParams{}))
 
 	cancel := api.CancelOrderParams{OrderID: api.GivenId(id)}
-	must[*api.OrderStateHeaders](c.CancelOrder(ctx, api.OptOwnerAct{}, cancel))
+	must[*api.DecisionRefusedHeaders](c.CancelOrder(ctx, api.OptOwnerAct{}, cancel))
 	order.Items[0].ProductID = api.NewOptGivenId(api.GivenId(id))
 	must[*api.OrderRefusedHeaders](c.CreateOrder(ctx, order, api.CreateOrderParams{}))
 	must[*api.UnauthorizedHeaders](connect("wrong").GetStore(ctx))

@@ -1,4 +1,4 @@
-package contract
+package clients
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"strings"
 	"testing"
 
-	"contract/client"
+	"clients/client"
 )
 
 // TestGoClient lists, creates, reads and fails with the client that oapi-codegen makes.
 func TestGoClient(t *testing.T) {
-	s, ctx := newShop(t, nil), t.Context()
+	s, ctx := newShop(t), t.Context()
 	connect := func(key string) *client.ClientWithResponses {
 		c, err := client.NewClientWithResponses(s.url, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 			r.Header.Set("Authorization", "Bearer "+key)
@@ -66,7 +66,14 @@ func TestGoClient(t *testing.T) {
 // TestGoClientOfToday reads answers and an event of a later service, with fields and values that today's description
 // does not have.
 func TestGoClientOfToday(t *testing.T) {
-	c := loadDescription(t)
+	text, err := os.ReadFile("../../openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var description object
+	if err := json.Unmarshal(text, &description); err != nil {
+		t.Fatal(err)
+	}
 	later := func(body object, known ...string) string {
 		text, err := json.Marshal(body)
 		if err != nil {
@@ -84,8 +91,8 @@ func TestGoClientOfToday(t *testing.T) {
 		return grown
 	}
 	answer := func(path, method, status string, known ...string) *http.Response {
-		operation := c.raw["paths"].(object)[path].(object)[method].(object)
-		response := c.deref(operation["responses"].(object)[status])
+		operation := description["paths"].(object)[path].(object)[method].(object)
+		response := deref(description, operation["responses"].(object)[status])
 		code, _ := strconv.Atoi(status)
 		return &http.Response{
 			StatusCode: code,
@@ -131,12 +138,41 @@ func TestGoClientOfToday(t *testing.T) {
 		t.Error(err, refused)
 	}
 
-	post := c.raw["webhooks"].(object)["orderPaid"].(object)["post"].(object)
+	post := description["webhooks"].(object)["orderPaid"].(object)["post"].(object)
 	var event client.OrderEvent
-	err = json.Unmarshal([]byte(later(examples(c.deref(post["requestBody"]))[0], "orderPaid")), &event)
+	err = json.Unmarshal([]byte(later(examples(deref(description, post["requestBody"]))[0], "orderPaid")), &event)
 	if err != nil || event.Event != "later_orderPaid" || event.Data.Order.Amount != 87500 {
 		t.Error(err, event)
 	}
+}
+
+type object = map[string]any
+
+// deref returns an object of a description, or the one that its $ref names.
+func deref(description object, v any) object {
+	o, _ := v.(object)
+	for ref, ok := o["$ref"].(string); ok; ref, ok = o["$ref"].(string) {
+		var at any = description
+		for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+			at = at.(object)[name]
+		}
+		o = at.(object)
+	}
+	return o
+}
+
+// examples are those of a request's or an answer's body.
+func examples(of object) (list []object) {
+	content, _ := of["content"].(object)
+	media, _ := content["application/json"].(object)
+	if one, ok := media["example"].(object); ok {
+		list = append(list, one)
+	}
+	named, _ := media["examples"].(object)
+	for _, e := range named {
+		list = append(list, e.(object)["value"].(object))
+	}
+	return list
 }
 
 // TestOgenClient lists, creates, reads, manages and fails with the client that ogen makes: see ogen/main.go.
@@ -145,7 +181,7 @@ func TestOgenClient(t *testing.T) {
 	if program == "" {
 		t.Skip("STOREORDER_OGEN names no program with ogen's client")
 	}
-	s := newShop(t, nil)
+	s := newShop(t)
 	out, err := exec.Command(program, s.url, s.key).CombinedOutput()
 	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "events: true") {
 		t.Errorf("%v: %s", err, out)
@@ -158,14 +194,12 @@ func TestPrism(t *testing.T) {
 	if dir == "" {
 		t.Skip("STOREORDER_NODE names no folder with Prism")
 	}
-	s := newShop(t, nil)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	s := newShop(t)
+	address := freeAddress(t)
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free.Addr().String()
-	free.Close()
-	_, port, _ := net.SplitHostPort(address)
 
 	description, err := filepath.Abs("../../openapi.json")
 	if err != nil {
@@ -197,7 +231,7 @@ func TestTypeScriptClient(t *testing.T) {
 	if dir == "" {
 		t.Skip("STOREORDER_NODE names no folder with the compiled client")
 	}
-	s := newShop(t, nil)
+	s := newShop(t)
 	cmd := exec.Command("node", "main.js", s.url, s.key)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()

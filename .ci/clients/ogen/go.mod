@@ -1,4 +1,4 @@
-module contract/ogen
+module clients/ogen
 
 go 1.26
 
