@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -345,12 +344,11 @@ func (tx *Tx) checkExternalID(storeID, externalID string) error {
 	return refusal
 }
 
-// forSale is a product, or a component of a bundle, as an order takes it.
-type forSale struct {
-	Title     string
-	Price     int64
-	ProductID string
-	Quantity  int64 // of the product in one piece
+// ordered is an item of an order with one of the products that it consists of.
+type ordered struct {
+	Item
+	Component string // the product's id
+	Pieces    int64  // of the product
 }
 
 // addItems fills in the order's items, its subtotal and its components from what is published now.
@@ -358,11 +356,13 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	unknown, wrong := refuse(ProductUnavailable), refuse(ValidationFailed)
 	for i, in := range items {
 		path := fmt.Sprintf("items[%d].", i)
-		parts, err := all[forSale](context.Background(), tx, `
-			SELECT s.title, s.price, coalesce(i.product_id, s.id), coalesce(i.quantity, 1)
+		parts, err := all[ordered](context.Background(), tx, `
+			SELECT s.type, s.title, ?4, s.price, s.price * ?4, iif(s.type = 'product', s.id, ''),
+			       iif(s.type = 'bundle', s.id, ''), coalesce(i.product_id, s.id), coalesce(i.quantity, 1) * ?4
 			FROM   products s
 			LEFT   JOIN bundle_items i ON i.bundle_id = s.id
-			WHERE  s.id = ? AND s.store_id = ? AND s.type = ? AND s.published = 1`, in.ID, o.StoreID, in.Kind)
+			WHERE  s.id = ?1 AND s.store_id = ?2 AND s.type = ?3 AND s.published = 1`,
+			in.ID, o.StoreID, in.Kind, in.Quantity)
 		if err != nil {
 			return err
 		}
@@ -372,20 +372,14 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 			continue
 		}
 
-		item := Item{Type: in.Kind, Title: parts[0].Title, Quantity: in.Quantity, UnitPrice: parts[0].Price}
-		item.LineTotal = item.UnitPrice * in.Quantity
+		item := parts[0].Item
 		if item.LineTotal > maxMoney {
 			wrong.add(path+"quantity", "makes the line exceed %d", maxMoney)
-		}
-		if in.Kind == Product {
-			item.ProductID = in.ID
-		} else {
-			item.BundleID = in.ID
 		}
 		o.Order.Items = append(o.Order.Items, item)
 		o.Order.Subtotal += item.LineTotal
 		for _, part := range parts {
-			o.addComponent(part.ProductID, part.Quantity*in.Quantity, i)
+			o.addComponent(part.Component, part.Pieces, i)
 		}
 	}
 	if err := unknown.orNil(); err != nil {
@@ -854,13 +848,10 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 		return named, err
 	}
 
-	type found struct {
-		ID, Buyer string
-		Amount    int64
-	}
+	type found struct{ ID, Text string }
 	newest, err := all[found](ctx, db, `
 		SELECT id, json ->> '$.buyer.name' || x'0a' || coalesce(json ->> '$.buyer.email', '') || x'0a' ||
-		           coalesce(json ->> '$.buyer.phone', '') || x'0a' || reference, amount
+		           coalesce(json ->> '$.buyer.phone', '') || x'0a' || amount || x'0a'
 		FROM   orders
 		WHERE  store_id = ?
 		ORDER  BY created_at DESC, id DESC
@@ -871,9 +862,8 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 	digits := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
 	var ids []string
 	for _, f := range newest {
-		fits := strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)) ||
-			strconv.FormatInt(f.Amount, 10) == digits
-		if fits && len(ids) < mostFound {
+		named := strings.Contains(strings.ToLower(f.Text), strings.ToLower(text))
+		if (named || strings.Contains(f.Text, "\n"+digits+"\n")) && len(ids) < mostFound {
 			ids = append(ids, f.ID)
 		}
 	}

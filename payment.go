@@ -189,28 +189,26 @@ var sessionStatuses = map[Status]string{Pending: "unavailable", AwaitingVerifica
 func (o OrderRow) view(st Store, now Time) SessionView {
 	v := SessionView{Provider: o.Order.PaymentProvider, Status: sessionStatuses[o.Book.Status], PaymentURL: st.payPage(o.ID),
 		ExpiresAt: o.Order.ExpiresAt}
+	payer, _ := o.Book.payer()
+	s := o.session(payer.Attempt)
+	if s == nil && len(o.Sessions) > 0 && o.Book.PaidBy != byOwner {
+		s = &o.Sessions[0]
+	}
 	isOpen := o.Book.Status == Pending || o.Book.Status == AwaitingVerification
 	switch {
-	case v.Provider == NoProvider, isOpen && v.Provider != Manual && len(o.Sessions) == 0:
-		v.Status = "none"
-		return v
-	case isOpen && v.Provider == Manual:
+	case v.Provider == Manual && isOpen:
 		v.Status = "manual"
-		return v
-	case v.Provider == Manual, len(o.Sessions) == 0, o.Book.PaidBy == byOwner:
-		return v
-	}
-
-	payer, _ := o.Book.payer()
-	s := *cmp.Or(o.session(payer.Attempt), &o.Sessions[0])
-	if o.Book.Status == Pending && !s.isLive(o, now) {
+	case v.Provider == NoProvider, s == nil && isOpen:
+		v.Status = "none"
+	case v.Provider == Manual, s == nil:
+	case o.Book.Status == Pending && !s.isLive(o, now):
 		v.Reason = cmp.Or(s.Problem, "unreachable")
-		return v
+	default:
+		v.ID, v.Attempt, v.ExpiresAt = s.ID, s.Number, s.ExpiresAt
+		if o.Book.Status == Pending {
+			v.Status, v.PaymentURL = "active", s.URL
+		}
 	}
-	if o.Book.Status == Pending {
-		v.Status, v.PaymentURL = "active", s.URL
-	}
-	v.ID, v.Attempt, v.ExpiresAt = s.ID, s.Number, s.ExpiresAt
 	return v
 }
 
@@ -530,19 +528,6 @@ func unite(names, more []string) []string {
 		}
 	}
 	return names
-}
-
-// MakeDue makes all sessions of an order due, for the serving process to check.
-func (p *payments) MakeDue(ctx context.Context, storeID, orderID string) error {
-	_, err := p.change(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
-		for i := range o.Sessions {
-			if o.Sessions[i].Seen {
-				o.Sessions[i].DueAt = tx.now
-			}
-		}
-		return nil
-	})
-	return err
 }
 
 // CheckNow asks the gateways about all sessions of an order of a store, and waits for the answers.
