@@ -253,34 +253,39 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.errorPage(w, r, err)
 		return
 	}
-	respond(w, status, envelope{Error: &e})
+	respond(w, status, `{"success":false,"error":`, toJSON(e))
 }
 
 // data is an object of JSON.
 type data map[string]any
 
-// envelope is every answer of the API.
-type envelope struct {
-	Success bool      `json:"success"`
-	Data    any       `json:"data,omitempty"`
-	Error   *apiError `json:"error,omitempty"`
-}
-
-func respond(w http.ResponseWriter, status int, answer envelope) {
-	body := append(toJSON(answer), '\n')
+// respond answers with the envelope that begins with before, and JSON in it.
+func respond(w http.ResponseWriter, status int, before string, inside []byte) {
+	const after = "}\n"
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(before)+len(inside)+len(after)))
 	w.WriteHeader(status)
-	w.Write(body)
+	io.WriteString(w, before)
+	w.Write(inside)
+	io.WriteString(w, after)
 }
 
-// answer answers with data, or with an error.
+// listOf is data with a page of a list of what is JSON already, which encoding/json would check and copy once more.
+func listOf(name string, list [][]byte, more bool) json.RawMessage {
+	return fmt.Appendf(nil, `{%q:[%s],"has_more":%t}`, name, bytes.Join(list, []byte(",")), more)
+}
+
+// answer answers with data, or with an error. Data that is JSON already goes out as it is.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, status int, found any, err error) {
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	respond(w, status, envelope{Success: true, Data: found})
+	inside, isJSON := found.(json.RawMessage)
+	if !isJSON {
+		inside = toJSON(found)
+	}
+	respond(w, status, `{"success":true,"data":`, inside)
 }
 
 const (
@@ -488,12 +493,12 @@ func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
 }
 
 // showOrders is the data of an answer with a page of a store's orders.
-func (st Store) showOrders(orders []StoredOrder, more bool) data {
-	shown := make([]json.RawMessage, len(orders))
+func (st Store) showOrders(orders []StoredOrder, more bool) json.RawMessage {
+	shown := make([][]byte, len(orders))
 	for i, o := range orders {
 		shown[i] = st.show(o)
 	}
-	return data{"orders": shown, "has_more": more}
+	return listOf("orders", shown, more)
 }
 
 // isOneKey reports whether the values of Idempotency-Key, a line each, are one.
@@ -523,7 +528,7 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	if created.Replayed {
 		c.header.Set("Idempotent-Replayed", "true")
 	}
-	return data{"order": json.RawMessage(created.Shown)}, nil
+	return json.RawMessage(fmt.Appendf(nil, `{"order":%s}`, created.Shown)), nil
 }
 
 // getOrder starts a payment session if the order needs one. HEAD does not, whose answer would not show it, nor does
@@ -541,9 +546,10 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 }
 
 // showSession is the data of an answer with an order and its payment session.
-func (st Store) showSession(o OrderRow, session SessionView) data {
-	shown := o.show(nil, st.payPage(o.ID), session.PaymentURL)
-	return data{"order": json.RawMessage(shown), "payment_session": session}
+func (st Store) showSession(o OrderRow, session SessionView) json.RawMessage {
+	address := toJSON(session.PaymentURL) // as the gateway wrote it
+	shown := o.show(st.payPage(o.ID), string(address[1:len(address)-1]))
+	return fmt.Appendf(nil, `{"order":%s,"payment_session":%s}`, shown, toJSON(session))
 }
 
 // decide performs an act of the owner, which is the end of the path.
@@ -574,11 +580,11 @@ func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 			"any more: begin with created_at_min instead.")
 	}
 
-	bodies := make([]json.RawMessage, len(events))
+	bodies := make([][]byte, len(events))
 	for i, e := range events {
 		bodies[i] = e.Body
 	}
-	return data{"events": bodies, "has_more": more}, err
+	return listOf("events", bodies, more), err
 }
 
 // putCatalog takes a catalog file. It waits while another import or export runs.

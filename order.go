@@ -102,19 +102,15 @@ type StoredOrder struct {
 	JSON []byte
 }
 
-// show appends the order as the API shows it: its stored JSON, closed with its two addresses.
-func (o StoredOrder) show(dst []byte, payPage, paymentURL string) []byte {
-	dst = append(dst, o.JSON[:len(o.JSON)-1]...)
-	dst = append(dst, `,"checkout_url":"`...)
-	dst = append(dst, payPage...) // A host and an id need no escapes.
-	dst = append(dst, `","payment_url":`...)
-	dst = append(dst, toJSON(paymentURL)...)
-	return append(dst, '}')
+// show is the order as the API shows it: its stored JSON, closed with its two addresses, in which nothing has to be escaped.
+func (o StoredOrder) show(payPage, paymentURL string) []byte {
+	addresses := `,"checkout_url":"` + payPage + `","payment_url":"` + paymentURL + `"}`
+	return slices.Concat(o.JSON[:len(o.JSON)-1], []byte(addresses))
 }
 
 // show is an order as the API shows it, without the page of a payment session.
 func (st Store) show(o StoredOrder) json.RawMessage {
-	return o.show(nil, st.payPage(o.ID), st.payPage(o.ID))
+	return o.show(st.payPage(o.ID), st.payPage(o.ID))
 }
 
 func (o StoredOrder) decode() (order Order, err error) {
