@@ -143,10 +143,10 @@ const mostBuckets = 10_000
 
 // allowance is a limiter's answer to one request.
 type allowance struct {
-	ok         bool
-	limit      int // requests a minute
-	remaining  int // requests that could follow at once
-	full, wait int // seconds until the bucket is full, and until it is enough for a request
+	err       error // RateLimited, if there are too few tokens
+	limit     int   // requests a minute
+	remaining int   // requests that could follow at once
+	full      int   // seconds until the bucket is full
 }
 
 func newLimiter(perMinute, burst int64) *limiter {
@@ -172,47 +172,47 @@ func (l *limiter) take(name string, cost float64) allowance {
 
 	last := l.buckets[name] // A name without a bucket was last seen in the year 1: its bucket is full.
 	tokens := min(l.burst, last.tokens+now.Sub(last.at).Minutes()*l.perMinute)
-	ok := tokens >= cost
-	if ok {
+	var err error
+	if tokens < cost {
+		err = &Refusal{Reason: RateLimited, Wait: l.secondsFor(cost - tokens)}
+	} else {
 		tokens -= cost
 	}
 	l.buckets[name] = bucket{tokens, now}
 
 	return allowance{
-		ok:        ok,
+		err:       err,
 		limit:     int(l.perMinute),
 		remaining: int(tokens / cost),
 		full:      l.secondsFor(l.burst - tokens),
-		wait:      l.secondsFor(cost - tokens),
 	}
 }
 
-// takeAddress limits clients by address. A customer has a /64 of IPv6, which counts as one, and often a /48.
-func (l *limiter) takeAddress(addr netip.Addr) allowance {
-	left := l.take(network(addr, 64), alone)
-	if left.ok && addr.Is6() {
-		left = l.take(network(addr, 48), shared)
+// takeBoth takes them for a name of its own, and then for the group that it belongs to. A name that has nothing left
+// takes nothing from the group's others.
+func (l *limiter) takeBoth(name, group string) allowance {
+	left := l.take(name, alone)
+	if left.err == nil && group != name {
+		ofGroup := l.take(group, shared)
+		left.err = ofGroup.err
+		left.remaining = min(left.remaining, ofGroup.remaining)
 	}
 	return left
+}
+
+// takeAddress limits clients by address. A customer has a /64 of IPv6, which counts as one, and often a /48.
+func (l *limiter) takeAddress(addr netip.Addr) error {
+	return l.takeBoth(network(addr, 64), network(addr, 48)).err
 }
 
 func (l *limiter) secondsFor(tokens float64) int {
 	return int(math.Ceil(max(0, tokens) * 60 / l.perMinute))
 }
 
-// forget fills the bucket of a name again.
-func (l *limiter) forget(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.buckets, name)
-}
-
 // network returns an IPv4 address as it is, and the network of so many bits of an IPv6 address.
 func network(addr netip.Addr, bits int) string {
-	if !addr.Is6() {
-		return addr.String()
-	}
-	return netip.PrefixFrom(addr, bits).Masked().String()
+	net, _ := addr.Prefix(min(bits, addr.BitLen())) // This cannot fail: the address has so many bits.
+	return net.String()
 }
 
 // auth is what the serving process remembers of who asks. It may forget all of it.
@@ -228,8 +228,6 @@ type auth struct {
 	wrongKeys *limiter // by address
 	forms     *limiter // of sign-in, by address
 	tries     *limiter // of passwords
-
-	hashing sync.Mutex
 
 	rooms sync.Map // the places for work, by its kind and store: chan struct{}
 	used  sync.Map // when keys and sign-ins were last used, until it is written: Time, by id and hash
@@ -299,17 +297,10 @@ func parseAddress(text string) netip.Addr {
 	return addr.Unmap().WithZone("")
 }
 
-// takeKey counts a request against the limits of its key and of the key's store, and notes the key's use. A key that
-// has nothing left takes nothing from the store's others.
+// takeKey counts a request against the limits of its key and of the key's store, and notes the key's use.
 func (a *auth) takeKey(key APIKey) allowance {
 	a.used.Store(key.ID, a.db.now())
-	left := a.requests.take(key.ID, alone)
-	if left.ok {
-		ofStore := a.requests.take(key.StoreID, shared)
-		left.ok, left.wait = ofStore.ok, ofStore.wait
-		left.remaining = min(left.remaining, ofStore.remaining)
-	}
-	return left
+	return a.requests.takeBoth(key.ID, key.StoreID)
 }
 
 // writeUses writes when keys and sign-ins were last used. No request waits for that.
@@ -329,20 +320,21 @@ var places = map[string]int{
 	"api": 8, "owner": 4, "pay": 4,
 	"large":    1, // takes much memory; the process has one place
 	"password": 1, // all strangers together have one place
+	"hash":     1, // of a password; the process has one place, because the other processors are for orders
 }
 
-// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long. leave
-// gives it back.
-func (a *auth) place(ctx context.Context, store, kind string) (leave func(), ok bool) {
+// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long, and not
+// longer than the request. leave gives it back.
+func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
 	made, _ := a.rooms.LoadOrStore(kind+" "+store, make(chan struct{}, places[kind]))
 	room := made.(chan struct{})
 	select {
 	case room <- struct{}{}:
-		return func() { <-room }, true
+		return func() { <-room }, nil
 	case <-ctx.Done():
 	case <-time.After(2 * time.Second):
 	}
-	return nil, false
+	return nil, &Refusal{Reason: RateLimited, Wait: 2}
 }
 
 // PasswordHash is a password as it is stored.
@@ -389,55 +381,55 @@ func (a *auth) account(ctx context.Context, condition string, args ...any) (acco
 		"SELECT id, password_salt, password_hash FROM stores WHERE "+condition, args...)
 }
 
-// signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong. RateLimited comes with
-// the seconds to wait: there were too many tries, or too many passwords wait to be hashed.
-func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password string) (wait int, err error) {
+// signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong, RateLimited that there
+// were too many tries, or that too many passwords wait to be hashed.
+func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password string) error {
 	email = strings.ToLower(strings.TrimSpace(email))
 	acc, err := a.account(r.Context(), "owner_email = ?", email)
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		return 0, err
+		return err
 	}
 
 	who, queue := a.kept(r, "device", acc.devices()), acc.StoreID
 	if who == "" {
 		who, queue = string(digest(email+network(a.client(r), 64))), ""
 	}
-	wait, err = a.tryPassword(r.Context(), acc, password, who, queue)
+	leave, err := a.place(r.Context(), queue, "password")
 	if err != nil {
-		return wait, err
+		return err
 	}
-	return 0, a.begin(w, r, acc)
+	defer leave()
+	if err := a.tryPassword(r.Context(), acc, password, who); err != nil {
+		return err
+	}
+	return a.begin(w, r, acc)
 }
 
 // tryPassword compares a password with an account's. It is hashed for no account too, so that the answer takes as long.
-// Who gives it has ten tries, then one a minute, and all again after the right one. queue is the store whose owner it
-// is, or empty for strangers, who wait for each other.
-func (a *auth) tryPassword(
-	ctx context.Context, acc account, password, who, queue string,
-) (wait int, err error) {
-	leave, ok := a.place(ctx, queue, "password")
-	if !ok {
-		return 5, refuse(RateLimited)
+// Who gives it has ten tries, then one a minute. A sign-in makes a browser another one, which has its own.
+func (a *auth) tryPassword(ctx context.Context, acc account, password, who string) error {
+	if err := a.tries.take(who, alone).err; err != nil {
+		return err
 	}
-	defer leave()
-
-	if left := a.tries.take(who, alone); !left.ok {
-		return left.wait, refuse(RateLimited)
+	given, err := a.hash(ctx, password, acc.Salt)
+	if err != nil {
+		return err
 	}
-	given := a.hash(password, acc.Salt)
 	if subtle.ConstantTimeCompare(given.Hash, acc.Hash) == 0 {
-		return 0, ErrNotFound
+		return ErrNotFound
 	}
-	a.tries.forget(who)
-	return 0, nil
+	return nil
 }
 
-// hash is hashPassword for one at a time: the other processors are for orders. Few wait, because tryPassword lets one of
-// an owner and one of all strangers in.
-func (a *auth) hash(password string, salt []byte) PasswordHash {
-	a.hashing.Lock()
-	defer a.hashing.Unlock()
-	return hashPassword(password, salt, a.db.env.rounds)
+// hash is hashPassword for one at a time. Few wait for that: one of an owner and one of all strangers, who have taken
+// the place for a password.
+func (a *auth) hash(ctx context.Context, password string, salt []byte) (PasswordHash, error) {
+	leave, err := a.place(ctx, "", "hash")
+	if err != nil {
+		return PasswordHash{}, err
+	}
+	defer leave()
+	return hashPassword(password, salt, a.db.env.rounds), nil
 }
 
 // changePassword gives an owner who knows the present password another one, and ends all sign-ins but this browser's.
@@ -446,16 +438,23 @@ func (a *auth) changePassword(
 	w http.ResponseWriter, r *http.Request, st Store, present, password string,
 ) error {
 	ctx := r.Context()
-	acc, err := a.account(ctx, "id = ?", st.ID)
-	if err == nil {
-		_, err = a.tryPassword(ctx, acc, present, st.ID, st.ID)
-	}
+	leave, err := a.place(ctx, st.ID, "password")
 	if err != nil {
 		return err
 	}
+	defer leave()
 
-	acc.PasswordHash = a.hash(password, newSalt())
-	if err := a.db.SetPassword(ctx, st.ID, acc.PasswordHash); err != nil {
+	acc, err := a.account(ctx, "id = ?", st.ID)
+	if err == nil {
+		err = a.tryPassword(ctx, acc, present, st.ID)
+	}
+	if err == nil {
+		acc.PasswordHash, err = a.hash(ctx, password, newSalt())
+	}
+	if err == nil {
+		err = a.db.SetPassword(ctx, st.ID, acc.PasswordHash)
+	}
+	if err != nil {
 		return err
 	}
 	return a.begin(w, r, acc)
@@ -569,10 +568,10 @@ func (a *auth) keep(w http.ResponseWriter, name, purpose, text string, lasts tim
 // kept returns a text that was kept for this purpose, or "": there is none, it is too old, or another has planted it.
 func (a *auth) kept(r *http.Request, name, purpose string) (text string) {
 	sealed, _ := base64.RawURLEncoding.DecodeString(a.cookie(r, name))
-	content, err := a.sealing.Open(nil, nil, sealed, []byte(name+" "+purpose))
+	content, _ := a.sealing.Open(nil, nil, sealed, []byte(name+" "+purpose))
 	var ends Time
 	fmt.Sscan(string(content), &text, &ends)
-	if err != nil || ends < a.db.now() {
+	if ends < a.db.now() {
 		return ""
 	}
 	return text

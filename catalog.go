@@ -363,7 +363,7 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 		"bundles":         len(c.Bundles),
 		"payment_methods": len(c.PaymentMethods),
 	}
-	err := db.writeAlone(ctx, func(tx *Tx) error {
+	err := db.writeFrom(ctx, db.large, func(tx *Tx) error {
 		refusal := refuse(ValidationFailed)
 		for _, e := range c.Products {
 			tx.putEntry(storeID, Product, e)

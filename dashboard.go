@@ -96,10 +96,7 @@ func (s *server) admitOwner(p *page) (err error) {
 	}
 	p.IsOwner = true
 	logStore(p.w, p.Store.ID)
-	if !s.auth.requests.take(p.Store.ID, shared).ok {
-		return refuse(RateLimited)
-	}
-	return nil
+	return s.auth.requests.take(p.Store.ID, shared).err
 }
 
 // admitStranger limits how often an address posts to the sign-in page, before its form is read.
@@ -107,26 +104,18 @@ func (s *server) admitStranger(p *page) error {
 	if p.Method != http.MethodPost {
 		return nil
 	}
-	left := s.auth.forms.takeAddress(s.auth.client(p.Request))
-	if !left.ok {
-		return tooMany(p.w.Header(), left.wait)
-	}
-	return nil
+	return s.auth.forms.takeAddress(s.auth.client(p.Request))
 }
 
 // signIn signs an owner in by a password, or by the button of a sign-in link: a preview that fetches the link spends
 // nothing.
 func (s *server) signIn(p *page) (err error) {
-	wait := 0
 	if token := p.PathValue("token"); token != "" {
 		err = s.auth.signInByLink(p.w, p.Request, token)
 	} else {
-		wait, err = s.auth.signIn(p.w, p.Request, p.PostFormValue("email"), p.PostFormValue("password"))
+		err = s.auth.signIn(p.w, p.Request, p.PostFormValue("email"), p.PostFormValue("password"))
 	}
-	switch {
-	case isRefused(err, RateLimited):
-		return tooMany(p.w.Header(), wait)
-	case errors.Is(err, ErrNotFound):
+	if errors.Is(err, ErrNotFound) {
 		return refuse(ValidationFailed)
 	}
 	p.next = "/dashboard"
@@ -297,9 +286,9 @@ func phoneWords(lang string, event EventName, order []byte) (title, text string,
 
 // exportOrders writes all orders as CSV as Excel has it in Indonesia: with ; and a mark that says that it is UTF-8.
 func (s *server) exportOrders(p *page) error {
-	leave, ok := s.auth.place(p.Context(), "", "large")
-	if !ok {
-		return refuse(RateLimited)
+	leave, err := s.auth.place(p.Context(), "", "large")
+	if err != nil {
+		return err
 	}
 	defer leave()
 
@@ -310,7 +299,7 @@ func (s *server) exportOrders(p *page) error {
 	out.Comma, out.UseCRLF = ';', true
 	fmt.Fprint(p.w, "\ufeff")
 	out.Write(strings.Split(l.say("csv.order"), ";"))
-	err := s.db.ExportOrders(p.Context(), p.Store.ID, OrderFilter{}, func(o Order) error {
+	err = s.db.ExportOrders(p.Context(), p.Store.ID, OrderFilter{}, func(o Order) error {
 		out.Write(l.row(o))
 		return out.Error()
 	})

@@ -837,7 +837,7 @@ type inbox struct {
 
 	mu      sync.Mutex
 	secrets map[string][]string  // by host, the newest first
-	answer  func(webhook) string // a status, with Retry-After after it if need be, hang or slow; nil is 200
+	answer  func(webhook) string // a status, perhaps with Retry-After, hang, or 3s for 200 then; nil is 200
 	came    []webhook
 	rung    []ring
 	now     map[string]int // attempts under way, by host; "" is all
@@ -883,12 +883,12 @@ func (in *inbox) receive(r *http.Request) (*http.Response, error) {
 	if answer != nil {
 		words = strings.Fields(answer(h) + " 0")
 	}
-	switch words[0] {
-	case "hang":
+	if words[0] == "hang" {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
-	case "slow":
-		time.Sleep(3 * time.Second)
+	}
+	if d, err := time.ParseDuration(words[0]); err == nil {
+		time.Sleep(d)
 		words[0] = "200"
 	}
 	response := httptest.NewRecorder()

@@ -238,6 +238,9 @@ func shortened(text string, most int) string {
 type wholeRupiah int64
 
 func (a *wholeRupiah) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
 	whole, fraction, _ := strings.Cut(strings.Trim(string(text), `"`), ".")
 	n, err := strconv.ParseUint(whole, 10, 62)
 	if strings.Trim(fraction, "0") != "" {

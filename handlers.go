@@ -79,9 +79,7 @@ func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 
 // logStore names the store of a request in its line of the log.
 func logStore(w http.ResponseWriter, storeID string) {
-	if rec, ok := w.(*recorder); ok {
-		rec.store = storeID
-	}
+	w.(*recorder).store = storeID // logged has made it.
 }
 
 // logged gives every request its id and its line in the log, and answers if its handler panics.
@@ -197,8 +195,8 @@ var descriptions = map[Reason]struct {
 	GatewayUnreachable:  {503, "The payment gateway cannot be reached. Nothing was changed; try again."},
 }
 
-// describe turns an error into what a client is told. It is the only place that does.
-func describe(err error) (status int, e apiError) {
+// describe turns an error into what a client is told, also in the answer's header. It is the only place that does.
+func describe(h http.Header, err error) (status int, e apiError) {
 	refusal := refuse(internalError)
 	switch {
 	case errors.As(err, &refusal):
@@ -215,6 +213,13 @@ func describe(err error) (status int, e apiError) {
 	}
 
 	d := descriptions[refusal.Reason]
+	switch d.status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h.Set("Retry-After", strconv.Itoa(cmp.Or(refusal.Wait, 5)))
+	}
+
 	e = apiError{Code: refusal.Reason, Message: cmp.Or(refusal.Words, d.message)}
 	if strings.Contains(d.message, "%s") {
 		e.Message = fmt.Sprintf(d.message, refusal.Words)
@@ -231,7 +236,7 @@ var isAPI = matcher(`^/(v1|notifications|healthz|readyz)(/|$)`)
 // fail answers an error: in the envelope, or with a page. What the client cannot change goes into the log, but only
 // once a second where every request may fail, because the database does.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, e := describe(err)
+	status, e := describe(w.Header(), err)
 	now := time.Now().Unix()
 	switch {
 	case status < 500 || errors.Is(err, context.Canceled):
@@ -240,17 +245,11 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.log.Error("request failed", "request_id", w.Header().Get("X-Request-Id"), "error", err)
 	}
 
-	switch status {
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	case http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", "5")
-	}
 	if r.ContentLength < 0 || r.ContentLength > maxBody { // Else the server would read on before it answers.
 		w.Header().Set("Connection", "close")
 	}
 	if !isAPI(r.URL.Path) {
-		s.errorPage(w, r, err)
+		s.errorPage(w, r, status, err)
 		return
 	}
 	respond(w, status, `{"success":false,"error":`, toJSON(e))
@@ -322,11 +321,6 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 			defer c.leave()
 			found, err = handle(c, query)
 		}
-
-		if c.status == http.StatusNotModified {
-			w.WriteHeader(c.status)
-			return
-		}
 		s.answer(w, r, c.status, found, err)
 	})
 }
@@ -335,8 +329,8 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	c.store, c.key, err = s.db.KeyHolder(c.Context(), bearer(c.Header))
 	if err == ErrNotFound {
-		if left := s.auth.wrongKeys.takeAddress(s.auth.client(c.Request)); !left.ok {
-			return tooMany(c.header, left.wait)
+		if err := s.auth.wrongKeys.takeAddress(s.auth.client(c.Request)); err != nil {
+			return err
 		}
 		return refuse(unauthorized)
 	}
@@ -349,8 +343,8 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	c.header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
 	c.header.Set("X-RateLimit-Reset", strconv.Itoa(left.full))
 	switch {
-	case !left.ok:
-		return tooMany(c.header, left.wait)
+	case left.err != nil:
+		return left.err
 	case c.store.Plan == PlanFree:
 		return refuse(planRequired)
 	case !c.key.Scope.allows(needs):
@@ -368,18 +362,9 @@ func (s *server) receive(w http.ResponseWriter, c *apiCall, query any) (err erro
 	if c.body, err = readBody(w, c.Request); err != nil {
 		return err
 	}
-	leave, ok := s.auth.place(c.Context(), c.store.ID, "api")
-	if !ok {
-		return tooMany(c.header, 2)
-	}
+	leave, err := s.auth.place(c.Context(), c.store.ID, "api")
 	c.leave = sync.OnceFunc(leave)
-	return nil
-}
-
-// tooMany refuses a request that may come again after some seconds.
-func tooMany(h http.Header, retry int) error {
-	h.Set("Retry-After", strconv.Itoa(retry))
-	return refuse(RateLimited)
+	return err
 }
 
 // bearer returns the key in the header Authorization, whose scheme is in any case. Two of them are no key.
@@ -403,13 +388,18 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return nil, &Refusal{Reason: payloadTooLarge, Words: fmt.Sprintf("%d KiB", most>>10)}
-	}
 	if err != nil {
-		return nil, malformed("The body did not arrive whole.")
+		return nil, refuseBody(err)
 	}
 	return body, nil
+}
+
+// refuseBody refuses a body that could not be read.
+func refuseBody(err error) error {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &Refusal{Reason: payloadTooLarge, Words: fmt.Sprintf("%d KiB", tooLarge.Limit>>10)}
+	}
+	return malformed("The body did not arrive whole.")
 }
 
 type noQuery struct{}
@@ -439,24 +429,20 @@ func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
 }
 
 func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
-	tag := fmt.Sprintf(`"%d"`, c.store.CatalogVersion)
+	tag := fmt.Sprintf(`"%s-%d"`, c.store.ID, c.store.CatalogVersion)
 	c.header.Set("Etag", tag)
 	c.header.Set("Cache-Control", "private, no-cache")
 	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
-		c.status = http.StatusNotModified
+		c.status = http.StatusNotModified // net/http sends no body with it.
 		return nil, nil
 	}
 
 	list, more, err := s.db.Entries(c.Context(), c.store.ID, filter)
-	products, bundles := []Entry{}, []Entry{}
+	typed := map[Kind][]Entry{Product: {}, Bundle: {}}
 	for _, e := range list {
-		if e.Type == Bundle {
-			bundles = append(bundles, e)
-		} else {
-			products = append(products, e)
-		}
+		typed[e.Type] = append(typed[e.Type], e)
 	}
-	return data{"products": products, "bundles": bundles, "has_more": more}, err
+	return data{"products": typed[Product], "bundles": typed[Bundle], "has_more": more}, err
 }
 
 type methodQuery struct {
@@ -601,13 +587,12 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	}
 
 	c.leave()
-	leave, ok := s.auth.place(c.Context(), "", "large")
-	if !ok {
-		return nil, tooMany(c.header, 2)
+	leave, err := s.auth.place(c.Context(), "", "large")
+	if err != nil {
+		return nil, err
 	}
 	defer leave()
-	counts, err := s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
-	return counts, err
+	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
 }
 
 //go:embed openapi.json

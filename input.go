@@ -65,7 +65,7 @@ func readJSON(body []byte, into any) error {
 	if !ok {
 		return &Refusal{Reason: ValidationFailed, Words: "The body must be a JSON object."}
 	}
-	return newReader(false).read(fields, into)
+	return reader{}.read(fields, into)
 }
 
 // malformed refuses an input that cannot be understood.
@@ -84,36 +84,28 @@ func parseValue(decoder *json.Decoder, depth int) (any, error) {
 		return nil, malformed("The JSON is nested deeper than %d levels.", maxDepth)
 	}
 
-	list, object := []any{}, map[string]any{}
+	var list []any // of an object, its keys and values in turn
 	for decoder.More() {
-		name := ""
-		if isObject {
-			key, err := decoder.Token()
-			if err != nil {
-				return nil, err
-			}
-			name = key.(string)
-			if _, twice := object[name]; twice {
-				return nil, malformed("The key %q is given twice in one object: give it once.", name)
-			}
-		}
-
 		value, err := parseValue(decoder, depth+1)
 		if err != nil {
 			return nil, err
 		}
-		if isObject {
-			object[name] = value
-		} else {
-			list = append(list, value)
-		}
+		list = append(list, value)
+	}
+	_, err = decoder.Token() // the closing brace or bracket
+	if !isObject || err != nil {
+		return list, err
 	}
 
-	_, err = decoder.Token() // the closing brace or bracket
-	if isObject {
-		return object, err
+	object := map[string]any{}
+	for pair := range slices.Chunk(list, 2) {
+		name := pair[0].(string)
+		if _, twice := object[name]; twice {
+			return nil, malformed("The key %q is given twice in one object: give it once.", name)
+		}
+		object[name] = pair[1]
 	}
-	return list, err
+	return object, nil
 }
 
 // readCatalog reads a catalog file. Its errors name the line or the entry.
@@ -147,10 +139,13 @@ func (i *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
 	if i.Kind == Bundle {
 		needed, other = other, needed
 	}
-	if i.Kind != "" && !given[needed] {
+	if i.Kind == "" { // It is refused already.
+		return
+	}
+	if !given[needed] {
 		wrong.add(path+needed, "is needed")
 	}
-	if i.Kind != "" && given[other] {
+	if given[other] {
 		wrong.add(path+other, "is not known here: leave it out")
 	}
 }
@@ -186,7 +181,7 @@ func readForm(values url.Values, into any) error {
 		rows[row].(map[string]any)[m[3]] = value
 		fields[m[1]] = rows
 	}
-	return newReader(true).read(fields, into)
+	return reader{form: true}.read(fields, into)
 }
 
 // formRow captures the name of a list, the number of a row and the name of a field.
@@ -219,11 +214,10 @@ func readQuery(r *http.Request, into any) error {
 		fields[name] = value[0]
 	}
 
-	reader := newReader(false)
-	reader.query = true
-	reader.read(fields, into)
-	if wrong := reader.wrong.Fields; len(wrong) > 0 {
-		return malformed("%s %s.", wrong[0].Field, wrong[0].Message())
+	err = reader{query: true}.read(fields, into)
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
+		wrong := refusal.Fields[0]
+		return malformed("%s %s.", wrong.Field, wrong.Message())
 	}
 	return nil
 }
@@ -236,11 +230,8 @@ type reader struct {
 	seen        map[string]bool // the values of fields that are unique in their list
 }
 
-func newReader(form bool) *reader {
-	return &reader{form: form, wrong: refuse(ValidationFailed), seen: map[string]bool{}}
-}
-
-func (r *reader) read(fields map[string]any, into any) error {
+func (r reader) read(fields map[string]any, into any) error {
+	r.wrong, r.seen = refuse(ValidationFailed), map[string]bool{}
 	to := reflect.ValueOf(into).Elem()
 	r.object("", "", fields, to, inputs(to.Type()))
 	if r.malformed != nil {
@@ -389,6 +380,7 @@ func (r *reader) refuseUnknown(path string, fields map[string]any, known []input
 
 // value checks one value and keeps it if it is right.
 func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
+	text, _ := value.(string)
 	switch rule.kind {
 	case "int":
 		r.integer(path, rule, value, to)
@@ -399,14 +391,12 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 		}
 		to.SetBool(is)
 	case "time", "end":
-		text, _ := value.(string)
 		t, ok := parseTime(text, rule.kind == "end")
 		if !ok {
 			r.refuse(path, "must be an ISO 8601 date or time, such as %s", r.example(path, "2026-01-31"))
 		}
 		to.SetInt(int64(t))
 	case "duration":
-		text, _ := value.(string)
 		d, err := time.ParseDuration(text)
 		least, most := time.Duration(rule.least)*time.Minute, time.Duration(rule.most)*time.Minute
 		if err != nil || d < least || d > most {
@@ -438,17 +428,16 @@ func (r *reader) example(path, value string) string {
 }
 
 func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
-	number, _ := value.(json.Number)
-	text, _ := value.(string)
-	switch {
+	digits, _ := value.(string)
+	switch number, _ := value.(json.Number); {
 	case r.form:
-		number = json.Number(parseRupiah(text))
-	case r.query:
-		number = json.Number(text)
+		digits = parseRupiah(digits)
+	case !r.query:
+		digits = number.String()
 	}
 
-	n, err := number.Int64()
-	if err != nil || strconv.FormatInt(n, 10) != number.String() || n < rule.least || n > rule.most {
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != digits || n < rule.least || n > rule.most {
 		such := r.example(path, strconv.FormatInt(max(rule.least, min(20, rule.most)), 10))
 		r.refuse(path, "must be an integer from %d to %d, such as %s", rule.least, rule.most, such)
 		return
@@ -481,9 +470,13 @@ func (r *reader) text(path string, rule rule, value any) string {
 	}
 	format, isFormat := formats[rule.kind]
 	length := int64(utf8.RuneCountInString(text))
-	forbidden := func(c rune) bool {
-		several := rule.kind == "lines" && (c == '\n' || c == '\t')
-		return !several && isControl(c)
+	// What is broken or a control character is forbidden, also one that changes the direction of writing: a name with it
+	// would show what follows it in another order.
+	isForbidden := func(c rune) bool {
+		if rule.kind == "lines" && (c == '\n' || c == '\t') {
+			return false
+		}
+		return c == utf8.RuneError || unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c)
 	}
 
 	switch {
@@ -493,7 +486,7 @@ func (r *reader) text(path string, rule rule, value any) string {
 		r.refuse(path, "must be one of %s", strings.Join(rule.choices, ", "))
 	case !ok || length < rule.least || length > rule.most:
 		r.refuse(path, "must be a text of %d to %d characters", rule.least, rule.most)
-	case strings.ContainsFunc(text, forbidden):
+	case strings.ContainsFunc(text, isForbidden):
 		r.refuse(path, "must be UTF-8 without control characters")
 	case rule.kind != "lines" && strings.TrimSpace(text) == "":
 		r.refuse(path, "must have more than spaces")
@@ -503,12 +496,6 @@ func (r *reader) text(path string, rule rule, value any) string {
 		return text
 	}
 	return ""
-}
-
-// isControl reports whether a character is broken or a control character, also one that changes the direction of
-// writing: a name with it would show what follows it in another order.
-func isControl(c rune) bool {
-	return c == utf8.RuneError || unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c)
 }
 
 func (r *reader) list(path string, rule rule, value any, to reflect.Value) {

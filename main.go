@@ -63,8 +63,8 @@ func realEnvironment() environment {
 }
 
 // command is what a person types; the flags, of which those with an exclamation mark are needed; what it does; what it
-// works on ("-" no database, "+" one that is created, else the kind of a row in one); and the function that does it and
-// returns what it prints.
+// works on ("-" no database, "+" one that is created, "=" one that is only read, else the kind of a row in one); and
+// the function that does it and returns what it prints.
 type command struct {
 	usage, flags, does, kind string
 	do                       func(c *call) (result any, err error)
@@ -102,7 +102,7 @@ var commands = []command{
 	{"catalog import <file.json>", "db store", "add or change what a store sells", "store", catalogImport},
 	{"backup <copy.db>", "db", "copy the database while it is in use", "", backup},
 	{"restore <copy.db>", "db", "put a backup in the database's place", "-", restoreBackup},
-	{"check", "db", "check a database or a backup", "-", check},
+	{"check", "db", "check a database or a backup", "=", check},
 	{"health", "addr", "ask a running service whether it is ready", "-", health},
 	{"version", "", "print the versions of this program", "-", version},
 }
@@ -283,12 +283,9 @@ func (c *call) parse(words []string, command command) error {
 
 // do does what a command does, and prints the result.
 func (c *call) do(command command) (err error) {
-	mode := openExisting
-	if command.kind == "+" {
-		mode = openOrCreate
-	}
+	modes := map[string]openMode{"+": openOrCreate, "=": openReadOnly} // else openExisting
 	if command.kind != "-" {
-		c.db, err = openDB(c.file, mode, c.environment, nil)
+		c.db, err = openDB(c.file, modes[command.kind], c.environment, nil)
 		if err != nil {
 			return err
 		}
@@ -335,7 +332,7 @@ func (c *call) report(err error) int {
 	}
 
 	if _, ok := errors.AsType[*Refusal](err); ok {
-		_, e := describe(err)
+		_, e := describe(http.Header{}, err)
 		texts := []string{}
 		for _, wrong := range e.Details {
 			texts = append(texts, before+wrong.Field+" "+wrong.Message)
@@ -674,11 +671,11 @@ func webhookAdd(c *call) (any, error) {
 	for name := range strings.FieldsSeq(strings.ReplaceAll(c.Events, ",", " ")) {
 		in.Events = append(in.Events, EventName(name))
 	}
-	endpoint, secret, err := c.db.AddEndpoint(c, c.id, in)
+	id, secret, err := c.db.AddEndpoint(c, c.id, in)
 	if isRefused(err, ValidationFailed) {
 		err = usageError{err}
 	}
-	return data{"endpoint_id": endpoint.ID, "secret": secret}, err
+	return data{"endpoint_id": id, "secret": secret}, err
 }
 
 func webhookList(c *call) (any, error) {
@@ -816,7 +813,7 @@ func restoreBackup(c *call) (any, error) {
 }
 
 func check(c *call) (any, error) {
-	report, err := checkFile(c, c.file, c.environment)
+	report, err := c.db.check(c)
 	if len(report.Faults) > 0 {
 		json.NewEncoder(c.stdout).Encode(report)
 	}

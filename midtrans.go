@@ -224,6 +224,9 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 		}
 	}
 
+	if s.GatewayID == "" {
+		return false, nil
+	}
 	var a midtransAnswer
 	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
 	_, err := m.send(ctx, key, "POST", midtransHost(key, "app"), path, nil, nil, &a)

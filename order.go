@@ -146,7 +146,10 @@ type OrderRow struct {
 	history    []HistoryEntry   // to be written
 }
 
-// readOrder reads an order of a store, or of any store if storeID is "". The error is ErrNotFound if there is none.
+// anyStore takes the place of a store's id where an order of any store is meant: on its pay page, and by the clock and gateways.
+const anyStore = ""
+
+// readOrder reads an order of a store, or of anyStore. The error is ErrNotFound if there is none.
 func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
 	o, err := readColumns(ctx, q, storeID, id)
 	if err != nil {
@@ -182,10 +185,6 @@ func readColumns(ctx context.Context, q querier, storeID, id string) (OrderRow, 
 		JOIN   payment_sessions s ON s.order_id = p.order_id AND s.number = p.attempt
 		WHERE  p.order_id = ?
 		ORDER  BY p.attempt, p.id`, id)
-	for _, payment := range o.Book.Payments {
-		s := o.session(payment.Attempt)
-		s.Payments = append(s.Payments, payment)
-	}
 	return o, err
 }
 
@@ -457,23 +456,20 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	return nil
 }
 
-// drawCode draws the order's unique code, unless it has one: no order of the store's last seven days has the same
+// drawCode draws the order's unique code, unless the one that it has fits: no other order of the store's last seven days has the same
 // amount, unless all codes are taken.
 func (tx *Tx) drawCode(o *OrderRow, base int64) error {
-	if o.UniqueCode != 0 {
-		return nil
-	}
 	amounts, err := all[int64](context.Background(), tx, `
-		SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ?`,
-		o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode)
+		SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ? AND id <> ?`,
+		o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode, o.ID)
 	if err != nil {
 		return err
 	}
 	for _, drawn := range rand.Perm(mostUniqueCode) {
-		o.UniqueCode = int64(drawn) + 1
-		if !slices.Contains(amounts, base+o.UniqueCode) {
+		if o.UniqueCode != 0 && !slices.Contains(amounts, base+o.UniqueCode) {
 			break
 		}
+		o.UniqueCode = int64(drawn) + 1
 	}
 	return nil
 }

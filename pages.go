@@ -91,19 +91,14 @@ func (l tongue) text(id, en string) string {
 	return id
 }
 
-// date writes a time in WIB (UTC+7).
-func (l tongue) date(t Time, layout string) string {
-	text := t.Time().In(wib).Format(layout + ", 15:04 WIB")
+// dates writes times in WIB (UTC+7), with a date of this layout.
+func (l tongue) dates(layout string) func(t Time) string {
+	words := strings.NewReplacer()
 	if l == "id" {
-		months := strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
-		return months.Replace(text)
+		words = strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
 	}
-	return text
+	return func(t Time) string { return words.Replace(t.Time().In(wib).Format(layout + ", 15:04 WIB")) }
 }
-
-func (l tongue) when(t Time) string { return l.date(t, "2 Jan 2006") }
-
-func (l tongue) soon(t Time) string { return l.date(t, "2 Jan") }
 
 // rupiah writes an amount as Indonesians do: Rp85.000.
 func rupiah(n int64) string {
@@ -166,8 +161,8 @@ func parseTemplates(l tongue) *template.Template {
 		"say":       l.say,
 		"word":      l.word,
 		"message":   l.message,
-		"when":      l.when,
-		"soon":      l.soon,
+		"when":      l.dates("2 Jan 2006"),
+		"soon":      l.dates("2 Jan"),
 		"list":      func(values ...any) []any { return values },
 		"minus":     func(a, b int64) int64 { return a - b },
 		"rupiah":    rupiah,
@@ -296,9 +291,9 @@ func (s *server) perform(p *page) error {
 		most = mostInDashboard
 	}
 	if p.Path == pictureUpload {
-		leave, ok := s.auth.place(p.Context(), "", "large")
-		if !ok {
-			return refuse(RateLimited)
+		leave, err := s.auth.place(p.Context(), "", "large")
+		if err != nil {
+			return err
 		}
 		defer leave()
 		slow := http.NewResponseController(p.w)
@@ -317,7 +312,7 @@ func (s *server) perform(p *page) error {
 		err = act(p)
 	}
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
-		p.Status, _ = describe(err)
+		p.Status, _ = describe(p.w.Header(), err)
 		p.next, p.act, p.typed = "", name, form{p.PostForm, refusal}
 		return nil
 	}
@@ -335,12 +330,9 @@ func (p *page) parseForm(most int64) error {
 	if err == nil {
 		err = p.ParseMultipartForm(most)
 	}
-	if _, isTooLong := errors.AsType[*http.MaxBytesError](err); isTooLong {
-		p.w.Header().Set("Connection", "close") // Else the server would read on before it answers.
-		return refuse(payloadTooLarge)
-	}
 	if err != nil && !errors.Is(err, http.ErrNotMultipart) {
-		return refuse(InvalidRequest)
+		p.w.Header().Set("Connection", "close") // Else the server would read on before it answers.
+		return refuseBody(err)
 	}
 	return nil
 }
@@ -354,9 +346,9 @@ func (s *server) show(p *page) error {
 	if p.IsOwner {
 		kind = "owner"
 	}
-	leave, ok := s.auth.place(p.Context(), p.Store.ID, kind)
-	if !ok {
-		return refuse(RateLimited)
+	leave, err := s.auth.place(p.Context(), p.Store.ID, kind)
+	if err != nil {
+		return err
 	}
 	defer leave()
 
@@ -384,10 +376,9 @@ func (p *page) render() error {
 }
 
 // errorPage shows an error as a page.
-func (s *server) errorPage(w http.ResponseWriter, r *http.Request, err error) {
+func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	p := s.newPage(w, r, pageRoute{Template: "error"})
-	p.Status, _ = describe(err)
-	p.Unknown = errors.Is(err, ErrUnknown)
+	p.Status, p.Unknown = status, errors.Is(err, ErrUnknown)
 	if err := p.render(); err != nil {
 		s.log.Error("the page of an error failed", "error", err)
 		w.WriteHeader(p.Status)
@@ -490,8 +481,8 @@ func (s *server) admitToSandbox(p *page) error {
 // a store's domain changes.
 func (s *server) admitTo(p *page, orderID string) (err error) {
 	orderID = strings.ToLower(orderID)
-	if !s.auth.pays.take(orderID, alone).ok {
-		return refuse(RateLimited)
+	if err := s.auth.pays.take(orderID, alone).err; err != nil {
+		return err
 	}
 	if p.Order, err = s.db.Order(p.Context(), "", orderID); err != nil {
 		return err

@@ -249,10 +249,10 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 			return err
 		}
 		if o.session(s.Number).Notified > 0 { // A notification came before the page's address.
-			_, err = p.checkSession(call, o, *o.session(s.Number))
+			p.checkSession(call, o, *o.session(s.Number)) // If that fails, it is due all the same.
 		}
 		if failed != errTaken {
-			return err
+			return nil
 		}
 	}
 	return nil
@@ -329,7 +329,7 @@ func isReachable(address string) bool {
 
 // recordPage writes what came of a call that asked for a page.
 func (p *payments) recordPage(ctx context.Context, asked PaymentSession, page Page, failed error) (OrderRow, error) {
-	return p.change(ctx, "", asked.OrderID, func(tx *Tx, o *OrderRow) error {
+	return p.change(ctx, anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(asked.Number)
 		s.Problem, s.Words = problemOf(failed)
 		switch failed {
@@ -392,6 +392,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	if err != nil || failed != nil {
 		return false, err
 	}
+	wasOver := s.OverAt != 0
 	s = *o.session(s.Number)
 	if s.OverAt != 0 || s.wanted(o, p.db.now()) {
 		return true, nil
@@ -402,15 +403,25 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	if err != nil {
 		return false, err
 	}
-	closed, failed := p.gateways[s.Provider].closePage(ctx, keys[0], s, deny)
+	closed, failed := p.gateways[s.Provider].closePage(ctx, keys[0], o.told(s), deny)
 	if !closed && !(isRefused(failed, GatewayRefused) && p.db.now() >= s.ExpiresAt) {
 		return true, nil
 	}
-	_, err = p.change(context.WithoutCancel(ctx), "", o.ID, func(tx *Tx, o *OrderRow) error {
-		o.session(s.Number).OverAt, o.session(s.Number).DueAt = tx.now, tx.now
+	_, err = p.change(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
+		s := o.session(s.Number)
+		s.OverAt, s.DueAt = tx.now, tx.now
+		if wasOver { // The gateway contradicts itself.
+			s.DueAt = tx.now.Add(afterProblem)
+		}
 		return nil
 	})
 	return err == nil, err
+}
+
+// told is a session with its payments, as its gateway has to know it.
+func (o OrderRow) told(s PaymentSession) PaymentSession {
+	s.Payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), func(p Payment) bool { return p.Attempt != s.Number })
+	return s
 }
 
 // keys are the key that a session was made with, and the one in use. A session is asked about and closed with its own.
@@ -439,9 +450,9 @@ func (p *payments) ask(ctx context.Context, o OrderRow, s PaymentSession) (answe
 	if err != nil {
 		return answer, err
 	}
-	answer, err = p.gateways[s.Provider].status(ctx, keys[0], s)
+	answer, err = p.gateways[s.Provider].status(ctx, keys[0], o.told(s))
 	if isRefused(err, GatewayRefused) {
-		other, failed := p.gateways[s.Provider].status(ctx, keys[len(keys)-1], s)
+		other, failed := p.gateways[s.Provider].status(ctx, keys[len(keys)-1], o.told(s))
 		if failed == nil && len(other.Payments) > 0 {
 			return other, nil
 		}
@@ -452,7 +463,7 @@ func (p *payments) ask(ctx context.Context, o OrderRow, s PaymentSession) (answe
 // recordAnswer writes what a gateway answered, or that it did not, and what comes of it for the order. The answer is applied
 // to the session as it is now: if a notification came since the question left, the session stays due.
 func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, at Time, answer Answer, failed error) (OrderRow, error) {
-	return p.change(context.WithoutCancel(ctx), "", asked.OrderID, func(tx *Tx, o *OrderRow) error {
+	return p.change(context.WithoutCancel(ctx), anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(asked.Number)
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
@@ -462,8 +473,8 @@ func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, at Ti
 				s.NewsAt = tx.now
 			}
 			s.Names, s.AskedAt = names, at
-			shown := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.State != Open })
-			if shown || tx.now.Sub(s.ClaimAt) > askedFor {
+			shown := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.held() || p.there() })
+			if shown && s.Notified == asked.Notified || tx.now.Sub(s.ClaimAt) > askedFor {
 				s.ClaimAt = 0
 			}
 			switch {
@@ -579,13 +590,13 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 			o.Sessions[0].Provider, o.Sessions[0].KeyID, o.Sessions[0].LeftAt = key.Provider, key.ID, tx.now
 		}
 		s := o.session(named.Number)
-		if n.Dispute != nil {
-			o.dispute(*s, n.Dispute.Disputed)
-		}
 		if n.ClaimsMoney {
 			s.ClaimAt = tx.now
 		}
 		s.Seen, s.Names, s.GatewayID = true, unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
+		if n.Dispute != nil && s.GatewayID != "" {
+			o.dispute(*s, n.Dispute.Disputed)
+		}
 		s.Notified, s.NewsAt, s.DueAt = s.Notified+1, tx.now, tx.now
 		return nil
 	})
@@ -614,8 +625,8 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (Pay
 		FROM   payment_sessions
 		WHERE  provider = ? AND EXISTS (
 			SELECT 1 FROM json_each(names) WHERE value IN (SELECT value FROM json_each(?)))
-		LIMIT  1`,
-		key.Provider, string(toJSON(n.Known)))
+		       AND EXISTS (SELECT 1 FROM orders WHERE id = order_id AND store_id = ?)
+		LIMIT  1`, key.Provider, string(toJSON(n.Known)), key.StoreID)
 }
 
 // Act is what an owner decides about an order.
@@ -636,10 +647,14 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 		return o, err
 	}
 	if act != Refund && o.Book.Status == AwaitingVerification && slices.ContainsFunc(o.Book.Payments, Payment.held) {
-		err := p.decideHeld(ctx, o, act == Approve)
-		if err != nil || act == Approve {
-			o, _ = p.db.Order(ctx, storeID, orderID)
+		if err := p.decideHeld(ctx, o, act == Approve); err != nil {
 			return o, err
+		}
+		if act == Approve {
+			if _, err := p.CheckNow(ctx, storeID, orderID); err != nil {
+				return o, err
+			}
+			return p.db.Order(ctx, storeID, orderID)
 		}
 	}
 	return p.change(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error { return o.decide(act, actor, n) })
@@ -655,7 +670,8 @@ func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 	case Refund:
 		to, from = Refunded, []Status{Paid}
 	}
-	if !slices.Contains(from, o.Book.Status) {
+	isHeld := act == Approve && slices.ContainsFunc(o.Book.Payments, Payment.held) // since it was looked at
+	if isHeld || !slices.Contains(from, o.Book.Status) {
 		refusal := refuse(WrongState)
 		refusal.Words = string(o.Book.Status)
 		return refusal
@@ -669,10 +685,15 @@ func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 	return nil
 }
 
-// decideHeld accepts the held payments of an order at their gateway and asks for the result, or denies them.
+// decideHeld accepts the held payments of an order at their gateway, or denies them.
 func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
+	unlock, err := p.lock(ctx, o.ID)
+	if err != nil {
+		return refuse(GatewayUnreachable)
+	}
+	defer unlock()
 	for _, payment := range o.Book.Payments {
 		if !payment.held() {
 			continue
@@ -683,17 +704,21 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 			return err
 		}
 		err = p.gateways[s.Provider].decide(ctx, keys[0], s, payment.ID, accept)
-		if isRefused(err, GatewayRefused) {
-			return err
+		if err != nil && !isRefused(err, GatewayRefused) {
+			err = refuse(GatewayUnreachable)
 		}
 		if err != nil {
-			return refuse(GatewayUnreachable)
+			return err
 		}
 	}
-	if !accept {
+	_, err = p.change(context.WithoutCancel(ctx), o.StoreID, o.ID, func(tx *Tx, o *OrderRow) error {
+		for i := range o.Sessions {
+			if o.Sessions[i].Seen {
+				o.Sessions[i].DueAt = tx.now
+			}
+		}
 		return nil
-	}
-	_, err := p.check(ctx, o.StoreID, o.ID, true)
+	})
 	return err
 }
 
@@ -705,7 +730,7 @@ const (
 
 // ReportPayment notes that the buyer of a manual order says that they have paid, or confirms an order that is paid in cash.
 func (p *payments) ReportPayment(ctx context.Context, orderID, sender, bank string) error {
-	_, err := p.change(ctx, "", orderID, func(tx *Tx, o *OrderRow) error {
+	_, err := p.change(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
 		if o.Order.PaymentProvider != Manual || o.Book.Status == AwaitingVerification {
 			return refuse(WrongState)
 		}
@@ -726,7 +751,7 @@ func (p *payments) ReportPayment(ctx context.Context, orderID, sender, bank stri
 
 // TakeBackReport is for the buyer who has not paid after all, before the order's end.
 func (p *payments) TakeBackReport(ctx context.Context, orderID string) error {
-	_, err := p.change(ctx, "", orderID, func(tx *Tx, o *OrderRow) error {
+	_, err := p.change(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt {
 			return refuse(WrongState)
 		}
@@ -826,12 +851,13 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	}
 	now := p.db.now()
 	due, err := all[dueOrder](ctx, p.db, `
-		SELECT DISTINCT s.order_id, o.store_id, s.provider
-		FROM   payment_sessions s
-		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.due_at BETWEEN 1 AND ? OR s.due_at > ?
-		ORDER  BY s.due_at
-		LIMIT  1000`, now, now.Add(mostQuietWait))
+		SELECT DISTINCT order_id, store_id, provider FROM (
+			SELECT s.order_id, o.store_id, s.provider,
+			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY s.due_at) AS place
+			FROM   payment_sessions s
+			JOIN   orders o ON o.id = s.order_id
+			WHERE  s.due_at BETWEEN 1 AND ? OR s.due_at > ?)
+		WHERE  place <= ?`, now, now.Add(mostQuietWait), 4*mostChecksAlike)
 	if err != nil {
 		return time.Second, err
 	}
@@ -857,7 +883,7 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 
 // checkDue checks an order by itself. After an error of the database, it pauses, so that it is not due again at once.
 func (p *payments) checkDue(ctx context.Context, orderID string) {
-	_, err := p.check(ctx, "", orderID, false)
+	_, err := p.check(ctx, anyStore, orderID, false)
 	if err == nil || ctx.Err() != nil {
 		return
 	}
@@ -891,27 +917,26 @@ func (p *payments) expire(ctx context.Context) error {
 	}
 	const sqlExpiring = `
 		SELECT id FROM orders o
-		WHERE  status = 'pending' AND expires_at <= ?1 AND (expires_at <= ?2 OR NOT EXISTS (
+		WHERE  status = 'pending' AND expires_at <= ?1 AND (?3 = '' OR id = ?3) AND (expires_at <= ?2 OR NOT EXISTS (
 			SELECT 1 FROM payment_sessions s
 			WHERE  s.order_id = o.id AND s.seen = 1 AND
 			       (s.over_at = 0 OR s.asked_at < o.expires_at OR s.claim_at > 0)))
 		LIMIT  64`
-	return p.db.write(ctx, func(tx *Tx) error {
-		ids, err := all[string](ctx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor))
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			_, err = tx.updateOrder("", id, func(o *OrderRow) error {
-				return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
-			})
-			if err != nil {
+	now := p.db.now()
+	ids, err := all[string](ctx, p.db, sqlExpiring, now, now.Add(-askedFor), "")
+	for _, id := range ids {
+		_, err := p.change(ctx, anyStore, id, func(tx *Tx, o *OrderRow) error {
+			if _, err := one[string](ctx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor), id); err != nil {
 				return err
 			}
+			tx.checksDue = true
+			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
+		})
+		if err != nil && err != ErrNotFound {
+			p.log.Error("an order could not expire", "error", err)
 		}
-		tx.checksDue = len(ids) > 0
-		return nil
-	})
+	}
+	return err
 }
 
 // Trouble counts the sessions of a store whose gateway gives no answer.

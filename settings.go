@@ -294,11 +294,11 @@ func (s *server) addEndpoint(p *page) error {
 // newEndpoint adds an endpoint and leads to its page, which shows its secret.
 func (s *server) newEndpoint(p *page, in NewEndpoint) error {
 	in.AllowPrivate = s.allowPrivate
-	e, secret, err := s.db.AddEndpoint(p.Context(), p.Store.ID, in)
+	id, secret, err := s.db.AddEndpoint(p.Context(), p.Store.ID, in)
 	if err == nil {
-		s.auth.keepSecret(p.w, p.Request, e.ID, secret)
+		s.auth.keepSecret(p.w, p.Request, id, secret)
 	}
-	p.next = "/dashboard/endpoints/" + e.ID
+	p.next = "/dashboard/endpoints/" + id
 	return err
 }
 

@@ -90,6 +90,7 @@ type Refusal struct {
 	Reason Reason
 	Fields []FieldError // the wrong fields, if it is about fields
 	Words  string       // a gateway's words, or the other order's id with DuplicateExternalID; else empty
+	Wait   int          // seconds after which it may be tried again, with RateLimited
 }
 
 // FieldError is one wrong field: a path such as items[0].quantity, and a text to be read after it. The format is also
@@ -125,9 +126,8 @@ func isRefused(err error, reason Reason) bool {
 // unavailable makes an error of SQLite ErrUnavailable, but for a broken constraint and a wrong statement. SQLite may then
 // have ended the transaction by itself (https://sqlite.org/lang_transaction.html): what follows in it would be on disk alone.
 func unavailable(err error) error {
-	code := sqliteCode(err)
-	isOurs := code == 0 || code == sqlite3.ErrConstraint || code == sqlite3.ErrError
-	if isOurs || errors.Is(err, ErrUnavailable) {
+	switch sqliteCode(err) {
+	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -159,7 +159,8 @@ func columns(v reflect.Value) (into []any) {
 		switch kind := field.Type.Kind(); {
 		case field.Anonymous:
 			into = append(into, columns(v.Field(i))...)
-		case kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && field.Type != bytesType:
+		case kind == reflect.Struct, kind == reflect.Map,
+			kind == reflect.Slice && field.Type.Elem().Kind() != reflect.Uint8:
 			into = append(into, fromJSON{column})
 		default:
 			into = append(into, column)
@@ -167,8 +168,6 @@ func columns(v reflect.Value) (into []any) {
 	}
 	return into
 }
-
-var bytesType = reflect.TypeFor[[]byte]()
 
 // one returns the first row of a query, scanned to columns; without a row, ErrNotFound.
 func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
@@ -242,8 +241,7 @@ type DB struct {
 	env              environment
 	log              *slog.Logger // of the service; commands have none
 	readers, writers *sql.DB
-	conn             *sql.Conn            // of writers, for the writing goroutine; nil in a file that is only read
-	statements       map[string]*sql.Stmt // of conn, that run has compiled
+	conn             *sql.Conn // of writers, for the writing goroutine; nil in a file that is only read
 
 	queue, large chan *Tx // unbuffered: the senders that are blocked on them are the queues
 	closing      chan struct{}
@@ -288,8 +286,8 @@ var schema string
 type openMode int
 
 const (
-	openReadOnly openMode = iota // also of a copy that nobody may write to
-	openExisting
+	openExisting openMode = iota
+	openReadOnly          // also a copy that nobody may write to
 	openOrCreate
 	openToServe // keeps a second service off the file, and watches that it stays the same
 )
@@ -313,7 +311,6 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		log:         cmp.Or(log, slog.New(slog.DiscardHandler)),
 		readers:     openPool(path, readOnly, 32),
 		writers:     openPool(path, "_journal_mode=WAL&_synchronous=FULL", 1),
-		statements:  map[string]*sql.Stmt{},
 		queue:       make(chan *Tx),
 		large:       make(chan *Tx),
 		closing:     make(chan struct{}),
@@ -396,29 +393,28 @@ func (db *DB) connect(mode openMode) error {
 		return nil
 	}
 
-	if db.conn, err = db.writers.Conn(ctx); err != nil {
-		return err
+	if db.conn, err = db.writers.Conn(ctx); err == nil {
+		err = db.run("PRAGMA temp_store = MEMORY") // Else each savepoint writes a temporary file.
 	}
-	err = db.run("PRAGMA temp_store = MEMORY") // Else each savepoint writes a temporary file.
 	if err != nil || kind == "ours" {
 		return err
 	}
 	return db.transaction(func() error {
-		_, err := db.conn.ExecContext(ctx, fmt.Sprintf(
-			"PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s", applicationID, schemaVersion, schema))
-		return err
+		return db.run(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s",
+			applicationID, schemaVersion, schema))
 	})
 }
 
 // takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the file's
 // place and that does not fit the WAL of the file that was there.
 func (db *DB) takeFile() (err error) {
-	if db.file, err = os.Open(db.path); err != nil {
+	if db.file, err = os.Open(db.path); err == nil {
+		err = db.look()
+	}
+	if err != nil {
 		return err
 	}
-	if err := db.look(); err != nil {
-		return err
-	}
+
 	file, wal := db.seen.found[0], db.seen.found[1]
 	if wal == nil || wal.Size() == 0 || !file.ModTime().After(wal.ModTime()) {
 		return nil
@@ -437,9 +433,6 @@ func (db *DB) close() error {
 	close(db.closing)
 	db.running.Wait()
 	if db.conn != nil && db.look() == nil {
-		for _, statement := range db.statements {
-			statement.Close() // The connection would outlive its closing, and the WAL not be copied.
-		}
 		db.conn.Close()
 	}
 	err := errors.Join(db.readers.Close(), db.writers.Close())
@@ -488,10 +481,9 @@ func (tx *Tx) exec(text string, args ...any) (changed int64) {
 		return 0
 	}
 	result, err := tx.db.conn.ExecContext(context.Background(), text, args...)
-	if tx.fail(err) != nil {
-		return 0
+	if tx.fail(err) == nil {
+		changed, _ = result.RowsAffected() // The driver knows it.
 	}
-	changed, _ = result.RowsAffected() // The driver knows it.
 	return changed
 }
 
@@ -517,23 +509,18 @@ func newSecret() string {
 // returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and nothing of the
 // others is lost.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
-	return db.send(ctx, db.queue, fn)
+	return db.writeFrom(ctx, db.queue, fn)
 }
 
-// writeAlone is for a large write, which has a transaction of its own: many rows in a savepoint are slow.
-func (db *DB) writeAlone(ctx context.Context, fn func(*Tx) error) error {
-	return db.send(ctx, db.large, fn)
-}
-
-// send waits for a write, but leaves the queue when that takes too long.
-func (db *DB) send(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
+// writeFrom is write with a queue: db.large is for a large write, which has a transaction of its own, because many rows
+// in a savepoint are slow. A write leaves its queue when it waits too long.
+func (db *DB) writeFrom(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
 	tx := &Tx{db: db, fn: fn, done: make(chan struct{})}
 	select {
 	case queue <- tx:
 		<-tx.done
 		return tx.err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	case <-time.After(writeWait):
 	case <-db.closing:
 	}
@@ -558,71 +545,59 @@ func (db *DB) runWrites() {
 func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
-		began := time.Now()
-		for tx := first; tx != nil; {
-			err := tx.callInSavepoint()
+		for began := time.Now(); ; {
+			err := group[len(group)-1].callInSavepoint()
 			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
 				return err
 			}
-			if tx = db.nextWrite(); tx != nil {
+
+			runtime.Gosched() // Groups are larger when the others run once.
+			select {
+			case tx := <-db.queue:
 				group = append(group, tx)
+			default:
+				return nil
 			}
 		}
-		return nil
 	})
 	for _, tx := range group {
 		tx.end(cmp.Or(lost, tx.err))
 	}
 }
 
-// nextWrite returns a write that waits, or nil. It lets other goroutines run once, because groups are larger then.
-func (db *DB) nextWrite() *Tx {
-	for range 2 {
-		select {
-		case tx := <-db.queue:
-			return tx
-		default:
-			runtime.Gosched()
-		}
-	}
-	return nil
-}
-
 // callInSavepoint undoes a write that has failed. It returns an error if the whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
-	if err := tx.db.run("SAVEPOINT write"); err != nil {
-		return err
+	err := tx.db.run("SAVEPOINT write")
+	if err == nil {
+		err = tx.call()
 	}
-	err := tx.call()
 	if err != nil && !errors.Is(err, ErrUnavailable) {
 		err = tx.db.run("ROLLBACK TO write")
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = tx.db.run("RELEASE write")
 	}
-	return tx.db.run("RELEASE write")
+	return err
 }
 
 // call runs the write's function. The first error of it is that of the write.
 func (tx *Tx) call() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			tx.fail(fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()))
+			err = tx.fail(fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()))
 		}
-		err = tx.err
 	}()
 	tx.now = tx.db.now()
-	tx.fail(tx.fn(tx))
-	return nil
+	return tx.fail(tx.fn(tx))
 }
 
-// end answers a write, and wakes those who wait for what it made due.
+// end answers a write, and wakes those who wait for what it made due. After an error they find nothing.
 func (tx *Tx) end(err error) {
 	tx.err = err
-	if err == nil && tx.webhooksDue {
+	if tx.webhooksDue {
 		wake(tx.db.webhooksDue)
 	}
-	if err == nil && tx.checksDue {
+	if tx.checksDue {
 		wake(tx.db.checksDue)
 	}
 	close(tx.done)
@@ -649,7 +624,10 @@ func (db *DB) transaction(work func() error) error {
 		return err
 	}
 
-	err = db.env.commit(func() error { return db.run("COMMIT") })
+	err = db.env.commit(func() error {
+		_, err := db.conn.ExecContext(context.Background(), "COMMIT")
+		return err
+	})
 	if err != nil {
 		db.run("ROLLBACK")
 	}
@@ -667,16 +645,9 @@ func (db *DB) transaction(work func() error) error {
 	return nil
 }
 
-// run executes a statement without parameters, and compiles it once: the driver keeps only those that have some.
-func (db *DB) run(text string) (err error) {
-	statement := db.statements[text]
-	if statement == nil {
-		if statement, err = db.conn.PrepareContext(context.Background(), text); err != nil {
-			return unavailable(err)
-		}
-		db.statements[text] = statement
-	}
-	_, err = statement.Exec()
+// run executes statements without parameters.
+func (db *DB) run(text string) error {
+	_, err := db.conn.ExecContext(context.Background(), text)
 	return unavailable(err)
 }
 
@@ -851,17 +822,6 @@ type Report struct {
 	LatestEvent       Time     `json:"latest_event_at,omitzero"` // so that one sees how old a copy is
 }
 
-// checkFile checks a file without writing.
-func checkFile(ctx context.Context, path string, env environment) (Report, error) {
-	db, err := openDB(path, openReadOnly, env, nil)
-	if err != nil {
-		return Report{}, err
-	}
-	defer db.close()
-
-	return db.check(ctx)
-}
-
 // check says what is in the database. If it is damaged, the report has faults, and there is an error.
 func (db *DB) check(ctx context.Context) (Report, error) {
 	r, err := one[Report](ctx, db, `
@@ -924,18 +884,18 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 		return "", r, err
 	}
 	defer source.close()
-	if r, err = source.check(ctx); err != nil {
-		return "", r, err
-	}
 
 	if found, err := filepath.EvalSymlinks(path); err == nil {
 		path = found
 	}
 	lock, err := lockServing(path)
+	defer lock.Close()
+	if err == nil {
+		r, err = source.check(ctx)
+	}
 	if err != nil {
 		return "", r, err
 	}
-	defer lock.Close()
 
 	fresh := path + "-restoring"
 	os.Remove(fresh) // A restore that was killed has left it.

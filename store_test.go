@@ -218,6 +218,7 @@ func TestLostFile(t *testing.T) {
 		`cp "$1" "$1.new" && mv "$1.new" "$1"`,
 		`cp "$1.backup" "$1"`,
 		`cp "$1.backup" "$1.new" && mv "$1.new" "$1"`,
+		`printf '\377' | dd of="$1.backup" bs=1 seek=24 conv=notrunc && cp "$1.backup" "$1"`, // of a busier file
 	} {
 		t.Run(mistake, func(t *testing.T) {
 			t.Parallel()

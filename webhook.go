@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -67,7 +66,7 @@ func (tx *Tx) insertEvent(storeID, orderID string, sequence int64, name EventNam
 		ORDER BY id`, storeID, name)
 	tx.fail(err)
 	for _, id := range endpoints {
-		tx.deliver(eventID, id)
+		tx.fail(tx.deliver(eventID, id))
 	}
 }
 
@@ -83,12 +82,15 @@ func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName
 	return id
 }
 
-// deliver makes an event due at an endpoint.
-func (tx *Tx) deliver(eventID, endpointID string) {
+// deliver makes an event due at an endpoint of its store.
+func (tx *Tx) deliver(eventID, endpointID string) error {
 	tx.webhooksDue = true
-	tx.exec(`
+	return tx.mustChange(`
 		INSERT INTO deliveries (id, endpoint_id, event, next_at)
-		SELECT ?, ?, number, ? FROM events WHERE id = ?`, tx.newID(), endpointID, tx.now, eventID)
+		SELECT ?, e.id, v.number, ?
+		FROM   events v
+		JOIN   endpoints e ON e.store_id = v.store_id
+		WHERE  v.id = ? AND e.id = ?`, tx.newID(), tx.now, eventID, endpointID)
 }
 
 // Event is an event as it was sent.
@@ -115,18 +117,16 @@ func (db *DB) Events(
 	if f.After != "" {
 		after, err = one[int64](ctx, db,
 			"SELECT number FROM events WHERE id = ? AND store_id = ?", f.After, storeID)
-	} else if f.CreatedMin != 0 { // so that the events before that time are not all read
-		after, err = one[int64](ctx, db,
-			"SELECT coalesce(min(+number), 1 << 62) - 1 FROM events WHERE created_at >= ?", f.CreatedMin)
-	}
-	if err != nil {
-		return nil, false, err
+		if err != nil {
+			return nil, false, err
+		}
 	}
 
-	where, args := "store_id = ? AND number > ? AND created_at >= ?", []any{storeID, after, f.CreatedMin}
-	if f.Event != "" {
-		where, args = where+" AND event = ?", append(args, f.Event)
-	}
+	// The first event since a time is looked up, so that those before it are not all read.
+	where, args := `
+		store_id = ?1 AND created_at >= ?3 AND (?4 = '' OR event = ?4) AND number > max(?2, iif(?3 = 0, 0,
+			(SELECT coalesce(min(+number), 1 << 62) - 1 FROM events WHERE created_at >= ?3)))`,
+		[]any{storeID, after, f.CreatedMin, f.Event}
 	if f.OrderID != "" {
 		where, args = where+" AND order_id = ?", append(args, f.OrderID)
 	}
@@ -220,19 +220,14 @@ const maxEndpoints = 10
 // AddEndpoint adds an endpoint. Its secret is shown this once.
 func (db *DB) AddEndpoint(
 	ctx context.Context, storeID string, in NewEndpoint,
-) (e Endpoint, secret string, err error) {
+) (id, secret string, err error) {
 	if err := in.check(); err != nil {
-		return e, "", err
+		return "", "", err
 	}
 
-	events := append([]EventName{}, in.Events...) // [], not null
-	e = Endpoint{Kind: in.Kind, URL: in.URL, Events: events, Active: true}
 	secret = "whsec_" + newSecret()
 	err = db.write(ctx, func(tx *Tx) error {
-		n, err := one[int](ctx, tx, `
-			SELECT (SELECT count(*) FROM endpoints WHERE store_id = s.id)
-			FROM   stores s
-			WHERE  id = ?`, storeID)
+		n, err := one[int](ctx, tx, "SELECT count(*) FROM endpoints WHERE store_id = ?", storeID)
 		if err != nil {
 			return err
 		}
@@ -242,27 +237,20 @@ func (db *DB) AddEndpoint(
 			return refusal
 		}
 
-		e.ID, e.CreatedAt = tx.newID(), tx.now
+		id = tx.newID()
 		tx.exec(`
 			INSERT INTO endpoints (id, store_id, kind, url, events, secret, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`, e.ID, storeID, e.Kind, e.URL, string(toJSON(e.Events)), secret, tx.now)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`, id, storeID, in.Kind, in.URL,
+			fromJSON{append([]EventName{}, in.Events...)}, secret, tx.now) // [], not null
 		return nil
 	})
-	return e, secret, err
-}
-
-// changeEndpoint runs a statement that changes one row of a store's endpoint.
-func (db *DB) changeEndpoint(ctx context.Context, query string, args ...any) error {
-	return db.write(ctx, func(tx *Tx) error {
-		tx.webhooksDue = true
-		return tx.mustChange(query, args...)
-	})
+	return id, secret, err
 }
 
 // RotateSecret gives an endpoint a new secret. For 24 hours the old one signs too.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret string, err error) {
 	secret = "whsec_" + newSecret()
-	return secret, db.changeEndpoint(ctx, `
+	return secret, db.change(ctx, `
 		UPDATE endpoints
 		SET    old_secret = secret, old_secret_until = ?, secret = ?
 		WHERE  id = ? AND store_id = ?`, db.now().Add(24*time.Hour), secret, id, storeID)
@@ -270,7 +258,7 @@ func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret stri
 
 // SetEndpointActive turns an endpoint on or off for its owner. While it is off its deliveries wait.
 func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active bool) error {
-	return db.changeEndpoint(ctx, `
+	return db.change(ctx, `
 		UPDATE endpoints
 		SET    off = iif(?, '', 'owner'), did_well = 0
 		WHERE  id = ? AND store_id = ?`, active, id, storeID)
@@ -279,28 +267,22 @@ func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active 
 // RemoveEndpoint deletes an endpoint with its deliveries. There may be a million, so it is turned off first, and they
 // are deleted in small writes: if one fails, the owner sees an endpoint that is off, and removes it again.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
-	if err := db.SetEndpointActive(ctx, storeID, id, false); err != nil {
-		return err
+	err := db.SetEndpointActive(ctx, storeID, id, false)
+	if err == nil {
+		err = db.deleteRows(ctx, `
+			DELETE FROM deliveries
+			WHERE  id IN (SELECT id FROM deliveries WHERE endpoint_id = ? LIMIT ?)`, id)
 	}
-
-	err := db.deleteRows(ctx, `
-		DELETE FROM deliveries
-		WHERE  id IN (SELECT id FROM deliveries WHERE endpoint_id = ? LIMIT ?)`, id)
-	if err != nil {
-		return err
+	if err == nil {
+		err = db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
 	}
-	return db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
+	return err
 }
 
 // Ping sends an endpoint an event without an order.
 func (db *DB) Ping(ctx context.Context, storeID, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		_, err := one[string](ctx, tx, "SELECT id FROM endpoints WHERE id = ? AND store_id = ?", id, storeID)
-		if err != nil {
-			return err
-		}
-		tx.deliver(tx.writeEvent(storeID, "", 0, Ping, []byte("{}")), id)
-		return nil
+		return tx.deliver(tx.writeEvent(storeID, "", 0, Ping, []byte("{}")), id)
 	})
 }
 
@@ -349,7 +331,7 @@ func (db *DB) Deliveries(ctx context.Context, storeID, endpointID, orderID strin
 
 // Resend makes a delivery due again, from its first attempt, also one that was delivered.
 func (db *DB) Resend(ctx context.Context, storeID, id string) error {
-	return db.changeEndpoint(ctx, `
+	return db.change(ctx, `
 		UPDATE deliveries
 		SET    status = 'pending', attempt = 0, next_at = ?
 		WHERE  id = ? AND endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ?)`, db.now(), id, storeID)
@@ -358,7 +340,7 @@ func (db *DB) Resend(ctx context.Context, storeID, id string) error {
 // ResendSince makes those deliveries of an endpoint due again that were not acknowledged and whose event is of since
 // or later. n is how many these are.
 func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
-	err = db.writeAlone(ctx, func(tx *Tx) error {
+	err = db.writeFrom(ctx, db.large, func(tx *Tx) error {
 		tx.webhooksDue = true
 		n = tx.exec(`
 			UPDATE deliveries
@@ -375,8 +357,7 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 // shown.
 func sign(secret string, t int64, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
-	fmt.Fprintf(mac, "%d.", t)
-	mac.Write(body)
+	fmt.Fprintf(mac, "%d.%s", t, body)
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
@@ -488,22 +469,18 @@ func (q *queue) sendDue(ctx context.Context) time.Duration {
 		JOIN   endpoints e ON e.id = w.id
 		WHERE  e.off = ''
 		ORDER BY random()`)
-	if err != nil {
-		q.db.log.Error("webhooks: cannot look for due deliveries; trying again", "error", err)
-		return time.Second
-	}
-
 	wait, now := time.Minute, q.db.now()
 	for _, e := range endpoints {
-		pause := time.Until(q.paused[e.ID])
-		switch {
-		case e.Next > now:
-			wait = min(wait, e.Next.Sub(now))
-		case pause > 0:
+		pause := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
+		if pause > 0 {
 			wait = min(wait, pause)
-		case q.mayBegin(e):
-			q.sendTo(ctx, e, now)
+		} else if q.mayBegin(e) {
+			err = cmp.Or(err, q.sendTo(ctx, e, now))
 		}
+	}
+	if err != nil {
+		q.db.log.Error("webhooks: cannot read due deliveries; trying again", "error", err)
+		return time.Second
 	}
 	return wait
 }
@@ -516,7 +493,7 @@ type dueDelivery struct {
 }
 
 // sendTo begins attempts to an endpoint. A delivery waits while one of its order is under way there.
-func (q *queue) sendTo(ctx context.Context, e dueEndpoint, now Time) {
+func (q *queue) sendTo(ctx context.Context, e dueEndpoint, now Time) error {
 	due, err := all[dueDelivery](context.Background(), q.db, `
 		SELECT d.endpoint_id, d.id, coalesce(v.order_id, ''), d.attempt
 		FROM   deliveries d
@@ -524,11 +501,6 @@ func (q *queue) sendTo(ctx context.Context, e dueEndpoint, now Time) {
 		WHERE  d.endpoint_id = ? AND d.next_at <= ?
 		ORDER BY d.next_at, d.id
 		LIMIT  16`, e.ID, now)
-	if err != nil {
-		q.db.log.Error("webhooks: cannot read due deliveries", "endpoint", e.ID, "error", err)
-		return
-	}
-
 	for _, d := range due {
 		waits := slices.ContainsFunc(q.underWay[e.ID], func(other dueDelivery) bool {
 			return other.ID == d.ID || other.OrderID == d.OrderID && d.OrderID != ""
@@ -544,12 +516,14 @@ func (q *queue) sendTo(ctx context.Context, e dueEndpoint, now Time) {
 			q.ended <- d
 		}()
 	}
+	return err
 }
 
 // end notes that the attempt of a delivery has ended.
 func (q *queue) end(d dueDelivery) {
-	isThis := func(other dueDelivery) bool { return other.ID == d.ID }
-	q.underWay[d.EndpointID] = slices.DeleteFunc(q.underWay[d.EndpointID], isThis)
+	q.underWay[d.EndpointID] = slices.DeleteFunc(q.underWay[d.EndpointID], func(other dueDelivery) bool {
+		return other.ID == d.ID
+	})
 	q.attempts--
 
 	if !d.didWell {
@@ -562,7 +536,7 @@ func (q *queue) end(d dueDelivery) {
 func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	begun := time.Now()
 	s, a, err := q.send(ctx, *d)
-	if errors.Is(err, ErrNotFound) || err != nil && ctx.Err() != nil {
+	if errors.Is(err, ErrNotFound) || ctx.Err() != nil {
 		return // The endpoint was removed or turned off meanwhile, or the service stops.
 	}
 
@@ -580,9 +554,25 @@ func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	}
 
 	d.didWell = status == deliveryDelivered && time.Since(begun) <= slowAnswer
+	q.record(ctx, *d, a, status, wait)
+}
+
+// record writes the result of an attempt, unless the delivery was begun anew meanwhile. 410 turns the endpoint off. A
+// result that cannot be written is tried again, and its delivery stays under way.
+func (q *queue) record(
+	ctx context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
+) {
 	for ctx.Err() == nil {
 		err := q.db.write(ctx, func(tx *Tx) error {
-			tx.recordAttempt(*d, a, status, wait)
+			tx.exec(`
+				UPDATE deliveries
+				SET    status = ?1, attempt = attempt + 1, next_at = iif(?1 = 'pending', ?2, NULL), tried_at = ?3,
+				       answer_status = ?4, answer = ?5
+				WHERE  id = ?6 AND attempt = ?7`, status, tx.now.Add(wait), tx.now, a.code, a.text, d.ID, d.Ended)
+			tx.exec(`
+				UPDATE endpoints
+				SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
+				WHERE  id = ?3 AND (did_well <> ?1 OR ?2 = 410)`, d.didWell, a.code, d.EndpointID)
 			return nil
 		})
 		if err == nil {
@@ -590,20 +580,6 @@ func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 		}
 		q.db.log.Error("webhooks: cannot write a result; trying again", "delivery", d.ID, "error", err)
 		time.Sleep(time.Second)
-	}
-}
-
-// recordAttempt writes the result of an attempt, unless the delivery was begun anew meanwhile. 410 turns the endpoint
-// off.
-func (tx *Tx) recordAttempt(d dueDelivery, a answer, status DeliveryStatus, wait time.Duration) {
-	tx.exec(`
-		UPDATE deliveries
-		SET    status = ?1, attempt = attempt + 1, next_at = iif(?1 = 'pending', ?2, NULL), tried_at = ?3,
-		       answer_status = ?4, answer = ?5
-		WHERE  id = ?6 AND attempt = ?7`, status, tx.now.Add(wait), tx.now, a.code, a.text, d.ID, d.Ended)
-	tx.exec("UPDATE endpoints SET did_well = ?1 WHERE id = ?2 AND did_well <> ?1", d.didWell, d.EndpointID)
-	if a.code == http.StatusGone {
-		tx.exec("UPDATE endpoints SET off = 'gone' WHERE id = ? AND off = ''", d.EndpointID)
 	}
 }
 
@@ -641,14 +617,15 @@ func afterAttempt(number, code int, retryAfter string, spread float64) (Delivery
 
 // sending is what an attempt sends, and where.
 type sending struct {
-	Kind              EndpointKind
-	URL               string
-	Secret, OldSecret string // the old one if it still signs
-	EventID           string
-	Event             EventName
-	CreatedAt         Time
-	Body              []byte
-	Language          string // the store's
+	Kind      EndpointKind
+	URL       string
+	Secrets   []string // the new one, and the old one while it signs
+	EventID   string
+	Event     EventName
+	CreatedAt Time
+	Body      []byte
+	Order     []byte // of the body
+	Language  string // the store's
 }
 
 // answer is what came back. What the store reads of it tells nothing of the network that the service runs in.
@@ -670,8 +647,9 @@ func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a answer, e
 	}()
 
 	s, err = one[sending](ctx, q.db, `
-		SELECT e.kind, e.url, e.secret, iif(e.old_secret_until > ?, e.old_secret, ''),
-		       v.id, v.event, v.created_at, v.body, s.language
+		SELECT e.kind, e.url,
+		       iif(e.old_secret_until > ?, json_array(e.secret, e.old_secret), json_array(e.secret)),
+		       v.id, v.event, v.created_at, v.body, json_extract(v.body, '$.data.order'), s.language
 		FROM   deliveries d
 		JOIN   events v ON v.number = d.event
 		JOIN   endpoints e ON e.id = d.endpoint_id
@@ -693,9 +671,9 @@ func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a answer, e
 
 func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 	t := q.db.now().Time().Unix()
-	signature := fmt.Sprintf("t=%d,v1=%s", t, sign(s.Secret, t, s.Body))
-	if s.OldSecret != "" {
-		signature += ",v1=" + sign(s.OldSecret, t, s.Body)
+	signature := fmt.Sprintf("t=%d", t)
+	for _, secret := range s.Secrets {
+		signature += ",v1=" + sign(secret, t, s.Body)
 	}
 	return http.Header{
 		"Content-Type":          {"application/json"},
@@ -710,12 +688,7 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 // ring publishes a text to the topic of an ntfy server, from where it comes to the owner's phone. It leads to the
 // dashboard.
 func (q *queue) ring(ctx context.Context, s sending) (answer, error) {
-	var event struct {
-		Data struct{ Order json.RawMessage }
-	}
-	json.Unmarshal(s.Body, &event) // It is our own.
-
-	title, text, ok := q.phoneText(s.Language, s.Event, event.Data.Order)
+	title, text, ok := q.phoneText(s.Language, s.Event, s.Order)
 	if !ok {
 		return answer{code: http.StatusNoContent}, nil // There is nothing to say: that is done.
 	}
@@ -741,12 +714,10 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 	}
 	defer resp.Body.Close()
 
-	keep := 4096
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	if resp.StatusCode/100 == 2 {
-		keep = 200
+		text = text[:min(len(text), 200)]
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, int64(keep)))
-	io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
 	return answer{
 		code:       resp.StatusCode,
 		text:       strings.ToValidUTF8(string(text), "\uFFFD"),

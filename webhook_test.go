@@ -147,9 +147,11 @@ func TestWhatEndpointsGet(t *testing.T) {
 // while, and to one that refuses each first event once. The service crashes in between.
 func TestEventsOfAnOrderFollowEachOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.endpoint("slow.example")
+		w.endpoint("quick.example")
 		var orders []string
-		w.net.inbox.answer = func(h webhook) string { return "slow" }
+		w.net.inbox.answer = func(h webhook) string { // quickly, and not in the order of asking
+			return []string{"10ms", "1500ms", "300ms"}[int(h.delivery[len(h.delivery)-1])%3]
+		}
 		p := newPlayer(t, w)
 		for range 40 {
 			p.play("order teh 1 bank_transfer, buyer claim")
@@ -303,7 +305,7 @@ func TestAThousandEndpointsHang(t *testing.T) {
 func TestSentOnceWhileResultsCannotBeWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.endpoint("shop.example")
-		w.net.inbox.answer = func(webhook) string { return "slow" }
+		w.net.inbox.answer = func(webhook) string { return "3s" }
 		for range 5 {
 			w.create(t, "teh", 1)
 		}
@@ -513,7 +515,7 @@ func TestEventFeed(t *testing.T) {
 func TestCrashBetweenSendingAndWriting(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.endpoint("shop.example")
-		w.net.inbox.answer = func(webhook) string { return "slow" }
+		w.net.inbox.answer = func(webhook) string { return "3s" }
 		w.create(t, "teh", 1)
 		time.Sleep(time.Second)
 		first := w.net.inbox.take()
