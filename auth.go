@@ -318,7 +318,8 @@ func (a *auth) writeUses(ctx context.Context) error {
 // places says how much work of a kind a store may have under way.
 var places = map[string]int{
 	"api": 8, "owner": 4, "pay": 4,
-	"large":    1, // takes much memory; the process has one place
+	"large":    1, // an import, an export or an upload
+	"picture":  1, // is decoded, which takes much memory; the process has one place
 	"password": 1, // all strangers together have one place
 	"hash":     1, // of a password; the process has one place, because the other processors are for orders
 }

@@ -64,6 +64,7 @@ func (db *DB) Stores(ctx context.Context) ([]Store, error) {
 // StoreAt returns the store whose own host it is, by its domain or its subdomain.
 func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
 	host, _, _ = strings.Cut(host, ":")
+	host = strings.TrimSuffix(host, ".")
 	const where = "WHERE s.domain = ?1 OR g.subdomains AND s.slug || '.' || g.host = ?1"
 	return one[Store](ctx, db, sqlStores+where, strings.ToLower(host))
 }

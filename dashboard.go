@@ -150,14 +150,6 @@ func (p *page) Orders() (orders []Order, err error) {
 	return orders, err
 }
 
-// revenue is what the last 30 days brought.
-type revenue struct{ Count, Sum int64 }
-
-func (p *page) Revenue() (r revenue, err error) {
-	r.Count, r.Sum, err = p.DB.Revenue(p.Context(), p.Store.ID, p.DB.now().Add(-30*24*time.Hour))
-	return r, err
-}
-
 // waiting says why an order waits for its owner.
 type waiting struct {
 	Alerts []Alert
@@ -286,7 +278,7 @@ func phoneWords(lang string, event EventName, order []byte) (title, text string,
 
 // exportOrders writes all orders as CSV as Excel has it in Indonesia: with ; and a mark that says that it is UTF-8.
 func (s *server) exportOrders(p *page) error {
-	leave, err := s.auth.place(p.Context(), "", "large")
+	leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 	if err != nil {
 		return err
 	}

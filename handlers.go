@@ -97,7 +97,7 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 			if p != nil && p != http.ErrAbortHandler && rec.status == 0 {
 				s.fail(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 			}
-			s.log.Info("request", "method", r.Method, "path", loggedPath(r), "status", rec.status,
+			s.log.Info("request", "method", fmt.Sprintf("%.20s", r.Method), "path", loggedPath(r), "status", rec.status,
 				"duration_ms", float64(time.Since(start).Microseconds())/1000, "store", rec.store,
 				"client", s.auth.client(r).String(), "request_id", id)
 			if p != nil && rec.status != http.StatusInternalServerError {
@@ -117,8 +117,8 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// anyID matches what may be the id of an order, which opens its pay page and is not logged.
-var anyID = regexp.MustCompile(`(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+// anyID matches what may be an id, a key or a link that signs in, which opens something and is not logged.
+var anyID = regexp.MustCompile(`[\w-]{20,}`)
 
 // loggedPath is the route of a request, or its path without ids where there is no route.
 func loggedPath(r *http.Request) string {
@@ -587,7 +587,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	}
 
 	c.leave()
-	leave, err := s.auth.place(c.Context(), "", "large")
+	leave, err := s.auth.place(c.Context(), c.store.ID, "large")
 	if err != nil {
 		return nil, err
 	}

@@ -294,7 +294,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if o.Order.Status == Paid {
 		tx.addEvent(&o, st, OrderPaid)
 	}
-	tx.insertOrder(&o)
+	tx.storeOrder(&o)
 	if in.IdempotencyKey != "" {
 		tx.exec(`
 			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
@@ -481,21 +481,15 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 		if c.Reserved {
 			continue
 		}
-		// A product with unlimited stock is not touched.
-		limited := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND stock >= ?2", c.ProductID, c.Quantity)
-		if limited == 0 && tx.isLimited(c.ProductID) {
+		reserved := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND (stock IS NULL OR stock >= ?2)",
+			c.ProductID, c.Quantity)
+		if reserved == 0 {
 			short = append(short, c)
 			continue
 		}
 		o.Components[i].Reserved = true
 	}
 	return short
-}
-
-func (tx *Tx) isLimited(productID string) bool {
-	_, err := one[int](context.Background(), tx,
-		"SELECT 1 FROM products WHERE id = ? AND stock IS NOT NULL", productID)
-	return err == nil
 }
 
 // release gives back the stock that the order holds.
@@ -517,17 +511,6 @@ func (tx *Tx) nameOrder(o *OrderRow, st Store) (err error) {
 	o.Order.PaymentReference, err = tx.newReference(st.ID)
 	o.render(tx.now)
 	return err
-}
-
-func (tx *Tx) insertOrder(o *OrderRow) {
-	order := o.Order
-	tx.exec(`
-		INSERT INTO orders (id, store_id, status, reference, external_id, provider, method, test, amount,
-		                    unique_code, created_at, expires_at, paid_at, events, components, json)
-		VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		o.ID, o.StoreID, order.Status, order.PaymentReference, order.ExternalID, order.PaymentProvider,
-		order.PaymentMethod, order.Test, order.Amount, o.UniqueCode, order.CreatedAt, order.ExpiresAt,
-		order.PaidAt, o.Events, string(toJSON(o.Components)), string(o.JSON))
 }
 
 // render makes the order's JSON anew. Its time of change moves only if it shows something else.
@@ -646,12 +629,15 @@ func (o *OrderRow) note(actor Actor, n Note) {
 	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: o.Book.Status, Actor: actor, Note: n})
 }
 
+// wrongState refuses what the order's state does not allow.
+func (o *OrderRow) wrongState() error {
+	return &Refusal{Reason: WrongState, Words: string(o.Book.Status)}
+}
+
 // become changes the order's state, if that is possible.
 func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	if !slices.Contains(transitions[o.Book.Status], to) {
-		refusal := refuse(WrongState)
-		refusal.Words = string(o.Book.Status)
-		return refusal
+		return o.wrongState()
 	}
 	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
 	o.Book.Status = to
@@ -737,23 +723,27 @@ func (tx *Tx) applyStatus(o *OrderRow) {
 	}
 }
 
-// storeOrder writes what has changed of an order.
+// storeOrder writes a new order, or what has changed of one.
 func (tx *Tx) storeOrder(o *OrderRow) {
 	order := o.Order
 	tx.exec(`
-		UPDATE orders
-		SET    status = ?, provider = ?, method = ?, amount = ?, unique_code = ?, paid_at = ?, attention = ?,
-		       events = ?, components = ?, book = ?, json = ?
-		WHERE  id = ?`,
-		order.Status, order.PaymentProvider, order.PaymentMethod, order.Amount, o.UniqueCode, order.PaidAt,
-		len(order.Alerts) > 0, o.Events, string(toJSON(o.Components)), string(toJSON(o.Book)), string(o.JSON), o.ID)
+		INSERT INTO orders (id, store_id, status, reference, external_id, provider, method, test, amount, unique_code,
+		                    created_at, expires_at, paid_at, attention, events, components, book, json)
+		VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (id) DO UPDATE
+		SET status = excluded.status, provider = excluded.provider, method = excluded.method, amount = excluded.amount,
+		    unique_code = excluded.unique_code, paid_at = excluded.paid_at, attention = excluded.attention,
+		    events = excluded.events, components = excluded.components, book = excluded.book, json = excluded.json`,
+		o.ID, o.StoreID, order.Status, order.PaymentReference, order.ExternalID, order.PaymentProvider,
+		order.PaymentMethod, order.Test, order.Amount, o.UniqueCode, order.CreatedAt, order.ExpiresAt, order.PaidAt,
+		len(order.Alerts) > 0, o.Events, fromJSON{o.Components}, fromJSON{o.Book}, string(o.JSON))
 	for _, h := range o.history {
 		tx.exec(`
 			INSERT INTO order_history (order_id, position, at, from_status, to_status, actor, note)
 			SELECT ?1, coalesce(max(position), 0) + 1, ?2, ?3, ?4, ?5, ?6
 			FROM   order_history
 			WHERE  order_id = ?1`,
-			o.ID, tx.now, h.From, h.To, h.Actor, string(toJSON(h.Note)))
+			o.ID, tx.now, h.From, h.To, h.Actor, fromJSON{h.Note})
 	}
 }
 
@@ -862,18 +852,19 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 	return all[StoredOrder](ctx, db, `
 		SELECT id, json FROM orders
 		WHERE  id IN (SELECT value FROM json_each(?))
-		ORDER  BY created_at DESC, id DESC`, string(toJSON(ids)))
+		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
 }
 
-// Revenue counts the orders of a store that were paid since a time and still are, and adds up what they brought. Test
-// orders bring nothing.
-func (db *DB) Revenue(ctx context.Context, storeID string, since Time) (orders, amount int64, err error) {
-	type sums struct{ Orders, Amount int64 }
-	s, err := one[sums](ctx, db, `
+// Revenue is what orders brought.
+type Revenue struct{ Orders, Amount int64 }
+
+// Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring nothing.
+func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
+	return one[Revenue](ctx, db, `
 		SELECT count(*), coalesce(sum(amount), 0)
 		FROM   orders
-		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`, storeID, since)
-	return s.Orders, s.Amount, err
+		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`,
+		storeID, db.now().Add(-30*24*time.Hour))
 }
 
 // ExportOrders calls write with the orders of a store that a filter lets through, the newest first. It reads 50 at a time.

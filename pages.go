@@ -291,7 +291,7 @@ func (s *server) perform(p *page) error {
 		most = mostInDashboard
 	}
 	if p.Path == pictureUpload {
-		leave, err := s.auth.place(p.Context(), "", "large")
+		leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 		if err != nil {
 			return err
 		}
@@ -350,23 +350,25 @@ func (s *server) show(p *page) error {
 	if err != nil {
 		return err
 	}
-	defer leave()
 
 	if p.Notice = s.auth.cookie(p.Request, "done"); p.Notice != "" {
 		s.auth.setCookie(p.w, "done", "", -time.Second)
 	}
-	return p.render()
+	return p.render(leave)
 }
 
-// render writes the page. If a template fails, it writes nothing.
-func (p *page) render() error {
+// render executes the page's templates, leaves its place, and writes the page, which a client may read slowly. If a template
+// fails, it writes nothing.
+func (p *page) render(leave func()) error {
 	var content, whole bytes.Buffer
 	templates := templates()[p.language()]
-	if err := templates.ExecuteTemplate(&content, p.Template+".html", p); err != nil {
-		return err
+	err := templates.ExecuteTemplate(&content, p.Template+".html", p)
+	if err == nil {
+		p.Content = template.HTML(content.String())
+		err = templates.ExecuteTemplate(&whole, "layout.html", p)
 	}
-	p.Content = template.HTML(content.String())
-	if err := templates.ExecuteTemplate(&whole, "layout.html", p); err != nil {
+	leave()
+	if err != nil {
 		return err
 	}
 	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -379,7 +381,7 @@ func (p *page) render() error {
 func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	p := s.newPage(w, r, pageRoute{Template: "error"})
 	p.Status, p.Unknown = status, errors.Is(err, ErrUnknown)
-	if err := p.render(); err != nil {
+	if err := p.render(func() {}); err != nil {
 		s.log.Error("the page of an error failed", "error", err)
 		w.WriteHeader(p.Status)
 	}

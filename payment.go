@@ -626,7 +626,7 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (Pay
 		WHERE  provider = ? AND EXISTS (
 			SELECT 1 FROM json_each(names) WHERE value IN (SELECT value FROM json_each(?)))
 		       AND EXISTS (SELECT 1 FROM orders WHERE id = order_id AND store_id = ?)
-		LIMIT  1`, key.Provider, string(toJSON(n.Known)), key.StoreID)
+		LIMIT  1`, key.Provider, fromJSON{n.Known}, key.StoreID)
 }
 
 // Act is what an owner decides about an order.
@@ -661,20 +661,10 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 }
 
 func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
-	to, from := Failed, []Status{Pending, AwaitingVerification}
-	switch act {
-	case Approve:
-		to, from = Paid, []Status{Pending, AwaitingVerification, Expired, Failed}
-	case Reject:
-		from = from[1:]
-	case Refund:
-		to, from = Refunded, []Status{Paid}
-	}
+	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
 	isHeld := act == Approve && slices.ContainsFunc(o.Book.Payments, Payment.held) // since it was looked at
-	if isHeld || !slices.Contains(from, o.Book.Status) {
-		refusal := refuse(WrongState)
-		refusal.Words = string(o.Book.Status)
-		return refusal
+	if isHeld || act == Reject && o.Book.Status == Pending || to == Failed && o.Book.Status == Paid {
+		return o.wrongState()
 	}
 	if err := o.become(to, actor, n); err != nil {
 		return err

@@ -81,6 +81,7 @@ CREATE INDEX bundle_items_of_product ON bundle_items (product_id);
 CREATE TRIGGER products_added AFTER INSERT ON products
 BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
 CREATE TRIGGER products_changed AFTER UPDATE ON products
+WHEN old.stock IS NOT new.stock OR old.updated_at IS NOT new.updated_at OR old.published IS NOT new.published
 BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
 CREATE TRIGGER products_removed AFTER DELETE ON products
 BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = old.store_id; END;

@@ -217,10 +217,15 @@ func (s *server) savePicture(p *page) error {
 	}
 	defer file.Close()
 	size, _, err := image.DecodeConfig(file)
-	if err == nil && size.Width*size.Height > mostPixels {
+	if err == nil && (size.Width*size.Height > mostPixels || max(size.Width, size.Height) > 10*mostSide) {
 		wrong.add("picture", "has too many pixels: make a screenshot of it and upload that")
 		return wrong
 	}
+	leave, err := s.auth.place(p.Context(), "", "picture")
+	if err != nil {
+		return err
+	}
+	defer leave()
 	file.Seek(0, 0)
 	decoded, _, err := image.Decode(file)
 	if err != nil {
