@@ -40,7 +40,7 @@ type Store struct {
 	URL            string        `json:"url"` // where its pay pages are, without a trailing slash
 }
 
-// storeColumns are read from stores s, settings g, and scanned to Store.columns.
+// storeColumns are read from stores s, settings g, in the order of the fields of Store.
 const storeColumns = `
 	s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms * 1000000, s.owner_email, s.contact,
 	s.language, s.test_mode, s.catalog_version, s.created_at,
@@ -226,7 +226,7 @@ type Method struct {
 	Given        map[string]bool `json:"-"` // the fields that an input has; what it leaves out stays as it is
 }
 
-// Channel is how an order with this method is settled.
+// channel is how an order with a method of this provider is settled.
 func (p Provider) channel() string {
 	if p == Manual || p == NoProvider {
 		return string(p)
@@ -268,7 +268,7 @@ func (m Method) lacks(st Store) string {
 	return ""
 }
 
-// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind, a code and accounts.
+// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind, a unique code and accounts.
 const sqlMethods = `
 	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''), m.fee,
 	       m.provider = 'manual' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,

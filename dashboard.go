@@ -60,28 +60,24 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		}
 	}
 	mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusSeeOther))
-	mux.HandleFunc("GET /style.css", s.forGood("text/css; charset=utf-8", s.readStylesheet))
-	mux.HandleFunc("GET /pictures/{hash}", s.forGood("image/jpeg", s.readPicture))
-}
-
-// forGood serves what browsers may keep, because its address changes with its content.
-func (s *server) forGood(kind string, read func(r *http.Request) ([]byte, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		content, err := read(r)
+	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
+		writeForGood(w, "text/css; charset=utf-8", []byte(stylesheet))
+	})
+	mux.HandleFunc("GET /pictures/{hash}", func(w http.ResponseWriter, r *http.Request) {
+		picture, err := s.db.Picture(r.Context(), r.PathValue("hash"))
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		w.Header().Set("Content-Type", kind)
-		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-		w.Write(content)
-	}
+		writeForGood(w, "image/jpeg", picture)
+	})
 }
 
-func (s *server) readStylesheet(*http.Request) ([]byte, error) { return []byte(stylesheet), nil }
-
-func (s *server) readPicture(r *http.Request) ([]byte, error) {
-	return s.db.Picture(r.Context(), r.PathValue("hash"))
+// writeForGood answers with what browsers may keep, because its address changes with its content.
+func writeForGood(w http.ResponseWriter, kind string, content []byte) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	w.Write(content)
 }
 
 // admitOwner lets a store's owner in. Whoever is not signed in is led to the sign-in page.
@@ -233,19 +229,18 @@ func (s *server) makeOrder(p *page) error {
 		BodyHash:       hash[:],
 	}
 
+	entries, err := p.Entries("", false, 500) // those of the form's list
+	if err != nil {
+		return err
+	}
 	unknown := refuse(ProductUnavailable)
 	for i, item := range in.Items {
-		f := EntryFilter{Text: item.Title, Limit: 500}
-		found, _, err := s.db.Entries(p.Context(), p.Store.ID, f)
-		if err != nil {
-			return err
-		}
-		at := slices.IndexFunc(found, func(e Entry) bool { return strings.EqualFold(e.Title, item.Title) })
+		at := slices.IndexFunc(entries, func(e Entry) bool { return strings.EqualFold(e.Title, item.Title) })
 		if at < 0 {
 			unknown.add(fmt.Sprintf("items[%d].title", i), "is not for sale: choose from the list")
 			continue
 		}
-		e := found[at]
+		e := entries[at]
 		order.Items = append(order.Items, NewItem{Kind: e.Type, ID: e.ID, Quantity: item.Quantity})
 	}
 	if err := unknown.orNil(); err != nil {

@@ -157,10 +157,13 @@ var operations = []struct {
 }
 
 func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
+	n.mu.Lock()
 	name, double := "xendit", http.Handler(n.xendit)
 	if strings.HasSuffix(r.URL.Host, ".midtrans.com") {
 		name, double = "midtrans", n.midtrans
-	} else if r.URL.Host != "api.xendit.co" {
+	}
+	n.mu.Unlock()
+	if name == "xendit" && r.URL.Host != "api.xendit.co" {
 		return n.inbox.receive(r)
 	}
 	for _, o := range operations {
@@ -214,6 +217,13 @@ func (n *internet) faultOf(name string) (kind string) {
 		n.fault.kind = "none"
 	}
 	return kind
+}
+
+// setMidtrans puts another account in the place of the one that keys are for.
+func (n *internet) setMidtrans(account *midtransDouble) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.midtrans = account
 }
 
 func (n *internet) setFault(f fault) {

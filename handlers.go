@@ -56,7 +56,6 @@ type server struct {
 	log          *slog.Logger
 	auth         *auth
 	payments     *payments
-	gateways     gateways
 	allowPrivate bool         // addresses of webhooks
 	draining     atomic.Bool  // the service is stopping: it is not ready
 	failedAt     atomic.Int64 // the second in which the log has heard last that the database fails
@@ -304,7 +303,7 @@ type apiCall struct {
 	leave  func()      // frees its place before it waits for a commit or a gateway
 }
 
-// api serves the requests of a pattern to the holders of a key that needs a scope. Q is the struct of their query
+// api serves a pattern that needs a scope to the holders of keys. Q is the struct of their query
 // parameters.
 func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	handle func(c *apiCall, query Q) (any, error)) {

@@ -380,7 +380,10 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	c.PublicURL = strings.ToLower(strings.TrimSuffix(cmp.Or(c.PublicURL, "http://localhost:"+port), "/"))
 
-	limitMemory()
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(400) // The collector works little below the limit, and hard above.
+		debug.SetMemoryLimit(256 << 20)
+	}
 	db, err := openDB(c.file, openToServe, c.environment, log)
 	if err != nil {
 		return err
@@ -400,18 +403,16 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		return err
 	}
 
-	payments := c.payments()
 	queue := newQueue(db, c.transport, c.allowPrivate, phoneWords)
 	s := &server{
 		db:           db,
 		log:          log,
 		auth:         keys,
-		payments:     payments,
-		gateways:     payments.gateways,
+		payments:     c.payments(),
 		allowPrivate: c.allowPrivate,
 	}
 	var background sync.WaitGroup
-	background.Go(func() { payments.run(working) })
+	background.Go(func() { s.payments.run(working) })
 	background.Go(func() { queue.run(working) })
 	background.Go(func() { db.watch(working) })
 	background.Go(func() { c.upkeep(working, keys) })
@@ -449,14 +450,6 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	}
 	background.Wait()
 	return err
-}
-
-// limitMemory lets the collector work little below 256 MB and hard above, unless the environment says otherwise.
-func limitMemory() {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(400)
-		debug.SetMemoryLimit(256 << 20)
-	}
 }
 
 // upkeep does the periodic work.
@@ -546,9 +539,6 @@ func (c *call) fillDemo() error {
 			return err
 		}
 	}
-	if err := c.payments().expire(c); err != nil {
-		return err
-	}
 
 	_, key, err := c.db.AddKey(c, c.store.ID, "demo", ScopeManage, 0)
 	if err != nil {
@@ -572,7 +562,8 @@ func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) err
 	for _, act := range acts {
 		switch {
 		case err != nil:
-		case act == "expire": // All expire together.
+		case act == "expire":
+			err = c.payments().expire(c)
 		case act == "report":
 			err = c.payments().ReportPayment(c, o.ID, buyer, "BCA")
 		default:
@@ -777,9 +768,6 @@ func gatewaySet(c *call) (any, error) {
 		return nil, err
 	}
 
-	if address := c.db.publicURL(c); !isReachable(address) {
-		c.hint("the gateway cannot reach %s: start serve with -public-url https://… of your own host", address)
-	}
 	path := fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)
 	return data{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil
 }

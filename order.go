@@ -27,7 +27,8 @@ const (
 	Refunded             Status = "refunded"
 )
 
-// transitions are the changes of state that there are. Everything else is refused.
+// transitions are the changes of state that somebody can ask for. Everything else is refused. Those that money causes are settled
+// in money.go.
 var transitions = map[Status][]Status{
 	Pending:              {AwaitingVerification, Paid, Failed, Expired},
 	AwaitingVerification: {Pending, Paid, Failed},

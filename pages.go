@@ -123,8 +123,8 @@ func grouped(digits string) string {
 // It is "" for a number that cannot be called from abroad.
 func writeTo(contact, text string) string {
 	text = strings.ReplaceAll(url.QueryEscape(text), "+", "%20")
-	if name, domain, isEmail := strings.Cut(contact, "@"); isEmail {
-		return "mailto:" + url.QueryEscape(name) + "@" + url.QueryEscape(domain) + "?body=" + text
+	if strings.Contains(contact, "@") {
+		return "mailto:" + url.PathEscape(contact) + "?body=" + text
 	}
 	number := internationalPhone(contact)
 	if number == "" {
@@ -445,9 +445,6 @@ type field struct {
 // Field is a field with its value and what is wrong with it.
 func (f form) Field(name, kind string, required bool, label, hint string) field {
 	shown := field{name, kind, label, hint, f.Values.Get(name), required, nil}
-	if kind == "password" {
-		shown.Value = ""
-	}
 	if f.Refusal != nil {
 		for _, e := range f.Refusal.Fields {
 			if e.Field == name {
@@ -494,7 +491,6 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 	}
 	logStore(p.w, p.Store.ID)
 	if other, err := s.db.StoreAt(p.Context(), p.Host); err == nil && other.ID != p.Store.ID {
-		s.log.Warn("a pay page was requested at another store's host", "host", p.Host, "store", p.Store.ID)
 		return ErrNotFound
 	}
 	methods, err := p.Methods()

@@ -701,15 +701,7 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 			return err
 		}
 	}
-	_, err = p.change(context.WithoutCancel(ctx), o.StoreID, o.ID, func(tx *Tx, o *OrderRow) error {
-		for i := range o.Sessions {
-			if o.Sessions[i].Seen {
-				o.Sessions[i].DueAt = tx.now
-			}
-		}
-		return nil
-	})
-	return err
+	return nil
 }
 
 // How often a buyer can change their mind about one order.

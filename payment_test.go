@@ -211,19 +211,20 @@ func TestKeyIsReplaced(t *testing.T) {
 				account := w.net.midtrans
 				another := &midtransDouble{}
 				another.t, another.key, another.open = t, "Mid-server-new", account.open
-				w.net.midtrans = another
+				w.net.setMidtrans(another)
 				w.command("gateway set -mode live -provider midtrans -store "+w.shop.id, stdin+another.key)
-				switch c.knows {
-				case "both", "new":
-					w.net.midtrans = account
+				if c.knows != "other" {
+					w.net.setMidtrans(account)
 				}
 				if c.knows == "new" {
+					account.mu.Lock()
 					account.key = another.key
+					account.mu.Unlock()
 				}
 				for step := range strings.SplitSeq(c.steps, ", ") {
 					switch {
 					case step == "back":
-						w.net.midtrans = account
+						w.net.setMidtrans(account)
 					case c.knows == "other" && step == "settlement lost":
 						account.say(p.order, "1", "settlement")
 					default:

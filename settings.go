@@ -16,10 +16,8 @@ import (
 	"net/url"
 	"path"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -86,18 +84,14 @@ func (p *page) Entry() (Entry, error) {
 // setName gives what a form saves its name: the one in the address, or one made for something new. find returns
 // ErrNotFound for a name that nothing has.
 func (p *page) setName(field, made string, find func(name string) error) error {
-	name := p.Query(field)
-	if name != "" {
-		p.PostForm.Set(field, name)
-		return find(name)
+	given := p.Query(field)
+	name := cmp.Or(given, made)
+	err := find(name)
+	if given == "" && err == nil {
+		name += "-" + strings.ToLower(rand.Text()[:6])
 	}
-
-	err := find(made)
-	if err == nil {
-		made += "-" + strings.ToLower(rand.Text()[:6])
-	}
-	p.PostForm.Set(field, made)
-	if errors.Is(err, ErrNotFound) {
+	p.PostForm.Set(field, name)
+	if given == "" && errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err
@@ -148,29 +142,26 @@ func (s *server) removeEntry(p *page) error {
 
 // EditedMethod is the payment method that a form is about; a new one has no code.
 func (p *page) EditedMethod() (Method, error) {
+	if code := p.Query("code"); code != "" {
+		return p.method(code)
+	}
+	return Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}, nil
+}
+
+func (p *page) method(code string) (Method, error) {
 	methods, err := p.Methods()
-	m, isKnown := methods[p.Query("code")]
-	switch {
-	case p.Query("code") == "":
-		provider := cmp.Or(p.Query("provider"), string(Manual))
-		return Method{Provider: Provider(provider), Kind: MethodKind(p.Query("kind"))}, err
-	case !isKnown:
-		return m, cmp.Or(err, ErrNotFound)
+	m, isKnown := methods[code]
+	if !isKnown {
+		err = cmp.Or(err, ErrNotFound)
 	}
 	return m, err
 }
 
 func (s *server) saveMethod(p *page) error {
-	methods, err := p.Methods()
-	if err != nil {
-		return err
-	}
 	made := cmp.Or(p.PostFormValue("code"), slugOf(p.PostFormValue("name")), p.PostFormValue("provider"))
-	err = p.setName("code", made, func(code string) error {
-		if _, isKnown := methods[code]; !isKnown {
-			return ErrNotFound
-		}
-		return nil
+	err := p.setName("code", made, func(code string) error {
+		_, err := p.method(code)
+		return err
 	})
 	var m Method
 	if err == nil {
@@ -199,7 +190,7 @@ func (s *server) saveGateway(p *page) error {
 	if err := readForm(p.PostForm, &key); err != nil {
 		return err
 	}
-	return s.gateways.SetKey(p.Context(), s.db, key)
+	return s.payments.gateways.SetKey(p.Context(), s.db, key)
 }
 
 const (
@@ -210,15 +201,14 @@ const (
 // savePicture keeps the picture of a QRIS code.
 func (s *server) savePicture(p *page) error {
 	wrong := refuse(ValidationFailed)
+	wrong.add("picture", "must be a JPEG, PNG or GIF of at most 8 MB and 16 megapixels: try a screenshot of it")
 	file, _, err := p.FormFile("picture")
 	if err != nil {
-		wrong.add("picture", "must be a JPEG, PNG or GIF of at most 8 MB")
 		return wrong
 	}
 	defer file.Close()
 	size, _, err := image.DecodeConfig(file)
-	if err == nil && (size.Width*size.Height > mostPixels || max(size.Width, size.Height) > 10*mostSide) {
-		wrong.add("picture", "has too many pixels: make a screenshot of it and upload that")
+	if err != nil || size.Width*size.Height > mostPixels || max(size.Width, size.Height) > 10*mostSide {
 		return wrong
 	}
 	leave, err := s.auth.place(p.Context(), "", "picture")
@@ -229,7 +219,6 @@ func (s *server) savePicture(p *page) error {
 	file.Seek(0, 0)
 	decoded, _, err := image.Decode(file)
 	if err != nil {
-		wrong.add("picture", "must be a JPEG, PNG or GIF of at most 8 MB")
 		return wrong
 	}
 
@@ -329,24 +318,10 @@ func (s *server) changeEndpoint(p *page) error {
 	}
 }
 
-// apiDescription is openapi.json, decoded for the first reader.
-var apiDescription = sync.OnceValue(func() (spec map[string]any) {
-	if err := json.Unmarshal(description, &spec); err != nil {
-		panic(err)
-	}
-	return spec
-})
-
-func (p *page) API() map[string]any { return apiDescription() }
-
-var pathInDescription = regexp.MustCompile(`(?m)^    "(/.*)": {`)
-
-// APIPaths are the paths of the API in the order in which openapi.json has them.
-func (p *page) APIPaths() (paths []string) {
-	for _, m := range pathInDescription.FindAllSubmatch(description, -1) {
-		paths = append(paths, string(m[1]))
-	}
-	return paths
+// API is openapi.json, decoded.
+func (p *page) API() (spec map[string]any, err error) {
+	err = json.Unmarshal(description, &spec)
+	return spec, err
 }
 
 // showOwnIDs has the examples of the reference name what an owner sells, if one is signed in.
@@ -361,10 +336,10 @@ func (s *server) showOwnIDs(p *page) (err error) {
 // addPhone makes an endpoint that rings the owner's phone, by a topic that nobody can guess.
 func (s *server) addPhone(p *page) error {
 	server := strings.Trim(cmp.Or(p.PostFormValue("server"), "ntfy.sh"), " /")
+	events := []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
 	if !strings.Contains(server, "://") {
 		server = "https://" + server
 	}
-	events := []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
 	address := server + "/storeorder-" + newSecret()
 	return s.newEndpoint(p, NewEndpoint{Kind: Phone, URL: address, Events: events})
 }

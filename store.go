@@ -437,6 +437,7 @@ func (db *DB) close() error {
 	}
 	err := errors.Join(db.readers.Close(), db.writers.Close())
 	db.file.Close()
+	syscall.Flock(int(db.lock.Fd()), syscall.LOCK_UN) // A child that is being started may hold a copy of it.
 	db.lock.Close()
 	return err
 }
@@ -889,10 +890,11 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 		path = found
 	}
 	lock, err := lockServing(path)
-	defer lock.Close()
-	if err == nil {
-		r, err = source.check(ctx)
+	if err != nil {
+		return "", r, err
 	}
+	defer lock.Close()
+	r, err = source.check(ctx)
 	if err != nil {
 		return "", r, err
 	}

@@ -258,7 +258,7 @@ func TestAThousandEndpointsHang(t *testing.T) {
 				}
 
 				tried, late := map[string]bool{}, time.Duration(0)
-				for minute := range 6 {
+				for minute := range 4 {
 					w.ringAll(minute)
 					time.Sleep(3 * time.Second)
 					begun := time.Now()
@@ -280,7 +280,7 @@ func TestAThousandEndpointsHang(t *testing.T) {
 					}
 					late = max(late, wait)
 				}
-				time.Sleep(10 * time.Minute)
+				time.Sleep(8 * time.Minute)
 				for _, h := range w.net.inbox.take() {
 					tried[h.host] = true
 				}
