@@ -838,7 +838,7 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY s.due_at) AS place
 			FROM   payment_sessions s
 			JOIN   orders o ON o.id = s.order_id
-			WHERE  s.due_at BETWEEN 1 AND ? OR s.due_at > ?)
+			WHERE  s.seen = 1 AND (s.due_at BETWEEN 1 AND ? OR s.due_at > ?))
 		WHERE  place <= ?`, now, now.Add(mostQuietWait), 4*mostChecksAlike)
 	if err != nil {
 		return time.Second, err
