@@ -288,12 +288,13 @@ func TestAThousandEndpointsHang(t *testing.T) {
 					t.Errorf("%d endpoints were tried, want all", len(tried))
 				}
 				in := w.net.inbox
+				in.mu.Lock()
+				defer in.mu.Unlock()
 				if in.most[""] > 256 || in.most[""] < 100 {
 					t.Errorf("%d attempts were under way at once, want 256 at most", in.most[""])
 				}
-				delete(in.most, "")
 				for host, n := range in.most {
-					if n > 4 {
+					if host != "" && n > 4 {
 						t.Errorf("%d attempts to %s were under way at once, want 4 at most", n, host)
 					}
 				}
