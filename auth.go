@@ -165,7 +165,7 @@ func (l *limiter) take(name string, cost float64) allowance {
 	defer l.mu.Unlock()
 	now := time.Now()
 
-	// The memory is bounded. Who has so many names to clear it with has no need to.
+	// Memory is bounded: with too many names, all are forgotten. Somebody with that many addresses could try from each anyway.
 	if len(l.buckets) >= mostBuckets {
 		clear(l.buckets)
 	}

@@ -36,7 +36,7 @@ const askable = "bca_va bni_va bri_va permata_va echannel other_qris " +
 	"gopay shopeepay ovo credit_card alfamart indomaret"
 
 func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
-	const shortest = 5 * time.Minute // Seven days are the longest, as of an order.
+	const shortest = 5 * time.Minute // At most seven days are allowed, and no order lasts longer.
 	lasts := max(shortest, c.Session.ExpiresAt.Sub(c.Now).Truncate(time.Minute))
 	offered := c.channelsOf(1)
 	if !c.Reachable && (offered == nil || offered[0] == "dana") {

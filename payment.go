@@ -86,7 +86,7 @@ const (
 	askedFor      = 7 * 24 * time.Hour // after the last news
 )
 
-// nextCheck says when a session is checked again, 0 for never: after as long as nothing has happened, so that a lost
+// nextCheck says when a session is checked again, 0 for never. It waits as long as it has been quiet, so that a lost
 // notification is found in minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
@@ -285,7 +285,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 }
 
 // keyFor is the key in use that an order's page is made with; without a provider, there is none. Play money pays test orders
-// only, and only play money does.
+// only, and real money pays no test order.
 func (tx *Tx) keyFor(o OrderRow) (key GatewayKey, err error) {
 	if o.Order.PaymentProvider == Sandbox {
 		return sandboxKey, nil

@@ -461,7 +461,7 @@ type Tx struct {
 	done chan struct{} // closed when the commit is on disk, or err says why there is none
 }
 
-// fail makes an error that of the write, and returns that of the write. The first one counts.
+// fail keeps an error as the result of the write, unless the write has failed before, and returns the result.
 func (tx *Tx) fail(err error) error {
 	tx.err = cmp.Or(tx.err, unavailable(err))
 	return tx.err
@@ -704,8 +704,8 @@ func (db *DB) look() error {
 // now is the time by the wall clock.
 func (db *DB) now() Time { return timeOf(db.env.now()) }
 
-// clockJumped reports whether the wall clock has gone otherwise than time itself in the last minutes: until it has
-// held for a while, nothing expires, is given up or is purged.
+// clockJumped reports whether the wall clock was moved in the last five minutes. Until it has been steady for that long,
+// nothing expires or is purged.
 func (db *DB) clockJumped() bool {
 	c := &db.clock
 	c.Lock()

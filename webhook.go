@@ -431,7 +431,7 @@ const (
 )
 
 // mayBegin bounds the attempts under way. An endpoint whose last attempt failed or was slow has one, and a pause
-// after it; so has a new one. Half of all attempts are kept for endpoints that did well and have none under way, so
+// after it, and so does a new one. Half of all attempts are kept for endpoints that did well and have none under way, so
 // that neither failing endpoints nor busy ones delay the others.
 func (q *queue) mayBegin(e dueEndpoint) bool {
 	ofEndpoint := len(q.underWay[e.ID])
