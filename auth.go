@@ -117,11 +117,6 @@ func (db *DB) RevokeKey(ctx context.Context, storeID, keyID string) error {
 		WHERE  id = ? AND store_id = ?`, db.now(), keyID, storeID)
 }
 
-// change performs a statement that changes rows; ErrNotFound says that it has changed none.
-func (db *DB) change(ctx context.Context, statement string, args ...any) error {
-	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(statement, args...) })
-}
-
 func digest(secret string) []byte {
 	hash := sha256.Sum256([]byte(secret))
 	return hash[:]
@@ -407,7 +402,7 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 }
 
 // tryPassword compares a password with an account's. It is hashed for no account too, so that the answer takes as long.
-// Who gives it has ten tries, then one a minute. A sign-in makes a browser another one, which has its own.
+// Whoever gives it has ten tries, then one a minute. A browser that has signed in before has tries of its own.
 func (a *auth) tryPassword(ctx context.Context, acc account, password, who string) error {
 	if err := a.tries.take(who, alone).err; err != nil {
 		return err
@@ -422,7 +417,7 @@ func (a *auth) tryPassword(ctx context.Context, acc account, password, who strin
 	return nil
 }
 
-// hash is hashPassword for one at a time. Few wait for that: one of an owner and one of all strangers, who have taken
+// hash is hashPassword for one at a time. Few wait for it: one for each owner and one for all strangers together, who hold
 // the place for a password.
 func (a *auth) hash(ctx context.Context, password string, salt []byte) (PasswordHash, error) {
 	leave, err := a.place(ctx, "", "hash")

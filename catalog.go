@@ -488,11 +488,3 @@ func (db *DB) SetPicture(ctx context.Context, storeID, code string, jpeg []byte)
 func (db *DB) Picture(ctx context.Context, hash string) ([]byte, error) {
 	return one[[]byte](ctx, db, "SELECT jpeg FROM pictures WHERE hash = ?", hash)
 }
-
-// mustChange returns ErrNotFound if a statement changes no row.
-func (tx *Tx) mustChange(query string, args ...any) error {
-	if tx.exec(query, args...) == 0 {
-		return ErrNotFound
-	}
-	return nil
-}

@@ -88,7 +88,7 @@ type PaymentSession struct {
 	Words     string // the gateway's
 	ExpiresAt Time
 
-	Payments []Payment // of this session in the book, when its gateway is called
+	payments []Payment // of this session in the book, when its gateway is called; no column
 }
 
 // reference is the gateway's name of the session.

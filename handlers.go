@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// Every request goes through server.ServeHTTP, which gives it an id and a line in the log. A request to the API then
+// Every request goes through logged, which gives it an id and a line in the log. A request to the API then
 // goes through api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, and
 // its handler gets what they say. Every answer of the API is one of two envelopes, and every error becomes one of the
 // table in describe.

@@ -768,6 +768,9 @@ func gatewaySet(c *call) (any, error) {
 		return nil, err
 	}
 
+	if address := c.db.publicURL(c); !isReachable(address) {
+		c.hint("the gateway cannot reach %s: start serve with -public-url https://… of your own host", address)
+	}
 	path := fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)
 	return data{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil
 }

@@ -187,7 +187,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 
 	// After a reversal the buyer may begin another payment on a page that was over.
 	isReversed := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
-	closed := s.OverAt != 0 && !slices.ContainsFunc(s.Payments, isReversed)
+	closed := s.OverAt != 0 && !slices.ContainsFunc(s.payments, isReversed)
 	has := slices.Collect(maps.Values(states))
 	switch {
 	case slices.Contains(has, Open):
@@ -211,7 +211,7 @@ func (m midtrans) call(
 
 // closePage ends what is open first, because a page in use is not closed.
 func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession, deny bool) (bool, error) {
-	for _, p := range s.Payments {
+	for _, p := range s.payments {
 		act := "expire" // cancel would also take back a card payment that was captured
 		if p.State == Held && deny {
 			act = "deny"

@@ -10,6 +10,18 @@ import (
 // and what that means for the order. Everything here is pure. A gateway's answer is written into the book, and
 // settle and alerts are functions of the whole book, so that it does not matter in which order answers come.
 
+// Status is the state of an order.
+type Status string
+
+const (
+	Pending              Status = "pending"
+	AwaitingVerification Status = "awaiting_verification"
+	Paid                 Status = "paid"
+	Failed               Status = "failed"
+	Expired              Status = "expired"
+	Refunded             Status = "refunded"
+)
+
 // PaymentState is how far a payment has come, as its gateway says.
 type PaymentState string
 

@@ -15,20 +15,7 @@ import (
 // This file is the order: how it is created, its states and the stock that it holds, its history, and the lists that
 // show it. An order is stored as the JSON that the API shows, rendered once per change, beside the columns that queries need.
 
-// Status is the state of an order.
-type Status string
-
-const (
-	Pending              Status = "pending"
-	AwaitingVerification Status = "awaiting_verification"
-	Paid                 Status = "paid"
-	Failed               Status = "failed"
-	Expired              Status = "expired"
-	Refunded             Status = "refunded"
-)
-
-// transitions are the changes of state that somebody can ask for. Everything else is refused. Those that money causes are settled
-// in money.go.
+// transitions are the changes of state that there are, whoever causes them. Everything else is refused.
 var transitions = map[Status][]Status{
 	Pending:              {AwaitingVerification, Paid, Failed, Expired},
 	AwaitingVerification: {Pending, Paid, Failed},
@@ -189,7 +176,7 @@ func readColumns(ctx context.Context, q querier, storeID, id string) (OrderRow, 
 	return o, err
 }
 
-// Order reads an order of a store, or of any store if storeID is "".
+// Order reads an order of a store, or of anyStore.
 func (db *DB) Order(ctx context.Context, storeID, id string) (OrderRow, error) {
 	return readOrder(ctx, db, storeID, id)
 }
@@ -227,7 +214,6 @@ type CreatedOrder struct {
 }
 
 const (
-	idempotencyKept  = 48 * time.Hour
 	uniqueAmountsFor = 7 * 24 * time.Hour
 	mostUniqueCode   = 999
 	crockford        = "0123456789ABCDEFGHJKMNPQRSTVWXYZ" // base32 without letters that look alike
@@ -645,7 +631,7 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	return nil
 }
 
-// updateOrder changes an order of a store, or of any store if storeID is "". fn changes the order, its book and its sessions.
+// updateOrder changes an order of a store, or of anyStore. fn changes the order, its book and its sessions.
 // Then the book is settled, and all that comes of it is written: stock, history, sessions, an event for the new state, and one
 // for alerts that have changed.
 func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (OrderRow, error) {
@@ -658,7 +644,9 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (Order
 	if err := fn(&o); err != nil {
 		return o, err
 	}
-	o.settle()
+	if err := o.settle(); err != nil {
+		return o, err
+	}
 	changedStatus := o.Book.Status != before.Book.Status
 	if changedStatus {
 		tx.applyStatus(&o)
@@ -686,17 +674,22 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (Order
 }
 
 // settle brings the order into the state that its book means. It takes over what the page asked for that pays it.
-func (o *OrderRow) settle() {
+func (o *OrderRow) settle() error {
 	status, paidBy := settle(o.Book)
-	if o.news.Code != "" || status != o.Book.Status {
-		o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: status, Actor: ActorGateway, Note: o.news})
+	if status != o.Book.Status {
+		if err := o.become(status, ActorGateway, o.news); err != nil {
+			return err
+		}
+	} else if o.news.Code != "" {
+		o.note(ActorGateway, o.news)
 	}
-	o.Book.Status, o.Book.PaidBy = status, paidBy
+	o.Book.PaidBy = paidBy
 	payer, isPayment := o.Book.payer()
 	if s := o.session(payer.Attempt); isPayment && status == Paid {
 		o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = s.Method, s.Provider, "gateway"
 		o.Order.Fee, o.Order.UniqueCode, o.Order.Amount = s.Fee, s.Code, s.Asked
 	}
+	return nil
 }
 
 // session is the order's session with a number, nil if there is none.
@@ -845,8 +838,9 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 	digits := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
 	var ids []string
 	for _, f := range newest {
-		named := strings.Contains(strings.ToLower(f.Text), strings.ToLower(text))
-		if (named || strings.Contains(f.Text, "\n"+digits+"\n")) && len(ids) < mostFound {
+		hasText := strings.Contains(strings.ToLower(f.Text), strings.ToLower(text))
+		hasAmount := strings.Contains(f.Text, "\n"+digits+"\n")
+		if (hasText || hasAmount) && len(ids) < mostFound {
 			ids = append(ids, f.ID)
 		}
 	}

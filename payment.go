@@ -40,7 +40,7 @@ func (tx *Tx) storeSessions(o *OrderRow, before OrderRow) {
 			tx.exec(`
 				INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
 				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-				columns(reflect.ValueOf(s).Elem())[:24]...)
+				columns(reflect.ValueOf(s).Elem())...)
 			tx.checksDue = true
 		}
 	}
@@ -420,7 +420,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 
 // told is a session with its payments, as its gateway has to know it.
 func (o OrderRow) told(s PaymentSession) PaymentSession {
-	s.Payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), func(p Payment) bool { return p.Attempt != s.Number })
+	s.payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), func(p Payment) bool { return p.Attempt != s.Number })
 	return s
 }
 
@@ -843,7 +843,7 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	if err != nil {
 		return time.Second, err
 	}
-	for _, d := range due {
+	for _, d := range due { // Those under way are among the oldest of their store, so more are read than can begin.
 		alike := 0
 		for _, other := range underWay {
 			if other.StoreID == d.StoreID && other.Provider == d.Provider {

@@ -195,7 +195,7 @@ func (s *server) saveGateway(p *page) error {
 
 const (
 	mostPixels = 16_000_000 // of a picture that is uploaded
-	mostSide   = 1600       // pixels, of one that is kept
+	mostSide   = 1600       // pixels, of one that is kept; one that is uploaded may have ten times that
 )
 
 // savePicture keeps the picture of a QRIS code.

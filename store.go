@@ -278,6 +278,8 @@ const (
 	groupSize = 64
 	groupWork = 10 * time.Millisecond
 	largeWAL  = 32 << 20
+
+	idempotencyKept = 48 * time.Hour
 )
 
 //go:embed schema.sql
@@ -486,6 +488,19 @@ func (tx *Tx) exec(text string, args ...any) (changed int64) {
 		changed, _ = result.RowsAffected() // The driver knows it.
 	}
 	return changed
+}
+
+// mustChange returns ErrNotFound if a statement changes no row.
+func (tx *Tx) mustChange(query string, args ...any) error {
+	if tx.exec(query, args...) == 0 {
+		return ErrNotFound
+	}
+	return nil
+}
+
+// change performs a statement that changes rows; ErrNotFound says that it has changed none.
+func (db *DB) change(ctx context.Context, statement string, args ...any) error {
+	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(statement, args...) })
 }
 
 // newID returns a UUIDv7 (RFC 9562): milliseconds, a count of 12 bits that keeps the ids of a millisecond in order,
@@ -757,7 +772,7 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
 		`DELETE FROM events WHERE number IN
 			(SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`: now.Add(-keepEvents),
 		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
-			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-48 * time.Hour),
+			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-idempotencyKept),
 		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
 	} {
 		err = cmp.Or(err, db.deleteRows(ctx, statement, before))

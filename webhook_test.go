@@ -280,9 +280,13 @@ func TestAThousandEndpointsHang(t *testing.T) {
 					}
 					late = max(late, wait)
 				}
-				time.Sleep(8 * time.Minute)
-				for _, h := range w.net.inbox.take() {
-					tried[h.host] = true
+				for range 30 { // They are drawn at random, so a few wait long.
+					if len(tried) < 1001 {
+						time.Sleep(time.Minute)
+					}
+					for _, h := range w.net.inbox.take() {
+						tried[h.host] = true
+					}
 				}
 				if len(tried) != 1001 {
 					t.Errorf("%d endpoints were tried, want all", len(tried))
