@@ -318,13 +318,13 @@ const sqlEntries = `
 	           SELECT min(c.stock / i.quantity)
 	           FROM   bundle_items i JOIN products c ON c.id = i.product_id
 	           WHERE  i.bundle_id = p.id)),
-	       (
+	       iif(p.type = 'product', '[]', (
 	           SELECT json_group_array(
 	                      json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity,
 	                                  'slug', iif(?2, c.slug, ''))
 	                      ORDER BY i.position)
 	           FROM   bundle_items i JOIN products c ON c.id = i.product_id
-	           WHERE  i.bundle_id = p.id)
+	           WHERE  i.bundle_id = p.id))
 	FROM   products p
 	WHERE  p.store_id = ?1 AND (p.published OR ?2)`
 

@@ -185,7 +185,7 @@ func (s *server) decideOrder(p *page) error {
 func (s *server) resolveAlert(p *page) error {
 	code, payment := AlertCode(p.PostFormValue("code")), p.PostFormValue("payment")
 	isPayer := p.PostFormValue("payer") == "yes"
-	return s.payments.ResolveAlert(p.Context(), p.Store.ID, p.PathValue("id"), code, payment, isPayer)
+	return s.db.ResolveAlert(p.Context(), p.Store.ID, p.PathValue("id"), code, payment, isPayer)
 }
 
 func (s *server) checkOrder(p *page) error {

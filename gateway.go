@@ -72,21 +72,19 @@ type PaymentSession struct {
 	Code      int64
 	Asked     int64 // the amount that its page asks for
 	KeyID     string
-	Seen      bool   // somebody may have seen its page
 	GatewayID string // the gateway's name of the page; "" = no answer has brought it
 	URL       string
-	Names     []string // from notifications and answers: only the gateway's file reads them
-	LeftAt    Time     // when its page stopped being wanted; 0 = it is wanted while the order is pending
-	OverAt    Time     // when its page was known to take no more money; 0 = it may take some
-	ClaimAt   Time     // when a notification claimed money that no answer has shown yet; 0 = none
+	ExpiresAt Time     // of its page
+	Seen      bool     // somebody may have seen its page
+	Left      bool     // its page was left: it is not wanted any more, for good
+	Over      bool     // its page takes no more money, as the gateway said last
+	Claimed   bool     // a notification has claimed money that no answer has shown yet
 	Notified  int      // counts its notifications
-	TriedAt   Time     // when its page was last asked for
-	AskedAt   Time     // when the question left that was last answered
-	NewsAt    Time
-	DueAt     Time   // when it is checked next; 0 = never again
-	Problem   string // refused or unreachable: why the gateway gave no page or answer; "" = it did
-	Words     string // the gateway's
-	ExpiresAt Time
+	Names     []string // from notifications and answers: only the gateway's file reads them
+	NewsAt    Time     // when something was last new
+	DueAt     Time     // when it is checked next, 0 = never again; before it has a page, when one may be asked for again
+	Problem   string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
+	Words     string   // the gateway's
 
 	payments []Payment // of this session in the book, when its gateway is called; no column
 }
@@ -368,7 +366,7 @@ func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
 			INSERT INTO sandbox_payments
 			SELECT id, iif(?2 = 'denied', 'denied', 'arrived'), asked - (?2 = 'other')
 			FROM payment_sessions
-			WHERE id = ?1 AND provider = 'sandbox' AND (?2 = 'denied' OR ?2 IN ('paid', 'other') AND over_at = 0)
+			WHERE id = ?1 AND provider = 'sandbox' AND (?2 = 'denied' OR ?2 IN ('paid', 'other') AND over = 0)
 			ON CONFLICT DO UPDATE
 			SET state = excluded.state, amount = excluded.amount
 			WHERE state = 'denied' OR excluded.state = 'denied'`, sessionID, act)
@@ -394,7 +392,7 @@ func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, erro
 func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
 	a.Payments, err = all[Payment](ctx, s.db,
 		"SELECT 0, session_id, 0, state, amount FROM sandbox_payments WHERE session_id = ?", session.ID)
-	a.Over = session.OverAt != 0 || s.db.now() >= session.ExpiresAt ||
+	a.Over = session.Over || s.db.now() >= session.ExpiresAt ||
 		slices.ContainsFunc(a.Payments, Payment.there)
 	a.Open = !a.Over
 	return a, err

@@ -121,8 +121,10 @@ var anyID = regexp.MustCompile(`[\w-]{20,}`)
 
 // loggedPath is the route of a request, or its path without ids where there is no route.
 func loggedPath(r *http.Request) string {
-	_, route, _ := strings.Cut(r.Pattern, " ")
-	return cmp.Or(route, fmt.Sprintf("%.200s", anyID.ReplaceAllString(r.URL.Path, "{id}")))
+	if _, route, found := strings.Cut(r.Pattern, " "); found {
+		return route
+	}
+	return fmt.Sprintf("%.200s", anyID.ReplaceAllString(r.URL.Path, "{id}"))
 }
 
 // noRoute answers what no route takes. ServeMux sets the header Allow where another method would do, and nobody reads
@@ -269,8 +271,8 @@ func respond(w http.ResponseWriter, status int, before string, inside []byte) {
 }
 
 // listOf is data with a page of a list of what is JSON already, which encoding/json would check and copy once more.
-func listOf(name string, list [][]byte, more bool) json.RawMessage {
-	return fmt.Appendf(nil, `{%q:[%s],"has_more":%t}`, name, bytes.Join(list, []byte(",")), more)
+func listOf(name string, list []string, more bool) json.RawMessage {
+	return fmt.Appendf(nil, `{%q:[%s],"has_more":%t}`, name, strings.Join(list, ","), more)
 }
 
 // answer answers with data, or with an error. Data that is JSON already goes out as it is.
@@ -479,7 +481,7 @@ func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
 
 // showOrders is the data of an answer with a page of a store's orders.
 func (st Store) showOrders(orders []StoredOrder, more bool) json.RawMessage {
-	shown := make([][]byte, len(orders))
+	shown := make([]string, len(orders))
 	for i, o := range orders {
 		shown[i] = st.show(o)
 	}
@@ -555,7 +557,7 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return data{"order": c.store.show(o.StoredOrder)}, nil
+	return data{"order": json.RawMessage(c.store.show(o.StoredOrder))}, nil
 }
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
@@ -565,7 +567,7 @@ func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 			"any more: begin with created_at_min instead.")
 	}
 
-	bodies := make([][]byte, len(events))
+	bodies := make([]string, len(events))
 	for i, e := range events {
 		bodies[i] = e.Body
 	}

@@ -187,7 +187,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 
 	// After a reversal the buyer may begin another payment on a page that was over.
 	isReversed := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
-	closed := s.OverAt != 0 && !slices.ContainsFunc(s.payments, isReversed)
+	closed := s.Over && !slices.ContainsFunc(s.payments, isReversed)
 	has := slices.Collect(maps.Values(states))
 	switch {
 	case slices.Contains(has, Open):

@@ -85,24 +85,18 @@ type Item struct {
 }
 
 // StoredOrder is an order as it is stored.
-type StoredOrder struct {
-	ID   string
-	JSON []byte
-}
+type StoredOrder struct{ ID, JSON string }
 
 // show is the order as the API shows it: its stored JSON, closed with its two addresses, in which nothing has to be escaped.
-func (o StoredOrder) show(payPage, paymentURL string) []byte {
-	addresses := `,"checkout_url":"` + payPage + `","payment_url":"` + paymentURL + `"}`
-	return slices.Concat(o.JSON[:len(o.JSON)-1], []byte(addresses))
+func (o StoredOrder) show(payPage, paymentURL string) string {
+	return o.JSON[:len(o.JSON)-1] + `,"checkout_url":"` + payPage + `","payment_url":"` + paymentURL + `"}`
 }
 
 // show is an order as the API shows it, without the page of a payment session.
-func (st Store) show(o StoredOrder) json.RawMessage {
-	return o.show(st.payPage(o.ID), st.payPage(o.ID))
-}
+func (st Store) show(o StoredOrder) string { return o.show(st.payPage(o.ID), st.payPage(o.ID)) }
 
 func (o StoredOrder) decode() (order Order, err error) {
-	err = json.Unmarshal(o.JSON, &order)
+	err = json.Unmarshal([]byte(o.JSON), &order)
 	return order, err
 }
 
@@ -114,20 +108,14 @@ type component struct {
 	items     []int  // the order's items that it belongs to
 }
 
-// OrderRow is an order with all that is known of it.
+// OrderRow is an order with all that is known of it. Its state is that of its book.
 type OrderRow struct {
 	StoredOrder
 	StoreID    string
-	Status     Status // as it is stored, like what follows
-	Provider   Provider
-	Method     string
-	Amount     int64
-	ExpiresAt  Time
 	UniqueCode int64 // that was drawn for the order, whatever its method is now
 	Events     int64 // how many it has
 	Components []component
 	Book       Book
-	Attempts   int              // the number of its latest session
 	Order      Order            // decoded
 	Sessions   []PaymentSession // the latest first
 	news       Note             // why the book has changed, for the change of state that comes of it
@@ -148,18 +136,34 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 }
 
 // readColumns is readOrder without decoding the order's JSON: Order has only what is in columns too.
-func readColumns(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
-	o, err := one[OrderRow](ctx, q, `
+func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow, err error) {
+	type row struct {
+		StoredOrder
+		StoreID     string
+		Status      Status
+		Provider    Provider
+		Method      string
+		Amount      int64
+		ExpiresAt   Time
+		UniqueCode  int64
+		Events      int64
+		Components  []component
+		Book        Book
+		HasSessions bool
+	}
+	r, err := one[row](ctx, q, `
 		SELECT id, json, store_id, status, provider, method, amount, expires_at, unique_code, events, components, book,
-		       (SELECT coalesce(max(number), 0) FROM payment_sessions WHERE order_id = orders.id)
+		       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id)
 		FROM   orders
 		WHERE  id = ?1 AND (store_id = ?2 OR ?2 = '')`, id, storeID)
 	if err != nil {
 		return o, err
 	}
-	o.Book.Status = o.Status
-	o.Order = Order{PaymentProvider: o.Provider, PaymentMethod: o.Method, Amount: o.Amount, ExpiresAt: o.ExpiresAt}
-	if o.Attempts == 0 {
+	o = OrderRow{StoredOrder: r.StoredOrder, StoreID: r.StoreID, UniqueCode: r.UniqueCode, Events: r.Events,
+		Components: r.Components, Book: r.Book,
+		Order: Order{PaymentProvider: r.Provider, PaymentMethod: r.Method, Amount: r.Amount, ExpiresAt: r.ExpiresAt}}
+	o.Book.Status = r.Status
+	if !r.HasSessions {
 		return o, nil
 	}
 	o.Sessions, err = all[PaymentSession](ctx, q,
@@ -209,7 +213,7 @@ type NewItem struct {
 type CreatedOrder struct {
 	ID        string
 	Reference string
-	Shown     []byte // the order as the API shows it
+	Shown     string // the order as the API shows it
 	Replayed  bool   // an earlier request with the same Idempotency-Key created it
 }
 
@@ -286,7 +290,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		tx.exec(`
 			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
 			VALUES (?, ?, ?, ?, ?, ?)`,
-			st.ID, in.IdempotencyKey, in.BodyHash, o.ID, string(created.Shown), tx.now)
+			st.ID, in.IdempotencyKey, in.BodyHash, o.ID, created.Shown, tx.now)
 	}
 	return created, nil
 }
@@ -505,11 +509,11 @@ func (o *OrderRow) render(now Time) (changed bool) {
 	o.Order.Status = o.Book.Status
 	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
 	o.Order.Alerts = alertCodes(alerts(o.Book))
-	if bytes.Equal(toJSON(o.Order), o.JSON) {
+	if string(toJSON(o.Order)) == o.JSON {
 		return false
 	}
 	o.Order.UpdatedAt = now
-	o.JSON = toJSON(o.Order)
+	o.JSON = string(toJSON(o.Order))
 	return true
 }
 
@@ -533,7 +537,7 @@ func (tx *Tx) newReference(storeID string) (string, error) {
 }
 
 // addEvent writes an event of the order, and returns the order as it shows it.
-func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown []byte) {
+func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	shown = st.show(o.StoredOrder)
 	o.Events++
 	tx.insertEvent(o.StoreID, o.ID, o.Events, name, shown)
@@ -673,6 +677,15 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (Order
 	return o, nil
 }
 
+// changeOrder is updateOrder in a write of its own.
+func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error) (o OrderRow, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		o, err = tx.updateOrder(storeID, id, func(o *OrderRow) error { return fn(tx, o) })
+		return err
+	})
+	return o, err
+}
+
 // settle brings the order into the state that its book means. It takes over what the page asked for that pays it.
 func (o *OrderRow) settle() error {
 	status, paidBy := settle(o.Book)
@@ -730,7 +743,7 @@ func (tx *Tx) storeOrder(o *OrderRow) {
 		    events = excluded.events, components = excluded.components, book = excluded.book, json = excluded.json`,
 		o.ID, o.StoreID, order.Status, order.PaymentReference, order.ExternalID, order.PaymentProvider,
 		order.PaymentMethod, order.Test, order.Amount, o.UniqueCode, order.CreatedAt, order.ExpiresAt, order.PaidAt,
-		len(order.Alerts) > 0, o.Events, fromJSON{o.Components}, fromJSON{o.Book}, string(o.JSON))
+		len(order.Alerts) > 0, o.Events, fromJSON{o.Components}, fromJSON{o.Book}, o.JSON)
 	for _, h := range o.history {
 		tx.exec(`
 			INSERT INTO order_history (order_id, position, at, from_status, to_status, actor, note)
@@ -739,6 +752,108 @@ func (tx *Tx) storeOrder(o *OrderRow) {
 			WHERE  order_id = ?1`,
 			o.ID, tx.now, h.From, h.To, h.Actor, fromJSON{h.Note})
 	}
+}
+
+// decide performs an act of the owner.
+func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
+	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
+	isHeld := act == Approve && slices.ContainsFunc(o.Book.Payments, Payment.held) // since it was looked at
+	if isHeld || act == Reject && o.Book.Status == Pending || to == Failed && o.Book.Status == Paid {
+		return o.wrongState()
+	}
+	if err := o.become(to, actor, n); err != nil {
+		return err
+	}
+	if act == Approve {
+		o.Book = o.Book.approve()
+	}
+	return nil
+}
+
+// How often a buyer can change their mind about one order.
+const (
+	mostMethodChanges = 20
+	mostTakenBack     = 5
+)
+
+// ReportPayment notes that the buyer of a manual order says that they have paid, or confirms an order that is paid in cash.
+func (db *DB) ReportPayment(ctx context.Context, orderID, sender, bank string) error {
+	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
+		if o.Order.PaymentProvider != Manual || o.Book.Status == AwaitingVerification {
+			return refuse(WrongState)
+		}
+		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
+		_, err := one[int](ctx, tx,
+			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'", o.StoreID, o.Order.PaymentMethod)
+		if err == nil && tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
+			return refuse(WrongState)
+		}
+		if err == nil {
+			n.Code = NoteConfirmed
+		}
+		o.Book.Reported = true
+		return o.become(AwaitingVerification, ActorBuyer, n)
+	})
+	return err
+}
+
+// TakeBackReport is for the buyer who has not paid after all, before the order's end.
+func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
+	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
+		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt {
+			return refuse(WrongState)
+		}
+		o.Book.Reported = false
+		return cmp.Or(tx.limitNotes(orderID, NoteTakenBack, mostTakenBack),
+			o.become(Pending, ActorBuyer, Note{Code: NoteTakenBack}))
+	})
+	return err
+}
+
+// OfferedMethods lists the methods that the buyer of an order can choose: those of its own mode.
+func OfferedMethods(ctx context.Context, q querier, st Store, o Order) ([]Method, error) {
+	methods, err := UsableMethods(ctx, q, st, o.Subtotal)
+	return slices.DeleteFunc(methods, func(m Method) bool { return m.Test != o.Test }), err
+}
+
+// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old one are closed by
+// their next check, which is now.
+func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
+	_, err := db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
+			return refuse(WrongState)
+		}
+		offered, err := OfferedMethods(ctx, tx, st, o.Order)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(offered, func(m Method) bool { return m.Code == code })
+		if i < 0 {
+			return refuse(PaymentMethodUnavailable)
+		}
+		if o.Order.PaymentMethod == code {
+			return nil
+		}
+		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: code})
+		return cmp.Or(tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges), tx.setMethod(o, offered[i]))
+	})
+	return err
+}
+
+// ResolveAlert notes that the owner has dealt with an alert. Of an overpaid one, isPayer says that it is the payment that they
+// approved. The error is WrongState if there is no such alert any more.
+func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID string, code AlertCode, payment string, isPayer bool) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		for _, a := range alerts(o.Book) {
+			if a.Code == code && a.Payment == payment {
+				o.Book = o.Book.deal(a, isPayer)
+				o.note(ActorOwner, Note{Code: NoteResolved, Alert: string(code), Amount: a.Amount, Due: a.Due})
+				return nil
+			}
+		}
+		return refuse(WrongState)
+	})
+	return err
 }
 
 // OrderFilter says which orders a list has. A zero field says nothing.

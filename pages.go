@@ -540,12 +540,12 @@ func (s *server) actOfBuyer(p *page) (err error) {
 			Bank   string `json:"bank" rule:"text 1..100 optional"`
 		}
 		if err = readForm(p.PostForm, &said); err == nil {
-			err = s.payments.ReportPayment(p.Context(), p.Order.ID, said.Sender, said.Bank)
+			err = s.db.ReportPayment(p.Context(), p.Order.ID, said.Sender, said.Bank)
 		}
 	case "unclaim":
-		err = s.payments.TakeBackReport(p.Context(), p.Order.ID)
+		err = s.db.TakeBackReport(p.Context(), p.Order.ID)
 	case "change":
-		err = s.payments.ChangeMethod(p.Context(), p.Store, p.Order.ID, p.PostFormValue("method"))
+		err = s.db.ChangeMethod(p.Context(), p.Store, p.Order.ID, p.PostFormValue("method"))
 	}
 	if isRefused(err, WrongState) {
 		return nil

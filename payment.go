@@ -21,25 +21,23 @@ import (
 // what that means for the order is said in money.go. A notification only makes its session due. Only the serving process
 // asks by itself, one check per order at a time; acts of people call a gateway where they are made.
 
-const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, seen, gateway_id, url, names, left_at,
-	over_at, claim_at, notified, tried_at, asked_at, news_at, due_at, problem, words, expires_at`
+const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
+	over, claimed, notified, names, news_at, due_at, problem, words`
 
 // storeSessions writes the sessions and payments of an order that are not as they were before. A page that is not wanted any
 // more, or whose order has another state, is due at once, unless it takes no more money.
 func (tx *Tx) storeSessions(o *OrderRow, before OrderRow) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
-		left := s.LeftAt == 0 && !s.wanted(*o, tx.now)
-		if left {
-			s.LeftAt = tx.now
-		}
-		if (left || o.Book.Status != before.Book.Status) && s.Seen && s.OverAt == 0 {
+		isLeft := !s.Left && !s.wanted(*o, tx.now)
+		s.Left = s.Left || isLeft
+		if (isLeft || o.Book.Status != before.Book.Status) && s.Seen && !s.Over {
 			s.DueAt = tx.now
 		}
 		if old := before.session(s.Number); old == nil || !reflect.DeepEqual(*old, *s) {
 			tx.exec(`
 				INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 				columns(reflect.ValueOf(s).Elem())...)
 			tx.checksDue = true
 		}
@@ -53,23 +51,13 @@ func (tx *Tx) storeSessions(o *OrderRow, before OrderRow) {
 	}
 }
 
-// change changes an order in a write of its own.
-func (p *payments) change(ctx context.Context, storeID, orderID string, fn func(tx *Tx, o *OrderRow) error) (
-	o OrderRow, err error) {
-	err = p.db.write(ctx, func(tx *Tx) error {
-		o, err = tx.updateOrder(storeID, orderID, func(o *OrderRow) error { return fn(tx, o) })
-		return err
-	})
-	return o, err
-}
-
 // wanted reports whether the page of a session may go on taking money: the order is pending, in time, and has the page's
 // method and amount; or the order waits for a payment that the gateway holds on this page.
 func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 	held := func(p Payment) bool { return p.Attempt == s.Number && p.State == Held }
 	switch o.Book.Status {
 	case Pending:
-		return now < o.Order.ExpiresAt && s.LeftAt == 0 && s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
+		return now < o.Order.ExpiresAt && !s.Left && s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
 	case AwaitingVerification:
 		return slices.ContainsFunc(o.Book.Payments, held)
 	}
@@ -90,15 +78,17 @@ const (
 // notification is found in minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
-	wait := min(max(quiet, firstCheck), mostPageWait)
-	switch wanted := s.wanted(o, now); {
+	wait := max(quiet, firstCheck)
+	switch {
 	case quiet > askedFor && now.Sub(s.ExpiresAt) > askedFor:
 		return 0
-	case s.OverAt != 0:
-		wait = min(max(quiet, firstCheck), mostQuietWait)
-	case s.Problem != "" && !wanted:
+	case s.Over:
+		wait = min(wait, mostQuietWait)
+	case s.wanted(o, now):
+		wait = min(wait, mostPageWait)
+	case s.Problem != "":
 		wait = afterProblem
-	case !wanted:
+	default:
 		wait = afterEnd
 	}
 	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
@@ -178,7 +168,7 @@ func (o OrderRow) needsPage(now Time) bool {
 
 // isLive reports whether a buyer can be sent to the page of a session.
 func (s PaymentSession) isLive(o OrderRow, now Time) bool {
-	return s.URL != "" && s.OverAt == 0 && now < s.ExpiresAt && o.Book.Status == Pending && s.wanted(o, now)
+	return s.URL != "" && !s.Over && now < s.ExpiresAt && o.Book.Status == Pending && s.wanted(o, now)
 }
 
 // sessionStatuses are what payment_session says of orders in each state, unless it says more.
@@ -261,21 +251,23 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 // beginSession writes the order's latest session before its page is asked for. A start that brought no page is tried again in
 // its row, after half a minute. The key has no provider if there is nothing to do.
 func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
-	o, err = p.change(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+	o, err = p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
 			return nil
 		}
-		if len(o.Sessions) == 0 || o.Sessions[0].URL != "" || !o.Sessions[0].wanted(*o, tx.now) {
-			o.addSession(tx, o.Attempts+1)
+		if len(o.Sessions) == 0 {
+			o.addSession(tx, 1)
+		} else if latest := o.Sessions[0]; latest.URL != "" || !latest.wanted(*o, tx.now) {
+			o.addSession(tx, latest.Number+1)
 		}
 		s := &o.Sessions[0]
-		if wait := tx.now.Sub(s.TriedAt); 0 <= wait && wait < afterEnd {
+		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= afterEnd {
 			return nil
 		}
 		if key, err = tx.keyFor(*o); err != nil {
 			return err
 		}
-		s.KeyID, s.TriedAt = key.ID, tx.now
+		s.KeyID, s.DueAt = key.ID, tx.now.Add(afterEnd)
 		if key.Provider == "" {
 			s.Problem = "refused"
 		}
@@ -329,7 +321,7 @@ func isReachable(address string) bool {
 
 // recordPage writes what came of a call that asked for a page.
 func (p *payments) recordPage(ctx context.Context, asked PaymentSession, page Page, failed error) (OrderRow, error) {
-	return p.change(ctx, anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
+	return p.db.changeOrder(ctx, anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(asked.Number)
 		s.Problem, s.Words = problemOf(failed)
 		switch failed {
@@ -337,7 +329,7 @@ func (p *payments) recordPage(ctx context.Context, asked PaymentSession, page Pa
 			s.Seen, s.GatewayID, s.URL, s.DueAt = true, page.ID, page.URL, tx.now.Add(firstCheck)
 			s.ExpiresAt = cmp.Or(page.Expires, s.ExpiresAt)
 		case errTaken: // Somebody has seen a page of this reference: it is checked and closed.
-			s.Seen, s.LeftAt, s.DueAt = true, tx.now, tx.now
+			s.Seen, s.Left, s.DueAt = true, true, tx.now
 		}
 		return nil
 	})
@@ -383,18 +375,17 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 // checkSession asks the gateway about a session and records the answer. A page that can be paid and is not wanted is closed,
 // and is due again at once. Closing never takes back money that has arrived.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
-	asked := p.db.now()
 	answer, failed := p.ask(ctx, o, s)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	o, err = p.recordAnswer(ctx, s, asked, answer, failed)
+	o, err = p.recordAnswer(ctx, s, answer, failed)
 	if err != nil || failed != nil {
 		return false, err
 	}
-	wasOver := s.OverAt != 0
+	wasOver := s.Over
 	s = *o.session(s.Number)
-	if s.OverAt != 0 || s.wanted(o, p.db.now()) {
+	if s.Over || s.wanted(o, p.db.now()) {
 		return true, nil
 	}
 
@@ -407,11 +398,11 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	if !closed && !(isRefused(failed, GatewayRefused) && p.db.now() >= s.ExpiresAt) {
 		return true, nil
 	}
-	_, err = p.change(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
+	_, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(s.Number)
-		s.OverAt, s.DueAt = tx.now, tx.now
+		s.Over, s.DueAt = true, tx.now
 		if wasOver { // The gateway contradicts itself.
-			s.DueAt = tx.now.Add(afterProblem)
+			s.DueAt = s.nextCheck(*o, tx.now)
 		}
 		return nil
 	})
@@ -462,30 +453,24 @@ func (p *payments) ask(ctx context.Context, o OrderRow, s PaymentSession) (answe
 
 // recordAnswer writes what a gateway answered, or that it did not, and what comes of it for the order. The answer is applied
 // to the session as it is now: if a notification came since the question left, the session stays due.
-func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, at Time, answer Answer, failed error) (OrderRow, error) {
-	return p.change(context.WithoutCancel(ctx), anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
+func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, answer Answer, failed error) (OrderRow, error) {
+	return p.db.changeOrder(context.WithoutCancel(ctx), anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(asked.Number)
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
+		isQuiet := s.Notified == asked.Notified
 		if failed == nil {
 			names := unite(s.Names, answer.Names)
 			if o.learn(*s, answer.Payments) || len(names) > len(s.Names) {
 				s.NewsAt = tx.now
 			}
-			s.Names, s.AskedAt = names, at
-			shown := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.held() || p.there() })
-			if shown && s.Notified == asked.Notified || tx.now.Sub(s.ClaimAt) > askedFor {
-				s.ClaimAt = 0
-			}
-			switch {
-			case answer.Over:
-				s.OverAt = cmp.Or(s.OverAt, tx.now)
-			case answer.Open: // A payment was taken back, or another one waits on a page that was closed.
-				s.OverAt = 0
-			}
+			s.Names = names
+			s.Over = answer.Over || s.Over && !answer.Open // What was over is open again when a payment was taken back.
+			showsMoney := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.held() || p.there() })
+			s.Claimed = s.Claimed && !(isQuiet && showsMoney) && tx.now.Sub(s.NewsAt) < askedFor
 		}
 		s.DueAt = s.nextCheck(*o, tx.now)
-		if s.Notified != asked.Notified {
+		if !isQuiet {
 			s.DueAt = tx.now
 		}
 		return nil
@@ -584,16 +569,14 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.change(ctx, key.StoreID, named.OrderID, func(tx *Tx, o *OrderRow) error {
+	_, err = p.db.changeOrder(ctx, key.StoreID, named.OrderID, func(tx *Tx, o *OrderRow) error {
 		if o.session(named.Number) == nil {
 			o.addSession(tx, named.Number)
-			o.Sessions[0].Provider, o.Sessions[0].KeyID, o.Sessions[0].LeftAt = key.Provider, key.ID, tx.now
+			o.Sessions[0].Provider, o.Sessions[0].KeyID, o.Sessions[0].Left = key.Provider, key.ID, true
 		}
 		s := o.session(named.Number)
-		if n.ClaimsMoney {
-			s.ClaimAt = tx.now
-		}
-		s.Seen, s.Names, s.GatewayID = true, unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
+		s.Seen, s.Claimed = true, s.Claimed || n.ClaimsMoney
+		s.Names, s.GatewayID = unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
 		if n.Dispute != nil && s.GatewayID != "" {
 			o.dispute(*s, n.Dispute.Disputed)
 		}
@@ -657,22 +640,7 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 			return p.db.Order(ctx, storeID, orderID)
 		}
 	}
-	return p.change(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error { return o.decide(act, actor, n) })
-}
-
-func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
-	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
-	isHeld := act == Approve && slices.ContainsFunc(o.Book.Payments, Payment.held) // since it was looked at
-	if isHeld || act == Reject && o.Book.Status == Pending || to == Failed && o.Book.Status == Paid {
-		return o.wrongState()
-	}
-	if err := o.become(to, actor, n); err != nil {
-		return err
-	}
-	if act == Approve {
-		o.Book = o.Book.approve()
-	}
-	return nil
+	return p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error { return o.decide(act, actor, n) })
 }
 
 // decideHeld accepts the held payments of an order at their gateway, or denies them.
@@ -702,92 +670,6 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 		}
 	}
 	return nil
-}
-
-// How often a buyer can change their mind about one order.
-const (
-	mostMethodChanges = 20
-	mostTakenBack     = 5
-)
-
-// ReportPayment notes that the buyer of a manual order says that they have paid, or confirms an order that is paid in cash.
-func (p *payments) ReportPayment(ctx context.Context, orderID, sender, bank string) error {
-	_, err := p.change(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
-		if o.Order.PaymentProvider != Manual || o.Book.Status == AwaitingVerification {
-			return refuse(WrongState)
-		}
-		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
-		_, err := one[int](ctx, tx,
-			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'", o.StoreID, o.Order.PaymentMethod)
-		if err == nil && tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
-			return refuse(WrongState)
-		}
-		if err == nil {
-			n.Code = NoteConfirmed
-		}
-		o.Book.Reported = true
-		return o.become(AwaitingVerification, ActorBuyer, n)
-	})
-	return err
-}
-
-// TakeBackReport is for the buyer who has not paid after all, before the order's end.
-func (p *payments) TakeBackReport(ctx context.Context, orderID string) error {
-	_, err := p.change(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
-		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt {
-			return refuse(WrongState)
-		}
-		o.Book.Reported = false
-		return cmp.Or(tx.limitNotes(orderID, NoteTakenBack, mostTakenBack),
-			o.become(Pending, ActorBuyer, Note{Code: NoteTakenBack}))
-	})
-	return err
-}
-
-// OfferedMethods lists the methods that the buyer of an order can choose: those of its own mode.
-func OfferedMethods(ctx context.Context, q querier, st Store, o Order) ([]Method, error) {
-	methods, err := UsableMethods(ctx, q, st, o.Subtotal)
-	return slices.DeleteFunc(methods, func(m Method) bool { return m.Test != o.Test }), err
-}
-
-// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old one are closed by
-// their next check, which is now.
-func (p *payments) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
-	_, err := p.change(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
-		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
-			return refuse(WrongState)
-		}
-		offered, err := OfferedMethods(ctx, tx, st, o.Order)
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(offered, func(m Method) bool { return m.Code == code })
-		if i < 0 {
-			return refuse(PaymentMethodUnavailable)
-		}
-		if o.Order.PaymentMethod == code {
-			return nil
-		}
-		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: code})
-		return cmp.Or(tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges), tx.setMethod(o, offered[i]))
-	})
-	return err
-}
-
-// ResolveAlert notes that the owner has dealt with an alert. Of an overpaid one, isPayer says that it is the payment that they
-// approved. The error is WrongState if there is no such alert any more.
-func (p *payments) ResolveAlert(ctx context.Context, storeID, orderID string, code AlertCode, payment string, isPayer bool) error {
-	_, err := p.change(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
-		for _, a := range alerts(o.Book) {
-			if a.Code == code && a.Payment == payment {
-				o.Book = o.Book.deal(a, isPayer)
-				o.note(ActorOwner, Note{Code: NoteResolved, Alert: string(code), Amount: a.Amount, Due: a.Due})
-				return nil
-			}
-		}
-		return refuse(WrongState)
-	})
-	return err
 }
 
 // dueOrder is an order with a session that is due.
@@ -891,8 +773,8 @@ func (p *payments) pause(ctx context.Context, now Time) (time.Duration, error) {
 	return max(next.Sub(now), time.Millisecond), nil
 }
 
-// expire lets the orders expire whose pages can take no more money: every page is over, was asked about after the order's end,
-// and no notification claims money; or the end is a week ago.
+// expire lets the orders expire whose pages can take no more money: each is over and was checked after the order's end, when
+// all are due, and no notification claims money; or the end is a week ago.
 func (p *payments) expire(ctx context.Context) error {
 	if p.db.clockJumped() {
 		return nil
@@ -901,13 +783,12 @@ func (p *payments) expire(ctx context.Context) error {
 		SELECT id FROM orders o
 		WHERE  status = 'pending' AND expires_at <= ?1 AND (?3 = '' OR id = ?3) AND (expires_at <= ?2 OR NOT EXISTS (
 			SELECT 1 FROM payment_sessions s
-			WHERE  s.order_id = o.id AND s.seen = 1 AND
-			       (s.over_at = 0 OR s.asked_at < o.expires_at OR s.claim_at > 0)))
+			WHERE  s.order_id = o.id AND s.seen = 1 AND (s.over = 0 OR s.claimed = 1 OR s.due_at BETWEEN 1 AND ?1)))
 		LIMIT  64`
 	now := p.db.now()
 	ids, err := all[string](ctx, p.db, sqlExpiring, now, now.Add(-askedFor), "")
 	for _, id := range ids {
-		_, err := p.change(ctx, anyStore, id, func(tx *Tx, o *OrderRow) error {
+		_, err := p.db.changeOrder(ctx, anyStore, id, func(tx *Tx, o *OrderRow) error {
 			if _, err := one[string](ctx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor), id); err != nil {
 				return err
 			}

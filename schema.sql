@@ -183,21 +183,19 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   code       INTEGER NOT NULL,
   asked      INTEGER NOT NULL,            -- the amount that its page asks for
   key_id     TEXT    NOT NULL,            -- of gateway_keys: what it was made with; '' = the sandbox
-  seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
   gateway_id TEXT    NOT NULL,            -- the gateway's name of the page; '' = no answer has brought it
   url        TEXT    NOT NULL,
-  names      TEXT    NOT NULL, -- JSON: transactions, refunds and disputes that notifications have named
-  left_at    INTEGER NOT NULL,  -- when its page stopped being wanted; 0 = it is wanted while the order is pending
-  over_at    INTEGER NOT NULL,  -- when its page was known to take no more money; 0 = it may take some
-  claim_at   INTEGER NOT NULL,  -- when a notification claimed money that no answer has shown yet; 0 = none
-  notified   INTEGER NOT NULL,  -- counts its verified notifications
-  tried_at   INTEGER NOT NULL,            -- when its page was last asked for
-  asked_at   INTEGER NOT NULL,            -- when the question left that was last answered
-  news_at    INTEGER NOT NULL,            -- when something was last new
-  due_at     INTEGER NOT NULL,            -- when it is checked next; 0 = never again
-  problem    TEXT    NOT NULL, -- refused, unreachable: why the gateway gave no page or answer; '' = it did
-  words      TEXT    NOT NULL, -- the gateway's, for the owner
   expires_at INTEGER NOT NULL,            -- of its page
+  seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
+  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was left: it is not wanted any more, for good
+  over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- its page takes no more money, as the gateway said last
+  claimed    INTEGER NOT NULL CHECK (claimed IN (0, 1)), -- a notification has claimed money that no answer has shown yet
+  notified   INTEGER NOT NULL,            -- counts its verified notifications
+  names      TEXT    NOT NULL,            -- JSON: transactions, refunds and disputes that notifications have named
+  news_at    INTEGER NOT NULL,            -- when something was last new
+  due_at     INTEGER NOT NULL,            -- when it is checked next, 0 = never again; before it has a page, when one may be asked for again
+  problem    TEXT    NOT NULL,            -- refused, unreachable: why the gateway gave no page or answer; '' = it did
+  words      TEXT    NOT NULL,            -- the gateway's, for the owner
   PRIMARY KEY (order_id, number)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX payment_sessions_due     ON payment_sessions (due_at) WHERE due_at > 0;

@@ -151,19 +151,17 @@ func columns(v reflect.Value) (into []any) {
 		return []any{v.Addr().Interface()}
 	}
 	for i := range v.NumField() {
-		field := v.Type().Field(i)
-		if !field.IsExported() {
-			break
-		}
-		column := v.Field(i).Addr().Interface()
-		switch kind := field.Type.Kind(); {
-		case field.Anonymous:
-			into = append(into, columns(v.Field(i))...)
+		field := v.Field(i)
+		switch kind := field.Kind(); {
+		case !field.CanSet(): // It is not exported.
+			return into
+		case kind == reflect.Struct && v.Type().Field(i).Anonymous:
+			into = append(into, columns(field)...)
 		case kind == reflect.Struct, kind == reflect.Map,
-			kind == reflect.Slice && field.Type.Elem().Kind() != reflect.Uint8:
-			into = append(into, fromJSON{column})
+			kind == reflect.Slice && field.Type().Elem().Kind() != reflect.Uint8:
+			into = append(into, fromJSON{field.Addr().Interface()})
 		default:
-			into = append(into, column)
+			into = append(into, field.Addr().Interface())
 		}
 	}
 	return into

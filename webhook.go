@@ -55,7 +55,7 @@ var EventNames = []EventName{
 
 // insertEvent writes an event of an order and its deliveries, which are due at once. order is the order's JSON as the
 // API shows it. An endpoint that is off has its deliveries too: they wait until it is on.
-func (tx *Tx) insertEvent(storeID, orderID string, sequence int64, name EventName, order []byte) {
+func (tx *Tx) insertEvent(storeID, orderID string, sequence int64, name EventName, order string) {
 	data := fmt.Appendf(nil, `{"order":%s}`, order)
 	eventID := tx.writeEvent(storeID, orderID, sequence, name, data)
 
@@ -96,7 +96,7 @@ func (tx *Tx) deliver(eventID, endpointID string) error {
 // Event is an event as it was sent.
 type Event struct {
 	ID   string
-	Body []byte
+	Body string
 }
 
 // EventFilter selects a store's events. An empty field, Limit excepted, selects all.
