@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 // This file says who may do what, and how often.
@@ -351,11 +350,6 @@ func newPassword(rounds int) (string, PasswordHash) {
 }
 
 func newSalt() []byte { return digest(newSecret()) }
-
-// isWeak reports whether a password that an owner chooses is too short. Length is what counts: guessing is slow.
-func isWeak(password string) bool {
-	return utf8.RuneCountInString(strings.TrimSpace(password)) < 12
-}
 
 const (
 	signInLasts = 30 * 24 * time.Hour  // after its last use

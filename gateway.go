@@ -51,8 +51,7 @@ type checkout struct {
 	StoreURL        string // of the pay pages, without a slash at its end
 	NotificationURL string
 	ReturnURL       string // where the page leads back to
-	Now             Time
-	Reachable       bool // the gateway can reach us, so that notifications come
+	Reachable       bool   // the gateway can reach us, so that notifications come
 }
 
 // Page is a page that a gateway made.
@@ -189,7 +188,7 @@ func (c gatewayClient) send(
 	switch {
 	case status/100 == 2:
 	case status/100 == 4 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
-		err = &Refusal{Reason: GatewayRefused, Words: shortened(cmp.Or(words, http.StatusText(status)), 200)}
+		err = &Refusal{Reason: GatewayRefused, Words: fmt.Sprintf("%.200s", cmp.Or(words, http.StatusText(status)))}
 	default:
 		err = fmt.Errorf("the gateway answered %d", status)
 	}
@@ -227,11 +226,6 @@ func (c checkout) scrub(err error) error {
 	return refusal
 }
 
-// shortened returns at most the first characters of a text.
-func shortened(text string, most int) string {
-	return fmt.Sprintf("%.*s", most, text)
-}
-
 // wholeRupiah is an amount in JSON: a number or a text, such as 150000 or "150000.00".
 type wholeRupiah int64
 
@@ -267,7 +261,7 @@ func (c checkout) lines() []line {
 	}
 	for _, i := range o.Items {
 		lines = append(lines, line{
-			i.ProductID + i.BundleID, shortened(i.Title, 50), i.UnitPrice, i.Quantity, "PHYSICAL_PRODUCT",
+			i.ProductID + i.BundleID, fmt.Sprintf("%.50s", i.Title), i.UnitPrice, i.Quantity, "PHYSICAL_PRODUCT",
 		})
 	}
 	return slices.DeleteFunc(lines, func(l line) bool { return l.Price == 0 })

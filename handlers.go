@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"path"
 	"regexp"
@@ -53,7 +52,6 @@ func (s *server) routes() http.Handler {
 // server answers HTTP.
 type server struct {
 	db           *DB
-	log          *slog.Logger
 	auth         *auth
 	payments     *payments
 	allowPrivate bool         // addresses of webhooks
@@ -96,7 +94,7 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 			if p != nil && p != http.ErrAbortHandler && rec.status == 0 {
 				s.fail(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 			}
-			s.log.Info("request", "method", fmt.Sprintf("%.20s", r.Method), "path", loggedPath(r), "status", rec.status,
+			s.db.log.Info("request", "method", fmt.Sprintf("%.20s", r.Method), "path", loggedPath(r), "status", rec.status,
 				"duration_ms", float64(time.Since(start).Microseconds())/1000, "store", rec.store,
 				"client", s.auth.client(r).String(), "request_id", id)
 			if p != nil && rec.status != http.StatusInternalServerError {
@@ -243,7 +241,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case status < 500 || errors.Is(err, context.Canceled):
 	case status == http.StatusServiceUnavailable && s.failedAt.Swap(now) == now:
 	default:
-		s.log.Error("request failed", "request_id", w.Header().Get("X-Request-Id"), "error", err)
+		s.db.log.Error("request failed", "request_id", w.Header().Get("X-Request-Id"), "error", err)
 	}
 
 	if r.ContentLength < 0 || r.ContentLength > maxBody { // Else the server would read on before it answers.
@@ -602,10 +600,6 @@ var description []byte
 // getDescription answers the API's description to anyone, also to pages of other sites, without an envelope. It names
 // the service's own address.
 func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
-	if err := readQuery(r, &noQuery{}); err != nil {
-		s.fail(w, r, err)
-		return
-	}
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	own := s.db.publicURL(r.Context())
 	w.Header().Set("Content-Type", "application/json")

@@ -406,7 +406,6 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	queue := newQueue(db, c.transport, c.allowPrivate, phoneWords)
 	s := &server{
 		db:           db,
-		log:          log,
 		auth:         keys,
 		payments:     c.payments(),
 		allowPrivate: c.allowPrivate,
@@ -736,7 +735,7 @@ func orderShow(c *call) (any, error) {
 
 // payments are those of the service or of a command, which asks a gateway only where a person acts.
 func (c *call) payments() *payments {
-	return newPayments(c.db, c.db.log, newGateways(c.db, c.transport, c.gatewayURLs))
+	return &payments{db: c.db, gateways: newGateways(c.db, c.transport, c.gatewayURLs)}
 }
 
 // decide returns the command for an act of the owner.

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -37,7 +38,8 @@ const askable = "bca_va bni_va bri_va permata_va echannel other_qris " +
 
 func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
 	const shortest = 5 * time.Minute // At most seven days are allowed, and no order lasts longer.
-	lasts := max(shortest, c.Session.ExpiresAt.Sub(c.Now).Truncate(time.Minute))
+	now := m.now()
+	lasts := max(shortest, c.Session.ExpiresAt.Sub(now).Truncate(time.Minute))
 	offered := c.channelsOf(1)
 	if !c.Reachable && (offered == nil || offered[0] == "dana") {
 		offered = strings.Fields(askable)
@@ -46,7 +48,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		"transaction_details": jsonObject{"order_id": c.Session.reference(), "gross_amount": c.Session.Asked},
 		"item_details":        c.lines(),
 		"customer_details": jsonObject{
-			"first_name": shortened(c.Order.Buyer.Name, 30), // as virtual accounts of BCA take it
+			"first_name": fmt.Sprintf("%.30s", c.Order.Buyer.Name), // as virtual accounts of BCA take it
 			"email":      c.Order.Buyer.Email,
 			"phone":      internationalPhone(c.Order.Buyer.Phone),
 		}.filled(),
@@ -55,7 +57,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		"custom_field1":    c.Order.PaymentReference,   // for the owner, in Midtrans's own list
 		"callbacks":        jsonObject{"finish": c.ReturnURL, "error": c.ReturnURL},
 		"expiry": jsonObject{
-			"start_time": c.Now.Time().In(wib).Format("2006-01-02 15:04:05 -0700"),
+			"start_time": now.Time().In(wib).Format("2006-01-02 15:04:05 -0700"),
 			"unit":       "minute",
 			"duration":   lasts.Minutes(),
 		},
@@ -68,7 +70,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	if a.says("has already been taken") || a.says("sudah digunakan") {
 		return Page{}, errTaken
 	}
-	return Page{a.Token, a.URL, c.Now.Add(lasts)}, c.scrub(err)
+	return Page{a.Token, a.URL, now.Add(lasts)}, c.scrub(err)
 }
 
 // midtransAnswer is a page, a transaction, or why there is none. A notification is a transaction.

@@ -211,10 +211,10 @@ type NewItem struct {
 
 // CreatedOrder is the answer to a request to create an order.
 type CreatedOrder struct {
-	ID        string
-	Reference string
-	Shown     string // the order as the API shows it
-	Replayed  bool   // an earlier request with the same Idempotency-Key created it
+	ID       string
+	Shown    string // the order as the API shows it
+	Replayed bool   // an earlier request with the same Idempotency-Key created it
+	BodyHash []byte // of that request
 }
 
 const (
@@ -242,22 +242,15 @@ func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	if in.IdempotencyKey == "" {
 		return CreatedOrder{}, ErrNotFound
 	}
-	found, err := one[replayed](context.Background(), tx, `
-		SELECT k.order_id, o.reference, k.answer, 1, k.body_hash
-		FROM   idempotency_keys k
-		JOIN   orders o ON o.id = k.order_id
-		WHERE  k.store_id = ? AND k.key = ? AND k.created_at > ?`,
+	found, err := one[CreatedOrder](context.Background(), tx, `
+		SELECT order_id, answer, 1, body_hash
+		FROM   idempotency_keys
+		WHERE  store_id = ? AND key = ? AND created_at > ?`,
 		storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept))
-	if err == nil && !bytes.Equal(found.Hash, in.BodyHash) {
+	if err == nil && !bytes.Equal(found.BodyHash, in.BodyHash) {
 		err = refuse(IdempotencyKeyReused)
 	}
-	return found.CreatedOrder, err
-}
-
-// replayed is an order with the hash of the body that created it.
-type replayed struct {
-	CreatedOrder
-	Hash []byte
+	return found, err
 }
 
 func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
@@ -276,12 +269,9 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if short := tx.reserve(&o); len(short) > 0 {
 		return created, outOfStock(short)
 	}
-	if err := tx.nameOrder(&o, st); err != nil {
-		return created, err
-	}
+	tx.nameOrder(&o, st)
 
-	created = CreatedOrder{ID: o.ID, Reference: o.Order.PaymentReference}
-	created.Shown = tx.addEvent(&o, st, OrderCreated)
+	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated)}
 	if o.Order.Status == Paid {
 		tx.addEvent(&o, st, OrderPaid)
 	}
@@ -494,46 +484,34 @@ func (tx *Tx) release(o *OrderRow) {
 }
 
 // nameOrder gives a new order its id, times and reference.
-func (tx *Tx) nameOrder(o *OrderRow, st Store) (err error) {
+func (tx *Tx) nameOrder(o *OrderRow, st Store) {
 	o.ID = tx.newID()
 	o.Order.ID = o.ID
 	o.Order.CreatedAt = tx.now
 	o.Order.ExpiresAt = tx.now.Add(st.Expiry)
-	o.Order.PaymentReference, err = tx.newReference(st.ID)
+	o.Order.PaymentReference = tx.newReference()
 	o.render(tx.now)
-	return err
 }
 
 // render makes the order's JSON anew. Its time of change moves only if it shows something else.
-func (o *OrderRow) render(now Time) (changed bool) {
+func (o *OrderRow) render(now Time) {
 	o.Order.Status = o.Book.Status
 	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
 	o.Order.Alerts = alertCodes(alerts(o.Book))
-	if string(toJSON(o.Order)) == o.JSON {
-		return false
+	if string(toJSON(o.Order)) != o.JSON {
+		o.Order.UpdatedAt = now
+		o.JSON = string(toJSON(o.Order))
 	}
-	o.Order.UpdatedAt = now
-	o.JSON = string(toJSON(o.Order))
-	return true
 }
 
-// newReference draws what a buyer quotes with a transfer: the day in WIB and six characters. The store has no other
-// order with it.
-func (tx *Tx) newReference(storeID string) (string, error) {
-	for {
-		reference := "INV-" + tx.now.Time().In(wib).Format("20060102") + "-"
-		for range 6 {
-			reference += string(crockford[rand.IntN(32)])
-		}
-		_, err := one[int](context.Background(), tx,
-			"SELECT 1 FROM orders WHERE reference = ? AND store_id = ?", reference, storeID)
-		if err == ErrNotFound {
-			return reference, nil
-		}
-		if err != nil {
-			return "", err
-		}
+// newReference draws what a buyer quotes with a transfer: the day in WIB and six characters, of which there are a billion. If a
+// store draws some twice in a day, the index refuses the second order, and its client tries again.
+func (tx *Tx) newReference() string {
+	reference := "INV-" + tx.now.Time().In(wib).Format("20060102") + "-"
+	for range 6 {
+		reference += string(crockford[rand.IntN(32)])
 	}
+	return reference
 }
 
 // addEvent writes an event of the order, and returns the order as it shows it.
@@ -643,7 +621,7 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (Order
 	if err != nil {
 		return o, err
 	}
-	before, alertsBefore, bookBefore := o, alerts(o.Book), toJSON(o.Book)
+	before, alertsBefore := o, alerts(o.Book)
 	before.Sessions, before.Book.Payments = slices.Clone(o.Sessions), slices.Clone(o.Book.Payments)
 	if err := fn(&o); err != nil {
 		return o, err
@@ -656,7 +634,7 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (Order
 		tx.applyStatus(&o)
 	}
 
-	changed := o.render(tx.now)
+	o.render(tx.now)
 	alerted := !slices.Equal(alertsBefore, alerts(o.Book))
 	if changedStatus || alerted {
 		st, err := readStore(context.Background(), tx, o.StoreID)
@@ -670,9 +648,7 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (Order
 			tx.addEvent(&o, st, OrderAlerted)
 		}
 	}
-	if changed || alerted || len(o.history) > 0 || !bytes.Equal(bookBefore, toJSON(o.Book)) {
-		tx.storeOrder(&o)
-	}
+	tx.storeOrder(&o)
 	tx.storeSessions(&o, before)
 	return o, nil
 }

@@ -382,7 +382,7 @@ func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, e
 	p := s.newPage(w, r, pageRoute{Template: "error"})
 	p.Status, p.Unknown = status, errors.Is(err, ErrUnknown)
 	if err := p.render(func() {}); err != nil {
-		s.log.Error("the page of an error failed", "error", err)
+		s.db.log.Error("the page of an error failed", "error", err)
 		w.WriteHeader(p.Status)
 	}
 }
@@ -483,7 +483,7 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 	if err := s.auth.pays.take(orderID, alone).err; err != nil {
 		return err
 	}
-	if p.Order, err = s.db.Order(p.Context(), "", orderID); err != nil {
+	if p.Order, err = s.db.Order(p.Context(), anyStore, orderID); err != nil {
 		return err
 	}
 	if p.Store, err = readStore(p.Context(), s.db, p.Order.StoreID); err != nil {
@@ -554,11 +554,8 @@ func (s *server) actOfBuyer(p *page) (err error) {
 }
 
 // MayTakeBack reports whether the buyer may say that they have not paid after all.
-func (p *page) MayTakeBack() (bool, error) {
-	history, err := p.DB.History(p.Context(), p.Order.ID, shownHistory)
-	stays := func(h HistoryEntry) bool { return h.Note.Code != NoteTakenBack }
-	times := len(slices.DeleteFunc(history, stays))
-	return p.Order.Book.Reported && p.DB.now() < p.Order.Order.ExpiresAt && times < mostTakenBack, err
+func (p *page) MayTakeBack() bool {
+	return p.Order.Book.Reported && p.DB.now() < p.Order.Order.ExpiresAt
 }
 
 // goPay leads to the page where an order is paid. It is a GET because form-action allows no form that leads to a

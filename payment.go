@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -100,13 +99,8 @@ func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 // payments starts, checks and closes payment sessions.
 type payments struct {
 	db       *DB
-	log      *slog.Logger
 	gateways gateways
 	locks    sync.Map // a chan struct{} by the order's id: one call about an order at a time
-}
-
-func newPayments(db *DB, log *slog.Logger, g gateways) *payments {
-	return &payments{db: db, log: log, gateways: g}
 }
 
 // callTime is how long a person waits for a gateway at most.
@@ -233,7 +227,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 		s := o.Sessions[0]
 		page, failed := p.gateways[s.Provider].create(call, key, p.checkout(st, o, s))
 		if failed != nil {
-			p.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
+			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
 		}
 		if o, err = p.recordPage(ctx, s, page, failed); err != nil {
 			return err
@@ -308,7 +302,6 @@ func (p *payments) checkout(st Store, o OrderRow, s PaymentSession) checkout {
 		StoreURL:        st.URL,
 		NotificationURL: st.URL + "/notifications/" + string(s.Provider) + "/" + st.ID,
 		ReturnURL:       st.payPage(o.ID) + "?back=1",
-		Now:             p.db.now(),
 		Reachable:       isReachable(st.URL),
 	}
 }
@@ -434,7 +427,7 @@ func (p *payments) ask(ctx context.Context, o OrderRow, s PaymentSession) (answe
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
-			p.log.Error("a gateway's answer was not understood", "provider", s.Provider, "error", err)
+			p.db.log.Error("a gateway's answer was not understood", "provider", s.Provider, "error", err)
 		}
 	}()
 	keys, err := p.keys(ctx, o, s)
@@ -555,7 +548,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 		}
 		err = p.notice(ctx, key, n)
 		if err == ErrNotFound {
-			p.log.Warn("a notification is about no order of this store", "provider", provider, "store", storeID)
+			p.db.log.Warn("a notification is about no order of this store", "provider", provider, "store", storeID)
 			return nil
 		}
 		return err
@@ -691,7 +684,7 @@ func (p *payments) run(ctx context.Context) {
 	for {
 		wait, err := p.work(ctx, underWay, ended)
 		if err != nil && ctx.Err() == nil {
-			p.log.Error("payments cannot be checked", "error", err)
+			p.db.log.Error("payments cannot be checked", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -751,11 +744,8 @@ func (p *payments) checkDue(ctx context.Context, orderID string) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	p.log.Error("a payment could not be checked", "error", err)
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-	}
+	p.db.log.Error("a payment could not be checked", "error", err)
+	time.Sleep(time.Second)
 }
 
 // pause is how long nothing becomes due.
@@ -796,7 +786,7 @@ func (p *payments) expire(ctx context.Context) error {
 			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
 		})
 		if err != nil && err != ErrNotFound {
-			p.log.Error("an order could not expire", "error", err)
+			p.db.log.Error("an order could not expire", "error", err)
 		}
 	}
 	return err

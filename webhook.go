@@ -56,8 +56,7 @@ var EventNames = []EventName{
 // insertEvent writes an event of an order and its deliveries, which are due at once. order is the order's JSON as the
 // API shows it. An endpoint that is off has its deliveries too: they wait until it is on.
 func (tx *Tx) insertEvent(storeID, orderID string, sequence int64, name EventName, order string) {
-	data := fmt.Appendf(nil, `{"order":%s}`, order)
-	eventID := tx.writeEvent(storeID, orderID, sequence, name, data)
+	eventID := tx.writeEvent(storeID, orderID, sequence, name, `{"order":`+order+"}")
 
 	endpoints, err := all[string](context.Background(), tx, `
 		SELECT id
@@ -71,7 +70,7 @@ func (tx *Tx) insertEvent(storeID, orderID string, sequence int64, name EventNam
 }
 
 // writeEvent writes the bytes that are signed and sent.
-func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName, data []byte) (id string) {
+func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName, data string) (id string) {
 	id = "evt_" + tx.newID()
 	body := fmt.Sprintf(`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
 		id, name, tx.now, storeID, sequence, data)
@@ -232,9 +231,7 @@ func (db *DB) AddEndpoint(
 			return err
 		}
 		if n >= maxEndpoints {
-			refusal := refuse(LimitReached)
-			refusal.add("url", "cannot be added: a store has at most %d endpoints", maxEndpoints)
-			return refusal
+			return refuse(LimitReached)
 		}
 
 		id = tx.newID()
@@ -282,7 +279,7 @@ func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 // Ping sends an endpoint an event without an order.
 func (db *DB) Ping(ctx context.Context, storeID, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		return tx.deliver(tx.writeEvent(storeID, "", 0, Ping, []byte("{}")), id)
+		return tx.deliver(tx.writeEvent(storeID, "", 0, Ping, "{}"), id)
 	})
 }
 

@@ -356,7 +356,7 @@ func TestAStoreHasTenEndpoints(t *testing.T) {
 	for i := range 10 {
 		w.endpoint(fmt.Sprintf("e%d.example", i))
 	}
-	w.refused("webhook add -url https://one.example/ -store "+w.shop.id, "10")
+	w.refused("webhook add -url https://one.example/ -store "+w.shop.id, "as many of these as there can be")
 	w.endpointOf(w.other, "other.example")
 	newPlayer(t, w).play("owner open keys, press add-endpoint url=https://one.example/ | 409 | sees one.example")
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ type xendit struct{ gatewayClient }
 const xenditHost = "https://api.xendit.co"
 
 func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
-	expires := max(c.Session.ExpiresAt, c.Now.Add(11*time.Minute)) // Xendit refuses what ends within ten.
+	expires := max(c.Session.ExpiresAt, x.now().Add(11*time.Minute)) // Xendit refuses what ends within ten.
 	buyer := c.Order.Buyer
 	email := buyer.Email
 	if len(email) > 50 {
@@ -75,7 +76,7 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 // givenNames is a name as Xendit takes it: 1 to 50 letters, digits and spaces.
 func givenNames(name string) string {
 	words := strings.Join(strings.FieldsFunc(name, isMark), " ")
-	return cmp.Or(shortened(words, 50), "Pembeli")
+	return cmp.Or(fmt.Sprintf("%.50s", words), "Pembeli")
 }
 
 // isMark reports whether a character stands between the parts of a name, an address or a number.
