@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -80,11 +79,7 @@ func (db *DB) AddKey(
 ) (key APIKey, secret string, err error) {
 	secret = "so_" + newSecret()
 	err = db.write(ctx, func(tx *Tx) error {
-		live, err := one[int](ctx, tx,
-			"SELECT count(*) FROM api_keys k WHERE store_id = ? AND "+isLive, storeID, tx.now)
-		if err != nil {
-			return err
-		}
+		live, _ := one[int](tx, tx, "SELECT count(*) FROM api_keys k WHERE store_id = ? AND "+isLive, storeID, tx.now)
 		if live >= 50 {
 			return refuse(LimitReached)
 		}
@@ -346,10 +341,8 @@ func hashPassword(password string, salt []byte, rounds int) PasswordHash {
 // newPassword returns a random password and its hash.
 func newPassword(rounds int) (string, PasswordHash) {
 	password := newSecret()[:20]
-	return password, hashPassword(password, newSalt(), rounds)
+	return password, hashPassword(password, digest(newSecret()), rounds)
 }
-
-func newSalt() []byte { return digest(newSecret()) }
 
 const (
 	signInLasts = 30 * 24 * time.Hour  // after its last use
@@ -376,7 +369,7 @@ func (a *auth) account(ctx context.Context, condition string, args ...any) (acco
 func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password string) error {
 	email = strings.ToLower(strings.TrimSpace(email))
 	acc, err := a.account(r.Context(), "owner_email = ?", email)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && err != ErrNotFound {
 		return err
 	}
 
@@ -439,7 +432,7 @@ func (a *auth) changePassword(
 		err = a.tryPassword(ctx, acc, present, st.ID)
 	}
 	if err == nil {
-		acc.PasswordHash, err = a.hash(ctx, password, newSalt())
+		acc.PasswordHash, err = a.hash(ctx, password, digest(newSecret()))
 	}
 	if err == nil {
 		err = a.db.SetPassword(ctx, st.ID, acc.PasswordHash)
@@ -535,17 +528,6 @@ func (a *auth) cookie(r *http.Request, name string) string {
 		return ""
 	}
 	return c.Value
-}
-
-// keepSecret lets this sign-in show a secret for ten minutes; its name says what it belongs to. It waits in a cookie:
-// so it is stored nowhere here, and a page that a phone threw away can show it again.
-func (a *auth) keepSecret(w http.ResponseWriter, r *http.Request, name, text string) {
-	a.keep(w, "secret-"+name, a.cookie(r, "sign-in"), text, 10*time.Minute)
-}
-
-// keptSecret returns that secret, or "".
-func (a *auth) keptSecret(r *http.Request, name string) string {
-	return a.kept(r, "secret-"+name, a.cookie(r, "sign-in"))
 }
 
 // keep seals a text without spaces in a cookie, for a purpose and for so long.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -20,14 +19,11 @@ import (
 
 // pageRoutes adds the routes of all pages.
 func (s *server) pageRoutes(mux *http.ServeMux) {
-	buyer, owner, decide, change := s.actOfBuyer, s.admitOwner, s.decideOrder, s.changeEndpoint
-	entry := acts{"save": s.saveEntry, "remove": s.removeEntry}
+	owner, entry := s.admitOwner, acts{"save": s.saveEntry, "remove": s.removeEntry}
 	for _, route := range []pageRoute{
-		{"/pay/{id}", "pay", s.admitBuyer, s.askGateway,
-			acts{"claim": buyer, "unclaim": buyer, "change": buyer}},
+		{"/pay/{id}", "pay", s.admitBuyer, s.askGateway, acts{"claim unclaim change": s.actOfBuyer}},
 		{"/pay/{id}/go", "", s.admitBuyer, s.goPay, nil},
-		{"/sandbox/{id}", "sandbox", s.admitToSandbox, nil,
-			acts{"paid": s.actInSandbox, "other": s.actInSandbox, "denied": s.actInSandbox}},
+		{"/sandbox/{id}", "sandbox", s.admitToSandbox, nil, acts{"paid other denied": s.actInSandbox}},
 		{"/docs", "docs", s.showOwnIDs, nil, nil},
 		{"/dashboard/login", "sign-in", s.admitStranger, nil, acts{"": s.signIn}},
 		{"/dashboard/enter/{token}", "sign-in", s.admitStranger, nil, acts{"": s.signIn}},
@@ -35,8 +31,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{"/dashboard/orders.csv", "", owner, s.exportOrders, nil},
 		{"/dashboard/orders/new", "new-order", owner, nil, acts{"order": s.makeOrder}},
 		{"/dashboard/orders/{id}", "order", owner, nil,
-			acts{"approve": decide, "reject": decide, "cancel": decide, "refund": decide,
-				"resolve": s.resolveAlert, "check": s.checkOrder}},
+			acts{"approve reject cancel refund": s.decideOrder, "resolve": s.resolveAlert, "check": s.checkOrder}},
 		{"/dashboard/catalog", "catalog", owner, nil, nil},
 		{"/dashboard/catalog/product", "entry", owner, nil, entry},
 		{"/dashboard/catalog/bundle", "entry", owner, nil, entry},
@@ -47,8 +42,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{"/dashboard/developers", "developers", owner, nil,
 			acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
 		{"/dashboard/endpoints/{id}", "endpoint", owner, nil,
-			acts{"ping": change, "on": change, "off": change, "rotate": change, "resend": change,
-				"remove": change}},
+			acts{"ping on off rotate resend remove": s.changeEndpoint}},
 		{"/dashboard/account", "account", owner, nil,
 			acts{"save": s.saveStore, "add-phone": s.addPhone, "password": s.changePassword,
 				"sign-out": s.signOut}},
@@ -77,13 +71,14 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 func writeForGood(w http.ResponseWriter, kind string, content []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	w.WriteHeader(http.StatusOK)
 	w.Write(content)
 }
 
 // admitOwner lets a store's owner in. Whoever is not signed in is led to the sign-in page.
 func (s *server) admitOwner(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
-	if errors.Is(err, ErrNotFound) {
+	if err == ErrNotFound {
 		p.next = "/dashboard/login?next=" + url.QueryEscape(p.URL.RequestURI())
 		return nil
 	}
@@ -111,7 +106,7 @@ func (s *server) signIn(p *page) (err error) {
 	} else {
 		err = s.auth.signIn(p.w, p.Request, p.PostFormValue("email"), p.PostFormValue("password"))
 	}
-	if errors.Is(err, ErrNotFound) {
+	if err == ErrNotFound {
 		return refuse(ValidationFailed)
 	}
 	p.next = "/dashboard"
@@ -156,7 +151,7 @@ type waiting struct {
 
 func (p *page) Waiting(o OrderRow) (waiting, error) {
 	w := waiting{Alerts: alerts(o.Book), Since: o.Order.UpdatedAt}
-	history, err := p.DB.History(p.Context(), o.ID, shownHistory)
+	history, err := p.DB.History(p.Context(), o.ID)
 	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
 		w.Said, w.Since = history[i].Note, history[i].At
@@ -282,14 +277,13 @@ func (s *server) exportOrders(p *page) error {
 	l := p.language()
 	p.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	p.w.Header().Set("Content-Disposition", `attachment; filename="orders.csv"`)
+	http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(10 * time.Minute)) // for a slow line
+	p.w.WriteHeader(http.StatusOK)
 	out := csv.NewWriter(p.w)
 	out.Comma, out.UseCRLF = ';', true
 	fmt.Fprint(p.w, "\ufeff")
 	out.Write(strings.Split(l.say("csv.order"), ";"))
-	err = s.db.ExportOrders(p.Context(), p.Store.ID, OrderFilter{}, func(o Order) error {
-		out.Write(l.row(o))
-		return out.Error()
-	})
+	err = s.db.ExportOrders(p.Context(), p.Store.ID, func(o Order) error { return out.Write(l.row(o)) })
 	out.Flush()
 	if err != nil { // Half a file must not pass for a whole one.
 		panic(http.ErrAbortHandler)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -36,7 +37,7 @@ type gateway interface {
 	closePage(ctx context.Context, key GatewayKey, s PaymentSession, deny bool) (closed bool, err error)
 
 	// decide accepts or denies a held payment. A gateway that holds none is never called.
-	decide(ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool) error
+	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
 
 	// read verifies a notification and returns what it names. The error is ErrNotFound if it is not the gateway's.
 	read(key GatewayKey, header http.Header, body []byte) (Notice, error)
@@ -46,12 +47,18 @@ var errTaken = errors.New("the gateway has payments of this reference already")
 
 // checkout is what a page is made of.
 type checkout struct {
-	Session         PaymentSession
-	Order           Order
-	StoreURL        string // of the pay pages, without a slash at its end
-	NotificationURL string
-	ReturnURL       string // where the page leads back to
-	Reachable       bool   // the gateway can reach us, so that notifications come
+	Session PaymentSession
+	Order   Order
+	Store   Store
+}
+
+// returnURL is where the page leads back to.
+func (c checkout) returnURL() string { return c.Store.payPage(c.Order.ID) + "?back=1" }
+
+// isReachable reports whether a gateway can reach an address, so that its notifications come.
+func isReachable(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
 }
 
 // Page is a page that a gateway made.
@@ -296,8 +303,12 @@ func (c checkout) channelsOf(column int) []string {
 }
 
 // GatewayKeys lists a store's keys at a provider, the one in use first, then the replaced ones, which still belong to
-// the sessions that were made with them; without a provider, the keys in use of all.
+// the sessions that were made with them; without a provider, the keys in use of all. Every store has one of the sandbox,
+// without an id.
 func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider) ([]GatewayKey, error) {
+	if provider == Sandbox {
+		return []GatewayKey{{Provider: Sandbox, Mode: ModeSandbox}}, nil
+	}
 	return all[GatewayKey](ctx, q, `
 		SELECT id, store_id, provider, mode, secret_key, callback_token, replaced_at
 		FROM gateway_keys
@@ -323,19 +334,14 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	}
 
 	return db.write(ctx, func(tx *Tx) error {
-		keys, err := GatewayKeys(ctx, tx, key.StoreID, key.Provider)
-		if err != nil {
-			return err
-		}
+		keys, _ := GatewayKeys(tx, tx, key.StoreID, key.Provider)
 		for _, old := range keys {
 			old.ID = ""
 			if old == key {
 				return nil
 			}
 			if old.Mode == ModeLive && key.Mode == ModeSandbox {
-				wrong := refuse(ValidationFailed)
-				wrong.add("mode", "must be live, because a live key is in use")
-				return wrong
+				return refuse(ValidationFailed).add("mode", "must be live, because a live key is in use")
 			}
 		}
 
@@ -380,7 +386,7 @@ func (db *DB) SandboxOrder(ctx context.Context, sessionID string) (orderID strin
 }
 
 func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, error) {
-	return Page{c.Session.ID, c.StoreURL + "/sandbox/" + c.Session.ID, c.Session.ExpiresAt}, nil
+	return Page{c.Session.ID, c.Store.URL + "/sandbox/" + c.Session.ID, c.Session.ExpiresAt}, nil
 }
 
 func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
@@ -397,6 +403,6 @@ func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession, bool) (b
 	return true, nil
 }
 
-func (s sandbox) decide(context.Context, GatewayKey, PaymentSession, string, bool) error { return nil }
+func (s sandbox) decide(context.Context, GatewayKey, string, bool) error { return nil }
 
 func (s sandbox) read(GatewayKey, http.Header, []byte) (Notice, error) { return Notice{}, ErrNotFound }

@@ -580,9 +580,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	}
 	entries := len(catalog.Products) + len(catalog.Bundles) + len(catalog.PaymentMethods)
 	if entries > maxCatalogEntries {
-		wrong := refuse(ValidationFailed)
-		wrong.add("products", "and all other entries may be %d at a time", maxCatalogEntries)
-		return nil, wrong
+		return nil, refuse(ValidationFailed).add("products", "and all other entries may be %d at a time", maxCatalogEntries)
 	}
 
 	c.leave()

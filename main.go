@@ -403,7 +403,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		return err
 	}
 
-	queue := newQueue(db, c.transport, c.allowPrivate, phoneWords)
+	queue := newQueue(db, c.transport, c.allowPrivate)
 	s := &server{
 		db:           db,
 		auth:         keys,
@@ -573,7 +573,7 @@ func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) err
 }
 
 // edit changes the fields of a store whose flags were given.
-func (c *call) edit(st *Store) error {
+func (c *call) edit(st *Store) {
 	st.Name = cmp.Or(c.Name, st.Name)
 	st.OwnerEmail = cmp.Or(strings.ToLower(c.Email), st.OwnerEmail)
 	st.Plan = cmp.Or(c.Plan, st.Plan)
@@ -589,7 +589,6 @@ func (c *call) edit(st *Store) error {
 	if c.Test != "" {
 		st.TestMode = c.Test == "on"
 	}
-	return nil
 }
 
 func storeAdd(c *call) (any, error) {

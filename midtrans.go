@@ -41,7 +41,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	now := m.now()
 	lasts := max(shortest, c.Session.ExpiresAt.Sub(now).Truncate(time.Minute))
 	offered := c.channelsOf(1)
-	if !c.Reachable && (offered == nil || offered[0] == "dana") {
+	if !isReachable(c.Store.URL) && (offered == nil || offered[0] == "dana") {
 		offered = strings.Fields(askable)
 	}
 	request := jsonObject{
@@ -55,7 +55,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		"enabled_payments": offered,
 		"credit_card":      jsonObject{"secure": true}, // 3-D Secure, which is off otherwise
 		"custom_field1":    c.Order.PaymentReference,   // for the owner, in Midtrans's own list
-		"callbacks":        jsonObject{"finish": c.ReturnURL, "error": c.ReturnURL},
+		"callbacks":        jsonObject{"finish": c.returnURL(), "error": c.returnURL()},
 		"expiry": jsonObject{
 			"start_time": now.Time().In(wib).Format("2006-01-02 15:04:05 -0700"),
 			"unit":       "minute",
@@ -64,7 +64,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	}.filled()
 
 	// With this header the address in Midtrans's own settings cannot be wrong.
-	header := http.Header{"X-Override-Notification": {c.NotificationURL}}
+	header := http.Header{"X-Override-Notification": {c.Store.URL + "/notifications/midtrans/" + c.Store.ID}}
 	var a midtransAnswer
 	_, err := m.createPage(ctx, key, midtransHost(key, "app"), "/snap/v1/transactions", header, request, &a)
 	if a.says("has already been taken") || a.says("sudah digunakan") {
@@ -241,7 +241,7 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 	return false, err
 }
 
-func (m midtrans) decide(ctx context.Context, key GatewayKey, _ PaymentSession, payment string, accept bool) error {
+func (m midtrans) decide(ctx context.Context, key GatewayKey, payment string, accept bool) error {
 	act := "deny"
 	if accept {
 		act = "approve"

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -242,7 +243,7 @@ func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	if in.IdempotencyKey == "" {
 		return CreatedOrder{}, ErrNotFound
 	}
-	found, err := one[CreatedOrder](context.Background(), tx, `
+	found, err := one[CreatedOrder](tx, tx, `
 		SELECT order_id, answer, 1, body_hash
 		FROM   idempotency_keys
 		WHERE  store_id = ? AND key = ? AND created_at > ?`,
@@ -258,8 +259,16 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		return created, err
 	}
 
-	o := OrderRow{StoreID: st.ID, Order: in.order()}
-	o.Book.Status = Pending
+	o := OrderRow{StoreID: st.ID, Book: Book{Status: Pending}, Order: Order{
+		ShippingFee: in.ShippingFee,
+		Discount:    in.Discount,
+		Currency:    "IDR",
+		Buyer:       in.Buyer,
+		ExternalID:  in.ExternalID,
+		ReturnURL:   in.ReturnURL,
+		Note:        in.Note,
+		Metadata:    in.Metadata,
+	}}
 	if err := tx.addItems(&o, in.Items); err != nil {
 		return created, err
 	}
@@ -272,7 +281,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	tx.nameOrder(&o, st)
 
 	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated)}
-	if o.Order.Status == Paid {
+	if o.Book.Status == Paid {
 		tx.addEvent(&o, st, OrderPaid)
 	}
 	tx.storeOrder(&o)
@@ -285,39 +294,18 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	return created, nil
 }
 
-// order is the order that is asked for, without what the store decides.
-func (in NewOrder) order() Order {
-	return Order{
-		Status:      Pending,
-		ShippingFee: in.ShippingFee,
-		Discount:    in.Discount,
-		Currency:    "IDR",
-		Buyer:       in.Buyer,
-		Items:       []Item{},
-		ExternalID:  in.ExternalID,
-		ReturnURL:   in.ReturnURL,
-		Note:        in.Note,
-		Metadata:    in.Metadata,
-	}
-}
-
 // checkExternalID refuses an external id that another order of the store has.
 func (tx *Tx) checkExternalID(storeID, externalID string) error {
 	if externalID == "" {
 		return nil
 	}
-	other, err := one[string](context.Background(), tx,
+	other, err := one[string](tx, tx,
 		"SELECT id FROM orders WHERE store_id = ? AND external_id = ?", storeID, externalID)
-	if err == ErrNotFound {
+	if err != nil { // There is none.
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	refusal := refuse(DuplicateExternalID)
-	refusal.Words = other
-	refusal.add("external_id", "must differ from every other order's: order %s has it", other)
-	return refusal
+	refusal := &Refusal{Reason: DuplicateExternalID, Words: other}
+	return refusal.add("external_id", "must differ from every other order's: order %s has it", other)
 }
 
 // ordered is an item of an order with one of the products that it consists of.
@@ -332,16 +320,13 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	unknown, wrong := refuse(ProductUnavailable), refuse(ValidationFailed)
 	for i, in := range items {
 		path := fmt.Sprintf("items[%d].", i)
-		parts, err := all[ordered](context.Background(), tx, `
+		parts, _ := all[ordered](tx, tx, `
 			SELECT s.type, s.title, ?4, s.price, s.price * ?4, iif(s.type = 'product', s.id, ''),
 			       iif(s.type = 'bundle', s.id, ''), coalesce(i.product_id, s.id), coalesce(i.quantity, 1) * ?4
 			FROM   products s
 			LEFT   JOIN bundle_items i ON i.bundle_id = s.id
 			WHERE  s.id = ?1 AND s.store_id = ?2 AND s.type = ?3 AND s.published = 1`,
 			in.ID, o.StoreID, in.Kind, in.Quantity)
-		if err != nil {
-			return err
-		}
 		if len(parts) == 0 {
 			unknown.add(path+string(in.Kind)+"_id",
 				"is no published %s of this store: take one from GET /v1/products", in.Kind)
@@ -390,28 +375,22 @@ func outOfStock(short []component) error {
 
 // choosePayment sets how the order is paid, and what that costs. An order with nothing to pay is paid at once.
 func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
-	wrong := refuse(ValidationFailed)
 	switch goods := o.Order.goods(); {
 	case goods < 0:
-		wrong.add("discount", "must be at most subtotal + shipping_fee, which is %d", goods+o.Order.Discount)
-		return wrong
+		return refuse(ValidationFailed).add("discount",
+			"must be at most subtotal + shipping_fee, which is %d", goods+o.Order.Discount)
 	case goods == 0:
 		o.Order.SettlementChannel, o.Order.PaymentProvider, o.Order.PaymentMethod = "none", NoProvider, "none"
 		o.Book.Status, o.Order.PaidAt = Paid, tx.now
 		return nil
 	case code == "":
-		wrong.add("payment_method", "is required: take a code from GET /v1/payment-methods")
-		return wrong
+		return refuse(ValidationFailed).add("payment_method", "is required: take a code from GET /v1/payment-methods")
 	}
 
-	m, err := UsableMethod(context.Background(), tx, st, code, o.Order.Subtotal)
-	if err == ErrNotFound {
-		refusal := refuse(PaymentMethodUnavailable)
-		refusal.add("payment_method", "is no method that this order can be paid with: take one from GET /v1/payment-methods")
-		return refusal
-	}
+	m, err := UsableMethod(tx, tx, st, code, o.Order.Subtotal)
 	if err != nil {
-		return err
+		return refuse(PaymentMethodUnavailable).add("payment_method",
+			"is no method that this order can be paid with: take one from GET /v1/payment-methods")
 	}
 	o.Order.Test = m.Test
 	return tx.setMethod(o, m)
@@ -422,37 +401,29 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	o.Order.Fee, o.Order.UniqueCode = m.Fee, 0
 	base := o.Order.goods() + m.Fee
 	if m.UniqueCode {
-		if err := tx.drawCode(o, base); err != nil {
-			return err
-		}
+		tx.drawCode(o, base)
 		o.Order.UniqueCode = o.UniqueCode
 	}
 	o.Order.Amount = base + o.Order.UniqueCode
 	o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = m.Code, m.Provider, m.Provider.channel()
 	if o.Order.Amount > maxMoney {
-		wrong := refuse(ValidationFailed)
-		wrong.add("items", "come to more than %d in all", maxMoney)
-		return wrong
+		return refuse(ValidationFailed).add("items", "come to more than %d in all", maxMoney)
 	}
 	return nil
 }
 
 // drawCode draws the order's unique code, unless the one that it has fits: no other order of the store's last seven days has the same
 // amount, unless all codes are taken.
-func (tx *Tx) drawCode(o *OrderRow, base int64) error {
-	amounts, err := all[int64](context.Background(), tx, `
+func (tx *Tx) drawCode(o *OrderRow, base int64) {
+	amounts, _ := all[int64](tx, tx, `
 		SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ? AND id <> ?`,
 		o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode, o.ID)
-	if err != nil {
-		return err
-	}
 	for _, drawn := range rand.Perm(mostUniqueCode) {
 		if o.UniqueCode != 0 && !slices.Contains(amounts, base+o.UniqueCode) {
 			break
 		}
 		o.UniqueCode = int64(drawn) + 1
 	}
-	return nil
 }
 
 // reserve takes the stock of the order's components that it does not hold yet, and returns those that there is too
@@ -489,7 +460,7 @@ func (tx *Tx) nameOrder(o *OrderRow, st Store) {
 	o.Order.ID = o.ID
 	o.Order.CreatedAt = tx.now
 	o.Order.ExpiresAt = tx.now.Add(st.Expiry)
-	o.Order.PaymentReference = tx.newReference()
+	o.Order.PaymentReference = tx.newReference(st.ID)
 	o.render(tx.now)
 }
 
@@ -504,14 +475,19 @@ func (o *OrderRow) render(now Time) {
 	}
 }
 
-// newReference draws what a buyer quotes with a transfer: the day in WIB and six characters, of which there are a billion. If a
-// store draws some twice in a day, the index refuses the second order, and its client tries again.
-func (tx *Tx) newReference() string {
-	reference := "INV-" + tx.now.Time().In(wib).Format("20060102") + "-"
-	for range 6 {
-		reference += string(crockford[rand.IntN(32)])
+// newReference draws what a buyer quotes with a transfer: the day in WIB and six characters. The store has no other
+// order with it.
+func (tx *Tx) newReference(storeID string) string {
+	for {
+		reference := "INV-" + tx.now.Time().In(wib).Format("20060102") + "-"
+		for range 6 {
+			reference += string(crockford[rand.IntN(32)])
+		}
+		_, err := one[int](tx, tx, "SELECT 1 FROM orders WHERE reference = ? AND store_id = ?", reference, storeID)
+		if err != nil { // There is none.
+			return reference
+		}
 	}
-	return reference
 }
 
 // addEvent writes an event of the order, and returns the order as it shows it.
@@ -573,24 +549,24 @@ type HistoryEntry struct {
 	Note  Note
 }
 
-// History lists the latest lines of an order's history, the newest first. That it was created has no line.
-func (db *DB) History(ctx context.Context, orderID string, most int) ([]HistoryEntry, error) {
+// History lists the latest 200 lines of an order's history, the newest first. That it was created has no line.
+func (db *DB) History(ctx context.Context, orderID string) ([]HistoryEntry, error) {
 	return all[HistoryEntry](ctx, db, `
 		SELECT at, from_status, to_status, actor, note
 		FROM   order_history
 		WHERE  order_id = ?
 		ORDER  BY position DESC
-		LIMIT  ?`, orderID, most)
+		LIMIT  200`, orderID)
 }
 
 // limitNotes refuses one more line with a code in an order's history.
 func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
-	lines, err := one[int](context.Background(), tx,
+	lines, _ := one[int](tx, tx,
 		"SELECT count(*) FROM order_history WHERE order_id = ? AND note ->> '$.code' = ?", orderID, code)
-	if err == nil && lines >= most {
+	if lines >= most {
 		return refuse(LimitReached)
 	}
-	return err
+	return nil
 }
 
 // note adds a line to the order's history that is no change of state.
@@ -616,14 +592,14 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 // updateOrder changes an order of a store, or of anyStore. fn changes the order, its book and its sessions.
 // Then the book is settled, and all that comes of it is written: stock, history, sessions, an event for the new state, and one
 // for alerts that have changed.
-func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (OrderRow, error) {
-	o, err := readOrder(context.Background(), tx, storeID, id)
+func (tx *Tx) updateOrder(storeID, id string, fn func(tx *Tx, o *OrderRow) error) (OrderRow, error) {
+	o, err := readOrder(tx, tx, storeID, id)
 	if err != nil {
 		return o, err
 	}
 	before, alertsBefore := o, alerts(o.Book)
 	before.Sessions, before.Book.Payments = slices.Clone(o.Sessions), slices.Clone(o.Book.Payments)
-	if err := fn(&o); err != nil {
+	if err := fn(tx, &o); err != nil {
 		return o, err
 	}
 	if err := o.settle(); err != nil {
@@ -637,10 +613,7 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (Order
 	o.render(tx.now)
 	alerted := !slices.Equal(alertsBefore, alerts(o.Book))
 	if changedStatus || alerted {
-		st, err := readStore(context.Background(), tx, o.StoreID)
-		if err != nil {
-			return o, err
-		}
+		st, _ := readStore(tx, tx, o.StoreID)
 		if changedStatus {
 			tx.addEvent(&o, st, statusEvents[o.Book.Status])
 		}
@@ -656,7 +629,7 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(o *OrderRow) error) (Order
 // changeOrder is updateOrder in a write of its own.
 func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error) (o OrderRow, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		o, err = tx.updateOrder(storeID, id, func(o *OrderRow) error { return fn(tx, o) })
+		o, err = tx.updateOrder(storeID, id, fn)
 		return err
 	})
 	return o, err
@@ -759,12 +732,12 @@ func (db *DB) ReportPayment(ctx context.Context, orderID, sender, bank string) e
 			return refuse(WrongState)
 		}
 		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
-		_, err := one[int](ctx, tx,
+		_, err := one[int](tx, tx,
 			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'", o.StoreID, o.Order.PaymentMethod)
-		if err == nil && tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
-			return refuse(WrongState)
-		}
 		if err == nil {
+			if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
+				return refuse(WrongState)
+			}
 			n.Code = NoteConfirmed
 		}
 		o.Book.Reported = true
@@ -779,9 +752,11 @@ func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
 		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt {
 			return refuse(WrongState)
 		}
+		if err := tx.limitNotes(orderID, NoteTakenBack, mostTakenBack); err != nil {
+			return err
+		}
 		o.Book.Reported = false
-		return cmp.Or(tx.limitNotes(orderID, NoteTakenBack, mostTakenBack),
-			o.become(Pending, ActorBuyer, Note{Code: NoteTakenBack}))
+		return o.become(Pending, ActorBuyer, Note{Code: NoteTakenBack})
 	})
 	return err
 }
@@ -799,10 +774,7 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
 			return refuse(WrongState)
 		}
-		offered, err := OfferedMethods(ctx, tx, st, o.Order)
-		if err != nil {
-			return err
-		}
+		offered, _ := OfferedMethods(tx, tx, st, o.Order)
 		i := slices.IndexFunc(offered, func(m Method) bool { return m.Code == code })
 		if i < 0 {
 			return refuse(PaymentMethodUnavailable)
@@ -810,8 +782,11 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 		if o.Order.PaymentMethod == code {
 			return nil
 		}
+		if err := tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges); err != nil {
+			return err
+		}
 		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: code})
-		return cmp.Or(tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges), tx.setMethod(o, offered[i]))
+		return tx.setMethod(o, offered[i])
 	})
 	return err
 }
@@ -838,14 +813,15 @@ type OrderFilter struct {
 	CreatedMin    Time   `json:"created_at_min" rule:"time optional"` // inclusive, as CreatedMax is
 	CreatedMax    Time   `json:"created_at_max" rule:"end optional"`
 	Offset        int64  `json:"offset" rule:"int 0..1000000000 optional"`
-	Limit         int64  `json:"limit" rule:"int 1..50 =20"` // 0 = 20
+	Limit         int64  `json:"limit" rule:"int 1..50 =20"`
 	ExternalID    string `json:"external_id" rule:"text 1..64 optional"`
 	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order that the list goes on after
 }
 
 // Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is no order of the store.
 func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {
-	where, args := "store_id = ?", []any{storeID}
+	where := "store_id = ? AND created_at BETWEEN ? AND ?"
+	args := []any{storeID, f.CreatedMin, cmp.Or(f.CreatedMax, math.MaxInt64)}
 	add := func(condition string, values ...any) {
 		where += " AND " + condition
 		args = append(args, values...)
@@ -861,20 +837,14 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 	if f.Status != "" {
 		add("status = ?", f.Status)
 	}
-	if f.CreatedMin != 0 {
-		add("created_at >= ?", f.CreatedMin)
-	}
-	if f.CreatedMax != 0 {
-		add("created_at <= ?", f.CreatedMax)
-	}
 	if f.ExternalID != "" {
 		add("external_id = ?", f.ExternalID)
 	}
-	return some[StoredOrder](ctx, db, cmp.Or(f.Limit, 20), f.Offset,
+	return some[StoredOrder](ctx, db, f.Limit, f.Offset,
 		"SELECT id, json FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT ? OFFSET ?", args...)
 }
 
-// Desk lists the orders of a store that wait for a decision of its owner, those that wait longest first.
+// Desk lists the orders of a store that wait for a decision of its owner, the oldest orders first.
 func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
 	ids, err := all[string](ctx, db, `
 		SELECT id FROM (
@@ -887,7 +857,7 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 	}
 	var waiting []OrderRow
 	for _, id := range ids {
-		o, err := readOrder(ctx, db, storeID, id)
+		o, err := db.Order(ctx, storeID, id)
 		if err != nil {
 			return nil, err
 		}
@@ -908,7 +878,7 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 			SELECT id FROM orders WHERE reference = upper(?2) AND store_id = ?1 UNION ALL
 			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
 			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
-			SELECT order_id FROM payment_sessions WHERE gateway_id = ?2)
+			SELECT order_id FROM payment_sessions WHERE gateway_id <> '' AND gateway_id = ?2)
 		ORDER  BY created_at DESC, id DESC
 		LIMIT  ?3`, storeID, text, mostFound)
 	if err != nil || len(named) > 0 {
@@ -953,9 +923,9 @@ func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
 		storeID, db.now().Add(-30*24*time.Hour))
 }
 
-// ExportOrders calls write with the orders of a store that a filter lets through, the newest first. It reads 50 at a time.
-func (db *DB) ExportOrders(ctx context.Context, storeID string, f OrderFilter, write func(Order) error) error {
-	f.Limit = 50
+// ExportOrders calls write with all orders of a store, the newest first. It reads 50 at a time.
+func (db *DB) ExportOrders(ctx context.Context, storeID string, write func(Order) error) error {
+	f := OrderFilter{Limit: 50}
 	for more := true; more; {
 		var orders []StoredOrder
 		var err error

@@ -189,7 +189,7 @@ func parseTemplates(l tongue) *template.Template {
 	return template.Must(template.New("").Funcs(functions).ParseFS(web, "web/*.html"))
 }
 
-// acts do what forms ask for, by their field act.
+// acts do what forms ask for, by the values of their field act, with spaces between.
 type acts map[string]func(p *page) error
 
 // pageRoute is a row of the table of pages. Its steps are taken in this order; one that sets page.next is the last.
@@ -304,7 +304,12 @@ func (s *server) perform(p *page) error {
 
 	err := p.parseForm(most)
 	name := p.Request.Form.Get("act")
-	act := p.acts[name]
+	var act func(p *page) error
+	for names, do := range p.acts {
+		if slices.Contains(strings.Split(names, " "), name) {
+			act = do
+		}
+	}
 	if act == nil {
 		return cmp.Or(err, ErrNotFound)
 	}
@@ -499,9 +504,8 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 }
 
 const (
-	mostAsking   = 10              // looks, of a buyer who comes back
-	buyerWaits   = 4 * time.Second // for a gateway's answer
-	shownHistory = 200             // lines
+	mostAsking = 10              // looks, of a buyer who comes back
+	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
 // askGateway asks the gateway of an order whose buyer comes back from it. While somebody else asks, or if no answer
@@ -558,18 +562,11 @@ func (p *page) MayTakeBack() bool {
 	return p.Order.Book.Reported && p.DB.now() < p.Order.Order.ExpiresAt
 }
 
-// goPay leads to the page where an order is paid. It is a GET because form-action allows no form that leads to a
-// gateway.
-func (s *server) goPay(p *page) (err error) {
-	p.next = "/pay/" + p.Order.ID
-	if p.Method == http.MethodHead { // A preview starts nothing.
-		return nil
-	}
-	address, err := s.payments.Pay(p.Context(), p.Store, p.Order.ID)
-	if isRefused(err, GatewayUnreachable) { // The pay page says so.
-		return nil
-	}
-	p.next = address
+// goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a GET because
+// form-action allows no form that leads to a gateway. A preview (HEAD) starts nothing.
+func (s *server) goPay(p *page) error {
+	_, session, err := s.payments.OrderWithSession(p.Context(), p.Store, p.Order.ID, p.Method == http.MethodGet)
+	p.next = session.PaymentURL
 	return err
 }
 

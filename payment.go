@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -142,11 +141,10 @@ type SessionView struct {
 }
 
 // OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. If start is true and the order
-// can be paid at a gateway, it starts one, or waits for the call that does.
+// can be paid at a gateway and has no page, it starts a session, or waits for the call that does.
 func (p *payments) OrderWithSession(ctx context.Context, st Store, orderID string, start bool) (OrderRow, SessionView, error) {
 	o, err := readColumns(ctx, p.db, st.ID, orderID)
-	busy := p.asking(orderID)
-	if err == nil && start && (busy || o.needsPage(p.db.now())) {
+	if err == nil && start && o.needsPage(p.db.now()) {
 		if err = p.startPage(ctx, st, orderID); err == nil || err == errBusy {
 			o, err = readColumns(ctx, p.db, st.ID, orderID)
 		}
@@ -175,34 +173,26 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 		ExpiresAt: o.Order.ExpiresAt}
 	payer, _ := o.Book.payer()
 	s := o.session(payer.Attempt)
-	if s == nil && len(o.Sessions) > 0 && o.Book.PaidBy != byOwner {
+	isPending := o.Book.Status == Pending
+	isOpen := isPending || o.Book.Status == AwaitingVerification
+	if s == nil && len(o.Sessions) > 0 && o.Book.PaidBy != byOwner && !(isPending && o.Sessions[0].Left) {
 		s = &o.Sessions[0]
 	}
-	isOpen := o.Book.Status == Pending || o.Book.Status == AwaitingVerification
 	switch {
 	case v.Provider == Manual && isOpen:
 		v.Status = "manual"
 	case v.Provider == NoProvider, s == nil && isOpen:
 		v.Status = "none"
 	case v.Provider == Manual, s == nil:
-	case o.Book.Status == Pending && !s.isLive(o, now):
+	case isPending && !s.isLive(o, now):
 		v.Reason = cmp.Or(s.Problem, "unreachable")
 	default:
 		v.ID, v.Attempt, v.ExpiresAt = s.ID, s.Number, s.ExpiresAt
-		if o.Book.Status == Pending {
+		if isPending {
 			v.Status, v.PaymentURL = "active", s.URL
 		}
 	}
 	return v
-}
-
-// Pay returns the address of the page where an order can be paid now.
-func (p *payments) Pay(ctx context.Context, st Store, orderID string) (address string, err error) {
-	_, view, err := p.OrderWithSession(ctx, st, orderID, true)
-	if err == nil && view.Status == "unavailable" {
-		return "", refuse(GatewayUnreachable)
-	}
-	return view.PaymentURL, err
 }
 
 // startPage gets an order a page at its gateway. That the gateway gives none is no error: its row says why. It goes on when
@@ -225,7 +215,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 		call, stop := context.WithTimeout(ctx, callTime)
 		defer stop()
 		s := o.Sessions[0]
-		page, failed := p.gateways[s.Provider].create(call, key, p.checkout(st, o, s))
+		page, failed := p.gateways[s.Provider].create(call, key, checkout{s, o.Order, st})
 		if failed != nil {
 			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
 		}
@@ -258,9 +248,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= afterEnd {
 			return nil
 		}
-		if key, err = tx.keyFor(*o); err != nil {
-			return err
-		}
+		key = tx.keyFor(*o)
 		s.KeyID, s.DueAt = key.ID, tx.now.Add(afterEnd)
 		if key.Provider == "" {
 			s.Problem = "refused"
@@ -272,44 +260,21 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 
 // keyFor is the key in use that an order's page is made with; without a provider, there is none. Play money pays test orders
 // only, and real money pays no test order.
-func (tx *Tx) keyFor(o OrderRow) (key GatewayKey, err error) {
-	if o.Order.PaymentProvider == Sandbox {
-		return sandboxKey, nil
-	}
-	keys, err := GatewayKeys(context.Background(), tx, o.StoreID, o.Order.PaymentProvider)
+func (tx *Tx) keyFor(o OrderRow) (key GatewayKey) {
+	keys, _ := GatewayKeys(tx, tx, o.StoreID, o.Order.PaymentProvider)
 	for _, key := range keys {
 		if key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test {
-			return key, nil
+			return key
 		}
 	}
-	return key, err
+	return key
 }
-
-var sandboxKey = GatewayKey{Provider: Sandbox, Mode: ModeSandbox}
 
 // addSession adds a session of the order as the order is now.
 func (o *OrderRow) addSession(tx *Tx, number int) {
 	o.Sessions = slices.Insert(o.Sessions, 0, PaymentSession{OrderID: o.ID, Number: number, ID: tx.newID(),
 		Provider: o.Order.PaymentProvider, Method: o.Order.PaymentMethod, Fee: o.Order.Fee, Code: o.Order.UniqueCode,
 		Asked: o.Order.Amount, NewsAt: tx.now, ExpiresAt: o.Order.ExpiresAt})
-}
-
-// checkout is what the page of a session is made of.
-func (p *payments) checkout(st Store, o OrderRow, s PaymentSession) checkout {
-	return checkout{
-		Session:         s,
-		Order:           o.Order,
-		StoreURL:        st.URL,
-		NotificationURL: st.URL + "/notifications/" + string(s.Provider) + "/" + st.ID,
-		ReturnURL:       st.payPage(o.ID) + "?back=1",
-		Reachable:       isReachable(st.URL),
-	}
-}
-
-// isReachable reports whether a gateway can reach an address, so that its notifications come.
-func isReachable(address string) bool {
-	u, err := url.Parse(address)
-	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
 }
 
 // recordPage writes what came of a call that asked for a page.
@@ -320,7 +285,7 @@ func (p *payments) recordPage(ctx context.Context, asked PaymentSession, page Pa
 		switch failed {
 		case nil:
 			s.Seen, s.GatewayID, s.URL, s.DueAt = true, page.ID, page.URL, tx.now.Add(firstCheck)
-			s.ExpiresAt = cmp.Or(page.Expires, s.ExpiresAt)
+			s.ExpiresAt = page.Expires
 		case errTaken: // Somebody has seen a page of this reference: it is checked and closed.
 			s.Seen, s.Left, s.DueAt = true, true, tx.now
 		}
@@ -410,9 +375,6 @@ func (o OrderRow) told(s PaymentSession) PaymentSession {
 
 // keys are the key that a session was made with, and the one in use. A session is asked about and closed with its own.
 func (p *payments) keys(ctx context.Context, o OrderRow, s PaymentSession) ([]GatewayKey, error) {
-	if s.Provider == Sandbox {
-		return []GatewayKey{sandboxKey}, nil
-	}
 	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider)
 	own := slices.IndexFunc(keys, func(k GatewayKey) bool { return k.ID == s.KeyID })
 	if err != nil || own < 0 {
@@ -627,7 +589,14 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 			return o, err
 		}
 		if act == Approve {
-			if _, err := p.CheckNow(ctx, storeID, orderID); err != nil {
+			_, err := p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+				o.note(actor, n)
+				return nil
+			})
+			if err == nil {
+				_, err = p.CheckNow(ctx, storeID, orderID)
+			}
+			if err != nil {
 				return o, err
 			}
 			return p.db.Order(ctx, storeID, orderID)
@@ -654,7 +623,7 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 		if err != nil {
 			return err
 		}
-		err = p.gateways[s.Provider].decide(ctx, keys[0], s, payment.ID, accept)
+		err = p.gateways[s.Provider].decide(ctx, keys[0], payment.ID, accept)
 		if err != nil && !isRefused(err, GatewayRefused) {
 			err = refuse(GatewayUnreachable)
 		}
@@ -685,6 +654,7 @@ func (p *payments) run(ctx context.Context) {
 		wait, err := p.work(ctx, underWay, ended)
 		if err != nil && ctx.Err() == nil {
 			p.db.log.Error("payments cannot be checked", "error", err)
+			wait = time.Second
 		}
 		select {
 		case <-ctx.Done():
@@ -704,7 +674,7 @@ func (p *payments) run(ctx context.Context) {
 // more to do.
 func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
 	if err := p.expire(ctx); err != nil {
-		return time.Second, err
+		return 0, err
 	}
 	now := p.db.now()
 	due, err := all[dueOrder](ctx, p.db, `
@@ -713,10 +683,10 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY s.due_at) AS place
 			FROM   payment_sessions s
 			JOIN   orders o ON o.id = s.order_id
-			WHERE  s.seen = 1 AND (s.due_at BETWEEN 1 AND ? OR s.due_at > ?))
+			WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?))
 		WHERE  place <= ?`, now, now.Add(mostQuietWait), 4*mostChecksAlike)
 	if err != nil {
-		return time.Second, err
+		return 0, err
 	}
 	for _, d := range due { // Those under way are among the oldest of their store, so more are read than can begin.
 		alike := 0
@@ -731,36 +701,22 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 		}
 		underWay[d.ID] = d
 		go func() {
-			p.checkDue(ctx, d.ID)
+			if _, err := p.check(ctx, anyStore, d.ID, false); err != nil && ctx.Err() == nil {
+				p.db.log.Error("a payment could not be checked", "error", err)
+				time.Sleep(time.Second) // It is due all the same.
+			}
 			ended <- d.ID
 		}()
 	}
-	return p.pause(ctx, now)
-}
 
-// checkDue checks an order by itself. After an error of the database, it pauses, so that it is not due again at once.
-func (p *payments) checkDue(ctx context.Context, orderID string) {
-	_, err := p.check(ctx, anyStore, orderID, false)
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	p.db.log.Error("a payment could not be checked", "error", err)
-	time.Sleep(time.Second)
-}
-
-// pause is how long nothing becomes due.
-func (p *payments) pause(ctx context.Context, now Time) (time.Duration, error) {
 	next, err := one[Time](ctx, p.db, `
 		SELECT min(at) FROM (
-			SELECT min(due_at) AS at FROM payment_sessions WHERE due_at > ?1
+			SELECT min(due_at) AS at FROM payment_sessions WHERE due_at > 0 AND due_at > ?1
 			UNION ALL
 			SELECT min(expires_at) FROM orders WHERE status = 'pending' AND expires_at > ?1
 			UNION ALL
 			SELECT ?2)`, now, now.Add(mostPageWait))
-	if err != nil {
-		return time.Second, err
-	}
-	return max(next.Sub(now), time.Millisecond), nil
+	return max(next.Sub(now), time.Millisecond), err
 }
 
 // expire lets the orders expire whose pages can take no more money: each is over and was checked after the order's end, when
@@ -779,7 +735,7 @@ func (p *payments) expire(ctx context.Context) error {
 	ids, err := all[string](ctx, p.db, sqlExpiring, now, now.Add(-askedFor), "")
 	for _, id := range ids {
 		_, err := p.db.changeOrder(ctx, anyStore, id, func(tx *Tx, o *OrderRow) error {
-			if _, err := one[string](ctx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor), id); err != nil {
+			if _, err := one[string](tx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor), id); err != nil {
 				return err
 			}
 			tx.checksDue = true
@@ -792,11 +748,11 @@ func (p *payments) expire(ctx context.Context) error {
 	return err
 }
 
-// Trouble counts the sessions of a store whose gateway gives no answer.
+// Trouble counts the wanted sessions of a store whose gateway gave no page or answer.
 func (db *DB) Trouble(ctx context.Context, storeID string) (sessions int, err error) {
 	return one[int](ctx, db, `
 		SELECT count(*)
 		FROM   payment_sessions s
 		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.problem <> '' AND o.store_id = ? AND o.status IN ('pending', 'awaiting_verification')`, storeID)
+		WHERE  s.problem <> '' AND s.left = 0 AND o.store_id = ? AND o.status IN ('pending', 'awaiting_verification')`, storeID)
 }

@@ -92,7 +92,7 @@ func (p *page) setName(field, made string, find func(name string) error) error {
 		name += "-" + strings.ToLower(rand.Text()[:6])
 	}
 	p.PostForm.Set(field, name)
-	if given == "" && errors.Is(err, ErrNotFound) {
+	if given == "" && err == ErrNotFound {
 		return nil
 	}
 	return err
@@ -201,8 +201,8 @@ const (
 
 // savePicture keeps the picture of a QRIS code.
 func (s *server) savePicture(p *page) error {
-	wrong := refuse(ValidationFailed)
-	wrong.add("picture", "must be a JPEG, PNG or GIF of at most 8 MB and 16 megapixels: try a screenshot of it")
+	wrong := refuse(ValidationFailed).add("picture",
+		"must be a JPEG, PNG or GIF of at most 8 MB and 16 megapixels: try a screenshot of it")
 	file, _, err := p.FormFile("picture")
 	if err != nil {
 		return wrong
@@ -259,7 +259,15 @@ func halved(from *image.RGBA) *image.RGBA {
 }
 
 // Secret is what was just made for a key or an endpoint, for ten minutes.
-func (p *page) Secret(id string) string { return p.auth.keptSecret(p.Request, id) }
+func (p *page) Secret(id string) string {
+	return p.auth.kept(p.Request, "secret-"+id, p.auth.cookie(p.Request, "sign-in"))
+}
+
+// keepSecret lets this sign-in show a secret for ten minutes. It waits in a cookie: so it is stored nowhere here, and a page
+// that a phone threw away can show it again.
+func (p *page) keepSecret(id, secret string) {
+	p.auth.keep(p.w, "secret-"+id, p.auth.cookie(p.Request, "sign-in"), secret, 10*time.Minute)
+}
 
 func (s *server) addKey(p *page) error {
 	var in struct {
@@ -271,7 +279,7 @@ func (s *server) addKey(p *page) error {
 	}
 	key, secret, err := s.db.AddKey(p.Context(), p.Store.ID, in.Name, in.Scope, 0)
 	if err == nil {
-		s.auth.keepSecret(p.w, p.Request, key.ID, secret)
+		p.keepSecret(key.ID, secret)
 	}
 	p.next = "/dashboard/developers?key=" + key.ID
 	return err
@@ -291,7 +299,7 @@ func (s *server) newEndpoint(p *page, in NewEndpoint) error {
 	in.AllowPrivate = s.allowPrivate
 	id, secret, err := s.db.AddEndpoint(p.Context(), p.Store.ID, in)
 	if err == nil {
-		s.auth.keepSecret(p.w, p.Request, id, secret)
+		p.keepSecret(id, secret)
 	}
 	p.next = "/dashboard/endpoints/" + id
 	return err
@@ -311,7 +319,7 @@ func (s *server) changeEndpoint(p *page) error {
 	case "rotate":
 		secret, err := s.db.RotateSecret(ctx, store, id)
 		if err == nil {
-			s.auth.keepSecret(p.w, p.Request, id, secret)
+			p.keepSecret(id, secret)
 		}
 		return err
 	default:
@@ -328,7 +336,7 @@ func (p *page) API() (spec map[string]any, err error) {
 // showOwnIDs has the examples of the reference name what an owner sells, if one is signed in.
 func (s *server) showOwnIDs(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
-	if errors.Is(err, ErrNotFound) {
+	if err == ErrNotFound {
 		return nil
 	}
 	return err
@@ -363,27 +371,24 @@ func (s *server) saveStore(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
-	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) error {
+	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
 		if in.Hours != st.Settings().Hours {
 			st.Expiry = time.Duration(in.Hours) * time.Hour
 		}
 		st.Name, st.Contact, st.Language, st.TestMode = in.Name, in.Contact, in.Language, in.TestMode
-		return nil
 	})
 	return err
 }
 
 // changePassword ends all sign-ins, and signs this browser in again.
 func (s *server) changePassword(p *page) error {
-	wrong, password := refuse(ValidationFailed), p.PostFormValue("new_password")
+	password := p.PostFormValue("new_password")
 	if utf8.RuneCountInString(strings.TrimSpace(password)) < 12 { // Length is what counts: guessing is slow.
-		wrong.add("new_password", "must have at least 12 characters")
-		return wrong
+		return refuse(ValidationFailed).add("new_password", "must have at least 12 characters")
 	}
 	err := s.auth.changePassword(p.w, p.Request, p.Store, p.PostFormValue("password"), password)
-	if errors.Is(err, ErrNotFound) {
-		wrong.add("password", "is not your present password")
-		return wrong
+	if err == ErrNotFound {
+		return refuse(ValidationFailed).add("password", "is not your present password")
 	}
 	return err
 }

@@ -104,8 +104,10 @@ func (e FieldError) Message() string { return fmt.Sprintf(e.Format, e.Values...)
 
 func (r *Refusal) Error() string { return fmt.Sprint(r.Reason, " ", r.Words, r.Fields) }
 
-func (r *Refusal) add(field, format string, values ...any) {
+// add adds a wrong field, and returns the refusal.
+func (r *Refusal) add(field, format string, values ...any) *Refusal {
 	r.Fields = append(r.Fields, FieldError{field, format, values})
+	return r
 }
 
 // orNil returns nil when no field is wrong.
@@ -193,7 +195,7 @@ func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T,
 		found = append(found, *new(T))
 		into := columns(reflect.ValueOf(&found[len(found)-1]).Elem())
 		if err := rows.Scan(into[:len(names)]...); err != nil {
-			return nil, err
+			return nil, q.fail(err)
 		}
 	}
 	return found, q.fail(rows.Err())
@@ -450,8 +452,10 @@ func (db *DB) query(ctx context.Context, text string, args ...any) (*sql.Rows, e
 func (db *DB) fail(err error) error { return unavailable(err) }
 
 // Tx is one write. Its queries read what it has written so far, and everything in it happens at one time. After an
-// error of the database nothing more is done.
+// error of the database nothing more is done, and the write fails with that error, so its functions need not look at it. A
+// Tx is its own context, which never ends: a statement that is interrupted may end the transaction of its neighbours.
 type Tx struct {
+	context.Context
 	now                    Time
 	db                     *DB
 	webhooksDue, checksDue bool // set by what makes a delivery or a check due
@@ -467,12 +471,11 @@ func (tx *Tx) fail(err error) error {
 	return tx.err
 }
 
-// query ignores the context: a statement that is interrupted may end the transaction of its neighbours.
 func (tx *Tx) query(_ context.Context, text string, args ...any) (*sql.Rows, error) {
 	if tx.err != nil {
 		return nil, tx.err
 	}
-	rows, err := tx.db.conn.QueryContext(context.Background(), text, args...)
+	rows, err := tx.db.conn.QueryContext(tx, text, args...)
 	return rows, tx.fail(err)
 }
 
@@ -481,7 +484,7 @@ func (tx *Tx) exec(text string, args ...any) (changed int64) {
 	if tx.err != nil {
 		return 0
 	}
-	result, err := tx.db.conn.ExecContext(context.Background(), text, args...)
+	result, err := tx.db.conn.ExecContext(tx, text, args...)
 	if tx.fail(err) == nil {
 		changed, _ = result.RowsAffected() // The driver knows it.
 	}
@@ -529,7 +532,7 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 // writeFrom is write with a queue: db.large is for a large write, which has a transaction of its own, because many rows
 // in a savepoint are slow. A write leaves its queue when it waits too long.
 func (db *DB) writeFrom(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
-	tx := &Tx{db: db, fn: fn, done: make(chan struct{})}
+	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
 	select {
 	case queue <- tx:
 		<-tx.done

@@ -58,14 +58,13 @@ var EventNames = []EventName{
 func (tx *Tx) insertEvent(storeID, orderID string, sequence int64, name EventName, order string) {
 	eventID := tx.writeEvent(storeID, orderID, sequence, name, `{"order":`+order+"}")
 
-	endpoints, err := all[string](context.Background(), tx, `
+	endpoints, _ := all[string](tx, tx, `
 		SELECT id
 		FROM   endpoints
 		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
 		ORDER BY id`, storeID, name)
-	tx.fail(err)
 	for _, id := range endpoints {
-		tx.fail(tx.deliver(eventID, id))
+		tx.deliver(eventID, id)
 	}
 }
 
@@ -226,10 +225,7 @@ func (db *DB) AddEndpoint(
 
 	secret = "whsec_" + newSecret()
 	err = db.write(ctx, func(tx *Tx) error {
-		n, err := one[int](ctx, tx, "SELECT count(*) FROM endpoints WHERE store_id = ?", storeID)
-		if err != nil {
-			return err
-		}
+		n, _ := one[int](tx, tx, "SELECT count(*) FROM endpoints WHERE store_id = ?", storeID)
 		if n >= maxEndpoints {
 			return refuse(LimitReached)
 		}
@@ -367,7 +363,6 @@ func sign(secret string, t int64, body []byte) string {
 type queue struct {
 	db        *DB
 	transport http.RoundTripper
-	phoneText phoneText
 
 	underWay map[string][]dueDelivery // by endpoint
 	attempts int                      // under way, of all endpoints
@@ -375,19 +370,14 @@ type queue struct {
 	ended    chan dueDelivery
 }
 
-// phoneText writes what an owner's phone shows of an event, from the order as the API shows it, or nil. Without ok it
-// shows nothing.
-type phoneText func(language string, event EventName, order []byte) (title, text string, ok bool)
-
 // newQueue returns a queue that is not running. Without a transport it sends over the network.
-func newQueue(db *DB, transport http.RoundTripper, allowPrivate bool, text phoneText) *queue {
+func newQueue(db *DB, transport http.RoundTripper, allowPrivate bool) *queue {
 	if transport == nil {
 		transport = newTransport(allowPrivate)
 	}
 	return &queue{
 		db:        db,
 		transport: transport,
-		phoneText: text,
 		underWay:  map[string][]dueDelivery{},
 		paused:    map[string]time.Time{},
 		ended:     make(chan dueDelivery, maxAttempts),
@@ -533,7 +523,7 @@ func (q *queue) end(d dueDelivery) {
 func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	begun := time.Now()
 	s, a, err := q.send(ctx, *d)
-	if errors.Is(err, ErrNotFound) || ctx.Err() != nil {
+	if err == ErrNotFound || ctx.Err() != nil {
 		return // The endpoint was removed or turned off meanwhile, or the service stops.
 	}
 
@@ -685,7 +675,7 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 // ring publishes a text to the topic of an ntfy server, from where it comes to the owner's phone. It leads to the
 // dashboard.
 func (q *queue) ring(ctx context.Context, s sending) (answer, error) {
-	title, text, ok := q.phoneText(s.Language, s.Event, s.Order)
+	title, text, ok := phoneWords(s.Language, s.Event, s.Order)
 	if !ok {
 		return answer{code: http.StatusNoContent}, nil // There is nothing to say: that is done.
 	}

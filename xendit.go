@@ -60,8 +60,8 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 		}.filled(),
 		"items":                    items,
 		"expires_at":               expires,
-		"success_return_url":       c.ReturnURL,
-		"cancel_return_url":        c.ReturnURL,
+		"success_return_url":       c.returnURL(),
+		"cancel_return_url":        c.returnURL(),
 		"allowed_payment_channels": c.channelsOf(2),
 	}.filled()
 
@@ -218,20 +218,19 @@ func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession,
 	return closed, nil
 }
 
-func (x xendit) decide(context.Context, GatewayKey, PaymentSession, string, bool) error { return nil }
+func (x xendit) decide(context.Context, GatewayKey, string, bool) error { return nil }
 
 // checkXendit refuses what Xendit itself would take: a key of the other mode, because one address serves both, and
 // a key without the token that verifies notifications.
 func (k GatewayKey) checkXendit() error {
-	wrong := refuse(ValidationFailed)
 	switch {
 	case k.Provider != Xendit:
 	case strings.HasPrefix(k.SecretKey, "xnd_development_") != (k.Mode == ModeSandbox):
-		wrong.add("secret_key", "must be a key of the mode %s", k.Mode)
+		return refuse(ValidationFailed).add("secret_key", "must be a key of the mode %s", k.Mode)
 	case k.CallbackToken == "":
-		wrong.add("callback_token", "is required with xendit")
+		return refuse(ValidationFailed).add("callback_token", "is required with xendit")
 	}
-	return wrong.orNil()
+	return nil
 }
 
 // xenditMessage is a notification. A dispute has no data: it is the message.
