@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -290,13 +291,15 @@ func (l *life) isDead() bool {
 	return l.image != ""
 }
 
-// copyFile copies the file and its write-ahead log as they are.
+// copyFile copies the file and its write-ahead log, if there is one, as they are.
 func (w *world) copyFile() (to string) {
 	to = filepath.Join(w.t.TempDir(), "shop.db")
 	for _, end := range []string{"", "-wal"} {
 		data, err := os.ReadFile(w.file + end)
-		must(w.t, err)
-		must(w.t, os.WriteFile(to+end, data, 0o600))
+		if end == "" || !errors.Is(err, fs.ErrNotExist) {
+			must(w.t, err)
+			must(w.t, os.WriteFile(to+end, data, 0o600))
+		}
 	}
 	return to
 }

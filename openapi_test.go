@@ -145,10 +145,13 @@ func (c *contract) fault(schema, value any, at string) string {
 		return fmt.Sprintf("%s is %v, not %v", at, value, constant)
 	}
 	for _, words := range []any{s["enum"], s["x-extensible-enum"]} {
-		if list, ok := words.([]any); ok && !slices.Contains(list, value) {
+		list, ok := words.([]any)
+		if ok && !slices.Contains(list, value) {
 			return fmt.Sprintf("%s is %v, not one of %v", at, value, list)
 		}
-		c.seen[fmt.Sprint(at, "=", value)] = true
+		if ok {
+			c.seen[fmt.Sprint(at, "=", value)] = true
+		}
 	}
 	pattern, ok := s["pattern"].(string)
 	if ok && !regexp.MustCompile(pattern).MatchString(fmt.Sprint(value)) {
