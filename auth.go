@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -56,8 +57,8 @@ type APIKey struct {
 
 const keyColumns = "k.id, k.store_id, k.name, k.scope, k.created_at, k.last_used_at, k.revoked_at, k.expires_at"
 
-// isLive is true of a key k that works at the time of its parameter.
-const isLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
+// keyIsLive is the condition that a key k works at a time, its parameter.
+const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 
 type keyHolder struct {
 	Store  `json:"-"`
@@ -69,7 +70,7 @@ func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, erro
 	h, err := one[keyHolder](ctx, db, "SELECT "+storeColumns+", "+keyColumns+`
 		FROM   api_keys k
 		JOIN   stores s ON s.id = k.store_id, settings g
-		WHERE  k.hash = ? AND `+isLive, digest(secret), db.now())
+		WHERE  k.hash = ? AND `+keyIsLive, digest(secret), db.now())
 	return h.Store, h.APIKey, err
 }
 
@@ -79,7 +80,7 @@ func (db *DB) AddKey(
 ) (key APIKey, secret string, err error) {
 	secret = "so_" + newSecret()
 	err = db.write(ctx, func(tx *Tx) error {
-		live, _ := one[int](tx, tx, "SELECT count(*) FROM api_keys k WHERE store_id = ? AND "+isLive, storeID, tx.now)
+		live, _ := one[int](tx, tx, "SELECT count(*) FROM api_keys k WHERE store_id = ? AND "+keyIsLive, storeID, tx.now)
 		if live >= 50 {
 			return refuse(LimitReached)
 		}
@@ -369,7 +370,7 @@ func (a *auth) account(ctx context.Context, condition string, args ...any) (acco
 func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password string) error {
 	email = strings.ToLower(strings.TrimSpace(email))
 	acc, err := a.account(r.Context(), "owner_email = ?", email)
-	if err != nil && err != ErrNotFound {
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 

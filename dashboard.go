@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,7 +17,7 @@ import (
 )
 
 // This file is the table of all pages, and the owner's desk: signing in, what waits and the orders, one order, an order
-// of the owner's own, CSV. The pages of the other tabs are in settings.go.
+// of the owner's own, CSV, with what only these pages read. The pages of the other tabs are in settings.go.
 
 // pageRoutes adds the routes of all pages.
 func (s *server) pageRoutes(mux *http.ServeMux) {
@@ -78,7 +80,7 @@ func writeForGood(w http.ResponseWriter, kind string, content []byte) {
 // admitOwner lets a store's owner in. Whoever is not signed in is led to the sign-in page.
 func (s *server) admitOwner(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
-	if err == ErrNotFound {
+	if errors.Is(err, ErrNotFound) {
 		p.next = "/dashboard/login?next=" + url.QueryEscape(p.URL.RequestURI())
 		return nil
 	}
@@ -106,7 +108,7 @@ func (s *server) signIn(p *page) (err error) {
 	} else {
 		err = s.auth.signIn(p.w, p.Request, p.PostFormValue("email"), p.PostFormValue("password"))
 	}
-	if err == ErrNotFound {
+	if errors.Is(err, ErrNotFound) {
 		return refuse(ValidationFailed)
 	}
 	p.next = "/dashboard"
@@ -118,6 +120,85 @@ func (s *server) signIn(p *page) (err error) {
 
 // ownPaths are the addresses of the dashboard that a link may ask for.
 var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
+
+// Desk lists the orders of a store that wait for a decision of its owner, the oldest orders first.
+func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
+	ids, err := all[string](ctx, db, `
+		SELECT id FROM (
+			SELECT id FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
+			UNION
+			SELECT id FROM orders WHERE store_id = ?1 AND attention = 1)
+		ORDER BY id LIMIT ?2`, storeID, most)
+	if err != nil {
+		return nil, err
+	}
+	var waiting []OrderRow
+	for _, id := range ids {
+		o, err := db.Order(ctx, storeID, id)
+		if err != nil {
+			return nil, err
+		}
+		waiting = append(waiting, o)
+	}
+	return waiting, nil
+}
+
+const mostFound = 50
+
+// FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id. If there
+// are none, it looks for the text in the buyers and amounts of the newest 10,000.
+func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrder, error) {
+	text = strings.TrimSpace(text)
+	named, err := all[StoredOrder](ctx, db, `
+		SELECT id, json FROM orders
+		WHERE  store_id = ?1 AND id IN (
+			SELECT id FROM orders WHERE reference = upper(?2) AND store_id = ?1 UNION ALL
+			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
+			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
+			SELECT order_id FROM payment_sessions WHERE gateway_id <> '' AND gateway_id = ?2)
+		ORDER  BY created_at DESC, id DESC
+		LIMIT  ?3`, storeID, text, mostFound)
+	if err != nil || len(named) > 0 {
+		return named, err
+	}
+
+	type found struct{ ID, Text string }
+	newest, err := all[found](ctx, db, `
+		SELECT id, json ->> '$.buyer.name' || x'0a' || coalesce(json ->> '$.buyer.email', '') || x'0a' ||
+		           coalesce(json ->> '$.buyer.phone', '') || x'0a' || amount || x'0a'
+		FROM   orders
+		WHERE  store_id = ?
+		ORDER  BY created_at DESC, id DESC
+		LIMIT  10000`, storeID)
+	if err != nil {
+		return nil, err
+	}
+	digits := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
+	var ids []string
+	for _, f := range newest {
+		hasText := strings.Contains(strings.ToLower(f.Text), strings.ToLower(text))
+		hasAmount := strings.Contains(f.Text, "\n"+digits+"\n")
+		if (hasText || hasAmount) && len(ids) < mostFound {
+			ids = append(ids, f.ID)
+		}
+	}
+	return all[StoredOrder](ctx, db, `
+		SELECT id, json FROM orders
+		WHERE  id IN (SELECT value FROM json_each(?))
+		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
+}
+
+// Revenue is what orders brought.
+type Revenue struct{ Orders, Amount int64 }
+
+// Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring nothing.
+func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
+	return one[Revenue](ctx, db, `
+		SELECT count(*), coalesce(sum(amount), 0)
+		FROM   orders
+		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`,
+		storeID, db.now().Add(-30*24*time.Hour))
+}
 
 // Orders are those that the address asks for: by a text, or a page of 50 and one more.
 func (p *page) Orders() (orders []Order, err error) {
@@ -287,6 +368,29 @@ func (s *server) exportOrders(p *page) error {
 	out.Flush()
 	if err != nil { // Half a file must not pass for a whole one.
 		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// ExportOrders calls write with all orders of a store, the newest first. It reads 50 at a time.
+func (db *DB) ExportOrders(ctx context.Context, storeID string, write func(Order) error) error {
+	f := OrderFilter{Limit: 50}
+	for more := true; more; {
+		var orders []StoredOrder
+		var err error
+		if orders, more, err = db.Orders(ctx, storeID, f); err != nil {
+			return err
+		}
+		for _, o := range orders {
+			f.StartingAfter = o.ID
+			order, err := o.decode()
+			if err != nil {
+				return err
+			}
+			if err := write(order); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

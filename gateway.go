@@ -82,13 +82,13 @@ type PaymentSession struct {
 	URL       string
 	ExpiresAt Time     // of its page
 	Seen      bool     // somebody may have seen its page
-	Left      bool     // its page was left: it is not wanted any more, for good
+	Left      bool     // its page was given up, for good: it is wanted no more
 	Over      bool     // its page takes no more money, as the gateway said last
 	Claimed   bool     // a notification has claimed money that no answer has shown yet
 	Notified  int      // counts its notifications
 	Names     []string // from notifications and answers: only the gateway's file reads them
 	NewsAt    Time     // when something was last new
-	DueAt     Time     // when it is checked next, 0 = never again; before it has a page, when one may be asked for again
+	DueAt     Time     // of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
 	Problem   string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
 	Words     string   // the gateway's
 
@@ -101,7 +101,7 @@ func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.Order
 // Answer is all that a gateway knows of a session.
 type Answer struct {
 	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
-	Over     bool      // no money can come, unless some is reversed; neither Open nor Over: a payment is held
+	Over     bool      // no more money can come; a reversal may open it again. If it is neither, a payment is held
 	Payments []Payment // their attempts are 0
 	Names    []string  // to be remembered with the session's
 }

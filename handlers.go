@@ -56,7 +56,7 @@ type server struct {
 	payments     *payments
 	allowPrivate bool         // addresses of webhooks
 	draining     atomic.Bool  // the service is stopping: it is not ready
-	failedAt     atomic.Int64 // the second in which the log has heard last that the database fails
+	failedAt     atomic.Int64 // the second of the log's last line about a database that fails
 }
 
 // recorder collects the facts of a request for its line in the log. It holds no key and nothing of a buyer.
@@ -327,7 +327,7 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 // admit finds the key of a request and its store, and checks what they allow.
 func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	c.store, c.key, err = s.db.KeyHolder(c.Context(), bearer(c.Header))
-	if err == ErrNotFound {
+	if errors.Is(err, ErrNotFound) {
 		if err := s.auth.wrongKeys.takeAddress(s.auth.client(c.Request)); err != nil {
 			return err
 		}
@@ -469,7 +469,7 @@ func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
 
 	query.StartingAfter = strings.ToLower(query.StartingAfter)
 	orders, more, err := s.db.Orders(c.Context(), c.store.ID, query)
-	if err == ErrNotFound {
+	if errors.Is(err, ErrNotFound) {
 		return nil, malformed("starting_after is not an order of this store: " +
 			"give the id of the last order of the page before.")
 	}
@@ -560,7 +560,7 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 	events, more, err := s.db.Events(c.Context(), c.store.ID, filter)
-	if err == ErrNotFound {
+	if errors.Is(err, ErrNotFound) {
 		return nil, malformed("after is not an event of this store, or it is so old that it is not kept " +
 			"any more: begin with created_at_min instead.")
 	}

@@ -21,7 +21,7 @@ package main
 //
 // After the rule may follow: `optional` (it may be left out), `unique` (no two elements of the list share it), `=20`
 // (its value when it is left out), `without=x` (elements of the list have no field x). A pointer may also be null.
-// In a form an empty value is a field left out, but counts as given. A field Given map[string]bool is set to the names
+// In a form an empty value is treated as left out, but is marked in Given. A field Given map[string]bool is set to the names
 // that were given. A struct with the method check of checker checks what one field cannot say.
 
 import (

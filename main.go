@@ -381,7 +381,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	c.PublicURL = strings.ToLower(strings.TrimSuffix(cmp.Or(c.PublicURL, "http://localhost:"+port), "/"))
 
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(400) // The collector works little below the limit, and hard above.
+		debug.SetGCPercent(400) // so that memory is collected rarely below the limit, and hard near it
 		debug.SetMemoryLimit(256 << 20)
 	}
 	db, err := openDB(c.file, openToServe, c.environment, log)

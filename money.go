@@ -98,8 +98,8 @@ func (b Book) payer() (p Payment, ok bool) {
 	return b.Payments[i], true
 }
 
-// exactPayment is the first payment that pays the order exactly. One that the owner has called a second payment does not, and
-// once another one has paid the order, one of which anything was returned does not take its place.
+// exactPayment is the first payment, beside the payer, that pays the order exactly: not one that the owner has called a second
+// payment, nor, in a paid or failed order, one of which a part was returned.
 func (b Book) exactPayment() (key string, ok bool) {
 	for _, p := range b.Payments {
 		fits := p.exact() && (p.Returned == 0 || b.Status != Paid && b.Status != Failed)
@@ -113,7 +113,7 @@ func (b Book) exactPayment() (key string, ok bool) {
 // settle says what the book of an order means: the state that the order is to have, and who pays it.
 func settle(b Book) (status Status, paidBy string) {
 	held := slices.ContainsFunc(b.Payments, Payment.held)
-	otherMoney := slices.ContainsFunc(b.Payments, Payment.there)
+	anyMoney := slices.ContainsFunc(b.Payments, Payment.there)
 	exact, found := b.exactPayment()
 
 	switch b.Status {
@@ -125,9 +125,9 @@ func settle(b Book) (status Status, paidBy string) {
 	switch {
 	case found:
 		return Paid, exact
-	case b.Status == Pending && (held || otherMoney), b.Status == Expired && held:
+	case b.Status == Pending && (held || anyMoney), b.Status == Expired && held:
 		return AwaitingVerification, ""
-	case b.Status == AwaitingVerification && !held && !otherMoney && !b.Reported:
+	case b.Status == AwaitingVerification && !held && !anyMoney && !b.Reported:
 		return Failed, ""
 	}
 	return b.Status, ""
@@ -148,8 +148,8 @@ func (b Book) settlePaid(exact string) (status Status, paidBy string) {
 	return Failed, ""
 }
 
-// approve is the book after the owner approved the order. All money that is there and short is accepted, and the order
-// lives on such money, unless the buyer reported a transfer.
+// approve is the book after the owner approved the order. Payments that brought too little are accepted. The first payment
+// whose money is there is the payer, unless the buyer reported a transfer: then it is the owner.
 func (b Book) approve() Book {
 	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
 	for _, p := range b.Payments {
@@ -205,7 +205,7 @@ func alerts(b Book) []Alert {
 
 // alertOf says what is wrong with the money of a payment that is there: "" = nothing.
 func (b Book) alertOf(p Payment) AlertCode {
-	isPayer, over := p.key() == b.PaidBy, b.Status == Paid || b.Status == Refunded
+	isPayer, hasMoney := p.key() == b.PaidBy, b.Status == Paid || b.Status == Refunded
 	switch {
 	case !p.there(), isPayer && b.Status == Refunded:
 		return ""
@@ -213,7 +213,7 @@ func (b Book) alertOf(p Payment) AlertCode {
 		return Overpaid
 	case isPayer, b.Status == Paid && slices.Contains(b.Accepted, p.key()):
 		return ""
-	case over || p.Amount >= p.Asked:
+	case hasMoney || p.Amount >= p.Asked:
 		return Overpaid
 	}
 	return Underpaid

@@ -5,16 +5,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 )
 
-// This file is the order: how it is created, its states and the stock that it holds, its history, and the lists that
-// show it. An order is stored as the JSON that the API shows, rendered once per change, beside the columns that queries need.
+// This file is the order: how it is created, its states and the stock that it holds, what people do with it, its history, and
+// lists. An order is stored as the JSON that the API shows, rendered once per change, beside the columns that queries need.
 
 // transitions are the changes of state that there are, whoever causes them. Everything else is refused.
 var transitions = map[Status][]Status{
@@ -229,7 +229,7 @@ const (
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		created, err = tx.replay(st.ID, in)
-		if err != ErrNotFound {
+		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
 		created, err = tx.createOrder(st, in)
@@ -412,8 +412,8 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	return nil
 }
 
-// drawCode draws the order's unique code, unless the one that it has fits: no other order of the store's last seven days has the same
-// amount, unless all codes are taken.
+// drawCode keeps the order's unique code if no other order of the store's last seven days has the amount that it makes, and draws
+// another one if not. If all are taken, one repeats.
 func (tx *Tx) drawCode(o *OrderRow, base int64) {
 	amounts, _ := all[int64](tx, tx, `
 		SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ? AND id <> ?`,
@@ -791,8 +791,8 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 	return err
 }
 
-// ResolveAlert notes that the owner has dealt with an alert. Of an overpaid one, isPayer says that it is the payment that they
-// approved. The error is WrongState if there is no such alert any more.
+// ResolveAlert notes that the owner has dealt with an alert. For an overpaid one, isPayer says that it is the payment that they
+// had approved. The error is WrongState if there is no such alert any more.
 func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID string, code AlertCode, payment string, isPayer bool) error {
 	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		for _, a := range alerts(o.Book) {
@@ -842,106 +842,4 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 	}
 	return some[StoredOrder](ctx, db, f.Limit, f.Offset,
 		"SELECT id, json FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT ? OFFSET ?", args...)
-}
-
-// Desk lists the orders of a store that wait for a decision of its owner, the oldest orders first.
-func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
-	ids, err := all[string](ctx, db, `
-		SELECT id FROM (
-			SELECT id FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
-			UNION
-			SELECT id FROM orders WHERE store_id = ?1 AND attention = 1)
-		ORDER BY id LIMIT ?2`, storeID, most)
-	if err != nil {
-		return nil, err
-	}
-	var waiting []OrderRow
-	for _, id := range ids {
-		o, err := db.Order(ctx, storeID, id)
-		if err != nil {
-			return nil, err
-		}
-		waiting = append(waiting, o)
-	}
-	return waiting, nil
-}
-
-const mostFound = 50
-
-// FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id. If there
-// are none, it looks for the text in the buyers and amounts of the newest 10,000.
-func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrder, error) {
-	text = strings.TrimSpace(text)
-	named, err := all[StoredOrder](ctx, db, `
-		SELECT id, json FROM orders
-		WHERE  store_id = ?1 AND id IN (
-			SELECT id FROM orders WHERE reference = upper(?2) AND store_id = ?1 UNION ALL
-			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
-			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
-			SELECT order_id FROM payment_sessions WHERE gateway_id <> '' AND gateway_id = ?2)
-		ORDER  BY created_at DESC, id DESC
-		LIMIT  ?3`, storeID, text, mostFound)
-	if err != nil || len(named) > 0 {
-		return named, err
-	}
-
-	type found struct{ ID, Text string }
-	newest, err := all[found](ctx, db, `
-		SELECT id, json ->> '$.buyer.name' || x'0a' || coalesce(json ->> '$.buyer.email', '') || x'0a' ||
-		           coalesce(json ->> '$.buyer.phone', '') || x'0a' || amount || x'0a'
-		FROM   orders
-		WHERE  store_id = ?
-		ORDER  BY created_at DESC, id DESC
-		LIMIT  10000`, storeID)
-	if err != nil {
-		return nil, err
-	}
-	digits := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
-	var ids []string
-	for _, f := range newest {
-		hasText := strings.Contains(strings.ToLower(f.Text), strings.ToLower(text))
-		hasAmount := strings.Contains(f.Text, "\n"+digits+"\n")
-		if (hasText || hasAmount) && len(ids) < mostFound {
-			ids = append(ids, f.ID)
-		}
-	}
-	return all[StoredOrder](ctx, db, `
-		SELECT id, json FROM orders
-		WHERE  id IN (SELECT value FROM json_each(?))
-		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
-}
-
-// Revenue is what orders brought.
-type Revenue struct{ Orders, Amount int64 }
-
-// Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring nothing.
-func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
-	return one[Revenue](ctx, db, `
-		SELECT count(*), coalesce(sum(amount), 0)
-		FROM   orders
-		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`,
-		storeID, db.now().Add(-30*24*time.Hour))
-}
-
-// ExportOrders calls write with all orders of a store, the newest first. It reads 50 at a time.
-func (db *DB) ExportOrders(ctx context.Context, storeID string, write func(Order) error) error {
-	f := OrderFilter{Limit: 50}
-	for more := true; more; {
-		var orders []StoredOrder
-		var err error
-		if orders, more, err = db.Orders(ctx, storeID, f); err != nil {
-			return err
-		}
-		for _, o := range orders {
-			f.StartingAfter = o.ID
-			order, err := o.decode()
-			if err != nil {
-				return err
-			}
-			if err := write(order); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

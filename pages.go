@@ -212,7 +212,7 @@ type page struct {
 	IsOwner      bool     // of the store, who is signed in
 	Order        OrderRow // whose buyer sees the page
 	ChosenMethod Method   // of that order
-	Asking       int      // how often the page has asked the gateway, which has not answered yet
+	Asking       int      // how many times the page has asked the gateway without an answer
 	Notice       string   // the act that was just done
 	Content      template.HTML
 	Unknown      bool // it is unknown whether what was asked for was done

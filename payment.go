@@ -65,15 +65,15 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 // The pauses between two checks of a session.
 const (
 	firstCheck    = 10 * time.Second
-	mostPageWait  = 10 * time.Minute // while its page can be paid
-	mostQuietWait = 12 * time.Hour
+	mostPageWait  = 10 * time.Minute // at most, while its page is wanted
+	mostQuietWait = 12 * time.Hour   // at most, once its page is over
 	afterEnd      = 30 * time.Second // while its page is not wanted and not over
 	afterProblem  = 5 * time.Minute
-	askedFor      = 7 * 24 * time.Hour // after the last news
+	askedFor      = 7 * 24 * time.Hour // so long after the last news it is checked no more
 )
 
-// nextCheck says when a session is checked again, 0 for never. It waits as long as it has been quiet, so that a lost
-// notification is found in minutes.
+// nextCheck says when a session is checked again, 0 for never. It waits as long as nothing has been new, within
+// bounds, so that a lost notification is found in minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait := max(quiet, firstCheck)
@@ -102,7 +102,7 @@ type payments struct {
 	locks    sync.Map // a chan struct{} by the order's id: one call about an order at a time
 }
 
-// callTime is how long a person waits for a gateway at most.
+// callTime is how long a call of a gateway may take, and how long a person waits for one that somebody else makes.
 const callTime = 10 * time.Second
 
 var errBusy = errors.New("the gateway is being asked about this order")
@@ -145,7 +145,7 @@ type SessionView struct {
 func (p *payments) OrderWithSession(ctx context.Context, st Store, orderID string, start bool) (OrderRow, SessionView, error) {
 	o, err := readColumns(ctx, p.db, st.ID, orderID)
 	if err == nil && start && o.needsPage(p.db.now()) {
-		if err = p.startPage(ctx, st, orderID); err == nil || err == errBusy {
+		if err = p.startPage(ctx, st, orderID); err == nil || errors.Is(err, errBusy) {
 			o, err = readColumns(ctx, p.db, st.ID, orderID)
 		}
 	}
@@ -225,15 +225,15 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 		if o.session(s.Number).Notified > 0 { // A notification came before the page's address.
 			p.checkSession(call, o, *o.session(s.Number)) // If that fails, it is due all the same.
 		}
-		if failed != errTaken {
+		if !errors.Is(failed, errTaken) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// beginSession writes the order's latest session before its page is asked for. A start that brought no page is tried again in
-// its row, after half a minute. The key has no provider if there is nothing to do.
+// beginSession writes the order's latest session before its page is asked for. If a start brought no page, its
+// row is used again for the next one, after half a minute. The key has no provider if there is nothing to do.
 func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
 	o, err = p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
@@ -383,7 +383,8 @@ func (p *payments) keys(ctx context.Context, o OrderRow, s PaymentSession) ([]Ga
 	return []GatewayKey{keys[own], keys[0]}, nil
 }
 
-// ask asks what became of a session. If its own key is refused, the answer to the one in use counts only if it knows a payment.
+// ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it
+// knows a payment.
 // A panic over an answer is an error.
 func (p *payments) ask(ctx context.Context, o OrderRow, s PaymentSession) (answer Answer, err error) {
 	defer func() {
@@ -486,7 +487,7 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	answered, err = p.check(ctx, storeID, orderID, true)
-	if err == errBusy || ctx.Err() != nil {
+	if errors.Is(err, errBusy) || ctx.Err() != nil {
 		return false, nil
 	}
 	return answered, err
@@ -509,7 +510,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 			continue
 		}
 		err = p.notice(ctx, key, n)
-		if err == ErrNotFound {
+		if errors.Is(err, ErrNotFound) {
 			p.db.log.Warn("a notification is about no order of this store", "provider", provider, "store", storeID)
 			return nil
 		}
@@ -518,7 +519,8 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	return ErrNotFound
 }
 
-// notice makes the session due that a notification is about. One that a restored backup does not know is added to its order.
+// notice makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
+// order.
 func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 	named, err := p.sessionOf(ctx, key, n)
 	if err != nil {
@@ -719,8 +721,8 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	return max(next.Sub(now), time.Millisecond), err
 }
 
-// expire lets the orders expire whose pages can take no more money: each is over and was checked after the order's end, when
-// all are due, and no notification claims money; or the end is a week ago.
+// expire lets orders expire that are past their end. Each of an order's pages has to be over and checked since the end, when all
+// become due, and no notification may claim money that was not seen; but after a week it expires in any case.
 func (p *payments) expire(ctx context.Context) error {
 	if p.db.clockJumped() {
 		return nil
@@ -741,7 +743,7 @@ func (p *payments) expire(ctx context.Context) error {
 			tx.checksDue = true
 			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
 		})
-		if err != nil && err != ErrNotFound {
+		if err != nil && !errors.Is(err, ErrNotFound) {
 			p.db.log.Error("an order could not expire", "error", err)
 		}
 	}

@@ -92,7 +92,7 @@ func (p *page) setName(field, made string, find func(name string) error) error {
 		name += "-" + strings.ToLower(rand.Text()[:6])
 	}
 	p.PostForm.Set(field, name)
-	if given == "" && err == ErrNotFound {
+	if given == "" && errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err
@@ -336,7 +336,7 @@ func (p *page) API() (spec map[string]any, err error) {
 // showOwnIDs has the examples of the reference name what an owner sells, if one is signed in.
 func (s *server) showOwnIDs(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
-	if err == ErrNotFound {
+	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err
@@ -387,7 +387,7 @@ func (s *server) changePassword(p *page) error {
 		return refuse(ValidationFailed).add("new_password", "must have at least 12 characters")
 	}
 	err := s.auth.changePassword(p.w, p.Request, p.Store, p.PostFormValue("password"), password)
-	if err == ErrNotFound {
+	if errors.Is(err, ErrNotFound) {
 		return refuse(ValidationFailed).add("password", "is not your present password")
 	}
 	return err

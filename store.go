@@ -146,8 +146,8 @@ type querier interface {
 	fail(err error) error // what an error of a query means; nil is none
 }
 
-// columns returns where a row is scanned to: the value itself or, of a struct, its first fields, which stand in the order of
-// the row's columns. Lists, maps and structs are JSON in their column; embedded structs have columns of their own.
+// columns returns where a row is scanned to: the value itself or, of a struct, its exported fields up to the first one that is
+// not, which stand in the order of the row's columns. Lists, maps and structs are JSON in their column; embedded structs have columns of their own.
 func columns(v reflect.Value) (into []any) {
 	if v.Kind() != reflect.Struct {
 		return []any{v.Addr().Interface()}

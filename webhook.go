@@ -354,8 +354,8 @@ func sign(secret string, t int64, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// The queue sends what is due. It writes nothing before it sends: what is under way is known in its memory alone, for
-// one process serves a file, and a crash leaves a delivery due at its old time. Every attempt ends in a written
+// The queue sends what is due. It writes nothing before it sends: what is under way is known in its memory alone. That
+// is enough: one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in a written
 // result, but for one that a stop cuts off. The queue looks for due deliveries when something was written, an attempt
 // has ended or the next one is due.
 //
@@ -523,7 +523,7 @@ func (q *queue) end(d dueDelivery) {
 func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	begun := time.Now()
 	s, a, err := q.send(ctx, *d)
-	if err == ErrNotFound || ctx.Err() != nil {
+	if errors.Is(err, ErrNotFound) || ctx.Err() != nil {
 		return // The endpoint was removed or turned off meanwhile, or the service stops.
 	}
 
