@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -820,8 +818,7 @@ type OrderFilter struct {
 
 // Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is no order of the store.
 func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {
-	where := "store_id = ? AND created_at BETWEEN ? AND ?"
-	args := []any{storeID, f.CreatedMin, cmp.Or(f.CreatedMax, math.MaxInt64)}
+	where, args := "store_id = ?", []any{storeID}
 	add := func(condition string, values ...any) {
 		where += " AND " + condition
 		args = append(args, values...)
@@ -836,6 +833,12 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 	}
 	if f.Status != "" {
 		add("status = ?", f.Status)
+	}
+	if f.CreatedMin != 0 {
+		add("created_at >= ?", f.CreatedMin)
+	}
+	if f.CreatedMax != 0 {
+		add("created_at <= ?", f.CreatedMax)
 	}
 	if f.ExternalID != "" {
 		add("external_id = ?", f.ExternalID)
