@@ -278,6 +278,9 @@ func (w *walk) step() {
 			w.orders = append(w.orders, w.order)
 		}
 	}
+	if len(w.orders) == 0 {
+		w.t.Fatalf("the first order is refused: %d %s", w.who.status, w.who.text)
+	}
 	i := w.IntN(len(w.orders))
 	w.order = w.orders[i]
 	w.trail = append(w.trail, "# of "+string(rune('A'+i)))

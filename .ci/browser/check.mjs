@@ -92,16 +92,17 @@ async function firstDay(url, store) {
   await page.goto(url + '/dashboard/catalog/product');
   await page.fill('[name=title]', 'Kopi Gayo 250 g');
   await page.fill('[name=price]', 'Rp 85.000');
-  await page.click(act('save'));
-  await page.goto(url + '/dashboard/payments/method?kind=transfer');
+  await Promise.all([page.waitForNavigation(), page.click(act('save'))]);
+  await page.goto(url + '/dashboard/payments');
+  await page.click('a[href$="kind=transfer"]');
   await page.fill('[name=name]', 'Transfer BCA');
   await page.fill('[name="accounts[0].bank"]', 'BCA');
   await page.fill('[name="accounts[0].number"]', '1234567890');
   await page.fill('[name="accounts[0].holder"]', 'Kopi Kita');
-  await page.click(act('save'));
+  await Promise.all([page.waitForNavigation(), page.click(act('save'))]);
   await page.goto(url + '/dashboard/account');
   await page.fill('[name=contact]', '0812 3456 7890');
-  await page.click(act('save'));
+  await Promise.all([page.waitForNavigation(), page.click(act('save'))]);
 
   await page.goto(url + '/dashboard');
   await page.click('a[href^="/dashboard/orders/new"]');
