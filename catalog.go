@@ -251,7 +251,7 @@ func (m Method) lacks(st Store) string {
 		return "account"
 	case m.Kind == QRIS && m.ImageURL == nil:
 		return "picture"
-	case (m.Provider == Midtrans || m.Provider == Xendit) && !m.HasKey:
+	case m.Channel == "gateway" && m.Provider != Sandbox && !m.HasKey:
 		return "key"
 	case m.Test && !st.TestMode:
 		return "test_mode"

@@ -29,7 +29,8 @@ type gateway interface {
 	// what is required. errTaken: the gateway has payments of this reference already.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
-	// status asks what became of a session.
+	// status asks what became of a session. One that the gateway does not know is an answer without payments, not an error:
+	// a key is tried with such a session.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
 	// closePage ends a page and the payments that wait for money there; money that arrived stays. deny also denies held

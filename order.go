@@ -431,13 +431,13 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 		if c.Reserved {
 			continue
 		}
-		reserved := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND (stock IS NULL OR stock >= ?2)",
+		left, err := one[*int64](tx, tx, `
+			UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND (stock IS NULL OR stock >= ?2) RETURNING stock`,
 			c.ProductID, c.Quantity)
-		if reserved == 0 {
+		if err != nil { // There is too little.
 			short = append(short, c)
-			continue
 		}
-		o.Components[i].Reserved = true
+		o.Components[i].Reserved = left != nil // Of unlimited stock nothing is taken, and nothing given back.
 	}
 	return short
 }

@@ -27,7 +27,7 @@ const sessionColumns = `order_id, number, id, provider, method, fee, code, asked
 func (tx *Tx) storeSessions(o *OrderRow, before OrderRow) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
-		isLeft := !s.Left && !s.wanted(*o, tx.now)
+		isLeft := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
 		s.Left = s.Left || isLeft
 		if (isLeft || o.Book.Status != before.Book.Status) && s.Seen && !s.Over {
 			s.DueAt = tx.now
@@ -145,7 +145,7 @@ type SessionView struct {
 func (p *payments) OrderWithSession(ctx context.Context, st Store, orderID string, start bool) (OrderRow, SessionView, error) {
 	o, err := readColumns(ctx, p.db, st.ID, orderID)
 	if err == nil && start && o.needsPage(p.db.now()) {
-		if err = p.startPage(ctx, st, orderID); err == nil || errors.Is(err, errBusy) {
+		if err = p.startPage(ctx, st, orderID); err == nil || errors.Is(err, errBusy) || errors.Is(err, ErrUnavailable) {
 			o, err = readColumns(ctx, p.db, st.ID, orderID)
 		}
 	}
@@ -305,8 +305,12 @@ func problemOf(err error) (problem, words string) {
 	return "unreachable", ""
 }
 
-// check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have answered.
+// check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have answered. By a
+// wrong time it would close pages, so nobody is asked after a jump of the clock.
 func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
+	if p.db.clockJumped() {
+		return false, nil
+	}
 	unlock, err := p.lock(ctx, orderID)
 	if err != nil {
 		return false, err
@@ -422,8 +426,8 @@ func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, answe
 			}
 			s.Names = names
 			s.Over = answer.Over || s.Over && !answer.Open // What was over is open again when a payment was taken back.
-			showsMoney := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.held() || p.there() })
-			s.Claimed = s.Claimed && !(isQuiet && showsMoney) && tx.now.Sub(s.NewsAt) < askedFor
+			isAnswered := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.State != Open })
+			s.Claimed = s.Claimed && !(isQuiet && isAnswered) && tx.now.Sub(s.NewsAt) < askedFor
 		}
 		s.DueAt = s.nextCheck(*o, tx.now)
 		if !isQuiet {
@@ -607,7 +611,7 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 	return p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error { return o.decide(act, actor, n) })
 }
 
-// decideHeld accepts the held payments of an order at their gateway, or denies them.
+// decideHeld accepts a held payment of an order at its gateway, or denies all.
 func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -629,7 +633,7 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 		if err != nil && !isRefused(err, GatewayRefused) {
 			err = refuse(GatewayUnreachable)
 		}
-		if err != nil {
+		if err != nil || accept { // Once one has paid the order, the pages of others are closed.
 			return err
 		}
 	}
@@ -642,10 +646,10 @@ type dueOrder struct {
 	Provider    Provider
 }
 
-// How many checks are under way: in all, and of one store at one provider.
+// How many checks are under way: at one provider, and of one store there.
 const (
-	mostChecks      = 64
-	mostChecksAlike = 4
+	mostChecksOfProvider = 32
+	mostChecksAlike      = 4
 )
 
 // run checks what is due and lets orders expire, until ctx ends.
@@ -656,7 +660,7 @@ func (p *payments) run(ctx context.Context) {
 		wait, err := p.work(ctx, underWay, ended)
 		if err != nil && ctx.Err() == nil {
 			p.db.log.Error("payments cannot be checked", "error", err)
-			wait = time.Second
+			wait = 10 * time.Second
 		}
 		select {
 		case <-ctx.Done():
@@ -675,37 +679,48 @@ func (p *payments) run(ctx context.Context) {
 // work begins the checks that are due and that the limits allow, and lets orders expire. It returns how long there is nothing
 // more to do.
 func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
-	if err := p.expire(ctx); err != nil {
+	if p.db.clockJumped() {
+		return time.Minute, nil
+	}
+	if err := cmp.Or(p.db.look(), p.expire(ctx)); err != nil {
 		return 0, err
 	}
 	now := p.db.now()
 	due, err := all[dueOrder](ctx, p.db, `
-		SELECT DISTINCT order_id, store_id, provider FROM (
+		SELECT order_id, store_id, provider FROM (
 			SELECT s.order_id, o.store_id, s.provider,
 			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY s.due_at) AS place
 			FROM   payment_sessions s
 			JOIN   orders o ON o.id = s.order_id
 			WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?))
-		WHERE  place <= ?`, now, now.Add(mostQuietWait), 4*mostChecksAlike)
+		WHERE  place <= ?
+		GROUP  BY order_id
+		ORDER  BY random()`, now, now.Add(mostQuietWait), 4*mostChecksAlike)
 	if err != nil {
 		return 0, err
 	}
 	for _, d := range due { // Those under way are among the oldest of their store, so more are read than can begin.
-		alike := 0
+		alike, ofProvider := 0, 0
 		for _, other := range underWay {
+			if other.Provider == d.Provider {
+				ofProvider++
+			}
 			if other.StoreID == d.StoreID && other.Provider == d.Provider {
 				alike++
 			}
 		}
 		_, already := underWay[d.ID]
-		if already || alike >= mostChecksAlike || len(underWay) >= mostChecks {
+		if already || alike >= mostChecksAlike || ofProvider >= mostChecksOfProvider {
 			continue
 		}
 		underWay[d.ID] = d
 		go func() {
 			if _, err := p.check(ctx, anyStore, d.ID, false); err != nil && ctx.Err() == nil {
 				p.db.log.Error("a payment could not be checked", "error", err)
-				time.Sleep(time.Second) // It is due all the same.
+				select { // It is due all the same.
+				case <-time.After(10 * time.Second):
+				case <-ctx.Done():
+				}
 			}
 			ended <- d.ID
 		}()
@@ -713,7 +728,7 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 
 	next, err := one[Time](ctx, p.db, `
 		SELECT min(at) FROM (
-			SELECT min(due_at) AS at FROM payment_sessions WHERE due_at > 0 AND due_at > ?1
+			SELECT min(due_at) AS at FROM payment_sessions WHERE due_at > 0 AND seen = 1 AND due_at > ?1
 			UNION ALL
 			SELECT min(expires_at) FROM orders WHERE status = 'pending' AND expires_at > ?1
 			UNION ALL
@@ -724,9 +739,6 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 // expire lets orders expire that are past their end. Each of an order's pages has to be over and checked since the end, when all
 // become due, and no notification may claim money that was not seen; but after a week it expires in any case.
 func (p *payments) expire(ctx context.Context) error {
-	if p.db.clockJumped() {
-		return nil
-	}
 	const sqlExpiring = `
 		SELECT id FROM orders o
 		WHERE  status = 'pending' AND expires_at <= ?1 AND (?3 = '' OR id = ?3) AND (expires_at <= ?2 OR NOT EXISTS (
@@ -743,6 +755,9 @@ func (p *payments) expire(ctx context.Context) error {
 			tx.checksDue = true
 			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
 		})
+		if errors.Is(err, ErrUnavailable) {
+			return err
+		}
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			p.db.log.Error("an order could not expire", "error", err)
 		}

@@ -198,7 +198,7 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   words      TEXT    NOT NULL,            -- the gateway's, for the owner
   PRIMARY KEY (order_id, number)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX payment_sessions_due     ON payment_sessions (due_at) WHERE due_at > 0;
+CREATE INDEX payment_sessions_due     ON payment_sessions (due_at) WHERE due_at > 0 AND seen = 1;
 CREATE INDEX payment_sessions_gateway ON payment_sessions (gateway_id) WHERE gateway_id <> '';
 
 CREATE TABLE payments (                   -- the book: a row per payment that a gateway knows

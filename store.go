@@ -608,13 +608,13 @@ func (tx *Tx) call() (err error) {
 	return tx.fail(tx.fn(tx))
 }
 
-// end answers a write, and wakes those who wait for what it made due. After an error they find nothing.
+// end answers a write, and wakes those who wait for what it made due.
 func (tx *Tx) end(err error) {
 	tx.err = err
-	if tx.webhooksDue {
+	if err == nil && tx.webhooksDue {
 		wake(tx.db.webhooksDue)
 	}
-	if tx.checksDue {
+	if err == nil && tx.checksDue {
 		wake(tx.db.checksDue)
 	}
 	close(tx.done)

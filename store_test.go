@@ -21,7 +21,7 @@ import (
 // and a migration of the files of this one.
 func TestSchemaHasAVersion(t *testing.T) {
 	t.Parallel()
-	const version, hash = "1", "044a644331c4d3dc"
+	const version, hash = "1", "7bf87dbc36e241d7"
 	schema, err := os.ReadFile("schema.sql")
 	must(t, err)
 	sum := sha256.Sum256(schema)
@@ -273,6 +273,38 @@ func TestClockThatJumps(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestClockThatJumpsClosesNoPage sets the clock two days ahead, and back after four minutes.
+func TestClockThatJumpsClosesNoPage(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get | payable 1")
+		w.sleep(2 * time.Minute)
+		w.ahead.Store(int64(48 * time.Hour))
+		p.play("shop fault none, pending")
+		w.sleep(4 * time.Minute)
+		w.ahead.Store(0)
+		w.sleep(7 * time.Minute)
+		p.play("settlement", "= paid by 1, Paid, stock 8")
+	})
+}
+
+// TestFullDiskAtAnOrdersEnd has no room for orders to expire: that is tried now and then, not all the time.
+func TestFullDiskAtAnOrdersEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 bank_transfer as A")
+		w.sleep(5*time.Hour + 59*time.Minute)
+		w.life.failAt(sqlite3.Error{Code: sqlite3.ErrFull}, false)
+		w.sleep(10 * time.Minute)
+		if n := strings.Count(w.log.String(), "level=ERROR"); n == 0 || n > 100 {
+			t.Errorf("the log has %d errors", n)
+		}
+		w.life.failAt(nil, false)
+		w.sleep(time.Minute)
+		p.play("= expired, Expired, stock 10")
+	})
 }
 
 // TestRetention keeps events for a week, what a key of idempotency stands for for two days, and orders for good.

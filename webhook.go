@@ -676,8 +676,8 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 // dashboard.
 func (q *queue) ring(ctx context.Context, s sending) (answer, error) {
 	title, text, ok := phoneWords(s.Language, s.Event, s.Order)
-	if !ok {
-		return answer{code: http.StatusNoContent}, nil // There is nothing to say: that is done.
+	if !ok || q.db.now().Sub(s.CreatedAt) > time.Hour {
+		return answer{code: http.StatusNoContent}, nil // There is nothing to say, or it is no news any more: that is done.
 	}
 	return q.post(ctx, s.URL, []byte(text), http.Header{
 		"Title": {mime.QEncoding.Encode("utf-8", title)},
