@@ -214,6 +214,10 @@ func TestSignInLinks(t *testing.T) {
 			p.press("sign-in", nil)
 			return p.who.page.address
 		}
+		unspent := link()
+		if p.browse("GET", "/dashboard", nil, "Cookie", "__Host-sign-in="+unspent[len(unspent)-43:]).StatusCode == 200 {
+			t.Error("a link is a cookie")
+		}
 		p.who = p.people["owner"]
 		p.who.inside = true
 		address := link()

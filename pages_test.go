@@ -58,6 +58,7 @@ func TestForeignObjects(t *testing.T) {
 		"payment_methods":[{"code":"asing","name":"Asing","provider":"manual","kind":"cash"}]}`))
 	key := w.command("key add -name theirs -store " + w.other.id)
 	order := w.do(t, "POST", "/v1/orders", w.other.body("kopi", 1), as(w.other.keys["write"])...).at("order.id")
+	w.do(t, "POST", "/v1/orders", w.other.body("kopi", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
 	delivery := w.net.inbox.await(1)[0].delivery
 	words := map[string]string{
 		"order": order, "endpoint": endpoint, "delivery": delivery, "key": textOf(key, "key_id"),

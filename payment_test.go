@@ -167,6 +167,19 @@ func TestNotificationBeforeTheAnswer(t *testing.T) {
 	})
 }
 
+// TestPaidWhileThePageIsClosed has the money come while the answer at the order's end is on its way.
+func TestPaidWhileThePageIsClosed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		end := time.Now().Add(6 * time.Hour)
+		p.play("order kopi 2 snap as A, +5h58m, get")
+		w.net.setFault(fault{"slow", "status", true})
+		time.Sleep(time.Until(end) + 2*time.Second)
+		w.net.midtrans.say(p.order, "1", "settlement")
+		p.play("+1m", "= paid by 1, Paid, stock 8")
+	})
+}
+
 // TestOneSession reads an order by many at once, by readers, and with HEAD.
 func TestOneSession(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -290,6 +290,18 @@ func TestClockThatJumpsClosesNoPage(t *testing.T) {
 	})
 }
 
+// TestClockFarAheadForgetsNoPayment sets the clock a month ahead for four minutes: a refund is found as ever.
+func TestClockFarAheadForgetsNoPayment(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get, settlement, +20m")
+		w.ahead.Store(int64(30 * 24 * time.Hour))
+		w.sleep(4 * time.Minute)
+		w.ahead.Store(0)
+		p.play("+10m, refund=172500 lost, +13h", "= refunded, Paid Refunded, stock 8")
+	})
+}
+
 // TestFullDiskAtAnOrdersEnd has no room for orders to expire: that is tried now and then, not all the time.
 func TestFullDiskAtAnOrdersEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -450,6 +462,9 @@ func TestOneServiceServesAFile(t *testing.T) {
 	if _, err := os.Stat(again.file); err == nil {
 		t.Error("there is a new file beside an old write-ahead log")
 	}
+	again.file = filepath.Join(t.TempDir(), "shop.db")
+	must(t, os.WriteFile(again.file+"-restoring", []byte("the copy"), 0o600))
+	again.refused("serve -addr 127.0.0.1:0", "shop.db")
 }
 
 // TestFileNewerThanItsLog starts where somebody may have copied a file beside the log of another: it is checked first.
