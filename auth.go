@@ -57,7 +57,7 @@ type APIKey struct {
 
 const keyColumns = "k.id, k.store_id, k.name, k.scope, k.created_at, k.last_used_at, k.revoked_at, k.expires_at"
 
-// keyIsLive is the condition that a key k works at a time, its parameter.
+// keyIsLive is the SQL condition that the key k works at a time, its parameter.
 const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 
 type keyHolder struct {

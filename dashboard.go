@@ -358,7 +358,7 @@ func (s *server) exportOrders(p *page) error {
 	l := p.language()
 	p.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	p.w.Header().Set("Content-Disposition", `attachment; filename="orders.csv"`)
-	http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(10 * time.Minute)) // for a slow line
+	http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(10 * time.Minute)) // for slow connections
 	p.w.WriteHeader(http.StatusOK)
 	out := csv.NewWriter(p.w)
 	out.Comma, out.UseCRLF = ';', true

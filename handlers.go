@@ -24,8 +24,8 @@ import (
 
 // Every request goes through logged, which gives it an id and a line in the log. A request to the API then
 // goes through api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, and
-// its handler gets what they say. Every answer of the API is one of two envelopes, and every error becomes one of the
-// table in describe.
+// its handler gets what they say. Every answer of the API is one of two envelopes, and every error becomes one of
+// descriptions.
 
 // routes is the table of all paths. Those of pages are in pageRoutes.
 func (s *server) routes() http.Handler {
@@ -303,8 +303,7 @@ type apiCall struct {
 	leave  func()      // frees its place before it waits for a commit or a gateway
 }
 
-// api serves a pattern that needs a scope to the holders of keys. Q is the struct of their query
-// parameters.
+// api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query parameters.
 func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	handle func(c *apiCall, query Q) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

@@ -388,8 +388,7 @@ func (p *payments) keys(ctx context.Context, o OrderRow, s PaymentSession) ([]Ga
 }
 
 // ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it
-// knows a payment.
-// A panic over an answer is an error.
+// knows a payment. A panic over an answer is an error.
 func (p *payments) ask(ctx context.Context, o OrderRow, s PaymentSession) (answer Answer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -417,8 +416,8 @@ func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, answe
 	return p.db.changeOrder(context.WithoutCancel(ctx), anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(asked.Number)
 		s.Problem, s.Words = problemOf(failed)
-		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
-		isQuiet := s.Notified == asked.Notified
+		s.NewsAt = min(s.NewsAt, tx.now)           // after a clock that was ahead
+		isNotified := s.Notified != asked.Notified // since the question left
 		if failed == nil {
 			names := unite(s.Names, answer.Names)
 			if o.learn(*s, answer.Payments) || len(names) > len(s.Names) {
@@ -427,10 +426,10 @@ func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, answe
 			s.Names = names
 			s.Over = answer.Over || s.Over && !answer.Open // What was over is open again when a payment was taken back.
 			isAnswered := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.State != Open })
-			s.Claimed = s.Claimed && !(isQuiet && isAnswered) && tx.now.Sub(s.NewsAt) < askedFor
+			s.Claimed = s.Claimed && (isNotified || !isAnswered) && tx.now.Sub(s.NewsAt) < askedFor
 		}
 		s.DueAt = s.nextCheck(*o, tx.now)
-		if !isQuiet {
+		if isNotified {
 			s.DueAt = tx.now
 		}
 		return nil
@@ -676,8 +675,8 @@ func (p *payments) run(ctx context.Context) {
 	}
 }
 
-// work begins the checks that are due and that the limits allow, and lets orders expire. It returns how long there is nothing
-// more to do.
+// work begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the clock. It
+// returns how long there is nothing more to do.
 func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
 	if p.db.clockJumped() {
 		return time.Minute, nil
@@ -702,10 +701,11 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	for _, d := range due { // Those under way are among the oldest of their store, so more are read than can begin.
 		alike, ofProvider := 0, 0
 		for _, other := range underWay {
-			if other.Provider == d.Provider {
-				ofProvider++
+			if other.Provider != d.Provider {
+				continue
 			}
-			if other.StoreID == d.StoreID && other.Provider == d.Provider {
+			ofProvider++
+			if other.StoreID == d.StoreID {
 				alike++
 			}
 		}

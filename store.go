@@ -147,7 +147,8 @@ type querier interface {
 }
 
 // columns returns where a row is scanned to: the value itself or, of a struct, its exported fields up to the first one that is
-// not, which stand in the order of the row's columns. Lists, maps and structs are JSON in their column; embedded structs have columns of their own.
+// not, which stand in the order of the row's columns. Lists, maps and structs are JSON in their column; embedded structs
+// have columns of their own.
 func columns(v reflect.Value) (into []any) {
 	if v.Kind() != reflect.Struct {
 		return []any{v.Addr().Interface()}
@@ -721,7 +722,7 @@ func (db *DB) look() error {
 func (db *DB) now() Time { return timeOf(db.env.now()) }
 
 // clockJumped reports whether the wall clock was moved in the last five minutes. Until it has been steady for that long,
-// nothing expires or is purged.
+// nothing expires or is purged, and no gateway is asked.
 func (db *DB) clockJumped() bool {
 	c := &db.clock
 	c.Lock()

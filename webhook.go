@@ -355,9 +355,9 @@ func sign(secret string, t int64, body []byte) string {
 }
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known in its memory alone. That
-// is enough: one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in a written
-// result, but for one that a stop cuts off. The queue looks for due deliveries when something was written, an attempt
-// has ended or the next one is due.
+// is enough: one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in
+// a written result, but for one that a stop cuts off. The queue looks for due deliveries when something was written, an
+// attempt has ended or the next one is due.
 //
 // All its state belongs to the goroutine of run.
 type queue struct {
