@@ -188,6 +188,15 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
 }
 
+// Trouble counts the wanted sessions of a store whose gateway gave no page or answer.
+func (db *DB) Trouble(ctx context.Context, storeID string) (sessions int, err error) {
+	return one[int](ctx, db, `
+		SELECT count(*)
+		FROM   payment_sessions s
+		JOIN   orders o ON o.id = s.order_id
+		WHERE  s.problem <> '' AND s.left = 0 AND o.store_id = ? AND o.status IN ('pending', 'awaiting_verification')`, storeID)
+}
+
 // Revenue is what orders brought.
 type Revenue struct{ Orders, Amount int64 }
 

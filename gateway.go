@@ -115,7 +115,7 @@ type Notice struct {
 	Names       []string
 	Known       []string
 	ClaimsMoney bool
-	Dispute     *Payment // a dispute: only Disputed is set, 0 once the store has won
+	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
 }
 
 // Mode is whether a gateway takes real money.
@@ -221,17 +221,13 @@ func (c gatewayClient) createPage(
 
 // scrub takes what a gateway's words repeat of the buyer out of them.
 func (c checkout) scrub(err error) error {
-	refusal, ok := errors.AsType[*Refusal](err)
-	if !ok {
-		return err
-	}
 	typed := fmt.Sprint(c.Order.Buyer, internationalPhone(c.Order.Buyer.Phone))
 	for _, part := range strings.FieldsFunc(typed, isMark) {
-		if len(part) > 3 {
+		if refusal, ok := errors.AsType[*Refusal](err); ok && len(part) > 3 {
 			refusal.Words = strings.ReplaceAll(refusal.Words, part, "…")
 		}
 	}
-	return refusal
+	return err
 }
 
 // wholeRupiah is an amount in JSON: a number or a text, such as 150000 or "150000.00".
@@ -303,10 +299,10 @@ func (c checkout) channelsOf(column int) []string {
 	return nil
 }
 
-// GatewayKeys lists a store's keys at a provider, the one in use first, then the replaced ones, which still belong to
-// the sessions that were made with them; without a provider, the keys in use of all. Every store has one of the sandbox,
+// GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with, then the one in use,
+// then those that were replaced. Without a provider, it lists the keys in use of all. Every store has one of the sandbox,
 // without an id.
-func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider) ([]GatewayKey, error) {
+func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider, own string) ([]GatewayKey, error) {
 	if provider == Sandbox {
 		return []GatewayKey{{Provider: Sandbox, Mode: ModeSandbox}}, nil
 	}
@@ -314,46 +310,7 @@ func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provid
 		SELECT id, store_id, provider, mode, secret_key, callback_token, replaced_at
 		FROM gateway_keys
 		WHERE store_id = ?1 AND (provider = ?2 OR ?2 = '' AND replaced_at = 0)
-		ORDER BY replaced_at > 0, replaced_at DESC, provider`, storeID, provider)
-}
-
-// SetKey tries a key at its gateway and puts it in the place of the store's earlier one, which is kept for the sessions
-// that were made with it. A sandbox key takes the place of no live one. A key that is in use already changes nothing.
-func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
-	if err := key.checkXendit(); err != nil {
-		return err
-	}
-
-	// No gateway knows this session, so that what it refuses is the key.
-	madeUp := PaymentSession{OrderID: "storeorder-key-test", Names: []string{"ps-000000000000000000000000"}}
-	_, err := g[key.Provider].status(ctx, key, madeUp)
-	if isRefused(err, GatewayRefused) {
-		return err
-	}
-	if err != nil {
-		return refuse(GatewayUnreachable)
-	}
-
-	return db.write(ctx, func(tx *Tx) error {
-		keys, _ := GatewayKeys(tx, tx, key.StoreID, key.Provider)
-		for _, old := range keys {
-			old.ID = ""
-			if old == key {
-				return nil
-			}
-			if old.Mode == ModeLive && key.Mode == ModeSandbox {
-				return refuse(ValidationFailed).add("mode", "must be live, because a live key is in use")
-			}
-		}
-
-		tx.exec(`
-			UPDATE gateway_keys
-			SET replaced_at = ?
-			WHERE store_id = ? AND provider = ? AND replaced_at = 0`, tx.now, key.StoreID, key.Provider)
-		tx.exec("INSERT INTO gateway_keys VALUES (?, ?, ?, ?, ?, ?, 0)",
-			tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
-		return nil
-	})
+		ORDER BY id = ?3 DESC, replaced_at > 0, replaced_at DESC, provider`, storeID, provider, own)
 }
 
 // sandbox is a gateway without network, keys and notifications: the buttons of its page write what it knows.

@@ -45,7 +45,7 @@ type Payment struct {
 	State    PaymentState
 	Amount   int64
 	Returned int64 // of the amount
-	Disputed int64 // of the amount; 0 = nothing
+	Disputed int64 // of the amount; 0 = nothing, in news -1 = the store has won
 }
 
 // key tells the payments of an order apart.
@@ -71,6 +71,9 @@ func (p Payment) learn(news Payment) Payment {
 	}
 	p.Returned = min(max(p.Returned, news.Returned), p.Amount)
 	p.Disputed = max(p.Disputed, min(news.Disputed, cmp.Or(p.Amount, p.Asked)))
+	if news.Disputed < 0 {
+		p.Disputed = 0
+	}
 	return p
 }
 

@@ -239,9 +239,11 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if !o.needsPage(tx.now) {
 			return nil
 		}
-		if len(o.Sessions) == 0 {
-			o.addSession(tx, 1)
-		} else if latest := o.Sessions[0]; latest.URL != "" || !latest.wanted(*o, tx.now) {
+		var latest PaymentSession
+		if len(o.Sessions) > 0 {
+			latest = o.Sessions[0]
+		}
+		if latest.URL != "" || !latest.wanted(*o, tx.now) {
 			o.addSession(tx, latest.Number+1)
 		}
 		s := &o.Sessions[0]
@@ -261,7 +263,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 // keyFor is the key in use that an order's page is made with; without a provider, there is none. Play money pays test orders
 // only, and real money pays no test order.
 func (tx *Tx) keyFor(o OrderRow) (key GatewayKey) {
-	keys, _ := GatewayKeys(tx, tx, o.StoreID, o.Order.PaymentProvider)
+	keys, _ := GatewayKeys(tx, tx, o.StoreID, o.Order.PaymentProvider, "")
 	for _, key := range keys {
 		if key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test {
 			return key
@@ -335,40 +337,34 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 }
 
 // checkSession asks the gateway about a session and records the answer. A page that can be paid and is not wanted is closed,
-// and is due again at once. Closing never takes back money that has arrived.
+// and is asked about again: closing never takes back money that has arrived.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
-	answer, failed := p.ask(ctx, o, s)
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	o, err = p.recordAnswer(ctx, s, answer, failed)
-	if err != nil || failed != nil {
-		return false, err
-	}
-	wasOver := s.Over
-	s = *o.session(s.Number)
-	if s.Over || s.wanted(o, p.db.now()) {
-		return true, nil
-	}
-
-	deny := o.Book.Status != Expired && o.Book.Status != Pending
-	keys, err := p.keys(ctx, o, s)
+	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {
 		return false, err
 	}
-	closed, failed := p.gateways[s.Provider].closePage(ctx, keys[0], o.told(s), deny)
-	if !closed && !(isRefused(failed, GatewayRefused) && p.db.now() >= s.ExpiresAt) {
-		return true, nil
-	}
-	_, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
-		s := o.session(s.Number)
-		s.Over, s.DueAt = true, tx.now
-		if wasOver { // The gateway contradicts itself.
-			s.DueAt = s.nextCheck(*o, tx.now)
+	for isClosed := false; ; {
+		answer, failed := p.ask(ctx, keys, o, s)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
 		}
-		return nil
-	})
-	return err == nil, err
+		o, err = p.recordAnswer(ctx, s, answer, failed)
+		if err != nil || failed != nil {
+			return false, err
+		}
+		s = *o.session(s.Number)
+		if isClosed || s.Over || s.wanted(o, p.db.now()) {
+			return true, nil
+		}
+
+		deny := o.Book.Status != Expired && o.Book.Status != Pending
+		isClosed, failed = p.gateways[s.Provider].closePage(ctx, keys[0], o.told(s), deny)
+		isClosed = isClosed || isRefused(failed, GatewayRefused) && p.db.now() >= s.ExpiresAt
+		if !isClosed {
+			return true, nil
+		}
+		s.Over = true
+	}
 }
 
 // told is a session with its payments, as its gateway has to know it.
@@ -377,32 +373,18 @@ func (o OrderRow) told(s PaymentSession) PaymentSession {
 	return s
 }
 
-// keys are the key that a session was made with, and the one in use. A session is asked about and closed with its own.
-func (p *payments) keys(ctx context.Context, o OrderRow, s PaymentSession) ([]GatewayKey, error) {
-	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider)
-	own := slices.IndexFunc(keys, func(k GatewayKey) bool { return k.ID == s.KeyID })
-	if err != nil || own < 0 {
-		return nil, cmp.Or(err, error(refuse(GatewayRefused)))
-	}
-	return []GatewayKey{keys[own], keys[0]}, nil
-}
-
 // ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it
 // knows a payment. A panic over an answer is an error.
-func (p *payments) ask(ctx context.Context, o OrderRow, s PaymentSession) (answer Answer, err error) {
+func (p *payments) ask(ctx context.Context, keys []GatewayKey, o OrderRow, s PaymentSession) (answer Answer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
 			p.db.log.Error("a gateway's answer was not understood", "provider", s.Provider, "error", err)
 		}
 	}()
-	keys, err := p.keys(ctx, o, s)
-	if err != nil {
-		return answer, err
-	}
 	answer, err = p.gateways[s.Provider].status(ctx, keys[0], o.told(s))
-	if isRefused(err, GatewayRefused) {
-		other, failed := p.gateways[s.Provider].status(ctx, keys[len(keys)-1], o.told(s))
+	if isRefused(err, GatewayRefused) && len(keys) > 1 {
+		other, failed := p.gateways[s.Provider].status(ctx, keys[1], o.told(s))
 		if failed == nil && len(other.Payments) > 0 {
 			return other, nil
 		}
@@ -424,7 +406,7 @@ func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, answe
 				s.NewsAt = tx.now
 			}
 			s.Names = names
-			s.Over = answer.Over || s.Over && !answer.Open // What was over is open again when a payment was taken back.
+			s.Over = answer.Over || (s.Over || asked.Over) && !answer.Open // It is open again once a payment was taken back.
 			isAnswered := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.State != Open })
 			s.Claimed = s.Claimed && (isNotified || !isAnswered) && tx.now.Sub(s.NewsAt) < askedFor
 		}
@@ -503,7 +485,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	if g == nil {
 		return ErrNotFound
 	}
-	keys, err := GatewayKeys(ctx, p.db, storeID, provider)
+	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "")
 	if err != nil {
 		return err
 	}
@@ -537,23 +519,13 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 		s := o.session(named.Number)
 		s.Seen, s.Claimed = true, s.Claimed || n.ClaimsMoney
 		s.Names, s.GatewayID = unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
-		if n.Dispute != nil && s.GatewayID != "" {
-			o.dispute(*s, n.Dispute.Disputed)
+		if n.Disputed != 0 && s.GatewayID != "" { // It may be known before the payment is.
+			o.learn(*s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
 		s.Notified, s.NewsAt, s.DueAt = s.Notified+1, tx.now, tx.now
 		return nil
 	})
 	return err
-}
-
-// dispute notes how much of a session's payment its buyer disputes, which may be known before the payment is.
-func (o *OrderRow) dispute(s PaymentSession, amount int64) {
-	o.learn(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: amount}})
-	for i, p := range o.Book.Payments {
-		if p.Attempt == s.Number && p.ID == s.GatewayID && amount == 0 { // The store has won.
-			o.Book.Payments[i].Disputed = 0
-		}
-	}
 }
 
 // sessionOf finds the order and the number of the session that a notification is about: by our name of it, or by a name that is
@@ -624,7 +596,7 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 			continue
 		}
 		s := *o.session(payment.Attempt)
-		keys, err := p.keys(ctx, o, s)
+		keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 		if err != nil {
 			return err
 		}
@@ -763,13 +735,4 @@ func (p *payments) expire(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-// Trouble counts the wanted sessions of a store whose gateway gave no page or answer.
-func (db *DB) Trouble(ctx context.Context, storeID string) (sessions int, err error) {
-	return one[int](ctx, db, `
-		SELECT count(*)
-		FROM   payment_sessions s
-		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.problem <> '' AND s.left = 0 AND o.store_id = ? AND o.status IN ('pending', 'awaiting_verification')`, storeID)
 }

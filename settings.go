@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -192,6 +193,45 @@ func (s *server) saveGateway(p *page) error {
 		return err
 	}
 	return s.payments.gateways.SetKey(p.Context(), s.db, key)
+}
+
+// SetKey tries a key at its gateway and puts it in the place of the store's earlier one, which is kept for the sessions
+// that were made with it. A sandbox key takes the place of no live one. A key that is in use already changes nothing.
+func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
+	if err := key.checkXendit(); err != nil {
+		return err
+	}
+
+	// No gateway knows this session, so that what it refuses is the key.
+	madeUp := PaymentSession{OrderID: "storeorder-key-test", Names: []string{"ps-000000000000000000000000"}}
+	_, err := g[key.Provider].status(ctx, key, madeUp)
+	if isRefused(err, GatewayRefused) {
+		return err
+	}
+	if err != nil {
+		return refuse(GatewayUnreachable)
+	}
+
+	return db.write(ctx, func(tx *Tx) error {
+		keys, _ := GatewayKeys(tx, tx, key.StoreID, key.Provider, "")
+		for _, old := range keys {
+			old.ID = ""
+			if old == key {
+				return nil
+			}
+			if old.Mode == ModeLive && key.Mode == ModeSandbox {
+				return refuse(ValidationFailed).add("mode", "must be live, because a live key is in use")
+			}
+		}
+
+		tx.exec(`
+			UPDATE gateway_keys
+			SET replaced_at = ?
+			WHERE store_id = ? AND provider = ? AND replaced_at = 0`, tx.now, key.StoreID, key.Provider)
+		tx.exec("INSERT INTO gateway_keys VALUES (?, ?, ?, ?, ?, ?, 0)",
+			tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
+		return nil
+	})
 }
 
 const (

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -140,16 +141,12 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 }
 
 // xenditSessions are the ids of the sessions of a reference.
-func (s PaymentSession) xenditSessions() (ids []string) {
-	if s.GatewayID != "" {
-		ids = append(ids, s.GatewayID)
-	}
-	for _, name := range s.Names {
-		if strings.HasPrefix(name, "ps-") && name != s.GatewayID {
-			ids = append(ids, name)
-		}
-	}
-	return ids
+func (s PaymentSession) xenditSessions() []string {
+	ids := slices.DeleteFunc(append([]string{s.GatewayID}, s.Names...), func(name string) bool {
+		return name == "" || name != s.GatewayID && !strings.HasPrefix(name, "ps-")
+	})
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // call asks for something, or does something to it.
@@ -266,9 +263,9 @@ func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notice,
 	case "dispute":
 		about.PaymentID = m.PaymentID
 		n.Reference = m.Reference
-		n.Dispute = &Payment{Disputed: int64(m.Amount.Initial)}
+		n.Disputed = int64(m.Amount.Initial)
 		if m.Event == "dispute.won" {
-			n.Dispute.Disputed = 0
+			n.Disputed = -1
 		}
 	case "refund":
 		n.Names = []string{about.refund()}
