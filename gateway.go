@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // This file is what payment gateways have in common. A gateway makes the page of a session, answers what became of it,
@@ -140,8 +139,8 @@ type gateways map[Provider]gateway
 
 // newGateways returns all gateways. urls take the place of scheme and host of a provider's addresses.
 func newGateways(db *DB, transport http.RoundTripper, urls map[Provider]string) gateways {
-	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	client := &http.Client{Transport: transport, CheckRedirect: noRedirect, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: transport, Timeout: callTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return gateways{
 		Midtrans: midtrans{gatewayClient{client, urls[Midtrans], db.now}},
 		Xendit:   xendit{gatewayClient{client, urls[Xendit], db.now}},
@@ -314,7 +313,7 @@ func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provid
 }
 
 // sandbox is a gateway without network, keys and notifications: the buttons of its page write what it knows.
-type sandbox struct{ db *DB }
+type sandbox struct{ *DB }
 
 // ActInSandbox presses a button of a session's page (paid, other: another amount, denied) and makes the session due.
 // Anything else changes nothing, and a page that is over takes no payment. A payment that is denied was reversed.
@@ -348,9 +347,9 @@ func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, erro
 }
 
 func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
-	a.Payments, err = all[Payment](ctx, s.db,
+	a.Payments, err = all[Payment](ctx, s,
 		"SELECT 0, session_id, 0, state, amount FROM sandbox_payments WHERE session_id = ?", session.ID)
-	a.Over = session.Over || s.db.now() >= session.ExpiresAt ||
+	a.Over = session.Over || s.now() >= session.ExpiresAt ||
 		slices.ContainsFunc(a.Payments, Payment.there)
 	a.Open = !a.Over
 	return a, err

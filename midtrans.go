@@ -176,11 +176,11 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 			continue // no way to pay has been chosen yet, or the name is another order's
 		}
 		if err != nil {
-			return Answer{}, err
+			return a, err
 		}
 		p, err := t.payment()
 		if err != nil {
-			return Answer{}, err
+			return a, err
 		}
 		states[p.ID] = p.State
 		a.Payments = append(a.Payments, p)

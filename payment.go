@@ -358,9 +358,8 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 		}
 
 		deny := o.Book.Status != Expired && o.Book.Status != Pending
-		isClosed, failed = p.gateways[s.Provider].closePage(ctx, keys[0], o.told(s), deny)
-		isClosed = isClosed || isRefused(failed, GatewayRefused) && p.db.now() >= s.ExpiresAt
-		if !isClosed {
+		isClosed, _ = p.gateways[s.Provider].closePage(ctx, keys[0], o.told(s), deny)
+		if !isClosed { // It will be tried again, until the gateway says that the page is over.
 			return true, nil
 		}
 		s.Over = true
@@ -561,25 +560,26 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 	if err != nil {
 		return o, err
 	}
-	if act != Refund && o.Book.Status == AwaitingVerification && slices.ContainsFunc(o.Book.Payments, Payment.held) {
+	isHeld := act != Refund && o.Book.Status == AwaitingVerification && slices.ContainsFunc(o.Book.Payments, Payment.held)
+	if isHeld {
 		if err := p.decideHeld(ctx, o, act == Approve); err != nil {
 			return o, err
 		}
-		if act == Approve {
-			_, err := p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
-				o.note(actor, n)
-				return nil
-			})
-			if err == nil {
-				_, err = p.CheckNow(ctx, storeID, orderID)
-			}
-			if err != nil {
-				return o, err
-			}
-			return p.db.Order(ctx, storeID, orderID)
+	}
+	isAccepted := isHeld && act == Approve
+	o, err = p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		if isAccepted {
+			o.note(actor, n)
+			return nil
+		}
+		return o.decide(act, actor, n)
+	})
+	if err == nil && isAccepted {
+		if _, err = p.CheckNow(ctx, storeID, orderID); err == nil {
+			o, err = p.db.Order(ctx, storeID, orderID)
 		}
 	}
-	return p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error { return o.decide(act, actor, n) })
+	return o, err
 }
 
 // decideHeld accepts a held payment of an order at its gateway, or denies all.
@@ -613,8 +613,8 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 
 // dueOrder is an order with a session that is due.
 type dueOrder struct {
-	ID, StoreID string
-	Provider    Provider
+	ID       string
+	Provider Provider
 }
 
 // How many checks are under way: at one provider, and of one store there.
@@ -625,7 +625,7 @@ const (
 
 // run checks what is due and lets orders expire, until ctx ends.
 func (p *payments) run(ctx context.Context) {
-	underWay := map[string]dueOrder{}
+	underWay := map[string]Provider{} // of the orders that are checked, by their ids
 	ended := make(chan string)
 	for {
 		wait, err := p.work(ctx, underWay, ended)
@@ -649,7 +649,7 @@ func (p *payments) run(ctx context.Context) {
 
 // work begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the clock. It
 // returns how long there is nothing more to do.
-func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
+func (p *payments) work(ctx context.Context, underWay map[string]Provider, ended chan string) (wait time.Duration, err error) {
 	if p.db.clockJumped() {
 		return time.Minute, nil
 	}
@@ -658,34 +658,29 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	}
 	now := p.db.now()
 	due, err := all[dueOrder](ctx, p.db, `
-		SELECT order_id, store_id, provider FROM (
-			SELECT s.order_id, o.store_id, s.provider,
+		SELECT order_id, provider FROM (
+			SELECT s.order_id, s.provider,
 			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY s.due_at) AS place
 			FROM   payment_sessions s
 			JOIN   orders o ON o.id = s.order_id
 			WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?))
 		WHERE  place <= ?
 		GROUP  BY order_id
-		ORDER  BY random()`, now, now.Add(mostQuietWait), 4*mostChecksAlike)
+		ORDER  BY random()`, now, now.Add(mostQuietWait), mostChecksAlike)
 	if err != nil {
 		return 0, err
 	}
-	for _, d := range due { // Those under way are among the oldest of their store, so more are read than can begin.
-		alike, ofProvider := 0, 0
-		for _, other := range underWay {
-			if other.Provider != d.Provider {
-				continue
-			}
-			ofProvider++
-			if other.StoreID == d.StoreID {
-				alike++
+	for _, d := range due { // Those under way are among them: they are due until they have an answer.
+		atProvider := 0
+		for _, provider := range underWay {
+			if provider == d.Provider {
+				atProvider++
 			}
 		}
-		_, already := underWay[d.ID]
-		if already || alike >= mostChecksAlike || ofProvider >= mostChecksOfProvider {
+		if underWay[d.ID] != "" || atProvider >= mostChecksOfProvider {
 			continue
 		}
-		underWay[d.ID] = d
+		underWay[d.ID] = d.Provider
 		go func() {
 			if _, err := p.check(ctx, anyStore, d.ID, false); err != nil && ctx.Err() == nil {
 				p.db.log.Error("a payment could not be checked", "error", err)

@@ -25,12 +25,14 @@ const xenditHost = "https://api.xendit.co"
 func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
 	expires := max(c.Session.ExpiresAt, x.now().Add(11*time.Minute)) // Xendit refuses what ends within ten.
 	buyer := c.Order.Buyer
+	// A name is 1 to 50 letters, digits and spaces, an address at most 50 characters.
+	name := fmt.Sprintf("%.50s", strings.Join(strings.FieldsFunc(buyer.Name, isMark), " "))
 	email := buyer.Email
 	if len(email) > 50 {
 		email = ""
 	}
 
-	items := []jsonObject{}
+	var items []jsonObject
 	for _, l := range c.lines() {
 		items = append(items, jsonObject{
 			"reference_id":    l.ID,
@@ -55,7 +57,7 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 		"customer": jsonObject{
 			"reference_id":      rand.Text(), // letters and digits, never used before
 			"type":              "INDIVIDUAL",
-			"individual_detail": jsonObject{"given_names": givenNames(buyer.Name)},
+			"individual_detail": jsonObject{"given_names": cmp.Or(name, "Pembeli")},
 			"mobile_number":     internationalPhone(buyer.Phone),
 			"email":             email,
 		}.filled(),
@@ -72,12 +74,6 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 		return Page{}, errTaken
 	}
 	return Page{a.SessionID, a.URL, expires}, c.scrub(err)
-}
-
-// givenNames is a name as Xendit takes it: 1 to 50 letters, digits and spaces.
-func givenNames(name string) string {
-	words := strings.Join(strings.FieldsFunc(name, isMark), " ")
-	return cmp.Or(fmt.Sprintf("%.50s", words), "Pembeli")
 }
 
 // isMark reports whether a character stands between the parts of a name, an address or a number.
@@ -114,10 +110,10 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 			continue // a notification named it
 		}
 		if err != nil {
-			return Answer{}, err
+			return a, err
 		}
 		if session.Reference != s.reference() {
-			return Answer{}, errors.New("the gateway answered about another session")
+			return a, errors.New("the gateway answered about another session")
 		}
 
 		switch strings.ToUpper(session.Status) {
@@ -126,14 +122,14 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 		case "COMPLETED":
 			returned, err := x.refunded(ctx, key, s, session)
 			if err != nil {
-				return Answer{}, err
+				return a, err
 			}
-			p := Payment{ID: id, State: Arrived, Amount: int64(session.Amount), Returned: returned}
-			a.Payments = append(a.Payments, p)
+			a.Payments = append(a.Payments,
+				Payment{ID: id, State: Arrived, Amount: int64(session.Amount), Returned: returned})
 			a.Names = append(a.Names, session.PaymentID, session.RequestID)
 		case "EXPIRED", "CANCELED":
 		default:
-			return Answer{}, errors.New("the gateway's answer has a status that is not known")
+			return a, errors.New("the gateway's answer has a status that is not known")
 		}
 	}
 	a.Over = !a.Open
@@ -153,8 +149,8 @@ func (s PaymentSession) xenditSessions() []string {
 func (x xendit) call(
 	ctx context.Context, key GatewayKey, method, path string,
 ) (a xenditAnswer, status int, err error) {
-	version := http.Header{"Api-Version": {"2024-11-11"}} // of newer accounts' refunds
-	status, err = x.send(ctx, key, method, xenditHost, path, version, nil, &a)
+	status, err = x.send(ctx, key, method, xenditHost, path,
+		http.Header{"Api-Version": {"2024-11-11"}}, nil, &a) // of newer accounts' refunds
 	return a, status, err
 }
 
@@ -170,7 +166,7 @@ func (x xendit) refunded(
 		}
 	}
 
-	amounts := map[string]wholeRupiah{}
+	counted := map[string]bool{}
 	for _, path := range paths {
 		answer, err := x.refunds(ctx, key, path)
 		if err != nil {
@@ -179,13 +175,12 @@ func (x xendit) refunded(
 		for _, refund := range append(answer.List, answer) {
 			byPayment := refund.PaymentID != "" && refund.PaymentID == session.PaymentID
 			byRequest := refund.RequestID != "" && refund.RequestID == session.RequestID
-			if (byPayment || byRequest) && strings.EqualFold(refund.Status, "SUCCEEDED") {
-				amounts[refund.refund()] = refund.Amount
+			isOurs := byPayment || byRequest
+			if id := refund.refund(); isOurs && strings.EqualFold(refund.Status, "SUCCEEDED") && !counted[id] {
+				counted[id] = true
+				sum += int64(refund.Amount)
 			}
 		}
-	}
-	for _, amount := range amounts {
-		sum += int64(amount)
 	}
 	return sum, nil
 }
@@ -249,8 +244,7 @@ type xenditMessage struct {
 func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notice, err error) {
 	token := header.Get("X-Callback-Token")
 	var m xenditMessage
-	err = json.Unmarshal(body, &m)
-	if err != nil || token == "" || !hmac.Equal([]byte(token), []byte(key.CallbackToken)) {
+	if json.Unmarshal(body, &m) != nil || token == "" || !hmac.Equal([]byte(token), []byte(key.CallbackToken)) {
 		return n, ErrNotFound
 	}
 
@@ -258,8 +252,7 @@ func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notice,
 	if m.Data.Data != nil {
 		about = *m.Data.Data
 	}
-	kind, _, _ := strings.Cut(m.Event, ".")
-	switch kind {
+	switch kind, _, _ := strings.Cut(m.Event, "."); kind {
 	case "dispute":
 		about.PaymentID = m.PaymentID
 		n.Reference = m.Reference
