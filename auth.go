@@ -5,6 +5,7 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/pbkdf2"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -74,6 +75,15 @@ func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, erro
 	return h.Store, h.APIKey, err
 }
 
+// bearer returns the key in the header Authorization, whose scheme is in any case. Two of them are no key.
+func bearer(h http.Header) string {
+	scheme, key, _ := strings.Cut(strings.Join(h.Values("Authorization"), ", "), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return key
+}
+
 // AddKey adds a key to a store and returns its secret, which is stored nowhere. It works for so long; 0 is for good.
 func (db *DB) AddKey(
 	ctx context.Context, storeID, name string, scope Scope, lasts time.Duration,
@@ -110,6 +120,12 @@ func (db *DB) RevokeKey(ctx context.Context, storeID, keyID string) error {
 		UPDATE api_keys
 		SET    revoked_at = iif(revoked_at = 0, ?, revoked_at)
 		WHERE  id = ? AND store_id = ?`, db.now(), keyID, storeID)
+}
+
+func newSecret() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
 func digest(secret string) []byte {

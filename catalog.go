@@ -285,13 +285,9 @@ func UsableMethods(ctx context.Context, q querier, st Store, subtotal int64) ([]
 	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
 }
 
-// UsableMethod reads one of UsableMethods.
-func UsableMethod(ctx context.Context, q querier, st Store, code string, subtotal int64) (Method, error) {
-	m, err := one[Method](ctx, q, sqlMethods, st.ID, code)
-	if err == nil && !m.usable(st, subtotal) {
-		err = ErrNotFound
-	}
-	return m, err
+// MethodOf reads one of a store's payment methods, usable or not.
+func MethodOf(ctx context.Context, q querier, storeID, code string) (Method, error) {
+	return one[Method](ctx, q, sqlMethods, storeID, code)
 }
 
 // EntryFilter selects products, then bundles, each by title and id.

@@ -23,9 +23,11 @@ import (
 func (s *server) pageRoutes(mux *http.ServeMux) {
 	owner, entry := s.admitOwner, acts{"save": s.saveEntry, "remove": s.removeEntry}
 	for _, route := range []pageRoute{
-		{"/pay/{id}", "pay", s.admitBuyer, s.askGateway, acts{"claim unclaim change": s.actOfBuyer}},
+		{"/pay/{id}", "pay", s.admitBuyer, s.askGateway,
+			acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer}},
 		{"/pay/{id}/go", "", s.admitBuyer, s.goPay, nil},
-		{"/sandbox/{id}", "sandbox", s.admitToSandbox, nil, acts{"paid other denied": s.actInSandbox}},
+		{"/sandbox/{id}", "sandbox", s.admitToSandbox, nil,
+			acts{"paid": s.actInSandbox, "other": s.actInSandbox, "denied": s.actInSandbox}},
 		{"/docs", "docs", s.showOwnIDs, nil, nil},
 		{"/dashboard/login", "sign-in", s.admitStranger, nil, acts{"": s.signIn}},
 		{"/dashboard/enter/{token}", "sign-in", s.admitStranger, nil, acts{"": s.signIn}},
@@ -33,7 +35,8 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{"/dashboard/orders.csv", "", owner, s.exportOrders, nil},
 		{"/dashboard/orders/new", "new-order", owner, nil, acts{"order": s.makeOrder}},
 		{"/dashboard/orders/{id}", "order", owner, nil,
-			acts{"approve reject cancel refund": s.decideOrder, "resolve": s.resolveAlert, "check": s.checkOrder}},
+			acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
+				"resolve": s.resolveAlert, "check": s.checkOrder}},
 		{"/dashboard/catalog", "catalog", owner, nil, nil},
 		{"/dashboard/catalog/product", "entry", owner, nil, entry},
 		{"/dashboard/catalog/bundle", "entry", owner, nil, entry},
@@ -44,7 +47,8 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{"/dashboard/developers", "developers", owner, nil,
 			acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
 		{"/dashboard/endpoints/{id}", "endpoint", owner, nil,
-			acts{"ping on off rotate resend remove": s.changeEndpoint}},
+			acts{"ping": s.changeEndpoint, "on": s.changeEndpoint, "off": s.changeEndpoint, "rotate": s.changeEndpoint,
+				"resend": s.changeEndpoint, "remove": s.changeEndpoint}},
 		{"/dashboard/account", "account", owner, nil,
 			acts{"save": s.saveStore, "add-phone": s.addPhone, "password": s.changePassword,
 				"sign-out": s.signOut}},

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -259,13 +256,11 @@ type data map[string]any
 
 // respond answers with the envelope that begins with before, and JSON in it.
 func respond(w http.ResponseWriter, status int, before string, inside []byte) {
-	const after = "}\n"
+	body := before + string(inside) + "}\n"
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(before)+len(inside)+len(after)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	io.WriteString(w, before)
-	w.Write(inside)
-	io.WriteString(w, after)
+	io.WriteString(w, body)
 }
 
 // listOf is data with a page of a list of what is JSON already, which encoding/json would check and copy once more.
@@ -346,15 +341,15 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	case c.store.Plan == PlanFree:
 		return refuse(planRequired)
 	case !c.key.Scope.allows(needs):
-		words := fmt.Sprintf("This key has the scope %s, and this call needs %s.", c.key.Scope, needs)
-		return &Refusal{Reason: forbidden, Words: words}
+		return &Refusal{Reason: forbidden,
+			Words: fmt.Sprintf("This key has the scope %s, and this call needs %s.", c.key.Scope, needs)}
 	}
 	return nil
 }
 
 // receive reads the parameters and the body of a request, and then waits for one of its store's places.
 func (s *server) receive(w http.ResponseWriter, c *apiCall, query any) (err error) {
-	if err := readQuery(c.Request, query); err != nil {
+	if err := readQuery(c.URL.RawQuery, query); err != nil {
 		return err
 	}
 	if c.body, err = readBody(w, c.Request); err != nil {
@@ -363,15 +358,6 @@ func (s *server) receive(w http.ResponseWriter, c *apiCall, query any) (err erro
 	leave, err := s.auth.place(c.Context(), c.store.ID, "api")
 	c.leave = sync.OnceFunc(leave)
 	return err
-}
-
-// bearer returns the key in the header Authorization, whose scheme is in any case. Two of them are no key.
-func bearer(h http.Header) string {
-	scheme, key, _ := strings.Cut(strings.Join(h.Values("Authorization"), ", "), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return key
 }
 
 // readBody reads the body of a request to the API. Its Content-Type does not matter: what is not JSON is refused as
@@ -499,8 +485,7 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	if err := readJSON(c.body, &in); err != nil {
 		return nil, err
 	}
-	hash := sha256.Sum256(c.body)
-	in.IdempotencyKey, in.BodyHash = key, hash[:]
+	in.IdempotencyKey, in.BodyHash = key, digest(string(c.body))
 
 	c.leave()
 	created, err := s.db.CreateOrder(c.Context(), c.store, in)
@@ -532,7 +517,7 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 // showSession is the data of an answer with an order and its payment session.
 func (st Store) showSession(o OrderRow, session SessionView) json.RawMessage {
 	address := toJSON(session.PaymentURL) // as the gateway wrote it
-	shown := o.show(st.payPage(o.ID), string(address[1:len(address)-1]))
+	shown := o.show(st.payPage(o.ID), strings.Trim(string(address), `"`))
 	return fmt.Appendf(nil, `{"order":%s,"payment_session":%s}`, shown, toJSON(session))
 }
 
@@ -589,19 +574,6 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	}
 	defer leave()
 	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
-}
-
-//go:embed openapi.json
-var description []byte
-
-// getDescription answers the API's description to anyone, also to pages of other sites, without an envelope. It names
-// the service's own address.
-func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Access-Control-Allow-Origin", "*")
-	own := s.db.publicURL(r.Context())
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	w.Write(bytes.Replace(description, []byte("http://localhost:8080"), []byte(own), 1))
 }
 
 // notify takes a gateway's notification.

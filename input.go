@@ -32,7 +32,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -113,10 +112,8 @@ func readCatalog(file []byte) (c Catalog, err error) {
 	if !utf8.Valid(file) {
 		return c, malformed("the file is not UTF-8")
 	}
-	var anything any
-	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, &anything)); ok {
-		before := file[:syntax.Offset]
-		return c, malformed("line %d: %s", 1+bytes.Count(before, []byte("\n")), syntax)
+	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(any))); ok {
+		return c, malformed("line %d: %s", 1+bytes.Count(file[:syntax.Offset], []byte("\n")), syntax)
 	}
 	return c, readJSON(file, &c)
 }
@@ -187,9 +184,9 @@ func readForm(values url.Values, into any) error {
 // formRow captures the name of a list, the number of a row and the name of a field.
 var formRow = regexp.MustCompile(`^([a-z_]+)\[(\d{1,2})\]\.([a-z_]+)$`)
 
-// readQuery reads the parameters of a request's address. Only the first wrong one is reported.
-func readQuery(r *http.Request, into any) error {
-	values, err := url.ParseQuery(r.URL.RawQuery)
+// readQuery reads the query string of a request's address. Only the first wrong one is reported.
+func readQuery(query string, into any) error {
+	values, err := url.ParseQuery(query)
 	if err != nil {
 		return malformed("The query string is malformed: encode each value, as in %s.",
 			"created_at_min=2026-01-31T10:00:00%2B07:00")
@@ -473,10 +470,8 @@ func (r *reader) text(path string, rule rule, value any) string {
 	// What is broken or a control character is forbidden, also one that changes the direction of writing: a name with it
 	// would show what follows it in another order.
 	isForbidden := func(c rune) bool {
-		if rule.kind == "lines" && (c == '\n' || c == '\t') {
-			return false
-		}
-		return c == utf8.RuneError || unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c)
+		isBreak := rule.kind == "lines" && strings.ContainsRune("\n\t", c)
+		return c == utf8.RuneError || unicode.IsControl(c) && !isBreak || unicode.Is(unicode.Bidi_Control, c)
 	}
 
 	switch {
@@ -619,14 +614,11 @@ var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", ""
 // international number.
 func internationalPhone(text string) string {
 	digits := phoneMarks.Replace(text)
-	local, isLocal := strings.CutPrefix(digits, "0")
-	switch {
-	case isLocal:
+	if local, isLocal := strings.CutPrefix(digits, "0"); isLocal {
 		digits = "62" + local
-	case !strings.HasPrefix(text, "+") && !strings.HasPrefix(digits, "62"):
-		return ""
 	}
-	if len(digits) < 8 || len(digits) > 15 {
+	isWhole := strings.HasPrefix(text, "+") || strings.HasPrefix(digits, "62")
+	if !isWhole || len(digits) < 8 || len(digits) > 15 {
 		return ""
 	}
 	return "+" + digits
@@ -641,7 +633,7 @@ func isContact(text string) bool {
 // name without Latin letters and digits.
 func slugOf(name string) string {
 	slug := notInSlugs.ReplaceAllString(strings.ReplaceAll(strings.ToLower(name), "é", "e"), "-")
-	return strings.Trim(slug[:min(len(slug), 40)], "-")
+	return strings.Trim(fmt.Sprintf("%.40s", slug), "-")
 }
 
 var notInSlugs = regexp.MustCompile(`[^a-z0-9]+`)

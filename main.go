@@ -451,10 +451,32 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	return err
 }
 
-// upkeep does the periodic work.
-func (c *call) upkeep(ctx context.Context, keys *auth) {
+// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
+// do.
+func (db *DB) watch(ctx context.Context) {
+	var before time.Time
 	for ctx.Err() == nil {
-		c.db.upkeep(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour))
+		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
+			before = info.ModTime()
+			wake(db.webhooksDue)
+			wake(db.checksDue)
+		}
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// upkeep does the periodic work: it purges what is old, truncates a large WAL, and writes when keys were used.
+func (c *call) upkeep(ctx context.Context, keys *auth) {
+	warned := ""
+	for ctx.Err() == nil {
+		err := cmp.Or(c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)), c.db.truncateWAL(ctx))
+		if err != nil && ctx.Err() == nil && err.Error() != warned {
+			warned = err.Error()
+			c.db.log.Warn("the database could not be cleaned up: " + warned)
+		}
 		select {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():

@@ -385,8 +385,8 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 		return refuse(ValidationFailed).add("payment_method", "is required: take a code from GET /v1/payment-methods")
 	}
 
-	m, err := UsableMethod(tx, tx, st, code, o.Order.Subtotal)
-	if err != nil {
+	m, err := MethodOf(tx, tx, st.ID, code)
+	if err != nil || !m.usable(st, o.Order.Subtotal) {
 		return refuse(PaymentMethodUnavailable).add("payment_method",
 			"is no method that this order can be paid with: take one from GET /v1/payment-methods")
 	}
@@ -582,7 +582,8 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	if !slices.Contains(transitions[o.Book.Status], to) {
 		return o.wrongState()
 	}
-	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
+	o.note(actor, n)
+	o.history[len(o.history)-1].To = to
 	o.Book.Status = to
 	return nil
 }

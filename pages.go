@@ -189,7 +189,7 @@ func parseTemplates(l tongue) *template.Template {
 	return template.Must(template.New("").Funcs(functions).ParseFS(web, "web/*.html"))
 }
 
-// acts do what forms ask for, by the values of their field act, with spaces between.
+// acts do what forms ask for, by their field act.
 type acts map[string]func(p *page) error
 
 // pageRoute is a row of the table of pages. Its steps are taken in this order; one that sets page.next is the last.
@@ -198,7 +198,7 @@ type pageRoute struct {
 	Template string              // in web/, without .html; "" = before answers
 	admit    func(p *page) error // lets a visitor in; nil = everybody
 	before   func(p *page) error // the template is executed; nil = nothing
-	acts     acts                // what the page's forms do, by their field act
+	acts     acts                // what the page's forms do
 }
 
 // page is a request for a page, and what its template shows.
@@ -303,13 +303,8 @@ func (s *server) perform(p *page) error {
 	}
 
 	err := p.parseForm(most)
-	name := p.Request.Form.Get("act")
-	var act func(p *page) error
-	for names, do := range p.acts {
-		if slices.Contains(strings.Split(names, " "), name) {
-			act = do
-		}
-	}
+	name := p.FormValue("act")
+	act := p.acts[name]
 	if act == nil {
 		return cmp.Or(err, ErrNotFound)
 	}
@@ -411,14 +406,13 @@ func (p *page) With(name string, value any) string {
 	return p.URL.Path + "?" + query.Encode()
 }
 
-// Methods are the store's payment methods by their codes, usable or not.
-func (p *page) Methods() (map[string]Method, error) {
-	list, err := p.DB.Methods(p.Context(), p.Store.ID)
-	methods := map[string]Method{}
-	for _, m := range list {
-		methods[m.Code] = m
+// MethodOf is one of the store's payment methods; one that was removed has no name.
+func (p *page) MethodOf(code string) (Method, error) {
+	m, err := MethodOf(p.Context(), p.DB, p.Store.ID, code)
+	if errors.Is(err, ErrNotFound) {
+		err = nil
 	}
-	return methods, err
+	return m, err
 }
 
 // form is a form of a page: what stands in its fields, and why it was refused if it was.
@@ -462,8 +456,7 @@ func (f form) Field(name, kind string, required bool, label, hint string) field 
 
 // Elsewhere are the errors that no field shows.
 func (f form) Elsewhere() []FieldError {
-	isShown := func(e FieldError) bool { return f.Values.Has(e.Field) }
-	return slices.DeleteFunc(slices.Clone(f.Refusal.Fields), isShown)
+	return slices.DeleteFunc(slices.Clone(f.Refusal.Fields), func(e FieldError) bool { return f.Values.Has(e.Field) })
 }
 
 // admitBuyer lets in who has the address of an order's pay page.
@@ -498,8 +491,7 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 	if other, err := s.db.StoreAt(p.Context(), p.Host); err == nil && other.ID != p.Store.ID {
 		return ErrNotFound
 	}
-	methods, err := p.Methods()
-	p.ChosenMethod = methods[p.Order.Order.PaymentMethod]
+	p.ChosenMethod, err = p.MethodOf(p.Order.Order.PaymentMethod)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"image/jpeg"
 	_ "image/png"
 	"math"
+	"net/http"
 	"net/url"
 	"path"
 	"reflect"
@@ -145,24 +147,15 @@ func (s *server) removeEntry(p *page) error {
 // EditedMethod is the payment method that a form is about; a new one has no code.
 func (p *page) EditedMethod() (Method, error) {
 	if code := p.Query("code"); code != "" {
-		return p.method(code)
+		return MethodOf(p.Context(), p.DB, p.Store.ID, code)
 	}
 	return Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}, nil
-}
-
-func (p *page) method(code string) (Method, error) {
-	methods, err := p.Methods()
-	m, isKnown := methods[code]
-	if !isKnown {
-		err = cmp.Or(err, ErrNotFound)
-	}
-	return m, err
 }
 
 func (s *server) saveMethod(p *page) error {
 	made := cmp.Or(p.PostFormValue("code"), slugOf(p.PostFormValue("name")), p.PostFormValue("provider"))
 	err := p.setName("code", made, func(code string) error {
-		_, err := p.method(code)
+		_, err := MethodOf(p.Context(), s.db, p.Store.ID, code)
 		return err
 	})
 	var m Method
@@ -367,6 +360,18 @@ func (s *server) changeEndpoint(p *page) error {
 	}
 }
 
+//go:embed openapi.json
+var description []byte
+
+// getDescription answers the API's description to anyone, also to pages of other sites, without an envelope. It names
+// the service's own address.
+func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	w.Write(bytes.Replace(description, []byte("http://localhost:8080"), []byte(s.db.publicURL(r.Context())), 1))
+}
+
 // API is openapi.json, decoded.
 func (p *page) API() (spec map[string]any, err error) {
 	err = json.Unmarshal(description, &spec)
@@ -391,6 +396,15 @@ func (s *server) addPhone(p *page) error {
 	}
 	address := server + "/storeorder-" + newSecret()
 	return s.newEndpoint(p, NewEndpoint{Kind: Phone, URL: address, Events: events})
+}
+
+// setAddress records where the service is reached, for the commands too.
+func (db *DB) setAddress(publicURL string, subdomains bool) error {
+	u, _ := url.Parse(publicURL) // Its flag was checked.
+	host := strings.TrimSuffix(u.Host, ":"+u.Port())
+	return db.change(context.Background(),
+		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
+		u.Scheme+"://", host, u.Host[len(host):], subdomains)
 }
 
 // settings is the form of a store's settings.

@@ -8,7 +8,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -21,7 +20,6 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -517,12 +515,6 @@ func (tx *Tx) newID() string {
 	return fmt.Sprintf("%08x-%04x-7%03x-%x-%x", id>>28, id>>12&0xffff, id&0xfff, random[:2], random[2:])
 }
 
-func newSecret() string {
-	var b [32]byte
-	rand.Read(b[:])
-	return base64.RawURLEncoding.EncodeToString(b[:])
-}
-
 // write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It
 // returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and nothing of the
 // others is lost.
@@ -738,15 +730,6 @@ func (db *DB) clockJumped() bool {
 	return steady.Before(c.until)
 }
 
-// upkeep does what is due now and then: it purges what is old, and truncates a large WAL.
-func (db *DB) upkeep(ctx context.Context, keepEvents time.Duration) {
-	err := cmp.Or(db.purge(ctx, keepEvents), db.truncateWAL(ctx))
-	if err != nil && ctx.Err() == nil && err.Error() != db.warned {
-		db.warned = err.Error()
-		db.log.Warn("the database could not be cleaned up: " + db.warned)
-	}
-}
-
 // truncateWAL truncates a large WAL. It holds the write lock while it waits for readers, so it waits a moment only.
 func (db *DB) truncateWAL(ctx context.Context) error {
 	info, err := os.Stat(db.path + "-wal")
@@ -795,32 +778,6 @@ func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
 			return err
 		}
 	}
-}
-
-// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
-// do.
-func (db *DB) watch(ctx context.Context) {
-	var before time.Time
-	for ctx.Err() == nil {
-		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
-			before = info.ModTime()
-			wake(db.webhooksDue)
-			wake(db.checksDue)
-		}
-		select {
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// setAddress records where the service is reached, for the commands too.
-func (db *DB) setAddress(publicURL string, subdomains bool) error {
-	u, _ := url.Parse(publicURL) // Its flag was checked.
-	host := strings.TrimSuffix(u.Host, ":"+u.Port())
-	return db.change(context.Background(),
-		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
-		u.Scheme+"://", host, u.Host[len(host):], subdomains)
 }
 
 // publicURL is where the service is reached, without a slash at its end.
