@@ -325,7 +325,7 @@ func (db *DB) Entries(
 	list, more, err = some[Entry](ctx, db, f.Limit, f.Offset, sqlEntries+`
 		AND (?3 = '' OR p.type = ?3) AND instr(p.title_folded, ?4) > 0
 		ORDER BY p.type DESC, p.title, p.id
-		LIMIT ? OFFSET ?`,
+		LIMIT +? OFFSET ?`,
 		storeID, f.Drafts, f.Type, strings.ToLower(f.Text))
 	for i, e := range list {
 		list[i].Available = e.Stock == nil || *e.Stock > 0

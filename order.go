@@ -833,7 +833,7 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		add("(created_at, id) < (?, ?)", created, f.StartingAfter)
 	}
 	if f.Status != "" {
-		add("status = ?", f.Status)
+		add("status = +?", f.Status)
 	}
 	if f.CreatedMin != 0 {
 		add("created_at >= ?", f.CreatedMin)
@@ -845,5 +845,5 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		add("external_id = ?", f.ExternalID)
 	}
 	return some[StoredOrder](ctx, db, f.Limit, f.Offset,
-		"SELECT id, json FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT ? OFFSET ?", args...)
+		"SELECT id, json FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
 }

@@ -200,8 +200,9 @@ func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T,
 	return found, q.fail(rows.Err())
 }
 
-// some is all, for a page of a list: the query ends with LIMIT ? OFFSET ?. It reads one row more than limit, to know
-// whether there are more.
+// some is all, for a page of a list. It reads one row more than limit, to know whether there are more. The query ends with
+// LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and compiles the statement again for the next one
+// (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
 func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
 	rows []T, more bool, err error) {
 	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)

@@ -129,7 +129,7 @@ func (db *DB) Events(
 		where, args = where+" AND order_id = ?", append(args, f.OrderID)
 	}
 	return some[Event](ctx, db, f.Limit, 0,
-		"SELECT id, body FROM events WHERE "+where+" ORDER BY number LIMIT ? OFFSET ?", args...)
+		"SELECT id, body FROM events WHERE "+where+" ORDER BY number LIMIT +? OFFSET ?", args...)
 }
 
 // EndpointKind says what an endpoint is.
