@@ -171,20 +171,17 @@ func columns(v reflect.Value) (into []any) {
 // one returns the first row of a query, scanned to columns; without a row, ErrNotFound.
 func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
 	rows, err := all[T](ctx, q, query, args...)
-	if err == nil && len(rows) == 0 {
-		err = ErrNotFound
+	if err == nil && len(rows) > 0 {
+		return rows[0], nil
 	}
-	if err != nil {
-		return found, err
-	}
-	return rows[0], nil
+	return found, cmp.Or(err, ErrNotFound)
 }
 
 // all returns the rows of a query, scanned to columns. The list is never nil.
 func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
 	rows, err := q.query(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return nil, q.fail(err)
 	}
 	defer rows.Close()
 
@@ -445,8 +442,7 @@ func (db *DB) close() error {
 }
 
 func (db *DB) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	rows, err := db.readers.QueryContext(ctx, text, args...)
-	return rows, unavailable(err)
+	return db.readers.QueryContext(ctx, text, args...)
 }
 
 func (db *DB) fail(err error) error { return unavailable(err) }
@@ -475,8 +471,7 @@ func (tx *Tx) query(_ context.Context, text string, args ...any) (*sql.Rows, err
 	if tx.err != nil {
 		return nil, tx.err
 	}
-	rows, err := tx.db.conn.QueryContext(tx, text, args...)
-	return rows, tx.fail(err)
+	return tx.db.conn.QueryContext(tx, text, args...)
 }
 
 // exec runs a statement that returns no rows. Its error becomes that of the write.
