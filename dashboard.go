@@ -256,8 +256,8 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	return w, err
 }
 
-// decideOrder does one of the acts approve, reject, cancel and refund, unless the order has changed since the owner
-// saw it.
+// decideOrder does one of the acts approve, reject, cancel and refund, unless the order's status has changed since the
+// owner saw it.
 func (s *server) decideOrder(p *page) error {
 	id, act := p.PathValue("id"), Act(p.PostFormValue("act"))
 	o, err := s.db.Order(p.Context(), p.Store.ID, id)
@@ -272,9 +272,8 @@ func (s *server) decideOrder(p *page) error {
 }
 
 func (s *server) resolveAlert(p *page) error {
-	code, payment := AlertCode(p.PostFormValue("code")), p.PostFormValue("payment")
 	isPayer := p.PostFormValue("payer") == "yes"
-	return s.db.ResolveAlert(p.Context(), p.Store.ID, p.PathValue("id"), code, payment, isPayer)
+	return s.db.ResolveAlert(p.Context(), p.Store.ID, p.PathValue("id"), p.PostFormValue("alert"), isPayer)
 }
 
 func (s *server) checkOrder(p *page) error {

@@ -21,19 +21,19 @@ import (
 // and closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire
 // formats are in midtrans.go and xendit.go; the sandbox, whose memory is a table of our own, is at the end.
 
-// gateway is a payment provider. Its errors are a *Refusal with GatewayRefused and the gateway's words, where the same
-// request cannot succeed later, and errTaken; any other error is an outage.
+// gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words if the same
+// request cannot succeed later, or else an outage.
 type gateway interface {
 	// create makes a page where an order is paid. If the gateway refuses a field, it tries once more by itself with only
 	// what is required. errTaken: the gateway has payments of this reference already.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
-	// status asks what became of a session. One that the gateway does not know is an answer without payments, not an error:
-	// a key is tried with such a session.
+	// status asks what became of a session. One that the gateway does not know is an answer without payments, not an error.
+	// This is how a new key is tested.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
 	// closePage ends a page and the payments that wait for money there; money that arrived stays. deny also denies held
-	// payments. closed says that no payment can begin there any more; a page in use is not closed, without an error.
+	// payments. closed says that no payment can begin there any more. While a buyer uses the page, closed is false and err is nil.
 	closePage(ctx context.Context, key GatewayKey, s PaymentSession, deny bool) (closed bool, err error)
 
 	// decide accepts or denies a held payment. A gateway that holds none is never called.
@@ -64,7 +64,7 @@ func isReachable(address string) bool {
 // Page is a page that a gateway made.
 type Page struct {
 	ID, URL string
-	Expires Time // later than the checkout's where the gateway makes no shorter ones
+	Expires Time // may be later than the order's end: gateways have a shortest time
 }
 
 // PaymentSession is a page at a gateway where an order can be paid, or the attempt to get one.
@@ -84,9 +84,9 @@ type PaymentSession struct {
 	Seen      bool     // somebody may have seen its page
 	Left      bool     // its page was given up, for good: it is wanted no more
 	Over      bool     // its page takes no more money, as the gateway said last
-	Claimed   bool     // a notification has claimed money that no answer has shown yet
+	Claimed   string   // the payment that a notification says brings money, until an answer shows it
 	Notified  int      // counts its notifications
-	Names     []string // from notifications and answers: only the gateway's file reads them
+	Names     []string // from notifications and answers, as the gateway writes them
 	NewsAt    Time     // when something was last new
 	DueAt     Time     // of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
 	Problem   string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
@@ -95,7 +95,7 @@ type PaymentSession struct {
 	payments []Payment // of this session in the book, when its gateway is called; no column
 }
 
-// reference is the gateway's name of the session.
+// reference is our name of the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
 // Answer is all that a gateway knows of a session.
@@ -106,14 +106,14 @@ type Answer struct {
 	Names    []string  // to be remembered with the session's
 }
 
-// Notice is what a verified notification names. It belongs to the session of its Reference or SessionID or, where it
-// has neither (a refund of Xendit), to the one whose Names have one of Known.
+// Notice is what a verified notification names. Its session is that of Reference or, without one (a refund at Xendit), the one
+// whose Names have one of Known.
 type Notice struct {
 	Reference   string
 	SessionID   string // the gateway's
 	Names       []string
 	Known       []string
-	ClaimsMoney bool
+	ClaimsMoney bool  // that the payment of the first name brings some
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
 }
 
@@ -254,7 +254,7 @@ type line struct {
 	kind     string
 }
 
-// lines are the parts that sum exactly to the amount. A discount has a negative price.
+// lines are the parts that sum exactly to the amount. A discount has a negative price. Only manual methods have a unique code.
 func (c checkout) lines() []line {
 	o := c.Order
 	lines := []line{

@@ -189,14 +189,14 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 
 	// After a reversal the buyer may begin another payment on a page that was over.
 	isReversed := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
-	closed := s.Over && !slices.ContainsFunc(s.payments, isReversed)
+	staysOver := s.Over && !slices.ContainsFunc(s.payments, isReversed)
 	has := slices.Collect(maps.Values(states))
 	switch {
 	case slices.Contains(has, Open):
 		a.Open = true
-	case slices.Contains(has, Held):
+	case slices.Contains(has, Held): // It is neither: a person decides.
 	default:
-		a.Over = closed || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt
+		a.Over = staysOver || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt
 		a.Open = !a.Over
 	}
 	return a, nil
@@ -221,7 +221,7 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 			continue
 		}
 		_, _, err := m.call(ctx, key, "POST", p.ID, act)
-		if err != nil && !isRefused(err, GatewayRefused) { // a refused one has gone on
+		if err != nil && !isRefused(err, GatewayRefused) { // refused: it has ended already, or was paid
 			return false, err
 		}
 	}

@@ -8,7 +8,8 @@ import (
 
 // This file is the book of an order's payments: what gateways, the buyer and the owner have said of its money,
 // and what that means for the order. Everything here is pure. A gateway's answer is written into the book, and
-// settle and alerts are functions of the whole book, so that it does not matter in which order answers come.
+// settle and alerts are functions of the whole book. States and returned amounts only grow, so that it does not matter in
+// which order answers come.
 
 // Status is the state of an order.
 type Status string
@@ -45,7 +46,7 @@ type Payment struct {
 	State    PaymentState
 	Amount   int64
 	Returned int64 // of the amount
-	Disputed int64 // of the amount; 0 = nothing, in news -1 = the store has won
+	Disputed int64 // of the amount; 0 = nothing. From a gateway, -1 ends the dispute.
 }
 
 // key tells the payments of an order apart.
@@ -59,8 +60,8 @@ func (p Payment) held() bool { return p.State == Held }
 // exact reports whether what was asked for has arrived, and some of it is there.
 func (p Payment) exact() bool { return p.there() && p.Amount == p.Asked }
 
-// learn adds what a gateway says to what is known. Knowledge only grows, so an old answer changes nothing. A
-// payment that had arrived and is denied now was reversed.
+// learn adds what a gateway says to what is known. States and returned amounts only grow, so an old answer changes nothing.
+// A payment that had arrived and is denied now was reversed.
 func (p Payment) learn(news Payment) Payment {
 	if p.State == Arrived && news.State == Denied {
 		news.State = Reversed
@@ -92,7 +93,7 @@ type Book struct {
 	Dealt    []Alert   `json:"dealt,omitempty"`    // the alerts that the owner has dealt with
 }
 
-// payer is the payment that the order lives on, if it is one.
+// payer is the payment that pays the order. It is not ok if none does, or if the owner approved the order without one.
 func (b Book) payer() (p Payment, ok bool) {
 	i := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.key() == b.PaidBy })
 	if i < 0 {
@@ -101,8 +102,8 @@ func (b Book) payer() (p Payment, ok bool) {
 	return b.Payments[i], true
 }
 
-// exactPayment is the first payment, beside the payer, that pays the order exactly: not one that the owner has called a second
-// payment, nor, in a paid or failed order, one of which a part was returned.
+// exactPayment finds a payment, other than the payer, of exactly the amount that was asked for. It skips one that the owner
+// has called a second payment and, in a paid or failed order, one that was partly returned.
 func (b Book) exactPayment() (key string, ok bool) {
 	for _, p := range b.Payments {
 		fits := p.exact() && (p.Returned == 0 || b.Status != Paid && b.Status != Failed)
@@ -152,14 +153,15 @@ func (b Book) settlePaid(exact string) (status Status, paidBy string) {
 }
 
 // approve is the book after the owner approved the order. Payments that brought too little are accepted. The first payment
-// whose money is there is the payer, unless the buyer reported a transfer: then it is the owner.
+// whose money is there, and that the owner has not called a second payment, is the payer. If there is none, or the buyer
+// reported a transfer, it is the owner.
 func (b Book) approve() Book {
 	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
 	for _, p := range b.Payments {
 		if p.there() && p.Amount < p.Asked {
 			b.Accepted = append(b.Accepted, p.key())
 		}
-		if p.there() && b.PaidBy == byOwner && !b.Reported {
+		if p.there() && b.PaidBy == byOwner && !b.Reported && !slices.Contains(b.Second, p.key()) {
 			b.PaidBy = p.key()
 		}
 	}
@@ -182,7 +184,7 @@ type Alert struct {
 	Code    AlertCode `json:"code"`
 	Payment string    `json:"payment,omitempty"` // its key; "" = it is about no payment
 	Amount  int64     `json:"amount,omitempty"`  // in rupiah: what arrived, was returned or is disputed
-	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for, or what that payment had brought
+	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for and is needed, or what that payment had brought
 }
 
 // alerts derives the alerts of an order from its book, less those that the owner has dealt with.
@@ -192,8 +194,8 @@ func alerts(b Book) []Alert {
 		all = append(all, Alert{Code: Oversold})
 	}
 	for _, p := range b.Payments {
-		if code := b.alertOf(p); code != "" {
-			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})
+		if code, due := b.alertOf(p); code != "" {
+			all = append(all, Alert{code, p.key(), p.Amount, due})
 		}
 		refunded := b.Status == Refunded && p.key() == b.PaidBy
 		if p.key() == b.PaidBy && p.there() && p.Returned > 0 && !refunded {
@@ -206,20 +208,22 @@ func alerts(b Book) []Alert {
 	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Dealt, a) })
 }
 
-// alertOf says what is wrong with the money of a payment that is there: "" = nothing.
-func (b Book) alertOf(p Payment) AlertCode {
-	isPayer, hasMoney := p.key() == b.PaidBy, b.Status == Paid || b.Status == Refunded
+// alertOf says what is wrong with the money of a payment that is there ("" = nothing), and how much of it was due.
+func (b Book) alertOf(p Payment) (code AlertCode, due int64) {
+	isPayer, isSettled := p.key() == b.PaidBy, b.Status == Paid || b.Status == Refunded
 	switch {
 	case !p.there(), isPayer && b.Status == Refunded:
-		return ""
+		return "", 0
 	case isPayer && (p.Amount > p.Asked || b.Reported):
-		return Overpaid
+		return Overpaid, p.Asked
 	case isPayer, b.Status == Paid && slices.Contains(b.Accepted, p.key()):
-		return ""
-	case hasMoney || p.Amount >= p.Asked:
-		return Overpaid
+		return "", 0
+	case isSettled: // by another payment, or by the owner
+		return Overpaid, 0
+	case p.Amount >= p.Asked:
+		return Overpaid, p.Asked
 	}
-	return Underpaid
+	return Underpaid, p.Asked
 }
 
 // alertCodes are the codes of alerts, each once and sorted.

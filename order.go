@@ -117,7 +117,7 @@ type OrderRow struct {
 	Book       Book
 	Order      Order            // decoded
 	Sessions   []PaymentSession // the latest first
-	news       Note             // why the book has changed, for the change of state that comes of it
+	news       Note             // the note for the change of state that follows
 	history    []HistoryEntry   // to be written
 }
 
@@ -437,7 +437,7 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 		if err != nil { // There is too little.
 			short = append(short, c)
 		}
-		o.Components[i].Reserved = left != nil // Of unlimited stock nothing is taken, and nothing given back.
+		o.Components[i].Reserved = left != nil // It is nil when the stock is unlimited.
 	}
 	return short
 }
@@ -601,7 +601,7 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(tx *Tx, o *OrderRow) error
 	if err := fn(tx, &o); err != nil {
 		return o, err
 	}
-	if err := o.settle(); err != nil {
+	if err := o.applyBook(); err != nil {
 		return o, err
 	}
 	changedStatus := o.Book.Status != before.Book.Status
@@ -634,8 +634,9 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 	return o, err
 }
 
-// settle brings the order into the state that its book means. It takes over what the page asked for that pays it.
-func (o *OrderRow) settle() error {
+// applyBook brings the order into the state that its book means. The order takes over the method and the amounts of the page
+// that paid it.
+func (o *OrderRow) applyBook() error {
 	status, paidBy := settle(o.Book)
 	if status != o.Book.Status {
 		if err := o.become(status, ActorGateway, o.news); err != nil {
@@ -790,14 +791,14 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 	return err
 }
 
-// ResolveAlert notes that the owner has dealt with an alert. For an overpaid one, isPayer says that it is the payment that they
-// had approved. The error is WrongState if there is no such alert any more.
-func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID string, code AlertCode, payment string, isPayer bool) error {
+// ResolveAlert notes that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an overpaid one, isPayer
+// says that it is the payment that they had approved. The error is WrongState if the alert is gone or has other amounts now.
+func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID, alert string, isPayer bool) error {
 	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		for _, a := range alerts(o.Book) {
-			if a.Code == code && a.Payment == payment {
+			if fmt.Sprint(a) == alert {
 				o.Book = o.Book.deal(a, isPayer)
-				o.note(ActorOwner, Note{Code: NoteResolved, Alert: string(code), Amount: a.Amount, Due: a.Due})
+				o.note(ActorOwner, Note{Code: NoteResolved, Alert: string(a.Code), Amount: a.Amount, Due: a.Due})
 				return nil
 			}
 		}

@@ -141,9 +141,9 @@ func masked(b Buyer) string {
 	return "•••" + b.Phone[max(0, len(b.Phone)-3):]
 }
 
-// alertKind is an alert's code, or toomuch for money that is needed, but is too much.
+// alertKind is an alert's code, or toomuch for money of which only a part is needed.
 func alertKind(a Alert) string {
-	if a.Code == Overpaid && a.Amount > a.Due {
+	if a.Code == Overpaid && 0 < a.Due && a.Due < a.Amount {
 		return "toomuch"
 	}
 	return string(a.Code)
@@ -391,8 +391,7 @@ var languages = regexp.MustCompile(`\b(id|en)\b`)
 
 // language is the one that a link asks for, else the one chosen before, else the browser's.
 func (p *page) language() tongue {
-	asked, chosen := p.Query("lang"), p.auth.cookie(p.Request, "lang")
-	wanted := asked + "," + chosen + "," + p.Header.Get("Accept-Language")
+	wanted := p.Query("lang") + "," + p.auth.cookie(p.Request, "lang") + "," + p.Header.Get("Accept-Language")
 	return tongue(cmp.Or(languages.FindString(wanted), "id"))
 }
 

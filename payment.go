@@ -19,17 +19,18 @@ import (
 // what that means for the order is said in money.go. A notification only makes its session due. Only the serving process
 // asks by itself, one check per order at a time; acts of people call a gateway where they are made.
 
+// sessionColumns are in the order of PaymentSession's fields.
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
 // storeSessions writes the sessions and payments of an order that are not as they were before. A page that is not wanted any
-// more, or whose order has another state, is due at once, unless it takes no more money.
+// more, or whose order has another state, is due at once, unless it takes no more money and the order does not wait for any.
 func (tx *Tx) storeSessions(o *OrderRow, before OrderRow) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
-		isLeft := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
-		s.Left = s.Left || isLeft
-		if (isLeft || o.Book.Status != before.Book.Status) && s.Seen && !s.Over {
+		leavesNow := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
+		s.Left = s.Left || leavesNow
+		if (leavesNow || o.Book.Status != before.Book.Status) && s.Seen && (!s.Over || o.Book.Status == Pending) {
 			s.DueAt = tx.now
 		}
 		if old := before.session(s.Number); old == nil || !reflect.DeepEqual(*old, *s) {
@@ -67,13 +68,13 @@ const (
 	firstCheck    = 10 * time.Second
 	mostPageWait  = 10 * time.Minute // at most, while its page is wanted
 	mostQuietWait = 12 * time.Hour   // at most, once its page is over
-	afterEnd      = 30 * time.Second // while its page is not wanted and not over
+	afterEnd      = 30 * time.Second // while its page is not wanted and not over; also between two tries to get a page
 	afterProblem  = 5 * time.Minute
 	askedFor      = 7 * 24 * time.Hour // so long after the last news it is checked no more
 )
 
-// nextCheck says when a session is checked again, 0 for never. It waits as long as nothing has been new, within
-// bounds, so that a lost notification is found in minutes.
+// nextCheck says when a session is checked again, 0 for never. It waits as long as nothing was new, but at most ten minutes
+// while the page takes money, so that a lost notification is found, and twelve hours after that.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait := max(quiet, firstCheck)
@@ -195,8 +196,8 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	return v
 }
 
-// startPage gets an order a page at its gateway. That the gateway gives none is no error: its row says why. It goes on when
-// the client is gone, so that what the gateway did is known.
+// startPage gets an order a page at its gateway. If the gateway gives none, the session says why, and there is no error. The
+// call goes on when the client has left, so that what the gateway did is known.
 func (p *payments) startPage(ctx context.Context, st Store, orderID string) error {
 	wait, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -307,8 +308,8 @@ func problemOf(err error) (problem, words string) {
 	return "unreachable", ""
 }
 
-// check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have answered. By a
-// wrong time it would close pages, so nobody is asked after a jump of the clock.
+// check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have answered. After a
+// jump of the clock it asks nobody, because it would close pages by a wrong time.
 func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
 	if p.db.clockJumped() {
 		return false, nil
@@ -336,54 +337,50 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	return answered, nil
 }
 
-// checkSession asks the gateway about a session and records the answer. A page that can be paid and is not wanted is closed,
-// and is asked about again: closing never takes back money that has arrived.
+// checkSession asks the gateway about a session. A page that can be paid and is not wanted is closed, and asked about again,
+// because money may have come meanwhile. Closing never takes money back.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
 	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {
 		return false, err
 	}
-	for isClosed := false; ; {
-		answer, failed := p.ask(ctx, keys, o, s)
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
-		o, err = p.recordAnswer(ctx, s, answer, failed)
-		if err != nil || failed != nil {
-			return false, err
-		}
-		s = *o.session(s.Number)
-		if isClosed || s.Over || s.wanted(o, p.db.now()) {
-			return true, nil
-		}
-
-		deny := o.Book.Status != Expired && o.Book.Status != Pending
-		isClosed, _ = p.gateways[s.Provider].closePage(ctx, keys[0], o.told(s), deny)
-		if !isClosed { // It will be tried again, until the gateway says that the page is over.
-			return true, nil
-		}
-		s.Over = true
+	o, answered, err = p.askAndRecord(ctx, keys, o, s)
+	if err != nil || !answered {
+		return false, err
 	}
+	s = *o.session(s.Number)
+	if s.Over || s.wanted(o, p.db.now()) {
+		return true, nil
+	}
+
+	deny := slices.Contains([]Status{Failed, Paid, Refunded}, o.Book.Status)
+	isClosed, _ := p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s), deny)
+	if !isClosed { // The next check tries it again, until the gateway says that the page is over.
+		return true, nil
+	}
+	s.Over = true // This is recorded, unless the gateway says that the page is open.
+	_, answered, err = p.askAndRecord(ctx, keys, o, s)
+	return answered, err
 }
 
-// told is a session with its payments, as its gateway has to know it.
-func (o OrderRow) told(s PaymentSession) PaymentSession {
+// withPayments is a session with its payments, as its gateway has to know it.
+func (o OrderRow) withPayments(s PaymentSession) PaymentSession {
 	s.payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), func(p Payment) bool { return p.Attempt != s.Number })
 	return s
 }
 
-// ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it
+// ask asks what became of a session. If its own key is refused, the next of keys is tried, whose answer counts only if it
 // knows a payment. A panic over an answer is an error.
-func (p *payments) ask(ctx context.Context, keys []GatewayKey, o OrderRow, s PaymentSession) (answer Answer, err error) {
+func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession) (answer Answer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
 			p.db.log.Error("a gateway's answer was not understood", "provider", s.Provider, "error", err)
 		}
 	}()
-	answer, err = p.gateways[s.Provider].status(ctx, keys[0], o.told(s))
+	answer, err = p.gateways[s.Provider].status(ctx, keys[0], s)
 	if isRefused(err, GatewayRefused) && len(keys) > 1 {
-		other, failed := p.gateways[s.Provider].status(ctx, keys[1], o.told(s))
+		other, failed := p.gateways[s.Provider].status(ctx, keys[1], s)
 		if failed == nil && len(other.Payments) > 0 {
 			return other, nil
 		}
@@ -391,14 +388,19 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, o OrderRow, s Pay
 	return answer, err
 }
 
-// recordAnswer writes what a gateway answered, or that it did not, and what comes of it for the order. The answer is applied
+// askAndRecord writes what a gateway answered, or that it did not, and what comes of it for the order. The answer is applied
 // to the session as it is now: if a notification came since the question left, the session stays due.
-func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, answer Answer, failed error) (OrderRow, error) {
-	return p.db.changeOrder(context.WithoutCancel(ctx), anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
+func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, asked PaymentSession) (
+	_ OrderRow, answered bool, err error) {
+	left := p.db.now()
+	answer, failed := p.ask(ctx, keys, o.withPayments(asked))
+	if ctx.Err() != nil {
+		return o, false, ctx.Err()
+	}
+	o, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(asked.Number)
 		s.Problem, s.Words = problemOf(failed)
-		s.NewsAt = min(s.NewsAt, tx.now)           // after a clock that was ahead
-		isNotified := s.Notified != asked.Notified // since the question left
+		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
 		if failed == nil {
 			names := unite(s.Names, answer.Names)
 			if o.learn(*s, answer.Payments) || len(names) > len(s.Names) {
@@ -406,15 +408,18 @@ func (p *payments) recordAnswer(ctx context.Context, asked PaymentSession, answe
 			}
 			s.Names = names
 			s.Over = answer.Over || (s.Over || asked.Over) && !answer.Open // It is open again once a payment was taken back.
-			isAnswered := slices.ContainsFunc(answer.Payments, func(p Payment) bool { return p.State != Open })
-			s.Claimed = s.Claimed && (isNotified || !isAnswered) && tx.now.Sub(s.NewsAt) < askedFor
+			isAnswered := func(p Payment) bool { return p.ID == s.Claimed && p.State != Open }
+			if slices.ContainsFunc(answer.Payments, isAnswered) || tx.now.Sub(s.NewsAt) >= askedFor {
+				s.Claimed = ""
+			}
 		}
-		s.DueAt = s.nextCheck(*o, tx.now)
-		if isNotified {
+		s.DueAt = s.nextCheck(*o, left) // If the order has ended since, that is now.
+		if s.Notified != asked.Notified {
 			s.DueAt = tx.now
 		}
 		return nil
 	})
+	return o, failed == nil, err
 }
 
 // learn adds the payments of a session that a gateway has answered with to the book.
@@ -477,19 +482,15 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 	return answered, err
 }
 
-// Notify takes a notification. It carries no data, except a dispute: verified, it keeps the names that it brings and makes its
-// session due. The error is ErrNotFound if it is not verified.
+// Notify takes a notification. Of a verified one only the names, a claim of money and a dispute are kept, and its session is
+// due: the rest is asked for. The error is ErrNotFound if it is not verified.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
-	g := p.gateways[provider]
-	if g == nil {
-		return ErrNotFound
-	}
-	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "")
+	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none of a provider that does not exist
 	if err != nil {
 		return err
 	}
 	for _, key := range keys {
-		n, err := g.read(key, header, body)
+		n, err := p.gateways[provider].read(key, header, body)
 		if err != nil {
 			continue
 		}
@@ -511,12 +512,19 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 		return err
 	}
 	_, err = p.db.changeOrder(ctx, key.StoreID, named.OrderID, func(tx *Tx, o *OrderRow) error {
-		if o.session(named.Number) == nil {
-			o.addSession(tx, named.Number)
-			o.Sessions[0].Provider, o.Sessions[0].KeyID, o.Sessions[0].Left = key.Provider, key.ID, true
-		}
 		s := o.session(named.Number)
-		s.Seen, s.Claimed = true, s.Claimed || n.ClaimsMoney
+		if s == nil {
+			o.addSession(tx, named.Number)
+			s = &o.Sessions[0]
+			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
+		}
+		if s.Provider != key.Provider { // After a restore, the number was given again.
+			return ErrNotFound
+		}
+		s.Seen = true
+		if n.ClaimsMoney {
+			s.Claimed = n.Names[0]
+		}
 		s.Names, s.GatewayID = unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
 		if n.Disputed != 0 && s.GatewayID != "" { // It may be known before the payment is.
 			o.learn(*s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
@@ -532,7 +540,7 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (PaymentSession, error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
 		number, _ := strconv.Atoi(n.Reference[i+1:])
-		return PaymentSession{OrderID: n.Reference[:i], Number: max(number, 1)}, nil
+		return PaymentSession{OrderID: n.Reference[:i], Number: number}, nil
 	}
 	return one[PaymentSession](ctx, p.db, `
 		SELECT `+sessionColumns+`
@@ -553,8 +561,8 @@ const (
 	Refund  Act = "refund"
 )
 
-// Decide performs an act of the owner. The approval of a payment that the gateway holds is decided there: the order is paid
-// when the gateway says so. The errors are WrongState, GatewayRefused with the gateway's words, and GatewayUnreachable.
+// Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the order is
+// paid when the gateway says so. Errors are WrongState, GatewayRefused with the gateway's words, and GatewayUnreachable.
 func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
 	o, err := p.db.Order(ctx, storeID, orderID)
 	if err != nil {
@@ -604,28 +612,22 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 		if err != nil && !isRefused(err, GatewayRefused) {
 			err = refuse(GatewayUnreachable)
 		}
-		if err != nil || accept { // Once one has paid the order, the pages of others are closed.
+		if err != nil || accept { // One accepted payment is enough: the next check closes the other pages.
 			return err
 		}
 	}
 	return nil
 }
 
-// dueOrder is an order with a session that is due.
-type dueOrder struct {
-	ID       string
-	Provider Provider
-}
-
 // How many checks are under way: at one provider, and of one store there.
 const (
 	mostChecksOfProvider = 32
-	mostChecksAlike      = 4
+	mostChecksOfStore    = 4
 )
 
 // run checks what is due and lets orders expire, until ctx ends.
 func (p *payments) run(ctx context.Context) {
-	underWay := map[string]Provider{} // of the orders that are checked, by their ids
+	underWay := map[string]bool{} // the ids of the orders that are checked
 	ended := make(chan string)
 	for {
 		wait, err := p.work(ctx, underWay, ended)
@@ -649,7 +651,7 @@ func (p *payments) run(ctx context.Context) {
 
 // work begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the clock. It
 // returns how long there is nothing more to do.
-func (p *payments) work(ctx context.Context, underWay map[string]Provider, ended chan string) (wait time.Duration, err error) {
+func (p *payments) work(ctx context.Context, underWay map[string]bool, ended chan string) (wait time.Duration, err error) {
 	if p.db.clockJumped() {
 		return time.Minute, nil
 	}
@@ -657,39 +659,33 @@ func (p *payments) work(ctx context.Context, underWay map[string]Provider, ended
 		return 0, err
 	}
 	now := p.db.now()
-	due, err := all[dueOrder](ctx, p.db, `
-		SELECT order_id, provider FROM (
-			SELECT s.order_id, s.provider,
-			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY s.due_at) AS place
-			FROM   payment_sessions s
-			JOIN   orders o ON o.id = s.order_id
-			WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?))
-		WHERE  place <= ?
-		GROUP  BY order_id
-		ORDER  BY random()`, now, now.Add(mostQuietWait), mostChecksAlike)
+	due, err := all[string](ctx, p.db, `
+		SELECT DISTINCT order_id FROM (
+			SELECT order_id, row_number() OVER (PARTITION BY provider ORDER BY place, due_at) AS turn FROM (
+				SELECT s.order_id, s.provider, s.due_at,
+				       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY s.due_at) AS place
+				FROM   payment_sessions s
+				JOIN   orders o ON o.id = s.order_id
+				WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?))
+			WHERE place <= ?)
+		WHERE turn <= ?`, now, now.Add(mostQuietWait), mostChecksOfStore, mostChecksOfProvider)
 	if err != nil {
 		return 0, err
 	}
-	for _, d := range due { // Those under way are among them: they are due until they have an answer.
-		atProvider := 0
-		for _, provider := range underWay {
-			if provider == d.Provider {
-				atProvider++
-			}
-		}
-		if underWay[d.ID] != "" || atProvider >= mostChecksOfProvider {
+	for _, id := range due { // Those under way are among them, because they are due until they have an answer.
+		if underWay[id] {
 			continue
 		}
-		underWay[d.ID] = d.Provider
+		underWay[id] = true
 		go func() {
-			if _, err := p.check(ctx, anyStore, d.ID, false); err != nil && ctx.Err() == nil {
+			if _, err := p.check(ctx, anyStore, id, false); err != nil && ctx.Err() == nil {
 				p.db.log.Error("a payment could not be checked", "error", err)
 				select { // It is due all the same.
 				case <-time.After(10 * time.Second):
 				case <-ctx.Done():
 				}
 			}
-			ended <- d.ID
+			ended <- id
 		}()
 	}
 
@@ -703,14 +699,14 @@ func (p *payments) work(ctx context.Context, underWay map[string]Provider, ended
 	return max(next.Sub(now), time.Millisecond), err
 }
 
-// expire lets orders expire that are past their end. Each of an order's pages has to be over and checked since the end, when all
-// become due, and no notification may claim money that was not seen; but after a week it expires in any case.
+// expire lets orders expire that are past their end. Each of an order's pages has to be over and asked about after the end, when
+// all are due, and no notification may claim money that was not seen; after a week the order expires in any case.
 func (p *payments) expire(ctx context.Context) error {
 	const sqlExpiring = `
 		SELECT id FROM orders o
 		WHERE  status = 'pending' AND expires_at <= ?1 AND (?3 = '' OR id = ?3) AND (expires_at <= ?2 OR NOT EXISTS (
 			SELECT 1 FROM payment_sessions s
-			WHERE  s.order_id = o.id AND s.seen = 1 AND (s.over = 0 OR s.claimed = 1 OR s.due_at BETWEEN 1 AND ?1)))
+			WHERE  s.order_id = o.id AND s.seen = 1 AND (s.over = 0 OR s.claimed <> '' OR s.due_at BETWEEN 1 AND ?1)))
 		LIMIT  64`
 	now := p.db.now()
 	ids, err := all[string](ctx, p.db, sqlExpiring, now, now.Add(-askedFor), "")

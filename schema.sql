@@ -189,9 +189,9 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
   left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was given up, for good: it is wanted no more
   over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- its page takes no more money, as the gateway said last
-  claimed    INTEGER NOT NULL CHECK (claimed IN (0, 1)), -- a notification has claimed money that no answer has shown yet
+  claimed    TEXT    NOT NULL,            -- the payment that a notification says brings money, until an answer shows it
   notified   INTEGER NOT NULL,            -- counts its verified notifications
-  names      TEXT    NOT NULL,            -- JSON: transactions, refunds and disputes that notifications have named
+  names      TEXT    NOT NULL,            -- JSON: the gateway's names of its transactions, sessions and refunds
   news_at    INTEGER NOT NULL,            -- when something was last new
   due_at     INTEGER NOT NULL,            -- of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
   problem    TEXT    NOT NULL,            -- refused, unreachable: why the gateway gave no page or answer; '' = it did

@@ -175,8 +175,8 @@ func (x xendit) refunded(
 		for _, refund := range append(answer.List, answer) {
 			byPayment := refund.PaymentID != "" && refund.PaymentID == session.PaymentID
 			byRequest := refund.RequestID != "" && refund.RequestID == session.RequestID
-			isOurs := byPayment || byRequest
-			if id := refund.refund(); isOurs && strings.EqualFold(refund.Status, "SUCCEEDED") && !counted[id] {
+			isDone := strings.EqualFold(refund.Status, "SUCCEEDED")
+			if id := refund.refund(); (byPayment || byRequest) && isDone && !counted[id] {
 				counted[id] = true
 				sum += int64(refund.Amount)
 			}
@@ -194,7 +194,7 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 			return a, err
 		}
 	}
-	return xenditAnswer{}, nil
+	return a, nil
 }
 
 // closePage cancels every session of the reference. Xendit refuses one that is over: the next answer shows that.
