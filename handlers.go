@@ -517,7 +517,7 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 // showSession is the data of an answer with an order and its payment session.
 func (st Store) showSession(o OrderRow, session SessionView) json.RawMessage {
 	address := toJSON(session.PaymentURL) // as the gateway wrote it
-	shown := o.show(st.payPage(o.ID), strings.Trim(string(address), `"`))
+	shown := o.show(st.payPage(o.ID), string(address[1:len(address)-1]))
 	return fmt.Appendf(nil, `{"order":%s,"payment_session":%s}`, shown, toJSON(session))
 }
 

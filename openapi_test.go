@@ -84,8 +84,13 @@ func (c *contract) check(method, path string, status int, header http.Header, bo
 	c.seen[name] = true
 
 	for field, h := range asFields(response["headers"]) {
-		if c.deref(h, new(string))["required"] == true && header.Get(field) == "" {
+		described, given := c.deref(h, new(string)), header.Get(field)
+		if described["required"] == true && given == "" {
 			return "the header " + field + " is missing"
+		}
+		pattern, _ := asFields(described["schema"])["pattern"].(string)
+		if given != "" && !regexp.MustCompile(pattern).MatchString(given) {
+			return fmt.Sprintf("the header %s is %q, which does not match %s", field, given, pattern)
 		}
 	}
 	if failure, ok := asFields(body)["error"].(fields); ok {

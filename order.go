@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+	"unicode"
 )
 
 // This file is the order: how it is created, its states and the stock that it holds, what people do with it, its history, and
@@ -72,6 +73,9 @@ type Buyer struct {
 	Email string `json:"email,omitempty" rule:"email optional"`
 	Phone string `json:"phone,omitempty" rule:"phone optional"`
 }
+
+// isMark reports whether a character stands between the parts of a name, an address or a number.
+func isMark(c rune) bool { return !unicode.In(c, unicode.L, unicode.Nd) }
 
 type Item struct {
 	Type      Kind   `json:"type"`
@@ -596,15 +600,14 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(tx *Tx, o *OrderRow) error
 	if err != nil {
 		return o, err
 	}
-	before, alertsBefore := o, alerts(o.Book)
-	before.Sessions, before.Book.Payments = slices.Clone(o.Sessions), slices.Clone(o.Book.Payments)
+	before, alertsBefore := o.Book.Status, alerts(o.Book)
 	if err := fn(tx, &o); err != nil {
 		return o, err
 	}
 	if err := o.applyBook(); err != nil {
 		return o, err
 	}
-	changedStatus := o.Book.Status != before.Book.Status
+	changedStatus := o.Book.Status != before
 	if changedStatus {
 		tx.applyStatus(&o)
 	}

@@ -23,30 +23,26 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order that are not as they were before. A page that is not wanted any
-// more, or whose order has another state, is due at once, unless it takes no more money and the order does not wait for any.
-func (tx *Tx) storeSessions(o *OrderRow, before OrderRow) {
+// storeSessions writes the sessions and payments of an order whose status was another one before. A page that is not wanted any
+// more, or whose order has another status, is due at once, unless it takes no more money and the order does not wait for any.
+func (tx *Tx) storeSessions(o *OrderRow, before Status) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
 		leavesNow := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
 		s.Left = s.Left || leavesNow
-		if (leavesNow || o.Book.Status != before.Book.Status) && s.Seen && (!s.Over || o.Book.Status == Pending) {
+		if (leavesNow || o.Book.Status != before) && s.Seen && (!s.Over || o.Book.Status == Pending) {
 			s.DueAt = tx.now
 		}
-		if old := before.session(s.Number); old == nil || !reflect.DeepEqual(*old, *s) {
-			tx.exec(`
-				INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-				columns(reflect.ValueOf(s).Elem())...)
-			tx.checksDue = true
-		}
+		tx.exec(`
+			INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			columns(reflect.ValueOf(s).Elem())...)
+		tx.checksDue = true
 	}
 	for _, p := range o.Book.Payments {
-		if !slices.Contains(before.Book.Payments, p) {
-			tx.exec(`
-				INSERT OR REPLACE INTO payments (order_id, attempt, id, state, amount, returned, disputed)
-				VALUES (?, ?, ?, ?, ?, ?, ?)`, o.ID, p.Attempt, p.ID, p.State, p.Amount, p.Returned, p.Disputed)
-		}
+		tx.exec(`
+			INSERT OR REPLACE INTO payments (order_id, attempt, id, state, amount, returned, disputed)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`, o.ID, p.Attempt, p.ID, p.State, p.Amount, p.Returned, p.Disputed)
 	}
 }
 
@@ -319,6 +315,11 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 		return false, err
 	}
 	defer unlock()
+	defer func() {
+		if r := recover(); r != nil { // over a gateway's answer
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
 	o, err := p.db.Order(ctx, storeID, orderID)
 	if err != nil {
 		return false, err
@@ -369,17 +370,11 @@ func (o OrderRow) withPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// ask asks what became of a session. If its own key is refused, the next of keys is tried, whose answer counts only if it
-// knows a payment. A panic over an answer is an error.
+// ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it knows
+// a payment.
 func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession) (answer Answer, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-			p.db.log.Error("a gateway's answer was not understood", "provider", s.Provider, "error", err)
-		}
-	}()
 	answer, err = p.gateways[s.Provider].status(ctx, keys[0], s)
-	if isRefused(err, GatewayRefused) && len(keys) > 1 {
+	if isRefused(err, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
 		other, failed := p.gateways[s.Provider].status(ctx, keys[1], s)
 		if failed == nil && len(other.Payments) > 0 {
 			return other, nil
@@ -619,6 +614,12 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 	return nil
 }
 
+// dueOrder is an order with a session that is due.
+type dueOrder struct {
+	ID, StoreID string
+	Provider    Provider
+}
+
 // How many checks are under way: at one provider, and of one store there.
 const (
 	mostChecksOfProvider = 32
@@ -627,7 +628,7 @@ const (
 
 // run checks what is due and lets orders expire, until ctx ends.
 func (p *payments) run(ctx context.Context) {
-	underWay := map[string]bool{} // the ids of the orders that are checked
+	underWay := map[string]dueOrder{}
 	ended := make(chan string)
 	for {
 		wait, err := p.work(ctx, underWay, ended)
@@ -651,7 +652,7 @@ func (p *payments) run(ctx context.Context) {
 
 // work begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the clock. It
 // returns how long there is nothing more to do.
-func (p *payments) work(ctx context.Context, underWay map[string]bool, ended chan string) (wait time.Duration, err error) {
+func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
 	if p.db.clockJumped() {
 		return time.Minute, nil
 	}
@@ -659,33 +660,43 @@ func (p *payments) work(ctx context.Context, underWay map[string]bool, ended cha
 		return 0, err
 	}
 	now := p.db.now()
-	due, err := all[string](ctx, p.db, `
-		SELECT DISTINCT order_id FROM (
-			SELECT order_id, row_number() OVER (PARTITION BY provider ORDER BY place, due_at) AS turn FROM (
-				SELECT s.order_id, s.provider, s.due_at,
-				       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY s.due_at) AS place
-				FROM   payment_sessions s
-				JOIN   orders o ON o.id = s.order_id
-				WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?))
-			WHERE place <= ?)
-		WHERE turn <= ?`, now, now.Add(mostQuietWait), mostChecksOfStore, mostChecksOfProvider)
+	due, err := all[dueOrder](ctx, p.db, `
+		SELECT order_id, store_id, provider FROM (
+			SELECT s.order_id, o.store_id, s.provider,
+			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY min(s.due_at)) AS place
+			FROM   payment_sessions s
+			JOIN   orders o ON o.id = s.order_id
+			WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?)
+			GROUP  BY s.order_id, s.provider)
+		WHERE  place <= ?
+		ORDER  BY random()`, now, now.Add(mostQuietWait), mostChecksOfStore)
 	if err != nil {
 		return 0, err
 	}
-	for _, id := range due { // Those under way are among them, because they are due until they have an answer.
-		if underWay[id] {
+	for _, d := range due { // Those under way may be among them.
+		ofProvider, ofStore := 0, 0
+		for _, other := range underWay {
+			if other.Provider == d.Provider {
+				ofProvider++
+				if other.StoreID == d.StoreID {
+					ofStore++
+				}
+			}
+		}
+		_, already := underWay[d.ID]
+		if already || ofProvider >= mostChecksOfProvider || ofStore >= mostChecksOfStore {
 			continue
 		}
-		underWay[id] = true
+		underWay[d.ID] = d
 		go func() {
-			if _, err := p.check(ctx, anyStore, id, false); err != nil && ctx.Err() == nil {
+			if _, err := p.check(ctx, anyStore, d.ID, false); err != nil && ctx.Err() == nil {
 				p.db.log.Error("a payment could not be checked", "error", err)
 				select { // It is due all the same.
 				case <-time.After(10 * time.Second):
 				case <-ctx.Done():
 				}
 			}
-			ended <- id
+			ended <- d.ID
 		}()
 	}
 

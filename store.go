@@ -668,7 +668,10 @@ func (db *DB) stopWriting(cause string) error {
 // lockServing keeps other services, and a restore, off a file.
 func lockServing(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path+"-serving", os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil && syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+	if err == nil {
+		err = os.NewSyscallError("flock", syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = fmt.Errorf("another storeorder serves %s: stop it first", path)
 	}
 	return lock, err

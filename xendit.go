@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session has one payment at most, which has the
@@ -75,9 +74,6 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 	}
 	return Page{a.SessionID, a.URL, expires}, c.scrub(err)
 }
-
-// isMark reports whether a character stands between the parts of a name, an address or a number.
-func isMark(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) }
 
 // xenditAnswer is a session, a refund, a list of refunds, or why there is none.
 type xenditAnswer struct {
@@ -175,8 +171,8 @@ func (x xendit) refunded(
 		for _, refund := range append(answer.List, answer) {
 			byPayment := refund.PaymentID != "" && refund.PaymentID == session.PaymentID
 			byRequest := refund.RequestID != "" && refund.RequestID == session.RequestID
-			isDone := strings.EqualFold(refund.Status, "SUCCEEDED")
-			if id := refund.refund(); (byPayment || byRequest) && isDone && !counted[id] {
+			done := (byPayment || byRequest) && strings.EqualFold(refund.Status, "SUCCEEDED")
+			if id := refund.refund(); done && !counted[id] {
 				counted[id] = true
 				sum += int64(refund.Amount)
 			}
@@ -252,15 +248,15 @@ func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notice,
 	if m.Data.Data != nil {
 		about = *m.Data.Data
 	}
-	switch kind, _, _ := strings.Cut(m.Event, "."); kind {
-	case "dispute":
+	switch {
+	case strings.HasPrefix(m.Event, "dispute."):
 		about.PaymentID = m.PaymentID
 		n.Reference = m.Reference
-		n.Disputed = int64(m.Amount.Initial)
+		n.Disputed = cmp.Or(int64(m.Amount.Initial), maxMoney)
 		if m.Event == "dispute.won" {
 			n.Disputed = -1
 		}
-	case "refund":
+	case strings.HasPrefix(m.Event, "refund."):
 		n.Names = []string{about.refund()}
 	default:
 		n.Reference = about.Reference

@@ -153,7 +153,7 @@ func (s *shop) rotate(t *testing.T, endpoint string) (secret string) {
 		return string(page)
 	}
 
-	press(s.command(t, "store", "password")["sign_in"].(string), "sign-in")
+	press(s.command(t, "store", "password")["sign_in"].(string), "")
 	page := press(s.url+"/dashboard/endpoints/"+endpoint, "rotate")
 	secret = regexp.MustCompile("whsec_[A-Za-z0-9_-]{43}=?").FindString(page)
 	if secret == "" {
