@@ -378,6 +378,18 @@ func TestPhone(t *testing.T) {
 	})
 }
 
+// TestPhoneIsToldNoOldNews turns a phone on an hour after an order came.
+func TestPhoneIsToldNoOldNews(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("owner open account, press add-phone server=ntfy.sh, press off, shop order kopi 1 cod, +1h")
+		p.play("owner press on, +1m", "order kopi 2 cod, +1m")
+		if rung := w.net.inbox.rung; len(rung) != 1 || !strings.Contains(fmt.Sprint(rung), "175.000") {
+			t.Errorf("the phone rings of %v", rung)
+		}
+	})
+}
+
 // TestHosts opens pages at other hosts: a pay page is on every host but another store's, the dashboard on its own.
 func TestHosts(t *testing.T) {
 	t.Parallel()

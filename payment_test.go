@@ -147,6 +147,46 @@ func TestForgedNotifications(t *testing.T) {
 	})
 }
 
+// TestAnotherStoresNotification has a store that knows the gateway's token tell of another store's order.
+func TestAnotherStoresNotification(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.command("gateway set -mode live -provider xendit -store "+w.other.id, stdin+xenditKey+"\n"+xenditToken)
+		p := newPlayer(t, w)
+		p.play("order kopi 1 link as A, get")
+		_, token, body := w.net.xendit.message(p.order, "1", "COMPLETED")
+		calls := len(w.net.calls)
+		for _, attempt := range []string{"-1", "-2"} {
+			about := strings.ReplaceAll(body, p.order+"-1", p.order+attempt)
+			w.do(t, "POST", "/notifications/xendit/"+w.other.id, about, token...).want(t, 200, "")
+		}
+		synctest.Wait()
+		w.get(t, "/v1/orders/"+p.order).has(t, "payment_session.status active", "payment_session.attempt 1")
+		if len(w.net.calls) > calls {
+			t.Errorf("it leads to %v", w.net.calls[calls:])
+		}
+	})
+}
+
+// TestGatewayThatHangs has eight orders due at a gateway that hangs: four are asked about at once, and none of another
+// gateway's waits for them.
+func TestGatewayThatHangs(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		for range 8 {
+			p.play("order teh 1 snap, get")
+		}
+		p.play("order kopi 1 link as A, get, COMPLETED lost")
+		w.net.setFault(fault{"hang", "midtrans", true})
+		time.Sleep(15 * time.Second)
+		p.play("= paid by 1, Paid, stock 9")
+		w.net.mu.Lock()
+		defer w.net.mu.Unlock()
+		if asked := strings.Count(fmt.Sprint(w.net.calls), "midtrans status"); asked != 4 {
+			t.Errorf("%d orders are asked about at once, want 4", asked)
+		}
+	})
+}
+
 // TestNotificationBeforeTheAnswer tells of the payment while the gateway's answer to the start is on its way.
 func TestNotificationBeforeTheAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -358,6 +358,38 @@ func TestRetention(t *testing.T) {
 	}, "-keep-events", "168h")
 }
 
+// TestLargeLog has another program write much: the write-ahead log does not stay that large.
+func TestLargeLog(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		size := func() int64 {
+			info, err := os.Stat(w.file + "-wal")
+			must(t, err)
+			return info.Size()
+		}
+		w.sql("INSERT INTO pictures VALUES ('x', ?, zeroblob(32 << 20))", w.shop.id)
+		before := size()
+		w.sleep(2 * time.Minute)
+		if after := size(); before < 32<<20 || after > 1<<20 {
+			t.Errorf("the log has %d bytes, and then %d", before, after)
+		}
+	})
+}
+
+// TestGatewayIsNotAskedInVain has the disk fail while a page is open: what the gateway says could not be written.
+func TestGatewayIsNotAskedInVain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		newPlayer(t, w).play("order kopi 1 snap, get")
+		w.life.failAt(sqlite3.Error{Code: sqlite3.ErrIoErr}, false)
+		w.wantNoWrites(t)
+		calls := len(w.net.calls)
+		w.sleep(time.Hour)
+		if asked := len(w.net.calls) - calls; asked > 0 {
+			t.Errorf("the gateway is asked %d times", asked)
+		}
+		w.ruin = true
+	})
+}
+
 // TestRestoreDrill makes a backup of a shop that is killed later, so that its write-ahead log is left.
 func TestRestoreDrill(t *testing.T) {
 	t.Parallel()

@@ -335,8 +335,8 @@ func TestSecretsAndPings(t *testing.T) {
 		p.play("owner open $page, press ping, press rotate, keep new whsec_[\\w-]+")
 		in := w.net.inbox
 		in.secrets["shop.example"] = []string{p.kept["new"], in.secrets["shop.example"][0]}
-		p.play("+1m", "owner open $page, press ping")
-		w.sleep(25 * time.Hour)
+		p.play("+23h", "owner open $page, press ping")
+		w.sleep(time.Hour)
 		in.secrets["shop.example"] = in.secrets["shop.example"][:1]
 		p.play("owner open $page, press ping")
 		w.sleep(time.Minute)
