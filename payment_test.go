@@ -167,6 +167,48 @@ func TestAnotherStoresNotification(t *testing.T) {
 	})
 }
 
+// TestPlayMoneyOfAReplacedKey has the live key refused that took the place of a sandbox key. What the sandbox says counts no more.
+func TestPlayMoneyOfAReplacedKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		account := func(key string) {
+			w.net.midtrans.mu.Lock()
+			defer w.net.midtrans.mu.Unlock()
+			w.net.midtrans.key = key
+		}
+		for _, mode := range []string{"sandbox", "live"} {
+			account(mode)
+			w.command("gateway set -provider midtrans -store "+w.other.id+" -mode "+mode, stdin+mode)
+		}
+		p := newPlayer(t, w)
+		p.play("other order kopi 2 snap, other get")
+		account("sandbox")
+		p.play("settlement lost, other get, +1m")
+		p.who = p.people["other"]
+		p.play("= pending, stock 8")
+	})
+}
+
+// TestPagesAreClosedFourAtATime cancels orders whose pages the gateway takes long to close.
+func TestPagesAreClosedFourAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		for range 8 {
+			p.play("order teh 1 snap, get")
+		}
+		w.sleep(time.Minute)
+		w.net.setFault(fault{"hang", "close", true})
+		for _, o := range w.get(t, "/v1/orders").list("orders") {
+			w.do(t, "POST", "/v1/orders/"+textOf(o, "id")+"/cancel", "{}", as(w.shop.keys["manage"])...).want(t, 200, "")
+		}
+		time.Sleep(5 * time.Second)
+		w.net.mu.Lock()
+		defer w.net.mu.Unlock()
+		if closing := strings.Count(fmt.Sprint(w.net.calls), "midtrans close"); closing != 4 {
+			t.Errorf("%d pages are closed at once, want 4", closing)
+		}
+	})
+}
+
 // TestGatewayThatHangs has eight orders due at a gateway that hangs: four are asked about at once, and none of another
 // gateway's waits for them.
 func TestGatewayThatHangs(t *testing.T) {
