@@ -398,3 +398,42 @@ func TestNothingPrivateIsKeptOfARefusal(t *testing.T) {
 		}
 	})
 }
+
+// TestAskedAfterTheEnd has a question leave before an order's end and its answer come after it: the payment in between counts.
+func TestAskedAfterTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		end := time.Now().Add(6 * time.Hour)
+		p.play("order kopi 2 snap as A, get, buyer change bank_transfer, owner open order A")
+		time.Sleep(time.Until(end) - 2*time.Second)
+		w.net.setFault(fault{"slow", "status", false})
+		var check sync.WaitGroup
+		check.Go(func() { p.play("owner press check") })
+		time.Sleep(time.Second)
+		w.net.midtrans.say(p.order, "1", "settlement") // Its notification is lost.
+		check.Wait()
+		p.play("+1m")
+		p.play("= paid by 1, Paid, stock 8")
+	})
+}
+
+// TestNumberGivenTwice restores a backup that does not know an order's page, whose number another gateway's page gets then.
+// The lost page's notification is not taken for the new page's, and the log says so: its owner has to look.
+func TestNumberGivenTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A")
+		file := w.copyFile()
+		p.play("get, pending")
+		w.stop()
+		w.file = file
+		w.start()
+		p.play("buyer change link, get")
+		path, header, message := w.net.midtrans.message(p.order, "1", "settlement")
+		w.do(t, "POST", path+w.shop.id, message, header...).want(t, 200, "")
+		w.sleep(time.Second)
+		if !strings.Contains(w.log.String(), "a notification is about no order") {
+			t.Error("the log does not say so")
+		}
+	})
+}
