@@ -244,7 +244,6 @@ type DB struct {
 	closing      chan struct{}
 	running      sync.WaitGroup
 	broken       atomic.Pointer[error] // why nothing is written until the next start
-	warned       string                // what upkeep has warned of last
 	latestID     int64                 // its milliseconds, with a count in the last 12 bits
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that SQLite holds on
