@@ -235,23 +235,40 @@ func (p *page) Orders() (orders []Order, err error) {
 	return orders, err
 }
 
+// shownAlert is an alert with its kind: its code, or toomuch for money of which only a part is needed.
+type shownAlert struct {
+	Alert
+	Kind string
+}
+
+func shownAlerts(b Book) (shown []shownAlert) {
+	for _, a := range alerts(b) {
+		kind := string(a.Code)
+		if a.Code == Overpaid && a.Amount > a.Due && (!b.isSettled() || a.Payment == b.PaidBy) {
+			kind = "toomuch"
+		}
+		shown = append(shown, shownAlert{a, kind})
+	}
+	return shown
+}
+
 // waiting says why an order waits for its owner.
 type waiting struct {
-	Alerts []Alert
+	Alerts []shownAlert
 	Said   Note   // by the buyer, or by the gateway that holds a payment
 	Since  Time   // when that was
 	Why    string // the kind of its first alert, or reported, confirmed or held
 }
 
 func (p *page) Waiting(o OrderRow) (waiting, error) {
-	w := waiting{Alerts: alerts(o.Book), Since: o.Order.UpdatedAt}
+	w := waiting{Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
 	history, err := p.DB.History(p.Context(), o.ID)
 	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
 		w.Said, w.Since = history[i].Note, history[i].At
 	}
 	if w.Why = string(w.Said.Code); len(w.Alerts) > 0 {
-		w.Why = alertKind(w.Alerts[0])
+		w.Why = w.Alerts[0].Kind
 	}
 	return w, err
 }

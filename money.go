@@ -184,7 +184,7 @@ type Alert struct {
 	Code    AlertCode `json:"code"`
 	Payment string    `json:"payment,omitempty"` // its key; "" = it is about no payment
 	Amount  int64     `json:"amount,omitempty"`  // in rupiah: what arrived, was returned or is disputed
-	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for and is needed, or what that payment had brought
+	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for, or what that payment had brought
 }
 
 // alerts derives the alerts of an order from its book, less those that the owner has dealt with.
@@ -194,8 +194,8 @@ func alerts(b Book) []Alert {
 		all = append(all, Alert{Code: Oversold})
 	}
 	for _, p := range b.Payments {
-		if code, due := b.alertOf(p); code != "" {
-			all = append(all, Alert{code, p.key(), p.Amount, due})
+		if code := b.alertOf(p); code != "" {
+			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})
 		}
 		refunded := b.Status == Refunded && p.key() == b.PaidBy
 		if p.key() == b.PaidBy && p.there() && p.Returned > 0 && !refunded {
@@ -208,22 +208,23 @@ func alerts(b Book) []Alert {
 	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Dealt, a) })
 }
 
-// alertOf says what is wrong with the money of a payment that is there ("" = nothing), and how much of it was due.
-func (b Book) alertOf(p Payment) (code AlertCode, due int64) {
-	isPayer, isSettled := p.key() == b.PaidBy, b.Status == Paid || b.Status == Refunded
+// isSettled reports whether the order has been paid, by a payment or by its owner. Other money is not needed then.
+func (b Book) isSettled() bool { return b.Status == Paid || b.Status == Refunded }
+
+// alertOf says what is wrong with the money of a payment that is there: "" = nothing.
+func (b Book) alertOf(p Payment) AlertCode {
+	isPayer := p.key() == b.PaidBy
 	switch {
 	case !p.there(), isPayer && b.Status == Refunded:
-		return "", 0
+		return ""
 	case isPayer && (p.Amount > p.Asked || b.Reported):
-		return Overpaid, p.Asked
+		return Overpaid
 	case isPayer, b.Status == Paid && slices.Contains(b.Accepted, p.key()):
-		return "", 0
-	case isSettled: // by another payment, or by the owner
-		return Overpaid, 0
-	case p.Amount >= p.Asked:
-		return Overpaid, p.Asked
+		return ""
+	case b.isSettled(), p.Amount >= p.Asked:
+		return Overpaid
 	}
-	return Underpaid, p.Asked
+	return Underpaid
 }
 
 // alertCodes are the codes of alerts, each once and sorted.
@@ -244,7 +245,7 @@ func (b Book) deal(a Alert, isPayer bool) Book {
 	case a.Code != Overpaid:
 	case isPayer && b.PaidBy == byOwner:
 		b.PaidBy = a.Payment
-	case a.Payment != b.PaidBy:
+	case b.isSettled() && a.Payment != b.PaidBy:
 		b.Second = append(slices.Clone(b.Second), a.Payment)
 	}
 	return b

@@ -141,14 +141,6 @@ func masked(b Buyer) string {
 	return "•••" + b.Phone[max(0, len(b.Phone)-3):]
 }
 
-// alertKind is an alert's code, or toomuch for money of which only a part is needed.
-func alertKind(a Alert) string {
-	if a.Code == Overpaid && 0 < a.Due && a.Due < a.Amount {
-		return "toomuch"
-	}
-	return string(a.Code)
-}
-
 // templates are those of web/ by language. They are parsed for the first page, because commands need none.
 var templates = sync.OnceValue(func() map[tongue]*template.Template {
 	return map[tongue]*template.Template{"id": parseTemplates("id"), "en": parseTemplates("en")}
@@ -170,8 +162,7 @@ func parseTemplates(l tongue) *template.Template {
 		"grouped":   grouped,
 		"masked":    masked,
 		"writeTo":   writeTo,
-		"alerts":    alerts,
-		"alertKind": alertKind,
+		"alerts":    shownAlerts,
 		"lacks":     Method.lacks,
 		"usable":    UsableMethods,
 		"offered":   OfferedMethods,
@@ -506,7 +497,7 @@ func (s *server) askGateway(p *page) error {
 	if looks < 1 || !p.Order.Order.RequiresPayment || p.Order.Order.SettlementChannel != "gateway" {
 		return nil
 	}
-	if !s.payments.asking(p.Order.ID) {
+	if _, isAsked := s.payments.locks.Load(p.Order.ID); !isAsked {
 		ctx, cancel := context.WithTimeout(p.Context(), buyerWaits)
 		defer cancel()
 		answered, err := s.payments.CheckNow(ctx, p.Store.ID, p.Order.ID)

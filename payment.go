@@ -30,7 +30,8 @@ func (tx *Tx) storeSessions(o *OrderRow, before Status) {
 		s := &o.Sessions[i]
 		leavesNow := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
 		s.Left = s.Left || leavesNow
-		if (leavesNow || o.Book.Status != before) && s.Seen && (!s.Over || o.Book.Status == Pending) {
+		changed := o.Book.Status != before
+		if s.Seen && (leavesNow && !s.Over || changed && (!s.Over || o.Book.Status == Pending)) {
 			s.DueAt = tx.now
 		}
 		tx.exec(`
@@ -118,12 +119,6 @@ func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err
 			return nil, errBusy
 		}
 	}
-}
-
-// asking reports whether somebody calls a gateway about an order just now.
-func (p *payments) asking(orderID string) bool {
-	_, isLocked := p.locks.Load(orderID)
-	return isLocked
 }
 
 // SessionView is the payment_session of GET /v1/orders/{order_id}.
@@ -315,11 +310,6 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 		return false, err
 	}
 	defer unlock()
-	defer func() {
-		if r := recover(); r != nil { // over a gateway's answer
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
 	o, err := p.db.Order(ctx, storeID, orderID)
 	if err != nil {
 		return false, err
@@ -356,11 +346,10 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 
 	deny := slices.Contains([]Status{Failed, Paid, Refunded}, o.Book.Status)
 	isClosed, _ := p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s), deny)
-	if !isClosed { // The next check tries it again, until the gateway says that the page is over.
-		return true, nil
+	if isClosed { // Else the next check tries it again, until the gateway says that the page is over.
+		s.Over = true // This is recorded, unless the gateway says that the page is open.
+		_, answered, err = p.askAndRecord(ctx, keys, o, s)
 	}
-	s.Over = true // This is recorded, unless the gateway says that the page is open.
-	_, answered, err = p.askAndRecord(ctx, keys, o, s)
 	return answered, err
 }
 
@@ -371,8 +360,14 @@ func (o OrderRow) withPayments(s PaymentSession) PaymentSession {
 }
 
 // ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it knows
-// a payment.
+// a payment. A panic over an answer is an outage.
 func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession) (answer Answer, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+			p.db.log.Error("a gateway's answer was not understood", "provider", s.Provider, "error", err)
+		}
+	}()
 	answer, err = p.gateways[s.Provider].status(ctx, keys[0], s)
 	if isRefused(err, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
 		other, failed := p.gateways[s.Provider].status(ctx, keys[1], s)
@@ -535,7 +530,7 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (PaymentSession, error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
 		number, _ := strconv.Atoi(n.Reference[i+1:])
-		return PaymentSession{OrderID: n.Reference[:i], Number: number}, nil
+		return PaymentSession{OrderID: n.Reference[:i], Number: max(number, 1)}, nil
 	}
 	return one[PaymentSession](ctx, p.db, `
 		SELECT `+sessionColumns+`

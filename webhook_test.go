@@ -332,7 +332,7 @@ func TestSecretsAndPings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		p.kept["page"] = "/dashboard/endpoints/" + w.endpoint("shop.example", "orderPaid")
-		p.play("owner open $page, press ping, press rotate, keep new whsec_[\\w-]+")
+		p.play("owner open $page, press ping, +1s, press rotate, keep new whsec_[\\w-]+")
 		in := w.net.inbox
 		in.secrets["shop.example"] = []string{p.kept["new"], in.secrets["shop.example"][0]}
 		p.play("+23h", "owner open $page, press ping")
