@@ -244,7 +244,7 @@ type shownAlert struct {
 func shownAlerts(b Book) (shown []shownAlert) {
 	for _, a := range alerts(b) {
 		kind := string(a.Code)
-		if a.Code == Overpaid && a.Amount > a.Due && (!b.isSettled() || a.Payment == b.PaidBy) {
+		if a.Code == Overpaid && a.Amount > a.Due && !b.isUnneeded(a.Payment) {
 			kind = "toomuch"
 		}
 		shown = append(shown, shownAlert{a, kind})

@@ -156,6 +156,13 @@ var operations = []struct {
 	{regexp.MustCompile(``), "close"},
 }
 
+// count is how many calls there were, such as "midtrans close".
+func (n *internet) count(call string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Count(fmt.Sprint(n.calls), call)
+}
+
 func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	name, double := "xendit", http.Handler(n.xendit)

@@ -10,11 +10,11 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // This file is what payment gateways have in common. A gateway makes the page of a session, answers what became of it,
@@ -54,12 +54,6 @@ type checkout struct {
 
 // returnURL is where the page leads back to.
 func (c checkout) returnURL() string { return c.Store.payPage(c.Order.ID) + "?back=1" }
-
-// isReachable reports whether a gateway can reach an address, so that its notifications come.
-func isReachable(address string) bool {
-	u, err := url.Parse(address)
-	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
-}
 
 // Page is a page that a gateway made.
 type Page struct {
@@ -113,7 +107,7 @@ type Notice struct {
 	SessionID   string // the gateway's
 	Names       []string
 	Known       []string
-	ClaimsMoney bool  // that the payment of the first name brings some
+	ClaimsMoney bool  // it says that the payment that it names first brings money
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
 }
 
@@ -220,14 +214,21 @@ func (c gatewayClient) createPage(
 
 // scrub takes what a gateway's words repeat of the buyer out of them.
 func (c checkout) scrub(err error) error {
+	refusal, ok := errors.AsType[*Refusal](err)
+	if !ok {
+		return err
+	}
 	typed := fmt.Sprint(c.Order.Buyer, internationalPhone(c.Order.Buyer.Phone))
 	for _, part := range strings.FieldsFunc(typed, isMark) {
-		if refusal, ok := errors.AsType[*Refusal](err); ok && len(part) > 3 {
+		if len(part) > 3 {
 			refusal.Words = strings.ReplaceAll(refusal.Words, part, "…")
 		}
 	}
-	return err
+	return refusal
 }
+
+// isMark reports whether a character stands between the parts of a name, an address or a number.
+func isMark(c rune) bool { return !unicode.In(c, unicode.L, unicode.Nd) }
 
 // wholeRupiah is an amount in JSON: a number or a text, such as 150000 or "150000.00".
 type wholeRupiah int64
@@ -313,7 +314,7 @@ func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provid
 }
 
 // sandbox is a gateway without network, keys and notifications: the buttons of its page write what it knows.
-type sandbox struct{ *DB }
+type sandbox struct{ db *DB }
 
 // ActInSandbox presses a button of a session's page (paid, other: another amount, denied) and makes the session due.
 // Anything else changes nothing, and a page that is over takes no payment. A payment that is denied was reversed.
@@ -347,9 +348,9 @@ func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, erro
 }
 
 func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
-	a.Payments, err = all[Payment](ctx, s,
+	a.Payments, err = all[Payment](ctx, s.db,
 		"SELECT 0, session_id, 0, state, amount FROM sandbox_payments WHERE session_id = ?", session.ID)
-	a.Over = session.Over || s.now() >= session.ExpiresAt ||
+	a.Over = session.Over || s.db.now() >= session.ExpiresAt ||
 		slices.ContainsFunc(a.Payments, Payment.there)
 	a.Open = !a.Over
 	return a, err

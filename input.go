@@ -617,8 +617,8 @@ func internationalPhone(text string) string {
 	if local, isLocal := strings.CutPrefix(digits, "0"); isLocal {
 		digits = "62" + local
 	}
-	isWhole := strings.HasPrefix(text, "+") || strings.HasPrefix(digits, "62")
-	if !isWhole || len(digits) < 8 || len(digits) > 15 {
+	hasCountry := strings.HasPrefix(text, "+") || strings.HasPrefix(digits, "62")
+	if !hasCountry || len(digits) < 8 || len(digits) > 15 {
 		return ""
 	}
 	return "+" + digits

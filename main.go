@@ -413,7 +413,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	var background sync.WaitGroup
 	background.Go(func() { s.payments.run(working) })
 	background.Go(func() { queue.run(working) })
-	background.Go(func() { db.watch(working) })
+	background.Go(func() { c.watch(working) })
 	background.Go(func() { c.upkeep(working, keys) })
 
 	hs := &http.Server{
@@ -453,13 +453,13 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 
 // watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
 // do.
-func (db *DB) watch(ctx context.Context) {
+func (c *call) watch(ctx context.Context) {
 	var before time.Time
 	for ctx.Err() == nil {
-		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
+		if info, err := os.Stat(c.db.path + "-wal"); err == nil && info.ModTime() != before {
 			before = info.ModTime()
-			wake(db.webhooksDue)
-			wake(db.checksDue)
+			wake(c.db.webhooksDue)
+			wake(c.db.checksDue)
 		}
 		select {
 		case <-time.After(2 * time.Second):
@@ -468,11 +468,15 @@ func (db *DB) watch(ctx context.Context) {
 	}
 }
 
-// upkeep does the periodic work: it purges what is old, truncates a large WAL, and writes when keys were used.
+// upkeep does the periodic work: each hour it purges what is old; each minute it truncates a large WAL and writes when keys
+// were used.
 func (c *call) upkeep(ctx context.Context, keys *auth) {
 	warned := ""
-	for ctx.Err() == nil {
-		err := cmp.Or(c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)), c.db.truncateWAL(ctx))
+	for minute := 0; ctx.Err() == nil; minute++ {
+		err := c.db.truncateWAL(ctx)
+		if !c.db.clockJumped() && minute%60 == 0 { // in this order: a jump is noticed within a minute
+			err = cmp.Or(err, c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)))
+		}
 		if err != nil && ctx.Err() == nil && err.Error() != warned {
 			warned = err.Error()
 			c.db.log.Warn("the database could not be cleaned up: " + warned)

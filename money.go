@@ -208,8 +208,10 @@ func alerts(b Book) []Alert {
 	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Dealt, a) })
 }
 
-// isSettled reports whether the order has been paid, by a payment or by its owner. Other money is not needed then.
-func (b Book) isSettled() bool { return b.Status == Paid || b.Status == Refunded }
+// isUnneeded reports whether the order was paid without the payment with this key: by another one, or by its owner.
+func (b Book) isUnneeded(key string) bool {
+	return (b.Status == Paid || b.Status == Refunded) && key != b.PaidBy
+}
 
 // alertOf says what is wrong with the money of a payment that is there: "" = nothing.
 func (b Book) alertOf(p Payment) AlertCode {
@@ -221,7 +223,7 @@ func (b Book) alertOf(p Payment) AlertCode {
 		return Overpaid
 	case isPayer, b.Status == Paid && slices.Contains(b.Accepted, p.key()):
 		return ""
-	case b.isSettled(), p.Amount >= p.Asked:
+	case b.isUnneeded(p.key()), p.Amount >= p.Asked:
 		return Overpaid
 	}
 	return Underpaid
@@ -238,14 +240,14 @@ func alertCodes(all []Alert) []AlertCode {
 }
 
 // deal is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved:
-// then it is the payer from now on.
+// then it is the payer from now on. Else, if the order does not need it, it is a second payment, which never becomes the payer.
 func (b Book) deal(a Alert, isPayer bool) Book {
 	b.Dealt = append(slices.Clone(b.Dealt), a)
 	switch {
 	case a.Code != Overpaid:
 	case isPayer && b.PaidBy == byOwner:
 		b.PaidBy = a.Payment
-	case b.isSettled() && a.Payment != b.PaidBy:
+	case b.isUnneeded(a.Payment):
 		b.Second = append(slices.Clone(b.Second), a.Payment)
 	}
 	return b

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-	"unicode"
 )
 
 // This file is the order: how it is created, its states and the stock that it holds, what people do with it, its history, and
@@ -73,9 +72,6 @@ type Buyer struct {
 	Email string `json:"email,omitempty" rule:"email optional"`
 	Phone string `json:"phone,omitempty" rule:"phone optional"`
 }
-
-// isMark reports whether a character stands between the parts of a name, an address or a number.
-func isMark(c rune) bool { return !unicode.In(c, unicode.L, unicode.Nd) }
 
 type Item struct {
 	Type      Kind   `json:"type"`
@@ -586,8 +582,7 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	if !slices.Contains(transitions[o.Book.Status], to) {
 		return o.wrongState()
 	}
-	o.note(actor, n)
-	o.history[len(o.history)-1].To = to
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
 	o.Book.Status = to
 	return nil
 }
@@ -600,14 +595,14 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(tx *Tx, o *OrderRow) error
 	if err != nil {
 		return o, err
 	}
-	before, alertsBefore := o.Book.Status, alerts(o.Book)
+	statusBefore, alertsBefore := o.Book.Status, alerts(o.Book)
 	if err := fn(tx, &o); err != nil {
 		return o, err
 	}
 	if err := o.applyBook(); err != nil {
 		return o, err
 	}
-	changedStatus := o.Book.Status != before
+	changedStatus := o.Book.Status != statusBefore
 	if changedStatus {
 		tx.applyStatus(&o)
 	}
@@ -624,7 +619,7 @@ func (tx *Tx) updateOrder(storeID, id string, fn func(tx *Tx, o *OrderRow) error
 		}
 	}
 	tx.storeOrder(&o)
-	tx.storeSessions(&o, before)
+	tx.storeSessions(&o, changedStatus)
 	return o, nil
 }
 
@@ -837,7 +832,7 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		add("(created_at, id) < (?, ?)", created, f.StartingAfter)
 	}
 	if f.Status != "" {
-		add("status = +?", f.Status)
+		add("status = +?", f.Status) // with a plain ? it would be compiled again each time: see some
 	}
 	if f.CreatedMin != 0 {
 		add("created_at >= ?", f.CreatedMin)

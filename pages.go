@@ -497,7 +497,7 @@ func (s *server) askGateway(p *page) error {
 	if looks < 1 || !p.Order.Order.RequiresPayment || p.Order.Order.SettlementChannel != "gateway" {
 		return nil
 	}
-	if _, isAsked := s.payments.locks.Load(p.Order.ID); !isAsked {
+	if !s.payments.asking(p.Order.ID) {
 		ctx, cancel := context.WithTimeout(p.Context(), buyerWaits)
 		defer cancel()
 		answered, err := s.payments.CheckNow(ctx, p.Store.ID, p.Order.ID)

@@ -23,15 +23,14 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order whose status was another one before. A page that is not wanted any
-// more, or whose order has another status, is due at once, unless it takes no more money and the order does not wait for any.
-func (tx *Tx) storeSessions(o *OrderRow, before Status) {
+// storeSessions writes the sessions and payments of an order. A page is due at once when it is given up or when the order's
+// status has changed, unless it takes no more money and the order does not wait for any.
+func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
 		leavesNow := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
 		s.Left = s.Left || leavesNow
-		changed := o.Book.Status != before
-		if s.Seen && (leavesNow && !s.Over || changed && (!s.Over || o.Book.Status == Pending)) {
+		if s.Seen && (leavesNow || changedStatus) && (!s.Over || o.Book.Status == Pending) {
 			s.DueAt = tx.now
 		}
 		tx.exec(`
@@ -50,12 +49,11 @@ func (tx *Tx) storeSessions(o *OrderRow, before Status) {
 // wanted reports whether the page of a session may go on taking money: the order is pending, in time, and has the page's
 // method and amount; or the order waits for a payment that the gateway holds on this page.
 func (s PaymentSession) wanted(o OrderRow, now Time) bool {
-	held := func(p Payment) bool { return p.Attempt == s.Number && p.State == Held }
 	switch o.Book.Status {
 	case Pending:
 		return now < o.Order.ExpiresAt && !s.Left && s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
 	case AwaitingVerification:
-		return slices.ContainsFunc(o.Book.Payments, held)
+		return slices.ContainsFunc(o.Book.Payments, func(p Payment) bool { return p.Attempt == s.Number && p.held() })
 	}
 	return false
 }
@@ -63,15 +61,15 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 // The pauses between two checks of a session.
 const (
 	firstCheck    = 10 * time.Second
-	mostPageWait  = 10 * time.Minute // at most, while its page is wanted
-	mostQuietWait = 12 * time.Hour   // at most, once its page is over
-	afterEnd      = 30 * time.Second // while its page is not wanted and not over; also between two tries to get a page
-	afterProblem  = 5 * time.Minute
+	mostPageWait  = 10 * time.Minute   // at most, while its page takes money
+	mostQuietWait = 12 * time.Hour     // at most, once its page is over
+	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
 	askedFor      = 7 * 24 * time.Hour // so long after the last news it is checked no more
 )
 
 // nextCheck says when a session is checked again, 0 for never. It waits as long as nothing was new, but at most ten minutes
-// while the page takes money, so that a lost notification is found, and twelve hours after that.
+// while the page takes money, so that a lost notification is found, and twelve hours after that. A page that is not wanted
+// and cannot be closed is tried more often, but seldom once it should have ended long ago.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait := max(quiet, firstCheck)
@@ -82,10 +80,8 @@ func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 		wait = min(wait, mostQuietWait)
 	case s.wanted(o, now):
 		wait = min(wait, mostPageWait)
-	case s.Problem != "":
-		wait = afterProblem
 	default:
-		wait = afterEnd
+		wait = min(max(tryAgain, now.Sub(s.ExpiresAt)/10), mostPageWait)
 	}
 	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
 		return min(now.Add(wait), o.Order.ExpiresAt)
@@ -119,6 +115,12 @@ func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err
 			return nil, errBusy
 		}
 	}
+}
+
+// asking reports whether somebody calls a gateway about an order just now.
+func (p *payments) asking(orderID string) bool {
+	_, isLocked := p.locks.Load(orderID)
+	return isLocked
 }
 
 // SessionView is the payment_session of GET /v1/orders/{order_id}.
@@ -214,8 +216,8 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 		if o, err = p.recordPage(ctx, s, page, failed); err != nil {
 			return err
 		}
-		if o.session(s.Number).Notified > 0 { // A notification came before the page's address.
-			p.checkSession(call, o, *o.session(s.Number)) // If that fails, it is due all the same.
+		if s = *o.session(s.Number); s.Notified > 0 { // A notification came before the page's address.
+			p.checkSession(call, o, s) // If that fails, it is due all the same.
 		}
 		if !errors.Is(failed, errTaken) {
 			return nil
@@ -231,7 +233,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if !o.needsPage(tx.now) {
 			return nil
 		}
-		var latest PaymentSession
+		var latest PaymentSession // of number 0, and not wanted, if there is none
 		if len(o.Sessions) > 0 {
 			latest = o.Sessions[0]
 		}
@@ -239,11 +241,11 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 			o.addSession(tx, latest.Number+1)
 		}
 		s := &o.Sessions[0]
-		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= afterEnd {
+		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= tryAgain {
 			return nil
 		}
 		key = tx.keyFor(*o)
-		s.KeyID, s.DueAt = key.ID, tx.now.Add(afterEnd)
+		s.KeyID, s.DueAt = key.ID, tx.now.Add(tryAgain)
 		if key.Provider == "" {
 			s.Problem = "refused"
 		}
@@ -315,8 +317,9 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 		return false, err
 	}
 	answered = true
+	now := p.db.now()
 	for _, s := range o.Sessions {
-		due := s.DueAt > 0 && s.DueAt <= p.db.now() || s.DueAt > p.db.now().Add(mostQuietWait)
+		due := s.DueAt > 0 && s.DueAt <= now || s.DueAt > now.Add(mostQuietWait)
 		if s.Seen && (due || everySession) {
 			ok, err := p.checkSession(ctx, o, s)
 			if err != nil {
@@ -378,11 +381,11 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 	return answer, err
 }
 
-// askAndRecord writes what a gateway answered, or that it did not, and what comes of it for the order. The answer is applied
-// to the session as it is now: if a notification came since the question left, the session stays due.
+// askAndRecord asks the gateway about a session. It writes the answer, or that there is none, and what comes of it for the order.
+// The answer is applied to the session as it is then: if a notification came since the question left, the session stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, asked PaymentSession) (
 	_ OrderRow, answered bool, err error) {
-	left := p.db.now()
+	askedAt := p.db.now()
 	answer, failed := p.ask(ctx, keys, o.withPayments(asked))
 	if ctx.Err() != nil {
 		return o, false, ctx.Err()
@@ -403,7 +406,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 				s.Claimed = ""
 			}
 		}
-		s.DueAt = s.nextCheck(*o, left) // If the order has ended since, that is now.
+		s.DueAt = s.nextCheck(*o, askedAt) // If the order has ended since, that is now.
 		if s.Notified != asked.Notified {
 			s.DueAt = tx.now
 		}
@@ -669,7 +672,7 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 		return 0, err
 	}
 	for _, d := range due { // Those under way may be among them.
-		ofProvider, ofStore := 0, 0
+		var ofProvider, ofStore int
 		for _, other := range underWay {
 			if other.Provider == d.Provider {
 				ofProvider++
@@ -678,8 +681,7 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 				}
 			}
 		}
-		_, already := underWay[d.ID]
-		if already || ofProvider >= mostChecksOfProvider || ofStore >= mostChecksOfStore {
+		if underWay[d.ID].ID != "" || ofProvider >= mostChecksOfProvider || ofStore >= mostChecksOfStore {
 			continue
 		}
 		underWay[d.ID] = d

@@ -201,11 +201,28 @@ func TestPagesAreClosedFourAtATime(t *testing.T) {
 			w.do(t, "POST", "/v1/orders/"+textOf(o, "id")+"/cancel", "{}", as(w.shop.keys["manage"])...).want(t, 200, "")
 		}
 		time.Sleep(5 * time.Second)
-		w.net.mu.Lock()
-		defer w.net.mu.Unlock()
-		if closing := strings.Count(fmt.Sprint(w.net.calls), "midtrans close"); closing != 4 {
+		if closing := w.net.count("midtrans close"); closing != 4 {
 			t.Errorf("%d pages are closed at once, want 4", closing)
 		}
+	})
+}
+
+// TestPageThatCannotBeClosed has a gateway refuse to close a page: it is tried every half a minute, in time less often.
+func TestPageThatCannotBeClosed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 1 snap, get, pending, faults 500 close, +6h")
+		for _, want := range []struct {
+			wait        time.Duration
+			least, most int
+		}{{5 * time.Minute, 9, 12}, {time.Hour, 0, 100}, {24 * time.Hour, 140, 160}} {
+			before := w.net.count("midtrans close")
+			time.Sleep(want.wait)
+			if n := w.net.count("midtrans close") - before; n < want.least || n > want.most {
+				t.Errorf("in %v it is tried %d times, want %d to %d", want.wait, n, want.least, want.most)
+			}
+		}
+		p.play("fault none", "= pending, stock 9", "+10m", "= expired, Expired, stock 10")
 	})
 }
 
@@ -221,9 +238,7 @@ func TestGatewayThatHangs(t *testing.T) {
 		w.net.setFault(fault{"hang", "midtrans", true})
 		time.Sleep(15 * time.Second)
 		p.play("= paid by 1, Paid, stock 9")
-		w.net.mu.Lock()
-		defer w.net.mu.Unlock()
-		if asked := strings.Count(fmt.Sprint(w.net.calls), "midtrans status"); asked != 4 {
+		if asked := w.net.count("midtrans status"); asked != 4 {
 			t.Errorf("%d orders are asked about at once, want 4", asked)
 		}
 	})
@@ -412,8 +427,7 @@ func TestAskedAfterTheEnd(t *testing.T) {
 		time.Sleep(time.Second)
 		w.net.midtrans.say(p.order, "1", "settlement") // Its notification is lost.
 		check.Wait()
-		p.play("+1m")
-		p.play("= paid by 1, Paid, stock 8")
+		p.play("+1m", "= paid by 1, Paid, stock 8")
 	})
 }
 

@@ -398,15 +398,6 @@ func (s *server) addPhone(p *page) error {
 	return s.newEndpoint(p, NewEndpoint{Kind: Phone, URL: address, Events: events})
 }
 
-// setAddress records where the service is reached, for the commands too.
-func (db *DB) setAddress(publicURL string, subdomains bool) error {
-	u, _ := url.Parse(publicURL) // Its flag was checked.
-	host := strings.TrimSuffix(u.Host, ":"+u.Port())
-	return db.change(context.Background(),
-		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
-		u.Scheme+"://", host, u.Host[len(host):], subdomains)
-}
-
 // settings is the form of a store's settings.
 type settings struct {
 	Name     string `json:"name" rule:"text 1..100"`

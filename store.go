@@ -20,6 +20,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -747,9 +748,6 @@ func (db *DB) truncateWAL(ctx context.Context) error {
 
 // purge deletes what is too old to be needed. Orders, their history and payments are kept for good.
 func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
-	if db.clockJumped() {
-		return nil
-	}
 	now := db.now()
 	for statement, before := range map[string]Time{
 		`DELETE FROM events WHERE number IN
@@ -776,6 +774,15 @@ func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
 			return err
 		}
 	}
+}
+
+// setAddress records where the service is reached, for the commands too.
+func (db *DB) setAddress(publicURL string, subdomains bool) error {
+	u, _ := url.Parse(publicURL) // Its flag was checked.
+	host := strings.TrimSuffix(u.Host, ":"+u.Port())
+	return db.change(context.Background(),
+		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
+		u.Scheme+"://", host, u.Host[len(host):], subdomains)
 }
 
 // publicURL is where the service is reached, without a slash at its end.

@@ -323,9 +323,10 @@ func TestFullDiskAtAnOrdersEnd(t *testing.T) {
 func TestRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.ruin = true // the events have gaps
+		// age makes rows older, two minutes more than that, by the hour at whose end the next purge comes, too.
 		age := func(table string, d time.Duration) {
-			w.sql("UPDATE "+table+" SET created_at = created_at - ?", d.Milliseconds())
-			w.sleep(2 * time.Minute)
+			w.sql("UPDATE "+table+" SET created_at = created_at - ?", (d - 58*time.Minute).Milliseconds())
+			w.sleep(time.Hour)
 		}
 		body := w.shop.body("teh", 1)
 		post := func() string {
@@ -342,12 +343,12 @@ func TestRetention(t *testing.T) {
 		}
 
 		after := w.get(t, "/v1/events").at("events.0.id")
-		age("events", 167*time.Hour)
+		age("events", 165*time.Hour)
 		newest := w.create(t, "teh", 1)
 		if n := len(w.get(t, "/v1/events").list("events")); n != 3 {
 			t.Errorf("%d events are left after 167 hours, want 3", n)
 		}
-		age("events", time.Hour)
+		age("events", 3*time.Hour) // The second order is two hours younger than the first.
 		w.get(t, "/v1/events").has(t, "events.0.data.order.id "+newest, "events.1 <nil>")
 		w.do(t, "GET", "/v1/events?after="+after, nil).want(t, 400, "INVALID_REQUEST")
 		age("events", 200*time.Hour)

@@ -203,6 +203,7 @@ func (in NewEndpoint) check() error {
 	return refusal.orNil()
 }
 
+// isPrivateHost reports whether a host, by its name or address alone, cannot be reached from the internet.
 func isPrivateHost(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return !isPublic(ip)
@@ -210,6 +211,12 @@ func isPrivateHost(host string) bool {
 	name := strings.ToLower(host)
 	top := name[strings.LastIndexByte(name, '.')+1:]
 	return slices.Contains([]string{name, "localhost", "local", "internal"}, top)
+}
+
+// isReachable reports whether a gateway can reach an address, so that its notifications come.
+func isReachable(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
 }
 
 // maxEndpoints is how many endpoints a store can have. Each event is a delivery to each of them.

@@ -24,7 +24,8 @@ const xenditHost = "https://api.xendit.co"
 func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
 	expires := max(c.Session.ExpiresAt, x.now().Add(11*time.Minute)) // Xendit refuses what ends within ten.
 	buyer := c.Order.Buyer
-	// A name is 1 to 50 letters, digits and spaces, an address at most 50 characters.
+
+	// Xendit takes names of 1 to 50 letters, digits and spaces, and e-mail addresses of at most 50 characters.
 	name := fmt.Sprintf("%.50s", strings.Join(strings.FieldsFunc(buyer.Name, isMark), " "))
 	email := buyer.Email
 	if len(email) > 50 {
@@ -171,8 +172,8 @@ func (x xendit) refunded(
 		for _, refund := range append(answer.List, answer) {
 			byPayment := refund.PaymentID != "" && refund.PaymentID == session.PaymentID
 			byRequest := refund.RequestID != "" && refund.RequestID == session.RequestID
-			done := (byPayment || byRequest) && strings.EqualFold(refund.Status, "SUCCEEDED")
-			if id := refund.refund(); done && !counted[id] {
+			isReturned := (byPayment || byRequest) && strings.EqualFold(refund.Status, "SUCCEEDED")
+			if id := refund.refund(); isReturned && !counted[id] {
 				counted[id] = true
 				sum += int64(refund.Amount)
 			}
@@ -190,7 +191,7 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 			return a, err
 		}
 	}
-	return a, nil
+	return xenditAnswer{}, nil
 }
 
 // closePage cancels every session of the reference. Xendit refuses one that is over: the next answer shows that.
