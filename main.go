@@ -468,18 +468,13 @@ func (c *call) watch(ctx context.Context) {
 	}
 }
 
-// upkeep does the periodic work: each hour it purges what is old; each minute it truncates a large WAL and writes when keys
-// were used.
+// upkeep does the periodic work: it writes when keys were used, and each hour it purges what is old.
 func (c *call) upkeep(ctx context.Context, keys *auth) {
-	warned := ""
 	for minute := 0; ctx.Err() == nil; minute++ {
-		err := c.db.truncateWAL(ctx)
 		if !c.db.clockJumped() && minute%60 == 0 { // in this order: a jump is noticed within a minute
-			err = cmp.Or(err, c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)))
-		}
-		if err != nil && ctx.Err() == nil && err.Error() != warned {
-			warned = err.Error()
-			c.db.log.Warn("the database could not be cleaned up: " + warned)
+			if err := c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)); err != nil && ctx.Err() == nil {
+				c.db.log.Warn("the database could not be cleaned up", "error", err)
+			}
 		}
 		select {
 		case <-time.After(time.Minute):

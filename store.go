@@ -20,7 +20,6 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -274,7 +273,6 @@ const (
 	writeWait = 5 * time.Second // in the queue
 	groupSize = 64
 	groupWork = 10 * time.Millisecond
-	largeWAL  = 32 << 20
 
 	idempotencyKept = 48 * time.Hour
 )
@@ -393,7 +391,8 @@ func (db *DB) connect(mode openMode) error {
 	}
 
 	if db.conn, err = db.writers.Conn(ctx); err == nil {
-		err = db.run("PRAGMA temp_store = MEMORY") // Else each savepoint writes a temporary file.
+		// Without the first one each savepoint writes a temporary file. The second one is how large the WAL may stay, in bytes.
+		err = db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608")
 	}
 	if err != nil || kind == "ours" {
 		return err
@@ -600,11 +599,13 @@ func (tx *Tx) call() (err error) {
 // end answers a write, and wakes those who wait for what it made due.
 func (tx *Tx) end(err error) {
 	tx.err = err
-	if err == nil && tx.webhooksDue {
-		wake(tx.db.webhooksDue)
-	}
-	if err == nil && tx.checksDue {
-		wake(tx.db.checksDue)
+	if err == nil {
+		if tx.webhooksDue {
+			wake(tx.db.webhooksDue)
+		}
+		if tx.checksDue {
+			wake(tx.db.checksDue)
+		}
 	}
 	close(tx.done)
 }
@@ -729,23 +730,6 @@ func (db *DB) clockJumped() bool {
 	return steady.Before(c.until)
 }
 
-// truncateWAL truncates a large WAL. It holds the write lock while it waits for readers, so it waits a moment only.
-func (db *DB) truncateWAL(ctx context.Context) error {
-	info, err := os.Stat(db.path + "-wal")
-	if err != nil || info.Size() < largeWAL {
-		return nil
-	}
-
-	pool := openPool(db.path, "_busy_timeout=100", 1)
-	defer pool.Close()
-	var busy, frames, copied int
-	err = pool.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &copied)
-	if busy != 0 {
-		return errors.New("a program that reads it keeps its -wal file large: end that program")
-	}
-	return err
-}
-
 // purge deletes what is too old to be needed. Orders, their history and payments are kept for good.
 func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
 	now := db.now()
@@ -759,36 +743,6 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
 		err = cmp.Or(err, db.deleteRows(ctx, statement, before))
 	}
 	return err
-}
-
-// deleteRows runs a statement that deletes rows in small writes, until it deletes fewer than its last parameter.
-func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
-	const most = 100
-	for {
-		deleted := int64(0)
-		err := db.write(ctx, func(tx *Tx) error {
-			deleted = tx.exec(statement, arg, most)
-			return nil
-		})
-		if err != nil || deleted < most {
-			return err
-		}
-	}
-}
-
-// setAddress records where the service is reached, for the commands too.
-func (db *DB) setAddress(publicURL string, subdomains bool) error {
-	u, _ := url.Parse(publicURL) // Its flag was checked.
-	host := strings.TrimSuffix(u.Host, ":"+u.Port())
-	return db.change(context.Background(),
-		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
-		u.Scheme+"://", host, u.Host[len(host):], subdomains)
-}
-
-// publicURL is where the service is reached, without a slash at its end.
-func (db *DB) publicURL(ctx context.Context) string {
-	address, _ := one[string](ctx, db, "SELECT scheme || host || port FROM settings")
-	return address
 }
 
 // Report is what a check of a file finds out.

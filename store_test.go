@@ -369,8 +369,9 @@ func TestLargeLog(t *testing.T) {
 		}
 		w.sql("INSERT INTO pictures VALUES ('x', ?, zeroblob(32 << 20))", w.shop.id)
 		before := size()
-		w.sleep(2 * time.Minute)
-		if after := size(); before < 32<<20 || after > 1<<20 {
+		w.create(t, "teh", 1) // Then all of the log is in the file,
+		w.create(t, "teh", 1) // and this begins it anew.
+		if after := size(); before < 32<<20 || after > 8<<20 {
 			t.Errorf("the log has %d bytes, and then %d", before, after)
 		}
 	})

@@ -219,6 +219,21 @@ func isReachable(address string) bool {
 	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
 }
 
+// setAddress records where the service is reached, for the commands too.
+func (db *DB) setAddress(publicURL string, subdomains bool) error {
+	u, _ := url.Parse(publicURL) // Its flag was checked.
+	host := strings.TrimSuffix(u.Host, ":"+u.Port())
+	return db.change(context.Background(),
+		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
+		u.Scheme+"://", host, u.Host[len(host):], subdomains)
+}
+
+// publicURL is where the service is reached, without a slash at its end.
+func (db *DB) publicURL(ctx context.Context) string {
+	address, _ := one[string](ctx, db, "SELECT scheme || host || port FROM settings")
+	return address
+}
+
 // maxEndpoints is how many endpoints a store can have. Each event is a delivery to each of them.
 const maxEndpoints = 10
 
@@ -277,6 +292,21 @@ func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 		err = db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
 	}
 	return err
+}
+
+// deleteRows runs a statement that deletes rows in small writes, until it deletes fewer than its last parameter.
+func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
+	const most = 100
+	for {
+		deleted := int64(0)
+		err := db.write(ctx, func(tx *Tx) error {
+			deleted = tx.exec(statement, arg, most)
+			return nil
+		})
+		if err != nil || deleted < most {
+			return err
+		}
+	}
 }
 
 // Ping sends an endpoint an event without an order.
