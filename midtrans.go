@@ -187,9 +187,9 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		a.Names = append(a.Names, p.ID)
 	}
 
-	// After a reversal the buyer may begin another payment on a page that was over.
-	isReversed := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
-	staysOver := s.Over && !slices.ContainsFunc(s.payments, isReversed)
+	// After a payment was taken back the buyer may begin another one on a page that was over.
+	isGone := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
+	staysOver := s.Over && !slices.ContainsFunc(s.payments, isGone)
 	has := slices.Collect(maps.Values(states))
 	switch {
 	case slices.Contains(has, Open):

@@ -8,8 +8,8 @@ import (
 
 // This file is the book of an order's payments: what gateways, the buyer and the owner have said of its money,
 // and what that means for the order. Everything here is pure. A gateway's answer is written into the book, and
-// settle and alerts are functions of the whole book. States and returned amounts only grow, so that it does not matter in
-// which order answers come.
+// settle and alerts are functions of the whole book. States and returned amounts only grow, so an old answer takes nothing
+// back. Only a payment that had arrived and is denied depends on what was seen before: it was reversed.
 
 // Status is the state of an order.
 type Status string
@@ -83,8 +83,8 @@ const byOwner = "owner"
 
 // Book is what is known of the money of an order.
 type Book struct {
-	Status   Status    `json:"-"`
-	Payments []Payment `json:"-"`
+	Status   Status    `json:"-"`                  // in a column of its own
+	Payments []Payment `json:"-"`                  // in a table of their own
 	PaidBy   string    `json:"paid_by,omitempty"`  // a payment's key, or byOwner; "" = nobody
 	Reported bool      `json:"reported,omitempty"` // the buyer has reported a transfer
 	Oversold bool      `json:"oversold,omitempty"` // it was paid when its stock was gone
@@ -105,8 +105,9 @@ func (b Book) payer() (p Payment, ok bool) {
 // exactPayment finds a payment, other than the payer, of exactly the amount that was asked for. It skips one that the owner
 // has called a second payment and, in a paid or failed order, one that was partly returned.
 func (b Book) exactPayment() (key string, ok bool) {
+	needsAll := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {
-		fits := p.exact() && (p.Returned == 0 || b.Status != Paid && b.Status != Failed)
+		fits := p.exact() && (p.Returned == 0 || !needsAll)
 		if fits && p.key() != b.PaidBy && !slices.Contains(b.Second, p.key()) {
 			return p.key(), true
 		}
@@ -114,7 +115,8 @@ func (b Book) exactPayment() (key string, ok bool) {
 	return "", false
 }
 
-// settle says what the book of an order means: the state that the order is to have, and who pays it.
+// settle says what the book of an order means: the state that the order is to have, and who pays it. Money of another amount
+// does not change an expired or failed order; there is an alert of it.
 func settle(b Book) (status Status, paidBy string) {
 	held := slices.ContainsFunc(b.Payments, Payment.held)
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.there)

@@ -117,7 +117,7 @@ type OrderRow struct {
 	Book       Book
 	Order      Order            // decoded
 	Sessions   []PaymentSession // the latest first
-	news       Note             // the note for the change of state that follows
+	reason     Note             // of the gateway, for the change of state that may follow
 	history    []HistoryEntry   // to be written
 }
 
@@ -588,7 +588,7 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 }
 
 // updateOrder changes an order of a store, or of anyStore. fn changes the order, its book and its sessions.
-// Then the book is settled, and all that comes of it is written: stock, history, sessions, an event for the new state, and one
+// Then its state becomes what its book means (settle), and all that comes of that is written: stock, history, sessions, an event for the new state, and one
 // for alerts that have changed.
 func (tx *Tx) updateOrder(storeID, id string, fn func(tx *Tx, o *OrderRow) error) (OrderRow, error) {
 	o, err := readOrder(tx, tx, storeID, id)
@@ -637,11 +637,11 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 func (o *OrderRow) applyBook() error {
 	status, paidBy := settle(o.Book)
 	if status != o.Book.Status {
-		if err := o.become(status, ActorGateway, o.news); err != nil {
+		if err := o.become(status, ActorGateway, o.reason); err != nil {
 			return err
 		}
-	} else if o.news.Code != "" {
-		o.note(ActorGateway, o.news)
+	} else if o.reason.Code != "" {
+		o.note(ActorGateway, o.reason)
 	}
 	o.Book.PaidBy = paidBy
 	payer, isPayment := o.Book.payer()
@@ -700,6 +700,16 @@ func (tx *Tx) storeOrder(o *OrderRow) {
 			o.ID, tx.now, h.From, h.To, h.Actor, fromJSON{h.Note})
 	}
 }
+
+// Act is what an owner decides about an order.
+type Act string
+
+const (
+	Approve Act = "approve"
+	Reject  Act = "reject"
+	Cancel  Act = "cancel" // of an order that waits for its owner: reject
+	Refund  Act = "refund"
+)
 
 // decide performs an act of the owner.
 func (o *OrderRow) decide(act Act, actor Actor, n Note) error {

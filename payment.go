@@ -24,7 +24,7 @@ const sessionColumns = `order_id, number, id, provider, method, fee, code, asked
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
 // storeSessions writes the sessions and payments of an order. A page is due at once when it is given up or when the order's
-// status has changed, unless it takes no more money and the order does not wait for any.
+// status has changed, unless the page is over and the order is not pending.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -67,9 +67,10 @@ const (
 	askedFor      = 7 * 24 * time.Hour // so long after the last news it is checked no more
 )
 
-// nextCheck says when a session is checked again, 0 for never. It waits as long as nothing was new, but at most ten minutes
-// while the page takes money, so that a lost notification is found, and twelve hours after that. A page that is not wanted
-// and cannot be closed is tried more often, but seldom once it should have ended long ago.
+// nextCheck says when a session is checked again, 0 for never. The pause is as long as the time since the last news, so each is
+// longer than the one before: up to ten minutes while the page takes money, so that a lost notification is found, and up to
+// twelve hours after that. A page that is not wanted and cannot be closed is tried more often, but seldom once it should have
+// ended long ago.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait := max(quiet, firstCheck)
@@ -363,17 +364,20 @@ func (o OrderRow) withPayments(s PaymentSession) PaymentSession {
 }
 
 // ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it knows
-// a payment. A panic over an answer is an outage.
+// a payment. A panic over an answer is an outage. The first failure after an answer is logged.
 func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession) (answer Answer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
-			p.db.log.Error("a gateway's answer was not understood", "provider", s.Provider, "error", err)
+		}
+		if err != nil && s.Problem == "" && ctx.Err() == nil {
+			p.db.log.Warn("a gateway gave no answer that is understood", "provider", s.Provider, "error", err)
 		}
 	}()
-	answer, err = p.gateways[s.Provider].status(ctx, keys[0], s)
+	gateway := p.gateways[s.Provider]
+	answer, err = gateway.status(ctx, keys[0], s)
 	if isRefused(err, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
-		other, failed := p.gateways[s.Provider].status(ctx, keys[1], s)
+		other, failed := gateway.status(ctx, keys[1], s)
 		if failed == nil && len(other.Payments) > 0 {
 			return other, nil
 		}
@@ -396,17 +400,18 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
 		if failed == nil {
 			names := unite(s.Names, answer.Names)
-			if o.learn(*s, answer.Payments) || len(names) > len(s.Names) {
+			if o.enter(*s, answer.Payments) || len(names) > len(s.Names) {
 				s.NewsAt = tx.now
 			}
 			s.Names = names
-			s.Over = answer.Over || (s.Over || asked.Over) && !answer.Open // It is open again once a payment was taken back.
+			// Asked is over, too, when it was just closed. A page is open again once a payment was taken back.
+			s.Over = answer.Over || (s.Over || asked.Over) && !answer.Open
 			isAnswered := func(p Payment) bool { return p.ID == s.Claimed && p.State != Open }
-			if slices.ContainsFunc(answer.Payments, isAnswered) || tx.now.Sub(s.NewsAt) >= askedFor {
+			if slices.ContainsFunc(answer.Payments, isAnswered) {
 				s.Claimed = ""
 			}
 		}
-		s.DueAt = s.nextCheck(*o, askedAt) // If the order has ended since, that is now.
+		s.DueAt = s.nextCheck(*o, askedAt) // If the order's time has ended since the question left, that is now.
 		if s.Notified != asked.Notified {
 			s.DueAt = tx.now
 		}
@@ -415,8 +420,8 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// learn adds the payments of a session that a gateway has answered with to the book.
-func (o *OrderRow) learn(s PaymentSession, answered []Payment) (news bool) {
+// enter adds what a gateway has answered about the payments of a session to the book.
+func (o *OrderRow) enter(s PaymentSession, answered []Payment) (news bool) {
 	for _, payment := range answered {
 		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
 		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
@@ -431,19 +436,21 @@ func (o *OrderRow) learn(s PaymentSession, answered []Payment) (news bool) {
 		}
 		news = true
 		o.Book.Payments[i] = after
-		if n := newsOf(before, after); n.Code != "" {
-			if o.news.Code != "" {
-				o.note(ActorGateway, o.news)
-			}
+		if n := noteOf(before, after); n.Code != "" {
 			n.Provider, n.Attempt, n.Payment = s.Provider, s.Number, payment.ID
-			o.news = n
+			if o.reason.Code == "" || n.Code != NoteCode(Denied) { // A denied payment is no reason while there is another one.
+				n, o.reason = o.reason, n
+			}
+			if n.Code != "" {
+				o.note(ActorGateway, n)
+			}
 		}
 	}
 	return news
 }
 
-// newsOf says for the order's history what has become of a payment.
-func newsOf(before, after Payment) Note {
+// noteOf says for the order's history what has become of a payment.
+func noteOf(before, after Payment) Note {
 	switch {
 	case after.Returned > before.Returned:
 		return Note{Code: NoteReturned, Amount: after.Returned, Due: after.Amount}
@@ -500,14 +507,14 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 // notice makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
 // order.
 func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
-	named, err := p.sessionOf(ctx, key, n)
+	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
 		return err
 	}
-	_, err = p.db.changeOrder(ctx, key.StoreID, named.OrderID, func(tx *Tx, o *OrderRow) error {
-		s := o.session(named.Number)
+	_, err = p.db.changeOrder(ctx, key.StoreID, orderID, func(tx *Tx, o *OrderRow) error {
+		s := o.session(number)
 		if s == nil {
-			o.addSession(tx, named.Number)
+			o.addSession(tx, number)
 			s = &o.Sessions[0]
 			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
 		}
@@ -520,7 +527,7 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 		}
 		s.Names, s.GatewayID = unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
 		if n.Disputed != 0 && s.GatewayID != "" { // It may be known before the payment is.
-			o.learn(*s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
+			o.enter(*s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
 		s.Notified, s.NewsAt, s.DueAt = s.Notified+1, tx.now, tx.now
 		return nil
@@ -530,29 +537,20 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 
 // sessionOf finds the order and the number of the session that a notification is about: by our name of it, or by a name that is
 // known of it.
-func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (PaymentSession, error) {
+func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (orderID string, number int, err error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
 		number, _ := strconv.Atoi(n.Reference[i+1:])
-		return PaymentSession{OrderID: n.Reference[:i], Number: max(number, 1)}, nil
+		return n.Reference[:i], max(number, 1), nil
 	}
-	return one[PaymentSession](ctx, p.db, `
+	s, err := one[PaymentSession](ctx, p.db, `
 		SELECT `+sessionColumns+`
 		FROM   payment_sessions
 		WHERE  provider = ? AND EXISTS (
 			SELECT 1 FROM json_each(names) WHERE value IN (SELECT value FROM json_each(?)))
 		       AND EXISTS (SELECT 1 FROM orders WHERE id = order_id AND store_id = ?)
 		LIMIT  1`, key.Provider, fromJSON{n.Known}, key.StoreID)
+	return s.OrderID, s.Number, err
 }
-
-// Act is what an owner decides about an order.
-type Act string
-
-const (
-	Approve Act = "approve"
-	Reject  Act = "reject"
-	Cancel  Act = "cancel" // of an order that waits for its owner: reject
-	Refund  Act = "refund"
-)
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the order is
 // paid when the gateway says so. Errors are WrongState, GatewayRefused with the gateway's words, and GatewayUnreachable.
@@ -576,9 +574,8 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 		return o.decide(act, actor, n)
 	})
 	if err == nil && isAccepted {
-		if _, err = p.CheckNow(ctx, storeID, orderID); err == nil {
-			o, err = p.db.Order(ctx, storeID, orderID)
-		}
+		p.CheckNow(ctx, storeID, orderID) // If that fails, the next check shows what came of it.
+		o, err = p.db.Order(ctx, storeID, orderID)
 	}
 	return o, err
 }

@@ -244,6 +244,17 @@ func TestGatewayThatHangs(t *testing.T) {
 	})
 }
 
+// TestAnswerThatIsNotUnderstood has a gateway answer with a status that nobody knows: the log tells of it, once.
+func TestAnswerThatIsNotUnderstood(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get, unheard_of, +1h")
+		if n := strings.Count(w.log.String(), "status or an amount that is not known"); n != 1 {
+			t.Errorf("the log tells of it %d times, want once", n)
+		}
+	})
+}
+
 // TestNotificationBeforeTheAnswer tells of the payment while the gateway's answer to the start is on its way.
 func TestNotificationBeforeTheAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -551,7 +551,7 @@ func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
 		for began := time.Now(); ; {
-			err := group[len(group)-1].callInSavepoint()
+			err := group[len(group)-1].callInSavepoint() // An error of it ends the transaction, nil commits it.
 			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
 				return err
 			}
