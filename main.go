@@ -766,7 +766,7 @@ func decide(act Act) func(*call) (any, error) {
 	}
 }
 
-// paymentCheck asks the gateways about an order's sessions, also while the service does: knowledge of a payment only grows.
+// paymentCheck asks the gateways about an order's sessions, also while the service does: an old answer takes nothing back.
 func paymentCheck(c *call) (any, error) {
 	answered, err := c.payments().CheckNow(c, c.store.ID, c.id)
 	if err == nil && !answered {
