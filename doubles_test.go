@@ -131,8 +131,8 @@ type internet struct {
 //	500    the gateway gives this status
 //	none   there is no fault any more
 type fault struct {
-	kind, on string
-	always   bool
+	kind, on    string
+	always, met bool
 }
 
 func newNetwork(t *testing.T) *internet {
@@ -219,7 +219,7 @@ func (n *internet) faultOf(name string) (kind string) {
 	if n.fault.kind == "none" || !strings.Contains(name, n.fault.on) {
 		return ""
 	}
-	kind = n.fault.kind
+	kind, n.fault.met = n.fault.kind, true
 	if !n.fault.always {
 		n.fault.kind = "none"
 	}

@@ -107,7 +107,7 @@ type Notice struct {
 	SessionID   string // the gateway's
 	Names       []string
 	Known       []string
-	ClaimsMoney bool  // it says that the payment that it names first came or is held
+	ClaimsMoney bool  // it says that the payment Names[0], by its id in answers, came or is held
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
 }
 

@@ -488,7 +488,7 @@ func (tx *Tx) newReference(storeID string) string {
 	}
 }
 
-// addEvent writes an event of the order, and returns the order as it shows it.
+// addEvent writes an event of the order as it was rendered last, and returns the order as the event shows it.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	shown = st.show(o.StoredOrder)
 	o.Events++

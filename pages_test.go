@@ -7,6 +7,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"maps"
 	"math/rand/v2"
 	"mime/multipart"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -103,6 +105,17 @@ func TestBadForms(t *testing.T) {
 	}
 }
 
+// missingWord finds a code in a page, such as desk.denied, whose word web/words.txt lacks.
+var missingWord = sync.OnceValue(func() *regexp.Regexp {
+	kinds := map[string]bool{}
+	for code := range vocabulary()["id"] {
+		if kind, _, found := strings.Cut(code, "."); found && !strings.ContainsAny(code, " %") {
+			kinds[kind] = true
+		}
+	}
+	return regexp.MustCompile(`\b(` + strings.Join(slices.Collect(maps.Keys(kinds)), "|") + `)\.[a-z]\w*\b`)
+})
+
 var (
 	codeInPage = regexp.MustCompile(`\b(awaiting_verification|bank_transfer|method_changed|by_api)\b`)
 	pageText   = regexp.MustCompile(`(?s)<(script|style|code|option|pre)\b.*?</(script|style|code|option|pre)>|<[^>]*>`)
@@ -123,7 +136,7 @@ func TestEveryPage(t *testing.T) {
 		"/dashboard", "/dashboard?q=siti", "/dashboard?status=paid", "/dashboard?q=nobody",
 		"/dashboard/orders/" + order, "/dashboard/orders/" + p.order, "/dashboard/catalog", "/dashboard/catalog?kind=bundle",
 		"/dashboard/catalog/product", "/dashboard/catalog/bundle?slug=duo", "/dashboard/payments",
-		"/dashboard/payments/method?kind=qris", "/dashboard/payments/method?code=kode",
+		"/dashboard/payments/method?provider=manual&kind=qris", "/dashboard/payments/method?code=kode",
 		"/dashboard/payments/method?code=cod", "/dashboard/developers", "/dashboard/endpoints/" + endpoint,
 		"/dashboard/account", "/pay/" + order, "/pay/" + p.order,
 	} {
@@ -134,7 +147,7 @@ func TestEveryPage(t *testing.T) {
 			if status != 200 || !strings.Contains(body, `<html lang="`+lang+`"`) {
 				t.Errorf("%s in %s: %d", path, lang, status)
 			}
-			if code := codeInPage.FindString(text); code != "" {
+			if code := codeInPage.FindString(text) + missingWord().FindString(text); code != "" {
 				t.Errorf("%s in %s shows the code %s", path, lang, code)
 			}
 			if strings.Count(body, "<script") > 1 || strings.Contains(body, "onclick") || strings.Contains(body, "{{") {

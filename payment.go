@@ -720,7 +720,7 @@ func (p *payments) expire(ctx context.Context) error {
 			if _, err := one[string](tx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor), id); err != nil {
 				return err
 			}
-			tx.checksDue = true
+			tx.checksDue = true // There may be more than these.
 			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
 		})
 		if errors.Is(err, ErrUnavailable) {

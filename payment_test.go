@@ -196,7 +196,7 @@ func TestPagesAreClosedFourAtATime(t *testing.T) {
 			p.play("order teh 1 snap, get")
 		}
 		w.sleep(time.Minute)
-		w.net.setFault(fault{"hang", "close", true})
+		w.net.setFault(fault{kind: "hang", on: "close", always: true})
 		for _, o := range w.get(t, "/v1/orders").list("orders") {
 			w.do(t, "POST", "/v1/orders/"+textOf(o, "id")+"/cancel", "{}", as(w.shop.keys["manage"])...).want(t, 200, "")
 		}
@@ -226,6 +226,21 @@ func TestPageThatCannotBeClosed(t *testing.T) {
 	})
 }
 
+// TestManyOrdersEndAtOnce has more orders end in the same moment than are looked for at a time.
+func TestManyOrdersEndAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, scope := range []string{"write", "manage"} {
+			for range 40 {
+				w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1), as(w.shop.keys[scope])...).want(t, 201, "")
+			}
+		}
+		w.sleep(6*time.Hour + 20*time.Second)
+		if left := w.get(t, "/v1/orders?status=pending").list("orders"); len(left) > 0 {
+			t.Errorf("%d orders have not expired", len(left))
+		}
+	})
+}
+
 // TestGatewayThatHangs has eight orders due at a gateway that hangs: four are asked about at once, and none of another
 // gateway's waits for them.
 func TestGatewayThatHangs(t *testing.T) {
@@ -235,7 +250,7 @@ func TestGatewayThatHangs(t *testing.T) {
 			p.play("order teh 1 snap, get")
 		}
 		p.play("order kopi 1 link as A, get, COMPLETED lost")
-		w.net.setFault(fault{"hang", "midtrans", true})
+		w.net.setFault(fault{kind: "hang", on: "midtrans", always: true})
 		time.Sleep(15 * time.Second)
 		p.play("= paid by 1, Paid, stock 9")
 		if asked := w.net.count("midtrans status"); asked != 4 {
@@ -281,7 +296,7 @@ func TestPaidWhileThePageIsClosed(t *testing.T) {
 		p := newPlayer(t, w)
 		end := time.Now().Add(6 * time.Hour)
 		p.play("order kopi 2 snap as A, +5h58m, get")
-		w.net.setFault(fault{"slow", "status", true})
+		w.net.setFault(fault{kind: "slow", on: "status", always: true})
 		time.Sleep(time.Until(end) + 2*time.Second)
 		w.net.midtrans.say(p.order, "1", "settlement")
 		p.play("+1m", "= paid by 1, Paid, stock 8")
@@ -297,7 +312,7 @@ func TestOneSession(t *testing.T) {
 		w.get(t, path, as(w.shop.keys["read"])...).has(t, "payment_session.status none")
 		w.do(t, "HEAD", path, nil).want(t, 200, "")
 		p.expect("payable none")
-		w.net.setFault(fault{"slow", "create", false})
+		w.net.setFault(fault{kind: "slow", on: "create"})
 		var readers sync.WaitGroup
 		for range 20 {
 			readers.Go(func() { w.get(t, path).has(t, "payment_session.status active") })
@@ -374,7 +389,7 @@ func TestKeysAreTried(t *testing.T) {
 		t.Error("a sandbox key takes the place of a live one")
 	}
 	newPlayer(t, w).play("order kopi 1 snap, get | payable 1")
-	w.net.setFault(fault{"down", "midtrans", true})
+	w.net.setFault(fault{kind: "down", on: "midtrans", always: true})
 	if _, out, errs := w.run(set+"midtrans", stdin+midtransKey); !strings.Contains(out+errs, "reach") {
 		t.Errorf("nobody says that the gateway was away: %s%s", out, errs)
 	}
@@ -432,7 +447,7 @@ func TestAskedAfterTheEnd(t *testing.T) {
 		end := time.Now().Add(6 * time.Hour)
 		p.play("order kopi 2 snap as A, get, buyer change bank_transfer, owner open order A")
 		time.Sleep(time.Until(end) - 2*time.Second)
-		w.net.setFault(fault{"slow", "status", false})
+		w.net.setFault(fault{kind: "slow", on: "status"})
 		var check sync.WaitGroup
 		check.Go(func() { p.play("owner press check") })
 		time.Sleep(time.Second)

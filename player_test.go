@@ -61,7 +61,12 @@ func playStories(t *testing.T, file string) {
 	t.Parallel()
 	for _, s := range readStories(t, file) {
 		t.Run(s.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) { newPlayer(t, w).play(s.lines...) })
+			inBubble(t, func(t *testing.T, w *world) {
+				newPlayer(t, w).play(s.lines...)
+				if f := w.net.fault; f.kind != "none" && !f.met {
+					t.Errorf("no call has met the fault %q", f.kind+" "+f.on)
+				}
+			})
 		})
 	}
 }
@@ -191,9 +196,12 @@ func (p *player) step(verb string, rest []string) {
 		p.command(text)
 	case verb == "fault" || verb == "faults":
 		kind, on, _ := strings.Cut(text, " ")
-		p.net.setFault(fault{kind, on, verb == "faults"})
+		p.net.setFault(fault{kind: kind, on: on, always: verb == "faults"})
 	case verb == "keep":
 		p.kept[rest[0]] = regexp.MustCompile(rest[1]).FindString(p.who.text)
+		if p.kept[rest[0]] == "" || len(rest) != 2 {
+			p.fatalf("keep takes a name and a pattern of one word, which has to be found in: %s", p.who.text)
+		}
 	case verb == "with":
 		p.who.key = text
 	case verb == "like":
@@ -471,6 +479,9 @@ func (p *player) visit(method, address string, form url.Values) {
 	body, err := io.ReadAll(resp.Body)
 	must(p.t, err)
 	p.who.page = readPage(string(body))
+	if code := missingWord().FindString(p.who.page.text); code != "" {
+		p.t.Errorf("%s\n%s has no word for %s", p.line, address, code)
+	}
 	p.who.page.address = cmp.Or(resp.Header.Get("Location"), resp.Request.URL.String())
 	p.read(resp.StatusCode, p.who.page.text)
 }
