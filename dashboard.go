@@ -296,7 +296,7 @@ func (s *server) resolveAlert(p *page) error {
 func (s *server) checkOrder(p *page) error {
 	answered, err := s.payments.CheckNow(p.Context(), p.Store.ID, p.PathValue("id"))
 	if err == nil && !answered {
-		err = refuse(GatewayUnreachable)
+		err = refuse(Unavailable)
 	}
 	return err
 }

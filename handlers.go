@@ -188,7 +188,7 @@ var descriptions = map[Reason]struct {
 	GatewayRefused:      {409, "The payment gateway refuses this: %s"},
 	RateLimited:         {429, "Rate limit exceeded."},
 	internalError:       {500, "Internal error."},
-	GatewayUnreachable:  {503, "The payment gateway cannot be reached. Nothing was changed; try again."},
+	Unavailable:         {503, "The payment gateway cannot be reached. Nothing was changed; try again."},
 }
 
 // describe turns an error into what a client is told, also in the answer's header. It is the only place that does.
@@ -199,13 +199,13 @@ func describe(h http.Header, err error) (status int, e apiError) {
 	case errors.Is(err, ErrNotFound):
 		refusal = refuse(notFound)
 	case errors.Is(err, ErrUnknown):
-		refusal = &Refusal{Reason: GatewayUnreachable,
+		refusal = &Refusal{Reason: Unavailable,
 			Words: "The disk failed while this was saved: it is unknown whether it was. When the service works " +
 				"again, repeat an order with the same Idempotency-Key, or look for it with " +
 				"GET /v1/orders?external_id=…."}
 	case errors.Is(err, ErrUnavailable), errors.Is(err, context.Canceled):
-		refusal = &Refusal{Reason: GatewayUnreachable,
-			Words: "The service cannot write at the moment. Nothing was changed; try again."}
+		refusal = &Refusal{Reason: Unavailable,
+			Words: "The service cannot write at the moment. This request changed nothing; try again."}
 	}
 
 	d := descriptions[refusal.Reason]
@@ -235,7 +235,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, e := describe(w.Header(), err)
 	now := time.Now().Unix()
 	switch {
-	case status < 500 || errors.Is(err, context.Canceled):
+	case status < 500 || status == http.StatusServiceUnavailable && r.Context().Err() != nil: // The client has left.
 	case status == http.StatusServiceUnavailable && s.failedAt.Swap(now) == now:
 	default:
 		s.db.log.Error("request failed", "request_id", w.Header().Get("X-Request-Id"), "error", err)
@@ -295,7 +295,7 @@ type apiCall struct {
 	body   []byte
 	header http.Header // of the answer
 	status int         // of the answer; 200 unless the handler says something else
-	leave  func()      // frees its place before it waits for a commit or a gateway
+	leave  func()      // gives back its place (auth.place), before it waits for a commit or a gateway
 }
 
 // api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query parameters.
@@ -471,7 +471,8 @@ func (st Store) showOrders(orders []StoredOrder, more bool) json.RawMessage {
 	return listOf("orders", shown, more)
 }
 
-// isOneKey reports whether the values of Idempotency-Key, a line each, are one.
+// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are one key in valid UTF-8: a broken byte matches
+// as U+FFFD.
 var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
 
 func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
@@ -591,11 +592,12 @@ func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, http.StatusOK, data{"status": "alive"}, nil)
 }
 
-// getReadiness says whether new requests should be sent here.
+// getReadiness says whether new requests should be sent here: whether the file can be relied on, and the service does not stop.
+// It does not see a full disk.
 func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
-	err := s.db.look()
+	err := s.db.writable()
 	if s.draining.Load() {
-		err = &Refusal{Reason: GatewayUnreachable, Words: "The service is stopping."}
+		err = &Refusal{Reason: Unavailable, Words: "The service is stopping."}
 	}
 	s.answer(w, r, http.StatusOK, data{"status": "ready"}, err)
 }

@@ -452,7 +452,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 }
 
 // watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
-// do.
+// do, and what the dashboard sends again.
 func (c *call) watch(ctx context.Context) {
 	var before time.Time
 	for ctx.Err() == nil {

@@ -236,7 +236,8 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 	return created, err
 }
 
-// replay finds the order that an earlier request with the same key has created, or returns ErrNotFound.
+// replay finds the order that an earlier request with the same key has created, or returns ErrNotFound. A request with another
+// body is refused.
 func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	if in.IdempotencyKey == "" {
 		return CreatedOrder{}, ErrNotFound
@@ -382,7 +383,7 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 		o.Book.Status, o.Order.PaidAt = Paid, tx.now
 		return nil
 	case code == "":
-		return refuse(ValidationFailed).add("payment_method", "is required: take a code from GET /v1/payment-methods")
+		return refuse(ValidationFailed).add("payment_method", "is needed: take a code from GET /v1/payment-methods")
 	}
 
 	m, err := MethodOf(tx, tx, st.ID, code)
@@ -452,7 +453,7 @@ func (tx *Tx) release(o *OrderRow) {
 	}
 }
 
-// nameOrder gives a new order its id, times and reference.
+// nameOrder gives a new order its id, times and reference, and renders it.
 func (tx *Tx) nameOrder(o *OrderRow, st Store) {
 	o.ID = tx.newID()
 	o.Order.ID = o.ID

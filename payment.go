@@ -553,7 +553,7 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (ord
 }
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the order is
-// paid when the gateway says so. Errors are WrongState, GatewayRefused with the gateway's words, and GatewayUnreachable.
+// paid when the gateway says so. Errors are WrongState, GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
 	o, err := p.db.Order(ctx, storeID, orderID)
 	if err != nil {
@@ -586,7 +586,7 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 	defer cancel()
 	unlock, err := p.lock(ctx, o.ID)
 	if err != nil {
-		return refuse(GatewayUnreachable)
+		return refuse(Unavailable)
 	}
 	defer unlock()
 	for _, payment := range o.Book.Payments {
@@ -600,7 +600,7 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 		}
 		err = p.gateways[s.Provider].decide(ctx, keys[0], payment.ID, accept)
 		if err != nil && !isRefused(err, GatewayRefused) {
-			err = refuse(GatewayUnreachable)
+			err = refuse(Unavailable)
 		}
 		if err != nil || accept { // One accepted payment is enough: the next check closes the other pages.
 			return err
@@ -651,7 +651,7 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	if p.db.clockJumped() {
 		return time.Minute, nil
 	}
-	if err := cmp.Or(p.db.look(), p.expire(ctx)); err != nil {
+	if err := cmp.Or(p.db.writable(), p.expire(ctx)); err != nil {
 		return 0, err
 	}
 	now := p.db.now()

@@ -202,7 +202,7 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 		return err
 	}
 	if err != nil {
-		return refuse(GatewayUnreachable)
+		return refuse(Unavailable)
 	}
 
 	return db.write(ctx, func(tx *Tx) error {

@@ -29,8 +29,9 @@ import (
 )
 
 // The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has
-// changed nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. A file
-// that is full, failing, lost or replaced takes no orders, and the operator is told in one sentence what to do.
+// changed nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. While the
+// disk is full no orders are taken, and none for good once it fails or the file is lost or replaced: the operator is told in one
+// sentence what to do.
 
 // Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
 type Time int64
@@ -79,15 +80,15 @@ const (
 	LimitReached             Reason = "LIMIT_REACHED"
 	RateLimited              Reason = "RATE_LIMITED"
 	GatewayRefused           Reason = "GATEWAY_REFUSED"
-	GatewayUnreachable       Reason = "SERVICE_UNAVAILABLE"
+	Unavailable              Reason = "SERVICE_UNAVAILABLE"
 	IdempotencyKeyReused     Reason = "IDEMPOTENCY_KEY_REUSED"
 )
 
-// Refusal says why a rule refused what was asked. Nothing was changed.
+// Refusal says why a rule refused what was asked. That has changed nothing.
 type Refusal struct {
 	Reason Reason
 	Fields []FieldError // the wrong fields, if it is about fields
-	Words  string       // a gateway's words, or the other order's id with DuplicateExternalID; else empty
+	Words  string       // what the reason's message says at its %s or, without one, in its place: such as a gateway's words
 	Wait   int          // seconds after which it may be tried again, with RateLimited
 }
 
@@ -123,8 +124,9 @@ func isRefused(err error, reason Reason) bool {
 	return ok && r.Reason == reason
 }
 
-// unavailable makes an error of SQLite ErrUnavailable, but for a broken constraint and a wrong statement. SQLite may then
-// have ended the transaction by itself (https://sqlite.org/lang_transaction.html): what follows in it would be on disk alone.
+// unavailable makes an error of SQLite ErrUnavailable, which ends the whole group of writes: SQLite may have rolled back by
+// itself, and each later statement would be committed alone (https://sqlite.org/lang_transaction.html). A broken constraint and a
+// wrong statement leave the transaction as it is.
 func unavailable(err error) error {
 	switch sqliteCode(err) {
 	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
@@ -407,7 +409,7 @@ func (db *DB) connect(mode openMode) error {
 // place and that does not fit the WAL of the file that was there.
 func (db *DB) takeFile() (err error) {
 	if db.file, err = os.Open(db.path); err == nil {
-		err = db.look()
+		err = db.writable()
 	}
 	if err != nil {
 		return err
@@ -430,7 +432,7 @@ func (db *DB) takeFile() (err error) {
 func (db *DB) close() error {
 	close(db.closing)
 	db.running.Wait()
-	if db.conn != nil && db.look() == nil {
+	if db.conn != nil && db.writable() == nil {
 		db.conn.Close()
 	}
 	err := errors.Join(db.readers.Close(), db.writers.Close())
@@ -447,7 +449,8 @@ func (db *DB) query(ctx context.Context, text string, args ...any) (*sql.Rows, e
 func (db *DB) fail(err error) error { return unavailable(err) }
 
 // Tx is one write. Its queries read what it has written so far, and everything in it happens at one time. After an
-// error of the database nothing more is done, and the write fails with that error, so its functions need not look at it. A
+// error of the database nothing more is done, and the write fails with that error, so its functions need not look at it: a query
+// that failed looks as if it had found nothing. A
 // Tx is its own context, which never ends: a statement that is interrupted may end the transaction of its neighbours.
 type Tx struct {
 	context.Context
@@ -511,8 +514,8 @@ func (tx *Tx) newID() string {
 }
 
 // write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It
-// returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and nothing of the
-// others is lost.
+// returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and the others are. Only
+// when the database fails, all of them do.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writeFrom(ctx, db.queue, fn)
 }
@@ -551,9 +554,9 @@ func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
 		for began := time.Now(); ; {
-			err := group[len(group)-1].callInSavepoint() // An error of it ends the transaction, nil commits it.
+			err := group[len(group)-1].callInSavepoint()
 			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
-				return err
+				return err // An error rolls back, nil commits.
 			}
 
 			runtime.Gosched() // Groups are larger when the others run once.
@@ -570,7 +573,8 @@ func (db *DB) writeGroup(first *Tx) {
 	}
 }
 
-// callInSavepoint undoes a write that has failed. It returns an error if the whole transaction is lost.
+// callInSavepoint undoes a write that has failed; why it did stays in tx.err. It returns an error if the whole transaction is
+// lost.
 func (tx *Tx) callInSavepoint() error {
 	err := tx.db.run("SAVEPOINT write")
 	if err == nil {
@@ -585,7 +589,7 @@ func (tx *Tx) callInSavepoint() error {
 	return err
 }
 
-// call runs the write's function. The first error of it is that of the write.
+// call runs the write's function. Its first error is the write's result.
 func (tx *Tx) call() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -619,7 +623,7 @@ func wake(due chan struct{}) {
 
 // transaction runs work between BEGIN and COMMIT. If it returns an error, nothing was changed, but for ErrUnknown.
 func (db *DB) transaction(work func() error) error {
-	err := db.look()
+	err := db.writable()
 	if err == nil {
 		err = db.run("BEGIN IMMEDIATE")
 	}
@@ -646,7 +650,7 @@ func (db *DB) transaction(work func() error) error {
 		db.stopWriting(fmt.Sprintf("the disk failed while a change was saved (%v): look for disk errors "+
 			"(dmesg), stop the service, run \"storeorder check\" and start it again", err))
 	}
-	if db.look() != nil {
+	if db.writable() != nil {
 		return ErrUnknown
 	}
 	return nil
@@ -678,9 +682,9 @@ func lockServing(path string) (*os.File, error) {
 	return lock, err
 }
 
-// look returns why the database takes no writes, which is ErrUnavailable, or nil. It takes microseconds, so that no
-// write goes into a file that nobody will find again.
-func (db *DB) look() error {
+// writable returns why the database takes no writes, which is ErrUnavailable, or nil. Each transaction asks before BEGIN and
+// after COMMIT, so that no write goes into a file that nobody will find again. It takes microseconds.
+func (db *DB) writable() error {
 	s := &db.seen
 	s.Lock()
 	defer s.Unlock()

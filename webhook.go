@@ -30,7 +30,8 @@ import (
 // delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
 // is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
 // it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
-// follow each other as long as they are acknowledged. A receiver that is slow, or down, holds up only itself.
+// follow each other as long as they are acknowledged. A receiver that is slow, or down, holds up itself and,
+// while many are, others like it. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
@@ -148,12 +149,17 @@ type Endpoint struct {
 	Events    []EventName  `json:"events"` // empty: all
 	Active    bool         `json:"active"`
 	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
-	DidWell   bool         `json:"-"`                    // at its last attempt: 2xx, and quickly
 	CreatedAt Time         `json:"created_at"`
 	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
 }
 
-const sqlEndpoints = "SELECT id, kind, url, events, off = '', off, did_well, created_at FROM endpoints WHERE "
+// Fails reports whether what was tried last, as far as one sees, has not arrived.
+func (e Endpoint) Fails() bool {
+	i := slices.IndexFunc(e.Recent, func(d Delivery) bool { return d.Attempt > 0 })
+	return i >= 0 && e.Recent[i].Status != deliveryDelivered
+}
+
+const sqlEndpoints = "SELECT id, kind, url, events, off = '', off, created_at FROM endpoints WHERE "
 
 // Endpoints lists a store's endpoints, the oldest first, each with its last 20 deliveries.
 func (db *DB) Endpoints(ctx context.Context, storeID string) ([]Endpoint, error) {
@@ -423,11 +429,11 @@ func newQueue(db *DB, transport http.RoundTripper, allowPrivate bool) *queue {
 
 // run delivers until ctx ends. The attempts under way then have five seconds to end.
 func (q *queue) run(ctx context.Context) {
-	attempts, cutOff := context.WithCancel(context.WithoutCancel(ctx))
+	untilCutOff, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
 
 	for ctx.Err() == nil {
-		wait := q.sendDue(attempts)
+		wait := q.sendDue(untilCutOff)
 		select {
 		case <-q.db.webhooksDue:
 		case d := <-q.ended:
@@ -451,12 +457,13 @@ const (
 	maxAttempts    = 256 // under way
 	maxOfEndpoint  = 4   // of them to one endpoint
 	slowAnswer     = 2 * time.Second
-	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
+	pauseOfFailing = time.Second    // between the attempts to an endpoint that fails or is slow
+	longestWait    = 60 * time.Hour // for an attempt: twice the last of retryWaits, and its spread
 )
 
-// mayBegin bounds the attempts under way. An endpoint whose last attempt failed or was slow has one, and a pause
-// after it, and so does a new one. Half of all attempts are kept for endpoints that did well and have none under way, so
-// that neither failing endpoints nor busy ones delay the others.
+// mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was
+// slow has one at a time, and a pause after it. All of these, and second attempts to busy endpoints, share half of the places. The
+// other half is for endpoints that did well and have none under way.
 func (q *queue) mayBegin(e dueEndpoint) bool {
 	ofEndpoint := len(q.underWay[e.ID])
 	switch {
@@ -475,8 +482,8 @@ type dueEndpoint struct {
 	Next    Time // when the first of them is due
 }
 
-// sendDue begins the attempts that are due and may begin. It returns how long nothing else will be due: a minute at
-// most, for the clock can be set.
+// sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes it: until the next
+// delivery or the end of a pause, a minute at most because somebody may set the clock.
 func (q *queue) sendDue(ctx context.Context) time.Duration {
 	// The endpoints of the index, one after the other, without reading all their deliveries.
 	endpoints, err := all[dueEndpoint](context.Background(), q.db, `
@@ -493,8 +500,12 @@ func (q *queue) sendDue(ctx context.Context) time.Duration {
 		JOIN   endpoints e ON e.id = w.id
 		WHERE  e.off = ''
 		ORDER BY random()`)
-	wait, now := time.Minute, q.db.now()
+	wait := time.Minute
 	for _, e := range endpoints {
+		now := q.db.now()
+		if e.Next.Sub(now) > longestWait { // A clock that was ahead has made it due.
+			now = e.Next
+		}
 		pause := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
 		if pause > 0 {
 			wait = min(wait, pause)
@@ -512,7 +523,7 @@ func (q *queue) sendDue(ctx context.Context) time.Duration {
 // dueDelivery is a delivery that is due.
 type dueDelivery struct {
 	EndpointID, ID, OrderID string
-	Ended                   int  // attempts
+	Attempts                int  // that have ended
 	didWell                 bool // the one that was begun: it was acknowledged, and quickly
 }
 
@@ -555,16 +566,16 @@ func (q *queue) end(d dueDelivery) {
 	}
 }
 
-// attempt sends a delivery once and writes what came of it. If ctx ends first, nothing is written: the delivery stays
-// due.
+// attempt sends a delivery once and writes what came of it. If it was not sent, or ctx ends first, nothing is written: the
+// delivery stays due.
 func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	begun := time.Now()
 	s, a, err := q.send(ctx, *d)
-	if errors.Is(err, ErrNotFound) || ctx.Err() != nil {
-		return // The endpoint was removed or turned off meanwhile, or the service stops.
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
+		return // The endpoint was removed or turned off meanwhile, the delivery cannot be read, or the service stops.
 	}
 
-	number := d.Ended + 1
+	number := d.Attempts + 1
 	status, wait := afterAttempt(number, a.code, a.retryAfter, 0.8+0.4*rand.Float64())
 	if s.Kind == Phone && status == deliveryPending && q.db.now().Add(wait).Sub(s.CreatedAt) > time.Hour {
 		status = deliveryFailed // It is no news any more.
@@ -581,18 +592,18 @@ func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	q.record(ctx, *d, a, status, wait)
 }
 
-// record writes the result of an attempt, unless the delivery was begun anew meanwhile. 410 turns the endpoint off. A
+// record writes the result of an attempt, unless the delivery was resent meanwhile and its attempts count anew. 410 turns the endpoint off. A
 // result that cannot be written is tried again, and its delivery stays under way.
 func (q *queue) record(
 	ctx context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
 ) {
-	for ctx.Err() == nil {
+	for tries := 0; ctx.Err() == nil; tries++ {
 		err := q.db.write(ctx, func(tx *Tx) error {
 			tx.exec(`
 				UPDATE deliveries
 				SET    status = ?1, attempt = attempt + 1, next_at = iif(?1 = 'pending', ?2, NULL), tried_at = ?3,
 				       answer_status = ?4, answer = ?5
-				WHERE  id = ?6 AND attempt = ?7`, status, tx.now.Add(wait), tx.now, a.code, a.text, d.ID, d.Ended)
+				WHERE  id = ?6 AND attempt = ?7`, status, tx.now.Add(wait), tx.now, a.code, a.text, d.ID, d.Attempts)
 			tx.exec(`
 				UPDATE endpoints
 				SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
@@ -602,7 +613,9 @@ func (q *queue) record(
 		if err == nil {
 			return
 		}
-		q.db.log.Error("webhooks: cannot write a result; trying again", "delivery", d.ID, "error", err)
+		if tries == 0 {
+			q.db.log.Error("webhooks: cannot write a result; trying again", "delivery", d.ID, "error", err)
+		}
 		time.Sleep(time.Second)
 	}
 }
@@ -620,8 +633,8 @@ var retryWaits = []time.Duration{
 	24 * time.Hour,
 }
 
-// afterAttempt is the whole policy: what the HTTP status of an answer, or 0, means for its delivery, and how long a
-// pending one waits. number counts from 1. spread is random, from 0.8 to 1.2, so that deliveries that failed together
+// afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a
+// pending one waits. Exceptions are in attempt; what it means for the endpoint is in record. number counts from 1. spread is random, from 0.8 to 1.2, so that deliveries that failed together
 // are not tried again together. A receiver that is overloaded may ask for more time, up to twice the wait.
 func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
 	switch {
@@ -705,7 +718,7 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 		"X-Service-Event":       {string(s.Event)},
 		"X-Service-Event-Id":    {s.EventID},
 		"X-Service-Delivery-Id": {d.ID},
-		"X-Service-Attempt":     {strconv.Itoa(d.Ended + 1)},
+		"X-Service-Attempt":     {strconv.Itoa(d.Attempts + 1)},
 	}
 }
 

@@ -184,6 +184,40 @@ func TestEventsOfAnOrderFollowEachOther(t *testing.T) {
 	})
 }
 
+// TestDueByAClockThatWasAhead has a webhook that waits for a month, as one does that failed while the clock was ahead.
+func TestDueByAClockThatWasAhead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.endpoint("shop.example")
+		w.net.inbox.answer = func(webhook) string { return "500" }
+		w.create(t, "teh", 1)
+		w.sleep(time.Minute)
+		w.sql("UPDATE deliveries SET next_at = next_at + ?", (30 * 24 * time.Hour).Milliseconds())
+		w.net.inbox.answer = nil
+		w.net.inbox.take()
+		w.sleep(2 * time.Minute)
+		if n := len(w.net.inbox.take()); n != 1 {
+			t.Errorf("%d webhooks come, want 1", n)
+		}
+	})
+}
+
+// TestEndpointsThatFail looks at what an owner is told of an endpoint: a slow answer arrives, and what was tried last counts.
+func TestEndpointsThatFail(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.endpoint("shop.example")
+		p := newPlayer(t, w)
+		for _, c := range []struct{ answer, want string }{
+			{"3s", "lacks Tidak sampai"}, {"500", "sees Tidak sampai"}, {"hang", "sees Tidak sampai"},
+		} {
+			w.net.inbox.answer = func(webhook) string { return c.answer }
+			w.create(t, "teh", 1)
+			w.sleep(time.Minute)
+			w.create(t, "teh", 1)
+			p.play("owner open /dashboard/developers | " + c.want)
+		}
+	})
+}
+
 // TestAFailedEventHoldsUpNoOther fails the first event of an order once. The next one comes before it again.
 func TestAFailedEventHoldsUpNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
