@@ -267,7 +267,7 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
 		w.Said, w.Since = history[i].Note, history[i].At
 	}
-	if w.Why = string(w.Said.Code); len(w.Alerts) > 0 {
+	if w.Why = cmp.Or(string(w.Said.Code), "held"); len(w.Alerts) > 0 {
 		w.Why = w.Alerts[0].Kind
 	}
 	return w, err

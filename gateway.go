@@ -81,7 +81,7 @@ type PaymentSession struct {
 	Claimed   string   // the payment that a notification says came or is held, until an answer shows it: the order does not expire
 	Notified  int      // counts its notifications
 	Names     []string // from notifications and answers, as the gateway writes them
-	NewsAt    Time     // when something was last new
+	NewsAt    Time     // when something was last new; also when its page was given up
 	DueAt     Time     // of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
 	Problem   string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
 	Words     string   // the gateway's

@@ -105,6 +105,16 @@ func TestBadForms(t *testing.T) {
 	}
 }
 
+// TestOrderBeforeThereIsAnything opens the form of an own order in a store that offers no way to pay.
+func TestOrderBeforeThereIsAnything(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("owner open /dashboard/orders/new?key=k1 | lacks Tambahkan dulu")
+		w.sql("UPDATE payment_methods SET enabled = 0")
+		p.play("owner open /dashboard/orders/new?key=k1 | sees Tambahkan dulu")
+	})
+}
+
 // missingWord finds a code in a page, such as desk.denied, whose word web/words.txt lacks.
 var missingWord = sync.OnceValue(func() *regexp.Regexp {
 	kinds := map[string]bool{}

@@ -23,14 +23,16 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order. A page is due at once when it is given up or when the order's
-// status has changed, unless the page is over and the order is not pending.
+// storeSessions writes the sessions and payments of an order. A page that may take money is due at once when it is given
+// up or when the order's status has changed; all pages of an order that is pending again are.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
 		leavesNow := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
-		s.Left = s.Left || leavesNow
-		if s.Seen && (leavesNow || changedStatus) && (!s.Over || o.Book.Status == Pending) {
+		if leavesNow {
+			s.Left, s.NewsAt = true, tx.now
+		}
+		if s.Seen && (!s.Over && (leavesNow || changedStatus) || changedStatus && o.Book.Status == Pending) {
 			s.DueAt = tx.now
 		}
 		tx.exec(`
@@ -61,7 +63,7 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 // The pauses between two checks of a session.
 const (
 	firstCheck    = 10 * time.Second
-	mostPageWait  = 10 * time.Minute   // at most, while its page takes money
+	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
 	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
 	askedFor      = 7 * 24 * time.Hour // so long after the last news it is checked no more
@@ -69,25 +71,23 @@ const (
 
 // nextCheck says when a session is checked again, 0 for never. The pause is as long as the time since the last news, so each is
 // longer than the one before: up to ten minutes while the page takes money, so that a lost notification is found, and up to
-// twelve hours after that. A page that is not wanted and cannot be closed is tried more often, but seldom once it should have
-// ended long ago.
+// twelve hours once it is over. To close a page that is not wanted, it is a tenth of that.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
-	wait := max(quiet, firstCheck)
+	wait, most := max(quiet, firstCheck), mostPageWait
 	switch {
 	case quiet > askedFor && now.Sub(s.ExpiresAt) > askedFor:
 		return 0
 	case s.Over:
-		wait = min(wait, mostQuietWait)
-	case s.wanted(o, now):
-		wait = min(wait, mostPageWait)
-	default:
-		wait = min(max(tryAgain, now.Sub(s.ExpiresAt)/10), mostPageWait)
+		most = mostQuietWait
+	case !s.wanted(o, now):
+		wait = max(quiet/10, tryAgain)
 	}
+	next := now.Add(min(wait, most))
 	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
-		return min(now.Add(wait), o.Order.ExpiresAt)
+		return min(next, o.Order.ExpiresAt)
 	}
-	return now.Add(wait)
+	return next
 }
 
 // payments starts, checks and closes payment sessions.

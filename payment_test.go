@@ -207,23 +207,32 @@ func TestPagesAreClosedFourAtATime(t *testing.T) {
 	})
 }
 
-// TestPageThatCannotBeClosed has a gateway refuse to close a page: it is tried every half a minute, in time less often.
+// TestPageThatCannotBeClosed has a gateway refuse to close a page, or to say anything: it is tried every half a minute, in time
+// less often.
 func TestPageThatCannotBeClosed(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		p.play("order kopi 1 snap, get, pending, faults 500 close, +6h")
-		for _, want := range []struct {
-			wait        time.Duration
-			least, most int
-		}{{5 * time.Minute, 9, 12}, {time.Hour, 0, 100}, {24 * time.Hour, 140, 160}} {
-			before := w.net.count("midtrans close")
-			time.Sleep(want.wait)
-			if n := w.net.count("midtrans close") - before; n < want.least || n > want.most {
-				t.Errorf("in %v it is tried %d times, want %d to %d", want.wait, n, want.least, want.most)
-			}
-		}
-		p.play("fault none", "= pending, stock 9", "+10m", "= expired, Expired, stock 10")
-	})
+	for _, c := range []struct{ leaves, call string }{
+		{"faults 500 close, +6h", "midtrans close"},
+		{"faults 500 close, buyer change bank_transfer", "midtrans close"},
+		{"faults 401 status, buyer change bank_transfer", "midtrans status"},
+	} {
+		t.Run(c.leaves, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := newPlayer(t, w)
+				p.play("order kopi 1 snap as A, get, pending, " + c.leaves)
+				for _, want := range []struct {
+					wait        time.Duration
+					least, most int
+				}{{5 * time.Minute, 9, 13}, {time.Hour, 0, 100}, {24 * time.Hour, 140, 200}} {
+					before := w.net.count(c.call)
+					time.Sleep(want.wait)
+					if n := w.net.count(c.call) - before; n < want.least || n > want.most {
+						t.Errorf("in %v it is tried %d times, want %d to %d", want.wait, n, want.least, want.most)
+					}
+				}
+				p.play("fault none", "= pending, stock 9", "+10m", "= expired, Expired, stock 10")
+			})
+		})
+	}
 }
 
 // TestManyOrdersEndAtOnce has more orders end in the same moment than are looked for at a time.

@@ -153,7 +153,7 @@ type Endpoint struct {
 	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
 }
 
-// Fails reports whether what was tried last, as far as one sees, has not arrived.
+// Fails reports whether the newest event that was tried has not arrived.
 func (e Endpoint) Fails() bool {
 	i := slices.IndexFunc(e.Recent, func(d Delivery) bool { return d.Attempt > 0 })
 	return i >= 0 && e.Recent[i].Status != deliveryDelivered
@@ -457,8 +457,7 @@ const (
 	maxAttempts    = 256 // under way
 	maxOfEndpoint  = 4   // of them to one endpoint
 	slowAnswer     = 2 * time.Second
-	pauseOfFailing = time.Second    // between the attempts to an endpoint that fails or is slow
-	longestWait    = 60 * time.Hour // for an attempt: twice the last of retryWaits, and its spread
+	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
 
 // mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was
@@ -500,12 +499,8 @@ func (q *queue) sendDue(ctx context.Context) time.Duration {
 		JOIN   endpoints e ON e.id = w.id
 		WHERE  e.off = ''
 		ORDER BY random()`)
-	wait := time.Minute
+	wait, now := time.Minute, q.db.now()
 	for _, e := range endpoints {
-		now := q.db.now()
-		if e.Next.Sub(now) > longestWait { // A clock that was ahead has made it due.
-			now = e.Next
-		}
 		pause := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
 		if pause > 0 {
 			wait = min(wait, pause)
@@ -566,13 +561,13 @@ func (q *queue) end(d dueDelivery) {
 	}
 }
 
-// attempt sends a delivery once and writes what came of it. If it was not sent, or ctx ends first, nothing is written: the
-// delivery stays due.
+// attempt sends a delivery once and writes what came of it. If ctx ends first, nothing is written: the delivery stays
+// due.
 func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	begun := time.Now()
 	s, a, err := q.send(ctx, *d)
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
-		return // The endpoint was removed or turned off meanwhile, the delivery cannot be read, or the service stops.
+	if errors.Is(err, ErrNotFound) || ctx.Err() != nil {
+		return // The endpoint was removed or turned off meanwhile, or the service stops.
 	}
 
 	number := d.Attempts + 1
