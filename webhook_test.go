@@ -188,11 +188,13 @@ func TestEventsOfAnOrderFollowEachOther(t *testing.T) {
 func TestEndpointsThatFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.endpoint("shop.example")
+		var answer atomic.Value // attempts may be under way when it changes
+		w.net.inbox.answer = func(webhook) string { return answer.Load().(string) }
 		p := newPlayer(t, w)
 		for _, c := range []struct{ answer, want string }{
 			{"3s", "lacks Tidak sampai"}, {"500", "sees Tidak sampai"}, {"hang", "sees Tidak sampai"},
 		} {
-			w.net.inbox.answer = func(webhook) string { return c.answer }
+			answer.Store(c.answer)
 			w.create(t, "teh", 1)
 			w.sleep(time.Minute)
 			w.create(t, "teh", 1)
