@@ -241,6 +241,7 @@ type shownAlert struct {
 	Kind string
 }
 
+// shownAlerts are the alerts of a book, as pages show them.
 func shownAlerts(b Book) (shown []shownAlert) {
 	for _, a := range alerts(b) {
 		kind := string(a.Code)
@@ -267,6 +268,7 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
 		w.Said, w.Since = history[i].Note, history[i].At
 	}
+	// Nobody has said anything when the order waits again for a payment that was held before.
 	if w.Why = cmp.Or(string(w.Said.Code), "held"); len(w.Alerts) > 0 {
 		w.Why = w.Alerts[0].Kind
 	}

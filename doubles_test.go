@@ -131,8 +131,9 @@ type internet struct {
 //	500    the gateway gives this status
 //	none   there is no fault any more
 type fault struct {
-	kind, on    string
-	always, met bool
+	kind, on string
+	always   bool
+	met      bool // by a call
 }
 
 func newNetwork(t *testing.T) *internet {

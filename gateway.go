@@ -78,7 +78,7 @@ type PaymentSession struct {
 	Seen      bool     // somebody may have seen its page
 	Left      bool     // its page was given up, for good: it is wanted no more
 	Over      bool     // its page takes no more money, as the gateway said last
-	Claimed   string   // the payment that a notification says came or is held, until an answer shows it: the order does not expire
+	Claimed   string   // the payment that a notification says came or is held; until an answer shows it, the order does not expire
 	Notified  int      // counts its notifications
 	Names     []string // from notifications and answers, as the gateway writes them
 	NewsAt    Time     // when something was last new; also when its page was given up
@@ -107,7 +107,7 @@ type Notice struct {
 	SessionID   string // the gateway's
 	Names       []string
 	Known       []string
-	ClaimsMoney bool  // it says that the payment Names[0], by its id in answers, came or is held
+	ClaimsMoney bool  // it says that a payment came or is held; Names[0] is its id in answers
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
 }
 

@@ -235,7 +235,8 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, e := describe(w.Header(), err)
 	now := time.Now().Unix()
 	switch {
-	case status < 500 || status == http.StatusServiceUnavailable && r.Context().Err() != nil: // The client has left.
+	case status < 500:
+	case status == http.StatusServiceUnavailable && r.Context().Err() != nil: // The client has left.
 	case status == http.StatusServiceUnavailable && s.failedAt.Swap(now) == now:
 	default:
 		s.db.log.Error("request failed", "request_id", w.Header().Get("X-Request-Id"), "error", err)
@@ -592,8 +593,8 @@ func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, http.StatusOK, data{"status": "alive"}, nil)
 }
 
-// getReadiness says whether new requests should be sent here: whether the file can be relied on, and the service does not stop.
-// It does not see a full disk.
+// getReadiness says whether new requests should be sent here: whether the file can be relied on, and the service is not stopping.
+// A full disk does not show in it.
 func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
 	err := s.db.writable()
 	if s.draining.Load() {

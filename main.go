@@ -471,7 +471,8 @@ func (c *call) watch(ctx context.Context) {
 // upkeep does the periodic work: it writes when keys were used, and each hour it purges what is old.
 func (c *call) upkeep(ctx context.Context, keys *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
-		if !c.db.clockJumped() && minute%60 == 0 { // in this order: a jump is noticed within a minute
+		jumped := c.db.clockJumped() // It is asked each minute, so that a jump is noticed within one.
+		if minute%60 == 0 && !jumped {
 			if err := c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)); err != nil && ctx.Err() == nil {
 				c.db.log.Warn("the database could not be cleaned up", "error", err)
 			}

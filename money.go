@@ -105,9 +105,9 @@ func (b Book) payer() (p Payment, ok bool) {
 // exactPayment finds a payment, other than the payer, of exactly the amount that was asked for. It skips one that the owner
 // has called a second payment and, in a paid or failed order, one that was partly returned.
 func (b Book) exactPayment() (key string, ok bool) {
-	needsAll := b.Status == Paid || b.Status == Failed
+	onlyWhole := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {
-		fits := p.exact() && (p.Returned == 0 || !needsAll)
+		fits := p.exact() && (p.Returned == 0 || !onlyWhole)
 		if fits && p.key() != b.PaidBy && !slices.Contains(b.Second, p.key()) {
 			return p.key(), true
 		}
@@ -116,7 +116,7 @@ func (b Book) exactPayment() (key string, ok bool) {
 }
 
 // settle says what the book of an order means: the state that the order is to have, and who pays it. Money of another amount
-// does not change an expired or failed order; there is an alert of it.
+// does not change an expired or failed order: it is only an alert.
 func settle(b Book) (status Status, paidBy string) {
 	held := slices.ContainsFunc(b.Payments, Payment.held)
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.there)

@@ -117,7 +117,7 @@ type OrderRow struct {
 	Book       Book
 	Order      Order            // decoded
 	Sessions   []PaymentSession // the latest first
-	reason     Note             // of the gateway, for the change of state that may follow
+	reason     Note             // what a gateway has just said: why the state changes, if it does
 	history    []HistoryEntry   // to be written
 }
 
@@ -588,9 +588,9 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	return nil
 }
 
-// updateOrder changes an order of a store, or of anyStore. fn changes the order, its book and its sessions.
-// Then its state becomes what its book means (settle), and all that comes of that is written: stock, history, sessions, an event for the new state, and one
-// for alerts that have changed.
+// updateOrder changes an order of a store, or of anyStore. fn changes the order, its book and its sessions. Then its state
+// becomes what its book means (settle), and all that comes of that is written: stock, history, sessions, an event for the new
+// state, and one for alerts that have changed.
 func (tx *Tx) updateOrder(storeID, id string, fn func(tx *Tx, o *OrderRow) error) (OrderRow, error) {
 	o, err := readOrder(tx, tx, storeID, id)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order. A page that may take money is due at once when it is given
-// up or when the order's status has changed; all pages of an order that is pending again are.
+// storeSessions writes the sessions and payments of an order. A page that may take money is due at once when it is given up, and
+// when the order's status has changed; a page that is over, only when the order is pending again.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -71,7 +71,8 @@ const (
 
 // nextCheck says when a session is checked again, 0 for never. The pause is as long as the time since the last news, so each is
 // longer than the one before: up to ten minutes while the page takes money, so that a lost notification is found, and up to
-// twelve hours once it is over. To close a page that is not wanted, it is a tenth of that.
+// twelve hours once it is over. While a page that is not wanted has still to be closed, it is a tenth of that time, from half a
+// minute to ten minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait, most := max(quiet, firstCheck), mostPageWait
@@ -364,7 +365,7 @@ func (o OrderRow) withPayments(s PaymentSession) PaymentSession {
 }
 
 // ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it knows
-// a payment. A panic over an answer is an outage. The first failure after an answer is logged.
+// a payment. A panic over an answer is an outage. Of failures in a row the first is logged.
 func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession) (answer Answer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -404,7 +405,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 				s.NewsAt = tx.now
 			}
 			s.Names = names
-			// Asked is over, too, when it was just closed. A page is open again once a payment was taken back.
+			// asked.Over also says that the page was closed just now. It is open again once a payment was taken back.
 			s.Over = answer.Over || (s.Over || asked.Over) && !answer.Open
 			isAnswered := func(p Payment) bool { return p.ID == s.Claimed && p.State != Open }
 			if slices.ContainsFunc(answer.Payments, isAnswered) {
@@ -420,7 +421,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// enter adds what a gateway has answered about the payments of a session to the book.
+// enter adds what a gateway has answered about the payments of a session to the book, and reports whether any of it is news.
 func (o *OrderRow) enter(s PaymentSession, answered []Payment) (news bool) {
 	for _, payment := range answered {
 		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
@@ -438,11 +439,14 @@ func (o *OrderRow) enter(s PaymentSession, answered []Payment) (news bool) {
 		o.Book.Payments[i] = after
 		if n := noteOf(before, after); n.Code != "" {
 			n.Provider, n.Attempt, n.Payment = s.Provider, s.Number, payment.ID
-			if o.reason.Code == "" || n.Code != NoteCode(Denied) { // A denied payment is no reason while there is another one.
-				n, o.reason = o.reason, n
-			}
-			if n.Code != "" {
+			switch {
+			case o.reason.Code == "":
+				o.reason = n
+			case n.Code == NoteCode(Denied): // It is no reason while there is another one.
 				o.note(ActorGateway, n)
+			default:
+				o.note(ActorGateway, o.reason)
+				o.reason = n
 			}
 		}
 	}
@@ -539,7 +543,7 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 // known of it.
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (orderID string, number int, err error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
-		number, _ := strconv.Atoi(n.Reference[i+1:])
+		number, _ = strconv.Atoi(n.Reference[i+1:])
 		return n.Reference[:i], max(number, 1), nil
 	}
 	s, err := one[PaymentSession](ctx, p.db, `
@@ -720,7 +724,7 @@ func (p *payments) expire(ctx context.Context) error {
 			if _, err := one[string](tx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor), id); err != nil {
 				return err
 			}
-			tx.checksDue = true // There may be more than these.
+			tx.checksDue = true // More orders than these may be past their end.
 			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
 		})
 		if errors.Is(err, ErrUnavailable) {

@@ -29,9 +29,9 @@ import (
 )
 
 // The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has
-// changed nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. While the
-// disk is full no orders are taken, and none for good once it fails or the file is lost or replaced: the operator is told in one
-// sentence what to do.
+// changed nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. No orders are
+// taken while the disk is full; once it fails, or the file is lost or replaced, none are until the next start. The operator is told
+// in one sentence what to do.
 
 // Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
 type Time int64
@@ -80,11 +80,11 @@ const (
 	LimitReached             Reason = "LIMIT_REACHED"
 	RateLimited              Reason = "RATE_LIMITED"
 	GatewayRefused           Reason = "GATEWAY_REFUSED"
-	Unavailable              Reason = "SERVICE_UNAVAILABLE"
+	Unavailable              Reason = "SERVICE_UNAVAILABLE" // without words: a gateway cannot be reached
 	IdempotencyKeyReused     Reason = "IDEMPOTENCY_KEY_REUSED"
 )
 
-// Refusal says why a rule refused what was asked. That has changed nothing.
+// Refusal says why a rule refused what was asked. Nothing was changed.
 type Refusal struct {
 	Reason Reason
 	Fields []FieldError // the wrong fields, if it is about fields
@@ -393,7 +393,7 @@ func (db *DB) connect(mode openMode) error {
 	}
 
 	if db.conn, err = db.writers.Conn(ctx); err == nil {
-		// Without the first one each savepoint writes a temporary file. The second one is how large the WAL may stay, in bytes.
+		// The first keeps savepoints from writing temporary files. The second is how many bytes the WAL keeps when it begins anew.
 		err = db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608")
 	}
 	if err != nil || kind == "ours" {
@@ -450,8 +450,8 @@ func (db *DB) fail(err error) error { return unavailable(err) }
 
 // Tx is one write. Its queries read what it has written so far, and everything in it happens at one time. After an
 // error of the database nothing more is done, and the write fails with that error, so its functions need not look at it: a query
-// that failed looks as if it had found nothing. A
-// Tx is its own context, which never ends: a statement that is interrupted may end the transaction of its neighbours.
+// that failed looks as if it had found nothing. A Tx is its own context, which never ends: a statement that is interrupted may end
+// the transaction of its neighbours.
 type Tx struct {
 	context.Context
 	now                    Time
@@ -515,7 +515,7 @@ func (tx *Tx) newID() string {
 
 // write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It
 // returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and the others are. Only
-// when the database fails, all of them do.
+// when the database itself fails do all of them fail.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writeFrom(ctx, db.queue, fn)
 }
@@ -573,7 +573,7 @@ func (db *DB) writeGroup(first *Tx) {
 	}
 }
 
-// callInSavepoint undoes a write that has failed; why it did stays in tx.err. It returns an error if the whole transaction is
+// callInSavepoint undoes a write that has failed, and tx.err says why it has. It returns an error if the whole transaction is
 // lost.
 func (tx *Tx) callInSavepoint() error {
 	err := tx.db.run("SAVEPOINT write")

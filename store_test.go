@@ -323,7 +323,7 @@ func TestFullDiskAtAnOrdersEnd(t *testing.T) {
 func TestRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.ruin = true // the events have gaps
-		// age makes rows older, two minutes more than that, by the hour at whose end the next purge comes, too.
+		// age makes a table's rows d and two minutes older until the next purge, for which it waits an hour.
 		age := func(table string, d time.Duration) {
 			w.sql("UPDATE "+table+" SET created_at = created_at - ?", (d - 58*time.Minute).Milliseconds())
 			w.sleep(time.Hour)
@@ -343,7 +343,7 @@ func TestRetention(t *testing.T) {
 		}
 
 		after := w.get(t, "/v1/events").at("events.0.id")
-		age("events", 165*time.Hour)
+		age("events", 165*time.Hour) // The first order's event is two hours old already.
 		newest := w.create(t, "teh", 1)
 		if n := len(w.get(t, "/v1/events").list("events")); n != 3 {
 			t.Errorf("%d events are left after 167 hours, want 3", n)

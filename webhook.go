@@ -30,8 +30,8 @@ import (
 // delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
 // is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
 // it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
-// follow each other as long as they are acknowledged. A receiver that is slow, or down, holds up itself and,
-// while many are, others like it. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
+// follow each other as long as they are acknowledged. A receiver that is slow, or down, delays its own deliveries; many of them
+// delay each other. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
@@ -153,7 +153,7 @@ type Endpoint struct {
 	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
 }
 
-// Fails reports whether the newest event that was tried has not arrived.
+// Fails reports whether the newest of the Recent deliveries that was tried has not arrived.
 func (e Endpoint) Fails() bool {
 	i := slices.IndexFunc(e.Recent, func(d Delivery) bool { return d.Attempt > 0 })
 	return i >= 0 && e.Recent[i].Status != deliveryDelivered
@@ -461,8 +461,8 @@ const (
 )
 
 // mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was
-// slow has one at a time, and a pause after it. All of these, and second attempts to busy endpoints, share half of the places. The
-// other half is for endpoints that did well and have none under way.
+// slow has one at a time, and a pause after it. All of these, and second attempts to busy endpoints, share half of the
+// places. The other half is for endpoints that did well and have none under way.
 func (q *queue) mayBegin(e dueEndpoint) bool {
 	ofEndpoint := len(q.underWay[e.ID])
 	switch {
@@ -587,8 +587,8 @@ func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	q.record(ctx, *d, a, status, wait)
 }
 
-// record writes the result of an attempt, unless the delivery was resent meanwhile and its attempts count anew. 410 turns the endpoint off. A
-// result that cannot be written is tried again, and its delivery stays under way.
+// record writes the result of an attempt, unless the delivery was resent meanwhile and its attempts count anew. 410 turns the
+// endpoint off. A result that cannot be written is tried again, and its delivery stays under way.
 func (q *queue) record(
 	ctx context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
 ) {
@@ -628,9 +628,10 @@ var retryWaits = []time.Duration{
 	24 * time.Hour,
 }
 
-// afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a
-// pending one waits. Exceptions are in attempt; what it means for the endpoint is in record. number counts from 1. spread is random, from 0.8 to 1.2, so that deliveries that failed together
-// are not tried again together. A receiver that is overloaded may ask for more time, up to twice the wait.
+// afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending one waits. The
+// exceptions are in attempt; what it means for the endpoint is in record. number counts from 1. spread is random, from 0.8
+// to 1.2, so that deliveries that failed together are not tried again together. A receiver that is overloaded may ask for
+// more time, up to twice the wait.
 func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
 	switch {
 	case code/100 == 2:

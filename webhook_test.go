@@ -184,7 +184,8 @@ func TestEventsOfAnOrderFollowEachOther(t *testing.T) {
 	})
 }
 
-// TestEndpointsThatFail looks at what an owner is told of an endpoint: a slow answer arrives, and the newest event that was tried counts.
+// TestEndpointsThatFail looks at what an owner is told of an endpoint: a slow answer counts as arrived, and the newest event that
+// was tried decides.
 func TestEndpointsThatFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.endpoint("shop.example")
