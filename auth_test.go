@@ -229,6 +229,9 @@ func TestSignInLinks(t *testing.T) {
 		if enter(address); strings.HasSuffix(p.who.page.address, "/dashboard") {
 			t.Errorf("a link is used twice: %s", p.who.page.address)
 		}
+		if !strings.Contains(p.who.page.text, "Masuk dengan kata sandi") {
+			t.Errorf("a used link leads nowhere: %s", p.who.page.text)
+		}
 		address = link()
 		time.Sleep(61 * time.Minute)
 		if enter(address); strings.HasSuffix(p.who.page.address, "/dashboard") {

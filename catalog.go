@@ -25,25 +25,24 @@ const (
 
 // Store is the shop: the tenant that every other row belongs to.
 type Store struct {
-	ID             string        `json:"store_id"`
-	Name           string        `json:"name"`
-	Slug           string        `json:"slug"`
-	Domain         string        `json:"domain"` // its own host, without scheme or port; empty if it has none
-	Plan           Plan          `json:"plan"`
-	Expiry         time.Duration `json:"-"` // how long an order waits for its payment
-	OwnerEmail     string        `json:"owner_email"`
-	Contact        string        `json:"contact"`  // for buyers: WhatsApp or an e-mail address; empty if there is none
-	Language       string        `json:"language"` // of what its owner's phone shows: id or en
-	TestMode       bool          `json:"test"`     // only then are the sandbox and gateways with a sandbox key usable
-	CatalogVersion int64         `json:"-"`        // grows with every change that GET /v1/products shows
-	CreatedAt      Time          `json:"created_at"`
-	URL            string        `json:"url"` // where its pay pages are, without a trailing slash
+	ID         string        `json:"store_id"`
+	Name       string        `json:"name"`
+	Slug       string        `json:"slug"`
+	Domain     string        `json:"domain"` // its own host, without scheme or port; empty if it has none
+	Plan       Plan          `json:"plan"`
+	Expiry     time.Duration `json:"-"` // how long an order waits for its payment
+	OwnerEmail string        `json:"owner_email"`
+	Contact    string        `json:"contact"`  // for buyers: WhatsApp or an e-mail address; empty if there is none
+	Language   string        `json:"language"` // of what its owner's phone shows: id or en
+	TestMode   bool          `json:"test"`     // only then are the sandbox and gateways with a sandbox key usable
+	CreatedAt  Time          `json:"created_at"`
+	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
 }
 
 // storeColumns are read from stores s, settings g, in the order of the fields of Store.
 const storeColumns = `
 	s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms * 1000000, s.owner_email, s.contact,
-	s.language, s.test_mode, s.catalog_version, s.created_at,
+	s.language, s.test_mode, s.created_at,
 	g.scheme || coalesce(s.domain, iif(g.subdomains, s.slug || '.', '') || g.host) || g.port`
 
 const sqlStores = "SELECT " + storeColumns + " FROM stores s, settings g "
@@ -61,11 +60,11 @@ func (db *DB) Stores(ctx context.Context) ([]Store, error) {
 	return all[Store](ctx, db, sqlStores+"ORDER BY s.id")
 }
 
-// StoreAt returns the store whose own host it is, by its domain or its subdomain.
+// StoreAt returns the store whose own host it is, by its domain or its subdomain. The public host is no store's own.
 func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
 	host, _, _ = strings.Cut(host, ":")
 	host = strings.TrimSuffix(host, ".")
-	const where = "WHERE s.domain = ?1 OR g.subdomains AND s.slug || '.' || g.host = ?1"
+	const where = "WHERE s.domain = ?1 AND g.host <> ?1 OR g.subdomains AND s.slug || '.' || g.host = ?1"
 	return one[Store](ctx, db, sqlStores+where, strings.ToLower(host))
 }
 
@@ -215,7 +214,7 @@ type Method struct {
 	ImageURL     *string         `json:"image_url" rule:"https optional"`
 	Enabled      bool            `json:"-" rule:"bool optional"`
 	Test         bool            `json:"-"` // its orders are test orders: no real money pays them
-	HasKey       bool            `json:"-"` // its gateway has a key in use
+	HasKey       bool            `json:"-"` // its gateway has a key in use, or it needs none
 	Channel      string          `json:"settlement_channel"`
 	Given        map[string]bool `json:"-"` // the fields that an input has; what it leaves out stays as it is
 }
@@ -251,7 +250,7 @@ func (m Method) lacks(st Store) string {
 		return "account"
 	case m.Kind == QRIS && m.ImageURL == nil:
 		return "picture"
-	case m.Channel == "gateway" && m.Provider != Sandbox && !m.HasKey:
+	case !m.HasKey:
 		return "key"
 	case m.Test && !st.TestMode:
 		return "test_mode"
@@ -267,7 +266,7 @@ const sqlMethods = `
 	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''), m.fee,
 	       m.provider = 'manual' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,
 	       iif(m.provider = 'manual', m.accounts, '[]'), m.image_url, m.enabled,
-	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox', k.id IS NOT NULL,
+	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox', m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL,
 	       iif(m.provider = 'manual', 'manual', 'gateway')
 	FROM   payment_methods m
 	LEFT JOIN gateway_keys k ON k.store_id = m.store_id AND k.provider = m.provider AND k.replaced_at = 0
@@ -360,8 +359,8 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 			tx.putEntry(storeID, Product, e)
 		}
 		for i, e := range c.Bundles {
-			tx.putEntry(storeID, Bundle, e)
-			tx.putItems(storeID, e, fmt.Sprintf("bundles[%d].items", i), refusal)
+			id := tx.putEntry(storeID, Bundle, e)
+			tx.putItems(storeID, id, e.Items, fmt.Sprintf("bundles[%d].items", i), refusal)
 		}
 		for _, m := range c.PaymentMethods {
 			tx.putMethod(storeID, m)
@@ -371,9 +370,9 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 	return counts, err
 }
 
-// putEntry adds an entry, or sets the fields that its input has.
-func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) {
-	tx.exec(`
+// putEntry adds an entry, or sets the fields that its input has, and returns its id.
+func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) (id string) {
+	id, _ = one[string](tx, tx, `
 		INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock,
 		                      image_url, published, created_at, updated_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?13, ?13)
@@ -383,21 +382,21 @@ func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) {
 		       stock       = iif(?12 ->> 'stock', excluded.stock, stock),
 		       image_url   = iif(?12 ->> 'image_url', excluded.image_url, image_url),
 		       published   = iif(?12 ->> 'published', excluded.published, published),
-		       updated_at  = excluded.updated_at`,
+		       updated_at  = excluded.updated_at
+		RETURNING id`,
 		tx.newID(), storeID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
 		e.ImageURL, e.Published || !e.Given["published"], fromJSON{e.Given}, tx.now)
+	return id
 }
 
 // putItems replaces the items of a bundle, and refuses slugs that no product of the store has.
-func (tx *Tx) putItems(storeID string, e Entry, path string, refusal *Refusal) {
-	if len(e.Items) == 0 {
+func (tx *Tx) putItems(storeID, bundle string, items []BundleItem, path string, refusal *Refusal) {
+	if len(items) == 0 {
 		refusal.add(path, "is needed")
 	}
-	bundle, _ := one[string](tx, tx, // It was put before.
-		"SELECT id FROM products WHERE store_id = ? AND type = 'bundle' AND slug = ?", storeID, e.Slug)
 	tx.exec("DELETE FROM bundle_items WHERE bundle_id = ?", bundle)
 
-	for i, item := range e.Items {
+	for i, item := range items {
 		added := tx.exec(`
 			INSERT INTO bundle_items (bundle_id, position, product_id, quantity)
 			SELECT ?, ?, id, ?

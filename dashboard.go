@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -150,7 +149,8 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 const mostFound = 50
 
 // FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id. If there
-// are none, it looks for the text in the buyers and amounts of the newest 10,000.
+// are none, it looks among the newest 10,000 for a part of the buyer's name and contact, for the phone number in another
+// spelling, for the amount, and for the end of the reference that buyers quote.
 func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrder, error) {
 	text = strings.TrimSpace(text)
 	named, err := all[StoredOrder](ctx, db, `
@@ -166,10 +166,10 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 		return named, err
 	}
 
-	type found struct{ ID, Text string }
+	type found struct{ ID, Buyer, Phone, Amount, Reference string }
 	newest, err := all[found](ctx, db, `
-		SELECT id, json ->> '$.buyer.name' || x'0a' || coalesce(json ->> '$.buyer.email', '') || x'0a' ||
-		           coalesce(json ->> '$.buyer.phone', '') || x'0a' || amount || x'0a'
+		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone'),
+		       coalesce(json ->> '$.buyer.phone', ''), amount, reference
 		FROM   orders
 		WHERE  store_id = ?
 		ORDER  BY created_at DESC, id DESC
@@ -177,12 +177,13 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 	if err != nil {
 		return nil, err
 	}
-	digits := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
+	amount := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
+	phone := internationalPhone(text)
 	var ids []string
 	for _, f := range newest {
-		hasText := strings.Contains(strings.ToLower(f.Text), strings.ToLower(text))
-		hasAmount := strings.Contains(f.Text, "\n"+digits+"\n")
-		if (hasText || hasAmount) && len(ids) < mostFound {
+		fits := strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)) || f.Amount == amount ||
+			strings.EqualFold(referenceTail(f.Reference), text) || phone != "" && internationalPhone(f.Phone) == phone
+		if fits && len(ids) < mostFound {
 			ids = append(ids, f.ID)
 		}
 	}
@@ -325,7 +326,6 @@ func (s *server) makeOrder(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
-	hash := sha256.Sum256([]byte(p.PostForm.Encode()))
 	order := NewOrder{
 		Buyer:          Buyer{in.Name, in.Email, in.Phone},
 		PaymentMethod:  in.Method,
@@ -333,7 +333,7 @@ func (s *server) makeOrder(p *page) error {
 		Discount:       in.Discount,
 		Note:           in.Note,
 		IdempotencyKey: "form-" + p.Query("key"),
-		BodyHash:       hash[:],
+		BodyHash:       digest(p.PostForm.Encode()),
 	}
 
 	entries, err := p.Entries("", false, 500) // those of the form's list
@@ -395,33 +395,20 @@ func (s *server) exportOrders(p *page) error {
 	out.Comma, out.UseCRLF = ';', true
 	fmt.Fprint(p.w, "\ufeff")
 	out.Write(strings.Split(l.say("csv.order"), ";"))
-	err = s.db.ExportOrders(p.Context(), p.Store.ID, func(o Order) error { return out.Write(l.row(o)) })
+	filter := OrderFilter{Limit: 50}
+	for more := true; more && err == nil; {
+		var stored []StoredOrder
+		stored, more, err = s.db.Orders(p.Context(), p.Store.ID, filter)
+		for _, o := range stored {
+			filter.StartingAfter = o.ID
+			order, failed := o.decode()
+			err = cmp.Or(err, failed)
+			out.Write(l.row(order))
+		}
+	}
 	out.Flush()
 	if err != nil { // Half a file must not pass for a whole one.
 		panic(http.ErrAbortHandler)
-	}
-	return nil
-}
-
-// ExportOrders calls write with all orders of a store, the newest first. It reads 50 at a time.
-func (db *DB) ExportOrders(ctx context.Context, storeID string, write func(Order) error) error {
-	f := OrderFilter{Limit: 50}
-	for more := true; more; {
-		var orders []StoredOrder
-		var err error
-		if orders, more, err = db.Orders(ctx, storeID, f); err != nil {
-			return err
-		}
-		for _, o := range orders {
-			f.StartingAfter = o.ID
-			order, err := o.decode()
-			if err != nil {
-				return err
-			}
-			if err := write(order); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
@@ -443,14 +430,15 @@ func (l tongue) row(o Order) (row []string) {
 	return row
 }
 
-// csvCell puts an apostrophe before a text that a spreadsheet would take for a formula.
+// formulas are where a formula begins, also for a spreadsheet that splits the file at commas.
+var formulas = regexp.MustCompile(`(^|,\s*)([=+@\t\r-])`)
+
+// csvCell puts an apostrophe before what a spreadsheet would take for a formula.
 func csvCell(cell any) string {
 	text := fmt.Sprint(cell)
 	switch v := cell.(type) {
 	case string:
-		if v != "" && strings.Contains("=+-@\t\r", v[:1]) {
-			return "'" + v
-		}
+		return formulas.ReplaceAllString(v, "$1'$2")
 	case Time:
 		if v == 0 {
 			return ""

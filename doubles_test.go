@@ -714,6 +714,8 @@ func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refusal = "403 REQUEST_FORBIDDEN_ERROR"
 	case path[0] == "v1":
 		found = returnNamed(d.disputes, id)
+	case path[0] == "refunds" && d.odd["norefunds"]:
+		refusal = "500 SERVER_ERROR"
 	case path[0] != "refunds" || newer == d.odd["older"]:
 	case newer && r.Header.Get("Api-Version") != "2024-11-11":
 	case len(path) == 2:

@@ -92,7 +92,7 @@ type PaymentSession struct {
 // reference is our name of the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-// Answer is all that a gateway knows of a session.
+// Answer is all that a gateway knows of a session. Beside an error it has the payments that were read before it.
 type Answer struct {
 	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
 	Over     bool      // no more money can come; a reversal may open it again. If it is neither, a payment is held

@@ -414,20 +414,23 @@ func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
 }
 
 func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
-	tag := fmt.Sprintf(`"%s-%d"`, c.store.ID, c.store.CatalogVersion)
-	c.header.Set("Etag", tag)
-	c.header.Set("Cache-Control", "private, no-cache")
-	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
-		c.status = http.StatusNotModified // net/http sends no body with it.
-		return nil, nil
-	}
-
 	list, more, err := s.db.Entries(c.Context(), c.store.ID, filter)
+	if err != nil {
+		return nil, err
+	}
 	typed := map[Kind][]Entry{Product: {}, Bundle: {}}
 	for _, e := range list {
 		typed[e.Type] = append(typed[e.Type], e)
 	}
-	return data{"products": typed[Product], "bundles": typed[Bundle], "has_more": more}, err
+	found := toJSON(data{"products": typed[Product], "bundles": typed[Bundle], "has_more": more})
+
+	tag := fmt.Sprintf(`"%x"`, digest(string(found)))
+	c.header.Set("Etag", tag)
+	c.header.Set("Cache-Control", "private, no-cache")
+	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
+		c.status = http.StatusNotModified // net/http sends no body with it.
+	}
+	return json.RawMessage(found), nil
 }
 
 type methodQuery struct {

@@ -221,16 +221,15 @@ func readQuery(query string, into any) error {
 
 // reader fills structs from decoded values and collects the wrong fields.
 type reader struct {
-	form, query bool            // it reads what a person typed, or query parameters: every value is a text
-	wrong       *Refusal        // the wrong fields so far
-	malformed   *Refusal        // refuses the input as a whole
-	seen        map[string]bool // the values of fields that are unique in their list
+	form, query bool     // it reads what a person typed, or query parameters: every value is a text
+	wrong       *Refusal // the wrong fields so far
+	malformed   *Refusal // refuses the input as a whole
 }
 
 func (r reader) read(fields map[string]any, into any) error {
-	r.wrong, r.seen = refuse(ValidationFailed), map[string]bool{}
+	r.wrong = refuse(ValidationFailed)
 	to := reflect.ValueOf(into).Elem()
-	r.object("", "", fields, to, inputs(to.Type()))
+	r.object("", fields, to, inputs(to.Type()))
 	if r.malformed != nil {
 		return r.malformed
 	}
@@ -312,8 +311,8 @@ func parseRule(tag string) rule {
 	return r
 }
 
-// object fills a struct. list is the path of the list that it is an element of.
-func (r *reader) object(path, list string, fields map[string]any, to reflect.Value, known []input) {
+// object fills a struct.
+func (r *reader) object(path string, fields map[string]any, to reflect.Value, known []input) {
 	if !r.form {
 		r.refuseUnknown(path, fields, known)
 	}
@@ -344,13 +343,6 @@ func (r *reader) object(path, list string, fields map[string]any, to reflect.Val
 		}
 
 		r.value(path+f.name, f.rule, value, target)
-		if f.unique && !target.IsZero() {
-			key := list + " " + f.name + " " + target.String()
-			if r.seen[key] {
-				r.refuse(path+f.name, "is there twice: %q", target.String())
-			}
-			r.seen[key] = true
-		}
 	}
 
 	if field := to.FieldByName("Given"); field.IsValid() {
@@ -406,7 +398,7 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 			r.refuse(path, "must be an object")
 			return
 		}
-		r.object(path+".", "", fields, to, inputs(to.Type()))
+		r.object(path+".", fields, to, inputs(to.Type()))
 	case "list":
 		r.list(path, rule, value, to)
 	case "map":
@@ -500,6 +492,7 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	}
 	elements := reflect.MakeSlice(to.Type(), 0, len(values))
 	known := slices.DeleteFunc(slices.Clone(inputs(to.Type().Elem())), func(f input) bool { return f.name == rule.without })
+	seen := map[string]bool{} // names and values of fields that are unique
 	for i, value := range values {
 		fields, isObject := value.(map[string]any)
 		if r.form && isEmptyRow(fields) {
@@ -508,9 +501,19 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		element := reflect.New(to.Type().Elem()).Elem()
 		if isObject {
-			r.object(at+".", path, fields, element, known)
+			r.object(at+".", fields, element, known)
 		} else {
 			r.refuse(at, "must be an object")
+		}
+		for _, f := range known {
+			value := element.FieldByIndex(f.index)
+			if f.unique && !value.IsZero() {
+				name := f.name + " " + value.String()
+				if seen[name] {
+					r.refuse(at+"."+f.name, "is there twice: %q", value.String())
+				}
+				seen[name] = true
+			}
 		}
 		elements = reflect.Append(elements, element)
 	}

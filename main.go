@@ -129,7 +129,7 @@ type call struct {
 // textFlags are read as the fields of a form are. One that is not given is zero.
 type textFlags struct {
 	PublicURL string   `json:"public-url" rule:"origin optional" usage:"the address that buyers reach the service at"`
-	LogFormat string   `json:"log-format" rule:"choice text|json optional" usage:"of the log (default text)"`
+	LogFormat string   `json:"log-format" rule:"choice text|json optional" usage:"how the log is written (default text)"`
 	Rate      int64    `json:"rate" rule:"int 1..10000000 =300" usage:"requests a minute of each key (default 300)"`
 	Burst     int64    `json:"burst" rule:"int 1..10000000 =60" usage:"requests at once of each key (default 60)"`
 	Store     string   `json:"store" rule:"id optional" usage:"a store's id; needed if there are several"`
@@ -143,7 +143,7 @@ type textFlags struct {
 	Slug      string   `json:"slug" rule:"slug optional" usage:"its name in addresses"`
 	Domain    string   `json:"domain" rule:"host optional" usage:"its own host, if it has one"`
 	Contact   string   `json:"contact" rule:"contact optional" usage:"for buyers: WhatsApp or e-mail"`
-	Language  string   `json:"language" rule:"choice id|en optional" usage:"of the owner's phone"`
+	Language  string   `json:"language" rule:"choice id|en optional" usage:"of messages to the owner's phone"`
 	Test      string   `json:"test" rule:"choice on|off optional" usage:"offer the sandbox"`
 	Scope     Scope    `json:"scope" rule:"choice read|write|manage optional" usage:"default write"`
 	URL       string   `json:"url" rule:"text 1..2048 optional" usage:"where events are sent"`
@@ -151,12 +151,12 @@ type textFlags struct {
 	Since     Time     `json:"since" rule:"time optional" usage:"with -endpoint: all not delivered since"`
 	Provider  Provider `json:"provider" rule:"choice midtrans|xendit optional" usage:"whose key it is"`
 	Mode      Mode     `json:"mode" rule:"choice sandbox|live optional" usage:"whether it takes real money"`
-	Status    Status   `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
+	Status    Status   `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional" usage:"only orders in this state"`
 	Given     map[string]bool
 
 	Expiry     time.Duration `json:"expiry" rule:"duration 10..10080 optional" usage:"to pay an order (default 24h)"`
-	Expires    time.Duration `json:"expires" rule:"duration 1..5256000 optional" usage:"of the key (default: for good)"`
-	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional" usage:"default 2160h"`
+	Expires    time.Duration `json:"expires" rule:"duration 1..5256000 optional" usage:"how long the key works (default: for good)"`
+	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional" usage:"how long events are kept (default 2160h)"`
 }
 
 // define defines all flags that there are.
@@ -379,6 +379,9 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	c.PublicURL = strings.ToLower(strings.TrimSuffix(cmp.Or(c.PublicURL, "http://localhost:"+port), "/"))
+	if strings.HasPrefix(c.PublicURL, "https:") { // Browsers leave the usual port out.
+		c.PublicURL = strings.TrimSuffix(c.PublicURL, ":443")
+	}
 
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(400) // so that memory is collected rarely below the limit, and hard near it
@@ -426,13 +429,13 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		IdleTimeout:       time.Minute,
 		ConnState:         limitConnections(1024),
 	}
-	served := make(chan error, 1)
-	go func() { served <- hs.Serve(ln) }()
 	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
 	if !isReachable(c.PublicURL) {
 		log.Warn("gateways cannot reach " + c.PublicURL + ", and passwords are not safe on http: before you sell, " +
 			"start serve with -public-url https://… of your own host, behind a proxy with TLS")
 	}
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(ln) }()
 
 	select {
 	case err = <-served:

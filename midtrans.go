@@ -164,9 +164,11 @@ func (a *midtransAnswer) payment() (Payment, error) {
 // status asks by our reference, and by the names of all transactions that are known.
 func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, err error) {
 	states := map[string]PaymentState{}
+	var unread error
 	for _, name := range append([]string{s.reference()}, s.Names...) {
-		if states[name] != "" {
-			continue
+		isDenied := func(p Payment) bool { return p.ID == name && p.State == Denied && p.ID != s.Claimed }
+		if states[name] != "" || slices.ContainsFunc(s.payments, isDenied) {
+			continue // It is answered, or over for good.
 		}
 
 		t, status, err := m.call(ctx, key, "GET", name, "status")
@@ -180,7 +182,8 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		}
 		p, err := t.payment()
 		if err != nil {
-			return a, err
+			unread = err
+			continue
 		}
 		states[p.ID] = p.State
 		a.Payments = append(a.Payments, p)
@@ -199,7 +202,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		a.Over = staysOver || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt
 		a.Open = !a.Over
 	}
-	return a, nil
+	return a, unread
 }
 
 // call asks for a transaction, or does something to it.

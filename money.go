@@ -102,6 +102,9 @@ func (b Book) payer() (p Payment, ok bool) {
 	return b.Payments[i], true
 }
 
+// held reports whether a gateway holds one of the payments.
+func (b Book) held() bool { return slices.ContainsFunc(b.Payments, Payment.held) }
+
 // exactPayment finds a payment, other than the payer, of exactly the amount that was asked for. It skips one that the owner
 // has called a second payment and, in a paid or failed order, one that was partly returned.
 func (b Book) exactPayment() (key string, ok bool) {
@@ -118,7 +121,7 @@ func (b Book) exactPayment() (key string, ok bool) {
 // settle says what the book of an order means: the state that the order is to have, and who pays it. Money of another amount
 // does not change an expired or failed order: it is only an alert.
 func settle(b Book) (status Status, paidBy string) {
-	held := slices.ContainsFunc(b.Payments, Payment.held)
+	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.there)
 	exact, found := b.exactPayment()
 

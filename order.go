@@ -383,7 +383,7 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 		o.Book.Status, o.Order.PaidAt = Paid, tx.now
 		return nil
 	case code == "":
-		return refuse(ValidationFailed).add("payment_method", "is needed: take a code from GET /v1/payment-methods")
+		return refuse(ValidationFailed).add("payment_method", "is required: take a code from GET /v1/payment-methods")
 	}
 
 	m, err := MethodOf(tx, tx, st.ID, code)
@@ -715,7 +715,7 @@ const (
 // decide performs an act of the owner.
 func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
-	isHeld := act == Approve && slices.ContainsFunc(o.Book.Payments, Payment.held) // since it was looked at
+	isHeld := act == Approve && !o.Book.Reported && o.Book.held() // since it was looked at
 	if isHeld || act == Reject && o.Book.Status == Pending || to == Failed && o.Book.Status == Paid {
 		return o.wrongState()
 	}

@@ -219,7 +219,6 @@ func (s *server) newPage(w http.ResponseWriter, r *http.Request, route pageRoute
 	h := w.Header()
 	h.Set("Content-Security-Policy", pageSecurity)
 	h.Set("Referrer-Policy", "same-origin") // With no-referrer, browsers would post "Origin: null" over http.
-	h.Set("Cache-Control", "no-store")
 	h.Set("Vary", "Accept-Language, Cookie")
 	return &page{
 		Request:   r,
@@ -468,7 +467,7 @@ func (s *server) admitToSandbox(p *page) error {
 // a store's domain changes.
 func (s *server) admitTo(p *page, orderID string) (err error) {
 	orderID = strings.ToLower(orderID)
-	if err := s.auth.pays.take(orderID, alone).err; err != nil {
+	if err := s.auth.pays.take(string(digest(orderID)), alone).err; err != nil { // The address can be long.
 		return err
 	}
 	if p.Order, err = s.db.Order(p.Context(), anyStore, orderID); err != nil {

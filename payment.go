@@ -101,9 +101,7 @@ type payments struct {
 // callTime is how long a call of a gateway may take, and how long a person waits for one that somebody else makes.
 const callTime = 10 * time.Second
 
-var errBusy = errors.New("the gateway is being asked about this order")
-
-// lock waits until nobody else calls a gateway about an order. The error is errBusy if ctx ends before.
+// lock waits until nobody else calls a gateway about an order. The error is that of ctx if it ends before.
 func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -114,7 +112,7 @@ func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err
 		select {
 		case <-other.(chan struct{}):
 		case <-ctx.Done():
-			return nil, errBusy
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -141,7 +139,7 @@ type SessionView struct {
 func (p *payments) OrderWithSession(ctx context.Context, st Store, orderID string, start bool) (OrderRow, SessionView, error) {
 	o, err := readColumns(ctx, p.db, st.ID, orderID)
 	if err == nil && start && o.needsPage(p.db.now()) {
-		if err = p.startPage(ctx, st, orderID); err == nil || errors.Is(err, errBusy) || errors.Is(err, ErrUnavailable) {
+		if err = p.startPage(ctx, st, orderID); err == nil || errors.Is(err, ErrUnavailable) {
 			o, err = readColumns(ctx, p.db, st.ID, orderID)
 		}
 	}
@@ -198,18 +196,18 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	defer cancel()
 	unlock, err := p.lock(wait, orderID)
 	if err != nil {
-		return err
+		return nil // The order shows what there is.
 	}
 	defer unlock()
 
 	ctx = context.WithoutCancel(ctx)
+	call, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
 	for range 3 { // Each time the reference may be taken: a restored backup does not know of its last pages.
 		o, key, err := p.beginSession(ctx, st, orderID)
 		if err != nil || key.Provider == "" {
 			return err
 		}
-		call, stop := context.WithTimeout(ctx, callTime)
-		defer stop()
 		s := o.Sessions[0]
 		page, failed := p.gateways[s.Provider].create(call, key, checkout{s, o.Order, st})
 		if failed != nil {
@@ -246,26 +244,25 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= tryAgain {
 			return nil
 		}
-		key = tx.keyFor(*o)
+		keys, err := GatewayKeys(tx, tx, o.StoreID, s.Provider, "")
+		for _, k := range keys {
+			if k.starts(*o) {
+				key = k
+			}
+		}
 		s.KeyID, s.DueAt = key.ID, tx.now.Add(tryAgain)
 		if key.Provider == "" {
 			s.Problem = "refused"
 		}
-		return nil
+		return err
 	})
 	return o, key, err
 }
 
-// keyFor is the key in use that an order's page is made with; without a provider, there is none. Play money pays test orders
-// only, and real money pays no test order.
-func (tx *Tx) keyFor(o OrderRow) (key GatewayKey) {
-	keys, _ := GatewayKeys(tx, tx, o.StoreID, o.Order.PaymentProvider, "")
-	for _, key := range keys {
-		if key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test {
-			return key
-		}
-	}
-	return key
+// starts reports whether a key is in use, for pages of an order. Play money pays test orders only, and real money pays no test
+// order.
+func (key GatewayKey) starts(o OrderRow) bool {
+	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
 }
 
 // addSession adds a session of the order as the order is now.
@@ -399,18 +396,14 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 		s := o.session(asked.Number)
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
+		names := unite(s.Names, answer.Names)
+		if o.enter(s, answer.Payments) || len(names) > len(s.Names) { // what came before a failure, too
+			s.NewsAt = tx.now
+		}
+		s.Names = names
 		if failed == nil {
-			names := unite(s.Names, answer.Names)
-			if o.enter(*s, answer.Payments) || len(names) > len(s.Names) {
-				s.NewsAt = tx.now
-			}
-			s.Names = names
 			// asked.Over also says that the page was closed just now. It is open again once a payment was taken back.
 			s.Over = answer.Over || (s.Over || asked.Over) && !answer.Open
-			isAnswered := func(p Payment) bool { return p.ID == s.Claimed && p.State != Open }
-			if slices.ContainsFunc(answer.Payments, isAnswered) {
-				s.Claimed = ""
-			}
 		}
 		s.DueAt = s.nextCheck(*o, askedAt) // If the order's time has ended since the question left, that is now.
 		if s.Notified != asked.Notified {
@@ -421,9 +414,13 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// enter adds what a gateway has answered about the payments of a session to the book, and reports whether any of it is news.
-func (o *OrderRow) enter(s PaymentSession, answered []Payment) (news bool) {
-	for _, payment := range answered {
+// enter adds what a gateway has said about the payments of a session to the book, and reports whether any of it is news. It
+// answers the session's claim, if it is about that payment.
+func (o *OrderRow) enter(s *PaymentSession, said []Payment) (news bool) {
+	for _, payment := range said {
+		if payment.ID == s.Claimed && payment.State != Open {
+			s.Claimed = ""
+		}
 		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
 		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
 		if i < 0 {
@@ -480,8 +477,8 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	answered, err = p.check(ctx, storeID, orderID, true)
-	if errors.Is(err, errBusy) || ctx.Err() != nil {
-		return false, nil
+	if ctx.Err() != nil {
+		err = nil
 	}
 	return answered, err
 }
@@ -509,20 +506,20 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 }
 
 // notice makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
-// order.
+// order. A key that is not the session's own has to be one that starts pages of the order now: others may know an older one.
 func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
 		return err
 	}
 	_, err = p.db.changeOrder(ctx, key.StoreID, orderID, func(tx *Tx, o *OrderRow) error {
-		s := o.session(number)
-		if s == nil {
+		s, isInUse := o.session(number), key.starts(*o)
+		if s == nil && isInUse {
 			o.addSession(tx, number)
 			s = &o.Sessions[0]
 			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
 		}
-		if s.Provider != key.Provider { // After a restore, the number was given again.
+		if s == nil || s.KeyID != key.ID && !isInUse || s.Provider != key.Provider { // The last one: its number was given again.
 			return ErrNotFound
 		}
 		s.Seen = true
@@ -530,8 +527,9 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 			s.Claimed = n.Names[0]
 		}
 		s.Names, s.GatewayID = unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
-		if n.Disputed != 0 && s.GatewayID != "" { // It may be known before the payment is.
-			o.enter(*s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
+		if n.Disputed != 0 && s.GatewayID != "" { // It may be known before the payment is. Its alert is open again.
+			o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
+			o.enter(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
 		s.Notified, s.NewsAt, s.DueAt = s.Notified+1, tx.now, tx.now
 		return nil
@@ -544,7 +542,7 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (orderID string, number int, err error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
 		number, _ = strconv.Atoi(n.Reference[i+1:])
-		return n.Reference[:i], max(number, 1), nil
+		return n.Reference[:i], number, nil
 	}
 	s, err := one[PaymentSession](ctx, p.db, `
 		SELECT `+sessionColumns+`
@@ -557,13 +555,14 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (ord
 }
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the order is
-// paid when the gateway says so. Errors are WrongState, GatewayRefused with the gateway's words, and Unavailable.
+// paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. Errors are WrongState, GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
 	o, err := p.db.Order(ctx, storeID, orderID)
 	if err != nil {
 		return o, err
 	}
-	isHeld := act != Refund && o.Book.Status == AwaitingVerification && slices.ContainsFunc(o.Book.Payments, Payment.held)
+	isHeld := o.Book.Status == AwaitingVerification && o.Book.held() &&
+		act != Refund && !(act == Approve && o.Book.Reported)
 	if isHeld {
 		if err := p.decideHeld(ctx, o, act == Approve); err != nil {
 			return o, err

@@ -486,3 +486,121 @@ func TestNumberGivenTwice(t *testing.T) {
 		}
 	})
 }
+
+// setKey has Midtrans know a key alone, and the store use it.
+func setKey(w *world, s *store, mode, key string) {
+	w.net.midtrans.mu.Lock()
+	w.net.midtrans.key = key
+	w.net.midtrans.mu.Unlock()
+	if mode != "" {
+		w.command("gateway set -provider midtrans -store "+s.id+" -mode "+mode, stdin+key)
+	}
+}
+
+// TestPageThatIsNotOurs has somebody who knows a key that the shop has used pay a page that they made themselves, under the
+// reference of a real order: with play money at Midtrans's sandbox, or in an account that the shop has left.
+func TestPageThatIsNotOurs(t *testing.T) {
+	for _, keys := range []string{"sandbox=k1 live=k2", "live=k1 live=k2", "sandbox=k1"} {
+		t.Run(keys, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				for key := range strings.FieldsSeq(keys) {
+					mode, name, _ := strings.Cut(key, "=")
+					setKey(w, w.other, mode, name)
+				}
+				p := newPlayer(t, w)
+				p.play("other order kopi 2 bank_transfer as A | 201 170000")
+				setKey(w, w.other, "", "k1")
+				theirs := &gatewayPage{reference: p.order + "-9", id: "theirs", amount: 170000, ends: time.Now().Add(time.Hour),
+					status: "ACTIVE"}
+				w.net.midtrans.mu.Lock()
+				w.net.midtrans.all = append(w.net.midtrans.all, theirs)
+				w.net.midtrans.mu.Unlock()
+				w.net.midtrans.say(p.order, "9", "settlement")
+				path, _, body := w.net.midtrans.message(p.order, "9", "settlement")
+				w.do(t, "POST", path+w.other.id, body).want(t, 200, "")
+				p.who = p.people["other"]
+				w.sleep(time.Minute)
+				if got := strings.Join(p.outcome()[:2], ", "); got != "pending, stock 8" {
+					t.Errorf("but it is %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestClaimOfAReplacedKey has somebody who knows a key that was replaced, perhaps because it leaked, claim that an order is paid
+// whose page was made with the next key. That must not keep the order and its stock for a week.
+func TestClaimOfAReplacedKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		setKey(w, w.other, "live", "k1")
+		setKey(w, w.other, "live", "k2")
+		p := newPlayer(t, w)
+		p.play("other order kopi 2 snap as A, other get")
+		setKey(w, w.other, "", "k1")
+		path, _, body := w.net.midtrans.message(p.order, "1", "settlement")
+		setKey(w, w.other, "", "k2")
+		w.do(t, "POST", path+w.other.id, body).want(t, 200, "")
+		w.sleep(7 * time.Hour)
+		p.who = p.people["other"]
+		p.play("= expired, Expired, stock 10")
+	})
+}
+
+// TestRefundsThatCannotBeRead has Xendit answer about sessions, and fail whenever it is asked about refunds.
+func TestRefundsThatCannotBeRead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.net.xendit.odd["norefunds"] = true
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A, get, COMPLETED, +1h", "= paid by 1, Paid, stock 8")
+		w.net.xendit.mu.Lock()
+		w.net.xendit.odd["norefunds"] = false
+		w.net.xendit.mu.Unlock()
+		p.play("refund=172500 lost, +3h", "= refunded, Paid Refunded, stock 8")
+	})
+}
+
+// TestAmountThatIsMissing has Xendit leave the amount out of one answer about a payment.
+func TestAmountThatIsMissing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A, get, COMPLETED lost")
+		amount := func(of int64) {
+			w.net.xendit.mu.Lock()
+			defer w.net.xendit.mu.Unlock()
+			w.net.xendit.page(p.order, "1").amount = of
+		}
+		amount(0)
+		p.play("+1m")
+		amount(172500)
+		p.play("+12h", "= paid by 1, Paid, stock 8")
+	})
+}
+
+// TestEarlierPaymentThatCannotBeRead has an earlier payment of a page get a status that nobody knows, and the next one paid.
+func TestEarlierPaymentThatCannotBeRead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get, pending")
+		w.net.midtrans.mu.Lock()
+		page := w.net.midtrans.page(p.order, "1")
+		page.payments[0].Status = "unheard_of"
+		second := page.payments[0]
+		second.ID, second.Status = "tx-second", "settlement"
+		page.payments = append(page.payments, second)
+		w.net.midtrans.mu.Unlock()
+		p.play("+200h", "= paid by 1, Paid, stock 8")
+	})
+}
+
+// TestManyDenials has somebody try forty cards on one page.
+func TestManyDenials(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get" + strings.Repeat(", pending, deny", 40))
+		before := w.net.count("midtrans status")
+		p.play("pending, deny")
+		if n := w.net.count("midtrans status") - before; n > 10 {
+			t.Errorf("one more denial leads to %d questions", n)
+		}
+	})
+}

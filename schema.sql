@@ -24,7 +24,6 @@ CREATE TABLE stores (
   contact         TEXT    NOT NULL DEFAULT '', -- for buyers: a WhatsApp number or an e-mail address; '' = none
   language        TEXT    NOT NULL DEFAULT 'id' CHECK (language IN ('id', 'en')), -- of what its phone shows
   test_mode       INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1)),
-  catalog_version INTEGER NOT NULL DEFAULT 0,  -- grows with every change that GET /v1/products shows
   created_at      INTEGER NOT NULL
 ) STRICT;
 
@@ -75,16 +74,6 @@ CREATE TABLE bundle_items (
   PRIMARY KEY (bundle_id, position)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX bundle_items_of_product ON bundle_items (product_id);
-
--- Every change that GET /v1/products shows raises its store's catalog_version, also a sale of limited stock. Items of a
--- bundle change together with the bundle's own row.
-CREATE TRIGGER products_added AFTER INSERT ON products
-BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
-CREATE TRIGGER products_changed AFTER UPDATE ON products
-WHEN old.stock IS NOT new.stock OR old.updated_at IS NOT new.updated_at OR old.published IS NOT new.published
-BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = new.store_id; END;
-CREATE TRIGGER products_removed AFTER DELETE ON products
-BEGIN UPDATE stores SET catalog_version = catalog_version + 1 WHERE id = old.store_id; END;
 
 CREATE TABLE payment_methods (
   store_id     TEXT    NOT NULL REFERENCES stores,
@@ -143,7 +132,7 @@ CREATE TABLE orders (
   book        TEXT    NOT NULL DEFAULT '{}', -- JSON: who paid, what the buyer reported, what the owner dealt with (money.go)
   json        TEXT    NOT NULL
 ) STRICT;
-CREATE INDEX        orders_by_time      ON orders (store_id, created_at, id);
+CREATE INDEX        orders_by_time      ON orders (store_id, created_at, id, amount);
 CREATE INDEX        orders_by_status    ON orders (store_id, status, created_at, id);
 CREATE UNIQUE INDEX orders_by_reference ON orders (reference, store_id);
 CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE external_id IS NOT NULL;

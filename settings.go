@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
+	"image/color"
 	"image/draw"
 	_ "image/gif" // a format of uploaded pictures, as PNG is
 	"image/jpeg"
@@ -229,7 +230,7 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 
 const (
 	mostPixels = 16_000_000 // of a picture that is uploaded
-	mostSide   = 1600       // pixels, of one that is kept; one that is uploaded may have ten times that
+	mostSide   = 1600       // pixels, of one that is kept
 )
 
 // savePicture keeps the picture of a QRIS code.
@@ -242,7 +243,7 @@ func (s *server) savePicture(p *page) error {
 	}
 	defer file.Close()
 	size, _, err := image.DecodeConfig(file)
-	if err != nil || size.Width*size.Height > mostPixels || max(size.Width, size.Height) > 10*mostSide {
+	if err != nil || size.Width*size.Height > mostPixels || size.ColorModel == color.CMYKModel { // for print, and four times as large
 		return wrong
 	}
 	leave, err := s.auth.place(p.Context(), "", "picture")
@@ -257,8 +258,8 @@ func (s *server) savePicture(p *page) error {
 	}
 
 	kept, err := smallJPEG(decoded)
-	if err != nil {
-		return err
+	if err != nil { // A side is longer than a JPEG can have.
+		return wrong
 	}
 	code := p.Query("code")
 	p.next = "/dashboard/payments/method?code=" + url.QueryEscape(code)

@@ -273,7 +273,6 @@ const (
 	changesAt     = 24
 
 	writeWait = 5 * time.Second // in the queue
-	groupSize = 64
 	groupWork = 10 * time.Millisecond
 
 	idempotencyKept = 48 * time.Hour
@@ -343,8 +342,8 @@ func findFile(path string, mode openMode) (string, error) {
 		return found, err
 	}
 	if mode < openOrCreate {
-		return "", fmt.Errorf("there is no database %s: name it with -db, "+
-			"or create it with \"storeorder store add\"", path)
+		return "", fmt.Errorf("there is no database %s: look at its name, "+
+			"or create one with \"storeorder store add\"", path)
 	}
 
 	for _, rest := range []string{path + "-wal", path + "-restoring"} {
@@ -555,7 +554,7 @@ func (db *DB) writeGroup(first *Tx) {
 	lost := db.transaction(func() error {
 		for began := time.Now(); ; {
 			err := group[len(group)-1].callInSavepoint()
-			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
+			if err != nil || time.Since(began) > groupWork {
 				return err // An error rolls back, nil commits.
 			}
 

@@ -367,17 +367,19 @@ func (db *DB) Deliveries(ctx context.Context, storeID, endpointID, orderID strin
 
 // Resend makes a delivery due again, from its first attempt, also one that was delivered.
 func (db *DB) Resend(ctx context.Context, storeID, id string) error {
-	return db.change(ctx, `
-		UPDATE deliveries
-		SET    status = 'pending', attempt = 0, next_at = ?
-		WHERE  id = ? AND endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ?)`, db.now(), id, storeID)
+	return db.write(ctx, func(tx *Tx) error {
+		tx.webhooksDue = true
+		return tx.mustChange(`
+			UPDATE deliveries
+			SET    status = 'pending', attempt = 0, next_at = ?
+			WHERE  id = ? AND endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ?)`, tx.now, id, storeID)
+	})
 }
 
 // ResendSince makes those deliveries of an endpoint due again that were not acknowledged and whose event is of since
 // or later. n is how many these are.
 func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
 	err = db.writeFrom(ctx, db.large, func(tx *Tx) error {
-		tx.webhooksDue = true
 		n = tx.exec(`
 			UPDATE deliveries
 			SET    status = 'pending', attempt = 0, next_at = ?
@@ -747,7 +749,10 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 	}
 	defer resp.Body.Close()
 
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	var text []byte
+	if resp.StatusCode != http.StatusSwitchingProtocols { // Its body is the connection, which no deadline ends.
+		text, _ = io.ReadAll(io.LimitReader(resp.Body, 4096))
+	}
 	if resp.StatusCode/100 == 2 {
 		text = text[:min(len(text), 200)]
 	}

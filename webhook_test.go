@@ -448,13 +448,19 @@ func TestReceiversOnSockets(t *testing.T) {
 		case "/long":
 			rw.WriteHeader(400)
 			fmt.Fprint(rw, "\xff"+strings.Repeat("y", 9_999))
+		case "/switch": // It takes the connection over, and is silent.
+			conn, _, err := http.NewResponseController(rw).Hijack()
+			if err == nil {
+				t.Cleanup(func() { conn.Close() })
+				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			}
 		}
 	}))
 	defer receiver.Close()
 	for _, allowed := range []bool{false, true} {
 		w := newWorld(t)
 		w.stop()
-		for _, path := range []string{"/x", "/redirect", "/long"} {
+		for _, path := range []string{"/x", "/redirect", "/long", "/switch"} {
 			w.command("webhook add -webhook-allow-private -store "+w.shop.id, "-url", receiver.URL+path)
 		}
 		w.command("webhook add -webhook-allow-private -store "+w.shop.id, "-url", "http://127.0.0.1:1/secret-path")
@@ -466,11 +472,11 @@ func TestReceiversOnSockets(t *testing.T) {
 		list := ""
 		await(t, "all were tried", func() bool {
 			list = fmt.Sprint(w.command("webhook list -store " + w.shop.id))
-			return strings.Count(list, "tried_at") == 4
+			return strings.Count(list, "tried_at") == 5
 		})
 		texts := []string{"no public host"}
 		if allowed {
-			texts = []string{"answer_status:307", "answer_status:400", "answer:\ufffdyyy", "delivered", "refused"}
+			texts = []string{"answer_status:101", "answer_status:307", "answer_status:400", "answer:\ufffdyyy", "delivered", "refused"}
 		}
 		for _, text := range texts {
 			if !strings.Contains(list, text) {

@@ -109,8 +109,8 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 		if err != nil {
 			return a, err
 		}
-		if session.Reference != s.reference() {
-			return a, errors.New("the gateway answered about another session")
+		if session.Reference != s.reference() || session.Amount == 0 {
+			return a, errors.New("the gateway answered about another session, or of no amount")
 		}
 
 		switch strings.ToUpper(session.Status) {
@@ -118,12 +118,12 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 			a.Open = true
 		case "COMPLETED":
 			returned, err := x.refunded(ctx, key, s, session)
-			if err != nil {
-				return a, err
-			}
 			a.Payments = append(a.Payments,
 				Payment{ID: id, State: Arrived, Amount: int64(session.Amount), Returned: returned})
 			a.Names = append(a.Names, session.PaymentID, session.RequestID)
+			if err != nil {
+				return a, err
+			}
 		case "EXPIRED", "CANCELED":
 		default:
 			return a, errors.New("the gateway's answer has a status that is not known")
