@@ -99,6 +99,7 @@ async function firstDay(url, store) {
   await page.fill('[name="accounts[0].bank"]', 'BCA');
   await page.fill('[name="accounts[0].number"]', '1234567890');
   await page.fill('[name="accounts[0].holder"]', 'Kopi Kita');
+  await page.check('[name=unique_code]');
   await Promise.all([page.waitForNavigation(), page.click(act('save'))]);
   await page.goto(url + '/dashboard/account');
   await page.fill('[name=contact]', '0812 3456 7890');
@@ -116,7 +117,7 @@ async function firstDay(url, store) {
 
   const buyer = await visitor(phone);
   await buyer.goto(payLink);
-  await see(buyer, 'Rp170.000');
+  await see(buyer, 'Rp170.');
   await buyer.locator('input[value="1234 5678 90"]').waitFor();
   await buyer.click('#claim summary');
   await buyer.fill('[name=bank]', 'Mandiri');
@@ -125,6 +126,8 @@ async function firstDay(url, store) {
 
   await page.goto(order);
   await see(page, 'Mandiri');
+  await see(page, 'dengan kode unik');
+  assert.ok(await page.evaluate(() => document.scrollingElement.scrollWidth <= innerWidth), 'the order to approve is too wide for a phone');
   await page.click(act('approve'));
   await page.goto(order);
   await see(page, 'Lunas');
