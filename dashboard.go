@@ -193,8 +193,8 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
 }
 
-// Trouble counts the wanted sessions of a store whose gateway gave no page or answer.
-func (db *DB) Trouble(ctx context.Context, storeID string) (sessions int, err error) {
+// Unanswered counts the wanted sessions of a store whose gateway gave no page or answer.
+func (db *DB) Unanswered(ctx context.Context, storeID string) (sessions int, err error) {
 	return one[int](ctx, db, `
 		SELECT count(*)
 		FROM   payment_sessions s

@@ -40,7 +40,7 @@ type gateway interface {
 	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
 
 	// read verifies a notification and returns what it names. The error is ErrNotFound if it is not the gateway's.
-	read(key GatewayKey, header http.Header, body []byte) (Notice, error)
+	read(key GatewayKey, header http.Header, body []byte) (Notification, error)
 }
 
 var errTaken = errors.New("the gateway has payments of this reference already")
@@ -100,9 +100,9 @@ type Answer struct {
 	Names    []string  // to be remembered with the session's
 }
 
-// Notice is what a verified notification names. Its session is that of Reference or, without one (a refund at Xendit), the one
+// Notification is what a verified notification names. Its session is that of Reference or, without one (a refund at Xendit), the one
 // whose Names have one of Known.
-type Notice struct {
+type Notification struct {
 	Reference   string
 	SessionID   string // the gateway's
 	Names       []string
@@ -363,4 +363,6 @@ func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession, bool) (b
 
 func (s sandbox) decide(context.Context, GatewayKey, string, bool) error { return nil }
 
-func (s sandbox) read(GatewayKey, http.Header, []byte) (Notice, error) { return Notice{}, ErrNotFound }
+func (s sandbox) read(GatewayKey, http.Header, []byte) (Notification, error) {
+	return Notification{}, ErrNotFound
+}

@@ -254,7 +254,7 @@ func (m midtrans) decide(ctx context.Context, key GatewayKey, payment string, ac
 }
 
 // read verifies the signature: hex of SHA-512 over some of the fields, as they were sent, and the key.
-func (m midtrans) read(key GatewayKey, _ http.Header, body []byte) (n Notice, err error) {
+func (m midtrans) read(key GatewayKey, _ http.Header, body []byte) (n Notification, err error) {
 	var t midtransAnswer
 	err = json.Unmarshal(body, &t)
 	sum := sha512.Sum512([]byte(t.OrderID + t.Code + t.GrossAmount + key.SecretKey))
@@ -265,5 +265,5 @@ func (m midtrans) read(key GatewayKey, _ http.Header, body []byte) (n Notice, er
 
 	state := t.state()
 	claimsMoney := state == Arrived || state == Held
-	return Notice{Reference: t.OrderID, Names: []string{t.ID}, ClaimsMoney: claimsMoney}, nil
+	return Notification{Reference: t.OrderID, Names: []string{t.ID}, ClaimsMoney: claimsMoney}, nil
 }

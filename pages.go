@@ -204,7 +204,7 @@ type page struct {
 	Order        OrderRow // whose buyer sees the page
 	ChosenMethod Method   // of that order
 	Asking       int      // how many times the page has asked the gateway without an answer
-	Notice       string   // the act that was just done
+	Done         string   // the act that was just done
 	Content      template.HTML
 	Unknown      bool // it is unknown whether what was asked for was done
 	w            http.ResponseWriter
@@ -341,7 +341,7 @@ func (s *server) show(p *page) error {
 		return err
 	}
 
-	if p.Notice = s.auth.cookie(p.Request, "done"); p.Notice != "" {
+	if p.Done = s.auth.cookie(p.Request, "done"); p.Done != "" {
 		s.auth.setCookie(p.w, "done", "", -time.Second)
 	}
 	return p.render(leave)

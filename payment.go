@@ -495,7 +495,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 		if err != nil {
 			continue
 		}
-		err = p.notice(ctx, key, n)
+		err = p.markDue(ctx, key, n)
 		if errors.Is(err, ErrNotFound) {
 			p.db.log.Warn("a notification is about no order of this store", "provider", provider, "store", storeID)
 			return nil
@@ -505,9 +505,9 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	return ErrNotFound
 }
 
-// notice makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
+// markDue makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
 // order. A key that is not the session's own has to be one that starts pages of the order now: others may know an older one.
-func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
+func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
 		return err
@@ -539,7 +539,7 @@ func (p *payments) notice(ctx context.Context, key GatewayKey, n Notice) error {
 
 // sessionOf finds the order and the number of the session that a notification is about: by our name of it, or by a name that is
 // known of it.
-func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notice) (orderID string, number int, err error) {
+func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
 		number, _ = strconv.Atoi(n.Reference[i+1:])
 		return n.Reference[:i], number, nil

@@ -273,6 +273,7 @@ const (
 	changesAt     = 24
 
 	writeWait = 5 * time.Second // in the queue
+	groupSize = 64
 	groupWork = 10 * time.Millisecond
 
 	idempotencyKept = 48 * time.Hour
@@ -554,7 +555,7 @@ func (db *DB) writeGroup(first *Tx) {
 	lost := db.transaction(func() error {
 		for began := time.Now(); ; {
 			err := group[len(group)-1].callInSavepoint()
-			if err != nil || time.Since(began) > groupWork {
+			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
 				return err // An error rolls back, nil commits.
 			}
 

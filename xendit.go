@@ -238,7 +238,7 @@ type xenditMessage struct {
 }
 
 // read compares the token: Xendit signs nothing.
-func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notice, err error) {
+func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notification, err error) {
 	token := header.Get("X-Callback-Token")
 	var m xenditMessage
 	if json.Unmarshal(body, &m) != nil || token == "" || !hmac.Equal([]byte(token), []byte(key.CallbackToken)) {
