@@ -32,9 +32,9 @@ type gateway interface {
 	// This is how a new key is tested.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
-	// closePage ends a page and the payments that wait for money there; money that arrived stays. deny also denies held
-	// payments. closed says that no payment can begin there any more. While a buyer uses the page, closed is false and err is nil.
-	closePage(ctx context.Context, key GatewayKey, s PaymentSession, deny bool) (closed bool, err error)
+	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived stays. closed says
+	// that no payment can begin there any more. While a buyer uses the page, closed is false and err is nil.
+	closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool, err error)
 
 	// decide accepts or denies a held payment. A gateway that holds none is never called.
 	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
@@ -44,6 +44,9 @@ type gateway interface {
 }
 
 var errTaken = errors.New("the gateway has payments of this reference already")
+
+// errNotUnderstood stands in the log, and says that the page has to be looked at in the gateway's dashboard.
+var errNotUnderstood = errors.New("the answer is about another session, or its status or amount is not known")
 
 // checkout is what a page is made of.
 type checkout struct {
@@ -92,7 +95,7 @@ type PaymentSession struct {
 // reference is our name of the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-// Answer is all that a gateway knows of a session. Beside an error it has the payments that were read before it.
+// Answer is all that a gateway knows of a session. Beside an error it has the payments that could be read.
 type Answer struct {
 	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
 	Over     bool      // no more money can come; a reversal may open it again. If it is neither, a payment is held
@@ -357,7 +360,7 @@ func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSessio
 }
 
 // closePage has nothing to do: nothing is paid in a session that is over.
-func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession, bool) (bool, error) {
+func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession) (bool, error) {
 	return true, nil
 }
 

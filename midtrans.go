@@ -7,7 +7,6 @@ import (
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -144,7 +143,7 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	err := amount.UnmarshalJSON([]byte(a.GrossAmount))
 	p := Payment{ID: a.ID, State: a.state(), Amount: int64(amount)}
 	if err != nil || p.State == "" {
-		return p, errors.New("the gateway's answer has a status or an amount that is not known")
+		return p, errNotUnderstood
 	}
 
 	switch strings.ToLower(a.Status) {
@@ -215,10 +214,10 @@ func (m midtrans) call(
 }
 
 // closePage ends what is open first, because a page in use is not closed.
-func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession, deny bool) (bool, error) {
+func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) (bool, error) {
 	for _, p := range s.payments {
 		act := "expire" // cancel would also take back a card payment that was captured
-		if p.State == Held && deny {
+		if p.held() {
 			act = "deny"
 		} else if p.State != Open {
 			continue

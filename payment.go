@@ -346,8 +346,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 		return true, nil
 	}
 
-	deny := slices.Contains([]Status{Failed, Paid, Refunded}, o.Book.Status)
-	isClosed, _ := p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s), deny)
+	isClosed, _ := p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s))
 	if isClosed { // Else the next check tries it again, until the gateway says that the page is over.
 		s.Over = true // This is recorded, unless the gateway says that the page is open.
 		_, answered, err = p.askAndRecord(ctx, keys, o, s)
@@ -376,8 +375,8 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 	answer, err = gateway.status(ctx, keys[0], s)
 	if isRefused(err, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
 		other, failed := gateway.status(ctx, keys[1], s)
-		if failed == nil && len(other.Payments) > 0 {
-			return other, nil
+		if len(other.Payments) > 0 {
+			return other, failed
 		}
 	}
 	return answer, err
@@ -490,19 +489,22 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	if err != nil {
 		return err
 	}
-	for _, key := range keys {
+	isVerified := false
+	for _, key := range keys { // Several may have the same token.
 		n, err := p.gateways[provider].read(key, header, body)
 		if err != nil {
 			continue
 		}
-		err = p.markDue(ctx, key, n)
-		if errors.Is(err, ErrNotFound) {
-			p.db.log.Warn("a notification is about no order of this store", "provider", provider, "store", storeID)
-			return nil
+		isVerified = true
+		if err = p.markDue(ctx, key, n); !errors.Is(err, ErrNotFound) {
+			return err
 		}
-		return err
 	}
-	return ErrNotFound
+	if !isVerified {
+		return ErrNotFound
+	}
+	p.db.log.Warn("a notification is about no order of this store", "provider", provider, "store", storeID)
+	return nil
 }
 
 // markDue makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
@@ -526,11 +528,15 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		if n.ClaimsMoney {
 			s.Claimed = n.Names[0]
 		}
-		s.Names, s.GatewayID = unite(s.Names, n.Names), cmp.Or(s.GatewayID, n.SessionID)
-		if n.Disputed != 0 && s.GatewayID != "" { // It may be known before the payment is. Its alert is open again.
-			o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
+		names := unite(s.Names, n.Names)
+		s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
+		if n.Disputed != 0 && s.GatewayID != "" { // It may be known before the payment is.
+			if len(names) > len(s.Names) { // This is news, of which the owner has dealt with nothing.
+				o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
+			}
 			o.enter(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
+		s.Names = names
 		s.Notified, s.NewsAt, s.DueAt = s.Notified+1, tx.now, tx.now
 		return nil
 	})

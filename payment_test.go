@@ -604,3 +604,39 @@ func TestManyDenials(t *testing.T) {
 		}
 	})
 }
+
+// TestKeysWithOneToken replaces a key at Xendit by another one with the same token, and then by one of another account. What is
+// said of the first key's payment is heard all the same, also while its refunds cannot be read.
+func TestKeysWithOneToken(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		replace := func(key, token string) {
+			w.net.xendit.mu.Lock()
+			w.net.xendit.key = key
+			w.net.xendit.mu.Unlock()
+			w.command("gateway set -provider xendit -mode live -store "+w.shop.id, stdin+key+"\n"+token)
+		}
+		w.net.xendit.odd["norefunds"] = true
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A, get")
+		replace("xnd_production_two", xenditToken)
+		p.play("COMPLETED, +1h", "= paid by 1, Paid, stock 8")
+		replace("xnd_production_three", "another-token")
+		p.play("dispute/LOST=172500, +1m", "= paid by 1, Paid Alerted, stock 8, disputed")
+		path, header, body := w.net.xendit.message(p.order, "1", "dispute/LOST=172500")
+		p.play("owner open order A, owner press resolve")
+		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 200, "")
+		p.play("shop +1m", "= paid by 1, Paid Alerted Alerted, stock 8")
+	})
+}
+
+// TestTwoSessionsOfOneReference pays both sessions that Xendit has of one reference, while no refunds can be read.
+func TestTwoSessionsOfOneReference(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.net.xendit.odd["norefunds"] = true
+		p := newPlayer(t, w)
+		p.play("fault lost create, order kopi 2 link as A, get, +30s, get, 1b:COMPLETED lost, 1a:COMPLETED, +1h")
+		if got := strings.Join(p.outcome(), ", "); !strings.Contains(got, "paid by 1, Paid") || !strings.Contains(got, "overpaid") {
+			t.Errorf("it is %s", got)
+		}
+	})
+}

@@ -243,7 +243,10 @@ func (s *server) savePicture(p *page) error {
 	}
 	defer file.Close()
 	size, _, err := image.DecodeConfig(file)
-	if err != nil || size.Width*size.Height > mostPixels || size.ColorModel == color.CMYKModel { // for print, and four times as large
+	if size.ColorModel == color.CMYKModel { // one for print, which takes four times the memory
+		size.Width *= 4
+	}
+	if err != nil || size.Width*size.Height > mostPixels {
 		return wrong
 	}
 	leave, err := s.auth.place(p.Context(), "", "picture")

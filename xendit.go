@@ -6,7 +6,6 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -98,39 +97,31 @@ func (a *xenditAnswer) refusal() (status int, words string) {
 
 func (a *xenditAnswer) refund() string { return "refunds/" + cmp.Or(a.RefundID, a.OldRefundID) }
 
-// status asks about every session of our reference that is known, and about the refunds of those that were paid.
-func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, err error) {
+// status asks about every session of our reference that is known, and about the refunds of those that were paid. One that
+// cannot be read hides no other.
+func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, unread error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
 	for _, id := range s.xenditSessions() {
 		session, status, err := x.call(ctx, key, "GET", "/sessions/"+id)
-		if status == http.StatusNotFound && id != s.GatewayID {
-			continue // a notification named it
-		}
-		if err != nil {
-			return a, err
-		}
-		if session.Reference != s.reference() || session.Amount == 0 {
-			return a, errors.New("the gateway answered about another session, or of no amount")
-		}
-
-		switch strings.ToUpper(session.Status) {
-		case "ACTIVE":
+		isOurs := session.Reference == s.reference() && session.Amount > 0
+		switch state := strings.ToUpper(session.Status); {
+		case status == http.StatusNotFound && id != s.GatewayID: // A notification named it.
+		case err != nil:
+			unread = err
+		case isOurs && state == "ACTIVE":
 			a.Open = true
-		case "COMPLETED":
+		case isOurs && state == "COMPLETED":
 			returned, err := x.refunded(ctx, key, s, session)
+			unread = cmp.Or(err, unread)
 			a.Payments = append(a.Payments,
 				Payment{ID: id, State: Arrived, Amount: int64(session.Amount), Returned: returned})
 			a.Names = append(a.Names, session.PaymentID, session.RequestID)
-			if err != nil {
-				return a, err
-			}
-		case "EXPIRED", "CANCELED":
-		default:
-			return a, errors.New("the gateway's answer has a status that is not known")
+		case !isOurs || state != "EXPIRED" && state != "CANCELED":
+			unread = errNotUnderstood
 		}
 	}
 	a.Over = !a.Open
-	return a, nil
+	return a, unread
 }
 
 // xenditSessions are the ids of the sessions of a reference.
@@ -195,7 +186,7 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 }
 
 // closePage cancels every session of the reference. Xendit refuses one that is over: the next answer shows that.
-func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession, _ bool) (closed bool, err error) {
+func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool, err error) {
 	closed = true
 	for _, id := range s.xenditSessions() {
 		_, _, err := x.call(ctx, key, "POST", "/sessions/"+id+"/cancel")
@@ -230,6 +221,7 @@ type xenditMessage struct {
 		Data *xenditAnswer `json:"data"` // of some refunds
 	} `json:"data"`
 
+	ID        string `json:"id"`
 	PaymentID string `json:"payment_id"`
 	Reference string `json:"reference_id"` // ours
 	Amount    struct {
@@ -253,6 +245,7 @@ func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notific
 	case strings.HasPrefix(m.Event, "dispute."):
 		about.PaymentID = m.PaymentID
 		n.Reference = m.Reference
+		n.Names = []string{"disputes/" + m.ID + m.Event}
 		n.Disputed = cmp.Or(int64(m.Amount.Initial), maxMoney)
 		if m.Event == "dispute.won" {
 			n.Disputed = -1
