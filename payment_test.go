@@ -273,7 +273,7 @@ func TestAnswerThatIsNotUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		p.play("order kopi 2 snap as A, get, unheard_of, +1h")
-		if n := strings.Count(w.log.String(), "status or an amount that is not known"); n != 1 {
+		if n := strings.Count(w.log.String(), "its status or amount is not known"); n != 1 {
 			t.Errorf("the log tells of it %d times, want once", n)
 		}
 	})
