@@ -683,6 +683,7 @@ type xenditReturn struct {
 	Payment   string `json:"payment_id"`
 	Request   string `json:"payment_request_id,omitempty"`
 	Reference string `json:"reference_id,omitempty"`
+	UpdatedAt string `json:"updated_at,omitempty"` // of a dispute
 }
 
 func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -803,6 +804,7 @@ func (d *xenditDouble) say(order, name, state string) {
 			d.disputes = append(d.disputes, x)
 		}
 		x.Status, x.Amount = status, fields{"initial": fmt.Sprintf("%d.00", amount)}
+		x.UpdatedAt = time.Now().UTC().Format(time.RFC3339Nano)
 	case kind == "refund":
 		if x == nil {
 			x = &xenditReturn{RefundID: number, Amount: amount, Payment: "py-" + page.id}

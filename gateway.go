@@ -103,8 +103,8 @@ type Answer struct {
 	Names    []string  // to be remembered with the session's
 }
 
-// Notification is what a verified notification names. Its session is that of Reference or, without one (a refund at Xendit), the one
-// whose Names have one of Known.
+// Notification is what a verified one names. Its session is that of Reference or, without one (a refund at Xendit), the one whose
+// Names have one of Known.
 type Notification struct {
 	Reference   string
 	SessionID   string // the gateway's

@@ -102,28 +102,30 @@ func (b Book) payer() (p Payment, ok bool) {
 	return b.Payments[i], true
 }
 
-// held reports whether a gateway holds one of the payments.
-func (b Book) held() bool { return slices.ContainsFunc(b.Payments, Payment.held) }
+// held reports whether a gateway holds a payment of a session, or of any session if its number is 0.
+func (b Book) held(attempt int) bool {
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.held() && (attempt == 0 || p.Attempt == attempt) })
+}
 
 // exactPayment finds a payment, other than the payer, of exactly the amount that was asked for. It skips one that the owner
-// has called a second payment and, in a paid or failed order, one that was partly returned.
-func (b Book) exactPayment() (key string, ok bool) {
+// has called a second payment and, in a paid or failed order, one that was partly returned. "" = there is none.
+func (b Book) exactPayment() (key string) {
 	onlyWhole := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {
 		fits := p.exact() && (p.Returned == 0 || !onlyWhole)
 		if fits && p.key() != b.PaidBy && !slices.Contains(b.Second, p.key()) {
-			return p.key(), true
+			return p.key()
 		}
 	}
-	return "", false
+	return ""
 }
 
 // settle says what the book of an order means: the state that the order is to have, and who pays it. Money of another amount
 // does not change an expired or failed order: it is only an alert.
 func settle(b Book) (status Status, paidBy string) {
-	held := b.held()
+	held := b.held(0)
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.there)
-	exact, found := b.exactPayment()
+	exact := b.exactPayment()
 
 	switch b.Status {
 	case Refunded:
@@ -132,7 +134,7 @@ func settle(b Book) (status Status, paidBy string) {
 		return b.settlePaid(exact)
 	}
 	switch {
-	case found:
+	case exact != "":
 		return Paid, exact
 	case b.Status == Pending && (held || anyMoney), b.Status == Expired && held:
 		return AwaitingVerification, ""
@@ -202,8 +204,9 @@ func alerts(b Book) []Alert {
 		if code := b.alertOf(p); code != "" {
 			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})
 		}
-		refunded := b.Status == Refunded && p.key() == b.PaidBy
-		if p.key() == b.PaidBy && p.there() && p.Returned > 0 && !refunded {
+		isPayer := p.key() == b.PaidBy
+		refunded := isPayer && b.Status == Refunded
+		if isPayer && p.there() && p.Returned > 0 && !refunded {
 			all = append(all, Alert{PartlyRefunded, p.key(), p.Returned, p.Amount})
 		}
 		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.there()) && !refunded {

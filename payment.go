@@ -55,7 +55,7 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 	case Pending:
 		return now < o.Order.ExpiresAt && !s.Left && s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
 	case AwaitingVerification:
-		return slices.ContainsFunc(o.Book.Payments, func(p Payment) bool { return p.Attempt == s.Number && p.held() })
+		return o.Book.held(s.Number)
 	}
 	return false
 }
@@ -330,8 +330,8 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	return answered, nil
 }
 
-// checkSession asks the gateway about a session. A page that can be paid and is not wanted is closed, and asked about again,
-// because money may have come meanwhile. Closing never takes money back.
+// checkSession asks the gateway about a session. A page that can be paid, or that has a held payment, and is not wanted is closed,
+// and asked about again, because money may have come meanwhile. Closing never takes money back.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
 	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {
@@ -342,7 +342,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 		return false, err
 	}
 	s = *o.session(s.Number)
-	if s.Over || s.wanted(o, p.db.now()) {
+	if s.wanted(o, p.db.now()) || s.Over && !o.Book.held(s.Number) {
 		return true, nil
 	}
 
@@ -521,7 +521,8 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 			s = &o.Sessions[0]
 			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
 		}
-		if s == nil || s.KeyID != key.ID && !isInUse || s.Provider != key.Provider { // The last one: its number was given again.
+		// After a restore the number may have been given again, to a page of the other gateway.
+		if s == nil || s.KeyID != key.ID && !isInUse || s.Provider != key.Provider {
 			return ErrNotFound
 		}
 		s.Seen = true
@@ -561,13 +562,14 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 }
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the order is
-// paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. Errors are WrongState, GatewayRefused with the gateway's words, and Unavailable.
+// paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. Errors are WrongState,
+// GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
 	o, err := p.db.Order(ctx, storeID, orderID)
 	if err != nil {
 		return o, err
 	}
-	isHeld := o.Book.Status == AwaitingVerification && o.Book.held() &&
+	isHeld := o.Book.Status == AwaitingVerification && o.Book.held(0) &&
 		act != Refund && !(act == Approve && o.Book.Reported)
 	if isHeld {
 		if err := p.decideHeld(ctx, o, act == Approve); err != nil {

@@ -640,3 +640,16 @@ func TestTwoSessionsOfOneReference(t *testing.T) {
 		}
 	})
 }
+
+// TestHeldOnAPageThatIsOver has a gateway hold a payment on a page that was closed. The owner approves the transfer that the buyer
+// has reported, and the held payment is denied.
+func TestHeldOnAPageThatIsOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get, buyer change bank_transfer, buyer claim, +1m, capture/challenge, +1m",
+			"owner open order A", "owner press approve, shop +24h")
+		if !w.net.midtrans.page(p.order, "1").latest().is("deny") {
+			t.Error("the gateway holds it still")
+		}
+	})
+}

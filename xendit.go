@@ -221,7 +221,7 @@ type xenditMessage struct {
 		Data *xenditAnswer `json:"data"` // of some refunds
 	} `json:"data"`
 
-	ID        string `json:"id"`
+	UpdatedAt string `json:"updated_at"`
 	PaymentID string `json:"payment_id"`
 	Reference string `json:"reference_id"` // ours
 	Amount    struct {
@@ -245,7 +245,7 @@ func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notific
 	case strings.HasPrefix(m.Event, "dispute."):
 		about.PaymentID = m.PaymentID
 		n.Reference = m.Reference
-		n.Names = []string{"disputes/" + m.ID + m.Event}
+		n.Names = []string{"disputes/" + m.Event + m.UpdatedAt}
 		n.Disputed = cmp.Or(int64(m.Amount.Initial), maxMoney)
 		if m.Event == "dispute.won" {
 			n.Disputed = -1
