@@ -84,7 +84,7 @@ func bearer(h http.Header) string {
 	return key
 }
 
-// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works for so long; 0 is for good.
+// AddKey adds a key to a store and returns its secret, which is stored nowhere. lasts is how long it works; 0: until it is revoked.
 func (db *DB) AddKey(
 	ctx context.Context, storeID, name string, scope Scope, lasts time.Duration,
 ) (key APIKey, secret string, err error) {
@@ -547,7 +547,7 @@ func (a *auth) cookie(r *http.Request, name string) string {
 	return c.Value
 }
 
-// keep seals a text without spaces in a cookie, for a purpose and for so long.
+// keep seals a text without spaces in a cookie, for one purpose, until lasts is over.
 func (a *auth) keep(w http.ResponseWriter, name, purpose, text string, lasts time.Duration) {
 	content := fmt.Sprintf("%s %d", text, a.db.now().Add(lasts))
 	sealed := a.sealing.Seal(nil, nil, []byte(content), []byte(name+" "+purpose))

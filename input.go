@@ -303,7 +303,7 @@ func parseRule(tag string) rule {
 		r.choices = strings.Split(words[1], "|")
 	}
 
-	for _, word := range words[1:] { // One of another form changes nothing.
+	for _, word := range words[1:] { // A word that matches no pattern changes nothing.
 		fmt.Sscanf(word, "%d..%d", &r.least, &r.most)
 		fmt.Sscanf(word, "=%d", &r.preset)
 		fmt.Sscanf(word, "without=%s", &r.without)
