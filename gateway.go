@@ -79,11 +79,11 @@ type PaymentSession struct {
 	URL       string
 	ExpiresAt Time     // of its page
 	Seen      bool     // somebody may have seen its page
-	Left      bool     // its page was given up, for good: it is wanted no more
-	Over      bool     // its page takes no more money, as the gateway said last
+	Left      bool     // its page was not wanted once, and is never offered again; it is asked about and closed all the same
+	Over      bool     // no payment can begin there any more; one that has begun may still arrive
 	Claimed   string   // the payment that a notification says came or is held; until an answer shows it, the order does not expire
 	Notified  int      // counts its notifications
-	Names     []string // from notifications and answers, as the gateway writes them
+	Names     []string // from notifications and answers, as the gateway writes them; and news of disputes
 	NewsAt    Time     // when something was last new; also when its page was given up
 	DueAt     Time     // of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
 	Problem   string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
@@ -95,7 +95,7 @@ type PaymentSession struct {
 // reference is our name of the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-// Answer is all that a gateway knows of a session. Beside an error it has the payments that could be read.
+// Answer is what a gateway says of a session: its latest payment, and those whose names are known. Beside an error it has the payments that could be read.
 type Answer struct {
 	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
 	Over     bool      // no more money can come; a reversal may open it again. If it is neither, a payment is held

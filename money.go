@@ -57,7 +57,7 @@ func (p Payment) there() bool { return p.State == Arrived && p.Returned < p.Amou
 
 func (p Payment) held() bool { return p.State == Held }
 
-// exact reports whether what was asked for has arrived, and some of it is there.
+// exact reports whether the whole sum that was asked for has arrived, and not all of it was returned.
 func (p Payment) exact() bool { return p.there() && p.Amount == p.Asked }
 
 // learn adds what a gateway says to what is known. States and returned amounts only grow, so an old answer changes nothing.
@@ -125,17 +125,17 @@ func (b Book) exactPayment() (key string) {
 func settle(b Book) (status Status, paidBy string) {
 	held := b.held(0)
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.there)
-	exact := b.exactPayment()
+	exactKey := b.exactPayment()
 
 	switch b.Status {
 	case Refunded:
 		return Refunded, b.PaidBy
 	case Paid:
-		return b.settlePaid(exact)
+		return b.settlePaid(exactKey)
 	}
 	switch {
-	case exact != "":
-		return Paid, exact
+	case exactKey != "":
+		return Paid, exactKey
 	case b.Status == Pending && (held || anyMoney), b.Status == Expired && held:
 		return AwaitingVerification, ""
 	case b.Status == AwaitingVerification && !held && !anyMoney && !b.Reported:
@@ -146,13 +146,13 @@ func settle(b Book) (status Status, paidBy string) {
 
 // settlePaid is settle for a paid order. It lives on the payment that paid it: when that is gone, another exact one takes
 // its place, if there is one.
-func (b Book) settlePaid(exact string) (status Status, paidBy string) {
+func (b Book) settlePaid(exactKey string) (status Status, paidBy string) {
 	payer, isPayment := b.payer()
 	switch {
 	case !isPayment || payer.there():
 		return Paid, b.PaidBy
-	case exact != "":
-		return Paid, exact
+	case exactKey != "":
+		return Paid, exactKey
 	case payer.State == Arrived:
 		return Refunded, b.PaidBy
 	}

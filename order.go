@@ -117,7 +117,7 @@ type OrderRow struct {
 	Book       Book
 	Order      Order            // decoded
 	Sessions   []PaymentSession // the latest first
-	reason     Note             // what a gateway has just said: why the state changes, if it does
+	reason     Note             // a gateway's latest news in this write; the history has it, with a change of state or without
 	history    []HistoryEntry   // to be written
 }
 
@@ -663,7 +663,8 @@ func (o *OrderRow) session(number int) *PaymentSession {
 	return nil
 }
 
-// applyStatus does what a new state means for the order's stock and its book. A refund does not give stock back.
+// applyStatus does what a new state means for the order's stock, its paid_at and its book, of which a failed order forgets most. A
+// refund does not give stock back.
 func (tx *Tx) applyStatus(o *OrderRow) {
 	switch o.Book.Status {
 	case Paid:

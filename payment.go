@@ -16,8 +16,8 @@ import (
 
 // This file is how an order comes to be paid. A payment session is a page at a gateway, and a row that says when the gateway
 // is asked about it next. A page is wanted, or it is closed. What the gateway answers is written into the order's book, and
-// what that means for the order is said in money.go. A notification only makes its session due. Only the serving process
-// asks by itself, one check per order at a time; acts of people call a gateway where they are made.
+// what that means for the order is said in money.go. A notification makes its session due and, but for a dispute, changes no
+// payment. Only the serving process asks by itself, one check per order at a time; acts of people call a gateway where they are made.
 
 // sessionColumns are in the order of PaymentSession's fields.
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
@@ -66,7 +66,7 @@ const (
 	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
 	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
-	askedFor      = 7 * 24 * time.Hour // so long after the last news it is checked no more
+	askedFor      = 7 * 24 * time.Hour // how long it is asked after the last news and after its page's end; an order waits no longer for it
 )
 
 // nextCheck says when a session is checked again, 0 for never. The pause is as long as the time since the last news, so each is
@@ -382,17 +382,17 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 	return answer, err
 }
 
-// askAndRecord asks the gateway about a session. It writes the answer, or that there is none, and what comes of it for the order.
+// askAndRecord asks the gateway about a session, as it is sent. It writes the answer, or that there is none, and what comes of it for the order.
 // The answer is applied to the session as it is then: if a notification came since the question left, the session stays due.
-func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, asked PaymentSession) (
+func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
 	askedAt := p.db.now()
-	answer, failed := p.ask(ctx, keys, o.withPayments(asked))
+	answer, failed := p.ask(ctx, keys, o.withPayments(sent))
 	if ctx.Err() != nil {
 		return o, false, ctx.Err()
 	}
 	o, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
-		s := o.session(asked.Number)
+		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
 		names := unite(s.Names, answer.Names)
@@ -401,11 +401,13 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 		}
 		s.Names = names
 		if failed == nil {
-			// asked.Over also says that the page was closed just now. It is open again once a payment was taken back.
-			s.Over = answer.Over || (s.Over || asked.Over) && !answer.Open
+			// sent is over, too, when its page was closed just now. It is open again once a payment was taken back.
+			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
-		s.DueAt = s.nextCheck(*o, askedAt) // If the order's time has ended since the question left, that is now.
-		if s.Notified != asked.Notified {
+		// The order has its old state here: storeSessions makes the session due now if that changes. If the order's end has
+		// passed since the question left, it is due at once, to be asked after the end.
+		s.DueAt = s.nextCheck(*o, askedAt)
+		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
 		}
 		return nil
@@ -413,8 +415,8 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// enter adds what a gateway has said about the payments of a session to the book, and reports whether any of it is news. It
-// answers the session's claim, if it is about that payment.
+// enter adds what a gateway has said about the payments of a session to the book, and reports whether any of it is news. Once more
+// than open is said of the payment that a notification claimed, the claim is over.
 func (o *OrderRow) enter(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
 		if payment.ID == s.Claimed && payment.State != Open {
@@ -508,7 +510,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 }
 
 // markDue makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
-// order. A key that is not the session's own has to be one that starts pages of the order now: others may know an older one.
+// order. A key that is not the session's own has to be one that starts pages of the order now: strangers may know one that was replaced.
 func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
@@ -715,8 +717,8 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	return max(next.Sub(now), time.Millisecond), err
 }
 
-// expire lets orders expire that are past their end. Each of an order's pages has to be over and asked about after the end, when
-// all are due, and no notification may claim money that was not seen; after a week the order expires in any case.
+// expire lets orders expire that are past their end. Each of an order's pages has to be over, and asked about since the end (all of
+// them are due then), and no notification may claim money that was not seen; after a week the order expires in any case.
 func (p *payments) expire(ctx context.Context) error {
 	const sqlExpiring = `
 		SELECT id FROM orders o

@@ -176,11 +176,11 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   url        TEXT    NOT NULL,
   expires_at INTEGER NOT NULL,            -- of its page
   seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
-  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was given up, for good: it is wanted no more
-  over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- its page takes no more money, as the gateway said last
+  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was not wanted once, and is never offered again
+  over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- no payment can begin there any more; one that has begun may still arrive
   claimed    TEXT    NOT NULL,            -- the payment that a notification says brings money, until an answer shows it
   notified   INTEGER NOT NULL,            -- counts its verified notifications
-  names      TEXT    NOT NULL,            -- JSON: the gateway's names of its transactions, sessions and refunds
+  names      TEXT    NOT NULL,            -- JSON: the gateway's names of its transactions, sessions and refunds; news of disputes
   news_at    INTEGER NOT NULL,            -- when something was last new
   due_at     INTEGER NOT NULL,            -- of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
   problem    TEXT    NOT NULL,            -- refused, unreachable: why the gateway gave no page or answer; '' = it did

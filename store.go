@@ -718,7 +718,7 @@ func (db *DB) writable() error {
 func (db *DB) now() Time { return timeOf(db.env.now()) }
 
 // clockJumped reports whether the wall clock was moved in the last five minutes. Until it has been steady for that long,
-// nothing expires or is purged, and no gateway is asked.
+// nothing expires or is purged, and no payment is checked.
 func (db *DB) clockJumped() bool {
 	c := &db.clock
 	c.Lock()

@@ -26,7 +26,7 @@ import (
 
 // Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
 //
-// Each change of an order has one event. Its bytes are written once, in the transaction of the change, with a
+// Each change of an order's state or alerts has an event. Its bytes are written once, in the transaction of the change, with a
 // delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
 // is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
 // it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
@@ -44,7 +44,7 @@ const (
 	OrderExpired              EventName = "orderExpired"
 	OrderRefunded             EventName = "orderRefunded"
 	OrderPending              EventName = "orderPending" // it waits for its payment again
-	OrderAlerted              EventName = "orderAlerted" // an alert was raised or dealt with
+	OrderAlerted              EventName = "orderAlerted" // its alerts have changed
 	Ping                      EventName = "ping"         // a trial, without an order; every endpoint takes it
 )
 
@@ -401,7 +401,7 @@ func sign(secret string, t int64, body []byte) string {
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known in its memory alone. That
 // is enough: one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in
-// a written result, but for one that a stop cuts off. The queue looks for due deliveries when something was written, an
+// a written result, but for one that a stop cuts off or whose endpoint is gone. The queue looks for due deliveries when something was written, an
 // attempt has ended or the next one is due.
 //
 // All its state belongs to the goroutine of run.
