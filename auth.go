@@ -84,7 +84,8 @@ func bearer(h http.Header) string {
 	return key
 }
 
-// AddKey adds a key to a store and returns its secret, which is stored nowhere. lasts is how long it works; 0: until it is revoked.
+// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works as long as lasts says or, if that is 0,
+// until it is revoked.
 func (db *DB) AddKey(
 	ctx context.Context, storeID, name string, scope Scope, lasts time.Duration,
 ) (key APIKey, secret string, err error) {

@@ -181,9 +181,10 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 	phone := internationalPhone(text)
 	var ids []string
 	for _, f := range newest {
-		fits := strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)) || f.Amount == amount ||
-			strings.EqualFold(referenceTail(f.Reference), text) || phone != "" && internationalPhone(f.Phone) == phone
-		if fits && len(ids) < mostFound {
+		switch {
+		case len(ids) == mostFound:
+		case strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)), f.Amount == amount,
+			strings.EqualFold(referenceTail(f.Reference), text), phone != "" && internationalPhone(f.Phone) == phone:
 			ids = append(ids, f.ID)
 		}
 	}

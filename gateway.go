@@ -45,7 +45,7 @@ type gateway interface {
 
 var errTaken = errors.New("the gateway has payments of this reference already")
 
-// errNotUnderstood stands in the log, and says that the page has to be looked at in the gateway's dashboard.
+// errNotUnderstood is logged: an operator who reads it looks at the payment in the gateway's dashboard.
 var errNotUnderstood = errors.New("the answer is about another session, or its status or amount is not known")
 
 // checkout is what a page is made of.
@@ -79,7 +79,7 @@ type PaymentSession struct {
 	URL       string
 	ExpiresAt Time     // of its page
 	Seen      bool     // somebody may have seen its page
-	Left      bool     // its page was not wanted once, and is never offered again; it is asked about and closed all the same
+	Left      bool     // its page was unwanted at some time: it is offered no more, but asked about and closed
 	Over      bool     // no payment can begin there any more; one that has begun may still arrive
 	Claimed   string   // the payment that a notification says came or is held; until an answer shows it, the order does not expire
 	Notified  int      // counts its notifications
@@ -95,7 +95,8 @@ type PaymentSession struct {
 // reference is our name of the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-// Answer is what a gateway says of a session: its latest payment, and those whose names are known. Beside an error it has the payments that could be read.
+// Answer is what a gateway says of a session: its latest payment, and those whose names are known. Beside an error it has the
+// payments that could be read.
 type Answer struct {
 	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
 	Over     bool      // no more money can come; a reversal may open it again. If it is neither, a payment is held
@@ -103,8 +104,8 @@ type Answer struct {
 	Names    []string  // to be remembered with the session's
 }
 
-// Notification is what a verified one names. Its session is that of Reference or, without one (a refund at Xendit), the one whose
-// Names have one of Known.
+// Notification is what a verified notification names. Its session is that of Reference or, without one (a refund at Xendit), the
+// one whose Names have one of Known.
 type Notification struct {
 	Reference   string
 	SessionID   string // the gateway's

@@ -596,8 +596,8 @@ func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, http.StatusOK, data{"status": "alive"}, nil)
 }
 
-// getReadiness says whether new requests should be sent here: whether the file can be relied on, and the service is not stopping.
-// A full disk does not show in it.
+// getReadiness says whether new requests should be sent here: whether the file can be relied on, and the service is not
+// stopping. A full disk does not show in it.
 func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
 	err := s.db.writable()
 	if s.draining.Load() {

@@ -160,14 +160,14 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	return p, nil
 }
 
-// status asks by our reference, and by the names of all transactions that are known.
-func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, err error) {
+// status asks by our reference, and by the names of all transactions that are known. An answer that is not understood
+// hides no other.
+func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, unread error) {
 	states := map[string]PaymentState{}
-	var unread error
 	for _, name := range append([]string{s.reference()}, s.Names...) {
 		isDenied := func(p Payment) bool { return p.ID == name && p.State == Denied && p.ID != s.Claimed }
 		if states[name] != "" || slices.ContainsFunc(s.payments, isDenied) {
-			continue // It is answered, or over for good.
+			continue // It has been answered, or it is over for good.
 		}
 
 		t, status, err := m.call(ctx, key, "GET", name, "status")

@@ -663,8 +663,8 @@ func (o *OrderRow) session(number int) *PaymentSession {
 	return nil
 }
 
-// applyStatus does what a new state means for the order's stock, its paid_at and its book, of which a failed order forgets most. A
-// refund does not give stock back.
+// applyStatus does what a new state means for the order's stock, its paid_at and its book, most of which a failed order forgets.
+// A refund does not give stock back.
 func (tx *Tx) applyStatus(o *OrderRow) {
 	switch o.Book.Status {
 	case Paid:

@@ -222,7 +222,7 @@ func TestWalk(t *testing.T) {
 		return len(files)
 	}
 	for ; first == *walkFrom || time.Since(begin) < *walkFor; first += 5 {
-		if open() > 18_000 {
+		if open() > 18_000 { // of the 20,000 that systems usually allow
 			t.Fatalf("too many files are open after %s, at seed %d: go on from there", time.Since(begin), first)
 		}
 		t.Run("walks", func(t *testing.T) { // It ends when all of them have, which run beside each other.

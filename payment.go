@@ -16,8 +16,9 @@ import (
 
 // This file is how an order comes to be paid. A payment session is a page at a gateway, and a row that says when the gateway
 // is asked about it next. A page is wanted, or it is closed. What the gateway answers is written into the order's book, and
-// what that means for the order is said in money.go. A notification makes its session due and, but for a dispute, changes no
-// payment. Only the serving process asks by itself, one check per order at a time; acts of people call a gateway where they are made.
+// what that means for the order is said in money.go. A notification makes its session due; only one of a dispute changes a
+// payment. Only the serving process asks by itself, one check per order at a time; acts of people call a gateway where they are
+// made.
 
 // sessionColumns are in the order of PaymentSession's fields.
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
@@ -66,7 +67,7 @@ const (
 	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
 	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
-	askedFor      = 7 * 24 * time.Hour // how long it is asked after the last news and after its page's end; an order waits no longer for it
+	askedFor      = 7 * 24 * time.Hour // after the last news and its page's end, the checks stop; after its own, an order expires
 )
 
 // nextCheck says when a session is checked again, 0 for never. The pause is as long as the time since the last news, so each is
@@ -244,7 +245,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= tryAgain {
 			return nil
 		}
-		keys, err := GatewayKeys(tx, tx, o.StoreID, s.Provider, "")
+		keys, _ := GatewayKeys(tx, tx, o.StoreID, s.Provider, "")
 		for _, k := range keys {
 			if k.starts(*o) {
 				key = k
@@ -254,13 +255,13 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if key.Provider == "" {
 			s.Problem = "refused"
 		}
-		return err
+		return nil
 	})
 	return o, key, err
 }
 
-// starts reports whether a key is in use, for pages of an order. Play money pays test orders only, and real money pays no test
-// order.
+// starts reports whether new pages of an order are made with a key: it is in use, and of the order's mode. Play money pays test
+// orders only, and real money pays none of them.
 func (key GatewayKey) starts(o OrderRow) bool {
 	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
 }
@@ -330,8 +331,8 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	return answered, nil
 }
 
-// checkSession asks the gateway about a session. A page that can be paid, or that has a held payment, and is not wanted is closed,
-// and asked about again, because money may have come meanwhile. Closing never takes money back.
+// checkSession asks the gateway about a session. If its page is not wanted, and can be paid or has a held payment, it is closed and
+// asked about again, because money may have come meanwhile. Closing never takes money back.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
 	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {
@@ -382,8 +383,9 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 	return answer, err
 }
 
-// askAndRecord asks the gateway about a session, as it is sent. It writes the answer, or that there is none, and what comes of it for the order.
-// The answer is applied to the session as it is then: if a notification came since the question left, the session stays due.
+// askAndRecord asks the gateway about a session, as it is sent. It writes the answer, or that there is none, and what comes of it
+// for the order. The answer is applied to the session as it is then: if a notification came since the question left, the session
+// stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
 	askedAt := p.db.now()
@@ -415,8 +417,8 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// enter adds what a gateway has said about the payments of a session to the book, and reports whether any of it is news. Once more
-// than open is said of the payment that a notification claimed, the claim is over.
+// enter adds what a gateway has said about the payments of a session to the book, and reports whether any of it is news. The claim
+// of a notification is over once its payment is said to be anything but open.
 func (o *OrderRow) enter(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
 		if payment.ID == s.Claimed && payment.State != Open {
@@ -510,7 +512,8 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 }
 
 // markDue makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
-// order. A key that is not the session's own has to be one that starts pages of the order now: strangers may know one that was replaced.
+// order. A key that is not the session's own must be the one that new pages of the order are made with: strangers may know another,
+// which was replaced.
 func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
@@ -518,13 +521,14 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 	}
 	_, err = p.db.changeOrder(ctx, key.StoreID, orderID, func(tx *Tx, o *OrderRow) error {
 		s, isInUse := o.session(number), key.starts(*o)
-		if s == nil && isInUse {
+		switch {
+		case s == nil && isInUse:
 			o.addSession(tx, number)
 			s = &o.Sessions[0]
 			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
-		}
-		// After a restore the number may have been given again, to a page of the other gateway.
-		if s == nil || s.KeyID != key.ID && !isInUse || s.Provider != key.Provider {
+		case s == nil, s.KeyID != key.ID && !isInUse:
+			return ErrNotFound
+		case s.Provider != key.Provider: // After a restore the number was given again.
 			return ErrNotFound
 		}
 		s.Seen = true
@@ -551,7 +555,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
 		number, _ = strconv.Atoi(n.Reference[i+1:])
-		return n.Reference[:i], number, nil
+		return n.Reference[:i], max(number, 1), nil
 	}
 	s, err := one[PaymentSession](ctx, p.db, `
 		SELECT `+sessionColumns+`
@@ -717,8 +721,8 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	return max(next.Sub(now), time.Millisecond), err
 }
 
-// expire lets orders expire that are past their end. Each of an order's pages has to be over, and asked about since the end (all of
-// them are due then), and no notification may claim money that was not seen; after a week the order expires in any case.
+// expire lets orders expire that are past their end. Each of an order's pages has to be over, and asked about since the end, when
+// all of them became due; and no notification may claim money that was not seen. After a week the order expires in any case.
 func (p *payments) expire(ctx context.Context) error {
 	const sqlExpiring = `
 		SELECT id FROM orders o

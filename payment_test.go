@@ -487,7 +487,7 @@ func TestNumberGivenTwice(t *testing.T) {
 	})
 }
 
-// setKey has Midtrans know a key alone, and the store use it.
+// setKey has Midtrans know this key and no other. If there is a mode, the store uses it from now on.
 func setKey(w *world, s *store, mode, key string) {
 	w.net.midtrans.mu.Lock()
 	w.net.midtrans.key = key
@@ -521,7 +521,7 @@ func TestPageThatIsNotOurs(t *testing.T) {
 				p.who = p.people["other"]
 				w.sleep(time.Minute)
 				if got := strings.Join(p.outcome()[:2], ", "); got != "pending, stock 8" {
-					t.Errorf("but it is %s", got)
+					t.Errorf("the order is %s", got)
 				}
 			})
 		})
@@ -636,7 +636,7 @@ func TestTwoSessionsOfOneReference(t *testing.T) {
 		p := newPlayer(t, w)
 		p.play("fault lost create, order kopi 2 link as A, get, +30s, get, 1b:COMPLETED lost, 1a:COMPLETED, +1h")
 		if got := strings.Join(p.outcome(), ", "); !strings.Contains(got, "paid by 1, Paid") || !strings.Contains(got, "overpaid") {
-			t.Errorf("it is %s", got)
+			t.Errorf("the order is %s", got)
 		}
 	})
 }

@@ -176,7 +176,7 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   url        TEXT    NOT NULL,
   expires_at INTEGER NOT NULL,            -- of its page
   seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
-  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was not wanted once, and is never offered again
+  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was unwanted at some time: it is offered no more
   over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- no payment can begin there any more; one that has begun may still arrive
   claimed    TEXT    NOT NULL,            -- the payment that a notification says brings money, until an answer shows it
   notified   INTEGER NOT NULL,            -- counts its verified notifications

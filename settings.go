@@ -243,10 +243,11 @@ func (s *server) savePicture(p *page) error {
 	}
 	defer file.Close()
 	size, _, err := image.DecodeConfig(file)
-	if size.ColorModel == color.CMYKModel { // one for print, which takes four times the memory
-		size.Width *= 4
+	pixels := size.Width * size.Height
+	if size.ColorModel == color.CMYKModel { // A picture for print takes four times the memory.
+		pixels *= 4
 	}
-	if err != nil || size.Width*size.Height > mostPixels {
+	if err != nil || pixels > mostPixels {
 		return wrong
 	}
 	leave, err := s.auth.place(p.Context(), "", "picture")

@@ -30,8 +30,8 @@ import (
 
 // The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has
 // changed nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. No orders are
-// taken while the disk is full; once it fails, or the file is lost or replaced, none are until the next start. The operator is told
-// in one sentence what to do.
+// taken while the disk is full. Once it fails, or the file is lost or replaced, none are taken until the next start. The operator
+// is told in one sentence what to do.
 
 // Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
 type Time int64
@@ -393,7 +393,7 @@ func (db *DB) connect(mode openMode) error {
 	}
 
 	if db.conn, err = db.writers.Conn(ctx); err == nil {
-		// The first keeps savepoints from writing temporary files. The second is how many bytes the WAL keeps when it begins anew.
+		// The first keeps savepoints from writing temporary files. The second is the size in bytes that the WAL shrinks to.
 		err = db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608")
 	}
 	if err != nil || kind == "ours" {

@@ -26,8 +26,8 @@ import (
 
 // Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
 //
-// Each change of an order's state or alerts has an event. Its bytes are written once, in the transaction of the change, with a
-// delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
+// Each change of an order's state or alerts has an event. Its bytes are written once, in the transaction of the change,
+// with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
 // is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
 // it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
 // follow each other as long as they are acknowledged. A receiver that is slow, or down, delays its own deliveries; many of them
@@ -401,8 +401,8 @@ func sign(secret string, t int64, body []byte) string {
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known in its memory alone. That
 // is enough: one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in
-// a written result, but for one that a stop cuts off or whose endpoint is gone. The queue looks for due deliveries when something was written, an
-// attempt has ended or the next one is due.
+// a written result, but for one that a stop cuts off or whose endpoint is gone. The queue looks for due deliveries when
+// something was written, an attempt has ended or the next one is due.
 //
 // All its state belongs to the goroutine of run.
 type queue struct {

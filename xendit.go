@@ -103,20 +103,21 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
 	for _, id := range s.xenditSessions() {
 		session, status, err := x.call(ctx, key, "GET", "/sessions/"+id)
-		isOurs := session.Reference == s.reference() && session.Amount > 0
 		switch state := strings.ToUpper(session.Status); {
 		case status == http.StatusNotFound && id != s.GatewayID: // A notification named it.
 		case err != nil:
 			unread = err
-		case isOurs && state == "ACTIVE":
+		case session.Reference != s.reference() || session.Amount == 0:
+			unread = errNotUnderstood
+		case state == "ACTIVE":
 			a.Open = true
-		case isOurs && state == "COMPLETED":
+		case state == "COMPLETED":
 			returned, err := x.refunded(ctx, key, s, session)
 			unread = cmp.Or(err, unread)
 			a.Payments = append(a.Payments,
 				Payment{ID: id, State: Arrived, Amount: int64(session.Amount), Returned: returned})
 			a.Names = append(a.Names, session.PaymentID, session.RequestID)
-		case !isOurs || state != "EXPIRED" && state != "CANCELED":
+		case state != "EXPIRED" && state != "CANCELED":
 			unread = errNotUnderstood
 		}
 	}
