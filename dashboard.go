@@ -277,7 +277,10 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	return w, err
 }
 
-// decideOrder does one of the acts approve, reject, cancel and refund, unless the order's status has changed since the
+// State is what the owner decides about: the order's status, and whether the buyer has reported a transfer.
+func (o OrderRow) State() string { return fmt.Sprint(o.Order.Status, " ", o.Book.Reported) }
+
+// decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed since the
 // owner saw it.
 func (s *server) decideOrder(p *page) error {
 	id, act := p.PathValue("id"), Act(p.PostFormValue("act"))
@@ -285,7 +288,7 @@ func (s *server) decideOrder(p *page) error {
 	if err != nil {
 		return err
 	}
-	if p.PostFormValue("status") != string(o.Order.Status) {
+	if p.PostFormValue("state") != o.State() {
 		return refuse(WrongState)
 	}
 	_, err = s.payments.Decide(p.Context(), p.Store.ID, id, act, ActorOwner, Note{Code: NoteInDashboard})

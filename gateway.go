@@ -99,7 +99,7 @@ func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.Order
 // payments that could be read.
 type Answer struct {
 	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
-	Over     bool      // no more money can come; a reversal may open it again. If it is neither, a payment is held
+	Over     bool      // no payment can begin there any more; a reversal may open it again. If it is neither, a payment is held
 	Payments []Payment // their attempts are 0
 	Names    []string  // to be remembered with the session's
 }
@@ -355,7 +355,7 @@ func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSessio
 	a.Payments, err = all[Payment](ctx, s.db,
 		"SELECT 0, session_id, 0, state, amount FROM sandbox_payments WHERE session_id = ?", session.ID)
 	a.Over = session.Over || s.db.now() >= session.ExpiresAt ||
-		slices.ContainsFunc(a.Payments, Payment.there)
+		slices.ContainsFunc(a.Payments, Payment.hasMoney)
 	a.Open = !a.Over
 	return a, err
 }

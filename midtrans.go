@@ -166,8 +166,8 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	states := map[string]PaymentState{}
 	for _, name := range append([]string{s.reference()}, s.Names...) {
 		isDenied := func(p Payment) bool { return p.ID == name && p.State == Denied && p.ID != s.Claimed }
-		if states[name] != "" || slices.ContainsFunc(s.payments, isDenied) {
-			continue // It has been answered, or it is over for good.
+		if states[name] != "" || len(s.Names) > 8 && slices.ContainsFunc(s.payments, isDenied) {
+			continue // It has been answered, or it is one of many denials, which are over for good.
 		}
 
 		t, status, err := m.call(ctx, key, "GET", name, "status")

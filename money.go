@@ -52,13 +52,13 @@ type Payment struct {
 // key tells the payments of an order apart.
 func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
 
-// there reports whether money has arrived and some of it has not been returned.
-func (p Payment) there() bool { return p.State == Arrived && p.Returned < p.Amount }
+// hasMoney reports whether money has arrived and some of it has not been returned.
+func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.Amount }
 
 func (p Payment) held() bool { return p.State == Held }
 
 // exact reports whether the whole sum that was asked for has arrived, and not all of it was returned.
-func (p Payment) exact() bool { return p.there() && p.Amount == p.Asked }
+func (p Payment) exact() bool { return p.hasMoney() && p.Amount == p.Asked }
 
 // learn adds what a gateway says to what is known. States and returned amounts only grow, so an old answer changes nothing.
 // A payment that had arrived and is denied now was reversed.
@@ -124,7 +124,7 @@ func (b Book) exactPayment() (key string) {
 // does not change an expired or failed order: it is only an alert.
 func settle(b Book) (status Status, paidBy string) {
 	held := b.held(0)
-	anyMoney := slices.ContainsFunc(b.Payments, Payment.there)
+	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
 	exactKey := b.exactPayment()
 
 	switch b.Status {
@@ -149,7 +149,7 @@ func settle(b Book) (status Status, paidBy string) {
 func (b Book) settlePaid(exactKey string) (status Status, paidBy string) {
 	payer, isPayment := b.payer()
 	switch {
-	case !isPayment || payer.there():
+	case !isPayment || payer.hasMoney():
 		return Paid, b.PaidBy
 	case exactKey != "":
 		return Paid, exactKey
@@ -160,15 +160,18 @@ func (b Book) settlePaid(exactKey string) (status Status, paidBy string) {
 }
 
 // approve is the book after the owner approved the order. Payments that brought too little are accepted. The first payment
-// whose money is there, and that the owner has not called a second payment, is the payer. If there is none, or the buyer
-// reported a transfer, it is the owner.
+// whose money is there, and that the owner has not called a second payment, is the payer. If there is none, it is the owner. So
+// it is if the buyer reported a transfer: that is what the owner approved, and other money is not needed.
 func (b Book) approve() Book {
 	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
 	for _, p := range b.Payments {
-		if p.there() && p.Amount < p.Asked {
+		if b.Reported || !p.hasMoney() {
+			continue
+		}
+		if p.Amount < p.Asked {
 			b.Accepted = append(b.Accepted, p.key())
 		}
-		if p.there() && b.PaidBy == byOwner && !b.Reported && !slices.Contains(b.Second, p.key()) {
+		if b.PaidBy == byOwner && !slices.Contains(b.Second, p.key()) {
 			b.PaidBy = p.key()
 		}
 	}
@@ -206,10 +209,10 @@ func alerts(b Book) []Alert {
 		}
 		isPayer := p.key() == b.PaidBy
 		refunded := isPayer && b.Status == Refunded
-		if isPayer && p.there() && p.Returned > 0 && !refunded {
+		if isPayer && p.hasMoney() && p.Returned > 0 && !refunded {
 			all = append(all, Alert{PartlyRefunded, p.key(), p.Returned, p.Amount})
 		}
-		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.there()) && !refunded {
+		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.hasMoney()) && !refunded {
 			all = append(all, Alert{Disputed, p.key(), p.Disputed, p.Amount})
 		}
 	}
@@ -225,7 +228,7 @@ func (b Book) isUnneeded(key string) bool {
 func (b Book) alertOf(p Payment) AlertCode {
 	isPayer := p.key() == b.PaidBy
 	switch {
-	case !p.there(), isPayer && b.Status == Refunded:
+	case !p.hasMoney(), isPayer && b.Status == Refunded:
 		return ""
 	case isPayer && (p.Amount > p.Asked || b.Reported):
 		return Overpaid

@@ -163,7 +163,7 @@ func silence(before, b Book) string {
 		over := b.Status == Paid || b.Status == Refunded
 		lives := over && b.PaidBy == key
 		switch {
-		case p.there() && !lives && !alerted && !accepted:
+		case p.hasMoney() && !lives && !alerted && !accepted:
 			return "the money of " + key + " is silent"
 		case p.exact() && p.Returned == 0 && !over && !slices.Contains(b.Second, key):
 			return "the exact payment " + key + " pays nothing"

@@ -25,7 +25,8 @@ const sessionColumns = `order_id, number, id, provider, method, fee, code, asked
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
 // storeSessions writes the sessions and payments of an order. A page that may take money is due at once when it is given up, and
-// when the order's status has changed; a page that is over, only when the order is pending again.
+// when the order's status has changed; a page that is over, only when the order is pending again, or if a payment is held there,
+// which may have to be denied now.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -33,7 +34,7 @@ func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 		if leavesNow {
 			s.Left, s.NewsAt = true, tx.now
 		}
-		if s.Seen && (!s.Over && (leavesNow || changedStatus) || changedStatus && o.Book.Status == Pending) {
+		if s.Seen && (leavesNow && !s.Over || changedStatus && (!s.Over || o.Book.Status == Pending || o.Book.held(s.Number))) {
 			s.DueAt = tx.now
 		}
 		tx.exec(`
@@ -61,13 +62,14 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 	return false
 }
 
-// The pauses between two checks of a session.
+// The pauses between two checks of a session, and how long calls may take.
 const (
 	firstCheck    = 10 * time.Second
 	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
 	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
 	askedFor      = 7 * 24 * time.Hour // after the last news and its page's end, the checks stop; after its own, an order expires
+	callTime      = 10 * time.Second   // of a gateway; a person waits as long for a call that somebody else makes
 )
 
 // nextCheck says when a session is checked again, 0 for never. The pause is as long as the time since the last news, so each is
@@ -98,9 +100,6 @@ type payments struct {
 	gateways gateways
 	locks    sync.Map // a chan struct{} by the order's id: one call about an order at a time
 }
-
-// callTime is how long a call of a gateway may take, and how long a person waits for one that somebody else makes.
-const callTime = 10 * time.Second
 
 // lock waits until nobody else calls a gateway about an order. The error is that of ctx if it ends before.
 func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err error) {
@@ -247,7 +246,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		}
 		keys, _ := GatewayKeys(tx, tx, o.StoreID, s.Provider, "")
 		for _, k := range keys {
-			if k.starts(*o) {
+			if k.opensPagesOf(*o) {
 				key = k
 			}
 		}
@@ -260,9 +259,9 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 	return o, key, err
 }
 
-// starts reports whether new pages of an order are made with a key: it is in use, and of the order's mode. Play money pays test
-// orders only, and real money pays none of them.
-func (key GatewayKey) starts(o OrderRow) bool {
+// opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's mode. Play money pays
+// test orders only, and real money pays none of them.
+func (key GatewayKey) opensPagesOf(o OrderRow) bool {
 	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
 }
 
@@ -291,14 +290,13 @@ func (p *payments) recordPage(ctx context.Context, asked PaymentSession, page Pa
 
 // problemOf says in a word why a gateway gave no page or answer, with the gateway's own words if it refused.
 func problemOf(err error) (problem, words string) {
-	refusal, refused := errors.AsType[*Refusal](err)
-	switch {
-	case err == nil:
-		return "", ""
-	case refused:
+	if refusal, refused := errors.AsType[*Refusal](err); refused {
 		return "refused", refusal.Words
 	}
-	return "unreachable", ""
+	if err != nil {
+		problem = "unreachable"
+	}
+	return problem, ""
 }
 
 // check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have answered. After a
@@ -319,7 +317,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	answered = true
 	now := p.db.now()
 	for _, s := range o.Sessions {
-		due := s.DueAt > 0 && s.DueAt <= now || s.DueAt > now.Add(mostQuietWait)
+		due := s.DueAt > 0 && s.DueAt <= now || s.DueAt > now.Add(mostQuietWait) // by a clock that was ahead
 		if s.Seen && (due || everySession) {
 			ok, err := p.checkSession(ctx, o, s)
 			if err != nil {
@@ -398,7 +396,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
 		names := unite(s.Names, answer.Names)
-		if o.enter(s, answer.Payments) || len(names) > len(s.Names) { // what came before a failure, too
+		if o.enterInBook(s, answer.Payments) || len(names) > len(s.Names) { // what came before a failure, too
 			s.NewsAt = tx.now
 		}
 		s.Names = names
@@ -406,8 +404,8 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 			// sent is over, too, when its page was closed just now. It is open again once a payment was taken back.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
-		// The order has its old state here: storeSessions makes the session due now if that changes. If the order's end has
-		// passed since the question left, it is due at once, to be asked after the end.
+		// The order has its old status here. If that changes, storeSessions makes the session due now unless its page is over.
+		// If the order's end has passed since the question left, it is due at once, to be asked after the end.
 		s.DueAt = s.nextCheck(*o, askedAt)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
@@ -417,9 +415,9 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// enter adds what a gateway has said about the payments of a session to the book, and reports whether any of it is news. The claim
-// of a notification is over once its payment is said to be anything but open.
-func (o *OrderRow) enter(s *PaymentSession, said []Payment) (news bool) {
+// enterInBook adds what a gateway has said about the payments of a session to the book, and reports whether any of it is news. The
+// claim of a notification is over once its payment is said to be anything but open.
+func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
 		if payment.ID == s.Claimed && payment.State != Open {
 			s.Claimed = ""
@@ -439,14 +437,12 @@ func (o *OrderRow) enter(s *PaymentSession, said []Payment) (news bool) {
 		o.Book.Payments[i] = after
 		if n := noteOf(before, after); n.Code != "" {
 			n.Provider, n.Attempt, n.Payment = s.Provider, s.Number, payment.ID
-			switch {
-			case o.reason.Code == "":
-				o.reason = n
-			case n.Code == NoteCode(Denied): // It is no reason while there is another one.
+			// The last one that is no denial is the reason of the order's change; the others are notes.
+			if o.reason.Code == "" || n.Code != NoteCode(Denied) {
+				n, o.reason = o.reason, n
+			}
+			if n.Code != "" {
 				o.note(ActorGateway, n)
-			default:
-				o.note(ActorGateway, o.reason)
-				o.reason = n
 			}
 		}
 	}
@@ -520,15 +516,13 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		return err
 	}
 	_, err = p.db.changeOrder(ctx, key.StoreID, orderID, func(tx *Tx, o *OrderRow) error {
-		s, isInUse := o.session(number), key.starts(*o)
+		s, opensPages := o.session(number), key.opensPagesOf(*o)
 		switch {
-		case s == nil && isInUse:
+		case s == nil && opensPages:
 			o.addSession(tx, number)
 			s = &o.Sessions[0]
 			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
-		case s == nil, s.KeyID != key.ID && !isInUse:
-			return ErrNotFound
-		case s.Provider != key.Provider: // After a restore the number was given again.
+		case s == nil, s.KeyID != key.ID && !opensPages, s.Provider != key.Provider: // after a restore, another page
 			return ErrNotFound
 		}
 		s.Seen = true
@@ -537,11 +531,10 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		}
 		names := unite(s.Names, n.Names)
 		s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
-		if n.Disputed != 0 && s.GatewayID != "" { // It may be known before the payment is.
-			if len(names) > len(s.Names) { // This is news, of which the owner has dealt with nothing.
-				o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
-			}
-			o.enter(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
+		if n.Disputed != 0 && s.GatewayID != "" && len(names) > len(s.Names) { // It may be known before the payment is.
+			// This is news, of which the owner has dealt with nothing.
+			o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
+			o.enterInBook(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
 		s.Names = names
 		s.Notified, s.NewsAt, s.DueAt = s.Notified+1, tx.now, tx.now
@@ -671,7 +664,7 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	if err := cmp.Or(p.db.writable(), p.expire(ctx)); err != nil {
 		return 0, err
 	}
-	now := p.db.now()
+	now := p.db.now() // What is due much later was written by a clock that was ahead.
 	due, err := all[dueOrder](ctx, p.db, `
 		SELECT order_id, store_id, provider FROM (
 			SELECT s.order_id, o.store_id, s.provider,

@@ -646,10 +646,12 @@ func TestTwoSessionsOfOneReference(t *testing.T) {
 func TestHeldOnAPageThatIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
-		p.play("order kopi 2 snap as A, get, buyer change bank_transfer, buyer claim, +1m, capture/challenge, +1m",
-			"owner open order A", "owner press approve, shop +24h")
-		if !w.net.midtrans.page(p.order, "1").latest().is("deny") {
-			t.Error("the gateway holds it still")
+		for _, wait := range []string{"1m", "13h", "360h"} {
+			p.play("order kopi 2 snap as A, get, buyer change bank_transfer, buyer claim, +1m, capture/challenge, +"+wait,
+				"owner open order A", "owner press approve, shop +1m")
+			if !w.net.midtrans.page(p.order, "1").latest().is("deny") {
+				t.Errorf("%s later: the gateway holds it still", wait)
+			}
 		}
 	})
 }

@@ -150,16 +150,19 @@ type Endpoint struct {
 	Active    bool         `json:"active"`
 	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
 	CreatedAt Time         `json:"created_at"`
+	Fails     bool         `json:"-"`                    // the newest of its deliveries that was tried has not arrived
 	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
 }
 
-// Fails reports whether the newest of the Recent deliveries that was tried has not arrived.
-func (e Endpoint) Fails() bool {
-	i := slices.IndexFunc(e.Recent, func(d Delivery) bool { return d.Attempt > 0 })
-	return i >= 0 && e.Recent[i].Status != deliveryDelivered
-}
-
-const sqlEndpoints = "SELECT id, kind, url, events, off = '', off, created_at FROM endpoints WHERE "
+const sqlEndpoints = `
+	SELECT id, kind, url, events, off = '', off, created_at, coalesce((
+		SELECT status <> 'delivered'
+		FROM   deliveries
+		WHERE  endpoint_id = e.id AND attempt > 0
+		ORDER  BY event DESC
+		LIMIT  1), 0)
+	FROM   endpoints e
+	WHERE  `
 
 // Endpoints lists a store's endpoints, the oldest first, each with its last 20 deliveries.
 func (db *DB) Endpoints(ctx context.Context, storeID string) ([]Endpoint, error) {
@@ -563,8 +566,8 @@ func (q *queue) end(d dueDelivery) {
 	}
 }
 
-// attempt sends a delivery once and writes what came of it. If ctx ends first, nothing is written: the delivery stays
-// due.
+// attempt sends a delivery once and writes what came of it. If the service stops first, nothing is written: the delivery
+// stays due.
 func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	begun := time.Now()
 	s, a, err := q.send(ctx, *d)
