@@ -219,14 +219,6 @@ type Method struct {
 	Given        map[string]bool `json:"-"` // the fields that an input has; what it leaves out stays as it is
 }
 
-// channel is how an order with a method of this provider is settled.
-func (p Provider) channel() string {
-	if p == Manual || p == NoProvider {
-		return string(p)
-	}
-	return "gateway"
-}
-
 // Digits is the account's number as banks take it, without the marks between its groups.
 func (a BankAccount) Digits() string {
 	return strings.NewReplacer(" ", "", "-", "", ".", "").Replace(a.Number)
@@ -468,7 +460,7 @@ func (db *DB) remove(ctx context.Context, removal, otherwise string, args ...any
 func (db *DB) SetPicture(ctx context.Context, storeID, code string, jpeg []byte) error {
 	hash := fmt.Sprintf("%x", sha256.Sum256(jpeg))
 	return db.write(ctx, func(tx *Tx) error {
-		tx.exec("INSERT OR IGNORE INTO pictures (hash, store_id, jpeg) VALUES (?, ?, ?)", hash, storeID, jpeg)
+		tx.exec("INSERT OR IGNORE INTO pictures (hash, jpeg) VALUES (?, ?)", hash, jpeg)
 		return tx.mustChange("UPDATE payment_methods SET image_url = ? WHERE store_id = ? AND code = ?",
 			"/pictures/"+hash, storeID, code)
 	})

@@ -258,9 +258,9 @@ func shownAlerts(b Book) (shown []shownAlert) {
 // waiting says why an order waits for its owner.
 type waiting struct {
 	Alerts []shownAlert
-	Said   Note   // by the buyer, or by the gateway that holds a payment
+	Said   Note   // by the buyer, or by the gateway of a payment
 	Since  Time   // when that was
-	Why    string // the kind of its first alert, or reported, confirmed or held
+	Why    string // the kind of its first alert or, without one, the code of what was said
 }
 
 func (p *page) Waiting(o OrderRow) (waiting, error) {
@@ -439,7 +439,6 @@ var formulas = regexp.MustCompile(`(^|,\s*)([=+@\t\r-])`)
 
 // csvCell puts an apostrophe before what a spreadsheet would take for a formula.
 func csvCell(cell any) string {
-	text := fmt.Sprint(cell)
 	switch v := cell.(type) {
 	case string:
 		return formulas.ReplaceAllString(v, "$1'$2")
@@ -449,5 +448,5 @@ func csvCell(cell any) string {
 		}
 		return v.Time().In(wib).Format(time.DateTime)
 	}
-	return text
+	return fmt.Sprint(cell)
 }

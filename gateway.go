@@ -28,8 +28,8 @@ type gateway interface {
 	// what is required. errTaken: the gateway has payments of this reference already.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
-	// status asks what became of a session. One that the gateway does not know is an answer without payments, not an error.
-	// This is how a new key is tested.
+	// status asks what became of a session. Ids that the gateway does not know are an answer without payments, not an error,
+	// but for the session's own GatewayID. This is how a new key is tested.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
 	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived stays. closed says
@@ -153,7 +153,7 @@ type gatewayClient struct {
 	now func() Time
 }
 
-// jsonObject is a request in JSON.
+// jsonObject is an object of JSON: a request to a gateway, or what an answer or a command shows.
 type jsonObject map[string]any
 
 // filled is the object without its empty fields, which gateways refuse.
@@ -183,7 +183,7 @@ func (c gatewayClient) send(
 
 	answer, err := c.Do(r)
 	if err != nil {
-		return 0, cmp.Or(errors.Unwrap(err), err) // without the address
+		return 0, errors.Unwrap(err) // without the address
 	}
 	defer answer.Body.Close()
 	err = json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(out)

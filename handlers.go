@@ -252,9 +252,6 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	respond(w, status, `{"success":false,"error":`, toJSON(e))
 }
 
-// data is an object of JSON.
-type data map[string]any
-
 // respond answers with the envelope that begins with before, and JSON in it.
 func respond(w http.ResponseWriter, status int, before string, inside []byte) {
 	body := before + string(inside) + "}\n"
@@ -264,7 +261,7 @@ func respond(w http.ResponseWriter, status int, before string, inside []byte) {
 	io.WriteString(w, body)
 }
 
-// listOf is data with a page of a list of what is JSON already, which encoding/json would check and copy once more.
+// listOf is the data of an answer with a page of a list. What is JSON already, encoding/json would check and copy once more.
 func listOf(name string, list []string, more bool) json.RawMessage {
 	return fmt.Appendf(nil, `{%q:[%s],"has_more":%t}`, name, strings.Join(list, ","), more)
 }
@@ -407,7 +404,7 @@ type ownKey struct {
 }
 
 func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
-	return data{
+	return jsonObject{
 		"store": keyStore{c.store.ID, c.store.Name, c.store.Plan, "IDR", c.store.Contact},
 		"key":   ownKey{c.key.ID, c.key.Name, c.key.Scope, c.key.ExpiresAt},
 	}, nil
@@ -422,7 +419,7 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 	for _, e := range list {
 		typed[e.Type] = append(typed[e.Type], e)
 	}
-	found := toJSON(data{"products": typed[Product], "bundles": typed[Bundle], "has_more": more})
+	found := toJSON(jsonObject{"products": typed[Product], "bundles": typed[Bundle], "has_more": more})
 
 	tag := fmt.Sprintf(`"%x"`, digest(string(found)))
 	c.header.Set("Etag", tag)
@@ -444,7 +441,7 @@ func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) 
 			methods[i].ImageURL = new(c.store.URL + *m.ImageURL)
 		}
 	}
-	return data{"payment_methods": methods}, err
+	return jsonObject{"payment_methods": methods}, err
 }
 
 func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
@@ -544,7 +541,7 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return data{"order": json.RawMessage(c.store.show(o.StoredOrder))}, nil
+	return jsonObject{"order": json.RawMessage(c.store.show(o.StoredOrder))}, nil
 }
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
@@ -561,7 +558,7 @@ func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 	return listOf("events", bodies, more), err
 }
 
-// putCatalog takes a catalog file. It waits while another import or export runs.
+// putCatalog takes a catalog file. It waits while another import, an export or an upload runs.
 func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	var catalog Catalog
 	if err := readJSON(c.body, &catalog); err != nil {
@@ -588,12 +585,12 @@ func (s *server) notify(w http.ResponseWriter, r *http.Request) {
 		storeID := r.PathValue("store_id")
 		err = s.payments.Notify(r.Context(), Provider(r.PathValue("provider")), storeID, r.Header, body)
 	}
-	s.answer(w, r, http.StatusOK, data{}, err)
+	s.answer(w, r, http.StatusOK, jsonObject{}, err)
 }
 
 // getHealth says that the program runs.
 func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
-	s.answer(w, r, http.StatusOK, data{"status": "alive"}, nil)
+	s.answer(w, r, http.StatusOK, jsonObject{"status": "alive"}, nil)
 }
 
 // getReadiness says whether new requests should be sent here: whether the file can be relied on, and the service is not
@@ -603,5 +600,5 @@ func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() {
 		err = &Refusal{Reason: Unavailable, Words: "The service is stopping."}
 	}
-	s.answer(w, r, http.StatusOK, data{"status": "ready"}, err)
+	s.answer(w, r, http.StatusOK, jsonObject{"status": "ready"}, err)
 }

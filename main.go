@@ -126,7 +126,7 @@ type call struct {
 	store Store
 }
 
-// textFlags are read as the fields of a form are. One that is not given is zero.
+// textFlags are read as the fields of a form are. One that is not given is zero, but for -rate and -burst.
 type textFlags struct {
 	PublicURL string   `json:"public-url" rule:"origin optional" usage:"the address that buyers reach the service at"`
 	LogFormat string   `json:"log-format" rule:"choice text|json optional" usage:"how the log is written (default text)"`
@@ -455,7 +455,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 }
 
 // watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
-// do, and what the dashboard sends again.
+// do, and what the dashboard sends again or turns on.
 func (c *call) watch(ctx context.Context) {
 	var before time.Time
 	for ctx.Err() == nil {
@@ -630,7 +630,7 @@ func storeAdd(c *call) (any, error) {
 // access is how an owner gets in.
 func (c *call) access(password string) (any, error) {
 	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(time.Hour))
-	return data{
+	return jsonObject{
 		"store_id":       c.store.ID,
 		"owner_email":    c.store.OwnerEmail,
 		"owner_password": password,
@@ -650,7 +650,7 @@ func storeList(c *call) (any, error) {
 	for _, st := range stores {
 		views = append(views, storeView{st, st.Expiry.String()})
 	}
-	return data{"stores": views}, err
+	return jsonObject{"stores": views}, err
 }
 
 func storeSet(c *call) (any, error) {
@@ -668,16 +668,16 @@ func storePassword(c *call) (any, error) {
 
 func keyAdd(c *call) (any, error) {
 	key, secret, err := c.db.AddKey(c, c.id, c.Name, cmp.Or(c.Scope, ScopeWrite), c.Expires)
-	return data{"key_id": key.ID, "key": secret}, err
+	return jsonObject{"key_id": key.ID, "key": secret}, err
 }
 
 func keyList(c *call) (any, error) {
 	keys, err := c.db.Keys(c, c.id)
-	return data{"keys": keys}, err
+	return jsonObject{"keys": keys}, err
 }
 
 func keyRevoke(c *call) (any, error) {
-	return data{"key_id": c.id, "revoked": true}, c.db.RevokeKey(c, c.store.ID, c.id)
+	return jsonObject{"key_id": c.id, "revoked": true}, c.db.RevokeKey(c, c.store.ID, c.id)
 }
 
 func webhookAdd(c *call) (any, error) {
@@ -689,16 +689,16 @@ func webhookAdd(c *call) (any, error) {
 	if isRefused(err, ValidationFailed) {
 		err = usageError{err}
 	}
-	return data{"endpoint_id": id, "secret": secret}, err
+	return jsonObject{"endpoint_id": id, "secret": secret}, err
 }
 
 func webhookList(c *call) (any, error) {
 	endpoints, err := c.db.Endpoints(c, c.id)
-	return data{"endpoints": endpoints}, err
+	return jsonObject{"endpoints": endpoints}, err
 }
 
 func webhookRemove(c *call) (any, error) {
-	return data{"endpoint_id": c.id, "removed": true}, c.db.RemoveEndpoint(c, c.store.ID, c.id)
+	return jsonObject{"endpoint_id": c.id, "removed": true}, c.db.RemoveEndpoint(c, c.store.ID, c.id)
 }
 
 // webhookResend resends one delivery, or all of an endpoint that were not delivered since a time.
@@ -708,7 +708,7 @@ func webhookResend(c *call) (any, error) {
 		if err == nil {
 			err = c.db.Resend(c, c.store.ID, c.id)
 		}
-		return data{"resent": 1}, err
+		return jsonObject{"resent": 1}, err
 	}
 
 	if c.Endpoint == "" || c.Since == 0 {
@@ -718,7 +718,7 @@ func webhookResend(c *call) (any, error) {
 		return nil, err
 	}
 	n, err := c.db.ResendSince(c, c.store.ID, c.id, c.Since)
-	return data{"resent": n}, err
+	return jsonObject{"resent": n}, err
 }
 
 // webhookListen prints the bodies of a store's events from now on, until the program is stopped. It reads them from the
@@ -766,7 +766,7 @@ func (c *call) payments() *payments {
 func decide(act Act) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		row, err := c.payments().Decide(c, c.store.ID, c.id, act, ActorOwner, Note{Code: NoteByCommand})
-		return data{"order_id": c.id, "status": row.Order.Status}, err
+		return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
 	}
 }
 
@@ -777,7 +777,7 @@ func paymentCheck(c *call) (any, error) {
 		err = errors.New("the gateway gave no answer: try again, and see the order in the dashboard")
 	}
 	row, _ := c.db.Order(c, c.store.ID, c.id)
-	return data{"order_id": c.id, "status": row.Order.Status}, err
+	return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
 }
 
 // gatewaySet reads the secrets from stdin, so that no list of processes and no shell's history shows them.
@@ -795,7 +795,7 @@ func gatewaySet(c *call) (any, error) {
 		c.hint("the gateway cannot reach %s: start serve with -public-url https://… of your own host", address)
 	}
 	path := fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)
-	return data{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil
+	return jsonObject{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil
 }
 
 func catalogImport(c *call) (any, error) {
@@ -815,7 +815,7 @@ func (c *call) importCatalog(file []byte) (any, error) {
 }
 
 func backup(c *call) (any, error) {
-	return data{"backup": c.argument}, c.db.copyTo(c, c.argument, backupID)
+	return jsonObject{"backup": c.argument}, c.db.copyTo(c, c.argument, backupID)
 }
 
 func restoreBackup(c *call) (any, error) {
@@ -823,7 +823,7 @@ func restoreBackup(c *call) (any, error) {
 	if err == nil && report.LatestEvent > 0 {
 		c.hint("compare your bank's and gateways' lists with the orders since %s", report.LatestEvent)
 	}
-	return data{"restored": c.argument, "set_aside": aside, "orders": report.Orders}, err
+	return jsonObject{"restored": c.argument, "set_aside": aside, "orders": report.Orders}, err
 }
 
 func check(c *call) (any, error) {
@@ -845,11 +845,11 @@ func health(c *call) (any, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s is not ready: it answers %s", c.addr, resp.Status)
 	}
-	return data{"ready": true}, nil
+	return jsonObject{"ready": true}, nil
 }
 
 func version(*call) (any, error) {
 	sqlite, _, _ := sqlite3.Version()
 	build, _ := debug.ReadBuildInfo()
-	return data{"version": "1.0.0", "revision": build.Main.Version, "sqlite": sqlite}, nil
+	return jsonObject{"version": "1.0.0", "revision": build.Main.Version, "sqlite": sqlite}, nil
 }

@@ -120,43 +120,30 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle says what the book of an order means: the state that the order is to have, and who pays it. Money of another amount
-// does not change an expired or failed order: it is only an alert.
+// settle says what the book of an order means: the state that the order is to have, and who pays it. A paid order lives on the
+// payment that paid it: when that is gone, another exact one takes its place, if there is one. Money of another amount does not
+// change an expired or failed order: it is only an alert.
 func settle(b Book) (status Status, paidBy string) {
 	held := b.held(0)
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
 	exactKey := b.exactPayment()
+	payer, isPayment := b.payer()
 
-	switch b.Status {
-	case Refunded:
-		return Refunded, b.PaidBy
-	case Paid:
-		return b.settlePaid(exactKey)
-	}
 	switch {
+	case b.Status == Refunded, b.Status == Paid && (!isPayment || payer.hasMoney()):
+		return b.Status, b.PaidBy
 	case exactKey != "":
 		return Paid, exactKey
+	case b.Status == Paid && payer.State == Arrived:
+		return Refunded, b.PaidBy
+	case b.Status == Paid:
+		return Failed, ""
 	case b.Status == Pending && (held || anyMoney), b.Status == Expired && held:
 		return AwaitingVerification, ""
 	case b.Status == AwaitingVerification && !held && !anyMoney && !b.Reported:
 		return Failed, ""
 	}
 	return b.Status, ""
-}
-
-// settlePaid is settle for a paid order. It lives on the payment that paid it: when that is gone, another exact one takes
-// its place, if there is one.
-func (b Book) settlePaid(exactKey string) (status Status, paidBy string) {
-	payer, isPayment := b.payer()
-	switch {
-	case !isPayment || payer.hasMoney():
-		return Paid, b.PaidBy
-	case exactKey != "":
-		return Paid, exactKey
-	case payer.State == Arrived:
-		return Refunded, b.PaidBy
-	}
-	return Failed, ""
 }
 
 // approve is the book after the owner approved the order. Payments that brought too little are accepted. The first payment
@@ -197,22 +184,25 @@ type Alert struct {
 	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for, or what that payment had brought
 }
 
-// alerts derives the alerts of an order from its book, less those that the owner has dealt with.
+// alerts derives the alerts of an order from its book, less those that the owner has dealt with. The payer of a refunded order
+// raises none.
 func alerts(b Book) []Alert {
 	var all []Alert
 	if b.Oversold && b.Status == Paid {
 		all = append(all, Alert{Code: Oversold})
 	}
 	for _, p := range b.Payments {
+		isPayer := p.key() == b.PaidBy
+		if isPayer && b.Status == Refunded {
+			continue
+		}
 		if code := b.alertOf(p); code != "" {
 			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})
 		}
-		isPayer := p.key() == b.PaidBy
-		refunded := isPayer && b.Status == Refunded
-		if isPayer && p.hasMoney() && p.Returned > 0 && !refunded {
+		if isPayer && p.hasMoney() && p.Returned > 0 {
 			all = append(all, Alert{PartlyRefunded, p.key(), p.Returned, p.Amount})
 		}
-		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.hasMoney()) && !refunded {
+		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.hasMoney()) {
 			all = append(all, Alert{Disputed, p.key(), p.Disputed, p.Amount})
 		}
 	}
@@ -228,7 +218,7 @@ func (b Book) isUnneeded(key string) bool {
 func (b Book) alertOf(p Payment) AlertCode {
 	isPayer := p.key() == b.PaidBy
 	switch {
-	case !p.hasMoney(), isPayer && b.Status == Refunded:
+	case !p.hasMoney():
 		return ""
 	case isPayer && (p.Amount > p.Asked || b.Reported):
 		return Overpaid

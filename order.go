@@ -115,10 +115,12 @@ type OrderRow struct {
 	Events     int64 // how many it has
 	Components []component
 	Book       Book
-	Order      Order            // decoded
-	Sessions   []PaymentSession // the latest first
-	reason     Note             // a gateway's latest news in this write; the history has it, with a change of state or without
-	history    []HistoryEntry   // to be written
+
+	// These are no columns.
+	reason   Note             // a gateway's latest news in this write; the history has it, with a change of state or without
+	history  []HistoryEntry   // to be written
+	Order    Order            // decoded
+	Sessions []PaymentSession // the latest first
 }
 
 // anyStore takes the place of a store's id where an order of any store is meant: on its pay page, and by the clock and gateways.
@@ -137,31 +139,25 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 // readColumns is readOrder without decoding the order's JSON: Order has only what is in columns too.
 func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow, err error) {
 	type row struct {
-		StoredOrder
-		StoreID     string
+		OrderRow
 		Status      Status
 		Provider    Provider
 		Method      string
 		Amount      int64
 		ExpiresAt   Time
-		UniqueCode  int64
-		Events      int64
-		Components  []component
-		Book        Book
 		HasSessions bool
 	}
 	r, err := one[row](ctx, q, `
-		SELECT id, json, store_id, status, provider, method, amount, expires_at, unique_code, events, components, book,
+		SELECT id, json, store_id, unique_code, events, components, book, status, provider, method, amount, expires_at,
 		       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id)
 		FROM   orders
 		WHERE  id = ?1 AND (store_id = ?2 OR ?2 = '')`, id, storeID)
 	if err != nil {
 		return o, err
 	}
-	o = OrderRow{StoredOrder: r.StoredOrder, StoreID: r.StoreID, UniqueCode: r.UniqueCode, Events: r.Events,
-		Components: r.Components, Book: r.Book,
-		Order: Order{PaymentProvider: r.Provider, PaymentMethod: r.Method, Amount: r.Amount, ExpiresAt: r.ExpiresAt}}
+	o = r.OrderRow
 	o.Book.Status = r.Status
+	o.Order = Order{PaymentProvider: r.Provider, PaymentMethod: r.Method, Amount: r.Amount, ExpiresAt: r.ExpiresAt}
 	if !r.HasSessions {
 		return o, nil
 	}
@@ -237,7 +233,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 }
 
 // replay finds the order that an earlier request with the same key has created, or returns ErrNotFound. A request with another
-// body is refused.
+// body is refused, and the order is returned all the same.
 func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	if in.IdempotencyKey == "" {
 		return CreatedOrder{}, ErrNotFound
@@ -404,7 +400,7 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 		o.Order.UniqueCode = o.UniqueCode
 	}
 	o.Order.Amount = base + o.Order.UniqueCode
-	o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = m.Code, m.Provider, m.Provider.channel()
+	o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = m.Code, m.Provider, m.Channel
 	if o.Order.Amount > maxMoney {
 		return refuse(ValidationFailed).add("items", "come to more than %d in all", maxMoney)
 	}
@@ -588,59 +584,48 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	return nil
 }
 
-// updateOrder changes an order of a store, or of anyStore. fn changes the order, its book and its sessions. Then its state
-// becomes what its book means (settle), and all that comes of that is written: stock, history, sessions, an event for the new
-// state, and one for alerts that have changed.
-func (tx *Tx) updateOrder(storeID, id string, fn func(tx *Tx, o *OrderRow) error) (OrderRow, error) {
-	o, err := readOrder(tx, tx, storeID, id)
-	if err != nil {
-		return o, err
-	}
-	statusBefore, alertsBefore := o.Book.Status, alerts(o.Book)
-	if err := fn(tx, &o); err != nil {
-		return o, err
-	}
-	if err := o.applyBook(); err != nil {
-		return o, err
-	}
-	changedStatus := o.Book.Status != statusBefore
-	if changedStatus {
-		tx.applyStatus(&o)
-	}
-
-	o.render(tx.now)
-	alerted := !slices.Equal(alertsBefore, alerts(o.Book))
-	if changedStatus || alerted {
-		st, _ := readStore(tx, tx, o.StoreID)
-		if changedStatus {
-			tx.addEvent(&o, st, statusEvents[o.Book.Status])
-		}
-		if alerted {
-			tx.addEvent(&o, st, OrderAlerted)
-		}
-	}
-	tx.storeOrder(&o)
-	tx.storeSessions(&o, changedStatus)
-	return o, nil
-}
-
-// changeOrder is updateOrder in a write of its own.
+// changeOrder changes an order of a store, or of anyStore, in a write of its own. fn changes the order, its book and its
+// sessions. Then its state becomes what its book means (settle), and all that comes of that is written: stock, history, sessions,
+// an event for the new state, and one for alerts that have changed.
 func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error) (o OrderRow, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		o, err = tx.updateOrder(storeID, id, fn)
-		return err
+		if o, err = readOrder(tx, tx, storeID, id); err != nil {
+			return err
+		}
+		statusBefore, alertsBefore := o.Book.Status, alerts(o.Book)
+		if err := fn(tx, &o); err != nil {
+			return err
+		}
+		o.applyBook()
+		changedStatus := o.Book.Status != statusBefore
+		if changedStatus {
+			tx.applyStatus(&o)
+		}
+
+		o.render(tx.now)
+		alerted := !slices.Equal(alertsBefore, alerts(o.Book))
+		if changedStatus || alerted {
+			st, _ := readStore(tx, tx, o.StoreID)
+			if changedStatus {
+				tx.addEvent(&o, st, statusEvents[o.Book.Status])
+			}
+			if alerted {
+				tx.addEvent(&o, st, OrderAlerted)
+			}
+		}
+		tx.storeOrder(&o)
+		tx.storeSessions(&o, changedStatus)
+		return nil
 	})
 	return o, err
 }
 
 // applyBook brings the order into the state that its book means. The order takes over the method and the amounts of the page
 // that paid it.
-func (o *OrderRow) applyBook() error {
+func (o *OrderRow) applyBook() {
 	status, paidBy := settle(o.Book)
 	if status != o.Book.Status {
-		if err := o.become(status, ActorGateway, o.reason); err != nil {
-			return err
-		}
+		o.become(status, ActorGateway, o.reason) // settle knows no other transitions.
 	} else if o.reason.Code != "" {
 		o.note(ActorGateway, o.reason)
 	}
@@ -650,7 +635,6 @@ func (o *OrderRow) applyBook() error {
 		o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = s.Method, s.Provider, "gateway"
 		o.Order.Fee, o.Order.UniqueCode, o.Order.Amount = s.Fee, s.Code, s.Asked
 	}
-	return nil
 }
 
 // session is the order's session with a number, nil if there is none.
@@ -830,7 +814,7 @@ type OrderFilter struct {
 
 // Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is no order of the store.
 func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {
-	where, args := "store_id = ?", []any{storeID}
+	where, args := "store_id = ? AND created_at >= ?", []any{storeID, f.CreatedMin}
 	add := func(condition string, values ...any) {
 		where += " AND " + condition
 		args = append(args, values...)
@@ -845,9 +829,6 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 	}
 	if f.Status != "" {
 		add("status = +?", f.Status) // with a plain ? it would be compiled again each time: see some
-	}
-	if f.CreatedMin != 0 {
-		add("created_at >= ?", f.CreatedMin)
 	}
 	if f.CreatedMax != 0 {
 		add("created_at <= ?", f.CreatedMax)

@@ -148,7 +148,6 @@ var templates = sync.OnceValue(func() map[tongue]*template.Template {
 
 func parseTemplates(l tongue) *template.Template {
 	functions := template.FuncMap{
-		"lang":      func() tongue { return l },
 		"t":         l.text,
 		"say":       l.say,
 		"word":      l.word,
@@ -168,7 +167,6 @@ func parseTemplates(l tongue) *template.Template {
 		"offered":   OfferedMethods,
 		"keys":      GatewayKeys,
 		"payPage":   Store.payPage,
-		"reachable": isReachable,
 		"newSecret": newSecret,
 		"style":     func() string { return stylesheetURL },
 		"script":    func() template.JS { return template.JS(copyScript) },
@@ -187,7 +185,7 @@ type acts map[string]func(p *page) error
 type pageRoute struct {
 	Path     string
 	Template string              // in web/, without .html; "" = before answers
-	admit    func(p *page) error // lets a visitor in; nil = everybody
+	admit    func(p *page) error // lets a visitor in
 	before   func(p *page) error // the template is executed; nil = nothing
 	acts     acts                // what the page's forms do
 }

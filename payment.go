@@ -148,13 +148,13 @@ func (p *payments) OrderWithSession(ctx context.Context, st Store, orderID strin
 
 // needsPage reports whether an order can be paid at a gateway and has no page for that.
 func (o OrderRow) needsPage(now Time) bool {
-	return o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider.channel() == "gateway" &&
+	return o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider != Manual &&
 		!slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.isLive(o, now) })
 }
 
-// isLive reports whether a buyer can be sent to the page of a session.
+// isLive reports whether the buyer of a pending order can be sent to the page of a session.
 func (s PaymentSession) isLive(o OrderRow, now Time) bool {
-	return s.URL != "" && !s.Over && now < s.ExpiresAt && o.Book.Status == Pending && s.wanted(o, now)
+	return s.URL != "" && !s.Over && now < s.ExpiresAt && s.wanted(o, now)
 }
 
 // sessionStatuses are what payment_session says of orders in each state, unless it says more.
@@ -227,7 +227,8 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 }
 
 // beginSession writes the order's latest session before its page is asked for. If a start brought no page, its
-// row is used again for the next one, after half a minute. The key has no provider if there is nothing to do.
+// row is used again for the next one, after half a minute. The key has no provider if there is nothing to do
+// or no key to do it with.
 func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
 	o, err = p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
@@ -522,7 +523,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 			o.addSession(tx, number)
 			s = &o.Sessions[0]
 			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
-		case s == nil, s.KeyID != key.ID && !opensPages, s.Provider != key.Provider: // after a restore, another page
+		case s == nil, s.KeyID != key.ID && !opensPages, s.Provider != key.Provider: // another page, after a restore
 			return ErrNotFound
 		}
 		s.Seen = true
@@ -551,7 +552,7 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 		return n.Reference[:i], max(number, 1), nil
 	}
 	s, err := one[PaymentSession](ctx, p.db, `
-		SELECT `+sessionColumns+`
+		SELECT order_id, number
 		FROM   payment_sessions
 		WHERE  provider = ? AND EXISTS (
 			SELECT 1 FROM json_each(names) WHERE value IN (SELECT value FROM json_each(?)))

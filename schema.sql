@@ -7,7 +7,7 @@ CREATE TABLE settings (           -- one row: where `serve` is reached, and the 
   host       TEXT    NOT NULL,    -- of the public URL, without its port
   port       TEXT    NOT NULL,    -- :8080, or '' for the scheme's own
   subdomains INTEGER NOT NULL CHECK (subdomains IN (0, 1)),
-  secret     BLOB    NOT NULL     -- signs device cookies and seals what pages show once
+  secret     BLOB    NOT NULL     -- seals cookies: which browsers have signed in, and what pages show once
 ) STRICT;
 INSERT INTO settings VALUES (1, 'http://', 'localhost', ':8080', 0, randomblob(32));
 
@@ -46,7 +46,6 @@ CREATE TABLE sign_ins (                   -- of owners, in their browsers
   link     INTEGER NOT NULL CHECK (link IN (0, 1)), -- 1 = a link that signs in once
   ends_at  INTEGER NOT NULL               -- of a sign-in: 30 days after its last use
 ) STRICT;
-CREATE INDEX sign_ins_of_store ON sign_ins (store_id);
 
 CREATE TABLE products (                   -- products and bundles
   id           TEXT    PRIMARY KEY,
@@ -93,9 +92,8 @@ CREATE TABLE payment_methods (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE pictures (                   -- uploaded QRIS codes
-  hash     TEXT PRIMARY KEY,              -- SHA-256 in hex, of the JPEG
-  store_id TEXT NOT NULL REFERENCES stores,
-  jpeg     BLOB NOT NULL
+  hash TEXT PRIMARY KEY,                  -- SHA-256 in hex, of the JPEG
+  jpeg BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE gateway_keys (               -- a store's credentials at payment gateways

@@ -15,7 +15,8 @@ import (
 
 // xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session has one payment at most, which has the
 // session's id in the book. If the answer to a creation was lost, there are two sessions of our reference. Remembered
-// names are ps-1 of a session, py-1 and pr-1 of its payment, and the path refunds/rfd-1 of a refund.
+// names are ps-1 of a session, py-1 and pr-1 of its payment, the path refunds/rfd-1 of a refund, and disputes/… of each news
+// of a dispute.
 type xendit struct{ gatewayClient }
 
 const xenditHost = "https://api.xendit.co"
