@@ -337,6 +337,9 @@ type Catalog struct {
 	PaymentMethods []Method `json:"payment_methods" rule:"list 0..100000 optional"`
 }
 
+// mostMethods are the payment methods of a store: lists of them are not paged.
+const mostMethods = 100
+
 // ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each kind there
 // were.
 func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map[string]int, error) {
@@ -356,6 +359,9 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 		}
 		for _, m := range c.PaymentMethods {
 			tx.putMethod(storeID, m)
+		}
+		if n, _ := one[int](tx, tx, "SELECT count(*) FROM payment_methods WHERE store_id = ?", storeID); n > mostMethods {
+			refusal.add("payment_methods", "come to %d in the store, of %d at most", n, mostMethods)
 		}
 		return refusal.orNil()
 	})

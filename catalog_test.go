@@ -109,6 +109,12 @@ func TestPutCatalog(t *testing.T) {
 	w.get(t, "/v1/payment-methods").has(t,
 		"payment_methods.2.name Transfer", "payment_methods.2.accounts.0.bank BCA")
 
+	methods := strings.Repeat(`,{"code":"m#","name":"M","provider":"manual"}`, mostMethods-2)
+	for i := 0; strings.Contains(methods, "#"); i++ {
+		methods = strings.Replace(methods, "#", fmt.Sprint(i), 1)
+	}
+	put(`{"payment_methods":[`+methods[1:]+`]}`).want(t, 422, "VALIDATION_FAILED")
+
 	put(`{"products":[{"slug":"baru","title":"Baru","price":1}],
 		"bundles":[{"slug":"b","title":"B","price":1,"items":[{"slug":"tidak-ada","quantity":1}]}]}`).wantRefusal(t,
 		"422 VALIDATION_FAILED bundles[0].items[0].slug")

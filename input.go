@@ -236,12 +236,6 @@ func (r reader) read(fields map[string]any, into any) error {
 	return r.wrong.orNil()
 }
 
-func (r *reader) refuse(path, format string, values ...any) {
-	if len(r.wrong.Fields) < 100 {
-		r.wrong.add(path, format, values...)
-	}
-}
-
 // input is a field of a struct that is read.
 type input struct {
 	name  string
@@ -330,7 +324,7 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 			if f.preset != 0 {
 				target.SetInt(f.preset)
 			} else if !f.optional {
-				r.refuse(path+f.name, "is needed")
+				r.wrong.add(path+f.name, "is needed")
 			}
 			continue
 		}
@@ -360,7 +354,7 @@ func (r *reader) refuseUnknown(path string, fields map[string]any, known []input
 		right := slices.IndexFunc(known, func(f input) bool { return strings.EqualFold(f.name, name) })
 		switch {
 		case right < 0:
-			r.refuse(path+name, "is not known here: leave it out")
+			r.wrong.add(path+name, "is not known here: leave it out")
 		case known[right].name != name:
 			r.malformed = malformed("The key %q must be written %q.", path+name, path+known[right].name)
 		}
@@ -376,26 +370,26 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 	case "bool":
 		is, ok := value.(bool)
 		if !ok {
-			r.refuse(path, "must be true or false")
+			r.wrong.add(path, "must be true or false")
 		}
 		to.SetBool(is)
 	case "time", "end":
 		t, ok := parseTime(text, rule.kind == "end")
 		if !ok {
-			r.refuse(path, "must be an ISO 8601 date or time, such as %s", r.example(path, "2026-01-31"))
+			r.wrong.add(path, "must be an ISO 8601 date or time, such as %s", r.example(path, "2026-01-31"))
 		}
 		to.SetInt(int64(t))
 	case "duration":
 		d, err := time.ParseDuration(text)
 		least, most := time.Duration(rule.least)*time.Minute, time.Duration(rule.most)*time.Minute
 		if err != nil || d < least || d > most {
-			r.refuse(path, "must be %s to %s", least, most)
+			r.wrong.add(path, "must be %s to %s", least, most)
 		}
 		to.SetInt(int64(d))
 	case "object":
 		fields, ok := value.(map[string]any)
 		if !ok {
-			r.refuse(path, "must be an object")
+			r.wrong.add(path, "must be an object")
 			return
 		}
 		r.object(path+".", fields, to, inputs(to.Type()))
@@ -428,7 +422,7 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != digits || n < rule.least || n > rule.most {
 		such := r.example(path, strconv.FormatInt(max(rule.least, min(20, rule.most)), 10))
-		r.refuse(path, "must be an integer from %d to %d, such as %s", rule.least, rule.most, such)
+		r.wrong.add(path, "must be an integer from %d to %d, such as %s", rule.least, rule.most, such)
 		return
 	}
 	to.SetInt(n)
@@ -470,15 +464,15 @@ func (r *reader) text(path string, rule rule, value any) string {
 	case slices.Contains(rule.choices, text):
 		return text
 	case rule.choices != nil:
-		r.refuse(path, "must be one of %s", strings.Join(rule.choices, ", "))
+		r.wrong.add(path, "must be one of %s", strings.Join(rule.choices, ", "))
 	case !ok || length < rule.least || length > rule.most:
-		r.refuse(path, "must be a text of %d to %d characters", rule.least, rule.most)
+		r.wrong.add(path, "must be a text of %d to %d characters", rule.least, rule.most)
 	case strings.ContainsFunc(text, isForbidden):
-		r.refuse(path, "must be UTF-8 without control characters")
+		r.wrong.add(path, "must be UTF-8 without control characters")
 	case rule.kind != "lines" && strings.TrimSpace(text) == "":
-		r.refuse(path, "must have more than spaces")
+		r.wrong.add(path, "must have more than spaces")
 	case isFormat && !format.valid(text):
-		r.refuse(path, format.words)
+		r.wrong.add(path, format.words)
 	default:
 		return text
 	}
@@ -503,14 +497,14 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 		if isObject {
 			r.object(at+".", fields, element, known)
 		} else {
-			r.refuse(at, "must be an object")
+			r.wrong.add(at, "must be an object")
 		}
 		for _, f := range known {
 			value := element.FieldByIndex(f.index)
 			if f.unique && !value.IsZero() {
 				name := f.name + " " + value.String()
 				if seen[name] {
-					r.refuse(at+"."+f.name, "is there twice: %q", value.String())
+					r.wrong.add(at+"."+f.name, "is there twice: %q", value.String())
 				}
 				seen[name] = true
 			}
@@ -519,7 +513,7 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	}
 
 	if !ok || elements.Len() < int(rule.least) {
-		r.refuse(path, "must be a list of %d to %d entries", rule.least, rule.most)
+		r.wrong.add(path, "must be a list of %d to %d entries", rule.least, rule.most)
 	}
 	to.Set(elements)
 }
@@ -540,14 +534,14 @@ var isMetadataKey = matcher(`^[A-Za-z0-9_-]{1,40}$`)
 func (r *reader) texts(path string, rule rule, value any, to reflect.Value) {
 	fields, ok := value.(map[string]any)
 	if !ok || len(fields) > int(rule.most) {
-		r.refuse(path, "must be an object with at most %d keys", rule.most)
+		r.wrong.add(path, "must be an object with at most %d keys", rule.most)
 		return
 	}
 
 	texts := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !isMetadataKey(key) {
-			r.refuse(path+"."+key, "must be named by 1 to 40 letters, digits, _ and -")
+			r.wrong.add(path+"."+key, "must be named by 1 to 40 letters, digits, _ and -")
 			continue
 		}
 		texts[key] = r.text(path+"."+key, parseRule("lines 0..500"), fields[key])

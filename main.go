@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -271,7 +272,7 @@ func (c *call) parse(words []string, command command) error {
 	c.flags.Visit(func(f *flag.Flag) { given.Set(f.Name, f.Value.String()) })
 	for name := range strings.FieldsSeq(command.flags) {
 		needed, is := strings.CutSuffix(name, "!")
-		if is && given.Get(needed) == "" {
+		if is && strings.TrimSpace(given.Get(needed)) == "" {
 			return usagef("-%s is needed", needed)
 		}
 	}
@@ -369,6 +370,9 @@ func serve(c *call) (any, error) {
 	})
 }
 
+// usualPort matches addresses with a port that browsers leave out, and captures the rest.
+var usualPort = regexp.MustCompile(`^(http:.*):80$|^(https:.*):443$`)
+
 // serve listens, opens the file, prepares it and runs the service until the context ends. Then it finishes what was
 // begun, in 25 seconds at most.
 func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
@@ -379,9 +383,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	c.PublicURL = strings.ToLower(strings.TrimSuffix(cmp.Or(c.PublicURL, "http://localhost:"+port), "/"))
-	if strings.HasPrefix(c.PublicURL, "https:") { // Browsers leave the usual port out.
-		c.PublicURL = strings.TrimSuffix(c.PublicURL, ":443")
-	}
+	c.PublicURL = usualPort.ReplaceAllString(c.PublicURL, "$1$2")
 
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(400) // so that memory is collected rarely below the limit, and hard near it
@@ -416,7 +418,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	var background sync.WaitGroup
 	background.Go(func() { s.payments.run(working) })
 	background.Go(func() { queue.run(working) })
-	background.Go(func() { c.watch(working) })
+	background.Go(func() { db.watch(working) })
 	background.Go(func() { c.upkeep(working, keys) })
 
 	hs := &http.Server{
@@ -452,23 +454,6 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	}
 	background.Wait()
 	return err
-}
-
-// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
-// do, and what the dashboard sends again or turns on.
-func (c *call) watch(ctx context.Context) {
-	var before time.Time
-	for ctx.Err() == nil {
-		if info, err := os.Stat(c.db.path + "-wal"); err == nil && info.ModTime() != before {
-			before = info.ModTime()
-			wake(c.db.webhooksDue)
-			wake(c.db.checksDue)
-		}
-		select {
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-		}
-	}
 }
 
 // upkeep does the periodic work: it writes when keys were used, and each hour it purges what is old.
@@ -617,7 +602,7 @@ func (c *call) edit(st *Store) {
 }
 
 func storeAdd(c *call) (any, error) {
-	st := Store{Slug: slugOf(c.Name), Plan: PlanGrowth, Expiry: 24 * time.Hour}
+	st := Store{Slug: cmp.Or(slugOf(c.Name), "store"), Plan: PlanGrowth, Expiry: 24 * time.Hour}
 	c.edit(&st)
 	password, hash := newPassword(c.rounds)
 	var err error
@@ -815,10 +800,17 @@ func (c *call) importCatalog(file []byte) (any, error) {
 }
 
 func backup(c *call) (any, error) {
-	return jsonObject{"backup": c.argument}, c.db.copyTo(c, c.argument, backupID)
+	path, err := filepath.Abs(c.argument) // For SQLite, a name that begins with file: is an address.
+	if err == nil {
+		err = c.db.copyTo(c, path, backupID)
+	}
+	return jsonObject{"backup": c.argument}, err
 }
 
 func restoreBackup(c *call) (any, error) {
+	if info, err := os.Stat(c.file); err == nil && !info.Mode().IsRegular() {
+		return nil, usagef("-db must be a file, and %s is none", c.file)
+	}
 	aside, report, err := restore(c, c.file, c.argument, c.environment)
 	if err == nil && report.LatestEvent > 0 {
 		c.hint("compare your bank's and gateways' lists with the orders since %s", report.LatestEvent)
@@ -839,7 +831,7 @@ func health(c *call) (any, error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get("http://" + c.addr + "/readyz")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nothing answers: is the service running, and at -addr %s? (%w)", c.addr, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

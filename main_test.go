@@ -367,4 +367,10 @@ func TestPublicURLs(t *testing.T) {
 		}
 		w.ruin = true
 	}
+	for _, address := range []string{"http://shop.test:80", "https://shop.test:443"} { // ports that browsers leave out
+		w := newWorld(t, "-public-url", address)
+		if home := address[:strings.LastIndexByte(address, ':')]; !strings.Contains(w.log.String(), "dashboard="+home+"/dashboard") {
+			t.Errorf("%s: %s", address, w.log.String())
+		}
+	}
 }

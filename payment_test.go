@@ -605,6 +605,39 @@ func TestManyDenials(t *testing.T) {
 	})
 }
 
+// TestDisputeThatIsSaidTwice has a dispute's first notification come again after the dispute was won: it is no news.
+func TestDisputeThatIsSaidTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as B, get, COMPLETED, dispute/ACTION_REQUIRED=1000 | disputed")
+		path, header, body := w.net.xendit.message(p.order, "1", "dispute/ACTION_REQUIRED=1000")
+		p.play("+10m, dispute/WON=1000", "= paid by 1, Paid Alerted Alerted, stock 8")
+		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 200, "")
+		p.play("+1m", "= paid by 1, Paid Alerted Alerted, stock 8")
+	})
+}
+
+// TestDenialThatIsClaimed has a notification claim money of a payment that is denied, and stays denied for a minute.
+func TestDenialThatIsClaimed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get, dana:pending, dana:deny | pending")
+		set := func(status string) (signed any) {
+			w.net.midtrans.mu.Lock()
+			defer w.net.midtrans.mu.Unlock()
+			payment := &w.net.midtrans.page(p.order, "1").payments[0]
+			payment.Status = status
+			return w.net.midtrans.sign(*payment)
+		}
+		signed := set("settlement")
+		set("deny")
+		w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(signed))).want(t, 200, "")
+		w.sleep(time.Minute)
+		set("settlement")
+		p.play("+24h", "= paid by 1, Paid, stock 8")
+	})
+}
+
 // TestKeysWithOneToken replaces a key at Xendit by another one with the same token, and then by one of another account. What is
 // said of the first key's payment is heard all the same, also while its refunds cannot be read.
 func TestKeysWithOneToken(t *testing.T) {

@@ -103,9 +103,11 @@ func (e FieldError) Message() string { return fmt.Sprintf(e.Format, e.Values...)
 
 func (r *Refusal) Error() string { return fmt.Sprint(r.Reason, " ", r.Words, r.Fields) }
 
-// add adds a wrong field, and returns the refusal.
+// add adds a wrong field, of a hundred at most, and returns the refusal.
 func (r *Refusal) add(field, format string, values ...any) *Refusal {
-	r.Fields = append(r.Fields, FieldError{field, format, values})
+	if len(r.Fields) < 100 {
+		r.Fields = append(r.Fields, FieldError{field, format, values})
+	}
 	return r
 }
 
@@ -612,13 +614,6 @@ func (tx *Tx) end(err error) {
 		}
 	}
 	close(tx.done)
-}
-
-func wake(due chan struct{}) {
-	select {
-	case due <- struct{}{}:
-	default:
-	}
 }
 
 // transaction runs work between BEGIN and COMMIT. If it returns an error, nothing was changed, but for ErrUnknown.

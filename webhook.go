@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -416,6 +417,30 @@ type queue struct {
 	attempts int                      // under way, of all endpoints
 	paused   map[string]time.Time     // until when, by endpoint
 	ended    chan dueDelivery
+}
+
+// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
+// do, and what the dashboard sends again or turns on.
+func (db *DB) watch(ctx context.Context) {
+	var before time.Time
+	for ctx.Err() == nil {
+		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
+			before = info.ModTime()
+			wake(db.webhooksDue)
+			wake(db.checksDue)
+		}
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func wake(due chan struct{}) {
+	select {
+	case due <- struct{}{}:
+	default:
+	}
 }
 
 // newQueue returns a queue that is not running. Without a transport it sends over the network.

@@ -201,6 +201,11 @@ func TestEndpointsThatFail(t *testing.T) {
 			w.create(t, "teh", 1)
 			p.play("owner open /dashboard/developers | " + c.want)
 		}
+		for range 30 {
+			w.create(t, "teh", 1)
+		}
+		w.sleep(time.Minute)
+		p.play("owner open /dashboard/developers | sees Tidak sampai") // also if none of the last twenty was tried
 	})
 }
 
