@@ -532,8 +532,10 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		}
 		names := unite(s.Names, n.Names)
 		s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
-		if n.Disputed != 0 && s.GatewayID != "" && len(names) > len(s.Names) { // It may be known before the payment is.
-			// This is news, of which the owner has dealt with nothing.
+		if n.Disputed != 0 && s.GatewayID == "" {
+			names = s.Names // After a restore, its payment is not known yet: the same is news when it is said again.
+		}
+		if n.Disputed != 0 && len(names) > len(s.Names) { // This is news, of which the owner has dealt with nothing.
 			o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
 			o.enterInBook(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}

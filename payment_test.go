@@ -617,6 +617,21 @@ func TestDisputeThatIsSaidTwice(t *testing.T) {
 	})
 }
 
+// TestDisputeAfterARestore restores a copy that does not know the page of a disputed payment. The dispute is an alert when it is
+// said again after the payment.
+func TestDisputeAfterARestore(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A")
+		file := w.copyFile()
+		p.play("get, COMPLETED lost")
+		w.stop()
+		w.file = file
+		w.start()
+		p.play("dispute/ACTION_REQUIRED=172500, +1m, 1:COMPLETED, +1m, dispute/ACTION_REQUIRED=172500, +1m | disputed")
+	})
+}
+
 // TestDenialThatIsClaimed has a notification claim money of a payment that is denied, and stays denied for a minute.
 func TestDenialThatIsClaimed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
