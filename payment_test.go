@@ -624,11 +624,15 @@ func TestDisputeAfterARestore(t *testing.T) {
 		p := newPlayer(t, w)
 		p.play("order kopi 2 link as A")
 		file := w.copyFile()
-		p.play("get, COMPLETED lost")
+		p.play("get, COMPLETED lost, dispute/ACTION_REQUIRED=172500 lost")
 		w.stop()
 		w.file = file
 		w.start()
-		p.play("dispute/ACTION_REQUIRED=172500, +1m, 1:COMPLETED, +1m, dispute/ACTION_REQUIRED=172500, +1m | disputed")
+		path, header, body := w.net.xendit.message(p.order, "1", "dispute/ACTION_REQUIRED=172500")
+		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 200, "")
+		p.play("+1m, 1:COMPLETED, +1m")
+		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 200, "")
+		p.play("+1m", "= paid by 1, Paid Alerted, stock 8, disputed")
 	})
 }
 
