@@ -277,8 +277,11 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	return w, err
 }
 
-// State is what the owner decides about: the order's status, and whether the buyer has reported a transfer.
-func (o OrderRow) State() string { return fmt.Sprint(o.Order.Status, " ", o.Book.Reported) }
+// State is what the owner decides about: the order's status, whether the buyer has reported a transfer, and whether a gateway
+// holds a payment.
+func (o OrderRow) State() string {
+	return fmt.Sprint(o.Order.Status, " ", o.Book.Reported, " ", o.Book.held(0))
+}
 
 // decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed since the
 // owner saw it.
