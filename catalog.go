@@ -337,7 +337,7 @@ type Catalog struct {
 	PaymentMethods []Method `json:"payment_methods" rule:"list 0..100000 optional"`
 }
 
-// mostMethods are the payment methods of a store: lists of them are not paged.
+// mostMethods is how many payment methods a store may have: lists of them are not paged.
 const mostMethods = 100
 
 // ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each kind there
@@ -361,7 +361,7 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 			tx.putMethod(storeID, m)
 		}
 		if n, _ := one[int](tx, tx, "SELECT count(*) FROM payment_methods WHERE store_id = ?", storeID); n > mostMethods {
-			refusal.add("payment_methods", "come to %d in the store, of %d at most", n, mostMethods)
+			refusal.add("payment_methods", "would be %d in the store, and at most %d are allowed", n, mostMethods)
 		}
 		return refusal.orNil()
 	})

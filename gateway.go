@@ -28,8 +28,8 @@ type gateway interface {
 	// what is required. errTaken: the gateway has payments of this reference already.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
-	// status asks what became of a session. Ids that the gateway does not know are an answer without payments, not an error,
-	// but for the session's own GatewayID. This is how a new key is tested.
+	// status asks what became of a session. An id that the gateway does not know gives an answer without payments: only the
+	// session's own GatewayID is an error then. A new key is tested with this.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
 	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived stays. closed says

@@ -261,7 +261,8 @@ func respond(w http.ResponseWriter, status int, before string, inside []byte) {
 	io.WriteString(w, body)
 }
 
-// listOf is the data of an answer with a page of a list. What is JSON already, encoding/json would check and copy once more.
+// listOf is the data of an answer with a page of a list, whose entries are JSON already: encoding/json would check and copy them
+// once more.
 func listOf(name string, list []string, more bool) json.RawMessage {
 	return fmt.Appendf(nil, `{%q:[%s],"has_more":%t}`, name, strings.Join(list, ","), more)
 }

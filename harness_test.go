@@ -387,6 +387,13 @@ func (w *world) stop() int {
 	return w.life.code
 }
 
+// startWith stops the service, and starts it with another file.
+func (w *world) startWith(file string) {
+	w.stop()
+	w.file = file
+	w.start()
+}
+
 // crash ends the service with nothing left but its file as it is, unless it is dead already, and starts it
 // again.
 func (w *world) crash() {

@@ -800,11 +800,7 @@ func (c *call) importCatalog(file []byte) (any, error) {
 }
 
 func backup(c *call) (any, error) {
-	path, err := filepath.Abs(c.argument) // For SQLite, a name that begins with file: is an address.
-	if err == nil {
-		err = c.db.copyTo(c, path, backupID)
-	}
-	return jsonObject{"backup": c.argument}, err
+	return jsonObject{"backup": c.argument}, c.db.copyTo(c, c.argument, backupID)
 }
 
 func restoreBackup(c *call) (any, error) {

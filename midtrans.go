@@ -167,7 +167,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	for _, name := range append([]string{s.reference()}, s.Names...) {
 		isDenied := func(p Payment) bool { return p.ID == name && p.State == Denied && p.ID != s.Claimed }
 		if states[name] != "" || len(s.Names) > 8 && slices.ContainsFunc(s.payments, isDenied) {
-			continue // It has been answered, or it is one of many denials, which are over for good.
+			continue // It has been answered; or the page has many payments, and one that is denied stays so.
 		}
 
 		t, status, err := m.call(ctx, key, "GET", name, "status")

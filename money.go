@@ -146,13 +146,16 @@ func settle(b Book) (status Status, paidBy string) {
 	return b.Status, ""
 }
 
-// approve is the book after the owner approved the order. Payments that brought too little are accepted. The first payment
-// whose money is there, and that the owner has not called a second payment, is the payer. If there is none, it is the owner. So
-// it is if the buyer reported a transfer: that is what the owner approved, and other money is not needed.
+// approve is the book after the owner approved the order. If the buyer reported a transfer, that is what the owner approved: no
+// payment pays the order, and other money is not needed. Else payments that brought too little are accepted, and the first one
+// whose money is there, and that the owner has not called a second payment, is the payer.
 func (b Book) approve() Book {
 	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
+	if b.Reported {
+		return b
+	}
 	for _, p := range b.Payments {
-		if b.Reported || !p.hasMoney() {
+		if !p.hasMoney() {
 			continue
 		}
 		if p.Amount < p.Asked {

@@ -116,7 +116,7 @@ type OrderRow struct {
 	Components []component
 	Book       Book
 
-	// These are no columns.
+	// These are no columns: columns stops at the first field that is not exported.
 	reason   Note             // a gateway's latest news in this write; the history has it, with a change of state or without
 	history  []HistoryEntry   // to be written
 	Order    Order            // decoded
@@ -621,11 +621,11 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 }
 
 // applyBook brings the order into the state that its book means. The order takes over the method and the amounts of the page
-// that paid it.
+// that paid it. It cannot fail, because settle only makes transitions that there are.
 func (o *OrderRow) applyBook() {
 	status, paidBy := settle(o.Book)
 	if status != o.Book.Status {
-		o.become(status, ActorGateway, o.reason) // settle knows no other transitions.
+		o.become(status, ActorGateway, o.reason)
 	} else if o.reason.Code != "" {
 		o.note(ActorGateway, o.reason)
 	}

@@ -395,7 +395,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	o, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
-		s.NewsAt = min(s.NewsAt, tx.now) // after a clock that was ahead
+		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
 		names := unite(s.Names, answer.Names)
 		if o.enterInBook(s, answer.Payments) || len(names) > len(s.Names) { // what came before a failure, too
 			s.NewsAt = tx.now
@@ -509,8 +509,8 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 }
 
 // markDue makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
-// order. A key that is not the session's own must be the one that new pages of the order are made with: strangers may know another,
-// which was replaced.
+// order. A key that is not the session's own must be the one that new pages of the order are made with: strangers may know one that
+// was replaced.
 func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
@@ -523,8 +523,8 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 			o.addSession(tx, number)
 			s = &o.Sessions[0]
 			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
-		case s == nil, s.KeyID != key.ID && !opensPages, s.Provider != key.Provider: // another page, after a restore
-			return ErrNotFound
+		case s == nil, s.KeyID != key.ID && !opensPages, s.Provider != key.Provider:
+			return ErrNotFound // After a restore, the number may be that of a page at the other gateway.
 		}
 		s.Seen = true
 		if n.ClaimsMoney {
@@ -532,10 +532,11 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		}
 		names := unite(s.Names, n.Names)
 		s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
-		if n.Disputed != 0 && s.GatewayID == "" {
-			names = s.Names // After a restore, its payment is not known yet: the same is news when it is said again.
-		}
-		if n.Disputed != 0 && len(names) > len(s.Names) { // This is news, of which the owner has dealt with nothing.
+		switch {
+		case n.Disputed == 0:
+		case s.GatewayID == "": // After a restore, its payment is not known yet: what is said again then is still news.
+			names = s.Names
+		case len(names) > len(s.Names): // This is news, of which the owner has dealt with nothing.
 			o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
 			o.enterInBook(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
@@ -551,7 +552,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
 		number, _ = strconv.Atoi(n.Reference[i+1:])
-		return n.Reference[:i], max(number, 1), nil
+		return n.Reference[:i], max(number, 1), nil // 0 would stand for any session of the order.
 	}
 	s, err := one[PaymentSession](ctx, p.db, `
 		SELECT order_id, number

@@ -419,9 +419,7 @@ func TestRestoredBackup(t *testing.T) {
 				w.sleep(0)
 				file := w.copyFile()
 				p.play("get, pending")
-				w.stop()
-				w.file = file
-				w.start()
+				w.startWith(file)
 				p.play(steps, "= "+want)
 			})
 		})
@@ -474,9 +472,7 @@ func TestNumberGivenTwice(t *testing.T) {
 		p.play("order kopi 2 snap as A")
 		file := w.copyFile()
 		p.play("get, pending")
-		w.stop()
-		w.file = file
-		w.start()
+		w.startWith(file)
 		p.play("buyer change link, get")
 		path, header, message := w.net.midtrans.message(p.order, "1", "settlement")
 		w.do(t, "POST", path+w.shop.id, message, header...).want(t, 200, "")
@@ -625,9 +621,7 @@ func TestDisputeAfterARestore(t *testing.T) {
 		p.play("order kopi 2 link as A")
 		file := w.copyFile()
 		p.play("get, COMPLETED lost, dispute/ACTION_REQUIRED=172500 lost")
-		w.stop()
-		w.file = file
-		w.start()
+		w.startWith(file)
 		path, header, body := w.net.xendit.message(p.order, "1", "dispute/ACTION_REQUIRED=172500")
 		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 200, "")
 		p.play("+1m, 1:COMPLETED, +1m")
@@ -693,7 +687,7 @@ func TestTwoSessionsOfOneReference(t *testing.T) {
 	})
 }
 
-// TestHeldOnAPageThatIsOver has a gateway hold a payment on a page that was closed. The owner approves the transfer that the buyer
+// TestHeldOnAPageThatIsOver has a gateway hold a payment on a page that was closed a minute, half a day or two weeks ago. The owner approves the transfer that the buyer
 // has reported, and the held payment is denied.
 func TestHeldOnAPageThatIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

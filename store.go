@@ -366,7 +366,7 @@ func findFile(path string, mode openMode) (string, error) {
 // openPool opens a file with options of the driver, of which the first of a name counts. SQLite need not lock a
 // connection (_mutex=no): the pool does.
 func openPool(path, options string, connections int) *sql.DB {
-	pool, _ := sql.Open("sqlite3", "file:"+(&url.URL{Path: path}).EscapedPath()+
+	pool, _ := sql.Open("sqlite3", "file:"+url.PathEscape(path)+
 		"?"+options+"&_mutex=no&_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=100")
 	pool.SetMaxOpenConns(connections)
 	pool.SetMaxIdleConns(connections)
@@ -786,7 +786,7 @@ func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
 		return fmt.Errorf("cannot create the copy, name a new file: %w", err)
 	}
 
-	_, err = db.readers.ExecContext(ctx, "VACUUM INTO ?", out)
+	_, err = db.readers.ExecContext(ctx, "VACUUM INTO ?", "file:"+url.PathEscape(out))
 	if err == nil {
 		_, err = file.WriteAt(binary.BigEndian.AppendUint32(nil, id), applicationAt)
 	}

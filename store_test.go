@@ -434,6 +434,23 @@ func TestRestoreDrill(t *testing.T) {
 	w.create(t, "teh", 1)
 }
 
+// TestNamesThatSQLiteReads uses names that are addresses for SQLite, or have escapes.
+func TestNamesThatSQLiteReads(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, "teh", 1)
+	t.Chdir(t.TempDir())
+	w.command("backup file:100%41?#.db")
+	copied := w.beside("file:shop.db")
+	copied.command("restore file:100%41?#.db")
+	copied.command("backup 100%41")
+	for _, file := range []string{"file:shop.db", "./100%41"} {
+		copied.file = file
+		if textOf(copied.command("check"), "orders") != "1" {
+			t.Errorf("%s has no order", file)
+		}
+	}
+}
+
 // beside is for commands on another file.
 func (w *world) beside(file string) *world { return &world{t: w.t, file: file, net: w.net} }
 

@@ -419,30 +419,6 @@ type queue struct {
 	ended    chan dueDelivery
 }
 
-// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
-// do, and what the dashboard sends again or turns on.
-func (db *DB) watch(ctx context.Context) {
-	var before time.Time
-	for ctx.Err() == nil {
-		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
-			before = info.ModTime()
-			wake(db.webhooksDue)
-			wake(db.checksDue)
-		}
-		select {
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-		}
-	}
-}
-
-func wake(due chan struct{}) {
-	select {
-	case due <- struct{}{}:
-	default:
-	}
-}
-
 // newQueue returns a queue that is not running. Without a transport it sends over the network.
 func newQueue(db *DB, transport http.RoundTripper, allowPrivate bool) *queue {
 	if transport == nil {
@@ -480,6 +456,31 @@ func (q *queue) run(ctx context.Context) {
 	defer time.AfterFunc(5*time.Second, cutOff).Stop()
 	for q.attempts > 0 {
 		q.end(<-q.ended)
+	}
+}
+
+// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
+// do, and what the dashboard sends again or turns on.
+func (db *DB) watch(ctx context.Context) {
+	var before time.Time
+	for ctx.Err() == nil {
+		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
+			before = info.ModTime()
+			wake(db.webhooksDue)
+			wake(db.checksDue)
+		}
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// wake tells a loop that there may be something to do. It does not wait for it.
+func wake(due chan struct{}) {
+	select {
+	case due <- struct{}{}:
+	default:
 	}
 }
 
