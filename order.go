@@ -87,12 +87,15 @@ type Item struct {
 type StoredOrder struct{ ID, JSON string }
 
 // show is the order as the API shows it: its stored JSON, closed with its two addresses, in which nothing has to be escaped.
-func (o StoredOrder) show(payPage, paymentURL string) string {
-	return o.JSON[:len(o.JSON)-1] + `,"checkout_url":"` + payPage + `","payment_url":"` + paymentURL + `"}`
+func (o StoredOrder) show(payPage, paymentURL string) pieces {
+	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, payPage, `","payment_url":"`, paymentURL, `"}`}
 }
 
 // show is an order as the API shows it, without the page of a payment session.
-func (st Store) show(o StoredOrder) string { return o.show(st.payPage(o.ID), st.payPage(o.ID)) }
+func (st Store) show(o StoredOrder) pieces {
+	page := st.payPage(o.ID)
+	return o.show(page, page)
+}
 
 func (o StoredOrder) decode() (order Order, err error) {
 	err = json.Unmarshal([]byte(o.JSON), &order)
@@ -111,16 +114,17 @@ type component struct {
 type OrderRow struct {
 	StoredOrder
 	StoreID    string
-	UniqueCode int64 // that was drawn for the order, whatever its method is now
-	Events     int64 // how many it has
-	Components []component
+	UniqueCode int64  // that was drawn for the order, whatever its method is now
+	Events     int64  // how many it has
+	Stock      string // its Components in JSON
 	Book       Book
 
 	// These are no columns: columns stops at the first field that is not exported.
-	reason   Note             // a gateway's latest news in this write; the history has it, with a change of state or without
-	history  []HistoryEntry   // to be written
-	Order    Order            // decoded
-	Sessions []PaymentSession // the latest first
+	reason     Note             // a gateway's latest news in this write; the history has it, with a change of state or without
+	history    []HistoryEntry   // to be written
+	Order      Order            // decoded
+	Components []component      // decoded
+	Sessions   []PaymentSession // the latest first
 }
 
 // anyStore takes the place of a store's id where an order of any store is meant: on its pay page, and by the clock and gateways.
@@ -129,14 +133,16 @@ const anyStore = ""
 // readOrder reads an order of a store, or of anyStore. The error is ErrNotFound if there is none.
 func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
 	o, err := readColumns(ctx, q, storeID, id)
-	if err != nil {
-		return o, err
+	if err == nil {
+		o.Order, err = o.decode()
 	}
-	o.Order, err = o.decode()
+	if err == nil {
+		err = json.Unmarshal([]byte(o.Stock), &o.Components)
+	}
 	return o, err
 }
 
-// readColumns is readOrder without decoding the order's JSON: Order has only what is in columns too.
+// readColumns is readOrder without decoding JSON: Order has only what is in columns too, and Components is empty.
 func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow, err error) {
 	type row struct {
 		OrderRow
@@ -487,7 +493,7 @@ func (tx *Tx) newReference(storeID string) string {
 
 // addEvent writes an event of the order as it was rendered last, and returns the order as the event shows it.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
-	shown = st.show(o.StoredOrder)
+	shown = string(st.show(o.StoredOrder).join())
 	o.Events++
 	tx.insertEvent(o.StoreID, o.ID, o.Events, name, shown)
 	return shown

@@ -230,9 +230,8 @@ CREATE TABLE events (
   created_at INTEGER NOT NULL,
   body       TEXT    NOT NULL             -- the bytes that are signed and sent
 ) STRICT;
-CREATE INDEX events_of_store ON events (store_id, number);
+CREATE INDEX events_of_store ON events (store_id, number, created_at);
 CREATE INDEX events_of_order ON events (order_id, number) WHERE order_id IS NOT NULL;
-CREATE INDEX events_by_age   ON events (created_at);
 
 -- A pending delivery is due at next_at until a result says otherwise: which attempts are under way is known in memory.
 CREATE TABLE deliveries (                 -- a row per event and endpoint

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -142,9 +143,9 @@ func sqliteCode(err error) sqlite3.ErrNo {
 	return e.Code
 }
 
-// querier is what reads: the DB, or a Tx, which ignores the context.
+// querier is what reads: the DB or a Tx, whose context must be the Tx itself.
 type querier interface {
-	query(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error)
 	fail(err error) error // what an error of a query means; nil is none
 }
 
@@ -172,31 +173,46 @@ func columns(v reflect.Value) (into []any) {
 	return into
 }
 
-// one returns the first row of a query, scanned to columns; without a row, ErrNotFound.
+// one returns the first row of a query, scanned to columns; without a row, ErrNotFound. Only the wait for a connection ends with
+// the context: to watch it would cost more than such a query.
 func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
-	rows, err := all[T](ctx, q, query, args...)
-	if err == nil && len(rows) > 0 {
+	rows, err := read[T](ctx, q, 1, query, args)
+	if len(rows) > 0 {
 		return rows[0], nil
 	}
 	return found, cmp.Or(err, ErrNotFound)
 }
 
-// all returns the rows of a query, scanned to columns. The list is never nil.
+// all returns the rows of a query, scanned to columns. The list is never nil. The query ends with the context.
 func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
-	rows, err := q.query(ctx, query, args...)
+	return read[T](ctx, q, math.MaxInt, query, args)
+}
+
+func read[T any](ctx context.Context, q querier, most int, query string, args []any) ([]T, error) {
+	conn, leave, err := q.connect(ctx)
+	if err != nil {
+		return nil, q.fail(err)
+	}
+	defer leave()
+	if most == 1 {
+		ctx = context.WithoutCancel(ctx)
+	}
+	rows, err := conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, q.fail(err)
 	}
 	defer rows.Close()
 
+	var row T
+	into := columns(reflect.ValueOf(&row).Elem())
 	names, _ := rows.Columns() // None is an error that rows.Err returns too.
 	found := []T{}
-	for rows.Next() {
-		found = append(found, *new(T))
-		into := columns(reflect.ValueOf(&found[len(found)-1]).Elem())
+	for len(found) < most && rows.Next() {
+		row = *new(T) // Lists and maps are made anew for each row.
 		if err := rows.Scan(into[:len(names)]...); err != nil {
 			return nil, q.fail(err)
 		}
+		found = append(found, row)
 	}
 	return found, q.fail(rows.Err())
 }
@@ -223,6 +239,23 @@ func toJSON(v any) []byte {
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
+
+// pieces are JSON in pieces. A large answer is copied only when they are joined.
+type pieces []string
+
+func (p pieces) join() []byte {
+	length := 0
+	for _, piece := range p {
+		length += len(piece)
+	}
+	joined := make([]byte, 0, length)
+	for _, piece := range p {
+		joined = append(joined, piece...)
+	}
+	return joined
+}
+
+func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
 
 // fromJSON scans a column that holds JSON, and writes one.
 type fromJSON struct{ into any }
@@ -320,7 +353,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		db.lock, err = lockServing(path)
 	}
 	if err == nil {
-		err = db.connect(mode)
+		err = db.prepare(mode)
 	}
 	if err == nil && mode == openToServe {
 		err = db.takeFile()
@@ -373,8 +406,8 @@ func openPool(path, options string, connections int) *sql.DB {
 	return pool
 }
 
-// connect looks at the file before anything in it is changed, opens it for writing and creates its tables.
-func (db *DB) connect(mode openMode) error {
+// prepare looks at the file before anything in it is changed, opens it for writing and creates its tables.
+func (db *DB) prepare(mode openMode) error {
 	ctx := context.Background()
 	kind, err := one[string](ctx, db, `
 		SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM sqlite_schema) THEN 'empty'
@@ -444,8 +477,9 @@ func (db *DB) close() error {
 	return err
 }
 
-func (db *DB) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	return db.readers.QueryContext(ctx, text, args...)
+func (db *DB) connect(ctx context.Context) (*sql.Conn, func() error, error) {
+	conn, err := db.readers.Conn(ctx)
+	return conn, conn.Close, err
 }
 
 func (db *DB) fail(err error) error { return unavailable(err) }
@@ -471,11 +505,8 @@ func (tx *Tx) fail(err error) error {
 	return tx.err
 }
 
-func (tx *Tx) query(_ context.Context, text string, args ...any) (*sql.Rows, error) {
-	if tx.err != nil {
-		return nil, tx.err
-	}
-	return tx.db.conn.QueryContext(tx, text, args...)
+func (tx *Tx) connect(context.Context) (*sql.Conn, func() error, error) {
+	return tx.db.conn, func() error { return nil }, tx.err
 }
 
 // exec runs a statement that returns no rows. Its error becomes that of the write.
@@ -733,8 +764,8 @@ func (db *DB) clockJumped() bool {
 func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
 	now := db.now()
 	for statement, before := range map[string]Time{
-		`DELETE FROM events WHERE number IN
-			(SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`: now.Add(-keepEvents),
+		`DELETE FROM events WHERE created_at < ? AND number IN
+			(SELECT number FROM events ORDER BY number LIMIT ?)`: now.Add(-keepEvents),
 		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
 			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-idempotencyKept),
 		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
@@ -760,7 +791,7 @@ func (db *DB) check(ctx context.Context) (Report, error) {
 	r, err := one[Report](ctx, db, `
 		SELECT 1, '[]', user_version, (SELECT count(*) FROM stores), (SELECT count(*) FROM orders),
 		       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL),
-		       (SELECT coalesce(max(created_at), 0) FROM events)
+		       coalesce((SELECT created_at FROM events ORDER BY number DESC LIMIT 1), 0)
 		FROM   pragma_user_version`)
 	if err == nil {
 		r.Faults, err = all[string](ctx, db, `

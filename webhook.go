@@ -122,10 +122,7 @@ func (db *DB) Events(
 		}
 	}
 
-	// The first event since a time is looked up, so that those before it are not all read.
-	where, args := `
-		store_id = ?1 AND created_at >= ?3 AND (?4 = '' OR event = ?4) AND number > max(?2, iif(?3 = 0, 0,
-			(SELECT coalesce(min(+number), 1 << 62) - 1 FROM events WHERE created_at >= ?3)))`,
+	where, args := "store_id = ?1 AND number > ?2 AND created_at >= ?3 AND (?4 = '' OR event = ?4)",
 		[]any{storeID, after, f.CreatedMin, f.Event}
 	if f.OrderID != "" {
 		where, args = where+" AND order_id = ?", append(args, f.OrderID)
