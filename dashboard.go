@@ -255,6 +255,16 @@ func shownAlerts(b Book) (shown []shownAlert) {
 	return shown
 }
 
+// History lists the latest 200 lines of an order's history, the newest first. That it was created has no line.
+func (db *DB) History(ctx context.Context, orderID string) ([]HistoryEntry, error) {
+	return all[HistoryEntry](ctx, db, `
+		SELECT at, from_status, to_status, actor, note
+		FROM   order_history
+		WHERE  order_id = ?
+		ORDER  BY position DESC
+		LIMIT  200`, orderID)
+}
+
 // waiting says why an order waits for its owner.
 type waiting struct {
 	Alerts []shownAlert

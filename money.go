@@ -8,8 +8,7 @@ import (
 
 // This file is the book of an order's payments: what gateways, the buyer and the owner have said of its money,
 // and what that means for the order. Everything here is pure. A gateway's answer is written into the book, and
-// settle and alerts are functions of the whole book. States and returned amounts only grow, so an old answer takes nothing
-// back. Only a payment that had arrived and is denied depends on what was seen before: it was reversed.
+// settle and alerts are functions of the whole book.
 
 // Status is the state of an order.
 type Status string
@@ -26,7 +25,7 @@ const (
 // PaymentState is how far a payment has come, as its gateway says.
 type PaymentState string
 
-// The states of a payment, in the order in which knowledge of it grows. Denied and ExpiredPayment are equals.
+// The states of a payment, in the order in which knowledge of it grows. Of Denied and ExpiredPayment the first one heard stays.
 const (
 	Open           PaymentState = "open"
 	Held           PaymentState = "held" // the gateway wants a person to decide
@@ -42,7 +41,7 @@ var stateRanks = map[PaymentState]int{Open: 1, Held: 2, Denied: 3, ExpiredPaymen
 type Payment struct {
 	Attempt  int    // the number of its payment session
 	ID       string // the gateway's name for it; at Xendit the session's
-	Asked    int64  // what its page asked for
+	Asked    int64  // what its page asked for; kept with its session
 	State    PaymentState
 	Amount   int64
 	Returned int64 // of the amount
@@ -60,8 +59,8 @@ func (p Payment) held() bool { return p.State == Held }
 // exact reports whether the whole sum that was asked for has arrived, and not all of it was returned.
 func (p Payment) exact() bool { return p.hasMoney() && p.Amount == p.Asked }
 
-// learn adds what a gateway says to what is known. States and returned amounts only grow, so an old answer changes nothing.
-// A payment that had arrived and is denied now was reversed.
+// learn adds what a gateway says to what is known. States and returned amounts only grow, so answers may come in any order. The
+// exception is a denial: of a payment that had arrived it says that it was reversed. No gateway accepts what it has denied.
 func (p Payment) learn(news Payment) Payment {
 	if p.State == Arrived && news.State == Denied {
 		news.State = Reversed
@@ -120,30 +119,34 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle says what the book of an order means: the state that the order is to have, and who pays it. A paid order lives on the
-// payment that paid it: when that is gone, another exact one takes its place, if there is one. Money of another amount does not
-// change an expired or failed order: it is only an alert.
-func settle(b Book) (status Status, paidBy string) {
+// settle brings a book into the state that it means. before is the order's state until now. A paid order lives on the payment that
+// paid it: when that is gone, another exact one takes its place, if there is one. Money of another amount does not change an
+// expired or failed order: it is only an alert. An order that fails forgets what was said and decided, but for the payments that
+// the owner has called a second one.
+func settle(b Book, before Status) Book {
 	held := b.held(0)
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
 	exactKey := b.exactPayment()
 	payer, isPayment := b.payer()
 
 	switch {
-	case b.Status == Refunded, b.Status == Paid && (!isPayment || payer.hasMoney()):
-		return b.Status, b.PaidBy
+	case b.Status == Refunded:
+	case b.Status == Paid && (!isPayment || payer.hasMoney()):
 	case exactKey != "":
-		return Paid, exactKey
+		b.Status, b.PaidBy = Paid, exactKey
 	case b.Status == Paid && payer.State == Arrived:
-		return Refunded, b.PaidBy
+		b.Status = Refunded
 	case b.Status == Paid:
-		return Failed, ""
+		b.Status = Failed
 	case b.Status == Pending && (held || anyMoney), b.Status == Expired && held:
-		return AwaitingVerification, ""
+		b.Status = AwaitingVerification
 	case b.Status == AwaitingVerification && !held && !anyMoney && !b.Reported:
-		return Failed, ""
+		b.Status = Failed
 	}
-	return b.Status, ""
+	if b.Status == Failed && before != Failed {
+		return Book{Status: Failed, Payments: b.Payments, Second: b.Second}
+	}
+	return b
 }
 
 // approve is the book after the owner approved the order. If the buyer reported a transfer, that is what the owner approved: no

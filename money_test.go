@@ -85,11 +85,7 @@ func after(t *testing.T, b Book, event string) Book {
 	default:
 		b.Payments = tell(t, b.Payments, words)
 	}
-	b.Status, b.PaidBy = settle(b)
-	if b.Status == Failed && before != Failed {
-		b.Dealt = nil
-	}
-	return b
+	return settle(b, before)
 }
 
 // tell is the book's payments after an answer of a gateway.

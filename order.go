@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -86,6 +87,13 @@ type Item struct {
 // StoredOrder is an order as it is stored.
 type StoredOrder struct{ ID, JSON string }
 
+// pieces are JSON that is put together when it is sent, so that a long list is copied once.
+type pieces []string
+
+func (p pieces) join() []byte { return []byte(strings.Join(p, "")) }
+
+func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
+
 // show is the order as the API shows it: its stored JSON, closed with its two addresses, in which nothing has to be escaped.
 func (o StoredOrder) show(payPage, paymentURL string) pieces {
 	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, payPage, `","payment_url":"`, paymentURL, `"}`}
@@ -120,7 +128,7 @@ type OrderRow struct {
 	Book       Book
 
 	// These are no columns: columns stops at the first field that is not exported.
-	reason     Note             // a gateway's latest news in this write; the history has it, with a change of state or without
+	news       []Note           // from gateways, in this write; the history will have them
 	history    []HistoryEntry   // to be written
 	Order      Order            // decoded
 	Components []component      // decoded
@@ -493,7 +501,7 @@ func (tx *Tx) newReference(storeID string) string {
 
 // addEvent writes an event of the order as it was rendered last, and returns the order as the event shows it.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
-	shown = string(st.show(o.StoredOrder).join())
+	shown = strings.Join(st.show(o.StoredOrder), "")
 	o.Events++
 	tx.insertEvent(o.StoreID, o.ID, o.Events, name, shown)
 	return shown
@@ -524,6 +532,9 @@ type Note struct {
 	Bank     string   `json:"bank,omitempty"`    // the bank that they say they sent it from
 }
 
+// payment is the key of the payment that the note is about.
+func (n Note) payment() string { return Payment{Attempt: n.Attempt, ID: n.Payment}.key() }
+
 type NoteCode string
 
 const (
@@ -548,16 +559,6 @@ type HistoryEntry struct {
 	To    Status
 	Actor Actor
 	Note  Note
-}
-
-// History lists the latest 200 lines of an order's history, the newest first. That it was created has no line.
-func (db *DB) History(ctx context.Context, orderID string) ([]HistoryEntry, error) {
-	return all[HistoryEntry](ctx, db, `
-		SELECT at, from_status, to_status, actor, note
-		FROM   order_history
-		WHERE  order_id = ?
-		ORDER  BY position DESC
-		LIMIT  200`, orderID)
 }
 
 // limitNotes refuses one more line with a code in an order's history.
@@ -602,13 +603,12 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 		if err := fn(tx, &o); err != nil {
 			return err
 		}
-		o.applyBook()
-		changedStatus := o.Book.Status != statusBefore
-		if changedStatus {
-			tx.applyStatus(&o)
+		if err := tx.applyBook(&o, statusBefore); err != nil {
+			return err
 		}
 
 		o.render(tx.now)
+		changedStatus := o.Book.Status != statusBefore
 		alerted := !slices.Equal(alertsBefore, alerts(o.Book))
 		if changedStatus || alerted {
 			st, _ := readStore(tx, tx, o.StoreID)
@@ -626,21 +626,47 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 	return o, err
 }
 
-// applyBook brings the order into the state that its book means. The order takes over the method and the amounts of the page
-// that paid it. It cannot fail, because settle only makes transitions that there are.
-func (o *OrderRow) applyBook() {
-	status, paidBy := settle(o.Book)
-	if status != o.Book.Status {
-		o.become(status, ActorGateway, o.reason)
-	} else if o.reason.Code != "" {
-		o.note(ActorGateway, o.reason)
+// applyBook brings the order into the state that its book means, and does what a new state means for its stock, paid_at, method
+// and amounts. A refund gives no stock back. Of the gateways' news, the first about the payer is the reason of a change or,
+// without one, the last that is no denial.
+func (tx *Tx) applyBook(o *OrderRow, before Status) error {
+	after := settle(o.Book, before)
+	var reason Note
+	for _, n := range o.news {
+		other := n
+		if reason.Code == "" || reason.payment() != after.PaidBy && n.Code != NoteCode(Denied) {
+			other, reason = reason, n
+		}
+		if other.Code != "" {
+			o.note(ActorGateway, other)
+		}
 	}
-	o.Book.PaidBy = paidBy
-	payer, isPayment := o.Book.payer()
-	if s := o.session(payer.Attempt); isPayment && status == Paid {
+	if after.Status != o.Book.Status {
+		if err := o.become(after.Status, ActorGateway, reason); err != nil {
+			return err
+		}
+	} else if reason.Code != "" {
+		o.note(ActorGateway, reason)
+	}
+	o.Book = after
+
+	payer, isPayment := after.payer()
+	if s := o.session(payer.Attempt); isPayment && after.Status == Paid {
 		o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = s.Method, s.Provider, "gateway"
 		o.Order.Fee, o.Order.UniqueCode, o.Order.Amount = s.Fee, s.Code, s.Asked
 	}
+	switch {
+	case after.Status == before:
+	case after.Status == Paid:
+		o.Order.PaidAt = tx.now
+		o.Book.Oversold = len(tx.reserve(o)) > 0
+	case after.Status == Failed:
+		tx.release(o)
+		o.Order.PaidAt = 0
+	case after.Status == Expired:
+		tx.release(o)
+	}
+	return nil
 }
 
 // session is the order's session with a number, nil if there is none.
@@ -651,22 +677,6 @@ func (o *OrderRow) session(number int) *PaymentSession {
 		}
 	}
 	return nil
-}
-
-// applyStatus does what a new state means for the order's stock, its paid_at and its book, most of which a failed order forgets.
-// A refund does not give stock back.
-func (tx *Tx) applyStatus(o *OrderRow) {
-	switch o.Book.Status {
-	case Paid:
-		o.Order.PaidAt = tx.now
-		o.Book.Oversold = len(tx.reserve(o)) > 0
-	case Failed:
-		tx.release(o)
-		o.Order.PaidAt = 0
-		o.Book = Book{Status: Failed, Payments: o.Book.Payments, Second: o.Book.Second}
-	case Expired:
-		tx.release(o)
-	}
 }
 
 // storeOrder writes a new order, or what has changed of one.

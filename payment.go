@@ -436,31 +436,26 @@ func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 		}
 		news = true
 		o.Book.Payments[i] = after
-		if n := noteOf(before, after); n.Code != "" {
+		for _, n := range notesOf(before, after) {
 			n.Provider, n.Attempt, n.Payment = s.Provider, s.Number, payment.ID
-			// The last one that is no denial is the reason of the order's change; the others are notes.
-			if o.reason.Code == "" || n.Code != NoteCode(Denied) {
-				n, o.reason = o.reason, n
-			}
-			if n.Code != "" {
-				o.note(ActorGateway, n)
-			}
+			o.news = append(o.news, n)
 		}
 	}
 	return news
 }
 
-// noteOf says for the order's history what has become of a payment.
-func noteOf(before, after Payment) Note {
-	switch {
-	case after.Returned > before.Returned:
-		return Note{Code: NoteReturned, Amount: after.Returned, Due: after.Amount}
-	case after.Disputed > before.Disputed:
-		return Note{Code: NoteDisputed, Amount: after.Disputed, Due: after.Amount}
-	case after.State == before.State, after.State == Open, after.State == ExpiredPayment:
-		return Note{}
+// notesOf says for the order's history what has become of a payment.
+func notesOf(before, after Payment) (notes []Note) {
+	if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
+		notes = append(notes, Note{Code: NoteCode(after.State), Amount: after.Amount, Due: after.Asked})
 	}
-	return Note{Code: NoteCode(after.State), Amount: after.Amount, Due: after.Asked}
+	if after.Returned > before.Returned {
+		notes = append(notes, Note{Code: NoteReturned, Amount: after.Returned, Due: after.Amount})
+	}
+	if after.Disputed > before.Disputed {
+		notes = append(notes, Note{Code: NoteDisputed, Amount: after.Disputed, Due: after.Amount})
+	}
+	return notes
 }
 
 func unite(names, more []string) []string {

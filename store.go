@@ -240,23 +240,6 @@ func toJSON(v any) []byte {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// pieces are JSON in pieces. A large answer is copied only when they are joined.
-type pieces []string
-
-func (p pieces) join() []byte {
-	length := 0
-	for _, piece := range p {
-		length += len(piece)
-	}
-	joined := make([]byte, 0, length)
-	for _, piece := range p {
-		joined = append(joined, piece...)
-	}
-	return joined
-}
-
-func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
-
 // fromJSON scans a column that holds JSON, and writes one.
 type fromJSON struct{ into any }
 
@@ -758,21 +741,6 @@ func (db *DB) clockJumped() bool {
 	}
 	c.wall, c.steady = wall, steady
 	return steady.Before(c.until)
-}
-
-// purge deletes what is too old to be needed. Orders, their history and payments are kept for good.
-func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
-	now := db.now()
-	for statement, before := range map[string]Time{
-		`DELETE FROM events WHERE created_at < ? AND number IN
-			(SELECT number FROM events ORDER BY number LIMIT ?)`: now.Add(-keepEvents),
-		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
-			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-idempotencyKept),
-		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
-	} {
-		err = cmp.Or(err, db.deleteRows(ctx, statement, before))
-	}
-	return err
 }
 
 // Report is what a check of a file finds out.

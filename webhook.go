@@ -316,6 +316,21 @@ func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
 	}
 }
 
+// purge deletes what is too old to be needed. Orders, their history and payments are kept for good.
+func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
+	now := db.now()
+	for statement, before := range map[string]Time{
+		`DELETE FROM events WHERE created_at < ? AND number IN
+			(SELECT number FROM events ORDER BY number LIMIT ?)`: now.Add(-keepEvents),
+		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
+			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-idempotencyKept),
+		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
+	} {
+		err = cmp.Or(err, db.deleteRows(ctx, statement, before))
+	}
+	return err
+}
+
 // Ping sends an endpoint an event without an order.
 func (db *DB) Ping(ctx context.Context, storeID, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
