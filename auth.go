@@ -195,7 +195,7 @@ func (l *limiter) take(name string, cost float64) allowance {
 	}
 }
 
-// takeBoth takes them for a name of its own, and then for the group that it belongs to. A name that has nothing left
+// takeBoth takes tokens for a name, and then for the group that the name belongs to. A name that has nothing left
 // takes nothing from the group's others.
 func (l *limiter) takeBoth(name, group string) allowance {
 	left := l.take(name, alone)
@@ -326,7 +326,7 @@ func (a *auth) writeUses(ctx context.Context) error {
 var places = map[string]int{
 	"api": 8, "owner": 4, "pay": 4,
 	"large":    1, // an import, an export or an upload
-	"picture":  1, // is decoded, which takes much memory; the process has one place
+	"picture":  1, // is being decoded, which takes much memory; the process has one place
 	"password": 1, // all strangers together have one place
 	"hash":     1, // of a password; the process has one place, because the other processors are for orders
 }
@@ -548,7 +548,7 @@ func (a *auth) cookie(r *http.Request, name string) string {
 	return c.Value
 }
 
-// keep seals a text without spaces in a cookie, for one purpose, until lasts is over.
+// keep seals a text without spaces in a cookie, for one purpose, for as long as lasts says.
 func (a *auth) keep(w http.ResponseWriter, name, purpose, text string, lasts time.Duration) {
 	content := fmt.Sprintf("%s %d", text, a.db.now().Add(lasts))
 	sealed := a.sealing.Seal(nil, nil, []byte(content), []byte(name+" "+purpose))

@@ -110,7 +110,8 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (st St
 	return st, err
 }
 
-// putStore writes a store's row and reads its address again. It refuses a name that another store has.
+// putStore writes a store's row and reads its address again. It refuses a domain, e-mail address or slug that
+// another store has.
 func (tx *Tx) putStore(st *Store) (err error) {
 	refusal := refuse(ValidationFailed)
 	refusal.Fields, _ = all[FieldError](tx, tx, `

@@ -450,7 +450,8 @@ func (l tongue) row(o Order) (row []string) {
 // formulas are where a formula begins, also for a spreadsheet that splits the file at commas.
 var formulas = regexp.MustCompile(`(^|,\s*)([=+@\t\r-])`)
 
-// csvCell puts an apostrophe before what a spreadsheet would take for a formula.
+// csvCell writes a value for the CSV: a time in WIB, and a text with an apostrophe before what a spreadsheet would take for a
+// formula.
 func csvCell(cell any) string {
 	switch v := cell.(type) {
 	case string:

@@ -32,9 +32,9 @@ type gateway interface {
 	// session's own GatewayID is an error then. A new key is tested with this.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
-	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived stays. closed says
-	// that no payment can begin there any more. While a buyer uses the page, closed is false and err is nil.
-	closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool, err error)
+	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived stays. It reports
+	// whether no payment can begin there any more, which it does not know if the gateway cannot be reached.
+	closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool)
 
 	// decide accepts or denies a held payment. A gateway that holds none is never called.
 	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
@@ -317,7 +317,7 @@ func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provid
 		ORDER BY id = ?3 DESC, replaced_at > 0, replaced_at DESC, provider`, storeID, provider, own)
 }
 
-// sandbox is a gateway without network, keys and notifications: the buttons of its page write what it knows.
+// sandbox is a gateway without network, keys or notifications: the buttons of its page write what it knows.
 type sandbox struct{ db *DB }
 
 // ActInSandbox presses a button of a session's page (paid, other: another amount, denied) and makes the session due.
@@ -361,9 +361,7 @@ func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSessio
 }
 
 // closePage has nothing to do: nothing is paid in a session that is over.
-func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession) (bool, error) {
-	return true, nil
-}
+func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession) bool { return true }
 
 func (s sandbox) decide(context.Context, GatewayKey, string, bool) error { return nil }
 

@@ -104,14 +104,19 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 		case p != "/" && p != path.Clean(p): // ServeMux would redirect.
 			s.fail(rec, r, ErrNotFound)
 		case route == "":
-			s.noRoute(rec, r, mux)
+			mux.ServeHTTP(silent{rec}, r) // It sets the header Allow where another method would do.
+			err := ErrNotFound
+			if w.Header().Get("Allow") != "" {
+				err = refuse(methodNotAllowed)
+			}
+			s.fail(rec, r, err)
 		default:
 			mux.ServeHTTP(rec, r)
 		}
 	})
 }
 
-// anyID matches what may be an id, a key or a link that signs in, which opens something and is not logged.
+// anyID matches what may be an id, a key or a sign-in token: it opens something, so it is not logged.
 var anyID = regexp.MustCompile(`[\w-]{20,}`)
 
 // loggedPath is the route of a request, or its path without ids where there is no route.
@@ -122,18 +127,7 @@ func loggedPath(r *http.Request) string {
 	return fmt.Sprintf("%.200s", anyID.ReplaceAllString(r.URL.Path, "{id}"))
 }
 
-// noRoute answers what no route takes. ServeMux sets the header Allow where another method would do, and nobody reads
-// its text.
-func (s *server) noRoute(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
-	mux.ServeHTTP(silent{w}, r)
-	err := ErrNotFound
-	if w.Header().Get("Allow") != "" {
-		err = refuse(methodNotAllowed)
-	}
-	s.fail(w, r, err)
-}
-
-// silent takes an answer's header alone.
+// silent keeps the headers of an answer, and drops its status and body.
 type silent struct{ http.ResponseWriter }
 
 func (silent) WriteHeader(int)             {}
@@ -252,7 +246,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	respond(w, status, `{"success":false,"error":`, pieces{string(toJSON(e))})
 }
 
-// respond answers with the envelope that begins with before, and JSON in it.
+// respond writes an envelope: before, the JSON inside, and the closing brace.
 func respond(w http.ResponseWriter, status int, before string, inside pieces) {
 	body := slices.Concat(pieces{before}, inside, pieces{"}\n"}).join()
 	w.Header().Set("Content-Type", "application/json")
@@ -394,28 +388,10 @@ func refuseBody(err error) error {
 
 type noQuery struct{}
 
-// keyStore is the store of a key as the API shows it.
-type keyStore struct {
-	ID       string `json:"id"`
-	Name     string `json:"name"`
-	Plan     Plan   `json:"plan"`
-	Currency string `json:"currency"`
-	Contact  string `json:"contact,omitempty"`
-}
-
-// ownKey is a key as the API shows it to its holder.
-type ownKey struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Scope     Scope  `json:"scope"`
-	ExpiresAt Time   `json:"expires_at,omitempty"`
-}
-
 func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
-	return jsonObject{
-		"store": keyStore{c.store.ID, c.store.Name, c.store.Plan, "IDR", c.store.Contact},
-		"key":   ownKey{c.key.ID, c.key.Name, c.key.Scope, c.key.ExpiresAt},
-	}, nil
+	store := jsonObject{"id": c.store.ID, "name": c.store.Name, "plan": c.store.Plan, "currency": "IDR", "contact": c.store.Contact}
+	key := jsonObject{"id": c.key.ID, "name": c.key.Name, "scope": c.key.Scope, "expires_at": c.key.ExpiresAt}
+	return jsonObject{"store": store.filled(), "key": key.filled()}, nil
 }
 
 func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
@@ -480,8 +456,8 @@ func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
 	return listOf("orders", shown, more)
 }
 
-// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are one key in valid UTF-8: a broken byte matches
-// as U+FFFD.
+// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are one key in valid UTF-8. A broken byte counts as
+// U+FFFD, which is refused.
 var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
 
 func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
@@ -510,7 +486,7 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	return pieces{`{"order":`, created.Shown, "}"}, nil
 }
 
-// getOrder starts a payment session if the order needs one. HEAD does not, whose answer would not show it, nor does
+// getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not show it; neither does
 // a key that may only read.
 func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 	c.leave()
@@ -531,7 +507,7 @@ func (st Store) showSession(o OrderRow, session SessionView) pieces {
 	return slices.Concat(pieces{`{"order":`}, shown, pieces{`,"payment_session":`, string(toJSON(session)), "}"})
 }
 
-// decide performs an act of the owner, which is the end of the path.
+// decide performs an act of the owner, named by the last part of the path.
 func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	var in struct {
 		Reason string `json:"reason" rule:"text 1..200 optional"`

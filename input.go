@@ -453,8 +453,8 @@ func (r *reader) text(path string, rule rule, value any) string {
 	}
 	format, isFormat := formats[rule.kind]
 	length := int64(utf8.RuneCountInString(text))
-	// What is broken or a control character is forbidden, also one that changes the direction of writing: a name with it
-	// would show what follows it in another order.
+	// Broken UTF-8 and control characters are forbidden, and so are those that change the direction of writing: a name with one
+	// would reorder the text after it.
 	isForbidden := func(c rune) bool {
 		isBreak := rule.kind == "lines" && strings.ContainsRune("\n\t", c)
 		return c == utf8.RuneError || unicode.IsControl(c) && !isBreak || unicode.Is(unicode.Bidi_Control, c)

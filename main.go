@@ -183,7 +183,7 @@ func (c *call) addProxy(text string) error {
 	return nil
 }
 
-// isGatewayURL reports whether text is an address in the place of a provider's.
+// isGatewayURL reports whether text is a provider and an address: provider=URL.
 var isGatewayURL = matcher(`^(?:midtrans|xendit)=(?i:https?)` + addressEnd)
 
 func (c *call) addGatewayURL(text string) error {
@@ -677,8 +677,14 @@ func webhookAdd(c *call) (any, error) {
 	return jsonObject{"endpoint_id": id, "secret": secret}, err
 }
 
+// webhookList shows each endpoint with its last 20 deliveries.
 func webhookList(c *call) (any, error) {
 	endpoints, err := c.db.Endpoints(c, c.id)
+	for i := range endpoints {
+		if err == nil {
+			endpoints[i].Recent, err = c.db.Deliveries(c, c.id, endpoints[i].ID, "", 20)
+		}
+	}
 	return jsonObject{"endpoints": endpoints}, err
 }
 

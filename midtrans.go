@@ -214,33 +214,27 @@ func (m midtrans) call(
 }
 
 // closePage ends what is open first, because a page in use is not closed.
-func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) (bool, error) {
+func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	for _, p := range s.payments {
 		act := "expire" // cancel would also take back a card payment that was captured
-		if p.held() {
+		if p.State == Held {
 			act = "deny"
 		} else if p.State != Open {
 			continue
 		}
 		_, _, err := m.call(ctx, key, "POST", p.ID, act)
 		if err != nil && !isRefused(err, GatewayRefused) { // refused: it has ended already, or was paid
-			return false, err
+			return false
 		}
 	}
 
 	if s.GatewayID == "" {
-		return false, nil
+		return false
 	}
 	var a midtransAnswer
 	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
 	_, err := m.send(ctx, key, "POST", midtransHost(key, "app"), path, nil, nil, &a)
-	switch {
-	case err == nil, a.says("already canceled"):
-		return true, nil
-	case a.says("progress"):
-		return false, nil
-	}
-	return false, err
+	return err == nil || a.says("already canceled")
 }
 
 func (m midtrans) decide(ctx context.Context, key GatewayKey, payment string, accept bool) error {

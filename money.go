@@ -54,8 +54,6 @@ func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
 // hasMoney reports whether money has arrived and some of it has not been returned.
 func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.Amount }
 
-func (p Payment) held() bool { return p.State == Held }
-
 // exact reports whether the whole sum that was asked for has arrived, and not all of it was returned.
 func (p Payment) exact() bool { return p.hasMoney() && p.Amount == p.Asked }
 
@@ -103,7 +101,7 @@ func (b Book) payer() (p Payment, ok bool) {
 
 // held reports whether a gateway holds a payment of a session, or of any session if its number is 0.
 func (b Book) held(attempt int) bool {
-	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.held() && (attempt == 0 || p.Attempt == attempt) })
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && (attempt == 0 || p.Attempt == attempt) })
 }
 
 // exactPayment finds a payment, other than the payer, of exactly the amount that was asked for. It skips one that the owner

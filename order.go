@@ -45,7 +45,7 @@ type Order struct {
 	ShippingFee       int64             `json:"shipping_fee"`
 	Discount          int64             `json:"discount"`
 	Fee               int64             `json:"fee"`         // the payment method's
-	UniqueCode        int64             `json:"unique_code"` // tells the order's amount from others
+	UniqueCode        int64             `json:"unique_code"` // makes the order's amount differ from others
 	Currency          string            `json:"currency"`
 	SettlementChannel string            `json:"settlement_channel"`
 	PaymentProvider   Provider          `json:"payment_provider"`
@@ -94,7 +94,7 @@ func (p pieces) join() []byte { return []byte(strings.Join(p, "")) }
 
 func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
 
-// show is the order as the API shows it: its stored JSON, closed with its two addresses, in which nothing has to be escaped.
+// show is the order as the API shows it: its stored JSON, closed with its two addresses, which need no escaping.
 func (o StoredOrder) show(payPage, paymentURL string) pieces {
 	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, payPage, `","payment_url":"`, paymentURL, `"}`}
 }
@@ -660,11 +660,9 @@ func (tx *Tx) applyBook(o *OrderRow, before Status) error {
 	case after.Status == Paid:
 		o.Order.PaidAt = tx.now
 		o.Book.Oversold = len(tx.reserve(o)) > 0
-	case after.Status == Failed:
+	case after.Status == Failed, after.Status == Expired:
 		tx.release(o)
 		o.Order.PaidAt = 0
-	case after.Status == Expired:
-		tx.release(o)
 	}
 	return nil
 }
@@ -709,14 +707,14 @@ type Act string
 const (
 	Approve Act = "approve"
 	Reject  Act = "reject"
-	Cancel  Act = "cancel" // of an order that waits for its owner: reject
+	Cancel  Act = "cancel" // of an order that waits for its owner, the same as reject
 	Refund  Act = "refund"
 )
 
 // decide performs an act of the owner.
 func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
-	isHeld := act == Approve && !o.Book.Reported && o.Book.held(0) // since it was looked at
+	isHeld := act == Approve && !o.Book.Reported && o.Book.held(0) // since the owner looked
 	if isHeld || act == Reject && o.Book.Status == Pending || to == Failed && o.Book.Status == Paid {
 		return o.wrongState()
 	}

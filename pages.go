@@ -181,7 +181,8 @@ func parseTemplates(l tongue) *template.Template {
 // acts do what forms ask for, by their field act.
 type acts map[string]func(p *page) error
 
-// pageRoute is a row of the table of pages. Its steps are taken in this order; one that sets page.next is the last.
+// pageRoute is a row of the table of pages. Its steps are admit, the act of a posted form, before, and the template. One that sets
+// page.next is the last.
 type pageRoute struct {
 	Path     string
 	Template string              // in web/, without .html; "" = before answers
@@ -229,8 +230,8 @@ func (s *server) newPage(w http.ResponseWriter, r *http.Request, route pageRoute
 	}
 }
 
-// servePage serves a page. The dashboard is on the public URL's host only: who opens it elsewhere would send buyers
-// links that lead nowhere, and reads where it is.
+// servePage serves a page. The dashboard is on the public URL's host only. An owner who opened it elsewhere would send buyers links
+// that lead nowhere, so the page says where it is.
 func (s *server) servePage(route pageRoute) http.Handler {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		p := s.newPage(w, r, route)
@@ -446,10 +447,10 @@ func (f form) Elsewhere() []FieldError {
 	return slices.DeleteFunc(slices.Clone(f.Refusal.Fields), func(e FieldError) bool { return f.Values.Has(e.Field) })
 }
 
-// admitBuyer lets in who has the address of an order's pay page.
+// admitBuyer lets in whoever has the address of an order's pay page.
 func (s *server) admitBuyer(p *page) error { return s.admitTo(p, p.PathValue("id")) }
 
-// admitToSandbox lets in who pays an order without money.
+// admitToSandbox lets in the buyer of an order that the sandbox can pay.
 func (s *server) admitToSandbox(p *page) error {
 	id, err := s.db.SandboxOrder(p.Context(), p.PathValue("id"))
 	if err == nil {

@@ -24,9 +24,9 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order. A page that may take money is due at once when it is given up, and
-// when the order's status has changed; a page that is over, only when the order is pending again, or if a payment is held there,
-// which may have to be denied now.
+// storeSessions writes the sessions and payments of an order. A session is due at once when its page is given up or the order's
+// status has changed. One whose page is over is due only if the status has changed to pending, or a held payment may have to be
+// denied there.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -34,7 +34,8 @@ func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 		if leavesNow {
 			s.Left, s.NewsAt = true, tx.now
 		}
-		if s.Seen && (leavesNow && !s.Over || changedStatus && (!s.Over || o.Book.Status == Pending || o.Book.held(s.Number))) {
+		isConcerned := !s.Over || o.Book.Status == Pending || o.Book.held(s.Number)
+		if s.Seen && (leavesNow && !s.Over || changedStatus && isConcerned) {
 			s.DueAt = tx.now
 		}
 		tx.exec(`
@@ -157,7 +158,7 @@ func (s PaymentSession) isLive(o OrderRow, now Time) bool {
 	return s.URL != "" && !s.Over && now < s.ExpiresAt && s.wanted(o, now)
 }
 
-// sessionStatuses are what payment_session says of orders in each state, unless it says more.
+// sessionStatuses are what payment_session says of orders in each state, unless view knows more.
 var sessionStatuses = map[Status]string{Pending: "unavailable", AwaitingVerification: "active", Paid: "paid", Failed: "failed",
 	Expired: "expired", Refunded: "paid"}
 
@@ -346,8 +347,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 		return true, nil
 	}
 
-	isClosed, _ := p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s))
-	if isClosed { // Else the next check tries it again, until the gateway says that the page is over.
+	if p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s)) { // Else the next check tries it again, until the gateway says that the page is over.
 		s.Over = true // This is recorded, unless the gateway says that the page is open.
 		_, answered, err = p.askAndRecord(ctx, keys, o, s)
 	}
@@ -402,7 +402,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 		}
 		s.Names = names
 		if failed == nil {
-			// sent is over, too, when its page was closed just now. It is open again once a payment was taken back.
+			// sent.Over is also set when the page was closed just now. A page opens again once a payment was taken back.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
 		// The order has its old status here. If that changes, storeSessions makes the session due now unless its page is over.
@@ -599,7 +599,7 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 	}
 	defer unlock()
 	for _, payment := range o.Book.Payments {
-		if !payment.held() {
+		if payment.State != Held {
 			continue
 		}
 		s := *o.session(payment.Attempt)

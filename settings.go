@@ -168,7 +168,7 @@ func (s *server) saveMethod(p *page) error {
 	}
 
 	p.next = "/dashboard/payments"
-	if m.Kind == QRIS { // Its picture may be to be uploaded.
+	if m.Kind == QRIS { // Its picture may still have to be uploaded.
 		p.next += "/method?code=" + url.QueryEscape(m.Code)
 	}
 	return s.importOne(p, Catalog{PaymentMethods: []Method{m}})
@@ -196,7 +196,7 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 		return err
 	}
 
-	// No gateway knows this session, so that what it refuses is the key.
+	// No gateway knows this session, so what it refuses is the key.
 	madeUp := PaymentSession{OrderID: "storeorder-key-test", Names: []string{"ps-000000000000000000000000"}}
 	_, err := g[key.Provider].status(ctx, key, madeUp)
 	if isRefused(err, GatewayRefused) {

@@ -127,9 +127,9 @@ func isRefused(err error, reason Reason) bool {
 	return ok && r.Reason == reason
 }
 
-// unavailable makes an error of SQLite ErrUnavailable, which ends the whole group of writes: SQLite may have rolled back by
-// itself, and each later statement would be committed alone (https://sqlite.org/lang_transaction.html). A broken constraint and a
-// wrong statement leave the transaction as it is.
+// unavailable wraps an error of SQLite in ErrUnavailable. In a write, that rolls back the whole group: SQLite may have ended the
+// transaction by itself, and each later statement would be committed alone (https://sqlite.org/lang_transaction.html). A broken
+// constraint and a wrong statement leave the transaction as it is.
 func unavailable(err error) error {
 	switch sqliteCode(err) {
 	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
@@ -149,9 +149,9 @@ type querier interface {
 	fail(err error) error // what an error of a query means; nil is none
 }
 
-// columns returns where a row is scanned to: the value itself or, of a struct, its exported fields up to the first one that is
-// not, which stand in the order of the row's columns. Lists, maps and structs are JSON in their column; embedded structs
-// have columns of their own.
+// columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the order of the row's
+// columns, up to the first unexported one. Lists, maps and structs are JSON in their column; embedded structs have columns of
+// their own.
 func columns(v reflect.Value) (into []any) {
 	if v.Kind() != reflect.Struct {
 		return []any{v.Addr().Interface()}
@@ -173,8 +173,8 @@ func columns(v reflect.Value) (into []any) {
 	return into
 }
 
-// one returns the first row of a query, scanned to columns; without a row, ErrNotFound. Only the wait for a connection ends with
-// the context: to watch it would cost more than such a query.
+// one returns the first row of a query, scanned to columns; without a row, ErrNotFound. The context bounds only the wait for a
+// connection: watching it during such a short query would cost more than the query.
 func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
 	rows, err := read[T](ctx, q, 1, query, args)
 	if len(rows) > 0 {
@@ -284,7 +284,7 @@ type DB struct {
 
 const (
 	applicationID = 0x6f726472 // "ordr", the application_id of our files
-	backupID      = 0x6f726462 // "ordb", of backups, so that none is copied over a file that is in use
+	backupID      = 0x6f726462 // "ordb", of backups, so that one copied over the database is noticed
 	schemaVersion = 1
 
 	applicationAt = 68 // in the file, https://sqlite.org/fileformat.html
@@ -379,8 +379,7 @@ func findFile(path string, mode openMode) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// openPool opens a file with options of the driver, of which the first of a name counts. SQLite need not lock a
-// connection (_mutex=no): the pool does.
+// openPool opens a file with options of the driver. SQLite need not lock a connection (_mutex=no): the pool does.
 func openPool(path, options string, connections int) *sql.DB {
 	pool, _ := sql.Open("sqlite3", "file:"+url.PathEscape(path)+
 		"?"+options+"&_mutex=no&_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=100")
@@ -455,7 +454,7 @@ func (db *DB) close() error {
 	}
 	err := errors.Join(db.readers.Close(), db.writers.Close())
 	db.file.Close()
-	syscall.Flock(int(db.lock.Fd()), syscall.LOCK_UN) // A child that is being started may hold a copy of it.
+	syscall.Flock(int(db.lock.Fd()), syscall.LOCK_UN) // A program that a test is starting may hold a copy of it.
 	db.lock.Close()
 	return err
 }
@@ -589,7 +588,7 @@ func (db *DB) writeGroup(first *Tx) {
 	}
 }
 
-// callInSavepoint undoes a write that has failed, and tx.err says why it has. It returns an error if the whole transaction is
+// callInSavepoint runs a write, and undoes it alone if it fails: tx.err says why. An error means that the whole transaction is
 // lost.
 func (tx *Tx) callInSavepoint() error {
 	err := tx.db.run("SAVEPOINT write")

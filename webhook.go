@@ -109,7 +109,7 @@ type EventFilter struct {
 }
 
 // Events lists a store's events in the order in which they were written. more says that others follow. If After is no
-// event of the store, or is kept no more, it returns ErrNotFound.
+// event of the store, or is no longer kept, it returns ErrNotFound.
 func (db *DB) Events(
 	ctx context.Context, storeID string, f EventFilter,
 ) (events []Event, more bool, err error) {
@@ -162,15 +162,9 @@ const sqlEndpoints = `
 	FROM   endpoints e
 	WHERE  `
 
-// Endpoints lists a store's endpoints, the oldest first, each with its last 20 deliveries.
+// Endpoints lists a store's endpoints, the oldest first, without their deliveries.
 func (db *DB) Endpoints(ctx context.Context, storeID string) ([]Endpoint, error) {
-	endpoints, err := all[Endpoint](ctx, db, sqlEndpoints+"store_id = ? ORDER BY id", storeID)
-	for i := range endpoints {
-		if err == nil {
-			endpoints[i].Recent, err = db.Deliveries(ctx, storeID, endpoints[i].ID, "", 20)
-		}
-	}
-	return endpoints, err
+	return all[Endpoint](ctx, db, sqlEndpoints+"store_id = ? ORDER BY id", storeID)
 }
 
 // Endpoint reads one endpoint of a store, without its deliveries.
@@ -186,7 +180,7 @@ type NewEndpoint struct {
 	AllowPrivate bool        // also http and private addresses
 }
 
-// check refuses an address or an event that cannot be. The IP addresses of a name can change: they are checked
+// check refuses an address or an event that is not allowed. The IP addresses of a name can change: they are checked
 // whenever it is dialed (refusePrivate).
 func (in NewEndpoint) check() error {
 	refusal := refuse(ValidationFailed)
@@ -415,7 +409,7 @@ func sign(secret string, t int64, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// The queue sends what is due. It writes nothing before it sends: what is under way is known in its memory alone. That
+// The queue sends what is due. It writes nothing before it sends: what is under way is known only in its memory. That
 // is enough: one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in
 // a written result, but for one that a stop cuts off or whose endpoint is gone. The queue looks for due deliveries when
 // something was written, an attempt has ended or the next one is due.
@@ -562,7 +556,7 @@ func (q *queue) sendDue(ctx context.Context) time.Duration {
 type dueDelivery struct {
 	EndpointID, ID, OrderID string
 	Attempts                int  // that have ended
-	didWell                 bool // the one that was begun: it was acknowledged, and quickly
+	didWell                 bool // set by its attempt: it was acknowledged, and quickly
 }
 
 // sendTo begins attempts to an endpoint. A delivery waits while one of its order is under way there.
