@@ -10,6 +10,10 @@ import (
 	"time"
 )
 
+// This file is the stores, and what each of them sells: products and bundles with their stock, and the methods by which its buyers
+// pay. A catalog file, a form and PUT /v1/catalog are one import: it checks every entry, and writes all of them or none. An update
+// leaves alone what it does not mention. A method that cannot be paid is not offered.
+
 // maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow an
 // int64 before it is compared with maxMoney.
 const maxMoney = 999_999_999_999

@@ -290,7 +290,7 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 // State is what the owner decides about: the order's status, whether the buyer has reported a transfer, and whether a gateway
 // holds a payment.
 func (o OrderRow) State() string {
-	return fmt.Sprint(o.Order.Status, " ", o.Book.Reported, " ", o.Book.held(0))
+	return fmt.Sprint(o.Order.Status, " ", o.Book.Reported, " ", o.Book.held())
 }
 
 // decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed since the

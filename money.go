@@ -99,9 +99,14 @@ func (b Book) payer() (p Payment, ok bool) {
 	return b.Payments[i], true
 }
 
-// held reports whether a gateway holds a payment of a session, or of any session if its number is 0.
-func (b Book) held(attempt int) bool {
-	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && (attempt == 0 || p.Attempt == attempt) })
+// held reports whether a gateway holds a payment of the order.
+func (b Book) held() bool {
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return b.heldOn(p.Attempt) })
+}
+
+// heldOn reports whether a gateway holds a payment of a session.
+func (b Book) heldOn(attempt int) bool {
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.Attempt == attempt })
 }
 
 // exactPayment finds a payment, other than the payer, of exactly the amount that was asked for. It skips one that the owner
@@ -122,7 +127,7 @@ func (b Book) exactPayment() (key string) {
 // expired or failed order: it is only an alert. An order that fails forgets what was said and decided, but for the payments that
 // the owner has called a second one.
 func settle(b Book, before Status) Book {
-	held := b.held(0)
+	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
 	exactKey := b.exactPayment()
 	payer, isPayment := b.payer()

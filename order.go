@@ -714,7 +714,7 @@ const (
 // decide performs an act of the owner.
 func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
-	isHeld := act == Approve && !o.Book.Reported && o.Book.held(0) // since the owner looked
+	isHeld := act == Approve && !o.Book.Reported && o.Book.held() // since the owner looked
 	if isHeld || act == Reject && o.Book.Status == Pending || to == Failed && o.Book.Status == Paid {
 		return o.wrongState()
 	}

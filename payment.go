@@ -34,7 +34,7 @@ func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 		if leavesNow {
 			s.Left, s.NewsAt = true, tx.now
 		}
-		isConcerned := !s.Over || o.Book.Status == Pending || o.Book.held(s.Number)
+		isConcerned := !s.Over || o.Book.Status == Pending || o.Book.heldOn(s.Number)
 		if s.Seen && (leavesNow && !s.Over || changedStatus && isConcerned) {
 			s.DueAt = tx.now
 		}
@@ -58,7 +58,7 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 	case Pending:
 		return now < o.Order.ExpiresAt && !s.Left && s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
 	case AwaitingVerification:
-		return o.Book.held(s.Number)
+		return o.Book.heldOn(s.Number)
 	}
 	return false
 }
@@ -343,7 +343,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 		return false, err
 	}
 	s = *o.session(s.Number)
-	if s.wanted(o, p.db.now()) || s.Over && !o.Book.held(s.Number) {
+	if s.wanted(o, p.db.now()) || s.Over && !o.Book.heldOn(s.Number) {
 		return true, nil
 	}
 
@@ -567,7 +567,7 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 	if err != nil {
 		return o, err
 	}
-	isHeld := o.Book.Status == AwaitingVerification && o.Book.held(0) &&
+	isHeld := o.Book.Status == AwaitingVerification && o.Book.held() &&
 		act != Refund && !(act == Approve && o.Book.Reported)
 	if isHeld {
 		if err := p.decideHeld(ctx, o, act == Approve); err != nil {
@@ -654,6 +654,19 @@ func (p *payments) run(ctx context.Context) {
 	}
 }
 
+// checkDue checks the sessions of an order that are due. It keeps its place for a while after an error of the database, because
+// they are still due.
+func (p *payments) checkDue(ctx context.Context, orderID string, ended chan string) {
+	if _, err := p.check(ctx, anyStore, orderID, false); err != nil && ctx.Err() == nil {
+		p.db.log.Error("a payment could not be checked", "error", err)
+		select {
+		case <-time.After(10 * time.Second):
+		case <-ctx.Done():
+		}
+	}
+	ended <- orderID
+}
+
 // work begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the clock. It
 // returns how long there is nothing more to do.
 func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
@@ -687,20 +700,10 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 				}
 			}
 		}
-		if underWay[d.ID].ID != "" || ofProvider >= mostChecksOfProvider || ofStore >= mostChecksOfStore {
-			continue
+		if underWay[d.ID].ID == "" && ofProvider < mostChecksOfProvider && ofStore < mostChecksOfStore {
+			underWay[d.ID] = d
+			go p.checkDue(ctx, d.ID, ended)
 		}
-		underWay[d.ID] = d
-		go func() {
-			if _, err := p.check(ctx, anyStore, d.ID, false); err != nil && ctx.Err() == nil {
-				p.db.log.Error("a payment could not be checked", "error", err)
-				select { // It is due all the same.
-				case <-time.After(10 * time.Second):
-				case <-ctx.Done():
-				}
-			}
-			ended <- d.ID
-		}()
 	}
 
 	next, err := one[Time](ctx, p.db, `
