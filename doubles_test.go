@@ -468,7 +468,8 @@ func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal
 	d.all = slices.DeleteFunc(d.all, same) // its token dies
 	token := fmt.Sprintf("token-%d", len(d.sent))
 	page := &gatewayPage{reference: reference, id: token, amount: amount, status: "ACTIVE"}
-	page.ends = time.Now().Add(time.Duration(minutes) * time.Minute)
+	begins, _ := time.Parse("2006-01-02 15:04:05 -0700", in.text("expiry.start_time"))
+	page.ends = begins.Add(time.Duration(minutes) * time.Minute)
 	d.all = append(d.all, page)
 	address := "https://app.midtrans.com/snap/v4/redirection/" + token
 	sendJSON(w, 201, fields{"token": token, "redirect_url": address})

@@ -156,6 +156,9 @@ func (a *midtransAnswer) payment() (Payment, error) {
 			sum += refund.Amount
 		}
 		p.Returned = int64(min(max(sum, a.RefundAmount), amount))
+		if p.Returned == 0 { // The documentation names no amount of a partial_chargeback: the owner has to look at it.
+			p.Disputed = p.Amount
+		}
 	}
 	return p, nil
 }
@@ -197,8 +200,8 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	case slices.Contains(has, Open):
 		a.Open = true
 	case slices.Contains(has, Held): // It is neither: a person decides.
-	default:
-		a.Over = staysOver || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt
+	default: // The page's own end is by Midtrans's clock.
+		a.Over = staysOver || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt.Add(10*time.Minute)
 		a.Open = !a.Over
 	}
 	return a, unread

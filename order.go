@@ -255,8 +255,7 @@ func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
 	found, err := one[CreatedOrder](tx, tx, `
 		SELECT order_id, answer, 1, body_hash
 		FROM   idempotency_keys
-		WHERE  store_id = ? AND key = ? AND created_at > ?`,
-		storeID, in.IdempotencyKey, tx.now.Add(-idempotencyKept))
+		WHERE  store_id = ? AND key = ?`, storeID, in.IdempotencyKey)
 	if err == nil && !bytes.Equal(found.BodyHash, in.BodyHash) {
 		err = refuse(IdempotencyKeyReused)
 	}
@@ -296,7 +295,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	tx.storeOrder(&o)
 	if in.IdempotencyKey != "" {
 		tx.exec(`
-			INSERT OR REPLACE INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
+			INSERT INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
 			VALUES (?, ?, ?, ?, ?, ?)`,
 			st.ID, in.IdempotencyKey, in.BodyHash, o.ID, created.Shown, tx.now)
 	}

@@ -71,6 +71,11 @@ func TestIdempotency(t *testing.T) {
 		t.Errorf("asked again it is %v %s", again.Header, again.Body)
 	}
 	post(3, "k").want(t, 422, "IDEMPOTENCY_KEY_REUSED")
+	w.ahead.Store(int64(49 * time.Hour))
+	if jumped := post(2, "k").want(t, 201, ""); jumped.at("order.id") != first.at("order.id") {
+		t.Error("a key makes a second order when the clock has jumped")
+	}
+	w.ahead.Store(0)
 	post(9, "l").want(t, 409, "OUT_OF_STOCK")
 	post(1, "l").want(t, 201, "") // what was refused is not kept
 	theirs := append(as(w.other.keys["write"]), "Idempotency-Key", "k")

@@ -545,7 +545,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 // sessionOf finds the order and the number of the session that a notification is about: by our name of it, or by a name that is
 // known of it.
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
-	if i := strings.LastIndexByte(n.Reference, '-'); i > 0 {
+	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) { // Another one is the gateway's.
 		number, _ = strconv.Atoi(n.Reference[i+1:])
 		return n.Reference[:i], max(number, 1), nil // 0 would stand for any session of the order.
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -610,6 +611,31 @@ func TestDisputeThatIsSaidTwice(t *testing.T) {
 		p.play("+10m, dispute/WON=1000", "= paid by 1, Paid Alerted Alerted, stock 8")
 		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 200, "")
 		p.play("+1m", "= paid by 1, Paid Alerted Alerted, stock 8")
+	})
+}
+
+// TestOddDisputes has a dispute name its payment by the gateway's id only, and have an amount that is not in rupiah.
+func TestOddDisputes(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, odd := range [][2]string{{"-1", ""}, {"", "dispute-test-17"}} {
+			p := newPlayer(t, w)
+			p.play("order teh 1 link as A, get, COMPLETED, +1m", "= paid by 1, Paid, stock 10")
+			reference := cmp.Or(odd[1], p.order+odd[0])
+			body := `{"event": "dispute.action_required", "amount": {"initial": "11.50"}, "payment_id": "py-` +
+				w.net.xendit.page(p.order, "1").id + `", "reference_id": "` + reference + `", "updated_at": "2000-01-01T00:00:00Z"}`
+			w.do(t, "POST", "/notifications/xendit/"+w.shop.id, body, "X-Callback-Token", xenditToken).want(t, 200, "")
+			p.play("+1m", "= paid by 1, Paid Alerted, stock 10, disputed")
+		}
+	})
+}
+
+// TestClockAheadOfTheGateway has the shop's clock three minutes ahead of Midtrans's, by which the page ends.
+func TestClockAheadOfTheGateway(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.ahead.Store(int64(3 * time.Minute))
+		w.sleep(10 * time.Minute) // The five minutes after the jump are over.
+		p := newPlayer(t, w)
+		p.play("order kopi 10 snap as A, get, +5h59m58s", "= expired, Expired, stock 10")
 	})
 }
 

@@ -232,6 +232,7 @@ CREATE TABLE events (
 ) STRICT;
 CREATE INDEX events_of_store ON events (store_id, number, created_at);
 CREATE INDEX events_of_order ON events (order_id, number) WHERE order_id IS NOT NULL;
+CREATE INDEX events_by_age   ON events (created_at);
 
 -- A pending delivery is due at next_at until a result says otherwise: which attempts are under way is known in memory.
 CREATE TABLE deliveries (                 -- a row per event and endpoint

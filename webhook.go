@@ -314,8 +314,8 @@ func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
 func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
 	now := db.now()
 	for statement, before := range map[string]Time{
-		`DELETE FROM events WHERE created_at < ? AND number IN
-			(SELECT number FROM events ORDER BY number LIMIT ?)`: now.Add(-keepEvents),
+		`DELETE FROM events WHERE number IN
+			(SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`: now.Add(-keepEvents),
 		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
 			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-idempotencyKept),
 		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,

@@ -224,7 +224,7 @@ type xenditMessage struct {
 	PaymentID string `json:"payment_id"`
 	Reference string `json:"reference_id"` // ours
 	Amount    struct {
-		Initial wholeRupiah `json:"initial"`
+		Initial json.RawMessage `json:"initial"`
 	} `json:"amount"`
 }
 
@@ -245,7 +245,11 @@ func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notific
 		about.PaymentID = m.PaymentID
 		n.Reference = m.Reference
 		n.Names = []string{"disputes/" + m.Event + m.UpdatedAt}
-		n.Disputed = cmp.Or(int64(m.Amount.Initial), maxMoney)
+		var amount wholeRupiah
+		n.Disputed = maxMoney // An amount that cannot be read is all that was paid.
+		if amount.UnmarshalJSON(m.Amount.Initial) == nil && amount > 0 {
+			n.Disputed = int64(amount)
+		}
 		if m.Event == "dispute.won" {
 			n.Disputed = -1
 		}
