@@ -109,8 +109,12 @@ func TestPutCatalog(t *testing.T) {
 	w.get(t, "/v1/payment-methods").has(t,
 		"payment_methods.2.name Transfer", "payment_methods.2.accounts.0.bank BCA")
 
+	put(`{"payment_methods":[{"code":"dua","name":"Dua","provider":"manual","accounts":[{"bank":"BRI","number":"9876543210"}]}]}`).want(t, 200, "")
+	w.get(t, "/v1/payment-methods").has(t, // each with its own accounts
+		"payment_methods.5.accounts.0.bank DANA", "payment_methods.6.code dua", "payment_methods.6.accounts.0.bank BRI")
+
 	var methods []any // too many, together with those that are there
-	for i := range mostMethods - 2 {
+	for i := range mostMethods - 3 {
 		methods = append(methods, fields{"code": fmt.Sprint("m", i), "name": "M", "provider": "manual"})
 	}
 	put(fields{"payment_methods": methods}).wantRefusal(t, "422 VALIDATION_FAILED payment_methods")

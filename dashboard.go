@@ -359,10 +359,15 @@ func (s *server) makeOrder(p *page) error {
 	}
 	unknown := refuse(ProductUnavailable)
 	for i, item := range in.Items {
-		at := slices.IndexFunc(entries, func(e Entry) bool { return strings.EqualFold(e.Title, item.Title) })
+		field := fmt.Sprintf("items[%d].title", i)
+		isMeant := func(e Entry) bool { return strings.EqualFold(e.Title, item.Title) }
+		at := slices.IndexFunc(entries, isMeant)
 		if at < 0 {
-			unknown.add(fmt.Sprintf("items[%d].title", i), "is not for sale: choose from the list")
+			unknown.add(field, "is not for sale: choose from the list")
 			continue
+		}
+		if slices.ContainsFunc(entries[at+1:], isMeant) {
+			unknown.add(field, "is the name of several: rename one in the catalog")
 		}
 		e := entries[at]
 		order.Items = append(order.Items, NewItem{Kind: e.Type, ID: e.ID, Quantity: item.Quantity})

@@ -483,7 +483,8 @@ func (d *midtransDouble) closePage(w http.ResponseWriter, page *gatewayPage) (re
 	inProgress := page.latest().is("pending authorize") || strings.EqualFold(page.latest().Fraud, "challenge")
 	refusal = cmp.Or(
 		when(page.status == "CANCELED", "token already canceled"),
-		when(inProgress, "Transaction is on progress"))
+		when(inProgress, "Transaction is on progress"),
+		when(!time.Now().Before(page.ends), "token not found"))
 	if refusal == "" {
 		page.status = "CANCELED"
 		sendJSON(w, 200, fields{"canceled_at": "2000-01-01T00:00:00.000Z"})

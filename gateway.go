@@ -99,7 +99,7 @@ func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.Order
 // payments that could be read.
 type Answer struct {
 	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
-	Over     bool      // no payment can begin there any more; a reversal may open it again. If it is neither, a payment is held
+	Over     bool      // no payment can begin there any more; a reversal may open it again. If neither is set, a payment is held
 	Payments []Payment // their attempts are 0
 	Names    []string  // to be remembered with the session's
 }

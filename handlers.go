@@ -182,7 +182,7 @@ var descriptions = map[Reason]struct {
 	GatewayRefused:      {409, "The payment gateway refuses this: %s"},
 	RateLimited:         {429, "Rate limit exceeded."},
 	internalError:       {500, "Internal error."},
-	Unavailable:         {503, "The payment gateway cannot be reached. Nothing was changed; try again."},
+	Unavailable:         {503, "The payment gateway cannot be reached, or did not answer. Look again in a minute, and try again if nothing has changed."},
 }
 
 // describe turns an error into what a client is told, also in the answer's header. It is the only place that does.
@@ -220,7 +220,7 @@ func describe(h http.Header, err error) (status int, e apiError) {
 	return d.status, e
 }
 
-// isAPI reports whether a path's errors are answered in the envelope. People read those of all other paths.
+// isAPI reports whether a path's errors are answered in the envelope. Errors of all other paths are pages.
 var isAPI = matcher(`^/(v1|notifications|healthz|readyz)(/|$)`)
 
 // fail answers an error: in the envelope, or with a page. What the client cannot change goes into the log, but only
@@ -451,7 +451,7 @@ func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
 func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
 	shown := make([]pieces, len(orders))
 	for i, o := range orders {
-		shown[i] = st.show(o)
+		shown[i] = st.show(o, "")
 	}
 	return listOf("orders", shown, more)
 }
@@ -503,7 +503,7 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 // showSession is the data of an answer with an order and its payment session.
 func (st Store) showSession(o OrderRow, session SessionView) pieces {
 	address := toJSON(session.PaymentURL) // as the gateway wrote it
-	shown := o.show(st.payPage(o.ID), string(address[1:len(address)-1]))
+	shown := st.show(o.StoredOrder, string(address[1:len(address)-1]))
 	return slices.Concat(pieces{`{"order":`}, shown, pieces{`,"payment_session":`, string(toJSON(session)), "}"})
 }
 
@@ -525,7 +525,7 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jsonObject{"order": c.store.show(o.StoredOrder)}, nil
+	return jsonObject{"order": c.store.show(o.StoredOrder, "")}, nil
 }
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {

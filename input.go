@@ -518,10 +518,10 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	to.Set(elements)
 }
 
-// isEmptyRow reports whether nothing is typed into a form's row but perhaps a quantity.
+// isEmptyRow reports whether nothing is typed into a form's row.
 func isEmptyRow(fields map[string]any) bool {
-	for name, value := range fields {
-		if name != "quantity" && value != "" {
+	for _, value := range fields {
+		if value != "" {
 			return false
 		}
 	}

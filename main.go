@@ -138,7 +138,7 @@ type textFlags struct {
 	Endpoint  string   `json:"endpoint" rule:"id optional" usage:"an endpoint's id"`
 	Delivery  string   `json:"delivery" rule:"id optional" usage:"a delivery's id"`
 	Order     string   `json:"order" rule:"id optional" usage:"an order's id"`
-	Name      string   `json:"name" rule:"text 1..200 optional" usage:"its name"`
+	Name      string   `json:"name" rule:"text 1..100 optional" usage:"its name"`
 	Email     string   `json:"email" rule:"email optional" usage:"the owner's e-mail address"`
 	Plan      Plan     `json:"plan" rule:"choice free|growth|scale optional" usage:"free has no API"`
 	Slug      string   `json:"slug" rule:"slug optional" usage:"its name in addresses"`

@@ -156,7 +156,7 @@ func (a *midtransAnswer) payment() (Payment, error) {
 			sum += refund.Amount
 		}
 		p.Returned = int64(min(max(sum, a.RefundAmount), amount))
-		if p.Returned == 0 { // The documentation names no amount of a partial_chargeback: the owner has to look at it.
+		if p.Returned == 0 { // No amount is said, as of a partial_chargeback in the documentation: the owner has to look.
 			p.Disputed = p.Amount
 		}
 	}
@@ -216,7 +216,8 @@ func (m midtrans) call(
 	return a, status, err
 }
 
-// closePage ends what is open first, because a page in use is not closed.
+// closePage ends what is open first, because a page in use is not closed. Midtrans does not say how it refuses to close a page that
+// has ended: past its end, any other refusal means that.
 func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	for _, p := range s.payments {
 		act := "expire" // cancel would also take back a card payment that was captured
@@ -237,7 +238,8 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 	var a midtransAnswer
 	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
 	_, err := m.send(ctx, key, "POST", midtransHost(key, "app"), path, nil, nil, &a)
-	return err == nil || a.says("already canceled")
+	isOver := m.now() >= s.ExpiresAt && isRefused(err, GatewayRefused) && !a.says("progress")
+	return err == nil || a.says("already canceled") || isOver
 }
 
 func (m midtrans) decide(ctx context.Context, key GatewayKey, payment string, accept bool) error {

@@ -122,7 +122,7 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle brings a book into the state that it means. before is the order's state until now. A paid order lives on the payment that
+// settle brings a book into the state that it means. before is the state until this change. A paid order lives on the payment that
 // paid it: when that is gone, another exact one takes its place, if there is one. Money of another amount does not change an
 // expired or failed order: it is only an alert. An order that fails forgets what was said and decided, but for the payments that
 // the owner has called a second one.

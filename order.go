@@ -2,13 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -90,19 +90,25 @@ type StoredOrder struct{ ID, JSON string }
 // pieces are JSON that is put together when it is sent, so that a long list is copied once.
 type pieces []string
 
-func (p pieces) join() []byte { return []byte(strings.Join(p, "")) }
+func (p pieces) join() (joined []byte) {
+	length := 0
+	for _, piece := range p {
+		length += len(piece)
+	}
+	joined = slices.Grow(joined, length)
+	for _, piece := range p {
+		joined = append(joined, piece...)
+	}
+	return joined
+}
 
 func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
 
-// show is the order as the API shows it: its stored JSON, closed with its two addresses, which need no escaping.
-func (o StoredOrder) show(payPage, paymentURL string) pieces {
-	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, payPage, `","payment_url":"`, paymentURL, `"}`}
-}
-
-// show is an order as the API shows it, without the page of a payment session.
-func (st Store) show(o StoredOrder) pieces {
+// show is an order as the API shows it: its stored JSON, closed with its two addresses, which are escaped already. paymentURL is the
+// page of a payment session, or "".
+func (st Store) show(o StoredOrder, paymentURL string) pieces {
 	page := st.payPage(o.ID)
-	return o.show(page, page)
+	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
 }
 
 func (o StoredOrder) decode() (order Order, err error) {
@@ -215,7 +221,7 @@ type NewItem struct {
 	Kind      Kind   `json:"type" rule:"choice product|bundle"`
 	ProductID string `json:"product_id" rule:"id unique optional"`
 	BundleID  string `json:"bundle_id" rule:"id unique optional"`
-	ID        string // one of both
+	ID        string // ProductID or BundleID: check sets it
 }
 
 // CreatedOrder is the answer to a request to create an order.
@@ -233,36 +239,27 @@ const (
 )
 
 // CreateOrder creates an order: prices are read, stock is reserved and events are written in one transaction. A request
-// whose Idempotency-Key and body came before gets the first answer again.
+// whose Idempotency-Key and body came before gets the first answer again; with another body it is refused, and the order is
+// returned all the same.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		created, err = tx.replay(st.ID, in)
-		if !errors.Is(err, ErrNotFound) {
-			return err
-		}
 		created, err = tx.createOrder(st, in)
 		return err
 	})
 	return created, err
 }
 
-// replay finds the order that an earlier request with the same key has created, or returns ErrNotFound. A request with another
-// body is refused, and the order is returned all the same.
-func (tx *Tx) replay(storeID string, in NewOrder) (CreatedOrder, error) {
-	if in.IdempotencyKey == "" {
-		return CreatedOrder{}, ErrNotFound
-	}
-	found, err := one[CreatedOrder](tx, tx, `
-		SELECT order_id, answer, 1, body_hash
-		FROM   idempotency_keys
-		WHERE  store_id = ? AND key = ?`, storeID, in.IdempotencyKey)
-	if err == nil && !bytes.Equal(found.BodyHash, in.BodyHash) {
-		err = refuse(IdempotencyKeyReused)
-	}
-	return found, err
-}
-
 func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
+	if in.IdempotencyKey != "" {
+		created, err = one[CreatedOrder](tx, tx,
+			"SELECT order_id, answer, 1, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?", st.ID, in.IdempotencyKey)
+		if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
+			err = refuse(IdempotencyKeyReused)
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return created, err
+		}
+	}
 	if err := tx.checkExternalID(st.ID, in.ExternalID); err != nil {
 		return created, err
 	}
@@ -286,7 +283,9 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if short := tx.reserve(&o); len(short) > 0 {
 		return created, outOfStock(short)
 	}
-	tx.nameOrder(&o, st)
+	o.ID, o.Order.CreatedAt, o.Order.ExpiresAt = tx.newID(), tx.now, tx.now.Add(st.Expiry)
+	o.Order.ID, o.Order.PaymentReference = o.ID, tx.newReference(st.ID)
+	o.render(tx.now)
 
 	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated)}
 	if o.Book.Status == Paid {
@@ -462,16 +461,6 @@ func (tx *Tx) release(o *OrderRow) {
 	}
 }
 
-// nameOrder gives a new order its id, times and reference, and renders it.
-func (tx *Tx) nameOrder(o *OrderRow, st Store) {
-	o.ID = tx.newID()
-	o.Order.ID = o.ID
-	o.Order.CreatedAt = tx.now
-	o.Order.ExpiresAt = tx.now.Add(st.Expiry)
-	o.Order.PaymentReference = tx.newReference(st.ID)
-	o.render(tx.now)
-}
-
 // render makes the order's JSON anew. Its time of change moves only if it shows something else.
 func (o *OrderRow) render(now Time) {
 	o.Order.Status = o.Book.Status
@@ -500,7 +489,7 @@ func (tx *Tx) newReference(storeID string) string {
 
 // addEvent writes an event of the order as it was rendered last, and returns the order as the event shows it.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
-	shown = strings.Join(st.show(o.StoredOrder), "")
+	shown = string(st.show(o.StoredOrder, "").join())
 	o.Events++
 	tx.insertEvent(o.StoreID, o.ID, o.Events, name, shown)
 	return shown

@@ -187,7 +187,7 @@ type pageRoute struct {
 	Path     string
 	Template string              // in web/, without .html; "" = before answers
 	admit    func(p *page) error // lets a visitor in
-	before   func(p *page) error // the template is executed; nil = nothing
+	before   func(p *page) error // is done before the template is executed; nil = nothing
 	acts     acts                // what the page's forms do
 }
 

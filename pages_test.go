@@ -115,6 +115,21 @@ func TestOrderBeforeThereIsAnything(t *testing.T) {
 	})
 }
 
+// TestLinesOfAnOwnOrder has an owner leave out a product, and choose a name that a product shares with a bundle.
+func TestLinesOfAnOwnOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		w.sql("UPDATE products SET title = 'Duo' WHERE slug = 'teh'")
+		for title, want := range map[string]string{"": "Harus diisi", "duo": "Ada beberapa dengan nama ini"} {
+			status, text := p.code("POST", "/dashboard/orders/new?key=k"+title, url.Values{"act": {"order"}, "name": {"Siti"},
+				"payment_method": {"bank_transfer"}, "items[0].title": {"Kopi Gayo"}, "items[1].title": {title}, "items[1].quantity": {"3"}})
+			if status != 422 || !strings.Contains(text, want) {
+				t.Errorf("%q: %d, without %q", title, status, want)
+			}
+		}
+	})
+}
+
 // missingWord finds a code in a page, such as desk.denied, whose word web/words.txt lacks.
 var missingWord = sync.OnceValue(func() *regexp.Regexp {
 	kinds := map[string]bool{}

@@ -25,8 +25,8 @@ const sessionColumns = `order_id, number, id, provider, method, fee, code, asked
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
 // storeSessions writes the sessions and payments of an order. A session is due at once when its page is given up or the order's
-// status has changed. One whose page is over is due only if the status has changed to pending, or a held payment may have to be
-// denied there.
+// status has changed. If its page is over, only a change of status makes it due: to pending, or while a payment is held there, which
+// may have to be denied.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -69,7 +69,7 @@ const (
 	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
 	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
-	askedFor      = 7 * 24 * time.Hour // after the last news and its page's end, the checks stop; after its own, an order expires
+	askedFor      = 7 * 24 * time.Hour // after the last news and the page's end the checks stop; after its own end an order expires
 	callTime      = 10 * time.Second   // of a gateway; a person waits as long for a call that somebody else makes
 )
 
@@ -382,7 +382,7 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 	return answer, err
 }
 
-// askAndRecord asks the gateway about a session, as it is sent. It writes the answer, or that there is none, and what comes of it
+// askAndRecord asks the gateway about sent, a session as it was read. It writes the answer, or that there is none, and what comes of it
 // for the order. The answer is applied to the session as it is then: if a notification came since the question left, the session
 // stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
@@ -405,7 +405,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 			// sent.Over is also set when the page was closed just now. A page opens again once a payment was taken back.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
-		// The order has its old status here. If that changes, storeSessions makes the session due now unless its page is over.
+		// The order has its old status here. If that changes, storeSessions may make the session due now.
 		// If the order's end has passed since the question left, it is due at once, to be asked after the end.
 		s.DueAt = s.nextCheck(*o, askedAt)
 		if s.Notified != sent.Notified {
@@ -545,9 +545,9 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 // sessionOf finds the order and the number of the session that a notification is about: by our name of it, or by a name that is
 // known of it.
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
-	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) { // Another one is the gateway's.
+	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) { // All ids are that long; another reference is not ours.
 		number, _ = strconv.Atoi(n.Reference[i+1:])
-		return n.Reference[:i], max(number, 1), nil // 0 would stand for any session of the order.
+		return n.Reference[:i], max(number, 1), nil // No session has the number 0.
 	}
 	s, err := one[PaymentSession](ctx, p.db, `
 		SELECT order_id, number

@@ -55,13 +55,15 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 	}
 }
 
-// Rows is how many rows a form has of a list: those that are filled in, and two more.
+// Rows is how many rows a form has of a list: those up to the last one that is filled in, and two more.
 func (f form) Rows(list, name string) int {
-	rows := 2
-	for f.Values.Get(fmt.Sprintf("%s[%d].%s", list, rows-2, name)) != "" {
-		rows++
+	last := -1
+	for row := range 50 {
+		if f.Values.Get(fmt.Sprintf("%s[%d].%s", list, row, name)) != "" {
+			last = row
+		}
 	}
-	return rows
+	return last + 3
 }
 
 // Offset is how many entries the pages of a list before this one have.

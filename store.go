@@ -89,7 +89,7 @@ const (
 type Refusal struct {
 	Reason Reason
 	Fields []FieldError // the wrong fields, if it is about fields
-	Words  string       // what the reason's message says at its %s or, without one, in its place: such as a gateway's words
+	Words  string       // stand at the %s of the reason's message, or replace a message without one: such as a gateway's words
 	Wait   int          // seconds after which it may be tried again, with RateLimited
 }
 
@@ -468,7 +468,7 @@ func (db *DB) fail(err error) error { return unavailable(err) }
 
 // Tx is one write. Its queries read what it has written so far, and everything in it happens at one time. After an
 // error of the database nothing more is done, and the write fails with that error, so its functions need not look at it: a query
-// that failed looks as if it had found nothing. A Tx is its own context, which never ends: a statement that is interrupted may end
+// that failed returns nothing, with that error. A Tx is its own context, which never ends: a statement that is interrupted may end
 // the transaction of its neighbours.
 type Tx struct {
 	context.Context
@@ -517,7 +517,7 @@ func (db *DB) change(ctx context.Context, statement string, args ...any) error {
 }
 
 // newID returns a UUIDv7 (RFC 9562): milliseconds, a count of 12 bits that keeps the ids of a millisecond in order,
-// and 62 random bits. Its time never goes back, and moves on when the count is used up.
+// and 62 random bits. Within a process its time never goes back, and moves on when the count is used up.
 func (tx *Tx) newID() string {
 	id := max(tx.db.latestID+1, int64(tx.now)<<12)
 	tx.db.latestID = id
@@ -706,8 +706,8 @@ func (db *DB) writable() error {
 	for i, ending := range endings {
 		info, _ := os.Stat(db.path + ending)
 		if before := s.found[i]; before != nil && !os.SameFile(info, before) {
-			return db.stopWriting(db.path + ending + " is gone or another file: put it back " +
-				"before you stop the service, or stop it and restore a backup")
+			return db.stopWriting(db.path + ending + " is gone or another file: do not stop the " +
+				"service before you have saved it (docs/operation.md, a deleted file), or put it back")
 		}
 		s.found[i] = info
 	}

@@ -466,7 +466,7 @@ func (q *queue) run(ctx context.Context) {
 }
 
 // watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
-// do, and what the dashboard sends again or turns on.
+// do, and when the dashboard turns an endpoint on.
 func (db *DB) watch(ctx context.Context) {
 	var before time.Time
 	for ctx.Err() == nil {
@@ -806,7 +806,7 @@ func whyNoAnswer(err error) string {
 
 	switch {
 	case errors.Is(err, errNotPublic), isLookup && lookup.IsNotFound:
-		return "no public host has this name" // It does not tell whether a private one has.
+		return "no public host has this name or address (a private one needs serve -webhook-allow-private)" // It does not tell whether a private one has.
 	case isNetwork && network.Timeout():
 		return "timed out"
 	case errors.Is(err, syscall.ECONNREFUSED):
