@@ -167,6 +167,7 @@ func parseTemplates(l tongue) *template.Template {
 		"offered":   OfferedMethods,
 		"keys":      GatewayKeys,
 		"payPage":   Store.payPage,
+		"isLocal":   Store.isLocal,
 		"newSecret": newSecret,
 		"style":     func() string { return stylesheetURL },
 		"script":    func() template.JS { return template.JS(copyScript) },

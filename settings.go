@@ -194,6 +194,9 @@ func (s *server) saveGateway(p *page) error {
 // SetKey tries a key at its gateway and puts it in the place of the store's earlier one, which is kept for the sessions
 // that were made with it. A sandbox key takes the place of no live one. A key that is in use already changes nothing.
 func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
+	if key.SecretKey == "" {
+		return refuse(ValidationFailed).add("secret_key", "is needed: gateway set reads it from the first line of stdin")
+	}
 	if err := key.checkXendit(); err != nil {
 		return err
 	}

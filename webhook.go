@@ -214,6 +214,12 @@ func isPrivateHost(host string) bool {
 	return slices.Contains([]string{name, "localhost", "local", "internal"}, top)
 }
 
+// isLocal reports whether buyers on the internet cannot open the store's pay pages.
+func (st Store) isLocal() bool {
+	u, err := url.Parse(st.URL)
+	return err != nil || isPrivateHost(u.Hostname())
+}
+
 // isReachable reports whether a gateway can reach an address, so that its notifications come.
 func isReachable(address string) bool {
 	u, err := url.Parse(address)
