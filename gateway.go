@@ -39,8 +39,8 @@ type gateway interface {
 	// decide accepts or denies a held payment. A gateway that holds none is never called.
 	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
 
-	// read verifies a notification and returns what it names. The error is ErrNotFound if it is not the gateway's.
-	read(key GatewayKey, header http.Header, body []byte) (Notification, error)
+	// verify reads a notification and returns what it names. The error is ErrNotFound if it is not the gateway's.
+	verify(key GatewayKey, header http.Header, body []byte) (Notification, error)
 }
 
 var errTaken = errors.New("the gateway has payments of this reference already")
@@ -365,6 +365,6 @@ func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession) bool { r
 
 func (s sandbox) decide(context.Context, GatewayKey, string, bool) error { return nil }
 
-func (s sandbox) read(GatewayKey, http.Header, []byte) (Notification, error) {
+func (s sandbox) verify(GatewayKey, http.Header, []byte) (Notification, error) {
 	return Notification{}, ErrNotFound
 }

@@ -251,8 +251,8 @@ func (m midtrans) decide(ctx context.Context, key GatewayKey, payment string, ac
 	return err
 }
 
-// read verifies the signature: hex of SHA-512 over some of the fields, as they were sent, and the key.
-func (m midtrans) read(key GatewayKey, _ http.Header, body []byte) (n Notification, err error) {
+// verify checks the signature: hex of SHA-512 over some of the fields, as they were sent, and the key.
+func (m midtrans) verify(key GatewayKey, _ http.Header, body []byte) (n Notification, err error) {
 	var t midtransAnswer
 	err = json.Unmarshal(body, &t)
 	sum := sha512.Sum512([]byte(t.OrderID + t.Code + t.GrossAmount + key.SecretKey))

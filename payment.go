@@ -275,9 +275,9 @@ func (o *OrderRow) addSession(tx *Tx, number int) {
 }
 
 // recordPage writes what came of a call that asked for a page.
-func (p *payments) recordPage(ctx context.Context, asked PaymentSession, page Page, failed error) (OrderRow, error) {
-	return p.db.changeOrder(ctx, anyStore, asked.OrderID, func(tx *Tx, o *OrderRow) error {
-		s := o.session(asked.Number)
+func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Page, failed error) (OrderRow, error) {
+	return p.db.changeOrder(ctx, anyStore, sent.OrderID, func(tx *Tx, o *OrderRow) error {
+		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
 		switch failed {
 		case nil:
@@ -487,7 +487,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	}
 	isVerified := false
 	for _, key := range keys { // Several may have the same token.
-		n, err := p.gateways[provider].read(key, header, body)
+		n, err := p.gateways[provider].verify(key, header, body)
 		if err != nil {
 			continue
 		}

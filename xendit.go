@@ -228,8 +228,8 @@ type xenditMessage struct {
 	} `json:"amount"`
 }
 
-// read compares the token: Xendit signs nothing.
-func (x xendit) read(key GatewayKey, header http.Header, body []byte) (n Notification, err error) {
+// verify compares the token: Xendit signs nothing.
+func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notification, err error) {
 	token := header.Get("X-Callback-Token")
 	var m xenditMessage
 	if json.Unmarshal(body, &m) != nil || token == "" || !hmac.Equal([]byte(token), []byte(key.CallbackToken)) {
