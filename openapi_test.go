@@ -122,6 +122,43 @@ func TestDescription(t *testing.T) {
 	}
 }
 
+// TestChoicesInTheDescription compares the choices of three fields, which refusals list, with those of the description.
+func TestChoicesInTheDescription(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file, err := os.ReadFile("openapi.json")
+	must(t, err)
+	described := asFields(readJSONText(string(file)))
+	sorted := func(names any) string {
+		text := strings.NewReplacer("[", "", "]", "", ",", "").Replace(fmt.Sprint(names))
+		return strings.Join(slices.Sorted(strings.FieldsSeq(text)), " ")
+	}
+
+	method := asFields(asFields(asFields(asFields(described["components"])["schemas"])["CatalogMethod"])["properties"])
+	parameters := asFields(asFields(asFields(described["paths"])["/v1/events"])["get"])["parameters"].([]any)
+	event := slices.IndexFunc(parameters, func(p any) bool { return asFields(p)["name"] == "event" })
+	var want []string
+	for _, schema := range []any{method["kind"], method["provider"], asFields(parameters[event])["schema"]} {
+		want = append(want, sorted(asFields(schema)["enum"]))
+	}
+	if webhooks := sorted(slices.Collect(maps.Keys(asFields(described["webhooks"])))); webhooks != want[2] {
+		t.Errorf("the webhooks are %s, and events can be asked for by %s", webhooks, want[2])
+	}
+
+	wrong := `{"payment_methods":[{"code":"a","name":"A","provider":"x","kind":"x"}]}`
+	refused := string(w.do(t, "PUT", "/v1/catalog", wrong, as(w.shop.keys["manage"])...).Body) +
+		string(w.do(t, "GET", "/v1/events?event=x", nil).Body)
+	var got []string
+	for _, m := range regexp.MustCompile(`must be one of ([\w, ]+)`).FindAllStringSubmatch(refused, -1) {
+		got = append(got, sorted(m[1]))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the service takes %q, and the description says %q", got, want)
+	}
+}
+
 func asFields(v any) fields {
 	o, _ := v.(fields)
 	return o
