@@ -182,7 +182,9 @@ var descriptions = map[Reason]struct {
 	GatewayRefused:      {409, "The payment gateway refuses this: %s"},
 	RateLimited:         {429, "Rate limit exceeded."},
 	internalError:       {500, "Internal error."},
-	Unavailable:         {503, "The payment gateway cannot be reached, or did not answer. Look again in a minute, and try again if nothing has changed."},
+	Unavailable: {503,
+		"The payment gateway cannot be reached, or did not answer. Look again in a minute, and try again if nothing has " +
+			"changed."},
 }
 
 // describe turns an error into what a client is told, also in the answer's header. It is the only place that does.

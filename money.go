@@ -58,7 +58,7 @@ func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.A
 func (p Payment) exact() bool { return p.hasMoney() && p.Amount == p.Asked }
 
 // learn adds what a gateway says to what is known. States and returned amounts only grow, so answers may come in any order. The
-// exception is a denial: of a payment that had arrived it says that it was reversed. No gateway accepts what it has denied.
+// exception is a denial: of a payment that had arrived it says that it was reversed.
 func (p Payment) learn(news Payment) Payment {
 	if p.State == Arrived && news.State == Denied {
 		news.State = Reversed

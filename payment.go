@@ -347,7 +347,8 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 		return true, nil
 	}
 
-	if p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s)) { // Else the next check tries it again, until the gateway says that the page is over.
+	// If it stays open, the next check tries again, until the gateway says that it is over.
+	if p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s)) {
 		s.Over = true // This is recorded, unless the gateway says that the page is open.
 		_, answered, err = p.askAndRecord(ctx, keys, o, s)
 	}

@@ -812,7 +812,8 @@ func whyNoAnswer(err error) string {
 
 	switch {
 	case errors.Is(err, errNotPublic), isLookup && lookup.IsNotFound:
-		return "no public host has this name or address (a private one needs serve -webhook-allow-private)" // It does not tell whether a private one has.
+		// It does not tell whether a private one has.
+		return "no public host has this name or address (a private one needs serve -webhook-allow-private)"
 	case isNetwork && network.Timeout():
 		return "timed out"
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -207,7 +207,7 @@ func (k GatewayKey) checkXendit() error {
 	case strings.HasPrefix(k.SecretKey, "xnd_development_") != (k.Mode == ModeSandbox):
 		return refuse(ValidationFailed).add("secret_key", "must be a key of the mode %s", k.Mode)
 	case k.CallbackToken == "":
-		return refuse(ValidationFailed).add("callback_token", "is needed with xendit: its webhook verification token, which gateway set reads from the second line of stdin")
+		return refuse(ValidationFailed).add("callback_token", "is needed with xendit: gateway set reads it from the second line of stdin")
 	}
 	return nil
 }
