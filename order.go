@@ -127,11 +127,11 @@ type component struct {
 // OrderRow is an order with all that is known of it. Its state is that of its book.
 type OrderRow struct {
 	StoredOrder
-	StoreID    string
-	UniqueCode int64  // that was drawn for the order, whatever its method is now
-	Events     int64  // how many it has
-	Stock      string // its Components in JSON
-	Book       Book
+	StoreID        string
+	UniqueCode     int64  // that was drawn for the order, whatever its method is now
+	Events         int64  // how many it has
+	ComponentsJSON string // its Components
+	Book           Book
 
 	// These are no columns: columns stops at the first field that is not exported.
 	news       []Note           // from gateways, in this write; the history will have them
@@ -151,7 +151,7 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 		o.Order, err = o.decode()
 	}
 	if err == nil {
-		err = json.Unmarshal([]byte(o.Stock), &o.Components)
+		err = json.Unmarshal([]byte(o.ComponentsJSON), &o.Components)
 	}
 	return o, err
 }

@@ -383,8 +383,8 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 	return answer, err
 }
 
-// askAndRecord asks the gateway about sent, a session as it was read. It writes the answer, or that there is none, and what comes of it
-// for the order. The answer is applied to the session as it is then: if a notification came since the question left, the session
+// askAndRecord asks the gateway about sent, a session as it was read. It writes the answer, or that there is none, and what comes
+// of it for the order. The answer is applied to the session as it is then: if a notification came since the question left, the session
 // stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {

@@ -145,8 +145,8 @@ func sqliteCode(err error) sqlite3.ErrNo {
 
 // querier is what reads: the DB or a Tx, whose context must be the Tx itself.
 type querier interface {
-	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error)
-	fail(err error) error // what an error of a query means; nil is none
+	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error) // leave gives it back
+	fail(err error) error                                                        // what an error of a query means; nil is none
 }
 
 // columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the order of the row's
@@ -188,6 +188,7 @@ func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T,
 	return read[T](ctx, q, math.MaxInt, query, args)
 }
 
+// read returns the first rows of a query, at most so many. If that is one, it does not watch the context.
 func read[T any](ctx context.Context, q querier, most int, query string, args []any) ([]T, error) {
 	conn, leave, err := q.connect(ctx)
 	if err != nil {
