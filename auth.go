@@ -66,7 +66,7 @@ type keyHolder struct {
 	APIKey `json:"-"`
 }
 
-// KeyHolder returns the key with this secret and the store that it opens.
+// KeyHolder returns the key with this secret, unless it was revoked or has ended, and the store that it opens.
 func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
 	h, err := one[keyHolder](ctx, db, "SELECT "+storeColumns+", "+keyColumns+`
 		FROM   api_keys k
@@ -195,7 +195,7 @@ func (l *limiter) take(name string, cost float64) allowance {
 	}
 }
 
-// takeBoth takes tokens for a name, and then for the group that the name belongs to. A name that has nothing left
+// takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name that has nothing left
 // takes nothing from the group's others.
 func (l *limiter) takeBoth(name, group string) allowance {
 	left := l.take(name, alone)
@@ -304,12 +304,6 @@ func parseAddress(text string) netip.Addr {
 	return addr.Unmap().WithZone("")
 }
 
-// takeKey counts a request against the limits of its key and of the key's store, and notes the key's use.
-func (a *auth) takeKey(key APIKey) allowance {
-	a.used.Store(key.ID, a.db.now())
-	return a.requests.takeBoth(key.ID, key.StoreID)
-}
-
 // writeUses writes when keys and sign-ins were last used. No request waits for that.
 func (a *auth) writeUses(ctx context.Context) error {
 	return a.db.write(ctx, func(tx *Tx) error {
@@ -332,13 +326,13 @@ var places = map[string]int{
 }
 
 // place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long, and not
-// longer than the request. leave gives it back.
+// longer than the request. leave gives it back, and may be called twice.
 func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
 	made, _ := a.rooms.LoadOrStore(kind+" "+store, make(chan struct{}, places[kind]))
 	room := made.(chan struct{})
 	select {
 	case room <- struct{}{}:
-		return func() { <-room }, nil
+		return sync.OnceFunc(func() { <-room }), nil
 	case <-ctx.Done():
 	case <-time.After(2 * time.Second):
 	}

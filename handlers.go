@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -310,7 +309,13 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 		err := s.admit(c, needs)
 		logStore(w, c.store.ID)
 		if err == nil {
-			err = s.receive(w, c, &query)
+			err = readQuery(r.URL.RawQuery, &query)
+		}
+		if err == nil {
+			c.body, err = readBody(w, r)
+		}
+		if err == nil {
+			c.leave, err = s.auth.place(r.Context(), c.store.ID, "api")
 		}
 		if err == nil {
 			defer c.leave()
@@ -333,7 +338,8 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 		return err
 	}
 
-	left := s.auth.takeKey(c.key)
+	s.auth.used.Store(c.key.ID, s.db.now())
+	left := s.auth.requests.takeBoth(c.key.ID, c.store.ID)
 	c.header.Set("X-RateLimit-Limit", strconv.Itoa(left.limit))
 	c.header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
 	c.header.Set("X-RateLimit-Reset", strconv.Itoa(left.full))
@@ -347,19 +353,6 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 			Words: fmt.Sprintf("This key has the scope %s, and this call needs %s.", c.key.Scope, needs)}
 	}
 	return nil
-}
-
-// receive reads the parameters and the body of a request, and then waits for one of its store's places.
-func (s *server) receive(w http.ResponseWriter, c *apiCall, query any) (err error) {
-	if err := readQuery(c.URL.RawQuery, query); err != nil {
-		return err
-	}
-	if c.body, err = readBody(w, c.Request); err != nil {
-		return err
-	}
-	leave, err := s.auth.place(c.Context(), c.store.ID, "api")
-	c.leave = sync.OnceFunc(leave)
-	return err
 }
 
 // readBody reads the body of a request to the API. Its Content-Type does not matter: what is not JSON is refused as

@@ -54,9 +54,6 @@ func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
 // hasMoney reports whether money has arrived and some of it has not been returned.
 func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.Amount }
 
-// exact reports whether the whole sum that was asked for has arrived, and not all of it was returned.
-func (p Payment) exact() bool { return p.hasMoney() && p.Amount == p.Asked }
-
 // learn adds what a gateway says to what is known. States and returned amounts only grow, so answers may come in any order. The
 // exception is a denial: of a payment that had arrived it says that it was reversed.
 func (p Payment) learn(news Payment) Payment {
@@ -114,7 +111,7 @@ func (b Book) heldOn(attempt int) bool {
 func (b Book) exactPayment() (key string) {
 	onlyWhole := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {
-		fits := p.exact() && (p.Returned == 0 || !onlyWhole)
+		fits := p.hasMoney() && p.Amount == p.Asked && (p.Returned == 0 || !onlyWhole)
 		if fits && p.key() != b.PaidBy && !slices.Contains(b.Second, p.key()) {
 			return p.key()
 		}
@@ -122,19 +119,18 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle brings a book into the state that it means. before is the state until this change. A paid order lives on the payment that
-// paid it: when that is gone, another exact one takes its place, if there is one. Money of another amount does not change an
-// expired or failed order: it is only an alert. An order that fails forgets what was said and decided, but for the payments that
-// the owner has called a second one.
-func settle(b Book, before Status) Book {
+// settle brings a book into the state that it means. An exact payment pays an order in every state but refunded: also one that has
+// expired or failed. A paid order lives on the payment that paid it: when that is gone, another exact one takes its place, if there
+// is one. Money of another amount does not change an expired or failed order: it is only an alert. An order that fails now, and had
+// another state before this change, forgets what was said and decided, but for the payments that the owner has called a second one.
+func settle(b Book, statusBefore Status) Book {
 	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
 	exactKey := b.exactPayment()
 	payer, isPayment := b.payer()
 
 	switch {
-	case b.Status == Refunded:
-	case b.Status == Paid && (!isPayment || payer.hasMoney()):
+	case b.Status == Refunded, b.Status == Paid && (!isPayment || payer.hasMoney()): // stay
 	case exactKey != "":
 		b.Status, b.PaidBy = Paid, exactKey
 	case b.Status == Paid && payer.State == Arrived:
@@ -146,7 +142,7 @@ func settle(b Book, before Status) Book {
 	case b.Status == AwaitingVerification && !held && !anyMoney && !b.Reported:
 		b.Status = Failed
 	}
-	if b.Status == Failed && before != Failed {
+	if b.Status == Failed && statusBefore != Failed {
 		return Book{Status: Failed, Payments: b.Payments, Second: b.Second}
 	}
 	return b
@@ -205,7 +201,15 @@ func alerts(b Book) []Alert {
 		if isPayer && b.Status == Refunded {
 			continue
 		}
-		if code := b.alertOf(p); code != "" {
+		code := Underpaid
+		switch {
+		case !p.hasMoney(), isPayer && p.Amount <= p.Asked && !b.Reported,
+			!isPayer && b.Status == Paid && slices.Contains(b.Accepted, p.key()):
+			code = "" // There is no money, or nothing is wrong with it.
+		case isPayer, b.isUnneeded(p.key()), p.Amount >= p.Asked:
+			code = Overpaid
+		}
+		if code != "" {
 			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})
 		}
 		if isPayer && p.hasMoney() && p.Returned > 0 {
@@ -221,22 +225,6 @@ func alerts(b Book) []Alert {
 // isUnneeded reports whether the order was paid without the payment with this key: by another one, or by its owner.
 func (b Book) isUnneeded(key string) bool {
 	return (b.Status == Paid || b.Status == Refunded) && key != b.PaidBy
-}
-
-// alertOf says what is wrong with the money of a payment that is there: "" = nothing.
-func (b Book) alertOf(p Payment) AlertCode {
-	isPayer := p.key() == b.PaidBy
-	switch {
-	case !p.hasMoney():
-		return ""
-	case isPayer && (p.Amount > p.Asked || b.Reported):
-		return Overpaid
-	case isPayer, b.Status == Paid && slices.Contains(b.Accepted, p.key()):
-		return ""
-	case b.isUnneeded(p.key()), p.Amount >= p.Asked:
-		return Overpaid
-	}
-	return Underpaid
 }
 
 // alertCodes are the codes of alerts, each once and sorted.

@@ -161,7 +161,7 @@ func silence(before, b Book) string {
 		switch {
 		case p.hasMoney() && !lives && !alerted && !accepted:
 			return "the money of " + key + " is silent"
-		case p.exact() && p.Returned == 0 && !over && !slices.Contains(b.Second, key):
+		case p.hasMoney() && p.Amount == p.Asked && p.Returned == 0 && !over && !slices.Contains(b.Second, key):
 			return "the exact payment " + key + " pays nothing"
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -65,8 +65,8 @@ type Order struct {
 	UpdatedAt         Time              `json:"updated_at"`
 }
 
-// goods is what the order costs before the fee and the code of its method.
-func (o Order) goods() int64 { return o.Subtotal + o.ShippingFee - o.Discount }
+// beforeFee is what the order costs before the fee and the code of its method.
+func (o Order) beforeFee() int64 { return o.Subtotal + o.ShippingFee - o.Discount }
 
 type Buyer struct {
 	Name  string `json:"name" rule:"text 1..200"`
@@ -121,6 +121,7 @@ type component struct {
 	ProductID string `json:"product_id"`
 	Quantity  int64  `json:"quantity"`
 	Reserved  bool   `json:"reserved"`
+	unlimited bool   // The product has no stock to reserve.
 	items     []int  // the order's items that it belongs to
 }
 
@@ -240,28 +241,44 @@ const (
 
 // CreateOrder creates an order: prices are read, stock is reserved and events are written in one transaction. A request
 // whose Idempotency-Key and body came before gets the first answer again; with another body it is refused, and the order is
-// returned all the same.
+// returned all the same: the dashboard offers to open it.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		created, err = tx.createOrder(st, in)
-		return err
+		if in.IdempotencyKey == "" {
+			created, err = tx.createOrder(st, in)
+			return err
+		}
+
+		created, err = one[CreatedOrder](tx, tx,
+			"SELECT order_id, answer, 1, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?", st.ID, in.IdempotencyKey)
+		if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
+			return refuse(IdempotencyKeyReused)
+		}
+		if err == nil { // This is the first answer.
+			return nil
+		}
+		if created, err = tx.createOrder(st, in); err != nil {
+			return err
+		}
+		tx.exec(`
+			INSERT INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
+			VALUES (?, ?, ?, ?, ?, ?)`,
+			st.ID, in.IdempotencyKey, in.BodyHash, created.ID, created.Shown, tx.now)
+		return nil
 	})
 	return created, err
 }
 
+// createOrder creates an order. A query that fails looks like one without rows here: the write fails then, whatever is returned
+// (Tx).
 func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
-	if in.IdempotencyKey != "" {
-		created, err = one[CreatedOrder](tx, tx,
-			"SELECT order_id, answer, 1, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?", st.ID, in.IdempotencyKey)
-		if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
-			err = refuse(IdempotencyKeyReused)
+	if in.ExternalID != "" {
+		other, err := one[string](tx, tx,
+			"SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID)
+		if err == nil {
+			refusal := &Refusal{Reason: DuplicateExternalID, Words: other}
+			return created, refusal.add("external_id", "must differ from every other order's: order %s has it", other)
 		}
-		if !errors.Is(err, ErrNotFound) {
-			return created, err
-		}
-	}
-	if err := tx.checkExternalID(st.ID, in.ExternalID); err != nil {
-		return created, err
 	}
 
 	o := OrderRow{StoreID: st.ID, Book: Book{Status: Pending}, Order: Order{
@@ -291,64 +308,63 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if o.Book.Status == Paid {
 		tx.addEvent(&o, st, OrderPaid)
 	}
-	tx.storeOrder(&o)
-	if in.IdempotencyKey != "" {
-		tx.exec(`
-			INSERT INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
-			VALUES (?, ?, ?, ?, ?, ?)`,
-			st.ID, in.IdempotencyKey, in.BodyHash, o.ID, created.Shown, tx.now)
-	}
+	tx.storeOrder(&o) // after the events, which it counts
 	return created, nil
 }
 
-// checkExternalID refuses an external id that another order of the store has.
-func (tx *Tx) checkExternalID(storeID, externalID string) error {
-	if externalID == "" {
-		return nil
-	}
-	other, err := one[string](tx, tx,
-		"SELECT id FROM orders WHERE store_id = ? AND external_id = ?", storeID, externalID)
-	if err != nil { // There is none.
-		return nil
-	}
-	refusal := &Refusal{Reason: DuplicateExternalID, Words: other}
-	return refusal.add("external_id", "must differ from every other order's: order %s has it", other)
-}
-
-// ordered is an item of an order with one of the products that it consists of.
-type ordered struct {
-	Item
+// forSale is a published product or bundle, with one of the products that it consists of.
+type forSale struct {
+	ID        string
+	Kind      Kind
+	Title     string
+	Price     int64
 	Component string // the product's id
-	Pieces    int64  // of the product
+	Units     int64  // of that product
+	Unlimited bool   // That product has no stock to reserve.
 }
 
-// addItems fills in the order's items, its subtotal and its components from what is published now.
+// addItems fills in the order's items, its subtotal and its components from what is published now. The + in its query keeps SQLite
+// from reading all products of the store.
 func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
+	args := []any{o.StoreID}
+	for _, in := range items {
+		args = append(args, in.ID)
+	}
+	goods, _ := all[forSale](tx, tx, `
+		SELECT s.id, s.type, s.title, s.price, p.id, coalesce(i.quantity, 1), p.stock IS NULL
+		FROM   products s
+		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
+		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
+		WHERE  +s.store_id = ? AND s.published = 1 AND s.id IN (?`+strings.Repeat(", ?", len(items)-1)+")", args...)
+
 	unknown, wrong := refuse(ProductUnavailable), refuse(ValidationFailed)
 	for i, in := range items {
-		path := fmt.Sprintf("items[%d].", i)
-		parts, _ := all[ordered](tx, tx, `
-			SELECT s.type, s.title, ?4, s.price, s.price * ?4, iif(s.type = 'product', s.id, ''),
-			       iif(s.type = 'bundle', s.id, ''), coalesce(i.product_id, s.id), coalesce(i.quantity, 1) * ?4
-			FROM   products s
-			LEFT   JOIN bundle_items i ON i.bundle_id = s.id
-			WHERE  s.id = ?1 AND s.store_id = ?2 AND s.type = ?3 AND s.published = 1`,
-			in.ID, o.StoreID, in.Kind, in.Quantity)
-		if len(parts) == 0 {
-			unknown.add(path+string(in.Kind)+"_id",
-				"is no published %s of this store: take one from GET /v1/products", in.Kind)
-			continue
+		item := Item{Type: in.Kind, Quantity: in.Quantity, ProductID: in.ID}
+		if in.Kind == Bundle {
+			item.ProductID, item.BundleID = "", in.ID
 		}
-
-		item := parts[0].Item
+		for _, s := range goods {
+			if s.ID != in.ID || s.Kind != in.Kind {
+				continue
+			}
+			item.Title, item.UnitPrice, item.LineTotal = s.Title, s.Price, s.Price*in.Quantity
+			c := slices.IndexFunc(o.Components, func(c component) bool { return c.ProductID == s.Component })
+			if c < 0 {
+				c = len(o.Components)
+				o.Components = append(o.Components, component{ProductID: s.Component, unlimited: s.Unlimited})
+			}
+			o.Components[c].Quantity += s.Units * in.Quantity
+			o.Components[c].items = append(o.Components[c].items, i)
+		}
+		if item.Title == "" {
+			unknown.add(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
+				"is no published %s of this store: take one from GET /v1/products", in.Kind)
+		}
 		if item.LineTotal > maxMoney {
-			wrong.add(path+"quantity", "makes the line exceed %d", maxMoney)
+			wrong.add(fmt.Sprintf("items[%d].quantity", i), "makes the line exceed %d", maxMoney)
 		}
 		o.Order.Items = append(o.Order.Items, item)
 		o.Order.Subtotal += item.LineTotal
-		for _, part := range parts {
-			o.addComponent(part.Component, part.Pieces, i)
-		}
 	}
 	if err := unknown.orNil(); err != nil {
 		return err
@@ -357,16 +373,6 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 		wrong.add("items", "come to more than %d in all", maxMoney)
 	}
 	return wrong.orNil()
-}
-
-func (o *OrderRow) addComponent(productID string, quantity int64, item int) {
-	i := slices.IndexFunc(o.Components, func(c component) bool { return c.ProductID == productID })
-	if i < 0 {
-		i = len(o.Components)
-		o.Components = append(o.Components, component{ProductID: productID})
-	}
-	o.Components[i].Quantity += quantity
-	o.Components[i].items = append(o.Components[i].items, item)
 }
 
 // outOfStock refuses an order and names the items that want too much.
@@ -382,11 +388,11 @@ func outOfStock(short []component) error {
 
 // choosePayment sets how the order is paid, and what that costs. An order with nothing to pay is paid at once.
 func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
-	switch goods := o.Order.goods(); {
-	case goods < 0:
+	switch amount := o.Order.beforeFee(); {
+	case amount < 0:
 		return refuse(ValidationFailed).add("discount",
-			"must be at most subtotal + shipping_fee, which is %d", goods+o.Order.Discount)
-	case goods == 0:
+			"must be at most subtotal + shipping_fee, which is %d", amount+o.Order.Discount)
+	case amount == 0:
 		o.Order.SettlementChannel, o.Order.PaymentProvider, o.Order.PaymentMethod = "none", NoProvider, "none"
 		o.Book.Status, o.Order.PaidAt = Paid, tx.now
 		return nil
@@ -403,12 +409,21 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 	return tx.setMethod(o, m)
 }
 
-// setMethod changes an order to a method, with its fee and its unique code.
+// setMethod changes an order to a method, with its fee and its unique code. An order keeps the code that was drawn for it unless
+// another order of the store's last seven days has the amount that it makes; if all amounts are taken, one repeats.
 func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	o.Order.Fee, o.Order.UniqueCode = m.Fee, 0
-	base := o.Order.goods() + m.Fee
+	base := o.Order.beforeFee() + m.Fee
 	if m.UniqueCode {
-		tx.drawCode(o, base)
+		amounts, _ := all[int64](tx, tx, `
+			SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ? AND id <> ?`,
+			o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode, o.ID)
+		for _, drawn := range rand.Perm(mostUniqueCode) {
+			if o.UniqueCode != 0 && !slices.Contains(amounts, base+o.UniqueCode) {
+				break
+			}
+			o.UniqueCode = int64(drawn) + 1
+		}
 		o.Order.UniqueCode = o.UniqueCode
 	}
 	o.Order.Amount = base + o.Order.UniqueCode
@@ -419,25 +434,11 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	return nil
 }
 
-// drawCode keeps the order's unique code if no other order of the store's last seven days has the amount that it makes, and draws
-// another one if not. If all are taken, one repeats.
-func (tx *Tx) drawCode(o *OrderRow, base int64) {
-	amounts, _ := all[int64](tx, tx, `
-		SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ? AND id <> ?`,
-		o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode, o.ID)
-	for _, drawn := range rand.Perm(mostUniqueCode) {
-		if o.UniqueCode != 0 && !slices.Contains(amounts, base+o.UniqueCode) {
-			break
-		}
-		o.UniqueCode = int64(drawn) + 1
-	}
-}
-
 // reserve takes the stock of the order's components that it does not hold yet, and returns those that there is too
 // little of.
 func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	for i, c := range o.Components {
-		if c.Reserved {
+		if c.Reserved || c.unlimited {
 			continue
 		}
 		left, err := one[*int64](tx, tx, `
@@ -466,7 +467,7 @@ func (o *OrderRow) render(now Time) {
 	o.Order.Status = o.Book.Status
 	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
 	o.Order.Alerts = alertCodes(alerts(o.Book))
-	if string(toJSON(o.Order)) != o.JSON {
+	if o.JSON == "" || string(toJSON(o.Order)) != o.JSON {
 		o.Order.UpdatedAt = now
 		o.JSON = string(toJSON(o.Order))
 	}
@@ -485,14 +486,6 @@ func (tx *Tx) newReference(storeID string) string {
 			return reference
 		}
 	}
-}
-
-// addEvent writes an event of the order as it was rendered last, and returns the order as the event shows it.
-func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
-	shown = string(st.show(o.StoredOrder, "").join())
-	o.Events++
-	tx.insertEvent(o.StoreID, o.ID, o.Events, name, shown)
-	return shown
 }
 
 // Actor is who changed an order.
@@ -520,8 +513,8 @@ type Note struct {
 	Bank     string   `json:"bank,omitempty"`    // the bank that they say they sent it from
 }
 
-// payment is the key of the payment that the note is about.
-func (n Note) payment() string { return Payment{Attempt: n.Attempt, ID: n.Payment}.key() }
+// paymentKey is the key of the payment that the note is about.
+func (n Note) paymentKey() string { return Payment{Attempt: n.Attempt, ID: n.Payment}.key() }
 
 type NoteCode string
 
@@ -615,21 +608,20 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 }
 
 // applyBook brings the order into the state that its book means, and does what a new state means for its stock, paid_at, method
-// and amounts. A refund gives no stock back. Of the gateways' news, the first about the payer is the reason of a change or,
-// without one, the last that is no denial.
-func (tx *Tx) applyBook(o *OrderRow, before Status) error {
-	after := settle(o.Book, before)
-	var reason Note
+// and amounts. A refund gives no stock back.
+func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
+	after := settle(o.Book, statusBefore)
+	var reason Note // the first of the gateways' news about the payer or, without one, the last that is no denial
 	for _, n := range o.news {
-		other := n
-		if reason.Code == "" || reason.payment() != after.PaidBy && n.Code != NoteCode(Denied) {
-			other, reason = reason, n
+		if reason.Code == "" || reason.paymentKey() != after.PaidBy && n.Code != NoteCode(Denied) {
+			n, reason = reason, n
 		}
-		if other.Code != "" {
-			o.note(ActorGateway, other)
+		if n.Code != "" { // The news that are not the reason are notes.
+			o.note(ActorGateway, n)
 		}
 	}
 	if after.Status != o.Book.Status {
+		// This fails for no change that settle makes: all are in transitions.
 		if err := o.become(after.Status, ActorGateway, reason); err != nil {
 			return err
 		}
@@ -644,7 +636,7 @@ func (tx *Tx) applyBook(o *OrderRow, before Status) error {
 		o.Order.Fee, o.Order.UniqueCode, o.Order.Amount = s.Fee, s.Code, s.Asked
 	}
 	switch {
-	case after.Status == before:
+	case after.Status == statusBefore:
 	case after.Status == Paid:
 		o.Order.PaidAt = tx.now
 		o.Book.Oversold = len(tx.reserve(o)) > 0

@@ -24,9 +24,9 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order. A session is due at once when its page is given up or the order's
-// status has changed. If its page is over, only a change of status makes it due: to pending, or while a payment is held there, which
-// may have to be denied.
+// storeSessions writes the sessions and payments of an order. A session is due at once when its page is given up, and when the
+// order's status has changed while its page is open or a payment is held there, or to pending. So money that comes late changes
+// nothing for a page that is over.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -69,11 +69,11 @@ const (
 	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
 	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
-	askedFor      = 7 * 24 * time.Hour // after the last news and the page's end the checks stop; after its own end an order expires
+	giveUpAfter   = 7 * 24 * time.Hour // after the last news and the page's end the checks stop; after its end an order expires
 	callTime      = 10 * time.Second   // of a gateway; a person waits as long for a call that somebody else makes
 )
 
-// nextCheck says when a session is checked again, 0 for never. The pause is as long as the time since the last news, so each is
+// nextCheck says when a session is checked again: 0 is never, a week after the last news and the page's end. The pause is as long as the time since the last news, so each is
 // longer than the one before: up to ten minutes while the page takes money, so that a lost notification is found, and up to
 // twelve hours once it is over. While a page that is not wanted has still to be closed, it is a tenth of that time, from half a
 // minute to ten minutes.
@@ -81,7 +81,7 @@ func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait, most := max(quiet, firstCheck), mostPageWait
 	switch {
-	case quiet > askedFor && now.Sub(s.ExpiresAt) > askedFor:
+	case quiet > giveUpAfter && now.Sub(s.ExpiresAt) > giveUpAfter:
 		return 0
 	case s.Over:
 		most = mostQuietWait
@@ -348,15 +348,15 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	}
 
 	// If it stays open, the next check tries again, until the gateway says that it is over.
-	if p.gateways[s.Provider].closePage(ctx, keys[0], o.withPayments(s)) {
+	if p.gateways[s.Provider].closePage(ctx, keys[0], o.withItsPayments(s)) {
 		s.Over = true // This is recorded, unless the gateway says that the page is open.
 		_, answered, err = p.askAndRecord(ctx, keys, o, s)
 	}
 	return answered, err
 }
 
-// withPayments is a session with its payments, as its gateway has to know it.
-func (o OrderRow) withPayments(s PaymentSession) PaymentSession {
+// withItsPayments is a session with its payments from the book, which its gateway has to know.
+func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	s.payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), func(p Payment) bool { return p.Attempt != s.Number })
 	return s
 }
@@ -389,7 +389,7 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
 	askedAt := p.db.now()
-	answer, failed := p.ask(ctx, keys, o.withPayments(sent))
+	answer, failed := p.ask(ctx, keys, o.withItsPayments(sent))
 	if ctx.Err() != nil {
 		return o, false, ctx.Err()
 	}
@@ -406,8 +406,8 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 			// sent.Over is also set when the page was closed just now. A page opens again once a payment was taken back.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
-		// The order has its old status here. If that changes, storeSessions may make the session due now.
-		// If the order's end has passed since the question left, it is due at once, to be asked after the end.
+		// The order has its old status here: if that changes, storeSessions may make the session due now. If the order's end
+		// has passed since askedAt, the session is due at once, so that it is asked after the end.
 		s.DueAt = s.nextCheck(*o, askedAt)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
@@ -417,8 +417,8 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// enterInBook adds what a gateway has said about the payments of a session to the book, and reports whether any of it is news. The
-// claim of a notification is over once its payment is said to be anything but open.
+// enterInBook adds what a gateway has said about the payments of a session to the book, and news to the order's news. It reports
+// whether there are any. The claim of a notification is over once its payment is said to be anything but open.
 func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
 		if payment.ID == s.Claimed && payment.State != Open {
@@ -437,26 +437,21 @@ func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 		}
 		news = true
 		o.Book.Payments[i] = after
-		for _, n := range notesOf(before, after) {
-			n.Provider, n.Attempt, n.Payment = s.Provider, s.Number, payment.ID
-			o.news = append(o.news, n)
+		add := func(code NoteCode, amount, due int64) {
+			o.news = append(o.news, Note{Code: code, Provider: s.Provider, Attempt: s.Number, Payment: payment.ID,
+				Amount: amount, Due: due})
+		}
+		if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
+			add(NoteCode(after.State), after.Amount, after.Asked)
+		}
+		if after.Returned > before.Returned {
+			add(NoteReturned, after.Returned, after.Amount)
+		}
+		if after.Disputed > before.Disputed {
+			add(NoteDisputed, after.Disputed, after.Amount)
 		}
 	}
 	return news
-}
-
-// notesOf says for the order's history what has become of a payment.
-func notesOf(before, after Payment) (notes []Note) {
-	if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
-		notes = append(notes, Note{Code: NoteCode(after.State), Amount: after.Amount, Due: after.Asked})
-	}
-	if after.Returned > before.Returned {
-		notes = append(notes, Note{Code: NoteReturned, Amount: after.Returned, Due: after.Amount})
-	}
-	if after.Disputed > before.Disputed {
-		notes = append(notes, Note{Code: NoteDisputed, Amount: after.Disputed, Due: after.Amount})
-	}
-	return notes
 }
 
 func unite(names, more []string) []string {
@@ -480,7 +475,7 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 }
 
 // Notify takes a notification. Of a verified one only the names, a claim of money and a dispute are kept, and its session is
-// due: the rest is asked for. The error is ErrNotFound if it is not verified.
+// due: the rest is asked for, after the answer. The error is ErrNotFound if it is not verified.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
 	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none of a provider that does not exist
 	if err != nil {
@@ -727,10 +722,10 @@ func (p *payments) expire(ctx context.Context) error {
 			WHERE  s.order_id = o.id AND s.seen = 1 AND (s.over = 0 OR s.claimed <> '' OR s.due_at BETWEEN 1 AND ?1)))
 		LIMIT  64`
 	now := p.db.now()
-	ids, err := all[string](ctx, p.db, sqlExpiring, now, now.Add(-askedFor), "")
+	ids, err := all[string](ctx, p.db, sqlExpiring, now, now.Add(-giveUpAfter), "")
 	for _, id := range ids {
 		_, err := p.db.changeOrder(ctx, anyStore, id, func(tx *Tx, o *OrderRow) error {
-			if _, err := one[string](tx, tx, sqlExpiring, tx.now, tx.now.Add(-askedFor), id); err != nil {
+			if _, err := one[string](tx, tx, sqlExpiring, tx.now, tx.now.Add(-giveUpAfter), id); err != nil {
 				return err
 			}
 			tx.checksDue = true // More orders than these may be past their end.

@@ -156,6 +156,7 @@ func columns(v reflect.Value) (into []any) {
 	if v.Kind() != reflect.Struct {
 		return []any{v.Addr().Interface()}
 	}
+	into = make([]any, 0, v.NumField())
 	for i := range v.NumField() {
 		field := v.Field(i)
 		switch kind := field.Kind(); {
@@ -238,7 +239,7 @@ func toJSON(v any) []byte {
 	if err := encoder.Encode(v); err != nil {
 		panic(err)
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	return buf.Bytes()[:buf.Len()-1] // without the newline that Encode adds
 }
 
 // fromJSON scans a column that holds JSON, and writes one.
@@ -475,7 +476,7 @@ type Tx struct {
 	context.Context
 	now                    Time
 	db                     *DB
-	webhooksDue, checksDue bool // set by what makes a delivery or a check due
+	webhooksDue, checksDue bool // set by what makes a delivery or a check due: the commit wakes their loops
 	err                    error
 
 	fn   func(*Tx) error
@@ -531,7 +532,8 @@ func (tx *Tx) newID() string {
 
 // write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It
 // returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and the others are. Only
-// when the database itself fails do all of them fail.
+// when the database itself fails do all of them fail. It waits five seconds at most until fn runs, and not longer than ctx; what has
+// begun ends, whatever ctx does.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writeFrom(ctx, db.queue, fn)
 }
@@ -548,7 +550,7 @@ func (db *DB) writeFrom(ctx context.Context, queue chan *Tx, fn func(*Tx) error)
 	case <-time.After(writeWait):
 	case <-db.closing:
 	}
-	return fmt.Errorf("%w: other writes take too long, or the program stops", ErrUnavailable)
+	return fmt.Errorf("%w: other writes take too long, the client has left, or the program stops", ErrUnavailable)
 }
 
 func (db *DB) runWrites() {
@@ -564,15 +566,15 @@ func (db *DB) runWrites() {
 	}
 }
 
-// writeGroup writes what waits in one transaction, so that one sync of the disk serves all of it. Nobody is answered
-// before the commit, not even with a refusal, which may rest on a neighbour's row.
+// writeGroup writes what waits in one transaction, so that one sync of the disk serves all of it. It does not wait for more. Nobody
+// is answered before the commit, not even with a refusal, which may rest on a neighbour's row.
 func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
 		for began := time.Now(); ; {
 			err := group[len(group)-1].callInSavepoint()
 			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
-				return err // An error rolls back, nil commits.
+				return err // An error rolls back all, nil commits.
 			}
 
 			runtime.Gosched() // Groups are larger when the others run once.
@@ -585,12 +587,12 @@ func (db *DB) writeGroup(first *Tx) {
 		}
 	})
 	for _, tx := range group {
-		tx.end(cmp.Or(lost, tx.err))
+		tx.end(lost)
 	}
 }
 
-// callInSavepoint runs a write, and undoes it alone if it fails: tx.err says why. An error means that the whole transaction is
-// lost.
+// callInSavepoint runs a write, and undoes it alone if it fails: tx.err says why, and the error is nil then. An error means that the
+// whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
 	err := tx.db.run("SAVEPOINT write")
 	if err == nil {
@@ -616,10 +618,10 @@ func (tx *Tx) call() (err error) {
 	return tx.fail(tx.fn(tx))
 }
 
-// end answers a write, and wakes those who wait for what it made due.
-func (tx *Tx) end(err error) {
-	tx.err = err
-	if err == nil {
+// end answers a write, and wakes those who wait for what it made due. lost is why its transaction was not committed.
+func (tx *Tx) end(lost error) {
+	tx.err = cmp.Or(lost, tx.err)
+	if tx.err == nil {
 		if tx.webhooksDue {
 			wake(tx.db.webhooksDue)
 		}
@@ -644,6 +646,7 @@ func (db *DB) transaction(work func() error) error {
 		return err
 	}
 
+	// With synchronous=FULL it is on disk when COMMIT returns. Only a test's env.commit does more than call this function.
 	err = db.env.commit(func() error {
 		_, err := db.conn.ExecContext(context.Background(), "COMMIT")
 		return err
@@ -659,7 +662,7 @@ func (db *DB) transaction(work func() error) error {
 		db.stopWriting(fmt.Sprintf("the disk failed while a change was saved (%v): look for disk errors "+
 			"(dmesg), stop the service, run \"storeorder check\" and start it again", err))
 	}
-	if db.writable() != nil {
+	if db.writable() != nil { // as stopWriting has made it, or the file was lost meanwhile
 		return ErrUnknown
 	}
 	return nil

@@ -31,7 +31,7 @@ import (
 // with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
 // is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
 // it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
-// follow each other as long as they are acknowledged. A receiver that is slow, or down, delays its own deliveries; many of them
+// follow each other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that failed. A receiver that is slow, or down, delays its own deliveries; many of them
 // delay each other. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
@@ -55,19 +55,22 @@ var EventNames = []EventName{
 	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, Ping,
 }
 
-// insertEvent writes an event of an order and its deliveries, which are due at once. order is the order's JSON as the
-// API shows it. An endpoint that is off has its deliveries too: they wait until it is on.
-func (tx *Tx) insertEvent(storeID, orderID string, sequence int64, name EventName, order string) {
-	eventID := tx.writeEvent(storeID, orderID, sequence, name, `{"order":`+order+"}")
+// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the order as
+// the event shows it. An endpoint that is off has its deliveries too: they wait until it is on.
+func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
+	shown = strings.Join(st.show(o.StoredOrder, ""), "")
+	o.Events++
+	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, `{"order":`+shown+"}")
 
 	endpoints, _ := all[string](tx, tx, `
 		SELECT id
 		FROM   endpoints
 		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
-		ORDER BY id`, storeID, name)
+		ORDER BY id`, o.StoreID, name)
 	for _, id := range endpoints {
-		tx.deliver(eventID, id)
+		tx.addDelivery(eventID, id)
 	}
+	return shown
 }
 
 // writeEvent writes the bytes that are signed and sent.
@@ -82,8 +85,8 @@ func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName
 	return id
 }
 
-// deliver makes an event due at an endpoint of its store.
-func (tx *Tx) deliver(eventID, endpointID string) error {
+// addDelivery makes an event due at an endpoint of its store.
+func (tx *Tx) addDelivery(eventID, endpointID string) error {
 	tx.webhooksDue = true
 	return tx.mustChange(`
 		INSERT INTO deliveries (id, endpoint_id, event, next_at)
@@ -334,7 +337,7 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
 // Ping sends an endpoint an event without an order.
 func (db *DB) Ping(ctx context.Context, storeID, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		return tx.deliver(tx.writeEvent(storeID, "", 0, Ping, "{}"), id)
+		return tx.addDelivery(tx.writeEvent(storeID, "", 0, Ping, "{}"), id)
 	})
 }
 
@@ -426,7 +429,7 @@ type queue struct {
 	transport http.RoundTripper
 
 	underWay map[string][]dueDelivery // by endpoint
-	attempts int                      // under way, of all endpoints
+	allCount int                      // of those under way
 	paused   map[string]time.Time     // until when, by endpoint
 	ended    chan dueDelivery
 }
@@ -453,7 +456,7 @@ func (q *queue) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := q.sendDue(untilCutOff)
 		select {
-		case <-q.db.webhooksDue:
+		case <-q.db.webhooksDue: // after a commit, or by watch: two seconds at most after any write
 		case d := <-q.ended:
 			q.end(d)
 		case <-time.After(wait):
@@ -466,7 +469,7 @@ func (q *queue) run(ctx context.Context) {
 	}
 
 	defer time.AfterFunc(5*time.Second, cutOff).Stop()
-	for q.attempts > 0 {
+	for q.allCount > 0 {
 		q.end(<-q.ended)
 	}
 }
@@ -504,17 +507,17 @@ const (
 )
 
 // mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was
-// slow has one at a time, and a pause after it. All of these, and second attempts to busy endpoints, share half of the
+// slow has one at a time, and a pause after it (end sets it, sendDue keeps it). All of these, and second attempts to busy endpoints, share half of the
 // places. The other half is for endpoints that did well and have none under way.
 func (q *queue) mayBegin(e dueEndpoint) bool {
 	ofEndpoint := len(q.underWay[e.ID])
 	switch {
 	case !e.DidWell:
-		return ofEndpoint == 0 && q.attempts < maxAttempts/2
+		return ofEndpoint == 0 && q.allCount < maxAttempts/2
 	case ofEndpoint == 0:
-		return q.attempts < maxAttempts
+		return q.allCount < maxAttempts
 	}
-	return ofEndpoint < maxOfEndpoint && q.attempts < maxAttempts/2
+	return ofEndpoint < maxOfEndpoint && q.allCount < maxAttempts/2
 }
 
 // dueEndpoint is an endpoint with deliveries that wait.
@@ -526,7 +529,7 @@ type dueEndpoint struct {
 
 // sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes it: until the next
 // delivery or the end of a pause, a minute at most because somebody may set the clock.
-func (q *queue) sendDue(ctx context.Context) time.Duration {
+func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 	// The endpoints of the index, one after the other, without reading all their deliveries.
 	endpoints, err := all[dueEndpoint](context.Background(), q.db, `
 		WITH RECURSIVE waiting (id) AS (
@@ -548,7 +551,7 @@ func (q *queue) sendDue(ctx context.Context) time.Duration {
 		if pause > 0 {
 			wait = min(wait, pause)
 		} else if q.mayBegin(e) {
-			err = cmp.Or(err, q.sendTo(ctx, e, now))
+			err = cmp.Or(err, q.sendTo(untilCutOff, e, now))
 		}
 	}
 	if err != nil {
@@ -565,8 +568,9 @@ type dueDelivery struct {
 	didWell                 bool // set by its attempt: it was acknowledged, and quickly
 }
 
-// sendTo begins attempts to an endpoint. A delivery waits while one of its order is under way there.
-func (q *queue) sendTo(ctx context.Context, e dueEndpoint, now Time) error {
+// sendTo begins attempts to an endpoint, of the deliveries that have been due longest. A delivery waits while one of its order is
+// under way there, but not until that one has arrived.
+func (q *queue) sendTo(untilCutOff context.Context, e dueEndpoint, now Time) error {
 	due, err := all[dueDelivery](context.Background(), q.db, `
 		SELECT d.endpoint_id, d.id, coalesce(v.order_id, ''), d.attempt
 		FROM   deliveries d
@@ -575,29 +579,32 @@ func (q *queue) sendTo(ctx context.Context, e dueEndpoint, now Time) error {
 		ORDER BY d.next_at, d.id
 		LIMIT  16`, e.ID, now)
 	for _, d := range due {
+		if !q.mayBegin(e) {
+			break
+		}
 		waits := slices.ContainsFunc(q.underWay[e.ID], func(other dueDelivery) bool {
 			return other.ID == d.ID || other.OrderID == d.OrderID && d.OrderID != ""
 		})
-		if waits || !q.mayBegin(e) {
+		if waits {
 			continue
 		}
 
 		q.underWay[e.ID] = append(q.underWay[e.ID], d)
-		q.attempts++
+		q.allCount++
 		go func() {
-			q.attempt(ctx, &d)
+			q.attempt(untilCutOff, &d)
 			q.ended <- d
 		}()
 	}
 	return err
 }
 
-// end notes that the attempt of a delivery has ended.
+// end notes that the attempt of a delivery has ended. If it did not go well, its endpoint pauses.
 func (q *queue) end(d dueDelivery) {
 	q.underWay[d.EndpointID] = slices.DeleteFunc(q.underWay[d.EndpointID], func(other dueDelivery) bool {
 		return other.ID == d.ID
 	})
-	q.attempts--
+	q.allCount--
 
 	if !d.didWell {
 		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)
@@ -606,10 +613,10 @@ func (q *queue) end(d dueDelivery) {
 
 // attempt sends a delivery once and writes what came of it. If the service stops first, nothing is written: the delivery
 // stays due.
-func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
+func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 	begun := time.Now()
-	s, a, err := q.send(ctx, *d)
-	if errors.Is(err, ErrNotFound) || ctx.Err() != nil {
+	s, a, err := q.send(untilCutOff, *d)
+	if errors.Is(err, ErrNotFound) || untilCutOff.Err() != nil {
 		return // The endpoint was removed or turned off meanwhile, or the service stops.
 	}
 
@@ -619,7 +626,7 @@ func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 		status = deliveryFailed // It is no news any more.
 	}
 	if status == deliveryFailed && q.db.clockJumped() {
-		status, wait = deliveryPending, 10*time.Minute // The attempts may have come too fast.
+		status, wait = deliveryPending, 10*time.Minute // A clock that leapt ahead may have made all attempts due at once.
 	}
 	if status != deliveryDelivered {
 		q.db.log.Warn("webhook not delivered", "delivery", d.ID, "endpoint", d.EndpointID,
@@ -627,16 +634,16 @@ func (q *queue) attempt(ctx context.Context, d *dueDelivery) {
 	}
 
 	d.didWell = status == deliveryDelivered && time.Since(begun) <= slowAnswer
-	q.record(ctx, *d, a, status, wait)
+	q.record(untilCutOff, *d, a, status, wait)
 }
 
 // record writes the result of an attempt, unless the delivery was resent meanwhile and its attempts count anew. 410 turns the
-// endpoint off. A result that cannot be written is tried again, and its delivery stays under way.
+// endpoint off. A result that cannot be written is tried again each second, and its delivery stays under way.
 func (q *queue) record(
-	ctx context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
+	untilCutOff context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
 ) {
-	for tries := 0; ctx.Err() == nil; tries++ {
-		err := q.db.write(ctx, func(tx *Tx) error {
+	for tries := 0; untilCutOff.Err() == nil; tries++ {
+		err := q.db.write(untilCutOff, func(tx *Tx) error {
 			tx.exec(`
 				UPDATE deliveries
 				SET    status = ?1, attempt = attempt + 1, next_at = iif(?1 = 'pending', ?2, NULL), tried_at = ?3,
@@ -707,7 +714,7 @@ type sending struct {
 // answer is what came back. What the store reads of it tells nothing of the network that the service runs in.
 type answer struct {
 	code       int    // the HTTP status; 0: there was no answer
-	text       string // its first bytes, or why there was none
+	text       string // its first bytes, or why there was none, such as "timed out"
 	retryAfter string
 }
 
