@@ -129,8 +129,8 @@ func newSecret() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-func digest(secret string) []byte {
-	hash := sha256.Sum256([]byte(secret))
+func digest(text string) []byte {
+	hash := sha256.Sum256([]byte(text))
 	return hash[:]
 }
 

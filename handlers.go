@@ -557,7 +557,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
 }
 
-// notify takes a gateway's notification.
+// notify takes a gateway's notification, and answers when it is on disk, before the gateway is asked about it.
 func (s *server) notify(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	if err == nil {

@@ -107,7 +107,7 @@ func (a *midtransAnswer) says(text string) bool {
 	return strings.Contains(strings.ToLower(words), text)
 }
 
-// midtransStates are the meanings of transaction_status and fraud_status.
+// midtransStates are the meanings of transaction_status; of capture and settlement, with fraud_status if there is one.
 var midtransStates = map[string]PaymentState{
 	"pending":            Open,
 	"settlement":         Arrived,
@@ -164,7 +164,7 @@ func (a *midtransAnswer) payment() (Payment, error) {
 }
 
 // status asks by our reference, and by the names of all transactions that are known. An answer that is not understood
-// hides no other.
+// hides no other. That Midtrans knows no such transaction may stand in an answer with 200: it counts as 404.
 func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, unread error) {
 	states := map[string]PaymentState{}
 	for _, name := range append([]string{s.reference()}, s.Names...) {

@@ -216,7 +216,7 @@ CREATE TABLE endpoints (                  -- where a store's webhooks go
   old_secret       TEXT    NOT NULL DEFAULT '',
   old_secret_until INTEGER NOT NULL DEFAULT 0, -- after a rotation both sign until then
   off              TEXT    NOT NULL DEFAULT '' CHECK (off IN ('', 'owner', 'gone')), -- why it is off; '' = it is on
-  did_well         INTEGER NOT NULL DEFAULT 0 CHECK (did_well IN (0, 1)), -- its last attempt
+  did_well         INTEGER NOT NULL DEFAULT 0 CHECK (did_well IN (0, 1)), -- its last attempt was acknowledged within two seconds; 0 when new or just turned on
   created_at       INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX endpoints_of_store ON endpoints (store_id, id);
@@ -238,7 +238,7 @@ CREATE INDEX events_by_age   ON events (created_at);
 CREATE TABLE deliveries (                 -- a row per event and endpoint
   id          TEXT    PRIMARY KEY,
   endpoint_id TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
-  event       INTEGER NOT NULL REFERENCES events ON DELETE CASCADE, -- its number
+  event       INTEGER NOT NULL REFERENCES events ON DELETE CASCADE, -- its number; both go after 90 days
   status      TEXT    NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'delivered', 'failed')),
   attempt     INTEGER NOT NULL DEFAULT 0, -- attempts that have ended
   next_at     INTEGER,                    -- when it is due, once its endpoint is on; NULL = done

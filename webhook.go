@@ -426,7 +426,7 @@ func sign(secret string, t int64, body []byte) string {
 // All its state belongs to the goroutine of run.
 type queue struct {
 	db        *DB
-	transport http.RoundTripper
+	transport http.RoundTripper // newTransport's, but in tests
 
 	underWay map[string][]dueDelivery // by endpoint
 	allCount int                      // of those under way
@@ -500,8 +500,9 @@ func wake(due chan struct{}) {
 }
 
 const (
-	maxAttempts    = 256 // under way
-	maxOfEndpoint  = 4   // of them to one endpoint
+	maxAttempts    = 256              // under way
+	maxOfEndpoint  = 4                // of them to one endpoint
+	longestAttempt = 15 * time.Second // of which 5 to connect and 5 for TLS
 	slowAnswer     = 2 * time.Second
 	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
@@ -742,7 +743,7 @@ func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a answer, e
 		return s, a, err
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, longestAttempt)
 	defer cancel()
 	if s.Kind == Phone {
 		a, err = q.ring(ctx, s)
