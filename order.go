@@ -239,25 +239,26 @@ const (
 	crockford        = "0123456789ABCDEFGHJKMNPQRSTVWXYZ" // base32 without letters that look alike
 )
 
-// CreateOrder creates an order: prices are read, stock is reserved and events are written in one transaction. A request
-// whose Idempotency-Key and body came before gets the first answer again; with another body it is refused, and the order is
-// returned all the same: the dashboard offers to open it.
+// CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its Idempotency-Key are written in
+// one transaction. A request whose key and body came before gets the first answer again; with another body it is refused, and the
+// order is returned all the same: the dashboard offers to open it. A query that fails looks like one without rows here: the write
+// fails then, whatever is returned (Tx).
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		if in.IdempotencyKey == "" {
-			created, err = tx.createOrder(st, in)
+			created, err = tx.insertOrder(st, in)
 			return err
 		}
 
 		created, err = one[CreatedOrder](tx, tx,
-			"SELECT order_id, answer, 1, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?", st.ID, in.IdempotencyKey)
+			"SELECT order_id, answer, 1 AS replayed, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?", st.ID, in.IdempotencyKey)
 		if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
 			return refuse(IdempotencyKeyReused)
 		}
-		if err == nil { // This is the first answer.
+		if err == nil { // created is the stored answer to the first request.
 			return nil
 		}
-		if created, err = tx.createOrder(st, in); err != nil {
+		if created, err = tx.insertOrder(st, in); err != nil {
 			return err
 		}
 		tx.exec(`
@@ -269,9 +270,8 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 	return created, err
 }
 
-// createOrder creates an order. A query that fails looks like one without rows here: the write fails then, whatever is returned
-// (Tx).
-func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
+// insertOrder checks an order against the store, its goods and its methods, and writes it.
+func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
 	if in.ExternalID != "" {
 		other, err := one[string](tx, tx,
 			"SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID)
@@ -304,7 +304,7 @@ func (tx *Tx) createOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	o.Order.ID, o.Order.PaymentReference = o.ID, tx.newReference(st.ID)
 	o.render(tx.now)
 
-	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated)}
+	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated)} // Clients see what the event shows.
 	if o.Book.Status == Paid {
 		tx.addEvent(&o, st, OrderPaid)
 	}
@@ -611,7 +611,7 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 // and amounts. A refund gives no stock back.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
-	var reason Note // the first of the gateways' news about the payer or, without one, the last that is no denial
+	var reason Note // the first news about the payer; if there is none, the last that is no denial, or else the first
 	for _, n := range o.news {
 		if reason.Code == "" || reason.paymentKey() != after.PaidBy && n.Code != NoteCode(Denied) {
 			n, reason = reason, n

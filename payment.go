@@ -24,9 +24,9 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order. A session is due at once when its page is given up, and when the
-// order's status has changed while its page is open or a payment is held there, or to pending. So money that comes late changes
-// nothing for a page that is over.
+// storeSessions writes the sessions and payments of an order. A session is due at once when its page is given up, when the order
+// became pending, and when the order's status has changed while its page is open or holds a payment. A page that is over is not
+// asked about at once because its late money paid the order.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -406,8 +406,8 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 			// sent.Over is also set when the page was closed just now. A page opens again once a payment was taken back.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
-		// The order has its old status here: if that changes, storeSessions may make the session due now. If the order's end
-		// has passed since askedAt, the session is due at once, so that it is asked after the end.
+		// The order has its old status here: changeOrder settles after this, and storeSessions may make the session due then. If
+		// the order's end has passed since askedAt, the session is due at once, so that it is asked after the end.
 		s.DueAt = s.nextCheck(*o, askedAt)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
@@ -417,8 +417,8 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// enterInBook adds what a gateway has said about the payments of a session to the book, and news to the order's news. It reports
-// whether there are any. The claim of a notification is over once its payment is said to be anything but open.
+// enterInBook adds what a gateway has said about the payments of a session to the book, and a note of each change to o.news. It
+// reports whether there was one. The claim of a notification is over once its payment is said to be anything but open.
 func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
 		if payment.ID == s.Claimed && payment.State != Open {

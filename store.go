@@ -31,7 +31,7 @@ import (
 
 // The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has
 // changed nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. No orders are
-// taken while the disk is full. Once it fails, or the file is lost or replaced, none are taken until the next start. The operator
+// taken while the disk is full. Once the disk fails, or the file is lost or replaced, none are taken until the next start. The operator
 // is told in one sentence what to do.
 
 // Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
@@ -127,9 +127,9 @@ func isRefused(err error, reason Reason) bool {
 	return ok && r.Reason == reason
 }
 
-// unavailable wraps an error of SQLite in ErrUnavailable. In a write, that rolls back the whole group: SQLite may have ended the
-// transaction by itself, and each later statement would be committed alone (https://sqlite.org/lang_transaction.html). A broken
-// constraint and a wrong statement leave the transaction as it is.
+// unavailable wraps an error of SQLite in ErrUnavailable, for which callInSavepoint gives up the whole group: SQLite may have ended
+// the transaction by itself, and each later statement would be committed alone (https://sqlite.org/lang_transaction.html). A broken
+// constraint and a wrong statement leave the transaction as it is, and are returned as they are.
 func unavailable(err error) error {
 	switch sqliteCode(err) {
 	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
@@ -156,7 +156,6 @@ func columns(v reflect.Value) (into []any) {
 	if v.Kind() != reflect.Struct {
 		return []any{v.Addr().Interface()}
 	}
-	into = make([]any, 0, v.NumField())
 	for i := range v.NumField() {
 		field := v.Field(i)
 		switch kind := field.Kind(); {
@@ -532,8 +531,8 @@ func (tx *Tx) newID() string {
 
 // write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It
 // returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and the others are. Only
-// when the database itself fails do all of them fail. It waits five seconds at most until fn runs, and not longer than ctx; what has
-// begun ends, whatever ctx does.
+// when the database itself fails do all of them fail. It waits five seconds at most until the writer takes fn, and not longer than
+// ctx; then it waits for the end, whatever ctx does.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writeFrom(ctx, db.queue, fn)
 }
@@ -574,7 +573,7 @@ func (db *DB) writeGroup(first *Tx) {
 		for began := time.Now(); ; {
 			err := group[len(group)-1].callInSavepoint()
 			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
-				return err // An error rolls back all, nil commits.
+				return err // An error rolls back all, nil commits; it is nil after a refusal.
 			}
 
 			runtime.Gosched() // Groups are larger when the others run once.
@@ -662,7 +661,7 @@ func (db *DB) transaction(work func() error) error {
 		db.stopWriting(fmt.Sprintf("the disk failed while a change was saved (%v): look for disk errors "+
 			"(dmesg), stop the service, run \"storeorder check\" and start it again", err))
 	}
-	if db.writable() != nil { // as stopWriting has made it, or the file was lost meanwhile
+	if err != nil || db.writable() != nil { // The file may have been lost meanwhile.
 		return ErrUnknown
 	}
 	return nil

@@ -27,12 +27,12 @@ import (
 
 // Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
 //
-// Each change of an order's state or alerts has an event. Its bytes are written once, in the transaction of the change,
+// The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the transaction of the change,
 // with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
 // is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
 // it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
-// follow each other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that failed. A receiver that is slow, or down, delays its own deliveries; many of them
-// delay each other. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
+// follow each other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that failed. A receiver that is slow, or down, delays its own deliveries; more than a
+// hundred such receivers delay each other. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
@@ -67,7 +67,7 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 		FROM   endpoints
 		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
 		ORDER BY id`, o.StoreID, name)
-	for _, id := range endpoints {
+	for _, id := range endpoints { // Both exist, so there is no error but the write's.
 		tx.addDelivery(eventID, id)
 	}
 	return shown
@@ -420,7 +420,8 @@ func sign(secret string, t int64, body []byte) string {
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known only in its memory. That
 // is enough: one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in
-// a written result, but for one that a stop cuts off or whose endpoint is gone. The queue looks for due deliveries when
+// a written result, but for one that a stop cuts off, whose endpoint was removed, or that was resent during a later attempt than its
+// first. The queue looks for due deliveries when
 // something was written, an attempt has ended or the next one is due.
 //
 // All its state belongs to the goroutine of run.
@@ -502,15 +503,15 @@ func wake(due chan struct{}) {
 const (
 	maxAttempts    = 256              // under way
 	maxOfEndpoint  = 4                // of them to one endpoint
-	longestAttempt = 15 * time.Second // of which 5 to connect and 5 for TLS
+	longestAttempt = 15 * time.Second // in all; connecting and TLS may take 5 of them each
 	slowAnswer     = 2 * time.Second
 	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
 
-// mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was
-// slow has one at a time, and a pause after it (end sets it, sendDue keeps it). All of these, and second attempts to busy endpoints, share half of the
-// places. The other half is for endpoints that did well and have none under way.
-func (q *queue) mayBegin(e dueEndpoint) bool {
+// mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was slow has
+// one at a time. All of these, and second attempts to busy endpoints, share half of the places. The other half is for endpoints that
+// did well and have none under way. After an attempt that failed or was slow, its endpoint pauses.
+func (q *queue) mayBegin(e waitingEndpoint) bool {
 	ofEndpoint := len(q.underWay[e.ID])
 	switch {
 	case !e.DidWell:
@@ -521,18 +522,18 @@ func (q *queue) mayBegin(e dueEndpoint) bool {
 	return ofEndpoint < maxOfEndpoint && q.allCount < maxAttempts/2
 }
 
-// dueEndpoint is an endpoint with deliveries that wait.
-type dueEndpoint struct {
+// waitingEndpoint is an endpoint with deliveries that wait, or are under way.
+type waitingEndpoint struct {
 	ID      string
 	DidWell bool
-	Next    Time // when the first of them is due
+	Next    Time // when the first of them is, or was, due
 }
 
 // sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes it: until the next
 // delivery or the end of a pause, a minute at most because somebody may set the clock.
 func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 	// The endpoints of the index, one after the other, without reading all their deliveries.
-	endpoints, err := all[dueEndpoint](context.Background(), q.db, `
+	endpoints, err := all[waitingEndpoint](context.Background(), q.db, `
 		WITH RECURSIVE waiting (id) AS (
 			SELECT min(endpoint_id) FROM deliveries WHERE next_at IS NOT NULL
 			UNION ALL
@@ -548,9 +549,9 @@ func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 		ORDER BY random()`)
 	wait, now := time.Minute, q.db.now()
 	for _, e := range endpoints {
-		pause := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
-		if pause > 0 {
-			wait = min(wait, pause)
+		untilNext := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
+		if untilNext > 0 {
+			wait = min(wait, untilNext)
 		} else if q.mayBegin(e) {
 			err = cmp.Or(err, q.sendTo(untilCutOff, e, now))
 		}
@@ -570,8 +571,8 @@ type dueDelivery struct {
 }
 
 // sendTo begins attempts to an endpoint, of the deliveries that have been due longest. A delivery waits while one of its order is
-// under way there, but not until that one has arrived.
-func (q *queue) sendTo(untilCutOff context.Context, e dueEndpoint, now Time) error {
+// under way there. When that has failed, the other goes first.
+func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time) error {
 	due, err := all[dueDelivery](context.Background(), q.db, `
 		SELECT d.endpoint_id, d.id, coalesce(v.order_id, ''), d.attempt
 		FROM   deliveries d
@@ -600,7 +601,7 @@ func (q *queue) sendTo(untilCutOff context.Context, e dueEndpoint, now Time) err
 	return err
 }
 
-// end notes that the attempt of a delivery has ended. If it did not go well, its endpoint pauses.
+// end notes that the attempt of a delivery has ended, and lets its endpoint pause if it did not go well.
 func (q *queue) end(d dueDelivery) {
 	q.underWay[d.EndpointID] = slices.DeleteFunc(q.underWay[d.EndpointID], func(other dueDelivery) bool {
 		return other.ID == d.ID
@@ -618,7 +619,7 @@ func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 	begun := time.Now()
 	s, a, err := q.send(untilCutOff, *d)
 	if errors.Is(err, ErrNotFound) || untilCutOff.Err() != nil {
-		return // The endpoint was removed or turned off meanwhile, or the service stops.
+		return // The endpoint was removed or turned off before this was sent, or the service stops.
 	}
 
 	number := d.Attempts + 1
@@ -638,7 +639,7 @@ func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 	q.record(untilCutOff, *d, a, status, wait)
 }
 
-// record writes the result of an attempt, unless the delivery was resent meanwhile and its attempts count anew. 410 turns the
+// record writes the result of an attempt, unless the delivery was resent during a later attempt than its first. 410 turns the
 // endpoint off. A result that cannot be written is tried again each second, and its delivery stays under way.
 func (q *queue) record(
 	untilCutOff context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
