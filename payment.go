@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -302,8 +303,14 @@ func problemOf(err error) (problem, words string) {
 }
 
 // check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have answered. After a
-// jump of the clock it asks nobody, because it would close pages by a wrong time.
+// jump of the clock it asks nobody, because it would close pages by a wrong time. A panic over an answer is an error, and the
+// session stays due.
 func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
 	if p.db.clockJumped() {
 		return false, nil
 	}
@@ -361,37 +368,25 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// ask asks what became of a session. If its own key is refused, the one in use is tried, whose answer counts only if it knows
-// a payment. A panic over an answer is an outage. Of failures in a row the first is logged.
-func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession) (answer Answer, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-		if err != nil && s.Problem == "" && ctx.Err() == nil {
-			p.db.log.Warn("a gateway gave no answer that is understood", "provider", s.Provider, "error", err)
-		}
-	}()
-	gateway := p.gateways[s.Provider]
-	answer, err = gateway.status(ctx, keys[0], s)
-	if isRefused(err, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
-		other, failed := gateway.status(ctx, keys[1], s)
-		if len(other.Payments) > 0 {
-			return other, failed
-		}
-	}
-	return answer, err
-}
-
-// askAndRecord asks the gateway about sent, a session as it was read. It writes the answer, or that there is none, and what comes
-// of it for the order. The answer is applied to the session as it is then: if a notification came since the question left, the session
+// askAndRecord asks the gateway about sent, a session as it was read. If the session's own key is refused, the one in use is tried,
+// whose answer counts only if it knows a payment. It writes the answer, or that there is none, and what comes of it for the order.
+// The answer is applied to the session as it is then: if a notification came since the question left, the session
 // stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
 	askedAt := p.db.now()
-	answer, failed := p.ask(ctx, keys, o.withItsPayments(sent))
+	gateway, sent := p.gateways[sent.Provider], o.withItsPayments(sent)
+	answer, failed := gateway.status(ctx, keys[0], sent)
+	if isRefused(failed, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
+		if other, err := gateway.status(ctx, keys[1], sent); len(other.Payments) > 0 {
+			answer, failed = other, err
+		}
+	}
 	if ctx.Err() != nil {
 		return o, false, ctx.Err()
+	}
+	if failed != nil && sent.Problem == "" { // the first failure in a row
+		p.db.log.Warn("a gateway gave no answer that is understood", "provider", sent.Provider, "error", failed)
 	}
 	o, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
