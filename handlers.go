@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// Every request goes through logged, which gives it an id and a line in the log. A request to the API then
-// goes through api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits
-// for one of its store's places, and its handler gets what they say. Every answer of the API is one of two envelopes, and every
-// error becomes one of descriptions.
+// Every request goes through logged, which gives it an id and a line in the log. A request to the API then goes through api: its
+// key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one of its store's
+// places, and its handler gets what they say. Every answer of the API is one of two envelopes, and every error becomes one of
+// descriptions.
 
 // routes is the table of all paths. Those of pages are in pageRoutes.
 func (s *server) routes() http.Handler {

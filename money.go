@@ -106,7 +106,7 @@ func (b Book) heldOn(attempt int) bool {
 	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.Attempt == attempt })
 }
 
-// exactPayment finds a payment, other than the payer, of exactly the amount that was asked for. It skips one that the owner
+// exactPayment finds a payment, other than the payer, of exactly the amount that its page asked for. It skips one that the owner
 // has called a second payment and, in a paid or failed order, one that was partly returned: it is on its way back to the
 // buyer. "" = there is none.
 func (b Book) exactPayment() (key string) {
@@ -120,11 +120,11 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle brings a book into the state that it means. An exact payment pays an order in every state but refunded: also one that has
-// expired or failed. A paid order lives on the payment that paid it: when that is gone, another exact one takes its place, if there
-// is one. A held payment lets a pending or expired order wait for its owner, money of another amount only a pending one: else that
-// is only an alert. An order that fails in this change, and was not failed before it, forgets what was said and decided, but for the
-// payments that the owner has called a second one.
+// settle brings a book into the state that it means. An exact payment, of the amount that its own page asked for, pays an order
+// in every state but refunded: also one that has expired or failed. A paid order lives on the payment that paid it: when that is
+// gone, another exact one takes its place, if there is one. A held payment lets a pending or expired order wait for its owner.
+// Money of another amount does so for a pending order; otherwise it is only an alert. An order that fails in this change, and was
+// not failed before it, forgets what was said and decided, but for the payments that the owner has called a second one.
 func settle(b Book, statusBefore Status) Book {
 	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)

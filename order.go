@@ -239,10 +239,9 @@ const (
 	crockford        = "0123456789ABCDEFGHJKMNPQRSTVWXYZ" // base32 without letters that look alike
 )
 
-// CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its Idempotency-Key are written in
-// one transaction. A request whose key and body came before gets the first answer again; with another body it is refused, and the
-// order is returned all the same: the dashboard offers to open it. A query that fails looks like one without rows here: the write
-// fails then, whatever is returned (Tx).
+// CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its Idempotency-Key are written
+// in one transaction. A request whose key and body came before gets the first answer again; with another body it is refused, and
+// the order is returned all the same, because the dashboard offers to open it.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		if in.IdempotencyKey == "" {
@@ -258,6 +257,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 		if err == nil { // created is the stored answer to the first request.
 			return nil
 		}
+		// There is no such key, or the query failed. Then all that follows does nothing, and the write fails (Tx).
 		if created, err = tx.insertOrder(st, in); err != nil {
 			return err
 		}
@@ -608,15 +608,17 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 }
 
 // applyBook brings the order into the state that its book means, and does what a new state means for its stock, paid_at, method
-// and amounts. A refund gives no stock back.
+// and amounts: it takes over those of the page that pays it. What is short of the stock makes it oversold, and paid all the same;
+// a refund gives none back. The history gets one line for a change of state, whose note is the news about the payer; other news
+// are notes. statusBefore is from before this change: an act, or the order's end, may have changed it already.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
 	var reason Note // the first news about the payer; if there is none, the last that is no denial, or else the first
 	for _, n := range o.news {
 		if reason.Code == "" || reason.paymentKey() != after.PaidBy && n.Code != NoteCode(Denied) {
-			n, reason = reason, n
+			n, reason = reason, n // The former reason becomes a note.
 		}
-		if n.Code != "" { // The news that are not the reason are notes.
+		if n.Code != "" {
 			o.note(ActorGateway, n)
 		}
 	}

@@ -20,14 +20,17 @@ import (
 // what that means for the order is said in money.go. A notification makes its session due; only one of a dispute changes a
 // payment. Only the serving process asks by itself, one check per order at a time; acts of people call a gateway where they are
 // made.
+//
+// A session is seen when somebody may have its page, left when its page is offered no more, and over when no payment can begin
+// there; one that has begun may still arrive.
 
 // sessionColumns are in the order of PaymentSession's fields.
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order. A session is due at once when its page is given up, when the order
-// became pending, and when the order's status has changed while its page is open or holds a payment. A page that is over is not
-// asked about at once because its late money paid the order.
+// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit. A session is due at once
+// when its page is given up, when the order became pending, and when the order's status has changed while its page is open or
+// holds a payment. That late money has paid the order is no reason to ask at once about a page that is over.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -74,10 +77,10 @@ const (
 	callTime      = 10 * time.Second   // of a gateway; a person waits as long for a call that somebody else makes
 )
 
-// nextCheck says when a session is checked again: 0 is never, a week after the last news and the page's end. The pause is as long as the time since the last news, so each is
-// longer than the one before: up to ten minutes while the page takes money, so that a lost notification is found, and up to
-// twelve hours once it is over. While a page that is not wanted has still to be closed, it is a tenth of that time, from half a
-// minute to ten minutes.
+// nextCheck says when a session is checked again. 0 means never: both the last news and the page's end are more than a week ago.
+// The pause is as long as the time since the last news, so each is longer than the one before: up to ten minutes while the page
+// takes money, so that a lost notification is found, and up to twelve hours once it is over. While a page that is not wanted has
+// still to be closed, it is a tenth of that time, from half a minute to ten minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait, most := max(quiet, firstCheck), mostPageWait
@@ -368,9 +371,9 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// askAndRecord asks the gateway about sent, a session as it was read. If the session's own key is refused, the one in use is tried,
-// whose answer counts only if it knows a payment. It writes the answer, or that there is none, and what comes of it for the order.
-// The answer is applied to the session as it is then: if a notification came since the question left, the session
+// askAndRecord asks the gateway about sent, a session as it was read. If the session's own key is refused, the one in use is
+// tried, whose answer counts only if it knows a payment. It writes the answer, or that there is none, and what comes of it for
+// the order. The answer is applied to the session as it is then: if a notification came since the question left, the session
 // stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
@@ -398,11 +401,12 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 		}
 		s.Names = names
 		if failed == nil {
-			// sent.Over is also set when the page was closed just now. A page opens again once a payment was taken back.
+			// sent.Over is also set when the page was closed just now. A page opens again once a payment was taken back. If the
+			// answer says neither, what was known stays.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
-		// The order has its old status here: changeOrder settles after this, and storeSessions may make the session due then. If
-		// the order's end has passed since askedAt, the session is due at once, so that it is asked after the end.
+		// o is the order as it was just read: changeOrder settles after this, and storeSessions may make the session due then.
+		// If the order's end has passed since askedAt, the session is due at once, so that it is asked after the end.
 		s.DueAt = s.nextCheck(*o, askedAt)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now

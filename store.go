@@ -29,10 +29,10 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has
-// changed nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. No orders are
-// taken while the disk is full. Once the disk fails, or the file is lost or replaced, none are taken until the next start. The operator
-// is told in one sentence what to do.
+// The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has changed
+// nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. No orders are taken while
+// the disk is full. Once the disk fails, or the file is lost or replaced, none are taken until the next start. The operator is
+// told in one sentence what to do.
 
 // Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
 type Time int64
@@ -63,7 +63,7 @@ var (
 	// ErrUnavailable says that nothing was changed, because of the file, the disk, another program's lock or a stop.
 	ErrUnavailable = errors.New("the database cannot be used now, and nothing was changed")
 
-	// ErrUnknown says that a COMMIT failed in a way that leaves open whether it is on disk. No write follows it.
+	// ErrUnknown leaves open whether a change is on disk: a COMMIT failed, or the file was lost meanwhile. No write follows it.
 	ErrUnknown = errors.New("the disk failed, and the change may be saved or not: look before you repeat it")
 )
 
@@ -571,9 +571,10 @@ func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
 		for began := time.Now(); ; {
+			// An error rolls back all, nil commits; it is nil after a refusal.
 			err := group[len(group)-1].callInSavepoint()
 			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
-				return err // An error rolls back all, nil commits; it is nil after a refusal.
+				return err
 			}
 
 			runtime.Gosched() // Groups are larger when the others run once.
@@ -598,7 +599,7 @@ func (tx *Tx) callInSavepoint() error {
 		err = tx.call()
 	}
 	if err != nil && !errors.Is(err, ErrUnavailable) {
-		err = tx.db.run("ROLLBACK TO write")
+		err = tx.db.run("ROLLBACK TO write") // The savepoint itself stays, and is released.
 	}
 	if err == nil {
 		err = tx.db.run("RELEASE write")
@@ -617,7 +618,8 @@ func (tx *Tx) call() (err error) {
 	return tx.fail(tx.fn(tx))
 }
 
-// end answers a write, and wakes those who wait for what it made due. lost is why its transaction was not committed.
+// end answers a write, and wakes those who wait for what it made due. lost is why its transaction was not committed, or that nobody
+// knows whether it was: it goes before the write's own error.
 func (tx *Tx) end(lost error) {
 	tx.err = cmp.Or(lost, tx.err)
 	if tx.err == nil {

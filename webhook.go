@@ -27,12 +27,13 @@ import (
 
 // Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
 //
-// The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the transaction of the change,
-// with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature. A delivery
-// is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
-// it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
-// follow each other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that failed. A receiver that is slow, or down, delays its own deliveries; more than a
-// hundred such receivers delay each other. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
+// The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the transaction
+// of the change, with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature.
+// A delivery is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
+// it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order follow each
+// other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that failed. A
+// receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each other. Only its owner
+// and an answer 410 turn an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
@@ -55,8 +56,8 @@ var EventNames = []EventName{
 	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, Ping,
 }
 
-// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the order as
-// the event shows it. An endpoint that is off has its deliveries too: they wait until it is on.
+// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the order
+// as the event shows it. An endpoint that is off has its deliveries too: they wait until it is on.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	shown = strings.Join(st.show(o.StoredOrder, ""), "")
 	o.Events++
@@ -418,11 +419,10 @@ func sign(secret string, t int64, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// The queue sends what is due. It writes nothing before it sends: what is under way is known only in its memory. That
-// is enough: one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in
-// a written result, but for one that a stop cuts off, whose endpoint was removed, or that was resent during a later attempt than its
-// first. The queue looks for due deliveries when
-// something was written, an attempt has ended or the next one is due.
+// The queue sends what is due. It writes nothing before it sends: what is under way is known only in its memory. That is enough:
+// one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in a written result,
+// but for one that a stop cuts off, whose endpoint was removed, or that was resent during a later attempt than its first. The
+// queue looks for due deliveries when something was written, an attempt has ended or the next one is due.
 //
 // All its state belongs to the goroutine of run.
 type queue struct {
@@ -508,9 +508,9 @@ const (
 	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
 
-// mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was slow has
-// one at a time. All of these, and second attempts to busy endpoints, share half of the places. The other half is for endpoints that
-// did well and have none under way. After an attempt that failed or was slow, its endpoint pauses.
+// mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was slow
+// has one at a time. All of these, and second attempts to busy endpoints, share half of the places. The other half is for
+// endpoints that did well and have none under way. After an attempt that failed or was slow, its endpoint pauses.
 func (q *queue) mayBegin(e waitingEndpoint) bool {
 	ofEndpoint := len(q.underWay[e.ID])
 	switch {
