@@ -357,22 +357,31 @@ func (s *server) makeOrder(p *page) error {
 	if err != nil {
 		return err
 	}
-	unknown := refuse(ProductUnavailable)
+	wrong := refuse(ValidationFailed)
 	for i, item := range in.Items {
-		field := fmt.Sprintf("items[%d].title", i)
-		isMeant := func(e Entry) bool { return strings.EqualFold(e.Title, item.Title) }
-		at := slices.IndexFunc(entries, isMeant)
-		if at < 0 {
-			unknown.add(field, "is not for sale: choose from the list")
-			continue
+		field, text := fmt.Sprintf("items[%d].title", i), strings.ToLower(item.Title)
+		var meant, like []Entry // with this title, or one that has it as a part
+		for _, e := range entries {
+			switch title := strings.ToLower(e.Title); {
+			case title == text:
+				meant = append(meant, e)
+			case strings.Contains(title, text):
+				like = append(like, e)
+			}
 		}
-		if slices.ContainsFunc(entries[at+1:], isMeant) {
-			unknown.add(field, "is the name of several: rename one in the catalog")
+		if len(meant) == 0 {
+			meant = like
 		}
-		e := entries[at]
-		order.Items = append(order.Items, NewItem{Kind: e.Type, ID: e.ID, Quantity: item.Quantity})
+		switch len(meant) {
+		case 0:
+			wrong.add(field, "is not for sale: choose from the list")
+		case 1:
+			order.Items = append(order.Items, NewItem{Kind: meant[0].Type, ID: meant[0].ID, Quantity: item.Quantity})
+		default:
+			wrong.add(field, "fits several: choose one from the list, or rename one in the catalog")
+		}
 	}
-	if err := unknown.orNil(); err != nil {
+	if err := wrong.orNil(); err != nil {
 		return err
 	}
 

@@ -421,8 +421,12 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != digits || n < rule.least || n > rule.most {
-		such := r.example(path, strconv.FormatInt(max(rule.least, min(20, rule.most)), 10))
-		r.wrong.add(path, "must be an integer from %d to %d, such as %s", rule.least, rule.most, such)
+		such := max(rule.least, min(20, rule.most))
+		if rule.most == maxMoney {
+			such = 85000
+		}
+		r.wrong.add(path, "must be an integer from %d to %d, such as %s", rule.least, rule.most,
+			r.example(path, strconv.FormatInt(such, 10)))
 		return
 	}
 	to.SetInt(n)

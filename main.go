@@ -155,7 +155,7 @@ type textFlags struct {
 	Status    Status   `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional" usage:"only orders in this state"`
 	Given     map[string]bool
 
-	Expiry     time.Duration `json:"expiry" rule:"duration 10..10080 optional" usage:"to pay an order (default 24h)"`
+	Expiry     time.Duration `json:"expiry" rule:"duration 10..10080 optional" usage:"to pay an order (a new store has 24h)"`
 	Expires    time.Duration `json:"expires" rule:"duration 1..5256000 optional" usage:"how long the key works (default: for good)"`
 	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional" usage:"how long events are kept (default 2160h)"`
 }
@@ -165,7 +165,7 @@ func (c *call) define(f *flag.FlagSet) {
 	f.StringVar(&c.file, "db", "storeorder.db", "the database `file`")
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` that the service listens on")
 	f.BoolVar(&c.subdomains, "subdomains", false, "serve each store's pages at <slug>.<public host>")
-	f.BoolVar(&c.allowPrivate, "webhook-allow-private", false, "allow http and private addresses, also with serve")
+	f.BoolVar(&c.allowPrivate, "webhook-allow-private", false, "allow http and private addresses; serve and webhook add each need it")
 	f.Func("trusted-proxy", "believe X-Forwarded-For from this `CIDR` (repeatable)", c.addProxy)
 	f.Func("gateway-url", "reach a gateway elsewhere, `provider=URL` (repeatable)", c.addGatewayURL)
 	for field := range reflect.TypeFor[textFlags]().Fields() {

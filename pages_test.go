@@ -120,7 +120,7 @@ func TestLinesOfAnOwnOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		w.sql("UPDATE products SET title = 'Duo' WHERE slug = 'teh'")
-		for title, want := range map[string]string{"": "Harus diisi", "duo": "Ada beberapa dengan nama ini"} {
+		for title, want := range map[string]string{"": "Harus diisi", "duo": "Cocok dengan beberapa barang"} {
 			status, text := p.code("POST", "/dashboard/orders/new?key=k"+title, url.Values{"act": {"order"}, "name": {"Siti"},
 				"payment_method": {"bank_transfer"}, "items[0].title": {"Kopi Gayo"}, "items[1].title": {title}, "items[1].quantity": {"3"}})
 			if status != 422 || !strings.Contains(text, want) {

@@ -15,7 +15,6 @@ import (
 	_ "image/gif" // a format of uploaded pictures, as PNG is
 	"image/jpeg"
 	_ "image/png"
-	"math"
 	"net/http"
 	"net/url"
 	"path"
@@ -77,6 +76,17 @@ func (p *page) Entries(kind string, drafts bool, most int64) ([]Entry, error) {
 	f := EntryFilter{Type: Kind(kind), Text: p.Query("q"), Offset: p.Offset(), Limit: most, Drafts: drafts}
 	entries, _, err := p.DB.Entries(p.Context(), p.Store.ID, f)
 	return entries, err
+}
+
+// Keys are the store's API keys, with uses that are not written yet.
+func (p *page) Keys() ([]APIKey, error) {
+	keys, err := p.DB.Keys(p.Context(), p.Store.ID)
+	for i := range keys {
+		if at, wasUsed := p.auth.used.Load(keys[i].ID); wasUsed {
+			keys[i].LastUsedAt = at.(Time)
+		}
+	}
+	return keys, err
 }
 
 // Entry is the product or bundle that a form is about; a new one has no slug.
@@ -412,13 +422,17 @@ func (s *server) addPhone(p *page) error {
 type settings struct {
 	Name     string `json:"name" rule:"text 1..100"`
 	Contact  string `json:"contact" rule:"contact optional"`
-	Hours    int64  `json:"expiry_hours" rule:"int 1..168"`
+	Hours    *int64 `json:"expiry_hours" rule:"int 1..168 optional"` // nil = it is no whole number, and stays
 	Language string `json:"language" rule:"choice id|en"`
 	TestMode bool   `json:"test_mode" rule:"bool"`
 }
 
 func (st Store) Settings() settings {
-	return settings{st.Name, st.Contact, int64(math.Ceil(st.Expiry.Hours())), st.Language, st.TestMode}
+	in := settings{st.Name, st.Contact, nil, st.Language, st.TestMode}
+	if hours := int64(st.Expiry.Hours()); st.Expiry%time.Hour == 0 {
+		in.Hours = &hours
+	}
+	return in
 }
 
 func (s *server) saveStore(p *page) error {
@@ -427,8 +441,8 @@ func (s *server) saveStore(p *page) error {
 		return err
 	}
 	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
-		if in.Hours != st.Settings().Hours {
-			st.Expiry = time.Duration(in.Hours) * time.Hour
+		if in.Hours != nil {
+			st.Expiry = time.Duration(*in.Hours) * time.Hour
 		}
 		st.Name, st.Contact, st.Language, st.TestMode = in.Name, in.Contact, in.Language, in.TestMode
 	})

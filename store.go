@@ -394,17 +394,17 @@ func (db *DB) prepare(mode openMode) error {
 	ctx := context.Background()
 	kind, err := one[string](ctx, db, `
 		SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM sqlite_schema) THEN 'empty'
-		            WHEN user_version <> ? THEN 'another''s'
+		            WHEN user_version <> ? THEN 'no database of this version of storeorder'
 		            WHEN application_id = ? THEN 'ours'
-		            WHEN application_id = ? THEN 'a backup' ELSE 'another''s' END
+		            WHEN application_id = ? THEN 'a backup' ELSE 'no database of storeorder' END
 		FROM   pragma_application_id, pragma_user_version`, schemaVersion, applicationID, backupID)
 	switch {
 	case err != nil:
 		return err
 	case kind == "ours", kind == "a backup" && mode == openReadOnly, kind == "empty" && mode >= openOrCreate:
 	default:
-		return fmt.Errorf("%s is %s, and no database of this version of storeorder: "+
-			"name another file with -db, run the storeorder that made it, or run \"storeorder restore\" with a backup", db.path, kind)
+		return fmt.Errorf("%s is %s: name another file with -db, put a backup in place with \"storeorder restore\", "+
+			"or run the storeorder that made it", db.path, kind)
 	}
 	if mode == openReadOnly {
 		return nil

@@ -193,7 +193,7 @@ func (in NewEndpoint) check() error {
 	case err != nil || u.Hostname() == "" || len(in.URL) > 2048 || strings.Contains(in.URL, " "):
 		refusal.add("url", "must be an address such as %s", "https://shop.example.id/webhooks")
 	case u.Scheme != "https" && !(in.AllowPrivate && u.Scheme == "http"):
-		refusal.add("url", "must begin with https:// (http needs -webhook-allow-private)")
+		refusal.add("url", "must begin with https:// (http needs serve -webhook-allow-private)")
 	case u.User != nil || strings.Contains(in.URL, "#"):
 		refusal.add("url", "must have no user, password or #fragment")
 	case !in.AllowPrivate && isPrivateHost(u.Hostname()):
@@ -826,7 +826,7 @@ func whyNoAnswer(err error) string {
 	case isNetwork && network.Timeout():
 		return "timed out"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refused"
+		return "connection refused"
 	case badCertificate:
 		return "certificate not accepted"
 	}
