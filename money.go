@@ -107,8 +107,8 @@ func (b Book) heldOn(attempt int) bool {
 }
 
 // exactPayment finds a payment, other than the payer, of exactly the amount that its page asked for. It skips one that the owner
-// has called a second payment and, in a paid or failed order, one that was partly returned: it is on its way back to the
-// buyer. "" = there is none.
+// has called a second payment and, in a paid or failed order, one that was partly returned: it is on its way back to the buyer.
+// In other orders that one counts too. "" = there is none.
 func (b Book) exactPayment() (key string) {
 	onlyWhole := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {

@@ -610,7 +610,7 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 // applyBook brings the order into the state that its book means, and does what a new state means for its stock, paid_at, method
 // and amounts: it takes over those of the page that pays it. What is short of the stock makes it oversold, and paid all the same;
 // a refund gives none back. The history gets one line for a change of state, whose note is the news about the payer; other news
-// are notes. statusBefore is from before this change: an act, or the order's end, may have changed it already.
+// are notes. statusBefore is from before this change, in which an act, or the order's end, may have set o.Book.Status already.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
 	var reason Note // the first news about the payer; if there is none, the last that is no denial, or else the first

@@ -29,8 +29,9 @@ const sessionColumns = `order_id, number, id, provider, method, fee, code, asked
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
 // storeSessions writes the sessions and payments of an order, and wakes the checks after the commit. A session is due at once
-// when its page is given up, when the order became pending, and when the order's status has changed while its page is open or
-// holds a payment. That late money has paid the order is no reason to ask at once about a page that is over.
+// when its page is left before it is over, when the order became pending, and when the order's status has changed while its page
+// is not over or the gateway holds a payment on it. That late money has paid the order is no reason to ask at once about a page
+// that is over.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -78,9 +79,9 @@ const (
 )
 
 // nextCheck says when a session is checked again. 0 means never: both the last news and the page's end are more than a week ago.
-// The pause is as long as the time since the last news, so each is longer than the one before: up to ten minutes while the page
-// takes money, so that a lost notification is found, and up to twelve hours once it is over. While a page that is not wanted has
-// still to be closed, it is a tenth of that time, from half a minute to ten minutes.
+// The pause is as long as the time since the last news, and ten seconds at least, so each is longer than the one before: up to
+// ten minutes while the page takes money, so that a lost notification is found, and up to twelve hours once it is over. While a
+// page that is not wanted has still to be closed, it is a tenth of that time, from half a minute to ten minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait, most := max(quiet, firstCheck), mostPageWait
@@ -371,10 +372,10 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// askAndRecord asks the gateway about sent, a session as it was read. If the session's own key is refused, the one in use is
-// tried, whose answer counts only if it knows a payment. It writes the answer, or that there is none, and what comes of it for
-// the order. The answer is applied to the session as it is then: if a notification came since the question left, the session
-// stays due.
+// askAndRecord asks the gateway about sent, a session as it was read, with its own key, the first of keys. If that is refused,
+// the one in use is tried, whose answer counts only if it knows a payment. It writes the answer, or that there is none, and what
+// comes of it for the order. The answer is applied to the session as it is then: if a notification came since the question left,
+// the session stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
 	askedAt := p.db.now()
@@ -406,7 +407,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
 		// o is the order as it was just read: changeOrder settles after this, and storeSessions may make the session due then.
-		// If the order's end has passed since askedAt, the session is due at once, so that it is asked after the end.
+		// A pending order whose end has passed since askedAt is due at that end, which is now, so that it is asked after it.
 		s.DueAt = s.nextCheck(*o, askedAt)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now

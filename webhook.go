@@ -445,7 +445,7 @@ func newQueue(db *DB, transport http.RoundTripper, allowPrivate bool) *queue {
 		transport: transport,
 		underWay:  map[string][]dueDelivery{},
 		paused:    map[string]time.Time{},
-		ended:     make(chan dueDelivery, maxAttempts),
+		ended:     make(chan dueDelivery, mostUnderWay),
 	}
 }
 
@@ -501,25 +501,25 @@ func wake(due chan struct{}) {
 }
 
 const (
-	maxAttempts    = 256              // under way
-	maxOfEndpoint  = 4                // of them to one endpoint
-	longestAttempt = 15 * time.Second // in all; connecting and TLS may take 5 of them each
+	mostUnderWay   = 256              // under way
+	mostOfEndpoint = 4                // of them to one endpoint
+	longestAttempt = 15 * time.Second // in all; 5 s at most to connect, and for TLS
 	slowAnswer     = 2 * time.Second
 	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
 
-// mayBegin bounds the attempts under way. An endpoint that is new, was just turned on, or whose last attempt failed or was slow
-// has one at a time. All of these, and second attempts to busy endpoints, share half of the places. The other half is for
-// endpoints that did well and have none under way. After an attempt that failed or was slow, its endpoint pauses.
+// mayBegin bounds the attempts under way. An endpoint that did well may have four, and its first may begin while fewer than 256
+// are under way in all. Everything else begins only while fewer than 128 are. An endpoint that is new, was just turned on, or
+// whose last attempt failed or was slow has one at a time, and pauses after each that fails or is slow.
 func (q *queue) mayBegin(e waitingEndpoint) bool {
 	ofEndpoint := len(q.underWay[e.ID])
 	switch {
 	case !e.DidWell:
-		return ofEndpoint == 0 && q.allCount < maxAttempts/2
+		return ofEndpoint == 0 && q.allCount < mostUnderWay/2
 	case ofEndpoint == 0:
-		return q.allCount < maxAttempts
+		return q.allCount < mostUnderWay
 	}
-	return ofEndpoint < maxOfEndpoint && q.allCount < maxAttempts/2
+	return ofEndpoint < mostOfEndpoint && q.allCount < mostUnderWay/2
 }
 
 // waitingEndpoint is an endpoint with deliveries that wait, or are under way.
@@ -552,7 +552,7 @@ func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 		untilNext := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
 		if untilNext > 0 {
 			wait = min(wait, untilNext)
-		} else if q.mayBegin(e) {
+		} else if q.mayBegin(e) { // If not, it is looked at again when an attempt ends.
 			err = cmp.Or(err, q.sendTo(untilCutOff, e, now))
 		}
 	}
@@ -571,7 +571,7 @@ type dueDelivery struct {
 }
 
 // sendTo begins attempts to an endpoint, of the deliveries that have been due longest. A delivery waits while one of its order is
-// under way there. When that has failed, the other goes first.
+// under way there. If that fails, the other is due earlier than the retry, and goes first.
 func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time) error {
 	due, err := all[dueDelivery](context.Background(), q.db, `
 		SELECT d.endpoint_id, d.id, coalesce(v.order_id, ''), d.attempt
@@ -585,7 +585,7 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 			break
 		}
 		waits := slices.ContainsFunc(q.underWay[e.ID], func(other dueDelivery) bool {
-			return other.ID == d.ID || other.OrderID == d.OrderID && d.OrderID != ""
+			return other.ID == d.ID || other.OrderID == d.OrderID && d.OrderID != "" // A ping has no order.
 		})
 		if waits {
 			continue
@@ -639,8 +639,9 @@ func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 	q.record(untilCutOff, *d, a, status, wait)
 }
 
-// record writes the result of an attempt, unless the delivery was resent during a later attempt than its first. 410 turns the
-// endpoint off. A result that cannot be written is tried again each second, and its delivery stays under way.
+// record writes the result of an attempt. A delivery that was resent meanwhile begins again, so that the result counts only for
+// its endpoint; if it was the first attempt, that makes no difference. 410 turns the endpoint off. A result that cannot be
+// written is tried again each second, and its delivery stays under way.
 func (q *queue) record(
 	untilCutOff context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
 ) {
@@ -844,7 +845,7 @@ func newTransport(allowPrivate bool) *http.Transport {
 		TLSHandshakeTimeout:    5 * time.Second,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
-		MaxIdleConnsPerHost:    maxOfEndpoint,
+		MaxIdleConnsPerHost:    mostOfEndpoint,
 		IdleConnTimeout:        time.Minute,
 	}
 }
