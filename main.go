@@ -473,7 +473,7 @@ func (c *call) upkeep(ctx context.Context, keys *auth) {
 	}
 }
 
-// limitConnections lets a server have so many connections. It accepts the next one when ConnState has returned, so
+// limitConnections lets a server have so many connections. The server accepts the next one when ConnState has returned, so
 // further ones wait.
 func limitConnections(most int) func(net.Conn, http.ConnState) {
 	places := make(chan struct{}, most)

@@ -308,7 +308,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if o.Book.Status == Paid {
 		tx.addEvent(&o, st, OrderPaid)
 	}
-	tx.storeOrder(&o) // after the events, which it counts
+	tx.storeOrder(&o) // after its events, which it counts, and which refer to no order by a foreign key
 	return created, nil
 }
 
@@ -323,8 +323,8 @@ type forSale struct {
 	Unlimited bool   // That product has no stock to reserve.
 }
 
-// addItems fills in the order's items, its subtotal and its components from what is published now. The + in its query keeps SQLite
-// from reading all products of the store.
+// addItems fills in the order's items, its subtotal and its components from what is published now. A product is its own only
+// component. The + in its query keeps SQLite from reading all products of the store.
 func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	args := []any{o.StoreID}
 	for _, in := range items {
@@ -444,10 +444,10 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 		left, err := one[*int64](tx, tx, `
 			UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND (stock IS NULL OR stock >= ?2) RETURNING stock`,
 			c.ProductID, c.Quantity)
-		if err != nil { // There is too little.
+		if err != nil { // There is too little, or the write has failed.
 			short = append(short, c)
 		}
-		o.Components[i].Reserved = left != nil // It is nil when the stock is unlimited.
+		o.Components[i].Reserved = left != nil // It is also nil when the stock is unlimited.
 	}
 	return short
 }

@@ -482,7 +482,8 @@ type Tx struct {
 	done chan struct{} // closed when the commit is on disk, or err says why there is none
 }
 
-// fail keeps an error as the result of the write, unless the write has failed before, and returns the result.
+// fail keeps an error as the result of the write, unless the write has failed before, and returns the result. nil keeps what
+// there is.
 func (tx *Tx) fail(err error) error {
 	tx.err = cmp.Or(tx.err, unavailable(err))
 	return tx.err
@@ -591,7 +592,7 @@ func (db *DB) writeGroup(first *Tx) {
 	}
 }
 
-// callInSavepoint runs a write, and undoes it alone if it fails: tx.err says why, and the error is nil then. An error means that the
+// callInSavepoint runs a write. If it fails, tx.err says why; it is undone alone, and nil is returned. An error means that the
 // whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
 	err := tx.db.run("SAVEPOINT write")

@@ -68,7 +68,7 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 		FROM   endpoints
 		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
 		ORDER BY id`, o.StoreID, name)
-	for _, id := range endpoints { // Both exist, so there is no error but the write's.
+	for _, id := range endpoints { // The event and the endpoint exist, so there is no error but the write's.
 		tx.addDelivery(eventID, id)
 	}
 	return shown
