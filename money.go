@@ -80,7 +80,7 @@ type Book struct {
 	Status   Status    `json:"-"`                  // in a column of its own
 	Payments []Payment `json:"-"`                  // in a table of their own
 	PaidBy   string    `json:"paid_by,omitempty"`  // a payment's key, or byOwner; "" = nobody
-	Reported bool      `json:"reported,omitempty"` // the buyer has reported a transfer
+	Reported bool      `json:"reported,omitempty"` // the buyer has reported a payment, or confirmed a cash order
 	Oversold bool      `json:"oversold,omitempty"` // it was paid when its stock was gone
 	Accepted []string  `json:"accepted,omitempty"` // keys of the payments that an approval accepted
 	Second   []string  `json:"second,omitempty"`   // keys of the payments that the owner has called a second payment

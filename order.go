@@ -40,7 +40,7 @@ type Order struct {
 	ID                string            `json:"id"`
 	Status            Status            `json:"status"`
 	PaymentReference  string            `json:"payment_reference"` // what a person can quote
-	Amount            int64             `json:"amount"`            // goods, Fee and UniqueCode
+	Amount            int64             `json:"amount"`            // beforeFee, Fee and UniqueCode
 	Subtotal          int64             `json:"subtotal"`
 	ShippingFee       int64             `json:"shipping_fee"`
 	Discount          int64             `json:"discount"`
@@ -157,7 +157,7 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 	return o, err
 }
 
-// readColumns is readOrder without decoding JSON: Order has only what is in columns too, and Components is empty.
+// readColumns is readOrder without decoding JSON: of Order only the provider, the method, the amount and the end are set.
 func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow, err error) {
 	type row struct {
 		OrderRow

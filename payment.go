@@ -57,7 +57,7 @@ func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 }
 
 // wanted reports whether the page of a session may go on taking money: the order is pending, in time, and has the page's
-// method and amount; or the order waits for a payment that the gateway holds on this page.
+// method and amount, and the page was never left; or the order waits for a payment that the gateway holds on this page.
 func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 	switch o.Book.Status {
 	case Pending:
@@ -556,7 +556,7 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 }
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the order is
-// paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. Errors are WrongState,
+// paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. Refusals are WrongState,
 // GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
 	o, err := p.db.Order(ctx, storeID, orderID)

@@ -731,7 +731,7 @@ func (db *DB) writable() error {
 // now is the time by the wall clock.
 func (db *DB) now() Time { return timeOf(db.env.now()) }
 
-// clockJumped reports whether the wall clock was moved in the last five minutes. Until it has been steady for that long,
+// clockJumped reports whether the wall clock has jumped by over a minute in the last five minutes. Until it has been steady for that long,
 // nothing expires or is purged, and no payment is checked.
 func (db *DB) clockJumped() bool {
 	c := &db.clock

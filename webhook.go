@@ -834,7 +834,7 @@ func whyNoAnswer(err error) string {
 	return "no answer"
 }
 
-// newTransport returns the way to the network: with no proxy and no compression, and to public addresses only.
+// newTransport returns the way to the network: with no proxy and no compression and, if nothing else is allowed, to public addresses.
 func newTransport(allowPrivate bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	if !allowPrivate {
