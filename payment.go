@@ -74,11 +74,11 @@ const (
 	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
 	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
-	giveUpAfter   = 7 * 24 * time.Hour // after the last news and the page's end the checks stop; after its end an order expires
+	giveUpAfter   = 7 * 24 * time.Hour // after this the checks stop, from the last news and the page's end; and an order expires, from its end
 	callTime      = 10 * time.Second   // of a gateway; a person waits as long for a call that somebody else makes
 )
 
-// nextCheck says when a session is checked again. 0 means never: both the last news and the page's end are more than a week ago.
+// nextCheck says when a session is checked again. 0 means not by itself: both the last news and the page's end are over a week ago.
 // The pause is as long as the time since the last news, and ten seconds at least, so each is longer than the one before: up to
 // ten minutes while the page takes money, so that a lost notification is found, and up to twelve hours once it is over. While a
 // page that is not wanted has still to be closed, it is a tenth of that time, from half a minute to ten minutes.
@@ -342,8 +342,9 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	return answered, nil
 }
 
-// checkSession asks the gateway about a session. If its page is not wanted, and can be paid or has a held payment, it is closed and
-// asked about again, because money may have come meanwhile. Closing never takes money back.
+// checkSession asks the gateway about a session. If its page is not wanted, and can be paid or has a held payment, it is closed
+// and asked about again, because money may have come meanwhile. Closing never takes money back. A payment that is held has just
+// made its order wait, which makes its page wanted.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
 	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {

@@ -421,8 +421,8 @@ func sign(secret string, t int64, body []byte) string {
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known only in its memory. That is enough:
 // one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in a written result,
-// but for one that a stop cuts off, whose endpoint was removed, or that was resent during a later attempt than its first. The
-// queue looks for due deliveries when something was written, an attempt has ended or the next one is due.
+// but for one that a stop cuts off, whose endpoint was removed or turned off, or that was resent during a later attempt than its
+// first. The queue looks for due deliveries when something was written, an attempt has ended or the next one is due.
 //
 // All its state belongs to the goroutine of run.
 type queue struct {
