@@ -200,7 +200,7 @@ func describe(h http.Header, err error) (status int, e apiError) {
 				"GET /v1/orders?external_id=…."}
 	case errors.Is(err, ErrUnavailable), errors.Is(err, context.Canceled):
 		refusal = &Refusal{Reason: Unavailable,
-			Words: "The service cannot write at the moment. This request changed nothing; try again."}
+			Words: "The service cannot use its database at the moment. This request changed nothing; try again."}
 	}
 
 	d := descriptions[refusal.Reason]

@@ -308,7 +308,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if o.Book.Status == Paid {
 		tx.addEvent(&o, st, OrderPaid)
 	}
-	tx.storeOrder(&o) // after its events, which it counts, and which refer to no order by a foreign key
+	tx.storeOrder(&o) // after its events, which it counts; they have no foreign key to it
 	return created, nil
 }
 
