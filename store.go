@@ -146,7 +146,7 @@ func sqliteCode(err error) sqlite3.ErrNo {
 // querier is what reads: the DB or a Tx, whose context must be the Tx itself.
 type querier interface {
 	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error) // leave gives it back
-	fail(err error) error                                                        // what an error of a query means; nil is none
+	result(err error) error                                                      // what an error of a query means; nil is none
 }
 
 // columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the order of the row's
@@ -192,7 +192,7 @@ func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T,
 func read[T any](ctx context.Context, q querier, most int, query string, args []any) ([]T, error) {
 	conn, leave, err := q.connect(ctx)
 	if err != nil {
-		return nil, q.fail(err)
+		return nil, q.result(err)
 	}
 	defer leave()
 	if most == 1 {
@@ -200,7 +200,7 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 	}
 	rows, err := conn.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, q.fail(err)
+		return nil, q.result(err)
 	}
 	defer rows.Close()
 
@@ -211,11 +211,11 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 	for len(found) < most && rows.Next() {
 		row = *new(T) // Lists and maps are made anew for each row.
 		if err := rows.Scan(into[:len(names)]...); err != nil {
-			return nil, q.fail(err)
+			return nil, q.result(err)
 		}
 		found = append(found, row)
 	}
-	return found, q.fail(rows.Err())
+	return found, q.result(rows.Err())
 }
 
 // some is all, for a page of a list. It reads one row more than limit, to know whether there are more. The query ends with
@@ -261,7 +261,7 @@ type DB struct {
 	readers, writers *sql.DB
 	conn             *sql.Conn // of writers, for the writing goroutine; nil in a file that is only read
 
-	queue, large chan *Tx // unbuffered: the senders that are blocked on them are the queues
+	small, large chan *Tx // unbuffered: the senders that are blocked on them are the queues
 	closing      chan struct{}
 	running      sync.WaitGroup
 	broken       atomic.Pointer[error] // why nothing is written until the next start
@@ -329,7 +329,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		log:         cmp.Or(log, slog.New(slog.DiscardHandler)),
 		readers:     openPool(path, readOnly, 32),
 		writers:     openPool(path, "_journal_mode=WAL&_synchronous=FULL", 1),
-		queue:       make(chan *Tx),
+		small:       make(chan *Tx),
 		large:       make(chan *Tx),
 		closing:     make(chan struct{}),
 	}
@@ -465,7 +465,7 @@ func (db *DB) connect(ctx context.Context) (*sql.Conn, func() error, error) {
 	return conn, conn.Close, err
 }
 
-func (db *DB) fail(err error) error { return unavailable(err) }
+func (db *DB) result(err error) error { return unavailable(err) }
 
 // Tx is one write. Its queries read what it has written so far, and everything in it happens at one time. After an
 // error of the database nothing more is done, and the write fails with that error, so its functions need not look at it: a query
@@ -482,9 +482,9 @@ type Tx struct {
 	done chan struct{} // closed when the commit is on disk, or err says why there is none
 }
 
-// fail keeps an error as the result of the write, unless the write has failed before, and returns the result. nil keeps what
+// result keeps an error as the result of the write, unless the write has failed before, and returns the result. nil keeps what
 // there is.
-func (tx *Tx) fail(err error) error {
+func (tx *Tx) result(err error) error {
 	tx.err = cmp.Or(tx.err, unavailable(err))
 	return tx.err
 }
@@ -499,7 +499,7 @@ func (tx *Tx) exec(text string, args ...any) (changed int64) {
 		return 0
 	}
 	result, err := tx.db.conn.ExecContext(tx, text, args...)
-	if tx.fail(err) == nil {
+	if tx.result(err) == nil {
 		changed, _ = result.RowsAffected() // The driver knows it.
 	}
 	return changed
@@ -535,10 +535,10 @@ func (tx *Tx) newID() string {
 // when the database itself fails do all of them fail. It waits five seconds at most until the writer takes fn, and not longer than
 // ctx; then it waits for the end, whatever ctx does.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
-	return db.writeFrom(ctx, db.queue, fn)
+	return db.writeFrom(ctx, db.small, fn)
 }
 
-// writeFrom is write with a queue: db.large is for a large write, which has a transaction of its own, because many rows
+// writeFrom is write with a queue: db.small, or db.large for a large write, which has a transaction of its own, because many rows
 // in a savepoint are slow. A write leaves its queue when it waits too long.
 func (db *DB) writeFrom(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
 	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
@@ -556,7 +556,7 @@ func (db *DB) writeFrom(ctx context.Context, queue chan *Tx, fn func(*Tx) error)
 func (db *DB) runWrites() {
 	for {
 		select {
-		case tx := <-db.queue:
+		case tx := <-db.small:
 			db.writeGroup(tx)
 		case tx := <-db.large:
 			tx.end(db.transaction(tx.call))
@@ -580,7 +580,7 @@ func (db *DB) writeGroup(first *Tx) {
 
 			runtime.Gosched() // Groups are larger when the others run once.
 			select {
-			case tx := <-db.queue:
+			case tx := <-db.small:
 				group = append(group, tx)
 			default:
 				return nil
@@ -612,11 +612,11 @@ func (tx *Tx) callInSavepoint() error {
 func (tx *Tx) call() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = tx.fail(fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()))
+			err = tx.result(fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()))
 		}
 	}()
 	tx.now = tx.db.now()
-	return tx.fail(tx.fn(tx))
+	return tx.result(tx.fn(tx))
 }
 
 // end answers a write, and wakes those who wait for what it made due. lost is why its transaction was not committed, or that nobody
