@@ -668,32 +668,30 @@ func (q *queue) record(
 	}
 }
 
-// retryWaits come before the second and every later one of ten attempts: 75 h 35 min in all.
-var retryWaits = []time.Duration{
-	5 * time.Second,
-	5 * time.Minute,
-	30 * time.Minute,
-	2 * time.Hour,
-	5 * time.Hour,
-	10 * time.Hour,
-	14 * time.Hour,
-	20 * time.Hour,
-	24 * time.Hour,
-}
-
 // afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending one waits. The
 // exceptions are in attempt; what it means for the endpoint is in record. number counts from 1. spread is random, from 0.8
 // to 1.2, so that deliveries that failed together are not tried again together. A receiver that is overloaded may ask for
 // more time, up to twice the wait.
 func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
+	waits := []time.Duration{ // before the second and every later one of ten attempts: 75 h 35 min in all
+		5 * time.Second,
+		5 * time.Minute,
+		30 * time.Minute,
+		2 * time.Hour,
+		5 * time.Hour,
+		10 * time.Hour,
+		14 * time.Hour,
+		20 * time.Hour,
+		24 * time.Hour,
+	}
 	switch {
 	case code/100 == 2:
 		return deliveryDelivered, 0
-	case number > len(retryWaits):
+	case number > len(waits):
 		return deliveryFailed, 0
 	}
 
-	wait := time.Duration(float64(retryWaits[number-1]) * spread)
+	wait := time.Duration(float64(waits[number-1]) * spread)
 	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
 		seconds, _ := strconv.Atoi(retryAfter)
 		wait = min(max(wait, time.Duration(seconds)*time.Second), 2*wait)
