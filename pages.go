@@ -114,9 +114,12 @@ func referenceTail(reference string) string { return reference[strings.LastIndex
 
 var fourDigits = regexp.MustCompile(`\d{4}`)
 
-// grouped writes the digits of an account in groups of four, as people read them.
-func grouped(digits string) string {
-	return strings.TrimSpace(fourDigits.ReplaceAllString(digits, "$0 "))
+// grouped writes an account's number in groups, as people read it: those of its owner or, if there are none, of four digits.
+func grouped(a BankAccount) string {
+	if a.Number != a.Digits() {
+		return a.Number
+	}
+	return strings.TrimSpace(fourDigits.ReplaceAllString(a.Number, "$0 "))
 }
 
 // writeTo is the link by which a person writes to a contact: an e-mail address, or a telephone number on WhatsApp.
