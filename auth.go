@@ -195,8 +195,8 @@ func (l *limiter) take(name string, cost float64) allowance {
 	}
 }
 
-// takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name that has nothing left
-// takes nothing from the group's others.
+// takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name that has nothing
+// left takes nothing from the group's others.
 func (l *limiter) takeBoth(name, group string) allowance {
 	left := l.take(name, alone)
 	if left.err == nil && group != name {

@@ -359,19 +359,7 @@ func (s *server) makeOrder(p *page) error {
 	}
 	wrong := refuse(ValidationFailed)
 	for i, item := range in.Items {
-		field, text := fmt.Sprintf("items[%d].title", i), strings.ToLower(item.Title)
-		var meant, like []Entry // with this title, or one that has it as a part
-		for _, e := range entries {
-			switch title := strings.ToLower(e.Title); {
-			case title == text:
-				meant = append(meant, e)
-			case strings.Contains(title, text):
-				like = append(like, e)
-			}
-		}
-		if len(meant) == 0 {
-			meant = like
-		}
+		field, meant := fmt.Sprintf("items[%d].title", i), titled(entries, item.Title)
 		switch len(meant) {
 		case 0:
 			wrong.add(field, "is not for sale: choose from the list")
@@ -391,6 +379,25 @@ func (s *server) makeOrder(p *page) error {
 	}
 	p.next = "/dashboard/orders/" + created.ID
 	return err
+}
+
+// titled returns the entries that a person means by a text, in any case: those with this title or, if there are none, those whose
+// title has it as a part.
+func titled(entries []Entry, text string) []Entry {
+	var exact, like []Entry
+	text = strings.ToLower(text)
+	for _, e := range entries {
+		switch title := strings.ToLower(e.Title); {
+		case title == text:
+			exact = append(exact, e)
+		case strings.Contains(title, text):
+			like = append(like, e)
+		}
+	}
+	if len(exact) > 0 {
+		return exact
+	}
+	return like
 }
 
 // phoneWords is what an owner's phone shows of an event: the state and the amount first, and the buyer's name last

@@ -105,7 +105,7 @@ type Answer struct {
 }
 
 // Notification is what a verified notification names. Its session is that of Reference or, without one (a refund at Xendit), the
-// one whose Names have one of Known. Midtrans always sends our reference.
+// one whose Names have one of Known.
 type Notification struct {
 	Reference   string
 	SessionID   string // the gateway's

@@ -325,7 +325,7 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	})
 }
 
-// admit finds the key of a request and its store, and checks what they allow.
+// admit finds the key of a request and its store, notes that the key was used, and checks what both allow.
 func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	c.store, c.key, err = s.db.KeyHolder(c.Context(), bearer(c.Header))
 	if errors.Is(err, ErrNotFound) {

@@ -203,13 +203,16 @@ func alerts(b Book) []Alert {
 		if isPayer && b.Status == Refunded {
 			continue
 		}
-		code := Underpaid
+		var code AlertCode // what is wrong with its money
 		switch {
-		case !p.hasMoney(), isPayer && p.Amount <= p.Asked && !b.Reported,
-			!isPayer && b.Status == Paid && slices.Contains(b.Accepted, p.key()):
-			code = "" // There is no money, or nothing is wrong with it.
-		case isPayer, b.isUnneeded(p.key()), p.Amount >= p.Asked:
+		case !p.hasMoney():
+		case isPayer && (p.Amount > p.Asked || b.Reported):
 			code = Overpaid
+		case isPayer, b.Status == Paid && slices.Contains(b.Accepted, p.key()): // nothing
+		case b.isUnneeded(p.key()), p.Amount >= p.Asked:
+			code = Overpaid
+		default:
+			code = Underpaid
 		}
 		if code != "" {
 			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})

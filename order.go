@@ -356,7 +356,7 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 			o.Components[c].Quantity += s.Units * in.Quantity
 			o.Components[c].items = append(o.Components[c].items, i)
 		}
-		if item.Title == "" {
+		if item.Title == "" { // It was not found: no title is empty.
 			unknown.add(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
 				"is no published %s of this store: take one from GET /v1/products", in.Kind)
 		}
@@ -462,7 +462,8 @@ func (tx *Tx) release(o *OrderRow) {
 	}
 }
 
-// render makes the order's JSON anew. Its time of change moves only if it shows something else.
+// render makes the order's JSON anew. Its time of change moves only if it shows something else. A new order has no JSON yet, so
+// there is nothing to compare.
 func (o *OrderRow) render(now Time) {
 	o.Order.Status = o.Book.Status
 	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
@@ -608,9 +609,10 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 }
 
 // applyBook brings the order into the state that its book means, and does what a new state means for its stock, paid_at, method
-// and amounts: it takes over those of the page that pays it. What is short of the stock makes it oversold, and paid all the same;
-// a refund gives none back. The history gets one line for a change of state, whose note is the news about the payer; other news
-// are notes. statusBefore is from before this change, in which an act, or the order's end, may have set o.Book.Status already.
+// and amounts, which are those of the page that pays it. If the stock is short, the order is paid all the same, and oversold; a
+// refund gives no stock back. The history gets one line for a change of state, whose note is the news about the payer; other news
+// becomes notes. statusBefore is from before this change, in which an act, or the order's end, may have set o.Book.Status
+// already.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
 	var reason Note // the first news about the payer; if there is none, the last that is no denial, or else the first

@@ -74,7 +74,7 @@ const (
 	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
 	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
-	giveUpAfter   = 7 * 24 * time.Hour // after this the checks stop, from the last news and the page's end; and an order expires, from its end
+	giveUpAfter   = 7 * 24 * time.Hour // after the last news and the page's end, the checks stop; after an order's end, it expires in any case
 	callTime      = 10 * time.Second   // of a gateway; a person waits as long for a call that somebody else makes
 )
 
@@ -343,8 +343,8 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 }
 
 // checkSession asks the gateway about a session. If its page is not wanted, and can be paid or has a held payment, it is closed
-// and asked about again, because money may have come meanwhile. Closing never takes money back. A payment that is held has just
-// made its order wait, which makes its page wanted.
+// and asked about again, because money may have come meanwhile. Closing never takes money back. While an order waits for a held
+// payment, the page of that payment is wanted.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
 	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {
@@ -373,10 +373,10 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// askAndRecord asks the gateway about sent, a session as it was read, with its own key, the first of keys. If that is refused,
-// the one in use is tried, whose answer counts only if it knows a payment. It writes the answer, or that there is none, and what
-// comes of it for the order. The answer is applied to the session as it is then: if a notification came since the question left,
-// the session stays due.
+// askAndRecord asks the gateway about sent, a session as it was read, with the key that it was made with, keys[0]. If that key is
+// refused, the one in use is tried; its answer counts only if it knows a payment. Then the answer is written, or that there is
+// none, and what comes of it for the order. It is applied to the session as it is then: if a notification came since the question
+// left, the session stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
 	askedAt := p.db.now()
@@ -390,7 +390,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	if ctx.Err() != nil {
 		return o, false, ctx.Err()
 	}
-	if failed != nil && sent.Problem == "" { // the first failure in a row
+	if failed != nil && sent.Problem == "" { // Of several failures in a row only the first is logged.
 		p.db.log.Warn("a gateway gave no answer that is understood", "provider", sent.Provider, "error", failed)
 	}
 	o, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
@@ -408,7 +408,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
 		// o is the order as it was just read: changeOrder settles after this, and storeSessions may make the session due then.
-		// A pending order whose end has passed since askedAt is due at that end, which is now, so that it is asked after it.
+		// If the end of a pending order has passed since askedAt, nextCheck returns that end: it is asked once more, now.
 		s.DueAt = s.nextCheck(*o, askedAt)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now

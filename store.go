@@ -530,10 +530,10 @@ func (tx *Tx) newID() string {
 	return fmt.Sprintf("%08x-%04x-7%03x-%x-%x", id>>28, id>>12&0xffff, id&0xfff, random[:2], random[2:])
 }
 
-// write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It
-// returns after the commit is on disk. If fn returns an error or panics, nothing of it is written, and the others are. Only
-// when the database itself fails do all of them fail. It waits five seconds at most until the writer takes fn, and not longer than
-// ctx; then it waits for the end, whatever ctx does.
+// write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It returns after
+// the commit is on disk. If fn returns an error or panics, nothing of it is written, and the others are. Only when the database
+// itself fails do all of them fail. write waits five seconds at most until its turn comes, and not longer than ctx; from then on
+// it waits for the end, whatever ctx does.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writeFrom(ctx, db.small, fn)
 }
@@ -619,8 +619,8 @@ func (tx *Tx) call() (err error) {
 	return tx.result(tx.fn(tx))
 }
 
-// end answers a write, and wakes those who wait for what it made due. lost is why its transaction was not committed, or that nobody
-// knows whether it was: it goes before the write's own error.
+// end answers a write, and wakes those who wait for what it made due. lost is why its transaction was not committed, or
+// ErrUnknown, and counts before the write's own error.
 func (tx *Tx) end(lost error) {
 	tx.err = cmp.Or(lost, tx.err)
 	if tx.err == nil {
@@ -648,7 +648,7 @@ func (db *DB) transaction(work func() error) error {
 		return err
 	}
 
-	// With synchronous=FULL it is on disk when COMMIT returns. Only a test's env.commit does more than call this function.
+	// With synchronous=FULL the transaction is on disk when COMMIT returns. Only in tests does env.commit do more than call this.
 	err = db.env.commit(func() error {
 		_, err := db.conn.ExecContext(context.Background(), "COMMIT")
 		return err

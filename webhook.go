@@ -193,7 +193,7 @@ func (in NewEndpoint) check() error {
 	case err != nil || u.Hostname() == "" || len(in.URL) > 2048 || strings.Contains(in.URL, " "):
 		refusal.add("url", "must be an address such as %s", "https://shop.example.id/webhooks")
 	case u.Scheme != "https" && !(in.AllowPrivate && u.Scheme == "http"):
-		refusal.add("url", "must begin with https:// (http needs serve -webhook-allow-private)")
+		refusal.add("url", "must begin with https:// (http needs -webhook-allow-private)")
 	case u.User != nil || strings.Contains(in.URL, "#"):
 		refusal.add("url", "must have no user, password or #fragment")
 	case !in.AllowPrivate && isPrivateHost(u.Hostname()):
@@ -430,7 +430,7 @@ type queue struct {
 	transport http.RoundTripper // newTransport's, but in tests
 
 	underWay map[string][]dueDelivery // by endpoint
-	allCount int                      // of those under way
+	total    int                      // of those under way
 	paused   map[string]time.Time     // until when, by endpoint
 	ended    chan dueDelivery
 }
@@ -470,7 +470,7 @@ func (q *queue) run(ctx context.Context) {
 	}
 
 	defer time.AfterFunc(5*time.Second, cutOff).Stop()
-	for q.allCount > 0 {
+	for q.total > 0 {
 		q.end(<-q.ended)
 	}
 }
@@ -501,9 +501,9 @@ func wake(due chan struct{}) {
 }
 
 const (
-	mostUnderWay   = 256              // under way
+	mostUnderWay   = 256              // attempts
 	mostOfEndpoint = 4                // of them to one endpoint
-	longestAttempt = 15 * time.Second // in all; 5 s at most to connect, and for TLS
+	longestAttempt = 15 * time.Second // in all; at most 5 s to connect, and 5 s for TLS
 	slowAnswer     = 2 * time.Second
 	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
@@ -515,11 +515,11 @@ func (q *queue) mayBegin(e waitingEndpoint) bool {
 	ofEndpoint := len(q.underWay[e.ID])
 	switch {
 	case !e.DidWell:
-		return ofEndpoint == 0 && q.allCount < mostUnderWay/2
+		return ofEndpoint == 0 && q.total < mostUnderWay/2
 	case ofEndpoint == 0:
-		return q.allCount < mostUnderWay
+		return q.total < mostUnderWay
 	}
-	return ofEndpoint < mostOfEndpoint && q.allCount < mostUnderWay/2
+	return ofEndpoint < mostOfEndpoint && q.total < mostUnderWay/2
 }
 
 // waitingEndpoint is an endpoint with deliveries that wait, or are under way.
@@ -592,7 +592,7 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 		}
 
 		q.underWay[e.ID] = append(q.underWay[e.ID], d)
-		q.allCount++
+		q.total++
 		go func() {
 			q.attempt(untilCutOff, &d)
 			q.ended <- d
@@ -606,7 +606,7 @@ func (q *queue) end(d dueDelivery) {
 	q.underWay[d.EndpointID] = slices.DeleteFunc(q.underWay[d.EndpointID], func(other dueDelivery) bool {
 		return other.ID == d.ID
 	})
-	q.allCount--
+	q.total--
 
 	if !d.didWell {
 		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)
@@ -639,9 +639,9 @@ func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 	q.record(untilCutOff, *d, a, status, wait)
 }
 
-// record writes the result of an attempt. A delivery that was resent meanwhile begins again, so that the result counts only for
-// its endpoint; if it was the first attempt, that makes no difference. 410 turns the endpoint off. A result that cannot be
-// written is tried again each second, and its delivery stays under way.
+// record writes the result of an attempt. A delivery that is resent counts its attempts anew: the result of a second or later
+// attempt that is under way then counts only for its endpoint. 410 turns the endpoint off. A result that cannot be written is
+// tried again each second, and its delivery stays under way.
 func (q *queue) record(
 	untilCutOff context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
 ) {
@@ -832,7 +832,8 @@ func whyNoAnswer(err error) string {
 	return "no answer"
 }
 
-// newTransport returns the way to the network: with no proxy and no compression and, if nothing else is allowed, to public addresses.
+// newTransport returns the way to the network: without a proxy or compression and, unless private addresses are allowed, only to
+// public ones.
 func newTransport(allowPrivate bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	if !allowPrivate {
