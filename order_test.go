@@ -132,6 +132,28 @@ func TestParallelBuyers(t *testing.T) {
 	}
 }
 
+// TestReferences makes orders at one moment, and at the same one again after the clock was set back: each reference follows the one
+// before.
+func TestReferences(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		last := ""
+		for i := range 40 {
+			switch i {
+			case 15:
+				w.sleep(time.Second)
+			case 30:
+				w.ahead.Store(-int64(time.Second))
+			}
+			o := w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
+			reference := o.at("order.payment_reference")
+			if reference <= last {
+				t.Errorf("%s does not follow %s", reference, last)
+			}
+			last = reference
+		}
+	})
+}
+
 // TestAmounts adds up what an order costs, and gives each transfer an amount of its own.
 func TestAmounts(t *testing.T) {
 	t.Parallel()

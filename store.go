@@ -196,7 +196,7 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 	}
 	defer leave()
 	if most == 1 {
-		ctx = context.WithoutCancel(ctx)
+		ctx = context.Background()
 	}
 	rows, err := conn.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -261,11 +261,12 @@ type DB struct {
 	readers, writers *sql.DB
 	conn             *sql.Conn // of writers, for the writing goroutine; nil in a file that is only read
 
-	small, large chan *Tx // unbuffered: the senders that are blocked on them are the queues
-	closing      chan struct{}
-	running      sync.WaitGroup
-	broken       atomic.Pointer[error] // why nothing is written until the next start
-	latestID     int64                 // its milliseconds, with a count in the last 12 bits
+	small, large    chan *Tx // unbuffered: the senders that are blocked on them are the queues
+	closing         chan struct{}
+	running         sync.WaitGroup
+	broken          atomic.Pointer[error] // why nothing is written until the next start
+	latestID        int64                 // its milliseconds, with a count in the last 12 bits
+	latestReference int64                 // of an order, in twelfths of a millisecond
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that SQLite holds on
 	// it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks). Both are nil in commands.
