@@ -237,7 +237,8 @@ func (p *page) Orders() (orders []Order, err error) {
 	return orders, err
 }
 
-// shownAlert is an alert with its kind: its code, or toomuch for money of which only a part is needed.
+// shownAlert is an alert with its kind: its code, or one of an overpaid order that pages tell apart. toomuch: only a part of the
+// money is needed. both: the payment pays the order, and the buyer reported another one.
 type shownAlert struct {
 	Alert
 	Kind string
@@ -247,8 +248,12 @@ type shownAlert struct {
 func shownAlerts(b Book) (shown []shownAlert) {
 	for _, a := range alerts(b) {
 		kind := string(a.Code)
-		if a.Code == Overpaid && a.Amount > a.Due && !b.isUnneeded(a.Payment) {
+		switch {
+		case a.Code != Overpaid, b.isUnneeded(a.Payment):
+		case a.Amount > a.Due:
 			kind = "toomuch"
+		case b.Reported && b.Status == Paid:
+			kind = "both"
 		}
 		shown = append(shown, shownAlert{a, kind})
 	}

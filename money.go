@@ -65,7 +65,7 @@ func (p Payment) learn(news Payment) Payment {
 		p.Amount = cmp.Or(news.Amount, p.Amount)
 	}
 	p.Returned = min(max(p.Returned, news.Returned), p.Amount)
-	p.Disputed = max(p.Disputed, min(news.Disputed, cmp.Or(p.Amount, p.Asked)))
+	p.Disputed = min(max(p.Disputed, news.Disputed), cmp.Or(p.Amount, p.Asked))
 	if news.Disputed < 0 {
 		p.Disputed = 0
 	}
@@ -134,7 +134,7 @@ func settle(b Book, statusBefore Status) Book {
 	switch {
 	case b.Status == Refunded, b.Status == Paid && (!isPayment || payer.hasMoney()): // stay
 	case exactKey != "":
-		b.Status, b.PaidBy = Paid, exactKey
+		b.Status, b.PaidBy, b.Accepted = Paid, exactKey, nil
 	case b.Status == Paid && payer.State == Arrived:
 		b.Status = Refunded
 	case b.Status == Paid:
@@ -151,21 +151,21 @@ func settle(b Book, statusBefore Status) Book {
 }
 
 // approve is the book after the owner approved the order. If the buyer reported a transfer, that is what the owner approved: no
-// payment pays the order, and other money is not needed. Else payments that brought too little are accepted, and the first one
-// whose money is there, and that the owner has not called a second payment, is the payer.
+// payment pays the order, and other money is not needed. Else, of the payments whose money is there and that the owner has not
+// called a second payment, those that brought too little are accepted, and the first one is the payer.
 func (b Book) approve() Book {
 	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
 	if b.Reported {
 		return b
 	}
 	for _, p := range b.Payments {
-		if !p.hasMoney() {
+		if !p.hasMoney() || slices.Contains(b.Second, p.key()) {
 			continue
 		}
 		if p.Amount < p.Asked {
 			b.Accepted = append(b.Accepted, p.key())
 		}
-		if b.PaidBy == byOwner && !slices.Contains(b.Second, p.key()) {
+		if b.PaidBy == byOwner {
 			b.PaidBy = p.key()
 		}
 	}
@@ -203,12 +203,13 @@ func alerts(b Book) []Alert {
 		if isPayer && b.Status == Refunded {
 			continue
 		}
+		isTaken := isPayer || b.Status == Paid && slices.Contains(b.Accepted, p.key())
 		var code AlertCode // what is wrong with its money
 		switch {
 		case !p.hasMoney():
 		case isPayer && (p.Amount > p.Asked || b.Reported):
 			code = Overpaid
-		case isPayer, b.Status == Paid && slices.Contains(b.Accepted, p.key()): // nothing
+		case isTaken: // nothing
 		case b.isUnneeded(p.key()), p.Amount >= p.Asked:
 			code = Overpaid
 		default:
@@ -217,8 +218,12 @@ func alerts(b Book) []Alert {
 		if code != "" {
 			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})
 		}
-		if isPayer && p.hasMoney() && p.Returned > 0 {
-			all = append(all, Alert{PartlyRefunded, p.key(), p.Returned, p.Amount})
+		returned := p.Returned
+		if p.State == Reversed {
+			returned = p.Amount
+		}
+		if isTaken && returned > 0 {
+			all = append(all, Alert{PartlyRefunded, p.key(), returned, p.Amount})
 		}
 		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.hasMoney()) {
 			all = append(all, Alert{Disputed, p.key(), p.Disputed, p.Amount})
@@ -242,15 +247,16 @@ func alertCodes(all []Alert) []AlertCode {
 	return slices.Compact(codes)
 }
 
-// deal is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved:
-// then it is the payer from now on. Else, if the order does not need it, it is a second payment, which never becomes the payer.
+// deal is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved, and that
+// the buyer may have reported: then it is the payer from now on, and a surplus remains an alert. Else, if the order does not need
+// it, it is a second payment, which never becomes the payer.
 func (b Book) deal(a Alert, isPayer bool) Book {
+	if a.Code == Overpaid && isPayer && b.PaidBy == byOwner {
+		b.PaidBy, b.Reported = a.Payment, false
+		return b
+	}
 	b.Dealt = append(slices.Clone(b.Dealt), a)
-	switch {
-	case a.Code != Overpaid:
-	case isPayer && b.PaidBy == byOwner:
-		b.PaidBy = a.Payment
-	case b.isUnneeded(a.Payment):
+	if a.Code == Overpaid && b.isUnneeded(a.Payment) {
 		b.Second = append(slices.Clone(b.Second), a.Payment)
 	}
 	return b

@@ -156,11 +156,15 @@ func silence(before, b Book) string {
 		about := func(a Alert) bool { return a.Payment == key }
 		alerted := slices.ContainsFunc(alerts(b), about) || slices.ContainsFunc(b.Dealt, about)
 		accepted := b.Status == Paid && p.Amount < p.Asked && slices.Contains(b.Accepted, key)
+		payer, isPayment := b.payer()
+		together := !isPayment || payer.Amount != payer.Asked || payer.Returned > 0
 		over := b.Status == Paid || b.Status == Refunded
 		lives := over && b.PaidBy == key
 		switch {
-		case p.hasMoney() && !lives && !alerted && !accepted:
+		case p.hasMoney() && !lives && !alerted && !(accepted && together):
 			return "the money of " + key + " is silent"
+		case accepted && !p.hasMoney() && !alerted:
+			return "it is silent that the accepted money of " + key + " is gone"
 		case p.hasMoney() && p.Amount == p.Asked && p.Returned == 0 && !over && !slices.Contains(b.Second, key):
 			return "the exact payment " + key + " pays nothing"
 		}
