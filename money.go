@@ -122,9 +122,10 @@ func (b Book) exactPayment() (key string) {
 
 // settle brings a book into the state that it means. An exact payment, of the amount that its own page asked for, pays an order
 // in every state but refunded: also one that has expired or failed. A paid order lives on the payment that paid it: when that is
-// gone, another exact one takes its place, if there is one. A held payment lets a pending or expired order wait for its owner.
-// Money of another amount does so for a pending order; otherwise it is only an alert. An order that fails in this change, and was
-// not failed before it, forgets what was said and decided, but for the payments that the owner has called a second one.
+// gone, another exact one takes its place, if there is one, and what was accepted beside the first is not needed any more. A held
+// payment lets a pending or expired order wait for its owner. Money of another amount does so for a pending order; otherwise it
+// is only an alert. An order that fails in this change, and was not failed before it, forgets what was said and decided, but for
+// the payments that the owner has called a second one.
 func settle(b Book, statusBefore Status) Book {
 	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
