@@ -81,10 +81,10 @@ type PaymentSession struct {
 	Seen      bool     // somebody may have seen its page
 	Left      bool     // its page was unwanted at some time: it is offered no more, but asked about and closed
 	Over      bool     // no payment can begin there any more; one that has begun may still arrive
-	Claimed   string   // the payment that a notification says came or is held; until an answer shows it, the order does not expire
+	Claimed   string   // the payment that a notification says came or is held: the order stays pending, for a week at most, until an answer shows it
 	Notified  int      // counts its notifications
 	Names     []string // from notifications and answers, as the gateway writes them; and news of disputes
-	NewsAt    Time     // when something was last new; also when its page was given up
+	NewsAt    Time     // when something was last new, a notification came or its page was given up
 	DueAt     Time     // of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
 	Problem   string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
 	Words     string   // the gateway's

@@ -296,7 +296,7 @@ type apiCall struct {
 	body   []byte
 	header http.Header // of the answer
 	status int         // of the answer; 200 unless the handler says something else
-	leave  func()      // gives back its place (auth.place), before it waits for a commit or a gateway
+	leave  func()      // gives back the call's place (auth.place): a handler calls it before it waits for a commit or a gateway
 }
 
 // api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query parameters.

@@ -200,7 +200,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	case slices.Contains(has, Open):
 		a.Open = true
 	case slices.Contains(has, Held): // It is neither: a person decides.
-	default: // Our clock may be ahead of Midtrans's, by which the page ends.
+	default: // The page ends by Midtrans's clock. Ours may be up to ten minutes ahead.
 		a.Over = staysOver || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt.Add(10*time.Minute)
 		a.Open = !a.Over
 	}

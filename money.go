@@ -54,8 +54,9 @@ func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
 // hasMoney reports whether money has arrived and some of it has not been returned.
 func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.Amount }
 
-// learn adds what a gateway says to what is known. States and returned amounts only grow, so answers may come in any order. The
-// exception is a denial: of a payment that had arrived it says that it was reversed.
+// learn adds what a gateway says to what is known. A state and its amount give way only to those of a later state, and returned
+// money only grows, so an old answer changes nothing. There are two exceptions: a denial of a payment that had arrived says that
+// it was reversed, and -1 ends a dispute, which may begin anew.
 func (p Payment) learn(news Payment) Payment {
 	if p.State == Arrived && news.State == Denied {
 		news.State = Reversed
@@ -98,7 +99,7 @@ func (b Book) payer() (p Payment, ok bool) {
 
 // held reports whether a gateway holds a payment of the order.
 func (b Book) held() bool {
-	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return b.heldOn(p.Attempt) })
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held })
 }
 
 // heldOn reports whether a gateway holds a payment of a session.
@@ -106,9 +107,9 @@ func (b Book) heldOn(attempt int) bool {
 	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.Attempt == attempt })
 }
 
-// exactPayment finds a payment, other than the payer, of exactly the amount that its page asked for. It skips one that the owner
-// has called a second payment and, in a paid or failed order, one that was partly returned: it is on its way back to the buyer.
-// In other orders that one counts too. "" = there is none.
+// exactPayment returns the key of a payment, other than the payer, whose money is there, and is exactly what its page asked for.
+// It skips one that the owner has called a second payment. In a paid or failed order it also skips one that was partly returned,
+// which is on its way back to the buyer; in other orders that one counts. "" = there is none.
 func (b Book) exactPayment() (key string) {
 	onlyWhole := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {
@@ -120,12 +121,13 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle brings a book into the state that it means. An exact payment, of the amount that its own page asked for, pays an order
-// in every state but refunded: also one that has expired or failed. A paid order lives on the payment that paid it: when that is
-// gone, another exact one takes its place, if there is one, and what was accepted beside the first is not needed any more. A held
-// payment lets a pending or expired order wait for its owner. Money of another amount does so for a pending order; otherwise it
-// is only an alert. An order that fails in this change, and was not failed before it, forgets what was said and decided, but for
-// the payments that the owner has called a second one.
+// settle brings a book into the state that it means. An order that is refunded, paid without a payment, or paid by money that is
+// still there stays as it is. Else an exact payment, of the amount that its own page asked for, pays the order, also one that has
+// expired or failed. In a paid order it takes the place of the payer that is gone, and what was accepted beside that one is not
+// needed any more; without one, the order is refunded if the payer's money was returned, and fails if it was reversed. A held
+// payment lets a pending or expired order wait for its owner, and money of another amount a pending one. An order that waits
+// fails when no payment is held, no money is there and nothing was reported. One that becomes failed keeps only its payments, and
+// which of them the owner has called a second one.
 func settle(b Book, statusBefore Status) Book {
 	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
@@ -153,7 +155,8 @@ func settle(b Book, statusBefore Status) Book {
 
 // approve is the book after the owner approved the order. If the buyer reported a transfer, that is what the owner approved: no
 // payment pays the order, and other money is not needed. Else, of the payments whose money is there and that the owner has not
-// called a second payment, those that brought too little are accepted, and the first one is the payer.
+// called a second payment, the first is the payer, and all that brought too little are accepted. What was dealt with before may
+// be an alert again.
 func (b Book) approve() Book {
 	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
 	if b.Reported {
@@ -179,7 +182,7 @@ type AlertCode string
 const (
 	Oversold       AlertCode = "oversold"
 	Underpaid      AlertCode = "underpaid"
-	Overpaid       AlertCode = "overpaid" // also: not needed
+	Overpaid       AlertCode = "overpaid" // more than was asked for, or money that the order does not need
 	PartlyRefunded AlertCode = "partly_refunded"
 	Disputed       AlertCode = "disputed"
 )
@@ -210,7 +213,7 @@ func alerts(b Book) []Alert {
 		case !p.hasMoney():
 		case isPayer && (p.Amount > p.Asked || b.Reported):
 			code = Overpaid
-		case isTaken: // nothing
+		case isTaken: // as much as was asked for, or accepted
 		case b.isUnneeded(p.key()), p.Amount >= p.Asked:
 			code = Overpaid
 		default:
@@ -233,7 +236,8 @@ func alerts(b Book) []Alert {
 	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Dealt, a) })
 }
 
-// isUnneeded reports whether the order was paid without the payment with this key: by another one, or by its owner.
+// isUnneeded reports whether the order was paid without the payment with this key: by another one, or by its owner. Whoever asks
+// has to look first whether the payment was accepted beside the payer.
 func (b Book) isUnneeded(key string) bool {
 	return (b.Status == Paid || b.Status == Refunded) && key != b.PaidBy
 }
@@ -248,9 +252,9 @@ func alertCodes(all []Alert) []AlertCode {
 	return slices.Compact(codes)
 }
 
-// deal is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved, and that
-// the buyer may have reported: then it is the payer from now on, and a surplus remains an alert. Else, if the order does not need
-// it, it is a second payment, which never becomes the payer.
+// deal is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved, and
+// that the buyer may have reported: then it is the payer from now on, and a surplus remains an alert. Else, if the order does not
+// need it, it is a second payment, which becomes the payer only if the owner says so later.
 func (b Book) deal(a Alert, isPayer bool) Book {
 	if a.Code == Overpaid && isPayer && b.PaidBy == byOwner {
 		b.PaidBy, b.Reported = a.Payment, false

@@ -106,8 +106,8 @@ func (p pieces) join() (joined []byte) {
 
 func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
 
-// show is an order as the API shows it: its stored JSON, closed with its two addresses, which are escaped already. paymentURL is the
-// page of a payment session, or "".
+// show is an order as the API shows it: its stored JSON without the last brace, its two addresses, which are escaped already, and
+// the brace. paymentURL is the page of a payment session, or "".
 func (st Store) show(o StoredOrder, paymentURL string) pieces {
 	page := st.payPage(o.ID)
 	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
@@ -136,7 +136,7 @@ type OrderRow struct {
 	ComponentsJSON string // its Components
 	Book           Book
 
-	// These are no columns: columns stops at the first field that is not exported.
+	// These are not read from the table: the function columns stops at the first field that is not exported.
 	news       []Note           // from gateways, in this write; the history will have them
 	history    []HistoryEntry   // to be written
 	Order      Order            // decoded
@@ -203,7 +203,7 @@ func (db *DB) Order(ctx context.Context, storeID, id string) (OrderRow, error) {
 	return readOrder(ctx, db, storeID, id)
 }
 
-// NewOrder is a valid request to create an order, with the rules of the API.
+// NewOrder is a request to create an order, with the rules of the API. It is valid once readJSON has filled it.
 type NewOrder struct {
 	PaymentMethod  string            `json:"payment_method" rule:"text 1..64 optional"`
 	ExternalID     string            `json:"external_id" rule:"text 1..64 optional"`
@@ -224,7 +224,7 @@ type NewItem struct {
 	Kind      Kind   `json:"type" rule:"choice product|bundle"`
 	ProductID string `json:"product_id" rule:"id unique optional"`
 	BundleID  string `json:"bundle_id" rule:"id unique optional"`
-	ID        string // ProductID or BundleID: check sets it
+	ID        string // ProductID or BundleID: NewItem.check sets it, or who makes an order of the owner's
 }
 
 // CreatedOrder is the answer to a request to create an order.
@@ -240,7 +240,7 @@ const (
 	mostUniqueCode   = 999
 )
 
-// crockford is base32 without letters that look alike, https://www.crockford.com/base32.html.
+// crockford is base32 without letters that look alike, in the order of ASCII (https://www.crockford.com/base32.html).
 var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 // CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its Idempotency-Key are written
@@ -261,7 +261,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 		if err == nil { // created is the stored answer to the first request.
 			return nil
 		}
-		// There is no such key, or the query failed. Then all that follows does nothing, and the write fails (Tx).
+		// There is no such key. Or the query failed: then all that follows does nothing, and the write fails (Tx).
 		if created, err = tx.insertOrder(st, in); err != nil {
 			return err
 		}
@@ -438,8 +438,7 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	return nil
 }
 
-// reserve takes the stock of the order's components that it does not hold yet, and returns those that there is too
-// little of.
+// reserve takes the stock of the order's components that are not reserved yet, and returns those that there is too little of.
 func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	for i, c := range o.Components {
 		if c.Reserved || c.unlimited {
@@ -478,14 +477,15 @@ func (o *OrderRow) render(now Time) {
 	}
 }
 
-// newReference returns what a buyer quotes with a transfer: the day in WIB, and six characters that count time in twelfths of a
-// millisecond, modulo 2³⁰, which is more than a day. New references are side by side in their index, where each random one would
-// change a page of its own. Within a process the count never goes back.
+// newReference returns an order's payment_reference, which a person can quote: a day in WIB and six characters. They are a count
+// modulo 2³⁰: the time in twelfths of a millisecond, or one more than the last, if that is more. 2³⁰ of these are more than a
+// day, so no reference comes twice while the process runs; the index refuses one that a clock set back before a restart repeats.
+// New references are neighbours in that index, where each random one would change a page of its own.
 func (tx *Tx) newReference() string {
 	number := max(tx.db.latestReference+1, int64(tx.now)*12)
 	tx.db.latestReference = number
 	tail := crockford.EncodeToString(binary.BigEndian.AppendUint32(nil, uint32(number)<<2))
-	return tx.now.Time().In(wib).Format("INV-20060102-") + tail[:6]
+	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
 }
 
 // Actor is who changed an order.

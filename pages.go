@@ -492,8 +492,8 @@ const (
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
-// askGateway asks the gateway of an order whose buyer comes back from it. While somebody else asks, or if no answer
-// comes, the page says that it is asked and looks again.
+// askGateway asks the gateway of a pending order whose buyer comes back from it. While somebody else asks, or if no answer comes,
+// the page says that it is asked and looks again.
 func (s *server) askGateway(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
 	if looks < 1 || !p.Order.Order.RequiresPayment || p.Order.Order.SettlementChannel != "gateway" {

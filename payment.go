@@ -30,8 +30,7 @@ const sessionColumns = `order_id, number, id, provider, method, fee, code, asked
 
 // storeSessions writes the sessions and payments of an order, and wakes the checks after the commit. A session is due at once
 // when its page is left before it is over, when the order became pending, and when the order's status has changed while its page
-// is not over or the gateway holds a payment on it. That late money has paid the order is no reason to ask at once about a page
-// that is over.
+// is not over or the gateway holds a payment on it. So late money on a page that is over pays the order without another question.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -342,7 +341,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	return answered, nil
 }
 
-// checkSession asks the gateway about a session. If its page is not wanted, and can be paid or has a held payment, it is closed
+// checkSession asks the gateway about a session. A page that is not wanted is closed, if it can be paid or has a held payment,
 // and asked about again, because money may have come meanwhile. Closing never takes money back. While an order waits for a held
 // payment, the page of that payment is wanted.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
@@ -475,8 +474,8 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 	return answered, err
 }
 
-// Notify takes a notification. Of a verified one only the names, a claim of money and a dispute are kept, and its session is
-// due: the rest is asked for, after the answer. The error is ErrNotFound if it is not verified.
+// Notify takes a notification. Of a verified one only the names, a claim of money and a dispute are kept, and its session is due:
+// the gateway is asked for the rest once the notification has been answered. The error is ErrNotFound if it is not verified.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
 	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none of a provider that does not exist
 	if err != nil {
@@ -496,13 +495,13 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	if !isVerified {
 		return ErrNotFound
 	}
-	p.db.log.Warn("a notification is about no order of this store", "provider", provider, "store", storeID)
+	p.db.log.Warn("a notification fits no payment session of this store", "provider", provider, "store", storeID)
 	return nil
 }
 
 // markDue makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
-// order. A key that is not the session's own must be the one that new pages of the order are made with: strangers may know one that
-// was replaced.
+// order. A session believes the key that it was made with, and the one that new pages of its order are made with, but no other:
+// strangers may know one that was replaced.
 func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
@@ -714,7 +713,8 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 }
 
 // expire lets orders expire that are past their end. Each of an order's pages has to be over, and asked about since the end, when
-// all of them became due; and no notification may claim money that was not seen. After a week the order expires in any case.
+// all of them became due: a question that is still due keeps the order. So does a notification that claims money which was not
+// seen. After a week the order expires in any case.
 func (p *payments) expire(ctx context.Context) error {
 	const sqlExpiring = `
 		SELECT id FROM orders o

@@ -127,7 +127,7 @@ CREATE TABLE orders (
   attention   INTEGER NOT NULL DEFAULT 0 CHECK (attention IN (0, 1)), -- it has open alerts
   events      INTEGER NOT NULL DEFAULT 0, -- how many it has
   components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: what it takes of the stock
-  book        TEXT    NOT NULL DEFAULT '{}', -- JSON: who paid, what the buyer reported, what the owner dealt with (money.go)
+  book        TEXT    NOT NULL DEFAULT '{}', -- JSON: the book (money.go) but for its payments
   json        TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX        orders_by_time      ON orders (store_id, created_at, id, amount);
@@ -176,10 +176,10 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
   left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was unwanted at some time: it is offered no more
   over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- no payment can begin there any more; one that has begun may still arrive
-  claimed    TEXT    NOT NULL,            -- the payment that a notification says brings money, until an answer shows it
+  claimed    TEXT    NOT NULL,            -- the payment that a notification says came or is held, until an answer shows it
   notified   INTEGER NOT NULL,            -- counts its verified notifications
   names      TEXT    NOT NULL,            -- JSON: the gateway's names of its transactions, sessions and refunds; news of disputes
-  news_at    INTEGER NOT NULL,            -- when something was last new
+  news_at    INTEGER NOT NULL,            -- when something was last new, a notification came or its page was given up
   due_at     INTEGER NOT NULL,            -- of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
   problem    TEXT    NOT NULL,            -- refused, unreachable: why the gateway gave no page or answer; '' = it did
   words      TEXT    NOT NULL,            -- the gateway's, for the owner
@@ -188,7 +188,7 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
 CREATE INDEX payment_sessions_due     ON payment_sessions (due_at) WHERE due_at > 0 AND seen = 1;
 CREATE INDEX payment_sessions_gateway ON payment_sessions (gateway_id) WHERE gateway_id <> '';
 
-CREATE TABLE payments (                   -- the book: a row per payment that a gateway knows
+CREATE TABLE payments (                   -- of an order's book: a row per payment that a gateway knows
   order_id TEXT    NOT NULL REFERENCES orders,
   attempt  INTEGER NOT NULL,              -- the number of its session
   id       TEXT    NOT NULL,              -- the gateway's name for it; at Xendit the session's

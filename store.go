@@ -89,7 +89,7 @@ const (
 type Refusal struct {
 	Reason Reason
 	Fields []FieldError // the wrong fields, if it is about fields
-	Words  string       // stand at the %s of the reason's message, or replace a message without one: such as a gateway's words
+	Words  string       // such as a gateway's: they fill the %s in the reason's message or, where it has none, are the message
 	Wait   int          // seconds after which it may be tried again, with RateLimited
 }
 
@@ -143,7 +143,7 @@ func sqliteCode(err error) sqlite3.ErrNo {
 	return e.Code
 }
 
-// querier is what reads: the DB or a Tx, whose context must be the Tx itself.
+// querier is what reads: the DB or a Tx. With a Tx, the context of a query is the Tx itself.
 type querier interface {
 	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error) // leave gives it back
 	result(err error) error                                                      // what an error of a query means; nil is none
@@ -468,7 +468,7 @@ func (db *DB) connect(ctx context.Context) (*sql.Conn, func() error, error) {
 
 func (db *DB) result(err error) error { return unavailable(err) }
 
-// Tx is one write. Its queries read what it has written so far, and everything in it happens at one time. After an
+// Tx is one write. Its queries read what it has written so far, and all of it has one time, now. After an
 // error of the database nothing more is done, and the write fails with that error, so its functions need not look at it: a query
 // that failed returns nothing, with that error. A Tx is its own context, which never ends: a statement that is interrupted may end
 // the transaction of its neighbours.
@@ -483,8 +483,7 @@ type Tx struct {
 	done chan struct{} // closed when the commit is on disk, or err says why there is none
 }
 
-// result keeps an error as the result of the write, unless the write has failed before, and returns the result. nil keeps what
-// there is.
+// result keeps the first error of the write as its result, and returns it. nil keeps what there is.
 func (tx *Tx) result(err error) error {
 	tx.err = cmp.Or(tx.err, unavailable(err))
 	return tx.err
@@ -567,8 +566,8 @@ func (db *DB) runWrites() {
 	}
 }
 
-// writeGroup writes what waits in one transaction, so that one sync of the disk serves all of it. It does not wait for more. Nobody
-// is answered before the commit, not even with a refusal, which may rest on a neighbour's row.
+// writeGroup writes, in one transaction, all that waits, so that one sync of the disk serves it. It does not wait for more.
+// Nobody is answered before the commit, not even with a refusal, which may rest on a neighbour's row.
 func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
@@ -593,8 +592,8 @@ func (db *DB) writeGroup(first *Tx) {
 	}
 }
 
-// callInSavepoint runs a write. If it fails, tx.err says why; it is undone alone, and nil is returned. An error means that the
-// whole transaction is lost.
+// callInSavepoint runs a write. One that fails is undone alone: tx.err says why, and nil is returned. An error that is returned
+// means that the whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
 	err := tx.db.run("SAVEPOINT write")
 	if err == nil {
