@@ -415,7 +415,7 @@ func (p snapPayment) is(statuses string) bool {
 
 // failed reports whether the buyer may begin another payment on the same page.
 func (p snapPayment) failed() bool {
-	return p.is("deny failure cancel expire") || strings.EqualFold(p.Fraud, "deny")
+	return p.is("deny failure expire") || strings.EqualFold(p.Fraud, "deny")
 }
 
 func (d *midtransDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -482,7 +482,7 @@ func (d *midtransDouble) closePage(w http.ResponseWriter, page *gatewayPage) (re
 	}
 	inProgress := page.latest().is("pending authorize") || strings.EqualFold(page.latest().Fraud, "challenge")
 	refusal = cmp.Or(
-		when(page.status == "CANCELED", "token already canceled"),
+		when(page.status == "CANCELED" || page.latest().is("cancel"), "token already canceled"),
 		when(inProgress, "Transaction is on progress"),
 		when(!time.Now().Before(page.ends), "token not found"))
 	if refusal == "" {

@@ -100,6 +100,7 @@ func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.Order
 type Answer struct {
 	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
 	Over     bool      // no payment can begin there any more; a reversal may open it again. If neither is set, a payment is held
+	Canceled bool      // somebody has canceled the page at the gateway: the order needs another one
 	Payments []Payment // their attempts are 0
 	Names    []string  // to be remembered with the session's
 }

@@ -240,7 +240,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.ContentLength < 0 || r.ContentLength > maxBody { // Else the server would read on before it answers.
 		w.Header().Set("Connection", "close")
 	}
-	if !isAPI(r.URL.Path) {
+	if !isAPI(path.Clean(r.URL.Path)) {
 		s.errorPage(w, r, status, err)
 		return
 	}
@@ -524,6 +524,7 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 }
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
+	filter.After = strings.ToLower(filter.After)
 	events, more, err := s.db.Events(c.Context(), c.store.ID, filter)
 	if errors.Is(err, ErrNotFound) {
 		return nil, malformed("after is not an event of this store, or it is so old that it is not kept " +

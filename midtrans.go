@@ -43,13 +43,17 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	if !isReachable(c.Store.URL) && (offered == nil || offered[0] == "dana") {
 		offered = strings.Fields(askable)
 	}
+	phone := internationalPhone(c.Order.Buyer.Phone)
+	if !strings.HasPrefix(phone, "+62") {
+		phone = "" // Midtrans takes no other.
+	}
 	request := jsonObject{
 		"transaction_details": jsonObject{"order_id": c.Session.reference(), "gross_amount": c.Session.Asked},
 		"item_details":        c.lines(),
 		"customer_details": jsonObject{
 			"first_name": fmt.Sprintf("%.30s", c.Order.Buyer.Name), // as virtual accounts of BCA take it
 			"email":      c.Order.Buyer.Email,
-			"phone":      internationalPhone(c.Order.Buyer.Phone),
+			"phone":      phone,
 		}.filled(),
 		"enabled_payments": offered,
 		"credit_card":      jsonObject{"secure": true}, // 3-D Secure, which is off otherwise
@@ -188,6 +192,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 			continue
 		}
 		states[p.ID] = p.State
+		a.Canceled = a.Canceled || strings.EqualFold(t.Status, "cancel")
 		a.Payments = append(a.Payments, p)
 		a.Names = append(a.Names, p.ID)
 	}
@@ -238,8 +243,9 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 	var a midtransAnswer
 	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
 	_, err := m.send(ctx, key, "POST", midtransHost(key, "app"), path, nil, nil, &a)
-	isOver := m.now() >= s.ExpiresAt && isRefused(err, GatewayRefused) && !a.says("progress")
-	return err == nil || a.says("already canceled") || isOver
+	isAnswered := err == nil || isRefused(err, GatewayRefused)
+	isOver := m.now() >= s.ExpiresAt && isAnswered && !a.says("progress")
+	return err == nil && len(a.Errors) == 0 || a.says("already canceled") || isOver
 }
 
 func (m midtrans) decide(ctx context.Context, key GatewayKey, payment string, accept bool) error {

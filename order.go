@@ -527,6 +527,7 @@ const (
 	NoteByAPI         NoteCode = "by_api"
 	NoteResolved      NoteCode = "resolved"
 	NoteNotPaid       NoteCode = "not_paid_in_time"
+	NoteUnconfirmed   NoteCode = "unconfirmed"    // the order expires although a notification claimed a payment
 	NoteMethodChanged NoteCode = "method_changed" // Text is the new method's code
 	// Further codes are the states of payments.
 	NoteReturned NoteCode = "returned"

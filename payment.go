@@ -401,6 +401,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 			s.NewsAt = tx.now
 		}
 		s.Names = names
+		s.Left = s.Left || answer.Canceled
 		if failed == nil {
 			// sent.Over is also set when the page was closed just now. A page opens again once a payment was taken back. If the
 			// answer says neither, what was known stays.
@@ -519,7 +520,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		}
 		s.Seen = true
 		if n.ClaimsMoney {
-			s.Claimed = n.Names[0]
+			s.Claimed = cmp.Or(s.Claimed, n.Names[0])
 		}
 		names := unite(s.Names, n.Names)
 		s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
@@ -730,7 +731,14 @@ func (p *payments) expire(ctx context.Context) error {
 				return err
 			}
 			tx.checksDue = true // More orders than these may be past their end.
-			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
+			note := Note{Code: NoteNotPaid}
+			for _, s := range o.Sessions {
+				if s.Claimed != "" {
+					note = Note{Code: NoteUnconfirmed, Provider: s.Provider, Attempt: s.Number, Payment: s.Claimed}
+					p.db.log.Warn("a gateway told of a payment and never confirmed it: look at the order", "store", o.StoreID)
+				}
+			}
+			return o.become(Expired, ActorClock, note)
 		})
 		if errors.Is(err, ErrUnavailable) {
 			return err

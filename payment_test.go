@@ -465,6 +465,19 @@ func TestAskedAfterTheEnd(t *testing.T) {
 	})
 }
 
+// TestClaimIsKept has a payment claimed that Midtrans does not know. A late copy about another payment does not take its place.
+func TestClaimIsKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get, deny")
+		path, header, claim := w.net.midtrans.message(p.order, "1", "dana:settlement")
+		_, _, late := w.net.midtrans.message(p.order, "1", "capture/challenge")
+		w.do(t, "POST", path+w.shop.id, claim, header...).want(t, 200, "")
+		w.do(t, "POST", path+w.shop.id, strings.Replace(late, `-1-2"`, `-1-1"`, 1), header...).want(t, 200, "")
+		p.play("+7h", "= pending, stock 8", "+7h, +168h", "= expired, Expired, stock 10")
+	})
+}
+
 // TestNumberGivenTwice restores a backup that does not know an order's page, whose number another gateway's page gets then.
 // The lost page's notification is not taken for the new page's, and the log says so: its owner has to look.
 func TestNumberGivenTwice(t *testing.T) {
