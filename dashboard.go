@@ -369,6 +369,10 @@ func (s *server) makeOrder(p *page) error {
 		case 0:
 			wrong.add(field, "is not for sale: choose from the list")
 		case 1:
+			isSame := func(other NewItem) bool { return other.ID == meant[0].ID }
+			if slices.ContainsFunc(order.Items, isSame) {
+				wrong.add(field, "is there twice: %q", item.Title)
+			}
 			order.Items = append(order.Items, NewItem{Kind: meant[0].Type, ID: meant[0].ID, Quantity: item.Quantity})
 		default:
 			wrong.add(field, "fits several: choose one from the list, or rename one in the catalog")

@@ -528,7 +528,7 @@ const (
 	NoteResolved      NoteCode = "resolved"
 	NoteNotPaid       NoteCode = "not_paid_in_time"
 	NoteUnconfirmed   NoteCode = "unconfirmed"    // the order expires although a notification claimed a payment
-	NoteMethodChanged NoteCode = "method_changed" // Text is the new method's code
+	NoteMethodChanged NoteCode = "method_changed" // Text is the new method's name
 	// Further codes are the states of payments.
 	NoteReturned NoteCode = "returned"
 	NoteDisputed NoteCode = "disputed"
@@ -777,7 +777,7 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 		if err := tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges); err != nil {
 			return err
 		}
-		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: code})
+		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: offered[i].Name})
 		return tx.setMethod(o, offered[i])
 	})
 	return err
