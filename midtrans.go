@@ -44,8 +44,8 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		offered = strings.Fields(askable)
 	}
 	phone := internationalPhone(c.Order.Buyer.Phone)
-	if !strings.HasPrefix(phone, "+62") {
-		phone = "" // Midtrans takes no other.
+	if !strings.HasPrefix(phone, "+62") { // Midtrans takes no other.
+		phone = ""
 	}
 	request := jsonObject{
 		"transaction_details": jsonObject{"order_id": c.Session.reference(), "gross_amount": c.Session.Asked},
@@ -170,8 +170,8 @@ func (a *midtransAnswer) payment() (Payment, error) {
 // status asks by our reference, and by the names of all transactions that are known. An answer that is not understood
 // hides no other. That Midtrans knows no such transaction may stand in an answer with 200: it counts as 404.
 func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, unread error) {
-	states := map[string]PaymentState{}
-	for _, name := range append([]string{s.reference()}, s.Names...) {
+	states, reference := map[string]PaymentState{}, s.reference()
+	for _, name := range append([]string{reference}, s.Names...) {
 		isDenied := func(p Payment) bool { return p.ID == name && p.State == Denied && p.ID != s.Claimed }
 		if states[name] != "" || len(s.Names) > 8 && slices.ContainsFunc(s.payments, isDenied) {
 			continue // It has been answered; or the page has many payments, and one that is denied stays so.
@@ -179,7 +179,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 
 		t, status, err := m.call(ctx, key, "GET", name, "status")
 		// Some ways to pay have the transaction_id in the place of the order_id.
-		isOurs := t.OrderID == s.reference() || t.OrderID == name
+		isOurs := t.OrderID == reference || t.OrderID == name
 		if status == http.StatusNotFound || err == nil && !isOurs {
 			continue // no way to pay has been chosen yet, or the name is another order's
 		}
@@ -192,7 +192,9 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 			continue
 		}
 		states[p.ID] = p.State
-		a.Canceled = a.Canceled || strings.EqualFold(t.Status, "cancel")
+		if name == reference {
+			a.Canceled = strings.EqualFold(t.Status, "cancel")
+		}
 		a.Payments = append(a.Payments, p)
 		a.Names = append(a.Names, p.ID)
 	}
@@ -202,8 +204,8 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	staysOver := s.Over && !slices.ContainsFunc(s.payments, isGone)
 	has := slices.Collect(maps.Values(states))
 	switch {
-	case slices.Contains(has, Open):
-		a.Open = true
+	case slices.Contains(has, Open): // Midtrans may cancel one when the buyer begins another.
+		a.Open, a.Canceled = true, false
 	case slices.Contains(has, Held): // It is neither: a person decides.
 	default: // The page ends by Midtrans's clock. Ours may be up to ten minutes ahead.
 		a.Over = staysOver || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt.Add(10*time.Minute)
@@ -243,8 +245,7 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 	var a midtransAnswer
 	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
 	_, err := m.send(ctx, key, "POST", midtransHost(key, "app"), path, nil, nil, &a)
-	isAnswered := err == nil || isRefused(err, GatewayRefused)
-	isOver := m.now() >= s.ExpiresAt && isAnswered && !a.says("progress")
+	isOver := m.now() >= s.ExpiresAt && (err == nil || isRefused(err, GatewayRefused)) && !a.says("progress")
 	return err == nil && len(a.Errors) == 0 || a.says("already canceled") || isOver
 }
 
