@@ -395,7 +395,7 @@ func (p *page) Query(name string) string { return fmt.Sprintf("%.100s", p.URL.Qu
 func (p *page) With(name string, value any) string {
 	query := p.URL.Query()
 	query.Set(name, fmt.Sprint(value))
-	return p.URL.Path + "?" + query.Encode()
+	return path.Clean(p.URL.Path) + "?" + query.Encode() // A path that begins with // would be a host.
 }
 
 // MethodOf is one of the store's payment methods; one that was removed has no name.
