@@ -374,7 +374,7 @@ const midtransRules = `
 	customer_details?                {}
 	customer_details.first_name?     .{1,30}
 	customer_details.email?          [!-~]+@[!-~]+\.[!-~]+
-	customer_details.phone?          (\+|0)[0-9]+
+	customer_details.phone?          (\+62|0)[0-9]+
 	credit_card                      {}
 	credit_card.secure               true
 	custom_field1                    INV-.*

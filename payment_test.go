@@ -84,6 +84,8 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 			`"phone":"+628123456789"`, "!enabled_payments", `"finish":"https://shop.test/pay/`)
 		sent, _ = pay("qris", buyer(strings.Repeat("é", 200)))
 		wantTexts(t, sent, `"enabled_payments":["other_qris"]`, `"first_name":"`+strings.Repeat("é", 30)+`"`, "!email")
+		sent, _ = pay("snap", buyer("Siti", "phone", "+6591234567"))
+		wantTexts(t, sent, `"first_name":"Siti"`, `"item_details"`, "!phone") // which takes Indonesian numbers only
 
 		_, sent = pay("link", fields{"shipping_fee": 12000})
 		wantTexts(t, sent, `"amount":121500`, `"net_unit_amount":12000`, `"net_unit_amount":2500`, `"type":"FEE"`,
