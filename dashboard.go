@@ -237,8 +237,8 @@ func (p *page) Orders() (orders []Order, err error) {
 	return orders, err
 }
 
-// shownAlert is an alert with its kind: its code, or one of an overpaid order that pages tell apart. toomuch: only a part of the
-// money is needed. both: the payment pays the order, and the buyer reported another one.
+// shownAlert is an alert with its kind, which chooses its words: its code or, of an overpaid order, toomuch (only a part of the
+// money is needed) or both (the payment pays the order, and the buyer has reported another one).
 type shownAlert struct {
 	Alert
 	Kind string

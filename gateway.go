@@ -81,7 +81,7 @@ type PaymentSession struct {
 	Seen      bool     // somebody may have seen its page
 	Left      bool     // its page was unwanted at some time: it is offered no more, but asked about and closed
 	Over      bool     // no payment can begin there any more; one that has begun may still arrive
-	Claimed   string   // the payment that a notification says came or is held: the order stays pending, for a week at most, until an answer shows it
+	Claimed   string   // the payment that a notification says came or is held; the order waits a week for the answer that shows it
 	Notified  int      // counts its notifications
 	Names     []string // from notifications and answers, as the gateway writes them; and news of disputes
 	NewsAt    Time     // when something was last new, a notification came or its page was given up

@@ -378,7 +378,7 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 		if !ok {
 			r.wrong.add(path, "must be an ISO 8601 date or time, such as %s", r.example(path, "2026-01-31"))
 		}
-		to.SetInt(cmp.Or(int64(t), 1)) // 0 is no bound.
+		to.SetInt(cmp.Or(int64(t), 1)) // The first moment of 1970 is a bound too, and 0 is none.
 	case "duration":
 		d, err := time.ParseDuration(text)
 		least, most := time.Duration(rule.least)*time.Minute, time.Duration(rule.most)*time.Minute

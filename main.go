@@ -433,8 +433,8 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	}
 	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
 	if !isReachable(c.PublicURL) {
-		log.Warn("gateways cannot reach " + c.PublicURL + " (Xendit's methods need https), and passwords are not safe on http: before you sell, " +
-			"start serve with -public-url https://… of your own host, behind a proxy with TLS")
+		log.Warn("gateways cannot reach " + c.PublicURL + " (Xendit's methods need https), and passwords are not safe on " +
+			"http: before you sell, start serve with -public-url https://… of your own host, behind a proxy with TLS")
 	}
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(ln) }()
@@ -783,7 +783,8 @@ func gatewaySet(c *call) (any, error) {
 	}
 
 	if address := c.db.publicURL(c); !isReachable(address) {
-		c.hint("the gateway cannot reach %s (Xendit's methods need https): start serve with -public-url https://… of your own host", address)
+		c.hint("the gateway cannot reach %s (Xendit's methods need https): "+
+			"start serve with -public-url https://… of your own host", address)
 	}
 	path := fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)
 	return jsonObject{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil

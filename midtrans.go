@@ -192,7 +192,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 			continue
 		}
 		states[p.ID] = p.State
-		if name == reference {
+		if name == reference { // This is the latest payment that has this name.
 			a.Canceled = strings.EqualFold(t.Status, "cancel")
 		}
 		a.Payments = append(a.Payments, p)
@@ -204,7 +204,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	staysOver := s.Over && !slices.ContainsFunc(s.payments, isGone)
 	has := slices.Collect(maps.Values(states))
 	switch {
-	case slices.Contains(has, Open): // Midtrans may cancel one when the buyer begins another.
+	case slices.Contains(has, Open): // It may have a name of its own, and be later than one that was canceled.
 		a.Open, a.Canceled = true, false
 	case slices.Contains(has, Held): // It is neither: a person decides.
 	default: // The page ends by Midtrans's clock. Ours may be up to ten minutes ahead.
@@ -223,8 +223,8 @@ func (m midtrans) call(
 	return a, status, err
 }
 
-// closePage ends what is open first, because a page in use is not closed. Midtrans does not say how it refuses to close a page that
-// has ended: past its end, any other refusal means that.
+// closePage ends what is open first, because a page in use is not closed. Midtrans does not say with which status it refuses to
+// close a page, nor in which words once the page has ended: past its end, any other answer than "in progress" means that.
 func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	for _, p := range s.payments {
 		act := "expire" // cancel would also take back a card payment that was captured

@@ -182,8 +182,8 @@ type AlertCode string
 const (
 	Oversold       AlertCode = "oversold"
 	Underpaid      AlertCode = "underpaid"
-	Overpaid       AlertCode = "overpaid" // more than was asked for, or money that the order does not need
-	PartlyRefunded AlertCode = "partly_refunded"
+	Overpaid       AlertCode = "overpaid"        // more than was asked for, or money that the order does not need
+	PartlyRefunded AlertCode = "partly_refunded" // of what the order has taken, a part was returned or taken back
 	Disputed       AlertCode = "disputed"
 )
 
@@ -203,43 +203,48 @@ func alerts(b Book) []Alert {
 		all = append(all, Alert{Code: Oversold})
 	}
 	for _, p := range b.Payments {
-		isPayer := p.key() == b.PaidBy
+		key := p.key()
+		isPayer := key == b.PaidBy
 		if isPayer && b.Status == Refunded {
 			continue
 		}
-		isTaken := isPayer || b.Status == Paid && slices.Contains(b.Accepted, p.key())
+		isTaken := b.isTaken(key)
 		var code AlertCode // what is wrong with its money
 		switch {
 		case !p.hasMoney():
 		case isPayer && (p.Amount > p.Asked || b.Reported):
 			code = Overpaid
 		case isTaken: // as much as was asked for, or accepted
-		case b.isUnneeded(p.key()), p.Amount >= p.Asked:
+		case b.isUnneeded(key), p.Amount >= p.Asked:
 			code = Overpaid
 		default:
 			code = Underpaid
 		}
 		if code != "" {
-			all = append(all, Alert{code, p.key(), p.Amount, p.Asked})
+			all = append(all, Alert{code, key, p.Amount, p.Asked})
 		}
 		returned := p.Returned
-		if p.State == Reversed {
+		if p.State == Reversed { // All of it was taken back.
 			returned = p.Amount
 		}
 		if isTaken && returned > 0 {
-			all = append(all, Alert{PartlyRefunded, p.key(), returned, p.Amount})
+			all = append(all, Alert{PartlyRefunded, key, returned, p.Amount})
 		}
 		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.hasMoney()) {
-			all = append(all, Alert{Disputed, p.key(), p.Disputed, p.Amount})
+			all = append(all, Alert{Disputed, key, p.Disputed, p.Amount})
 		}
 	}
 	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Dealt, a) })
 }
 
-// isUnneeded reports whether the order was paid without the payment with this key: by another one, or by its owner. Whoever asks
-// has to look first whether the payment was accepted beside the payer.
+// isUnneeded reports whether the order was paid without the payment with this key: by others, or by its owner.
 func (b Book) isUnneeded(key string) bool {
-	return (b.Status == Paid || b.Status == Refunded) && key != b.PaidBy
+	return (b.Status == Paid || b.Status == Refunded) && !b.isTaken(key)
+}
+
+// isTaken reports whether the payment with this key is the payer, or was accepted beside it.
+func (b Book) isTaken(key string) bool {
+	return key == b.PaidBy || b.Status == Paid && slices.Contains(b.Accepted, key)
 }
 
 // alertCodes are the codes of alerts, each once and sorted.

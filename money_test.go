@@ -151,17 +151,17 @@ func TestMoneyIsNeverSilent(t *testing.T) {
 
 // silence is what of a book must not be.
 func silence(before, b Book) string {
+	payer, isPayment := b.payer()
+	paidInParts := !isPayment || payer.Amount != payer.Asked || payer.Returned > 0 // else nothing is needed beside the payer
 	for _, p := range b.Payments {
 		key := p.key()
 		about := func(a Alert) bool { return a.Payment == key }
 		alerted := slices.ContainsFunc(alerts(b), about) || slices.ContainsFunc(b.Dealt, about)
 		accepted := b.Status == Paid && p.Amount < p.Asked && slices.Contains(b.Accepted, key)
-		payer, isPayment := b.payer()
-		together := !isPayment || payer.Amount != payer.Asked || payer.Returned > 0
 		over := b.Status == Paid || b.Status == Refunded
 		lives := over && b.PaidBy == key
 		switch {
-		case p.hasMoney() && !lives && !alerted && !(accepted && together):
+		case p.hasMoney() && !lives && !alerted && !(accepted && paidInParts):
 			return "the money of " + key + " is silent"
 		case accepted && !p.hasMoney() && !alerted:
 			return "it is silent that the accepted money of " + key + " is gone"

@@ -203,7 +203,7 @@ func (db *DB) Order(ctx context.Context, storeID, id string) (OrderRow, error) {
 	return readOrder(ctx, db, storeID, id)
 }
 
-// NewOrder is a request to create an order, with the rules of the API. It is valid once readJSON has filled it.
+// NewOrder is a request to create an order. Its rules are those of the API, and CreateOrder relies on them.
 type NewOrder struct {
 	PaymentMethod  string            `json:"payment_method" rule:"text 1..64 optional"`
 	ExternalID     string            `json:"external_id" rule:"text 1..64 optional"`
@@ -224,7 +224,7 @@ type NewItem struct {
 	Kind      Kind   `json:"type" rule:"choice product|bundle"`
 	ProductID string `json:"product_id" rule:"id unique optional"`
 	BundleID  string `json:"bundle_id" rule:"id unique optional"`
-	ID        string // ProductID or BundleID: NewItem.check sets it, or who makes an order of the owner's
+	ID        string // ProductID or BundleID, set by check or, for an owner's own order, by makeOrder
 }
 
 // CreatedOrder is the answer to a request to create an order.
@@ -479,12 +479,12 @@ func (o *OrderRow) render(now Time) {
 
 // newReference returns an order's payment_reference, which a person can quote: a day in WIB and six characters. They are a count
 // modulo 2³⁰: the time in twelfths of a millisecond, or one more than the last, if that is more. 2³⁰ of these are more than a
-// day, so no reference comes twice while the process runs; the index refuses one that a clock set back before a restart repeats.
-// New references are neighbours in that index, where each random one would change a page of its own.
+// day, so no reference comes twice while the process runs; after a restart under a clock that was set back, the index refuses one
+// that does. New references are neighbours in that index, where each random one would change a page of its own.
 func (tx *Tx) newReference() string {
 	number := max(tx.db.latestReference+1, int64(tx.now)*12)
 	tx.db.latestReference = number
-	tail := crockford.EncodeToString(binary.BigEndian.AppendUint32(nil, uint32(number)<<2))
+	tail := crockford.EncodeToString(binary.BigEndian.AppendUint32(nil, uint32(number)<<2)) // six characters have 30 bits
 	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
 }
 

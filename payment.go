@@ -714,8 +714,8 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 }
 
 // expire lets orders expire that are past their end. Each of an order's pages has to be over, and asked about since the end, when
-// all of them became due: a question that is still due keeps the order. So does a notification that claims money which was not
-// seen. After a week the order expires in any case.
+// all of them became due: a question that is still due keeps the order. So does a claim of money that no answer has shown. After
+// a week the order expires in any case, and its history names what was claimed.
 func (p *payments) expire(ctx context.Context) error {
 	const sqlExpiring = `
 		SELECT id FROM orders o

@@ -266,7 +266,7 @@ type DB struct {
 	running         sync.WaitGroup
 	broken          atomic.Pointer[error] // why nothing is written until the next start
 	latestID        int64                 // its milliseconds, with a count in the last 12 bits
-	latestReference int64                 // of an order, in twelfths of a millisecond
+	latestReference int64                 // the count in the latest payment_reference: see newReference
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that SQLite holds on
 	// it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks). Both are nil in commands.
