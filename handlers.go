@@ -558,7 +558,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
 }
 
-// notify takes a gateway's notification, and answers when it is on disk, before the gateway is asked about it.
+// notify takes a gateway's notification, and answers when it is on disk: the gateway is asked about it later.
 func (s *server) notify(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	if err == nil {

@@ -203,7 +203,7 @@ func (db *DB) Order(ctx context.Context, storeID, id string) (OrderRow, error) {
 	return readOrder(ctx, db, storeID, id)
 }
 
-// NewOrder is a request to create an order. Its rules are those of the API, and CreateOrder relies on them.
+// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them, but for those of the buyer.
 type NewOrder struct {
 	PaymentMethod  string            `json:"payment_method" rule:"text 1..64 optional"`
 	ExternalID     string            `json:"external_id" rule:"text 1..64 optional"`
@@ -224,7 +224,7 @@ type NewItem struct {
 	Kind      Kind   `json:"type" rule:"choice product|bundle"`
 	ProductID string `json:"product_id" rule:"id unique optional"`
 	BundleID  string `json:"bundle_id" rule:"id unique optional"`
-	ID        string // ProductID or BundleID, set by check or, for an owner's own order, by makeOrder
+	ID        string // ProductID or BundleID, set by check or, where no body was read, by the caller
 }
 
 // CreatedOrder is the answer to a request to create an order.

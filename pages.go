@@ -541,10 +541,8 @@ func (s *server) actOfBuyer(p *page) (err error) {
 	return err
 }
 
-// MayTakeBack reports whether the buyer may say that they have not paid after all.
-func (p *page) MayTakeBack() bool {
-	return p.Order.Book.Reported && p.DB.now() < p.Order.Order.ExpiresAt
-}
+// InTime reports whether the buyer may still do something about the payment: the order has not come to its end.
+func (p *page) InTime() bool { return p.DB.now() < p.Order.Order.ExpiresAt }
 
 // goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a GET because
 // form-action allows no form that leads to a gateway. A preview (HEAD) starts nothing.

@@ -476,7 +476,7 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 }
 
 // Notify takes a notification. Of a verified one only the names, a claim of money and a dispute are kept, and its session is due:
-// the gateway is asked for the rest once the notification has been answered. The error is ErrNotFound if it is not verified.
+// the gateway is asked for the rest afterwards. The error is ErrNotFound if it is not verified.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
 	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none of a provider that does not exist
 	if err != nil {

@@ -34,7 +34,7 @@ CREATE TABLE api_keys (
   hash         BLOB    NOT NULL UNIQUE,   -- SHA-256 of the key, which is kept nowhere
   scope        TEXT    NOT NULL CHECK (scope IN ('read', 'write', 'manage')),
   created_at   INTEGER NOT NULL,
-  last_used_at INTEGER NOT NULL DEFAULT 0, -- to the minute
+  last_used_at INTEGER NOT NULL DEFAULT 0, -- written once a minute
   revoked_at   INTEGER NOT NULL DEFAULT 0,
   expires_at   INTEGER NOT NULL DEFAULT 0  -- 0 = it has no end
 ) STRICT;
@@ -149,7 +149,7 @@ CREATE TABLE order_history (              -- a row per change of state, and per 
   PRIMARY KEY (order_id, position)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE idempotency_keys (           -- kept 48 h
+CREATE TABLE idempotency_keys (           -- kept 48 h at least
   store_id   TEXT    NOT NULL REFERENCES stores,
   key        TEXT    NOT NULL,
   body_hash  BLOB    NOT NULL,            -- SHA-256 of the request's body

@@ -31,7 +31,7 @@ import (
 
 // The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has changed
 // nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. No orders are taken while
-// the disk is full. Once the disk fails, or the file is lost or replaced, none are taken until the next start. The operator is
+// the disk is full. Once a commit fails otherwise, or the file is lost or replaced, none are taken until the next start. The operator is
 // told in one sentence what to do.
 
 // Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
@@ -566,7 +566,7 @@ func (db *DB) runWrites() {
 	}
 }
 
-// writeGroup writes, in one transaction, all that waits, so that one sync of the disk serves it. It does not wait for more.
+// writeGroup writes what waits, at most so many and for so long, in one transaction, so that one sync of the disk serves it.
 // Nobody is answered before the commit, not even with a refusal, which may rest on a neighbour's row.
 func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}

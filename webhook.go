@@ -29,10 +29,10 @@ import (
 //
 // The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the transaction
 // of the change, with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature.
-// A delivery is tried ten times in 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
+// A delivery is tried ten times in some 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
 // it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order follow each
 // other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that failed. A
-// receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each other. Only its owner
+// receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each other and new ones. Only its owner
 // and an answer 410 turn an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
@@ -421,8 +421,9 @@ func sign(secret string, t int64, body []byte) string {
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known only in its memory. That is enough:
 // one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in a written result,
-// but for one that a stop cuts off, whose endpoint was removed or turned off, or that was resent during a later attempt than its
-// first. The queue looks for due deliveries when something was written, an attempt has ended or the next one is due.
+// but for one that a stop cuts off, whose endpoint was removed or turned off before it was sent, or that was resent during a later
+// attempt than its first. The queue looks for due deliveries when something was written, an attempt has ended or the next one is due;
+// while an endpoint has an attempt under way, its end is waited for, and not the next due time.
 //
 // All its state belongs to the goroutine of run.
 type queue struct {
