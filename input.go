@@ -460,7 +460,7 @@ func (r *reader) text(path string, rule rule, value any) string {
 	// Broken UTF-8 and control characters are forbidden, and so are those that change the direction of writing: a name with one
 	// would reorder the text after it.
 	isForbidden := func(c rune) bool {
-		isBreak := rule.kind == "lines" && strings.ContainsRune("\n\t", c)
+		isBreak := rule.kind == "lines" && strings.ContainsRune("\r\n\t", c)
 		return c == utf8.RuneError || unicode.IsControl(c) && !isBreak || unicode.Is(unicode.Bidi_Control, c)
 	}
 
