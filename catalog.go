@@ -258,11 +258,12 @@ func (m Method) lacks(st Store) string {
 	return ""
 }
 
-// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind, a unique code and accounts.
+// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind and, unless that is cash, a unique code
+// and accounts.
 const sqlMethods = `
 	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''), m.fee,
-	       m.provider = 'manual' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,
-	       iif(m.provider = 'manual', m.accounts, '[]'), m.image_url, m.enabled,
+	       m.provider = 'manual' AND m.kind <> 'cash' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,
+	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]'), m.image_url, m.enabled,
 	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox', m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL,
 	       iif(m.provider = 'manual', 'manual', 'gateway')
 	FROM   payment_methods m
