@@ -128,7 +128,7 @@ type internet struct {
 //	hang   the gateway never answers
 //	slow   the gateway's answer is on its way for five seconds
 //	panic  something in the program does not stand the answer
-//	500    the gateway gives this status
+//	500    the gateway gives this status; after 400,500 the call is refused first, and then there is an outage
 //	none   there is no fault any more
 type fault struct {
 	kind, on string
@@ -195,7 +195,11 @@ func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
 	default:
 		status, err := strconv.Atoi(kind)
 		must(n.t, err)
-		sendJSON(answer, status, fields{"error_messages": []string{"a fault"}, "message": "a fault"})
+		said := fields{"error_messages": []string{"a fault"}, "message": "a fault"}
+		if status < 500 {
+			said["status_code"] = kind
+		}
+		sendJSON(answer, status, said)
 	}
 	if kind == "lost" {
 		return nil, errors.New("connection reset")
@@ -220,9 +224,10 @@ func (n *internet) faultOf(name string) (kind string) {
 	if n.fault.kind == "none" || !strings.Contains(name, n.fault.on) {
 		return ""
 	}
-	kind, n.fault.met = n.fault.kind, true
+	kind, next, _ := strings.Cut(n.fault.kind, ",")
+	n.fault.met = true
 	if !n.fault.always {
-		n.fault.kind = "none"
+		n.fault.kind = cmp.Or(next, "none")
 	}
 	return kind
 }

@@ -29,7 +29,7 @@ type gateway interface {
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
 	// status asks what became of a session. An id that the gateway does not know gives an answer without payments: only the
-	// session's own GatewayID is an error then. A new key is tested with this.
+	// session's own GatewayID is an error then. A new key is tested with this, by a session that SetKey makes up.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
 	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived stays. It reports
@@ -109,8 +109,8 @@ type Answer struct {
 // one whose Names have one of Known.
 type Notification struct {
 	Reference   string
-	SessionID   string // the gateway's
-	Names       []string
+	SessionID   string   // the gateway's
+	Names       []string // there is one at least
 	Known       []string
 	ClaimsMoney bool  // it says that a payment came or is held; Names[0] is its id in answers
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
@@ -168,7 +168,8 @@ type reply interface {
 	refusal() (status int, words string)
 }
 
-// send sends a request and reads the answer, also a refusal, into out. It fails unless the gateway did what was asked.
+// send sends a request and reads the answer, also a refusal, into out. It fails unless the gateway did what was asked, and
+// answered in JSON.
 // No error names the address, because an order's id opens its pay page.
 func (c gatewayClient) send(
 	ctx context.Context, key GatewayKey, method, host, path string, header http.Header, body []byte, out reply,
@@ -187,6 +188,7 @@ func (c gatewayClient) send(
 		return 0, errors.Unwrap(err) // without the address
 	}
 	defer answer.Body.Close()
+	reflect.ValueOf(out).Elem().SetZero() // It may hold the answer to the first try.
 	err = json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(out)
 	status, words := out.refusal()
 	status = cmp.Or(status, answer.StatusCode)
