@@ -363,8 +363,11 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 			id := tx.putEntry(storeID, Bundle, e)
 			tx.putItems(storeID, id, e.Items, fmt.Sprintf("bundles[%d].items", i), refusal)
 		}
-		for _, m := range c.PaymentMethods {
-			tx.putMethod(storeID, m)
+		for i, m := range c.PaymentMethods {
+			if tx.putMethod(storeID, m) == 0 {
+				refusal.add(fmt.Sprintf("payment_methods[%d].code", i),
+					"is taken: a method keeps its provider and kind, so another one needs a code of its own")
+			}
 		}
 		if n, _ := one[int](tx, tx, "SELECT count(*) FROM payment_methods WHERE store_id = ?", storeID); n > mostMethods {
 			refusal.add("payment_methods", "would be %d in the store, and at most %d are allowed", n, mostMethods)
@@ -413,26 +416,26 @@ func (tx *Tx) putItems(storeID, bundle string, items []BundleItem, path string, 
 	}
 }
 
-// putMethod adds a payment method, or sets the fields that its input has.
-func (tx *Tx) putMethod(storeID string, m Method) {
-	accounts := append([]BankAccount{}, m.Accounts...) // [], not null
-	tx.exec(`
+// putMethod adds a payment method, or sets the fields that its input has. It changes nothing where the provider or the kind would
+// be another: the pay pages of orders depend on them.
+func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
+	return tx.exec(`
 		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount,
 		                             max_amount, enabled, kind, accounts, image_url, unique_code)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?11 = 'null', '[]', ?11), ?, ?)
 		ON CONFLICT (store_id, code) DO UPDATE
-		SET    name = excluded.name, provider = excluded.provider,
+		SET    name         = excluded.name,
 		       fee          = iif(?14 ->> 'fee', excluded.fee, fee),
 		       instructions = iif(?14 ->> 'instructions', excluded.instructions, instructions),
 		       min_amount   = iif(?14 ->> 'min_amount', excluded.min_amount, min_amount),
 		       max_amount   = iif(?14 ->> 'max_amount', excluded.max_amount, max_amount),
 		       enabled      = iif(?14 ->> 'enabled', excluded.enabled, enabled),
-		       kind         = iif(?14 ->> 'kind', excluded.kind, kind),
 		       accounts     = iif(?14 ->> 'accounts', excluded.accounts, accounts),
 		       image_url    = iif(?14 ->> 'image_url', excluded.image_url, image_url),
-		       unique_code  = iif(?14 ->> 'unique_code', excluded.unique_code, unique_code)`,
+		       unique_code  = iif(?14 ->> 'unique_code', excluded.unique_code, unique_code)
+		WHERE  provider = excluded.provider AND kind = iif(?14 ->> 'kind', excluded.kind, kind)`,
 		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount,
-		m.Enabled || !m.Given["enabled"], cmp.Or(m.Kind, Transfer), fromJSON{accounts}, m.ImageURL,
+		m.Enabled || !m.Given["enabled"], cmp.Or(m.Kind, Transfer), fromJSON{m.Accounts}, m.ImageURL,
 		m.UniqueCode, fromJSON{m.Given})
 }
 

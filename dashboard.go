@@ -124,14 +124,16 @@ func (s *server) signIn(p *page) (err error) {
 // ownPaths are the addresses of the dashboard that a link may ask for.
 var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 
-// Desk lists the orders of a store that wait for a decision of its owner, the oldest orders first.
+// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with a payment to look for,
+// then those to be paid in cash; the oldest first.
 func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
 	ids, err := all[string](ctx, db, `
 		SELECT id FROM (
-			SELECT id FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
+			SELECT id, attention, method FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
 			UNION
-			SELECT id FROM orders WHERE store_id = ?1 AND attention = 1)
-		ORDER BY id LIMIT ?2`, storeID, most)
+			SELECT id, attention, method FROM orders WHERE store_id = ?1 AND attention = 1) o
+		LEFT JOIN payment_methods m ON m.store_id = ?1 AND m.code = o.method
+		ORDER BY attention DESC, coalesce(kind, '') = 'cash', id LIMIT ?2`, storeID, most)
 	if err != nil {
 		return nil, err
 	}
@@ -292,10 +294,10 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	return w, err
 }
 
-// State is what the owner decides about: the order's status, whether the buyer has reported a transfer, and whether a gateway
-// holds a payment.
+// State is what the owner decides about: the order's status, method and amount, whether the buyer has reported a transfer, and
+// whether a gateway holds a payment.
 func (o OrderRow) State() string {
-	return fmt.Sprint(o.Order.Status, " ", o.Book.Reported, " ", o.Book.held())
+	return fmt.Sprintln(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount, o.Book.Reported, o.Book.held())
 }
 
 // decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed since the

@@ -434,7 +434,7 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 
 // amountPattern captures the digits and the unit of an amount as people type it: Rp 85.000, 85.000,00, 85000 or
 // 85rb. It does not match 85.00 and 85,000, of which nobody knows what is meant.
-var amountPattern = regexp.MustCompile(`^(?:rp\.?)?\s*(-?\d{1,3}(?:\.\d{3})+|-?\d+)(?:,00|,-)?\s*(rb|ribu)?$`)
+var amountPattern = regexp.MustCompile(`^(?:rp\.?)?[\s\x{a0}]*(-?\d{1,3}(?:\.\d{3})+|-?\d+)(?:,00|,-)?[\s\x{a0}]*(rb|ribu)?$`)
 
 // parseRupiah writes an amount as digits. It is empty if it is none.
 func parseRupiah(text string) string {

@@ -496,7 +496,7 @@ const (
 // the page says that it is asked and looks again.
 func (s *server) askGateway(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
-	if looks < 1 || !p.Order.Order.RequiresPayment || p.Order.Order.SettlementChannel != "gateway" {
+	if looks < 1 || !p.Order.Order.RequiresPayment || len(p.Order.Sessions) == 0 {
 		return nil
 	}
 	if !s.payments.asking(p.Order.ID) {
@@ -504,7 +504,7 @@ func (s *server) askGateway(p *page) error {
 		defer cancel()
 		answered, err := s.payments.CheckNow(ctx, p.Store.ID, p.Order.ID)
 		if err == nil {
-			p.Order, err = s.db.Order(p.Context(), p.Store.ID, p.Order.ID)
+			err = s.admitTo(p, p.Order.ID) // to read it again
 		}
 		if err != nil || answered {
 			return err
@@ -518,11 +518,17 @@ func (s *server) askGateway(p *page) error {
 	return nil
 }
 
-// actOfBuyer does what a button of the pay page says. If it comes too late, the page says how things are.
+// actOfBuyer does what a button of the pay page says. If it comes too late, or from the page of another method, the page says how
+// things are.
 func (s *server) actOfBuyer(p *page) (err error) {
 	p.next = "/pay/" + p.Order.ID
-	switch p.PostFormValue("act") {
-	case "claim":
+	act, method := p.PostFormValue("act"), p.PostFormValue("method")
+	switch {
+	case act == "change":
+		err = s.db.ChangeMethod(p.Context(), p.Store, p.Order.ID, method)
+	case method != p.Order.Order.PaymentMethod:
+		err = refuse(WrongState)
+	case act == "claim":
 		var said struct {
 			Sender string `json:"sender" rule:"text 1..100 optional"`
 			Bank   string `json:"bank" rule:"text 1..100 optional"`
@@ -530,12 +536,11 @@ func (s *server) actOfBuyer(p *page) (err error) {
 		if err = readForm(p.PostForm, &said); err == nil {
 			err = s.db.ReportPayment(p.Context(), p.Order.ID, said.Sender, said.Bank)
 		}
-	case "unclaim":
+	case act == "unclaim":
 		err = s.db.TakeBackReport(p.Context(), p.Order.ID)
-	case "change":
-		err = s.db.ChangeMethod(p.Context(), p.Store, p.Order.ID, p.PostFormValue("method"))
 	}
 	if isRefused(err, WrongState) {
+		p.next += "?changed=1"
 		return nil
 	}
 	return err

@@ -425,6 +425,13 @@ func TestPhone(t *testing.T) {
 		if rung[0].topic != rung[1].topic || len(rung[0].topic) < 12 {
 			t.Errorf("the topic is %s", rung[0].topic)
 		}
+
+		p.play("order kopi 2 snap as B, get, settlement, partial_refund=500, +1m")
+		before := len(w.net.inbox.rung)
+		p.play("owner open order B, press resolve, shop +1m", "= paid by 1, Paid Alerted Alerted, stock 6")
+		if now := w.net.inbox.rung[before:]; len(now) > 0 {
+			t.Errorf("the phone rings of an alert that is over: %v", now)
+		}
 	})
 }
 

@@ -98,19 +98,22 @@ func (p *page) Entry() (Entry, error) {
 	return p.DB.Entry(p.Context(), p.Store.ID, kind, slug)
 }
 
-// setName gives what a form saves its name: the one in the address, or one made for something new. find returns
-// ErrNotFound for a name that nothing has.
-func (p *page) setName(field, made string, find func(name string) error) error {
-	given := p.Query(field)
-	name := cmp.Or(given, made)
-	err := find(name)
-	if given == "" && err == nil {
+// setName gives what a form saves its name: the one in the address or, for something new, one made of its title. find returns the
+// title of what has a name, or ErrNotFound. A new title that is there already is refused: a double click sends a form twice.
+func (p *page) setName(field, titleField string, find func(name string) (title string, err error)) error {
+	given, title := p.Query(field), strings.TrimSpace(p.PostFormValue(titleField))
+	name := cmp.Or(given, slugOf(title), "x")
+	found, err := find(name)
+	switch {
+	case given != "":
+	case errors.Is(err, ErrNotFound):
+		err = nil
+	case err == nil && found == title:
+		err = refuse(ValidationFailed).add(titleField, "is there already: choose another name")
+	default:
 		name += "-" + strings.ToLower(rand.Text()[:6])
 	}
 	p.PostForm.Set(field, name)
-	if given == "" && errors.Is(err, ErrNotFound) {
-		return nil
-	}
 	return err
 }
 
@@ -118,10 +121,9 @@ func (p *page) setName(field, made string, find func(name string) error) error {
 // while the form was open stay sold.
 func (s *server) saveEntry(p *page) error {
 	kind := Kind(path.Base(p.URL.Path))
-	made := cmp.Or(slugOf(p.PostFormValue("title")), string(kind))
-	err := p.setName("slug", made, func(slug string) error {
-		_, err := s.db.Entry(p.Context(), p.Store.ID, kind, slug)
-		return err
+	err := p.setName("slug", "title", func(slug string) (string, error) {
+		e, err := s.db.Entry(p.Context(), p.Store.ID, kind, slug)
+		return e.Title, err
 	})
 	var e Entry
 	if err == nil {
@@ -166,10 +168,9 @@ func (p *page) EditedMethod() (Method, error) {
 }
 
 func (s *server) saveMethod(p *page) error {
-	made := cmp.Or(p.PostFormValue("code"), slugOf(p.PostFormValue("name")), p.PostFormValue("provider"))
-	err := p.setName("code", made, func(code string) error {
-		_, err := MethodOf(p.Context(), s.db, p.Store.ID, code)
-		return err
+	err := p.setName("code", "name", func(code string) (string, error) {
+		m, err := MethodOf(p.Context(), s.db, p.Store.ID, code)
+		return m.Name, err
 	})
 	var m Method
 	if err == nil {

@@ -57,7 +57,8 @@ var EventNames = []EventName{
 }
 
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the order
-// as the event shows it. An endpoint that is off has its deliveries too: they wait until it is on.
+// as the event shows it. An endpoint that is off has its deliveries too: they wait until it is on. No phone rings when the alerts
+// are over.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	shown = strings.Join(st.show(o.StoredOrder, ""), "")
 	o.Events++
@@ -67,7 +68,8 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 		SELECT id
 		FROM   endpoints
 		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
-		ORDER BY id`, o.StoreID, name)
+		       AND NOT (kind = 'ntfy' AND ?)
+		ORDER BY id`, o.StoreID, name, name == OrderAlerted && o.Order.Alerts == nil)
 	for _, id := range endpoints { // The event and the endpoint exist, so there is no error but the write's.
 		tx.addDelivery(eventID, id)
 	}
