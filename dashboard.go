@@ -294,10 +294,10 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	return w, err
 }
 
-// State is what the owner decides about: the order's status, method and amount, whether the buyer has reported a transfer, and
-// whether a gateway holds a payment.
+// State is what the owner decides about: the order's status, method and amount, whether the buyer has reported a transfer, whether
+// a gateway holds a payment, and the alerts.
 func (o OrderRow) State() string {
-	return fmt.Sprintln(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount, o.Book.Reported, o.Book.held())
+	return fmt.Sprint(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount, o.Book.Reported, o.Book.held(), alerts(o.Book))
 }
 
 // decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed since the
@@ -343,8 +343,8 @@ type ownOrder struct {
 	Note     string `json:"note" rule:"lines 0..1000 optional"`
 }
 
-// makeOrder creates an order of the owner's own. The form's address has its idempotency key: a double click makes one
-// order.
+// makeOrder creates an order of the owner's own, and confirms it if it is to be paid in cash. The form's address has its idempotency
+// key: a double click makes one order.
 func (s *server) makeOrder(p *page) error {
 	var in ownOrder
 	if err := readForm(p.PostForm, &in); err != nil {
@@ -389,6 +389,12 @@ func (s *server) makeOrder(p *page) error {
 		err = &Refusal{Reason: IdempotencyKeyReused, Words: created.ID}
 	}
 	p.next = "/dashboard/orders/" + created.ID
+	if m, _ := p.MethodOf(order.PaymentMethod); err == nil && m.Kind == Cash { // Its buyer has agreed already, and may never open a page.
+		err = s.db.ReportPayment(p.Context(), created.ID, "", "")
+		if isRefused(err, WrongState) { // It was confirmed, by a double click or long ago, or has nothing to pay.
+			err = nil
+		}
+	}
 	return err
 }
 
