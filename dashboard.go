@@ -389,9 +389,10 @@ func (s *server) makeOrder(p *page) error {
 		err = &Refusal{Reason: IdempotencyKeyReused, Words: created.ID}
 	}
 	p.next = "/dashboard/orders/" + created.ID
-	if m, _ := p.MethodOf(order.PaymentMethod); err == nil && m.Kind == Cash { // Its buyer has agreed already, and may never open a page.
+	if m, _ := p.MethodOf(order.PaymentMethod); err == nil && m.Kind == Cash {
+		// The buyer has agreed already, and may never open the pay page.
 		err = s.db.ReportPayment(p.Context(), created.ID, "", "")
-		if isRefused(err, WrongState) { // It was confirmed, by a double click or long ago, or has nothing to pay.
+		if isRefused(err, WrongState) { // A double click has confirmed it, or nothing has to be paid.
 			err = nil
 		}
 	}

@@ -169,8 +169,7 @@ type reply interface {
 }
 
 // send sends a request and reads the answer, also a refusal, into out. It fails unless the gateway did what was asked, and
-// answered in JSON.
-// No error names the address, because an order's id opens its pay page.
+// answered in JSON. No error names the address, because an order's id opens its pay page.
 func (c gatewayClient) send(
 	ctx context.Context, key GatewayKey, method, host, path string, header http.Header, body []byte, out reply,
 ) (status int, err error) {

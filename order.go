@@ -203,7 +203,7 @@ func (db *DB) Order(ctx context.Context, storeID, id string) (OrderRow, error) {
 	return readOrder(ctx, db, storeID, id)
 }
 
-// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them, but for those of the buyer.
+// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them, but for the buyer's.
 type NewOrder struct {
 	PaymentMethod  string            `json:"payment_method" rule:"text 1..64 optional"`
 	ExternalID     string            `json:"external_id" rule:"text 1..64 optional"`

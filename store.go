@@ -31,8 +31,8 @@ import (
 
 // The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has changed
 // nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. No orders are taken while
-// the disk is full. Once a commit fails otherwise, or the file is lost or replaced, none are taken until the next start. The operator is
-// told in one sentence what to do.
+// the disk is full. Once a commit fails otherwise, or the file is lost or replaced, none are taken until the next start. The
+// operator is told in one sentence what to do.
 
 // Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
 type Time int64

@@ -29,11 +29,11 @@ import (
 //
 // The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the transaction
 // of the change, with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature.
-// A delivery is tried ten times in some 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written before
-// it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order follow each
-// other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that failed. A
-// receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each other and new ones. Only its owner
-// and an answer 410 turn an endpoint off: one that always fails stays on.
+// A delivery is tried ten times in some 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written
+// before it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
+// follow each other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that
+// failed. A receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each other and new
+// ones. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
