@@ -433,7 +433,7 @@ func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
 		       accounts     = iif(?14 ->> 'accounts', excluded.accounts, accounts),
 		       image_url    = iif(?14 ->> 'image_url', excluded.image_url, image_url),
 		       unique_code  = iif(?14 ->> 'unique_code', excluded.unique_code, unique_code)
-		WHERE  provider = excluded.provider AND kind = iif(?14 ->> 'kind', excluded.kind, kind)`,
+		WHERE  provider = excluded.provider AND (provider <> 'manual' OR kind = iif(?14 ->> 'kind', excluded.kind, kind))`,
 		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount,
 		m.Enabled || !m.Given["enabled"], cmp.Or(m.Kind, Transfer), fromJSON{m.Accounts}, m.ImageURL,
 		m.UniqueCode, fromJSON{m.Given})

@@ -129,11 +129,11 @@ var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
 	ids, err := all[string](ctx, db, `
 		SELECT id FROM (
-			SELECT id, attention, method FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
+			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
 			UNION
-			SELECT id, attention, method FROM orders WHERE store_id = ?1 AND attention = 1) o
+			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND attention = 1) o
 		LEFT JOIN payment_methods m ON m.store_id = ?1 AND m.code = o.method
-		ORDER BY attention DESC, coalesce(kind, '') = 'cash', id LIMIT ?2`, storeID, most)
+		ORDER BY attention DESC, coalesce(kind = 'cash' AND book ->> 'reported', 0), id LIMIT ?2`, storeID, most)
 	if err != nil {
 		return nil, err
 	}
@@ -389,12 +389,16 @@ func (s *server) makeOrder(p *page) error {
 		err = &Refusal{Reason: IdempotencyKeyReused, Words: created.ID}
 	}
 	p.next = "/dashboard/orders/" + created.ID
-	if m, _ := p.MethodOf(order.PaymentMethod); err == nil && m.Kind == Cash {
-		// The buyer has agreed already, and may never open the pay page.
-		err = s.db.ReportPayment(p.Context(), created.ID, "", "")
-		if isRefused(err, WrongState) { // A double click has confirmed it, or nothing has to be paid.
-			err = nil
-		}
+	if err != nil {
+		return err
+	}
+
+	m, err := p.MethodOf(order.PaymentMethod)
+	if m.Kind == Cash { // The buyer has agreed already, and may never open the pay page.
+		err = s.db.ReportPayment(p.Context(), created.ID, order.PaymentMethod, "", "")
+	}
+	if isRefused(err, WrongState) { // A double click has confirmed it, the order has moved on, or nothing has to be paid.
+		return nil
 	}
 	return err
 }

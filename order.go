@@ -717,10 +717,11 @@ const (
 	mostTakenBack     = 5
 )
 
-// ReportPayment notes that the buyer of a manual order says that they have paid, or confirms an order that is paid in cash.
-func (db *DB) ReportPayment(ctx context.Context, orderID, sender, bank string) error {
+// ReportPayment notes that the buyer of a manual order says that they have paid by a method, or confirms an order that is paid in
+// cash. It is refused when the order has another method by now.
+func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank string) error {
 	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
-		if o.Order.PaymentProvider != Manual || o.Book.Status == AwaitingVerification {
+		if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
 			return refuse(WrongState)
 		}
 		n := Note{Code: NoteReported, Sender: sender, Bank: bank}

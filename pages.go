@@ -496,7 +496,7 @@ const (
 // the page says that it is asked and looks again.
 func (s *server) askGateway(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
-	if looks < 1 || !p.Order.Order.RequiresPayment || len(p.Order.Sessions) == 0 {
+	if looks < 1 || !p.Order.Order.RequiresPayment {
 		return nil
 	}
 	if !s.payments.asking(p.Order.ID) {
@@ -518,8 +518,8 @@ func (s *server) askGateway(p *page) error {
 	return nil
 }
 
-// actOfBuyer does what a button of the pay page says. If it comes too late, or from the page of another method, the page says how
-// things are.
+// actOfBuyer does what a button of the pay page says. If it comes too late, the page says how things are; and from the page of
+// another method, that they have changed.
 func (s *server) actOfBuyer(p *page) (err error) {
 	p.next = "/pay/" + p.Order.ID
 	act, method := p.PostFormValue("act"), p.PostFormValue("method")
@@ -527,20 +527,19 @@ func (s *server) actOfBuyer(p *page) (err error) {
 	case act == "change":
 		err = s.db.ChangeMethod(p.Context(), p.Store, p.Order.ID, method)
 	case method != p.Order.Order.PaymentMethod:
-		err = refuse(WrongState)
+		p.next += "?changed=1"
 	case act == "claim":
 		var said struct {
 			Sender string `json:"sender" rule:"text 1..100 optional"`
 			Bank   string `json:"bank" rule:"text 1..100 optional"`
 		}
 		if err = readForm(p.PostForm, &said); err == nil {
-			err = s.db.ReportPayment(p.Context(), p.Order.ID, said.Sender, said.Bank)
+			err = s.db.ReportPayment(p.Context(), p.Order.ID, method, said.Sender, said.Bank)
 		}
 	case act == "unclaim":
 		err = s.db.TakeBackReport(p.Context(), p.Order.ID)
 	}
 	if isRefused(err, WrongState) {
-		p.next += "?changed=1"
 		return nil
 	}
 	return err

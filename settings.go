@@ -99,21 +99,24 @@ func (p *page) Entry() (Entry, error) {
 }
 
 // setName gives what a form saves its name: the one in the address or, for something new, one made of its title. find returns the
-// title of what has a name, or ErrNotFound. A new title that is there already is refused: a double click sends a form twice.
+// title of what has a name, or ErrNotFound. A new title that has its name already is refused: a double click sends a form twice.
 func (p *page) setName(field, titleField string, find func(name string) (title string, err error)) error {
 	given, title := p.Query(field), strings.TrimSpace(p.PostFormValue(titleField))
-	name := cmp.Or(given, slugOf(title), "x")
+	typed := strings.TrimSpace(p.PostFormValue(field))
+	name := cmp.Or(given, typed, slugOf(title), "x")
 	found, err := find(name)
 	switch {
 	case given != "":
 	case errors.Is(err, ErrNotFound):
 		err = nil
-	case err == nil && found == title:
-		err = refuse(ValidationFailed).add(titleField, "is there already: choose another name")
+	case err == nil && (typed != "" || found == title):
+		err = refuse(ValidationFailed).add(titleField, "is there already: choose another, unless you have just saved it")
 	default:
 		name += "-" + strings.ToLower(rand.Text()[:6])
 	}
-	p.PostForm.Set(field, name)
+	if err == nil {
+		p.PostForm.Set(field, name)
+	}
 	return err
 }
 
@@ -170,6 +173,9 @@ func (p *page) EditedMethod() (Method, error) {
 func (s *server) saveMethod(p *page) error {
 	err := p.setName("code", "name", func(code string) (string, error) {
 		m, err := MethodOf(p.Context(), s.db, p.Store.ID, code)
+		if string(m.Provider) != p.PostFormValue("provider") {
+			m.Name = "" // A method of another provider may have the same name.
+		}
 		return m.Name, err
 	})
 	var m Method
