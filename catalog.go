@@ -422,7 +422,7 @@ func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
 	return tx.exec(`
 		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount,
 		                             max_amount, enabled, kind, accounts, image_url, unique_code)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?11 = 'null', '[]', ?11), ?, ?)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?11 = 'null', '[]', ?11), ?, ?) -- null: no accounts are given
 		ON CONFLICT (store_id, code) DO UPDATE
 		SET    name         = excluded.name,
 		       fee          = iif(?14 ->> 'fee', excluded.fee, fee),

@@ -98,8 +98,9 @@ func (p *page) Entry() (Entry, error) {
 	return p.DB.Entry(p.Context(), p.Store.ID, kind, slug)
 }
 
-// setName gives what a form saves its name: the one in the address or, for something new, one made of its title. find returns the
-// title of what has a name, or ErrNotFound. A new title that has its name already is refused: a double click sends a form twice.
+// setName gives what a form saves its name: the one in the address or, for something new, the one that was typed, or one made of
+// its title. find returns the title of what has a name, or ErrNotFound. A typed name that is taken is refused. So is a made one if
+// the title is the same too: a double click sends a form twice.
 func (p *page) setName(field, titleField string, find func(name string) (title string, err error)) error {
 	given, title := p.Query(field), strings.TrimSpace(p.PostFormValue(titleField))
 	typed := strings.TrimSpace(p.PostFormValue(field))
