@@ -36,7 +36,7 @@ CREATE TABLE api_keys (
   created_at   INTEGER NOT NULL,
   last_used_at INTEGER NOT NULL DEFAULT 0, -- written once a minute
   revoked_at   INTEGER NOT NULL DEFAULT 0,
-  expires_at   INTEGER NOT NULL DEFAULT 0  -- 0 = it has no end
+  expires_at   INTEGER NOT NULL DEFAULT 0  -- 0 = it never ends
 ) STRICT;
 CREATE INDEX api_keys_of_store ON api_keys (store_id, created_at);
 
@@ -101,15 +101,15 @@ CREATE TABLE gateway_keys (               -- a store's credentials at payment ga
   store_id       TEXT    NOT NULL REFERENCES stores,
   provider       TEXT    NOT NULL CHECK (provider IN ('midtrans', 'xendit')),
   mode           TEXT    NOT NULL CHECK (mode IN ('sandbox', 'live')),
-  secret_key     TEXT    NOT NULL,        -- in clear: it is sent to the gateway
+  secret_key     TEXT    NOT NULL,        -- in plain text: it is sent to the gateway
   callback_token TEXT    NOT NULL,        -- Xendit's; '' otherwise
   replaced_at    INTEGER NOT NULL DEFAULT 0 -- when another key took its place; 0 = it is in use
 ) STRICT;
 CREATE UNIQUE INDEX gateway_keys_in_use ON gateway_keys (store_id, provider) WHERE replaced_at = 0;
 CREATE INDEX gateway_keys_of_store ON gateway_keys (store_id, provider);
 
--- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served. What is
--- queried of it is in columns too.
+-- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served. What
+-- queries need is also in columns.
 CREATE TABLE orders (
   id          TEXT    PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,
@@ -126,8 +126,8 @@ CREATE TABLE orders (
   paid_at     INTEGER NOT NULL DEFAULT 0, -- 0 = not paid, or reversed
   attention   INTEGER NOT NULL DEFAULT 0 CHECK (attention IN (0, 1)), -- it has open alerts
   events      INTEGER NOT NULL DEFAULT 0, -- how many it has
-  components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: what it takes of the stock
-  book        TEXT    NOT NULL DEFAULT '{}', -- JSON: the book (money.go) but for its payments
+  components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: what it takes from the stock
+  book        TEXT    NOT NULL DEFAULT '{}', -- JSON: the book (money.go) without its payments
   json        TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX        orders_by_time      ON orders (store_id, created_at, id, amount);
@@ -165,20 +165,20 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   number     INTEGER NOT NULL,            -- 1, 2, …; the API's attempt
   id         TEXT    NOT NULL UNIQUE,     -- the API's payment_session.id
   provider   TEXT    NOT NULL,
-  method     TEXT    NOT NULL,            -- of its page: with fee, code and amount what the order takes over when it pays
+  method     TEXT    NOT NULL,            -- of its page: the order takes it over, with fee, code and amount, when the page pays it
   fee        INTEGER NOT NULL,
   code       INTEGER NOT NULL,
   asked      INTEGER NOT NULL,            -- the amount that its page asks for
   key_id     TEXT    NOT NULL,            -- of gateway_keys: what it was made with; '' = the sandbox
-  gateway_id TEXT    NOT NULL,            -- the gateway's name of the page; '' = no answer has brought it
+  gateway_id TEXT    NOT NULL,            -- the gateway's name for the page; '' = not known yet
   url        TEXT    NOT NULL,
   expires_at INTEGER NOT NULL,            -- of its page
   seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
-  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was unwanted at some time: it is offered no more
+  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was unwanted at some time: it is no longer offered
   over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- no payment can begin there any more; one that has begun may still arrive
-  claimed    TEXT    NOT NULL,            -- the payment that a notification says came or is held, until an answer shows it
+  claimed    TEXT    NOT NULL,            -- the payment that a notification says arrived or is held, until an answer confirms it
   notified   INTEGER NOT NULL,            -- counts its verified notifications
-  names      TEXT    NOT NULL,            -- JSON: the gateway's names of its transactions, sessions and refunds; news of disputes
+  names      TEXT    NOT NULL,            -- JSON: the gateway's names for its transactions, sessions and refunds; news of disputes
   news_at    INTEGER NOT NULL,            -- when something was last new, a notification came or its page was given up
   due_at     INTEGER NOT NULL,            -- of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
   problem    TEXT    NOT NULL,            -- refused, unreachable: why the gateway gave no page or answer; '' = it did
@@ -212,7 +212,7 @@ CREATE TABLE endpoints (                  -- where a store's webhooks go
   kind             TEXT    NOT NULL CHECK (kind IN ('webhook', 'ntfy')), -- ntfy: an owner's phone
   url              TEXT    NOT NULL,
   events           TEXT    NOT NULL,      -- JSON array of names; [] = all
-  secret           TEXT    NOT NULL,      -- in clear: it signs
+  secret           TEXT    NOT NULL,      -- in plain text: it signs
   old_secret       TEXT    NOT NULL DEFAULT '',
   old_secret_until INTEGER NOT NULL DEFAULT 0, -- after a rotation both sign until then
   off              TEXT    NOT NULL DEFAULT '' CHECK (off IN ('', 'owner', 'gone')), -- why it is off; '' = it is on
@@ -234,7 +234,8 @@ CREATE INDEX events_of_store ON events (store_id, number, created_at);
 CREATE INDEX events_of_order ON events (order_id, number) WHERE order_id IS NOT NULL;
 CREATE INDEX events_by_age   ON events (created_at);
 
--- A pending delivery is due at next_at until a result says otherwise: which attempts are under way is known in memory.
+-- A pending delivery is due at next_at until a result says otherwise: which attempts are under way is known only in
+-- memory.
 CREATE TABLE deliveries (                 -- a row per event and endpoint
   id          TEXT    PRIMARY KEY,
   endpoint_id TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,

@@ -29,17 +29,17 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// The database is one SQLite file. A write that has returned is on disk, whole; one that has returned an error has changed
-// nothing, but for ErrUnknown. Writes that come together share a commit. Reads never wait for writes. No orders are taken while
-// the disk is full. Once a commit fails otherwise, or the file is lost or replaced, none are taken until the next start. The
-// operator is told in one sentence what to do.
+// The database is one SQLite file. A write that has returned is on disk, complete; one that has returned an error has
+// changed nothing, unless the error is ErrUnknown. Writes that arrive together share a commit. Reads never wait for
+// writes. No orders are taken while the disk is full. Once a commit fails for another reason, or the file is lost or
+// replaced, none are taken until the next start. The operator is told in one sentence what to do.
 
-// Time is milliseconds since 1970 UTC; 0 is none. In JSON it is ISO 8601 with Z.
+// Time is milliseconds since 1970 UTC; 0 means none. In JSON it is ISO 8601 with Z.
 type Time int64
 
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// wib is the time zone that shops and buyers read.
+// wib is the time zone in which shops and buyers read times.
 var wib = time.FixedZone("WIB", 7*3600)
 
 func timeOf(t time.Time) Time { return Time(t.UnixMilli()) }
@@ -57,17 +57,19 @@ func (t *Time) UnmarshalText(text []byte) error {
 }
 
 var (
-	// ErrNotFound is also the error of what belongs to another store.
+	// ErrNotFound is also the error for whatever belongs to another store.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnavailable says that nothing was changed, because of the file, the disk, another program's lock or a stop.
+	// ErrUnavailable says that nothing was changed, because of the file, the disk, another program's lock or a
+	// shutdown.
 	ErrUnavailable = errors.New("the database cannot be used now, and nothing was changed")
 
-	// ErrUnknown leaves open whether a change is on disk: a COMMIT failed, or the file was lost meanwhile. No write follows it.
-	ErrUnknown = errors.New("the disk failed, and the change may be saved or not: look before you repeat it")
+	// ErrUnknown leaves open whether a change is on disk: a COMMIT failed, or the file was lost meanwhile. No write
+	// is possible after it.
+	ErrUnknown = errors.New("the disk failed, and the change may or may not be saved: check before you repeat it")
 )
 
-// Reason is why a subject refuses what was asked. Its value is the API's error code.
+// Reason is why a subject refuses a request. Its value is the API's error code.
 type Reason string
 
 const (
@@ -85,11 +87,11 @@ const (
 	IdempotencyKeyReused     Reason = "IDEMPOTENCY_KEY_REUSED"
 )
 
-// Refusal says why a rule refused what was asked. Nothing was changed.
+// Refusal says why a rule refused a request. Nothing was changed.
 type Refusal struct {
 	Reason Reason
 	Fields []FieldError // the wrong fields, if it is about fields
-	Words  string       // such as a gateway's: they fill the %s in the reason's message or, where it has none, are the message
+	Words  string       // such as a gateway's: they fill the %s in the reason's message or, if it has none, replace the message
 	Wait   int          // seconds after which it may be tried again, with RateLimited
 }
 
@@ -104,7 +106,7 @@ func (e FieldError) Message() string { return fmt.Sprintf(e.Format, e.Values...)
 
 func (r *Refusal) Error() string { return fmt.Sprint(r.Reason, " ", r.Words, r.Fields) }
 
-// add adds a wrong field, of a hundred at most, and returns the refusal.
+// add adds a wrong field, unless there are a hundred already, and returns the refusal.
 func (r *Refusal) add(field, format string, values ...any) *Refusal {
 	if len(r.Fields) < 100 {
 		r.Fields = append(r.Fields, FieldError{field, format, values})
@@ -127,9 +129,10 @@ func isRefused(err error, reason Reason) bool {
 	return ok && r.Reason == reason
 }
 
-// unavailable wraps an error of SQLite in ErrUnavailable, for which callInSavepoint gives up the whole group: SQLite may have ended
-// the transaction by itself, and each later statement would be committed alone (https://sqlite.org/lang_transaction.html). A broken
-// constraint and a wrong statement leave the transaction as it is, and are returned as they are.
+// unavailable wraps an SQLite error in ErrUnavailable, which makes callInSavepoint give up the whole group: SQLite
+// may have ended the transaction on its own, and each later statement would be committed by itself
+// (https://sqlite.org/lang_transaction.html). A violated constraint and an invalid statement leave the transaction as
+// it is, and are returned unchanged.
 func unavailable(err error) error {
 	switch sqliteCode(err) {
 	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
@@ -143,10 +146,10 @@ func sqliteCode(err error) sqlite3.ErrNo {
 	return e.Code
 }
 
-// querier is what reads: the DB or a Tx. With a Tx, the context of a query is the Tx itself.
+// querier is what can be read from: the DB or a Tx. With a Tx, the context of a query is the Tx itself.
 type querier interface {
-	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error) // leave gives it back
-	result(err error) error                                                      // what an error of a query means; nil is none
+	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error) // leave returns it to the pool
+	result(err error) error                                                      // what a query's error means; nil means no error
 }
 
 // columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the order of the row's
@@ -173,8 +176,8 @@ func columns(v reflect.Value) (into []any) {
 	return into
 }
 
-// one returns the first row of a query, scanned to columns; without a row, ErrNotFound. The context bounds only the wait for a
-// connection: watching it during such a short query would cost more than the query.
+// one returns the first row of a query, scanned into columns, or ErrNotFound if there is none. The context bounds
+// only the wait for a connection: watching it during such a short query would cost more than the query.
 func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
 	rows, err := read[T](ctx, q, 1, query, args)
 	if len(rows) > 0 {
@@ -183,12 +186,13 @@ func one[T any](ctx context.Context, q querier, query string, args ...any) (foun
 	return found, cmp.Or(err, ErrNotFound)
 }
 
-// all returns the rows of a query, scanned to columns. The list is never nil. The query ends with the context.
+// all returns the rows of a query, scanned into columns. Without an error the list is never nil. The query ends with
+// the context.
 func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
 	return read[T](ctx, q, math.MaxInt, query, args)
 }
 
-// read returns the first rows of a query, at most so many. If that is one, it does not watch the context.
+// read returns at most the given number of rows of a query. If that number is one, it does not watch the context.
 func read[T any](ctx context.Context, q querier, most int, query string, args []any) ([]T, error) {
 	conn, leave, err := q.connect(ctx)
 	if err != nil {
@@ -206,10 +210,10 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 
 	var row T
 	into := columns(reflect.ValueOf(&row).Elem())
-	names, _ := rows.Columns() // None is an error that rows.Err returns too.
+	names, _ := rows.Columns() // rows.Err returns this error too.
 	found := []T{}
 	for len(found) < most && rows.Next() {
-		row = *new(T) // Lists and maps are made anew for each row.
+		row = *new(T) // Each row gets new lists and maps.
 		if err := rows.Scan(into[:len(names)]...); err != nil {
 			return nil, q.result(err)
 		}
@@ -218,9 +222,9 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 	return found, q.result(rows.Err())
 }
 
-// some is all, for a page of a list. It reads one row more than limit, to know whether there are more. The query ends with
-// LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and compiles the statement again for the next one
-// (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
+// some is all for one page of a list. It reads one row more than limit, to know whether there are more. The query
+// ends with LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and recompiles the statement for the
+// next value (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
 func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
 	rows []T, more bool, err error) {
 	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)
@@ -245,7 +249,7 @@ func toJSON(v any) []byte {
 type fromJSON struct{ into any }
 
 func (f fromJSON) Scan(column any) error {
-	text, _ := column.(string) // An empty text is an error.
+	text, _ := column.(string) // Empty text is an error.
 	return json.Unmarshal([]byte(text), f.into)
 }
 
@@ -253,19 +257,19 @@ func (f fromJSON) Value() (driver.Value, error) { return string(toJSON(f.into)),
 
 // DB is one SQLite file.
 type DB struct {
-	webhooksDue, checksDue chan struct{} // woken after a commit that made something due; capacity 1
+	webhooksDue, checksDue chan struct{} // signaled after a commit that made something due; capacity 1
 
 	path             string
 	env              environment
 	log              *slog.Logger // of the service; commands have none
 	readers, writers *sql.DB
-	conn             *sql.Conn // of writers, for the writing goroutine; nil in a file that is only read
+	conn             *sql.Conn // of writers, for the writing goroutine; nil if the file is only read
 
-	small, large    chan *Tx // unbuffered: the senders that are blocked on them are the queues
+	small, large    chan *Tx // unbuffered: the senders blocked on them are the queues
 	closing         chan struct{}
 	running         sync.WaitGroup
 	broken          atomic.Pointer[error] // why nothing is written until the next start
-	latestID        int64                 // its milliseconds, with a count in the last 12 bits
+	latestID        int64                 // its milliseconds, with a count in the low 12 bits
 	latestReference int64                 // the count in the latest payment_reference: see newReference
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that SQLite holds on
@@ -274,8 +278,8 @@ type DB struct {
 
 	seen struct {
 		sync.Mutex
-		found   [3]fs.FileInfo // the file, its WAL and the WAL's index, once they are there
-		changes uint32         // SQLite's counter in the header, which never becomes smaller
+		found   [3]fs.FileInfo // the file, its WAL and the WAL's index, once they exist
+		changes uint32         // SQLite's counter in the header, which never decreases
 	}
 	clock struct {
 		sync.Mutex
@@ -306,9 +310,9 @@ type openMode int
 
 const (
 	openExisting openMode = iota
-	openReadOnly          // also a copy that nobody may write to
+	openReadOnly          // even a copy that nobody may write to
 	openOrCreate
-	openToServe // keeps a second service off the file, and watches that it stays the same
+	openToServe // keeps a second service off the file, and watches that it stays the same file
 )
 
 // openDB opens a file. Its errors are sentences for the person who runs the program. Commands have no log.
@@ -344,9 +348,9 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		err = db.takeFile()
 	}
 	if sqliteCode(err) != 0 {
-		err = fmt.Errorf("cannot use the database: %s is damaged or no database (restore a backup, "+
+		err = fmt.Errorf("cannot use the database: %s is damaged or not a database (restore a backup, "+
 			"or name another), or it or its folder is not writable, or the disk is full, "+
-			"or another program writes (%w)", path, err)
+			"or another program is writing to it (%w)", path, err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, db.close())
@@ -363,13 +367,13 @@ func findFile(path string, mode openMode) (string, error) {
 		return found, err
 	}
 	if mode < openOrCreate {
-		return "", fmt.Errorf("there is no database %s: look at its name, "+
+		return "", fmt.Errorf("there is no database %s: check the name, "+
 			"or create one with \"storeorder store add\"", path)
 	}
 
 	for _, rest := range []string{path + "-wal", path + "-restoring"} {
 		if _, err := os.Stat(rest); err == nil {
-			return "", fmt.Errorf("%s is missing and %s is there: put the file back, "+
+			return "", fmt.Errorf("%s is missing, but %s is there: put the file back, "+
 				"or run \"storeorder restore\"", path, rest)
 		}
 	}
@@ -381,7 +385,7 @@ func findFile(path string, mode openMode) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// openPool opens a file with options of the driver. SQLite need not lock a connection (_mutex=no): the pool does.
+// openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no): the pool does.
 func openPool(path, options string, connections int) *sql.DB {
 	pool, _ := sql.Open("sqlite3", "file:"+url.PathEscape(path)+
 		"?"+options+"&_mutex=no&_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=100")
@@ -395,9 +399,9 @@ func (db *DB) prepare(mode openMode) error {
 	ctx := context.Background()
 	kind, err := one[string](ctx, db, `
 		SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM sqlite_schema) THEN 'empty'
-		            WHEN user_version <> ? THEN 'no database of this version of storeorder'
+		            WHEN user_version <> ? THEN 'not a database of this version of storeorder'
 		            WHEN application_id = ? THEN 'ours'
-		            WHEN application_id = ? THEN 'a backup' ELSE 'no database of storeorder' END
+		            WHEN application_id = ? THEN 'a backup' ELSE 'not a storeorder database' END
 		FROM   pragma_application_id, pragma_user_version`, schemaVersion, applicationID, backupID)
 	switch {
 	case err != nil:
@@ -405,7 +409,7 @@ func (db *DB) prepare(mode openMode) error {
 	case kind == "ours", kind == "a backup" && mode == openReadOnly, kind == "empty" && mode >= openOrCreate:
 	default:
 		return fmt.Errorf("%s is %s: name another file with -db, put a backup in place with \"storeorder restore\", "+
-			"or run the storeorder that made it", db.path, kind)
+			"or run the version of storeorder that made it", db.path, kind)
 	}
 	if mode == openReadOnly {
 		return nil
@@ -425,7 +429,7 @@ func (db *DB) prepare(mode openMode) error {
 }
 
 // takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the file's
-// place and that does not fit the WAL of the file that was there.
+// place and that does not match the WAL of the old file.
 func (db *DB) takeFile() (err error) {
 	if db.file, err = os.Open(db.path); err == nil {
 		err = db.writable()
@@ -441,13 +445,13 @@ func (db *DB) takeFile() (err error) {
 
 	db.log.Warn("the database is newer than its -wal file, as if it had been copied there: it is checked first")
 	if _, err := db.check(context.Background()); err != nil {
-		return db.stopWriting(err.Error()) // so that SQLite does not put both together when it closes the file
+		return db.stopWriting(err.Error()) // so that SQLite does not merge the two when it closes the file
 	}
 	return nil
 }
 
-// close waits for the write in progress; a later one fails. SQLite copies the WAL into the file when its last
-// connection is closed, so the one to a broken file is left to the end of the process.
+// close waits for the write in progress; later ones fail. SQLite copies the WAL into the file when its last
+// connection is closed, so the connection to a broken file stays open until the process ends.
 func (db *DB) close() error {
 	close(db.closing)
 	db.running.Wait()
@@ -456,7 +460,7 @@ func (db *DB) close() error {
 	}
 	err := errors.Join(db.readers.Close(), db.writers.Close())
 	db.file.Close()
-	syscall.Flock(int(db.lock.Fd()), syscall.LOCK_UN) // A program that a test is starting may hold a copy of it.
+	syscall.Flock(int(db.lock.Fd()), syscall.LOCK_UN) // A program that a test is starting may hold a copy of the lock.
 	db.lock.Close()
 	return err
 }
@@ -468,22 +472,22 @@ func (db *DB) connect(ctx context.Context) (*sql.Conn, func() error, error) {
 
 func (db *DB) result(err error) error { return unavailable(err) }
 
-// Tx is one write. Its queries read what it has written so far, and all of it has one time, now. After an
-// error of the database nothing more is done, and the write fails with that error, so its functions need not look at it: a query
-// that failed returns nothing, with that error. A Tx is its own context, which never ends: a statement that is interrupted may end
-// the transaction of its neighbours.
+// Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a database
+// error nothing more is done, and the write fails with that error, so its functions need not check for it: a query
+// that failed returns nothing, with that error. A Tx is its own context, which never ends: interrupting a statement
+// may end the transaction that its neighbours share.
 type Tx struct {
 	context.Context
 	now                    Time
 	db                     *DB
-	webhooksDue, checksDue bool // set by what makes a delivery or a check due: the commit wakes their loops
+	webhooksDue, checksDue bool // set when a delivery or a check becomes due: the commit wakes their loops
 	err                    error
 
 	fn   func(*Tx) error
-	done chan struct{} // closed when the commit is on disk, or err says why there is none
+	done chan struct{} // closed once the commit is on disk, or err says why there is none
 }
 
-// result keeps the first error of the write as its result, and returns it. nil keeps what there is.
+// result keeps the first error of the write as its result, and returns it. nil changes nothing.
 func (tx *Tx) result(err error) error {
 	tx.err = cmp.Or(tx.err, unavailable(err))
 	return tx.err
@@ -493,14 +497,14 @@ func (tx *Tx) connect(context.Context) (*sql.Conn, func() error, error) {
 	return tx.db.conn, func() error { return nil }, tx.err
 }
 
-// exec runs a statement that returns no rows. Its error becomes that of the write.
+// exec runs a statement that returns no rows. Its error becomes the write's.
 func (tx *Tx) exec(text string, args ...any) (changed int64) {
 	if tx.err != nil {
 		return 0
 	}
 	result, err := tx.db.conn.ExecContext(tx, text, args...)
 	if tx.result(err) == nil {
-		changed, _ = result.RowsAffected() // The driver knows it.
+		changed, _ = result.RowsAffected() // This cannot fail with our driver.
 	}
 	return changed
 }
@@ -519,7 +523,7 @@ func (db *DB) change(ctx context.Context, statement string, args ...any) error {
 }
 
 // newID returns a UUIDv7 (RFC 9562): milliseconds, a count of 12 bits that keeps the ids of a millisecond in order,
-// and 62 random bits. Within a process its time never goes back, and moves on when the count is used up.
+// and 62 random bits. Within a process its time never goes back, and it moves ahead when the count is used up.
 func (tx *Tx) newID() string {
 	id := max(tx.db.latestID+1, int64(tx.now)<<12)
 	tx.db.latestID = id
@@ -530,16 +534,16 @@ func (tx *Tx) newID() string {
 	return fmt.Sprintf("%08x-%04x-7%03x-%x-%x", id>>28, id>>12&0xffff, id&0xfff, random[:2], random[2:])
 }
 
-// write runs fn in a transaction that it shares with other writes, on the writing goroutine: fn must not wait. It returns after
-// the commit is on disk. If fn returns an error or panics, nothing of it is written, and the others are. Only when the database
-// itself fails do all of them fail. write waits five seconds at most until its turn comes, and not longer than ctx; from then on
-// it waits for the end, whatever ctx does.
+// write runs fn on the writing goroutine, in a transaction that it shares with other writes: fn must not block. It
+// returns once the commit is on disk. If fn returns an error or panics, nothing of it is written, but the others are.
+// Only when the database itself fails do all of them fail. write waits at most five seconds for its turn, and no
+// longer than ctx; from then on it waits for the result, whatever ctx does.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writeFrom(ctx, db.small, fn)
 }
 
-// writeFrom is write with a queue: db.small, or db.large for a large write, which has a transaction of its own, because many rows
-// in a savepoint are slow. A write leaves its queue when it waits too long.
+// writeFrom is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own,
+// because a savepoint with many rows is slow. A write leaves its queue if it waits too long.
 func (db *DB) writeFrom(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
 	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
 	select {
@@ -550,7 +554,7 @@ func (db *DB) writeFrom(ctx context.Context, queue chan *Tx, fn func(*Tx) error)
 	case <-time.After(writeWait):
 	case <-db.closing:
 	}
-	return fmt.Errorf("%w: other writes take too long, the client has left, or the program stops", ErrUnavailable)
+	return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping", ErrUnavailable)
 }
 
 func (db *DB) runWrites() {
@@ -566,19 +570,20 @@ func (db *DB) runWrites() {
 	}
 }
 
-// writeGroup writes what waits, at most so many and for so long, in one transaction, so that one sync of the disk serves it.
-// Nobody is answered before the commit, not even with a refusal, which may rest on a neighbour's row.
+// writeGroup runs the waiting writes in one transaction, up to groupSize of them and for groupWork, so that one sync
+// of the disk serves them all. Nobody is answered before the commit, not even with a refusal, which may depend on a
+// neighbour's row.
 func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
 		for began := time.Now(); ; {
-			// An error rolls back all, nil commits; it is nil after a refusal.
+			// An error rolls back everything, and nil commits; after a refusal it is nil.
 			err := group[len(group)-1].callInSavepoint()
 			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
 				return err
 			}
 
-			runtime.Gosched() // Groups are larger when the others run once.
+			runtime.Gosched() // Groups get larger when the other goroutines run first.
 			select {
 			case tx := <-db.small:
 				group = append(group, tx)
@@ -592,8 +597,8 @@ func (db *DB) writeGroup(first *Tx) {
 	}
 }
 
-// callInSavepoint runs a write. One that fails is undone alone: tx.err says why, and nil is returned. An error that is returned
-// means that the whole transaction is lost.
+// callInSavepoint runs a write. If it fails, it alone is undone: tx.err says why, and nil is returned. A returned
+// error means that the whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
 	err := tx.db.run("SAVEPOINT write")
 	if err == nil {
@@ -619,8 +624,8 @@ func (tx *Tx) call() (err error) {
 	return tx.result(tx.fn(tx))
 }
 
-// end answers a write, and wakes those who wait for what it made due. lost is why its transaction was not committed, or
-// ErrUnknown, and counts before the write's own error.
+// end answers a write, and wakes the loops for what it made due. lost is why its transaction was not committed, or
+// ErrUnknown, and takes precedence over the write's own error.
 func (tx *Tx) end(lost error) {
 	tx.err = cmp.Or(lost, tx.err)
 	if tx.err == nil {
@@ -634,7 +639,7 @@ func (tx *Tx) end(lost error) {
 	close(tx.done)
 }
 
-// transaction runs work between BEGIN and COMMIT. If it returns an error, nothing was changed, but for ErrUnknown.
+// transaction runs work between BEGIN and COMMIT. If it returns an error other than ErrUnknown, nothing was changed.
 func (db *DB) transaction(work func() error) error {
 	err := db.writable()
 	if err == nil {
@@ -644,7 +649,7 @@ func (db *DB) transaction(work func() error) error {
 		err = work()
 	}
 	if err != nil {
-		db.run("ROLLBACK") // It fails where there is no transaction any more.
+		db.run("ROLLBACK") // This fails if the transaction has already ended.
 		return err
 	}
 
@@ -657,11 +662,11 @@ func (db *DB) transaction(work func() error) error {
 		db.run("ROLLBACK")
 	}
 	switch sqliteCode(err) {
-	case sqlite3.ErrFull, sqlite3.ErrBusy: // There was no commit.
+	case sqlite3.ErrFull, sqlite3.ErrBusy: // Nothing was committed.
 		return unavailable(err)
 	}
 	if err != nil {
-		db.stopWriting(fmt.Sprintf("the disk failed while a change was saved (%v): look for disk errors "+
+		db.stopWriting(fmt.Sprintf("the disk failed while a change was being saved (%v): look for disk errors "+
 			"(dmesg), stop the service, run \"storeorder check\" and start it again", err))
 	}
 	if err != nil || db.writable() != nil { // The file may have been lost meanwhile.
@@ -691,13 +696,14 @@ func lockServing(path string) (*os.File, error) {
 		err = os.NewSyscallError("flock", syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("another storeorder serves %s: stop it first", path)
+		err = fmt.Errorf("another storeorder is serving %s: stop it first", path)
 	}
 	return lock, err
 }
 
-// writable returns why the database takes no writes, which is ErrUnavailable, or nil. Each transaction asks before BEGIN and
-// after COMMIT, so that no write goes into a file that nobody will find again. It takes microseconds.
+// writable returns nil, or an ErrUnavailable that says why the database takes no writes. Each transaction calls it
+// before BEGIN and after COMMIT, so that no write goes into a file that nobody will find again. It takes
+// microseconds.
 func (db *DB) writable() error {
 	s := &db.seen
 	s.Lock()
@@ -712,8 +718,8 @@ func (db *DB) writable() error {
 	for i, ending := range endings {
 		info, _ := os.Stat(db.path + ending)
 		if before := s.found[i]; before != nil && !os.SameFile(info, before) {
-			return db.stopWriting(db.path + ending + " is gone or another file: do not stop the " +
-				"service before you have saved it (docs/operation.md, a deleted file), or put it back")
+			return db.stopWriting(db.path + ending + " is gone or was replaced: put it back, or save it before you " +
+				"stop the service (docs/operation.md, a deleted file)")
 		}
 		s.found[i] = info
 	}
@@ -748,7 +754,7 @@ func (db *DB) clockJumped() bool {
 	return steady.Before(c.until)
 }
 
-// Report is what a check of a file finds out.
+// Report is what a check of a file finds.
 type Report struct {
 	OK                bool     `json:"ok"`
 	Faults            []string `json:"faults"` // empty if the file is sound
@@ -756,7 +762,7 @@ type Report struct {
 	Stores            int64    `json:"stores"`
 	Orders            int64    `json:"orders"`
 	WaitingDeliveries int64    `json:"waiting_deliveries"`
-	LatestEvent       Time     `json:"latest_event_at,omitzero"` // so that one sees how old a copy is
+	LatestEvent       Time     `json:"latest_event_at,omitzero"` // shows how old a copy is
 }
 
 // check says what is in the database. If it is damaged, the report has faults, and there is an error.
@@ -782,12 +788,12 @@ func (db *DB) check(ctx context.Context) (Report, error) {
 	return r, err
 }
 
-// copyTo copies the database to a new file that nobody else can read, while others write, with an application_id of
-// its own. After an error there is no copy.
+// copyTo copies the database, while others write, to a new file that nobody else can read and whose application_id is
+// id. After an error there is no copy.
 func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
 	file, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("cannot create the copy, name a new file: %w", err)
+		return fmt.Errorf("cannot create the copy: name a new file (%w)", err)
 	}
 
 	_, err = db.readers.ExecContext(ctx, "VACUUM INTO ?", "file:"+url.PathEscape(out))
@@ -797,12 +803,12 @@ func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
 	err = errors.Join(err, file.Sync(), file.Close(), syncFolder(out))
 	if err != nil {
 		os.Remove(out)
-		return fmt.Errorf("cannot copy %s to %s, is the disk full? (%w)", db.path, out, err)
+		return fmt.Errorf("cannot copy %s to %s: is the disk full? (%w)", db.path, out, err)
 	}
 	return nil
 }
 
-// syncFolder brings the names in a file's folder to the disk.
+// syncFolder syncs the names in a file's folder to disk.
 func syncFolder(path string) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -811,7 +817,7 @@ func syncFolder(path string) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// endings are of the file, its WAL and the WAL's index.
+// endings are those of the file, its WAL and the WAL's index.
 var endings = []string{"", "-wal", "-shm"}
 
 // restore puts a copy of a sound file in a database's place. aside is the new name of what was there, or empty.
@@ -836,7 +842,7 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 	}
 
 	fresh := path + "-restoring"
-	os.Remove(fresh) // A restore that was killed has left it.
+	os.Remove(fresh) // A restore that was killed may have left it.
 	err = source.copyTo(ctx, fresh, applicationID)
 	if err == nil {
 		aside, err = setAside(path, path+env.now().UTC().Format("-20060102-150405.000"))
@@ -847,8 +853,8 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 	return aside, r, err
 }
 
-// setAside renames a database, whose WAL must not be beside another. The file goes first: a restore that is killed then
-// leaves no file, which everybody notices, and not one without its latest orders.
+// setAside renames a database, whose WAL must not stay beside another file. The file goes first: a restore that is
+// killed then leaves no file, which everybody notices, rather than one without its latest orders.
 func setAside(path, aside string) (moved string, err error) {
 	for _, ending := range endings {
 		switch err := os.Rename(path+ending, aside+ending); {

