@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// This file is how an order comes to be paid. A payment session is a page at a gateway, and a row that says when the gateway
-// is asked about it next. A page is wanted, or it is closed. What the gateway answers is written into the order's book, and
-// what that means for the order is said in money.go. A notification makes its session due; only one of a dispute changes a
-// payment. Only the serving process asks by itself, one check per order at a time; acts of people call a gateway where they are
-// made.
-//
-// A session is seen when somebody may have its page, left when its page is offered no more, and over when no payment can begin
-// there; one that has begun may still arrive.
+// This file is about how an order gets paid. A payment session is a page at a gateway, and a row that says when the
+// gateway is asked about it next. A page is either wanted or closed. What the gateway answers is written into the
+// order's book, and money.go says what that means for the order. A notification makes its session due; only one about
+// a dispute changes a payment. Only the serving process asks on its own, one check per order at a time; what a person
+// does calls a gateway from wherever it is done.
+// A session is seen when somebody may have its page, left when its page is no longer offered, and over when no
+// payment can begin there; one that has begun may still arrive.
 
 // sessionColumns are in the order of PaymentSession's fields.
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit. A session is due at once
-// when its page is left before it is over, when the order became pending, and when the order's status has changed while its page
-// is not over or the gateway holds a payment on it. So late money on a page that is over pays the order without another question.
+// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit. A session is due
+// at once when its page is left before it is over, when the order has become pending, and when the order's status has
+// changed while its page is not over or the gateway holds a payment on it. So late money on a page that is over pays
+// the order without another check.
 func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -55,8 +55,9 @@ func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
 	}
 }
 
-// wanted reports whether the page of a session may go on taking money: the order is pending, in time, and has the page's
-// method and amount, and the page was never left; or the order waits for a payment that the gateway holds on this page.
+// wanted reports whether the page of a session may go on taking money: the order is pending, not past its end, and
+// has the page's method and amount, and the page was never left; or the order waits for a payment that the gateway
+// holds on this page.
 func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 	switch o.Book.Status {
 	case Pending:
@@ -67,20 +68,21 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 	return false
 }
 
-// The pauses between two checks of a session, and how long calls may take.
+// The pauses between checks of a session, and how long calls may take.
 const (
 	firstCheck    = 10 * time.Second
 	mostPageWait  = 10 * time.Minute   // at most, until its page is over
 	mostQuietWait = 12 * time.Hour     // at most, once its page is over
-	tryAgain      = 30 * time.Second   // before a page is asked for or closed again
-	giveUpAfter   = 7 * 24 * time.Hour // after the last news and the page's end, the checks stop; after an order's end, it expires in any case
-	callTime      = 10 * time.Second   // of a gateway; a person waits as long for a call that somebody else makes
+	tryAgain      = 30 * time.Second   // before a page is requested or closed again
+	giveUpAfter   = 7 * 24 * time.Hour // checks stop this long after the last news and the page's end; an order expires this long after its end
+	callTime      = 10 * time.Second   // for a gateway; a person waits as long for a call that somebody else makes
 )
 
-// nextCheck says when a session is checked again. 0 means not by itself: both the last news and the page's end are over a week ago.
-// The pause is as long as the time since the last news, and ten seconds at least, so each is longer than the one before: up to
-// ten minutes while the page takes money, so that a lost notification is found, and up to twelve hours once it is over. While a
-// page that is not wanted has still to be closed, it is a tenth of that time, from half a minute to ten minutes.
+// nextCheck says when a session is checked again. 0 means never automatically: both the last news and the page's end
+// are over a week ago. The pause is as long as the time since the last news, but at least ten seconds, so each is
+// longer than the one before: up to ten minutes while the page takes money, so that a payment is found even if its
+// notification was lost, and up to twelve hours once it is over. While an unwanted page still has to be closed, the
+// pause is a tenth of that time, from half a minute to ten minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait, most := max(quiet, firstCheck), mostPageWait
@@ -103,10 +105,10 @@ func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 type payments struct {
 	db       *DB
 	gateways gateways
-	locks    sync.Map // a chan struct{} by the order's id: one call about an order at a time
+	locks    sync.Map // a chan struct{} by order id: one call about an order at a time
 }
 
-// lock waits until nobody else calls a gateway about an order. The error is that of ctx if it ends before.
+// lock waits until nobody else calls a gateway about an order. The error is that of ctx if it ends first.
 func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -122,7 +124,7 @@ func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err
 	}
 }
 
-// asking reports whether somebody calls a gateway about an order just now.
+// asking reports whether somebody is calling a gateway about an order right now.
 func (p *payments) asking(orderID string) bool {
 	_, isLocked := p.locks.Load(orderID)
 	return isLocked
@@ -162,7 +164,7 @@ func (s PaymentSession) isLive(o OrderRow, now Time) bool {
 	return s.URL != "" && !s.Over && now < s.ExpiresAt && s.wanted(o, now)
 }
 
-// sessionStatuses are what payment_session says of orders in each state, unless view knows more.
+// sessionStatuses are what payment_session says about orders in each state, unless view knows more.
 var sessionStatuses = map[Status]string{Pending: "unavailable", AwaitingVerification: "active", Paid: "paid", Failed: "failed",
 	Expired: "expired", Refunded: "paid"}
 
@@ -194,8 +196,8 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	return v
 }
 
-// startPage gets an order a page at its gateway. If the gateway gives none, the session says why, and there is no error. The
-// call goes on when the client has left, so that what the gateway did is known.
+// startPage gets a page for an order from its gateway. If the gateway gives none, the session says why, and there is
+// no error. The call goes on even if the client has left, so that what the gateway did is known.
 func (p *payments) startPage(ctx context.Context, st Store, orderID string) error {
 	wait, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -208,7 +210,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	ctx = context.WithoutCancel(ctx)
 	call, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
-	for range 3 { // Each time the reference may be taken: a restored backup does not know of its last pages.
+	for range 3 { // The reference may be taken each time: a restored backup does not know its latest pages.
 		o, key, err := p.beginSession(ctx, st, orderID)
 		if err != nil || key.Provider == "" {
 			return err
@@ -231,9 +233,9 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	return nil
 }
 
-// beginSession writes the order's latest session before its page is asked for. If a start brought no page, its
-// row is used again for the next one, after half a minute. The key has no provider if there is nothing to do
-// or no key to do it with.
+// beginSession writes the order's latest session before its page is requested. If a start brought no page, its row is
+// reused for the next one, after half a minute. The key has no provider if there is nothing to do or no key to do it
+// with.
 func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
 	o, err = p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
@@ -271,14 +273,14 @@ func (key GatewayKey) opensPagesOf(o OrderRow) bool {
 	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
 }
 
-// addSession adds a session of the order as the order is now.
+// addSession adds a session for the order as it is now.
 func (o *OrderRow) addSession(tx *Tx, number int) {
 	o.Sessions = slices.Insert(o.Sessions, 0, PaymentSession{OrderID: o.ID, Number: number, ID: tx.newID(),
 		Provider: o.Order.PaymentProvider, Method: o.Order.PaymentMethod, Fee: o.Order.Fee, Code: o.Order.UniqueCode,
 		Asked: o.Order.Amount, NewsAt: tx.now, ExpiresAt: o.Order.ExpiresAt})
 }
 
-// recordPage writes what came of a call that asked for a page.
+// recordPage writes what came of a call that requested a page.
 func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Page, failed error) (OrderRow, error) {
 	return p.db.changeOrder(ctx, anyStore, sent.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
@@ -287,7 +289,7 @@ func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Pag
 		case nil:
 			s.Seen, s.GatewayID, s.URL, s.DueAt = true, page.ID, page.URL, tx.now.Add(firstCheck)
 			s.ExpiresAt = page.Expires
-		case errTaken: // Somebody has seen a page of this reference: it is checked and closed.
+		case errTaken: // Somebody may have seen a page of this reference: it is checked and closed.
 			s.Seen, s.Left, s.DueAt = true, true, tx.now
 		}
 		return nil
@@ -305,9 +307,9 @@ func problemOf(err error) (problem, words string) {
 	return problem, ""
 }
 
-// check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have answered. After a
-// jump of the clock it asks nobody, because it would close pages by a wrong time. A panic over an answer is an error, and the
-// session stays due.
+// check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have
+// answered. After a jump of the clock it asks nobody, because a wrong time would make it close pages. A panic over an
+// answer becomes an error, and the session stays due.
 func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -329,7 +331,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	answered = true
 	now := p.db.now()
 	for _, s := range o.Sessions {
-		due := s.DueAt > 0 && s.DueAt <= now || s.DueAt > now.Add(mostQuietWait) // by a clock that was ahead
+		due := s.DueAt > 0 && s.DueAt <= now || s.DueAt > now.Add(mostQuietWait) // set by a clock that was ahead
 		if s.Seen && (due || everySession) {
 			ok, err := p.checkSession(ctx, o, s)
 			if err != nil {
@@ -341,9 +343,9 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	return answered, nil
 }
 
-// checkSession asks the gateway about a session. A page that is not wanted is closed, if it can be paid or has a held payment,
-// and asked about again, because money may have come meanwhile. Closing never takes money back. While an order waits for a held
-// payment, the page of that payment is wanted.
+// checkSession asks the gateway about a session. An unwanted page is closed, if it can be paid or has a held payment,
+// and asked about again, because money may have arrived meanwhile. Closing never takes money back. While an order
+// waits for a held payment, the page of that payment is wanted.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
 	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {
@@ -372,10 +374,10 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// askAndRecord asks the gateway about sent, a session as it was read, with the key that it was made with, keys[0]. If that key is
-// refused, the one in use is tried; its answer counts only if it knows a payment. Then the answer is written, or that there is
-// none, and what comes of it for the order. It is applied to the session as it is then: if a notification came since the question
-// left, the session stays due.
+// askAndRecord asks the gateway about sent, a session as it was read, with the key that it was made with, keys[0]. If
+// that key is refused, the one in use is tried; its answer counts only if it has a payment. Then the answer, or the
+// lack of one, is written, with what follows for the order. It is applied to the session as it is by then: if a
+// notification came after the request was sent, the session stays due.
 func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
 	askedAt := p.db.now()
@@ -389,26 +391,27 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	if ctx.Err() != nil {
 		return o, false, ctx.Err()
 	}
-	if failed != nil && sent.Problem == "" { // Of several failures in a row only the first is logged.
-		p.db.log.Warn("a gateway gave no answer that is understood", "provider", sent.Provider, "error", failed)
+	if failed != nil && sent.Problem == "" { // Of several failures in a row, only the first is logged.
+		p.db.log.Warn("a gateway gave no usable answer", "provider", sent.Provider, "error", failed)
 	}
 	o, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
 		names := unite(s.Names, answer.Names)
-		if o.enterInBook(s, answer.Payments) || len(names) > len(s.Names) { // what came before a failure, too
+		if o.enterInBook(s, answer.Payments) || len(names) > len(s.Names) { // also what was read before a failure
 			s.NewsAt = tx.now
 		}
 		s.Names = names
 		s.Left = s.Left || answer.Canceled
 		if failed == nil {
-			// sent.Over is also set when the page was closed just now. A page opens again once a payment was taken back. If the
-			// answer says neither, what was known stays.
+			// sent.Over is also set when the page has just been closed. A page opens again once a payment was taken
+			// back. If the answer says neither, what was known stays.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
 		// o is the order as it was just read: changeOrder settles after this, and storeSessions may make the session due then.
-		// If the end of a pending order has passed since askedAt, nextCheck returns that end: it is asked once more, now.
+		// If the end of a pending order has passed since askedAt, nextCheck returns that end: the session is checked once
+		// more, now.
 		s.DueAt = s.nextCheck(*o, askedAt)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
@@ -418,8 +421,9 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 	return o, failed == nil, err
 }
 
-// enterInBook adds what a gateway has said about the payments of a session to the book, and a note of each change to o.news. It
-// reports whether there was one. The claim of a notification is over once its payment is said to be anything but open.
+// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news of each
+// change that belongs in the history. It reports whether anything changed. A notification's claim is over once its
+// payment is said to be anything but open.
 func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
 		if payment.ID == s.Claimed && payment.State != Open {
@@ -475,10 +479,10 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 	return answered, err
 }
 
-// Notify takes a notification. Of a verified one only the names, a claim of money and a dispute are kept, and its session is due:
-// the gateway is asked for the rest afterwards. The error is ErrNotFound if it is not verified.
+// Notify takes a notification. From a verified one, only the names, a claim of money and a dispute are kept, and its
+// session becomes due: the gateway is asked for the rest afterwards. The error is ErrNotFound if it is not verified.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
-	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none of a provider that does not exist
+	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
 		return err
 	}
@@ -496,13 +500,13 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	if !isVerified {
 		return ErrNotFound
 	}
-	p.db.log.Warn("a notification fits no payment session of this store", "provider", provider, "store", storeID)
+	p.db.log.Warn("a notification matches no payment session of this store", "provider", provider, "store", storeID)
 	return nil
 }
 
-// markDue makes the session due that a notification is about. One that the file does not know, after a restore, is added to its
-// order. A session believes the key that it was made with, and the one that new pages of its order are made with, but no other:
-// strangers may know one that was replaced.
+// markDue makes the session due that a notification is about. A session that the file does not know, after a restore,
+// is added to its order. A session trusts the key that it was made with, and the one that new pages of its order are
+// made with, but no other: strangers may know a key that was replaced.
 func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
@@ -526,9 +530,9 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
 		switch {
 		case n.Disputed == 0:
-		case s.GatewayID == "": // After a restore, its payment is not known yet: what is said again then is still news.
+		case s.GatewayID == "": // After a restore, its payment is not known yet: what is repeated then is still news.
 			names = s.Names
-		case len(names) > len(s.Names): // This is news, of which the owner has dealt with nothing.
+		case len(names) > len(s.Names): // This is news that the owner has not dealt with.
 			o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
 			o.enterInBook(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
@@ -539,8 +543,8 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 	return err
 }
 
-// sessionOf finds the order and the number of the session that a notification is about: by our name of it, or by a name that is
-// known of it.
+// sessionOf finds the order and the number of the session that a notification is about: by our name for it, or by a
+// name that is known to belong to it.
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
 	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) { // All ids are that long; another reference is not ours.
 		number, _ = strconv.Atoi(n.Reference[i+1:])
@@ -586,7 +590,7 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 	return o, err
 }
 
-// decideHeld accepts a held payment of an order at its gateway, or denies all.
+// decideHeld accepts one held payment of an order at its gateway, or denies them all.
 func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -621,7 +625,7 @@ type dueOrder struct {
 	Provider    Provider
 }
 
-// How many checks are under way: at one provider, and of one store there.
+// How many checks may be under way: at one provider, and for one store there.
 const (
 	mostChecksOfProvider = 32
 	mostChecksOfStore    = 4
@@ -651,8 +655,8 @@ func (p *payments) run(ctx context.Context) {
 	}
 }
 
-// checkDue checks the sessions of an order that are due. It keeps its place for a while after an error of the database, because
-// they are still due.
+// checkDue checks the sessions of an order that are due. After a database error it keeps its place for a while,
+// because they are still due.
 func (p *payments) checkDue(ctx context.Context, orderID string, ended chan string) {
 	if _, err := p.check(ctx, anyStore, orderID, false); err != nil && ctx.Err() == nil {
 		p.db.log.Error("a payment could not be checked", "error", err)
@@ -664,8 +668,8 @@ func (p *payments) checkDue(ctx context.Context, orderID string, ended chan stri
 	ended <- orderID
 }
 
-// work begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the clock. It
-// returns how long there is nothing more to do.
+// work begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the
+// clock. It returns how long until there is more to do.
 func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
 	if p.db.clockJumped() {
 		return time.Minute, nil
@@ -713,9 +717,9 @@ func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended
 	return max(next.Sub(now), time.Millisecond), err
 }
 
-// expire lets orders expire that are past their end. Each of an order's pages has to be over, and asked about since the end, when
-// all of them became due: a question that is still due keeps the order. So does a claim of money that no answer has shown. After
-// a week the order expires in any case, and its history names what was claimed.
+// expire lets orders expire that are past their end. Each of an order's pages has to be over, and checked since the
+// end, when all of them became due: a check that is still due keeps the order pending. So does a claim of money that
+// no answer has confirmed. After a week the order expires in any case, and its history names what was claimed.
 func (p *payments) expire(ctx context.Context) error {
 	const sqlExpiring = `
 		SELECT id FROM orders o
@@ -735,7 +739,7 @@ func (p *payments) expire(ctx context.Context) error {
 			for _, s := range o.Sessions {
 				if s.Claimed != "" {
 					note = Note{Code: NoteUnconfirmed, Provider: s.Provider, Attempt: s.Number, Payment: s.Claimed}
-					p.db.log.Warn("a gateway told of a payment and never confirmed it: look at the order", "store", o.StoreID)
+					p.db.log.Warn("a gateway announced a payment and never confirmed it: look at the order", "store", o.StoreID)
 				}
 			}
 			return o.become(Expired, ActorClock, note)

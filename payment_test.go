@@ -494,7 +494,7 @@ func TestNumberGivenTwice(t *testing.T) {
 		path, header, message := w.net.midtrans.message(p.order, "1", "settlement")
 		w.do(t, "POST", path+w.shop.id, message, header...).want(t, 200, "")
 		w.sleep(time.Second)
-		if !strings.Contains(w.log.String(), "a notification fits no payment session") {
+		if !strings.Contains(w.log.String(), "a notification matches no payment session") {
 			t.Error("the log does not say so")
 		}
 	})
