@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// This file is the table of all pages, and the owner's desk: signing in, what waits and the orders, one order, an order
-// of the owner's own, CSV, with what only these pages read. The pages of the other tabs are in settings.go.
+// This file holds the table of all pages, and the owner's desk: signing in, what waits and the orders, one order, an
+// order of the owner's own, and CSV, with what only these pages read. The pages of the other tabs are in settings.go.
 
 // pageRoutes adds the routes of all pages.
 func (s *server) pageRoutes(mux *http.ServeMux) {
@@ -80,7 +80,7 @@ func writeForGood(w http.ResponseWriter, kind string, content []byte) {
 	w.Write(content)
 }
 
-// admitOwner lets a store's owner in. Whoever is not signed in is led to the sign-in page.
+// admitOwner lets a store's owner in. Whoever is not signed in is sent to the sign-in page.
 func (s *server) admitOwner(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
 	if errors.Is(err, ErrNotFound) {
@@ -103,8 +103,8 @@ func (s *server) admitStranger(p *page) error {
 	return s.auth.forms.takeAddress(s.auth.client(p.Request))
 }
 
-// signIn signs an owner in by a password, or by the button of a sign-in link: a preview that fetches the link spends
-// nothing.
+// signIn signs an owner in by a password, or by the button of a sign-in link: a preview that fetches the link does
+// not use it up.
 func (s *server) signIn(p *page) (err error) {
 	if token := p.PathValue("token"); token != "" {
 		err = s.auth.signInByLink(p.w, p.Request, token)
@@ -121,7 +121,7 @@ func (s *server) signIn(p *page) (err error) {
 	return err
 }
 
-// ownPaths are the addresses of the dashboard that a link may ask for.
+// ownPaths are the addresses of the dashboard that a sign-in may lead to.
 var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 
 // Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with a payment to look for,
@@ -217,7 +217,7 @@ func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
 		storeID, db.now().Add(-30*24*time.Hour))
 }
 
-// Orders are those that the address asks for: by a text, or a page of 50 and one more.
+// Orders are those that the address asks for: those that match a text, or a page of 50 and one more.
 func (p *page) Orders() (orders []Order, err error) {
 	var stored []StoredOrder
 	status := Status(p.Query("status"))
@@ -262,7 +262,7 @@ func shownAlerts(b Book) (shown []shownAlert) {
 	return shown
 }
 
-// History lists the latest 200 lines of an order's history, the newest first. That it was created has no line.
+// History lists the latest 200 lines of an order's history, the newest first. Its creation has no line.
 func (db *DB) History(ctx context.Context, orderID string) ([]HistoryEntry, error) {
 	return all[HistoryEntry](ctx, db, `
 		SELECT at, from_status, to_status, actor, note
@@ -275,7 +275,7 @@ func (db *DB) History(ctx context.Context, orderID string) ([]HistoryEntry, erro
 // waiting says why an order waits for its owner.
 type waiting struct {
 	Alerts []shownAlert
-	Said   Note   // by the buyer, or by the gateway of a payment
+	Said   Note   // by the buyer, or by the gateway about a payment
 	Since  Time   // when that was
 	Why    string // the kind of its first alert or, without one, the code of what was said
 }
@@ -328,7 +328,7 @@ func (s *server) checkOrder(p *page) error {
 	return err
 }
 
-// ownOrder is the form of an order of the owner's own.
+// ownOrder is the form for an order of the owner's own.
 type ownOrder struct {
 	Items []struct {
 		Title    string `json:"title" rule:"text 1..200"`
@@ -344,7 +344,7 @@ type ownOrder struct {
 }
 
 // makeOrder creates an order of the owner's own, and confirms it if it is to be paid in cash. The form's address has its idempotency
-// key: a double click makes one order.
+// key: a double click makes only one order.
 func (s *server) makeOrder(p *page) error {
 	var in ownOrder
 	if err := readForm(p.PostForm, &in); err != nil {
@@ -373,11 +373,11 @@ func (s *server) makeOrder(p *page) error {
 		case 1:
 			isSame := func(other NewItem) bool { return other.ID == meant[0].ID }
 			if slices.ContainsFunc(order.Items, isSame) {
-				wrong.add(field, "is there twice: %q", item.Title)
+				wrong.add(field, "appears twice: %q", item.Title)
 			}
 			order.Items = append(order.Items, NewItem{Kind: meant[0].Type, ID: meant[0].ID, Quantity: item.Quantity})
 		default:
-			wrong.add(field, "fits several: choose one from the list, or rename one in the catalog")
+			wrong.add(field, "matches several: choose one from the list, or rename one in the catalog")
 		}
 	}
 	if err := wrong.orNil(); err != nil {
@@ -403,8 +403,8 @@ func (s *server) makeOrder(p *page) error {
 	return err
 }
 
-// titled returns the entries that a person means by a text, in any case: those with this title or, if there are none, those whose
-// title has it as a part.
+// titled returns the entries that a person means by a text, in any case: those with this title or, if there are none,
+// those whose title contains it.
 func titled(entries []Entry, text string) []Entry {
 	var exact, like []Entry
 	text = strings.ToLower(text)
@@ -423,7 +423,7 @@ func titled(entries []Entry, text string) []Entry {
 }
 
 // phoneWords is what an owner's phone shows of an event: the state and the amount first, and the buyer's name last
-// and cut, so that no name reads as a state. It has no id, no telephone number and no note.
+// and cut, so that no name can pass for a state. It has no id, no telephone number and no note.
 func phoneWords(lang string, event EventName, order []byte) (title, text string, ok bool) {
 	var o Order
 	json.Unmarshal(order, &o) // A ping has none.
@@ -438,7 +438,8 @@ func phoneWords(lang string, event EventName, order []byte) (title, text string,
 	return title, cmp.Or(text, title), true
 }
 
-// exportOrders writes all orders as CSV as Excel has it in Indonesia: with ; and a mark that says that it is UTF-8.
+// exportOrders writes all orders as the CSV that Excel uses in Indonesia: with ; and a byte order mark, which says
+// that it is UTF-8.
 func (s *server) exportOrders(p *page) error {
 	leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 	if err != nil {
@@ -490,7 +491,7 @@ func (l tongue) row(o Order) (row []string) {
 	return row
 }
 
-// formulas are where a formula begins, also for a spreadsheet that splits the file at commas.
+// formulas are where a formula begins, even for a spreadsheet that splits the file at commas.
 var formulas = regexp.MustCompile(`(^|,\s*)([=+@\t\r-])`)
 
 // csvCell writes a value for the CSV: a time in WIB, and a text with an apostrophe before what a spreadsheet would take for a

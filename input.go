@@ -2,10 +2,9 @@ package main
 
 // What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms (readForm) and
 // query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the name of its json tag (or its
-// own name in lower case, where json hides it); all other names are refused, but forms may have more. All wrong fields
+// own name in lower case, where json hides it); all other names are refused, except in forms. All wrong fields
 // are reported at once, in one *Refusal.
-//
-//	text 1..200    a text of one line with so many characters; not blank
+// text 1..200 a text of one line with that many characters; not blank
 //	lines 0..1000  a text of several lines, which may be empty
 //	int 1..50      an integer; money is int 0..999999999999; int64 or *int64
 //	bool           true or false; in a form a checkbox, false when it is left out
@@ -13,16 +12,15 @@ package main
 //	slug code id   names of products and of payment methods; a UUID
 //	email phone contact host account url https origin
 //	time, end      an ISO 8601 time (Time) as a lower or an upper bound
-//	duration 1..60 a time.Duration such as 1h30m, of so many minutes
+//	duration 1..60 a time.Duration such as 1h30m, of that many minutes
 //	object         a struct
 //	event          the name of an event
 //	list 1..100    a slice of structs; in a form a[0].name=…
 //	map 0..20      a map of texts with short names
-//
-// After the rule may follow: `optional` (it may be left out), `unique` (no two elements of the list share it), `=20`
-// (its value when it is left out), `without=x` (elements of the list have no field x). A pointer may also be null.
-// In a form an empty value is treated as left out, but is marked in Given. A field Given map[string]bool is set to the names
-// that were given. A struct with the method check of checker checks what one field cannot say.
+// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share it), `=20` (its
+// value when it is left out), `without=x` (elements of the list have no field x). A pointer may also be null. In a form an
+// empty value is treated as left out, but is marked in Given. A field Given map[string]bool is set to the names that were
+// given. A struct that is a checker checks what no single field can say.
 
 import (
 	"bytes"
@@ -46,8 +44,8 @@ import (
 
 const maxDepth = 16
 
-// readJSON reads a body with one JSON object. It is stricter than encoding/json: the text is UTF-8, ends after the
-// object, gives no key twice and is nested 16 levels deep at most.
+// readJSON reads a body with one JSON object. It is stricter than encoding/json: the text must be UTF-8, end after
+// the object, give no key twice and be nested at most 16 levels deep.
 func readJSON(body []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
@@ -83,7 +81,7 @@ func parseValue(decoder *json.Decoder, depth int) (any, error) {
 		return nil, malformed("The JSON is nested deeper than %d levels.", maxDepth)
 	}
 
-	var list []any // of an object, its keys and values in turn
+	var list []any // for an object, its keys and values in turn
 	for decoder.More() {
 		value, err := parseValue(decoder, depth+1)
 		if err != nil {
@@ -118,7 +116,8 @@ func readCatalog(file []byte) (c Catalog, err error) {
 	return c, readJSON(file, &c)
 }
 
-// checker is a struct that checks what one field cannot say. path is that of its fields, and given has their names.
+// checker is a struct that checks what no single field can say. path precedes the names of its fields, and given has
+// those that were given.
 type checker interface {
 	check(wrong *Refusal, path string, given map[string]bool)
 }
@@ -129,14 +128,14 @@ func (b *Buyer) check(wrong *Refusal, path string, given map[string]bool) {
 	}
 }
 
-// check refuses an id of the wrong kind, and sets the item's own.
+// check refuses an id of the wrong kind, and sets the item's ID.
 func (i *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
 	i.ID = cmp.Or(i.ProductID, i.BundleID)
 	needed, other := "product_id", "bundle_id"
 	if i.Kind == Bundle {
 		needed, other = other, needed
 	}
-	if i.Kind == "" { // It is refused already.
+	if i.Kind == "" { // It has already been refused.
 		return
 	}
 	if !given[needed] {
@@ -147,7 +146,8 @@ func (i *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
 	}
 }
 
-// check refuses what only manual methods have. The form of a method, which has no path, shows the fields of all.
+// check refuses what only manual methods have. The form of a method, which has no path, may have the fields of all
+// kinds.
 func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 	for _, name := range []string{"kind", "accounts", "unique_code"} {
 		if path != "" && m.Provider != "" && m.Provider != Manual && given[name] {
@@ -184,7 +184,7 @@ func readForm(values url.Values, into any) error {
 // formRow captures the name of a list, the number of a row and the name of a field.
 var formRow = regexp.MustCompile(`^([a-z_]+)\[(\d{1,2})\]\.([a-z_]+)$`)
 
-// readQuery reads the query string of a request's address. Only the first wrong one is reported.
+// readQuery reads the query string of a request's address. Only the first wrong parameter is reported.
 func readQuery(query string, into any) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -243,7 +243,7 @@ type input struct {
 	rule
 }
 
-// rule is a `rule` tag in parts.
+// rule is a `rule` tag in its parts.
 type rule struct {
 	kind             string
 	least, most      int64
@@ -347,7 +347,7 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 	}
 }
 
-// refuseUnknown refuses the names that are not known. A known one in another case makes the input malformed, because
+// refuseUnknown refuses the names that are not known. A known name in another case makes the input malformed, because
 // many decoders would take it for the right one.
 func (r *reader) refuseUnknown(path string, fields map[string]any, known []input) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -378,7 +378,7 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 		if !ok {
 			r.wrong.add(path, "must be an ISO 8601 date or time, such as %s", r.example(path, "2026-01-31"))
 		}
-		to.SetInt(cmp.Or(int64(t), 1)) // The first moment of 1970 is a bound too, and 0 is none.
+		to.SetInt(cmp.Or(int64(t), 1)) // The first moment of 1970 is a bound too, and 0 means no bound.
 	case "duration":
 		d, err := time.ParseDuration(text)
 		least, most := time.Duration(rule.least)*time.Minute, time.Duration(rule.most)*time.Minute
@@ -402,7 +402,7 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 	}
 }
 
-// example shows a right value, in a query with its parameter.
+// example shows a valid value; in a query, with its parameter.
 func (r *reader) example(path, value string) string {
 	if r.query {
 		return path + "=" + value
@@ -433,10 +433,10 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 }
 
 // amountPattern captures the digits and the unit of an amount as people type it: Rp 85.000, 85.000,00, 85000 or
-// 85rb. It does not match 85.00 and 85,000, of which nobody knows what is meant.
+// 85rb. It does not match 85.00 or 85,000, which are ambiguous.
 var amountPattern = regexp.MustCompile(`^(?:rp\.?)?[\s\x{a0}]*(-?\d{1,3}(?:\.\d{3})+|-?\d+)(?:,00|,-)?[\s\x{a0}]*(rb|ribu)?$`)
 
-// parseRupiah writes an amount as digits. It is empty if it is none.
+// parseRupiah writes an amount as digits. The result is empty if the text is not an amount.
 func parseRupiah(text string) string {
 	m := amountPattern.FindStringSubmatch(strings.ToLower(text))
 	if m == nil {
@@ -449,7 +449,7 @@ func parseRupiah(text string) string {
 	return cmp.Or(strings.TrimLeft(digits, "0"), "0")
 }
 
-// text reads a text. It is empty if it is refused.
+// text reads a text. The result is empty if the text is refused.
 func (r *reader) text(path string, rule rule, value any) string {
 	text, ok := value.(string)
 	if rule.kind == "id" {
@@ -474,7 +474,7 @@ func (r *reader) text(path string, rule rule, value any) string {
 	case strings.ContainsFunc(text, isForbidden):
 		r.wrong.add(path, "must be UTF-8 without control characters")
 	case rule.kind != "lines" && strings.TrimSpace(text) == "":
-		r.wrong.add(path, "must have more than spaces")
+		r.wrong.add(path, "must not be only spaces")
 	case isFormat && !format.valid(text):
 		r.wrong.add(path, format.words)
 	default:
@@ -490,7 +490,7 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	}
 	elements := reflect.MakeSlice(to.Type(), 0, len(values))
 	known := slices.DeleteFunc(slices.Clone(inputs(to.Type().Elem())), func(f input) bool { return f.name == rule.without })
-	seen := map[string]bool{} // names and values of fields that are unique
+	seen := map[string]bool{} // names and values of unique fields
 	for i, value := range values {
 		fields, isObject := value.(map[string]any)
 		if r.form && isEmptyRow(fields) {
@@ -508,7 +508,7 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 			if f.unique && !value.IsZero() {
 				name := f.name + " " + value.String()
 				if seen[name] {
-					r.wrong.add(at+"."+f.name, "is there twice: %q", value.String())
+					r.wrong.add(at+"."+f.name, "appears twice: %q", value.String())
 				}
 				seen[name] = true
 			}
@@ -522,7 +522,7 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	to.Set(elements)
 }
 
-// isEmptyRow reports whether nothing is typed into a form's row.
+// isEmptyRow reports whether nothing was typed into a form's row.
 func isEmptyRow(fields map[string]any) bool {
 	for _, value := range fields {
 		if value != "" {
@@ -545,7 +545,7 @@ func (r *reader) texts(path string, rule rule, value any, to reflect.Value) {
 	texts := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !isMetadataKey(key) {
-			r.wrong.add(path+"."+key, "must be named by 1 to 40 letters, digits, _ and -")
+			r.wrong.add(path+"."+key, "must have a name of 1 to 40 letters, digits, _ and -")
 			continue
 		}
 		texts[key] = r.text(path+"."+key, parseRule("lines 0..500"), fields[key])
@@ -553,7 +553,7 @@ func (r *reader) texts(path string, rule rule, value any, to reflect.Value) {
 	to.Set(reflect.ValueOf(texts))
 }
 
-// formats are the rules for texts of a form of their own.
+// formats are the rules for texts that have a format of their own.
 var formats = map[string]struct {
 	most  int64
 	valid func(string) bool
@@ -568,7 +568,7 @@ var formats = map[string]struct {
 	"email": {254, isEmail,
 		"must be one e-mail address in ASCII, with a dot in its domain, such as siti@example.id"},
 	"phone": {40, isPhone,
-		"must have 6 to 20 digits, and beside them only spaces, +, (, ) and -, such as +628123456789"},
+		"must have 6 to 20 digits, and besides them only spaces, +, (, ) and -, such as +628123456789"},
 	"contact": {254, isContact,
 		"must be a WhatsApp number such as 0812 3456 7890, or an e-mail address"},
 	"host": {253, matcher(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`),
@@ -586,14 +586,14 @@ var formats = map[string]struct {
 func matcher(pattern string) func(text string) bool { return regexp.MustCompile(pattern).MatchString }
 
 // isEmail reports whether both gateways take a text as one e-mail address: in ASCII, with a domain that has a dot and
-// is no number.
+// is not a number.
 var isEmail = matcher(`(?i)^` + emailAtom + `(?:\.` + emailAtom + `)*@` +
 	`(?:` + hostLabel + `\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])$`)
 
 // isAddress reports whether text is an http or https address with a host, and without a user.
 var isAddress = matcher(`^(?i:https?)` + addressEnd)
 
-// isPhone reports whether text has 6 to 20 digits, and beside them only the marks that phoneMarks removes.
+// isPhone reports whether text has 6 to 20 digits, and besides them only the marks that phoneMarks removes.
 var isPhone = matcher(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
 
 const (
@@ -601,7 +601,7 @@ const (
 	emailAtom = "[a-z0-9!#$%&'*+/=?^_`{|}~-]+"         // RFC 5322, section 3.2.3
 
 	// addressEnd is an address after its scheme, by its characters (RFC 3986, appendix A): brackets only around the
-	// host, which has no user before it, one # at most, and two digits after each %.
+	// host, which has no user before it, one # at most, and two hex digits after each %.
 	uriChar    = `(?:[a-zA-Z0-9._~!$&'()*+,;=-]|%[0-9a-fA-F]{2})`
 	uriHost    = `(?:` + uriChar + `+|\[[0-9a-fA-F:.]+\])(?::[0-9]*)?`
 	uriRest    = `(?:` + uriChar + `|[:@/?])*`
@@ -611,7 +611,7 @@ const (
 // phoneMarks removes the marks around and between the digits of a telephone number.
 var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
 
-// internationalPhone writes a telephone number as E.164. It is empty if it is neither an Indonesian nor an
+// internationalPhone writes a telephone number as E.164. The result is empty if it is neither an Indonesian nor an
 // international number.
 func internationalPhone(text string) string {
 	digits := phoneMarks.Replace(text)
@@ -631,7 +631,7 @@ func isContact(text string) bool {
 }
 
 // slugOf turns a name into a slug of at most 40 characters: "Kopi Gayo 200 g" is kopi-gayo-200-g. It is empty for a
-// name without Latin letters and digits.
+// name without Latin letters or digits.
 func slugOf(name string) string {
 	slug := notInSlugs.ReplaceAllString(strings.ReplaceAll(strings.ToLower(name), "é", "e"), "-")
 	return strings.Trim(fmt.Sprintf("%.40s", slug), "-")

@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// This file is the order: how it is created, its states and the stock that it holds, what people do with it, its history, and
-// lists. An order is stored as the JSON that the API shows, rendered once per change, beside the columns that queries need.
+// This file is about orders: how they are created, their states and the stock that they hold, what people do with
+// them, their history, and lists. An order is stored as the JSON that the API shows, rendered once per change, beside
+// the columns that queries need.
 
-// transitions are the changes of state that there are, whoever causes them. Everything else is refused.
+// transitions are all the changes of state that can happen, whoever causes them. Everything else is refused.
 var transitions = map[Status][]Status{
 	Pending:              {AwaitingVerification, Paid, Failed, Expired},
 	AwaitingVerification: {Pending, Paid, Failed},
@@ -26,7 +27,7 @@ var transitions = map[Status][]Status{
 	Expired:              {AwaitingVerification, Paid},
 }
 
-// statusEvents are the events of the changes of state, by the new state.
+// statusEvents are the events that changes of state cause, by the new state.
 var statusEvents = map[Status]EventName{
 	Pending:              OrderPending,
 	AwaitingVerification: OrderAwaitingVerification,
@@ -36,7 +37,7 @@ var statusEvents = map[Status]EventName{
 	Refunded:             OrderRefunded,
 }
 
-// Order is what the API shows of an order, except its two addresses, which depend on where the store is served.
+// Order is an order as the API shows it, except its two addresses, which depend on where the store is served.
 // Amounts are in rupiah.
 type Order struct {
 	ID                string            `json:"id"`
@@ -106,8 +107,8 @@ func (p pieces) join() (joined []byte) {
 
 func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
 
-// show is an order as the API shows it: its stored JSON without the last brace, its two addresses, which are escaped already, and
-// the brace. paymentURL is the page of a payment session, or "".
+// show is an order as the API shows it: its stored JSON without the last brace, its two addresses, which are already
+// escaped, and the brace. paymentURL is the page of a payment session, or "".
 func (st Store) show(o StoredOrder, paymentURL string) pieces {
 	page := st.payPage(o.ID)
 	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
@@ -118,7 +119,7 @@ func (o StoredOrder) decode() (order Order, err error) {
 	return order, err
 }
 
-// component is what an order takes of a product's stock.
+// component is what an order takes from a product's stock.
 type component struct {
 	ProductID string `json:"product_id"`
 	Quantity  int64  `json:"quantity"`
@@ -127,24 +128,25 @@ type component struct {
 	items     []int  // the order's items that it belongs to
 }
 
-// OrderRow is an order with all that is known of it. Its state is that of its book.
+// OrderRow is an order with all that is known about it. Its state is that of its book.
 type OrderRow struct {
 	StoredOrder
 	StoreID        string
-	UniqueCode     int64  // that was drawn for the order, whatever its method is now
+	UniqueCode     int64  // the one drawn for the order, whatever its method is now
 	Events         int64  // how many it has
 	ComponentsJSON string // its Components
 	Book           Book
 
 	// These are not read from the table: the function columns stops at the first field that is not exported.
-	news       []Note           // from gateways, in this write; the history will have them
+	news       []Note           // from gateways, in this write; the history gets them
 	history    []HistoryEntry   // to be written
 	Order      Order            // decoded
 	Components []component      // decoded
 	Sessions   []PaymentSession // the latest first
 }
 
-// anyStore takes the place of a store's id where an order of any store is meant: on its pay page, and by the clock and gateways.
+// anyStore takes the place of a store's id where an order of any store is meant: for pay pages, the clock and
+// gateways.
 const anyStore = ""
 
 // readOrder reads an order of a store, or of anyStore. The error is ErrNotFound if there is none.
@@ -159,7 +161,8 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 	return o, err
 }
 
-// readColumns is readOrder without decoding JSON: of Order only the provider, the method, the amount and the end are set.
+// readColumns is readOrder without decoding JSON: in Order, only the provider, the method, the amount and the end are
+// set.
 func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow, err error) {
 	type row struct {
 		OrderRow
@@ -203,7 +206,8 @@ func (db *DB) Order(ctx context.Context, storeID, id string) (OrderRow, error) {
 	return readOrder(ctx, db, storeID, id)
 }
 
-// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them, but for the buyer's.
+// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them, except the
+// buyer's.
 type NewOrder struct {
 	PaymentMethod  string            `json:"payment_method" rule:"text 1..64 optional"`
 	ExternalID     string            `json:"external_id" rule:"text 1..64 optional"`
@@ -240,12 +244,12 @@ const (
 	mostUniqueCode   = 999
 )
 
-// crockford is base32 without letters that look alike, in the order of ASCII (https://www.crockford.com/base32.html).
+// crockford is base32 without letters that look alike, in ASCII order (https://www.crockford.com/base32.html).
 var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 // CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its Idempotency-Key are written
-// in one transaction. A request whose key and body came before gets the first answer again; with another body it is refused, and
-// the order is returned all the same, because the dashboard offers to open it.
+// in one transaction. A request that repeats a key and its body gets the first answer again; with another body it is refused, but
+// the order is still returned, because the dashboard offers to open it.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		if in.IdempotencyKey == "" {
@@ -261,7 +265,8 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 		if err == nil { // created is the stored answer to the first request.
 			return nil
 		}
-		// There is no such key. Or the query failed: then all that follows does nothing, and the write fails (Tx).
+		// There is no such key, or the query failed: in that case nothing below has any effect, and the write fails
+		// (Tx).
 		if created, err = tx.insertOrder(st, in); err != nil {
 			return err
 		}
@@ -327,8 +332,8 @@ type forSale struct {
 	Unlimited bool   // That product has no stock to reserve.
 }
 
-// addItems fills in the order's items, its subtotal and its components from what is published now. A product is its own only
-// component. The + in its query keeps SQLite from reading all products of the store.
+// addItems fills in the order's items, its subtotal and its components from what is published now. A product's only
+// component is the product itself. The + in its query keeps SQLite from reading all products of the store.
 func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	args := []any{o.StoreID}
 	for _, in := range items {
@@ -362,7 +367,7 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 		}
 		if item.Title == "" { // It was not found: no title is empty.
 			unknown.add(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
-				"is no published %s of this store: take one from GET /v1/products", in.Kind)
+				"is not a published %s of this store: take one from GET /v1/products", in.Kind)
 		}
 		if item.LineTotal > maxMoney {
 			wrong.add(fmt.Sprintf("items[%d].quantity", i), "makes the line exceed %d", maxMoney)
@@ -379,12 +384,12 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	return wrong.orNil()
 }
 
-// outOfStock refuses an order and names the items that want too much.
+// outOfStock refuses an order and names the items that ask for too much.
 func outOfStock(short []component) error {
 	refusal := refuse(OutOfStock)
 	for _, c := range short {
 		for _, item := range c.items {
-			refusal.add(fmt.Sprintf("items[%d].quantity", item), "is more than is left: order fewer, or without it")
+			refusal.add(fmt.Sprintf("items[%d].quantity", item), "is more than is left: order fewer, or leave it out")
 		}
 	}
 	return refusal
@@ -407,14 +412,15 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 	m, err := MethodOf(tx, tx, st.ID, code)
 	if err != nil || !m.usable(st, o.Order.Subtotal) {
 		return refuse(PaymentMethodUnavailable).add("payment_method",
-			"is no method that this order can be paid with: take one from GET /v1/payment-methods")
+			"is not a method that this order can be paid with: take one from GET /v1/payment-methods")
 	}
 	o.Order.Test = m.Test
 	return tx.setMethod(o, m)
 }
 
-// setMethod changes an order to a method, with its fee and its unique code. An order keeps the code that was drawn for it unless
-// another order of the store's last seven days has the amount that it makes; if all amounts are taken, one repeats.
+// setMethod changes an order to a method, with its fee and its unique code. An order keeps the code that was drawn
+// for it unless the resulting amount is that of another order of the store in the last seven days; if all amounts are
+// taken, one repeats.
 func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	o.Order.Fee, o.Order.UniqueCode = m.Fee, 0
 	base := o.Order.beforeFee() + m.Fee
@@ -438,7 +444,8 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	return nil
 }
 
-// reserve takes the stock of the order's components that are not reserved yet, and returns those that there is too little of.
+// reserve takes the stock of the order's components that are not reserved yet, and returns those with too little
+// stock left.
 func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	for i, c := range o.Components {
 		if c.Reserved || c.unlimited {
@@ -455,7 +462,7 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	return short
 }
 
-// release gives back the stock that the order holds.
+// release returns the stock that the order holds.
 func (tx *Tx) release(o *OrderRow) {
 	for i, c := range o.Components {
 		if c.Reserved {
@@ -465,8 +472,8 @@ func (tx *Tx) release(o *OrderRow) {
 	}
 }
 
-// render makes the order's JSON anew. Its time of change moves only if it shows something else. A new order has no JSON yet, so
-// there is nothing to compare.
+// render makes the order's JSON again. Its updated_at changes only if something else in it has. A new order has no
+// JSON yet, so there is nothing to compare.
 func (o *OrderRow) render(now Time) {
 	o.Order.Status = o.Book.Status
 	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
@@ -477,10 +484,11 @@ func (o *OrderRow) render(now Time) {
 	}
 }
 
-// newReference returns an order's payment_reference, which a person can quote: a day in WIB and six characters. They are a count
-// modulo 2³⁰: the time in twelfths of a millisecond, or one more than the last, if that is more. 2³⁰ of these are more than a
-// day, so no reference comes twice while the process runs; after a restart under a clock that was set back, the index refuses one
-// that does. New references are neighbours in that index, where each random one would change a page of its own.
+// newReference returns an order's payment_reference, which a person can quote: a day in WIB and six characters. The
+// characters are a count modulo 2³⁰: the time in twelfths of a millisecond, or one more than the last count, if that
+// is larger. 2³⁰ twelfths are more than a day, so no reference repeats while the process runs; if one does after a
+// restart with the clock set back, the index refuses it. New references are neighbours in that index, whereas each
+// random one would change a page of its own.
 func (tx *Tx) newReference() string {
 	number := max(tx.db.latestReference+1, int64(tx.now)*12)
 	tx.db.latestReference = number
@@ -505,8 +513,8 @@ type Note struct {
 	Text     string   `json:"text,omitempty"`     // in a person's words
 	Provider Provider `json:"provider,omitempty"` // with a payment's news
 	Attempt  int      `json:"attempt,omitempty"`
-	Payment  string   `json:"payment,omitempty"` // the gateway's name of it
-	Amount   int64    `json:"amount,omitempty"`  // that came or was returned
+	Payment  string   `json:"payment,omitempty"` // the gateway's name for it
+	Amount   int64    `json:"amount,omitempty"`  // that arrived or was returned
 	Due      int64    `json:"due,omitempty"`     // that was asked for
 	Alert    string   `json:"alert,omitempty"`   // that was resolved
 	Sender   string   `json:"sender,omitempty"`  // the name that a buyer says they sent money under
@@ -529,7 +537,7 @@ const (
 	NoteNotPaid       NoteCode = "not_paid_in_time"
 	NoteUnconfirmed   NoteCode = "unconfirmed"    // the order expires although a notification claimed a payment
 	NoteMethodChanged NoteCode = "method_changed" // Text is the new method's name
-	// Further codes are the states of payments.
+	// The states of payments are codes too.
 	NoteReturned NoteCode = "returned"
 	NoteDisputed NoteCode = "disputed"
 )
@@ -543,7 +551,7 @@ type HistoryEntry struct {
 	Note  Note
 }
 
-// limitNotes refuses one more line with a code in an order's history.
+// limitNotes refuses another line with a code in an order's history once it has as many as most.
 func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 	lines, _ := one[int](tx, tx,
 		"SELECT count(*) FROM order_history WHERE order_id = ? AND note ->> '$.code' = ?", orderID, code)
@@ -553,7 +561,7 @@ func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 	return nil
 }
 
-// note adds a line to the order's history that is no change of state.
+// note adds a line to the order's history that is not a change of state.
 func (o *OrderRow) note(actor Actor, n Note) {
 	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: o.Book.Status, Actor: actor, Note: n})
 }
@@ -574,8 +582,8 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 }
 
 // changeOrder changes an order of a store, or of anyStore, in a write of its own. fn changes the order, its book and its
-// sessions. Then its state becomes what its book means (settle), and all that comes of that is written: stock, history, sessions,
-// an event for the new state, and one for alerts that have changed.
+// sessions. Then its state becomes what its book implies (settle), and everything that follows from that is written:
+// stock, history, sessions, an event for the new state, and one for alerts that have changed.
 func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error) (o OrderRow, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		if o, err = readOrder(tx, tx, storeID, id); err != nil {
@@ -608,14 +616,14 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 	return o, err
 }
 
-// applyBook brings the order into the state that its book means, and does what a new state means for its stock, paid_at, method
-// and amounts, which are those of the page that pays it. If the stock is short, the order is paid all the same, and oversold; a
-// refund gives no stock back. The history gets one line for a change of state, whose note is the news about the payer; other news
-// becomes notes. statusBefore is from before this change, in which an act, or the order's end, may have set o.Book.Status
-// already.
+// applyBook brings the order into the state that its book implies, and does what a new state means for its stock,
+// paid_at, method and amounts; the last two become those of the page that pays it. If the stock is short, the order
+// is paid all the same, and oversold; a refund releases no stock. The history gets one line for a change of state,
+// whose note is the news about the payer; other news becomes notes. statusBefore is the status before this change, in
+// which an act, or the order's end, may already have set o.Book.Status.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
-	var reason Note // the first news about the payer; if there is none, the last that is no denial, or else the first
+	var reason Note // the first news about the payer; without any, the last that is not a denial, or else the first
 	for _, n := range o.news {
 		if reason.Code == "" || reason.paymentKey() != after.PaidBy && n.Code != NoteCode(Denied) {
 			n, reason = reason, n // The former reason becomes a note.
@@ -625,7 +633,7 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 		}
 	}
 	if after.Status != o.Book.Status {
-		// This fails for no change that settle makes: all are in transitions.
+		// This never fails for a change that settle makes: all of them are in transitions.
 		if err := o.become(after.Status, ActorGateway, reason); err != nil {
 			return err
 		}
@@ -661,7 +669,7 @@ func (o *OrderRow) session(number int) *PaymentSession {
 	return nil
 }
 
-// storeOrder writes a new order, or what has changed of one.
+// storeOrder writes a new order, or what has changed in one.
 func (tx *Tx) storeOrder(o *OrderRow) {
 	order := o.Order
 	tx.exec(`
@@ -691,14 +699,14 @@ type Act string
 const (
 	Approve Act = "approve"
 	Reject  Act = "reject"
-	Cancel  Act = "cancel" // of an order that waits for its owner, the same as reject
+	Cancel  Act = "cancel" // for an order that waits for its owner, the same as reject
 	Refund  Act = "refund"
 )
 
 // decide performs an act of the owner.
 func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
-	isHeld := act == Approve && !o.Book.Reported && o.Book.held() // since the owner looked
+	isHeld := act == Approve && !o.Book.Reported && o.Book.held() // only since the owner looked
 	if isHeld || act == Reject && o.Book.Status == Pending || to == Failed && o.Book.Status == Paid {
 		return o.wrongState()
 	}
@@ -717,8 +725,8 @@ const (
 	mostTakenBack     = 5
 )
 
-// ReportPayment notes that the buyer of a manual order says that they have paid by a method, or confirms an order that is paid in
-// cash. It is refused when the order has another method by now.
+// ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order that is
+// paid in cash. It is refused if the order has another method by now.
 func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank string) error {
 	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
 		if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
@@ -760,8 +768,8 @@ func OfferedMethods(ctx context.Context, q querier, st Store, o Order) ([]Method
 	return slices.DeleteFunc(methods, func(m Method) bool { return m.Test != o.Test }), err
 }
 
-// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old one are closed by
-// their next check, which is now.
+// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old one are
+// closed by their next check, which is due now.
 func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
 	_, err := db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
@@ -784,8 +792,9 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 	return err
 }
 
-// ResolveAlert notes that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an overpaid one, isPayer
-// says that it is the payment that they had approved. The error is WrongState if the alert is gone or has other amounts now.
+// ResolveAlert records that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an overpaid one,
+// isPayer says that it is the payment that they had approved. The error is WrongState if the alert is gone or has other
+// amounts now.
 func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID, alert string, isPayer bool) error {
 	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		for _, a := range alerts(o.Book) {
@@ -800,7 +809,7 @@ func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID, alert string, 
 	return err
 }
 
-// OrderFilter says which orders a list has. A zero field says nothing.
+// OrderFilter says which orders a list has. A zero field excludes none.
 type OrderFilter struct {
 	Status        Status `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
 	CreatedMin    Time   `json:"created_at_min" rule:"time optional"` // inclusive, as CreatedMax is
@@ -808,10 +817,11 @@ type OrderFilter struct {
 	Offset        int64  `json:"offset" rule:"int 0..1000000000 optional"`
 	Limit         int64  `json:"limit" rule:"int 1..50 =20"`
 	ExternalID    string `json:"external_id" rule:"text 1..64 optional"`
-	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order that the list goes on after
+	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order after which the list continues
 }
 
-// Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is no order of the store.
+// Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is not an order of the
+// store.
 func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {
 	where, args := "store_id = ? AND created_at >= ?", []any{storeID, f.CreatedMin}
 	add := func(condition string, values ...any) {

@@ -25,10 +25,10 @@ import (
 	"unicode/utf8"
 )
 
-// This file is the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog:
+// This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog:
 // products and bundles. Payments: methods, whose form has the fields of their kind, QRIS pictures, gateways' keys.
-// API: keys, webhooks and their deliveries, the reference. Settings: the store, the owner's phone and password. What a
-// form saves goes through the reader and the write of the catalog file, with one entry.
+// API: keys, webhooks and their deliveries, the reference. Settings: the store, the owner's phone and password. What
+// a form saves goes through the reader and the write of a catalog file, as its only entry.
 
 // Fields fills in the form of a struct: the inverse of readForm.
 func (p *page) Fields(of any) url.Values {
@@ -54,7 +54,7 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 	}
 }
 
-// Rows is how many rows a form has of a list: those up to the last one that is filled in, and two more.
+// Rows is how many rows of a list a form has: those up to the last one that is filled in, and two more.
 func (f form) Rows(list, name string) int {
 	last := -1
 	for row := range 50 {
@@ -65,7 +65,7 @@ func (f form) Rows(list, name string) int {
 	return last + 3
 }
 
-// Offset is how many entries the pages of a list before this one have.
+// Offset is how many entries the earlier pages of a list have.
 func (p *page) Offset() int64 {
 	n, _ := strconv.ParseInt(p.Query("offset"), 10, 64)
 	return max(0, n)
@@ -78,7 +78,7 @@ func (p *page) Entries(kind string, drafts bool, most int64) ([]Entry, error) {
 	return entries, err
 }
 
-// Keys are the store's API keys, with uses that are not written yet.
+// Keys are the store's API keys, including uses that are not written yet.
 func (p *page) Keys() ([]APIKey, error) {
 	keys, err := p.DB.Keys(p.Context(), p.Store.ID)
 	for i := range keys {
@@ -98,9 +98,9 @@ func (p *page) Entry() (Entry, error) {
 	return p.DB.Entry(p.Context(), p.Store.ID, kind, slug)
 }
 
-// setName gives what a form saves its name: the one in the address or, for something new, the one that was typed, or one made of
-// its title. find returns the title of what has a name, or ErrNotFound. A typed name that is taken is refused. So is a made one if
-// the title is the same too: a double click sends a form twice.
+// setName gives what a form saves its name: the one in the address or, for something new, the one that was typed, or
+// one made from its title. find returns the title of what already has a name, or ErrNotFound. A typed name that is
+// taken is refused. So is one made from a title if the title is the same too: a double click sends a form twice.
 func (p *page) setName(field, titleField string, find func(name string) (title string, err error)) error {
 	given, title := p.Query(field), strings.TrimSpace(p.PostFormValue(titleField))
 	typed := strings.TrimSpace(p.PostFormValue(field))
@@ -111,7 +111,7 @@ func (p *page) setName(field, titleField string, find func(name string) (title s
 	case errors.Is(err, ErrNotFound):
 		err = nil
 	case err == nil && (typed != "" || found == title):
-		err = refuse(ValidationFailed).add(titleField, "is there already: choose another, unless you have just saved it")
+		err = refuse(ValidationFailed).add(titleField, "already exists: choose another, unless you have just saved it")
 	default:
 		name += "-" + strings.ToLower(rand.Text()[:6])
 	}
@@ -145,7 +145,7 @@ func (s *server) saveEntry(p *page) error {
 	return s.importOne(p, Catalog{Products: []Entry{e}})
 }
 
-// importOne adds or changes one entry. What is wrong is said of the form's fields.
+// importOne adds or changes one entry. Its errors name the form's fields.
 func (s *server) importOne(p *page, entry Catalog) error {
 	_, err := s.db.ImportCatalog(p.Context(), p.Store.ID, entry)
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
@@ -209,8 +209,8 @@ func (s *server) saveGateway(p *page) error {
 	return s.payments.gateways.SetKey(p.Context(), s.db, key)
 }
 
-// SetKey tries a key at its gateway and puts it in the place of the store's earlier one, which is kept for the sessions
-// that were made with it. A sandbox key takes the place of no live one. A key that is in use already changes nothing.
+// SetKey tries a key at its gateway and replaces the store's earlier one with it, which is kept for the sessions
+// that were made with it. A sandbox key never replaces a live one. A key that is in use already changes nothing.
 func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	if key.SecretKey == "" {
 		return refuse(ValidationFailed).add("secret_key", "is needed: gateway set reads it from the first line of stdin")
@@ -285,7 +285,7 @@ func (s *server) savePicture(p *page) error {
 	}
 
 	kept, err := smallJPEG(decoded)
-	if err != nil { // A side is longer than a JPEG can have.
+	if err != nil { // A side is longer than a JPEG's can be.
 		return wrong
 	}
 	code := p.Query("code")
@@ -293,8 +293,8 @@ func (s *server) savePicture(p *page) error {
 	return s.db.SetPicture(p.Context(), p.Store.ID, code, kept)
 }
 
-// smallJPEG lays a picture on white, halves it until it is small, and encodes it without what a photo tells of its
-// place.
+// smallJPEG puts a picture on white, halves it until it is small, and encodes it without what a photo tells about
+// where it was taken.
 func smallJPEG(from image.Image) ([]byte, error) {
 	to := image.NewRGBA(from.Bounds().Sub(from.Bounds().Min))
 	draw.Draw(to, to.Rect, image.White, image.Point{}, draw.Src)
@@ -319,13 +319,13 @@ func halved(from *image.RGBA) *image.RGBA {
 	return to
 }
 
-// Secret is what was just made for a key or an endpoint, for ten minutes.
+// Secret is the one just made for a key or an endpoint, for ten minutes.
 func (p *page) Secret(id string) string {
 	return p.auth.kept(p.Request, "secret-"+id, p.auth.cookie(p.Request, "sign-in"))
 }
 
-// keepSecret lets this sign-in show a secret for ten minutes. It waits in a cookie: so it is stored nowhere here, and a page
-// that a phone threw away can show it again.
+// keepSecret lets this sign-in show a secret for ten minutes. It waits in a cookie, so it is stored nowhere here, and
+// a page that a phone threw away can show it again.
 func (p *page) keepSecret(id, secret string) {
 	p.auth.keep(p.w, "secret-"+id, p.auth.cookie(p.Request, "sign-in"), secret, 10*time.Minute)
 }
@@ -391,8 +391,8 @@ func (s *server) changeEndpoint(p *page) error {
 //go:embed openapi.json
 var description []byte
 
-// getDescription answers the API's description to anyone, also to pages of other sites, without an envelope. It names
-// the service's own address.
+// getDescription serves the API's description to anyone, including pages of other sites, without an envelope. It
+// names the service's own address.
 func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Content-Type", "application/json")
@@ -406,7 +406,7 @@ func (p *page) API() (spec map[string]any, err error) {
 	return spec, err
 }
 
-// showOwnIDs has the examples of the reference name what an owner sells, if one is signed in.
+// showOwnIDs makes the examples of the reference name what an owner sells, if one is signed in.
 func (s *server) showOwnIDs(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
 	if errors.Is(err, ErrNotFound) {
@@ -415,7 +415,7 @@ func (s *server) showOwnIDs(p *page) (err error) {
 	return err
 }
 
-// addPhone makes an endpoint that rings the owner's phone, by a topic that nobody can guess.
+// addPhone makes an endpoint that rings the owner's phone, through a topic that nobody can guess.
 func (s *server) addPhone(p *page) error {
 	server := strings.Trim(cmp.Or(p.PostFormValue("server"), "ntfy.sh"), " /")
 	events := []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
@@ -430,7 +430,7 @@ func (s *server) addPhone(p *page) error {
 type settings struct {
 	Name     string `json:"name" rule:"text 1..100"`
 	Contact  string `json:"contact" rule:"contact optional"`
-	Hours    *int64 `json:"expiry_hours" rule:"int 1..168 optional"` // nil = it is no whole number, and stays
+	Hours    *int64 `json:"expiry_hours" rule:"int 1..168 optional"` // nil = it is not a whole number, and stays
 	Language string `json:"language" rule:"choice id|en"`
 	TestMode bool   `json:"test_mode" rule:"bool"`
 }
@@ -465,7 +465,7 @@ func (s *server) changePassword(p *page) error {
 	}
 	err := s.auth.changePassword(p.w, p.Request, p.Store, p.PostFormValue("password"), password)
 	if errors.Is(err, ErrNotFound) {
-		return refuse(ValidationFailed).add("password", "is not your present password")
+		return refuse(ValidationFailed).add("password", "is not your current password")
 	}
 	return err
 }
