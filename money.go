@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// This file is the book of an order's payments: what gateways, the buyer and the owner have said of its money,
+// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its money,
 // and what that means for the order. Everything here is pure. A gateway's answer is written into the book, and
 // settle and alerts are functions of the whole book.
 
@@ -25,7 +25,8 @@ const (
 // PaymentState is how far a payment has come, as its gateway says.
 type PaymentState string
 
-// The states of a payment, in the order in which knowledge of it grows. Of Denied and ExpiredPayment the first one heard stays.
+// The states of a payment, in the order in which knowledge of it grows. Of Denied and ExpiredPayment, whichever comes
+// first stays.
 const (
 	Open           PaymentState = "open"
 	Held           PaymentState = "held" // the gateway wants a person to decide
@@ -55,8 +56,8 @@ func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
 func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.Amount }
 
 // learn adds what a gateway says to what is known. A state and its amount give way only to those of a later state, and returned
-// money only grows, so an old answer changes nothing. There are two exceptions: a denial of a payment that had arrived says that
-// it was reversed, and -1 ends a dispute, which may begin anew.
+// money only grows, so an old answer changes nothing. There are two exceptions: a denial of a payment that had arrived means
+// that it was reversed, and -1 ends a dispute, which may begin again.
 func (p Payment) learn(news Payment) Payment {
 	if p.State == Arrived && news.State == Denied {
 		news.State = Reversed
@@ -76,19 +77,19 @@ func (p Payment) learn(news Payment) Payment {
 // byOwner stands for the payer of an order that its owner approved without any of its payments.
 const byOwner = "owner"
 
-// Book is what is known of the money of an order.
+// Book is what is known about an order's money.
 type Book struct {
 	Status   Status    `json:"-"`                  // in a column of its own
 	Payments []Payment `json:"-"`                  // in a table of their own
 	PaidBy   string    `json:"paid_by,omitempty"`  // a payment's key, or byOwner; "" = nobody
 	Reported bool      `json:"reported,omitempty"` // the buyer has reported a payment, or confirmed a cash order
-	Oversold bool      `json:"oversold,omitempty"` // it was paid when its stock was gone
+	Oversold bool      `json:"oversold,omitempty"` // it was paid after its stock was gone
 	Accepted []string  `json:"accepted,omitempty"` // keys of the payments that an approval accepted
 	Second   []string  `json:"second,omitempty"`   // keys of the payments that the owner has called a second payment
 	Dealt    []Alert   `json:"dealt,omitempty"`    // the alerts that the owner has dealt with
 }
 
-// payer is the payment that pays the order. It is not ok if none does, or if the owner approved the order without one.
+// payer is the payment that pays the order. ok is false if none does, or if the owner approved the order without one.
 func (b Book) payer() (p Payment, ok bool) {
 	i := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.key() == b.PaidBy })
 	if i < 0 {
@@ -107,9 +108,10 @@ func (b Book) heldOn(attempt int) bool {
 	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.Attempt == attempt })
 }
 
-// exactPayment returns the key of a payment, other than the payer, whose money is there, and is exactly what its page asked for.
-// It skips one that the owner has called a second payment. In a paid or failed order it also skips one that was partly returned,
-// which is on its way back to the buyer; in other orders that one counts. "" = there is none.
+// exactPayment returns the key of a payment, other than the payer, whose money is there and is exactly what its page
+// asked for. It skips one that the owner has called a second payment. In a paid or failed order it also skips one
+// that was partly returned, because its money is on the way back to the buyer; in other orders such a payment counts.
+// "" = there is none.
 func (b Book) exactPayment() (key string) {
 	onlyWhole := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {
@@ -121,13 +123,13 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle brings a book into the state that it means. An order that is refunded, paid without a payment, or paid by money that is
-// still there stays as it is. Else an exact payment, of the amount that its own page asked for, pays the order, also one that has
-// expired or failed. In a paid order it takes the place of the payer that is gone, and what was accepted beside that one is not
-// needed any more; without one, the order is refunded if the payer's money was returned, and fails if it was reversed. A held
-// payment lets a pending or expired order wait for its owner, and money of another amount a pending one. An order that waits
-// fails when no payment is held, no money is there and nothing was reported. One that becomes failed keeps only its payments, and
-// which of them the owner has called a second one.
+// settle gives a book the state that it implies. An order that is refunded, paid without a payment, or paid by money that is
+// still there stays as it is. Otherwise an exact payment, of the amount that its own page asked for, pays the order, even one
+// that has expired or failed. In a paid order it takes the place of the payer that is gone, and what was accepted beside that one
+// is no longer needed; without an exact payment, the order is refunded if the payer's money was returned, and fails if it was
+// reversed. A held payment makes a pending or expired order wait for its owner, and money of any other amount does so with a
+// pending one. An order that waits fails when no payment is held, no money is there and nothing was reported. The book of an
+// order that fails keeps only its payments, and which of them the owner has called a second one.
 func settle(b Book, statusBefore Status) Book {
 	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
@@ -153,10 +155,10 @@ func settle(b Book, statusBefore Status) Book {
 	return b
 }
 
-// approve is the book after the owner approved the order. If the buyer reported a transfer, that is what the owner approved: no
-// payment pays the order, and other money is not needed. Else, of the payments whose money is there and that the owner has not
-// called a second payment, the first is the payer, and all that brought too little are accepted. What was dealt with before may
-// be an alert again.
+// approve is the book after the owner approved the order. If the buyer reported a transfer, that is what the owner
+// approved: no payment pays the order, and other money is not needed. Otherwise, of the payments whose money is there
+// and that the owner has not called a second payment, the first is the payer, and all that brought too little are
+// accepted. Alerts that were dealt with before may come up again.
 func (b Book) approve() Book {
 	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
 	if b.Reported {
@@ -183,7 +185,7 @@ const (
 	Oversold       AlertCode = "oversold"
 	Underpaid      AlertCode = "underpaid"
 	Overpaid       AlertCode = "overpaid"        // more than was asked for, or money that the order does not need
-	PartlyRefunded AlertCode = "partly_refunded" // of what the order has taken, a part was returned or taken back
+	PartlyRefunded AlertCode = "partly_refunded" // part of what the order has taken was returned or taken back
 	Disputed       AlertCode = "disputed"
 )
 
@@ -195,8 +197,8 @@ type Alert struct {
 	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for, or what that payment had brought
 }
 
-// alerts derives the alerts of an order from its book, less those that the owner has dealt with. The payer of a refunded order
-// raises none.
+// alerts derives the alerts of an order from its book, without those that the owner has dealt with. The payer of a
+// refunded order raises none.
 func alerts(b Book) []Alert {
 	var all []Alert
 	if b.Oversold && b.Status == Paid {
@@ -237,7 +239,8 @@ func alerts(b Book) []Alert {
 	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Dealt, a) })
 }
 
-// isUnneeded reports whether the order was paid without the payment with this key: by others, or by its owner.
+// isUnneeded reports whether the order was paid without the payment with this key: by other payments, or by its
+// owner.
 func (b Book) isUnneeded(key string) bool {
 	return (b.Status == Paid || b.Status == Refunded) && !b.isTaken(key)
 }
@@ -258,8 +261,8 @@ func alertCodes(all []Alert) []AlertCode {
 }
 
 // deal is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved, and
-// that the buyer may have reported: then it is the payer from now on, and a surplus remains an alert. Else, if the order does not
-// need it, it is a second payment, which becomes the payer only if the owner says so later.
+// that the buyer may have reported: then it is the payer from now on, and a surplus remains an alert. Otherwise, if the order
+// does not need it, it is a second payment, which becomes the payer only if the owner says so later.
 func (b Book) deal(a Alert, isPayer bool) Book {
 	if a.Code == Overpaid && isPayer && b.PaidBy == byOwner {
 		b.PaidBy, b.Reported = a.Payment, false
