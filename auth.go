@@ -22,13 +22,14 @@ import (
 
 // This file says who may do what, and how often.
 //
-// An API key opens one store and does what its scope says, until it ends or is revoked: that counts from the next request
-// on. Of keys, sign-ins and sign-in links only hashes are stored. Requests are limited by key and by store, wrong keys by
-// address, and so is how much work a store may have under way. Passwords are guessed slowly: tries are counted by address
-// and account, and one password is hashed at a time. Strangers cannot keep an owner out: a browser that has signed in
-// before is counted by itself and goes first. A new password ends all sign-ins.
+// An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect with the
+// next request. Only hashes of keys, sign-ins and sign-in links are stored. Requests are limited by key and by store,
+// wrong keys by address, and so is the work that a store may have under way. Passwords can only be guessed slowly:
+// tries are counted by address and account, and one password is hashed at a time. Strangers cannot keep an owner out:
+// a browser that has signed in before is counted separately and does not wait behind them. A new password ends all
+// sign-ins.
 
-// Scope is what a key may do: each allows what those before it do.
+// Scope is what a key may do: each allows all that those before it do.
 type Scope string
 
 const (
@@ -39,7 +40,7 @@ const (
 
 var scopes = []Scope{ScopeRead, ScopeWrite, ScopeManage}
 
-// allows reports whether a key of this scope may do what needs another scope.
+// allows reports whether a key of this scope may do what needs a certain scope.
 func (s Scope) allows(needed Scope) bool {
 	return slices.Index(scopes, s) >= slices.Index(scopes, needed)
 }
@@ -58,7 +59,7 @@ type APIKey struct {
 
 const keyColumns = "k.id, k.store_id, k.name, k.scope, k.created_at, k.last_used_at, k.revoked_at, k.expires_at"
 
-// keyIsLive is the SQL condition that the key k works at a time, its parameter.
+// keyIsLive is the SQL condition that the key k works at a given time, its parameter.
 const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 
 type keyHolder struct {
@@ -75,7 +76,8 @@ func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, erro
 	return h.Store, h.APIKey, err
 }
 
-// bearer returns the key in the header Authorization, whose scheme is in any case. Two of them are no key.
+// bearer returns the key in the Authorization header, whose scheme may be in any case. Two such headers give no valid
+// key.
 func bearer(h http.Header) string {
 	scheme, key, _ := strings.Cut(strings.Join(h.Values("Authorization"), ", "), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -84,8 +86,8 @@ func bearer(h http.Header) string {
 	return key
 }
 
-// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works as long as lasts says or, if that is 0,
-// until it is revoked.
+// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works for as long as lasts says
+// or, if that is 0, until it is revoked.
 func (db *DB) AddKey(
 	ctx context.Context, storeID, name string, scope Scope, lasts time.Duration,
 ) (key APIKey, secret string, err error) {
@@ -134,7 +136,7 @@ func digest(text string) []byte {
 	return hash[:]
 }
 
-// limiter holds a bucket of tokens for each name. Tokens are taken by requests and come back with time.
+// limiter holds a bucket of tokens for each name. Requests take tokens, which come back with time.
 type limiter struct {
 	perMinute, burst float64
 	mu               sync.Mutex
@@ -150,7 +152,7 @@ const mostBuckets = 10_000
 
 // allowance is a limiter's answer to one request.
 type allowance struct {
-	err       error // RateLimited, if there are too few tokens
+	err       error // RateLimited if there are too few tokens
 	limit     int   // requests a minute
 	remaining int   // requests that could follow at once
 	full      int   // seconds until the bucket is full
@@ -166,7 +168,7 @@ const (
 	shared = 0.25
 )
 
-// take takes the tokens for a request if they are there.
+// take takes the tokens for a request if there are enough.
 func (l *limiter) take(name string, cost float64) allowance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,8 +197,8 @@ func (l *limiter) take(name string, cost float64) allowance {
 	}
 }
 
-// takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name that has nothing
-// left takes nothing from the group's others.
+// takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name that
+// has nothing left takes nothing from the others in its group.
 func (l *limiter) takeBoth(name, group string) allowance {
 	left := l.take(name, alone)
 	if left.err == nil && group != name {
@@ -207,7 +209,8 @@ func (l *limiter) takeBoth(name, group string) allowance {
 	return left
 }
 
-// takeAddress limits clients by address. A customer has a /64 of IPv6, which counts as one, and often a /48.
+// takeAddress limits clients by address. With IPv6 a customer has a /64, which counts as one address, and often a
+// /48.
 func (l *limiter) takeAddress(addr netip.Addr) error {
 	return l.takeBoth(network(addr, 64), network(addr, 48)).err
 }
@@ -216,31 +219,31 @@ func (l *limiter) secondsFor(tokens float64) int {
 	return int(math.Ceil(max(0, tokens) * 60 / l.perMinute))
 }
 
-// network returns an IPv4 address as it is, and the network of so many bits of an IPv6 address.
+// network returns an IPv4 address as it is, and an IPv6 address as its network with a prefix of the given length.
 func network(addr netip.Addr, bits int) string {
 	net, _ := addr.Prefix(min(bits, addr.BitLen())) // This cannot fail: the address has so many bits.
 	return net.String()
 }
 
-// auth is what the serving process remembers of who asks. It may forget all of it.
+// auth is what the serving process remembers about its clients. It may forget all of it.
 type auth struct {
 	db           *DB
 	trusted      []netip.Prefix // proxies, beside those on this machine
 	warnOnce     sync.Once
-	sealing      cipher.AEAD // by the secret of the database's file
+	sealing      cipher.AEAD // with the secret in the database file
 	cookiePrefix string
 
-	requests  *limiter // of keys alone, of stores shared
-	pays      *limiter // of orders' pay pages
+	requests  *limiter // by key alone, by store shared
+	pays      *limiter // of pay pages, by order
 	wrongKeys *limiter // by address
 	forms     *limiter // of sign-in, by address
 	tries     *limiter // of passwords
 
 	rooms sync.Map // the places for work, by its kind and store: chan struct{}
-	used  sync.Map // when keys and sign-ins were last used, until it is written: Time, by id and hash
+	used  sync.Map // when keys and sign-ins were last used, until that is written: Time, by id or hash
 }
 
-// newAuth lets each key make so many requests a minute and at once, and each store four times as many.
+// newAuth lets each key make rate requests a minute and burst at once, and each store four times as many.
 func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Prefix) (*auth, error) {
 	secret, err := one[[]byte](ctx, db, "SELECT secret FROM settings")
 	if err != nil {
@@ -259,15 +262,15 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 		tries:     newLimiter(1, 10),
 	}
 
-	// Browsers take a cookie with this prefix over https only, and from this very host alone.
+	// Browsers accept a cookie with this prefix only over https, and only from this very host.
 	if strings.HasPrefix(db.publicURL(ctx), "https://") {
 		a.cookiePrefix = "__Host-"
 	}
 	return a, err
 }
 
-// client returns the address that a request comes from. Behind a trusted proxy that is the last one in X-Forwarded-For
-// that is no trusted proxy's: a client can invent those before it.
+// client returns the address that a request comes from. Behind a trusted proxy, that is the last one in
+// X-Forwarded-For that is not a trusted proxy's: a client can invent those before it.
 func (a *auth) client(r *http.Request) netip.Addr {
 	addr := parseAddress(r.RemoteAddr)
 	forwarded := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
@@ -320,13 +323,13 @@ func (a *auth) writeUses(ctx context.Context) error {
 var places = map[string]int{
 	"api": 8, "owner": 4, "pay": 4,
 	"large":    1, // an import, an export or an upload
-	"picture":  1, // is being decoded, which takes much memory; the process has one place
+	"picture":  1, // being decoded, which takes much memory; the process has one place
 	"password": 1, // all strangers together have one place
-	"hash":     1, // of a password; the process has one place, because the other processors are for orders
+	"hash":     1, // of a password; the process has one place, because the other cores are for orders
 }
 
-// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long, and not
-// longer than the request. leave gives it back, and may be called twice.
+// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long, and
+// no longer than the request. leave gives it back, and may be called twice.
 func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
 	made, _ := a.rooms.LoadOrStore(kind+" "+store, make(chan struct{}, places[kind]))
 	room := made.(chan struct{})
@@ -361,7 +364,7 @@ const (
 	deviceLasts = 183 * 24 * time.Hour // after its sign-in
 )
 
-// account is what signing in needs of a store.
+// account is what signing in needs to know of a store.
 type account struct {
 	StoreID string
 	PasswordHash
@@ -370,14 +373,14 @@ type account struct {
 // devices is the purpose of the cookie by which an account knows a browser: a new password forgets all of them.
 func (acc account) devices() string { return acc.StoreID + string(acc.Salt) }
 
-// account returns the one that a condition selects.
+// account returns the account that a condition selects.
 func (a *auth) account(ctx context.Context, condition string, args ...any) (account, error) {
 	return one[account](ctx, a.db,
 		"SELECT id, password_salt, password_hash FROM stores WHERE "+condition, args...)
 }
 
 // signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong, RateLimited that there
-// were too many tries, or that too many passwords wait to be hashed.
+// were too many tries, or that too many passwords are waiting to be hashed.
 func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password string) error {
 	email = strings.ToLower(strings.TrimSpace(email))
 	acc, err := a.account(r.Context(), "owner_email = ?", email)
@@ -400,8 +403,9 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 	return a.begin(w, r, acc)
 }
 
-// tryPassword compares a password with an account's. It is hashed for no account too, so that the answer takes as long.
-// Whoever gives it has ten tries, then one a minute. A browser that has signed in before has tries of its own.
+// tryPassword compares a password with an account's. It is hashed even if there is no account, so that the answer
+// takes as long. Whoever gives it has ten tries, then one a minute. A browser that has signed in before has tries of
+// its own.
 func (a *auth) tryPassword(ctx context.Context, acc account, password, who string) error {
 	if err := a.tries.take(who, alone).err; err != nil {
 		return err
@@ -416,8 +420,8 @@ func (a *auth) tryPassword(ctx context.Context, acc account, password, who strin
 	return nil
 }
 
-// hash is hashPassword for one at a time. Few wait for it: one for each owner and one for all strangers together, who hold
-// the place for a password.
+// hash is hashPassword, one at a time. Few wait for it: one for each owner and one for all strangers together, who
+// each hold a place for a password.
 func (a *auth) hash(ctx context.Context, password string, salt []byte) (PasswordHash, error) {
 	leave, err := a.place(ctx, "", "hash")
 	if err != nil {
@@ -427,8 +431,8 @@ func (a *auth) hash(ctx context.Context, password string, salt []byte) (Password
 	return hashPassword(password, salt, a.db.env.rounds), nil
 }
 
-// changePassword gives an owner who knows the present password another one, and ends all sign-ins but this browser's.
-// ErrNotFound says that the present one is wrong.
+// changePassword gives an owner who knows the current password a new one, and ends all sign-ins but this browser's.
+// ErrNotFound says that the current one is wrong.
 func (a *auth) changePassword(
 	w http.ResponseWriter, r *http.Request, st Store, present, password string,
 ) error {
@@ -472,7 +476,8 @@ func (db *DB) NewSignInLink(ctx context.Context, storeID string, until Time) (pa
 	return "/dashboard/enter/" + token, db.change(ctx, insertSignIn, digest(token), storeID, true, until)
 }
 
-// signInByLink signs in whoever presses the button of that page. ErrNotFound says that it was used or is too old.
+// signInByLink signs in whoever presses the button of that page. ErrNotFound says that the link was used or is too
+// old.
 func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string) error {
 	const ofLink = "id = (SELECT store_id FROM sign_ins WHERE hash = ? AND link = 1 AND ends_at > ?)"
 	acc, err := a.account(r.Context(), ofLink, digest(token), a.db.now())
@@ -485,12 +490,12 @@ func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string
 	return a.begin(w, r, acc)
 }
 
-// end ends a sign-in or spends a link. ErrNotFound says that there is none any more.
+// end ends a sign-in or uses up a link. ErrNotFound says that it no longer exists.
 func (a *auth) end(r *http.Request, token string) error {
 	return a.db.change(r.Context(), "DELETE FROM sign_ins WHERE hash = ?", digest(token))
 }
 
-// begin begins a sign-in in this browser, and lets the browser be known as one that has had one.
+// begin begins a sign-in in this browser, and marks the browser as one that has signed in.
 func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error {
 	token := newSecret()
 	until := a.db.now().Add(signInLasts)
@@ -503,8 +508,8 @@ func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error 
 	return nil
 }
 
-// owner returns the store whose owner sends a request, and notes the use of the sign-in. ErrNotFound says that nobody is
-// signed in.
+// owner returns the store whose owner sent a request, and notes the use of the sign-in. ErrNotFound says that nobody
+// is signed in.
 func (a *auth) owner(r *http.Request) (Store, error) {
 	hash, now := digest(a.cookie(r, "sign-in")), a.db.now()
 	st, err := one[Store](r.Context(), a.db, sqlStores+`
@@ -549,7 +554,8 @@ func (a *auth) keep(w http.ResponseWriter, name, purpose, text string, lasts tim
 	a.setCookie(w, name, base64.RawURLEncoding.EncodeToString(sealed), lasts)
 }
 
-// kept returns a text that was kept for this purpose, or "": there is none, it is too old, or another has planted it.
+// kept returns a text that was kept for this purpose, or "" if there is none, it is too old, or somebody else has
+// planted it.
 func (a *auth) kept(r *http.Request, name, purpose string) (text string) {
 	sealed, _ := base64.RawURLEncoding.DecodeString(a.cookie(r, name))
 	content, _ := a.sealing.Open(nil, nil, sealed, []byte(name+" "+purpose))
