@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// This file is the stores, and what each of them sells: products and bundles with their stock, and the methods by which its buyers
-// pay. A catalog file, a form and PUT /v1/catalog are one import: it checks every entry, and writes all of them or none. An update
-// leaves alone what it does not mention. A method that cannot be paid is not offered.
+// This file is about stores and what each of them sells: products and bundles with their stock, and the methods by
+// which its buyers pay. A catalog file, a form and PUT /v1/catalog share one import, which checks every entry, and
+// writes all of them or none. An update leaves alone what it does not mention. A method that nobody can pay by is not
+// offered.
 
 // maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow an
 // int64 before it is compared with maxMoney.
@@ -64,7 +65,8 @@ func (db *DB) Stores(ctx context.Context) ([]Store, error) {
 	return all[Store](ctx, db, sqlStores+"ORDER BY s.id")
 }
 
-// StoreAt returns the store whose own host it is, by its domain or its subdomain. The public host is no store's own.
+// StoreAt returns the store that a host belongs to, by its domain or its subdomain. The public host belongs to no
+// store.
 func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
 	host, _, _ = strings.Cut(host, ":")
 	host = strings.TrimSuffix(host, ".")
@@ -101,7 +103,7 @@ func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store,
 	return st, err
 }
 
-// SetStore changes what edit changes of a store and returns the result.
+// SetStore applies edit to a store and returns the result.
 func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (st Store, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		st, err = readStore(tx, tx, id)
@@ -124,7 +126,7 @@ func (tx *Tx) putStore(st *Store) (err error) {
 		SELECT 'owner_email', ?1, json_array(owner_email) FROM stores WHERE owner_email = ?4 AND id <> ?2
 		UNION ALL
 		SELECT 'slug', ?1, json_array(slug) FROM stores WHERE slug = ?5 AND id <> ?2`,
-		"is another store's: %q", st.ID, st.Domain, st.OwnerEmail, st.Slug)
+		"belongs to another store: %q", st.ID, st.Domain, st.OwnerEmail, st.Slug)
 	if err := refusal.orNil(); err != nil {
 		return err
 	}
@@ -148,7 +150,7 @@ const (
 	Bundle  Kind = "bundle"
 )
 
-// Entry is a product or bundle: as the API shows it, and with its rules as a catalog file or a form gives it.
+// Entry is a product or bundle as the API shows it and, with its rules, as a catalog file or a form gives it.
 type Entry struct {
 	ID          string          `json:"id"`
 	Type        Kind            `json:"type"`
@@ -191,7 +193,7 @@ type MethodKind string
 
 const (
 	Transfer MethodKind = "transfer" // to one of the method's accounts at banks
-	Cash     MethodKind = "cash"     // on delivery: nothing is paid before
+	Cash     MethodKind = "cash"     // on delivery: nothing is paid in advance
 	QRIS     MethodKind = "qris"     // with the code in the method's picture
 	EWallet  MethodKind = "ewallet"  // to one of the method's accounts, which are telephone numbers
 )
@@ -203,7 +205,7 @@ type BankAccount struct {
 	Holder string `json:"holder,omitempty" rule:"text 1..100 optional"`
 }
 
-// Method is a way to pay that a store offers: as the API shows it, and with its rules as a catalog file or a form
+// Method is a way to pay that a store offers, as the API shows it and, with its rules, as a catalog file or a form
 // gives it.
 type Method struct {
 	Code         string          `json:"code" rule:"code unique"`
@@ -229,7 +231,7 @@ func (a BankAccount) Digits() string {
 	return strings.NewReplacer(" ", "", "-", "", ".", "").Replace(a.Number)
 }
 
-// usable reports whether buyers may pay an order of this subtotal with a method; -1 is any subtotal.
+// usable reports whether buyers may pay an order of this subtotal with a method; -1 means any subtotal.
 func (m Method) usable(st Store, subtotal int64) bool {
 	below := m.MinAmount != nil && subtotal < *m.MinAmount
 	above := m.MaxAmount != nil && subtotal > *m.MaxAmount
@@ -276,7 +278,7 @@ func (db *DB) Methods(ctx context.Context, storeID string) ([]Method, error) {
 	return all[Method](ctx, db, sqlMethods, storeID, nil)
 }
 
-// UsableMethods lists what a store's buyers may pay an order of this subtotal with; -1 is any subtotal.
+// UsableMethods lists what a store's buyers may pay an order of this subtotal with; -1 means any subtotal.
 func UsableMethods(ctx context.Context, q querier, st Store, subtotal int64) ([]Method, error) {
 	methods, err := all[Method](ctx, q, sqlMethods, st.ID, nil)
 	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
@@ -287,7 +289,7 @@ func MethodOf(ctx context.Context, q querier, storeID, code string) (Method, err
 	return one[Method](ctx, q, sqlMethods, storeID, code)
 }
 
-// EntryFilter selects products, then bundles, each by title and id.
+// EntryFilter selects products, then bundles, each sorted by title and id.
 type EntryFilter struct {
 	Type   Kind   `json:"type" rule:"choice product|bundle optional"`
 	Text   string `json:"q" rule:"text 1..100 optional"` // a part of the title, in any case
@@ -416,8 +418,8 @@ func (tx *Tx) putItems(storeID, bundle string, items []BundleItem, path string, 
 	}
 }
 
-// putMethod adds a payment method, or sets the fields that its input has. It changes nothing where the provider or the kind would
-// be another: the pay pages of orders depend on them.
+// putMethod adds a payment method, or sets the fields that its input has. It changes nothing if the provider or the
+// kind would change: the pay pages of orders depend on them.
 func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
 	return tx.exec(`
 		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount,
@@ -439,8 +441,8 @@ func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
 		m.UniqueCode, fromJSON{m.Given})
 }
 
-// RemoveEntry deletes a product or bundle. One that an order or a bundle has is taken off sale instead. Nothing else is
-// written while it reads the orders, which takes seconds with a million.
+// RemoveEntry deletes a product or bundle. One that is in an order or a bundle is taken off sale instead. Nothing
+// else is written while it reads the orders, which takes seconds for a million.
 func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {
 	return db.remove(ctx, `
 		DELETE FROM products AS p
@@ -453,7 +455,7 @@ func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug s
 		"UPDATE products SET published = 0 WHERE store_id = ? AND type = ? AND slug = ?", storeID, kind, slug)
 }
 
-// RemoveMethod deletes a payment method. One that an order has is turned off instead.
+// RemoveMethod deletes a payment method. One that an order uses is turned off instead.
 func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
 	return db.remove(ctx, `
 		DELETE FROM payment_methods
