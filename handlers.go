@@ -20,8 +20,8 @@ import (
 
 // Every request goes through logged, which gives it an id and a line in the log. A request to the API then goes through api: its
 // key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one of its store's
-// places, and its handler gets what they say. Every answer of the API is one of two envelopes, and every error becomes one of
-// descriptions.
+// places, and its handler gets the results. Every answer of the API is one of two envelopes, and every error becomes one of
+// those in descriptions.
 
 // routes is the table of all paths. Those of pages are in pageRoutes.
 func (s *server) routes() http.Handler {
@@ -52,13 +52,13 @@ type server struct {
 	payments     *payments
 	allowPrivate bool         // addresses of webhooks
 	draining     atomic.Bool  // the service is stopping: it is not ready
-	failedAt     atomic.Int64 // the second of the log's last line about a database that fails
+	failedAt     atomic.Int64 // the second of the log's last line about a failing database
 }
 
-// recorder collects the facts of a request for its line in the log. It holds no key and nothing of a buyer.
+// recorder collects the facts of a request for its line in the log. It holds no key and nothing about a buyer.
 type recorder struct {
 	http.ResponseWriter
-	status int // 0 until the answer begins, which WriteHeader does
+	status int // 0 until the answer begins, with WriteHeader
 	store  string
 }
 
@@ -70,9 +70,9 @@ func (rec *recorder) WriteHeader(status int) {
 // Unwrap is for http.ResponseController.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 
-// logStore names the store of a request in its line of the log.
+// logStore puts the store of a request into its line in the log.
 func logStore(w http.ResponseWriter, storeID string) {
-	w.(*recorder).store = storeID // logged has made it.
+	w.(*recorder).store = storeID // logged made it one.
 }
 
 // logged gives every request its id and its line in the log, and answers if its handler panics.
@@ -103,7 +103,7 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 		case p != "/" && p != path.Clean(p): // ServeMux would redirect.
 			s.fail(rec, r, ErrNotFound)
 		case route == "":
-			mux.ServeHTTP(silent{rec}, r) // It sets the header Allow where another method would do.
+			mux.ServeHTTP(silent{rec}, r) // It sets the Allow header if another method would do.
 			err := ErrNotFound
 			if w.Header().Get("Allow") != "" {
 				err = refuse(methodNotAllowed)
@@ -132,7 +132,7 @@ type silent struct{ http.ResponseWriter }
 func (silent) WriteHeader(int)             {}
 func (silent) Write(b []byte) (int, error) { return len(b), nil }
 
-// What only a request can be refused for.
+// Reasons that only an HTTP request can be refused for.
 const (
 	unauthorized     Reason = "UNAUTHORIZED"
 	planRequired     Reason = "PLAN_REQUIRED"
@@ -177,7 +177,7 @@ var descriptions = map[Reason]struct {
 	OutOfStock:          {409, "There is not enough stock for this order."},
 	DuplicateExternalID: {409, "Order %s has this external_id."},
 	WrongState:          {409, "The order is %s: this is not possible now."},
-	LimitReached:        {409, "There are as many of these as there can be: remove one first."},
+	LimitReached:        {409, "There are already as many of these as there can be: remove one first."},
 	GatewayRefused:      {409, "The payment gateway refuses this: %s"},
 	RateLimited:         {429, "Rate limit exceeded."},
 	internalError:       {500, "Internal error."},
@@ -186,7 +186,7 @@ var descriptions = map[Reason]struct {
 			"changed."},
 }
 
-// describe turns an error into what a client is told, also in the answer's header. It is the only place that does.
+// describe turns an error into what a client is told, including the answer's header. It is the only place that does.
 func describe(h http.Header, err error) (status int, e apiError) {
 	refusal := refuse(internalError)
 	switch {
@@ -195,7 +195,7 @@ func describe(h http.Header, err error) (status int, e apiError) {
 		refusal = refuse(notFound)
 	case errors.Is(err, ErrUnknown):
 		refusal = &Refusal{Reason: Unavailable,
-			Words: "The disk failed while this was saved: it is unknown whether it was. When the service works " +
+			Words: "The disk failed while this was being saved: it is unknown whether it was. When the service works " +
 				"again, repeat an order with the same Idempotency-Key, or look for it with " +
 				"GET /v1/orders?external_id=…."}
 	case errors.Is(err, ErrUnavailable), errors.Is(err, context.Canceled):
@@ -225,7 +225,7 @@ func describe(h http.Header, err error) (status int, e apiError) {
 var isAPI = matcher(`^/(v1|notifications|healthz|readyz)(/|$)`)
 
 // fail answers an error: in the envelope, or with a page. What the client cannot change goes into the log, but only
-// once a second where every request may fail, because the database does.
+// once a second when every request may fail, because the database does.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, e := describe(w.Header(), err)
 	now := time.Now().Unix()
@@ -237,7 +237,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.db.log.Error("request failed", "request_id", w.Header().Get("X-Request-Id"), "error", err)
 	}
 
-	if r.ContentLength < 0 || r.ContentLength > maxBody { // Else the server would read on before it answers.
+	if r.ContentLength < 0 || r.ContentLength > maxBody { // Otherwise the server would read on before it answers.
 		w.Header().Set("Connection", "close")
 	}
 	if !isAPI(path.Clean(r.URL.Path)) {
@@ -546,7 +546,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	}
 	entries := len(catalog.Products) + len(catalog.Bundles) + len(catalog.PaymentMethods)
 	if entries > maxCatalogEntries {
-		return nil, refuse(ValidationFailed).add("products", "and all other entries may be %d at a time", maxCatalogEntries)
+		return nil, refuse(ValidationFailed).add("products", "and all other entries may be at most %d at once", maxCatalogEntries)
 	}
 
 	c.leave()
@@ -558,7 +558,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
 }
 
-// notify takes a gateway's notification, and answers when it is on disk: the gateway is asked about it later.
+// notify takes a gateway's notification, and answers once it is on disk: the gateway is asked about it later.
 func (s *server) notify(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	if err == nil {
@@ -573,8 +573,8 @@ func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, http.StatusOK, jsonObject{"status": "alive"}, nil)
 }
 
-// getReadiness says whether new requests should be sent here: whether the file can be relied on, and the service is not
-// stopping. A full disk does not show in it.
+// getReadiness says whether new requests should be sent here: whether the file can be relied on and the service is
+// not stopping. A full disk does not affect it.
 func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
 	err := s.db.writable()
 	if s.draining.Load() {
