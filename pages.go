@@ -22,13 +22,14 @@ import (
 	"time"
 )
 
-// This file is what all pages share: how one is served, its words in two languages, its forms and templates. Below it
-// are the pages that need no sign-in: a buyer's pay page, the sandbox's page and the API's reference.
+// This file holds what all pages share: how a page is served, its words in two languages, its forms and templates.
+// After that come the pages that need no sign-in: a buyer's pay page, the sandbox's page and the API's reference.
 //
-// A page is a row of the table in dashboard.go. It is shown by the template of its name in web/, inside layout.html.
-// The template reads what it shows: by the methods of page, and by those of its database. An error ends the page. A
-// form posts to its own page, and its field act says what it does. An act that is done leads on by a redirect; one that
-// is refused shows the page again, with what was typed and what is wrong. No page needs a script; the only one copies.
+// A page is a row of the table in dashboard.go. It is shown by the template that it names in web/, inside
+// layout.html. The template reads what it shows, by the methods of page and of its database. An error ends the page.
+// A form posts to its own page, and its field act says what it does. An act that succeeds ends with a redirect; one
+// that is refused shows the page again, with what was typed and what is wrong. No page needs a script; the only one
+// is for copying.
 
 //go:embed web
 var web embed.FS
@@ -48,7 +49,7 @@ var (
 	copyHash      = sha256.Sum256([]byte(copyScript))
 )
 
-// pageSecurity allows a page nothing but our stylesheet, pictures, forms and the script that copies.
+// pageSecurity allows a page nothing but our stylesheet, pictures, forms and the script for copying.
 var pageSecurity = "default-src 'none'; style-src 'self'; img-src 'self' data: https:; script-src 'sha256-" +
 	base64.StdEncoding.EncodeToString(copyHash[:]) +
 	"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -83,7 +84,7 @@ func (l tongue) word(kind string, code any) string { return l.say(fmt.Sprint(kin
 // message is what is wrong with a field.
 func (l tongue) message(e FieldError) string { return fmt.Sprintf(l.say(e.Format), e.Values...) }
 
-// text chooses from a text in both languages.
+// text chooses between the two languages of a text.
 func (l tongue) text(id, en string) string {
 	if l == "en" {
 		return en
@@ -91,7 +92,7 @@ func (l tongue) text(id, en string) string {
 	return id
 }
 
-// dates writes times in WIB (UTC+7), with a date of this layout.
+// dates writes times in WIB (UTC+7), with this layout for the date.
 func (l tongue) dates(layout string) func(t Time) string {
 	words := strings.NewReplacer()
 	if l == "id" {
@@ -114,7 +115,8 @@ func referenceTail(reference string) string { return reference[strings.LastIndex
 
 var fourDigits = regexp.MustCompile(`\d{4}`)
 
-// grouped writes an account's number in groups, as people read it: those of its owner or, if there are none, of four digits.
+// grouped writes an account's number in groups, as people read it: in those of its owner or, if there are none, of
+// four digits.
 func grouped(a BankAccount) string {
 	if a.Number != a.Digits() {
 		return a.Number
@@ -136,7 +138,7 @@ func writeTo(contact, text string) string {
 	return "https://wa.me/" + number[1:] + "?text=" + text
 }
 
-// masked is a buyer's contact as their pay page shows it: buyers pass its address on.
+// masked is a buyer's contact as their pay page shows it, because buyers pass the page's address on.
 func masked(b Buyer) string {
 	if name, domain, isEmail := strings.Cut(b.Email, "@"); isEmail {
 		return fmt.Sprintf("%.1s•••@%s", name, domain)
@@ -203,7 +205,7 @@ type page struct {
 	DB           *DB
 	Home         string // the public URL
 	Store        Store
-	IsOwner      bool     // of the store, who is signed in
+	IsOwner      bool     // the store's owner is signed in
 	Order        OrderRow // whose buyer sees the page
 	ChosenMethod Method   // of that order
 	Asking       int      // how many times the page has asked the gateway without an answer
@@ -213,7 +215,7 @@ type page struct {
 	w            http.ResponseWriter
 	auth         *auth
 	next         string // where the browser goes; "" = the page is shown
-	act          string // that was refused
+	act          string // the one that was refused
 	typed        form   // into its form
 }
 
@@ -324,7 +326,7 @@ func (p *page) parseForm(most int64) error {
 		err = p.ParseMultipartForm(most)
 	}
 	if err != nil && !errors.Is(err, http.ErrNotMultipart) {
-		p.w.Header().Set("Connection", "close") // Else the server would read on before it answers.
+		p.w.Header().Set("Connection", "close") // Otherwise the server would read on before it answers.
 		return refuseBody(err)
 	}
 	return nil
@@ -375,7 +377,7 @@ func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, e
 	p := s.newPage(w, r, pageRoute{Template: "error"})
 	p.Status, p.Unknown = status, errors.Is(err, ErrUnknown)
 	if err := p.render(func() {}); err != nil {
-		s.db.log.Error("the page of an error failed", "error", err)
+		s.db.log.Error("an error page could not be shown", "error", err)
 		w.WriteHeader(p.Status)
 	}
 }
@@ -391,7 +393,7 @@ func (p *page) language() tongue {
 // Query is a parameter of the page's address.
 func (p *page) Query(name string) string { return fmt.Sprintf("%.100s", p.URL.Query().Get(name)) }
 
-// With is the page's address with another value of a parameter.
+// With is the page's address with another value for a parameter.
 func (p *page) With(name string, value any) string {
 	query := p.URL.Query()
 	query.Set(name, fmt.Sprint(value))
@@ -407,14 +409,14 @@ func (p *page) MethodOf(code string) (Method, error) {
 	return m, err
 }
 
-// form is a form of a page: what stands in its fields, and why it was refused if it was.
+// form is a form of a page: what its fields hold, and why it was refused, if it was.
 type form struct {
 	Values  url.Values
 	Refusal *Refusal
 }
 
-// Form is the form of an act, with the fields of what it is about; without that, it is about something new. Without an
-// act, it is the refused form, whatever its act.
+// Form is the form of an act, filled in with the fields of what it is about; without those, it is about something
+// new. Without an act, it is the refused form, whatever its act.
 func (p *page) Form(act string, about ...url.Values) form {
 	if p.typed.Refusal != nil && (act == p.act || act == "") {
 		return p.typed
@@ -466,8 +468,8 @@ func (s *server) admitToSandbox(p *page) error {
 	return err
 }
 
-// admitTo lets the buyer of an order in. Their pages are on every host but another store's, so that links live on when
-// a store's domain changes.
+// admitTo lets the buyer of an order in. Their pages are on every host but another store's, so that links still work
+// after a store's domain changes.
 func (s *server) admitTo(p *page, orderID string) (err error) {
 	orderID = strings.ToLower(orderID)
 	if err := s.auth.pays.take(string(digest(orderID)), alone).err; err != nil { // The address can be long.
@@ -488,12 +490,12 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 }
 
 const (
-	mostAsking = 10              // looks, of a buyer who comes back
+	mostAsking = 10              // times, for a buyer who comes back
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
-// askGateway asks the gateway of a pending order whose buyer comes back from it. While somebody else asks, or if no answer comes,
-// the page says that it is asked and looks again.
+// askGateway asks the gateway about a pending order whose buyer comes back from there. While somebody else is asking,
+// or if no answer comes, the page says that the gateway is being asked, and tries again.
 func (s *server) askGateway(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
 	if looks < 1 || !p.Order.Order.RequiresPayment {
@@ -518,8 +520,8 @@ func (s *server) askGateway(p *page) error {
 	return nil
 }
 
-// actOfBuyer does what a button of the pay page says. If it comes too late, the page says how things are; and from the page of
-// another method, that they have changed.
+// actOfBuyer does what a button of the pay page says. If that comes too late, the page shows how things stand; if it
+// comes from the page of another method, the page says that they have changed.
 func (s *server) actOfBuyer(p *page) (err error) {
 	p.next = "/pay/" + p.Order.ID
 	act, method := p.PostFormValue("act"), p.PostFormValue("method")
