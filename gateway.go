@@ -17,19 +17,19 @@ import (
 	"unicode"
 )
 
-// This file is what payment gateways have in common. A gateway makes the page of a session, answers what became of it,
-// and closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire
-// formats are in midtrans.go and xendit.go; the sandbox, whose memory is a table of our own, is at the end.
+// This file holds what payment gateways have in common. A gateway makes the page of a session, says what became of
+// it, and closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The
+// wire formats are in midtrans.go and xendit.go; the sandbox, whose memory is a table of our own, is at the end.
 
 // gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words if the same
 // request cannot succeed later, or else an outage.
 type gateway interface {
 	// create makes a page where an order is paid. If the gateway refuses a field, it tries once more by itself with only
-	// what is required. errTaken: the gateway has payments of this reference already.
+	// what is required. errTaken means that the gateway already has payments for this reference.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
-	// status asks what became of a session. An id that the gateway does not know gives an answer without payments: only the
-	// session's own GatewayID is an error then. A new key is tested with this, by a session that SetKey makes up.
+	// status asks what became of a session. If the gateway does not know an id, the answer has no payments; only for
+	// the session's own GatewayID is that an error. A new key is tested with this, on a session that SetKey makes up.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
 	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived stays. It reports
@@ -39,16 +39,17 @@ type gateway interface {
 	// decide accepts or denies a held payment. A gateway that holds none is never called.
 	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
 
-	// verify reads a notification and returns what it names. The error is ErrNotFound if it is not the gateway's.
+	// verify reads a notification and returns what it names. The error is ErrNotFound if it does not come from the
+	// gateway.
 	verify(key GatewayKey, header http.Header, body []byte) (Notification, error)
 }
 
-var errTaken = errors.New("the gateway has payments of this reference already")
+var errTaken = errors.New("the gateway already has payments for this reference")
 
 // errNotUnderstood is logged: an operator who reads it looks at the payment in the gateway's dashboard.
 var errNotUnderstood = errors.New("the answer is about another session, or its status or amount is not known")
 
-// checkout is what a page is made of.
+// checkout is what a page is made from.
 type checkout struct {
 	Session PaymentSession
 	Order   Order
@@ -61,7 +62,7 @@ func (c checkout) returnURL() string { return c.Store.payPage(c.Order.ID) + "?ba
 // Page is a page that a gateway made.
 type Page struct {
 	ID, URL string
-	Expires Time // may be later than the order's end: gateways have a shortest time
+	Expires Time // may be later than the order's end: gateways have a minimum
 }
 
 // PaymentSession is a page at a gateway where an order can be paid, or the attempt to get one.
@@ -75,13 +76,13 @@ type PaymentSession struct {
 	Code      int64
 	Asked     int64 // the amount that its page asks for
 	KeyID     string
-	GatewayID string // the gateway's name of the page; "" = no answer has brought it
+	GatewayID string // the gateway's name for the page; "" = not known yet
 	URL       string
 	ExpiresAt Time     // of its page
 	Seen      bool     // somebody may have seen its page
-	Left      bool     // its page was unwanted at some time: it is offered no more, but asked about and closed
+	Left      bool     // its page was unwanted at some time: it is no longer offered, but checked and closed
 	Over      bool     // no payment can begin there any more; one that has begun may still arrive
-	Claimed   string   // the payment that a notification says came or is held; the order waits a week for the answer that shows it
+	Claimed   string   // the payment that a notification says arrived or is held; the order waits a week for it to be confirmed
 	Notified  int      // counts its notifications
 	Names     []string // from notifications and answers, as the gateway writes them; and news of disputes
 	NewsAt    Time     // when something was last new, a notification came or its page was given up
@@ -92,27 +93,27 @@ type PaymentSession struct {
 	payments []Payment // of this session in the book, when its gateway is called; no column
 }
 
-// reference is our name of the session at the gateway.
+// reference is our name for the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-// Answer is what a gateway says of a session: its latest payment, and those whose names are known. Beside an error it has the
-// payments that could be read.
+// Answer is what a gateway says about a session: its latest payment, and those whose names are known. With an error,
+// it has the payments that could be read.
 type Answer struct {
-	Open     bool      // money can come: a payment waits for it, or the buyer can begin one
+	Open     bool      // money can still arrive: a payment waits for it, or the buyer can begin one
 	Over     bool      // no payment can begin there any more; a reversal may open it again. If neither is set, a payment is held
 	Canceled bool      // somebody has canceled the page at the gateway: the order needs another one
 	Payments []Payment // their attempts are 0
 	Names    []string  // to be remembered with the session's
 }
 
-// Notification is what a verified notification names. Its session is that of Reference or, without one (a refund at Xendit), the
-// one whose Names have one of Known.
+// Notification is what a verified notification names. Its session is that of Reference or, without one (a refund at
+// Xendit), the one whose Names include one of Known.
 type Notification struct {
 	Reference   string
 	SessionID   string   // the gateway's
-	Names       []string // there is one at least
+	Names       []string // at least one
 	Known       []string
-	ClaimsMoney bool  // it says that a payment came or is held; Names[0] is its id in answers
+	ClaimsMoney bool  // it says that a payment arrived or is held; Names[0] is its id in answers
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
 }
 
@@ -136,7 +137,7 @@ type GatewayKey struct {
 
 type gateways map[Provider]gateway
 
-// newGateways returns all gateways. urls take the place of scheme and host of a provider's addresses.
+// newGateways returns all gateways. urls replace the scheme and host of a provider's addresses.
 func newGateways(db *DB, transport http.RoundTripper, urls map[Provider]string) gateways {
 	client := &http.Client{Transport: transport, Timeout: callTime,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -150,7 +151,7 @@ func newGateways(db *DB, transport http.RoundTripper, urls map[Provider]string) 
 // gatewayClient sends requests to one provider.
 type gatewayClient struct {
 	*http.Client
-	url string // takes the place of scheme and host of all addresses, unless it is empty
+	url string // replaces the scheme and host of all addresses, unless it is empty
 	now func() Time
 }
 
@@ -163,13 +164,14 @@ func (o jsonObject) filled() jsonObject {
 	return o
 }
 
-// reply is an answer in JSON. Of a refusal it has the words, and the status if that of the HTTP answer is another one.
+// reply is an answer in JSON. For a refusal it has the words, and the status if it differs from that of the HTTP
+// answer.
 type reply interface {
 	refusal() (status int, words string)
 }
 
-// send sends a request and reads the answer, also a refusal, into out. It fails unless the gateway did what was asked, and
-// answered in JSON. No error names the address, because an order's id opens its pay page.
+// send sends a request and reads the answer, even a refusal, into out. It fails unless the gateway did what was
+// asked, and answered in JSON. No error names the address, because an order's id opens its pay page.
 func (c gatewayClient) send(
 	ctx context.Context, key GatewayKey, method, host, path string, header http.Header, body []byte, out reply,
 ) (status int, err error) {
@@ -218,7 +220,7 @@ func (c gatewayClient) createPage(
 	return status, err
 }
 
-// scrub takes what a gateway's words repeat of the buyer out of them.
+// scrub removes from a gateway's words what they repeat about the buyer.
 func (c checkout) scrub(err error) error {
 	refusal, ok := errors.AsType[*Refusal](err)
 	if !ok {
@@ -295,7 +297,8 @@ const channels = `
 	indomaret  indomaret   INDOMARET
 `
 
-// channelsOf are a gateway's names, in a column of channels, of the ways to pay that a page offers, nil for all.
+// channelsOf are a gateway's names, from a column of channels, for the ways to pay that a page offers, or nil for
+// all.
 func (c checkout) channelsOf(column int) []string {
 	for row := range slices.Chunk(strings.Fields(channels), 3) {
 		if row[0] == c.Session.Method {
@@ -306,7 +309,7 @@ func (c checkout) channelsOf(column int) []string {
 }
 
 // GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with, then the one in use,
-// then those that were replaced. Without a provider, it lists the keys in use of all. Every store has one of the sandbox,
+// then those that were replaced. Without a provider, it lists the keys in use of all. Every store has one for the sandbox,
 // without an id.
 func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider, own string) ([]GatewayKey, error) {
 	if provider == Sandbox {
@@ -323,7 +326,8 @@ func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provid
 type sandbox struct{ db *DB }
 
 // ActInSandbox presses a button of a session's page (paid, other: another amount, denied) and makes the session due.
-// Anything else changes nothing, and a page that is over takes no payment. A payment that is denied was reversed.
+// Any other act only makes it due, and a page that is over takes no payment. Denying a payment that has arrived
+// reverses it.
 func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		tx.exec(`
