@@ -18,9 +18,9 @@ import (
 )
 
 // midtrans is Midtrans (https://docs.midtrans.com): its Snap API has the pages, its Core API the transactions that
-// buyers begin there. What became of a page is asked by our reference, its order_id, which answers with the latest
-// transaction. Earlier ones, and those of some ways to pay, are known by their transaction_id only, which notifications
-// bring. After a transaction has failed, the buyer may begin another one until the page ends.
+// buyers begin there. What became of a page is asked by our reference, its order_id, which gives the latest
+// transaction. Earlier ones, and those of some ways to pay, can be asked about only by their transaction_id, which
+// notifications bring. After a transaction has failed, the buyer may begin another one until the page ends.
 type midtrans struct{ gatewayClient }
 
 // midtransHost is the address of an API: app is Snap, api is Core.
@@ -51,7 +51,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		"transaction_details": jsonObject{"order_id": c.Session.reference(), "gross_amount": c.Session.Asked},
 		"item_details":        c.lines(),
 		"customer_details": jsonObject{
-			"first_name": fmt.Sprintf("%.30s", c.Order.Buyer.Name), // as virtual accounts of BCA take it
+			"first_name": fmt.Sprintf("%.30s", c.Order.Buyer.Name), // as much as BCA's virtual accounts take
 			"email":      c.Order.Buyer.Email,
 			"phone":      phone,
 		}.filled(),
@@ -66,7 +66,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		},
 	}.filled()
 
-	// With this header the address in Midtrans's own settings cannot be wrong.
+	// With this header, the address in Midtrans's own settings does not matter.
 	header := http.Header{"X-Override-Notification": {c.Store.URL + "/notifications/midtrans/" + c.Store.ID}}
 	var a midtransAnswer
 	_, err := m.createPage(ctx, key, midtransHost(key, "app"), "/snap/v1/transactions", header, request, &a)
@@ -97,7 +97,7 @@ type midtransAnswer struct {
 	Errors    []string `json:"error_messages"`
 }
 
-// refusal has the status that may stand in an answer with 200, which has neither a page nor a transaction then.
+// refusal has the status that may be inside an answer with 200, which then has neither a page nor a transaction.
 func (a *midtransAnswer) refusal() (status int, words string) {
 	if a.Token == "" && a.Status == "" {
 		status, _ = strconv.Atoi(a.Code)
@@ -105,13 +105,14 @@ func (a *midtransAnswer) refusal() (status int, words string) {
 	return status, cmp.Or(strings.Join(a.Errors, "; "), a.Message)
 }
 
-// says reports whether a text in lower case stands in the words of a refusal.
+// says reports whether the words of a refusal contain a text, which is in lower case.
 func (a *midtransAnswer) says(text string) bool {
 	_, words := a.refusal()
 	return strings.Contains(strings.ToLower(words), text)
 }
 
-// midtransStates are the meanings of transaction_status; of capture and settlement, with fraud_status if there is one.
+// midtransStates are the meanings of transaction_status; for capture and settlement, with fraud_status if there is
+// one.
 var midtransStates = map[string]PaymentState{
 	"pending":            Open,
 	"settlement":         Arrived,
@@ -154,13 +155,14 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	case "refund", "chargeback":
 		p.Returned = p.Amount
 	case "partial_refund", "partial_chargeback":
-		// The documentation has refund_amount as the sum of the refunds. If it is not, the larger one counts.
+		// According to the documentation, refund_amount is the sum of the refunds. If they differ, the larger one
+		// counts.
 		sum := wholeRupiah(0)
 		for _, refund := range a.Refunds {
 			sum += refund.Amount
 		}
 		p.Returned = int64(min(max(sum, a.RefundAmount), amount))
-		if p.Returned == 0 { // No amount is said, as of a partial_chargeback in the documentation: the owner has to look.
+		if p.Returned == 0 { // No amount is given, as in the documentation's partial_chargeback: the owner has to look.
 			p.Disputed = p.Amount
 		}
 	}
@@ -168,17 +170,18 @@ func (a *midtransAnswer) payment() (Payment, error) {
 }
 
 // status asks by our reference, and by the names of all transactions that are known. An answer that is not understood
-// hides no other. That Midtrans knows no such transaction may stand in an answer with 200: it counts as 404.
+// does not hide the others. Midtrans may say in an answer with 200 that it knows no such transaction: that counts as
+// 404.
 func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, unread error) {
 	states, reference := map[string]PaymentState{}, s.reference()
 	for _, name := range append([]string{reference}, s.Names...) {
 		isDenied := func(p Payment) bool { return p.ID == name && p.State == Denied && p.ID != s.Claimed }
 		if states[name] != "" || len(s.Names) > 8 && slices.ContainsFunc(s.payments, isDenied) {
-			continue // It has been answered; or the page has many payments, and one that is denied stays so.
+			continue // It has already been answered; or the page has many payments, and one that is denied stays so.
 		}
 
 		t, status, err := m.call(ctx, key, "GET", name, "status")
-		// Some ways to pay have the transaction_id in the place of the order_id.
+		// Some ways to pay have the transaction_id in place of the order_id.
 		isOurs := t.OrderID == reference || t.OrderID == name
 		if status == http.StatusNotFound || err == nil && !isOurs {
 			continue // no way to pay has been chosen yet, or the name is another order's
@@ -223,8 +226,9 @@ func (m midtrans) call(
 	return a, status, err
 }
 
-// closePage ends what is open first, because a page in use is not closed. Midtrans does not say with which status it refuses to
-// close a page, nor in which words once the page has ended: past its end, any other answer than "in progress" means that.
+// closePage ends what is open first, because a page in use cannot be closed. Midtrans does not document the status
+// with which it refuses to close a page, nor its words once the page has ended: past the page's end, any answer but
+// "in progress" means that it has.
 func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	for _, p := range s.payments {
 		act := "expire" // cancel would also take back a card payment that was captured
