@@ -14,15 +14,15 @@ import (
 )
 
 // xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session has one payment at most, which has the
-// session's id in the book. If the answer to a creation was lost, there are two sessions of our reference. Remembered
-// names are ps-1 of a session, py-1 and pr-1 of its payment, the path refunds/rfd-1 of a refund, and disputes/… of each news
-// of a dispute.
+// session's id in the book. If the answer to a creation was lost, there are two sessions with our reference. Remembered
+// names are ps-1 for a session, py-1 and pr-1 for its payment, the path refunds/rfd-1 for a refund, and disputes/… for
+// each news of a dispute.
 type xendit struct{ gatewayClient }
 
 const xenditHost = "https://api.xendit.co"
 
 func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
-	expires := max(c.Session.ExpiresAt, x.now().Add(11*time.Minute)) // Xendit refuses what ends within ten.
+	expires := max(c.Session.ExpiresAt, x.now().Add(11*time.Minute)) // Xendit refuses what ends within ten minutes.
 	buyer := c.Order.Buyer
 
 	// Xendit takes names of 1 to 50 letters, digits and spaces, and e-mail addresses of at most 50 characters.
@@ -38,7 +38,7 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 			"reference_id":    l.ID,
 			"name":            l.Name,
 			"type":            l.kind,
-			"category":        "PHYSICAL", // required, of a fee too
+			"category":        "PHYSICAL", // required, for a fee too
 			"net_unit_amount": l.Price,
 			"quantity":        l.Quantity,
 			"currency":        "IDR",
@@ -98,8 +98,8 @@ func (a *xenditAnswer) refusal() (status int, words string) {
 
 func (a *xenditAnswer) refund() string { return "refunds/" + cmp.Or(a.RefundID, a.OldRefundID) }
 
-// status asks about every session of our reference that is known, and about the refunds of those that were paid. One that
-// cannot be read hides no other.
+// status asks about every session of our reference that is known, and about the refunds of those that were paid. One
+// that cannot be read does not hide the others.
 func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, unread error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
 	for _, id := range s.xenditSessions() {
@@ -145,7 +145,8 @@ func (x xendit) call(
 }
 
 // refunded is how much of a payment was returned: the refunds that Xendit lists (the first page of them), and those
-// that notifications have named. Newer accounts' have the id of the payment, older ones' that of its request.
+// that notifications have named. In newer accounts a refund has the id of the payment, in older ones that of its
+// request.
 func (x xendit) refunded(
 	ctx context.Context, key GatewayKey, s PaymentSession, session xenditAnswer,
 ) (sum int64, err error) {
@@ -187,7 +188,7 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 	return xenditAnswer{}, nil
 }
 
-// closePage cancels every session of the reference. Xendit refuses one that is over: the next answer shows that.
+// closePage cancels every session of the reference. Xendit refuses if one is over: the next answer shows that.
 func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	closed := true
 	for _, id := range s.xenditSessions() {
@@ -246,7 +247,7 @@ func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notif
 		n.Reference = m.Reference
 		n.Names = []string{"disputes/" + m.Event + m.UpdatedAt}
 		var amount wholeRupiah
-		n.Disputed = maxMoney // An amount that cannot be read is all that was paid.
+		n.Disputed = maxMoney // An amount that cannot be read counts as all that was paid.
 		if amount.UnmarshalJSON(m.Amount.Initial) == nil && amount > 0 {
 			n.Disputed = int64(amount)
 		}
