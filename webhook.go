@@ -29,11 +29,11 @@ import (
 //
 // The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the transaction
 // of the change, with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature.
-// A delivery is tried ten times in some 75 hours, until the receiver answers 2xx. It can arrive twice, for nothing is written
-// before it is sent: a delivery is due until the result of an attempt says otherwise. To one endpoint the events of an order
-// follow each other as long as they are acknowledged: the next one waits while an attempt is under way, and overtakes one that
-// failed. A receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each other and new
-// ones. Only its owner and an answer 410 turn an endpoint off: one that always fails stays on.
+// A delivery is tried up to ten times in some 75 hours, until the receiver answers 2xx. It can arrive twice, because nothing is
+// written before it is sent: a delivery is due until the result of an attempt says otherwise. An endpoint gets an order's events
+// in order as long as it acknowledges them: the next one waits while an attempt is under way, and overtakes one that failed. A
+// receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each other and new ones.
+// Only its owner or a 410 answer turns an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
@@ -50,15 +50,15 @@ const (
 	Ping                      EventName = "ping"         // a trial, without an order; every endpoint takes it
 )
 
-// EventNames are all that a store's events can have.
+// EventNames are all the names that a store's events can have.
 var EventNames = []EventName{
 	OrderCreated, OrderAwaitingVerification, OrderPaid, OrderFailed,
 	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, Ping,
 }
 
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the order
-// as the event shows it. An endpoint that is off has its deliveries too: they wait until it is on. No phone rings when the alerts
-// are over.
+// as the event shows it. An endpoint that is off gets deliveries too: they wait until it is on. No phone rings when alerts are
+// cleared.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	shown = strings.Join(st.show(o.StoredOrder, ""), "")
 	o.Events++
@@ -70,7 +70,7 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
 		       AND NOT (kind = 'ntfy' AND ?)
 		ORDER BY id`, o.StoreID, name, name == OrderAlerted && o.Order.Alerts == nil)
-	for _, id := range endpoints { // The event and the endpoint exist, so there is no error but the write's.
+	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
 		tx.addDelivery(eventID, id)
 	}
 	return shown
@@ -105,7 +105,7 @@ type Event struct {
 	Body string
 }
 
-// EventFilter selects a store's events. An empty field, Limit excepted, selects all.
+// EventFilter selects a store's events. An empty field other than Limit selects all.
 type EventFilter struct {
 	After      string    `json:"after" rule:"text 1..100 optional"`   // an event's id: only later ones
 	CreatedMin Time      `json:"created_at_min" rule:"time optional"` // inclusive
@@ -114,8 +114,8 @@ type EventFilter struct {
 	Limit      int64     `json:"limit" rule:"int 1..50 =20"`
 }
 
-// Events lists a store's events in the order in which they were written. more says that others follow. If After is no
-// event of the store, or is no longer kept, it returns ErrNotFound.
+// Events lists a store's events in the order in which they were written. more says that others follow. If After is
+// not an event of the store, or is no longer kept, it returns ErrNotFound.
 func (db *DB) Events(
 	ctx context.Context, storeID string, f EventFilter,
 ) (events []Event, more bool, err error) {
@@ -142,7 +142,7 @@ type EndpointKind string
 
 const (
 	Webhook EndpointKind = "webhook"
-	Phone   EndpointKind = "ntfy" // an owner's phone, by the topic of an ntfy server
+	Phone   EndpointKind = "ntfy" // an owner's phone, through a topic of an ntfy server
 )
 
 // Endpoint is where a store's events go.
@@ -154,7 +154,7 @@ type Endpoint struct {
 	Active    bool         `json:"active"`
 	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
 	CreatedAt Time         `json:"created_at"`
-	Fails     bool         `json:"-"`                    // the newest of its deliveries that was tried has not arrived
+	Fails     bool         `json:"-"`                    // the newest delivery that was tried has not arrived
 	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
 }
 
@@ -226,7 +226,7 @@ func (st Store) isLocal() bool {
 	return err != nil || isPrivateHost(u.Hostname())
 }
 
-// isReachable reports whether a gateway can reach an address, so that its notifications come.
+// isReachable reports whether a gateway can reach an address, so that its notifications arrive.
 func isReachable(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
@@ -250,7 +250,7 @@ func (db *DB) publicURL(ctx context.Context) string {
 // maxEndpoints is how many endpoints a store can have. Each event is a delivery to each of them.
 const maxEndpoints = 10
 
-// AddEndpoint adds an endpoint. Its secret is shown this once.
+// AddEndpoint adds an endpoint. Its secret is shown only this once.
 func (db *DB) AddEndpoint(
 	ctx context.Context, storeID string, in NewEndpoint,
 ) (id, secret string, err error) {
@@ -293,7 +293,7 @@ func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active 
 }
 
 // RemoveEndpoint deletes an endpoint with its deliveries. There may be a million, so it is turned off first, and they
-// are deleted in small writes: if one fails, the owner sees an endpoint that is off, and removes it again.
+// are deleted in small writes: if one fails, the owner sees an endpoint that is off, and can remove it again.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 	err := db.SetEndpointActive(ctx, storeID, id, false)
 	if err == nil {
@@ -387,7 +387,7 @@ func (db *DB) Deliveries(ctx context.Context, storeID, endpointID, orderID strin
 		LIMIT  ?`, id, storeID, most)
 }
 
-// Resend makes a delivery due again, from its first attempt, also one that was delivered.
+// Resend makes a delivery due again, from its first attempt, even if it was delivered.
 func (db *DB) Resend(ctx context.Context, storeID, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		tx.webhooksDue = true
@@ -398,8 +398,8 @@ func (db *DB) Resend(ctx context.Context, storeID, id string) error {
 	})
 }
 
-// ResendSince makes those deliveries of an endpoint due again that were not acknowledged and whose event is of since
-// or later. n is how many these are.
+// ResendSince makes the deliveries of an endpoint due again that were not acknowledged and whose event is from since
+// or later. n is how many there are.
 func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
 	err = db.writeFrom(ctx, db.large, func(tx *Tx) error {
 		n = tx.exec(`
@@ -422,10 +422,10 @@ func sign(secret string, t int64, body []byte) string {
 }
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known only in its memory. That is enough:
-// one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends in a written result,
-// but for one that a stop cuts off, whose endpoint was removed or turned off before it was sent, or that was resent during a later
-// attempt than its first. The queue looks for due deliveries when something was written, an attempt has ended or the next one is due;
-// while an endpoint has an attempt under way, its end is waited for, and not the next due time.
+// one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends with a written
+// result, unless a shutdown cuts it off, its endpoint was removed or turned off before it was sent, or its delivery was resent
+// during the second or a later attempt. The queue looks for due deliveries when something was written, an attempt has ended or
+// the next one is due; while an endpoint has an attempt under way, it waits for that to end, not for the next due time.
 //
 // All its state belongs to the goroutine of run.
 type queue struct {
@@ -467,7 +467,7 @@ func (q *queue) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 
-		for len(q.ended) > 0 { // One look serves all that have ended together.
+		for len(q.ended) > 0 { // One pass serves all that have ended together.
 			q.end(<-q.ended)
 		}
 	}
@@ -478,8 +478,8 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what commands
-// do, and when the dashboard turns an endpoint on.
+// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what
+// commands do, and that the dashboard has turned an endpoint on.
 func (db *DB) watch(ctx context.Context) {
 	var before time.Time
 	for ctx.Err() == nil {
@@ -495,7 +495,7 @@ func (db *DB) watch(ctx context.Context) {
 	}
 }
 
-// wake tells a loop that there may be something to do. It does not wait for it.
+// wake tells a loop that there may be something to do. It does not block.
 func wake(due chan struct{}) {
 	select {
 	case due <- struct{}{}:
@@ -535,7 +535,7 @@ type waitingEndpoint struct {
 // sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes it: until the next
 // delivery or the end of a pause, a minute at most because somebody may set the clock.
 func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
-	// The endpoints of the index, one after the other, without reading all their deliveries.
+	// The endpoints in the index, one after the other, without reading all their deliveries.
 	endpoints, err := all[waitingEndpoint](context.Background(), q.db, `
 		WITH RECURSIVE waiting (id) AS (
 			SELECT min(endpoint_id) FROM deliveries WHERE next_at IS NOT NULL
@@ -573,8 +573,8 @@ type dueDelivery struct {
 	didWell                 bool // set by its attempt: it was acknowledged, and quickly
 }
 
-// sendTo begins attempts to an endpoint, of the deliveries that have been due longest. A delivery waits while one of its order is
-// under way there. If that fails, the other is due earlier than the retry, and goes first.
+// sendTo begins attempts to an endpoint for the deliveries that have been due longest. A delivery waits while another
+// one of its order is under way there. If that one fails, this one is due earlier than the retry, and goes first.
 func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time) error {
 	due, err := all[dueDelivery](context.Background(), q.db, `
 		SELECT d.endpoint_id, d.id, coalesce(v.order_id, ''), d.attempt
@@ -604,7 +604,7 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 	return err
 }
 
-// end notes that the attempt of a delivery has ended, and lets its endpoint pause if it did not go well.
+// end notes that the attempt of a delivery has ended, and makes its endpoint pause if it did not go well.
 func (q *queue) end(d dueDelivery) {
 	q.underWay[d.EndpointID] = slices.DeleteFunc(q.underWay[d.EndpointID], func(other dueDelivery) bool {
 		return other.ID == d.ID
@@ -628,10 +628,10 @@ func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 	number := d.Attempts + 1
 	status, wait := afterAttempt(number, a.code, a.retryAfter, 0.8+0.4*rand.Float64())
 	if s.Kind == Phone && status == deliveryPending && q.db.now().Add(wait).Sub(s.CreatedAt) > time.Hour {
-		status = deliveryFailed // It is no news any more.
+		status = deliveryFailed // It is no longer news.
 	}
 	if status == deliveryFailed && q.db.clockJumped() {
-		status, wait = deliveryPending, 10*time.Minute // A clock that leapt ahead may have made all attempts due at once.
+		status, wait = deliveryPending, 10*time.Minute // A clock that jumped ahead may have made all attempts due at once.
 	}
 	if status != deliveryDelivered {
 		q.db.log.Warn("webhook not delivered", "delivery", d.ID, "endpoint", d.EndpointID,
@@ -642,9 +642,9 @@ func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 	q.record(untilCutOff, *d, a, status, wait)
 }
 
-// record writes the result of an attempt. A delivery that is resent counts its attempts anew: the result of a second or later
-// attempt that is under way then counts only for its endpoint. 410 turns the endpoint off. A result that cannot be written is
-// tried again each second, and its delivery stays under way.
+// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if its second
+// or a later attempt is under way then, that result counts only for the endpoint. 410 turns the endpoint off. If a
+// result cannot be written, that is tried again each second, and the delivery stays under way.
 func (q *queue) record(
 	untilCutOff context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
 ) {
@@ -711,18 +711,18 @@ type sending struct {
 	Event     EventName
 	CreatedAt Time
 	Body      []byte
-	Order     []byte // of the body
+	Order     []byte // from the body
 	Language  string // the store's
 }
 
-// answer is what came back. What the store reads of it tells nothing of the network that the service runs in.
+// answer is what came back. What the store sees of it reveals nothing about the network that the service runs in.
 type answer struct {
 	code       int    // the HTTP status; 0: there was no answer
 	text       string // its first bytes, or why there was none, such as "timed out"
 	retryAfter string
 }
 
-// send reads a delivery and sends it. A panic is an error too, so that it has a result like any other.
+// send reads a delivery and sends it. A panic becomes an error, so that it has a result like any other.
 func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -772,12 +772,12 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 	}
 }
 
-// ring publishes a text to the topic of an ntfy server, from where it comes to the owner's phone. It leads to the
+// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it opens the
 // dashboard.
 func (q *queue) ring(ctx context.Context, s sending) (answer, error) {
 	title, text, ok := phoneWords(s.Language, s.Event, s.Order)
 	if !ok || q.db.now().Sub(s.CreatedAt) > time.Hour {
-		return answer{code: http.StatusNoContent}, nil // There is nothing to say, or it is no news any more: that is done.
+		return answer{code: http.StatusNoContent}, nil // There is nothing to say, or it is no longer news: this is done.
 	}
 	return q.post(ctx, s.URL, []byte(text), http.Header{
 		"Title": {mime.QEncoding.Encode("utf-8", title)},
@@ -786,7 +786,7 @@ func (q *queue) ring(ctx context.Context, s sending) (answer, error) {
 }
 
 // post sends a request over the transport itself, which follows no redirects, and reads the answer. An answer whose
-// body stalls or breaks off is an answer all the same.
+// body stalls or breaks off is still an answer.
 func (q *queue) post(ctx context.Context, address string, body []byte, header http.Header) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, "POST", address, bytes.NewReader(body))
 	if err != nil {
@@ -815,7 +815,7 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 	}, nil
 }
 
-// whyNoAnswer says why a request had no answer, in words for the store.
+// whyNoAnswer says why a request got no answer, in words for the store.
 func whyNoAnswer(err error) string {
 	lookup, isLookup := errors.AsType[*net.DNSError](err)
 	network, isNetwork := errors.AsType[net.Error](err)
@@ -823,7 +823,7 @@ func whyNoAnswer(err error) string {
 
 	switch {
 	case errors.Is(err, errNotPublic), isLookup && lookup.IsNotFound:
-		// It does not tell whether a private one has.
+		// This does not reveal whether a private one has.
 		return "no public host has this name or address (a private one needs serve -webhook-allow-private)"
 	case isNetwork && network.Timeout():
 		return "timed out"
@@ -863,8 +863,8 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// deniedNets are the addresses that are not public (IANA's special-purpose registries): of IPv6 all outside 2000::/3,
-// and some in it.
+// deniedNets are the addresses that are not public (IANA's special-purpose registries): in IPv6 everything outside
+// 2000::/3, and some within it.
 const deniedNets = `
 	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
 	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
