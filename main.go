@@ -30,9 +30,9 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// This file is the command line: one table of commands, what serve puts together and takes apart again, the demo, and a
-// function for each command of administration. These work on the database's file, also while it is served. They print
-// one JSON object on stdout; hints and errors are sentences on stderr.
+// This file is the command line: one table of commands, what serve sets up and shuts down, the demo, and a function
+// for each administrative command. These work on the database file, even while it is served. They print one JSON
+// object on stdout; hints and errors are sentences on stderr.
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -40,12 +40,12 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], realEnvironment()))
 }
 
-// environment is what the program takes from outside. Tests replace parts of it.
+// environment is what the program gets from outside. Tests replace parts of it.
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	listen         func(network, address string) (net.Listener, error)
-	transport      http.RoundTripper               // to gateways and webhook receivers; nil is the network
+	transport      http.RoundTripper               // to gateways and webhook receivers; nil means the network
 	commit         func(commit func() error) error // performs each COMMIT of the database
 	now            func() time.Time                // the wall clock
 	rounds         int                             // of a password's hash
@@ -63,9 +63,9 @@ func realEnvironment() environment {
 	}
 }
 
-// command is what a person types; the flags, of which those with an exclamation mark are needed; what it does; what it
-// works on ("-" no database, "+" one that is created, "=" one that is only read, else the kind of a row in one); and
-// the function that does it and returns what it prints.
+// command is what a person types; the flags, of which those with an exclamation mark are needed; what it does; what
+// it works on ("-" no database, "+" one that is created if it is missing, "=" one that is only read, otherwise the
+// kind of a row in one); and the function that does it and returns what is printed.
 type command struct {
 	usage, flags, does, kind string
 	do                       func(c *call) (result any, err error)
@@ -73,7 +73,7 @@ type command struct {
 
 // commands are in the order of the help.
 var commands = []command{
-	{"demo", "addr", "try it: a temporary store with orders", "-", demo},
+	{"demo", "addr", "try it out: a temporary store with orders", "-", demo},
 	{"serve", "db addr public-url subdomains rate burst trusted-proxy gateway-url webhook-allow-private keep-events " +
 		"log-format", "run the service", "-", serve},
 	{"store add", "db name! email! plan slug domain expiry contact language test",
@@ -108,12 +108,12 @@ var commands = []command{
 	{"version", "", "print the versions of this program", "-", version},
 }
 
-// call is one call of a command, and its context.
+// call is one call of a command, with its context.
 type call struct {
 	context.Context
 	environment
 	flags    *flag.FlagSet
-	argument string // beside the flags
+	argument string // besides the flags
 
 	file, addr               string
 	subdomains, allowPrivate bool
@@ -121,18 +121,18 @@ type call struct {
 	gatewayURLs              map[Provider]string
 	textFlags
 
-	// Of commands that work on the database: the row's id, and the store that the row belongs to.
+	// For commands that work on the database: the row's id, and the store that the row belongs to.
 	db    *DB
 	id    string
 	store Store
 }
 
-// textFlags are read as the fields of a form are. One that is not given is zero, but for -rate and -burst.
+// textFlags are read like the fields of a form. One that is not given is zero, except -rate and -burst.
 type textFlags struct {
 	PublicURL string   `json:"public-url" rule:"origin optional" usage:"the address that buyers reach the service at"`
 	LogFormat string   `json:"log-format" rule:"choice text|json optional" usage:"how the log is written (default text)"`
-	Rate      int64    `json:"rate" rule:"int 1..10000000 =300" usage:"requests a minute of each key (default 300)"`
-	Burst     int64    `json:"burst" rule:"int 1..10000000 =60" usage:"requests at once of each key (default 60)"`
+	Rate      int64    `json:"rate" rule:"int 1..10000000 =300" usage:"requests a minute for each key (default 300)"`
+	Burst     int64    `json:"burst" rule:"int 1..10000000 =60" usage:"requests at once for each key (default 60)"`
 	Store     string   `json:"store" rule:"id optional" usage:"a store's id; needed if there are several"`
 	Key       string   `json:"key" rule:"id optional" usage:"a key's id"`
 	Endpoint  string   `json:"endpoint" rule:"id optional" usage:"an endpoint's id"`
@@ -148,19 +148,19 @@ type textFlags struct {
 	Test      string   `json:"test" rule:"choice on|off optional" usage:"offer the sandbox"`
 	Scope     Scope    `json:"scope" rule:"choice read|write|manage optional" usage:"default write"`
 	URL       string   `json:"url" rule:"text 1..2048 optional" usage:"where events are sent"`
-	Events    string   `json:"events" rule:"text 1..500 optional" usage:"names with commas between (default all)"`
-	Since     Time     `json:"since" rule:"time optional" usage:"with -endpoint: all not delivered since"`
+	Events    string   `json:"events" rule:"text 1..500 optional" usage:"names separated by commas (default all)"`
+	Since     Time     `json:"since" rule:"time optional" usage:"with -endpoint: whatever was not delivered since"`
 	Provider  Provider `json:"provider" rule:"choice midtrans|xendit optional" usage:"whose key it is"`
 	Mode      Mode     `json:"mode" rule:"choice sandbox|live optional" usage:"whether it takes real money"`
 	Status    Status   `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional" usage:"only orders in this state"`
 	Given     map[string]bool
 
-	Expiry     time.Duration `json:"expiry" rule:"duration 10..10080 optional" usage:"to pay an order (a new store has 24h)"`
+	Expiry     time.Duration `json:"expiry" rule:"duration 10..10080 optional" usage:"time to pay an order (a new store has 24h)"`
 	Expires    time.Duration `json:"expires" rule:"duration 1..5256000 optional" usage:"how long the key works (default: for good)"`
 	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional" usage:"how long events are kept (default 2160h)"`
 }
 
-// define defines all flags that there are.
+// define defines all the flags that exist.
 func (c *call) define(f *flag.FlagSet) {
 	f.StringVar(&c.file, "db", "storeorder.db", "the database `file`")
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` that the service listens on")
@@ -188,7 +188,7 @@ var isGatewayURL = matcher(`^(?:midtrans|xendit)=(?i:https?)` + addressEnd)
 
 func (c *call) addGatewayURL(text string) error {
 	if !isGatewayURL(text) {
-		return errors.New("must be such as midtrans=http://127.0.0.1:9000")
+		return errors.New("must look like midtrans=http://127.0.0.1:9000")
 	}
 	provider, address, _ := strings.Cut(text, "=")
 	c.gatewayURLs[Provider(provider)] = strings.TrimSuffix(address, "/")
@@ -265,7 +265,7 @@ func (c *call) parse(words []string, command command) error {
 		return usageError{err}
 	}
 	if c.flags.NArg() > 0 || (c.argument != "") != strings.Contains(command.usage, "<") {
-		return usagef("wrong arguments: it is called as \"storeorder %s\"", command.usage)
+		return usagef("wrong arguments: the command is \"storeorder %s\"", command.usage)
 	}
 
 	given := url.Values{}
@@ -282,7 +282,7 @@ func (c *call) parse(words []string, command command) error {
 	return nil
 }
 
-// do does what a command does, and prints the result.
+// do runs a command and prints the result.
 func (c *call) do(command command) (err error) {
 	modes := map[string]openMode{"+": openOrCreate, "=": openReadOnly} // else openExisting
 	if command.kind != "-" {
@@ -305,7 +305,7 @@ func (c *call) do(command command) (err error) {
 	return json.NewEncoder(c.stdout).Encode(result)
 }
 
-// find finds a row and its store. A store's id may be left out where there is only one.
+// find finds a row and its store. A store's id may be left out if there is only one.
 func (c *call) find(kind, id string) (err error) {
 	if id == "" {
 		stores, err := c.db.Stores(c)
@@ -313,7 +313,7 @@ func (c *call) find(kind, id string) (err error) {
 			return err
 		}
 		if len(stores) != 1 {
-			return usagef("-store is needed, because there are %d: \"storeorder store list\" shows them", len(stores))
+			return usagef("-store is needed, because there are %d stores: \"storeorder store list\" shows them", len(stores))
 		}
 		id = stores[0].ID
 	}
@@ -434,7 +434,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
 	if !isReachable(c.PublicURL) {
 		log.Warn("gateways cannot reach " + c.PublicURL + " (Xendit's methods need https), and passwords are not safe on " +
-			"http: before you sell, start serve with -public-url https://… of your own host, behind a proxy with TLS")
+			"http: before you sell, start serve with your own host as -public-url https://…, behind a proxy with TLS")
 	}
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(ln) }()
@@ -459,7 +459,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 // upkeep does the periodic work: it writes when keys were used, and each hour it purges what is old.
 func (c *call) upkeep(ctx context.Context, keys *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
-		jumped := c.db.clockJumped() // It is asked each minute, so that a jump is noticed within one.
+		jumped := c.db.clockJumped() // It is checked every minute, so that a jump is noticed within one.
 		if minute%60 == 0 && !jumped {
 			if err := c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)); err != nil && ctx.Err() == nil {
 				c.db.log.Warn("the database could not be cleaned up", "error", err)
@@ -473,8 +473,8 @@ func (c *call) upkeep(ctx context.Context, keys *auth) {
 	}
 }
 
-// limitConnections lets a server have so many connections. The server accepts the next one when ConnState has returned, so
-// further ones wait.
+// limitConnections lets a server have at most the given number of connections. The server accepts the next one once
+// ConnState has returned, so further ones wait.
 func limitConnections(most int) func(net.Conn, http.ConnState) {
 	places := make(chan struct{}, most)
 	return func(_ net.Conn, state http.ConnState) {
@@ -505,7 +505,7 @@ const demoText = `storeorder demo: a store that lasts until you press Ctrl-C.
   API key     %[2]s
   Dashboard   %[1]s%[3]s
 
-Paste into another terminal: what is for sale, an order for it (open its checkout_url to pay it), the orders so far.
+Paste these into another terminal to see what is for sale, order it (open checkout_url to pay), and list the orders.
 
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/products
 
@@ -692,7 +692,7 @@ func webhookRemove(c *call) (any, error) {
 	return jsonObject{"endpoint_id": c.id, "removed": true}, c.db.RemoveEndpoint(c, c.store.ID, c.id)
 }
 
-// webhookResend resends one delivery, or all of an endpoint that were not delivered since a time.
+// webhookResend resends one delivery, or all those of an endpoint that were not delivered since a given time.
 func webhookResend(c *call) (any, error) {
 	if c.Delivery != "" {
 		err := c.find("delivery", c.Delivery)
@@ -713,7 +713,7 @@ func webhookResend(c *call) (any, error) {
 }
 
 // webhookListen prints the bodies of a store's events from now on, until the program is stopped. It reads them from the
-// database: a developer needs no address that the service can reach.
+// database: so a developer needs no address that the service can reach.
 func webhookListen(c *call) (any, error) {
 	c.hint("the events of %s, from now on", c.store.Name)
 	filter := EventFilter{CreatedMin: c.db.now() + 1, Limit: 50}
@@ -748,7 +748,7 @@ func orderShow(c *call) (any, error) {
 	return c.store.showSession(row, session), nil
 }
 
-// payments are those of the service or of a command, which asks a gateway only where a person acts.
+// payments are those of the service, or of a command, which asks a gateway only when a person acts.
 func (c *call) payments() *payments {
 	return &payments{db: c.db, gateways: newGateways(c.db, c.transport, c.gatewayURLs)}
 }
@@ -761,17 +761,18 @@ func decide(act Act) func(*call) (any, error) {
 	}
 }
 
-// paymentCheck asks the gateways about an order's sessions, also while the service does: an old answer takes nothing back.
+// paymentCheck asks the gateways about an order's sessions, even while the service does: an old answer takes nothing
+// back.
 func paymentCheck(c *call) (any, error) {
 	answered, err := c.payments().CheckNow(c, c.store.ID, c.id)
 	if err == nil && !answered {
-		err = errors.New("the gateway gave no answer: try again, and see the order in the dashboard")
+		err = errors.New("the gateway gave no answer: try again, and look at the order in the dashboard")
 	}
 	row, _ := c.db.Order(c, c.store.ID, c.id)
 	return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
 }
 
-// gatewaySet reads the secrets from stdin, so that no list of processes and no shell's history shows them.
+// gatewaySet reads the secrets from stdin, so that neither a process list nor a shell's history shows them.
 func gatewaySet(c *call) (any, error) {
 	key := GatewayKey{StoreID: c.id, Provider: c.Provider, Mode: c.Mode}
 	fmt.Fscan(c.stdin, &key.SecretKey)
@@ -784,7 +785,7 @@ func gatewaySet(c *call) (any, error) {
 
 	if address := c.db.publicURL(c); !isReachable(address) {
 		c.hint("the gateway cannot reach %s (Xendit's methods need https): "+
-			"start serve with -public-url https://… of your own host", address)
+			"start serve with your own host as -public-url https://…", address)
 	}
 	path := fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)
 	return jsonObject{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil
@@ -812,7 +813,7 @@ func backup(c *call) (any, error) {
 
 func restoreBackup(c *call) (any, error) {
 	if info, err := os.Stat(c.file); err == nil && !info.Mode().IsRegular() {
-		return nil, usagef("-db must be a file, and %s is none", c.file)
+		return nil, usagef("-db must be a file, and %s is not one", c.file)
 	}
 	aside, report, err := restore(c, c.file, c.argument, c.environment)
 	if err == nil && report.LatestEvent > 0 {
@@ -834,7 +835,7 @@ func health(c *call) (any, error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get("http://" + c.addr + "/readyz")
 	if err != nil {
-		return nil, fmt.Errorf("nothing answers: is the service running, and at -addr %s? (%w)", c.addr, err)
+		return nil, fmt.Errorf("nothing answers: is the service running, and is it at -addr %s? (%w)", c.addr, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
