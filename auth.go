@@ -388,9 +388,11 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 		return err
 	}
 
-	who, queue := a.kept(r, "device", acc.devices()), acc.StoreID
+	who := a.kept(r, "device", acc.devices())
+	queue := acc.StoreID
 	if who == "" {
-		who, queue = string(digest(email+network(a.client(r), 64))), ""
+		who = string(digest(email + network(a.client(r), 64)))
+		queue = ""
 	}
 	leave, err := a.place(r.Context(), queue, "password")
 	if err != nil {
@@ -511,7 +513,8 @@ func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error 
 // owner returns the store whose owner sent a request, and notes the use of the sign-in. ErrNotFound says that nobody
 // is signed in.
 func (a *auth) owner(r *http.Request) (Store, error) {
-	hash, now := digest(a.cookie(r, "sign-in")), a.db.now()
+	hash := digest(a.cookie(r, "sign-in"))
+	now := a.db.now()
 	st, err := one[Store](r.Context(), a.db, sqlStores+`
 		WHERE s.id = (SELECT store_id FROM sign_ins WHERE hash = ? AND link = 0 AND ends_at > ?)`, hash, now)
 	if err == nil {

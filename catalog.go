@@ -92,7 +92,8 @@ func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
 // AddStore creates a store. Its id, address and time of creation are set here.
 func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store, error) {
 	err := db.write(ctx, func(tx *Tx) error {
-		st.ID, st.CreatedAt = tx.newID(), tx.now
+		st.ID = tx.newID()
+		st.CreatedAt = tx.now
 		tx.exec(`
 			INSERT INTO stores (id, name, slug, plan, expiry_ms, owner_email,
 			                    password_salt, password_hash, created_at)
@@ -356,7 +357,7 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 		"bundles":         len(c.Bundles),
 		"payment_methods": len(c.PaymentMethods),
 	}
-	err := db.writeFrom(ctx, db.large, func(tx *Tx) error {
+	err := db.enqueue(ctx, db.large, func(tx *Tx) error {
 		refusal := refuse(ValidationFailed)
 		for _, e := range c.Products {
 			tx.putEntry(storeID, Product, e)

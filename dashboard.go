@@ -20,9 +20,10 @@ import (
 
 // pageRoutes adds the routes of all pages.
 func (s *server) pageRoutes(mux *http.ServeMux) {
-	owner, entry := s.admitOwner, acts{"save": s.saveEntry, "remove": s.removeEntry}
+	owner := s.admitOwner
+	entry := acts{"save": s.saveEntry, "remove": s.removeEntry}
 	for _, route := range []pageRoute{
-		{"/pay/{id}", "pay", s.admitBuyer, s.askGateway,
+		{"/pay/{id}", "pay", s.admitBuyer, s.checkOnReturn,
 			acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer}},
 		{"/pay/{id}/go", "", s.admitBuyer, s.goPay, nil},
 		{"/sandbox/{id}", "sandbox", s.admitToSandbox, nil,
@@ -183,10 +184,11 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 	phone := internationalPhone(text)
 	var ids []string
 	for _, f := range newest {
-		switch {
-		case len(ids) == mostFound:
-		case strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)), f.Amount == amount,
-			strings.EqualFold(referenceTail(f.Reference), text), phone != "" && internationalPhone(f.Phone) == phone:
+		if len(ids) == mostFound {
+			break
+		}
+		if strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)) || f.Amount == amount ||
+			strings.EqualFold(referenceTail(f.Reference), text) || phone != "" && internationalPhone(f.Phone) == phone {
 			ids = append(ids, f.ID)
 		}
 	}
@@ -285,10 +287,12 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	history, err := p.DB.History(p.Context(), o.ID)
 	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
-		w.Said, w.Since = history[i].Note, history[i].At
+		w.Said = history[i].Note
+		w.Since = history[i].At
 	}
 	// Nobody has said anything when the order waits again for a payment that was held before.
-	if w.Why = cmp.Or(string(w.Said.Code), "held"); len(w.Alerts) > 0 {
+	w.Why = cmp.Or(string(w.Said.Code), "held")
+	if len(w.Alerts) > 0 {
 		w.Why = w.Alerts[0].Kind
 	}
 	return w, err
@@ -303,7 +307,8 @@ func (o OrderRow) State() string {
 // decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed since the
 // owner saw it.
 func (s *server) decideOrder(p *page) error {
-	id, act := p.PathValue("id"), Act(p.PostFormValue("act"))
+	id := p.PathValue("id")
+	act := Act(p.PostFormValue("act"))
 	o, err := s.db.Order(p.Context(), p.Store.ID, id)
 	if err != nil {
 		return err
@@ -366,7 +371,8 @@ func (s *server) makeOrder(p *page) error {
 	}
 	wrong := refuse(ValidationFailed)
 	for i, item := range in.Items {
-		field, meant := fmt.Sprintf("items[%d].title", i), titled(entries, item.Title)
+		field := fmt.Sprintf("items[%d].title", i)
+		meant := titled(entries, item.Title)
 		switch len(meant) {
 		case 0:
 			wrong.add(field, "is not for sale: choose from the list")
@@ -427,8 +433,10 @@ func titled(entries []Entry, text string) []Entry {
 func phoneWords(lang string, event EventName, order []byte) (title, text string, ok bool) {
 	var o Order
 	json.Unmarshal(order, &o) // A ping has none.
-	l, code := tongue(lang), "phone."+string(event)
-	if title = l.say(code, "{amount}", rupiah(o.Amount)); title == code {
+	l := language(lang)
+	code := "phone." + string(event)
+	title = l.say(code, "{amount}", rupiah(o.Amount))
+	if title == code {
 		return "", "", false
 	}
 	text = fmt.Sprintf("%.40s", o.Buyer.Name)
@@ -453,7 +461,8 @@ func (s *server) exportOrders(p *page) error {
 	http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(10 * time.Minute)) // for slow connections
 	p.w.WriteHeader(http.StatusOK)
 	out := csv.NewWriter(p.w)
-	out.Comma, out.UseCRLF = ';', true
+	out.Comma = ';'
+	out.UseCRLF = true
 	fmt.Fprint(p.w, "\ufeff")
 	out.Write(strings.Split(l.say("csv.order"), ";"))
 	filter := OrderFilter{Limit: 50}
@@ -475,7 +484,7 @@ func (s *server) exportOrders(p *page) error {
 }
 
 // row is an order's line in the CSV.
-func (l tongue) row(o Order) (row []string) {
+func (l language) row(o Order) (row []string) {
 	var items []string
 	for _, item := range o.Items {
 		items = append(items, fmt.Sprintf("%d × %s", item.Quantity, item.Title))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -244,12 +245,12 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.errorPage(w, r, status, err)
 		return
 	}
-	respond(w, status, `{"success":false,"error":`, pieces{string(toJSON(e))})
+	respond(w, status, `{"success":false,"error":`, toJSON(e))
 }
 
 // respond writes an envelope: before, the JSON inside, and the closing brace.
-func respond(w http.ResponseWriter, status int, before string, inside pieces) {
-	body := slices.Concat(pieces{before}, inside, pieces{"}\n"}).join()
+func respond(w http.ResponseWriter, status int, before string, inside []byte) {
+	body := slices.Concat([]byte(before), inside, []byte("}\n"))
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
@@ -258,15 +259,8 @@ func respond(w http.ResponseWriter, status int, before string, inside pieces) {
 
 // listOf is the data of an answer with a page of a list, whose entries are JSON already: encoding/json would check and copy them
 // once more.
-func listOf(name string, list []pieces, more bool) pieces {
-	data := pieces{`{"`, name, `":[`}
-	for i, entry := range list {
-		if i > 0 {
-			data = append(data, ",")
-		}
-		data = append(data, entry...)
-	}
-	return append(data, fmt.Sprintf(`],"has_more":%t}`, more))
+func listOf(name string, list []string, more bool) json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(`{"%s":[%s],"has_more":%t}`, name, strings.Join(list, ","), more))
 }
 
 // answer answers with data, or with an error. Data that is JSON already goes out as it is.
@@ -275,9 +269,9 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, status int, foun
 		s.fail(w, r, err)
 		return
 	}
-	inside, isJSON := found.(pieces)
+	inside, isJSON := found.(json.RawMessage)
 	if !isJSON {
-		inside = pieces{string(toJSON(found))}
+		inside = toJSON(found)
 	}
 	respond(w, status, `{"success":true,"data":`, inside)
 }
@@ -398,15 +392,15 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 	for _, e := range list {
 		typed[e.Type] = append(typed[e.Type], e)
 	}
-	found := string(toJSON(jsonObject{"products": typed[Product], "bundles": typed[Bundle], "has_more": more}))
+	found := toJSON(jsonObject{"products": typed[Product], "bundles": typed[Bundle], "has_more": more})
 
-	tag := fmt.Sprintf(`"%x"`, digest(found))
+	tag := fmt.Sprintf(`"%x"`, digest(string(found)))
 	c.header.Set("Etag", tag)
 	c.header.Set("Cache-Control", "private, no-cache")
 	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
 		c.status = http.StatusNotModified // net/http sends no body with it.
 	}
-	return pieces{found}, nil
+	return json.RawMessage(found), nil
 }
 
 type methodQuery struct {
@@ -443,10 +437,10 @@ func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
 }
 
 // showOrders is the data of an answer with a page of a store's orders.
-func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
-	shown := make([]pieces, len(orders))
-	for i, o := range orders {
-		shown[i] = st.show(o, "")
+func (st Store) showOrders(orders []StoredOrder, more bool) json.RawMessage {
+	var shown []string
+	for _, o := range orders {
+		shown = append(shown, st.show(o, ""))
 	}
 	return listOf("orders", shown, more)
 }
@@ -466,7 +460,8 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	if err := readJSON(c.body, &in); err != nil {
 		return nil, err
 	}
-	in.IdempotencyKey, in.BodyHash = key, digest(string(c.body))
+	in.IdempotencyKey = key
+	in.BodyHash = digest(string(c.body))
 
 	c.leave()
 	created, err := s.db.CreateOrder(c.Context(), c.store, in)
@@ -478,7 +473,7 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	if created.Replayed {
 		c.header.Set("Idempotent-Replayed", "true")
 	}
-	return pieces{`{"order":`, created.Shown, "}"}, nil
+	return json.RawMessage(`{"order":` + created.Shown + "}"), nil
 }
 
 // getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not show it; neither does
@@ -496,10 +491,10 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 }
 
 // showSession is the data of an answer with an order and its payment session.
-func (st Store) showSession(o OrderRow, session SessionView) pieces {
+func (st Store) showSession(o OrderRow, session SessionView) json.RawMessage {
 	address := toJSON(session.PaymentURL) // as the gateway wrote it
 	shown := st.show(o.StoredOrder, string(address[1:len(address)-1]))
-	return slices.Concat(pieces{`{"order":`}, shown, pieces{`,"payment_session":`, string(toJSON(session)), "}"})
+	return json.RawMessage(fmt.Sprintf(`{"order":%s,"payment_session":%s}`, shown, toJSON(session)))
 }
 
 // decide performs an act of the owner, named by the last part of the path.
@@ -520,7 +515,7 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jsonObject{"order": c.store.show(o.StoredOrder, "")}, nil
+	return jsonObject{"order": json.RawMessage(c.store.show(o.StoredOrder, ""))}, nil
 }
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
@@ -531,9 +526,9 @@ func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 			"any more: begin with created_at_min instead.")
 	}
 
-	bodies := make([]pieces, len(events))
-	for i, e := range events {
-		bodies[i] = pieces{e.Body}
+	var bodies []string
+	for _, e := range events {
+		bodies = append(bodies, e.Body)
 	}
 	return listOf("events", bodies, more), err
 }
@@ -576,7 +571,7 @@ func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
 // getReadiness says whether new requests should be sent here: whether the file can be relied on and the service is
 // not stopping. A full disk does not affect it.
 func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
-	err := s.db.writable()
+	err := s.db.checkWritable()
 	if s.draining.Load() {
 		err = &Refusal{Reason: Unavailable, Words: "The service is stopping."}
 	}

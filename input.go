@@ -288,7 +288,9 @@ func parseRule(tag string) rule {
 	}
 	switch r.kind {
 	case "money":
-		r.kind, r.least, r.most = "int", 0, maxMoney
+		r.kind = "int"
+		r.least = 0
+		r.most = maxMoney
 	case "event":
 		for _, name := range EventNames {
 			r.choices = append(r.choices, string(name))
@@ -315,7 +317,8 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 	for _, f := range known {
 		value, ok := fields[f.name]
 		if r.form && f.kind == "bool" {
-			value, ok = ok && value != "", true
+			value = ok && value != ""
+			ok = true
 		}
 		given[f.name] = ok
 
@@ -381,7 +384,8 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 		to.SetInt(cmp.Or(int64(t), 1)) // The first moment of 1970 is a bound too, and 0 means no bound.
 	case "duration":
 		d, err := time.ParseDuration(text)
-		least, most := time.Duration(rule.least)*time.Minute, time.Duration(rule.most)*time.Minute
+		least := time.Duration(rule.least) * time.Minute
+		most := time.Duration(rule.most) * time.Minute
 		if err != nil || d < least || d > most {
 			r.wrong.add(path, "must be %s to %s", least, most)
 		}
@@ -486,7 +490,8 @@ func (r *reader) text(path string, rule rule, value any) string {
 func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	values, ok := value.([]any)
 	if len(values) > int(rule.most) {
-		values, ok = nil, false
+		values = nil
+		ok = false
 	}
 	elements := reflect.MakeSlice(to.Type(), 0, len(values))
 	known := slices.DeleteFunc(slices.Clone(inputs(to.Type().Elem())), func(f input) bool { return f.name == rule.without })

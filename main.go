@@ -67,8 +67,11 @@ func realEnvironment() environment {
 // it works on ("-" no database, "+" one that is created if it is missing, "=" one that is only read, otherwise the
 // kind of a row in one); and the function that does it and returns what is printed.
 type command struct {
-	usage, flags, does, kind string
-	do                       func(c *call) (result any, err error)
+	usage string // what a person types
+	flags string // the names of its flags; one with ! is needed
+	does  string // what the help says
+	kind  string // what it works on
+	do    func(c *call) (result any, err error)
 }
 
 // commands are in the order of the help.
@@ -233,7 +236,8 @@ func run(ctx context.Context, args []string, env environment) int {
 		return c.report(err)
 	}
 
-	given, known := strings.Join(args, " "), strings.Join(names, ", ")
+	given := strings.Join(args, " ")
+	known := strings.Join(names, ", ")
 	if !asksForHelp(given) {
 		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n", given, known)
 		return 2
@@ -327,9 +331,14 @@ func (c *call) report(err error) int {
 	if err == nil {
 		return 0
 	}
-	text, code, before, after := err.Error(), 1, "", ""
+	text := err.Error()
+	code := 1
+	before := ""
+	after := ""
 	if _, ok := errors.AsType[usageError](err); ok {
-		code, before, after = 2, "-", " (-h shows the flags)"
+		code = 2
+		before = "-"
+		after = " (-h shows the flags)"
 	}
 
 	if _, ok := errors.AsType[*Refusal](err); ok {
@@ -400,7 +409,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	}
 	working, stop := context.WithCancel(context.WithoutCancel(c))
 	defer stop()
-	keys, err := newAuth(working, db, c.Rate, c.Burst, c.trusted)
+	auth, err := newAuth(working, db, c.Rate, c.Burst, c.trusted)
 	if err != nil {
 		return err
 	}
@@ -411,7 +420,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	queue := newQueue(db, c.transport, c.allowPrivate)
 	s := &server{
 		db:           db,
-		auth:         keys,
+		auth:         auth,
 		payments:     c.payments(),
 		allowPrivate: c.allowPrivate,
 	}
@@ -419,7 +428,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	background.Go(func() { s.payments.run(working) })
 	background.Go(func() { queue.run(working) })
 	background.Go(func() { db.watch(working) })
-	background.Go(func() { c.upkeep(working, keys) })
+	background.Go(func() { c.upkeep(working, auth) })
 
 	hs := &http.Server{
 		Handler:           s.routes(),
@@ -457,7 +466,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 }
 
 // upkeep does the periodic work: it writes when keys were used, and each hour it purges what is old.
-func (c *call) upkeep(ctx context.Context, keys *auth) {
+func (c *call) upkeep(ctx context.Context, auth *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
 		jumped := c.db.clockJumped() // It is checked every minute, so that a jump is noticed within one.
 		if minute%60 == 0 && !jumped {
@@ -469,7 +478,7 @@ func (c *call) upkeep(ctx context.Context, keys *auth) {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():
 		}
-		keys.writeUses(context.Background()) // If this fails, keys were used later than their list shows.
+		auth.writeUses(context.Background()) // If this fails, keys were used later than their list shows.
 	}
 }
 
@@ -523,15 +532,19 @@ func demo(c *call) (any, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	c.file, c.allowPrivate = filepath.Join(dir, "demo.db"), true
+	c.file = filepath.Join(dir, "demo.db")
+	c.allowPrivate = true
 	log := slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError})
 	return nil, c.serve(slog.New(log), c.fillDemo)
 }
 
 // fillDemo makes the demo's store, catalog and orders, and prints how to use them.
 func (c *call) fillDemo() error {
-	c.Name, c.Email, c.Test = "Kopi Kita", "owner@example.id", "on"
-	c.Contact, c.Given["contact"] = "0812 3456 7890", true
+	c.Name = "Kopi Kita"
+	c.Email = "owner@example.id"
+	c.Test = "on"
+	c.Contact = "0812 3456 7890"
+	c.Given["contact"] = true
 	if _, err := storeAdd(c); err != nil {
 		return err
 	}
@@ -682,7 +695,7 @@ func webhookList(c *call) (any, error) {
 	endpoints, err := c.db.Endpoints(c, c.id)
 	for i := range endpoints {
 		if err == nil {
-			endpoints[i].Recent, err = c.db.Deliveries(c, c.id, endpoints[i].ID, "", 20)
+			endpoints[i].Recent, err = c.db.Deliveries(c, c.id, endpoints[i].ID, 20)
 		}
 	}
 	return jsonObject{"endpoints": endpoints}, err
@@ -816,6 +829,9 @@ func restoreBackup(c *call) (any, error) {
 		return nil, usagef("-db must be a file, and %s is not one", c.file)
 	}
 	aside, report, err := restore(c, c.file, c.argument, c.environment)
+	if err != nil && aside != "" {
+		c.hint("the database that was there is now %s", aside)
+	}
 	if err == nil && report.LatestEvent > 0 {
 		c.hint("compare your bank's and gateways' lists with the orders since %s", report.LatestEvent)
 	}

@@ -135,7 +135,8 @@ var midtransStates = map[string]PaymentState{
 
 // state is empty if the statuses are not known.
 func (a *midtransAnswer) state() PaymentState {
-	status, fraud := strings.ToLower(a.Status), strings.ToLower(a.Fraud)
+	status := strings.ToLower(a.Status)
+	fraud := strings.ToLower(a.Fraud)
 	if fraud != "" && (status == "capture" || status == "settlement") {
 		status += "/" + fraud
 	}
@@ -172,8 +173,9 @@ func (a *midtransAnswer) payment() (Payment, error) {
 // status asks by our reference, and by the names of all transactions that are known. An answer that is not understood
 // does not hide the others. Midtrans may say in an answer with 200 that it knows no such transaction: that counts as
 // 404.
-func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, unread error) {
-	states, reference := map[string]PaymentState{}, s.reference()
+func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
+	states := map[string]PaymentState{}
+	reference := s.reference()
 	for _, name := range append([]string{reference}, s.Names...) {
 		isDenied := func(p Payment) bool { return p.ID == name && p.State == Denied && p.ID != s.Claimed }
 		if states[name] != "" || len(s.Names) > 8 && slices.ContainsFunc(s.payments, isDenied) {
@@ -191,7 +193,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		}
 		p, err := t.payment()
 		if err != nil {
-			unread = err
+			failed = err
 			continue
 		}
 		states[p.ID] = p.State
@@ -208,13 +210,14 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	has := slices.Collect(maps.Values(states))
 	switch {
 	case slices.Contains(has, Open): // It may have a name of its own, and be later than one that was canceled.
-		a.Open, a.Canceled = true, false
+		a.Open = true
+		a.Canceled = false
 	case slices.Contains(has, Held): // It is neither: a person decides.
 	default: // The page ends by Midtrans's clock. Ours may be up to ten minutes ahead.
 		a.Over = staysOver || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt.Add(10*time.Minute)
 		a.Open = !a.Over
 	}
-	return a, unread
+	return a, failed
 }
 
 // call asks for a transaction, or does something to it.

@@ -86,7 +86,7 @@ type Book struct {
 	Oversold bool      `json:"oversold,omitempty"` // it was paid after its stock was gone
 	Accepted []string  `json:"accepted,omitempty"` // keys of the payments that an approval accepted
 	Second   []string  `json:"second,omitempty"`   // keys of the payments that the owner has called a second payment
-	Dealt    []Alert   `json:"dealt,omitempty"`    // the alerts that the owner has dealt with
+	Resolved []Alert   `json:"dealt,omitempty"`    // the alerts that the owner has dealt with
 }
 
 // payer is the payment that pays the order. ok is false if none does, or if the owner approved the order without one.
@@ -139,7 +139,9 @@ func settle(b Book, statusBefore Status) Book {
 	switch {
 	case b.Status == Refunded, b.Status == Paid && (!isPayment || payer.hasMoney()): // stay
 	case exactKey != "":
-		b.Status, b.PaidBy, b.Accepted = Paid, exactKey, nil
+		b.Status = Paid
+		b.PaidBy = exactKey
+		b.Accepted = nil
 	case b.Status == Paid && payer.State == Arrived:
 		b.Status = Refunded
 	case b.Status == Paid:
@@ -160,7 +162,10 @@ func settle(b Book, statusBefore Status) Book {
 // and that the owner has not called a second payment, the first is the payer, and all that brought too little are
 // accepted. Alerts that were dealt with before may come up again.
 func (b Book) approve() Book {
-	b.Status, b.PaidBy, b.Accepted, b.Dealt = Paid, byOwner, nil, nil
+	b.Status = Paid
+	b.PaidBy = byOwner
+	b.Accepted = nil
+	b.Resolved = nil
 	if b.Reported {
 		return b
 	}
@@ -236,7 +241,7 @@ func alerts(b Book) []Alert {
 			all = append(all, Alert{Disputed, key, p.Disputed, p.Amount})
 		}
 	}
-	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Dealt, a) })
+	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Resolved, a) })
 }
 
 // isUnneeded reports whether the order was paid without the payment with this key: by other payments, or by its
@@ -260,15 +265,16 @@ func alertCodes(all []Alert) []AlertCode {
 	return slices.Compact(codes)
 }
 
-// deal is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved, and
+// resolve is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved, and
 // that the buyer may have reported: then it is the payer from now on, and a surplus remains an alert. Otherwise, if the order
 // does not need it, it is a second payment, which becomes the payer only if the owner says so later.
-func (b Book) deal(a Alert, isPayer bool) Book {
+func (b Book) resolve(a Alert, isPayer bool) Book {
 	if a.Code == Overpaid && isPayer && b.PaidBy == byOwner {
-		b.PaidBy, b.Reported = a.Payment, false
+		b.PaidBy = a.Payment
+		b.Reported = false
 		return b
 	}
-	b.Dealt = append(slices.Clone(b.Dealt), a)
+	b.Resolved = append(slices.Clone(b.Resolved), a)
 	if a.Code == Overpaid && b.isUnneeded(a.Payment) {
 		b.Second = append(slices.Clone(b.Second), a.Payment)
 	}

@@ -79,7 +79,7 @@ func after(t *testing.T, b Book, event string) Book {
 	case "owner returned", "owner approved":
 		for _, a := range alerts(b) {
 			if fmt.Sprint(a.Code, " ", a.Payment) == words[2]+" "+words[3] {
-				b = b.deal(a, words[1] == "approved")
+				b = b.resolve(a, words[1] == "approved")
 			}
 		}
 	default:
@@ -156,7 +156,7 @@ func silence(before, b Book) string {
 	for _, p := range b.Payments {
 		key := p.key()
 		about := func(a Alert) bool { return a.Payment == key }
-		alerted := slices.ContainsFunc(alerts(b), about) || slices.ContainsFunc(b.Dealt, about)
+		alerted := slices.ContainsFunc(alerts(b), about) || slices.ContainsFunc(b.Resolved, about)
 		accepted := b.Status == Paid && p.Amount < p.Asked && slices.Contains(b.Accepted, key)
 		over := b.Status == Paid || b.Status == Refunded
 		lives := over && b.PaidBy == key

@@ -90,28 +90,11 @@ type Item struct {
 // StoredOrder is an order as it is stored.
 type StoredOrder struct{ ID, JSON string }
 
-// pieces are JSON that is put together when it is sent, so that a long list is copied once.
-type pieces []string
-
-func (p pieces) join() (joined []byte) {
-	length := 0
-	for _, piece := range p {
-		length += len(piece)
-	}
-	joined = slices.Grow(joined, length)
-	for _, piece := range p {
-		joined = append(joined, piece...)
-	}
-	return joined
-}
-
-func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
-
 // show is an order as the API shows it: its stored JSON without the last brace, its two addresses, which are already
 // escaped, and the brace. paymentURL is the page of a payment session, or "".
-func (st Store) show(o StoredOrder, paymentURL string) pieces {
+func (st Store) show(o StoredOrder, paymentURL string) string {
 	page := st.payPage(o.ID)
-	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
+	return o.JSON[:len(o.JSON)-1] + `,"checkout_url":"` + page + `","payment_url":"` + cmp.Or(paymentURL, page) + `"}`
 }
 
 func (o StoredOrder) decode() (order Order, err error) {
@@ -309,8 +292,11 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if short := tx.reserve(&o); len(short) > 0 {
 		return created, outOfStock(short)
 	}
-	o.ID, o.Order.CreatedAt, o.Order.ExpiresAt = tx.newID(), tx.now, tx.now.Add(st.Expiry)
-	o.Order.ID, o.Order.PaymentReference = o.ID, tx.newReference()
+	o.ID = tx.newID()
+	o.Order.CreatedAt = tx.now
+	o.Order.ExpiresAt = tx.now.Add(st.Expiry)
+	o.Order.ID = o.ID
+	o.Order.PaymentReference = tx.newReference()
 	o.render(tx.now)
 
 	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated)} // Clients see what the event shows.
@@ -346,17 +332,21 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
 		WHERE  +s.store_id = ? AND s.published = 1 AND s.id IN (?`+strings.Repeat(", ?", len(items)-1)+")", args...)
 
-	unknown, wrong := refuse(ProductUnavailable), refuse(ValidationFailed)
+	unknown := refuse(ProductUnavailable)
+	wrong := refuse(ValidationFailed)
 	for i, in := range items {
 		item := Item{Type: in.Kind, Quantity: in.Quantity, ProductID: in.ID}
 		if in.Kind == Bundle {
-			item.ProductID, item.BundleID = "", in.ID
+			item.ProductID = ""
+			item.BundleID = in.ID
 		}
 		for _, s := range goods {
 			if s.ID != in.ID || s.Kind != in.Kind {
 				continue
 			}
-			item.Title, item.UnitPrice, item.LineTotal = s.Title, s.Price, s.Price*in.Quantity
+			item.Title = s.Title
+			item.UnitPrice = s.Price
+			item.LineTotal = s.Price * in.Quantity
 			c := slices.IndexFunc(o.Components, func(c component) bool { return c.ProductID == s.Component })
 			if c < 0 {
 				c = len(o.Components)
@@ -402,8 +392,11 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 		return refuse(ValidationFailed).add("discount",
 			"must be at most subtotal + shipping_fee, which is %d", amount+o.Order.Discount)
 	case amount == 0:
-		o.Order.SettlementChannel, o.Order.PaymentProvider, o.Order.PaymentMethod = "none", NoProvider, "none"
-		o.Book.Status, o.Order.PaidAt = Paid, tx.now
+		o.Order.SettlementChannel = "none"
+		o.Order.PaymentProvider = NoProvider
+		o.Order.PaymentMethod = "none"
+		o.Book.Status = Paid
+		o.Order.PaidAt = tx.now
 		return nil
 	case code == "":
 		return refuse(ValidationFailed).add("payment_method", "is required: take a code from GET /v1/payment-methods")
@@ -422,7 +415,8 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 // for it unless the resulting amount is that of another order of the store in the last seven days; if all amounts are
 // taken, one repeats.
 func (tx *Tx) setMethod(o *OrderRow, m Method) error {
-	o.Order.Fee, o.Order.UniqueCode = m.Fee, 0
+	o.Order.Fee = m.Fee
+	o.Order.UniqueCode = 0
 	base := o.Order.beforeFee() + m.Fee
 	if m.UniqueCode {
 		amounts, _ := all[int64](tx, tx, `
@@ -437,7 +431,9 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 		o.Order.UniqueCode = o.UniqueCode
 	}
 	o.Order.Amount = base + o.Order.UniqueCode
-	o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = m.Code, m.Provider, m.Channel
+	o.Order.PaymentMethod = m.Code
+	o.Order.PaymentProvider = m.Provider
+	o.Order.SettlementChannel = m.Channel
 	if o.Order.Amount > maxMoney {
 		return refuse(ValidationFailed).add("items", "come to more than %d in all", maxMoney)
 	}
@@ -589,7 +585,8 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 		if o, err = readOrder(tx, tx, storeID, id); err != nil {
 			return err
 		}
-		statusBefore, alertsBefore := o.Book.Status, alerts(o.Book)
+		statusBefore := o.Book.Status
+		alertsBefore := alerts(o.Book)
 		if err := fn(tx, &o); err != nil {
 			return err
 		}
@@ -610,7 +607,8 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 			}
 		}
 		tx.storeOrder(&o)
-		tx.storeSessions(&o, changedStatus)
+		tx.makeSessionsDue(&o, changedStatus)
+		tx.storeSessions(&o)
 		return nil
 	})
 	return o, err
@@ -644,8 +642,12 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 
 	payer, isPayment := after.payer()
 	if s := o.session(payer.Attempt); isPayment && after.Status == Paid {
-		o.Order.PaymentMethod, o.Order.PaymentProvider, o.Order.SettlementChannel = s.Method, s.Provider, "gateway"
-		o.Order.Fee, o.Order.UniqueCode, o.Order.Amount = s.Fee, s.Code, s.Asked
+		o.Order.PaymentMethod = s.Method
+		o.Order.PaymentProvider = s.Provider
+		o.Order.SettlementChannel = "gateway"
+		o.Order.Fee = s.Fee
+		o.Order.UniqueCode = s.Code
+		o.Order.Amount = s.Asked
 	}
 	switch {
 	case after.Status == statusBefore:
@@ -706,8 +708,10 @@ const (
 // decide performs an act of the owner.
 func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
-	isHeld := act == Approve && !o.Book.Reported && o.Book.held() // only since the owner looked
-	if isHeld || act == Reject && o.Book.Status == Pending || to == Failed && o.Book.Status == Paid {
+	switch {
+	case act == Approve && !o.Book.Reported && o.Book.held(), // held since the owner looked
+		act == Reject && o.Book.Status == Pending, // There is nothing to reject.
+		to == Failed && o.Book.Status == Paid:     // Only a gateway takes money back.
 		return o.wrongState()
 	}
 	if err := o.become(to, actor, n); err != nil {
@@ -799,7 +803,7 @@ func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID, alert string, 
 	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		for _, a := range alerts(o.Book) {
 			if fmt.Sprint(a) == alert {
-				o.Book = o.Book.deal(a, isPayer)
+				o.Book = o.Book.resolve(a, isPayer)
 				o.note(ActorOwner, Note{Code: NoteResolved, Alert: string(a.Code), Amount: a.Amount, Due: a.Due})
 				return nil
 			}
@@ -824,26 +828,22 @@ type OrderFilter struct {
 // store.
 func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {
 	where, args := "store_id = ? AND created_at >= ?", []any{storeID, f.CreatedMin}
-	add := func(condition string, values ...any) {
-		where += " AND " + condition
-		args = append(args, values...)
-	}
 	if f.StartingAfter != "" {
 		created, err := one[Time](ctx, db,
 			"SELECT created_at FROM orders WHERE id = ? AND store_id = ?", f.StartingAfter, storeID)
 		if err != nil {
 			return nil, false, err
 		}
-		add("(created_at, id) < (?, ?)", created, f.StartingAfter)
+		where, args = where+" AND (created_at, id) < (?, ?)", append(args, created, f.StartingAfter)
 	}
 	if f.Status != "" {
-		add("status = +?", f.Status) // with a plain ? it would be compiled again each time: see some
+		where, args = where+" AND status = +?", append(args, f.Status) // with a plain ? it would be compiled again each time: see some
 	}
 	if f.CreatedMax != 0 {
-		add("created_at <= ?", f.CreatedMax)
+		where, args = where+" AND created_at <= ?", append(args, f.CreatedMax)
 	}
 	if f.ExternalID != "" {
-		add("external_id = ?", f.ExternalID)
+		where, args = where+" AND external_id = ?", append(args, f.ExternalID)
 	}
 	return some[StoredOrder](ctx, db, f.Limit, f.Offset,
 		"SELECT id, json FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)

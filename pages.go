@@ -55,8 +55,8 @@ var pageSecurity = "default-src 'none'; style-src 'self'; img-src 'self' data: h
 	"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // vocabulary has the words of web/words.txt by language and code.
-var vocabulary = sync.OnceValue(func() map[tongue]map[string]string {
-	all := map[tongue]map[string]string{"id": {}, "en": {}}
+var vocabulary = sync.OnceValue(func() map[language]map[string]string {
+	all := map[language]map[string]string{"id": {}, "en": {}}
 	for line := range strings.Lines(webFile("words.txt")) {
 		code, words, isWord := strings.Cut(strings.TrimSpace(line), " = ")
 		id, en, isCode := strings.Cut(words, " | ")
@@ -64,28 +64,29 @@ var vocabulary = sync.OnceValue(func() map[tongue]map[string]string {
 			en = code // which is what the program says
 		}
 		if isWord && line[0] != '#' {
-			all["id"][code], all["en"][code] = id, en
+			all["id"][code] = id
+			all["en"][code] = en
 		}
 	}
 	return all
 })
 
-// tongue is a language of the pages: id or en.
-type tongue string
+// language is a language of the pages: id or en.
+type language string
 
 // say is the word for a code. Values follow, each after its name in braces.
-func (l tongue) say(code string, values ...string) string {
+func (l language) say(code string, values ...string) string {
 	return strings.NewReplacer(values...).Replace(cmp.Or(vocabulary()[l][code], code))
 }
 
 // word is the word for a code of a kind.
-func (l tongue) word(kind string, code any) string { return l.say(fmt.Sprint(kind, ".", code)) }
+func (l language) word(kind string, code any) string { return l.say(fmt.Sprint(kind, ".", code)) }
 
 // message is what is wrong with a field.
-func (l tongue) message(e FieldError) string { return fmt.Sprintf(l.say(e.Format), e.Values...) }
+func (l language) message(e FieldError) string { return fmt.Sprintf(l.say(e.Format), e.Values...) }
 
 // text chooses between the two languages of a text.
-func (l tongue) text(id, en string) string {
+func (l language) text(id, en string) string {
 	if l == "en" {
 		return en
 	}
@@ -93,7 +94,7 @@ func (l tongue) text(id, en string) string {
 }
 
 // dates writes times in WIB (UTC+7), with this layout for the date.
-func (l tongue) dates(layout string) func(t Time) string {
+func (l language) dates(layout string) func(t Time) string {
 	words := strings.NewReplacer()
 	if l == "id" {
 		words = strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
@@ -147,11 +148,11 @@ func masked(b Buyer) string {
 }
 
 // templates are those of web/ by language. They are parsed for the first page, because commands need none.
-var templates = sync.OnceValue(func() map[tongue]*template.Template {
-	return map[tongue]*template.Template{"id": parseTemplates("id"), "en": parseTemplates("en")}
+var templates = sync.OnceValue(func() map[language]*template.Template {
+	return map[language]*template.Template{"id": parseTemplates("id"), "en": parseTemplates("en")}
 })
 
-func parseTemplates(l tongue) *template.Template {
+func parseTemplates(l language) *template.Template {
 	functions := template.FuncMap{
 		"t":         l.text,
 		"say":       l.say,
@@ -208,7 +209,7 @@ type page struct {
 	IsOwner      bool     // the store's owner is signed in
 	Order        OrderRow // whose buyer sees the page
 	ChosenMethod Method   // of that order
-	Asking       int      // how many times the page has asked the gateway without an answer
+	Checking     int      // how many times the page has asked the gateway without an answer
 	Done         string   // the act that was just done
 	Content      template.HTML
 	Unknown      bool // it is unknown whether what was asked for was done
@@ -244,10 +245,11 @@ func (s *server) servePage(route pageRoute) http.Handler {
 		steps := []func(p *page) error{route.admit, s.perform, route.before, s.show}
 		_, host, _ := strings.Cut(p.Home, "://")
 		if strings.HasPrefix(route.Path, "/dashboard") && !strings.EqualFold(host, r.Host) {
-			p.Template, p.Status = "error", http.StatusMisdirectedRequest
+			p.Template = "error"
+			p.Status = http.StatusMisdirectedRequest
 			steps = steps[3:]
 		}
-		if lang := r.URL.Query().Get("lang"); vocabulary()[tongue(lang)] != nil {
+		if lang := r.URL.Query().Get("lang"); vocabulary()[language(lang)] != nil {
 			s.auth.setCookie(w, "lang", lang, 365*24*time.Hour)
 		}
 
@@ -308,7 +310,9 @@ func (s *server) perform(p *page) error {
 	}
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		p.Status, _ = describe(p.w.Header(), err)
-		p.next, p.act, p.typed = "", name, form{p.PostForm, refusal}
+		p.next = ""
+		p.act = name
+		p.typed = form{p.PostForm, refusal}
 		return nil
 	}
 	p.next = cmp.Or(p.next, p.URL.RequestURI())
@@ -346,7 +350,8 @@ func (s *server) show(p *page) error {
 		return err
 	}
 
-	if p.Done = s.auth.cookie(p.Request, "done"); p.Done != "" {
+	p.Done = s.auth.cookie(p.Request, "done")
+	if p.Done != "" {
 		s.auth.setCookie(p.w, "done", "", -time.Second)
 	}
 	return p.render(leave)
@@ -375,7 +380,8 @@ func (p *page) render(leave func()) error {
 // errorPage shows an error as a page.
 func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	p := s.newPage(w, r, pageRoute{Template: "error"})
-	p.Status, p.Unknown = status, errors.Is(err, ErrUnknown)
+	p.Status = status
+	p.Unknown = errors.Is(err, ErrUnknown)
 	if err := p.render(func() {}); err != nil {
 		s.db.log.Error("an error page could not be shown", "error", err)
 		w.WriteHeader(p.Status)
@@ -385,9 +391,9 @@ func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, e
 var languages = regexp.MustCompile(`\b(id|en)\b`)
 
 // language is the one that a link asks for, else the one chosen before, else the browser's.
-func (p *page) language() tongue {
+func (p *page) language() language {
 	wanted := p.Query("lang") + "," + p.auth.cookie(p.Request, "lang") + "," + p.Header.Get("Accept-Language")
-	return tongue(cmp.Or(languages.FindString(wanted), "id"))
+	return language(cmp.Or(languages.FindString(wanted), "id"))
 }
 
 // Query is a parameter of the page's address.
@@ -490,18 +496,18 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 }
 
 const (
-	mostAsking = 10              // times, for a buyer who comes back
+	mostLooks  = 10              // times, for a buyer who comes back
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
-// askGateway asks the gateway about a pending order whose buyer comes back from there. While somebody else is asking,
-// or if no answer comes, the page says that the gateway is being asked, and tries again.
-func (s *server) askGateway(p *page) error {
+// checkOnReturn asks the gateway about a pending order whose buyer comes back from there. While somebody else is
+// asking, or if no answer comes, the page says that the gateway is being asked, and tries again.
+func (s *server) checkOnReturn(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
 	if looks < 1 || !p.Order.Order.RequiresPayment {
 		return nil
 	}
-	if !s.payments.asking(p.Order.ID) {
+	if !s.payments.isBusy(p.Order.ID) {
 		ctx, cancel := context.WithTimeout(p.Context(), buyerWaits)
 		defer cancel()
 		answered, err := s.payments.CheckNow(ctx, p.Store.ID, p.Order.ID)
@@ -513,8 +519,8 @@ func (s *server) askGateway(p *page) error {
 		}
 	}
 
-	p.Asking = looks
-	if looks < mostAsking {
+	p.Checking = looks
+	if looks < mostLooks {
 		p.w.Header().Set("Refresh", fmt.Sprintf("3; url=/pay/%s?back=%d", p.Order.ID, looks+1))
 	}
 	return nil
@@ -524,7 +530,8 @@ func (s *server) askGateway(p *page) error {
 // comes from the page of another method, the page says that they have changed.
 func (s *server) actOfBuyer(p *page) (err error) {
 	p.next = "/pay/" + p.Order.ID
-	act, method := p.PostFormValue("act"), p.PostFormValue("method")
+	act := p.PostFormValue("act")
+	method := p.PostFormValue("method")
 	switch {
 	case act == "change":
 		err = s.db.ChangeMethod(p.Context(), p.Store, p.Order.ID, method)

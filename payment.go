@@ -20,6 +20,7 @@ import (
 // order's book, and money.go says what that means for the order. A notification makes its session due; only one about
 // a dispute changes a payment. Only the serving process asks on its own, one check per order at a time; what a person
 // does calls a gateway from wherever it is done.
+//
 // A session is seen when somebody may have its page, left when its page is no longer offered, and over when no
 // payment can begin there; one that has begun may still arrive.
 
@@ -27,25 +28,32 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit. A session is due
-// at once when its page is left before it is over, when the order has become pending, and when the order's status has
-// changed while its page is not over or the gateway holds a payment on it. So late money on a page that is over pays
-// the order without another check.
-func (tx *Tx) storeSessions(o *OrderRow, changedStatus bool) {
+// makeSessionsDue says which sessions have to be checked at once after a change of their order: one whose page is left
+// now, before it is over; all that were seen, when the order has become pending; and when the order's status has
+// changed in another way, those whose page is not over or on which the gateway holds a payment. So late money on a
+// page that is over pays the order without another check.
+func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
 		leavesNow := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
 		if leavesNow {
-			s.Left, s.NewsAt = true, tx.now
+			s.Left = true
+			s.NewsAt = tx.now
 		}
 		isConcerned := !s.Over || o.Book.Status == Pending || o.Book.heldOn(s.Number)
 		if s.Seen && (leavesNow && !s.Over || changedStatus && isConcerned) {
 			s.DueAt = tx.now
 		}
+	}
+}
+
+// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit.
+func (tx *Tx) storeSessions(o *OrderRow) {
+	for _, s := range o.Sessions {
 		tx.exec(`
 			INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			columns(reflect.ValueOf(s).Elem())...)
+			columns(reflect.ValueOf(&s).Elem())...)
 		tx.checksDue = true
 	}
 	for _, p := range o.Book.Payments {
@@ -85,7 +93,8 @@ const (
 // pause is a tenth of that time, from half a minute to ten minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
-	wait, most := max(quiet, firstCheck), mostPageWait
+	wait := max(quiet, firstCheck)
+	most := mostPageWait
 	switch {
 	case quiet > giveUpAfter && now.Sub(s.ExpiresAt) > giveUpAfter:
 		return 0
@@ -124,8 +133,8 @@ func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err
 	}
 }
 
-// asking reports whether somebody is calling a gateway about an order right now.
-func (p *payments) asking(orderID string) bool {
+// isBusy reports whether somebody is calling a gateway about an order right now.
+func (p *payments) isBusy(orderID string) bool {
 	_, isLocked := p.locks.Load(orderID)
 	return isLocked
 }
@@ -146,7 +155,8 @@ type SessionView struct {
 func (p *payments) OrderWithSession(ctx context.Context, st Store, orderID string, start bool) (OrderRow, SessionView, error) {
 	o, err := readColumns(ctx, p.db, st.ID, orderID)
 	if err == nil && start && o.needsPage(p.db.now()) {
-		if err = p.startPage(ctx, st, orderID); err == nil || errors.Is(err, ErrUnavailable) {
+		err = p.startPage(ctx, st, orderID)
+		if err == nil || errors.Is(err, ErrUnavailable) {
 			o, err = readColumns(ctx, p.db, st.ID, orderID)
 		}
 	}
@@ -188,9 +198,12 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	case isPending && !s.isLive(o, now):
 		v.Reason = cmp.Or(s.Problem, "unreachable")
 	default:
-		v.ID, v.Attempt, v.ExpiresAt = s.ID, s.Number, s.ExpiresAt
+		v.ID = s.ID
+		v.Attempt = s.Number
+		v.ExpiresAt = s.ExpiresAt
 		if isPending {
-			v.Status, v.PaymentURL = "active", s.URL
+			v.Status = "active"
+			v.PaymentURL = s.URL
 		}
 	}
 	return v
@@ -220,10 +233,12 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 		if failed != nil {
 			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
 		}
-		if o, err = p.recordPage(ctx, s, page, failed); err != nil {
+		o, err = p.recordPage(ctx, s, page, failed)
+		if err != nil {
 			return err
 		}
-		if s = *o.session(s.Number); s.Notified > 0 { // A notification came before the page's address.
+		s = *o.session(s.Number)
+		if s.Notified > 0 { // A notification came before the page's address.
 			p.checkSession(call, o, s) // If that fails, it is due all the same.
 		}
 		if !errors.Is(failed, errTaken) {
@@ -258,7 +273,8 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 				key = k
 			}
 		}
-		s.KeyID, s.DueAt = key.ID, tx.now.Add(tryAgain)
+		s.KeyID = key.ID
+		s.DueAt = tx.now.Add(tryAgain)
 		if key.Provider == "" {
 			s.Problem = "refused"
 		}
@@ -285,12 +301,17 @@ func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Pag
 	return p.db.changeOrder(ctx, anyStore, sent.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
-		switch failed {
-		case nil:
-			s.Seen, s.GatewayID, s.URL, s.DueAt = true, page.ID, page.URL, tx.now.Add(firstCheck)
+		switch {
+		case failed == nil:
+			s.Seen = true
+			s.GatewayID = page.ID
+			s.URL = page.URL
+			s.DueAt = tx.now.Add(firstCheck)
 			s.ExpiresAt = page.Expires
-		case errTaken: // Somebody may have seen a page of this reference: it is checked and closed.
-			s.Seen, s.Left, s.DueAt = true, true, tx.now
+		case errors.Is(failed, errTaken): // Somebody may have seen a page of this reference: it is checked and closed.
+			s.Seen = true
+			s.Left = true
+			s.DueAt = tx.now
 		}
 		return nil
 	})
@@ -351,7 +372,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	if err != nil {
 		return false, err
 	}
-	o, answered, err = p.askAndRecord(ctx, keys, o, s)
+	o, answered, err = p.checkOnce(ctx, keys, o, s)
 	if err != nil || !answered {
 		return false, err
 	}
@@ -363,7 +384,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	// If it stays open, the next check tries again, until the gateway says that it is over.
 	if p.gateways[s.Provider].closePage(ctx, keys[0], o.withItsPayments(s)) {
 		s.Over = true // This is recorded, unless the gateway says that the page is open.
-		_, answered, err = p.askAndRecord(ctx, keys, o, s)
+		_, answered, err = p.checkOnce(ctx, keys, o, s)
 	}
 	return answered, err
 }
@@ -374,18 +395,20 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// askAndRecord asks the gateway about sent, a session as it was read, with the key that it was made with, keys[0]. If
+// checkOnce asks the gateway about sent, a session as it was read, with the key that it was made with, keys[0]. If
 // that key is refused, the one in use is tried; its answer counts only if it has a payment. Then the answer, or the
 // lack of one, is written, with what follows for the order. It is applied to the session as it is by then: if a
 // notification came after the request was sent, the session stays due.
-func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
+func (p *payments) checkOnce(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
-	askedAt := p.db.now()
-	gateway, sent := p.gateways[sent.Provider], o.withItsPayments(sent)
+	began := p.db.now()
+	gateway := p.gateways[sent.Provider]
+	sent = o.withItsPayments(sent)
 	answer, failed := gateway.status(ctx, keys[0], sent)
 	if isRefused(failed, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
 		if other, err := gateway.status(ctx, keys[1], sent); len(other.Payments) > 0 {
-			answer, failed = other, err
+			answer = other
+			failed = err
 		}
 	}
 	if ctx.Err() != nil {
@@ -412,7 +435,7 @@ func (p *payments) askAndRecord(ctx context.Context, keys []GatewayKey, o OrderR
 		// o is the order as it was just read: changeOrder settles after this, and storeSessions may make the session due then.
 		// If the end of a pending order has passed since askedAt, nextCheck returns that end: the session is checked once
 		// more, now.
-		s.DueAt = s.nextCheck(*o, askedAt)
+		s.DueAt = s.nextCheck(*o, began)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
 		}
@@ -493,7 +516,8 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 			continue
 		}
 		isVerified = true
-		if err = p.markDue(ctx, key, n); !errors.Is(err, ErrNotFound) {
+		err = p.markDue(ctx, key, n)
+		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}
@@ -513,12 +537,15 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		return err
 	}
 	_, err = p.db.changeOrder(ctx, key.StoreID, orderID, func(tx *Tx, o *OrderRow) error {
-		s, opensPages := o.session(number), key.opensPagesOf(*o)
+		s := o.session(number)
+		opensPages := key.opensPagesOf(*o)
 		switch {
 		case s == nil && opensPages:
 			o.addSession(tx, number)
 			s = &o.Sessions[0]
-			s.Provider, s.KeyID, s.Left = key.Provider, key.ID, true
+			s.Provider = key.Provider
+			s.KeyID = key.ID
+			s.Left = true
 		case s == nil, s.KeyID != key.ID && !opensPages, s.Provider != key.Provider:
 			return ErrNotFound // After a restore, the number may be that of a page at the other gateway.
 		}
@@ -533,11 +560,13 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		case s.GatewayID == "": // After a restore, its payment is not known yet: what is repeated then is still news.
 			names = s.Names
 		case len(names) > len(s.Names): // This is news that the owner has not dealt with.
-			o.Book.Dealt = slices.DeleteFunc(o.Book.Dealt, func(a Alert) bool { return a.Code == Disputed })
+			o.Book.Resolved = slices.DeleteFunc(o.Book.Resolved, func(a Alert) bool { return a.Code == Disputed })
 			o.enterInBook(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
 		s.Names = names
-		s.Notified, s.NewsAt, s.DueAt = s.Notified+1, tx.now, tx.now
+		s.Notified = s.Notified + 1
+		s.NewsAt = tx.now
+		s.DueAt = tx.now
 		return nil
 	})
 	return err
@@ -636,7 +665,7 @@ func (p *payments) run(ctx context.Context) {
 	underWay := map[string]dueOrder{}
 	ended := make(chan string)
 	for {
-		wait, err := p.work(ctx, underWay, ended)
+		wait, err := p.startDue(ctx, underWay, ended)
 		if err != nil && ctx.Err() == nil {
 			p.db.log.Error("payments cannot be checked", "error", err)
 			wait = 10 * time.Second
@@ -668,13 +697,17 @@ func (p *payments) checkDue(ctx context.Context, orderID string, ended chan stri
 	ended <- orderID
 }
 
-// work begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the
+// startDue begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the
 // clock. It returns how long until there is more to do.
-func (p *payments) work(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
+func (p *payments) startDue(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
 	if p.db.clockJumped() {
 		return time.Minute, nil
 	}
-	if err := cmp.Or(p.db.writable(), p.expire(ctx)); err != nil {
+	err = p.db.checkWritable()
+	if err == nil {
+		err = p.expire(ctx)
+	}
+	if err != nil {
 		return 0, err
 	}
 	now := p.db.now() // What is due much later was written by a clock that was ahead.

@@ -91,7 +91,8 @@ func (p *page) Keys() ([]APIKey, error) {
 
 // Entry is the product or bundle that a form is about; a new one has no slug.
 func (p *page) Entry() (Entry, error) {
-	kind, slug := Kind(path.Base(p.URL.Path)), p.Query("slug")
+	kind := Kind(path.Base(p.URL.Path))
+	slug := p.Query("slug")
 	if slug == "" {
 		return Entry{Type: kind}, nil
 	}
@@ -102,7 +103,8 @@ func (p *page) Entry() (Entry, error) {
 // one made from its title. find returns the title of what already has a name, or ErrNotFound. A typed name that is
 // taken is refused. So is one made from a title if the title is the same too: a double click sends a form twice.
 func (p *page) setName(field, titleField string, find func(name string) (title string, err error)) error {
-	given, title := p.Query(field), strings.TrimSpace(p.PostFormValue(titleField))
+	given := p.Query(field)
+	title := strings.TrimSpace(p.PostFormValue(titleField))
 	typed := strings.TrimSpace(p.PostFormValue(field))
 	name := cmp.Or(given, typed, slugOf(title), "x")
 	found, err := find(name)
@@ -311,7 +313,8 @@ func smallJPEG(from image.Image) ([]byte, error) {
 func halved(from *image.RGBA) *image.RGBA {
 	to := image.NewRGBA(image.Rect(0, 0, from.Rect.Max.X/2, from.Rect.Max.Y/2))
 	for i := range to.Pix {
-		y, x := i/to.Stride, i%to.Stride
+		y := i / to.Stride
+		x := i % to.Stride
 		above := from.Pix[2*y*from.Stride+x/4*8+x%4:]
 		below := above[from.Stride:]
 		to.Pix[i] = uint8((int(above[0]) + int(above[4]) + int(below[0]) + int(below[4])) / 4)
@@ -368,7 +371,9 @@ func (s *server) newEndpoint(p *page, in NewEndpoint) error {
 
 // changeEndpoint does one of the acts ping, on, off, rotate, resend and remove.
 func (s *server) changeEndpoint(p *page) error {
-	ctx, store, id := p.Context(), p.Store.ID, p.PathValue("id")
+	ctx := p.Context()
+	store := p.Store.ID
+	id := p.PathValue("id")
 	switch act := p.PostFormValue("act"); act {
 	case "ping":
 		return s.db.Ping(ctx, store, id)
@@ -452,7 +457,10 @@ func (s *server) saveStore(p *page) error {
 		if in.Hours != nil {
 			st.Expiry = time.Duration(*in.Hours) * time.Hour
 		}
-		st.Name, st.Contact, st.Language, st.TestMode = in.Name, in.Contact, in.Language, in.TestMode
+		st.Name = in.Name
+		st.Contact = in.Contact
+		st.Language = in.Language
+		st.TestMode = in.TestMode
 	})
 	return err
 }

@@ -228,7 +228,8 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
 	rows []T, more bool, err error) {
 	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)
-	if more = int64(len(rows)) > limit; more {
+	more = int64(len(rows)) > limit
+	if more {
 		rows = rows[:limit]
 	}
 	return rows, more, err
@@ -415,7 +416,8 @@ func (db *DB) prepare(mode openMode) error {
 		return nil
 	}
 
-	if db.conn, err = db.writers.Conn(ctx); err == nil {
+	db.conn, err = db.writers.Conn(ctx)
+	if err == nil {
 		// The first keeps savepoints from writing temporary files. The second is the size in bytes that the WAL shrinks to.
 		err = db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608")
 	}
@@ -431,14 +433,16 @@ func (db *DB) prepare(mode openMode) error {
 // takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the file's
 // place and that does not match the WAL of the old file.
 func (db *DB) takeFile() (err error) {
-	if db.file, err = os.Open(db.path); err == nil {
-		err = db.writable()
+	db.file, err = os.Open(db.path)
+	if err == nil {
+		err = db.checkWritable()
 	}
 	if err != nil {
 		return err
 	}
 
-	file, wal := db.seen.found[0], db.seen.found[1]
+	file := db.seen.found[0]
+	wal := db.seen.found[1]
 	if wal == nil || wal.Size() == 0 || !file.ModTime().After(wal.ModTime()) {
 		return nil
 	}
@@ -455,7 +459,7 @@ func (db *DB) takeFile() (err error) {
 func (db *DB) close() error {
 	close(db.closing)
 	db.running.Wait()
-	if db.conn != nil && db.writable() == nil {
+	if db.conn != nil && db.checkWritable() == nil {
 		db.conn.Close()
 	}
 	err := errors.Join(db.readers.Close(), db.writers.Close())
@@ -539,12 +543,12 @@ func (tx *Tx) newID() string {
 // Only when the database itself fails do all of them fail. write waits at most five seconds for its turn, and no
 // longer than ctx; from then on it waits for the result, whatever ctx does.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
-	return db.writeFrom(ctx, db.small, fn)
+	return db.enqueue(ctx, db.small, fn)
 }
 
-// writeFrom is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own,
+// enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own,
 // because a savepoint with many rows is slow. A write leaves its queue if it waits too long.
-func (db *DB) writeFrom(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
+func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
 	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
 	select {
 	case queue <- tx:
@@ -576,21 +580,19 @@ func (db *DB) runWrites() {
 func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
-		for began := time.Now(); ; {
-			// An error rolls back everything, and nil commits; after a refusal it is nil.
-			err := group[len(group)-1].callInSavepoint()
-			if err != nil || len(group) == groupSize || time.Since(began) > groupWork {
-				return err
-			}
-
+		began := time.Now()
+		err := first.callInSavepoint()
+		for err == nil && len(group) < groupSize && time.Since(began) <= groupWork {
 			runtime.Gosched() // Groups get larger when the other goroutines run first.
 			select {
 			case tx := <-db.small:
 				group = append(group, tx)
+				err = tx.callInSavepoint()
 			default:
 				return nil
 			}
 		}
+		return err
 	})
 	for _, tx := range group {
 		tx.end(lost)
@@ -641,7 +643,7 @@ func (tx *Tx) end(lost error) {
 
 // transaction runs work between BEGIN and COMMIT. If it returns an error other than ErrUnknown, nothing was changed.
 func (db *DB) transaction(work func() error) error {
-	err := db.writable()
+	err := db.checkWritable()
 	if err == nil {
 		err = db.run("BEGIN IMMEDIATE")
 	}
@@ -668,8 +670,9 @@ func (db *DB) transaction(work func() error) error {
 	if err != nil {
 		db.stopWriting(fmt.Sprintf("the disk failed while a change was being saved (%v): look for disk errors "+
 			"(dmesg), stop the service, run \"storeorder check\" and start it again", err))
+		return ErrUnknown
 	}
-	if err != nil || db.writable() != nil { // The file may have been lost meanwhile.
+	if db.checkWritable() != nil { // The file was lost meanwhile.
 		return ErrUnknown
 	}
 	return nil
@@ -701,10 +704,10 @@ func lockServing(path string) (*os.File, error) {
 	return lock, err
 }
 
-// writable returns nil, or an ErrUnavailable that says why the database takes no writes. Each transaction calls it
+// checkWritable returns nil, or an ErrUnavailable that says why the database takes no writes. Each transaction calls it
 // before BEGIN and after COMMIT, so that no write goes into a file that nobody will find again. It takes
 // microseconds.
-func (db *DB) writable() error {
+func (db *DB) checkWritable() error {
 	s := &db.seen
 	s.Lock()
 	defer s.Unlock()
@@ -743,14 +746,16 @@ func (db *DB) clockJumped() bool {
 	c := &db.clock
 	c.Lock()
 	defer c.Unlock()
-	wall, steady := db.now(), time.Now()
+	wall := db.now()
+	steady := time.Now()
 	jump := wall.Sub(c.wall) - steady.Sub(c.steady)
 	if c.wall != 0 && jump.Abs() > time.Minute {
 		c.until = steady.Add(5 * time.Minute)
 		db.log.Warn("the machine's clock has jumped, and nothing expires for five minutes: "+
 			"if it is wrong, correct it", "by", jump.String())
 	}
-	c.wall, c.steady = wall, steady
+	c.wall = wall
+	c.steady = steady
 	return steady.Before(c.until)
 }
 
@@ -780,10 +785,12 @@ func (db *DB) check(ctx context.Context) (Report, error) {
 			FROM   pragma_foreign_key_check`)
 	}
 	if sqliteCode(err) != 0 {
-		r.Faults, err = []string{err.Error()}, nil
+		r.Faults = []string{err.Error()}
+		err = nil
 	}
 	if len(r.Faults) > 0 {
-		r.OK, err = false, fmt.Errorf("%s is damaged: restore a backup (%s)", db.path, r.Faults[0])
+		r.OK = false
+		err = fmt.Errorf("%s is damaged: restore a backup (%s)", db.path, r.Faults[0])
 	}
 	return r, err
 }

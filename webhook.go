@@ -60,7 +60,7 @@ var EventNames = []EventName{
 // as the event shows it. An endpoint that is off gets deliveries too: they wait until it is on. No phone rings when alerts are
 // cleared.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
-	shown = strings.Join(st.show(o.StoredOrder, ""), "")
+	shown = st.show(o.StoredOrder, "")
 	o.Events++
 	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, `{"order":`+shown+"}")
 
@@ -371,18 +371,23 @@ type Delivery struct {
 
 // Deliveries lists the deliveries to a store's endpoint, or those of an order's events if orderID is given. The
 // latest come first.
-func (db *DB) Deliveries(ctx context.Context, storeID, endpointID, orderID string, most int) ([]Delivery, error) {
-	where, id := "d.endpoint_id = ?", endpointID
-	if orderID != "" {
-		where, id = "v.order_id = ?", orderID
-	}
+func (db *DB) Deliveries(ctx context.Context, storeID, endpointID string, most int) ([]Delivery, error) {
+	return db.deliveries(ctx, "d.endpoint_id", endpointID, storeID, most)
+}
+
+// OrderDeliveries lists the deliveries of an order's events, the latest first.
+func (db *DB) OrderDeliveries(ctx context.Context, storeID, orderID string, most int) ([]Delivery, error) {
+	return db.deliveries(ctx, "v.order_id", orderID, storeID, most)
+}
+
+func (db *DB) deliveries(ctx context.Context, column, id, storeID string, most int) ([]Delivery, error) {
 	return all[Delivery](ctx, db, `
 		SELECT d.id, v.id, v.event, coalesce(v.order_id, ''), e.id, d.status, d.attempt,
 		       iif(e.off = '', coalesce(d.next_at, 0), 0), d.tried_at, d.answer_status, d.answer, v.created_at
 		FROM   deliveries d
 		JOIN   events v ON v.number = d.event
 		JOIN   endpoints e ON e.id = d.endpoint_id
-		WHERE  `+where+` AND +e.store_id = ?
+		WHERE  `+column+` = ? AND +e.store_id = ?
 		ORDER BY d.event DESC, d.id DESC
 		LIMIT  ?`, id, storeID, most)
 }
@@ -401,7 +406,7 @@ func (db *DB) Resend(ctx context.Context, storeID, id string) error {
 // ResendSince makes the deliveries of an endpoint due again that were not acknowledged and whose event is from since
 // or later. n is how many there are.
 func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
-	err = db.writeFrom(ctx, db.large, func(tx *Tx) error {
+	err = db.enqueue(ctx, db.large, func(tx *Tx) error {
 		n = tx.exec(`
 			UPDATE deliveries
 			SET    status = 'pending', attempt = 0, next_at = ?
@@ -550,7 +555,8 @@ func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 		JOIN   endpoints e ON e.id = w.id
 		WHERE  e.off = ''
 		ORDER BY random()`)
-	wait, now := time.Minute, q.db.now()
+	wait := time.Minute
+	now := q.db.now()
 	for _, e := range endpoints {
 		untilNext := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
 		if untilNext > 0 {
@@ -597,7 +603,7 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 		q.underWay[e.ID] = append(q.underWay[e.ID], d)
 		q.total++
 		go func() {
-			q.attempt(untilCutOff, &d)
+			d.didWell = q.attempt(untilCutOff, d)
 			q.ended <- d
 		}()
 	}
@@ -618,11 +624,11 @@ func (q *queue) end(d dueDelivery) {
 
 // attempt sends a delivery once and writes what came of it. If the service stops first, nothing is written: the delivery
 // stays due.
-func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
+func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) (didWell bool) {
 	begun := time.Now()
-	s, a, err := q.send(untilCutOff, *d)
+	s, a, err := q.send(untilCutOff, d)
 	if errors.Is(err, ErrNotFound) || untilCutOff.Err() != nil {
-		return // The endpoint was removed or turned off before this was sent, or the service stops.
+		return false // The endpoint was removed or turned off before this was sent, or the service stops.
 	}
 
 	number := d.Attempts + 1
@@ -631,7 +637,8 @@ func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 		status = deliveryFailed // It is no longer news.
 	}
 	if status == deliveryFailed && q.db.clockJumped() {
-		status, wait = deliveryPending, 10*time.Minute // A clock that jumped ahead may have made all attempts due at once.
+		status = deliveryPending
+		wait = 10 * time.Minute // A clock that jumped ahead may have made all attempts due at once.
 	}
 	if status != deliveryDelivered {
 		q.db.log.Warn("webhook not delivered", "delivery", d.ID, "endpoint", d.EndpointID,
@@ -639,14 +646,15 @@ func (q *queue) attempt(untilCutOff context.Context, d *dueDelivery) {
 	}
 
 	d.didWell = status == deliveryDelivered && time.Since(begun) <= slowAnswer
-	q.record(untilCutOff, *d, a, status, wait)
+	q.record(untilCutOff, d, a, status, wait)
+	return d.didWell
 }
 
 // record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if its second
 // or a later attempt is under way then, that result counts only for the endpoint. 410 turns the endpoint off. If a
 // result cannot be written, that is tried again each second, and the delivery stays under way.
 func (q *queue) record(
-	untilCutOff context.Context, d dueDelivery, a answer, status DeliveryStatus, wait time.Duration,
+	untilCutOff context.Context, d dueDelivery, a httpAnswer, status DeliveryStatus, wait time.Duration,
 ) {
 	for tries := 0; untilCutOff.Err() == nil; tries++ {
 		err := q.db.write(untilCutOff, func(tx *Tx) error {
@@ -715,21 +723,21 @@ type sending struct {
 	Language  string // the store's
 }
 
-// answer is what came back. What the store sees of it reveals nothing about the network that the service runs in.
-type answer struct {
+// httpAnswer is what came back. What the store sees of it reveals nothing about the network that the service runs in.
+type httpAnswer struct {
 	code       int    // the HTTP status; 0: there was no answer
 	text       string // its first bytes, or why there was none, such as "timed out"
 	retryAfter string
 }
 
 // send reads a delivery and sends it. A panic becomes an error, so that it has a result like any other.
-func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a answer, err error) {
+func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a httpAnswer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 		}
 		if err != nil {
-			a = answer{text: whyNoAnswer(err)}
+			a = httpAnswer{text: whyNoAnswer(err)}
 		}
 	}()
 
@@ -774,10 +782,10 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 
 // ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it opens the
 // dashboard.
-func (q *queue) ring(ctx context.Context, s sending) (answer, error) {
+func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
 	title, text, ok := phoneWords(s.Language, s.Event, s.Order)
 	if !ok || q.db.now().Sub(s.CreatedAt) > time.Hour {
-		return answer{code: http.StatusNoContent}, nil // There is nothing to say, or it is no longer news: this is done.
+		return httpAnswer{code: http.StatusNoContent}, nil // There is nothing to say, or it is no longer news: this is done.
 	}
 	return q.post(ctx, s.URL, []byte(text), http.Header{
 		"Title": {mime.QEncoding.Encode("utf-8", title)},
@@ -787,17 +795,17 @@ func (q *queue) ring(ctx context.Context, s sending) (answer, error) {
 
 // post sends a request over the transport itself, which follows no redirects, and reads the answer. An answer whose
 // body stalls or breaks off is still an answer.
-func (q *queue) post(ctx context.Context, address string, body []byte, header http.Header) (answer, error) {
+func (q *queue) post(ctx context.Context, address string, body []byte, header http.Header) (httpAnswer, error) {
 	req, err := http.NewRequestWithContext(ctx, "POST", address, bytes.NewReader(body))
 	if err != nil {
-		return answer{}, err
+		return httpAnswer{}, err
 	}
 	header.Set("User-Agent", "storeorder/1")
 	req.Header = header
 
 	resp, err := q.transport.RoundTrip(req)
 	if err != nil {
-		return answer{}, err
+		return httpAnswer{}, err
 	}
 	defer resp.Body.Close()
 
@@ -808,7 +816,7 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 	if resp.StatusCode/100 == 2 {
 		text = text[:min(len(text), 200)]
 	}
-	return answer{
+	return httpAnswer{
 		code:       resp.StatusCode,
 		text:       strings.ToValidUTF8(string(text), "\uFFFD"),
 		retryAfter: resp.Header.Get("Retry-After"),

@@ -100,30 +100,30 @@ func (a *xenditAnswer) refund() string { return "refunds/" + cmp.Or(a.RefundID, 
 
 // status asks about every session of our reference that is known, and about the refunds of those that were paid. One
 // that cannot be read does not hide the others.
-func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, unread error) {
+func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
 	for _, id := range s.xenditSessions() {
 		session, status, err := x.call(ctx, key, "GET", "/sessions/"+id)
 		switch state := strings.ToUpper(session.Status); {
 		case status == http.StatusNotFound && id != s.GatewayID: // A notification named it.
 		case err != nil:
-			unread = err
+			failed = err
 		case session.Reference != s.reference() || session.Amount == 0:
-			unread = errNotUnderstood
+			failed = errNotUnderstood
 		case state == "ACTIVE":
 			a.Open = true
 		case state == "COMPLETED":
 			returned, err := x.refunded(ctx, key, s, session)
-			unread = cmp.Or(err, unread)
+			failed = cmp.Or(err, failed)
 			a.Payments = append(a.Payments,
 				Payment{ID: id, State: Arrived, Amount: int64(session.Amount), Returned: returned})
 			a.Names = append(a.Names, session.PaymentID, session.RequestID)
 		case state != "EXPIRED" && state != "CANCELED":
-			unread = errNotUnderstood
+			failed = errNotUnderstood
 		}
 	}
 	a.Over = !a.Open
-	return a, unread
+	return a, failed
 }
 
 // xenditSessions are the ids of the sessions of a reference.
