@@ -187,6 +187,7 @@ func (l *limiter) take(name string, cost float64) allowance {
 	} else {
 		tokens -= cost
 	}
+
 	l.buckets[name] = bucket{tokens, now}
 
 	return allowance{
@@ -249,6 +250,7 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 	if err != nil {
 		return nil, err
 	}
+
 	block, _ := aes.NewCipher(digest(string(secret))) // This cannot fail: the key has the right length.
 	sealing, err := cipher.NewGCMWithRandomNonce(block)
 	a := &auth{
@@ -394,6 +396,7 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 		who = string(digest(email + network(a.client(r), 64)))
 		queue = ""
 	}
+
 	leave, err := a.place(r.Context(), queue, "password")
 	if err != nil {
 		return err
@@ -412,6 +415,7 @@ func (a *auth) tryPassword(ctx context.Context, acc account, password, who strin
 	if err := a.tries.take(who, alone).err; err != nil {
 		return err
 	}
+
 	given, err := a.hash(ctx, password, acc.Salt)
 	if err != nil {
 		return err
@@ -505,6 +509,7 @@ func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error 
 	if err != nil {
 		return err
 	}
+
 	a.keep(w, "device", acc.devices(), newSecret(), deviceLasts)
 	a.setCookie(w, "sign-in", token, 400*24*time.Hour) // Its row says when it ends.
 	return nil

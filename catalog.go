@@ -357,21 +357,25 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 		"bundles":         len(c.Bundles),
 		"payment_methods": len(c.PaymentMethods),
 	}
+
 	err := db.enqueue(ctx, db.large, func(tx *Tx) error {
 		refusal := refuse(ValidationFailed)
 		for _, e := range c.Products {
 			tx.putEntry(storeID, Product, e)
 		}
+
 		for i, e := range c.Bundles {
 			id := tx.putEntry(storeID, Bundle, e)
 			tx.putItems(storeID, id, e.Items, fmt.Sprintf("bundles[%d].items", i), refusal)
 		}
+
 		for i, m := range c.PaymentMethods {
 			if tx.putMethod(storeID, m) == 0 {
 				refusal.add(fmt.Sprintf("payment_methods[%d].code", i),
 					"is taken: a method keeps its provider and kind, so another one needs a code of its own")
 			}
 		}
+
 		if n, _ := one[int](tx, tx, "SELECT count(*) FROM payment_methods WHERE store_id = ?", storeID); n > mostMethods {
 			refusal.add("payment_methods", "would be %d in the store, and at most %d are allowed", n, mostMethods)
 		}
@@ -404,6 +408,7 @@ func (tx *Tx) putItems(storeID, bundle string, items []BundleItem, path string, 
 	if len(items) == 0 {
 		refusal.add(path, "is needed")
 	}
+
 	tx.exec("DELETE FROM bundle_items WHERE bundle_id = ?", bundle)
 
 	for i, item := range items {

@@ -59,6 +59,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 			mux.Handle("POST "+route.Path, serve)
 		}
 	}
+
 	mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusSeeOther))
 	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
 		writeForGood(w, "text/css; charset=utf-8", []byte(stylesheet))
@@ -91,6 +92,7 @@ func (s *server) admitOwner(p *page) (err error) {
 	if err != nil {
 		return err
 	}
+
 	p.IsOwner = true
 	logStore(p.w, p.Store.ID)
 	return s.auth.requests.take(p.Store.ID, shared).err
@@ -115,6 +117,7 @@ func (s *server) signIn(p *page) (err error) {
 	if errors.Is(err, ErrNotFound) {
 		return refuse(ValidationFailed)
 	}
+
 	p.next = "/dashboard"
 	if asked := p.URL.Query().Get("next"); ownPaths.MatchString(asked) {
 		p.next = asked
@@ -138,6 +141,7 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 	if err != nil {
 		return nil, err
 	}
+
 	var waiting []OrderRow
 	for _, id := range ids {
 		o, err := db.Order(ctx, storeID, id)
@@ -180,6 +184,7 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 	if err != nil {
 		return nil, err
 	}
+
 	amount := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
 	phone := internationalPhone(text)
 	var ids []string
@@ -192,6 +197,7 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 			ids = append(ids, f.ID)
 		}
 	}
+
 	return all[StoredOrder](ctx, db, `
 		SELECT id, json FROM orders
 		WHERE  id IN (SELECT value FROM json_each(?))
@@ -229,6 +235,7 @@ func (p *page) Orders() (orders []Order, err error) {
 		f := OrderFilter{Status: status, StartingAfter: p.Query("after"), Limit: 51}
 		stored, _, err = p.DB.Orders(p.Context(), p.Store.ID, f)
 	}
+
 	for _, o := range stored {
 		order, err := o.decode()
 		if err != nil {
@@ -290,6 +297,7 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 		w.Said = history[i].Note
 		w.Since = history[i].At
 	}
+
 	// Nobody has said anything when the order waits again for a payment that was held before.
 	w.Why = cmp.Or(string(w.Said.Code), "held")
 	if len(w.Alerts) > 0 {
@@ -316,6 +324,7 @@ func (s *server) decideOrder(p *page) error {
 	if p.PostFormValue("state") != o.State() {
 		return refuse(WrongState)
 	}
+
 	_, err = s.payments.Decide(p.Context(), p.Store.ID, id, act, ActorOwner, Note{Code: NoteInDashboard})
 	return err
 }
@@ -355,6 +364,7 @@ func (s *server) makeOrder(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
+
 	order := NewOrder{
 		Buyer:          Buyer{in.Name, in.Email, in.Phone},
 		PaymentMethod:  in.Method,
@@ -369,6 +379,7 @@ func (s *server) makeOrder(p *page) error {
 	if err != nil {
 		return err
 	}
+
 	wrong := refuse(ValidationFailed)
 	for i, item := range in.Items {
 		field := fmt.Sprintf("items[%d].title", i)
@@ -386,6 +397,7 @@ func (s *server) makeOrder(p *page) error {
 			wrong.add(field, "matches several: choose one from the list, or rename one in the catalog")
 		}
 	}
+
 	if err := wrong.orNil(); err != nil {
 		return err
 	}
@@ -394,6 +406,7 @@ func (s *server) makeOrder(p *page) error {
 	if isRefused(err, IdempotencyKeyReused) { // The page asks whether to open that order.
 		err = &Refusal{Reason: IdempotencyKeyReused, Words: created.ID}
 	}
+
 	p.next = "/dashboard/orders/" + created.ID
 	if err != nil {
 		return err
@@ -403,6 +416,7 @@ func (s *server) makeOrder(p *page) error {
 	if m.Kind == Cash { // The buyer has agreed already, and may never open the pay page.
 		err = s.db.ReportPayment(p.Context(), created.ID, order.PaymentMethod, "", "")
 	}
+
 	if isRefused(err, WrongState) { // A double click has confirmed it, the order has moved on, or nothing has to be paid.
 		return nil
 	}
@@ -422,6 +436,7 @@ func titled(entries []Entry, text string) []Entry {
 			like = append(like, e)
 		}
 	}
+
 	if len(exact) > 0 {
 		return exact
 	}
@@ -439,6 +454,7 @@ func phoneWords(lang string, event EventName, order []byte) (title, text string,
 	if title == code {
 		return "", "", false
 	}
+
 	text = fmt.Sprintf("%.40s", o.Buyer.Name)
 	if o.Test {
 		title += " (" + l.say("phone.test") + ")"
@@ -476,6 +492,7 @@ func (s *server) exportOrders(p *page) error {
 			out.Write(l.row(order))
 		}
 	}
+
 	out.Flush()
 	if err != nil { // Half a file must not pass for a whole one.
 		panic(http.ErrAbortHandler)
@@ -489,6 +506,7 @@ func (l language) row(o Order) (row []string) {
 	for _, item := range o.Items {
 		items = append(items, fmt.Sprintf("%d × %s", item.Quantity, item.Title))
 	}
+
 	for _, cell := range []any{
 		o.PaymentReference, o.CreatedAt, l.word("status", o.Status),
 		o.Buyer.Name, o.Buyer.Email, o.Buyer.Phone, strings.Join(items, ", "),

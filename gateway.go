@@ -226,6 +226,7 @@ func (c checkout) scrub(err error) error {
 	if !ok {
 		return err
 	}
+
 	typed := fmt.Sprint(c.Order.Buyer, internationalPhone(c.Order.Buyer.Phone))
 	for _, part := range strings.FieldsFunc(typed, isMark) {
 		if len(part) > 3 {
@@ -245,11 +246,13 @@ func (a *wholeRupiah) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
 	}
+
 	whole, fraction, _ := strings.Cut(strings.Trim(string(text), `"`), ".")
 	n, err := strconv.ParseUint(whole, 10, 62)
 	if strings.Trim(fraction, "0") != "" {
 		err = errors.New("an amount is not in whole rupiah")
 	}
+
 	*a = wholeRupiah(n)
 	return err
 }
@@ -271,6 +274,7 @@ func (c checkout) lines() []line {
 		{"discount", "Diskon", -o.Discount, 1, "FEE"},
 		{"fee", "Biaya layanan", o.Fee, 1, "FEE"},
 	}
+
 	for _, i := range o.Items {
 		lines = append(lines, line{
 			i.ProductID + i.BundleID, fmt.Sprintf("%.50s", i.Title), i.UnitPrice, i.Quantity, "PHYSICAL_PRODUCT",

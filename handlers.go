@@ -216,6 +216,7 @@ func describe(h http.Header, err error) (status int, e apiError) {
 	if strings.Contains(d.message, "%s") {
 		e.Message = fmt.Sprintf(d.message, refusal.Words)
 	}
+
 	for _, f := range refusal.Fields {
 		e.Details = append(e.Details, errorDetail{f.Field, f.Message(), refusal.Words})
 	}
@@ -241,6 +242,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.ContentLength < 0 || r.ContentLength > maxBody { // Otherwise the server would read on before it answers.
 		w.Header().Set("Connection", "close")
 	}
+
 	if !isAPI(path.Clean(r.URL.Path)) {
 		s.errorPage(w, r, status, err)
 		return
@@ -269,6 +271,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, status int, foun
 		s.fail(w, r, err)
 		return
 	}
+
 	inside, isJSON := found.(json.RawMessage)
 	if !isJSON {
 		inside = toJSON(found)
@@ -328,6 +331,7 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 		}
 		return refuse(unauthorized)
 	}
+
 	if err != nil {
 		return err
 	}
@@ -388,10 +392,12 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	typed := map[Kind][]Entry{Product: {}, Bundle: {}}
 	for _, e := range list {
 		typed[e.Type] = append(typed[e.Type], e)
 	}
+
 	found := toJSON(jsonObject{"products": typed[Product], "bundles": typed[Bundle], "has_more": more})
 
 	tag := fmt.Sprintf(`"%x"`, digest(string(found)))
@@ -456,10 +462,12 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 		return nil, malformed("Idempotency-Key must be given once and have 1 to 255 characters, " +
 			"such as a UUID.")
 	}
+
 	var in NewOrder
 	if err := readJSON(c.body, &in); err != nil {
 		return nil, err
 	}
+
 	in.IdempotencyKey = key
 	in.BodyHash = digest(string(c.body))
 
@@ -468,6 +476,7 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c.status = http.StatusCreated
 	c.header.Set("Location", "/v1/orders/"+created.ID)
 	if created.Replayed {
@@ -539,6 +548,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	if err := readJSON(c.body, &catalog); err != nil {
 		return nil, err
 	}
+
 	entries := len(catalog.Products) + len(catalog.Bundles) + len(catalog.PaymentMethods)
 	if entries > maxCatalogEntries {
 		return nil, refuse(ValidationFailed).add("products", "and all other entries may be at most %d at once", maxCatalogEntries)

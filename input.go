@@ -53,6 +53,7 @@ func readJSON(body []byte, into any) error {
 	if _, refused := errors.AsType[*Refusal](err); refused {
 		return err
 	}
+
 	_, end := decoder.Token()
 	if err != nil || end != io.EOF || !utf8.Valid(body) {
 		return refuse(InvalidRequest)
@@ -89,6 +90,7 @@ func parseValue(decoder *json.Decoder, depth int) (any, error) {
 		}
 		list = append(list, value)
 	}
+
 	_, err = decoder.Token() // the closing brace or bracket
 	if !isObject || err != nil {
 		return list, err
@@ -138,6 +140,7 @@ func (i *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
 	if i.Kind == "" { // It has already been refused.
 		return
 	}
+
 	if !given[needed] {
 		wrong.add(path+needed, "is needed")
 	}
@@ -175,6 +178,7 @@ func readForm(values url.Values, into any) error {
 		for len(rows) <= row {
 			rows = append(rows, map[string]any{})
 		}
+
 		rows[row].(map[string]any)[m[3]] = value
 		fields[m[1]] = rows
 	}
@@ -196,6 +200,7 @@ func readQuery(query string, into any) error {
 	for _, f := range inputs(reflect.TypeOf(into).Elem()) {
 		names = append(names, f.name)
 	}
+
 	fields := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		value := values[name]
@@ -258,18 +263,21 @@ func inputs(t reflect.Type) []input {
 	if known, ok := inputsOf.Load(t); ok {
 		return known.([]input)
 	}
+
 	var all []input
 	for f := range t.Fields() {
 		tag, ok := f.Tag.Lookup("rule")
 		if !ok {
 			continue
 		}
+
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" {
 			name = strings.ToLower(f.Name)
 		}
 		all = append(all, input{name, f.Index, parseRule(tag)})
 	}
+
 	inputsOf.Store(t, all)
 	return all
 }
@@ -286,6 +294,7 @@ func parseRule(tag string) rule {
 		optional: slices.Contains(words, "optional"),
 		unique:   slices.Contains(words, "unique"),
 	}
+
 	switch r.kind {
 	case "money":
 		r.kind = "int"
@@ -320,6 +329,7 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 			value = ok && value != ""
 			ok = true
 		}
+
 		given[f.name] = ok
 
 		target := to.FieldByIndex(f.index)
@@ -331,6 +341,7 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 			}
 			continue
 		}
+
 		if target.Kind() == reflect.Pointer {
 			if value == nil {
 				continue
@@ -429,6 +440,7 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 		if rule.most == maxMoney {
 			such = 85000
 		}
+
 		r.wrong.add(path, "must be an integer from %d to %d, such as %s", rule.least, rule.most,
 			r.example(path, strconv.FormatInt(such, 10)))
 		return
@@ -446,6 +458,7 @@ func parseRupiah(text string) string {
 	if m == nil {
 		return ""
 	}
+
 	digits := strings.ReplaceAll(m[1], ".", "")
 	if m[2] != "" {
 		digits += "000"
@@ -459,6 +472,7 @@ func (r *reader) text(path string, rule rule, value any) string {
 	if rule.kind == "id" {
 		text = strings.ToLower(text)
 	}
+
 	format, isFormat := formats[rule.kind]
 	length := int64(utf8.RuneCountInString(text))
 	// Broken UTF-8 and control characters are forbidden, and so are those that change the direction of writing: a name with one
@@ -493,6 +507,7 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 		values = nil
 		ok = false
 	}
+
 	elements := reflect.MakeSlice(to.Type(), 0, len(values))
 	known := slices.DeleteFunc(slices.Clone(inputs(to.Type().Elem())), func(f input) bool { return f.name == rule.without })
 	seen := map[string]bool{} // names and values of unique fields
@@ -501,6 +516,7 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 		if r.form && isEmptyRow(fields) {
 			continue
 		}
+
 		at := fmt.Sprintf("%s[%d]", path, i)
 		element := reflect.New(to.Type().Elem()).Elem()
 		if isObject {
@@ -508,6 +524,7 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 		} else {
 			r.wrong.add(at, "must be an object")
 		}
+
 		for _, f := range known {
 			value := element.FieldByIndex(f.index)
 			if f.unique && !value.IsZero() {

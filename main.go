@@ -222,6 +222,7 @@ func run(ctx context.Context, args []string, env environment) int {
 			flags:       flag.NewFlagSet("storeorder "+name, flag.ContinueOnError),
 			gatewayURLs: map[Provider]string{},
 		}
+
 		c.flags.SetOutput(io.Discard)
 		err := c.parse(args[words:], command)
 		if errors.Is(err, flag.ErrHelp) {
@@ -242,6 +243,7 @@ func run(ctx context.Context, args []string, env environment) int {
 		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n", given, known)
 		return 2
 	}
+
 	fmt.Fprintln(env.stdout, "storeorder is a small shop's order service. Its commands, each with -h for its flags:")
 	for _, command := range commands {
 		fmt.Fprintf(env.stdout, "  %-26s %s\n", command.usage, command.does)
@@ -260,6 +262,7 @@ func (c *call) parse(words []string, command command) error {
 		f := known.Lookup(strings.TrimSuffix(name, "!"))
 		c.flags.Var(f.Value, f.Name, f.Usage)
 	}
+
 	err := c.flags.Parse(words)
 	if err == nil && c.flags.NArg() > 0 {
 		c.argument = c.flags.Arg(0)
@@ -280,6 +283,7 @@ func (c *call) parse(words []string, command command) error {
 			return usagef("-%s is needed", needed)
 		}
 	}
+
 	if err := readForm(given, &c.textFlags); err != nil {
 		return usageError{err}
 	}
@@ -296,6 +300,7 @@ func (c *call) do(command command) (err error) {
 		}
 		defer c.db.close()
 	}
+
 	if id := c.flags.Lookup(command.kind); id != nil {
 		if err := c.find(command.kind, id.Value.String()); err != nil {
 			return err
@@ -321,6 +326,7 @@ func (c *call) find(kind, id string) (err error) {
 		}
 		id = stores[0].ID
 	}
+
 	c.id = strings.ToLower(id)
 	c.store, err = c.db.StoreOf(c, kind, c.id)
 	return err
@@ -347,14 +353,17 @@ func (c *call) report(err error) int {
 		for _, wrong := range e.Details {
 			texts = append(texts, before+wrong.Field+" "+wrong.Message)
 		}
+
 		text = cmp.Or(strings.Join(texts, "; "), e.Message)
 		if c.argument != "" {
 			text = c.argument + ": " + text
 		}
 	}
+
 	if errors.Is(err, ErrNotFound) {
 		text = c.file + " has nothing with this id: the list commands show the ids"
 	}
+
 	c.hint("%s%s", text, after)
 	return code
 }
@@ -398,6 +407,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		debug.SetGCPercent(400) // so that memory is collected rarely below the limit, and hard near it
 		debug.SetMemoryLimit(256 << 20)
 	}
+
 	db, err := openDB(c.file, openToServe, c.environment, log)
 	if err != nil {
 		return err
@@ -407,6 +417,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	if err := db.setAddress(c.PublicURL, c.subdomains); err != nil {
 		return err
 	}
+
 	working, stop := context.WithCancel(context.WithoutCancel(c))
 	defer stop()
 	auth, err := newAuth(working, db, c.Rate, c.Burst, c.trusted)
@@ -424,6 +435,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		payments:     c.payments(),
 		allowPrivate: c.allowPrivate,
 	}
+
 	var background sync.WaitGroup
 	background.Go(func() { s.payments.run(working) })
 	background.Go(func() { queue.run(working) })
@@ -440,11 +452,13 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		IdleTimeout:       time.Minute,
 		ConnState:         limitConnections(1024),
 	}
+
 	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
 	if !isReachable(c.PublicURL) {
 		log.Warn("gateways cannot reach " + c.PublicURL + " (Xendit's methods need https), and passwords are not safe on " +
 			"http: before you sell, start serve with your own host as -public-url https://…, behind a proxy with TLS")
 	}
+
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(ln) }()
 
@@ -453,6 +467,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	case <-c.Done():
 		log.Info("stopping: finishing what was begun")
 	}
+
 	s.draining.Store(true)
 	stop()
 	drain, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -461,6 +476,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		log.Warn("requests were cut off")
 		hs.Close()
 	}
+
 	background.Wait()
 	return err
 }
@@ -474,6 +490,7 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 				c.db.log.Warn("the database could not be cleaned up", "error", err)
 			}
 		}
+
 		select {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():
@@ -551,10 +568,12 @@ func (c *call) fillDemo() error {
 	if _, err := c.importCatalog(demoCatalog); err != nil {
 		return err
 	}
+
 	product, err := c.db.Entry(c, c.store.ID, Product, "kopi-gayo")
 	if err != nil {
 		return err
 	}
+
 	for line := range strings.Lines(demoOrders) {
 		words := strings.Fields(line)
 		if err := c.makeDemoOrder(product.ID, words[0], words[1], words[2:]); err != nil {
@@ -566,6 +585,7 @@ func (c *call) fillDemo() error {
 	if err != nil {
 		return err
 	}
+
 	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(10*365*24*time.Hour))
 	fmt.Fprintf(c.stdout, demoText, c.PublicURL, key, link, product.ID)
 	return err
@@ -576,6 +596,7 @@ func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) err
 	if slices.Contains(acts, "expire") {
 		st.Expiry = 0
 	}
+
 	o, err := c.db.CreateOrder(c, st, NewOrder{
 		Items:         []NewItem{{Kind: Product, ID: productID, Quantity: 2}},
 		Buyer:         Buyer{Name: buyer},
@@ -683,6 +704,7 @@ func webhookAdd(c *call) (any, error) {
 	for name := range strings.FieldsSeq(strings.ReplaceAll(c.Events, ",", " ")) {
 		in.Events = append(in.Events, EventName(name))
 	}
+
 	id, secret, err := c.db.AddEndpoint(c, c.id, in)
 	if isRefused(err, ValidationFailed) {
 		err = usageError{err}
@@ -721,6 +743,7 @@ func webhookResend(c *call) (any, error) {
 	if err := c.find("endpoint", c.Endpoint); err != nil {
 		return nil, err
 	}
+
 	n, err := c.db.ResendSince(c, c.store.ID, c.id, c.Since)
 	return jsonObject{"resent": n}, err
 }
@@ -735,6 +758,7 @@ func webhookListen(c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		for _, event := range events {
 			filter.After = event.ID
 			fmt.Fprintf(c.stdout, "%s\n", event.Body)
@@ -800,6 +824,7 @@ func gatewaySet(c *call) (any, error) {
 		c.hint("the gateway cannot reach %s (Xendit's methods need https): "+
 			"start serve with your own host as -public-url https://…", address)
 	}
+
 	path := fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)
 	return jsonObject{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil
 }
@@ -828,6 +853,7 @@ func restoreBackup(c *call) (any, error) {
 	if info, err := os.Stat(c.file); err == nil && !info.Mode().IsRegular() {
 		return nil, usagef("-db must be a file, and %s is not one", c.file)
 	}
+
 	aside, report, err := restore(c, c.file, c.argument, c.environment)
 	if err != nil && aside != "" {
 		c.hint("the database that was there is now %s", aside)

@@ -43,10 +43,12 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	if !isReachable(c.Store.URL) && (offered == nil || offered[0] == "dana") {
 		offered = strings.Fields(askable)
 	}
+
 	phone := internationalPhone(c.Order.Buyer.Phone)
 	if !strings.HasPrefix(phone, "+62") { // Midtrans takes no other.
 		phone = ""
 	}
+
 	request := jsonObject{
 		"transaction_details": jsonObject{"order_id": c.Session.reference(), "gross_amount": c.Session.Asked},
 		"item_details":        c.lines(),
@@ -162,6 +164,7 @@ func (a *midtransAnswer) payment() (Payment, error) {
 		for _, refund := range a.Refunds {
 			sum += refund.Amount
 		}
+
 		p.Returned = int64(min(max(sum, a.RefundAmount), amount))
 		if p.Returned == 0 { // No amount is given, as in the documentation's partial_chargeback: the owner has to look.
 			p.Disputed = p.Amount
@@ -191,15 +194,18 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		if err != nil {
 			return a, err
 		}
+
 		p, err := t.payment()
 		if err != nil {
 			failed = err
 			continue
 		}
+
 		states[p.ID] = p.State
 		if name == reference { // This is the latest payment that has this name.
 			a.Canceled = strings.EqualFold(t.Status, "cancel")
 		}
+
 		a.Payments = append(a.Payments, p)
 		a.Names = append(a.Names, p.ID)
 	}
@@ -240,6 +246,7 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 		} else if p.State != Open {
 			continue
 		}
+
 		_, _, err := m.call(ctx, key, "POST", p.ID, act)
 		if err != nil && !isRefused(err, GatewayRefused) { // refused: it has ended already, or was paid
 			return false
@@ -249,6 +256,7 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 	if s.GatewayID == "" {
 		return false
 	}
+
 	var a midtransAnswer
 	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
 	_, err := m.send(ctx, key, "POST", midtransHost(key, "app"), path, nil, nil, &a)

@@ -66,6 +66,7 @@ func (p Payment) learn(news Payment) Payment {
 		p.State = news.State
 		p.Amount = cmp.Or(news.Amount, p.Amount)
 	}
+
 	p.Returned = min(max(p.Returned, news.Returned), p.Amount)
 	p.Disputed = min(max(p.Disputed, news.Disputed), cmp.Or(p.Amount, p.Asked))
 	if news.Disputed < 0 {
@@ -151,6 +152,7 @@ func settle(b Book, statusBefore Status) Book {
 	case b.Status == AwaitingVerification && !held && !anyMoney && !b.Reported:
 		b.Status = Failed
 	}
+
 	if b.Status == Failed && statusBefore != Failed {
 		return Book{Status: Failed, Payments: b.Payments, Second: b.Second}
 	}
@@ -169,6 +171,7 @@ func (b Book) approve() Book {
 	if b.Reported {
 		return b
 	}
+
 	for _, p := range b.Payments {
 		if !p.hasMoney() || slices.Contains(b.Second, p.key()) {
 			continue
@@ -209,12 +212,14 @@ func alerts(b Book) []Alert {
 	if b.Oversold && b.Status == Paid {
 		all = append(all, Alert{Code: Oversold})
 	}
+
 	for _, p := range b.Payments {
 		key := p.key()
 		isPayer := key == b.PaidBy
 		if isPayer && b.Status == Refunded {
 			continue
 		}
+
 		isTaken := b.isTaken(key)
 		var code AlertCode // what is wrong with its money
 		switch {
@@ -227,6 +232,7 @@ func alerts(b Book) []Alert {
 		default:
 			code = Underpaid
 		}
+
 		if code != "" {
 			all = append(all, Alert{code, key, p.Amount, p.Asked})
 		}
@@ -234,6 +240,7 @@ func alerts(b Book) []Alert {
 		if p.State == Reversed { // All of it was taken back.
 			returned = p.Amount
 		}
+
 		if isTaken && returned > 0 {
 			all = append(all, Alert{PartlyRefunded, key, returned, p.Amount})
 		}
@@ -274,6 +281,7 @@ func (b Book) resolve(a Alert, isPayer bool) Book {
 		b.Reported = false
 		return b
 	}
+
 	b.Resolved = append(slices.Clone(b.Resolved), a)
 	if a.Code == Overpaid && b.isUnneeded(a.Payment) {
 		b.Second = append(slices.Clone(b.Second), a.Payment)

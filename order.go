@@ -156,6 +156,7 @@ func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow
 		ExpiresAt   Time
 		HasSessions bool
 	}
+
 	r, err := one[row](ctx, q, `
 		SELECT id, json, store_id, unique_code, events, components, book, status, provider, method, amount, expires_at,
 		       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id)
@@ -164,17 +165,20 @@ func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow
 	if err != nil {
 		return o, err
 	}
+
 	o = r.OrderRow
 	o.Book.Status = r.Status
 	o.Order = Order{PaymentProvider: r.Provider, PaymentMethod: r.Method, Amount: r.Amount, ExpiresAt: r.ExpiresAt}
 	if !r.HasSessions {
 		return o, nil
 	}
+
 	o.Sessions, err = all[PaymentSession](ctx, q,
 		"SELECT "+sessionColumns+" FROM payment_sessions WHERE order_id = ? ORDER BY number DESC", id)
 	if err != nil {
 		return o, err
 	}
+
 	o.Book.Payments, err = all[Payment](ctx, q, `
 		SELECT p.attempt, p.id, s.asked, p.state, p.amount, p.returned, p.disputed
 		FROM   payments p
@@ -253,6 +257,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 		if created, err = tx.insertOrder(st, in); err != nil {
 			return err
 		}
+
 		tx.exec(`
 			INSERT INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
 			VALUES (?, ?, ?, ?, ?, ?)`,
@@ -292,6 +297,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if short := tx.reserve(&o); len(short) > 0 {
 		return created, outOfStock(short)
 	}
+
 	o.ID = tx.newID()
 	o.Order.CreatedAt = tx.now
 	o.Order.ExpiresAt = tx.now.Add(st.Expiry)
@@ -303,6 +309,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if o.Book.Status == Paid {
 		tx.addEvent(&o, st, OrderPaid)
 	}
+
 	tx.storeOrder(&o) // after its events, which it counts; they have no foreign key to it
 	return created, nil
 }
@@ -325,6 +332,7 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	for _, in := range items {
 		args = append(args, in.ID)
 	}
+
 	goods, _ := all[forSale](tx, tx, `
 		SELECT s.id, s.type, s.title, s.price, p.id, coalesce(i.quantity, 1), p.stock IS NULL
 		FROM   products s
@@ -340,6 +348,7 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 			item.ProductID = ""
 			item.BundleID = in.ID
 		}
+
 		for _, s := range goods {
 			if s.ID != in.ID || s.Kind != in.Kind {
 				continue
@@ -355,16 +364,20 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 			o.Components[c].Quantity += s.Units * in.Quantity
 			o.Components[c].items = append(o.Components[c].items, i)
 		}
+
 		if item.Title == "" { // It was not found: no title is empty.
 			unknown.add(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
 				"is not a published %s of this store: take one from GET /v1/products", in.Kind)
 		}
+
 		if item.LineTotal > maxMoney {
 			wrong.add(fmt.Sprintf("items[%d].quantity", i), "makes the line exceed %d", maxMoney)
 		}
+
 		o.Order.Items = append(o.Order.Items, item)
 		o.Order.Subtotal += item.LineTotal
 	}
+
 	if err := unknown.orNil(); err != nil {
 		return err
 	}
@@ -407,6 +420,7 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 		return refuse(PaymentMethodUnavailable).add("payment_method",
 			"is not a method that this order can be paid with: take one from GET /v1/payment-methods")
 	}
+
 	o.Order.Test = m.Test
 	return tx.setMethod(o, m)
 }
@@ -430,6 +444,7 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 		}
 		o.Order.UniqueCode = o.UniqueCode
 	}
+
 	o.Order.Amount = base + o.Order.UniqueCode
 	o.Order.PaymentMethod = m.Code
 	o.Order.PaymentProvider = m.Provider
@@ -447,6 +462,7 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 		if c.Reserved || c.unlimited {
 			continue
 		}
+
 		left, err := one[*int64](tx, tx, `
 			UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND (stock IS NULL OR stock >= ?2) RETURNING stock`,
 			c.ProductID, c.Quantity)
@@ -585,6 +601,7 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 		if o, err = readOrder(tx, tx, storeID, id); err != nil {
 			return err
 		}
+
 		statusBefore := o.Book.Status
 		alertsBefore := alerts(o.Book)
 		if err := fn(tx, &o); err != nil {
@@ -606,6 +623,7 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 				tx.addEvent(&o, st, OrderAlerted)
 			}
 		}
+
 		tx.storeOrder(&o)
 		tx.makeSessionsDue(&o, changedStatus)
 		tx.storeSessions(&o)
@@ -630,6 +648,7 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 			o.note(ActorGateway, n)
 		}
 	}
+
 	if after.Status != o.Book.Status {
 		// This never fails for a change that settle makes: all of them are in transitions.
 		if err := o.become(after.Status, ActorGateway, reason); err != nil {
@@ -649,6 +668,7 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 		o.Order.UniqueCode = s.Code
 		o.Order.Amount = s.Asked
 	}
+
 	switch {
 	case after.Status == statusBefore:
 	case after.Status == Paid:
@@ -714,6 +734,7 @@ func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 		to == Failed && o.Book.Status == Paid:     // Only a gateway takes money back.
 		return o.wrongState()
 	}
+
 	if err := o.become(to, actor, n); err != nil {
 		return err
 	}
@@ -736,6 +757,7 @@ func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank s
 		if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
 			return refuse(WrongState)
 		}
+
 		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
 		_, err := one[int](tx, tx,
 			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'", o.StoreID, o.Order.PaymentMethod)
@@ -760,6 +782,7 @@ func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
 		if err := tx.limitNotes(orderID, NoteTakenBack, mostTakenBack); err != nil {
 			return err
 		}
+
 		o.Book.Reported = false
 		return o.become(Pending, ActorBuyer, Note{Code: NoteTakenBack})
 	})
@@ -779,6 +802,7 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
 			return refuse(WrongState)
 		}
+
 		offered, _ := OfferedMethods(tx, tx, st, o.Order)
 		i := slices.IndexFunc(offered, func(m Method) bool { return m.Code == code })
 		if i < 0 {
@@ -790,6 +814,7 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 		if err := tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges); err != nil {
 			return err
 		}
+
 		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: offered[i].Name})
 		return tx.setMethod(o, offered[i])
 	})
@@ -836,6 +861,7 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		}
 		where, args = where+" AND (created_at, id) < (?, ?)", append(args, created, f.StartingAfter)
 	}
+
 	if f.Status != "" {
 		where, args = where+" AND status = +?", append(args, f.Status) // with a plain ? it would be compiled again each time: see some
 	}

@@ -132,6 +132,7 @@ func writeTo(contact, text string) string {
 	if strings.Contains(contact, "@") {
 		return "mailto:" + url.PathEscape(contact) + "?body=" + text
 	}
+
 	number := internationalPhone(contact)
 	if number == "" {
 		return ""
@@ -249,6 +250,7 @@ func (s *server) servePage(route pageRoute) http.Handler {
 			p.Status = http.StatusMisdirectedRequest
 			steps = steps[3:]
 		}
+
 		if lang := r.URL.Query().Get("lang"); vocabulary()[language(lang)] != nil {
 			s.auth.setCookie(w, "lang", lang, 365*24*time.Hour)
 		}
@@ -283,6 +285,7 @@ func (s *server) perform(p *page) error {
 	if p.Method != http.MethodPost {
 		return nil
 	}
+
 	most := int64(mostInForm)
 	if p.IsOwner {
 		most = mostInDashboard
@@ -315,6 +318,7 @@ func (s *server) perform(p *page) error {
 		p.typed = form{p.PostForm, refusal}
 		return nil
 	}
+
 	p.next = cmp.Or(p.next, p.URL.RequestURI())
 	if p.IsOwner && err == nil {
 		s.auth.setCookie(p.w, "done", name, time.Minute)
@@ -341,10 +345,12 @@ func (s *server) show(p *page) error {
 	if p.Template == "" {
 		return nil
 	}
+
 	kind := "pay"
 	if p.IsOwner {
 		kind = "owner"
 	}
+
 	leave, err := s.auth.place(p.Context(), p.Store.ID, kind)
 	if err != nil {
 		return err
@@ -371,6 +377,7 @@ func (p *page) render(leave func()) error {
 	if err != nil {
 		return err
 	}
+
 	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	p.w.WriteHeader(p.Status)
 	p.w.Write(whole.Bytes())
@@ -481,16 +488,19 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 	if err := s.auth.pays.take(string(digest(orderID)), alone).err; err != nil { // The address can be long.
 		return err
 	}
+
 	if p.Order, err = s.db.Order(p.Context(), anyStore, orderID); err != nil {
 		return err
 	}
 	if p.Store, err = readStore(p.Context(), s.db, p.Order.StoreID); err != nil {
 		return err
 	}
+
 	logStore(p.w, p.Store.ID)
 	if other, err := s.db.StoreAt(p.Context(), p.Host); err == nil && other.ID != p.Store.ID {
 		return ErrNotFound
 	}
+
 	p.ChosenMethod, err = p.MethodOf(p.Order.Order.PaymentMethod)
 	return err
 }
@@ -548,6 +558,7 @@ func (s *server) actOfBuyer(p *page) (err error) {
 	case act == "unclaim":
 		err = s.db.TakeBackReport(p.Context(), p.Order.ID)
 	}
+
 	if isRefused(err, WrongState) {
 		return nil
 	}

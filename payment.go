@@ -40,6 +40,7 @@ func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 			s.Left = true
 			s.NewsAt = tx.now
 		}
+
 		isConcerned := !s.Over || o.Book.Status == Pending || o.Book.heldOn(s.Number)
 		if s.Seen && (leavesNow && !s.Over || changedStatus && isConcerned) {
 			s.DueAt = tx.now
@@ -56,6 +57,7 @@ func (tx *Tx) storeSessions(o *OrderRow) {
 			columns(reflect.ValueOf(&s).Elem())...)
 		tx.checksDue = true
 	}
+
 	for _, p := range o.Book.Payments {
 		tx.exec(`
 			INSERT OR REPLACE INTO payments (order_id, attempt, id, state, amount, returned, disputed)
@@ -103,6 +105,7 @@ func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	case !s.wanted(o, now):
 		wait = max(quiet/10, tryAgain)
 	}
+
 	next := now.Add(min(wait, most))
 	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
 		return min(next, o.Order.ExpiresAt)
@@ -125,6 +128,7 @@ func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err
 		if !taken {
 			return func() { p.locks.Delete(orderID); close(mine) }, nil
 		}
+
 		select {
 		case <-other.(chan struct{}):
 		case <-ctx.Done():
@@ -189,6 +193,7 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	if s == nil && len(o.Sessions) > 0 && o.Book.PaidBy != byOwner && !(isPending && o.Sessions[0].Left) {
 		s = &o.Sessions[0]
 	}
+
 	switch {
 	case v.Provider == Manual && isOpen:
 		v.Status = "manual"
@@ -228,19 +233,23 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 		if err != nil || key.Provider == "" {
 			return err
 		}
+
 		s := o.Sessions[0]
 		page, failed := p.gateways[s.Provider].create(call, key, checkout{s, o.Order, st})
 		if failed != nil {
 			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
 		}
+
 		o, err = p.recordPage(ctx, s, page, failed)
 		if err != nil {
 			return err
 		}
+
 		s = *o.session(s.Number)
 		if s.Notified > 0 { // A notification came before the page's address.
 			p.checkSession(call, o, s) // If that fails, it is due all the same.
 		}
+
 		if !errors.Is(failed, errTaken) {
 			return nil
 		}
@@ -256,6 +265,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if !o.needsPage(tx.now) {
 			return nil
 		}
+
 		var latest PaymentSession // of number 0, and not wanted, if there is none
 		if len(o.Sessions) > 0 {
 			latest = o.Sessions[0]
@@ -263,16 +273,19 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if latest.URL != "" || !latest.wanted(*o, tx.now) {
 			o.addSession(tx, latest.Number+1)
 		}
+
 		s := &o.Sessions[0]
 		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= tryAgain {
 			return nil
 		}
+
 		keys, _ := GatewayKeys(tx, tx, o.StoreID, s.Provider, "")
 		for _, k := range keys {
 			if k.opensPagesOf(*o) {
 				key = k
 			}
 		}
+
 		s.KeyID = key.ID
 		s.DueAt = tx.now.Add(tryAgain)
 		if key.Provider == "" {
@@ -340,6 +353,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	if p.db.clockJumped() {
 		return false, nil
 	}
+
 	unlock, err := p.lock(ctx, orderID)
 	if err != nil {
 		return false, err
@@ -349,6 +363,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	if err != nil {
 		return false, err
 	}
+
 	answered = true
 	now := p.db.now()
 	for _, s := range o.Sessions {
@@ -372,10 +387,12 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	if err != nil {
 		return false, err
 	}
+
 	o, answered, err = p.checkOnce(ctx, keys, o, s)
 	if err != nil || !answered {
 		return false, err
 	}
+
 	s = *o.session(s.Number)
 	if s.wanted(o, p.db.now()) || s.Over && !o.Book.heldOn(s.Number) {
 		return true, nil
@@ -452,17 +469,20 @@ func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 		if payment.ID == s.Claimed && payment.State != Open {
 			s.Claimed = ""
 		}
+
 		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
 		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
 		if i < 0 {
 			i = len(o.Book.Payments)
 			o.Book.Payments = append(o.Book.Payments, before)
 		}
+
 		before = o.Book.Payments[i]
 		after := before.learn(payment)
 		if after == before {
 			continue
 		}
+
 		news = true
 		o.Book.Payments[i] = after
 		add := func(code NoteCode, amount, due int64) {
@@ -509,21 +529,25 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	if err != nil {
 		return err
 	}
+
 	isVerified := false
 	for _, key := range keys { // Several may have the same token.
 		n, err := p.gateways[provider].verify(key, header, body)
 		if err != nil {
 			continue
 		}
+
 		isVerified = true
 		err = p.markDue(ctx, key, n)
 		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}
+
 	if !isVerified {
 		return ErrNotFound
 	}
+
 	p.db.log.Warn("a notification matches no payment session of this store", "provider", provider, "store", storeID)
 	return nil
 }
@@ -536,6 +560,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 	if err != nil {
 		return err
 	}
+
 	_, err = p.db.changeOrder(ctx, key.StoreID, orderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(number)
 		opensPages := key.opensPagesOf(*o)
@@ -549,10 +574,12 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		case s == nil, s.KeyID != key.ID && !opensPages, s.Provider != key.Provider:
 			return ErrNotFound // After a restore, the number may be that of a page at the other gateway.
 		}
+
 		s.Seen = true
 		if n.ClaimsMoney {
 			s.Claimed = cmp.Or(s.Claimed, n.Names[0])
 		}
+
 		names := unite(s.Names, n.Names)
 		s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
 		switch {
@@ -563,8 +590,9 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 			o.Book.Resolved = slices.DeleteFunc(o.Book.Resolved, func(a Alert) bool { return a.Code == Disputed })
 			o.enterInBook(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
 		}
+
 		s.Names = names
-		s.Notified = s.Notified + 1
+		s.Notified++
 		s.NewsAt = tx.now
 		s.DueAt = tx.now
 		return nil
@@ -579,6 +607,7 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 		number, _ = strconv.Atoi(n.Reference[i+1:])
 		return n.Reference[:i], max(number, 1), nil // No session has the number 0.
 	}
+
 	s, err := one[PaymentSession](ctx, p.db, `
 		SELECT order_id, number
 		FROM   payment_sessions
@@ -597,6 +626,7 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 	if err != nil {
 		return o, err
 	}
+
 	isHeld := o.Book.Status == AwaitingVerification && o.Book.held() &&
 		act != Refund && !(act == Approve && o.Book.Reported)
 	if isHeld {
@@ -604,6 +634,7 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 			return o, err
 		}
 	}
+
 	isAccepted := isHeld && act == Approve
 	o, err = p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		if isAccepted {
@@ -632,11 +663,13 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 		if payment.State != Held {
 			continue
 		}
+
 		s := *o.session(payment.Attempt)
 		keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 		if err != nil {
 			return err
 		}
+
 		err = p.gateways[s.Provider].decide(ctx, keys[0], payment.ID, accept)
 		if err != nil && !isRefused(err, GatewayRefused) {
 			err = refuse(Unavailable)
@@ -670,6 +703,7 @@ func (p *payments) run(ctx context.Context) {
 			p.db.log.Error("payments cannot be checked", "error", err)
 			wait = 10 * time.Second
 		}
+
 		select {
 		case <-ctx.Done():
 			for range underWay {
@@ -703,6 +737,7 @@ func (p *payments) startDue(ctx context.Context, underWay map[string]dueOrder, e
 	if p.db.clockJumped() {
 		return time.Minute, nil
 	}
+
 	err = p.db.checkWritable()
 	if err == nil {
 		err = p.expire(ctx)
@@ -710,6 +745,7 @@ func (p *payments) startDue(ctx context.Context, underWay map[string]dueOrder, e
 	if err != nil {
 		return 0, err
 	}
+
 	now := p.db.now() // What is due much later was written by a clock that was ahead.
 	due, err := all[dueOrder](ctx, p.db, `
 		SELECT order_id, store_id, provider FROM (
@@ -724,6 +760,7 @@ func (p *payments) startDue(ctx context.Context, underWay map[string]dueOrder, e
 	if err != nil {
 		return 0, err
 	}
+
 	for _, d := range due { // Those under way may be among them.
 		var ofProvider, ofStore int
 		for _, other := range underWay {
@@ -734,6 +771,7 @@ func (p *payments) startDue(ctx context.Context, underWay map[string]dueOrder, e
 				}
 			}
 		}
+
 		if underWay[d.ID].ID == "" && ofProvider < mostChecksOfProvider && ofStore < mostChecksOfStore {
 			underWay[d.ID] = d
 			go p.checkDue(ctx, d.ID, ended)

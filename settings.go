@@ -272,9 +272,11 @@ func (s *server) savePicture(p *page) error {
 	if size.ColorModel == color.CMYKModel { // A picture for print takes four times the memory.
 		pixels *= 4
 	}
+
 	if err != nil || pixels > mostPixels {
 		return wrong
 	}
+
 	leave, err := s.auth.place(p.Context(), "", "picture")
 	if err != nil {
 		return err
@@ -290,6 +292,7 @@ func (s *server) savePicture(p *page) error {
 	if err != nil { // A side is longer than a JPEG's can be.
 		return wrong
 	}
+
 	code := p.Query("code")
 	p.next = "/dashboard/payments/method?code=" + url.QueryEscape(code)
 	return s.db.SetPicture(p.Context(), p.Store.ID, code, kept)
@@ -304,6 +307,7 @@ func smallJPEG(from image.Image) ([]byte, error) {
 	for size := to.Rect.Max; max(size.X, size.Y) >= mostSide && min(size.X, size.Y) > 1; size = to.Rect.Max {
 		to = halved(to)
 	}
+
 	var text bytes.Buffer
 	err := jpeg.Encode(&text, to, &jpeg.Options{Quality: 90})
 	return text.Bytes(), err
@@ -341,6 +345,7 @@ func (s *server) addKey(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
+
 	key, secret, err := s.db.AddKey(p.Context(), p.Store.ID, in.Name, in.Scope, 0)
 	if err == nil {
 		p.keepSecret(key.ID, secret)
@@ -453,10 +458,12 @@ func (s *server) saveStore(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
+
 	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
 		if in.Hours != nil {
 			st.Expiry = time.Duration(*in.Hours) * time.Hour
 		}
+
 		st.Name = in.Name
 		st.Contact = in.Contact
 		st.Language = in.Language
@@ -471,6 +478,7 @@ func (s *server) changePassword(p *page) error {
 	if utf8.RuneCountInString(strings.TrimSpace(password)) < 12 { // Length is what counts: guessing is slow.
 		return refuse(ValidationFailed).add("new_password", "must have at least 12 characters")
 	}
+
 	err := s.auth.changePassword(p.w, p.Request, p.Store, p.PostFormValue("password"), password)
 	if errors.Is(err, ErrNotFound) {
 		return refuse(ValidationFailed).add("password", "is not your current password")

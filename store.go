@@ -159,6 +159,7 @@ func columns(v reflect.Value) (into []any) {
 	if v.Kind() != reflect.Struct {
 		return []any{v.Addr().Interface()}
 	}
+
 	for i := range v.NumField() {
 		field := v.Field(i)
 		switch kind := field.Kind(); {
@@ -202,6 +203,7 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 	if most == 1 {
 		ctx = context.Background()
 	}
+
 	rows, err := conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, q.result(err)
@@ -327,6 +329,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 	if _, err := os.Stat(path + "-wal"); mode == openReadOnly && err != nil {
 		readOnly += "&immutable=1" // Nothing is written, not even beside the file.
 	}
+
 	db := &DB{
 		webhooksDue: make(chan struct{}, 1),
 		checksDue:   make(chan struct{}, 1),
@@ -339,6 +342,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		large:       make(chan *Tx),
 		closing:     make(chan struct{}),
 	}
+
 	if mode == openToServe {
 		db.lock, err = lockServing(path)
 	}
@@ -353,9 +357,11 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 			"or name another), or it or its folder is not writable, or the disk is full, "+
 			"or another program is writing to it (%w)", path, err)
 	}
+
 	if err != nil {
 		return nil, errors.Join(err, db.close())
 	}
+
 	db.running.Go(db.runWrites)
 	return db, nil
 }
@@ -378,10 +384,12 @@ func findFile(path string, mode openMode) (string, error) {
 				"or run \"storeorder restore\"", path, rest)
 		}
 	}
+
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("cannot create the database: %w", err)
 	}
+
 	file.Close()
 	return filepath.EvalSymlinks(path)
 }
@@ -412,6 +420,7 @@ func (db *DB) prepare(mode openMode) error {
 		return fmt.Errorf("%s is %s: name another file with -db, put a backup in place with \"storeorder restore\", "+
 			"or run the version of storeorder that made it", db.path, kind)
 	}
+
 	if mode == openReadOnly {
 		return nil
 	}
@@ -462,6 +471,7 @@ func (db *DB) close() error {
 	if db.conn != nil && db.checkWritable() == nil {
 		db.conn.Close()
 	}
+
 	err := errors.Join(db.readers.Close(), db.writers.Close())
 	db.file.Close()
 	syscall.Flock(int(db.lock.Fd()), syscall.LOCK_UN) // A program that a test is starting may hold a copy of the lock.
@@ -663,6 +673,7 @@ func (db *DB) transaction(work func() error) error {
 	if err != nil {
 		db.run("ROLLBACK")
 	}
+
 	switch sqliteCode(err) {
 	case sqlite3.ErrFull, sqlite3.ErrBusy: // Nothing was committed.
 		return unavailable(err)
@@ -672,6 +683,7 @@ func (db *DB) transaction(work func() error) error {
 			"(dmesg), stop the service, run \"storeorder check\" and start it again", err))
 		return ErrUnknown
 	}
+
 	if db.checkWritable() != nil { // The file was lost meanwhile.
 		return ErrUnknown
 	}
@@ -733,6 +745,7 @@ func (db *DB) checkWritable() error {
 	if changes < s.changes || binary.BigEndian.Uint32(header[applicationAt:]) == backupID {
 		return db.stopWriting(db.path + " was overwritten: stop the service and run \"storeorder restore\"")
 	}
+
 	s.changes = changes
 	return nil
 }
@@ -754,6 +767,7 @@ func (db *DB) clockJumped() bool {
 		db.log.Warn("the machine's clock has jumped, and nothing expires for five minutes: "+
 			"if it is wrong, correct it", "by", jump.String())
 	}
+
 	c.wall = wall
 	c.steady = steady
 	return steady.Before(c.until)
@@ -838,6 +852,7 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 	if found, err := filepath.EvalSymlinks(path); err == nil {
 		path = found
 	}
+
 	lock, err := lockServing(path)
 	if err != nil {
 		return "", r, err

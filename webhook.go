@@ -493,6 +493,7 @@ func (db *DB) watch(ctx context.Context) {
 			wake(db.webhooksDue)
 			wake(db.checksDue)
 		}
+
 		select {
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
@@ -565,6 +566,7 @@ func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 			err = cmp.Or(err, q.sendTo(untilCutOff, e, now))
 		}
 	}
+
 	if err != nil {
 		q.db.log.Error("webhooks: cannot read due deliveries; trying again", "error", err)
 		return time.Second
@@ -593,6 +595,7 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 		if !q.mayBegin(e) {
 			break
 		}
+
 		waits := slices.ContainsFunc(q.underWay[e.ID], func(other dueDelivery) bool {
 			return other.ID == d.ID || other.OrderID == d.OrderID && d.OrderID != "" // A ping has no order.
 		})
@@ -695,6 +698,7 @@ func afterAttempt(number, code int, retryAfter string, spread float64) (Delivery
 		20 * time.Hour,
 		24 * time.Hour,
 	}
+
 	switch {
 	case code/100 == 2:
 		return deliveryDelivered, 0
@@ -800,6 +804,7 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 	if err != nil {
 		return httpAnswer{}, err
 	}
+
 	header.Set("User-Agent", "storeorder/1")
 	req.Header = header
 
@@ -813,6 +818,7 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 	if resp.StatusCode != http.StatusSwitchingProtocols { // Its body is the connection, which no deadline ends.
 		text, _ = io.ReadAll(io.LimitReader(resp.Body, 4096))
 	}
+
 	if resp.StatusCode/100 == 2 {
 		text = text[:min(len(text), 200)]
 	}

@@ -122,6 +122,7 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 			failed = errNotUnderstood
 		}
 	}
+
 	a.Over = !a.Open
 	return a, failed
 }
@@ -241,6 +242,7 @@ func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notif
 	if m.Data.Data != nil {
 		about = *m.Data.Data
 	}
+
 	switch {
 	case strings.HasPrefix(m.Event, "dispute."):
 		about.PaymentID = m.PaymentID
@@ -262,6 +264,7 @@ func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notif
 		n.Names = []string{about.SessionID}
 		n.ClaimsMoney = m.Event == "payment_session.completed"
 	}
+
 	n.Known = []string{about.PaymentID, about.RequestID}
 	return n, nil
 }
