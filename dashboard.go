@@ -144,7 +144,7 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 
 	var waiting []OrderRow
 	for _, id := range ids {
-		o, err := db.Order(ctx, storeID, id)
+		o, err := readOrder(ctx, db, storeID, id)
 		if err != nil {
 			return nil, err
 		}
@@ -317,7 +317,7 @@ func (o OrderRow) State() string {
 func (s *server) decideOrder(p *page) error {
 	id := p.PathValue("id")
 	act := Act(p.PostFormValue("act"))
-	o, err := s.db.Order(p.Context(), p.Store.ID, id)
+	o, err := readOrder(p.Context(), s.db, p.Store.ID, id)
 	if err != nil {
 		return err
 	}

@@ -805,7 +805,7 @@ func paymentCheck(c *call) (any, error) {
 	if err == nil && !answered {
 		err = errors.New("the gateway gave no answer: try again, and look at the order in the dashboard")
 	}
-	row, _ := c.db.Order(c, c.store.ID, c.id)
+	row, _ := readOrder(c, c.db, c.store.ID, c.id)
 	return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
 }
 

@@ -188,11 +188,6 @@ func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow
 	return o, err
 }
 
-// Order reads an order of a store, or of anyStore.
-func (db *DB) Order(ctx context.Context, storeID, id string) (OrderRow, error) {
-	return readOrder(ctx, db, storeID, id)
-}
-
 // NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them, except the
 // buyer's.
 type NewOrder struct {

@@ -173,6 +173,7 @@ func parseTemplates(l language) *template.Template {
 		"usable":    UsableMethods,
 		"offered":   OfferedMethods,
 		"keys":      GatewayKeys,
+		"order":     readOrder,
 		"payPage":   Store.payPage,
 		"isLocal":   Store.isLocal,
 		"newSecret": newSecret,
@@ -489,7 +490,7 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 		return err
 	}
 
-	if p.Order, err = s.db.Order(p.Context(), anyStore, orderID); err != nil {
+	if p.Order, err = readOrder(p.Context(), s.db, anyStore, orderID); err != nil {
 		return err
 	}
 	if p.Store, err = readStore(p.Context(), s.db, p.Order.StoreID); err != nil {

@@ -359,7 +359,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 		return false, err
 	}
 	defer unlock()
-	o, err := p.db.Order(ctx, storeID, orderID)
+	o, err := readOrder(ctx, p.db, storeID, orderID)
 	if err != nil {
 		return false, err
 	}
@@ -622,7 +622,7 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 // paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. Refusals are WrongState,
 // GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
-	o, err := p.db.Order(ctx, storeID, orderID)
+	o, err := readOrder(ctx, p.db, storeID, orderID)
 	if err != nil {
 		return o, err
 	}
@@ -645,7 +645,7 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 	})
 	if err == nil && isAccepted {
 		p.CheckNow(ctx, storeID, orderID) // If that fails, the next check shows what came of it.
-		o, err = p.db.Order(ctx, storeID, orderID)
+		o, err = readOrder(ctx, p.db, storeID, orderID)
 	}
 	return o, err
 }
