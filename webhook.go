@@ -437,9 +437,8 @@ type queue struct {
 	db        *DB
 	transport http.RoundTripper // newTransport's, but in tests
 
-	underWay map[string][]dueDelivery // by endpoint
-	total    int                      // of those under way
-	paused   map[string]time.Time     // until when, by endpoint
+	underWay []dueDelivery
+	paused   map[string]time.Time // until when, by endpoint
 	ended    chan dueDelivery
 }
 
@@ -451,7 +450,6 @@ func newQueue(db *DB, transport http.RoundTripper, allowPrivate bool) *queue {
 	return &queue{
 		db:        db,
 		transport: transport,
-		underWay:  map[string][]dueDelivery{},
 		paused:    map[string]time.Time{},
 		ended:     make(chan dueDelivery, mostUnderWay),
 	}
@@ -478,7 +476,7 @@ func (q *queue) run(ctx context.Context) {
 	}
 
 	defer time.AfterFunc(5*time.Second, cutOff).Stop()
-	for q.total > 0 {
+	for len(q.underWay) > 0 {
 		q.end(<-q.ended)
 	}
 }
@@ -521,14 +519,19 @@ const (
 // are under way in all. Everything else begins only while fewer than 128 are. An endpoint that is new, was just turned on, or
 // whose last attempt failed or was slow has one at a time, and pauses after each that fails or is slow.
 func (q *queue) mayBegin(e waitingEndpoint) bool {
-	ofEndpoint := len(q.underWay[e.ID])
+	ofEndpoint := 0
+	for _, d := range q.underWay {
+		if d.EndpointID == e.ID {
+			ofEndpoint++
+		}
+	}
 	switch {
 	case !e.DidWell:
-		return ofEndpoint == 0 && q.total < mostUnderWay/2
+		return ofEndpoint == 0 && len(q.underWay) < mostUnderWay/2
 	case ofEndpoint == 0:
-		return q.total < mostUnderWay
+		return len(q.underWay) < mostUnderWay
 	}
-	return ofEndpoint < mostOfEndpoint && q.total < mostUnderWay/2
+	return ofEndpoint < mostOfEndpoint && len(q.underWay) < mostUnderWay/2
 }
 
 // waitingEndpoint is an endpoint with deliveries that wait, or are under way.
@@ -596,15 +599,15 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 			break
 		}
 
-		waits := slices.ContainsFunc(q.underWay[e.ID], func(other dueDelivery) bool {
-			return other.ID == d.ID || other.OrderID == d.OrderID && d.OrderID != "" // A ping has no order.
+		waits := slices.ContainsFunc(q.underWay, func(other dueDelivery) bool {
+			isOfOrder := other.OrderID == d.OrderID && other.EndpointID == d.EndpointID
+			return other.ID == d.ID || isOfOrder && d.OrderID != "" // A ping has no order.
 		})
 		if waits {
 			continue
 		}
 
-		q.underWay[e.ID] = append(q.underWay[e.ID], d)
-		q.total++
+		q.underWay = append(q.underWay, d)
 		go func() {
 			d.didWell = q.attempt(untilCutOff, d)
 			q.ended <- d
@@ -615,11 +618,7 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 
 // end notes that the attempt of a delivery has ended, and makes its endpoint pause if it did not go well.
 func (q *queue) end(d dueDelivery) {
-	q.underWay[d.EndpointID] = slices.DeleteFunc(q.underWay[d.EndpointID], func(other dueDelivery) bool {
-		return other.ID == d.ID
-	})
-	q.total--
-
+	q.underWay = slices.DeleteFunc(q.underWay, func(other dueDelivery) bool { return other.ID == d.ID })
 	if !d.didWell {
 		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)
 	}
