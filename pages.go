@@ -486,7 +486,7 @@ func (s *server) admitToSandbox(p *page) error {
 // after a store's domain changes.
 func (s *server) admitTo(p *page, orderID string) (err error) {
 	orderID = strings.ToLower(orderID)
-	if err := s.auth.pays.take(string(digest(orderID)), alone).err; err != nil { // The address can be long.
+	if _, err := s.auth.pays.take(string(digest(orderID)), alone); err != nil { // The address can be long.
 		return err
 	}
 
