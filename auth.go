@@ -22,12 +22,12 @@ import (
 
 // This file says who may do what, and how often.
 //
-// An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect with the
-// next request. Only hashes of keys, sign-ins and sign-in links are stored. Requests are limited by key and by store,
-// wrong keys by address, and so is the work that a store may have under way. Passwords can only be guessed slowly:
-// tries are counted by address and account, and one password is hashed at a time. Strangers cannot keep an owner out:
-// a browser that has signed in before is counted separately and does not wait behind them. A new password ends all
-// sign-ins.
+// An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect
+// with the next request. Only hashes of keys, sign-ins and sign-in links are stored. Requests are limited by
+// key and by store, wrong keys by address, and so is the work that a store may have under way. Passwords can
+// only be guessed slowly: tries are counted by address and account, and one password is hashed at a time.
+// Strangers cannot keep an owner out: a browser that has signed in before is counted separately and does not
+// wait behind them. A new password ends all sign-ins.
 
 // Scope is what a key may do: each allows all that those before it do.
 type Scope string
@@ -67,7 +67,8 @@ type keyHolder struct {
 	APIKey `json:"-"`
 }
 
-// KeyHolder returns the key with this secret, unless it was revoked or has ended, and the store that it opens.
+// KeyHolder returns the key with this secret, unless it was revoked or has ended, and the store that it
+// opens.
 func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
 	h, err := one[keyHolder](ctx, db, "SELECT "+storeColumns+", "+keyColumns+`
 		FROM   api_keys k
@@ -76,8 +77,8 @@ func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, erro
 	return h.Store, h.APIKey, err
 }
 
-// bearer returns the key in the Authorization header, whose scheme may be in any case. Two such headers give no valid
-// key.
+// bearer returns the key in the Authorization header, whose scheme may be in any case. Two such headers give
+// no valid key.
 func bearer(h http.Header) string {
 	scheme, key, _ := strings.Cut(strings.Join(h.Values("Authorization"), ", "), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -86,8 +87,8 @@ func bearer(h http.Header) string {
 	return key
 }
 
-// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works for as long as lasts says
-// or, if that is 0, until it is revoked.
+// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works for as long as lasts
+// says or, if that is 0, until it is revoked.
 func (db *DB) AddKey(
 	ctx context.Context, storeID, name string, scope Scope, lasts time.Duration,
 ) (key APIKey, secret string, err error) {
@@ -160,14 +161,15 @@ const (
 	shared = 0.25
 )
 
-// take takes the tokens for a request. left is how many more requests could follow at once. The error is RateLimited if there
-// are too few tokens, and then none are taken.
+// take takes the tokens for a request. left is how many more requests could follow at once. The error is
+// RateLimited if there are too few tokens, and then none are taken.
 func (l *limiter) take(name string, cost float64) (left float64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 
-	// Memory is bounded: with too many names, all are forgotten. Somebody with that many addresses could try from each anyway.
+	// Memory is bounded: with too many names, all are forgotten. Somebody with that many addresses could try
+	// from each anyway.
 	if len(l.buckets) >= mostBuckets {
 		clear(l.buckets)
 	}
@@ -184,8 +186,8 @@ func (l *limiter) take(name string, cost float64) (left float64, err error) {
 	return tokens / cost, err
 }
 
-// takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name that
-// has nothing left takes nothing from the others in its group.
+// takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name
+// that has nothing left takes nothing from the others in its group.
 func (l *limiter) takeBoth(name, group string) (left float64, err error) {
 	left, err = l.take(name, alone)
 	if err != nil || group == name {
@@ -196,8 +198,8 @@ func (l *limiter) takeBoth(name, group string) (left float64, err error) {
 	return min(left, ofGroup), err
 }
 
-// takeAddress limits clients by address. With IPv6 a customer has a /64, which counts as one address, and often a
-// /48.
+// takeAddress limits clients by address. With IPv6 a customer has a /64, which counts as one address, and
+// often a /48.
 func (l *limiter) takeAddress(addr netip.Addr) error {
 	_, err := l.takeBoth(network(addr, 64), network(addr, 48))
 	return err
@@ -207,7 +209,8 @@ func (l *limiter) secondsFor(tokens float64) int {
 	return int(math.Ceil(max(0, tokens) * 60 / l.perMinute))
 }
 
-// network returns an IPv4 address as it is, and an IPv6 address as its network with a prefix of the given length.
+// network returns an IPv4 address as it is, and an IPv6 address as its network with a prefix of the given
+// length.
 func network(addr netip.Addr, bits int) string {
 	net, _ := addr.Prefix(min(bits, addr.BitLen())) // This cannot fail: the address has so many bits.
 	return net.String()
@@ -285,8 +288,8 @@ func (a *auth) trusts(addr netip.Addr) bool {
 	return addr.IsLoopback() || slices.ContainsFunc(a.trusted, isIn)
 }
 
-// parseAddress reads an address with or without a port or brackets. Anything else is not valid. Zones are left out,
-// because a client can invent any number of them.
+// parseAddress reads an address with or without a port or brackets. Anything else is not valid. Zones are
+// left out, because a client can invent any number of them.
 func parseAddress(text string) netip.Addr {
 	addr, err := netip.ParseAddr(strings.Trim(text, "[]"))
 	if err != nil {
@@ -317,8 +320,8 @@ var places = map[string]int{
 	"hash":     1, // of a password; the process has one place, because the other cores are for orders
 }
 
-// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long, and
-// no longer than the request. leave gives it back, and may be called twice.
+// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for
+// long, and no longer than the request. leave gives it back, and may be called twice.
 func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
 	made, _ := a.rooms.LoadOrStore(kind+" "+store, make(chan struct{}, places[kind]))
 	room := made.(chan struct{})
@@ -359,7 +362,8 @@ type account struct {
 	PasswordHash
 }
 
-// devices is the purpose of the cookie by which an account knows a browser: a new password forgets all of them.
+// devices returns the purpose of the cookie by which an account knows a browser: a new password forgets all
+// of them.
 func (acc account) devices() string { return acc.StoreID + string(acc.Salt) }
 
 // account returns the account that a condition selects.
@@ -368,8 +372,8 @@ func (a *auth) account(ctx context.Context, condition string, args ...any) (acco
 		"SELECT id, password_salt, password_hash FROM stores WHERE "+condition, args...)
 }
 
-// signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong, RateLimited that there
-// were too many tries, or that too many passwords are waiting to be hashed.
+// signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong, RateLimited
+// that there were too many tries, or that too many passwords are waiting to be hashed.
 func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password string) error {
 	email = strings.ToLower(strings.TrimSpace(email))
 	acc, err := a.account(r.Context(), "owner_email = ?", email)
@@ -395,9 +399,9 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 	return a.begin(w, r, acc)
 }
 
-// tryPassword compares a password with an account's. It is hashed even if there is no account, so that the answer
-// takes as long. Whoever gives it has ten tries, then one a minute. A browser that has signed in before has tries of
-// its own.
+// tryPassword compares a password with an account's. It is hashed even if there is no account, so that the
+// answer takes as long. Whoever gives it has ten tries, then one a minute. A browser that has signed in
+// before has tries of its own.
 func (a *auth) tryPassword(ctx context.Context, acc account, password, who string) error {
 	if _, err := a.tries.take(who, alone); err != nil {
 		return err
@@ -413,8 +417,8 @@ func (a *auth) tryPassword(ctx context.Context, acc account, password, who strin
 	return nil
 }
 
-// hash is hashPassword, one at a time. Few wait for it: one for each owner and one for all strangers together, who
-// each hold a place for a password.
+// hash is hashPassword, one at a time. Few wait for it: one for each owner and one for all strangers
+// together, who each hold a place for a password.
 func (a *auth) hash(ctx context.Context, password string, salt []byte) (PasswordHash, error) {
 	leave, err := a.place(ctx, "", "hash")
 	if err != nil {
@@ -424,8 +428,8 @@ func (a *auth) hash(ctx context.Context, password string, salt []byte) (Password
 	return hashPassword(password, salt, a.db.env.rounds), nil
 }
 
-// changePassword gives an owner who knows the current password a new one, and ends all sign-ins but this browser's.
-// ErrNotFound says that the current one is wrong.
+// changePassword gives an owner who knows the current password a new one, and ends all sign-ins but this
+// browser's. ErrNotFound says that the current one is wrong.
 func (a *auth) changePassword(
 	w http.ResponseWriter, r *http.Request, st Store, present, password string,
 ) error {
@@ -469,8 +473,8 @@ func (db *DB) NewSignInLink(ctx context.Context, storeID string, until Time) (pa
 	return "/dashboard/enter/" + token, db.change(ctx, insertSignIn, digest(token), storeID, true, until)
 }
 
-// signInByLink signs in whoever presses the button of that page. ErrNotFound says that the link was used or is too
-// old.
+// signInByLink signs in whoever presses the button of that page. ErrNotFound says that the link was used or
+// is too old.
 func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string) error {
 	const ofLink = "id = (SELECT store_id FROM sign_ins WHERE hash = ? AND link = 1 AND ends_at > ?)"
 	acc, err := a.account(r.Context(), ofLink, digest(token), a.db.now())
@@ -502,8 +506,8 @@ func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error 
 	return nil
 }
 
-// owner returns the store whose owner sent a request, and notes the use of the sign-in. ErrNotFound says that nobody
-// is signed in.
+// owner returns the store whose owner sent a request, and notes the use of the sign-in. ErrNotFound says that
+// nobody is signed in.
 func (a *auth) owner(r *http.Request) (Store, error) {
 	hash := digest(a.cookie(r, "sign-in"))
 	now := a.db.now()
@@ -549,8 +553,8 @@ func (a *auth) keep(w http.ResponseWriter, name, purpose, text string, lasts tim
 	a.setCookie(w, name, base64.RawURLEncoding.EncodeToString(sealed), lasts)
 }
 
-// kept returns a text that was kept for this purpose, or "" if there is none, it is too old, or somebody else has
-// planted it.
+// kept returns a text that was kept for this purpose, or "" if there is none, it is too old, or somebody else
+// has planted it.
 func (a *auth) kept(r *http.Request, name, purpose string) (text string) {
 	sealed, _ := base64.RawURLEncoding.DecodeString(a.cookie(r, name))
 	content, _ := a.sealing.Open(nil, nil, sealed, []byte(name+" "+purpose))

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// This file is about stores and what each of them sells: products and bundles with their stock, and the methods by
-// which its buyers pay. A catalog file, a form and PUT /v1/catalog share one import, which checks every entry, and
-// writes all of them or none. An update leaves alone what it does not mention. A method that nobody can pay by is not
-// offered.
+// This file is about stores and what each of them sells: products and bundles with their stock, and the
+// methods by which its buyers pay. A catalog file, a form and PUT /v1/catalog share one import, which checks
+// every entry, and writes all of them or none. An update leaves alone what it does not mention. A method that
+// nobody can pay by is not offered.
 
-// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can overflow an
-// int64 before it is compared with maxMoney.
+// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can
+// overflow an int64 before it is compared with maxMoney.
 const maxMoney = 999_999_999_999
 
 // Plan is what a store pays for. Only PlanGrowth and PlanScale include the API.
@@ -52,7 +52,7 @@ const storeColumns = `
 
 const sqlStores = "SELECT " + storeColumns + " FROM stores s, settings g "
 
-// payPage is the address of an order's hosted pay page.
+// payPage returns the address of an order's hosted pay page.
 func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
 
 // readStore reads one store.
@@ -65,8 +65,8 @@ func (db *DB) Stores(ctx context.Context) ([]Store, error) {
 	return all[Store](ctx, db, sqlStores+"ORDER BY s.id")
 }
 
-// StoreAt returns the store that a host belongs to, by its domain or its subdomain. The public host belongs to no
-// store.
+// StoreAt returns the store that a host belongs to, by its domain or its subdomain. The public host belongs
+// to no store.
 func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
 	host, _, _ = strings.Cut(host, ":")
 	host = strings.TrimSuffix(host, ".")
@@ -206,8 +206,8 @@ type BankAccount struct {
 	Holder string `json:"holder,omitempty" rule:"text 1..100 optional"`
 }
 
-// Method is a way to pay that a store offers, as the API shows it and, with its rules, as a catalog file or a form
-// gives it.
+// Method is a way to pay that a store offers, as the API shows it and, with its rules, as a catalog file or a
+// form gives it.
 type Method struct {
 	Code         string          `json:"code" rule:"code unique"`
 	Name         string          `json:"name" rule:"text 1..100"`
@@ -227,7 +227,7 @@ type Method struct {
 	Given        map[string]bool `json:"-"` // the fields that an input has; what it leaves out stays as it is
 }
 
-// Digits is the account's number as banks take it, without the marks between its groups.
+// Digits returns the account's number as banks take it, without the marks between its groups.
 func (a BankAccount) Digits() string {
 	return strings.NewReplacer(" ", "", "-", "", ".", "").Replace(a.Number)
 }
@@ -239,8 +239,8 @@ func (m Method) usable(st Store, subtotal int64) bool {
 	return m.lacks(st) == "" && (subtotal < 0 || !below && !above)
 }
 
-// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode or https. It is
-// empty if they are.
+// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode or https.
+// It is empty if they are.
 func (m Method) lacks(st Store) string {
 	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
 	switch {
@@ -261,13 +261,14 @@ func (m Method) lacks(st Store) string {
 	return ""
 }
 
-// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind and, unless that is cash, a unique code
-// and accounts.
+// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind and, unless that
+// is cash, a unique code and accounts.
 const sqlMethods = `
 	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''), m.fee,
 	       m.provider = 'manual' AND m.kind <> 'cash' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,
 	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]'), m.image_url, m.enabled,
-	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox', m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL,
+	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox',
+	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL,
 	       iif(m.provider = 'manual', 'manual', 'gateway')
 	FROM   payment_methods m
 	LEFT JOIN gateway_keys k ON k.store_id = m.store_id AND k.provider = m.provider AND k.replaced_at = 0
@@ -299,8 +300,9 @@ type EntryFilter struct {
 	Drafts bool   // also those that are not published
 }
 
-// sqlEntries reads the entries of the store ?1, with drafts if ?2 is set; only then do items have their slugs. A
-// bundle's stock is how many of it can be sold with the stock of its products, NULL if all of that is unlimited.
+// sqlEntries reads the entries of the store ?1, with drafts if ?2 is set; only then do items have their
+// slugs. A bundle's stock is how many of it can be sold with the stock of its products, NULL if all of that
+// is unlimited.
 const sqlEntries = `
 	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at,
 	       p.published,
@@ -349,8 +351,8 @@ type Catalog struct {
 // mostMethods is how many payment methods a store may have: lists of them are not paged.
 const mostMethods = 100
 
-// ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each kind there
-// were.
+// ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each
+// kind there were.
 func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map[string]int, error) {
 	counts := map[string]int{
 		"products":        len(c.Products),
@@ -424,8 +426,8 @@ func (tx *Tx) putItems(storeID, bundle string, items []BundleItem, path string, 
 	}
 }
 
-// putMethod adds a payment method, or sets the fields that its input has. It changes nothing if the provider or the
-// kind would change: the pay pages of orders depend on them.
+// putMethod adds a payment method, or sets the fields that its input has. It changes nothing if the provider
+// or the kind would change: the pay pages of orders depend on them.
 func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
 	return tx.exec(`
 		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount,
@@ -441,14 +443,15 @@ func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
 		       accounts     = iif(?14 ->> 'accounts', excluded.accounts, accounts),
 		       image_url    = iif(?14 ->> 'image_url', excluded.image_url, image_url),
 		       unique_code  = iif(?14 ->> 'unique_code', excluded.unique_code, unique_code)
-		WHERE  provider = excluded.provider AND (provider <> 'manual' OR kind = iif(?14 ->> 'kind', excluded.kind, kind))`,
+		WHERE  provider = excluded.provider
+		AND    (provider <> 'manual' OR kind = iif(?14 ->> 'kind', excluded.kind, kind))`,
 		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount,
 		m.Enabled || !m.Given["enabled"], cmp.Or(m.Kind, Transfer), fromJSON{m.Accounts}, m.ImageURL,
 		m.UniqueCode, fromJSON{m.Given})
 }
 
-// RemoveEntry deletes a product or bundle. One that is in an order or a bundle is taken off sale instead. Nothing
-// else is written while it reads the orders, which takes seconds for a million.
+// RemoveEntry deletes a product or bundle. One that is in an order or a bundle is taken off sale instead.
+// Nothing else is written while it reads the orders, which takes seconds for a million.
 func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {
 	return db.remove(ctx, `
 		DELETE FROM products AS p

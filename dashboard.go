@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// This file holds the table of all pages, and the owner's desk: signing in, what waits and the orders, one order, an
-// order of the owner's own, and CSV, with what only these pages read. The pages of the other tabs are in settings.go.
+// This file holds the table of all pages, and the owner's desk: signing in, what waits and the orders, one
+// order, an order of the owner's own, and CSV, with what only these pages read. The pages of the other tabs
+// are in settings.go.
 
 // pageRoutes adds the routes of all pages.
 func (s *server) pageRoutes(mux *http.ServeMux) {
@@ -107,8 +108,8 @@ func (s *server) admitStranger(p *page) error {
 	return s.auth.forms.takeAddress(s.auth.client(p.Request))
 }
 
-// signIn signs an owner in by a password, or by the button of a sign-in link: a preview that fetches the link does
-// not use it up.
+// signIn signs an owner in by a password, or by the button of a sign-in link: a preview that fetches the link
+// does not use it up.
 func (s *server) signIn(p *page) (err error) {
 	if token := p.PathValue("token"); token != "" {
 		err = s.auth.signInByLink(p.w, p.Request, token)
@@ -129,8 +130,8 @@ func (s *server) signIn(p *page) (err error) {
 // ownPaths are the addresses of the dashboard that a sign-in may lead to.
 var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 
-// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with a payment to look for,
-// then those to be paid in cash; the oldest first.
+// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with
+// a payment to look for, then those to be paid in cash; the oldest first.
 func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
 	ids, err := all[string](ctx, db, `
 		SELECT id FROM (
@@ -156,9 +157,9 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 
 const mostFound = 50
 
-// FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id. If there
-// are none, it looks among the newest 10,000 for a part of the buyer's name and contact, for the phone number in another
-// spelling, for the amount, and for the end of the reference that buyers quote.
+// FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id.
+// If there are none, it looks among the newest 10,000 for a part of the buyer's name and contact, for the
+// phone number in another spelling, for the amount, and for the end of the reference that buyers quote.
 func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrder, error) {
 	text = strings.TrimSpace(text)
 	named, err := all[StoredOrder](ctx, db, `
@@ -211,13 +212,15 @@ func (db *DB) Unanswered(ctx context.Context, storeID string) (sessions int, err
 		SELECT count(*)
 		FROM   payment_sessions s
 		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.problem <> '' AND s.left = 0 AND o.store_id = ? AND o.status IN ('pending', 'awaiting_verification')`, storeID)
+		WHERE  s.problem <> '' AND s.left = 0 AND o.store_id = ?
+		AND    o.status IN ('pending', 'awaiting_verification')`, storeID)
 }
 
 // Revenue is what orders brought.
 type Revenue struct{ Orders, Amount int64 }
 
-// Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring nothing.
+// Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring
+// nothing.
 func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
 	return one[Revenue](ctx, db, `
 		SELECT count(*), coalesce(sum(amount), 0)
@@ -226,7 +229,7 @@ func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
 		storeID, db.now().Add(-30*24*time.Hour))
 }
 
-// Orders are those that the address asks for: those that match a text, or a page of 50 and one more.
+// Orders returns those that the address asks for: those that match a text, or a page of 50 and one more.
 func (p *page) Orders() (orders []Order, err error) {
 	var stored []StoredOrder
 	status := Status(p.Query("status"))
@@ -249,14 +252,15 @@ func (p *page) Orders() (orders []Order, err error) {
 	return orders, err
 }
 
-// shownAlert is an alert with its kind, which chooses its words: its code or, of an overpaid order, toomuch (only a part of the
-// money is needed) or both (the payment pays the order, and the buyer has reported another one).
+// shownAlert is an alert with its kind, which chooses its words: its code or, of an overpaid order, toomuch
+// (only a part of the money is needed) or both (the payment pays the order, and the buyer has reported
+// another one).
 type shownAlert struct {
 	Alert
 	Kind string
 }
 
-// shownAlerts are the alerts of a book, as pages show them.
+// shownAlerts returns the alerts of a book, as pages show them.
 func shownAlerts(b Book) (shown []shownAlert) {
 	for _, a := range alerts(b) {
 		kind := string(a.Code)
@@ -290,6 +294,7 @@ type waiting struct {
 	Why    string // the kind of its first alert or, without one, the code of what was said
 }
 
+// Waiting returns why an order waits: its alerts, and what was said when it began to wait.
 func (p *page) Waiting(o OrderRow) (waiting, error) {
 	w := waiting{Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
 	history, err := p.DB.History(p.Context(), o.ID)
@@ -307,14 +312,15 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	return w, err
 }
 
-// State is what the owner decides about: the order's status, method and amount, whether the buyer has reported a transfer, whether
-// a gateway holds a payment, and the alerts.
+// State returns what the owner decides about: the order's status, method and amount, whether the buyer has
+// reported a transfer, whether a gateway holds a payment, and the alerts.
 func (o OrderRow) State() string {
-	return fmt.Sprint(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount, o.Book.Reported, o.Book.held(), alerts(o.Book))
+	return fmt.Sprint(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount,
+		o.Book.Reported, o.Book.held(), alerts(o.Book))
 }
 
-// decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed since the
-// owner saw it.
+// decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed
+// since the owner saw it.
 func (s *server) decideOrder(p *page) error {
 	id := p.PathValue("id")
 	act := Act(p.PostFormValue("act"))
@@ -358,8 +364,8 @@ type ownOrder struct {
 	Note     string `json:"note" rule:"lines 0..1000 optional"`
 }
 
-// makeOrder creates an order of the owner's own, and confirms it if it is to be paid in cash. The form's address has its idempotency
-// key: a double click makes only one order.
+// makeOrder creates an order of the owner's own, and confirms it if it is to be paid in cash. The form's
+// address has its idempotency key: a double click makes only one order.
 func (s *server) makeOrder(p *page) error {
 	var in ownOrder
 	if err := readForm(p.PostForm, &in); err != nil {
@@ -424,8 +430,8 @@ func (s *server) makeOrder(p *page) error {
 	return err
 }
 
-// titled returns the entries that a person means by a text, in any case: those with this title or, if there are none,
-// those whose title contains it.
+// titled returns the entries that a person means by a text, in any case: those with this title or, if there
+// are none, those whose title contains it.
 func titled(entries []Entry, text string) []Entry {
 	var exact, like []Entry
 	text = strings.ToLower(text)
@@ -444,8 +450,8 @@ func titled(entries []Entry, text string) []Entry {
 	return like
 }
 
-// phoneWords is what an owner's phone shows of an event: the state and the amount first, and the buyer's name last
-// and cut, so that no name can pass for a state. It has no id, no telephone number and no note.
+// phoneWords returns what an owner's phone shows of an event: the state and the amount first, and the buyer's
+// name last and cut, so that no name can pass for a state. It has no id, no telephone number and no note.
 func phoneWords(lang string, event EventName, order []byte) (title, text string, ok bool) {
 	var o Order
 	json.Unmarshal(order, &o) // A ping has none.
@@ -463,8 +469,8 @@ func phoneWords(lang string, event EventName, order []byte) (title, text string,
 	return title, cmp.Or(text, title), true
 }
 
-// exportOrders writes all orders as the CSV that Excel uses in Indonesia: with ; and a byte order mark, which says
-// that it is UTF-8.
+// exportOrders writes all orders as the CSV that Excel uses in Indonesia: with ; and a byte order mark, which
+// says that it is UTF-8.
 func (s *server) exportOrders(p *page) error {
 	leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 	if err != nil {
@@ -501,7 +507,7 @@ func (s *server) exportOrders(p *page) error {
 	return nil
 }
 
-// row is an order's line in the CSV.
+// row returns an order's line in the CSV.
 func (l language) row(o Order) (row []string) {
 	var items []string
 	for _, item := range o.Items {
@@ -522,8 +528,8 @@ func (l language) row(o Order) (row []string) {
 // formulas are where a formula begins, even for a spreadsheet that splits the file at commas.
 var formulas = regexp.MustCompile(`(^|,\s*)([=+@\t\r-])`)
 
-// csvCell writes a value for the CSV: a time in WIB, and a text with an apostrophe before what a spreadsheet would take for a
-// formula.
+// csvCell writes a value for the CSV: a time in WIB, and a text with an apostrophe before what a spreadsheet
+// would take for a formula.
 func csvCell(cell any) string {
 	switch v := cell.(type) {
 	case string:

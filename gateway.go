@@ -17,30 +17,34 @@ import (
 	"unicode"
 )
 
-// This file holds what payment gateways have in common. A gateway makes the page of a session, says what became of
-// it, and closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The
-// wire formats are in midtrans.go and xendit.go; the sandbox, whose memory is a table of our own, is at the end.
+// This file holds what payment gateways have in common. A gateway makes the page of a session, says what
+// became of it, and closes it. Nothing here decides anything about an order: an answer is a list of payments
+// for its book. The wire formats are in midtrans.go and xendit.go; the sandbox, whose memory is a table of
+// our own, is at the end.
 
-// gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words if the same
-// request cannot succeed later, or else an outage.
+// gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words
+// if the same request cannot succeed later, or else an outage.
 type gateway interface {
-	// create makes a page where an order is paid. If the gateway refuses a field, it tries once more by itself with only
-	// what is required. errTaken means that the gateway already has payments for this reference.
+	// create makes a page where an order is paid. If the gateway refuses a field, it tries once more by
+	// itself with only what is required. errTaken means that the gateway already has payments for this
+	// reference.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
-	// status asks what became of a session. If the gateway does not know an id, the answer has no payments; only for
-	// the session's own GatewayID is that an error. A new key is tested with this, on a session that SetKey makes up.
+	// status asks what became of a session. If the gateway does not know an id, the answer has no payments;
+	// only for the session's own GatewayID is that an error. A new key is tested with this, on a session that
+	// SetKey makes up.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
-	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived stays. It reports
-	// whether no payment can begin there any more, which it does not know if the gateway cannot be reached.
+	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived
+	// stays. It reports whether no payment can begin there any more, which it does not know if the gateway
+	// cannot be reached.
 	closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool)
 
 	// decide accepts or denies a held payment. A gateway that holds none is never called.
 	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
 
-	// verify reads a notification and returns what it names. The error is ErrNotFound if it does not come from the
-	// gateway.
+	// verify reads a notification and returns what it names. The error is ErrNotFound if it does not come
+	// from the gateway.
 	verify(key GatewayKey, header http.Header, body []byte) (Notification, error)
 }
 
@@ -56,7 +60,7 @@ type checkout struct {
 	Store   Store
 }
 
-// returnURL is where the page leads back to.
+// returnURL returns where the page leads back to.
 func (c checkout) returnURL() string { return c.Store.payPage(c.Order.ID) + "?back=1" }
 
 // Page is a page that a gateway made.
@@ -72,8 +76,6 @@ type PaymentSession struct {
 	ID        string
 	Provider  Provider
 	Method    string
-	Fee       int64
-	Code      int64
 	Asked     int64 // the amount that its page asks for
 	KeyID     string
 	GatewayID string // the gateway's name for the page; "" = not known yet
@@ -82,7 +84,7 @@ type PaymentSession struct {
 	Seen      bool     // somebody may have seen its page
 	Left      bool     // its page was unwanted at some time: it is no longer offered, but checked and closed
 	Over      bool     // no payment can begin there any more; one that has begun may still arrive
-	Claimed   string   // the payment that a notification says arrived or is held; the order waits a week for it to be confirmed
+	Claimed   string   // the payment that a notification says arrived or is held: the order waits for the answer
 	Notified  int      // counts its notifications
 	Names     []string // from notifications and answers, as the gateway writes them; and news of disputes
 	NewsAt    Time     // when something was last new, a notification came or its page was given up
@@ -93,21 +95,21 @@ type PaymentSession struct {
 	payments []Payment // of this session in the book, when its gateway is called; no column
 }
 
-// reference is our name for the session at the gateway.
+// reference returns our name for the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-// Answer is what a gateway says about a session: its latest payment, and those whose names are known. With an error,
-// it has the payments that could be read.
+// Answer is what a gateway says about a session: its latest payment, and those whose names are known. With an
+// error, it has the payments that could be read.
 type Answer struct {
 	Open     bool      // money can still arrive: a payment waits for it, or the buyer can begin one
-	Over     bool      // no payment can begin there any more; a reversal may open it again. If neither is set, a payment is held
+	Over     bool      // no payment can begin there any more, unless a reversal opens it again; neither: one is held
 	Canceled bool      // somebody has canceled the page at the gateway: the order needs another one
 	Payments []Payment // their attempts are 0
 	Names    []string  // to be remembered with the session's
 }
 
-// Notification is what a verified notification names. Its session is that of Reference or, without one (a refund at
-// Xendit), the one whose Names include one of Known.
+// Notification is what a verified notification names. Its session is that of Reference or, without one (a
+// refund at Xendit), the one whose Names include one of Known.
 type Notification struct {
 	Reference   string
 	SessionID   string   // the gateway's
@@ -158,20 +160,20 @@ type gatewayClient struct {
 // jsonObject is an object of JSON: a request to a gateway, or what an answer or a command shows.
 type jsonObject map[string]any
 
-// filled is the object without its empty fields, which gateways refuse.
+// filled returns the object without its empty fields, which gateways refuse.
 func (o jsonObject) filled() jsonObject {
 	maps.DeleteFunc(o, func(_ string, value any) bool { return reflect.ValueOf(value).IsZero() })
 	return o
 }
 
-// reply is an answer in JSON. For a refusal it has the words, and the status if it differs from that of the HTTP
-// answer.
+// reply is an answer in JSON. For a refusal it has the words, and the status if it differs from that of the
+// HTTP answer.
 type reply interface {
 	refusal() (status int, words string)
 }
 
-// send sends a request and reads the answer, even a refusal, into out. It fails unless the gateway did what was
-// asked, and answered in JSON. No error names the address, because an order's id opens its pay page.
+// send sends a request and reads the answer, even a refusal, into out. It fails unless the gateway did what
+// was asked, and answered in JSON. No error names the address, because an order's id opens its pay page.
 func (c gatewayClient) send(
 	ctx context.Context, key GatewayKey, method, host, path string, header http.Header, body []byte, out reply,
 ) (status int, err error) {
@@ -204,7 +206,8 @@ func (c gatewayClient) send(
 	return status, err
 }
 
-// createPage sends the request for a page. If a field is refused, it sends it once more without what is optional.
+// createPage sends the request for a page. If a field is refused, it sends it once more without what is
+// optional.
 func (c gatewayClient) createPage(
 	ctx context.Context, key GatewayKey, host, path string, header http.Header, request jsonObject, out reply,
 ) (status int, err error) {
@@ -266,7 +269,8 @@ type line struct {
 	kind     string
 }
 
-// lines are the parts that sum exactly to the amount. A discount has a negative price. Only manual methods have a unique code.
+// lines returns the parts that sum exactly to the amount. A discount has a negative price. Only manual
+// methods have a unique code.
 func (c checkout) lines() []line {
 	o := c.Order
 	lines := []line{
@@ -283,8 +287,8 @@ func (c checkout) lines() []line {
 	return slices.DeleteFunc(lines, func(l line) bool { return l.Price == 0 })
 }
 
-// channels are the codes of payment methods that restrict a page to one way to pay, with its names at Midtrans and
-// Xendit.
+// channels are the codes of payment methods that restrict a page to one way to pay, with its names at
+// Midtrans and Xendit.
 const channels = `
 	va_bca     bca_va      BCA_VIRTUAL_ACCOUNT
 	va_bni     bni_va      BNI_VIRTUAL_ACCOUNT
@@ -301,8 +305,8 @@ const channels = `
 	indomaret  indomaret   INDOMARET
 `
 
-// channelsOf are a gateway's names, from a column of channels, for the ways to pay that a page offers, or nil for
-// all.
+// channelsOf returns a gateway's names, from a column of channels, for the ways to pay that a page offers, or
+// nil for all.
 func (c checkout) channelsOf(column int) []string {
 	for row := range slices.Chunk(strings.Fields(channels), 3) {
 		if row[0] == c.Session.Method {
@@ -312,9 +316,9 @@ func (c checkout) channelsOf(column int) []string {
 	return nil
 }
 
-// GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with, then the one in use,
-// then those that were replaced. Without a provider, it lists the keys in use of all. Every store has one for the sandbox,
-// without an id.
+// GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with,
+// then the one in use, then those that were replaced. Without a provider, it lists the keys in use of all.
+// Every store has one for the sandbox, without an id.
 func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider, own string) ([]GatewayKey, error) {
 	if provider == Sandbox {
 		return []GatewayKey{{Provider: Sandbox, Mode: ModeSandbox}}, nil
@@ -329,9 +333,9 @@ func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provid
 // sandbox is a gateway without network, keys or notifications: the buttons of its page write what it knows.
 type sandbox struct{ db *DB }
 
-// ActInSandbox presses a button of a session's page (paid, other: another amount, denied) and makes the session due.
-// Any other act only makes it due, and a page that is over takes no payment. Denying a payment that has arrived
-// reverses it.
+// ActInSandbox presses a button of a session's page (paid, other: another amount, denied) and makes the
+// session due. Any other act only makes it due, and a page that is over takes no payment. Denying a payment
+// that has arrived reverses it.
 func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		tx.exec(`

@@ -19,12 +19,12 @@ import (
 	"time"
 )
 
-// Every request goes through logged, which gives it an id and a line in the log. A request to the API then goes through api: its
-// key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one of its store's
-// places, and its handler gets the results. Every answer of the API is one of two envelopes, and every error becomes one of
-// those in descriptions.
+// Every request goes through logged, which gives it an id and a line in the log. A request to the API then
+// goes through api: its key, its limits, its plan and scope, its parameters and its body are checked in this
+// order, it waits for one of its store's places, and its handler gets the results. Every answer of the API is
+// one of two envelopes, and every error becomes one of those in descriptions.
 
-// routes is the table of all paths. Those of pages are in pageRoutes.
+// routes builds the table of all paths. Those of pages are in pageRoutes.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	api(s, mux, "GET /v1/store", ScopeRead, s.getStore)
@@ -56,7 +56,8 @@ type server struct {
 	failedAt     atomic.Int64 // the second of the log's last line about a failing database
 }
 
-// recorder collects the facts of a request for its line in the log. It holds no key and nothing about a buyer.
+// recorder collects the facts of a request for its line in the log. It holds no key and nothing about a
+// buyer.
 type recorder struct {
 	http.ResponseWriter
 	status int // 0 until the answer begins, with WriteHeader
@@ -119,7 +120,7 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 // anyID matches what may be an id, a key or a sign-in token: it opens something, so it is not logged.
 var anyID = regexp.MustCompile(`[\w-]{20,}`)
 
-// loggedPath is the route of a request, or its path without ids where there is no route.
+// loggedPath returns the route of a request, or its path without ids where there is no route.
 func loggedPath(r *http.Request) string {
 	if _, route, found := strings.Cut(r.Pattern, " "); found {
 		return route
@@ -158,7 +159,8 @@ type errorDetail struct {
 	OrderID string `json:"order_id,omitempty"` // the order that has the same external_id: the refusal's words
 }
 
-// descriptions are the HTTP status and the message of each Reason. A refusal's words stand at %s, or in its place.
+// descriptions are the HTTP status and the message of each Reason. A refusal's words stand at %s, or in its
+// place.
 var descriptions = map[Reason]struct {
 	status  int
 	message string
@@ -187,7 +189,8 @@ var descriptions = map[Reason]struct {
 			"changed."},
 }
 
-// describe turns an error into what a client is told, including the answer's header. It is the only place that does.
+// describe turns an error into what a client is told, including the answer's header. It is the only place
+// that does.
 func describe(h http.Header, err error) (status int, e apiError) {
 	refusal := refuse(internalError)
 	switch {
@@ -226,8 +229,8 @@ func describe(h http.Header, err error) (status int, e apiError) {
 // isAPI reports whether a path's errors are answered in the envelope. Errors of all other paths are pages.
 var isAPI = matcher(`^/(v1|notifications|healthz|readyz)(/|$)`)
 
-// fail answers an error: in the envelope, or with a page. What the client cannot change goes into the log, but only
-// once a second when every request may fail, because the database does.
+// fail answers an error: in the envelope, or with a page. What the client cannot change goes into the log,
+// but only once a second when every request may fail, because the database does.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, e := describe(w.Header(), err)
 	now := time.Now().Unix()
@@ -259,8 +262,8 @@ func respond(w http.ResponseWriter, status int, before string, inside []byte) {
 	w.Write(body)
 }
 
-// listOf is the data of an answer with a page of a list, whose entries are JSON already: encoding/json would check and copy them
-// once more.
+// listOf returns the data of an answer with a page of a list, whose entries are JSON already: encoding/json
+// would check and copy them once more.
 func listOf(name string, list []string, more bool) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{"%s":[%s],"has_more":%t}`, name, strings.Join(list, ","), more))
 }
@@ -293,10 +296,11 @@ type apiCall struct {
 	body   []byte
 	header http.Header // of the answer
 	status int         // of the answer; 200 unless the handler says something else
-	leave  func()      // gives back the call's place (auth.place): a handler calls it before it waits for a commit or a gateway
+	leave  func()      // leaves the call's place: a handler calls it before it waits for a commit or a gateway
 }
 
-// api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query parameters.
+// api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query
+// parameters.
 func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	handle func(c *apiCall, query Q) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -354,8 +358,8 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	return nil
 }
 
-// readBody reads the body of a request to the API. Its Content-Type does not matter: what is not JSON is refused as
-// such.
+// readBody reads the body of a request to the API. Its Content-Type does not matter: what is not JSON is
+// refused as such.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	most := int64(maxBody)
 	if r.Method == http.MethodPut {
@@ -383,7 +387,8 @@ func refuseBody(err error) error {
 type noQuery struct{}
 
 func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
-	store := jsonObject{"id": c.store.ID, "name": c.store.Name, "plan": c.store.Plan, "currency": "IDR", "contact": c.store.Contact}
+	store := jsonObject{"id": c.store.ID, "name": c.store.Name, "plan": c.store.Plan, "currency": "IDR",
+		"contact": c.store.Contact}
 	key := jsonObject{"id": c.key.ID, "name": c.key.Name, "scope": c.key.Scope, "expires_at": c.key.ExpiresAt}
 	return jsonObject{"store": store.filled(), "key": key.filled()}, nil
 }
@@ -443,7 +448,7 @@ func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
 	return c.store.showOrders(orders, more), err
 }
 
-// showOrders is the data of an answer with a page of a store's orders.
+// showOrders returns the data of an answer with a page of a store's orders.
 func (st Store) showOrders(orders []StoredOrder, more bool) json.RawMessage {
 	var shown []string
 	for _, o := range orders {
@@ -452,8 +457,8 @@ func (st Store) showOrders(orders []StoredOrder, more bool) json.RawMessage {
 	return listOf("orders", shown, more)
 }
 
-// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are one key in valid UTF-8. A broken byte counts as
-// U+FFFD, which is refused.
+// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are one key in valid UTF-8. A
+// broken byte counts as U+FFFD, which is refused.
 var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
 
 func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
@@ -486,8 +491,8 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	return json.RawMessage(`{"order":` + created.Shown + "}"), nil
 }
 
-// getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not show it; neither does
-// a key that may only read.
+// getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not
+// show it; neither does a key that may only read.
 func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 	c.leave()
 	id := strings.ToLower(c.PathValue("order_id"))
@@ -500,7 +505,7 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 	return c.store.showSession(o, session), nil
 }
 
-// showSession is the data of an answer with an order and its payment session.
+// showSession returns the data of an answer with an order and its payment session.
 func (st Store) showSession(o OrderRow, session SessionView) json.RawMessage {
 	address := toJSON(session.PaymentURL) // as the gateway wrote it
 	shown := st.show(o.StoredOrder, string(address[1:len(address)-1]))
@@ -552,7 +557,8 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 
 	entries := len(catalog.Products) + len(catalog.Bundles) + len(catalog.PaymentMethods)
 	if entries > maxCatalogEntries {
-		return nil, refuse(ValidationFailed).add("products", "and all other entries may be at most %d at once", maxCatalogEntries)
+		return nil, refuse(ValidationFailed).add("products",
+			"and all other entries may be at most %d at once", maxCatalogEntries)
 	}
 
 	c.leave()
@@ -579,8 +585,8 @@ func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, http.StatusOK, jsonObject{"status": "alive"}, nil)
 }
 
-// getReadiness says whether new requests should be sent here: whether the file can be relied on and the service is
-// not stopping. A full disk does not affect it.
+// getReadiness says whether new requests should be sent here: whether the file can be relied on and the
+// service is not stopping. A full disk does not affect it.
 func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
 	err := s.db.checkWritable()
 	if s.draining.Load() {

@@ -1,10 +1,11 @@
 package main
 
-// What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms (readForm) and
-// query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the name of its json tag (or its
-// own name in lower case, where json hides it); all other names are refused, except in forms. All wrong fields
-// are reported at once, in one *Refusal.
-// text 1..200 a text of one line with that many characters; not blank
+// What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms (readForm)
+// and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the name of its json
+// tag (or its own name in lower case, where json hides it); all other names are refused, except in forms. All
+// wrong fields are reported at once, in one *Refusal.
+//
+//	text 1..200    a text of one line with that many characters; not blank
 //	lines 0..1000  a text of several lines, which may be empty
 //	int 1..50      an integer; money is int 0..999999999999; int64 or *int64
 //	bool           true or false; in a form a checkbox, false when it is left out
@@ -17,10 +18,12 @@ package main
 //	event          the name of an event
 //	list 1..100    a slice of structs; in a form a[0].name=…
 //	map 0..20      a map of texts with short names
-// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share it), `=20` (its
-// value when it is left out), `without=x` (elements of the list have no field x). A pointer may also be null. In a form an
-// empty value is treated as left out, but is marked in Given. A field Given map[string]bool is set to the names that were
-// given. A struct that is a checker checks what no single field can say.
+//
+// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share it),
+// `=20` (its value when it is left out), `without=x` (elements of the list have no field x). A pointer may also
+// be null. In a form an empty value is treated as left out, but is marked in Given. A field Given
+// map[string]bool is set to the names that were given. A struct that is a checker checks what no single field
+// can say.
 
 import (
 	"bytes"
@@ -44,8 +47,8 @@ import (
 
 const maxDepth = 16
 
-// readJSON reads a body with one JSON object. It is stricter than encoding/json: the text must be UTF-8, end after
-// the object, give no key twice and be nested at most 16 levels deep.
+// readJSON reads a body with one JSON object. It is stricter than encoding/json: the text must be UTF-8, end
+// after the object, give no key twice and be nested at most 16 levels deep.
 func readJSON(body []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
@@ -118,8 +121,8 @@ func readCatalog(file []byte) (c Catalog, err error) {
 	return c, readJSON(file, &c)
 }
 
-// checker is a struct that checks what no single field can say. path precedes the names of its fields, and given has
-// those that were given.
+// checker is a struct that checks what no single field can say. path precedes the names of its fields, and
+// given has those that were given.
 type checker interface {
 	check(wrong *Refusal, path string, given map[string]bool)
 }
@@ -149,8 +152,8 @@ func (i *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
 	}
 }
 
-// check refuses what only manual methods have. The form of a method, which has no path, may have the fields of all
-// kinds.
+// check refuses what only manual methods have. The form of a method, which has no path, may have the fields
+// of all kinds.
 func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 	for _, name := range []string{"kind", "accounts", "unique_code"} {
 		if path != "" && m.Provider != "" && m.Provider != Manual && given[name] {
@@ -361,8 +364,8 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 	}
 }
 
-// refuseUnknown refuses the names that are not known. A known name in another case makes the input malformed, because
-// many decoders would take it for the right one.
+// refuseUnknown refuses the names that are not known. A known name in another case makes the input malformed,
+// because many decoders would take it for the right one.
 func (r *reader) refuseUnknown(path string, fields map[string]any, known []input) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		right := slices.IndexFunc(known, func(f input) bool { return strings.EqualFold(f.name, name) })
@@ -448,8 +451,8 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 	to.SetInt(n)
 }
 
-// amountPattern captures the digits and the unit of an amount as people type it: Rp 85.000, 85.000,00, 85000 or
-// 85rb. It does not match 85.00 or 85,000, which are ambiguous.
+// amountPattern captures the digits and the unit of an amount as people type it: Rp 85.000, 85.000,00, 85000
+// or 85rb. It does not match 85.00 or 85,000, which are ambiguous.
 var amountPattern = regexp.MustCompile(`^(?:rp\.?)?[\s\x{a0}]*(-?\d{1,3}(?:\.\d{3})+|-?\d+)(?:,00|,-)?[\s\x{a0}]*(rb|ribu)?$`)
 
 // parseRupiah writes an amount as digits. The result is empty if the text is not an amount.
@@ -475,8 +478,8 @@ func (r *reader) text(path string, rule rule, value any) string {
 
 	format, isFormat := formats[rule.kind]
 	length := int64(utf8.RuneCountInString(text))
-	// Broken UTF-8 and control characters are forbidden, and so are those that change the direction of writing: a name with one
-	// would reorder the text after it.
+	// Broken UTF-8 and control characters are forbidden, and so are those that change the direction of
+	// writing: a name with one would reorder the text after it.
 	isForbidden := func(c rune) bool {
 		isBreak := rule.kind == "lines" && strings.ContainsRune("\r\n\t", c)
 		return c == utf8.RuneError || unicode.IsControl(c) && !isBreak || unicode.Is(unicode.Bidi_Control, c)
@@ -509,7 +512,8 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	}
 
 	elements := reflect.MakeSlice(to.Type(), 0, len(values))
-	known := slices.DeleteFunc(slices.Clone(inputs(to.Type().Elem())), func(f input) bool { return f.name == rule.without })
+	isWithout := func(f input) bool { return f.name == rule.without }
+	known := slices.DeleteFunc(slices.Clone(inputs(to.Type().Elem())), isWithout)
 	seen := map[string]bool{} // names and values of unique fields
 	for i, value := range values {
 		fields, isObject := value.(map[string]any)
@@ -607,8 +611,8 @@ var formats = map[string]struct {
 // matcher reports whether texts match a pattern.
 func matcher(pattern string) func(text string) bool { return regexp.MustCompile(pattern).MatchString }
 
-// isEmail reports whether both gateways take a text as one e-mail address: in ASCII, with a domain that has a dot and
-// is not a number.
+// isEmail reports whether both gateways take a text as one e-mail address: in ASCII, with a domain that has a
+// dot and is not a number.
 var isEmail = matcher(`(?i)^` + emailAtom + `(?:\.` + emailAtom + `)*@` +
 	`(?:` + hostLabel + `\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])$`)
 

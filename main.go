@@ -30,9 +30,9 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// This file is the command line: one table of commands, what serve sets up and shuts down, the demo, and a function
-// for each administrative command. These work on the database file, even while it is served. They print one JSON
-// object on stdout; hints and errors are sentences on stderr.
+// This file is the command line: one table of commands, what serve sets up and shuts down, the demo, and a
+// function for each administrative command. These work on the database file, even while it is served. They
+// print one JSON object on stdout; hints and errors are sentences on stderr.
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -63,9 +63,9 @@ func realEnvironment() environment {
 	}
 }
 
-// command is what a person types; the flags, of which those with an exclamation mark are needed; what it does; what
-// it works on ("-" no database, "+" one that is created if it is missing, "=" one that is only read, otherwise the
-// kind of a row in one); and the function that does it and returns what is printed.
+// command is a row of the table of commands. It works on no database ("-"), on one that is only read ("="),
+// on one that is created if it is missing ("+"), on one that exists (""), or on a row in it, which the flag
+// of that name gives.
 type command struct {
 	usage string // what a person types
 	flags string // the names of its flags; one with ! is needed
@@ -111,12 +111,12 @@ var commands = []command{
 	{"version", "", "print the versions of this program", "-", version},
 }
 
-// call is one call of a command, with its context.
+// call is a command that is called, with its flags. It is the context of everything that the command does.
 type call struct {
 	context.Context
 	environment
 	flags    *flag.FlagSet
-	argument string // besides the flags
+	argument string // what stands beside the flags, such as a file; "" = nothing
 
 	file, addr               string
 	subdomains, allowPrivate bool
@@ -124,13 +124,14 @@ type call struct {
 	gatewayURLs              map[Provider]string
 	textFlags
 
-	// For commands that work on the database: the row's id, and the store that the row belongs to.
+	// These are set by do and find: the database, the id of the row that the command is about, and its store.
 	db    *DB
 	id    string
 	store Store
 }
 
-// textFlags are read like the fields of a form. One that is not given is zero, except -rate and -burst.
+// textFlags are the flags that readForm reads, by their rules. One that is not given leaves its field zero,
+// except -rate and -burst. Given has the names of those that are.
 type textFlags struct {
 	PublicURL string   `json:"public-url" rule:"origin optional" usage:"the address that buyers reach the service at"`
 	LogFormat string   `json:"log-format" rule:"choice text|json optional" usage:"how the log is written (default text)"`
@@ -168,7 +169,8 @@ func (c *call) define(f *flag.FlagSet) {
 	f.StringVar(&c.file, "db", "storeorder.db", "the database `file`")
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` that the service listens on")
 	f.BoolVar(&c.subdomains, "subdomains", false, "serve each store's pages at <slug>.<public host>")
-	f.BoolVar(&c.allowPrivate, "webhook-allow-private", false, "allow http and private addresses; serve and webhook add each need it")
+	f.BoolVar(&c.allowPrivate, "webhook-allow-private", false,
+		"allow http and private addresses; serve and webhook add each need it")
 	f.Func("trusted-proxy", "believe X-Forwarded-For from this `CIDR` (repeatable)", c.addProxy)
 	f.Func("gateway-url", "reach a gateway elsewhere, `provider=URL` (repeatable)", c.addGatewayURL)
 	for field := range reflect.TypeFor[textFlags]().Fields() {
@@ -238,9 +240,8 @@ func run(ctx context.Context, args []string, env environment) int {
 	}
 
 	given := strings.Join(args, " ")
-	known := strings.Join(names, ", ")
 	if !asksForHelp(given) {
-		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n", given, known)
+		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n", given, strings.Join(names, ", "))
 		return 2
 	}
 
@@ -314,7 +315,7 @@ func (c *call) do(command command) (err error) {
 	return json.NewEncoder(c.stdout).Encode(result)
 }
 
-// find finds a row and its store. A store's id may be left out if there is only one.
+// find sets c.id and c.store by the id of a row or, if that is "", to the only store.
 func (c *call) find(kind, id string) (err error) {
 	if id == "" {
 		stores, err := c.db.Stores(c)
@@ -391,8 +392,8 @@ func serve(c *call) (any, error) {
 // usualPort matches addresses with a port that browsers leave out, and captures the rest.
 var usualPort = regexp.MustCompile(`^(http:.*):80$|^(https:.*):443$`)
 
-// serve listens, opens the file, prepares it and runs the service until the context ends. Then it finishes what was
-// begun, in 25 seconds at most.
+// serve listens, opens the file, prepares it and runs the service until the context ends. Then it finishes
+// what was begun, in 25 seconds at most.
 func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	ln, err := c.listen("tcp", c.addr)
 	if err != nil {
@@ -481,10 +482,11 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	return err
 }
 
-// upkeep does the periodic work: it writes when keys were used, and each hour it purges what is old.
+// upkeep runs once a minute: it notices jumps of the clock, writes when keys and sign-ins were used and, once
+// an hour, purges what is old.
 func (c *call) upkeep(ctx context.Context, auth *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
-		jumped := c.db.clockJumped() // It is checked every minute, so that a jump is noticed within one.
+		jumped := c.db.clockJumped() // A jump shows as the difference to the last call.
 		if minute%60 == 0 && !jumped {
 			if err := c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)); err != nil && ctx.Err() == nil {
 				c.db.log.Warn("the database could not be cleaned up", "error", err)
@@ -495,12 +497,12 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():
 		}
-		auth.writeUses(context.Background()) // If this fails, keys were used later than their list shows.
+		auth.writeUses(context.Background()) // If this fails, some last uses are not recorded.
 	}
 }
 
-// limitConnections lets a server have at most the given number of connections. The server accepts the next one once
-// ConnState has returned, so further ones wait.
+// limitConnections lets a server have at most the given number of connections. The server accepts the next
+// one once ConnState has returned, so further ones wait.
 func limitConnections(most int) func(net.Conn, http.ConnState) {
 	places := make(chan struct{}, most)
 	return func(_ net.Conn, state http.ConnState) {
@@ -516,7 +518,7 @@ func limitConnections(most int) func(net.Conn, http.ConnState) {
 //go:embed web/demo.json
 var demoCatalog []byte
 
-// demoOrders are the buyers' names and methods, and what happens then.
+// demoOrders has a line for each order: its buyer, its payment method, and what then happens to it.
 const demoOrders = `Budi bank_transfer report approve
 	Dewi  cod           approve
 	Agus  bank_transfer report reject
@@ -542,7 +544,8 @@ Paste these into another terminal to see what is for sale, order it (open checko
 
 `
 
-// demo runs the service on a database that lasts as long as the program, with a store, its catalog and orders.
+// demo runs the service on a database that lasts as long as the program, with a store, its catalog and
+// orders.
 func demo(c *call) (any, error) {
 	dir, err := os.MkdirTemp("", "storeorder-demo-")
 	if err != nil {
@@ -646,7 +649,7 @@ func storeAdd(c *call) (any, error) {
 	return c.access(password)
 }
 
-// access is how an owner gets in.
+// access returns how an owner signs in: with a password, or by a link that works once, for an hour.
 func (c *call) access(password string) (any, error) {
 	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(time.Hour))
 	return jsonObject{
@@ -748,8 +751,8 @@ func webhookResend(c *call) (any, error) {
 	return jsonObject{"resent": n}, err
 }
 
-// webhookListen prints the bodies of a store's events from now on, until the program is stopped. It reads them from the
-// database: so a developer needs no address that the service can reach.
+// webhookListen prints the bodies of a store's events from now on, until the program is stopped. It reads
+// them from the database: so a developer needs no address that the service can reach.
 func webhookListen(c *call) (any, error) {
 	c.hint("the events of %s, from now on", c.store.Name)
 	filter := EventFilter{CreatedMin: c.db.now() + 1, Limit: 50}
@@ -785,7 +788,8 @@ func orderShow(c *call) (any, error) {
 	return c.store.showSession(row, session), nil
 }
 
-// payments are those of the service, or of a command, which asks a gateway only when a person acts.
+// payments returns what starts and checks payment sessions. A command uses it only for what a person asks
+// for.
 func (c *call) payments() *payments {
 	return &payments{db: c.db, gateways: newGateways(c.db, c.transport, c.gatewayURLs)}
 }
@@ -798,8 +802,8 @@ func decide(act Act) func(*call) (any, error) {
 	}
 }
 
-// paymentCheck asks the gateways about an order's sessions, even while the service does: an old answer takes nothing
-// back.
+// paymentCheck checks an order's sessions now. The service may check them at the same time: an older answer
+// undoes nothing.
 func paymentCheck(c *call) (any, error) {
 	answered, err := c.payments().CheckNow(c, c.store.ID, c.id)
 	if err == nil && !answered {
@@ -825,8 +829,8 @@ func gatewaySet(c *call) (any, error) {
 			"start serve with your own host as -public-url https://…", address)
 	}
 
-	path := fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)
-	return jsonObject{"provider": c.Provider, "mode": c.Mode, "notification_path": path}, nil
+	return jsonObject{"provider": c.Provider, "mode": c.Mode,
+		"notification_path": fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)}, nil
 }
 
 func catalogImport(c *call) (any, error) {
@@ -866,7 +870,7 @@ func restoreBackup(c *call) (any, error) {
 
 func check(c *call) (any, error) {
 	report, err := c.db.check(c)
-	if len(report.Faults) > 0 {
+	if len(report.Faults) > 0 { // Beside an error, do prints no result.
 		json.NewEncoder(c.stdout).Encode(report)
 	}
 	return report, err

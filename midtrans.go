@@ -17,13 +17,14 @@ import (
 	"time"
 )
 
-// midtrans is Midtrans (https://docs.midtrans.com): its Snap API has the pages, its Core API the transactions that
-// buyers begin there. What became of a page is asked by our reference, its order_id, which gives the latest
-// transaction. Earlier ones, and those of some ways to pay, can be asked about only by their transaction_id, which
-// notifications bring. After a transaction has failed, the buyer may begin another one until the page ends.
+// midtrans is Midtrans (https://docs.midtrans.com): its Snap API has the pages, its Core API the transactions
+// that buyers begin there. What became of a page is asked by our reference, its order_id, which gives the
+// latest transaction. Earlier ones, and those of some ways to pay, can be asked about only by their
+// transaction_id, which notifications bring. After a transaction has failed, the buyer may begin another one
+// until the page ends.
 type midtrans struct{ gatewayClient }
 
-// midtransHost is the address of an API: app is Snap, api is Core.
+// midtransHost returns the address of an API: app is Snap, api is Core.
 func midtransHost(key GatewayKey, name string) string {
 	if key.Mode == ModeSandbox {
 		name += ".sandbox"
@@ -99,7 +100,8 @@ type midtransAnswer struct {
 	Errors    []string `json:"error_messages"`
 }
 
-// refusal has the status that may be inside an answer with 200, which then has neither a page nor a transaction.
+// refusal has the status that may be inside an answer with 200, which then has neither a page nor a
+// transaction.
 func (a *midtransAnswer) refusal() (status int, words string) {
 	if a.Token == "" && a.Status == "" {
 		status, _ = strconv.Atoi(a.Code)
@@ -113,8 +115,8 @@ func (a *midtransAnswer) says(text string) bool {
 	return strings.Contains(strings.ToLower(words), text)
 }
 
-// midtransStates are the meanings of transaction_status; for capture and settlement, with fraud_status if there is
-// one.
+// midtransStates are the meanings of transaction_status; for capture and settlement, with fraud_status if
+// there is one.
 var midtransStates = map[string]PaymentState{
 	"pending":            Open,
 	"settlement":         Arrived,
@@ -145,7 +147,7 @@ func (a *midtransAnswer) state() PaymentState {
 	return midtransStates[status]
 }
 
-// payment is the transaction of an answer.
+// payment returns the transaction of an answer.
 func (a *midtransAnswer) payment() (Payment, error) {
 	var amount wholeRupiah
 	err := amount.UnmarshalJSON([]byte(a.GrossAmount))
@@ -158,8 +160,8 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	case "refund", "chargeback":
 		p.Returned = p.Amount
 	case "partial_refund", "partial_chargeback":
-		// According to the documentation, refund_amount is the sum of the refunds. If they differ, the larger one
-		// counts.
+		// According to the documentation, refund_amount is the sum of the refunds. If they differ, the larger
+		// one counts.
 		sum := wholeRupiah(0)
 		for _, refund := range a.Refunds {
 			sum += refund.Amount
@@ -173,9 +175,9 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	return p, nil
 }
 
-// status asks by our reference, and by the names of all transactions that are known. An answer that is not understood
-// does not hide the others. Midtrans may say in an answer with 200 that it knows no such transaction: that counts as
-// 404.
+// status asks by our reference, and by the names of all transactions that are known. An answer that is not
+// understood does not hide the others. Midtrans may say in an answer with 200 that it knows no such
+// transaction: that counts as 404.
 func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
 	states := map[string]PaymentState{}
 	reference := s.reference()
@@ -235,9 +237,9 @@ func (m midtrans) call(
 	return a, status, err
 }
 
-// closePage ends what is open first, because a page in use cannot be closed. Midtrans does not document the status
-// with which it refuses to close a page, nor its words once the page has ended: past the page's end, any answer but
-// "in progress" means that it has.
+// closePage ends what is open first, because a page in use cannot be closed. Midtrans does not document the
+// status with which it refuses to close a page, nor its words once the page has ended: past the page's end,
+// any answer but "in progress" means that it has.
 func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	for _, p := range s.payments {
 		act := "expire" // cancel would also take back a card payment that was captured

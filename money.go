@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its money,
-// and what that means for the order. Everything here is pure. A gateway's answer is written into the book, and
-// settle and alerts are functions of the whole book.
+// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its
+// money, and what that means for the order. Everything here is pure. A gateway's answer is written into the
+// book, and settle and alerts are functions of the whole book.
 
 // Status is the state of an order.
 type Status string
@@ -25,8 +25,8 @@ const (
 // PaymentState is how far a payment has come, as its gateway says.
 type PaymentState string
 
-// The states of a payment, in the order in which knowledge of it grows. Of Denied and ExpiredPayment, whichever comes
-// first stays.
+// The states of a payment, in the order in which knowledge of it grows. Of Denied and ExpiredPayment,
+// whichever comes first stays.
 const (
 	Open           PaymentState = "open"
 	Held           PaymentState = "held" // the gateway wants a person to decide
@@ -55,9 +55,9 @@ func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
 // hasMoney reports whether money has arrived and some of it has not been returned.
 func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.Amount }
 
-// learn adds what a gateway says to what is known. A state and its amount give way only to those of a later state, and returned
-// money only grows, so an old answer changes nothing. There are two exceptions: a denial of a payment that had arrived means
-// that it was reversed, and -1 ends a dispute, which may begin again.
+// learn adds what a gateway says to what is known. A state and its amount give way only to those of a later
+// state, and returned money only grows, so an old answer changes nothing. There are two exceptions: a denial
+// of a payment that had arrived means that it was reversed, and -1 ends a dispute, which may begin again.
 func (p Payment) learn(news Payment) Payment {
 	if p.State == Arrived && news.State == Denied {
 		news.State = Reversed
@@ -90,7 +90,8 @@ type Book struct {
 	Resolved []Alert   `json:"dealt,omitempty"`    // the alerts that the owner has dealt with
 }
 
-// payer is the payment that pays the order. ok is false if none does, or if the owner approved the order without one.
+// payer returns the payment that pays the order. ok is false if none does, or if the owner approved the order
+// without one.
 func (b Book) payer() (p Payment, ok bool) {
 	i := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.key() == b.PaidBy })
 	if i < 0 {
@@ -109,10 +110,10 @@ func (b Book) heldOn(attempt int) bool {
 	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.Attempt == attempt })
 }
 
-// exactPayment returns the key of a payment, other than the payer, whose money is there and is exactly what its page
-// asked for. It skips one that the owner has called a second payment. In a paid or failed order it also skips one
-// that was partly returned, because its money is on the way back to the buyer; in other orders such a payment counts.
-// "" = there is none.
+// exactPayment returns the key of a payment, other than the payer, whose money is there and is exactly what
+// its page asked for. It skips one that the owner has called a second payment. In a paid or failed order it
+// also skips one that was partly returned, because its money is on the way back to the buyer; in other orders
+// such a payment counts. "" = there is none.
 func (b Book) exactPayment() (key string) {
 	onlyWhole := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {
@@ -124,13 +125,9 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle gives a book the state that it implies. An order that is refunded, paid without a payment, or paid by money that is
-// still there stays as it is. Otherwise an exact payment, of the amount that its own page asked for, pays the order, even one
-// that has expired or failed. In a paid order it takes the place of the payer that is gone, and what was accepted beside that one
-// is no longer needed; without an exact payment, the order is refunded if the payer's money was returned, and fails if it was
-// reversed. A held payment makes a pending or expired order wait for its owner, and money of any other amount does so with a
-// pending one. An order that waits fails when no payment is held, no money is there and nothing was reported. The book of an
-// order that fails keeps only its payments, and which of them the owner has called a second one.
+// settle gives a book the state that its payments imply, and says which of them pays the order. It knows
+// neither time nor database. statusBefore is the status that the order is stored with; an act may have
+// changed it since.
 func settle(b Book, statusBefore Status) Book {
 	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
@@ -138,31 +135,36 @@ func settle(b Book, statusBefore Status) Book {
 	payer, isPayment := b.payer()
 
 	switch {
-	case b.Status == Refunded, b.Status == Paid && (!isPayment || payer.hasMoney()): // stay
+	case b.Status == Refunded, b.Status == Paid && (!isPayment || payer.hasMoney()):
+		// It stays: it was refunded, was paid without a payment, or the money that paid it is still there.
 	case exactKey != "":
+		// An exact payment pays any other order, even one that has expired or failed. In a paid order it
+		// takes the place of the payer that is gone, and what was accepted beside that one is no longer
+		// needed.
 		b.Status = Paid
 		b.PaidBy = exactKey
 		b.Accepted = nil
-	case b.Status == Paid && payer.State == Arrived:
+	case b.Status == Paid && payer.State == Arrived: // The payer's money was returned.
 		b.Status = Refunded
-	case b.Status == Paid:
+	case b.Status == Paid: // It was reversed.
 		b.Status = Failed
-	case b.Status == Pending && (held || anyMoney), b.Status == Expired && held:
+	case b.Status == Pending && (held || anyMoney), b.Status == Expired && held: // Its owner decides.
 		b.Status = AwaitingVerification
-	case b.Status == AwaitingVerification && !held && !anyMoney && !b.Reported:
+	case b.Status == AwaitingVerification && !held && !anyMoney && !b.Reported: // There is nothing left to decide.
 		b.Status = Failed
 	}
 
+	// The book of an order that fails starts over, with its payments and which of them are second ones.
 	if b.Status == Failed && statusBefore != Failed {
 		return Book{Status: Failed, Payments: b.Payments, Second: b.Second}
 	}
 	return b
 }
 
-// approve is the book after the owner approved the order. If the buyer reported a transfer, that is what the owner
-// approved: no payment pays the order, and other money is not needed. Otherwise, of the payments whose money is there
-// and that the owner has not called a second payment, the first is the payer, and all that brought too little are
-// accepted. Alerts that were dealt with before may come up again.
+// approve returns the book after the owner approved the order. If the buyer reported a transfer, that is what
+// the owner approved: no payment pays the order, and other money is not needed. Otherwise, of the payments
+// whose money is there and that the owner has not called a second payment, the first is the payer, and all
+// that brought too little are accepted. Alerts that were dealt with before may come up again.
 func (b Book) approve() Book {
 	b.Status = Paid
 	b.PaidBy = byOwner
@@ -205,8 +207,8 @@ type Alert struct {
 	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for, or what that payment had brought
 }
 
-// alerts derives the alerts of an order from its book, without those that the owner has dealt with. The payer of a
-// refunded order raises none.
+// alerts derives the alerts of an order from its book, without those that the owner has dealt with. The payer
+// of a refunded order raises none.
 func alerts(b Book) []Alert {
 	var all []Alert
 	if b.Oversold && b.Status == Paid {
@@ -251,8 +253,8 @@ func alerts(b Book) []Alert {
 	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Resolved, a) })
 }
 
-// isUnneeded reports whether the order was paid without the payment with this key: by other payments, or by its
-// owner.
+// isUnneeded reports whether the order was paid without the payment with this key: by other payments, or by
+// its owner.
 func (b Book) isUnneeded(key string) bool {
 	return (b.Status == Paid || b.Status == Refunded) && !b.isTaken(key)
 }
@@ -262,7 +264,7 @@ func (b Book) isTaken(key string) bool {
 	return key == b.PaidBy || b.Status == Paid && slices.Contains(b.Accepted, key)
 }
 
-// alertCodes are the codes of alerts, each once and sorted.
+// alertCodes returns the codes of alerts, each once and sorted.
 func alertCodes(all []Alert) []AlertCode {
 	var codes []AlertCode
 	for _, a := range all {
@@ -272,9 +274,10 @@ func alertCodes(all []Alert) []AlertCode {
 	return slices.Compact(codes)
 }
 
-// resolve is the book after the owner dealt with an alert. An overpaid one may turn out to be the payment that they approved, and
-// that the buyer may have reported: then it is the payer from now on, and a surplus remains an alert. Otherwise, if the order
-// does not need it, it is a second payment, which becomes the payer only if the owner says so later.
+// resolve returns the book after the owner dealt with an alert. An overpaid one may turn out to be the
+// payment that they approved, and that the buyer may have reported: then it is the payer from now on, and a
+// surplus remains an alert. Otherwise, if the order does not need it, it is a second payment, which becomes
+// the payer only if the owner says so later.
 func (b Book) resolve(a Alert, isPayer bool) Book {
 	if a.Code == Overpaid && isPayer && b.PaidBy == byOwner {
 		b.PaidBy = a.Payment

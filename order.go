@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// This file is about orders: how they are created, their states and the stock that they hold, what people do with
-// them, their history, and lists. An order is stored as the JSON that the API shows, rendered once per change, beside
-// the columns that queries need.
+// This file is about orders: how they are created, their states and the stock that they hold, what people do
+// with them, their history, and lists. An order is stored as the JSON that the API shows, rendered once per
+// change, beside the columns that queries need.
 
 // transitions are all the changes of state that can happen, whoever causes them. Everything else is refused.
 var transitions = map[Status][]Status{
@@ -68,7 +68,7 @@ type Order struct {
 	UpdatedAt         Time              `json:"updated_at"`
 }
 
-// beforeFee is what the order costs before the fee and the code of its method.
+// beforeFee returns what the order costs before the fee and the code of its method.
 func (o Order) beforeFee() int64 { return o.Subtotal + o.ShippingFee - o.Discount }
 
 type Buyer struct {
@@ -90,8 +90,8 @@ type Item struct {
 // StoredOrder is an order as it is stored.
 type StoredOrder struct{ ID, JSON string }
 
-// show is an order as the API shows it: its stored JSON without the last brace, its two addresses, which are already
-// escaped, and the brace. paymentURL is the page of a payment session, or "".
+// show returns an order as the API shows it: its stored JSON without the last brace, its two addresses, which
+// are already escaped, and the brace. paymentURL is the page of a payment session, or "".
 func (st Store) show(o StoredOrder, paymentURL string) string {
 	page := st.payPage(o.ID)
 	return o.JSON[:len(o.JSON)-1] + `,"checkout_url":"` + page + `","payment_url":"` + cmp.Or(paymentURL, page) + `"}`
@@ -144,8 +144,8 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 	return o, err
 }
 
-// readColumns is readOrder without decoding JSON: in Order, only the provider, the method, the amount and the end are
-// set.
+// readColumns is readOrder without decoding JSON: in Order, only the provider, the method, the amount and the
+// end are set.
 func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow, err error) {
 	type row struct {
 		OrderRow
@@ -188,8 +188,8 @@ func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow
 	return o, err
 }
 
-// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them, except the
-// buyer's.
+// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them,
+// except the buyer's.
 type NewOrder struct {
 	PaymentMethod  string            `json:"payment_method" rule:"text 1..64 optional"`
 	ExternalID     string            `json:"external_id" rule:"text 1..64 optional"`
@@ -226,12 +226,14 @@ const (
 	mostUniqueCode   = 999
 )
 
-// crockford is base32 without letters that look alike, in ASCII order (https://www.crockford.com/base32.html).
+// crockford is base32 without letters that look alike, in ASCII order
+// (https://www.crockford.com/base32.html).
 var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
-// CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its Idempotency-Key are written
-// in one transaction. A request that repeats a key and its body gets the first answer again; with another body it is refused, but
-// the order is still returned, because the dashboard offers to open it.
+// CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its
+// Idempotency-Key are written in one transaction. A request that repeats a key and its body gets the first
+// answer again; with another body it is refused, but the order is still returned, because the dashboard
+// offers to open it.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		if in.IdempotencyKey == "" {
@@ -240,15 +242,16 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 		}
 
 		created, err = one[CreatedOrder](tx, tx,
-			"SELECT order_id, answer, 1 AS replayed, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?", st.ID, in.IdempotencyKey)
+			"SELECT order_id, answer, 1 AS replayed, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?",
+			st.ID, in.IdempotencyKey)
 		if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
 			return refuse(IdempotencyKeyReused)
 		}
 		if err == nil { // created is the stored answer to the first request.
 			return nil
 		}
-		// There is no such key, or the query failed: in that case nothing below has any effect, and the write fails
-		// (Tx).
+		// There is no such key, or the query failed: in that case nothing below has any effect, and the write
+		// fails (Tx).
 		if created, err = tx.insertOrder(st, in); err != nil {
 			return err
 		}
@@ -320,8 +323,9 @@ type forSale struct {
 	Unlimited bool   // That product has no stock to reserve.
 }
 
-// addItems fills in the order's items, its subtotal and its components from what is published now. A product's only
-// component is the product itself. The + in its query keeps SQLite from reading all products of the store.
+// addItems fills in the order's items, its subtotal and its components from what is published now. A
+// product's only component is the product itself. The + in its query keeps SQLite from reading all products
+// of the store.
 func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	args := []any{o.StoreID}
 	for _, in := range items {
@@ -393,7 +397,8 @@ func outOfStock(short []component) error {
 	return refusal
 }
 
-// choosePayment sets how the order is paid, and what that costs. An order with nothing to pay is paid at once.
+// choosePayment sets how the order is paid, and what that costs. An order with nothing to pay is paid at
+// once.
 func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 	switch amount := o.Order.beforeFee(); {
 	case amount < 0:
@@ -420,9 +425,9 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 	return tx.setMethod(o, m)
 }
 
-// setMethod changes an order to a method, with its fee and its unique code. An order keeps the code that was drawn
-// for it unless the resulting amount is that of another order of the store in the last seven days; if all amounts are
-// taken, one repeats.
+// setMethod changes an order to a method, with its fee and its unique code. An order keeps the code that was
+// drawn for it unless the resulting amount is that of another order of the store in the last seven days; if
+// all amounts are taken, one repeats.
 func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	o.Order.Fee = m.Fee
 	o.Order.UniqueCode = 0
@@ -450,8 +455,8 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	return nil
 }
 
-// reserve takes the stock of the order's components that are not reserved yet, and returns those with too little
-// stock left.
+// reserve takes the stock of the order's components that are not reserved yet, and returns those with too
+// little stock left.
 func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	for i, c := range o.Components {
 		if c.Reserved || c.unlimited {
@@ -479,8 +484,8 @@ func (tx *Tx) release(o *OrderRow) {
 	}
 }
 
-// render makes the order's JSON again. Its updated_at changes only if something else in it has. A new order has no
-// JSON yet, so there is nothing to compare.
+// render makes the order's JSON again. Its updated_at changes only if something else in it has. A new order
+// has no JSON yet, so there is nothing to compare.
 func (o *OrderRow) render(now Time) {
 	o.Order.Status = o.Book.Status
 	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
@@ -491,11 +496,11 @@ func (o *OrderRow) render(now Time) {
 	}
 }
 
-// newReference returns an order's payment_reference, which a person can quote: a day in WIB and six characters. The
-// characters are a count modulo 2³⁰: the time in twelfths of a millisecond, or one more than the last count, if that
-// is larger. 2³⁰ twelfths are more than a day, so no reference repeats while the process runs; if one does after a
-// restart with the clock set back, the index refuses it. New references are neighbours in that index, whereas each
-// random one would change a page of its own.
+// newReference returns an order's payment_reference, which a person can quote: a day in WIB and six
+// characters. The characters are a count modulo 2³⁰: the time in twelfths of a millisecond, or one more than
+// the last count, if that is larger. 2³⁰ twelfths are more than a day, so no reference repeats while the
+// process runs; if one does after a restart with the clock set back, the index refuses it. New references are
+// neighbours in that index, whereas each random one would change a page of its own.
 func (tx *Tx) newReference() string {
 	number := max(tx.db.latestReference+1, int64(tx.now)*12)
 	tx.db.latestReference = number
@@ -514,7 +519,8 @@ const (
 	ActorClock   Actor = "clock"
 )
 
-// Note says why something happened to an order: a code and the values that go with it. web/words.txt has the words.
+// Note says why something happened to an order: a code and the values that go with it. web/words.txt has the
+// words.
 type Note struct {
 	Code     NoteCode `json:"code"`
 	Text     string   `json:"text,omitempty"`     // in a person's words
@@ -528,7 +534,7 @@ type Note struct {
 	Bank     string   `json:"bank,omitempty"`    // the bank that they say they sent it from
 }
 
-// paymentKey is the key of the payment that the note is about.
+// paymentKey returns the key of the payment that the note is about.
 func (n Note) paymentKey() string { return Payment{Attempt: n.Attempt, ID: n.Payment}.key() }
 
 type NoteCode string
@@ -588,10 +594,13 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	return nil
 }
 
-// changeOrder changes an order of a store, or of anyStore, in a write of its own. fn changes the order, its book and its
-// sessions. Then its state becomes what its book implies (settle), and everything that follows from that is written:
-// stock, history, sessions, an event for the new state, and one for alerts that have changed.
-func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error) (o OrderRow, err error) {
+// changeOrder changes an order of a store, or of anyStore, in a write of its own. fn changes the order, its
+// book and its sessions. Then its state becomes what its book implies (settle), and everything that follows
+// from that is written: stock, history, sessions, an event for the new state, and one for alerts that have
+// changed.
+func (db *DB) changeOrder(
+	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
+) (o OrderRow, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		if o, err = readOrder(tx, tx, storeID, id); err != nil {
 			return err
@@ -627,11 +636,12 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn func(tx *T
 	return o, err
 }
 
-// applyBook brings the order into the state that its book implies, and does what a new state means for its stock,
-// paid_at, method and amounts; the last two become those of the page that pays it. If the stock is short, the order
-// is paid all the same, and oversold; a refund releases no stock. The history gets one line for a change of state,
-// whose note is the news about the payer; other news becomes notes. statusBefore is the status before this change, in
-// which an act, or the order's end, may already have set o.Book.Status.
+// applyBook brings the order into the state that its book implies, and does what a new state means for its
+// stock, paid_at, method and amounts; the last two become those of the page that pays it, which has no unique
+// code. If the stock is short, the order is paid all the same, and oversold; a refund releases no stock. The
+// history gets one line for a change of state, whose note is the news about the payer; other news becomes
+// notes. statusBefore is the status before this change, in which an act, or the order's end, may already have
+// set o.Book.Status.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
 	var reason Note // the first news about the payer; without any, the last that is not a denial, or else the first
@@ -659,9 +669,9 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 		o.Order.PaymentMethod = s.Method
 		o.Order.PaymentProvider = s.Provider
 		o.Order.SettlementChannel = "gateway"
-		o.Order.Fee = s.Fee
-		o.Order.UniqueCode = s.Code
 		o.Order.Amount = s.Asked
+		o.Order.Fee = s.Asked - o.Order.beforeFee()
+		o.Order.UniqueCode = 0
 	}
 
 	switch {
@@ -676,7 +686,7 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	return nil
 }
 
-// session is the order's session with a number, nil if there is none.
+// session returns the order's session with a number, nil if there is none.
 func (o *OrderRow) session(number int) *PaymentSession {
 	for i := range o.Sessions {
 		if o.Sessions[i].Number == number {
@@ -745,8 +755,8 @@ const (
 	mostTakenBack     = 5
 )
 
-// ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order that is
-// paid in cash. It is refused if the order has another method by now.
+// ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order
+// that is paid in cash. It is refused if the order has another method by now.
 func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank string) error {
 	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
 		if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
@@ -755,7 +765,8 @@ func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank s
 
 		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
 		_, err := one[int](tx, tx,
-			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'", o.StoreID, o.Order.PaymentMethod)
+			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'",
+			o.StoreID, o.Order.PaymentMethod)
 		if err == nil {
 			if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
 				return refuse(WrongState)
@@ -790,8 +801,8 @@ func OfferedMethods(ctx context.Context, q querier, st Store, o Order) ([]Method
 	return slices.DeleteFunc(methods, func(m Method) bool { return m.Test != o.Test }), err
 }
 
-// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old one are
-// closed by their next check, which is due now.
+// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old
+// one are closed by their next check, which is due now.
 func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
 	_, err := db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
@@ -816,9 +827,9 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 	return err
 }
 
-// ResolveAlert records that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an overpaid one,
-// isPayer says that it is the payment that they had approved. The error is WrongState if the alert is gone or has other
-// amounts now.
+// ResolveAlert records that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an
+// overpaid one, isPayer says that it is the payment that they had approved. The error is WrongState if the
+// alert is gone or has other amounts now.
 func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID, alert string, isPayer bool) error {
 	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		for _, a := range alerts(o.Book) {
@@ -844,8 +855,8 @@ type OrderFilter struct {
 	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order after which the list continues
 }
 
-// Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is not an order of the
-// store.
+// Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is not an order
+// of the store.
 func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {
 	where, args := "store_id = ? AND created_at >= ?", []any{storeID, f.CreatedMin}
 	if f.StartingAfter != "" {
@@ -857,8 +868,8 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		where, args = where+" AND (created_at, id) < (?, ?)", append(args, created, f.StartingAfter)
 	}
 
-	if f.Status != "" {
-		where, args = where+" AND status = +?", append(args, f.Status) // with a plain ? it would be compiled again each time: see some
+	if f.Status != "" { // With a plain ? the statement would be compiled again each time: see some.
+		where, args = where+" AND status = +?", append(args, f.Status)
 	}
 	if f.CreatedMax != 0 {
 		where, args = where+" AND created_at <= ?", append(args, f.CreatedMax)

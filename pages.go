@@ -22,14 +22,15 @@ import (
 	"time"
 )
 
-// This file holds what all pages share: how a page is served, its words in two languages, its forms and templates.
-// After that come the pages that need no sign-in: a buyer's pay page, the sandbox's page and the API's reference.
+// This file holds what all pages share: how a page is served, its words in two languages, its forms and
+// templates. After that come the pages that need no sign-in: a buyer's pay page, the sandbox's page and the
+// API's reference.
 //
 // A page is a row of the table in dashboard.go. It is shown by the template that it names in web/, inside
-// layout.html. The template reads what it shows, by the methods of page and of its database. An error ends the page.
-// A form posts to its own page, and its field act says what it does. An act that succeeds ends with a redirect; one
-// that is refused shows the page again, with what was typed and what is wrong. No page needs a script; the only one
-// is for copying.
+// layout.html. The template reads what it shows, by the methods of page and of its database. An error ends
+// the page. A form posts to its own page, and its field act says what it does. An act that succeeds ends with
+// a redirect; one that is refused shows the page again, with what was typed and what is wrong. No page needs
+// a script; the only one is for copying.
 
 //go:embed web
 var web embed.FS
@@ -74,15 +75,15 @@ var vocabulary = sync.OnceValue(func() map[language]map[string]string {
 // language is a language of the pages: id or en.
 type language string
 
-// say is the word for a code. Values follow, each after its name in braces.
+// say returns the word for a code. Values follow, each after its name in braces.
 func (l language) say(code string, values ...string) string {
 	return strings.NewReplacer(values...).Replace(cmp.Or(vocabulary()[l][code], code))
 }
 
-// word is the word for a code of a kind.
+// word returns the word for a code of a kind.
 func (l language) word(kind string, code any) string { return l.say(fmt.Sprint(kind, ".", code)) }
 
-// message is what is wrong with a field.
+// message returns what is wrong with a field.
 func (l language) message(e FieldError) string { return fmt.Sprintf(l.say(e.Format), e.Values...) }
 
 // text chooses between the two languages of a text.
@@ -111,13 +112,13 @@ func rupiah(n int64) string {
 	return "Rp" + text
 }
 
-// referenceTail is the part of an order's reference that tells it from the others of its day.
+// referenceTail returns the part of an order's reference that tells it from the others of its day.
 func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
 
 var fourDigits = regexp.MustCompile(`\d{4}`)
 
-// grouped writes an account's number in groups, as people read it: in those of its owner or, if there are none, of
-// four digits.
+// grouped writes an account's number in groups, as people read it: in those of its owner or, if there are
+// none, of four digits.
 func grouped(a BankAccount) string {
 	if a.Number != a.Digits() {
 		return a.Number
@@ -125,8 +126,8 @@ func grouped(a BankAccount) string {
 	return strings.TrimSpace(fourDigits.ReplaceAllString(a.Number, "$0 "))
 }
 
-// writeTo is the link by which a person writes to a contact: an e-mail address, or a telephone number on WhatsApp.
-// It is "" for a number that cannot be called from abroad.
+// writeTo returns the link by which a person writes to a contact: an e-mail address, or a telephone number on
+// WhatsApp. It is "" for a number that cannot be called from abroad.
 func writeTo(contact, text string) string {
 	text = strings.ReplaceAll(url.QueryEscape(text), "+", "%20")
 	if strings.Contains(contact, "@") {
@@ -140,7 +141,7 @@ func writeTo(contact, text string) string {
 	return "https://wa.me/" + number[1:] + "?text=" + text
 }
 
-// masked is a buyer's contact as their pay page shows it, because buyers pass the page's address on.
+// masked returns a buyer's contact as their pay page shows it, because buyers pass the page's address on.
 func masked(b Buyer) string {
 	if name, domain, isEmail := strings.Cut(b.Email, "@"); isEmail {
 		return fmt.Sprintf("%.1s•••@%s", name, domain)
@@ -190,8 +191,8 @@ func parseTemplates(l language) *template.Template {
 // acts do what forms ask for, by their field act.
 type acts map[string]func(p *page) error
 
-// pageRoute is a row of the table of pages. Its steps are admit, the act of a posted form, before, and the template. One that sets
-// page.next is the last.
+// pageRoute is a row of the table of pages. Its steps are admit, the act of a posted form, before, and the
+// template. One that sets page.next is the last.
 type pageRoute struct {
 	Path     string
 	Template string              // in web/, without .html; "" = before answers
@@ -239,8 +240,8 @@ func (s *server) newPage(w http.ResponseWriter, r *http.Request, route pageRoute
 	}
 }
 
-// servePage serves a page. The dashboard is on the public URL's host only. An owner who opened it elsewhere would send buyers links
-// that lead nowhere, so the page says where it is.
+// servePage serves a page. The dashboard is on the public URL's host only. An owner who opened it elsewhere
+// would send buyers links that lead nowhere, so the page says where it is.
 func (s *server) servePage(route pageRoute) http.Handler {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		p := s.newPage(w, r, route)
@@ -364,8 +365,8 @@ func (s *server) show(p *page) error {
 	return p.render(leave)
 }
 
-// render executes the page's templates, leaves its place, and writes the page, which a client may read slowly. If a template
-// fails, it writes nothing.
+// render executes the page's templates, leaves its place, and writes the page, which a client may read
+// slowly. If a template fails, it writes nothing.
 func (p *page) render(leave func()) error {
 	var content, whole bytes.Buffer
 	templates := templates()[p.language()]
@@ -398,23 +399,23 @@ func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, e
 
 var languages = regexp.MustCompile(`\b(id|en)\b`)
 
-// language is the one that a link asks for, else the one chosen before, else the browser's.
+// language returns the one that a link asks for, else the one chosen before, else the browser's.
 func (p *page) language() language {
 	wanted := p.Query("lang") + "," + p.auth.cookie(p.Request, "lang") + "," + p.Header.Get("Accept-Language")
 	return language(cmp.Or(languages.FindString(wanted), "id"))
 }
 
-// Query is a parameter of the page's address.
+// Query returns a parameter of the page's address.
 func (p *page) Query(name string) string { return fmt.Sprintf("%.100s", p.URL.Query().Get(name)) }
 
-// With is the page's address with another value for a parameter.
+// With returns the page's address with another value for a parameter.
 func (p *page) With(name string, value any) string {
 	query := p.URL.Query()
 	query.Set(name, fmt.Sprint(value))
 	return path.Clean(p.URL.Path) + "?" + query.Encode() // A path that begins with // would be a host.
 }
 
-// MethodOf is one of the store's payment methods; one that was removed has no name.
+// MethodOf returns one of the store's payment methods; one that was removed has no name.
 func (p *page) MethodOf(code string) (Method, error) {
 	m, err := MethodOf(p.Context(), p.DB, p.Store.ID, code)
 	if errors.Is(err, ErrNotFound) {
@@ -429,8 +430,8 @@ type form struct {
 	Refusal *Refusal
 }
 
-// Form is the form of an act, filled in with the fields of what it is about; without those, it is about something
-// new. Without an act, it is the refused form, whatever its act.
+// Form returns the form of an act, filled in with the fields of what it is about; without those, it is about
+// something new. Without an act, it is the refused form, whatever its act.
 func (p *page) Form(act string, about ...url.Values) form {
 	if p.typed.Refusal != nil && (act == p.act || act == "") {
 		return p.typed
@@ -449,7 +450,7 @@ type field struct {
 	Error                          *FieldError
 }
 
-// Field is a field with its value and what is wrong with it.
+// Field returns a field with its value and what is wrong with it.
 func (f form) Field(name, kind string, required bool, label, hint string) field {
 	shown := field{name, kind, label, hint, f.Values.Get(name), required, nil}
 	if f.Refusal != nil {
@@ -462,7 +463,7 @@ func (f form) Field(name, kind string, required bool, label, hint string) field 
 	return shown
 }
 
-// Elsewhere are the errors that no field shows.
+// Elsewhere returns the errors that no field shows.
 func (f form) Elsewhere() []FieldError {
 	return slices.DeleteFunc(slices.Clone(f.Refusal.Fields), func(e FieldError) bool { return f.Values.Has(e.Field) })
 }
@@ -482,8 +483,8 @@ func (s *server) admitToSandbox(p *page) error {
 	return err
 }
 
-// admitTo lets the buyer of an order in. Their pages are on every host but another store's, so that links still work
-// after a store's domain changes.
+// admitTo lets the buyer of an order in. Their pages are on every host but another store's, so that links
+// still work after a store's domain changes.
 func (s *server) admitTo(p *page, orderID string) (err error) {
 	orderID = strings.ToLower(orderID)
 	if _, err := s.auth.pays.take(string(digest(orderID)), alone); err != nil { // The address can be long.
@@ -507,12 +508,12 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 }
 
 const (
-	mostLooks  = 10              // times, for a buyer who comes back
+	mostLooks  = 10              // times, for a buyer who comes back; pay.html knows the number too
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
-// checkOnReturn asks the gateway about a pending order whose buyer comes back from there. While somebody else is
-// asking, or if no answer comes, the page says that the gateway is being asked, and tries again.
+// checkOnReturn asks the gateway about a pending order whose buyer comes back from there. While somebody else
+// is asking, or if no answer comes, the page says that the gateway is being asked, and tries again.
 func (s *server) checkOnReturn(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
 	if looks < 1 || !p.Order.Order.RequiresPayment {
@@ -537,8 +538,8 @@ func (s *server) checkOnReturn(p *page) error {
 	return nil
 }
 
-// actOfBuyer does what a button of the pay page says. If that comes too late, the page shows how things stand; if it
-// comes from the page of another method, the page says that they have changed.
+// actOfBuyer does what a button of the pay page says. If that comes too late, the page shows how things
+// stand; if it comes from the page of another method, the page says that they have changed.
 func (s *server) actOfBuyer(p *page) (err error) {
 	p.next = "/pay/" + p.Order.ID
 	act := p.PostFormValue("act")
@@ -566,11 +567,12 @@ func (s *server) actOfBuyer(p *page) (err error) {
 	return err
 }
 
-// InTime reports whether the buyer may still do something about the payment: the order has not come to its end.
+// InTime reports whether the buyer may still do something about the payment: the order has not come to its
+// end.
 func (p *page) InTime() bool { return p.DB.now() < p.Order.Order.ExpiresAt }
 
-// goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a GET because
-// form-action allows no form that leads to a gateway. A preview (HEAD) starts nothing.
+// goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a
+// GET because form-action allows no form that leads to a gateway. A preview (HEAD) starts nothing.
 func (s *server) goPay(p *page) error {
 	_, session, err := s.payments.OrderWithSession(p.Context(), p.Store, p.Order.ID, p.Method == http.MethodGet)
 	p.next = session.PaymentURL
@@ -584,7 +586,7 @@ func (s *server) actInSandbox(p *page) error {
 
 var inBackticks = regexp.MustCompile("`([^`]+)`")
 
-// marked is a text of the API's description, which is Markdown, with its code marked.
+// marked returns a text of the API's description, which is Markdown, with its code marked.
 func marked(text any) template.HTML {
 	if text == nil {
 		return ""

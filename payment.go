@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// This file is about how an order gets paid. A payment session is a page at a gateway, and a row that says when the
-// gateway is asked about it next. A page is either wanted or closed. What the gateway answers is written into the
-// order's book, and money.go says what that means for the order. A notification makes its session due; only one about
-// a dispute changes a payment. Only the serving process asks on its own, one check per order at a time; what a person
-// does calls a gateway from wherever it is done.
+// This file is about how an order gets paid. A payment session is a page at a gateway, and a row that says
+// when the gateway is asked about it next. A page is either wanted or closed. What the gateway answers is
+// written into the order's book, and money.go says what that means for the order. A notification makes its
+// session due; only one about a dispute changes a payment. Only the serving process asks on its own, one
+// check per order at a time; what a person does calls a gateway from wherever it is done.
 //
-// A session is seen when somebody may have its page, left when its page is no longer offered, and over when no
-// payment can begin there; one that has begun may still arrive.
+// A session is seen when somebody may have its page, left when its page is no longer offered, and over when
+// no payment can begin there; one that has begun may still arrive.
 
 // sessionColumns are in the order of PaymentSession's fields.
-const sessionColumns = `order_id, number, id, provider, method, fee, code, asked, key_id, gateway_id, url, expires_at, seen, left,
+const sessionColumns = `order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// makeSessionsDue says which sessions have to be checked at once after a change of their order: one whose page is left
-// now, before it is over; all that were seen, when the order has become pending; and when the order's status has
-// changed in another way, those whose page is not over or on which the gateway holds a payment. So late money on a
-// page that is over pays the order without another check.
+// makeSessionsDue says which sessions have to be checked at once after a change of their order: one whose
+// page is left now, before it is over; all that were seen, when the order has become pending; and when the
+// order's status has changed in another way, those whose page is not over or on which the gateway holds a
+// payment. So late money on a page that is over pays the order without another check.
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -53,7 +53,7 @@ func (tx *Tx) storeSessions(o *OrderRow) {
 	for _, s := range o.Sessions {
 		tx.exec(`
 			INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			columns(reflect.ValueOf(&s).Elem())...)
 		tx.checksDue = true
 	}
@@ -65,9 +65,9 @@ func (tx *Tx) storeSessions(o *OrderRow) {
 	}
 }
 
-// wanted reports whether the page of a session may go on taking money: the order is pending, not past its end, and
-// has the page's method and amount, and the page was never left; or the order waits for a payment that the gateway
-// holds on this page.
+// wanted reports whether the page of a session may go on taking money: the order is pending, not past its
+// end, and has the page's method and amount, and the page was never left; or the order waits for a payment
+// that the gateway holds on this page.
 func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 	switch o.Book.Status {
 	case Pending:
@@ -80,19 +80,19 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 
 // The pauses between checks of a session, and how long calls may take.
 const (
-	firstCheck    = 10 * time.Second
-	mostPageWait  = 10 * time.Minute   // at most, until its page is over
-	mostQuietWait = 12 * time.Hour     // at most, once its page is over
+	firstCheck    = 10 * time.Second   // after a page was made; also the shortest pause
+	mostPageWait  = 10 * time.Minute   // the longest pause until its page is over
+	mostQuietWait = 12 * time.Hour     // the longest pause once its page is over
 	tryAgain      = 30 * time.Second   // before a page is requested or closed again
-	giveUpAfter   = 7 * 24 * time.Hour // checks stop this long after the last news and the page's end; an order expires this long after its end
+	giveUpAfter   = 7 * 24 * time.Hour // checks stop so long after the last news and the page's end
 	callTime      = 10 * time.Second   // for a gateway; a person waits as long for a call that somebody else makes
 )
 
-// nextCheck says when a session is checked again. 0 means never automatically: both the last news and the page's end
-// are over a week ago. The pause is as long as the time since the last news, but at least ten seconds, so each is
-// longer than the one before: up to ten minutes while the page takes money, so that a payment is found even if its
-// notification was lost, and up to twelve hours once it is over. While an unwanted page still has to be closed, the
-// pause is a tenth of that time, from half a minute to ten minutes.
+// nextCheck says when a session is checked again. 0 means never automatically: both the last news and the
+// page's end are over a week ago. The pause is as long as the time since the last news, but at least ten
+// seconds, so each is longer than the one before: up to ten minutes while the page takes money, so that a
+// payment is found even if its notification was lost, and up to twelve hours once it is over. While an
+// unwanted page still has to be closed, the pause is a tenth of that time, from half a minute to ten minutes.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	wait := max(quiet, firstCheck)
@@ -154,13 +154,16 @@ type SessionView struct {
 	Attempt    int      `json:"attempt"`
 }
 
-// OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. If start is true and the order
-// can be paid at a gateway and has no page, it starts a session, or waits for the call that does.
-func (p *payments) OrderWithSession(ctx context.Context, st Store, orderID string, start bool) (OrderRow, SessionView, error) {
+// OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. If start is
+// true and the order can be paid at a gateway and has no page, it starts a session, or waits for the call
+// that does.
+func (p *payments) OrderWithSession(
+	ctx context.Context, st Store, orderID string, start bool,
+) (OrderRow, SessionView, error) {
 	o, err := readColumns(ctx, p.db, st.ID, orderID)
 	if err == nil && start && o.needsPage(p.db.now()) {
 		err = p.startPage(ctx, st, orderID)
-		if err == nil || errors.Is(err, ErrUnavailable) {
+		if err == nil || errors.Is(err, ErrUnavailable) { // An order can be shown although nothing can be written.
 			o, err = readColumns(ctx, p.db, st.ID, orderID)
 		}
 	}
@@ -179,13 +182,24 @@ func (s PaymentSession) isLive(o OrderRow, now Time) bool {
 }
 
 // sessionStatuses are what payment_session says about orders in each state, unless view knows more.
-var sessionStatuses = map[Status]string{Pending: "unavailable", AwaitingVerification: "active", Paid: "paid", Failed: "failed",
-	Expired: "expired", Refunded: "paid"}
+var sessionStatuses = map[Status]string{
+	Pending:              "unavailable",
+	AwaitingVerification: "active",
+	Paid:                 "paid",
+	Failed:               "failed",
+	Expired:              "expired",
+	Refunded:             "paid",
+}
 
-// view shows the payment session of an order: the one that pays it, or the latest.
+// view shows the payment session of an order: the one that pays it, or the latest, unless the owner paid the
+// order by approving it, or the latest was left while the order is still pending.
 func (o OrderRow) view(st Store, now Time) SessionView {
-	v := SessionView{Provider: o.Order.PaymentProvider, Status: sessionStatuses[o.Book.Status], PaymentURL: st.payPage(o.ID),
-		ExpiresAt: o.Order.ExpiresAt}
+	v := SessionView{
+		Provider:   o.Order.PaymentProvider,
+		Status:     sessionStatuses[o.Book.Status],
+		PaymentURL: st.payPage(o.ID),
+		ExpiresAt:  o.Order.ExpiresAt,
+	}
 	payer, _ := o.Book.payer()
 	s := o.session(payer.Attempt)
 	isPending := o.Book.Status == Pending
@@ -197,10 +211,10 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	switch {
 	case v.Provider == Manual && isOpen:
 		v.Status = "manual"
-	case v.Provider == NoProvider, s == nil && isOpen:
+	case v.Provider == NoProvider, s == nil && isOpen: // There is nothing to pay, or no session yet.
 		v.Status = "none"
-	case v.Provider == Manual, s == nil:
-	case isPending && !s.isLive(o, now):
+	case v.Provider == Manual, s == nil: // The order's status says all.
+	case isPending && !s.isLive(o, now): // No page can be shown.
 		v.Reason = cmp.Or(s.Problem, "unreachable")
 	default:
 		v.ID = s.ID
@@ -214,8 +228,8 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	return v
 }
 
-// startPage gets a page for an order from its gateway. If the gateway gives none, the session says why, and there is
-// no error. The call goes on even if the client has left, so that what the gateway did is known.
+// startPage gets a page for an order from its gateway. If the gateway gives none, the session says why, and
+// there is no error. The call goes on even if the client has left, so that what the gateway did is known.
 func (p *payments) startPage(ctx context.Context, st Store, orderID string) error {
 	wait, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -230,7 +244,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	defer stop()
 	for range 3 { // The reference may be taken each time: a restored backup does not know its latest pages.
 		o, key, err := p.beginSession(ctx, st, orderID)
-		if err != nil || key.Provider == "" {
+		if err != nil || key.Provider == "" { // There is nothing to do, or no key for it.
 			return err
 		}
 
@@ -249,7 +263,6 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 		if s.Notified > 0 { // A notification came before the page's address.
 			p.checkSession(call, o, s) // If that fails, it is due all the same.
 		}
-
 		if !errors.Is(failed, errTaken) {
 			return nil
 		}
@@ -257,9 +270,9 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	return nil
 }
 
-// beginSession writes the order's latest session before its page is requested. If a start brought no page, its row is
-// reused for the next one, after half a minute. The key has no provider if there is nothing to do or no key to do it
-// with.
+// beginSession writes the order's latest session before its page is requested. If a start brought no page,
+// its row is reused for the next one, after half a minute. The key has no provider if there is nothing to do
+// or no key to do it with.
 func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
 	o, err = p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
@@ -296,8 +309,8 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 	return o, key, err
 }
 
-// opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's mode. Play money pays
-// test orders only, and real money pays none of them.
+// opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's
+// mode. Play money pays test orders only, and real money pays none of them.
 func (key GatewayKey) opensPagesOf(o OrderRow) bool {
 	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
 }
@@ -305,8 +318,8 @@ func (key GatewayKey) opensPagesOf(o OrderRow) bool {
 // addSession adds a session for the order as it is now.
 func (o *OrderRow) addSession(tx *Tx, number int) {
 	o.Sessions = slices.Insert(o.Sessions, 0, PaymentSession{OrderID: o.ID, Number: number, ID: tx.newID(),
-		Provider: o.Order.PaymentProvider, Method: o.Order.PaymentMethod, Fee: o.Order.Fee, Code: o.Order.UniqueCode,
-		Asked: o.Order.Amount, NewsAt: tx.now, ExpiresAt: o.Order.ExpiresAt})
+		Provider: o.Order.PaymentProvider, Method: o.Order.PaymentMethod, Asked: o.Order.Amount,
+		NewsAt: tx.now, ExpiresAt: o.Order.ExpiresAt})
 }
 
 // recordPage writes what came of a call that requested a page.
@@ -342,8 +355,8 @@ func problemOf(err error) (problem, words string) {
 }
 
 // check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have
-// answered. After a jump of the clock it asks nobody, because a wrong time would make it close pages. A panic over an
-// answer becomes an error, and the session stays due.
+// answered. After a jump of the clock it asks nobody, because a wrong time would make it close pages. A panic
+// over an answer becomes an error, and the session stays due.
 func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -379,9 +392,9 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	return answered, nil
 }
 
-// checkSession asks the gateway about a session. An unwanted page is closed, if it can be paid or has a held payment,
-// and asked about again, because money may have arrived meanwhile. Closing never takes money back. While an order
-// waits for a held payment, the page of that payment is wanted.
+// checkSession asks the gateway about a session. An unwanted page is closed, if it can be paid or has a held
+// payment, and asked about again, because money may have arrived meanwhile. Closing never takes money back.
+// While an order waits for a held payment, the page of that payment is wanted.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
 	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {
@@ -406,16 +419,17 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	return answered, err
 }
 
-// withItsPayments is a session with its payments from the book, which its gateway has to know.
+// withItsPayments returns a session with its payments from the book, which its gateway has to know.
 func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
-	s.payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), func(p Payment) bool { return p.Attempt != s.Number })
+	isOfAnother := func(p Payment) bool { return p.Attempt != s.Number }
+	s.payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), isOfAnother)
 	return s
 }
 
-// checkOnce asks the gateway about sent, a session as it was read, with the key that it was made with, keys[0]. If
-// that key is refused, the one in use is tried; its answer counts only if it has a payment. Then the answer, or the
-// lack of one, is written, with what follows for the order. It is applied to the session as it is by then: if a
-// notification came after the request was sent, the session stays due.
+// checkOnce asks the gateway about sent, a session as it was read, with the key that it was made with,
+// keys[0]. If that key is refused, the one in use is tried; its answer counts only if it has a payment. Then
+// the answer, or the lack of one, is written, with what follows for the order. It is applied to the session
+// as it is by then: if a notification came after the request was sent, the session stays due.
 func (p *payments) checkOnce(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
 	_ OrderRow, answered bool, err error) {
 	began := p.db.now()
@@ -445,13 +459,13 @@ func (p *payments) checkOnce(ctx context.Context, keys []GatewayKey, o OrderRow,
 		s.Names = names
 		s.Left = s.Left || answer.Canceled
 		if failed == nil {
-			// sent.Over is also set when the page has just been closed. A page opens again once a payment was taken
-			// back. If the answer says neither, what was known stays.
+			// sent.Over is also set when the page has just been closed. A page opens again once a payment was
+			// taken back. If the answer says neither, what was known stays.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
-		// o is the order as it was just read: changeOrder settles after this, and storeSessions may make the session due then.
-		// If the end of a pending order has passed since askedAt, nextCheck returns that end: the session is checked once
-		// more, now.
+		// o is the order as it was just read: changeOrder settles after this, and storeSessions may make the
+		// session due then. If the end of a pending order has passed since askedAt, nextCheck returns that
+		// end: the session is checked once more, now.
 		s.DueAt = s.nextCheck(*o, began)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
@@ -461,9 +475,9 @@ func (p *payments) checkOnce(ctx context.Context, keys []GatewayKey, o OrderRow,
 	return o, failed == nil, err
 }
 
-// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news of each
-// change that belongs in the history. It reports whether anything changed. A notification's claim is over once its
-// payment is said to be anything but open.
+// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
+// of each change that belongs in the history. It reports whether anything changed. A notification's claim is
+// over once its payment is said to be anything but open.
 func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
 		if payment.ID == s.Claimed && payment.State != Open {
@@ -522,8 +536,9 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 	return answered, err
 }
 
-// Notify takes a notification. From a verified one, only the names, a claim of money and a dispute are kept, and its
-// session becomes due: the gateway is asked for the rest afterwards. The error is ErrNotFound if it is not verified.
+// Notify takes a notification. From a verified one, only the names, a claim of money and a dispute are kept,
+// and its session becomes due: the gateway is asked for the rest afterwards. The error is ErrNotFound if it
+// is not verified.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
 	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
@@ -552,9 +567,9 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	return nil
 }
 
-// markDue makes the session due that a notification is about. A session that the file does not know, after a restore,
-// is added to its order. A session trusts the key that it was made with, and the one that new pages of its order are
-// made with, but no other: strangers may know a key that was replaced.
+// markDue makes the session due that a notification is about. A session that the file does not know, after a
+// restore, is added to its order. A session trusts the key that it was made with, and the one that new pages
+// of its order are made with, but no other: strangers may know a key that was replaced.
 func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
@@ -600,10 +615,11 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 	return err
 }
 
-// sessionOf finds the order and the number of the session that a notification is about: by our name for it, or by a
-// name that is known to belong to it.
+// sessionOf finds the order and the number of the session that a notification is about: by our name for it,
+// which is <order id>-<number>, or by a name that is known to belong to it.
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
-	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) { // All ids are that long; another reference is not ours.
+	// All ids are as long as the store's; another reference is not ours.
+	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) {
 		number, _ = strconv.Atoi(n.Reference[i+1:])
 		return n.Reference[:i], max(number, 1), nil // No session has the number 0.
 	}
@@ -618,9 +634,9 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 	return s.OrderID, s.Number, err
 }
 
-// Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the order is
-// paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. Refusals are WrongState,
-// GatewayRefused with the gateway's words, and Unavailable.
+// Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first,
+// and the order is paid when the gateway says so. If the buyer has reported a transfer, that is what the
+// owner approves. Refusals are WrongState, GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
 	o, err := readOrder(ctx, p.db, storeID, orderID)
 	if err != nil {
@@ -718,8 +734,8 @@ func (p *payments) run(ctx context.Context) {
 	}
 }
 
-// checkDue checks the sessions of an order that are due. After a database error it keeps its place for a while,
-// because they are still due.
+// checkDue checks the sessions of an order that are due. After a database error it keeps its place for a
+// while, because they are still due.
 func (p *payments) checkDue(ctx context.Context, orderID string, ended chan string) {
 	if _, err := p.check(ctx, anyStore, orderID, false); err != nil && ctx.Err() == nil {
 		p.db.log.Error("a payment could not be checked", "error", err)
@@ -731,9 +747,11 @@ func (p *payments) checkDue(ctx context.Context, orderID string, ended chan stri
 	ended <- orderID
 }
 
-// startDue begins the checks that are due and that the limits allow, and lets orders expire, but not after a jump of the
-// clock. It returns how long until there is more to do.
-func (p *payments) startDue(ctx context.Context, underWay map[string]dueOrder, ended chan string) (wait time.Duration, err error) {
+// startDue begins the checks that are due and that the limits allow, and lets orders expire, but not after a
+// jump of the clock. It returns how long until there is more to do.
+func (p *payments) startDue(
+	ctx context.Context, underWay map[string]dueOrder, ended chan string,
+) (wait time.Duration, err error) {
 	if p.db.clockJumped() {
 		return time.Minute, nil
 	}
@@ -788,11 +806,12 @@ func (p *payments) startDue(ctx context.Context, underWay map[string]dueOrder, e
 	return max(next.Sub(now), time.Millisecond), err
 }
 
-// expire lets orders expire that are past their end. Each of an order's pages has to be over, and checked since the
-// end, when all of them became due: a check that is still due keeps the order pending. So does a claim of money that
-// no answer has confirmed. After a week the order expires in any case, and its history names what was claimed.
+// expire lets orders expire that are past their end. Each of an order's pages has to be over, and checked
+// since the end, when all of them became due: a check that is still due keeps the order pending. So does a
+// claim of money that no answer has confirmed. After a week the order expires in any case, and its history
+// names what was claimed.
 func (p *payments) expire(ctx context.Context) error {
-	const sqlExpiring = `
+	const sqlExpiring = ` -- ?3 is an order's id, or '' for all
 		SELECT id FROM orders o
 		WHERE  status = 'pending' AND expires_at <= ?1 AND (?3 = '' OR id = ?3) AND (expires_at <= ?2 OR NOT EXISTS (
 			SELECT 1 FROM payment_sessions s
@@ -810,7 +829,8 @@ func (p *payments) expire(ctx context.Context) error {
 			for _, s := range o.Sessions {
 				if s.Claimed != "" {
 					note = Note{Code: NoteUnconfirmed, Provider: s.Provider, Attempt: s.Number, Payment: s.Claimed}
-					p.db.log.Warn("a gateway announced a payment and never confirmed it: look at the order", "store", o.StoreID)
+					p.db.log.Warn("a gateway announced a payment and never confirmed it: look at the order",
+						"store", o.StoreID)
 				}
 			}
 			return o.become(Expired, ActorClock, note)

@@ -165,9 +165,7 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   number     INTEGER NOT NULL,            -- 1, 2, …; the API's attempt
   id         TEXT    NOT NULL UNIQUE,     -- the API's payment_session.id
   provider   TEXT    NOT NULL,
-  method     TEXT    NOT NULL,            -- of its page: the order takes it over, with fee, code and amount, when the page pays it
-  fee        INTEGER NOT NULL,
-  code       INTEGER NOT NULL,
+  method     TEXT    NOT NULL,            -- of its page: the order takes it over, with its amount, when the page pays it
   asked      INTEGER NOT NULL,            -- the amount that its page asks for
   key_id     TEXT    NOT NULL,            -- of gateway_keys: what it was made with; '' = the sandbox
   gateway_id TEXT    NOT NULL,            -- the gateway's name for the page; '' = not known yet

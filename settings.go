@@ -25,10 +25,11 @@ import (
 	"unicode/utf8"
 )
 
-// This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog:
-// products and bundles. Payments: methods, whose form has the fields of their kind, QRIS pictures, gateways' keys.
-// API: keys, webhooks and their deliveries, the reference. Settings: the store, the owner's phone and password. What
-// a form saves goes through the reader and the write of a catalog file, as its only entry.
+// This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab.
+// Catalog: products and bundles. Payments: methods, whose form has the fields of their kind, QRIS pictures,
+// gateways' keys. API: keys, webhooks and their deliveries, the reference. Settings: the store, the owner's
+// phone and password. What a form saves goes through the reader and the write of a catalog file, as its only
+// entry.
 
 // Fields fills in the form of a struct: the inverse of readForm.
 func (p *page) Fields(of any) url.Values {
@@ -54,7 +55,7 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 	}
 }
 
-// Rows is how many rows of a list a form has: those up to the last one that is filled in, and two more.
+// Rows returns how many rows of a list a form has: those up to the last one that is filled in, and two more.
 func (f form) Rows(list, name string) int {
 	last := -1
 	for row := range 50 {
@@ -65,20 +66,20 @@ func (f form) Rows(list, name string) int {
 	return last + 3
 }
 
-// Offset is how many entries the earlier pages of a list have.
+// Offset returns how many entries the earlier pages of a list have.
 func (p *page) Offset() int64 {
 	n, _ := strconv.ParseInt(p.Query("offset"), 10, 64)
 	return max(0, n)
 }
 
-// Entries are those of a kind that the address asks for.
+// Entries returns those of a kind that the address asks for.
 func (p *page) Entries(kind string, drafts bool, most int64) ([]Entry, error) {
 	f := EntryFilter{Type: Kind(kind), Text: p.Query("q"), Offset: p.Offset(), Limit: most, Drafts: drafts}
 	entries, _, err := p.DB.Entries(p.Context(), p.Store.ID, f)
 	return entries, err
 }
 
-// Keys are the store's API keys, including uses that are not written yet.
+// Keys returns the store's API keys, including uses that are not written yet.
 func (p *page) Keys() ([]APIKey, error) {
 	keys, err := p.DB.Keys(p.Context(), p.Store.ID)
 	for i := range keys {
@@ -89,7 +90,7 @@ func (p *page) Keys() ([]APIKey, error) {
 	return keys, err
 }
 
-// Entry is the product or bundle that a form is about; a new one has no slug.
+// Entry returns the product or bundle that a form is about; a new one has no slug.
 func (p *page) Entry() (Entry, error) {
 	kind := Kind(path.Base(p.URL.Path))
 	slug := p.Query("slug")
@@ -99,9 +100,10 @@ func (p *page) Entry() (Entry, error) {
 	return p.DB.Entry(p.Context(), p.Store.ID, kind, slug)
 }
 
-// setName gives what a form saves its name: the one in the address or, for something new, the one that was typed, or
-// one made from its title. find returns the title of what already has a name, or ErrNotFound. A typed name that is
-// taken is refused. So is one made from a title if the title is the same too: a double click sends a form twice.
+// setName gives what a form saves its name: the one in the address or, for something new, the one that was
+// typed, or one made from its title. find returns the title of what already has a name, or ErrNotFound. A
+// typed name that is taken is refused. So is one made from a title if the title is the same too: a double
+// click sends a form twice.
 func (p *page) setName(field, titleField string, find func(name string) (title string, err error)) error {
 	given := p.Query(field)
 	title := strings.TrimSpace(p.PostFormValue(titleField))
@@ -123,8 +125,8 @@ func (p *page) setName(field, titleField string, find func(name string) (title s
 	return err
 }
 
-// saveEntry saves a product or bundle. The stock is left alone unless its field was changed: pieces that were sold
-// while the form was open stay sold.
+// saveEntry saves a product or bundle. The stock is left alone unless its field was changed: pieces that were
+// sold while the form was open stay sold.
 func (s *server) saveEntry(p *page) error {
 	kind := Kind(path.Base(p.URL.Path))
 	err := p.setName("slug", "title", func(slug string) (string, error) {
@@ -165,7 +167,7 @@ func (s *server) removeEntry(p *page) error {
 	return err
 }
 
-// EditedMethod is the payment method that a form is about; a new one has no code.
+// EditedMethod returns the payment method that a form is about; a new one has no code.
 func (p *page) EditedMethod() (Method, error) {
 	if code := p.Query("code"); code != "" {
 		return MethodOf(p.Context(), p.DB, p.Store.ID, code)
@@ -211,8 +213,9 @@ func (s *server) saveGateway(p *page) error {
 	return s.payments.gateways.SetKey(p.Context(), s.db, key)
 }
 
-// SetKey tries a key at its gateway and replaces the store's earlier one with it, which is kept for the sessions
-// that were made with it. A sandbox key never replaces a live one. A key that is in use already changes nothing.
+// SetKey tries a key at its gateway and replaces the store's earlier one with it, which is kept for the
+// sessions that were made with it. A sandbox key never replaces a live one. A key that is in use already
+// changes nothing.
 func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	if key.SecretKey == "" {
 		return refuse(ValidationFailed).add("secret_key", "is needed: gateway set reads it from the first line of stdin")
@@ -298,8 +301,8 @@ func (s *server) savePicture(p *page) error {
 	return s.db.SetPicture(p.Context(), p.Store.ID, code, kept)
 }
 
-// smallJPEG puts a picture on white, halves it until it is small, and encodes it without what a photo tells about
-// where it was taken.
+// smallJPEG puts a picture on white, halves it until it is small, and encodes it without what a photo tells
+// about where it was taken.
 func smallJPEG(from image.Image) ([]byte, error) {
 	to := image.NewRGBA(from.Bounds().Sub(from.Bounds().Min))
 	draw.Draw(to, to.Rect, image.White, image.Point{}, draw.Src)
@@ -313,7 +316,7 @@ func smallJPEG(from image.Image) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// halved is a picture of half the width and height. Each of its pixels is the mean of four.
+// halved returns a picture of half the width and height. Each of its pixels is the mean of four.
 func halved(from *image.RGBA) *image.RGBA {
 	to := image.NewRGBA(image.Rect(0, 0, from.Rect.Max.X/2, from.Rect.Max.Y/2))
 	for i := range to.Pix {
@@ -326,13 +329,13 @@ func halved(from *image.RGBA) *image.RGBA {
 	return to
 }
 
-// Secret is the one just made for a key or an endpoint, for ten minutes.
+// Secret returns the one just made for a key or an endpoint, for ten minutes.
 func (p *page) Secret(id string) string {
 	return p.auth.kept(p.Request, "secret-"+id, p.auth.cookie(p.Request, "sign-in"))
 }
 
-// keepSecret lets this sign-in show a secret for ten minutes. It waits in a cookie, so it is stored nowhere here, and
-// a page that a phone threw away can show it again.
+// keepSecret lets this sign-in show a secret for ten minutes. It waits in a cookie, so it is stored nowhere
+// here, and a page that a phone threw away can show it again.
 func (p *page) keepSecret(id, secret string) {
 	p.auth.keep(p.w, "secret-"+id, p.auth.cookie(p.Request, "sign-in"), secret, 10*time.Minute)
 }
@@ -401,8 +404,8 @@ func (s *server) changeEndpoint(p *page) error {
 //go:embed openapi.json
 var description []byte
 
-// getDescription serves the API's description to anyone, including pages of other sites, without an envelope. It
-// names the service's own address.
+// getDescription serves the API's description to anyone, including pages of other sites, without an envelope.
+// It names the service's own address.
 func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Content-Type", "application/json")
@@ -410,7 +413,7 @@ func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
 	w.Write(bytes.Replace(description, []byte("http://localhost:8080"), []byte(s.db.publicURL(r.Context())), 1))
 }
 
-// API is openapi.json, decoded.
+// API returns openapi.json, decoded.
 func (p *page) API() (spec map[string]any, err error) {
 	err = json.Unmarshal(description, &spec)
 	return spec, err

@@ -29,10 +29,11 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// The database is one SQLite file. A write that has returned is on disk, complete; one that has returned an error has
-// changed nothing, unless the error is ErrUnknown. Writes that arrive together share a commit. Reads never wait for
-// writes. No orders are taken while the disk is full. Once a commit fails for another reason, or the file is lost or
-// replaced, none are taken until the next start. The operator is told in one sentence what to do.
+// The database is one SQLite file. A write that has returned is on disk, complete; one that has returned an
+// error has changed nothing, unless the error is ErrUnknown. Writes that arrive together share a commit.
+// Reads never wait for writes. No orders are taken while the disk is full. Once a commit fails for another
+// reason, or the file is lost or replaced, none are taken until the next start. The operator is told in one
+// sentence what to do.
 
 // Time is milliseconds since 1970 UTC; 0 means none. In JSON it is ISO 8601 with Z.
 type Time int64
@@ -60,12 +61,12 @@ var (
 	// ErrNotFound is also the error for whatever belongs to another store.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnavailable says that nothing was changed, because of the file, the disk, another program's lock or a
-	// shutdown.
+	// ErrUnavailable says that nothing was changed, because of the file, the disk, another program's lock or
+	// a shutdown.
 	ErrUnavailable = errors.New("the database cannot be used now, and nothing was changed")
 
-	// ErrUnknown leaves open whether a change is on disk: a COMMIT failed, or the file was lost meanwhile. No write
-	// is possible after it.
+	// ErrUnknown leaves open whether a change is on disk: a COMMIT failed, or the file was lost meanwhile. No
+	// write is possible after it.
 	ErrUnknown = errors.New("the disk failed, and the change may or may not be saved: check before you repeat it")
 )
 
@@ -91,12 +92,12 @@ const (
 type Refusal struct {
 	Reason Reason
 	Fields []FieldError // the wrong fields, if it is about fields
-	Words  string       // such as a gateway's: they fill the %s in the reason's message or, if it has none, replace the message
+	Words  string       // such as a gateway's: they fill the %s in the reason's message or, without one, replace it
 	Wait   int          // seconds after which it may be tried again, with RateLimited
 }
 
-// FieldError is one wrong field: a path such as items[0].quantity, and a text to be read after it. The format is also
-// the key of its translation.
+// FieldError is one wrong field: a path such as items[0].quantity, and a text to be read after it. The format
+// is also the key of its translation.
 type FieldError struct {
 	Field, Format string
 	Values        []any
@@ -129,10 +130,10 @@ func isRefused(err error, reason Reason) bool {
 	return ok && r.Reason == reason
 }
 
-// unavailable wraps an SQLite error in ErrUnavailable, which makes callInSavepoint give up the whole group: SQLite
-// may have ended the transaction on its own, and each later statement would be committed by itself
-// (https://sqlite.org/lang_transaction.html). A violated constraint and an invalid statement leave the transaction as
-// it is, and are returned unchanged.
+// unavailable wraps an SQLite error in ErrUnavailable, which makes callInSavepoint give up the whole group:
+// SQLite may have ended the transaction on its own, and each later statement would be committed by itself
+// (https://sqlite.org/lang_transaction.html). A violated constraint and an invalid statement leave the
+// transaction as it is, and are returned unchanged.
 func unavailable(err error) error {
 	switch sqliteCode(err) {
 	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
@@ -149,12 +150,13 @@ func sqliteCode(err error) sqlite3.ErrNo {
 // querier is what can be read from: the DB or a Tx. With a Tx, the context of a query is the Tx itself.
 type querier interface {
 	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error) // leave returns it to the pool
-	result(err error) error                                                      // what a query's error means; nil means no error
+	result(err error) error                                                      // what a query's error means
 }
 
-// columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the order of the row's
-// columns, up to the first unexported one. Lists, maps and structs are JSON in their column; embedded structs have columns of
-// their own.
+// columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the
+// order of the row's columns, up to the first unexported one. Nothing else matches the two: whoever adds a
+// column adds a field at the same place. Lists, maps and structs are JSON in their column; embedded structs
+// have columns of their own.
 func columns(v reflect.Value) (into []any) {
 	if v.Kind() != reflect.Struct {
 		return []any{v.Addr().Interface()}
@@ -177,8 +179,9 @@ func columns(v reflect.Value) (into []any) {
 	return into
 }
 
-// one returns the first row of a query, scanned into columns, or ErrNotFound if there is none. The context bounds
-// only the wait for a connection: watching it during such a short query would cost more than the query.
+// one returns the first row of a query, scanned into columns, or ErrNotFound if there is none. The context
+// bounds only the wait for a connection: watching it during such a short query would cost more than the
+// query.
 func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
 	rows, err := read[T](ctx, q, 1, query, args)
 	if len(rows) > 0 {
@@ -187,13 +190,14 @@ func one[T any](ctx context.Context, q querier, query string, args ...any) (foun
 	return found, cmp.Or(err, ErrNotFound)
 }
 
-// all returns the rows of a query, scanned into columns. Without an error the list is never nil. The query ends with
-// the context.
+// all returns the rows of a query, scanned into columns. Without an error the list is never nil. The query
+// ends with the context.
 func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
 	return read[T](ctx, q, math.MaxInt, query, args)
 }
 
-// read returns at most the given number of rows of a query. If that number is one, it does not watch the context.
+// read returns at most the given number of rows of a query. If that number is one, it does not watch the
+// context.
 func read[T any](ctx context.Context, q querier, most int, query string, args []any) ([]T, error) {
 	conn, leave, err := q.connect(ctx)
 	if err != nil {
@@ -224,9 +228,9 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 	return found, q.result(rows.Err())
 }
 
-// some is all for one page of a list. It reads one row more than limit, to know whether there are more. The query
-// ends with LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and recompiles the statement for the
-// next value (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
+// some is all for one page of a list. It reads one row more than limit, to know whether there are more. The
+// query ends with LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and recompiles the
+// statement for the next value (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
 func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
 	rows []T, more bool, err error) {
 	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)
@@ -275,8 +279,9 @@ type DB struct {
 	latestID        int64                 // its milliseconds, with a count in the low 12 bits
 	latestReference int64                 // the count in the latest payment_reference: see newReference
 
-	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that SQLite holds on
-	// it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks). Both are nil in commands.
+	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that
+	// SQLite holds on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks). Both are nil in
+	// commands.
 	lock, file *os.File
 
 	seen struct {
@@ -286,8 +291,9 @@ type DB struct {
 	}
 	clock struct {
 		sync.Mutex
-		wall          Time
-		steady, until time.Time
+		wall   Time      // at the last call of clockJumped
+		steady time.Time // at that moment, by a clock that nobody sets
+		until  time.Time // when the wall clock is trusted again after a jump
 	}
 }
 
@@ -366,8 +372,8 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 	return db, nil
 }
 
-// findFile returns a path without symbolic links, because a file with two names would have two WALs. It creates a
-// missing file itself, because SQLite would let every user of the machine read it.
+// findFile returns a path without symbolic links, because a file with two names would have two WALs. It
+// creates a missing file itself, because SQLite would let every user of the machine read it.
 func findFile(path string, mode openMode) (string, error) {
 	found, err := filepath.EvalSymlinks(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -394,7 +400,8 @@ func findFile(path string, mode openMode) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no): the pool does.
+// openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no): the pool
+// does.
 func openPool(path, options string, connections int) *sql.DB {
 	pool, _ := sql.Open("sqlite3", "file:"+url.PathEscape(path)+
 		"?"+options+"&_mutex=no&_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=100")
@@ -427,7 +434,8 @@ func (db *DB) prepare(mode openMode) error {
 
 	db.conn, err = db.writers.Conn(ctx)
 	if err == nil {
-		// The first keeps savepoints from writing temporary files. The second is the size in bytes that the WAL shrinks to.
+		// The first keeps savepoints from writing temporary files. The second is the size in bytes that the
+		// WAL shrinks to.
 		err = db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608")
 	}
 	if err != nil || kind == "ours" {
@@ -439,8 +447,8 @@ func (db *DB) prepare(mode openMode) error {
 	})
 }
 
-// takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the file's
-// place and that does not match the WAL of the old file.
+// takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the
+// file's place and that does not match the WAL of the old file.
 func (db *DB) takeFile() (err error) {
 	db.file, err = os.Open(db.path)
 	if err == nil {
@@ -486,10 +494,10 @@ func (db *DB) connect(ctx context.Context) (*sql.Conn, func() error, error) {
 
 func (db *DB) result(err error) error { return unavailable(err) }
 
-// Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a database
-// error nothing more is done, and the write fails with that error, so its functions need not check for it: a query
-// that failed returns nothing, with that error. A Tx is its own context, which never ends: interrupting a statement
-// may end the transaction that its neighbours share.
+// Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a
+// database error nothing more is done, and the write fails with that error, so its functions need not check
+// for it: a query that failed returns nothing, with that error. A Tx is its own context, which never ends:
+// interrupting a statement may end the transaction that its neighbours share.
 type Tx struct {
 	context.Context
 	now                    Time
@@ -536,8 +544,9 @@ func (db *DB) change(ctx context.Context, statement string, args ...any) error {
 	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(statement, args...) })
 }
 
-// newID returns a UUIDv7 (RFC 9562): milliseconds, a count of 12 bits that keeps the ids of a millisecond in order,
-// and 62 random bits. Within a process its time never goes back, and it moves ahead when the count is used up.
+// newID returns a UUIDv7 (RFC 9562): milliseconds, a count of 12 bits that keeps the ids of a millisecond in
+// order, and 62 random bits. Within a process its time never goes back, and it moves ahead when the count is
+// used up.
 func (tx *Tx) newID() string {
 	id := max(tx.db.latestID+1, int64(tx.now)<<12)
 	tx.db.latestID = id
@@ -548,16 +557,16 @@ func (tx *Tx) newID() string {
 	return fmt.Sprintf("%08x-%04x-7%03x-%x-%x", id>>28, id>>12&0xffff, id&0xfff, random[:2], random[2:])
 }
 
-// write runs fn on the writing goroutine, in a transaction that it shares with other writes: fn must not block. It
-// returns once the commit is on disk. If fn returns an error or panics, nothing of it is written, but the others are.
-// Only when the database itself fails do all of them fail. write waits at most five seconds for its turn, and no
-// longer than ctx; from then on it waits for the result, whatever ctx does.
+// write runs fn on the writing goroutine, in a transaction that it shares with other writes: fn must not
+// block. It returns once the commit is on disk. If fn returns an error or panics, nothing of it is written,
+// but the others are. Only when the database itself fails do all of them fail. write waits at most five
+// seconds for its turn, and no longer than ctx; from then on it waits for the result, whatever ctx does.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.enqueue(ctx, db.small, fn)
 }
 
-// enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own,
-// because a savepoint with many rows is slow. A write leaves its queue if it waits too long.
+// enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its
+// own, because a savepoint with many rows is slow. A write leaves its queue if it waits too long.
 func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
 	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
 	select {
@@ -584,9 +593,9 @@ func (db *DB) runWrites() {
 	}
 }
 
-// writeGroup runs the waiting writes in one transaction, up to groupSize of them and for groupWork, so that one sync
-// of the disk serves them all. Nobody is answered before the commit, not even with a refusal, which may depend on a
-// neighbour's row.
+// writeGroup runs the waiting writes in one transaction, up to groupSize of them and for groupWork, so that
+// one sync of the disk serves them all. Nobody is answered before the commit, not even with a refusal, which
+// may depend on a neighbour's row.
 func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
@@ -609,8 +618,8 @@ func (db *DB) writeGroup(first *Tx) {
 	}
 }
 
-// callInSavepoint runs a write. If it fails, it alone is undone: tx.err says why, and nil is returned. A returned
-// error means that the whole transaction is lost.
+// callInSavepoint runs a write. If it fails, it alone is undone: tx.err says why, and nil is returned. A
+// returned error means that the whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
 	err := tx.db.run("SAVEPOINT write")
 	if err == nil {
@@ -636,8 +645,8 @@ func (tx *Tx) call() (err error) {
 	return tx.result(tx.fn(tx))
 }
 
-// end answers a write, and wakes the loops for what it made due. lost is why its transaction was not committed, or
-// ErrUnknown, and takes precedence over the write's own error.
+// end answers a write, and wakes the loops for what it made due. lost is why its transaction was not
+// committed, or ErrUnknown, and takes precedence over the write's own error.
 func (tx *Tx) end(lost error) {
 	tx.err = cmp.Or(lost, tx.err)
 	if tx.err == nil {
@@ -651,7 +660,8 @@ func (tx *Tx) end(lost error) {
 	close(tx.done)
 }
 
-// transaction runs work between BEGIN and COMMIT. If it returns an error other than ErrUnknown, nothing was changed.
+// transaction runs work between BEGIN and COMMIT. If it returns an error other than ErrUnknown, nothing was
+// changed.
 func (db *DB) transaction(work func() error) error {
 	err := db.checkWritable()
 	if err == nil {
@@ -665,7 +675,8 @@ func (db *DB) transaction(work func() error) error {
 		return err
 	}
 
-	// With synchronous=FULL the transaction is on disk when COMMIT returns. Only in tests does env.commit do more than call this.
+	// With synchronous=FULL the transaction is on disk when COMMIT returns. Only in tests does env.commit do
+	// more than call this.
 	err = db.env.commit(func() error {
 		_, err := db.conn.ExecContext(context.Background(), "COMMIT")
 		return err
@@ -716,9 +727,9 @@ func lockServing(path string) (*os.File, error) {
 	return lock, err
 }
 
-// checkWritable returns nil, or an ErrUnavailable that says why the database takes no writes. Each transaction calls it
-// before BEGIN and after COMMIT, so that no write goes into a file that nobody will find again. It takes
-// microseconds.
+// checkWritable returns nil, or an ErrUnavailable that says why the database takes no writes. Each
+// transaction calls it before BEGIN and after COMMIT, so that no write goes into a file that nobody will find
+// again. It takes microseconds.
 func (db *DB) checkWritable() error {
 	s := &db.seen
 	s.Lock()
@@ -750,11 +761,11 @@ func (db *DB) checkWritable() error {
 	return nil
 }
 
-// now is the time by the wall clock.
+// now returns the time by the wall clock.
 func (db *DB) now() Time { return timeOf(db.env.now()) }
 
-// clockJumped reports whether the wall clock has jumped by over a minute in the last five minutes. Until it has been steady for that long,
-// nothing expires or is purged, and no payment is checked.
+// clockJumped reports whether the wall clock has jumped by over a minute in the last five minutes. Until it
+// has been steady for that long, nothing expires or is purged, and no payment is checked.
 func (db *DB) clockJumped() bool {
 	c := &db.clock
 	c.Lock()
@@ -809,8 +820,8 @@ func (db *DB) check(ctx context.Context) (Report, error) {
 	return r, err
 }
 
-// copyTo copies the database, while others write, to a new file that nobody else can read and whose application_id is
-// id. After an error there is no copy.
+// copyTo copies the database, while others write, to a new file that nobody else can read and whose
+// application_id is id. After an error there is no copy.
 func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
 	file, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -841,7 +852,8 @@ func syncFolder(path string) error {
 // endings are those of the file, its WAL and the WAL's index.
 var endings = []string{"", "-wal", "-shm"}
 
-// restore puts a copy of a sound file in a database's place. aside is the new name of what was there, or empty.
+// restore puts a copy of a sound file in a database's place. aside is the new name of what was there, or
+// empty.
 func restore(ctx context.Context, path, from string, env environment) (aside string, r Report, err error) {
 	source, err := openDB(from, openReadOnly, env, nil)
 	if err != nil {
@@ -875,8 +887,8 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 	return aside, r, err
 }
 
-// setAside renames a database, whose WAL must not stay beside another file. The file goes first: a restore that is
-// killed then leaves no file, which everybody notices, rather than one without its latest orders.
+// setAside renames a database, whose WAL must not stay beside another file. The file goes first: a restore
+// that is killed then leaves no file, which everybody notices, rather than one without its latest orders.
 func setAside(path, aside string) (moved string, err error) {
 	for _, ending := range endings {
 		switch err := os.Rename(path+ending, aside+ending); {

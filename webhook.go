@@ -27,13 +27,14 @@ import (
 
 // Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
 //
-// The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the transaction
-// of the change, with a delivery for each endpoint that wants it, and every attempt sends the same bytes with a fresh signature.
-// A delivery is tried up to ten times in some 75 hours, until the receiver answers 2xx. It can arrive twice, because nothing is
-// written before it is sent: a delivery is due until the result of an attempt says otherwise. An endpoint gets an order's events
-// in order as long as it acknowledges them: the next one waits while an attempt is under way, and overtakes one that failed. A
-// receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each other and new ones.
-// Only its owner or a 410 answer turns an endpoint off: one that always fails stays on.
+// The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once,
+// in the transaction of the change, with a delivery for each endpoint that wants it, and every attempt sends
+// the same bytes with a fresh signature. A delivery is tried up to ten times in some 75 hours, until the
+// receiver answers 2xx. It can arrive twice, because nothing is written before it is sent: a delivery is due
+// until the result of an attempt says otherwise. An endpoint gets an order's events in order as long as it
+// acknowledges them: the next one waits while an attempt is under way, and overtakes one that failed. A
+// receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each
+// other and new ones. Only its owner or a 410 answer turns an endpoint off: one that always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
@@ -56,9 +57,9 @@ var EventNames = []EventName{
 	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, Ping,
 }
 
-// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the order
-// as the event shows it. An endpoint that is off gets deliveries too: they wait until it is on. No phone rings when alerts are
-// cleared.
+// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once.
+// It returns the order as the event shows it. An endpoint that is off gets deliveries too: they wait until it
+// is on. No phone rings when alerts are cleared.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	shown = st.show(o.StoredOrder, "")
 	o.Events++
@@ -114,8 +115,8 @@ type EventFilter struct {
 	Limit      int64     `json:"limit" rule:"int 1..50 =20"`
 }
 
-// Events lists a store's events in the order in which they were written. more says that others follow. If After is
-// not an event of the store, or is no longer kept, it returns ErrNotFound.
+// Events lists a store's events in the order in which they were written. more says that others follow. If
+// After is not an event of the store, or is no longer kept, it returns ErrNotFound.
 func (db *DB) Events(
 	ctx context.Context, storeID string, f EventFilter,
 ) (events []Event, more bool, err error) {
@@ -186,8 +187,8 @@ type NewEndpoint struct {
 	AllowPrivate bool        // also http and private addresses
 }
 
-// check refuses an address or an event that is not allowed. The IP addresses of a name can change: they are checked
-// whenever it is dialed (refusePrivate).
+// check refuses an address or an event that is not allowed. The IP addresses of a name can change: they are
+// checked whenever it is dialed (refusePrivate).
 func (in NewEndpoint) check() error {
 	refusal := refuse(ValidationFailed)
 	u, err := url.Parse(in.URL)
@@ -241,7 +242,7 @@ func (db *DB) setAddress(publicURL string, subdomains bool) error {
 		u.Scheme+"://", host, u.Host[len(host):], subdomains)
 }
 
-// publicURL is where the service is reached, without a slash at its end.
+// publicURL returns where the service is reached, without a slash at its end.
 func (db *DB) publicURL(ctx context.Context) string {
 	address, _ := one[string](ctx, db, "SELECT scheme || host || port FROM settings")
 	return address
@@ -292,8 +293,9 @@ func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active 
 		WHERE  id = ? AND store_id = ?`, active, id, storeID)
 }
 
-// RemoveEndpoint deletes an endpoint with its deliveries. There may be a million, so it is turned off first, and they
-// are deleted in small writes: if one fails, the owner sees an endpoint that is off, and can remove it again.
+// RemoveEndpoint deletes an endpoint with its deliveries. There may be a million, so it is turned off first,
+// and they are deleted in small writes: if one fails, the owner sees an endpoint that is off, and can remove
+// it again.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 	err := db.SetEndpointActive(ctx, storeID, id, false)
 	if err == nil {
@@ -307,7 +309,8 @@ func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 	return err
 }
 
-// deleteRows runs a statement that deletes rows in small writes, until it deletes fewer than its last parameter.
+// deleteRows runs a statement that deletes rows in small writes, until it deletes fewer than its last
+// parameter.
 func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
 	const most = 100
 	for {
@@ -369,8 +372,8 @@ type Delivery struct {
 	CreatedAt    Time           `json:"created_at"`
 }
 
-// Deliveries lists the deliveries to a store's endpoint, or those of an order's events if orderID is given. The
-// latest come first.
+// Deliveries lists the deliveries to a store's endpoint, or those of an order's events if orderID is given.
+// The latest come first.
 func (db *DB) Deliveries(ctx context.Context, storeID, endpointID string, most int) ([]Delivery, error) {
 	return db.deliveries(ctx, "d.endpoint_id", endpointID, storeID, most)
 }
@@ -403,8 +406,8 @@ func (db *DB) Resend(ctx context.Context, storeID, id string) error {
 	})
 }
 
-// ResendSince makes the deliveries of an endpoint due again that were not acknowledged and whose event is from since
-// or later. n is how many there are.
+// ResendSince makes the deliveries of an endpoint due again that were not acknowledged and whose event is
+// from since or later. n is how many there are.
 func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
 	err = db.enqueue(ctx, db.large, func(tx *Tx) error {
 		n = tx.exec(`
@@ -418,19 +421,20 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 	return n, err
 }
 
-// sign returns the HMAC-SHA256 of "<t>.<body>" in hex, t in Unix seconds, keyed with all bytes of the secret as
-// shown.
+// sign returns the HMAC-SHA256 of "<t>.<body>" in hex, t in Unix seconds, keyed with all bytes of the secret
+// as shown.
 func sign(secret string, t int64, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "%d.%s", t, body)
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// The queue sends what is due. It writes nothing before it sends: what is under way is known only in its memory. That is enough:
-// one process serves a file, and after a crash a delivery is still due, at its old time. Every attempt ends with a written
-// result, unless a shutdown cuts it off, its endpoint was removed or turned off before it was sent, or its delivery was resent
-// during the second or a later attempt. The queue looks for due deliveries when something was written, an attempt has ended or
-// the next one is due; while an endpoint has an attempt under way, it waits for that to end, not for the next due time.
+// The queue sends what is due. It writes nothing before it sends: what is under way is known only in its
+// memory. That is enough: one process serves a file, and after a crash a delivery is still due, at its old
+// time. Every attempt ends with a written result, unless a shutdown cuts it off, its endpoint was removed or
+// turned off before it was sent, or its delivery was resent during the second or a later attempt. The queue
+// looks for due deliveries when something was written, an attempt has ended or the next one is due; while an
+// endpoint has an attempt under way, it waits for that to end, not for the next due time.
 //
 // All its state belongs to the goroutine of run.
 type queue struct {
@@ -515,9 +519,10 @@ const (
 	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
 
-// mayBegin bounds the attempts under way. An endpoint that did well may have four, and its first may begin while fewer than 256
-// are under way in all. Everything else begins only while fewer than 128 are. An endpoint that is new, was just turned on, or
-// whose last attempt failed or was slow has one at a time, and pauses after each that fails or is slow.
+// mayBegin bounds the attempts under way. An endpoint that did well may have four, and its first may begin
+// while fewer than 256 are under way in all. Everything else begins only while fewer than 128 are. An
+// endpoint that is new, was just turned on, or whose last attempt failed or was slow has one at a time, and
+// pauses after each that fails or is slow.
 func (q *queue) mayBegin(e waitingEndpoint) bool {
 	ofEndpoint := 0
 	for _, d := range q.underWay {
@@ -541,8 +546,8 @@ type waitingEndpoint struct {
 	Next    Time // when the first of them is, or was, due
 }
 
-// sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes it: until the next
-// delivery or the end of a pause, a minute at most because somebody may set the clock.
+// sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes it:
+// until the next delivery or the end of a pause, a minute at most because somebody may set the clock.
 func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 	// The endpoints in the index, one after the other, without reading all their deliveries.
 	endpoints, err := all[waitingEndpoint](context.Background(), q.db, `
@@ -584,8 +589,9 @@ type dueDelivery struct {
 	didWell                 bool // set by its attempt: it was acknowledged, and quickly
 }
 
-// sendTo begins attempts to an endpoint for the deliveries that have been due longest. A delivery waits while another
-// one of its order is under way there. If that one fails, this one is due earlier than the retry, and goes first.
+// sendTo begins attempts to an endpoint for the deliveries that have been due longest. A delivery waits while
+// another one of its order is under way there. If that one fails, this one is due earlier than the retry, and
+// goes first.
 func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time) error {
 	due, err := all[dueDelivery](context.Background(), q.db, `
 		SELECT d.endpoint_id, d.id, coalesce(v.order_id, ''), d.attempt
@@ -624,8 +630,8 @@ func (q *queue) end(d dueDelivery) {
 	}
 }
 
-// attempt sends a delivery once and writes what came of it. If the service stops first, nothing is written: the delivery
-// stays due.
+// attempt sends a delivery once and writes what came of it. If the service stops first, nothing is written:
+// the delivery stays due.
 func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) (didWell bool) {
 	begun := time.Now()
 	s, a, err := q.send(untilCutOff, d)
@@ -652,9 +658,10 @@ func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) (didWell boo
 	return d.didWell
 }
 
-// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if its second
-// or a later attempt is under way then, that result counts only for the endpoint. 410 turns the endpoint off. If a
-// result cannot be written, that is tried again each second, and the delivery stays under way.
+// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if
+// its second or a later attempt is under way then, that result counts only for the endpoint. 410 turns the
+// endpoint off. If a result cannot be written, that is tried again each second, and the delivery stays under
+// way.
 func (q *queue) record(
 	untilCutOff context.Context, d dueDelivery, a httpAnswer, status DeliveryStatus, wait time.Duration,
 ) {
@@ -681,10 +688,10 @@ func (q *queue) record(
 	}
 }
 
-// afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending one waits. The
-// exceptions are in attempt; what it means for the endpoint is in record. number counts from 1. spread is random, from 0.8
-// to 1.2, so that deliveries that failed together are not tried again together. A receiver that is overloaded may ask for
-// more time, up to twice the wait.
+// afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending
+// one waits. The exceptions are in attempt; what it means for the endpoint is in record. number counts from
+// 1. spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again together.
+// A receiver that is overloaded may ask for more time, up to twice the wait.
 func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
 	waits := []time.Duration{ // before the second and every later one of ten attempts: 75 h 35 min in all
 		5 * time.Second,
@@ -726,7 +733,8 @@ type sending struct {
 	Language  string // the store's
 }
 
-// httpAnswer is what came back. What the store sees of it reveals nothing about the network that the service runs in.
+// httpAnswer is what came back. What the store sees of it reveals nothing about the network that the service
+// runs in.
 type httpAnswer struct {
 	code       int    // the HTTP status; 0: there was no answer
 	text       string // its first bytes, or why there was none, such as "timed out"
@@ -783,12 +791,12 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 	}
 }
 
-// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it opens the
-// dashboard.
+// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it
+// opens the dashboard.
 func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
 	title, text, ok := phoneWords(s.Language, s.Event, s.Order)
 	if !ok || q.db.now().Sub(s.CreatedAt) > time.Hour {
-		return httpAnswer{code: http.StatusNoContent}, nil // There is nothing to say, or it is no longer news: this is done.
+		return httpAnswer{code: http.StatusNoContent}, nil // It is done: there is nothing to say, or it is too late.
 	}
 	return q.post(ctx, s.URL, []byte(text), http.Header{
 		"Title": {mime.QEncoding.Encode("utf-8", title)},
@@ -796,8 +804,8 @@ func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
 	})
 }
 
-// post sends a request over the transport itself, which follows no redirects, and reads the answer. An answer whose
-// body stalls or breaks off is still an answer.
+// post sends a request over the transport itself, which follows no redirects, and reads the answer. An answer
+// whose body stalls or breaks off is still an answer.
 func (q *queue) post(ctx context.Context, address string, body []byte, header http.Header) (httpAnswer, error) {
 	req, err := http.NewRequestWithContext(ctx, "POST", address, bytes.NewReader(body))
 	if err != nil {
@@ -848,8 +856,8 @@ func whyNoAnswer(err error) string {
 	return "no answer"
 }
 
-// newTransport returns the way to the network: without a proxy or compression and, unless private addresses are allowed, only to
-// public ones.
+// newTransport returns the way to the network: without a proxy or compression and, unless private addresses
+// are allowed, only to public ones.
 func newTransport(allowPrivate bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	if !allowPrivate {
@@ -867,8 +875,8 @@ func newTransport(allowPrivate bool) *http.Transport {
 
 var errNotPublic = errors.New("not a public address")
 
-// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its address
-// gains nothing.
+// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its
+// address gains nothing.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
 		return errNotPublic
@@ -876,8 +884,8 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// deniedNets are the addresses that are not public (IANA's special-purpose registries): in IPv6 everything outside
-// 2000::/3, and some within it.
+// deniedNets are the addresses that are not public (IANA's special-purpose registries): in IPv6 everything
+// outside 2000::/3, and some within it.
 const deniedNets = `
 	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
 	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session has one payment at most, which has the
-// session's id in the book. If the answer to a creation was lost, there are two sessions with our reference. Remembered
-// names are ps-1 for a session, py-1 and pr-1 for its payment, the path refunds/rfd-1 for a refund, and disputes/… for
-// each news of a dispute.
+// xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session has one payment at most,
+// which has the session's id in the book. If the answer to a creation was lost, there are two sessions with
+// our reference. Remembered names are ps-1 for a session, py-1 and pr-1 for its payment, the path
+// refunds/rfd-1 for a refund, and disputes/… for each news of a dispute.
 type xendit struct{ gatewayClient }
 
 const xenditHost = "https://api.xendit.co"
@@ -25,7 +25,8 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 	expires := max(c.Session.ExpiresAt, x.now().Add(11*time.Minute)) // Xendit refuses what ends within ten minutes.
 	buyer := c.Order.Buyer
 
-	// Xendit takes names of 1 to 50 letters, digits and spaces, and e-mail addresses of at most 50 characters.
+	// Xendit takes names of 1 to 50 letters, digits and spaces, and e-mail addresses of at most 50
+	// characters.
 	name := fmt.Sprintf("%.50s", strings.Join(strings.FieldsFunc(buyer.Name, isMark), " "))
 	email := buyer.Email
 	if len(email) > 50 {
@@ -98,8 +99,8 @@ func (a *xenditAnswer) refusal() (status int, words string) {
 
 func (a *xenditAnswer) refund() string { return "refunds/" + cmp.Or(a.RefundID, a.OldRefundID) }
 
-// status asks about every session of our reference that is known, and about the refunds of those that were paid. One
-// that cannot be read does not hide the others.
+// status asks about every session of our reference that is known, and about the refunds of those that were
+// paid. One that cannot be read does not hide the others.
 func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
 	for _, id := range s.xenditSessions() {
@@ -127,7 +128,7 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 	return a, failed
 }
 
-// xenditSessions are the ids of the sessions of a reference.
+// xenditSessions returns the ids of the sessions of a reference.
 func (s PaymentSession) xenditSessions() []string {
 	ids := slices.DeleteFunc(append([]string{s.GatewayID}, s.Names...), func(name string) bool {
 		return name == "" || name != s.GatewayID && !strings.HasPrefix(name, "ps-")
@@ -145,9 +146,9 @@ func (x xendit) call(
 	return a, status, err
 }
 
-// refunded is how much of a payment was returned: the refunds that Xendit lists (the first page of them), and those
-// that notifications have named. In newer accounts a refund has the id of the payment, in older ones that of its
-// request.
+// refunded returns how much of a payment was returned: the refunds that Xendit lists (the first page of
+// them), and those that notifications have named. In newer accounts a refund has the id of the payment, in
+// older ones that of its request.
 func (x xendit) refunded(
 	ctx context.Context, key GatewayKey, s PaymentSession, session xenditAnswer,
 ) (sum int64, err error) {
@@ -177,8 +178,8 @@ func (x xendit) refunded(
 	return sum, nil
 }
 
-// refunds asks where newer accounts have their refunds, and then where older ones do. What the account may not see
-// counts as none.
+// refunds asks where newer accounts have their refunds, and then where older ones do. What the account may
+// not see counts as none.
 func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xenditAnswer, err error) {
 	for _, version := range []string{"/v3/", "/"} {
 		a, _, err = x.call(ctx, key, "GET", version+path)
@@ -189,7 +190,8 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 	return xenditAnswer{}, nil
 }
 
-// closePage cancels every session of the reference. Xendit refuses if one is over: the next answer shows that.
+// closePage cancels every session of the reference. Xendit refuses if one is over: the next answer shows
+// that.
 func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	closed := true
 	for _, id := range s.xenditSessions() {
@@ -201,15 +203,16 @@ func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession)
 
 func (x xendit) decide(context.Context, GatewayKey, string, bool) error { return nil }
 
-// checkXendit refuses what Xendit itself would take: a key of the other mode, because one address serves both, and
-// a key without the token that verifies notifications.
+// checkXendit refuses what Xendit itself would take: a key of the other mode, because one address serves
+// both, and a key without the token that verifies notifications.
 func (k GatewayKey) checkXendit() error {
 	switch {
 	case k.Provider != Xendit:
 	case strings.HasPrefix(k.SecretKey, "xnd_development_") != (k.Mode == ModeSandbox):
 		return refuse(ValidationFailed).add("secret_key", "must be a key of the mode %s", k.Mode)
 	case k.CallbackToken == "":
-		return refuse(ValidationFailed).add("callback_token", "is needed with xendit: gateway set reads it from the second line of stdin")
+		return refuse(ValidationFailed).add("callback_token",
+			"is needed with xendit: gateway set reads it from the second line of stdin")
 	}
 	return nil
 }
