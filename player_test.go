@@ -358,7 +358,7 @@ func (p *player) stock(slug string) string {
 var stateWords = map[string]string{
 	"pending":               "Belum dibayar|Menunggu",
 	"awaiting_verification": "Perlu dicek|Sedang dicek|sudah dikonfirmasi",
-	"paid":                  "Lunas|Sudah dibayar",
+	"paid":                  "Lunas|Pembayaran diterima",
 	"failed":                "Gagal|Dibatalkan",
 	"expired":               "Kedaluwarsa|Waktu pembayaran habis",
 	"refunded":              "Dana dikembalikan|Dana Anda",

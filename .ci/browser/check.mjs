@@ -132,7 +132,7 @@ async function firstDay(url, store) {
   await page.goto(order);
   await see(page, 'Lunas');
   await buyer.reload();
-  await see(buyer, 'Sudah dibayar');
+  await see(buyer, 'Pembayaran diterima');
   await page.locator('summary', { hasText: /kembali/ }).first().click();
   await page.click(act('refund'));
   await buyer.reload();
