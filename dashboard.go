@@ -518,7 +518,7 @@ func (l language) row(o Order) (row []string) {
 		o.PaymentReference, o.CreatedAt, l.word("status", o.Status),
 		o.Buyer.Name, o.Buyer.Email, o.Buyer.Phone, strings.Join(items, ", "),
 		o.Subtotal, o.ShippingFee, -o.Discount, o.Fee, o.UniqueCode, o.Amount,
-		o.PaymentMethod, o.PaidAt, o.ExternalID, o.Test,
+		o.PaymentMethod, o.PaidAt, o.ExternalID, o.Test, o.Note,
 	} {
 		row = append(row, csvCell(cell))
 	}

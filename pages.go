@@ -321,7 +321,7 @@ func (s *server) perform(p *page) error {
 		return nil
 	}
 
-	p.next = cmp.Or(p.next, p.URL.RequestURI())
+	p.next = cmp.Or(p.next, p.URL.RequestURI()) + "#" // Else the browser would keep the form's fragment, and scroll there.
 	if p.IsOwner && err == nil {
 		s.auth.setCookie(p.w, "done", name, time.Minute)
 	}

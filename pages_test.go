@@ -233,6 +233,7 @@ func TestExport(t *testing.T) {
 		body := w.shop.body("teh", 1)
 		body["payment_method"], body["shipping_fee"], body["discount"] = "bank_unik", 1000*i, i
 		body["buyer"] = fields{"name": names[i%len(names)], "email": "a@b.id"}
+		body["note"] = "Jl. Kopi 5"
 		w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
 	}
 	status, text := p.code("GET", "/dashboard/orders.csv", nil)
@@ -245,6 +246,9 @@ func TestExport(t *testing.T) {
 		t.Fatalf("the export is %d with %d lines", status, len(lines))
 	}
 	for _, line := range lines[1:] {
+		if note := line[len(line)-1]; note != "Jl. Kopi 5" {
+			t.Errorf("the note is %q", note)
+		}
 		sum := int64(0)
 		var amounts []int64
 		for _, cell := range line {
