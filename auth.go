@@ -212,14 +212,14 @@ func (l *limiter) secondsFor(tokens float64) int {
 // network returns an IPv4 address as it is, and an IPv6 address as its network with a prefix of the given
 // length.
 func network(addr netip.Addr, bits int) string {
-	net, _ := addr.Prefix(min(bits, addr.BitLen())) // This cannot fail: the address has so many bits.
+	net, _ := addr.Prefix(min(bits, addr.BitLen())) // This cannot fail: the address has that many bits.
 	return net.String()
 }
 
 // auth is what the serving process remembers about its clients. It may forget all of it.
 type auth struct {
 	db           *DB
-	trusted      []netip.Prefix // proxies, beside those on this machine
+	trusted      []netip.Prefix // proxies, besides those on this machine
 	warnOnce     sync.Once
 	sealing      cipher.AEAD // with the secret in the database file
 	cookiePrefix string

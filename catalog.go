@@ -186,7 +186,7 @@ const (
 	Sandbox    Provider = "sandbox"
 	Midtrans   Provider = "midtrans"
 	Xendit     Provider = "xendit"
-	NoProvider Provider = "none" // of an order without anything to pay
+	NoProvider Provider = "none" // for an order with nothing to pay
 )
 
 // MethodKind is how a buyer pays by a manual method. The pay page has words for each.

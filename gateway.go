@@ -317,7 +317,7 @@ func (c checkout) channelsOf(column int) []string {
 }
 
 // GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with,
-// then the one in use, then those that were replaced. Without a provider, it lists the keys in use of all.
+// then the one in use, then those that were replaced. Without a provider, it lists the keys in use at all of them.
 // Every store has one for the sandbox, without an id.
 func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider, own string) ([]GatewayKey, error) {
 	if provider == Sandbox {

@@ -416,7 +416,7 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 }
 
 type methodQuery struct {
-	Amount int64 `json:"amount" rule:"money =-1"` // a subtotal; -1 is any
+	Amount int64 `json:"amount" rule:"money =-1"` // a subtotal; -1 means any
 }
 
 func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) {

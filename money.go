@@ -22,7 +22,7 @@ const (
 	Refunded             Status = "refunded"
 )
 
-// PaymentState is how far a payment has come, as its gateway says.
+// PaymentState is how far a payment has got, according to its gateway.
 type PaymentState string
 
 // The states of a payment, in the order in which knowledge of it grows. Of Denied and ExpiredPayment,

@@ -103,7 +103,7 @@ func (l language) dates(layout string) func(t Time) string {
 	return func(t Time) string { return words.Replace(t.Time().In(wib).Format(layout + ", 15:04 WIB")) }
 }
 
-// rupiah writes an amount as Indonesians do: Rp85.000.
+// rupiah writes an amount the way Indonesians do: Rp85.000.
 func rupiah(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -223,7 +223,7 @@ type page struct {
 	typed        form   // into its form
 }
 
-// newPage begins a page with the headers that all have.
+// newPage begins a page with the headers that all pages have.
 func (s *server) newPage(w http.ResponseWriter, r *http.Request, route pageRoute) *page {
 	h := w.Header()
 	h.Set("Content-Security-Policy", pageSecurity)
@@ -342,7 +342,7 @@ func (p *page) parseForm(most int64) error {
 	return nil
 }
 
-// show executes the page's template. Reading waits for one of the store's places.
+// show executes the page's template. It first waits for one of the store's places.
 func (s *server) show(p *page) error {
 	if p.Template == "" {
 		return nil

@@ -261,7 +261,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 
 		s = *o.session(s.Number)
 		if s.Notified > 0 { // A notification came before the page's address.
-			p.checkSession(call, o, s) // If that fails, it is due all the same.
+			p.checkSession(call, o, s) // If that fails, the session is still due.
 		}
 		if !errors.Is(failed, errTaken) {
 			return nil

@@ -439,7 +439,7 @@ func sign(secret string, t int64, body []byte) string {
 // All its state belongs to the goroutine of run.
 type queue struct {
 	db        *DB
-	transport http.RoundTripper // newTransport's, but in tests
+	transport http.RoundTripper // newTransport's, except in tests
 
 	underWay []dueDelivery
 	paused   map[string]time.Time // until when, by endpoint

@@ -142,7 +142,7 @@ func (x xendit) call(
 	ctx context.Context, key GatewayKey, method, path string,
 ) (a xenditAnswer, status int, err error) {
 	status, err = x.send(ctx, key, method, xenditHost, path,
-		http.Header{"Api-Version": {"2024-11-11"}}, nil, &a) // of newer accounts' refunds
+		http.Header{"Api-Version": {"2024-11-11"}}, nil, &a) // for the refunds of newer accounts
 	return a, status, err
 }
 
