@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -250,12 +249,12 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.errorPage(w, r, status, err)
 		return
 	}
-	respond(w, status, `{"success":false,"error":`, toJSON(e))
+	respond(w, status, `{"success":false,"error":`, pieces{string(toJSON(e))})
 }
 
 // respond writes an envelope: before, the JSON inside, and the closing brace.
-func respond(w http.ResponseWriter, status int, before string, inside []byte) {
-	body := slices.Concat([]byte(before), inside, []byte("}\n"))
+func respond(w http.ResponseWriter, status int, before string, inside pieces) {
+	body := slices.Concat(pieces{before}, inside, pieces{"}\n"}).join()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
@@ -264,8 +263,15 @@ func respond(w http.ResponseWriter, status int, before string, inside []byte) {
 
 // listOf returns the data of an answer with a page of a list, whose entries are JSON already: encoding/json
 // would check and copy them once more.
-func listOf(name string, list []string, more bool) json.RawMessage {
-	return json.RawMessage(fmt.Sprintf(`{"%s":[%s],"has_more":%t}`, name, strings.Join(list, ","), more))
+func listOf(name string, list []pieces, more bool) pieces {
+	data := pieces{`{"`, name, `":[`}
+	for i, entry := range list {
+		if i > 0 {
+			data = append(data, ",")
+		}
+		data = append(data, entry...)
+	}
+	return append(data, fmt.Sprintf(`],"has_more":%t}`, more))
 }
 
 // answer answers with data, or with an error. Data that is JSON already goes out as it is.
@@ -275,9 +281,9 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, status int, foun
 		return
 	}
 
-	inside, isJSON := found.(json.RawMessage)
+	inside, isJSON := found.(pieces)
 	if !isJSON {
-		inside = toJSON(found)
+		inside = pieces{string(toJSON(found))}
 	}
 	respond(w, status, `{"success":true,"data":`, inside)
 }
@@ -404,15 +410,15 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 		typed[e.Type] = append(typed[e.Type], e)
 	}
 
-	found := toJSON(jsonObject{"products": typed[Product], "bundles": typed[Bundle], "has_more": more})
+	found := string(toJSON(jsonObject{"products": typed[Product], "bundles": typed[Bundle], "has_more": more}))
 
-	tag := fmt.Sprintf(`"%x"`, digest(string(found)))
+	tag := fmt.Sprintf(`"%x"`, digest(found))
 	c.header.Set("Etag", tag)
 	c.header.Set("Cache-Control", "private, no-cache")
 	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
 		c.status = http.StatusNotModified // net/http sends no body with it.
 	}
-	return json.RawMessage(found), nil
+	return pieces{found}, nil
 }
 
 type methodQuery struct {
@@ -449,8 +455,8 @@ func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
 }
 
 // showOrders returns the data of an answer with a page of a store's orders.
-func (st Store) showOrders(orders []StoredOrder, more bool) json.RawMessage {
-	var shown []string
+func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
+	var shown []pieces
 	for _, o := range orders {
 		shown = append(shown, st.show(o, ""))
 	}
@@ -488,7 +494,7 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	if created.Replayed {
 		c.header.Set("Idempotent-Replayed", "true")
 	}
-	return json.RawMessage(`{"order":` + created.Shown + "}"), nil
+	return pieces{`{"order":`, created.Shown, "}"}, nil
 }
 
 // getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not
@@ -506,10 +512,10 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 }
 
 // showSession returns the data of an answer with an order and its payment session.
-func (st Store) showSession(o OrderRow, session SessionView) json.RawMessage {
+func (st Store) showSession(o OrderRow, session SessionView) pieces {
 	address := toJSON(session.PaymentURL) // as the gateway wrote it
 	shown := st.show(o.StoredOrder, string(address[1:len(address)-1]))
-	return json.RawMessage(fmt.Sprintf(`{"order":%s,"payment_session":%s}`, shown, toJSON(session)))
+	return slices.Concat(pieces{`{"order":`}, shown, pieces{`,"payment_session":`, string(toJSON(session)), "}"})
 }
 
 // decide performs an act of the owner, named by the last part of the path.
@@ -530,7 +536,7 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jsonObject{"order": json.RawMessage(c.store.show(o.StoredOrder, ""))}, nil
+	return jsonObject{"order": c.store.show(o.StoredOrder, "")}, nil
 }
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
@@ -541,9 +547,9 @@ func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 			"any more: begin with created_at_min instead.")
 	}
 
-	var bodies []string
+	var bodies []pieces
 	for _, e := range events {
-		bodies = append(bodies, e.Body)
+		bodies = append(bodies, pieces{e.Body})
 	}
 	return listOf("events", bodies, more), err
 }

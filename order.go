@@ -90,11 +90,28 @@ type Item struct {
 // StoredOrder is an order as it is stored.
 type StoredOrder struct{ ID, JSON string }
 
+// pieces are JSON that is put together when it is sent, so that a long list is copied once.
+type pieces []string
+
+func (p pieces) join() (joined []byte) {
+	length := 0
+	for _, piece := range p {
+		length += len(piece)
+	}
+	joined = slices.Grow(joined, length)
+	for _, piece := range p {
+		joined = append(joined, piece...)
+	}
+	return joined
+}
+
+func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
+
 // show returns an order as the API shows it: its stored JSON without the last brace, its two addresses, which
 // are already escaped, and the brace. paymentURL is the page of a payment session, or "".
-func (st Store) show(o StoredOrder, paymentURL string) string {
+func (st Store) show(o StoredOrder, paymentURL string) pieces {
 	page := st.payPage(o.ID)
-	return o.JSON[:len(o.JSON)-1] + `,"checkout_url":"` + page + `","payment_url":"` + cmp.Or(paymentURL, page) + `"}`
+	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
 }
 
 func (o StoredOrder) decode() (order Order, err error) {

@@ -61,7 +61,7 @@ var EventNames = []EventName{
 // It returns the order as the event shows it. An endpoint that is off gets deliveries too: they wait until it
 // is on. No phone rings when alerts are cleared.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
-	shown = st.show(o.StoredOrder, "")
+	shown = strings.Join(st.show(o.StoredOrder, ""), "")
 	o.Events++
 	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, `{"order":`+shown+"}")
 
