@@ -83,7 +83,7 @@ async function firstDay(url, store) {
   await page.fill('[name=email]', 'owner@example.id');
   await page.fill('[name=password]', 'bukan kata sandinya');
   await page.click(act('sign-in'));
-  await see(page, 'E-mail atau kata sandi salah');
+  await see(page, 'Email atau kata sandi salah');
   await page.fill('[name=email]', 'owner@example.id');
   await page.fill('[name=password]', store.owner_password);
   await page.keyboard.press('Enter');
