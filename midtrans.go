@@ -167,7 +167,7 @@ func (a *midtransAnswer) payment() (Payment, error) {
 			sum += refund.Amount
 		}
 
-		p.Returned = int64(min(max(sum, a.RefundAmount), amount))
+		p.Returned = int64(max(sum, a.RefundAmount))
 		if p.Returned == 0 { // No amount is given, as in the documentation's partial_chargeback: the owner has to look.
 			p.Disputed = p.Amount
 		}
@@ -190,7 +190,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		t, status, err := m.call(ctx, key, "GET", name, "status")
 		// Some ways to pay have the transaction_id in place of the order_id.
 		isOurs := t.OrderID == reference || t.OrderID == name
-		if status == http.StatusNotFound || err == nil && !isOurs {
+		if status == http.StatusNotFound || err == nil && !isOurs && t.OrderID != "" {
 			continue // no way to pay has been chosen yet, or the name is another order's
 		}
 		if err != nil {

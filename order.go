@@ -259,7 +259,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 		}
 
 		created, err = one[CreatedOrder](tx, tx,
-			"SELECT order_id, answer, 1 AS replayed, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?",
+			"SELECT answer ->> '$.id', answer, 1 AS replayed, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?",
 			st.ID, in.IdempotencyKey)
 		if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
 			return refuse(IdempotencyKeyReused)
@@ -274,9 +274,8 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 		}
 
 		tx.exec(`
-			INSERT INTO idempotency_keys (store_id, key, body_hash, order_id, answer, created_at)
-			VALUES (?, ?, ?, ?, ?, ?)`,
-			st.ID, in.IdempotencyKey, in.BodyHash, created.ID, created.Shown, tx.now)
+			INSERT INTO idempotency_keys (store_id, key, body_hash, answer, created_at)
+			VALUES (?, ?, ?, ?, ?)`, st.ID, in.IdempotencyKey, in.BodyHash, created.Shown, tx.now)
 		return nil
 	})
 	return created, err
@@ -711,6 +710,13 @@ func (o *OrderRow) session(number int) *PaymentSession {
 		}
 	}
 	return nil
+}
+
+// withItsPayments returns a session with its payments from the book, which its gateway has to know.
+func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
+	isOfAnother := func(p Payment) bool { return p.Attempt != s.Number }
+	s.payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), isOfAnother)
+	return s
 }
 
 // storeOrder writes a new order, or what has changed in one.

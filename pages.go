@@ -512,10 +512,16 @@ const (
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
-// checkOnReturn asks the gateway about a pending order whose buyer comes back from there. While somebody else
-// is asking, or if no answer comes, the page says that the gateway is being asked, and tries again.
+// checkOnReturn asks the gateway about a pending order whose buyer comes back from there, or about which a
+// notification claims that money came. While somebody else is asking, or if no answer comes, the page says that
+// the gateway is being asked, and tries again.
 func (s *server) checkOnReturn(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
+	for _, s := range p.Order.Sessions {
+		if s.Claimed != "" && p.Query("back") == "" {
+			looks = 1
+		}
+	}
 	if looks < 1 || !p.Order.Order.RequiresPayment {
 		return nil
 	}

@@ -250,6 +250,9 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 
 		s := o.Sessions[0]
 		page, failed := p.gateways[s.Provider].create(call, key, checkout{s, o.Order, st})
+		if failed == nil && page.URL == "" {
+			failed = errNotUnderstood
+		}
 		if failed != nil {
 			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
 		}
@@ -419,13 +422,6 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	return answered, err
 }
 
-// withItsPayments returns a session with its payments from the book, which its gateway has to know.
-func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
-	isOfAnother := func(p Payment) bool { return p.Attempt != s.Number }
-	s.payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), isOfAnother)
-	return s
-}
-
 // checkOnce asks the gateway about sent, a session as it was read, with the key that it was made with,
 // keys[0]. If that key is refused, the one in use is tried; its answer counts only if it has a payment. Then
 // the answer, or the lack of one, is written, with what follows for the order. It is applied to the session
@@ -545,7 +541,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 		return err
 	}
 
-	isVerified := false
+	isVerified, isEarly := false, false
 	for _, key := range keys { // Several may have the same token.
 		n, err := p.gateways[provider].verify(key, header, body)
 		if err != nil {
@@ -557,10 +553,23 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
+		isEarly = n.Reference == ""
 	}
 
 	if !isVerified {
 		return ErrNotFound
+	}
+	if isEarly {
+		// A refund of a payment that no answer has shown: it may be one of these, so the gateway has to say it again.
+		_, err = one[int](ctx, p.db, `
+			SELECT 1
+			FROM   payment_sessions s
+			JOIN   orders o ON o.id = s.order_id
+			WHERE  s.due_at > 0 AND s.seen = 1 AND s.over = 0 AND s.provider = ? AND o.store_id = ?
+			LIMIT  1`, provider, storeID)
+		if err == nil {
+			return refuse(Unavailable)
+		}
 	}
 
 	p.db.log.Warn("a notification matches no payment session of this store", "provider", provider, "store", storeID)

@@ -559,6 +559,22 @@ func TestClaimOfAReplacedKey(t *testing.T) {
 	})
 }
 
+// TestRefundBeforeItsPayment has Xendit tell of a refund while nothing is known of its payment. Xendit says it again, as it does
+// after any answer but 200, and has no list of refunds where it could be found.
+func TestRefundBeforeItsPayment(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.net.xendit.odd["nolists"] = true
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A, get, COMPLETED lost")
+		w.net.xendit.say(p.order, "1", "refund=172500")
+		path, header, body := w.net.xendit.message(p.order, "1", "refund=172500")
+		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 503, "SERVICE_UNAVAILABLE")
+		p.play("+1m", "= paid by 1, Paid, stock 8")
+		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 200, "")
+		p.play("+1m", "= refunded, Paid Refunded, stock 8")
+	})
+}
+
 // TestRefundsThatCannotBeRead has Xendit answer about sessions, and fail whenever it is asked about refunds.
 func TestRefundsThatCannotBeRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

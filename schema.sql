@@ -153,7 +153,6 @@ CREATE TABLE idempotency_keys (           -- kept 48 h at least
   store_id   TEXT    NOT NULL REFERENCES stores,
   key        TEXT    NOT NULL,
   body_hash  BLOB    NOT NULL,            -- SHA-256 of the request's body
-  order_id   TEXT    NOT NULL REFERENCES orders,
   answer     TEXT    NOT NULL,            -- the order as the first answer showed it
   created_at INTEGER NOT NULL,
   PRIMARY KEY (store_id, key)

@@ -79,17 +79,6 @@ func (p *page) Entries(kind string, drafts bool, most int64) ([]Entry, error) {
 	return entries, err
 }
 
-// Keys returns the store's API keys, including uses that are not written yet.
-func (p *page) Keys() ([]APIKey, error) {
-	keys, err := p.DB.Keys(p.Context(), p.Store.ID)
-	for i := range keys {
-		if at, wasUsed := p.auth.used.Load(keys[i].ID); wasUsed {
-			keys[i].LastUsedAt = at.(Time)
-		}
-	}
-	return keys, err
-}
-
 // Entry returns the product or bundle that a form is about; a new one has no slug.
 func (p *page) Entry() (Entry, error) {
 	kind := Kind(path.Base(p.URL.Path))

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -149,8 +148,8 @@ func sqliteCode(err error) sqlite3.ErrNo {
 
 // querier is what can be read from: the DB or a Tx. With a Tx, the context of a query is the Tx itself.
 type querier interface {
-	connect(ctx context.Context) (conn *sql.Conn, leave func() error, err error) // leave returns it to the pool
-	result(err error) error                                                      // what a query's error means
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	result(err error) error // what a query's error means
 }
 
 // columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the
@@ -179,11 +178,9 @@ func columns(v reflect.Value) (into []any) {
 	return into
 }
 
-// one returns the first row of a query, scanned into columns, or ErrNotFound if there is none. The context
-// bounds only the wait for a connection: watching it during such a short query would cost more than the
-// query.
+// one returns the first row of a query, scanned into columns, or ErrNotFound if there is none.
 func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
-	rows, err := read[T](ctx, q, 1, query, args)
+	rows, err := all[T](ctx, q, query, args...)
 	if len(rows) > 0 {
 		return rows[0], nil
 	}
@@ -193,22 +190,7 @@ func one[T any](ctx context.Context, q querier, query string, args ...any) (foun
 // all returns the rows of a query, scanned into columns. Without an error the list is never nil. The query
 // ends with the context.
 func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
-	return read[T](ctx, q, math.MaxInt, query, args)
-}
-
-// read returns at most the given number of rows of a query. If that number is one, it does not watch the
-// context.
-func read[T any](ctx context.Context, q querier, most int, query string, args []any) ([]T, error) {
-	conn, leave, err := q.connect(ctx)
-	if err != nil {
-		return nil, q.result(err)
-	}
-	defer leave()
-	if most == 1 {
-		ctx = context.Background()
-	}
-
-	rows, err := conn.QueryContext(ctx, query, args...)
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, q.result(err)
 	}
@@ -218,7 +200,7 @@ func read[T any](ctx context.Context, q querier, most int, query string, args []
 	into := columns(reflect.ValueOf(&row).Elem())
 	names, _ := rows.Columns() // rows.Err returns this error too.
 	found := []T{}
-	for len(found) < most && rows.Next() {
+	for rows.Next() {
 		row = *new(T) // Each row gets new lists and maps.
 		if err := rows.Scan(into[:len(names)]...); err != nil {
 			return nil, q.result(err)
@@ -487,9 +469,8 @@ func (db *DB) close() error {
 	return err
 }
 
-func (db *DB) connect(ctx context.Context) (*sql.Conn, func() error, error) {
-	conn, err := db.readers.Conn(ctx)
-	return conn, conn.Close, err
+func (db *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return db.readers.QueryContext(ctx, query, args...)
 }
 
 func (db *DB) result(err error) error { return unavailable(err) }
@@ -515,8 +496,11 @@ func (tx *Tx) result(err error) error {
 	return tx.err
 }
 
-func (tx *Tx) connect(context.Context) (*sql.Conn, func() error, error) {
-	return tx.db.conn, func() error { return nil }, tx.err
+func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if tx.err != nil {
+		return nil, tx.err
+	}
+	return tx.db.conn.QueryContext(ctx, query, args...)
 }
 
 // exec runs a statement that returns no rows. Its error becomes the write's.
