@@ -452,7 +452,7 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 		amounts, _ := all[int64](tx, tx, `
 			SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ? AND id <> ?`,
 			o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode, o.ID)
-		for _, drawn := range rand.Perm(mostUniqueCode) {
+		for _, drawn := range rand.Perm(mostUniqueCode) { // until the code is free; the last one stays in any case
 			if o.UniqueCode != 0 && !slices.Contains(amounts, base+o.UniqueCode) {
 				break
 			}

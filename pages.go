@@ -513,8 +513,8 @@ const (
 )
 
 // checkOnReturn asks the gateway about a pending order whose buyer comes back from there, or about which a
-// notification claims that money came. While somebody else is asking, or if no answer comes, the page says that
-// the gateway is being asked, and tries again.
+// notification claims that money came. While somebody else is asking, or if no answer comes, the page says
+// that the gateway is being asked (past the order's end, that its time is over), and tries again.
 func (s *server) checkOnReturn(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
 	for _, s := range p.Order.Sessions {

@@ -459,9 +459,9 @@ func (p *payments) checkOnce(ctx context.Context, keys []GatewayKey, o OrderRow,
 			// taken back. If the answer says neither, what was known stays.
 			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
 		}
-		// o is the order as it was just read: changeOrder settles after this, and storeSessions may make the
-		// session due then. If the end of a pending order has passed since askedAt, nextCheck returns that
-		// end: the session is checked once more, now.
+		// o is the order as it was just read: changeOrder settles after this, and makeSessionsDue may make
+		// the session due then. If the end of a pending order has passed since the check began, nextCheck
+		// returns that end: the session is checked once more, now.
 		s.DueAt = s.nextCheck(*o, began)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
@@ -560,7 +560,8 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 		return ErrNotFound
 	}
 	if isEarly {
-		// A refund of a payment that no answer has shown: it may be one of these, so the gateway has to say it again.
+		// A refund of a payment that no answer has shown: it may be one of these, so the gateway has to say
+		// it again.
 		_, err = one[int](ctx, p.db, `
 			SELECT 1
 			FROM   payment_sessions s
@@ -817,8 +818,8 @@ func (p *payments) startDue(
 
 // expire lets orders expire that are past their end. Each of an order's pages has to be over, and checked
 // since the end, when all of them became due: a check that is still due keeps the order pending. So does a
-// claim of money that no answer has confirmed. After a week the order expires in any case, and its history
-// names what was claimed.
+// claim of money, until an answer says what became of that payment. After a week the order expires in any
+// case, and its history names a payment that was claimed.
 func (p *payments) expire(ctx context.Context) error {
 	const sqlExpiring = ` -- ?3 is an order's id, or '' for all
 		SELECT id FROM orders o

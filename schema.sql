@@ -173,7 +173,7 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
   left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was unwanted at some time: it is no longer offered
   over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- no payment can begin there any more; one that has begun may still arrive
-  claimed    TEXT    NOT NULL,            -- the payment that a notification says arrived or is held, until an answer confirms it
+  claimed    TEXT    NOT NULL,            -- the payment that a notification says arrived or is held, until an answer says what became of it
   notified   INTEGER NOT NULL,            -- counts its verified notifications
   names      TEXT    NOT NULL,            -- JSON: the gateway's names for its transactions, sessions and refunds; news of disputes
   news_at    INTEGER NOT NULL,            -- when something was last new, a notification came or its page was given up
