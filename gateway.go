@@ -115,6 +115,7 @@ type Notification struct {
 	SessionID   string   // the gateway's
 	Names       []string // at least one
 	Known       []string
+	IsRefund    bool  // its payment has to be known
 	ClaimsMoney bool  // it says that a payment arrived or is held; Names[0] is its id in answers
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
 }
@@ -317,8 +318,8 @@ func (c checkout) channelsOf(column int) []string {
 }
 
 // GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with,
-// then the one in use, then those that were replaced. Without a provider, it lists the keys in use at all of them.
-// Every store has one for the sandbox, without an id.
+// then the one in use, then those that were replaced. Without a provider, it lists the keys in use at all of
+// them. Every store has one for the sandbox, without an id.
 func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider, own string) ([]GatewayKey, error) {
 	if provider == Sandbox {
 		return []GatewayKey{{Provider: Sandbox, Mode: ModeSandbox}}, nil

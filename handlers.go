@@ -577,6 +577,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 }
 
 // notify takes a gateway's notification, and answers once it is on disk: the gateway is asked about it later.
+// With 503 the gateway sends it again.
 func (s *server) notify(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	if err == nil {

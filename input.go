@@ -1,9 +1,9 @@
 package main
 
-// What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms (readForm)
-// and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the name of its json
-// tag (or its own name in lower case, where json hides it); all other names are refused, except in forms. All
-// wrong fields are reported at once, in one *Refusal.
+// What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms
+// (readForm) and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the
+// name of its json tag (or its own name in lower case, where json hides it); all other names are refused,
+// except in forms. All wrong fields are reported at once, in one *Refusal.
 //
 //	text 1..200    a text of one line with that many characters; not blank
 //	lines 0..1000  a text of several lines, which may be empty
@@ -19,9 +19,9 @@ package main
 //	list 1..100    a slice of structs; in a form a[0].name=…
 //	map 0..20      a map of texts with short names
 //
-// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share it),
-// `=20` (its value when it is left out), `without=x` (elements of the list have no field x). A pointer may also
-// be null. In a form an empty value is treated as left out, but is marked in Given. A field Given
+// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share
+// it), `=20` (its value when it is left out), `without=x` (elements of the list have no field x). A pointer
+// may also be null. In a form an empty value is treated as left out, but is marked in Given. A field Given
 // map[string]bool is set to the names that were given. A struct that is a checker checks what no single field
 // can say.
 

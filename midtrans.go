@@ -37,9 +37,8 @@ const askable = "bca_va bni_va bri_va permata_va echannel other_qris " +
 	"gopay shopeepay ovo credit_card alfamart indomaret"
 
 func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
-	const shortest = 5 * time.Minute // At most seven days are allowed, and no order lasts longer.
 	now := m.now()
-	lasts := max(shortest, c.Session.ExpiresAt.Sub(now).Truncate(time.Minute))
+	lasts := max(5*time.Minute, c.Session.ExpiresAt.Sub(now).Truncate(time.Minute))
 	offered := c.channelsOf(1)
 	if !isReachable(c.Store.URL) && (offered == nil || offered[0] == "dana") {
 		offered = strings.Fields(askable)
@@ -152,7 +151,7 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	var amount wholeRupiah
 	err := amount.UnmarshalJSON([]byte(a.GrossAmount))
 	p := Payment{ID: a.ID, State: a.state(), Amount: int64(amount)}
-	if err != nil || p.State == "" {
+	if err != nil || p.State == "" || a.OrderID == "" {
 		return p, errNotUnderstood
 	}
 

@@ -712,6 +712,11 @@ func (o *OrderRow) session(number int) *PaymentSession {
 	return nil
 }
 
+// isClaimed reports whether a notification claims a payment that no answer has told of.
+func (o OrderRow) isClaimed() bool {
+	return slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.Claimed != "" })
+}
+
 // withItsPayments returns a session with its payments from the book, which its gateway has to know.
 func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	isOfAnother := func(p Payment) bool { return p.Attempt != s.Number }

@@ -321,7 +321,8 @@ func (s *server) perform(p *page) error {
 		return nil
 	}
 
-	p.next = cmp.Or(p.next, p.URL.RequestURI()) + "#" // Else the browser would keep the form's fragment, and scroll there.
+	// With another fragment the browser does not scroll to the form.
+	p.next = cmp.Or(p.next, p.URL.RequestURI()) + "#"
 	if p.IsOwner && err == nil {
 		s.auth.setCookie(p.w, "done", name, time.Minute)
 	}
@@ -508,7 +509,7 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 }
 
 const (
-	mostLooks  = 10              // times, for a buyer who comes back; pay.html knows the number too
+	mostLooks  = 10              // times that the page looks again; pay.html knows the number too
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
@@ -517,10 +518,8 @@ const (
 // that the gateway is being asked (past the order's end, that its time is over), and tries again.
 func (s *server) checkOnReturn(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
-	for _, s := range p.Order.Sessions {
-		if s.Claimed != "" && p.Query("back") == "" {
-			looks = 1
-		}
+	if p.Query("back") == "" && p.Order.isClaimed() {
+		looks = 1
 	}
 	if looks < 1 || !p.Order.Order.RequiresPayment {
 		return nil
@@ -532,7 +531,7 @@ func (s *server) checkOnReturn(p *page) error {
 		if err == nil {
 			err = s.admitTo(p, p.Order.ID) // to read it again
 		}
-		if err != nil || answered {
+		if err != nil || answered && !p.Order.isClaimed() {
 			return err
 		}
 	}

@@ -28,10 +28,11 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// makeSessionsDue says which sessions have to be checked at once after a change of their order: one whose
-// page is left now, before it is over; all that were seen, when the order has become pending; and when the
-// order's status has changed in another way, those whose page is not over or on which the gateway holds a
-// payment. So late money on a page that is over pays the order without another check.
+// makeSessionsDue marks the pages that are left now, and says which sessions have to be checked at once after
+// a change of their order, of those whose page was seen: one that is left before it is over; all, when the
+// order has become pending; and when its status has changed in another way, those whose page is not over or
+// on which the gateway holds a payment. So late money on a page that is over pays the order without another
+// check.
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -250,7 +251,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 
 		s := o.Sessions[0]
 		page, failed := p.gateways[s.Provider].create(call, key, checkout{s, o.Order, st})
-		if failed == nil && page.URL == "" {
+		if failed == nil && (page.URL == "" || page.ID == "") {
 			failed = errNotUnderstood
 		}
 		if failed != nil {
@@ -534,7 +535,7 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 
 // Notify takes a notification. From a verified one, only the names, a claim of money and a dispute are kept,
 // and its session becomes due: the gateway is asked for the rest afterwards. The error is ErrNotFound if it
-// is not verified.
+// is not verified, and Unavailable for a refund whose payment may not be known yet.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
 	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
@@ -553,7 +554,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		isEarly = n.Reference == ""
+		isEarly = n.IsRefund
 	}
 
 	if !isVerified {
@@ -569,7 +570,10 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 			WHERE  s.due_at > 0 AND s.seen = 1 AND s.over = 0 AND s.provider = ? AND o.store_id = ?
 			LIMIT  1`, provider, storeID)
 		if err == nil {
-			return refuse(Unavailable)
+			err = refuse(Unavailable)
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return err
 		}
 	}
 
@@ -744,19 +748,6 @@ func (p *payments) run(ctx context.Context) {
 	}
 }
 
-// checkDue checks the sessions of an order that are due. After a database error it keeps its place for a
-// while, because they are still due.
-func (p *payments) checkDue(ctx context.Context, orderID string, ended chan string) {
-	if _, err := p.check(ctx, anyStore, orderID, false); err != nil && ctx.Err() == nil {
-		p.db.log.Error("a payment could not be checked", "error", err)
-		select {
-		case <-time.After(10 * time.Second):
-		case <-ctx.Done():
-		}
-	}
-	ended <- orderID
-}
-
 // startDue begins the checks that are due and that the limits allow, and lets orders expire, but not after a
 // jump of the clock. It returns how long until there is more to do.
 func (p *payments) startDue(
@@ -802,7 +793,17 @@ func (p *payments) startDue(
 
 		if underWay[d.ID].ID == "" && ofProvider < mostChecksOfProvider && ofStore < mostChecksOfStore {
 			underWay[d.ID] = d
-			go p.checkDue(ctx, d.ID, ended)
+			go func() {
+				_, err := p.check(ctx, anyStore, d.ID, false)
+				if err != nil && ctx.Err() == nil {
+					p.db.log.Error("a payment could not be checked", "error", err)
+					select { // It is still due, and keeps its place for a while.
+					case <-time.After(10 * time.Second):
+					case <-ctx.Done():
+					}
+				}
+				ended <- d.ID
+			}()
 		}
 	}
 

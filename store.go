@@ -469,6 +469,7 @@ func (db *DB) close() error {
 	return err
 }
 
+// QueryContext reads on one of the reading connections.
 func (db *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return db.readers.QueryContext(ctx, query, args...)
 }
@@ -496,6 +497,7 @@ func (tx *Tx) result(err error) error {
 	return tx.err
 }
 
+// QueryContext reads on the writing connection. It does nothing after an error of the write.
 func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	if tx.err != nil {
 		return nil, tx.err

@@ -319,7 +319,7 @@ func TestFullDiskAtAnOrdersEnd(t *testing.T) {
 	})
 }
 
-// TestRetention keeps events for a week, what a key of idempotency stands for for two days, and orders for good.
+// TestRetention keeps events for a week, idempotency keys for two days, and orders for good.
 func TestRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.ruin = true // the events have gaps

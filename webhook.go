@@ -372,8 +372,7 @@ type Delivery struct {
 	CreatedAt    Time           `json:"created_at"`
 }
 
-// Deliveries lists the deliveries to a store's endpoint, or those of an order's events if orderID is given.
-// The latest come first.
+// Deliveries lists the deliveries to a store's endpoint, the latest first.
 func (db *DB) Deliveries(ctx context.Context, storeID, endpointID string, most int) ([]Delivery, error) {
 	return db.deliveries(ctx, "d.endpoint_id", endpointID, storeID, most)
 }

@@ -261,6 +261,7 @@ func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notif
 		}
 	case strings.HasPrefix(m.Event, "refund."):
 		n.Names = []string{about.refund()}
+		n.IsRefund = true
 	default:
 		n.Reference = about.Reference
 		n.SessionID = about.SessionID
