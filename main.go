@@ -323,7 +323,7 @@ func (c *call) find(kind, id string) (err error) {
 			return err
 		}
 		if len(stores) != 1 {
-			return usagef("-store is needed, because there are %d stores: \"storeorder store list\" shows them", len(stores))
+			return usagef("-store is needed, because there are %d stores: see \"store list\" and \"store add\"", len(stores))
 		}
 		id = stores[0].ID
 	}
