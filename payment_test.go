@@ -559,6 +559,21 @@ func TestClaimOfAReplacedKey(t *testing.T) {
 	})
 }
 
+// TestNotificationDuringACheck has a notification come while an answer from before it is on its way: the gateway is asked again
+// at once, and not ten seconds later.
+func TestNotificationDuringACheck(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get, fault slow status")
+		time.Sleep(12 * time.Second) // The check began after ten, and its answer takes five.
+		w.net.midtrans.say(p.order, "1", "settlement")
+		path, header, body := w.net.midtrans.message(p.order, "1", "settlement")
+		w.do(t, "POST", path+w.shop.id, body, header...).want(t, 200, "")
+		time.Sleep(4 * time.Second)
+		p.play("= paid by 1, Paid, stock 8")
+	})
+}
+
 // TestRefundBeforeItsPayment has Xendit tell of a refund while nothing is known of its payment. Xendit says it again, as it does
 // after any answer but 200, and has no list of refunds where it could be found.
 func TestRefundBeforeItsPayment(t *testing.T) {
