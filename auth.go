@@ -151,6 +151,14 @@ type bucket struct {
 
 const mostBuckets = 10_000
 
+// allowance is a limiter's answer to one request.
+type allowance struct {
+	err       error // RateLimited if there are too few tokens
+	limit     int   // requests a minute
+	remaining int   // requests that could follow at once
+	full      int   // seconds until the bucket is full
+}
+
 func newLimiter(perMinute, burst int64) *limiter {
 	return &limiter{perMinute: float64(perMinute), burst: float64(burst), buckets: map[string]bucket{}}
 }
@@ -161,9 +169,8 @@ const (
 	shared = 0.25
 )
 
-// take takes the tokens for a request. left is how many more requests could follow at once. The error is
-// RateLimited if there are too few tokens, and then none are taken.
-func (l *limiter) take(name string, cost float64) (left float64, err error) {
+// take takes the tokens for a request. If there are too few, none are taken.
+func (l *limiter) take(name string, cost float64) allowance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -176,6 +183,7 @@ func (l *limiter) take(name string, cost float64) (left float64, err error) {
 
 	last := l.buckets[name] // A name without a bucket was last seen in the year 1: its bucket is full.
 	tokens := min(l.burst, last.tokens+now.Sub(last.at).Minutes()*l.perMinute)
+	var err error
 	if tokens < cost {
 		err = &Refusal{Reason: RateLimited, Wait: l.secondsFor(cost - tokens)}
 	} else {
@@ -183,26 +191,30 @@ func (l *limiter) take(name string, cost float64) (left float64, err error) {
 	}
 
 	l.buckets[name] = bucket{tokens, now}
-	return tokens / cost, err
+	return allowance{
+		err:       err,
+		limit:     int(l.perMinute),
+		remaining: int(tokens / cost),
+		full:      l.secondsFor(l.burst - tokens),
+	}
 }
 
 // takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name
 // that has nothing left takes nothing from the others in its group.
-func (l *limiter) takeBoth(name, group string) (left float64, err error) {
-	left, err = l.take(name, alone)
-	if err != nil || group == name {
-		return left, err
+func (l *limiter) takeBoth(name, group string) allowance {
+	left := l.take(name, alone)
+	if left.err == nil && group != name {
+		ofGroup := l.take(group, shared)
+		left.err = ofGroup.err
+		left.remaining = min(left.remaining, ofGroup.remaining)
 	}
-
-	ofGroup, err := l.take(group, shared)
-	return min(left, ofGroup), err
+	return left
 }
 
 // takeAddress limits clients by address. With IPv6 a customer has a /64, which counts as one address, and
 // often a /48.
 func (l *limiter) takeAddress(addr netip.Addr) error {
-	_, err := l.takeBoth(network(addr, 64), network(addr, 48))
-	return err
+	return l.takeBoth(network(addr, 64), network(addr, 48)).err
 }
 
 func (l *limiter) secondsFor(tokens float64) int {
@@ -403,7 +415,7 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 // answer takes as long. Whoever gives it has ten tries, then one a minute. A browser that has signed in
 // before has tries of its own.
 func (a *auth) tryPassword(ctx context.Context, acc account, password, who string) error {
-	if _, err := a.tries.take(who, alone); err != nil {
+	if err := a.tries.take(who, alone).err; err != nil {
 		return err
 	}
 

@@ -43,6 +43,11 @@ func TestRateLimits(t *testing.T) {
 		if answered != 12 {
 			t.Errorf("all keys of a store together are answered %d times, want 12", answered)
 		}
+		key := textOf(w.command("key add -name fresh -store "+w.shop.id), "key")
+		h := w.do(t, "GET", "/v1/store", nil, as(key)...).want(t, 429, "RATE_LIMITED").Header
+		if h.Get("X-RateLimit-Remaining") != "0" || h.Get("X-RateLimit-Reset") != "1" {
+			t.Errorf("a fresh key of a store that has nothing left gets %v, want none left, and its own token in a second", h)
+		}
 		w.get(t, "/v1/store", as(w.other.keys["read"])...)
 		w.ruin = true // which would read more than the limit
 	}, "-rate", "60", "-burst", "3")

@@ -96,8 +96,7 @@ func (s *server) admitOwner(p *page) (err error) {
 
 	p.IsOwner = true
 	logStore(p.w, p.Store.ID)
-	_, err = s.auth.requests.take(p.Store.ID, shared)
-	return err
+	return s.auth.requests.take(p.Store.ID, shared).err
 }
 
 // admitStranger limits how often an address posts to the sign-in page, before its form is read.

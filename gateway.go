@@ -115,7 +115,7 @@ type Notification struct {
 	SessionID   string   // the gateway's
 	Names       []string // at least one
 	Known       []string
-	IsRefund    bool  // its payment has to be known
+	IsRefund    bool  // a refund, which names nothing but its payment
 	ClaimsMoney bool  // it says that a payment arrived or is held; Names[0] is its id in answers
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
 }

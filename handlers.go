@@ -347,14 +347,13 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	}
 
 	s.auth.used.Store(c.key.ID, s.db.now())
-	limiter := s.auth.requests
-	left, err := limiter.takeBoth(c.key.ID, c.store.ID)
-	c.header.Set("X-RateLimit-Limit", strconv.Itoa(int(limiter.perMinute)))
-	c.header.Set("X-RateLimit-Remaining", strconv.Itoa(int(left)))
-	c.header.Set("X-RateLimit-Reset", strconv.Itoa(limiter.secondsFor(limiter.burst-left)))
+	left := s.auth.requests.takeBoth(c.key.ID, c.store.ID)
+	c.header.Set("X-RateLimit-Limit", strconv.Itoa(left.limit))
+	c.header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
+	c.header.Set("X-RateLimit-Reset", strconv.Itoa(left.full))
 	switch {
-	case err != nil:
-		return err
+	case left.err != nil:
+		return left.err
 	case c.store.Plan == PlanFree:
 		return refuse(planRequired)
 	case !c.key.Scope.allows(needs):

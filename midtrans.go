@@ -38,6 +38,7 @@ const askable = "bca_va bni_va bri_va permata_va echannel other_qris " +
 
 func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
 	now := m.now()
+	// Midtrans takes five minutes to seven days, and no order lasts longer.
 	lasts := max(5*time.Minute, c.Session.ExpiresAt.Sub(now).Truncate(time.Minute))
 	offered := c.channelsOf(1)
 	if !isReachable(c.Store.URL) && (offered == nil || offered[0] == "dana") {
@@ -146,7 +147,7 @@ func (a *midtransAnswer) state() PaymentState {
 	return midtransStates[status]
 }
 
-// payment returns the transaction of an answer.
+// payment returns the transaction of an answer. One without an order_id is not understood.
 func (a *midtransAnswer) payment() (Payment, error) {
 	var amount wholeRupiah
 	err := amount.UnmarshalJSON([]byte(a.GrossAmount))

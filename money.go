@@ -87,7 +87,7 @@ type Book struct {
 	Oversold bool      `json:"oversold,omitempty"` // it was paid after its stock was gone
 	Accepted []string  `json:"accepted,omitempty"` // keys of the payments that an approval accepted
 	Second   []string  `json:"second,omitempty"`   // keys of the payments that the owner has called a second payment
-	Resolved []Alert   `json:"dealt,omitempty"`    // the alerts that the owner has dealt with
+	Resolved []Alert   `json:"resolved,omitempty"` // the alerts that the owner has dealt with
 }
 
 // payer returns the payment that pays the order. ok is false if none does, or if the owner approved the order

@@ -259,7 +259,7 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 		}
 
 		created, err = one[CreatedOrder](tx, tx,
-			"SELECT answer ->> '$.id', answer, 1 AS replayed, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?",
+			"SELECT answer ->> '$.id', answer, 1, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?",
 			st.ID, in.IdempotencyKey)
 		if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
 			return refuse(IdempotencyKeyReused)
@@ -490,7 +490,7 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	return short
 }
 
-// release returns the stock that the order holds.
+// release puts back the stock that the order holds.
 func (tx *Tx) release(o *OrderRow) {
 	for i, c := range o.Components {
 		if c.Reserved {
@@ -712,7 +712,7 @@ func (o *OrderRow) session(number int) *PaymentSession {
 	return nil
 }
 
-// isClaimed reports whether a notification claims a payment that no answer has told of.
+// isClaimed reports whether a notification claims a payment that no answer has shown.
 func (o OrderRow) isClaimed() bool {
 	return slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.Claimed != "" })
 }
@@ -762,7 +762,7 @@ const (
 func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
 	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
 	switch {
-	case act == Approve && !o.Book.Reported && o.Book.held(), // held since the owner looked
+	case act == Approve && !o.Book.Reported && o.Book.held(), // It was held after the owner looked.
 		act == Reject && o.Book.Status == Pending, // There is nothing to reject.
 		to == Failed && o.Book.Status == Paid:     // Only a gateway takes money back.
 		return o.wrongState()

@@ -321,7 +321,7 @@ func (s *server) perform(p *page) error {
 		return nil
 	}
 
-	// With another fragment the browser does not scroll to the form.
+	// Without a fragment of its own the redirect would keep the form's, and the browser would scroll there.
 	p.next = cmp.Or(p.next, p.URL.RequestURI()) + "#"
 	if p.IsOwner && err == nil {
 		s.auth.setCookie(p.w, "done", name, time.Minute)
@@ -488,7 +488,7 @@ func (s *server) admitToSandbox(p *page) error {
 // still work after a store's domain changes.
 func (s *server) admitTo(p *page, orderID string) (err error) {
 	orderID = strings.ToLower(orderID)
-	if _, err := s.auth.pays.take(string(digest(orderID)), alone); err != nil { // The address can be long.
+	if err := s.auth.pays.take(string(digest(orderID)), alone).err; err != nil { // The address can be long.
 		return err
 	}
 

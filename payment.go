@@ -28,11 +28,13 @@ import (
 const sessionColumns = `order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
 	over, claimed, notified, names, news_at, due_at, problem, words`
 
-// makeSessionsDue marks the pages that are left now, and says which sessions have to be checked at once after
-// a change of their order, of those whose page was seen: one that is left before it is over; all, when the
-// order has become pending; and when its status has changed in another way, those whose page is not over or
-// on which the gateway holds a payment. So late money on a page that is over pays the order without another
-// check.
+// makeSessionsDue marks the pages that are left now. Of the sessions whose page somebody may have seen, it
+// makes these due at once:
+//   - those whose page is left before it is over;
+//   - all, when the order has become pending;
+//   - after another change of status, those whose page is not over or on which the gateway holds a payment.
+//
+// So late money on a page that is over pays the order without another check.
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -81,12 +83,14 @@ func (s PaymentSession) wanted(o OrderRow, now Time) bool {
 
 // The pauses between checks of a session, and how long calls may take.
 const (
-	firstCheck    = 10 * time.Second   // after a page was made; also the shortest pause
-	mostPageWait  = 10 * time.Minute   // the longest pause until its page is over
-	mostQuietWait = 12 * time.Hour     // the longest pause once its page is over
-	tryAgain      = 30 * time.Second   // before a page is requested or closed again
-	giveUpAfter   = 7 * 24 * time.Hour // checks stop so long after the last news and the page's end
-	callTime      = 10 * time.Second   // for a gateway; a person waits as long for a call that somebody else makes
+	firstCheck    = 10 * time.Second // after a page was made; also the shortest pause
+	mostPageWait  = 10 * time.Minute // the longest pause until its page is over
+	mostQuietWait = 12 * time.Hour   // the longest pause once its page is over
+	tryAgain      = 30 * time.Second // before a page is requested or closed again
+	// Checks stop so long after the last news and the page's end. An order that is still pending so long
+	// after its end expires in any case.
+	giveUpAfter = 7 * 24 * time.Hour
+	callTime    = 10 * time.Second // for a gateway; a person waits as long for a call that somebody else makes
 )
 
 // nextCheck says when a session is checked again. 0 means never automatically: both the last news and the
@@ -192,8 +196,8 @@ var sessionStatuses = map[Status]string{
 	Refunded:             "paid",
 }
 
-// view shows the payment session of an order: the one that pays it, or the latest, unless the owner paid the
-// order by approving it, or the latest was left while the order is still pending.
+// view shows the payment session of an order: the one that pays it, or else the latest. The latest is not
+// shown if the owner approved the order without a payment, or if the order is pending and its page was left.
 func (o OrderRow) view(st Store, now Time) SessionView {
 	v := SessionView{
 		Provider:   o.Order.PaymentProvider,
@@ -214,7 +218,7 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 		v.Status = "manual"
 	case v.Provider == NoProvider, s == nil && isOpen: // There is nothing to pay, or no session yet.
 		v.Status = "none"
-	case v.Provider == Manual, s == nil: // The order's status says all.
+	case v.Provider == Manual, s == nil: // The order's status says it all.
 	case isPending && !s.isLive(o, now): // No page can be shown.
 		v.Reason = cmp.Or(s.Problem, "unreachable")
 	default:
@@ -542,7 +546,8 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 		return err
 	}
 
-	isVerified, isEarly := false, false
+	isVerified := false
+	isRefund := false
 	for _, key := range keys { // Several may have the same token.
 		n, err := p.gateways[provider].verify(key, header, body)
 		if err != nil {
@@ -554,15 +559,15 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		isEarly = n.IsRefund
+		isRefund = n.IsRefund
 	}
 
 	if !isVerified {
 		return ErrNotFound
 	}
-	if isEarly {
-		// A refund of a payment that no answer has shown: it may be one of these, so the gateway has to say
-		// it again.
+	if isRefund {
+		// No answer has shown the refund's payment. It may belong to one of these sessions, so the gateway
+		// has to send the refund again.
 		_, err = one[int](ctx, p.db, `
 			SELECT 1
 			FROM   payment_sessions s

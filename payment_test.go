@@ -574,7 +574,7 @@ func TestNotificationDuringACheck(t *testing.T) {
 	})
 }
 
-// TestRefundBeforeItsPayment has Xendit tell of a refund while nothing is known of its payment. Xendit says it again, as it does
+// TestRefundBeforeItsPayment has Xendit send a refund while nothing is known of its payment. Xendit sends it again, as it does
 // after any answer but 200, and has no list of refunds where it could be found.
 func TestRefundBeforeItsPayment(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

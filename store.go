@@ -597,7 +597,7 @@ func (db *DB) writeGroup(first *Tx) {
 				return nil
 			}
 		}
-		return err
+		return err // It loses the whole group; after a refusal it is nil.
 	})
 	for _, tx := range group {
 		tx.end(lost)

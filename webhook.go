@@ -613,10 +613,7 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 		}
 
 		q.underWay = append(q.underWay, d)
-		go func() {
-			d.didWell = q.attempt(untilCutOff, d)
-			q.ended <- d
-		}()
+		go func() { q.ended <- q.attempt(untilCutOff, d) }()
 	}
 	return err
 }
@@ -629,13 +626,13 @@ func (q *queue) end(d dueDelivery) {
 	}
 }
 
-// attempt sends a delivery once and writes what came of it. If the service stops first, nothing is written:
-// the delivery stays due.
-func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) (didWell bool) {
+// attempt sends a delivery once, writes what came of it, and returns the delivery with didWell. If the
+// service stops first, nothing is written: the delivery stays due.
+func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery {
 	begun := time.Now()
 	s, a, err := q.send(untilCutOff, d)
 	if errors.Is(err, ErrNotFound) || untilCutOff.Err() != nil {
-		return false // The endpoint was removed or turned off before this was sent, or the service stops.
+		return d // The endpoint was removed or turned off before this was sent, or the service stops.
 	}
 
 	number := d.Attempts + 1
@@ -654,7 +651,7 @@ func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) (didWell boo
 
 	d.didWell = status == deliveryDelivered && time.Since(begun) <= slowAnswer
 	q.record(untilCutOff, d, a, status, wait)
-	return d.didWell
+	return d
 }
 
 // record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if
@@ -689,7 +686,7 @@ func (q *queue) record(
 
 // afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending
 // one waits. The exceptions are in attempt; what it means for the endpoint is in record. number counts from
-// 1. spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again together.
+// 1, and spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again together.
 // A receiver that is overloaded may ask for more time, up to twice the wait.
 func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
 	waits := []time.Duration{ // before the second and every later one of ten attempts: 75 h 35 min in all
