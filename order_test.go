@@ -26,6 +26,7 @@ var waysTo = map[string]string{
 
 // TestTransitions tries every act from every status, as testdata/transitions.txt has them.
 func TestTransitions(t *testing.T) {
+	t.Parallel()
 	allowed := map[string]string{}
 	for _, c := range readCases(t, "testdata/transitions.txt") {
 		allowed[c.heading+" "+c.column(0)] = c.column(1)

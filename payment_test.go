@@ -23,6 +23,7 @@ func TestPayments(t *testing.T) { playStories(t, "testdata/payments.txt") }
 
 // TestOddAccountsAtXendit plays refunds and disputes in accounts that answer otherwise than most.
 func TestOddAccountsAtXendit(t *testing.T) {
+	t.Parallel()
 	for _, odd := range []string{"older", "nolists", "nested", "nodisputes", "older nolists"} {
 		for steps, want := range map[string]string{
 			"refund=172500": "refunded, Paid Refunded, stock 8",
@@ -213,6 +214,7 @@ func TestPagesAreClosedFourAtATime(t *testing.T) {
 // TestPageThatCannotBeClosed has a gateway refuse to close a page, or to say anything: it is tried every half a minute, in time
 // less often.
 func TestPageThatCannotBeClosed(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ leaves, call string }{
 		{"faults 500 close, +6h", "midtrans close"},
 		{"faults 500 close, buyer change bank_transfer", "midtrans close"},
@@ -342,6 +344,7 @@ func TestOneSession(t *testing.T) {
 // TestKeyIsReplaced stores another key of the gateway while a page is open. The gateway knows both, the new one
 // alone, or it is another account's, which knows nothing of the page.
 func TestKeyIsReplaced(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ knows, steps, want string }{
 		{"both", "settlement", "paid by 1, Paid, stock 8"},
 		{"new", "settlement", "paid by 1, Paid, stock 8"},

@@ -466,7 +466,7 @@ func (q *queue) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := q.sendDue(untilCutOff)
 		select {
-		case <-q.db.webhooksDue: // after a commit, or by watch: two seconds at most after any write
+		case <-q.db.webhooksDue: // after a commit, or by watch: five seconds at most after any write
 		case d := <-q.ended:
 			q.end(d)
 		case <-time.After(wait):
@@ -484,7 +484,7 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// watch wakes the queue and the checks when the file was written, so that they notice within two seconds what
+// watch wakes the queue and the checks when the file was written, so that they notice within five seconds what
 // commands do, and that the dashboard has turned an endpoint on.
 func (db *DB) watch(ctx context.Context) {
 	var before time.Time
@@ -496,7 +496,7 @@ func (db *DB) watch(ctx context.Context) {
 		}
 
 		select {
-		case <-time.After(2 * time.Second):
+		case <-time.After(5 * time.Second):
 		case <-ctx.Done():
 		}
 	}

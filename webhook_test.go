@@ -262,6 +262,7 @@ func (w *world) ringAll(round int) {
 // under way stay within their limits, and a store whose endpoint works notices nothing, or once: if they all
 // did well until then.
 func TestAThousandEndpointsHang(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		answer  string
 		didWell int
