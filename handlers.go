@@ -297,12 +297,12 @@ const (
 // apiCall is a request to the API of a store.
 type apiCall struct {
 	*http.Request
-	store  Store
-	key    APIKey
-	body   []byte
-	header http.Header // of the answer
-	status int         // of the answer; 200 unless the handler says something else
-	leave  func()      // leaves the call's place: a handler calls it before it waits for a commit or a gateway
+	store        Store
+	key          APIKey
+	body         []byte
+	answerHeader http.Header // Header is the request's
+	status       int         // of the answer; 200 unless the handler says something else
+	leave        func()      // leaves the call's place: a handler calls it before it waits for a commit or a gateway
 }
 
 // api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query
@@ -312,7 +312,7 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var query Q
 		var found any
-		c := &apiCall{Request: r, header: w.Header(), status: http.StatusOK}
+		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK}
 		err := s.admit(c, needs)
 		logStore(w, c.store.ID)
 		if err == nil {
@@ -347,10 +347,10 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	}
 
 	s.auth.used.Store(c.key.ID, s.db.now())
-	left := s.auth.requests.takeBoth(c.key.ID, c.store.ID)
-	c.header.Set("X-RateLimit-Limit", strconv.Itoa(left.limit))
-	c.header.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
-	c.header.Set("X-RateLimit-Reset", strconv.Itoa(left.full))
+	left := s.auth.requests.takeBoth(c.key.ID, c.store.ID) // one token of the key's, a quarter of one of the store's
+	c.answerHeader.Set("X-RateLimit-Limit", strconv.Itoa(left.limit))
+	c.answerHeader.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
+	c.answerHeader.Set("X-RateLimit-Reset", strconv.Itoa(left.full))
 	switch {
 	case left.err != nil:
 		return left.err
@@ -363,8 +363,8 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	return nil
 }
 
-// readBody reads the body of a request to the API. Its Content-Type does not matter: what is not JSON is
-// refused as such.
+// readBody reads the body of a request to the API, which for PUT is a catalog, or of a notification. Its
+// Content-Type does not matter: what is not JSON is refused as such.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	most := int64(maxBody)
 	if r.Method == http.MethodPut {
@@ -412,8 +412,8 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 	found := string(toJSON(jsonObject{"products": typed[Product], "bundles": typed[Bundle], "has_more": more}))
 
 	tag := fmt.Sprintf(`"%x"`, digest(found))
-	c.header.Set("Etag", tag)
-	c.header.Set("Cache-Control", "private, no-cache")
+	c.answerHeader.Set("Etag", tag)
+	c.answerHeader.Set("Cache-Control", "private, no-cache")
 	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
 		c.status = http.StatusNotModified // net/http sends no body with it.
 	}
@@ -489,9 +489,9 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	}
 
 	c.status = http.StatusCreated
-	c.header.Set("Location", "/v1/orders/"+created.ID)
+	c.answerHeader.Set("Location", "/v1/orders/"+created.ID)
 	if created.Replayed {
-		c.header.Set("Idempotent-Replayed", "true")
+		c.answerHeader.Set("Idempotent-Replayed", "true")
 	}
 	return pieces{`{"order":`, created.Shown, "}"}, nil
 }

@@ -88,7 +88,7 @@ type midtransAnswer struct {
 	ID           string      `json:"transaction_id"`
 	Status       string      `json:"transaction_status"`
 	Fraud        string      `json:"fraud_status"`
-	GrossAmount  string      `json:"gross_amount"`
+	GrossAmount  string      `json:"gross_amount"`  // as it was sent, for verify
 	RefundAmount wholeRupiah `json:"refund_amount"` // of all refunds
 	Refunds      []struct {
 		Amount wholeRupiah `json:"refund_amount"`

@@ -124,7 +124,7 @@ type component struct {
 	ProductID string `json:"product_id"`
 	Quantity  int64  `json:"quantity"`
 	Reserved  bool   `json:"reserved"`
-	unlimited bool   // The product has no stock to reserve.
+	unlimited bool   // The product had no stock to reserve when addItems read it; not stored.
 	items     []int  // the order's items that it belongs to
 }
 
@@ -160,6 +160,10 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 	}
 	return o, err
 }
+
+// sessionColumns are in the order of PaymentSession's fields.
+const sessionColumns = `order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
+	over, claimed, notified, names, news_at, due_at, problem, words`
 
 // readColumns is readOrder without decoding JSON: in Order, only the provider, the method, the amount and the
 // end are set.
@@ -238,45 +242,32 @@ type CreatedOrder struct {
 	BodyHash []byte // of that request
 }
 
-const (
-	uniqueAmountsFor = 7 * 24 * time.Hour
-	mostUniqueCode   = 999
-)
-
-// crockford is base32 without letters that look alike, in ASCII order
-// (https://www.crockford.com/base32.html).
-var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
-
 // CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its
 // Idempotency-Key are written in one transaction. A request that repeats a key and its body gets the first
 // answer again; with another body it is refused, but the order is still returned, because the dashboard
 // offers to open it.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		if in.IdempotencyKey == "" {
-			created, err = tx.insertOrder(st, in)
-			return err
+		if in.IdempotencyKey != "" {
+			created, err = one[CreatedOrder](tx, tx,
+				"SELECT answer ->> '$.id', answer, 1, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?",
+				st.ID, in.IdempotencyKey)
+			if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
+				return refuse(IdempotencyKeyReused)
+			}
+			if err == nil { // created is the stored answer to the first request.
+				return nil
+			}
 		}
 
-		created, err = one[CreatedOrder](tx, tx,
-			"SELECT answer ->> '$.id', answer, 1, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?",
-			st.ID, in.IdempotencyKey)
-		if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
-			return refuse(IdempotencyKeyReused)
+		// If the query failed, nothing below has any effect, and the write fails (Tx).
+		created, err = tx.insertOrder(st, in)
+		if err == nil && in.IdempotencyKey != "" {
+			tx.exec(`
+				INSERT INTO idempotency_keys (store_id, key, body_hash, answer, created_at)
+				VALUES (?, ?, ?, ?, ?)`, st.ID, in.IdempotencyKey, in.BodyHash, created.Shown, tx.now)
 		}
-		if err == nil { // created is the stored answer to the first request.
-			return nil
-		}
-		// There is no such key, or the query failed: in that case nothing below has any effect, and the write
-		// fails (Tx).
-		if created, err = tx.insertOrder(st, in); err != nil {
-			return err
-		}
-
-		tx.exec(`
-			INSERT INTO idempotency_keys (store_id, key, body_hash, answer, created_at)
-			VALUES (?, ?, ?, ?, ?)`, st.ID, in.IdempotencyKey, in.BodyHash, created.Shown, tx.now)
-		return nil
+		return err
 	})
 	return created, err
 }
@@ -441,6 +432,11 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 	return tx.setMethod(o, m)
 }
 
+const (
+	uniqueAmountsFor = 7 * 24 * time.Hour
+	mostUniqueCode   = 999
+)
+
 // setMethod changes an order to a method, with its fee and its unique code. An order keeps the code that was
 // drawn for it unless the resulting amount is that of another order of the store in the last seven days; if
 // all amounts are taken, one repeats.
@@ -512,6 +508,10 @@ func (o *OrderRow) render(now Time) {
 	}
 }
 
+// crockford is base32 without letters that look alike, in ASCII order
+// (https://www.crockford.com/base32.html).
+var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+
 // newReference returns an order's payment_reference, which a person can quote: a day in WIB and six
 // characters. The characters are a count modulo 2³⁰: the time in twelfths of a millisecond, or one more than
 // the last count, if that is larger. 2³⁰ twelfths are more than a day, so no reference repeats while the
@@ -550,9 +550,6 @@ type Note struct {
 	Bank     string   `json:"bank,omitempty"`    // the bank that they say they sent it from
 }
 
-// paymentKey returns the key of the payment that the note is about.
-func (n Note) paymentKey() string { return Payment{Attempt: n.Attempt, ID: n.Payment}.key() }
-
 type NoteCode string
 
 const (
@@ -578,16 +575,6 @@ type HistoryEntry struct {
 	To    Status
 	Actor Actor
 	Note  Note
-}
-
-// limitNotes refuses another line with a code in an order's history once it has as many as most.
-func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
-	lines, _ := one[int](tx, tx,
-		"SELECT count(*) FROM order_history WHERE order_id = ? AND note ->> '$.code' = ?", orderID, code)
-	if lines >= most {
-		return refuse(LimitReached)
-	}
-	return nil
 }
 
 // note adds a line to the order's history that is not a change of state.
@@ -653,16 +640,17 @@ func (db *DB) changeOrder(
 }
 
 // applyBook brings the order into the state that its book implies, and does what a new state means for its
-// stock, paid_at, method and amounts; the last two become those of the page that pays it, which has no unique
-// code. If the stock is short, the order is paid all the same, and oversold; a refund releases no stock. The
-// history gets one line for a change of state, whose note is the news about the payer; other news becomes
-// notes. statusBefore is the status before this change, in which an act, or the order's end, may already have
-// set o.Book.Status.
+// stock and paid_at. The method and amounts of a paid order are those of the page that pays it, which has no
+// unique code. If the stock is short, the order is paid all the same, and oversold; a refund releases no
+// stock. The history gets one line for a change of state, whose note is the news about the payer; other news
+// becomes notes. statusBefore is the status before this change, in which an act, or the order's end, may
+// already have set o.Book.Status.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
 	var reason Note // the first news about the payer; without any, the last that is not a denial, or else the first
 	for _, n := range o.news {
-		if reason.Code == "" || reason.paymentKey() != after.PaidBy && n.Code != NoteCode(Denied) {
+		about := Payment{Attempt: reason.Attempt, ID: reason.Payment}
+		if reason.Code == "" || about.key() != after.PaidBy && n.Code != NoteCode(Denied) {
 			n, reason = reason, n // The former reason becomes a note.
 		}
 		if n.Code != "" {
@@ -680,8 +668,8 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	}
 	o.Book = after
 
-	payer, isPayment := after.payer()
-	if s := o.session(payer.Attempt); isPayment && after.Status == Paid {
+	if payer, isPayment := after.payer(); isPayment && after.Status == Paid {
+		s := o.session(payer.Attempt)
 		o.Order.PaymentMethod = s.Method
 		o.Order.PaymentProvider = s.Provider
 		o.Order.SettlementChannel = "gateway"
@@ -724,7 +712,7 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// storeOrder writes a new order, or what has changed in one.
+// storeOrder writes a new order, or what has changed in one. render has set its status and alerts.
 func (tx *Tx) storeOrder(o *OrderRow) {
 	order := o.Order
 	tx.exec(`
@@ -782,6 +770,16 @@ const (
 	mostMethodChanges = 20
 	mostTakenBack     = 5
 )
+
+// limitNotes refuses another line with a code in an order's history once it has as many as most.
+func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
+	lines, _ := one[int](tx, tx,
+		"SELECT count(*) FROM order_history WHERE order_id = ? AND note ->> '$.code' = ?", orderID, code)
+	if lines >= most {
+		return refuse(LimitReached)
+	}
+	return nil
+}
 
 // ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order
 // that is paid in cash. It is refused if the order has another method by now.

@@ -24,17 +24,14 @@ import (
 // A session is seen when somebody may have its page, left when its page is no longer offered, and over when
 // no payment can begin there; one that has begun may still arrive.
 
-// sessionColumns are in the order of PaymentSession's fields.
-const sessionColumns = `order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
-	over, claimed, notified, names, news_at, due_at, problem, words`
-
 // makeSessionsDue marks the pages that are left now. Of the sessions whose page somebody may have seen, it
 // makes these due at once:
 //   - those whose page is left before it is over;
 //   - all, when the order has become pending;
 //   - after another change of status, those whose page is not over or on which the gateway holds a payment.
 //
-// So late money on a page that is over pays the order without another check.
+// So late money on a page that is over pays the order without another check at once. It is news, so the next
+// one is in ten seconds (nextCheck).
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -92,31 +89,6 @@ const (
 	giveUpAfter = 7 * 24 * time.Hour
 	callTime    = 10 * time.Second // for a gateway; a person waits as long for a call that somebody else makes
 )
-
-// nextCheck says when a session is checked again. 0 means never automatically: both the last news and the
-// page's end are over a week ago. The pause is as long as the time since the last news, but at least ten
-// seconds, so each is longer than the one before: up to ten minutes while the page takes money, so that a
-// payment is found even if its notification was lost, and up to twelve hours once it is over. While an
-// unwanted page still has to be closed, the pause is a tenth of that time, from half a minute to ten minutes.
-func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
-	quiet := now.Sub(s.NewsAt)
-	wait := max(quiet, firstCheck)
-	most := mostPageWait
-	switch {
-	case quiet > giveUpAfter && now.Sub(s.ExpiresAt) > giveUpAfter:
-		return 0
-	case s.Over:
-		most = mostQuietWait
-	case !s.wanted(o, now):
-		wait = max(quiet/10, tryAgain)
-	}
-
-	next := now.Add(min(wait, most))
-	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
-		return min(next, o.Order.ExpiresAt)
-	}
-	return next
-}
 
 // payments starts, checks and closes payment sessions.
 type payments struct {
@@ -362,9 +334,9 @@ func problemOf(err error) (problem, words string) {
 	return problem, ""
 }
 
-// check asks the gateways about an order's sessions: all, or those that are due. It reports whether all have
-// answered. After a jump of the clock it asks nobody, because a wrong time would make it close pages. A panic
-// over an answer becomes an error, and the session stays due.
+// check asks the gateways about an order's sessions whose page somebody may have seen: all of these, or those
+// that are due. It reports whether all have answered. After a jump of the clock it asks nobody, because a
+// wrong time would make it close pages. A panic over an answer becomes an error, and the session stays due.
 func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -404,7 +376,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 // payment, and asked about again, because money may have arrived meanwhile. Closing never takes money back.
 // While an order waits for a held payment, the page of that payment is wanted.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
-	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
+	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID) // the session's own, then the one in use
 	if err != nil {
 		return false, err
 	}
@@ -415,7 +387,7 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 	}
 
 	s = *o.session(s.Number)
-	if s.wanted(o, p.db.now()) || s.Over && !o.Book.heldOn(s.Number) {
+	if s.wanted(o, p.db.now()) || s.Over && !o.Book.heldOn(s.Number) { // Most often, a page that was paid is over.
 		return true, nil
 	}
 
@@ -430,9 +402,11 @@ func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSessio
 // checkOnce asks the gateway about sent, a session as it was read, with the key that it was made with,
 // keys[0]. If that key is refused, the one in use is tried; its answer counts only if it has a payment. Then
 // the answer, or the lack of one, is written, with what follows for the order. It is applied to the session
-// as it is by then: if a notification came after the request was sent, the session stays due.
-func (p *payments) checkOnce(ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession) (
-	_ OrderRow, answered bool, err error) {
+// as it is by then: if a notification came after the request was sent, the session stays due. It returns the
+// order, and whether the gateway has answered.
+func (p *payments) checkOnce(
+	ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession,
+) (OrderRow, bool, error) {
 	began := p.db.now()
 	gateway := p.gateways[sent.Provider]
 	sent = o.withItsPayments(sent)
@@ -449,7 +423,7 @@ func (p *payments) checkOnce(ctx context.Context, keys []GatewayKey, o OrderRow,
 	if failed != nil && sent.Problem == "" { // Of several failures in a row, only the first is logged.
 		p.db.log.Warn("a gateway gave no usable answer", "provider", sent.Provider, "error", failed)
 	}
-	o, err = p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
+	o, err := p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
@@ -474,6 +448,33 @@ func (p *payments) checkOnce(ctx context.Context, keys []GatewayKey, o OrderRow,
 		return nil
 	})
 	return o, failed == nil, err
+}
+
+// nextCheck says when a session is checked again. 0 means never automatically: both the last news and the
+// page's end are over a week ago. The pause is as long as the time since the last news, but at least ten
+// seconds, so each is longer than the one before: up to ten minutes while the page takes money, so that a
+// payment is found even if its notification was lost, and up to twelve hours once it is over. While an
+// unwanted page still has to be closed, the pause is a tenth of that time, from half a minute to ten minutes.
+// No pause goes beyond the end of a pending order: then it may expire, once every session has been asked
+// about.
+func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
+	quiet := now.Sub(s.NewsAt)
+	wait := max(quiet, firstCheck)
+	most := mostPageWait
+	switch {
+	case quiet > giveUpAfter && now.Sub(s.ExpiresAt) > giveUpAfter:
+		return 0
+	case s.Over:
+		most = mostQuietWait
+	case !s.wanted(o, now):
+		wait = max(quiet/10, tryAgain)
+	}
+
+	next := now.Add(min(wait, most))
+	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
+		return min(next, o.Order.ExpiresAt)
+	}
+	return next
 }
 
 // enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
@@ -517,6 +518,7 @@ func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	return news
 }
 
+// unite returns names with those of more that are new: it is longer then.
 func unite(names, more []string) []string {
 	for _, name := range more {
 		if name != "" && !slices.Contains(names, name) {
@@ -539,15 +541,15 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 
 // Notify takes a notification. From a verified one, only the names, a claim of money and a dispute are kept,
 // and its session becomes due: the gateway is asked for the rest afterwards. The error is ErrNotFound if it
-// is not verified, and Unavailable for a refund whose payment may not be known yet.
+// is not verified, and Unavailable for a refund whose payment may not be known yet. Any other notification
+// that matches no session is only logged.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
 	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
 		return err
 	}
 
-	isVerified := false
-	isRefund := false
+	var isVerified, isRefund bool
 	for _, key := range keys { // Several may have the same token.
 		n, err := p.gateways[provider].verify(key, header, body)
 		if err != nil {
@@ -629,13 +631,13 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		s.Notified++
 		s.NewsAt = tx.now
 		s.DueAt = tx.now
-		return nil
+		return nil // Without a dispute the book is as before: status and stock stay, and there is no event.
 	})
 	return err
 }
 
 // sessionOf finds the order and the number of the session that a notification is about: by our name for it,
-// which is <order id>-<number>, or by a name that is known to belong to it.
+// which is <order id>-<number>, or without that (a refund at Xendit) by a name that is known to belong to it.
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
 	// All ids are as long as the store's; another reference is not ours.
 	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) {
@@ -770,7 +772,8 @@ func (p *payments) startDue(
 		return 0, err
 	}
 
-	now := p.db.now() // What is due much later was written by a clock that was ahead.
+	// What is due later than the longest pause was written by a clock that was ahead, and is due now.
+	now := p.db.now()
 	due, err := all[dueOrder](ctx, p.db, `
 		SELECT order_id, store_id, provider FROM (
 			SELECT s.order_id, o.store_id, s.provider,
@@ -819,13 +822,13 @@ func (p *payments) startDue(
 			SELECT min(expires_at) FROM orders WHERE status = 'pending' AND expires_at > ?1
 			UNION ALL
 			SELECT ?2)`, now, now.Add(mostPageWait))
-	return max(next.Sub(now), time.Millisecond), err
+	return next.Sub(now), err
 }
 
 // expire lets orders expire that are past their end. Each of an order's pages has to be over, and checked
-// since the end, when all of them became due: a check that is still due keeps the order pending. So does a
-// claim of money, until an answer says what became of that payment. After a week the order expires in any
-// case, and its history names a payment that was claimed.
+// since the end, when all of them became due (nextCheck): a check that is still due keeps the order pending.
+// So does a claim of money, until an answer says what became of that payment. After a week the order expires
+// in any case, and its history names a payment that was claimed.
 func (p *payments) expire(ctx context.Context) error {
 	const sqlExpiring = ` -- ?3 is an order's id, or '' for all
 		SELECT id FROM orders o

@@ -286,12 +286,6 @@ const (
 
 	applicationAt = 68 // in the file, https://sqlite.org/fileformat.html
 	changesAt     = 24
-
-	writeWait = 5 * time.Second // in the queue
-	groupSize = 64
-	groupWork = 10 * time.Millisecond
-
-	idempotencyKept = 48 * time.Hour
 )
 
 //go:embed schema.sql
@@ -542,6 +536,12 @@ func (tx *Tx) newID() string {
 	random[0] = 0x80 | random[0]&0x3f
 	return fmt.Sprintf("%08x-%04x-7%03x-%x-%x", id>>28, id>>12&0xffff, id&0xfff, random[:2], random[2:])
 }
+
+const (
+	writeWait = 5 * time.Second // in the queue
+	groupSize = 64
+	groupWork = 10 * time.Millisecond
+)
 
 // write runs fn on the writing goroutine, in a transaction that it shares with other writes: fn must not
 // block. It returns once the commit is on disk. If fn returns an error or panics, nothing of it is written,

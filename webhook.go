@@ -332,7 +332,7 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
 		`DELETE FROM events WHERE number IN
 			(SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`: now.Add(-keepEvents),
 		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
-			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-idempotencyKept),
+			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-48 * time.Hour),
 		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
 	} {
 		err = cmp.Or(err, db.deleteRows(ctx, statement, before))
