@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -62,15 +63,15 @@ const keyColumns = "k.id, k.store_id, k.name, k.scope, k.created_at, k.last_used
 // keyIsLive is the SQL condition that the key k works at a given time, its parameter.
 const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 
-type keyHolder struct {
-	Store  `json:"-"`
-	APIKey `json:"-"`
-}
-
-// KeyHolder returns the key with this secret, unless it was revoked or has ended, and the store that it
-// opens.
+// KeyHolder returns the key with this secret and the store that it opens. The error is ErrNotFound if there
+// is none, or it was revoked or has ended.
 func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
-	h, err := one[keyHolder](ctx, db, "SELECT "+storeColumns+", "+keyColumns+`
+	type holder struct {
+		Store  `json:"-"`
+		APIKey `json:"-"`
+	}
+
+	h, err := one[holder](ctx, db, "SELECT "+storeColumns+", "+keyColumns+`
 		FROM   api_keys k
 		JOIN   stores s ON s.id = k.store_id, settings g
 		WHERE  k.hash = ? AND `+keyIsLive, digest(secret), db.now())
@@ -273,6 +274,26 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 	return a, err
 }
 
+// limitConnections lets a server have at most the given number of connections until ctx ends. The server
+// accepts the next one once ConnState has returned, so further ones wait; a server that stops must not.
+func limitConnections(ctx context.Context, most int) func(net.Conn, http.ConnState) {
+	places := make(chan struct{}, most)
+	return func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			select {
+			case places <- struct{}{}:
+			case <-ctx.Done():
+			}
+		case http.StateClosed, http.StateHijacked:
+			select {
+			case <-places:
+			default: // It got none, because the server stops.
+			}
+		}
+	}
+}
+
 // client returns the address that a request comes from. Behind a trusted proxy, that is the last one in
 // X-Forwarded-For that is not a trusted proxy's: a client can invent those before it.
 func (a *auth) client(r *http.Request) netip.Addr {
@@ -456,11 +477,12 @@ func (a *auth) changePassword(
 	if err == nil {
 		err = a.tryPassword(ctx, acc, present, st.ID)
 	}
+	salt := acc.Salt
 	if err == nil {
 		acc.PasswordHash, err = a.hash(ctx, password, digest(newSecret()))
 	}
 	if err == nil {
-		err = a.db.SetPassword(ctx, st.ID, acc.PasswordHash)
+		err = a.db.SetPassword(ctx, st.ID, acc.PasswordHash, salt)
 	}
 	if err != nil {
 		return err
@@ -468,21 +490,26 @@ func (a *auth) changePassword(
 	return a.begin(w, r, acc)
 }
 
-// SetPassword gives an owner a password and ends all their sign-ins and sign-in links.
-func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHash) error {
+// SetPassword gives an owner a password and ends all their sign-ins and sign-in links. If the salt of the
+// present password is given and it is another one by now, nothing is changed: the error is ErrNotFound.
+func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHash, salt []byte) error {
 	return db.write(ctx, func(tx *Tx) error {
 		tx.exec("DELETE FROM sign_ins WHERE store_id = ?", storeID)
-		return tx.mustChange("UPDATE stores SET password_salt = ?, password_hash = ? WHERE id = ?",
-			hashed.Salt, hashed.Hash, storeID)
+		return tx.mustChange(`
+			UPDATE stores SET password_salt = ?, password_hash = ?
+			WHERE id = ? AND password_salt = coalesce(?, password_salt)`, hashed.Salt, hashed.Hash, storeID, salt)
 	})
 }
 
-const insertSignIn = "INSERT INTO sign_ins (hash, store_id, link, ends_at) VALUES (?, ?, ?, ?)"
+// insertSignIn changes nothing if the password, whose salt may be given, is no longer the store's.
+const insertSignIn = `
+	INSERT INTO sign_ins (hash, store_id, link, ends_at)
+	SELECT ?1, id, ?3, ?4 FROM stores WHERE id = ?2 AND password_salt = coalesce(?5, password_salt)`
 
 // NewSignInLink returns the path of a page that signs a store's owner in, once and before a time.
 func (db *DB) NewSignInLink(ctx context.Context, storeID string, until Time) (path string, err error) {
 	token := newSecret()
-	return "/dashboard/enter/" + token, db.change(ctx, insertSignIn, digest(token), storeID, true, until)
+	return "/dashboard/enter/" + token, db.change(ctx, insertSignIn, digest(token), storeID, true, until, nil)
 }
 
 // signInByLink signs in whoever presses the button of that page. ErrNotFound says that the link was used or
@@ -508,7 +535,7 @@ func (a *auth) end(r *http.Request, token string) error {
 func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error {
 	token := newSecret()
 	until := a.db.now().Add(signInLasts)
-	err := a.db.change(r.Context(), insertSignIn, digest(token), acc.StoreID, false, until)
+	err := a.db.change(r.Context(), insertSignIn, digest(token), acc.StoreID, false, until, acc.Salt)
 	if err != nil {
 		return err
 	}

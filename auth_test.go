@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -336,6 +337,48 @@ func TestPassword(t *testing.T) {
 			t.Errorf("the new password does not sign in: %d", resp.StatusCode)
 		}
 	})
+}
+
+// TestPasswordIsReplacedMeanwhile has a command replace a password while the owner signs in, or changes it,
+// with the old one: neither gets past that.
+func TestPasswordIsReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, act := range []string{"signs in", "changes the password"} {
+		w := newWorld(t)
+		p := newPlayer(t, w)
+		p.kept["old"] = w.shop.password
+		p.play("owner open account")
+
+		env := w.environment(nil, strings.NewReader(""), io.Discard, io.Discard)
+		begun := make(chan struct{})
+		goOn := make(chan struct{})
+		begin := sync.OnceFunc(func() { close(begun) })
+		env.commit = func(commit func() error) error {
+			begin()
+			<-goOn
+			return commit()
+		}
+		ended := make(chan int)
+		go func() {
+			ended <- run(t.Context(), []string{"store", "password", "-db", w.file, "-store", w.shop.id}, env)
+		}()
+
+		<-begun
+		time.AfterFunc(300*time.Millisecond, func() { close(goOn) })
+		if act == "signs in" {
+			if resp := p.signIn(w.shop, w.shop.password, "192.0.2.1"); resp.StatusCode != 422 {
+				t.Errorf("the old password signs in: %d", resp.StatusCode)
+			}
+		} else {
+			p.play("owner press password password=$old new_password=kopi-susu-gula | 422")
+			if resp := p.signIn(w.shop, "kopi-susu-gula", "192.0.2.1"); resp.StatusCode != 422 {
+				t.Errorf("the password was changed again: %d", resp.StatusCode)
+			}
+		}
+		if code := <-ended; code != 0 {
+			t.Errorf("the command ends with %d", code)
+		}
+	}
 }
 
 var policyOfPages = regexp.MustCompile(

@@ -451,7 +451,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
-		ConnState:         limitConnections(1024),
+		ConnState:         limitConnections(c, 1024),
 	}
 
 	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
@@ -498,20 +498,6 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 		case <-ctx.Done():
 		}
 		auth.writeUses(context.Background()) // If this fails, some last uses are not recorded.
-	}
-}
-
-// limitConnections lets a server have at most the given number of connections. The server accepts the next
-// one once ConnState has returned, so further ones wait.
-func limitConnections(most int) func(net.Conn, http.ConnState) {
-	places := make(chan struct{}, most)
-	return func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			places <- struct{}{}
-		case http.StateClosed, http.StateHijacked:
-			<-places
-		}
 	}
 }
 
@@ -643,14 +629,17 @@ func storeAdd(c *call) (any, error) {
 	c.edit(&st)
 	password, hash := newPassword(c.rounds)
 	var err error
-	if c.store, err = c.db.AddStore(c, st, hash); err != nil {
-		return nil, err
-	}
-	return c.access(password)
+	c.store, err = c.db.AddStore(c, st, hash)
+	return c.access(password, err)
 }
 
-// access returns how an owner signs in: with a password, or by a link that works once, for an hour.
-func (c *call) access(password string) (any, error) {
+// access returns how an owner signs in: with a password, or by a link that works once, for an hour. err is
+// that of storing the password.
+func (c *call) access(password string, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+
 	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(time.Hour))
 	return jsonObject{
 		"store_id":       c.store.ID,
@@ -682,10 +671,7 @@ func storeSet(c *call) (any, error) {
 
 func storePassword(c *call) (any, error) {
 	password, hash := newPassword(c.rounds)
-	if err := c.db.SetPassword(c, c.id, hash); err != nil {
-		return nil, err
-	}
-	return c.access(password)
+	return c.access(password, c.db.SetPassword(c, c.id, hash, nil))
 }
 
 func keyAdd(c *call) (any, error) {

@@ -20,7 +20,8 @@ import (
 	"time"
 )
 
-// TestMistakes is about the command lines of testdata/mistakes.txt: each fails with a sentence, and changes nothing.
+// TestMistakes is about the command lines of testdata/mistakes.txt: each fails with a sentence, and changes
+// nothing.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -220,6 +221,28 @@ func TestStopping(t *testing.T) {
 	})
 }
 
+// TestStoppingWithManyConnections stops a service that has as many as it accepts, all idle, while more wait.
+func TestStoppingWithManyConnections(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for range 1100 { // More than are accepted at once.
+			go func() {
+				conn, err := w.life.dial()
+				if err == nil {
+					fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+					io.Copy(io.Discard, conn)
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		begun := time.Now()
+		w.stop()
+		if took := time.Since(begun); took > 25*time.Second {
+			t.Errorf("it takes %s to stop", took)
+		}
+		w.start()
+	})
+}
+
 // TestStopBeforeTheStart stops a service before it has begun to serve.
 func TestStopBeforeTheStart(t *testing.T) {
 	t.Parallel()
@@ -356,8 +379,8 @@ func TestKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// TestPublicURLs starts the service with the addresses of testdata/public-urls.txt: it says which no gateway can
-// reach.
+// TestPublicURLs starts the service with the addresses of testdata/public-urls.txt: it says which no gateway
+// can reach.
 func TestPublicURLs(t *testing.T) {
 	t.Parallel()
 	for _, c := range readCases(t, "testdata/public-urls.txt") {
