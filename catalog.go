@@ -168,6 +168,7 @@ type Entry struct {
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available"` // stock is left
 	Given       map[string]bool `json:"-"`         // the fields that an input has; what it leaves out stays as it is
+	StockWas    *int64          `json:"-"`         // when its owner began to edit: what was sold since then stays sold
 }
 
 // BundleItem is a product in a bundle.
@@ -391,17 +392,17 @@ func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) (id string) {
 	id, _ = one[string](tx, tx, `
 		INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock,
 		                      image_url, published, created_at, updated_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?13, ?13)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?12 ->> 'published', ?11, 1), ?13, ?13)
 		ON CONFLICT (store_id, type, slug) DO UPDATE
 		SET    title = excluded.title, title_folded = excluded.title_folded, price = excluded.price,
 		       description = iif(?12 ->> 'description', excluded.description, description),
-		       stock       = iif(?12 ->> 'stock', excluded.stock, stock),
+		       stock       = iif(?12 ->> 'stock', max(0, excluded.stock + coalesce(stock - ?14, 0)), stock),
 		       image_url   = iif(?12 ->> 'image_url', excluded.image_url, image_url),
 		       published   = iif(?12 ->> 'published', excluded.published, published),
 		       updated_at  = excluded.updated_at
 		RETURNING id`,
 		tx.newID(), storeID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
-		e.ImageURL, e.Published || !e.Given["published"], fromJSON{e.Given}, tx.now)
+		e.ImageURL, e.Published, fromJSON{e.Given}, tx.now, e.StockWas)
 	return id
 }
 

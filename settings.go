@@ -114,8 +114,8 @@ func (p *page) setName(field, titleField string, find func(name string) (title s
 	return err
 }
 
-// saveEntry saves a product or bundle. The stock is left alone unless its field was changed: pieces that were
-// sold while the form was open stay sold.
+// saveEntry saves a product or bundle. The stock is left alone unless its field was changed, and then changes
+// by as much as the field: pieces that were sold while the form was open stay sold.
 func (s *server) saveEntry(p *page) error {
 	kind := Kind(path.Base(p.URL.Path))
 	err := p.setName("slug", "title", func(slug string) (string, error) {
@@ -130,7 +130,12 @@ func (s *server) saveEntry(p *page) error {
 		return err
 	}
 
-	e.Given["stock"] = p.PostFormValue("stock") != p.PostFormValue("stock_was")
+	was := p.PostFormValue("stock_was")
+	e.Given["stock"] = p.PostFormValue("stock") != was
+	if n, err := strconv.ParseInt(was, 10, 64); err == nil {
+		e.StockWas = &n
+	}
+
 	p.next = "/dashboard/catalog?kind=" + string(kind)
 	if kind == Bundle {
 		return s.importOne(p, Catalog{Bundles: []Entry{e}})
