@@ -276,13 +276,14 @@ func (db *DB) AddEndpoint(
 	return id, secret, err
 }
 
-// RotateSecret gives an endpoint a new secret. For 24 hours the old one signs too.
+// RotateSecret gives an endpoint a new secret. For 24 hours the old one signs too. A second call within a
+// minute is a double click: it replaces the new secret, and the old one stays.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret string, err error) {
 	secret = "whsec_" + newSecret()
 	return secret, db.change(ctx, `
 		UPDATE endpoints
-		SET    old_secret = secret, old_secret_until = ?, secret = ?
-		WHERE  id = ? AND store_id = ?`, db.now().Add(24*time.Hour), secret, id, storeID)
+		SET    old_secret = iif(old_secret_until > ?1 - 60000, old_secret, secret), old_secret_until = ?1, secret = ?2
+		WHERE  id = ?3 AND store_id = ?4`, db.now().Add(24*time.Hour), secret, id, storeID)
 }
 
 // SetEndpointActive turns an endpoint on or off for its owner. While it is off its deliveries wait.
@@ -484,8 +485,8 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// watch wakes the queue and the checks when the file was written, so that they notice within five seconds what
-// commands do, and that the dashboard has turned an endpoint on.
+// watch wakes the queue and the checks when the file was written, so that they notice within five seconds
+// what commands do, and that the dashboard has turned an endpoint on.
 func (db *DB) watch(ctx context.Context) {
 	var before time.Time
 	for ctx.Err() == nil {
@@ -686,8 +687,8 @@ func (q *queue) record(
 
 // afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending
 // one waits. The exceptions are in attempt; what it means for the endpoint is in record. number counts from
-// 1, and spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again together.
-// A receiver that is overloaded may ask for more time, up to twice the wait.
+// 1, and spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again
+// together. A receiver that is overloaded may ask for more time, up to twice the wait.
 func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
 	waits := []time.Duration{ // before the second and every later one of ten attempts: 75 h 35 min in all
 		5 * time.Second,
@@ -711,7 +712,7 @@ func afterAttempt(number, code int, retryAfter string, spread float64) (Delivery
 	wait := time.Duration(float64(waits[number-1]) * spread)
 	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
 		seconds, _ := strconv.Atoi(retryAfter)
-		wait = min(max(wait, time.Duration(seconds)*time.Second), 2*wait)
+		wait = min(max(wait, time.Duration(min(seconds, 1e6))*time.Second), 2*wait)
 	}
 	return deliveryPending, wait
 }

@@ -353,12 +353,13 @@ func TestSentOnceWhileResultsCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestSecretsAndPings rotates an endpoint's secret: for a day both sign.
+// TestSecretsAndPings rotates an endpoint's secret, with a double click: for a day the old one and the new one
+// sign.
 func TestSecretsAndPings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		p.kept["page"] = "/dashboard/endpoints/" + w.endpoint("shop.example", "orderPaid")
-		p.play("owner open $page, press ping, +1s, press rotate, keep new whsec_[\\w-]+")
+		p.play("owner open $page, press ping, +1s, press rotate, open $page, press rotate, keep new whsec_[\\w-]+")
 		in := w.net.inbox
 		in.secrets["shop.example"] = []string{p.kept["new"], in.secrets["shop.example"][0]}
 		p.play("+23h", "owner open $page, press ping")
