@@ -169,7 +169,7 @@ func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 func readForm(values url.Values, into any) error {
 	fields := map[string]any{}
 	for name := range values {
-		value := strings.TrimSpace(strings.ReplaceAll(values.Get(name), "\r\n", "\n"))
+		value := strings.TrimSpace(unseen.ReplaceAllString(values.Get(name), ""))
 		m := formRow.FindStringSubmatch(name)
 		if m == nil {
 			fields[name] = value
@@ -187,6 +187,10 @@ func readForm(values url.Values, into any) error {
 	}
 	return reader{form: true}.read(fields, into)
 }
+
+// unseen are what comes with a text that a person types or pastes, such as a number from the contacts of a
+// phone: the \r of line breaks, and marks of the direction of writing.
+var unseen = regexp.MustCompile(`[\r\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 
 // formRow captures the name of a list, the number of a row and the name of a field.
 var formRow = regexp.MustCompile(`^([a-z_]+)\[(\d{1,2})\]\.([a-z_]+)$`)
@@ -482,7 +486,7 @@ func (r *reader) text(path string, rule rule, value any) string {
 	// writing: a name with one would reorder the text after it.
 	isForbidden := func(c rune) bool {
 		isBreak := rule.kind == "lines" && strings.ContainsRune("\r\n\t", c)
-		return c == utf8.RuneError || unicode.IsControl(c) && !isBreak || unicode.Is(unicode.Bidi_Control, c)
+		return c == utf8.RuneError || !isBreak && unicode.In(c, unicode.Cc, unicode.Bidi_Control)
 	}
 
 	switch {
@@ -493,7 +497,7 @@ func (r *reader) text(path string, rule rule, value any) string {
 	case !ok || length < rule.least || length > rule.most:
 		r.wrong.add(path, "must be a text of %d to %d characters", rule.least, rule.most)
 	case strings.ContainsFunc(text, isForbidden):
-		r.wrong.add(path, "must be UTF-8 without control characters")
+		r.wrong.add(path, "must be UTF-8 without control characters or marks of the direction of writing")
 	case rule.kind != "lines" && strings.TrimSpace(text) == "":
 		r.wrong.add(path, "must not be only spaces")
 	case isFormat && !format.valid(text):

@@ -48,7 +48,8 @@ func (p *player) code(method, path string, form url.Values, headers ...string) (
 	return resp.StatusCode, body.String()
 }
 
-// TestForeignObjects sends the requests of testdata/dashboard-foreign.txt. Nothing of the other store is touched.
+// TestForeignObjects sends the requests of testdata/dashboard-foreign.txt. Nothing of the other store is
+// touched.
 func TestForeignObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -115,7 +116,8 @@ func TestOrderBeforeThereIsAnything(t *testing.T) {
 	})
 }
 
-// TestLinesOfAnOwnOrder has an owner leave out a product, and choose a name that a product shares with a bundle.
+// TestLinesOfAnOwnOrder has an owner leave out a product, and choose a name that a product shares with a
+// bundle.
 func TestLinesOfAnOwnOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -146,8 +148,8 @@ var (
 	pageText   = regexp.MustCompile(`(?s)<(script|style|code|option|pre)\b.*?</(script|style|code|option|pre)>|<[^>]*>`)
 )
 
-// TestEveryPage opens all pages of an owner in both languages: none fails, none shows a code of the program, and
-// none needs a script.
+// TestEveryPage opens all pages of an owner in both languages: none fails, none shows a code of the program,
+// and none needs a script.
 func TestEveryPage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -223,17 +225,32 @@ func TestOwnOrder(t *testing.T) {
 	w.command("store set -plan growth -store " + w.shop.id)
 }
 
+// TestPastedNumber saves a number as phones copy it from their contacts, between marks of the direction of
+// writing.
+func TestPastedNumber(t *testing.T) {
+	t.Parallel()
+	p := newPlayer(t, newWorld(t))
+	p.kept["pasted"] = "\u202a0812-3456-789\u202c"
+	p.play(
+		"owner open account, press save contact=$pasted",
+		"owner open account | sees pembayaran. 0812-3456-789",
+	)
+}
+
+// splitsCells reports whether a spreadsheet that takes the file for another kind may begin a cell after c.
+func splitsCells(c rune) bool { return strings.ContainsRune(",\"\n", c) }
+
 // TestExport reads the CSV as a spreadsheet does: its columns add up, and no cell is a formula.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := newPlayer(t, w)
-	names := []string{"=1+1", "+62 812", "-1", "@SUM(A1)", "Siti; \"Aminah\"", "√2", "Siti, =1+1"}
+	names := []string{"=1+1", "+62 812", "-1", "@SUM(A1)", "Siti; \"Aminah\"", "√2", "Siti, =1+1", "Siti,\"=1+1"}
 	for i := range 60 {
 		body := w.shop.body("teh", 1)
 		body["payment_method"], body["shipping_fee"], body["discount"] = "bank_unik", 1000*i, i
 		body["buyer"] = fields{"name": names[i%len(names)], "email": "a@b.id"}
-		body["note"] = "Jl. Kopi 5"
+		body["note"] = "Jl. Kopi\n=5"
 		w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
 	}
 	status, text := p.code("GET", "/dashboard/orders.csv", nil)
@@ -246,7 +263,7 @@ func TestExport(t *testing.T) {
 		t.Fatalf("the export is %d with %d lines", status, len(lines))
 	}
 	for _, line := range lines[1:] {
-		if note := line[len(line)-1]; note != "Jl. Kopi 5" {
+		if note := line[len(line)-1]; note != "Jl. Kopi\n'=5" {
 			t.Errorf("the note is %q", note)
 		}
 		sum := int64(0)
@@ -256,7 +273,7 @@ func TestExport(t *testing.T) {
 			if err == nil {
 				amounts = append(amounts, n)
 			}
-			for part := range strings.SplitSeq(cell, ",") { // Some spreadsheets split there.
+			for part := range strings.FieldsFuncSeq(cell, splitsCells) {
 				if part = strings.TrimSpace(part); err != nil && part != "" && strings.Contains("=+-@", part[:1]) {
 					t.Errorf("a cell is a formula: %s", cell)
 				}
@@ -324,7 +341,8 @@ func TestOrderSearch(t *testing.T) {
 	}
 }
 
-// TestPicture uploads a photo of a QRIS code: it is made small, and everybody may see it at an address of its own.
+// TestPicture uploads a photo of a QRIS code: it is made small, and everybody may see it at an address of its
+// own.
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -451,7 +469,8 @@ func TestPhoneIsToldNoOldNews(t *testing.T) {
 	})
 }
 
-// TestHosts opens pages at other hosts: a pay page is on every host but another store's, the dashboard on its own.
+// TestHosts opens pages at other hosts: a pay page is on every host but another store's, the dashboard on its
+// own.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
