@@ -274,8 +274,8 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 	return a, err
 }
 
-// limitConnections lets a server have at most the given number of connections until ctx ends. The server
-// accepts the next one once ConnState has returned, so further ones wait; a server that stops must not.
+// limitConnections lets a server have at most the given number of connections. The server accepts the next
+// one once ConnState has returned, so further ones wait. Once ctx has ended nothing waits: the server stops.
 func limitConnections(ctx context.Context, most int) func(net.Conn, http.ConnState) {
 	places := make(chan struct{}, most)
 	return func(_ net.Conn, state http.ConnState) {

@@ -30,8 +30,8 @@ import (
 //   - all, when the order has become pending;
 //   - after another change of status, those whose page is not over or on which the gateway holds a payment.
 //
-// So late money on a page that is over pays the order without another check at once. It is news, so the next
-// one is in ten seconds (nextCheck).
+// So late money on a page that is over pays the order and makes no session due at once. It is news, so the
+// next check is in ten seconds (nextCheck).
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
