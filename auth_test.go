@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -349,22 +348,8 @@ func TestPasswordIsReplacedMeanwhile(t *testing.T) {
 		p.kept["old"] = w.shop.password
 		p.play("owner open account")
 
-		env := w.environment(nil, strings.NewReader(""), io.Discard, io.Discard)
-		begun := make(chan struct{})
-		goOn := make(chan struct{})
-		begin := sync.OnceFunc(func() { close(begun) })
-		env.commit = func(commit func() error) error {
-			begin()
-			<-goOn
-			return commit()
-		}
-		ended := make(chan int)
-		go func() {
-			ended <- run(t.Context(), []string{"store", "password", "-db", w.file, "-store", w.shop.id}, env)
-		}()
-
-		<-begun
-		time.AfterFunc(300*time.Millisecond, func() { close(goOn) })
+		letGo := w.atCommit("store password -store " + w.shop.id)
+		time.AfterFunc(300*time.Millisecond, letGo)
 		if act == "signs in" {
 			if resp := p.signIn(w.shop, w.shop.password, "192.0.2.1"); resp.StatusCode != 422 {
 				t.Errorf("the old password signs in: %d", resp.StatusCode)
@@ -374,9 +359,6 @@ func TestPasswordIsReplacedMeanwhile(t *testing.T) {
 			if resp := p.signIn(w.shop, "kopi-susu-gula", "192.0.2.1"); resp.StatusCode != 422 {
 				t.Errorf("the password was changed again: %d", resp.StatusCode)
 			}
-		}
-		if code := <-ended; code != 0 {
-			t.Errorf("the command ends with %d", code)
 		}
 	}
 }

@@ -327,11 +327,12 @@ func (s *server) decideOrder(p *page) error {
 	if err != nil {
 		return err
 	}
-	if p.PostFormValue("state") != o.State() {
+	seen := p.PostFormValue("state")
+	if seen != o.State() { // before its gateway is told
 		return refuse(WrongState)
 	}
 
-	_, err = s.payments.Decide(p.Context(), p.Store.ID, id, act, ActorOwner, Note{Code: NoteInDashboard})
+	_, err = s.payments.Decide(p.Context(), p.Store.ID, id, act, ActorOwner, Note{Code: NoteInDashboard}, seen)
 	return err
 }
 

@@ -531,7 +531,7 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	c.leave()
 	note := Note{Code: NoteByAPI, Text: in.Reason}
 	o, err := s.payments.Decide(c.Context(), c.store.ID, strings.ToLower(c.PathValue("order_id")),
-		Act(path.Base(c.URL.Path)), ActorAPI, note)
+		Act(path.Base(c.URL.Path)), ActorAPI, note, "")
 	if err != nil {
 		return nil, err
 	}

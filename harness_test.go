@@ -457,6 +457,29 @@ func (w *world) run(words string, more ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
+// atCommit begins a command and returns when it is about to commit: all other writes wait until letGo, or until
+// the test ends.
+func (w *world) atCommit(words string) (letGo func()) {
+	env := w.environment(nil, strings.NewReader(""), io.Discard, io.Discard)
+	begun, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan int)
+	begin := sync.OnceFunc(func() { close(begun) })
+	env.commit = func(commit func() error) error {
+		begin()
+		<-goOn
+		return commit()
+	}
+	go func() { ended <- run(w.t.Context(), append(strings.Fields(words), "-db", w.file), env) }()
+	<-begun
+	letGo = sync.OnceFunc(func() {
+		close(goOn)
+		if code := <-ended; code != 0 {
+			w.t.Errorf("%s ends with %d", words, code)
+		}
+	})
+	w.t.Cleanup(letGo)
+	return letGo
+}
+
 // textOf is a field as text.
 func textOf(in fields, name string) string { return fmt.Sprint(in[name]) }
 

@@ -599,7 +599,7 @@ func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) err
 		case act == "report":
 			err = c.db.ReportPayment(c, o.ID, method, buyer, "BCA")
 		default:
-			_, err = c.payments().Decide(c, st.ID, o.ID, Act(act), ActorOwner, Note{Code: NoteInDashboard})
+			_, err = c.payments().Decide(c, st.ID, o.ID, Act(act), ActorOwner, Note{Code: NoteInDashboard}, "")
 		}
 	}
 	return err
@@ -783,7 +783,7 @@ func (c *call) payments() *payments {
 // decide returns the command for an act of the owner.
 func decide(act Act) func(*call) (any, error) {
 	return func(c *call) (any, error) {
-		row, err := c.payments().Decide(c, c.store.ID, c.id, act, ActorOwner, Note{Code: NoteByCommand})
+		row, err := c.payments().Decide(c, c.store.ID, c.id, act, ActorOwner, Note{Code: NoteByCommand}, "")
 		return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
 	}
 }

@@ -746,13 +746,14 @@ const (
 	Refund  Act = "refund"
 )
 
-// decide performs an act of the owner.
-func (o *OrderRow) decide(act Act, actor Actor, n Note) error {
+// decide performs an act of the owner, who may have seen the order in a State: it is refused in another one.
+func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
 	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
 	switch {
-	case act == Approve && !o.Book.Reported && o.Book.held(), // It was held after the owner looked.
-		act == Reject && o.Book.Status == Pending, // There is nothing to reject.
-		to == Failed && o.Book.Status == Paid:     // Only a gateway takes money back.
+	case seen != "" && seen != o.State(),
+		act == Approve && !o.Book.Reported && o.Book.held(), // It was held after the owner looked.
+		act == Reject && o.Book.Status == Pending,           // There is nothing to reject.
+		to == Failed && o.Book.Status == Paid:               // Only a gateway takes money back.
 		return o.wrongState()
 	}
 

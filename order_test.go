@@ -452,3 +452,25 @@ func (w *walk) money(order string) (exact, there int) {
 	}
 	return exact, there
 }
+
+// TestDecisionAfterAReport has a buyer report a payment and the owner cancel the order as it was before, while
+// both wait for the database: the owner has not seen the report.
+func TestDecisionAfterAReport(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	owner := newPlayer(t, w)
+	owner.play("order kopi 2 bank_transfer as A, owner open order A")
+	buyer := newPlayer(t, w)
+	buyer.kept = owner.kept
+	buyer.play("buyer open pay A")
+
+	letGo := w.atCommit("store set -language en -store " + w.other.id)
+	var both sync.WaitGroup
+	both.Go(func() { buyer.play("buyer press claim") })
+	time.Sleep(100 * time.Millisecond)
+	both.Go(func() { owner.play("owner press cancel | 409") })
+	time.Sleep(100 * time.Millisecond)
+	letGo()
+	both.Wait()
+	owner.play(`get A | sees "status":"awaiting_verification"`)
+}

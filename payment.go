@@ -657,8 +657,11 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first,
 // and the order is paid when the gateway says so. If the buyer has reported a transfer, that is what the
-// owner approves. Refusals are WrongState, GatewayRefused with the gateway's words, and Unavailable.
-func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note) (OrderRow, error) {
+// owner approves. seen is as for decide. Refusals are WrongState, GatewayRefused with the gateway's words, and
+// Unavailable.
+func (p *payments) Decide(
+	ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note, seen string,
+) (OrderRow, error) {
 	o, err := readOrder(ctx, p.db, storeID, orderID)
 	if err != nil {
 		return o, err
@@ -678,7 +681,7 @@ func (p *payments) Decide(ctx context.Context, storeID, orderID string, act Act,
 			o.note(actor, n)
 			return nil
 		}
-		return o.decide(act, actor, n)
+		return o.decide(act, actor, n, seen)
 	})
 	if err == nil && isAccepted {
 		p.CheckNow(ctx, storeID, orderID) // If that fails, the next check shows what came of it.
