@@ -199,7 +199,8 @@ const (
 	Disputed       AlertCode = "disputed"
 )
 
-// Alert is something that the owner has to look at although the order's state does not show it.
+// Alert is something that the owner has to look at although the order's state does not show it. What each
+// asks of them is in docs/payments.md; the words of the pages are alert.… and advice.… in web/words.txt.
 type Alert struct {
 	Code    AlertCode `json:"code"`
 	Payment string    `json:"payment,omitempty"` // its key; "" = it is about no payment

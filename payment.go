@@ -21,8 +21,14 @@ import (
 // session due; only one about a dispute changes a payment. Only the serving process asks on its own, one
 // check per order at a time; what a person does calls a gateway from wherever it is done.
 //
+// Whatever changes an order goes through changeOrder (order.go): its callback changes the book or a session;
+// then settle says what the order is now, and its stock, history, events and due sessions follow, all in one
+// write.
+//
 // A session is seen when somebody may have its page, left when its page is no longer offered, and over when
-// no payment can begin there; one that has begun may still arrive.
+// no payment can begin there; one that has begun may still arrive. While its page is wanted, it is checked
+// with growing pauses. At the order's end, or when the order has another method, its page is left, and closed
+// by a check that is due at once. Once it is over, it is checked until a week after its last news.
 
 // makeSessionsDue marks the pages that are left now. Of the sessions whose page somebody may have seen, it
 // makes these due at once:
@@ -657,8 +663,8 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first,
 // and the order is paid when the gateway says so. If the buyer has reported a transfer, that is what the
-// owner approves. seen is as for decide. Refusals are WrongState, GatewayRefused with the gateway's words, and
-// Unavailable.
+// owner approves. seen is as for decide. Refusals are WrongState, GatewayRefused with the gateway's words,
+// and Unavailable.
 func (p *payments) Decide(
 	ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note, seen string,
 ) (OrderRow, error) {

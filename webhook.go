@@ -33,8 +33,9 @@ import (
 // receiver answers 2xx. It can arrive twice, because nothing is written before it is sent: a delivery is due
 // until the result of an attempt says otherwise. An endpoint gets an order's events in order as long as it
 // acknowledges them: the next one waits while an attempt is under way, and overtakes one that failed. A
-// receiver that is slow, or down, delays its own deliveries; more than a hundred such receivers delay each
-// other and new ones. Only its owner or a 410 answer turns an endpoint off: one that always fails stays on.
+// receiver that is slow, or down, delays its own deliveries; once 128 attempts to such receivers hang, they
+// delay each other and new ones (mayBegin). Only its owner or a 410 answer turns an endpoint off: one that
+// always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
