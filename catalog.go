@@ -168,7 +168,7 @@ type Entry struct {
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available"` // stock is left
 	Given       map[string]bool `json:"-"`         // the fields that an input has; what it leaves out stays as it is
-	StockWas    *int64          `json:"-"`         // when its owner began to edit: what was sold since then stays sold
+	StockWas    string          `json:"-"`         // when its owner began to edit: what was sold since then stays sold
 }
 
 // BundleItem is a product in a bundle.
@@ -396,7 +396,7 @@ func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) (id string) {
 		ON CONFLICT (store_id, type, slug) DO UPDATE
 		SET    title = excluded.title, title_folded = excluded.title_folded, price = excluded.price,
 		       description = iif(?12 ->> 'description', excluded.description, description),
-		       stock       = iif(?12 ->> 'stock', max(0, excluded.stock + coalesce(stock - ?14, 0)), stock),
+		       stock       = iif(?12 ->> 'stock', max(0, excluded.stock + coalesce(stock - nullif(?14, ''), 0)), stock),
 		       image_url   = iif(?12 ->> 'image_url', excluded.image_url, image_url),
 		       published   = iif(?12 ->> 'published', excluded.published, published),
 		       updated_at  = excluded.updated_at

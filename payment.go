@@ -28,7 +28,8 @@ import (
 // A session is seen when somebody may have its page, left when its page is no longer offered, and over when
 // no payment can begin there; one that has begun may still arrive. While its page is wanted, it is checked
 // with growing pauses. At the order's end, or when the order has another method, its page is left, and closed
-// by a check that is due at once. Once it is over, it is checked until a week after its last news.
+// by a check that is due at once. Once it is over, it is checked until its last news and its page's end are a
+// week ago.
 
 // makeSessionsDue marks the pages that are left now. Of the sessions whose page somebody may have seen, it
 // makes these due at once:

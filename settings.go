@@ -130,12 +130,8 @@ func (s *server) saveEntry(p *page) error {
 		return err
 	}
 
-	was := p.PostFormValue("stock_was")
-	e.Given["stock"] = p.PostFormValue("stock") != was
-	if n, err := strconv.ParseInt(was, 10, 64); err == nil {
-		e.StockWas = &n
-	}
-
+	e.StockWas = p.PostFormValue("stock_was")
+	e.Given["stock"] = p.PostFormValue("stock") != e.StockWas
 	p.next = "/dashboard/catalog?kind=" + string(kind)
 	if kind == Bundle {
 		return s.importOne(p, Catalog{Bundles: []Entry{e}})
@@ -401,6 +397,11 @@ var description []byte
 // getDescription serves the API's description to anyone, including pages of other sites, without an envelope.
 // It names the service's own address.
 func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
+	if err := readQuery(r.URL.RawQuery, &noQuery{}); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
