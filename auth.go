@@ -477,12 +477,12 @@ func (a *auth) changePassword(
 	if err == nil {
 		err = a.tryPassword(ctx, acc, present, st.ID)
 	}
-	salt := acc.Salt
+	replaced := acc.Salt
 	if err == nil {
 		acc.PasswordHash, err = a.hash(ctx, password, digest(newSecret()))
 	}
 	if err == nil {
-		err = a.db.SetPassword(ctx, st.ID, acc.PasswordHash, salt)
+		err = a.db.SetPassword(ctx, st.ID, acc.PasswordHash, replaced)
 	}
 	if err != nil {
 		return err
@@ -490,18 +490,20 @@ func (a *auth) changePassword(
 	return a.begin(w, r, acc)
 }
 
-// SetPassword gives an owner a password and ends all their sign-ins and sign-in links. If the salt of the
-// present password is given and it is another one by now, nothing is changed: the error is ErrNotFound.
-func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHash, salt []byte) error {
+// SetPassword gives an owner a password and ends all their sign-ins and sign-in links. replaced is the salt
+// of the password that it replaces, or nil: if the store has another password by now, nothing is changed, and
+// the error is ErrNotFound.
+func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHash, replaced []byte) error {
 	return db.write(ctx, func(tx *Tx) error {
 		tx.exec("DELETE FROM sign_ins WHERE store_id = ?", storeID)
 		return tx.mustChange(`
 			UPDATE stores SET password_salt = ?, password_hash = ?
-			WHERE id = ? AND password_salt = coalesce(?, password_salt)`, hashed.Salt, hashed.Hash, storeID, salt)
+			WHERE id = ? AND password_salt = coalesce(?, password_salt)`, hashed.Salt, hashed.Hash, storeID, replaced)
 	})
 }
 
-// insertSignIn changes nothing if the password, whose salt may be given, is no longer the store's.
+// insertSignIn adds nothing if ?5 is a password's salt, and the store has another password by now. It may be
+// NULL.
 const insertSignIn = `
 	INSERT INTO sign_ins (hash, store_id, link, ends_at)
 	SELECT ?1, id, ?3, ?4 FROM stores WHERE id = ?2 AND password_salt = coalesce(?5, password_salt)`

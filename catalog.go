@@ -168,7 +168,7 @@ type Entry struct {
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available"` // stock is left
 	Given       map[string]bool `json:"-"`         // the fields that an input has; what it leaves out stays as it is
-	StockWas    string          `json:"-"`         // when its owner began to edit: what was sold since then stays sold
+	StockWas    string          `json:"-"`         // as a form showed it; what was sold since stays sold
 }
 
 // BundleItem is a product in a bundle.

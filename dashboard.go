@@ -525,7 +525,8 @@ func (l language) row(o Order) (row []string) {
 	return row
 }
 
-// formulas are where a formula begins, even for a spreadsheet that splits the file at commas and lines.
+// formulas are where a formula begins, even for a spreadsheet that begins a cell after each comma and line
+// break.
 var formulas = regexp.MustCompile(`(?m)((?:^|,)[\s"]*)([=+@\t\r-])`)
 
 // csvCell writes a value for the CSV: a time in WIB, and a text with an apostrophe before what a spreadsheet

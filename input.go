@@ -169,7 +169,7 @@ func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 func readForm(values url.Values, into any) error {
 	fields := map[string]any{}
 	for name := range values {
-		value := strings.TrimSpace(unseen.ReplaceAllString(values.Get(name), ""))
+		value := strings.TrimSpace(invisible.ReplaceAllString(values.Get(name), ""))
 		m := formRow.FindStringSubmatch(name)
 		if m == nil {
 			fields[name] = value
@@ -188,9 +188,9 @@ func readForm(values url.Values, into any) error {
 	return reader{form: true}.read(fields, into)
 }
 
-// unseen are what comes with a text that a person types or pastes, such as a number from the contacts of a
-// phone: the \r of line breaks, and marks of the direction of writing.
-var unseen = regexp.MustCompile(`[\r\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
+// invisible matches what comes along with a text that a person types or pastes, such as a number from a
+// phone's contacts: the \r of line breaks, and direction marks.
+var invisible = regexp.MustCompile(`[\r\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 
 // formRow captures the name of a list, the number of a row and the name of a field.
 var formRow = regexp.MustCompile(`^([a-z_]+)\[(\d{1,2})\]\.([a-z_]+)$`)
@@ -497,7 +497,7 @@ func (r *reader) text(path string, rule rule, value any) string {
 	case !ok || length < rule.least || length > rule.most:
 		r.wrong.add(path, "must be a text of %d to %d characters", rule.least, rule.most)
 	case strings.ContainsFunc(text, isForbidden):
-		r.wrong.add(path, "must be UTF-8 without control characters or marks of the direction of writing")
+		r.wrong.add(path, "must be UTF-8 without control characters or direction marks")
 	case rule.kind != "lines" && strings.TrimSpace(text) == "":
 		r.wrong.add(path, "must not be only spaces")
 	case isFormat && !format.valid(text):

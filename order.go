@@ -746,7 +746,8 @@ const (
 	Refund  Act = "refund"
 )
 
-// decide performs an act of the owner, who may have seen the order in a State: it is refused in another one.
+// decide performs an act of the owner. seen is the order's State as they saw it: in any other, the act is
+// refused. It is "" where nothing was shown.
 func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
 	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
 	switch {

@@ -225,8 +225,7 @@ func TestOwnOrder(t *testing.T) {
 	w.command("store set -plan growth -store " + w.shop.id)
 }
 
-// TestPastedNumber saves a number as phones copy it from their contacts, between marks of the direction of
-// writing.
+// TestPastedNumber saves a number as phones copy it from their contacts, between direction marks.
 func TestPastedNumber(t *testing.T) {
 	t.Parallel()
 	p := newPlayer(t, newWorld(t))

@@ -664,8 +664,8 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first,
 // and the order is paid when the gateway says so. If the buyer has reported a transfer, that is what the
-// owner approves. seen is as for decide. Refusals are WrongState, GatewayRefused with the gateway's words,
-// and Unavailable.
+// owner approves. seen is the order's State as the owner saw it, or "". Refusals are WrongState,
+// GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(
 	ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note, seen string,
 ) (OrderRow, error) {

@@ -236,7 +236,7 @@ CREATE INDEX events_by_age   ON events (created_at);
 CREATE TABLE deliveries (                 -- a row per event and endpoint
   id          TEXT    PRIMARY KEY,
   endpoint_id TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
-  event       INTEGER NOT NULL REFERENCES events ON DELETE CASCADE, -- its number; both go with old age (-keep-events)
+  event       INTEGER NOT NULL REFERENCES events ON DELETE CASCADE, -- its number; both are purged by age (-keep-events)
   status      TEXT    NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'delivered', 'failed')),
   attempt     INTEGER NOT NULL DEFAULT 0, -- attempts that have ended
   next_at     INTEGER,                    -- when it is due, once its endpoint is on; NULL = done

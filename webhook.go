@@ -713,7 +713,7 @@ func afterAttempt(number, code int, retryAfter string, spread float64) (Delivery
 	wait := time.Duration(float64(waits[number-1]) * spread)
 	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
 		seconds, _ := strconv.Atoi(retryAfter)
-		wait = min(max(wait, time.Duration(min(seconds, 1e6))*time.Second), 2*wait)
+		wait = min(max(wait, time.Duration(min(seconds, 1e6))*time.Second), 2*wait) // More seconds would overflow.
 	}
 	return deliveryPending, wait
 }
