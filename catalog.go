@@ -168,7 +168,7 @@ type Entry struct {
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available"` // stock is left
 	Given       map[string]bool `json:"-"`         // the fields that an input has; what it leaves out stays as it is
-	StockWas    string          `json:"-"`         // as a form showed it; what was sold since stays sold
+	StockWas    string          `json:"-"`         // as a form showed it, a space, and a text that no other form has
 }
 
 // BundleItem is a product in a bundle.
@@ -396,7 +396,11 @@ func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) (id string) {
 		ON CONFLICT (store_id, type, slug) DO UPDATE
 		SET    title = excluded.title, title_folded = excluded.title_folded, price = excluded.price,
 		       description = iif(?12 ->> 'description', excluded.description, description),
-		       stock       = iif(?12 ->> 'stock', max(0, excluded.stock + coalesce(stock - nullif(?14, ''), 0)), stock),
+		       stock       = iif(?12 ->> 'stock' AND stock_form IS NOT ?14,
+		                         max(0, excluded.stock +
+		                                coalesce(stock - nullif(substr(?14, 1, instr(?14, ' ') - 1), ''), 0)),
+		                         stock),
+		       stock_form  = coalesce(nullif(?14, ''), stock_form),
 		       image_url   = iif(?12 ->> 'image_url', excluded.image_url, image_url),
 		       published   = iif(?12 ->> 'published', excluded.published, published),
 		       updated_at  = excluded.updated_at
@@ -465,7 +469,8 @@ func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug s
 		"UPDATE products SET published = 0 WHERE store_id = ? AND type = ? AND slug = ?", storeID, kind, slug)
 }
 
-// RemoveMethod deletes a payment method. One that an order uses is turned off instead.
+// RemoveMethod deletes a payment method. One that an order uses is turned off instead. It reads the orders
+// too.
 func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
 	return db.remove(ctx, `
 		DELETE FROM payment_methods
@@ -474,12 +479,14 @@ func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
 		"UPDATE payment_methods SET enabled = 0 WHERE store_id = ? AND code = ?", storeID, code)
 }
 
+// remove performs a removal or, if that removes nothing, what is done otherwise. What is gone already, as
+// after a double click, stays gone.
 func (db *DB) remove(ctx context.Context, removal, otherwise string, args ...any) error {
 	return db.write(ctx, func(tx *Tx) error {
-		if tx.exec(removal, args...) > 0 {
-			return nil
+		if tx.exec(removal, args...) == 0 {
+			tx.exec(otherwise, args...)
 		}
-		return tx.mustChange(otherwise, args...)
+		return nil
 	})
 }
 

@@ -55,15 +55,16 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 	}
 }
 
-// Rows returns how many rows of a list a form has: those up to the last one that is filled in, and two more.
-func (f form) Rows(list, name string) int {
+// Rows returns how many rows of a list a form has: those up to the last one that is filled in, and two more,
+// but no more than the list may have.
+func (f form) Rows(list, name string, most int) int {
 	last := -1
 	for row := range 50 {
 		if f.Values.Get(fmt.Sprintf("%s[%d].%s", list, row, name)) != "" {
 			last = row
 		}
 	}
-	return last + 3
+	return min(last+3, most)
 }
 
 // Offset returns how many entries the earlier pages of a list have.
@@ -114,8 +115,8 @@ func (p *page) setName(field, titleField string, find func(name string) (title s
 	return err
 }
 
-// saveEntry saves a product or bundle. The stock is left alone unless its field was changed, and then changes
-// by as much as the field: pieces that were sold while the form was open stay sold.
+// saveEntry saves a product or bundle. The stock changes by as much as its field was changed: pieces that
+// were sold while the form was open stay sold.
 func (s *server) saveEntry(p *page) error {
 	kind := Kind(path.Base(p.URL.Path))
 	err := p.setName("slug", "title", func(slug string) (string, error) {
@@ -131,7 +132,6 @@ func (s *server) saveEntry(p *page) error {
 	}
 
 	e.StockWas = p.PostFormValue("stock_was")
-	e.Given["stock"] = p.PostFormValue("stock") != e.StockWas
 	p.next = "/dashboard/catalog?kind=" + string(kind)
 	if kind == Bundle {
 		return s.importOne(p, Catalog{Bundles: []Entry{e}})
