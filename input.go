@@ -115,7 +115,7 @@ func readCatalog(file []byte) (c Catalog, err error) {
 	if !utf8.Valid(file) {
 		return c, malformed("the file is not UTF-8")
 	}
-	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(any))); ok {
+	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(json.RawMessage))); ok {
 		return c, malformed("line %d: %s", 1+bytes.Count(file[:syntax.Offset], []byte("\n")), syntax)
 	}
 	return c, readJSON(file, &c)
@@ -607,7 +607,7 @@ var formats = map[string]struct {
 		"must have 4 to 34 digits, with single spaces, hyphens or dots between, such as 123 456 7890"},
 	"url": {2048, isAddress,
 		"must be an http or https address in ASCII, such as https://shop.example.id/thanks%%20you"},
-	"origin": {300, matcher(`^(?i:https?)://` + uriHost + `/?$`),
+	"origin": {300, matcher(`^(?i:https?)://(?:[\w.-]+|\[[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*\])(?::[0-9]*)?/?$`),
 		"must be a scheme and a host, such as https://orders.example.id"},
 	"https": {2048, matcher(`^https` + addressEnd), "must begin with https://"},
 }

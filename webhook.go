@@ -236,7 +236,10 @@ func isReachable(address string) bool {
 
 // setAddress records where the service is reached, for the commands too.
 func (db *DB) setAddress(publicURL string, subdomains bool) error {
-	u, _ := url.Parse(publicURL) // Its flag was checked.
+	u, err := url.Parse(publicURL)
+	if err != nil {
+		return fmt.Errorf("-public-url must be an address such as https://orders.example.id (%w)", err)
+	}
 	host := strings.TrimSuffix(u.Host, ":"+u.Port())
 	return db.change(context.Background(),
 		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
