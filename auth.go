@@ -25,8 +25,8 @@ import (
 //
 // An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect
 // with the next request. Only hashes of keys, sign-ins and sign-in links are stored. Requests are limited by
-// key and by store, wrong keys by address, and so is the work that a store may have under way. Passwords can
-// only be guessed slowly: tries are counted by address and account, and one password is hashed at a time.
+// key and by store, wrong keys by address, and the work that a store may have under way by places. Passwords
+// can only be guessed slowly: tries are counted by address and account, and one password is hashed at a time.
 // Strangers cannot keep an owner out: a browser that has signed in before is counted separately and does not
 // wait behind them. A new password ends all sign-ins.
 
@@ -176,8 +176,8 @@ func (l *limiter) take(name string, cost float64) allowance {
 	defer l.mu.Unlock()
 	now := time.Now()
 
-	// Memory is bounded: with too many names, all are forgotten. Somebody with that many addresses could try
-	// from each anyway.
+	// Memory is bounded: with too many names, all are forgotten. Who makes up that many names gains only what
+	// each new name has anyway: a full bucket.
 	if len(l.buckets) >= mostBuckets {
 		clear(l.buckets)
 	}
@@ -285,7 +285,7 @@ func limitConnections(ctx context.Context, most int) func(net.Conn, http.ConnSta
 			case places <- struct{}{}:
 			case <-ctx.Done():
 			}
-		case http.StateClosed, http.StateHijacked:
+		case http.StateClosed:
 			select {
 			case <-places:
 			default: // It got none, because the server stops.
@@ -332,13 +332,14 @@ func parseAddress(text string) netip.Addr {
 	return addr.Unmap().WithZone("")
 }
 
-// writeUses writes when keys and sign-ins were last used. No request waits for that.
-func (a *auth) writeUses(ctx context.Context) error {
-	return a.db.write(ctx, func(tx *Tx) error {
+// writeUses writes when keys and sign-ins were last used. No request waits for that. If it fails, some last
+// uses are not recorded.
+func (a *auth) writeUses() {
+	a.db.write(context.Background(), func(tx *Tx) error {
 		for name, at := range a.used.Range {
 			tx.exec("UPDATE api_keys SET last_used_at = ? WHERE id = ?", at, name)
 			tx.exec("UPDATE sign_ins SET ends_at = ? WHERE hash = ?", at.(Time).Add(signInLasts), []byte(name.(string)))
-			a.used.Delete(name)
+			a.used.CompareAndDelete(name, at)
 		}
 		return nil
 	})
@@ -450,8 +451,8 @@ func (a *auth) tryPassword(ctx context.Context, acc account, password, who strin
 	return nil
 }
 
-// hash is hashPassword, one at a time. Few wait for it: one for each owner and one for all strangers
-// together, who each hold a place for a password.
+// hash is hashPassword, one at a time. Few wait for it, because each holds a place for a password: one for
+// each owner, and one for all strangers together.
 func (a *auth) hash(ctx context.Context, password string, salt []byte) (PasswordHash, error) {
 	leave, err := a.place(ctx, "", "hash")
 	if err != nil {
@@ -461,8 +462,8 @@ func (a *auth) hash(ctx context.Context, password string, salt []byte) (Password
 	return hashPassword(password, salt, a.db.env.rounds), nil
 }
 
-// changePassword gives an owner who knows the current password a new one, and ends all sign-ins but this
-// browser's. ErrNotFound says that the current one is wrong.
+// changePassword gives an owner who knows the current password a new one, ends all their sign-ins, and signs
+// this browser in again. ErrNotFound says that the current one is wrong.
 func (a *auth) changePassword(
 	w http.ResponseWriter, r *http.Request, st Store, present, password string,
 ) error {
@@ -502,8 +503,8 @@ func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHa
 	})
 }
 
-// insertSignIn adds nothing if ?5 is a password's salt, and the store has another password by now. It may be
-// NULL.
+// insertSignIn takes as ?5 NULL, or the salt of the password that was checked: then it adds nothing if the
+// store has another password by now.
 const insertSignIn = `
 	INSERT INTO sign_ins (hash, store_id, link, ends_at)
 	SELECT ?1, id, ?3, ?4 FROM stores WHERE id = ?2 AND password_salt = coalesce(?5, password_salt)`

@@ -228,8 +228,8 @@ func describe(h http.Header, err error) (status int, e apiError) {
 // isAPI reports whether a path's errors are answered in the envelope. Errors of all other paths are pages.
 var isAPI = matcher(`^/(v1|notifications|healthz|readyz)(/|$)`)
 
-// fail answers an error: in the envelope, or with a page. What the client cannot change goes into the log,
-// but only once a second when every request may fail, because the database does.
+// fail answers an error: in the envelope, or with a page. Failures of the service go into the log, but at
+// most once a second while every request may fail, because the database does.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, e := describe(w.Header(), err)
 	now := time.Now().Unix()
@@ -325,7 +325,7 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 			c.leave, err = s.auth.place(r.Context(), c.store.ID, "api")
 		}
 		if err == nil {
-			defer c.leave()
+			defer c.leave() // A long answer is in memory until it has been written.
 			found, err = handle(c, query)
 		}
 		s.answer(w, r, c.status, found, err)

@@ -124,7 +124,7 @@ type call struct {
 	gatewayURLs              map[Provider]string
 	textFlags
 
-	// These are set by do and find: the database, the id of the row that the command is about, and its store.
+	// The database, the id of the row that the command is about, and its store, once they are known.
 	db    *DB
 	id    string
 	store Store
@@ -497,7 +497,7 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():
 		}
-		auth.writeUses(context.Background()) // If this fails, some last uses are not recorded.
+		auth.writeUses()
 	}
 }
 

@@ -472,7 +472,7 @@ func (db *DB) result(err error) error { return unavailable(err) }
 
 // Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a
 // database error nothing more is done, and the write fails with that error, so its functions need not check
-// for it: a query that failed returns nothing, with that error. A Tx is its own context, which never ends:
+// for it: what a query that failed returns has no consequences. A Tx is its own context, which never ends:
 // interrupting a statement may end the transaction that its neighbours share.
 type Tx struct {
 	context.Context
