@@ -156,10 +156,11 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 
 const mostFound = 50
 
-// FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id.
-// If there are none, it looks among the newest 10,000 for a part of the buyer's name and contact, for the
-// phone number in another spelling, for the amount, and for the end of the reference that buyers quote.
-func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrder, error) {
+// FindOrders finds orders of a store in a state, or in any if it is empty, by their exact names: payment
+// reference, external id, or a gateway's id. If there are none, it looks among the store's newest 10,000 for
+// a part of the buyer's name and contact, for the phone number in another spelling, for the amount, and for
+// the end of the reference that buyers quote.
+func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Status) ([]StoredOrder, error) {
 	text = strings.TrimSpace(text)
 	named, err := all[StoredOrder](ctx, db, `
 		SELECT id, json FROM orders
@@ -168,8 +169,9 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
 			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
 			SELECT order_id FROM payment_sessions WHERE gateway_id <> '' AND gateway_id = ?2)
+		AND    ?4 IN ('', status)
 		ORDER  BY created_at DESC, id DESC
-		LIMIT  ?3`, storeID, text, mostFound)
+		LIMIT  ?3`, storeID, text, mostFound, status)
 	if err != nil || len(named) > 0 {
 		return named, err
 	}
@@ -178,10 +180,12 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string) ([]StoredOrd
 	newest, err := all[found](ctx, db, `
 		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone'),
 		       coalesce(json ->> '$.buyer.phone', ''), amount, reference
-		FROM   orders
-		WHERE  store_id = ?
-		ORDER  BY created_at DESC, id DESC
-		LIMIT  10000`, storeID)
+		FROM   (SELECT id, json, amount, reference, status, created_at FROM orders
+		        WHERE  store_id = ?
+		        ORDER  BY created_at DESC, id DESC
+		        LIMIT  10000)
+		WHERE  ? IN ('', status)
+		ORDER  BY created_at DESC, id DESC`, storeID, status)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +237,7 @@ func (p *page) Orders() (orders []Order, err error) {
 	var stored []StoredOrder
 	status := Status(p.Query("status"))
 	if text := p.Query("q"); text != "" {
-		stored, err = p.DB.FindOrders(p.Context(), p.Store.ID, text)
+		stored, err = p.DB.FindOrders(p.Context(), p.Store.ID, text, status)
 	} else {
 		f := OrderFilter{Status: status, StartingAfter: p.Query("after"), Limit: 51}
 		stored, _, err = p.DB.Orders(p.Context(), p.Store.ID, f)
@@ -244,9 +248,7 @@ func (p *page) Orders() (orders []Order, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if status == "" || order.Status == status {
-			orders = append(orders, order)
-		}
+		orders = append(orders, order)
 	}
 	return orders, err
 }
@@ -393,7 +395,7 @@ func (s *server) makeOrder(p *page) error {
 		meant := titled(entries, item.Title)
 		switch len(meant) {
 		case 0:
-			wrong.add(field, "is not for sale: choose from the list")
+			wrong.add(field, "is not in the list: choose from it")
 		case 1:
 			isSame := func(other NewItem) bool { return other.ID == meant[0].ID }
 			if slices.ContainsFunc(order.Items, isSame) {

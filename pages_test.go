@@ -309,7 +309,7 @@ func TestOrderSearch(t *testing.T) {
 		all = append(all, found{o.at("order.id"), text, strings.ToLower(reference), external})
 	}
 	search := func(q string) (ids []string) {
-		_, body := p.code("GET", "/dashboard?q="+url.QueryEscape(q), nil)
+		_, body := p.code("GET", "/dashboard?q="+strings.ReplaceAll(url.QueryEscape(q), "%26status%3D", "&status="), nil)
 		for _, o := range all {
 			if strings.Contains(body, o.id) {
 				ids = append(ids, o.id)
@@ -337,6 +337,13 @@ func TestOrderSearch(t *testing.T) {
 		if got := search(q); !slices.Equal(got, []string{all[2].id}) {
 			t.Errorf("%q: found %v, want the order of 0812-3456-7812", q, got)
 		}
+	}
+	w.command("order cancel -order " + all[0].id)
+	for range 15 { // Now more than are found have its amount.
+		w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
+	}
+	if got := search("50.000&status=failed"); !slices.Equal(got, []string{all[0].id}) {
+		t.Errorf("the canceled order was not found: %v", got)
 	}
 }
 
@@ -404,8 +411,9 @@ func TestPicture(t *testing.T) {
 		"half":       content.Bytes()[:50],
 		"20 MP":      huge.Bytes(),
 	} {
-		if status, _ := upload(content); status != 422 {
-			t.Errorf("%s: %d, want 422", name, status)
+		status, text := upload(content)
+		if status != 422 || strings.Count(text, `action="/dashboard/payments/method?code=kode#`) != 2 {
+			t.Errorf("%s: %d, want 422 and a page whose other forms still work: %s", name, status, text)
 		}
 	}
 	if status, _ := upload(make([]byte, 9<<20)); status != 413 {
@@ -555,4 +563,20 @@ func TestBounds(t *testing.T) {
 		w.sleep(time.Minute)
 		w.ruin = true // which would read more than the limit
 	}, "-rate", "60", "-burst", "10")
+}
+
+// TestBundleOfManyProducts opens the form of a bundle whose product is not among the 500 that it lists.
+func TestBundleOfManyProducts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var products []fields
+	for i := range 501 {
+		products = append(products, fields{"slug": fmt.Sprint("x", i), "title": fmt.Sprintf("Z%03d", i), "price": 1})
+	}
+	bundle := fields{"slug": "akhir", "title": "Akhir", "price": 5, "items": []fields{{"slug": "x500", "quantity": 2}}}
+	w.do(t, "PUT", "/v1/catalog", fields{"products": products, "bundles": []fields{bundle}}, as(w.shop.keys["manage"])...).want(t, 200, "")
+	_, body := newPlayer(t, w).code("GET", "/dashboard/catalog/bundle?slug=akhir", nil)
+	if !strings.Contains(body, "<option selected>x500</option>") {
+		t.Error("the form does not keep the bundle's product")
+	}
 }
