@@ -37,8 +37,8 @@ import (
 //   - all, when the order has become pending;
 //   - after another change of status, those whose page is not over or on which the gateway holds a payment.
 //
-// So late money on a page that is over pays the order and makes no session due at once. It is news, so the
-// next check is in ten seconds (nextCheck).
+// So late money on a page that is over pays the order without making its session due at once. It is news, so
+// the next check is in ten seconds (nextCheck).
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -627,7 +627,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
 		switch {
 		case n.Disputed == 0:
-		case s.GatewayID == "": // After a restore, its payment is not known yet: what is repeated then is still news.
+		case s.GatewayID == "": // After a restore, its payment is not known yet: what is said after it is still news.
 			names = s.Names
 		case len(names) > len(s.Names): // This is news that the owner has not dealt with.
 			o.Book.Resolved = slices.DeleteFunc(o.Book.Resolved, func(a Alert) bool { return a.Code == Disputed })

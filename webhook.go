@@ -156,7 +156,7 @@ type Endpoint struct {
 	Active    bool         `json:"active"`
 	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
 	CreatedAt Time         `json:"created_at"`
-	Fails     bool         `json:"-"`                    // the newest delivery that was tried has not arrived
+	Fails     bool         `json:"-"`                    // it is on, and the newest delivery that was tried has not arrived
 	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
 }
 
@@ -164,7 +164,7 @@ const sqlEndpoints = `
 	SELECT id, kind, url, events, off = '', off, created_at, coalesce((
 		SELECT status <> 'delivered'
 		FROM   deliveries
-		WHERE  endpoint_id = e.id AND attempt > 0
+		WHERE  endpoint_id = e.id AND attempt > 0 AND e.off = ''
 		ORDER  BY event DESC
 		LIMIT  1), 0)
 	FROM   endpoints e
