@@ -469,8 +469,8 @@ func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug s
 		"UPDATE products SET published = 0 WHERE store_id = ? AND type = ? AND slug = ?", storeID, kind, slug)
 }
 
-// RemoveMethod deletes a payment method. One that an order uses is turned off instead. It reads the orders
-// too.
+// RemoveMethod deletes a payment method. One that an order uses is turned off instead. It reads the orders, as
+// RemoveEntry does.
 func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
 	return db.remove(ctx, `
 		DELETE FROM payment_methods
@@ -479,14 +479,12 @@ func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
 		"UPDATE payment_methods SET enabled = 0 WHERE store_id = ? AND code = ?", storeID, code)
 }
 
-// remove performs a removal or, if that removes nothing, what is done otherwise. What is gone already, as
-// after a double click, stays gone.
 func (db *DB) remove(ctx context.Context, removal, otherwise string, args ...any) error {
 	return db.write(ctx, func(tx *Tx) error {
-		if tx.exec(removal, args...) == 0 {
-			tx.exec(otherwise, args...)
+		if tx.exec(removal, args...) > 0 {
+			return nil
 		}
-		return nil
+		return tx.mustChange(otherwise, args...)
 	})
 }
 
