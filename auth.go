@@ -176,7 +176,7 @@ func (l *limiter) take(name string, cost float64) allowance {
 	defer l.mu.Unlock()
 	now := time.Now()
 
-	// Memory is bounded: with too many names, all are forgotten. Who makes up that many names gains only what
+	// Memory is bounded: with too many names, all are forgotten. Whoever makes up that many gains only what
 	// each new name has anyway: a full bucket.
 	if len(l.buckets) >= mostBuckets {
 		clear(l.buckets)

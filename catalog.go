@@ -396,10 +396,12 @@ func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) (id string) {
 		ON CONFLICT (store_id, type, slug) DO UPDATE
 		SET    title = excluded.title, title_folded = excluded.title_folded, price = excluded.price,
 		       description = iif(?12 ->> 'description', excluded.description, description),
-		       stock       = iif(?12 ->> 'stock' AND stock_form IS NOT ?14,
-		                         max(0, excluded.stock +
-		                                coalesce(stock - nullif(substr(?14, 1, instr(?14, ' ') - 1), ''), 0)),
-		                         stock),
+		       stock       = CASE
+		           WHEN ?12 ->> 'stock' IS NOT 1 THEN stock
+		           WHEN stock_form = ?14 THEN stock -- The form is sent a second time.
+		           WHEN ?14 LIKE coalesce(excluded.stock, '') || ' %' THEN stock -- Its field was not changed.
+		           ELSE max(0, excluded.stock + coalesce(stock - nullif(substr(?14, 1, instr(?14, ' ') - 1), ''), 0))
+		       END,
 		       stock_form  = coalesce(nullif(?14, ''), stock_form),
 		       image_url   = iif(?12 ->> 'image_url', excluded.image_url, image_url),
 		       published   = iif(?12 ->> 'published', excluded.published, published),
@@ -469,8 +471,8 @@ func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug s
 		"UPDATE products SET published = 0 WHERE store_id = ? AND type = ? AND slug = ?", storeID, kind, slug)
 }
 
-// RemoveMethod deletes a payment method. One that an order uses is turned off instead. It reads the orders, as
-// RemoveEntry does.
+// RemoveMethod deletes a payment method. One that an order uses is turned off instead. It reads the orders,
+// as RemoveEntry does.
 func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
 	return db.remove(ctx, `
 		DELETE FROM payment_methods

@@ -308,8 +308,8 @@ func TestOrderSearch(t *testing.T) {
 		text := strings.ToLower(fmt.Sprint(name, "\n", "b", i, "@example.id\n", phone))
 		all = append(all, found{o.at("order.id"), text, strings.ToLower(reference), external})
 	}
-	search := func(q string) (ids []string) {
-		_, body := p.code("GET", "/dashboard?q="+strings.ReplaceAll(url.QueryEscape(q), "%26status%3D", "&status="), nil)
+	search := func(query string) (ids []string) {
+		_, body := p.code("GET", "/dashboard?q="+query, nil)
 		for _, o := range all {
 			if strings.Contains(body, o.id) {
 				ids = append(ids, o.id)
@@ -329,12 +329,12 @@ func TestOrderSearch(t *testing.T) {
 		if len(want) > 20 {
 			continue // more than a page
 		}
-		if got := search(q); !slices.Equal(got, want) {
+		if got := search(url.QueryEscape(q)); !slices.Equal(got, want) {
 			t.Errorf("%q: found %v, want %v", q, got, want)
 		}
 	}
 	for _, q := range []string{"081234567812", "+62 812 3456 7812", "6281234567812"} {
-		if got := search(q); !slices.Equal(got, []string{all[2].id}) {
+		if got := search(url.QueryEscape(q)); !slices.Equal(got, []string{all[2].id}) {
 			t.Errorf("%q: found %v, want the order of 0812-3456-7812", q, got)
 		}
 	}

@@ -57,7 +57,7 @@ CREATE TABLE products (                   -- products and bundles
   description  TEXT    NOT NULL,
   price        INTEGER NOT NULL CHECK (price BETWEEN 0 AND 999999999999),
   stock        INTEGER CHECK (stock >= 0),-- pieces left; NULL = unlimited, and always in a bundle
-  stock_form   TEXT,                      -- the latest form that changed it: one that is sent twice changes it once
+  stock_form   TEXT,                      -- StockWas of the form that was saved last: sent twice, it changes the stock once
   image_url    TEXT,
   published    INTEGER NOT NULL CHECK (published IN (0, 1)),
   created_at   INTEGER NOT NULL,

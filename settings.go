@@ -59,7 +59,7 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 // but no more than the list may have.
 func (f form) Rows(list, name string, most int) int {
 	last := -1
-	for row := range 50 {
+	for row := range most {
 		if f.Values.Get(fmt.Sprintf("%s[%d].%s", list, row, name)) != "" {
 			last = row
 		}
@@ -115,8 +115,8 @@ func (p *page) setName(field, titleField string, find func(name string) (title s
 	return err
 }
 
-// saveEntry saves a product or bundle. The stock changes by as much as its field was changed: pieces that
-// were sold while the form was open stay sold.
+// saveEntry saves a product or bundle. The stock is left alone unless its field was changed, and then changes
+// by as much as the field: pieces that were sold while the form was open stay sold.
 func (s *server) saveEntry(p *page) error {
 	kind := Kind(path.Base(p.URL.Path))
 	err := p.setName("slug", "title", func(slug string) (string, error) {

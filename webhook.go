@@ -237,7 +237,7 @@ func isReachable(address string) bool {
 // setAddress records where the service is reached, for the commands too.
 func (db *DB) setAddress(publicURL string, subdomains bool) error {
 	u, err := url.Parse(publicURL)
-	if err != nil {
+	if err != nil { // The rule of its flag takes some hosts that are none, such as [::::1].
 		return fmt.Errorf("-public-url must be an address such as https://orders.example.id (%w)", err)
 	}
 	host := strings.TrimSuffix(u.Host, ":"+u.Port())
