@@ -1,147 +1,19 @@
 package main
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
+	"unicode/utf8"
 )
 
-// This file is about stores and what each of them sells: products and bundles with their stock, and the
-// methods by which its buyers pay. A catalog file, a form and PUT /v1/catalog share one import, which checks
-// every entry, and writes all of them or none. An update leaves alone what it does not mention. A method that
-// nobody can pay by is not offered.
-
-// maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can
-// overflow an int64 before it is compared with maxMoney.
-const maxMoney = 999_999_999_999
-
-// Plan is what a store pays for. Only PlanGrowth and PlanScale include the API.
-type Plan string
-
-const (
-	PlanFree   Plan = "free"
-	PlanGrowth Plan = "growth"
-	PlanScale  Plan = "scale"
-)
-
-// Store is the shop: the tenant that every other row belongs to.
-type Store struct {
-	ID         string        `json:"store_id"`
-	Name       string        `json:"name"`
-	Slug       string        `json:"slug"`
-	Domain     string        `json:"domain"` // its own host, without scheme or port; empty if it has none
-	Plan       Plan          `json:"plan"`
-	Expiry     time.Duration `json:"-"` // how long an order waits for its payment
-	OwnerEmail string        `json:"owner_email"`
-	Contact    string        `json:"contact"`  // for buyers: WhatsApp or an e-mail address; empty if there is none
-	Language   string        `json:"language"` // of what its owner's phone shows: id or en
-	TestMode   bool          `json:"test"`     // only then are the sandbox and gateways with a sandbox key usable
-	CreatedAt  Time          `json:"created_at"`
-	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
-}
-
-// storeColumns are read from stores s, settings g, in the order of the fields of Store.
-const storeColumns = `
-	s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms * 1000000, s.owner_email, s.contact,
-	s.language, s.test_mode, s.created_at,
-	g.scheme || coalesce(s.domain, iif(g.subdomains, s.slug || '.', '') || g.host) || g.port`
-
-const sqlStores = "SELECT " + storeColumns + " FROM stores s, settings g "
-
-// payPage returns the address of an order's hosted pay page.
-func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
-
-// readStore reads one store.
-func readStore(ctx context.Context, q querier, id string) (Store, error) {
-	return one[Store](ctx, q, sqlStores+"WHERE s.id = ?", id)
-}
-
-// Stores lists all stores, the oldest first.
-func (db *DB) Stores(ctx context.Context) ([]Store, error) {
-	return all[Store](ctx, db, sqlStores+"ORDER BY s.id")
-}
-
-// StoreAt returns the store that a host belongs to, by its domain or its subdomain. The public host belongs
-// to no store.
-func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
-	host, _, _ = strings.Cut(host, ":")
-	host = strings.TrimSuffix(host, ".")
-	const where = "WHERE s.domain = ?1 AND g.host <> ?1 OR g.subdomains AND s.slug || '.' || g.host = ?1"
-	return one[Store](ctx, db, sqlStores+where, strings.ToLower(host))
-}
-
-// StoreOf returns the store that a store, key, endpoint, order or delivery belongs to.
-func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
-	storeID := map[string]string{
-		"store":    "?",
-		"key":      "(SELECT store_id FROM api_keys WHERE id = ?)",
-		"endpoint": "(SELECT store_id FROM endpoints WHERE id = ?)",
-		"order":    "(SELECT store_id FROM orders WHERE id = ?)",
-		"delivery": `(
-			SELECT e.store_id
-			FROM   deliveries d JOIN endpoints e ON e.id = d.endpoint_id
-			WHERE  d.id = ?)`,
-	}[kind]
-	return one[Store](ctx, db, sqlStores+"WHERE s.id = "+storeID, id)
-}
-
-// AddStore creates a store. Its id, address and time of creation are set here.
-func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store, error) {
-	err := db.write(ctx, func(tx *Tx) error {
-		st.ID = tx.newID()
-		st.CreatedAt = tx.now
-		tx.exec(`
-			INSERT INTO stores (id, name, slug, plan, expiry_ms, owner_email,
-			                    password_salt, password_hash, created_at)
-			VALUES (?1, '', ?1, 'free', 600000, ?1, ?2, ?3, ?4)`,
-			st.ID, hash.Salt, hash.Hash, st.CreatedAt)
-		return tx.putStore(&st)
-	})
-	return st, err
-}
-
-// SetStore applies edit to a store and returns the result.
-func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (st Store, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		st, err = readStore(tx, tx, id)
-		if err == nil {
-			edit(&st)
-			err = tx.putStore(&st)
-		}
-		return err
-	})
-	return st, err
-}
-
-// putStore writes a store's row and reads its address again. It refuses a domain, e-mail address or slug that
-// another store has.
-func (tx *Tx) putStore(st *Store) (err error) {
-	refusal := refuse(ValidationFailed)
-	refusal.Fields, _ = all[FieldError](tx, tx, `
-		SELECT 'domain', ?1, json_array(domain) FROM stores WHERE domain = ?3 AND id <> ?2
-		UNION ALL
-		SELECT 'owner_email', ?1, json_array(owner_email) FROM stores WHERE owner_email = ?4 AND id <> ?2
-		UNION ALL
-		SELECT 'slug', ?1, json_array(slug) FROM stores WHERE slug = ?5 AND id <> ?2`,
-		"belongs to another store: %q", st.ID, st.Domain, st.OwnerEmail, st.Slug)
-	if err := refusal.orNil(); err != nil {
-		return err
-	}
-
-	tx.exec(`
-		UPDATE stores
-		SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?,
-		       contact = ?, language = ?, test_mode = ?
-		WHERE  id = ?`,
-		st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
-		st.Contact, cmp.Or(st.Language, "id"), st.TestMode, st.ID)
-	*st, err = readStore(tx, tx, st.ID)
-	return err
-}
+// This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT /v1/catalog
+// share one import, which checks every entry, and writes all of them or none. An update leaves alone what it does not
+// mention.
 
 // Kind is what can be sold: a product, or a bundle of products at one price.
 type Kind string
@@ -177,119 +49,6 @@ type BundleItem struct {
 	Title     string `json:"title"`
 	Quantity  int64  `json:"quantity" rule:"int 1..10000"`
 	Slug      string `json:"slug,omitempty" rule:"slug unique"` // only for its owner
-}
-
-// Provider is who takes the money of a payment method: the store itself or a gateway.
-type Provider string
-
-const (
-	Manual     Provider = "manual" // a person checks whether the money arrived
-	Sandbox    Provider = "sandbox"
-	Midtrans   Provider = "midtrans"
-	Xendit     Provider = "xendit"
-	NoProvider Provider = "none" // for an order with nothing to pay
-)
-
-// MethodKind is how a buyer pays by a manual method. The pay page has words for each.
-type MethodKind string
-
-const (
-	Transfer MethodKind = "transfer" // to one of the method's accounts at banks
-	Cash     MethodKind = "cash"     // on delivery: nothing is paid in advance
-	QRIS     MethodKind = "qris"     // with the code in the method's picture
-	EWallet  MethodKind = "ewallet"  // to one of the method's accounts, which are telephone numbers
-)
-
-// BankAccount is an account, at a bank or an e-wallet, that buyers pay to.
-type BankAccount struct {
-	Bank   string `json:"bank" rule:"text 1..60"`
-	Number string `json:"number" rule:"account"` // as the owner writes it
-	Holder string `json:"holder,omitempty" rule:"text 1..100 optional"`
-}
-
-// Method is a way to pay that a store offers, as the API shows it and, with its rules, as a catalog file or a
-// form gives it.
-type Method struct {
-	Code         string          `json:"code" rule:"code unique"`
-	Name         string          `json:"name" rule:"text 1..100"`
-	Provider     Provider        `json:"provider" rule:"choice manual|sandbox|midtrans|xendit"`
-	Kind         MethodKind      `json:"kind,omitempty" rule:"choice transfer|cash|qris|ewallet optional"`
-	Fee          int64           `json:"fee" rule:"money optional"`
-	UniqueCode   bool            `json:"unique_code" rule:"bool optional"`
-	MinAmount    *int64          `json:"min_amount" rule:"money optional"` // of the subtotal; nil is no bound
-	MaxAmount    *int64          `json:"max_amount" rule:"money optional"`
-	Instructions string          `json:"instructions" rule:"lines 0..10000 optional"`
-	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
-	ImageURL     *string         `json:"image_url" rule:"https optional"`
-	Enabled      bool            `json:"-" rule:"bool optional"`
-	Test         bool            `json:"-"` // its orders are test orders: no real money pays them
-	HasKey       bool            `json:"-"` // its gateway has a key in use, or it needs none
-	Channel      string          `json:"settlement_channel"`
-	Given        map[string]bool `json:"-"` // the fields that an input has; what it leaves out stays as it is
-}
-
-// Digits returns the account's number as banks take it, without the marks between its groups.
-func (a BankAccount) Digits() string {
-	return strings.NewReplacer(" ", "", "-", "", ".", "").Replace(a.Number)
-}
-
-// usable reports whether buyers may pay an order of this subtotal with a method; -1 means any subtotal.
-func (m Method) usable(st Store, subtotal int64) bool {
-	below := m.MinAmount != nil && subtotal < *m.MinAmount
-	above := m.MaxAmount != nil && subtotal > *m.MaxAmount
-	return m.lacks(st) == "" && (subtotal < 0 || !below && !above)
-}
-
-// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode or https.
-// It is empty if they are.
-func (m Method) lacks(st Store) string {
-	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
-	switch {
-	case !m.Enabled:
-		return "off"
-	case needsAccount && len(m.Accounts) == 0 && m.Instructions == "":
-		return "account"
-	case m.Kind == QRIS && m.ImageURL == nil:
-		return "picture"
-	case !m.HasKey:
-		return "key"
-	case m.Test && !st.TestMode:
-		return "test_mode"
-	case m.Provider == Xendit && !strings.HasPrefix(st.URL, "https://"):
-		// Xendit takes no other address to return to.
-		return "https"
-	}
-	return ""
-}
-
-// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind and, unless that
-// is cash, a unique code and accounts.
-const sqlMethods = `
-	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''), m.fee,
-	       m.provider = 'manual' AND m.kind <> 'cash' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,
-	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]'), m.image_url, m.enabled,
-	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox',
-	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL,
-	       iif(m.provider = 'manual', 'manual', 'gateway')
-	FROM   payment_methods m
-	LEFT JOIN gateway_keys k ON k.store_id = m.store_id AND k.provider = m.provider AND k.replaced_at = 0
-	WHERE  m.store_id = ?1 AND m.code = coalesce(?2, m.code)
-	ORDER BY m.code`
-
-// Methods lists a store's payment methods by code, usable or not.
-func (db *DB) Methods(ctx context.Context, storeID string) ([]Method, error) {
-	return all[Method](ctx, db, sqlMethods, storeID, nil)
-}
-
-// UsableMethods lists what a store's buyers may pay an order of this subtotal with; -1 means any subtotal.
-func UsableMethods(ctx context.Context, q querier, st Store, subtotal int64) ([]Method, error) {
-	methods, err := all[Method](ctx, q, sqlMethods, st.ID, nil)
-	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
-}
-
-// MethodOf reads one of a store's payment methods, usable or not.
-func MethodOf(ctx context.Context, q querier, storeID, code string) (Method, error) {
-	return one[Method](ctx, q, sqlMethods, storeID, code)
 }
 
 // EntryFilter selects products, then bundles, each sorted by title and id.
@@ -349,8 +108,16 @@ type Catalog struct {
 	PaymentMethods []Method `json:"payment_methods" rule:"list 0..100000 optional"`
 }
 
-// mostMethods is how many payment methods a store may have: lists of them are not paged.
-const mostMethods = 100
+// readCatalog reads a catalog file. Its errors name the line or the entry.
+func readCatalog(file []byte) (c Catalog, err error) {
+	if !utf8.Valid(file) {
+		return c, malformed("the file is not UTF-8")
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(json.RawMessage))); ok {
+		return c, malformed("line %d: %s", 1+bytes.Count(file[:syntax.Offset], []byte("\n")), syntax)
+	}
+	return c, readJSON(file, &c)
+}
 
 // ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each
 // kind there were.
@@ -433,30 +200,6 @@ func (tx *Tx) putItems(storeID, bundle string, items []BundleItem, path string, 
 	}
 }
 
-// putMethod adds a payment method, or sets the fields that its input has. It changes nothing if the provider
-// or the kind would change: the pay pages of orders depend on them.
-func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
-	return tx.exec(`
-		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount,
-		                             max_amount, enabled, kind, accounts, image_url, unique_code)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?11 = 'null', '[]', ?11), ?, ?) -- null: no accounts are given
-		ON CONFLICT (store_id, code) DO UPDATE
-		SET    name         = excluded.name,
-		       fee          = iif(?14 ->> 'fee', excluded.fee, fee),
-		       instructions = iif(?14 ->> 'instructions', excluded.instructions, instructions),
-		       min_amount   = iif(?14 ->> 'min_amount', excluded.min_amount, min_amount),
-		       max_amount   = iif(?14 ->> 'max_amount', excluded.max_amount, max_amount),
-		       enabled      = iif(?14 ->> 'enabled', excluded.enabled, enabled),
-		       accounts     = iif(?14 ->> 'accounts', excluded.accounts, accounts),
-		       image_url    = iif(?14 ->> 'image_url', excluded.image_url, image_url),
-		       unique_code  = iif(?14 ->> 'unique_code', excluded.unique_code, unique_code)
-		WHERE  provider = excluded.provider
-		AND    (provider <> 'manual' OR kind = iif(?14 ->> 'kind', excluded.kind, kind))`,
-		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount,
-		m.Enabled || !m.Given["enabled"], cmp.Or(m.Kind, Transfer), fromJSON{m.Accounts}, m.ImageURL,
-		m.UniqueCode, fromJSON{m.Given})
-}
-
 // RemoveEntry deletes a product or bundle. One that is in an order or a bundle is taken off sale instead.
 // Nothing else is written while it reads the orders, which takes seconds for a million.
 func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {
@@ -469,16 +212,6 @@ func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug s
 		           WHERE  o.store_id = p.store_id AND o.created_at >= p.created_at
 		           AND    instr(o.components || o.json, p.id) > 0)`,
 		"UPDATE products SET published = 0 WHERE store_id = ? AND type = ? AND slug = ?", storeID, kind, slug)
-}
-
-// RemoveMethod deletes a payment method. One that an order uses is turned off instead. It reads the orders,
-// as RemoveEntry does.
-func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
-	return db.remove(ctx, `
-		DELETE FROM payment_methods
-		WHERE  store_id = ?1 AND code = ?2
-		AND    NOT EXISTS (SELECT 1 FROM orders WHERE store_id = ?1 AND method = ?2)`,
-		"UPDATE payment_methods SET enabled = 0 WHERE store_id = ? AND code = ?", storeID, code)
 }
 
 func (db *DB) remove(ctx context.Context, removal, otherwise string, args ...any) error {

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// Every request goes through logged, which gives it an id and a line in the log. A request to the API then
-// goes through api: its key, its limits, its plan and scope, its parameters and its body are checked in this
-// order, it waits for one of its store's places, and its handler gets the results. Every answer of the API is
-// one of two envelopes, and every error becomes one of those in descriptions.
+// Every request goes through logged, which gives it an id and a line in the log. A request to the API then goes through
+// api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one of
+// its store's places, and its handler gets the results. Every answer of the API is one of two envelopes, and every error
+// becomes one of those in descriptions.
 
 // routes builds the table of all paths. Those of pages are in pageRoutes.
 func (s *server) routes() http.Handler {
@@ -130,7 +130,8 @@ func loggedPath(r *http.Request) string {
 // silent keeps the headers of an answer, and drops its status and body.
 type silent struct{ http.ResponseWriter }
 
-func (silent) WriteHeader(int)             {}
+func (silent) WriteHeader(int) {}
+
 func (silent) Write(b []byte) (int, error) { return len(b), nil }
 
 // Reasons that only an HTTP request can be refused for.
@@ -390,213 +391,3 @@ func refuseBody(err error) error {
 }
 
 type noQuery struct{}
-
-func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
-	store := jsonObject{"id": c.store.ID, "name": c.store.Name, "plan": c.store.Plan, "currency": "IDR",
-		"contact": c.store.Contact}
-	key := jsonObject{"id": c.key.ID, "name": c.key.Name, "scope": c.key.Scope, "expires_at": c.key.ExpiresAt}
-	return jsonObject{"store": store.filled(), "key": key.filled()}, nil
-}
-
-func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
-	list, more, err := s.db.Entries(c.Context(), c.store.ID, filter)
-	if err != nil {
-		return nil, err
-	}
-
-	typed := map[Kind][]Entry{Product: {}, Bundle: {}}
-	for _, e := range list {
-		typed[e.Type] = append(typed[e.Type], e)
-	}
-
-	found := string(toJSON(jsonObject{"products": typed[Product], "bundles": typed[Bundle], "has_more": more}))
-
-	tag := fmt.Sprintf(`"%x"`, digest(found))
-	c.answerHeader.Set("Etag", tag)
-	c.answerHeader.Set("Cache-Control", "private, no-cache")
-	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
-		c.status = http.StatusNotModified // net/http sends no body with it.
-	}
-	return pieces{found}, nil
-}
-
-type methodQuery struct {
-	Amount int64 `json:"amount" rule:"money =-1"` // a subtotal; -1 means any
-}
-
-func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) {
-	methods, err := UsableMethods(c.Context(), s.db, c.store, query.Amount)
-	for i, m := range methods {
-		if m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") { // It was uploaded.
-			methods[i].ImageURL = new(c.store.URL + *m.ImageURL)
-		}
-	}
-	return jsonObject{"payment_methods": methods}, err
-}
-
-func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
-	switch {
-	case query.CreatedMin != 0 && query.CreatedMax != 0 && query.CreatedMin > query.CreatedMax:
-		return nil, malformed("created_at_min is after created_at_max: give one such as created_at_min=%s.",
-			query.CreatedMax)
-	case query.StartingAfter != "" && c.URL.Query().Has("offset"):
-		return nil, malformed("offset and starting_after do not go together: use starting_after alone.")
-	}
-
-	query.StartingAfter = strings.ToLower(query.StartingAfter)
-	orders, more, err := s.db.Orders(c.Context(), c.store.ID, query)
-	if errors.Is(err, ErrNotFound) {
-		return nil, malformed("starting_after is not an order of this store: " +
-			"give the id of the last order of the page before.")
-	}
-
-	return c.store.showOrders(orders, more), err
-}
-
-// showOrders returns the data of an answer with a page of a store's orders.
-func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
-	var shown []pieces
-	for _, o := range orders {
-		shown = append(shown, st.show(o, ""))
-	}
-	return listOf("orders", shown, more)
-}
-
-// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are one key in valid UTF-8. A
-// broken byte counts as U+FFFD, which is refused.
-var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
-
-func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
-	keys := c.Header.Values("Idempotency-Key")
-	key := strings.Join(keys, "\n")
-	if keys != nil && !isOneKey(key) {
-		return nil, malformed("Idempotency-Key must be given once and have 1 to 255 characters, " +
-			"such as a UUID.")
-	}
-
-	var in NewOrder
-	if err := readJSON(c.body, &in); err != nil {
-		return nil, err
-	}
-
-	in.IdempotencyKey = key
-	in.BodyHash = digest(string(c.body))
-
-	c.leave()
-	created, err := s.db.CreateOrder(c.Context(), c.store, in)
-	if err != nil {
-		return nil, err
-	}
-
-	c.status = http.StatusCreated
-	c.answerHeader.Set("Location", "/v1/orders/"+created.ID)
-	if created.Replayed {
-		c.answerHeader.Set("Idempotent-Replayed", "true")
-	}
-	return pieces{`{"order":`, created.Shown, "}"}, nil
-}
-
-// getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not
-// show it; neither does a key that may only read.
-func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
-	c.leave()
-	id := strings.ToLower(c.PathValue("order_id"))
-	starts := c.Method == http.MethodGet && c.key.Scope.allows(ScopeWrite)
-	o, session, err := s.payments.OrderWithSession(c.Context(), c.store, id, starts)
-	if err != nil {
-		return nil, err
-	}
-
-	return c.store.showSession(o, session), nil
-}
-
-// showSession returns the data of an answer with an order and its payment session.
-func (st Store) showSession(o OrderRow, session SessionView) pieces {
-	address := toJSON(session.PaymentURL) // as the gateway wrote it
-	shown := st.show(o.StoredOrder, string(address[1:len(address)-1]))
-	return slices.Concat(pieces{`{"order":`}, shown, pieces{`,"payment_session":`, string(toJSON(session)), "}"})
-}
-
-// decide performs an act of the owner, named by the last part of the path.
-func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
-	var in struct {
-		Reason string `json:"reason" rule:"text 1..200 optional"`
-	}
-	if len(c.body) > 0 {
-		if err := readJSON(c.body, &in); err != nil {
-			return nil, err
-		}
-	}
-
-	c.leave()
-	note := Note{Code: NoteByAPI, Text: in.Reason}
-	o, err := s.payments.Decide(c.Context(), c.store.ID, strings.ToLower(c.PathValue("order_id")),
-		Act(path.Base(c.URL.Path)), ActorAPI, note, "")
-	if err != nil {
-		return nil, err
-	}
-	return jsonObject{"order": c.store.show(o.StoredOrder, "")}, nil
-}
-
-func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
-	filter.After = strings.ToLower(filter.After)
-	events, more, err := s.db.Events(c.Context(), c.store.ID, filter)
-	if errors.Is(err, ErrNotFound) {
-		return nil, malformed("after is not an event of this store, or it is so old that it is not kept " +
-			"any more: begin with created_at_min instead.")
-	}
-
-	var bodies []pieces
-	for _, e := range events {
-		bodies = append(bodies, pieces{e.Body})
-	}
-	return listOf("events", bodies, more), err
-}
-
-// putCatalog takes a catalog file. It waits while another import, an export or an upload runs.
-func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
-	var catalog Catalog
-	if err := readJSON(c.body, &catalog); err != nil {
-		return nil, err
-	}
-
-	entries := len(catalog.Products) + len(catalog.Bundles) + len(catalog.PaymentMethods)
-	if entries > maxCatalogEntries {
-		return nil, refuse(ValidationFailed).add("products",
-			"and all other entries may be at most %d at once", maxCatalogEntries)
-	}
-
-	c.leave()
-	leave, err := s.auth.place(c.Context(), c.store.ID, "large")
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
-}
-
-// notify takes a gateway's notification, and answers once it is on disk: the gateway is asked about it later.
-// With 503 the gateway sends it again.
-func (s *server) notify(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r)
-	if err == nil {
-		storeID := r.PathValue("store_id")
-		err = s.payments.Notify(r.Context(), Provider(r.PathValue("provider")), storeID, r.Header, body)
-	}
-	s.answer(w, r, http.StatusOK, jsonObject{}, err)
-}
-
-// getHealth says that the program runs.
-func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
-	s.answer(w, r, http.StatusOK, jsonObject{"status": "alive"}, nil)
-}
-
-// getReadiness says whether new requests should be sent here: whether the file can be relied on and the
-// service is not stopping. A full disk does not affect it.
-func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
-	err := s.db.checkWritable()
-	if s.draining.Load() {
-		err = &Refusal{Reason: Unavailable, Words: "The service is stopping."}
-	}
-	s.answer(w, r, http.StatusOK, jsonObject{"status": "ready"}, err)
-}

@@ -1,30 +1,5 @@
 package main
 
-// What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms
-// (readForm) and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the
-// name of its json tag (or its own name in lower case, where json hides it); all other names are refused,
-// except in forms. All wrong fields are reported at once, in one *Refusal.
-//
-//	text 1..200    a text of one line with that many characters; not blank
-//	lines 0..1000  a text of several lines, which may be empty
-//	int 1..50      an integer; money is int 0..999999999999; int64 or *int64
-//	bool           true or false; in a form a checkbox, false when it is left out
-//	choice a|b     one of these texts
-//	slug code id   names of products and of payment methods; a UUID
-//	email phone contact host account url https origin
-//	time, end      an ISO 8601 time (Time) as a lower or an upper bound
-//	duration 1..60 a time.Duration such as 1h30m, of that many minutes
-//	object         a struct
-//	event          the name of an event
-//	list 1..100    a slice of structs; in a form a[0].name=…
-//	map 0..20      a map of texts with short names
-//
-// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share
-// it), `=20` (its value when it is left out), `without=x` (elements of the list have no field x). A pointer
-// may also be null. In a form an empty value is treated as left out, but is marked in Given. A field Given
-// map[string]bool is set to the names that were given. A struct that is a checker checks what no single field
-// can say.
-
 import (
 	"bytes"
 	"cmp"
@@ -44,6 +19,31 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
+
+// What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms
+// (readForm) and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the
+// name of its json tag (or its own name in lower case, where json hides it); all other names are refused,
+// except in forms. All wrong fields are reported at once, in one *Refusal.
+//
+// 	text 1..200    a text of one line with that many characters; not blank
+// 	lines 0..1000  a text of several lines, which may be empty
+// 	int 1..50      an integer; money is int 0..999999999999; int64 or *int64
+// 	bool           true or false; in a form a checkbox, false when it is left out
+// 	choice a|b     one of these texts
+// 	slug code id   names of products and of payment methods; a UUID
+// 	email phone contact host account url https origin
+// 	time, end      an ISO 8601 time (Time) as a lower or an upper bound
+// 	duration 1..60 a time.Duration such as 1h30m, of that many minutes
+// 	object         a struct
+// 	event          the name of an event
+// 	list 1..100    a slice of structs; in a form a[0].name=…
+// 	map 0..20      a map of texts with short names
+//
+// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share
+// it), `=20` (its value when it is left out), `without=x` (elements of the list have no field x). A pointer
+// may also be null. In a form an empty value is treated as left out, but is marked in Given. A field Given
+// map[string]bool is set to the names that were given. A struct that is a checker checks what no single field
+// can say.
 
 const maxDepth = 16
 
@@ -110,59 +110,10 @@ func parseValue(decoder *json.Decoder, depth int) (any, error) {
 	return object, nil
 }
 
-// readCatalog reads a catalog file. Its errors name the line or the entry.
-func readCatalog(file []byte) (c Catalog, err error) {
-	if !utf8.Valid(file) {
-		return c, malformed("the file is not UTF-8")
-	}
-	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(json.RawMessage))); ok {
-		return c, malformed("line %d: %s", 1+bytes.Count(file[:syntax.Offset], []byte("\n")), syntax)
-	}
-	return c, readJSON(file, &c)
-}
-
 // checker is a struct that checks what no single field can say. path precedes the names of its fields, and
 // given has those that were given.
 type checker interface {
 	check(wrong *Refusal, path string, given map[string]bool)
-}
-
-func (b *Buyer) check(wrong *Refusal, path string, given map[string]bool) {
-	if !given["email"] && !given["phone"] {
-		wrong.add(path+"email", "or phone is needed")
-	}
-}
-
-// check refuses an id of the wrong kind, and sets the item's ID.
-func (i *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
-	i.ID = cmp.Or(i.ProductID, i.BundleID)
-	needed, other := "product_id", "bundle_id"
-	if i.Kind == Bundle {
-		needed, other = other, needed
-	}
-	if i.Kind == "" { // It has already been refused.
-		return
-	}
-
-	if !given[needed] {
-		wrong.add(path+needed, "is needed")
-	}
-	if given[other] {
-		wrong.add(path+other, "is not known here: leave it out")
-	}
-}
-
-// check refuses what only manual methods have. The form of a method, which has no path, may have the fields
-// of all kinds.
-func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
-	for _, name := range []string{"kind", "accounts", "unique_code"} {
-		if path != "" && m.Provider != "" && m.Provider != Manual && given[name] {
-			wrong.add(path+name, "is only for methods of the provider manual: leave it out")
-		}
-	}
-	if m.MinAmount != nil && m.MaxAmount != nil && *m.MinAmount > *m.MaxAmount {
-		wrong.add(path+"min_amount", "must not be above max_amount")
-	}
 }
 
 // readForm reads what a person has typed. Names such as items[0].slug are fields of lists.
@@ -455,24 +406,6 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 	to.SetInt(n)
 }
 
-// amountPattern captures the digits and the unit of an amount as people type it: Rp 85.000, 85.000,00, 85000
-// or 85rb. It does not match 85.00 or 85,000, which are ambiguous.
-var amountPattern = regexp.MustCompile(`^(?:rp\.?)?[\s\x{a0}]*(-?\d{1,3}(?:\.\d{3})+|-?\d+)(?:,00|,-)?[\s\x{a0}]*(rb|ribu)?$`)
-
-// parseRupiah writes an amount as digits. The result is empty if the text is not an amount.
-func parseRupiah(text string) string {
-	m := amountPattern.FindStringSubmatch(strings.ToLower(text))
-	if m == nil {
-		return ""
-	}
-
-	digits := strings.ReplaceAll(m[1], ".", "")
-	if m[2] != "" {
-		digits += "000"
-	}
-	return cmp.Or(strings.TrimLeft(digits, "0"), "0")
-}
-
 // text reads a text. The result is empty if the text is refused.
 func (r *reader) text(path string, rule rule, value any) string {
 	text, ok := value.(string)
@@ -581,118 +514,4 @@ func (r *reader) texts(path string, rule rule, value any, to reflect.Value) {
 		texts[key] = r.text(path+"."+key, parseRule("lines 0..500"), fields[key])
 	}
 	to.Set(reflect.ValueOf(texts))
-}
-
-// formats are the rules for texts that have a format of their own.
-var formats = map[string]struct {
-	most  int64
-	valid func(string) bool
-	words string
-}{
-	"slug": {64, matcher(`^[a-z0-9]+(?:-[a-z0-9]+)*$`),
-		"must have lower-case letters and digits, with single hyphens, such as kopi-gayo"},
-	"code": {64, matcher(`^[a-z0-9]+(?:[_-][a-z0-9]+)*$`),
-		"must have lower-case letters and digits, with single hyphens or underscores, such as va_bca"},
-	"id": {64, matcher(`^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
-		"must be an id, such as 0190f5a0-0000-7000-8000-000000000001"},
-	"email": {254, isEmail,
-		"must be one e-mail address in ASCII, with a dot in its domain, such as siti@example.id"},
-	"phone": {40, isPhone,
-		"must have 6 to 20 digits, and besides them only spaces, +, (, ) and -, such as +628123456789"},
-	"contact": {254, isContact,
-		"must be a WhatsApp number such as 0812 3456 7890, or an e-mail address"},
-	"host": {253, matcher(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`),
-		"must be a host without scheme or port, such as order.kopikita.id"},
-	"account": {50, matcher(`^[0-9](?:[ .-]?[0-9]){3,33}$`), // in groups or not
-		"must have 4 to 34 digits, with single spaces, hyphens or dots between, such as 123 456 7890"},
-	"url": {2048, isAddress,
-		"must be an http or https address in ASCII, such as https://shop.example.id/thanks%%20you"},
-	"origin": {300, matcher(`^(?i:https?)://(?:[\w.-]+|\[[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*\])(?::[0-9]*)?/?$`),
-		"must be a scheme and a host, such as https://orders.example.id"},
-	"https": {2048, matcher(`^https` + addressEnd), "must begin with https://"},
-}
-
-// matcher reports whether texts match a pattern.
-func matcher(pattern string) func(text string) bool { return regexp.MustCompile(pattern).MatchString }
-
-// isEmail reports whether both gateways take a text as one e-mail address: in ASCII, with a domain that has a
-// dot and is not a number.
-var isEmail = matcher(`(?i)^` + emailAtom + `(?:\.` + emailAtom + `)*@` +
-	`(?:` + hostLabel + `\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])$`)
-
-// isAddress reports whether text is an http or https address with a host, and without a user.
-var isAddress = matcher(`^(?i:https?)` + addressEnd)
-
-// isPhone reports whether text has 6 to 20 digits, and besides them only the marks that phoneMarks removes.
-var isPhone = matcher(`^[ +()-]*(?:[0-9][ +()-]*){6,20}$`)
-
-const (
-	hostLabel = `[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?` // RFC 1123, section 2.1
-	emailAtom = "[a-z0-9!#$%&'*+/=?^_`{|}~-]+"         // RFC 5322, section 3.2.3
-
-	// addressEnd is an address after its scheme, by its characters (RFC 3986, appendix A): brackets only around the
-	// host, which has no user before it, one # at most, and two hex digits after each %.
-	uriChar    = `(?:[a-zA-Z0-9._~!$&'()*+,;=-]|%[0-9a-fA-F]{2})`
-	uriHost    = `(?:` + uriChar + `+|\[[0-9a-fA-F:.]+\])(?::[0-9]*)?`
-	uriRest    = `(?:` + uriChar + `|[:@/?])*`
-	addressEnd = `://` + uriHost + `(?:[/?]` + uriRest + `)?(?:#` + uriRest + `)?$`
-)
-
-// phoneMarks removes the marks around and between the digits of a telephone number.
-var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
-
-// internationalPhone writes a telephone number as E.164. The result is empty if it is neither an Indonesian nor an
-// international number.
-func internationalPhone(text string) string {
-	digits := phoneMarks.Replace(text)
-	if local, isLocal := strings.CutPrefix(digits, "0"); isLocal {
-		digits = "62" + local
-	}
-	hasCountry := strings.HasPrefix(text, "+") || strings.HasPrefix(digits, "62")
-	if !hasCountry || len(digits) < 8 || len(digits) > 15 {
-		return ""
-	}
-	return "+" + digits
-}
-
-// isContact reports whether text can be a store's contact: an e-mail address or a number on WhatsApp.
-func isContact(text string) bool {
-	return isEmail(text) || isPhone(text) && internationalPhone(text) != ""
-}
-
-// slugOf turns a name into a slug of at most 40 characters: "Kopi Gayo 200 g" is kopi-gayo-200-g. It is empty for a
-// name without Latin letters or digits.
-func slugOf(name string) string {
-	slug := notInSlugs.ReplaceAllString(strings.ReplaceAll(strings.ToLower(name), "é", "e"), "-")
-	return strings.Trim(fmt.Sprintf("%.40s", slug), "-")
-}
-
-var notInSlugs = regexp.MustCompile(`[^a-z0-9]+`)
-
-// timePattern captures the date, the time's T with hours and minutes, its seconds, and the offset's hours and
-// minutes.
-var timePattern = regexp.MustCompile(
-	`^(\d{4}-\d\d-\d\d)(?:(T\d\d:\d\d)(:\d\d(?:[.,]\d{1,9})?)?(?:Z|([+-](?:0\d|1[0-4]))(?::?([0-5]\d))?)?)?$`)
-
-// parseTime reads an ISO 8601 date or date-time, to the millisecond. Without an offset it is UTC; a space stands for
-// the + that a client forgot to encode. A lower bound begins its day or millisecond, an upper one (end) ends it.
-func parseTime(text string, end bool) (Time, bool) {
-	m := timePattern.FindStringSubmatch(strings.ReplaceAll(text, " ", "+"))
-	if m == nil {
-		return 0, false
-	}
-	date, minutes, seconds, offsetHours, offsetMinutes := m[1], m[2], m[3], m[4], m[5]
-
-	zone := "Z"
-	if offsetHours != "" {
-		zone = offsetHours + ":" + cmp.Or(offsetMinutes, "00")
-	}
-	t, err := time.Parse(time.RFC3339, date+cmp.Or(minutes, "T00:00")+cmp.Or(seconds, ":00")+zone)
-	switch {
-	case !end:
-		t = t.Add(time.Millisecond - 1) // timeOf rounds down.
-	case minutes == "":
-		t = t.Add(24*time.Hour - time.Millisecond)
-	}
-	return timeOf(t), err == nil
 }

@@ -1,10 +1,28 @@
 // Storeorder is the order service of a small shop: one binary, one SQLite file. See README.md.
+//
+// The first word of a file's name is its family. The file that is named like the family is read first; the others hold
+// what can be skipped at the first reading. A family uses those below it:
+//
+//	main       the process: flags of serve, wiring, stopping, upkeep; the other commands and the demo
+//	pages      how pages work; words, money and dates; the owner's desk and forms; the pay page; pictures
+//	handlers   routes, what every request goes through, errors; the endpoints of /v1
+//	payment    notification, check, book, expiry; a page for a buyer; what the gateways want on the wire
+//	order      the order and its creation; what people do with it; the book; its payment sessions; lists
+//	catalog    products and bundles; payment methods
+//	webhook    events, signing, the queue; endpoints and the way to the network
+//	auth       keys, passwords, sign-ins; limits
+//	shop       the store as a tenant: its settings, hosts and addresses
+//	input      the one reader of what comes from outside; texts, numbers, times and addresses
+//	store      the database and its writer; the file: watching it, backup, restore, inspection
+//	refusal    reasons, refusals, errors
+//
+// This file is the process. It has the table of commands, and what serve sets up and shuts down. Commands work on the
+// database file, even while it is served. They print one JSON object on stdout; hints and errors are sentences on stderr.
 package main
 
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -17,38 +35,19 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/mattn/go-sqlite3"
 )
-
-// This file is the command line: one table of commands, what serve sets up and shuts down, the demo, and a
-// function for each administrative command. These work on the database file, even while it is served. They
-// print one JSON object on stdout; hints and errors are sentences on stderr.
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // A second signal ends the program at once.
 	os.Exit(run(ctx, os.Args[1:], realEnvironment()))
-}
-
-// environment is what the program gets from outside. Tests replace parts of it.
-type environment struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	listen         func(network, address string) (net.Listener, error)
-	transport      http.RoundTripper               // to gateways and webhook receivers; nil means the network
-	commit         func(commit func() error) error // performs each COMMIT of the database
-	now            func() time.Time                // the wall clock
-	rounds         int                             // of a password's hash
 }
 
 func realEnvironment() environment {
@@ -499,385 +498,4 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 		}
 		auth.writeUses()
 	}
-}
-
-//go:embed web/demo.json
-var demoCatalog []byte
-
-// demoOrders has a line for each order: its buyer, its payment method, and what then happens to it.
-const demoOrders = `Budi bank_transfer report approve
-	Dewi  cod           approve
-	Agus  bank_transfer report reject
-	Rina  bank_transfer approve refund
-	Joko  bank_transfer expire
-	Siti  bank_transfer report
-	Putri bank_transfer
-	Hadi  sandbox`
-
-const demoText = `storeorder demo: a store that lasts until you press Ctrl-C.
-
-  API key     %[2]s
-  Dashboard   %[1]s%[3]s
-
-Paste these into another terminal to see what is for sale, order it (open checkout_url to pay), and list the orders.
-
-  curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/products
-
-  curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders \
-    -d '{"items":[{"type":"product","product_id":"%[4]s","quantity":2}],"buyer":{"name":"Siti","email":"siti@example.id"},"payment_method":"sandbox"}'
-
-  curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders
-
-`
-
-// demo runs the service on a database that lasts as long as the program, with a store, its catalog and
-// orders.
-func demo(c *call) (any, error) {
-	dir, err := os.MkdirTemp("", "storeorder-demo-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	c.file = filepath.Join(dir, "demo.db")
-	c.allowPrivate = true
-	log := slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError})
-	return nil, c.serve(slog.New(log), c.fillDemo)
-}
-
-// fillDemo makes the demo's store, catalog and orders, and prints how to use them.
-func (c *call) fillDemo() error {
-	c.Name = "Kopi Kita"
-	c.Email = "owner@example.id"
-	c.Test = "on"
-	c.Contact = "0812 3456 7890"
-	c.Given["contact"] = true
-	if _, err := storeAdd(c); err != nil {
-		return err
-	}
-	if _, err := c.importCatalog(demoCatalog); err != nil {
-		return err
-	}
-
-	product, err := c.db.Entry(c, c.store.ID, Product, "kopi-gayo")
-	if err != nil {
-		return err
-	}
-
-	for line := range strings.Lines(demoOrders) {
-		words := strings.Fields(line)
-		if err := c.makeDemoOrder(product.ID, words[0], words[1], words[2:]); err != nil {
-			return err
-		}
-	}
-
-	_, key, err := c.db.AddKey(c, c.store.ID, "demo", ScopeManage, 0)
-	if err != nil {
-		return err
-	}
-
-	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(10*365*24*time.Hour))
-	fmt.Fprintf(c.stdout, demoText, c.PublicURL, key, link, product.ID)
-	return err
-}
-
-func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) error {
-	st := c.store
-	if slices.Contains(acts, "expire") {
-		st.Expiry = 0
-	}
-
-	o, err := c.db.CreateOrder(c, st, NewOrder{
-		Items:         []NewItem{{Kind: Product, ID: productID, Quantity: 2}},
-		Buyer:         Buyer{Name: buyer},
-		PaymentMethod: method,
-	})
-	for _, act := range acts {
-		switch {
-		case err != nil:
-		case act == "expire":
-			err = c.payments().expire(c)
-		case act == "report":
-			err = c.db.ReportPayment(c, o.ID, method, buyer, "BCA")
-		default:
-			_, err = c.payments().Decide(c, st.ID, o.ID, Act(act), ActorOwner, Note{Code: NoteInDashboard}, "")
-		}
-	}
-	return err
-}
-
-// edit changes the fields of a store whose flags were given.
-func (c *call) edit(st *Store) {
-	st.Name = cmp.Or(c.Name, st.Name)
-	st.OwnerEmail = cmp.Or(strings.ToLower(c.Email), st.OwnerEmail)
-	st.Plan = cmp.Or(c.Plan, st.Plan)
-	st.Slug = cmp.Or(c.Slug, st.Slug)
-	st.Language = cmp.Or(c.Language, st.Language)
-	st.Expiry = cmp.Or(c.Expiry, st.Expiry)
-	if c.Given["domain"] {
-		st.Domain = c.Domain
-	}
-	if c.Given["contact"] {
-		st.Contact = c.Contact
-	}
-	if c.Test != "" {
-		st.TestMode = c.Test == "on"
-	}
-}
-
-func storeAdd(c *call) (any, error) {
-	st := Store{Slug: cmp.Or(slugOf(c.Name), "store"), Plan: PlanGrowth, Expiry: 24 * time.Hour}
-	c.edit(&st)
-	password, hash := newPassword(c.rounds)
-	var err error
-	c.store, err = c.db.AddStore(c, st, hash)
-	return c.access(password, err)
-}
-
-// access returns how an owner signs in: with a password, or by a link that works once, for an hour. err is
-// that of storing the password.
-func (c *call) access(password string, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-
-	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(time.Hour))
-	return jsonObject{
-		"store_id":       c.store.ID,
-		"owner_email":    c.store.OwnerEmail,
-		"owner_password": password,
-		"sign_in":        c.db.publicURL(c) + link,
-	}, err
-}
-
-// storeView is a store as it is printed.
-type storeView struct {
-	Store
-	Expiry string `json:"expiry"`
-}
-
-func storeList(c *call) (any, error) {
-	stores, err := c.db.Stores(c)
-	views := []storeView{}
-	for _, st := range stores {
-		views = append(views, storeView{st, st.Expiry.String()})
-	}
-	return jsonObject{"stores": views}, err
-}
-
-func storeSet(c *call) (any, error) {
-	st, err := c.db.SetStore(c, c.id, c.edit)
-	return storeView{st, st.Expiry.String()}, err
-}
-
-func storePassword(c *call) (any, error) {
-	password, hash := newPassword(c.rounds)
-	return c.access(password, c.db.SetPassword(c, c.id, hash, nil))
-}
-
-func keyAdd(c *call) (any, error) {
-	key, secret, err := c.db.AddKey(c, c.id, c.Name, cmp.Or(c.Scope, ScopeWrite), c.Expires)
-	return jsonObject{"key_id": key.ID, "key": secret}, err
-}
-
-func keyList(c *call) (any, error) {
-	keys, err := c.db.Keys(c, c.id)
-	return jsonObject{"keys": keys}, err
-}
-
-func keyRevoke(c *call) (any, error) {
-	return jsonObject{"key_id": c.id, "revoked": true}, c.db.RevokeKey(c, c.store.ID, c.id)
-}
-
-func webhookAdd(c *call) (any, error) {
-	in := NewEndpoint{Kind: Webhook, URL: c.URL, AllowPrivate: c.allowPrivate}
-	for name := range strings.FieldsSeq(strings.ReplaceAll(c.Events, ",", " ")) {
-		in.Events = append(in.Events, EventName(name))
-	}
-
-	id, secret, err := c.db.AddEndpoint(c, c.id, in)
-	if isRefused(err, ValidationFailed) {
-		err = usageError{err}
-	}
-	return jsonObject{"endpoint_id": id, "secret": secret}, err
-}
-
-// webhookList shows each endpoint with its last 20 deliveries.
-func webhookList(c *call) (any, error) {
-	endpoints, err := c.db.Endpoints(c, c.id)
-	for i := range endpoints {
-		if err == nil {
-			endpoints[i].Recent, err = c.db.Deliveries(c, c.id, endpoints[i].ID, 20)
-		}
-	}
-	return jsonObject{"endpoints": endpoints}, err
-}
-
-func webhookRemove(c *call) (any, error) {
-	return jsonObject{"endpoint_id": c.id, "removed": true}, c.db.RemoveEndpoint(c, c.store.ID, c.id)
-}
-
-// webhookResend resends one delivery, or all those of an endpoint that were not delivered since a given time.
-func webhookResend(c *call) (any, error) {
-	if c.Delivery != "" {
-		err := c.find("delivery", c.Delivery)
-		if err == nil {
-			err = c.db.Resend(c, c.store.ID, c.id)
-		}
-		return jsonObject{"resent": 1}, err
-	}
-
-	if c.Endpoint == "" || c.Since == 0 {
-		return nil, usagef("needs -delivery, or -endpoint and -since")
-	}
-	if err := c.find("endpoint", c.Endpoint); err != nil {
-		return nil, err
-	}
-
-	n, err := c.db.ResendSince(c, c.store.ID, c.id, c.Since)
-	return jsonObject{"resent": n}, err
-}
-
-// webhookListen prints the bodies of a store's events from now on, until the program is stopped. It reads
-// them from the database: so a developer needs no address that the service can reach.
-func webhookListen(c *call) (any, error) {
-	c.hint("the events of %s, from now on", c.store.Name)
-	filter := EventFilter{CreatedMin: c.db.now() + 1, Limit: 50}
-	for c.Err() == nil {
-		events, _, err := c.db.Events(context.WithoutCancel(c), c.id, filter)
-		if err != nil {
-			return nil, err
-		}
-
-		for _, event := range events {
-			filter.After = event.ID
-			fmt.Fprintf(c.stdout, "%s\n", event.Body)
-		}
-
-		select {
-		case <-c.Done():
-		case <-time.After(300 * time.Millisecond):
-		}
-	}
-	return nil, nil
-}
-
-func orderList(c *call) (any, error) {
-	orders, more, err := c.db.Orders(c, c.id, OrderFilter{Status: c.Status, Limit: 50})
-	return c.store.showOrders(orders, more), err
-}
-
-func orderShow(c *call) (any, error) {
-	row, session, err := c.payments().OrderWithSession(c, c.store, c.id, false)
-	if err != nil {
-		return nil, err
-	}
-	return c.store.showSession(row, session), nil
-}
-
-// payments returns what starts and checks payment sessions. A command uses it only for what a person asks
-// for.
-func (c *call) payments() *payments {
-	return &payments{db: c.db, gateways: newGateways(c.db, c.transport, c.gatewayURLs)}
-}
-
-// decide returns the command for an act of the owner.
-func decide(act Act) func(*call) (any, error) {
-	return func(c *call) (any, error) {
-		row, err := c.payments().Decide(c, c.store.ID, c.id, act, ActorOwner, Note{Code: NoteByCommand}, "")
-		return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
-	}
-}
-
-// paymentCheck checks an order's sessions now. The service may check them at the same time: an older answer
-// undoes nothing.
-func paymentCheck(c *call) (any, error) {
-	answered, err := c.payments().CheckNow(c, c.store.ID, c.id)
-	if err == nil && !answered {
-		err = errors.New("the gateway gave no answer: try again, and look at the order in the dashboard")
-	}
-	row, _ := readOrder(c, c.db, c.store.ID, c.id)
-	return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
-}
-
-// gatewaySet reads the secrets from stdin, so that neither a process list nor a shell's history shows them.
-func gatewaySet(c *call) (any, error) {
-	key := GatewayKey{StoreID: c.id, Provider: c.Provider, Mode: c.Mode}
-	fmt.Fscan(c.stdin, &key.SecretKey)
-	if c.Provider == Xendit {
-		fmt.Fscan(c.stdin, &key.CallbackToken)
-	}
-	if err := c.payments().gateways.SetKey(c, c.db, key); err != nil {
-		return nil, err
-	}
-
-	if address := c.db.publicURL(c); !isReachable(address) {
-		c.hint("the gateway cannot reach %s (Xendit's methods need https): "+
-			"start serve with your own host as -public-url https://…", address)
-	}
-
-	return jsonObject{"provider": c.Provider, "mode": c.Mode,
-		"notification_path": fmt.Sprintf("/notifications/%s/%s", c.Provider, c.id)}, nil
-}
-
-func catalogImport(c *call) (any, error) {
-	file, err := os.ReadFile(c.argument)
-	if err != nil {
-		return nil, err
-	}
-	return c.importCatalog(file)
-}
-
-func (c *call) importCatalog(file []byte) (any, error) {
-	catalog, err := readCatalog(file)
-	if err != nil {
-		return nil, err
-	}
-	return c.db.ImportCatalog(c, c.store.ID, catalog)
-}
-
-func backup(c *call) (any, error) {
-	return jsonObject{"backup": c.argument}, c.db.copyTo(c, c.argument, backupID)
-}
-
-func restoreBackup(c *call) (any, error) {
-	if info, err := os.Stat(c.file); err == nil && !info.Mode().IsRegular() {
-		return nil, usagef("-db must be a file, and %s is not one", c.file)
-	}
-
-	aside, report, err := restore(c, c.file, c.argument, c.environment)
-	if err != nil && aside != "" {
-		c.hint("the database that was there is now %s", aside)
-	}
-	if err == nil && report.LatestEvent > 0 {
-		c.hint("compare your bank's and gateways' lists with the orders since %s", report.LatestEvent)
-	}
-	return jsonObject{"restored": c.argument, "set_aside": aside, "orders": report.Orders}, err
-}
-
-func check(c *call) (any, error) {
-	report, err := c.db.check(c)
-	if len(report.Faults) > 0 { // Beside an error, do prints no result.
-		json.NewEncoder(c.stdout).Encode(report)
-	}
-	return report, err
-}
-
-// health succeeds when the service at an address is ready.
-func health(c *call) (any, error) {
-	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get("http://" + c.addr + "/readyz")
-	if err != nil {
-		return nil, fmt.Errorf("nothing answers: is the service running, and is it at -addr %s? (%w)", c.addr, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s is not ready: it answers %s", c.addr, resp.Status)
-	}
-	return jsonObject{"ready": true}, nil
-}
-
-func version(*call) (any, error) {
-	sqlite, _, _ := sqlite3.Version()
-	build, _ := debug.ReadBuildInfo()
-	return jsonObject{"version": "1.0.0", "revision": build.Main.Version, "sqlite": sqlite}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -15,87 +14,19 @@ import (
 	"time"
 )
 
-// This file is about how an order gets paid. A payment session is a page at a gateway, and a row that says
-// when the gateway is asked about it next. A page is either wanted or closed. What the gateway answers is
-// written into the order's book, and money.go says what that means for the order. A notification makes its
-// session due; only one about a dispute changes a payment. Only the serving process asks on its own, one
-// check per order at a time; what a person does calls a gateway from wherever it is done.
+// This file is about how an order gets paid. A payment session is a page at a gateway, and a row that says when the
+// gateway is asked about it next. A page is either wanted or closed. What the gateway answers is written into the order's
+// book, and order_book.go says what that means for the order. A notification makes its session due; only one about a
+// dispute changes a payment. Only the serving process asks on its own, one check per order at a time; what a person does
+// calls a gateway from wherever it is done.
 //
-// Whatever changes an order goes through changeOrder (order.go): its callback changes the book or a session;
-// then settle says what the order is now, and its stock, history, events and due sessions follow, all in one
-// write.
+// Whatever changes an order goes through changeOrder (order_acts.go): its callback changes the book or a session; then
+// settle says what the order is now, and its stock, history, events and due sessions follow, all in one write.
 //
-// A session is seen when somebody may have its page, left when its page is no longer offered, and over when
-// no payment can begin there; one that has begun may still arrive. While its page is wanted, it is checked
-// with growing pauses. At the order's end, or when the order has another method, its page is left, and closed
-// by a check that is due at once. Once it is over, it is checked until its last news and its page's end are a
-// week ago.
-
-// makeSessionsDue marks the pages that are left now. Of the sessions whose page somebody may have seen, it
-// makes these due at once:
-//   - those whose page is left before it is over;
-//   - all, when the order has become pending;
-//   - after another change of status, those whose page is not over or on which the gateway holds a payment.
-//
-// So late money on a page that is over pays the order without making its session due at once. It is news, so
-// the next check is in ten seconds (nextCheck).
-func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
-	for i := range o.Sessions {
-		s := &o.Sessions[i]
-		leavesNow := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
-		if leavesNow {
-			s.Left = true
-			s.NewsAt = tx.now
-		}
-
-		isConcerned := !s.Over || o.Book.Status == Pending || o.Book.heldOn(s.Number)
-		if s.Seen && (leavesNow && !s.Over || changedStatus && isConcerned) {
-			s.DueAt = tx.now
-		}
-	}
-}
-
-// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit.
-func (tx *Tx) storeSessions(o *OrderRow) {
-	for _, s := range o.Sessions {
-		tx.exec(`
-			INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			columns(reflect.ValueOf(&s).Elem())...)
-		tx.checksDue = true
-	}
-
-	for _, p := range o.Book.Payments {
-		tx.exec(`
-			INSERT OR REPLACE INTO payments (order_id, attempt, id, state, amount, returned, disputed)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`, o.ID, p.Attempt, p.ID, p.State, p.Amount, p.Returned, p.Disputed)
-	}
-}
-
-// wanted reports whether the page of a session may go on taking money: the order is pending, not past its
-// end, and has the page's method and amount, and the page was never left; or the order waits for a payment
-// that the gateway holds on this page.
-func (s PaymentSession) wanted(o OrderRow, now Time) bool {
-	switch o.Book.Status {
-	case Pending:
-		return now < o.Order.ExpiresAt && !s.Left && s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
-	case AwaitingVerification:
-		return o.Book.heldOn(s.Number)
-	}
-	return false
-}
-
-// The pauses between checks of a session, and how long calls may take.
-const (
-	firstCheck    = 10 * time.Second // after a page was made; also the shortest pause
-	mostPageWait  = 10 * time.Minute // the longest pause until its page is over
-	mostQuietWait = 12 * time.Hour   // the longest pause once its page is over
-	tryAgain      = 30 * time.Second // before a page is requested or closed again
-	// Checks stop so long after the last news and the page's end. An order that is still pending so long
-	// after its end expires in any case.
-	giveUpAfter = 7 * 24 * time.Hour
-	callTime    = 10 * time.Second // for a gateway; a person waits as long for a call that somebody else makes
-)
+// A session is seen when somebody may have its page, left when its page is no longer offered, and over when no payment can
+// begin there; one that has begun may still arrive. While its page is wanted, it is checked with growing pauses. At the
+// order's end, or when the order has another method, its page is left, and closed by a check that is due at once. Once it
+// is over, it is checked until its last news and its page's end are a week ago.
 
 // payments starts, checks and closes payment sessions.
 type payments struct {
@@ -125,425 +56,6 @@ func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err
 func (p *payments) isBusy(orderID string) bool {
 	_, isLocked := p.locks.Load(orderID)
 	return isLocked
-}
-
-// SessionView is the payment_session of GET /v1/orders/{order_id}.
-type SessionView struct {
-	ID         string   `json:"id,omitempty"`
-	Provider   Provider `json:"provider"`
-	Status     string   `json:"status"`
-	Reason     string   `json:"reason,omitempty"` // why it is unavailable: unreachable or refused
-	PaymentURL string   `json:"payment_url"`
-	ExpiresAt  Time     `json:"expires_at"`
-	Attempt    int      `json:"attempt"`
-}
-
-// OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. If start is
-// true and the order can be paid at a gateway and has no page, it starts a session, or waits for the call
-// that does.
-func (p *payments) OrderWithSession(
-	ctx context.Context, st Store, orderID string, start bool,
-) (OrderRow, SessionView, error) {
-	o, err := readColumns(ctx, p.db, st.ID, orderID)
-	if err == nil && start && o.needsPage(p.db.now()) {
-		err = p.startPage(ctx, st, orderID)
-		if err == nil || errors.Is(err, ErrUnavailable) { // An order can be shown although nothing can be written.
-			o, err = readColumns(ctx, p.db, st.ID, orderID)
-		}
-	}
-	return o, o.view(st, p.db.now()), err
-}
-
-// needsPage reports whether an order can be paid at a gateway and has no page for that.
-func (o OrderRow) needsPage(now Time) bool {
-	return o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider != Manual &&
-		!slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.isLive(o, now) })
-}
-
-// isLive reports whether the buyer of a pending order can be sent to the page of a session.
-func (s PaymentSession) isLive(o OrderRow, now Time) bool {
-	return s.URL != "" && !s.Over && now < s.ExpiresAt && s.wanted(o, now)
-}
-
-// sessionStatuses are what payment_session says about orders in each state, unless view knows more.
-var sessionStatuses = map[Status]string{
-	Pending:              "unavailable",
-	AwaitingVerification: "active",
-	Paid:                 "paid",
-	Failed:               "failed",
-	Expired:              "expired",
-	Refunded:             "paid",
-}
-
-// view shows the payment session of an order: the one that pays it, or else the latest. The latest is not
-// shown if the owner approved the order without a payment, or if the order is pending and its page was left.
-func (o OrderRow) view(st Store, now Time) SessionView {
-	v := SessionView{
-		Provider:   o.Order.PaymentProvider,
-		Status:     sessionStatuses[o.Book.Status],
-		PaymentURL: st.payPage(o.ID),
-		ExpiresAt:  o.Order.ExpiresAt,
-	}
-	payer, _ := o.Book.payer()
-	s := o.session(payer.Attempt)
-	isPending := o.Book.Status == Pending
-	isOpen := isPending || o.Book.Status == AwaitingVerification
-	if s == nil && len(o.Sessions) > 0 && o.Book.PaidBy != byOwner && !(isPending && o.Sessions[0].Left) {
-		s = &o.Sessions[0]
-	}
-
-	switch {
-	case v.Provider == Manual && isOpen:
-		v.Status = "manual"
-	case v.Provider == NoProvider, s == nil && isOpen: // There is nothing to pay, or no session yet.
-		v.Status = "none"
-	case v.Provider == Manual, s == nil: // The order's status says it all.
-	case isPending && (!s.isLive(o, now) || v.Provider == Sandbox && !st.TestMode): // No page can be shown.
-		v.Reason = cmp.Or(s.Problem, "unreachable")
-	default:
-		v.ID = s.ID
-		v.Attempt = s.Number
-		v.ExpiresAt = s.ExpiresAt
-		if isPending {
-			v.Status = "active"
-			v.PaymentURL = s.URL
-		}
-	}
-	return v
-}
-
-// startPage gets a page for an order from its gateway. If the gateway gives none, the session says why, and
-// there is no error. The call goes on even if the client has left, so that what the gateway did is known.
-func (p *payments) startPage(ctx context.Context, st Store, orderID string) error {
-	wait, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	unlock, err := p.lock(wait, orderID)
-	if err != nil {
-		return nil // The order shows what there is.
-	}
-	defer unlock()
-
-	ctx = context.WithoutCancel(ctx)
-	call, stop := context.WithTimeout(ctx, callTime)
-	defer stop()
-	for range 3 { // The reference may be taken each time: a restored backup does not know its latest pages.
-		o, key, err := p.beginSession(ctx, st, orderID)
-		if err != nil || key.Provider == "" { // There is nothing to do, or no key for it.
-			return err
-		}
-
-		s := o.Sessions[0]
-		page, failed := p.gateways[s.Provider].create(call, key, checkout{s, o.Order, st})
-		if failed == nil && (page.URL == "" || page.ID == "") {
-			failed = errNotUnderstood
-		}
-		if failed != nil {
-			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
-		}
-
-		o, err = p.recordPage(ctx, s, page, failed)
-		if err != nil {
-			return err
-		}
-
-		s = *o.session(s.Number)
-		if s.Notified > 0 { // A notification came before the page's address.
-			p.checkSession(call, o, s) // If that fails, the session is still due.
-		}
-		if !errors.Is(failed, errTaken) {
-			return nil
-		}
-	}
-	return nil
-}
-
-// beginSession writes the order's latest session before its page is requested. If a start brought no page,
-// its row is reused for the next one, after half a minute. The key has no provider if there is nothing to do
-// or no key to do it with.
-func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
-	o, err = p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
-		if !o.needsPage(tx.now) {
-			return nil
-		}
-
-		var latest PaymentSession // of number 0, and not wanted, if there is none
-		if len(o.Sessions) > 0 {
-			latest = o.Sessions[0]
-		}
-		if latest.URL != "" || !latest.wanted(*o, tx.now) {
-			o.addSession(tx, latest.Number+1)
-		}
-
-		s := &o.Sessions[0]
-		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= tryAgain {
-			return nil
-		}
-
-		keys, _ := GatewayKeys(tx, tx, o.StoreID, s.Provider, "")
-		for _, k := range keys {
-			if k.opensPagesOf(*o) {
-				key = k
-			}
-		}
-
-		s.KeyID = key.ID
-		s.DueAt = tx.now.Add(tryAgain)
-		if key.Provider == "" {
-			s.Problem = "refused"
-		}
-		return nil
-	})
-	return o, key, err
-}
-
-// opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's
-// mode. Play money pays test orders only, and real money pays none of them.
-func (key GatewayKey) opensPagesOf(o OrderRow) bool {
-	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
-}
-
-// addSession adds a session for the order as it is now.
-func (o *OrderRow) addSession(tx *Tx, number int) {
-	o.Sessions = slices.Insert(o.Sessions, 0, PaymentSession{OrderID: o.ID, Number: number, ID: tx.newID(),
-		Provider: o.Order.PaymentProvider, Method: o.Order.PaymentMethod, Asked: o.Order.Amount,
-		NewsAt: tx.now, ExpiresAt: o.Order.ExpiresAt})
-}
-
-// recordPage writes what came of a call that requested a page.
-func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Page, failed error) (OrderRow, error) {
-	return p.db.changeOrder(ctx, anyStore, sent.OrderID, func(tx *Tx, o *OrderRow) error {
-		s := o.session(sent.Number)
-		s.Problem, s.Words = problemOf(failed)
-		switch {
-		case failed == nil:
-			s.Seen = true
-			s.GatewayID = page.ID
-			s.URL = page.URL
-			s.DueAt = tx.now.Add(firstCheck)
-			s.ExpiresAt = page.Expires
-		case errors.Is(failed, errTaken): // Somebody may have seen a page of this reference: it is checked and closed.
-			s.Seen = true
-			s.Left = true
-			s.DueAt = tx.now
-		}
-		return nil
-	})
-}
-
-// problemOf says in a word why a gateway gave no page or answer, with the gateway's own words if it refused.
-func problemOf(err error) (problem, words string) {
-	if refusal, refused := errors.AsType[*Refusal](err); refused {
-		return "refused", refusal.Words
-	}
-	if err != nil {
-		problem = "unreachable"
-	}
-	return problem, ""
-}
-
-// check asks the gateways about an order's sessions whose page somebody may have seen: all of these, or those
-// that are due. It reports whether all have answered. After a jump of the clock it asks nobody, because a
-// wrong time would make it close pages. A panic over an answer becomes an error, and the session stays due.
-func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
-	if p.db.clockJumped() {
-		return false, nil
-	}
-
-	unlock, err := p.lock(ctx, orderID)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	o, err := readOrder(ctx, p.db, storeID, orderID)
-	if err != nil {
-		return false, err
-	}
-
-	answered = true
-	now := p.db.now()
-	for _, s := range o.Sessions {
-		due := s.DueAt > 0 && s.DueAt <= now || s.DueAt > now.Add(mostQuietWait) // set by a clock that was ahead
-		if s.Seen && (due || everySession) {
-			ok, err := p.checkSession(ctx, o, s)
-			if err != nil {
-				return false, err
-			}
-			answered = answered && ok
-		}
-	}
-	return answered, nil
-}
-
-// checkSession asks the gateway about a session. An unwanted page is closed, if it can be paid or has a held
-// payment, and asked about again, because money may have arrived meanwhile. Closing never takes money back.
-// While an order waits for a held payment, the page of that payment is wanted.
-func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
-	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID) // the session's own, then the one in use
-	if err != nil {
-		return false, err
-	}
-
-	o, answered, err = p.checkOnce(ctx, keys, o, s)
-	if err != nil || !answered {
-		return false, err
-	}
-
-	s = *o.session(s.Number)
-	if s.wanted(o, p.db.now()) || s.Over && !o.Book.heldOn(s.Number) { // Most often, a page that was paid is over.
-		return true, nil
-	}
-
-	// If it stays open, the next check tries again, until the gateway says that it is over.
-	if p.gateways[s.Provider].closePage(ctx, keys[0], o.withItsPayments(s)) {
-		s.Over = true // This is recorded, unless the gateway says that the page is open.
-		_, answered, err = p.checkOnce(ctx, keys, o, s)
-	}
-	return answered, err
-}
-
-// checkOnce asks the gateway about sent, a session as it was read, with the key that it was made with,
-// keys[0]. If that key is refused, the one in use is tried; its answer counts only if it has a payment. Then
-// the answer, or the lack of one, is written, with what follows for the order. It is applied to the session
-// as it is by then: if a notification came after the request was sent, the session stays due. It returns the
-// order, and whether the gateway has answered.
-func (p *payments) checkOnce(
-	ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession,
-) (OrderRow, bool, error) {
-	began := p.db.now()
-	gateway := p.gateways[sent.Provider]
-	sent = o.withItsPayments(sent)
-	answer, failed := gateway.status(ctx, keys[0], sent)
-	if isRefused(failed, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
-		if other, err := gateway.status(ctx, keys[1], sent); len(other.Payments) > 0 {
-			answer = other
-			failed = err
-		}
-	}
-	if ctx.Err() != nil {
-		return o, false, ctx.Err()
-	}
-	if failed != nil && sent.Problem == "" { // Of several failures in a row, only the first is logged.
-		p.db.log.Warn("a gateway gave no usable answer", "provider", sent.Provider, "error", failed)
-	}
-	o, err := p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
-		s := o.session(sent.Number)
-		s.Problem, s.Words = problemOf(failed)
-		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
-		names := unite(s.Names, answer.Names)
-		if o.enterInBook(s, answer.Payments) || len(names) > len(s.Names) { // also what was read before a failure
-			s.NewsAt = tx.now
-		}
-		s.Names = names
-		s.Left = s.Left || answer.Canceled
-		if failed == nil {
-			// sent.Over is also set when the page has just been closed. A page opens again once a payment was
-			// taken back. If the answer says neither, what was known stays.
-			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
-		}
-		// o is the order as it was just read: changeOrder settles after this, and makeSessionsDue may make
-		// the session due then. If the end of a pending order has passed since the check began, nextCheck
-		// returns that end: the session is checked once more, now.
-		s.DueAt = s.nextCheck(*o, began)
-		if s.Notified != sent.Notified {
-			s.DueAt = tx.now
-		}
-		return nil
-	})
-	return o, failed == nil, err
-}
-
-// nextCheck says when a session is checked again. 0 means never automatically: both the last news and the
-// page's end are over a week ago. The pause is as long as the time since the last news, but at least ten
-// seconds, so each is longer than the one before: up to ten minutes while the page takes money, so that a
-// payment is found even if its notification was lost, and up to twelve hours once it is over. While an
-// unwanted page still has to be closed, the pause is a tenth of that time, from half a minute to ten minutes.
-// No pause goes beyond the end of a pending order: then it may expire, once every session has been asked
-// about.
-func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
-	quiet := now.Sub(s.NewsAt)
-	wait := max(quiet, firstCheck)
-	most := mostPageWait
-	switch {
-	case quiet > giveUpAfter && now.Sub(s.ExpiresAt) > giveUpAfter:
-		return 0
-	case s.Over:
-		most = mostQuietWait
-	case !s.wanted(o, now):
-		wait = max(quiet/10, tryAgain)
-	}
-
-	next := now.Add(min(wait, most))
-	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
-		return min(next, o.Order.ExpiresAt)
-	}
-	return next
-}
-
-// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
-// of each change that belongs in the history. It reports whether anything changed. A notification's claim is
-// over once its payment is said to be anything but open.
-func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
-	for _, payment := range said {
-		if payment.ID == s.Claimed && payment.State != Open {
-			s.Claimed = ""
-		}
-
-		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
-		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
-		if i < 0 {
-			i = len(o.Book.Payments)
-			o.Book.Payments = append(o.Book.Payments, before)
-		}
-
-		before = o.Book.Payments[i]
-		after := before.learn(payment)
-		if after == before {
-			continue
-		}
-
-		news = true
-		o.Book.Payments[i] = after
-		add := func(code NoteCode, amount, due int64) {
-			o.news = append(o.news, Note{Code: code, Provider: s.Provider, Attempt: s.Number, Payment: payment.ID,
-				Amount: amount, Due: due})
-		}
-		if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
-			add(NoteCode(after.State), after.Amount, after.Asked)
-		}
-		if after.Returned > before.Returned {
-			add(NoteReturned, after.Returned, after.Amount)
-		}
-		if after.Disputed > before.Disputed {
-			add(NoteDisputed, after.Disputed, after.Amount)
-		}
-	}
-	return news
-}
-
-// unite returns names with those of more that are new: it is longer then.
-func unite(names, more []string) []string {
-	for _, name := range more {
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// CheckNow asks the gateways about all sessions of an order of a store, and waits for the answers.
-func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answered bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	answered, err = p.check(ctx, storeID, orderID, true)
-	if ctx.Err() != nil {
-		err = nil
-	}
-	return answered, err
 }
 
 // Notify takes a notification. From a verified one, only the names, a claim of money and a dispute are kept,
@@ -662,78 +174,6 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 	return s.OrderID, s.Number, err
 }
 
-// Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first,
-// and the order is paid when the gateway says so. If the buyer has reported a transfer, that is what the
-// owner approves. seen is the order's State as the owner saw it, or "". Refusals are WrongState,
-// GatewayRefused with the gateway's words, and Unavailable.
-func (p *payments) Decide(
-	ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note, seen string,
-) (OrderRow, error) {
-	o, err := readOrder(ctx, p.db, storeID, orderID)
-	if err != nil {
-		return o, err
-	}
-
-	isHeld := o.Book.Status == AwaitingVerification && o.Book.held() &&
-		act != Refund && !(act == Approve && o.Book.Reported)
-	if isHeld {
-		if err := p.decideHeld(ctx, o, act == Approve); err != nil {
-			return o, err
-		}
-	}
-
-	isAccepted := isHeld && act == Approve
-	o, err = p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
-		if isAccepted {
-			o.note(actor, n)
-			return nil
-		}
-		return o.decide(act, actor, n, seen)
-	})
-	if err == nil && isAccepted {
-		p.CheckNow(ctx, storeID, orderID) // If that fails, the next check shows what came of it.
-		o, err = readOrder(ctx, p.db, storeID, orderID)
-	}
-	return o, err
-}
-
-// decideHeld accepts one held payment of an order at its gateway, or denies them all.
-func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	unlock, err := p.lock(ctx, o.ID)
-	if err != nil {
-		return refuse(Unavailable)
-	}
-	defer unlock()
-	for _, payment := range o.Book.Payments {
-		if payment.State != Held {
-			continue
-		}
-
-		s := *o.session(payment.Attempt)
-		keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
-		if err != nil {
-			return err
-		}
-
-		err = p.gateways[s.Provider].decide(ctx, keys[0], payment.ID, accept)
-		if err != nil && !isRefused(err, GatewayRefused) {
-			err = refuse(Unavailable)
-		}
-		if err != nil || accept { // One accepted payment is enough: the next check closes the other pages.
-			return err
-		}
-	}
-	return nil
-}
-
-// dueOrder is an order with a session that is due.
-type dueOrder struct {
-	ID, StoreID string
-	Provider    Provider
-}
-
 // How many checks may be under way: at one provider, and for one store there.
 const (
 	mostChecksOfProvider = 32
@@ -763,6 +203,12 @@ func (p *payments) run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// dueOrder is an order with a session that is due.
+type dueOrder struct {
+	ID, StoreID string
+	Provider    Provider
 }
 
 // startDue begins the checks that are due and that the limits allow, and lets orders expire, but not after a
@@ -833,6 +279,184 @@ func (p *payments) startDue(
 			UNION ALL
 			SELECT ?2)`, now, now.Add(mostPageWait))
 	return next.Sub(now), err
+}
+
+// CheckNow asks the gateways about all sessions of an order of a store, and waits for the answers.
+func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	answered, err = p.check(ctx, storeID, orderID, true)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return answered, err
+}
+
+// check asks the gateways about an order's sessions whose page somebody may have seen: all of these, or those
+// that are due. It reports whether all have answered. After a jump of the clock it asks nobody, because a
+// wrong time would make it close pages. A panic over an answer becomes an error, and the session stays due.
+func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	if p.db.clockJumped() {
+		return false, nil
+	}
+
+	unlock, err := p.lock(ctx, orderID)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	o, err := readOrder(ctx, p.db, storeID, orderID)
+	if err != nil {
+		return false, err
+	}
+
+	answered = true
+	now := p.db.now()
+	for _, s := range o.Sessions {
+		due := s.DueAt > 0 && s.DueAt <= now || s.DueAt > now.Add(mostQuietWait) // set by a clock that was ahead
+		if s.Seen && (due || everySession) {
+			ok, err := p.checkSession(ctx, o, s)
+			if err != nil {
+				return false, err
+			}
+			answered = answered && ok
+		}
+	}
+	return answered, nil
+}
+
+// checkSession asks the gateway about a session. An unwanted page is closed, if it can be paid or has a held
+// payment, and asked about again, because money may have arrived meanwhile. Closing never takes money back.
+// While an order waits for a held payment, the page of that payment is wanted.
+func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
+	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID) // the session's own, then the one in use
+	if err != nil {
+		return false, err
+	}
+
+	o, answered, err = p.checkOnce(ctx, keys, o, s)
+	if err != nil || !answered {
+		return false, err
+	}
+
+	s = *o.session(s.Number)
+	if s.wanted(o, p.db.now()) || s.Over && !o.Book.heldOn(s.Number) { // Most often, a page that was paid is over.
+		return true, nil
+	}
+
+	// If it stays open, the next check tries again, until the gateway says that it is over.
+	if p.gateways[s.Provider].closePage(ctx, keys[0], o.withItsPayments(s)) {
+		s.Over = true // This is recorded, unless the gateway says that the page is open.
+		_, answered, err = p.checkOnce(ctx, keys, o, s)
+	}
+	return answered, err
+}
+
+// checkOnce asks the gateway about sent, a session as it was read, with the key that it was made with,
+// keys[0]. If that key is refused, the one in use is tried; its answer counts only if it has a payment. Then
+// the answer, or the lack of one, is written, with what follows for the order. It is applied to the session
+// as it is by then: if a notification came after the request was sent, the session stays due. It returns the
+// order, and whether the gateway has answered.
+func (p *payments) checkOnce(
+	ctx context.Context, keys []GatewayKey, o OrderRow, sent PaymentSession,
+) (OrderRow, bool, error) {
+	began := p.db.now()
+	gateway := p.gateways[sent.Provider]
+	sent = o.withItsPayments(sent)
+	answer, failed := gateway.status(ctx, keys[0], sent)
+	if isRefused(failed, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
+		if other, err := gateway.status(ctx, keys[1], sent); len(other.Payments) > 0 {
+			answer = other
+			failed = err
+		}
+	}
+	if ctx.Err() != nil {
+		return o, false, ctx.Err()
+	}
+	if failed != nil && sent.Problem == "" { // Of several failures in a row, only the first is logged.
+		p.db.log.Warn("a gateway gave no usable answer", "provider", sent.Provider, "error", failed)
+	}
+	o, err := p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
+		s := o.session(sent.Number)
+		s.Problem, s.Words = problemOf(failed)
+		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
+		names := unite(s.Names, answer.Names)
+		if o.enterInBook(s, answer.Payments) || len(names) > len(s.Names) { // also what was read before a failure
+			s.NewsAt = tx.now
+		}
+		s.Names = names
+		s.Left = s.Left || answer.Canceled
+		if failed == nil {
+			// sent.Over is also set when the page has just been closed. A page opens again once a payment was
+			// taken back. If the answer says neither, what was known stays.
+			s.Over = answer.Over || (s.Over || sent.Over) && !answer.Open
+		}
+		// o is the order as it was just read: changeOrder settles after this, and makeSessionsDue may make
+		// the session due then. If the end of a pending order has passed since the check began, nextCheck
+		// returns that end: the session is checked once more, now.
+		s.DueAt = s.nextCheck(*o, began)
+		if s.Notified != sent.Notified {
+			s.DueAt = tx.now
+		}
+		return nil
+	})
+	return o, failed == nil, err
+}
+
+// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
+// of each change that belongs in the history. It reports whether anything changed. A notification's claim is
+// over once its payment is said to be anything but open.
+func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
+	for _, payment := range said {
+		if payment.ID == s.Claimed && payment.State != Open {
+			s.Claimed = ""
+		}
+
+		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
+		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
+		if i < 0 {
+			i = len(o.Book.Payments)
+			o.Book.Payments = append(o.Book.Payments, before)
+		}
+
+		before = o.Book.Payments[i]
+		after := before.learn(payment)
+		if after == before {
+			continue
+		}
+
+		news = true
+		o.Book.Payments[i] = after
+		add := func(code NoteCode, amount, due int64) {
+			o.news = append(o.news, Note{Code: code, Provider: s.Provider, Attempt: s.Number, Payment: payment.ID,
+				Amount: amount, Due: due})
+		}
+		if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
+			add(NoteCode(after.State), after.Amount, after.Asked)
+		}
+		if after.Returned > before.Returned {
+			add(NoteReturned, after.Returned, after.Amount)
+		}
+		if after.Disputed > before.Disputed {
+			add(NoteDisputed, after.Disputed, after.Amount)
+		}
+	}
+	return news
+}
+
+// unite returns names with those of more that are new: it is longer then.
+func unite(names, more []string) []string {
+	for _, name := range more {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // expire lets orders expire that are past their end. Each of an order's pages has to be over, and checked

@@ -1,5 +1,10 @@
 package main
 
+// The database is one SQLite file. A write that has returned is on disk, complete; one that has returned an error has
+// changed nothing, unless the error is ErrUnknown. Writes that arrive together share a commit. Reads never wait for
+// writes. No orders are taken while the disk is full. Once a commit fails for another reason, or the file is lost or
+// replaced, none are taken until the next start. The operator is told in one sentence what to do.
+
 import (
 	"bytes"
 	"cmp"
@@ -8,15 +13,16 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -28,12 +34,6 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// The database is one SQLite file. A write that has returned is on disk, complete; one that has returned an
-// error has changed nothing, unless the error is ErrUnknown. Writes that arrive together share a commit.
-// Reads never wait for writes. No orders are taken while the disk is full. Once a commit fails for another
-// reason, or the file is lost or replaced, none are taken until the next start. The operator is told in one
-// sentence what to do.
-
 // Time is milliseconds since 1970 UTC; 0 means none. In JSON it is ISO 8601 with Z.
 type Time int64
 
@@ -44,10 +44,14 @@ var wib = time.FixedZone("WIB", 7*3600)
 
 func timeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
-func (t Time) Time() time.Time              { return time.UnixMilli(int64(t)).UTC() }
-func (t Time) String() string               { return t.Time().Format(timeFormat) }
-func (t Time) Add(d time.Duration) Time     { return t + Time(d.Milliseconds()) }
-func (t Time) Sub(u Time) time.Duration     { return time.Duration(t-u) * time.Millisecond }
+func (t Time) Time() time.Time { return time.UnixMilli(int64(t)).UTC() }
+
+func (t Time) String() string { return t.Time().Format(timeFormat) }
+
+func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
+
+func (t Time) Sub(u Time) time.Duration { return time.Duration(t-u) * time.Millisecond }
+
 func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 func (t *Time) UnmarshalText(text []byte) error {
@@ -56,193 +60,16 @@ func (t *Time) UnmarshalText(text []byte) error {
 	return err
 }
 
-var (
-	// ErrNotFound is also the error for whatever belongs to another store.
-	ErrNotFound = errors.New("not found")
-
-	// ErrUnavailable says that nothing was changed, because of the file, the disk, another program's lock or
-	// a shutdown.
-	ErrUnavailable = errors.New("the database cannot be used now, and nothing was changed")
-
-	// ErrUnknown leaves open whether a change is on disk: a COMMIT failed, or the file was lost meanwhile. No
-	// write is possible after it.
-	ErrUnknown = errors.New("the disk failed, and the change may or may not be saved: check before you repeat it")
-)
-
-// Reason is why a subject refuses a request. Its value is the API's error code.
-type Reason string
-
-const (
-	ValidationFailed         Reason = "VALIDATION_FAILED"
-	InvalidRequest           Reason = "INVALID_REQUEST"
-	ProductUnavailable       Reason = "PRODUCT_UNAVAILABLE"
-	PaymentMethodUnavailable Reason = "PAYMENT_METHOD_UNAVAILABLE"
-	OutOfStock               Reason = "OUT_OF_STOCK"
-	DuplicateExternalID      Reason = "DUPLICATE_EXTERNAL_ID"
-	WrongState               Reason = "ORDER_STATE"
-	LimitReached             Reason = "LIMIT_REACHED"
-	RateLimited              Reason = "RATE_LIMITED"
-	GatewayRefused           Reason = "GATEWAY_REFUSED"
-	Unavailable              Reason = "SERVICE_UNAVAILABLE" // without words: a gateway cannot be reached
-	IdempotencyKeyReused     Reason = "IDEMPOTENCY_KEY_REUSED"
-)
-
-// Refusal says why a rule refused a request. Nothing was changed.
-type Refusal struct {
-	Reason Reason
-	Fields []FieldError // the wrong fields, if it is about fields
-	Words  string       // such as a gateway's: they fill the %s in the reason's message or, without one, replace it
-	Wait   int          // seconds after which it may be tried again, with RateLimited
+// environment is what the program gets from outside. Tests replace parts of it.
+type environment struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	listen         func(network, address string) (net.Listener, error)
+	transport      http.RoundTripper               // to gateways and webhook receivers; nil means the network
+	commit         func(commit func() error) error // performs each COMMIT of the database
+	now            func() time.Time                // the wall clock
+	rounds         int                             // of a password's hash
 }
-
-// FieldError is one wrong field: a path such as items[0].quantity, and a text to be read after it. The format
-// is also the key of its translation.
-type FieldError struct {
-	Field, Format string
-	Values        []any
-}
-
-func (e FieldError) Message() string { return fmt.Sprintf(e.Format, e.Values...) }
-
-func (r *Refusal) Error() string { return fmt.Sprint(r.Reason, " ", r.Words, r.Fields) }
-
-// add adds a wrong field, unless there are a hundred already, and returns the refusal.
-func (r *Refusal) add(field, format string, values ...any) *Refusal {
-	if len(r.Fields) < 100 {
-		r.Fields = append(r.Fields, FieldError{field, format, values})
-	}
-	return r
-}
-
-// orNil returns nil when no field is wrong.
-func (r *Refusal) orNil() error {
-	if len(r.Fields) == 0 {
-		return nil
-	}
-	return r
-}
-
-func refuse(reason Reason) *Refusal { return &Refusal{Reason: reason} }
-
-func isRefused(err error, reason Reason) bool {
-	r, ok := errors.AsType[*Refusal](err)
-	return ok && r.Reason == reason
-}
-
-// unavailable wraps an SQLite error in ErrUnavailable, which makes callInSavepoint give up the whole group:
-// SQLite may have ended the transaction on its own, and each later statement would be committed by itself
-// (https://sqlite.org/lang_transaction.html). A violated constraint and an invalid statement leave the
-// transaction as it is, and are returned unchanged.
-func unavailable(err error) error {
-	switch sqliteCode(err) {
-	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
-}
-
-func sqliteCode(err error) sqlite3.ErrNo {
-	e, _ := errors.AsType[sqlite3.Error](err)
-	return e.Code
-}
-
-// querier is what can be read from: the DB or a Tx. With a Tx, the context of a query is the Tx itself.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	result(err error) error // what a query's error means
-}
-
-// columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the
-// order of the row's columns, up to the first unexported one. Nothing else matches the two: whoever adds a
-// column adds a field at the same place. Lists, maps and structs are JSON in their column; embedded structs
-// have columns of their own.
-func columns(v reflect.Value) (into []any) {
-	if v.Kind() != reflect.Struct {
-		return []any{v.Addr().Interface()}
-	}
-
-	for i := range v.NumField() {
-		field := v.Field(i)
-		switch kind := field.Kind(); {
-		case !field.CanSet(): // It is not exported.
-			return into
-		case kind == reflect.Struct && v.Type().Field(i).Anonymous:
-			into = append(into, columns(field)...)
-		case kind == reflect.Struct, kind == reflect.Map,
-			kind == reflect.Slice && field.Type().Elem().Kind() != reflect.Uint8:
-			into = append(into, fromJSON{field.Addr().Interface()})
-		default:
-			into = append(into, field.Addr().Interface())
-		}
-	}
-	return into
-}
-
-// one returns the first row of a query, scanned into columns, or ErrNotFound if there is none.
-func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
-	rows, err := all[T](ctx, q, query, args...)
-	if len(rows) > 0 {
-		return rows[0], nil
-	}
-	return found, cmp.Or(err, ErrNotFound)
-}
-
-// all returns the rows of a query, scanned into columns. Without an error the list is never nil. The query
-// ends with the context.
-func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, q.result(err)
-	}
-	defer rows.Close()
-
-	var row T
-	into := columns(reflect.ValueOf(&row).Elem())
-	names, _ := rows.Columns() // rows.Err returns this error too.
-	found := []T{}
-	for rows.Next() {
-		row = *new(T) // Each row gets new lists and maps.
-		if err := rows.Scan(into[:len(names)]...); err != nil {
-			return nil, q.result(err)
-		}
-		found = append(found, row)
-	}
-	return found, q.result(rows.Err())
-}
-
-// some is all for one page of a list. It reads one row more than limit, to know whether there are more. The
-// query ends with LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and recompiles the
-// statement for the next value (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
-func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
-	rows []T, more bool, err error) {
-	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)
-	more = int64(len(rows)) > limit
-	if more {
-		rows = rows[:limit]
-	}
-	return rows, more, err
-}
-
-// toJSON encodes a value of the program's own types, which cannot fail.
-func toJSON(v any) []byte {
-	var buf bytes.Buffer
-	encoder := json.NewEncoder(&buf)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		panic(err)
-	}
-	return buf.Bytes()[:buf.Len()-1] // without the newline that Encode adds
-}
-
-// fromJSON scans a column that holds JSON, and writes one.
-type fromJSON struct{ into any }
-
-func (f fromJSON) Scan(column any) error {
-	text, _ := column.(string) // Empty text is an error.
-	return json.Unmarshal([]byte(text), f.into)
-}
-
-func (f fromJSON) Value() (driver.Value, error) { return string(toJSON(f.into)), nil }
 
 // DB is one SQLite file.
 type DB struct {
@@ -348,34 +175,6 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 	return db, nil
 }
 
-// findFile returns a path without symbolic links, because a file with two names would have two WALs. It
-// creates a missing file itself, because SQLite would let every user of the machine read it.
-func findFile(path string, mode openMode) (string, error) {
-	found, err := filepath.EvalSymlinks(path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return found, err
-	}
-	if mode < openOrCreate {
-		return "", fmt.Errorf("there is no database %s: check the name, "+
-			"or create one with \"storeorder store add\"", path)
-	}
-
-	for _, rest := range []string{path + "-wal", path + "-restoring"} {
-		if _, err := os.Stat(rest); err == nil {
-			return "", fmt.Errorf("%s is missing, but %s is there: put the file back, "+
-				"or run \"storeorder restore\"", path, rest)
-		}
-	}
-
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return "", fmt.Errorf("cannot create the database: %w", err)
-	}
-
-	file.Close()
-	return filepath.EvalSymlinks(path)
-}
-
 // openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no): the pool
 // does.
 func openPool(path, options string, connections int) *sql.DB {
@@ -423,30 +222,6 @@ func (db *DB) prepare(mode openMode) error {
 	})
 }
 
-// takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the
-// file's place and that does not match the WAL of the old file.
-func (db *DB) takeFile() (err error) {
-	db.file, err = os.Open(db.path)
-	if err == nil {
-		err = db.checkWritable()
-	}
-	if err != nil {
-		return err
-	}
-
-	file := db.seen.found[0]
-	wal := db.seen.found[1]
-	if wal == nil || wal.Size() == 0 || !file.ModTime().After(wal.ModTime()) {
-		return nil
-	}
-
-	db.log.Warn("the database is newer than its -wal file, as if it had been copied there: it is checked first")
-	if _, err := db.check(context.Background()); err != nil {
-		return db.stopWriting(err.Error()) // so that SQLite does not merge the two when it closes the file
-	}
-	return nil
-}
-
 // close waits for the write in progress; later ones fail. SQLite copies the WAL into the file when its last
 // connection is closed, so the connection to a broken file stays open until the process ends.
 func (db *DB) close() error {
@@ -463,12 +238,113 @@ func (db *DB) close() error {
 	return err
 }
 
+// now returns the time by the wall clock.
+func (db *DB) now() Time { return timeOf(db.env.now()) }
+
+// querier is what can be read from: the DB or a Tx. With a Tx, the context of a query is the Tx itself.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	result(err error) error // what a query's error means
+}
+
 // QueryContext reads on one of the reading connections.
 func (db *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return db.readers.QueryContext(ctx, query, args...)
 }
 
 func (db *DB) result(err error) error { return unavailable(err) }
+
+// columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the
+// order of the row's columns, up to the first unexported one. Nothing else matches the two: whoever adds a
+// column adds a field at the same place. Lists, maps and structs are JSON in their column; embedded structs
+// have columns of their own.
+func columns(v reflect.Value) (into []any) {
+	if v.Kind() != reflect.Struct {
+		return []any{v.Addr().Interface()}
+	}
+
+	for i := range v.NumField() {
+		field := v.Field(i)
+		switch kind := field.Kind(); {
+		case !field.CanSet(): // It is not exported.
+			return into
+		case kind == reflect.Struct && v.Type().Field(i).Anonymous:
+			into = append(into, columns(field)...)
+		case kind == reflect.Struct, kind == reflect.Map,
+			kind == reflect.Slice && field.Type().Elem().Kind() != reflect.Uint8:
+			into = append(into, fromJSON{field.Addr().Interface()})
+		default:
+			into = append(into, field.Addr().Interface())
+		}
+	}
+	return into
+}
+
+// one returns the first row of a query, scanned into columns, or ErrNotFound if there is none.
+func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
+	rows, err := all[T](ctx, q, query, args...)
+	if len(rows) > 0 {
+		return rows[0], nil
+	}
+	return found, cmp.Or(err, ErrNotFound)
+}
+
+// all returns the rows of a query, scanned into columns. Without an error the list is never nil. The query
+// ends with the context.
+func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, q.result(err)
+	}
+	defer rows.Close()
+
+	var row T
+	into := columns(reflect.ValueOf(&row).Elem())
+	names, _ := rows.Columns() // rows.Err returns this error too.
+	found := []T{}
+	for rows.Next() {
+		row = *new(T) // Each row gets new lists and maps.
+		if err := rows.Scan(into[:len(names)]...); err != nil {
+			return nil, q.result(err)
+		}
+		found = append(found, row)
+	}
+	return found, q.result(rows.Err())
+}
+
+// some is all for one page of a list. It reads one row more than limit, to know whether there are more. The
+// query ends with LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and recompiles the
+// statement for the next value (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
+func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
+	rows []T, more bool, err error) {
+	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)
+	more = int64(len(rows)) > limit
+	if more {
+		rows = rows[:limit]
+	}
+	return rows, more, err
+}
+
+// toJSON encodes a value of the program's own types, which cannot fail.
+func toJSON(v any) []byte {
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(err)
+	}
+	return buf.Bytes()[:buf.Len()-1] // without the newline that Encode adds
+}
+
+// fromJSON scans a column that holds JSON, and writes one.
+type fromJSON struct{ into any }
+
+func (f fromJSON) Scan(column any) error {
+	text, _ := column.(string) // Empty text is an error.
+	return json.Unmarshal([]byte(text), f.into)
+}
+
+func (f fromJSON) Value() (driver.Value, error) { return string(toJSON(f.into)), nil }
 
 // Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a
 // database error nothing more is done, and the write fails with that error, so its functions need not check
@@ -485,18 +361,18 @@ type Tx struct {
 	done chan struct{} // closed once the commit is on disk, or err says why there is none
 }
 
-// result keeps the first error of the write as its result, and returns it. nil changes nothing.
-func (tx *Tx) result(err error) error {
-	tx.err = cmp.Or(tx.err, unavailable(err))
-	return tx.err
-}
-
 // QueryContext reads on the writing connection. It does nothing after an error of the write.
 func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	if tx.err != nil {
 		return nil, tx.err
 	}
 	return tx.db.conn.QueryContext(ctx, query, args...)
+}
+
+// result keeps the first error of the write as its result, and returns it. nil changes nothing.
+func (tx *Tx) result(err error) error {
+	tx.err = cmp.Or(tx.err, unavailable(err))
+	return tx.err
 }
 
 // exec runs a statement that returns no rows. Its error becomes the write's.
@@ -701,188 +577,19 @@ func (db *DB) stopWriting(cause string) error {
 	return err
 }
 
-// lockServing keeps other services, and a restore, off a file.
-func lockServing(path string) (*os.File, error) {
-	lock, err := os.OpenFile(path+"-serving", os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		err = os.NewSyscallError("flock", syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
-	}
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("another storeorder is serving %s: stop it first", path)
-	}
-	return lock, err
-}
-
-// checkWritable returns nil, or an ErrUnavailable that says why the database takes no writes. Each
-// transaction calls it before BEGIN and after COMMIT, so that no write goes into a file that nobody will find
-// again. It takes microseconds.
-func (db *DB) checkWritable() error {
-	s := &db.seen
-	s.Lock()
-	defer s.Unlock()
-	if err := db.broken.Load(); err != nil {
-		return *err
-	}
-	if db.file == nil {
-		return nil
-	}
-
-	for i, ending := range endings {
-		info, _ := os.Stat(db.path + ending)
-		if before := s.found[i]; before != nil && !os.SameFile(info, before) {
-			return db.stopWriting(db.path + ending + " is gone or was replaced: put it back, or save it before you " +
-				"stop the service (docs/operation.md, a deleted file)")
-		}
-		s.found[i] = info
-	}
-
-	var header [applicationAt + 4]byte
-	db.file.ReadAt(header[:], 0) // What cannot be read is 0.
-	changes := binary.BigEndian.Uint32(header[changesAt:])
-	if changes < s.changes || binary.BigEndian.Uint32(header[applicationAt:]) == backupID {
-		return db.stopWriting(db.path + " was overwritten: stop the service and run \"storeorder restore\"")
-	}
-
-	s.changes = changes
-	return nil
-}
-
-// now returns the time by the wall clock.
-func (db *DB) now() Time { return timeOf(db.env.now()) }
-
-// clockJumped reports whether the wall clock has jumped by over a minute in the last five minutes. Until it
-// has been steady for that long, nothing expires or is purged, and no payment is checked.
-func (db *DB) clockJumped() bool {
-	c := &db.clock
-	c.Lock()
-	defer c.Unlock()
-	wall := db.now()
-	steady := time.Now()
-	jump := wall.Sub(c.wall) - steady.Sub(c.steady)
-	if c.wall != 0 && jump.Abs() > time.Minute {
-		c.until = steady.Add(5 * time.Minute)
-		db.log.Warn("the machine's clock has jumped, and nothing expires for five minutes: "+
-			"if it is wrong, correct it", "by", jump.String())
-	}
-
-	c.wall = wall
-	c.steady = steady
-	return steady.Before(c.until)
-}
-
-// Report is what a check of a file finds.
-type Report struct {
-	OK                bool     `json:"ok"`
-	Faults            []string `json:"faults"` // empty if the file is sound
-	Version           int      `json:"schema_version"`
-	Stores            int64    `json:"stores"`
-	Orders            int64    `json:"orders"`
-	WaitingDeliveries int64    `json:"waiting_deliveries"`
-	LatestEvent       Time     `json:"latest_event_at,omitzero"` // shows how old a copy is
-}
-
-// check says what is in the database. If it is damaged, the report has faults, and there is an error.
-func (db *DB) check(ctx context.Context) (Report, error) {
-	r, err := one[Report](ctx, db, `
-		SELECT 1, '[]', user_version, (SELECT count(*) FROM stores), (SELECT count(*) FROM orders),
-		       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL),
-		       coalesce((SELECT created_at FROM events ORDER BY number DESC LIMIT 1), 0)
-		FROM   pragma_user_version`)
-	if err == nil {
-		r.Faults, err = all[string](ctx, db, `
-			SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
-			UNION ALL
-			SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
-			FROM   pragma_foreign_key_check`)
-	}
-	if sqliteCode(err) != 0 {
-		r.Faults = []string{err.Error()}
-		err = nil
-	}
-	if len(r.Faults) > 0 {
-		r.OK = false
-		err = fmt.Errorf("%s is damaged: restore a backup (%s)", db.path, r.Faults[0])
-	}
-	return r, err
-}
-
-// copyTo copies the database, while others write, to a new file that nobody else can read and whose
-// application_id is id. After an error there is no copy.
-func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
-	file, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("cannot create the copy: name a new file (%w)", err)
-	}
-
-	_, err = db.readers.ExecContext(ctx, "VACUUM INTO ?", "file:"+url.PathEscape(out))
-	if err == nil {
-		_, err = file.WriteAt(binary.BigEndian.AppendUint32(nil, id), applicationAt)
-	}
-	err = errors.Join(err, file.Sync(), file.Close(), syncFolder(out))
-	if err != nil {
-		os.Remove(out)
-		return fmt.Errorf("cannot copy %s to %s: is the disk full? (%w)", db.path, out, err)
-	}
-	return nil
-}
-
-// syncFolder syncs the names in a file's folder to disk.
-func syncFolder(path string) error {
-	folder, err := os.Open(filepath.Dir(path))
-	if err != nil {
+// unavailable wraps an SQLite error in ErrUnavailable, which makes callInSavepoint give up the whole group:
+// SQLite may have ended the transaction on its own, and each later statement would be committed by itself
+// (https://sqlite.org/lang_transaction.html). A violated constraint and an invalid statement leave the
+// transaction as it is, and are returned unchanged.
+func unavailable(err error) error {
+	switch sqliteCode(err) {
+	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
 		return err
 	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// endings are those of the file, its WAL and the WAL's index.
-var endings = []string{"", "-wal", "-shm"}
-
-// restore puts a copy of a sound file in a database's place. aside is the new name of what was there, or
-// empty.
-func restore(ctx context.Context, path, from string, env environment) (aside string, r Report, err error) {
-	source, err := openDB(from, openReadOnly, env, nil)
-	if err != nil {
-		return "", r, err
-	}
-	defer source.close()
-
-	if found, err := filepath.EvalSymlinks(path); err == nil {
-		path = found
-	}
-
-	lock, err := lockServing(path)
-	if err != nil {
-		return "", r, err
-	}
-	defer lock.Close()
-	r, err = source.check(ctx)
-	if err != nil {
-		return "", r, err
-	}
-
-	fresh := path + "-restoring"
-	os.Remove(fresh) // A restore that was killed may have left it.
-	err = source.copyTo(ctx, fresh, applicationID)
-	if err == nil {
-		aside, err = setAside(path, path+env.now().UTC().Format("-20060102-150405.000"))
-	}
-	if err == nil {
-		err = errors.Join(os.Rename(fresh, path), syncFolder(path))
-	}
-	return aside, r, err
-}
-
-// setAside renames a database, whose WAL must not stay beside another file. The file goes first: a restore
-// that is killed then leaves no file, which everybody notices, rather than one without its latest orders.
-func setAside(path, aside string) (moved string, err error) {
-	for _, ending := range endings {
-		switch err := os.Rename(path+ending, aside+ending); {
-		case err == nil:
-			moved = aside
-		case !errors.Is(err, fs.ErrNotExist):
-			return moved, err
-		}
-	}
-	return moved, nil
+func sqliteCode(err error) sqlite3.ErrNo {
+	e, _ := errors.AsType[sqlite3.Error](err)
+	return e.Code
 }

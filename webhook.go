@@ -15,8 +15,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -58,49 +56,6 @@ var EventNames = []EventName{
 	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, Ping,
 }
 
-// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once.
-// It returns the order as the event shows it. An endpoint that is off gets deliveries too: they wait until it
-// is on. No phone rings when alerts are cleared.
-func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
-	shown = strings.Join(st.show(o.StoredOrder, ""), "")
-	o.Events++
-	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, `{"order":`+shown+"}")
-
-	endpoints, _ := all[string](tx, tx, `
-		SELECT id
-		FROM   endpoints
-		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
-		       AND NOT (kind = 'ntfy' AND ?)
-		ORDER BY id`, o.StoreID, name, name == OrderAlerted && o.Order.Alerts == nil)
-	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
-		tx.addDelivery(eventID, id)
-	}
-	return shown
-}
-
-// writeEvent writes the bytes that are signed and sent.
-func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName, data string) (id string) {
-	id = "evt_" + tx.newID()
-	body := fmt.Sprintf(`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
-		id, name, tx.now, storeID, sequence, data)
-
-	tx.exec(`
-		INSERT INTO events (id, store_id, order_id, event, created_at, body)
-		VALUES (?, ?, nullif(?, ''), ?, ?, ?)`, id, storeID, orderID, name, tx.now, body)
-	return id
-}
-
-// addDelivery makes an event due at an endpoint of its store.
-func (tx *Tx) addDelivery(eventID, endpointID string) error {
-	tx.webhooksDue = true
-	return tx.mustChange(`
-		INSERT INTO deliveries (id, endpoint_id, event, next_at)
-		SELECT ?, e.id, v.number, ?
-		FROM   events v
-		JOIN   endpoints e ON e.store_id = v.store_id
-		WHERE  v.id = ? AND e.id = ?`, tx.newID(), tx.now, eventID, endpointID)
-}
-
 // Event is an event as it was sent.
 type Event struct {
 	ID   string
@@ -139,217 +94,27 @@ func (db *DB) Events(
 		"SELECT id, body FROM events WHERE "+where+" ORDER BY number LIMIT +? OFFSET ?", args...)
 }
 
-// EndpointKind says what an endpoint is.
-type EndpointKind string
+// writeEvent writes the bytes that are signed and sent.
+func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName, data string) (id string) {
+	id = "evt_" + tx.newID()
+	body := fmt.Sprintf(`{"id":"%s","event":"%s","created_at":"%s","store_id":"%s","sequence":%d,"data":%s}`,
+		id, name, tx.now, storeID, sequence, data)
 
-const (
-	Webhook EndpointKind = "webhook"
-	Phone   EndpointKind = "ntfy" // an owner's phone, through a topic of an ntfy server
-)
-
-// Endpoint is where a store's events go.
-type Endpoint struct {
-	ID        string       `json:"endpoint_id"`
-	Kind      EndpointKind `json:"kind"`
-	URL       string       `json:"url"`
-	Events    []EventName  `json:"events"` // empty: all
-	Active    bool         `json:"active"`
-	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
-	CreatedAt Time         `json:"created_at"`
-	Fails     bool         `json:"-"`                    // it is on, and the newest delivery that was tried has not arrived
-	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
+	tx.exec(`
+		INSERT INTO events (id, store_id, order_id, event, created_at, body)
+		VALUES (?, ?, nullif(?, ''), ?, ?, ?)`, id, storeID, orderID, name, tx.now, body)
+	return id
 }
 
-const sqlEndpoints = `
-	SELECT id, kind, url, events, off = '', off, created_at, coalesce((
-		SELECT status <> 'delivered'
-		FROM   deliveries
-		WHERE  endpoint_id = e.id AND attempt > 0 AND e.off = ''
-		ORDER  BY event DESC
-		LIMIT  1), 0)
-	FROM   endpoints e
-	WHERE  `
-
-// Endpoints lists a store's endpoints, the oldest first, without their deliveries.
-func (db *DB) Endpoints(ctx context.Context, storeID string) ([]Endpoint, error) {
-	return all[Endpoint](ctx, db, sqlEndpoints+"store_id = ? ORDER BY id", storeID)
-}
-
-// Endpoint reads one endpoint of a store, without its deliveries.
-func (db *DB) Endpoint(ctx context.Context, storeID, id string) (Endpoint, error) {
-	return one[Endpoint](ctx, db, sqlEndpoints+"id = ? AND store_id = ?", id, storeID)
-}
-
-// NewEndpoint is an endpoint to be added.
-type NewEndpoint struct {
-	Kind         EndpointKind
-	URL          string
-	Events       []EventName // none: all
-	AllowPrivate bool        // also http and private addresses
-}
-
-// check refuses an address or an event that is not allowed. The IP addresses of a name can change: they are
-// checked whenever it is dialed (refusePrivate).
-func (in NewEndpoint) check() error {
-	refusal := refuse(ValidationFailed)
-	u, err := url.Parse(in.URL)
-	switch {
-	case err != nil || u.Hostname() == "" || len(in.URL) > 2048 || strings.Contains(in.URL, " "):
-		refusal.add("url", "must be an address such as %s", "https://shop.example.id/webhooks")
-	case u.Scheme != "https" && !(in.AllowPrivate && u.Scheme == "http"):
-		refusal.add("url", "must begin with https:// (http needs -webhook-allow-private)")
-	case u.User != nil || strings.Contains(in.URL, "#"):
-		refusal.add("url", "must have no user, password or #fragment")
-	case !in.AllowPrivate && isPrivateHost(u.Hostname()):
-		refusal.add("url", "must be public (private addresses need -webhook-allow-private)")
-	}
-
-	for _, name := range in.Events {
-		if !slices.Contains(EventNames, name) {
-			refusal.add("events", "has %q, which is not an event: choose from %s", name, EventNames)
-		}
-	}
-	return refusal.orNil()
-}
-
-// isPrivateHost reports whether a host, by its name or address alone, cannot be reached from the internet.
-func isPrivateHost(host string) bool {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return !isPublic(ip)
-	}
-	name := strings.ToLower(host)
-	top := name[strings.LastIndexByte(name, '.')+1:]
-	return slices.Contains([]string{name, "localhost", "local", "internal"}, top)
-}
-
-// isLocal reports whether buyers on the internet cannot open the store's pay pages.
-func (st Store) isLocal() bool {
-	u, err := url.Parse(st.URL)
-	return err != nil || isPrivateHost(u.Hostname())
-}
-
-// isReachable reports whether a gateway can reach an address, so that its notifications arrive.
-func isReachable(address string) bool {
-	u, err := url.Parse(address)
-	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
-}
-
-// setAddress records where the service is reached, for the commands too.
-func (db *DB) setAddress(publicURL string, subdomains bool) error {
-	u, err := url.Parse(publicURL)
-	if err != nil { // The rule of its flag takes some hosts that are none, such as [::::1].
-		return fmt.Errorf("-public-url must be an address such as https://orders.example.id (%w)", err)
-	}
-	host := strings.TrimSuffix(u.Host, ":"+u.Port())
-	return db.change(context.Background(),
-		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
-		u.Scheme+"://", host, u.Host[len(host):], subdomains)
-}
-
-// publicURL returns where the service is reached, without a slash at its end.
-func (db *DB) publicURL(ctx context.Context) string {
-	address, _ := one[string](ctx, db, "SELECT scheme || host || port FROM settings")
-	return address
-}
-
-// maxEndpoints is how many endpoints a store can have. Each event is a delivery to each of them.
-const maxEndpoints = 10
-
-// AddEndpoint adds an endpoint. Its secret is shown only this once.
-func (db *DB) AddEndpoint(
-	ctx context.Context, storeID string, in NewEndpoint,
-) (id, secret string, err error) {
-	if err := in.check(); err != nil {
-		return "", "", err
-	}
-
-	secret = "whsec_" + newSecret()
-	err = db.write(ctx, func(tx *Tx) error {
-		n, _ := one[int](tx, tx, "SELECT count(*) FROM endpoints WHERE store_id = ?", storeID)
-		if n >= maxEndpoints {
-			return refuse(LimitReached)
-		}
-
-		id = tx.newID()
-		tx.exec(`
-			INSERT INTO endpoints (id, store_id, kind, url, events, secret, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`, id, storeID, in.Kind, in.URL,
-			fromJSON{append([]EventName{}, in.Events...)}, secret, tx.now) // [], not null
-		return nil
-	})
-	return id, secret, err
-}
-
-// RotateSecret gives an endpoint a new secret. For 24 hours the old one signs too. A second call within a
-// minute is a double click: it replaces the new secret, and the old one stays.
-func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret string, err error) {
-	secret = "whsec_" + newSecret()
-	return secret, db.change(ctx, `
-		UPDATE endpoints
-		SET    old_secret = iif(old_secret_until > ?1 - 60000, old_secret, secret), old_secret_until = ?1, secret = ?2
-		WHERE  id = ?3 AND store_id = ?4`, db.now().Add(24*time.Hour), secret, id, storeID)
-}
-
-// SetEndpointActive turns an endpoint on or off for its owner. While it is off its deliveries wait.
-func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active bool) error {
-	return db.change(ctx, `
-		UPDATE endpoints
-		SET    off = iif(?, '', 'owner'), did_well = 0
-		WHERE  id = ? AND store_id = ?`, active, id, storeID)
-}
-
-// RemoveEndpoint deletes an endpoint with its deliveries. There may be a million, so it is turned off first,
-// and they are deleted in small writes: if one fails, the owner sees an endpoint that is off, and can remove
-// it again.
-func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
-	err := db.SetEndpointActive(ctx, storeID, id, false)
-	if err == nil {
-		err = db.deleteRows(ctx, `
-			DELETE FROM deliveries
-			WHERE  id IN (SELECT id FROM deliveries WHERE endpoint_id = ? LIMIT ?)`, id)
-	}
-	if err == nil {
-		err = db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
-	}
-	return err
-}
-
-// deleteRows runs a statement that deletes rows in small writes, until it deletes fewer than its last
-// parameter.
-func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
-	const most = 100
-	for {
-		deleted := int64(0)
-		err := db.write(ctx, func(tx *Tx) error {
-			deleted = tx.exec(statement, arg, most)
-			return nil
-		})
-		if err != nil || deleted < most {
-			return err
-		}
-	}
-}
-
-// purge deletes what is too old to be needed. Orders, their history and payments are kept for good.
-func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
-	now := db.now()
-	for statement, before := range map[string]Time{
-		`DELETE FROM events WHERE number IN
-			(SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`: now.Add(-keepEvents),
-		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
-			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-48 * time.Hour),
-		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
-	} {
-		err = cmp.Or(err, db.deleteRows(ctx, statement, before))
-	}
-	return err
-}
-
-// Ping sends an endpoint an event without an order.
-func (db *DB) Ping(ctx context.Context, storeID, id string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		return tx.addDelivery(tx.writeEvent(storeID, "", 0, Ping, "{}"), id)
-	})
+// addDelivery makes an event due at an endpoint of its store.
+func (tx *Tx) addDelivery(eventID, endpointID string) error {
+	tx.webhooksDue = true
+	return tx.mustChange(`
+		INSERT INTO deliveries (id, endpoint_id, event, next_at)
+		SELECT ?, e.id, v.number, ?
+		FROM   events v
+		JOIN   endpoints e ON e.store_id = v.store_id
+		WHERE  v.id = ? AND e.id = ?`, tx.newID(), tx.now, eventID, endpointID)
 }
 
 // DeliveryStatus is where a delivery stands.
@@ -423,14 +188,6 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 		return nil
 	})
 	return n, err
-}
-
-// sign returns the HMAC-SHA256 of "<t>.<body>" in hex, t in Unix seconds, keyed with all bytes of the secret
-// as shown.
-func sign(secret string, t int64, body []byte) string {
-	mac := hmac.New(sha256.New, []byte(secret))
-	fmt.Fprintf(mac, "%d.%s", t, body)
-	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known only in its
@@ -659,68 +416,6 @@ func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery 
 	return d
 }
 
-// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if
-// its second or a later attempt is under way then, that result counts only for the endpoint. 410 turns the
-// endpoint off. If a result cannot be written, that is tried again each second, and the delivery stays under
-// way.
-func (q *queue) record(
-	untilCutOff context.Context, d dueDelivery, a httpAnswer, status DeliveryStatus, wait time.Duration,
-) {
-	for tries := 0; untilCutOff.Err() == nil; tries++ {
-		err := q.db.write(untilCutOff, func(tx *Tx) error {
-			tx.exec(`
-				UPDATE deliveries
-				SET    status = ?1, attempt = attempt + 1, next_at = iif(?1 = 'pending', ?2, NULL), tried_at = ?3,
-				       answer_status = ?4, answer = ?5
-				WHERE  id = ?6 AND attempt = ?7`, status, tx.now.Add(wait), tx.now, a.code, a.text, d.ID, d.Attempts)
-			tx.exec(`
-				UPDATE endpoints
-				SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
-				WHERE  id = ?3 AND (did_well <> ?1 OR ?2 = 410)`, d.didWell, a.code, d.EndpointID)
-			return nil
-		})
-		if err == nil {
-			return
-		}
-		if tries == 0 {
-			q.db.log.Error("webhooks: cannot write a result; trying again", "delivery", d.ID, "error", err)
-		}
-		time.Sleep(time.Second)
-	}
-}
-
-// afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending
-// one waits. The exceptions are in attempt; what it means for the endpoint is in record. number counts from
-// 1, and spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again
-// together. A receiver that is overloaded may ask for more time, up to twice the wait.
-func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
-	waits := []time.Duration{ // before the second and every later one of ten attempts: 75 h 35 min in all
-		5 * time.Second,
-		5 * time.Minute,
-		30 * time.Minute,
-		2 * time.Hour,
-		5 * time.Hour,
-		10 * time.Hour,
-		14 * time.Hour,
-		20 * time.Hour,
-		24 * time.Hour,
-	}
-
-	switch {
-	case code/100 == 2:
-		return deliveryDelivered, 0
-	case number > len(waits):
-		return deliveryFailed, 0
-	}
-
-	wait := time.Duration(float64(waits[number-1]) * spread)
-	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
-		seconds, _ := strconv.Atoi(retryAfter)
-		wait = min(max(wait, time.Duration(min(seconds, 1e6))*time.Second), 2*wait) // More seconds would overflow.
-	}
-	return deliveryPending, wait
-}
-
 // sending is what an attempt sends, and where.
 type sending struct {
 	Kind      EndpointKind
@@ -792,6 +487,14 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 	}
 }
 
+// sign returns the HMAC-SHA256 of "<t>.<body>" in hex, t in Unix seconds, keyed with all bytes of the secret
+// as shown.
+func sign(secret string, t int64, body []byte) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(mac, "%d.%s", t, body)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
 // ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it
 // opens the dashboard.
 func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
@@ -857,48 +560,64 @@ func whyNoAnswer(err error) string {
 	return "no answer"
 }
 
-// newTransport returns the way to the network: without a proxy or compression and, unless private addresses
-// are allowed, only to public ones.
-func newTransport(allowPrivate bool) *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	if !allowPrivate {
-		dialer.Control = refusePrivate
-	}
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    5 * time.Second,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
-		MaxIdleConnsPerHost:    mostOfEndpoint,
-		IdleConnTimeout:        time.Minute,
-	}
-}
-
-var errNotPublic = errors.New("not a public address")
-
-// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its
-// address gains nothing.
-func refusePrivate(_, address string, _ syscall.RawConn) error {
-	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
-		return errNotPublic
-	}
-	return nil
-}
-
-// deniedNets are the addresses that are not public (IANA's special-purpose registries): in IPv6 everything
-// outside 2000::/3, and some within it.
-const deniedNets = `
-	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
-	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
-	::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20`
-
-// isPublic reports whether anybody on the Internet can have this address.
-func isPublic(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("")
-	for denied := range strings.FieldsSeq(deniedNets) {
-		if netip.MustParsePrefix(denied).Contains(ip) {
-			return false
+// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if
+// its second or a later attempt is under way then, that result counts only for the endpoint. 410 turns the
+// endpoint off. If a result cannot be written, that is tried again each second, and the delivery stays under
+// way.
+func (q *queue) record(
+	untilCutOff context.Context, d dueDelivery, a httpAnswer, status DeliveryStatus, wait time.Duration,
+) {
+	for tries := 0; untilCutOff.Err() == nil; tries++ {
+		err := q.db.write(untilCutOff, func(tx *Tx) error {
+			tx.exec(`
+				UPDATE deliveries
+				SET    status = ?1, attempt = attempt + 1, next_at = iif(?1 = 'pending', ?2, NULL), tried_at = ?3,
+				       answer_status = ?4, answer = ?5
+				WHERE  id = ?6 AND attempt = ?7`, status, tx.now.Add(wait), tx.now, a.code, a.text, d.ID, d.Attempts)
+			tx.exec(`
+				UPDATE endpoints
+				SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
+				WHERE  id = ?3 AND (did_well <> ?1 OR ?2 = 410)`, d.didWell, a.code, d.EndpointID)
+			return nil
+		})
+		if err == nil {
+			return
 		}
+		if tries == 0 {
+			q.db.log.Error("webhooks: cannot write a result; trying again", "delivery", d.ID, "error", err)
+		}
+		time.Sleep(time.Second)
 	}
-	return ip.IsValid()
+}
+
+// afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending
+// one waits. The exceptions are in attempt; what it means for the endpoint is in record. number counts from
+// 1, and spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again
+// together. A receiver that is overloaded may ask for more time, up to twice the wait.
+func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
+	waits := []time.Duration{ // before the second and every later one of ten attempts: 75 h 35 min in all
+		5 * time.Second,
+		5 * time.Minute,
+		30 * time.Minute,
+		2 * time.Hour,
+		5 * time.Hour,
+		10 * time.Hour,
+		14 * time.Hour,
+		20 * time.Hour,
+		24 * time.Hour,
+	}
+
+	switch {
+	case code/100 == 2:
+		return deliveryDelivered, 0
+	case number > len(waits):
+		return deliveryFailed, 0
+	}
+
+	wait := time.Duration(float64(waits[number-1]) * spread)
+	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
+		seconds, _ := strconv.Atoi(retryAfter)
+		wait = min(max(wait, time.Duration(min(seconds, 1e6))*time.Second), 2*wait) // More seconds would overflow.
+	}
+	return deliveryPending, wait
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 )
 
+// This file is Xendit's wire format: payment sessions, their payments, refunds and disputes, and webhooks.
+
 // xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session has one payment at most,
 // which has the session's id in the book. If the answer to a creation was lost, there are two sessions with
 // our reference. Remembered names are ps-1 for a session, py-1 and pr-1 for its payment, the path

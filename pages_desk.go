@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -15,73 +14,7 @@ import (
 	"time"
 )
 
-// This file holds the table of all pages, and the owner's desk: signing in, what waits and the orders, one
-// order, an order of the owner's own, and CSV, with what only these pages read. The pages of the other tabs
-// are in settings.go.
-
-// pageRoutes adds the routes of all pages.
-func (s *server) pageRoutes(mux *http.ServeMux) {
-	owner := s.admitOwner
-	entry := acts{"save": s.saveEntry, "remove": s.removeEntry}
-	for _, route := range []pageRoute{
-		{"/pay/{id}", "pay", s.admitBuyer, s.checkOnReturn,
-			acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer}},
-		{"/pay/{id}/go", "", s.admitBuyer, s.goPay, nil},
-		{"/sandbox/{id}", "sandbox", s.admitToSandbox, nil,
-			acts{"paid": s.actInSandbox, "other": s.actInSandbox, "denied": s.actInSandbox}},
-		{"/docs", "docs", s.showOwnIDs, nil, nil},
-		{"/dashboard/login", "sign-in", s.admitStranger, nil, acts{"": s.signIn}},
-		{"/dashboard/enter/{token}", "sign-in", s.admitStranger, nil, acts{"": s.signIn}},
-		{"/dashboard", "orders", owner, nil, nil},
-		{"/dashboard/orders.csv", "", owner, s.exportOrders, nil},
-		{"/dashboard/orders/new", "new-order", owner, nil, acts{"order": s.makeOrder}},
-		{"/dashboard/orders/{id}", "order", owner, nil,
-			acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
-				"resolve": s.resolveAlert, "check": s.checkOrder}},
-		{"/dashboard/catalog", "catalog", owner, nil, nil},
-		{"/dashboard/catalog/product", "entry", owner, nil, entry},
-		{"/dashboard/catalog/bundle", "entry", owner, nil, entry},
-		{"/dashboard/payments", "payments", owner, nil, acts{"save-gateway": s.saveGateway}},
-		{"/dashboard/payments/method", "method", owner, nil,
-			acts{"save": s.saveMethod, "remove": s.removeMethod}},
-		{pictureUpload, "method", owner, nil, acts{"upload": s.savePicture}},
-		{"/dashboard/developers", "developers", owner, nil,
-			acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
-		{"/dashboard/endpoints/{id}", "endpoint", owner, nil,
-			acts{"ping": s.changeEndpoint, "on": s.changeEndpoint, "off": s.changeEndpoint, "rotate": s.changeEndpoint,
-				"resend": s.changeEndpoint, "remove": s.changeEndpoint}},
-		{"/dashboard/account", "account", owner, nil,
-			acts{"save": s.saveStore, "add-phone": s.addPhone, "password": s.changePassword,
-				"sign-out": s.signOut}},
-	} {
-		serve := s.servePage(route)
-		mux.Handle("GET "+route.Path, serve)
-		if route.acts != nil {
-			mux.Handle("POST "+route.Path, serve)
-		}
-	}
-
-	mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusSeeOther))
-	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
-		writeForGood(w, "text/css; charset=utf-8", []byte(stylesheet))
-	})
-	mux.HandleFunc("GET /pictures/{hash}", func(w http.ResponseWriter, r *http.Request) {
-		picture, err := s.db.Picture(r.Context(), r.PathValue("hash"))
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		writeForGood(w, "image/jpeg", picture)
-	})
-}
-
-// writeForGood answers with what browsers may keep, because its address changes with its content.
-func writeForGood(w http.ResponseWriter, kind string, content []byte) {
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	w.WriteHeader(http.StatusOK)
-	w.Write(content)
-}
+// This file is the owner's desk: signing in, what waits and the orders, one order, an order of the owner's own, and CSV.
 
 // admitOwner lets a store's owner in. Whoever is not signed in is sent to the sign-in page.
 func (s *server) admitOwner(p *page) (err error) {
@@ -129,109 +62,6 @@ func (s *server) signIn(p *page) (err error) {
 // ownPaths are the addresses of the dashboard that a sign-in may lead to.
 var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 
-// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with
-// a payment to look for, then those to be paid in cash; the oldest first.
-func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
-	ids, err := all[string](ctx, db, `
-		SELECT id FROM (
-			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
-			UNION
-			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND attention = 1) o
-		LEFT JOIN payment_methods m ON m.store_id = ?1 AND m.code = o.method
-		ORDER BY attention DESC, coalesce(kind = 'cash' AND book ->> 'reported', 0), id LIMIT ?2`, storeID, most)
-	if err != nil {
-		return nil, err
-	}
-
-	var waiting []OrderRow
-	for _, id := range ids {
-		o, err := readOrder(ctx, db, storeID, id)
-		if err != nil {
-			return nil, err
-		}
-		waiting = append(waiting, o)
-	}
-	return waiting, nil
-}
-
-const mostFound = 50
-
-// FindOrders finds orders of a store in a state, or in any if it is empty, by their exact names: payment
-// reference, external id, or a gateway's id. If there are none, it looks among the store's newest 10,000 for
-// a part of the buyer's name and contact, for the phone number in another spelling, for the amount, and for
-// the end of the reference that buyers quote.
-func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Status) ([]StoredOrder, error) {
-	text = strings.TrimSpace(text)
-	named, err := all[StoredOrder](ctx, db, `
-		SELECT id, json FROM orders
-		WHERE  store_id = ?1 AND id IN (
-			SELECT id FROM orders WHERE reference = upper(?2) AND store_id = ?1 UNION ALL
-			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
-			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
-			SELECT order_id FROM payment_sessions WHERE gateway_id <> '' AND gateway_id = ?2)
-		AND    ?4 IN ('', status)
-		ORDER  BY created_at DESC, id DESC
-		LIMIT  ?3`, storeID, text, mostFound, status)
-	if err != nil || len(named) > 0 {
-		return named, err
-	}
-
-	type found struct{ ID, Buyer, Phone, Amount, Reference string }
-	newest, err := all[found](ctx, db, `
-		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone'),
-		       coalesce(json ->> '$.buyer.phone', ''), amount, reference
-		FROM   (SELECT id, json, amount, reference, status, created_at FROM orders
-		        WHERE  store_id = ?
-		        ORDER  BY created_at DESC, id DESC
-		        LIMIT  10000)
-		WHERE  ? IN ('', status)
-		ORDER  BY created_at DESC, id DESC`, storeID, status)
-	if err != nil {
-		return nil, err
-	}
-
-	amount := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
-	phone := internationalPhone(text)
-	var ids []string
-	for _, f := range newest {
-		if len(ids) == mostFound {
-			break
-		}
-		if strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)) || f.Amount == amount ||
-			strings.EqualFold(referenceTail(f.Reference), text) || phone != "" && internationalPhone(f.Phone) == phone {
-			ids = append(ids, f.ID)
-		}
-	}
-
-	return all[StoredOrder](ctx, db, `
-		SELECT id, json FROM orders
-		WHERE  id IN (SELECT value FROM json_each(?))
-		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
-}
-
-// Unanswered counts the wanted sessions of a store whose gateway gave no page or answer.
-func (db *DB) Unanswered(ctx context.Context, storeID string) (sessions int, err error) {
-	return one[int](ctx, db, `
-		SELECT count(*)
-		FROM   payment_sessions s
-		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.problem <> '' AND s.left = 0 AND o.store_id = ?
-		AND    o.status IN ('pending', 'awaiting_verification')`, storeID)
-}
-
-// Revenue is what orders brought.
-type Revenue struct{ Orders, Amount int64 }
-
-// Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring
-// nothing.
-func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
-	return one[Revenue](ctx, db, `
-		SELECT count(*), coalesce(sum(amount), 0)
-		FROM   orders
-		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`,
-		storeID, db.now().Add(-30*24*time.Hour))
-}
-
 // Orders returns those that the address asks for: those that match a text, or a page of 50 and one more.
 func (p *page) Orders() (orders []Order, err error) {
 	var stored []StoredOrder
@@ -277,16 +107,6 @@ func shownAlerts(b Book) (shown []shownAlert) {
 	return shown
 }
 
-// History lists the latest 200 lines of an order's history, the newest first. Its creation has no line.
-func (db *DB) History(ctx context.Context, orderID string) ([]HistoryEntry, error) {
-	return all[HistoryEntry](ctx, db, `
-		SELECT at, from_status, to_status, actor, note
-		FROM   order_history
-		WHERE  order_id = ?
-		ORDER  BY position DESC
-		LIMIT  200`, orderID)
-}
-
 // waiting says why an order waits for its owner.
 type waiting struct {
 	Alerts []shownAlert
@@ -311,13 +131,6 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 		w.Why = w.Alerts[0].Kind
 	}
 	return w, err
-}
-
-// State returns what the owner decides about: the order's status, method and amount, whether the buyer has
-// reported a transfer, whether a gateway holds a payment, and the alerts.
-func (o OrderRow) State() string {
-	return fmt.Sprint(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount,
-		o.Book.Reported, o.Book.held(), alerts(o.Book))
 }
 
 // decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed

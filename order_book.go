@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its
-// money, and what that means for the order. Everything here is pure. A gateway's answer is written into the
-// book, and settle and alerts are functions of the whole book.
+// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its money, and what
+// that means for the order. Everything here is pure. A gateway's answer is written into the book, and settle and alerts
+// are functions of the whole book.
 
 // Status is the state of an order.
 type Status string

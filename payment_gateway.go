@@ -17,10 +17,9 @@ import (
 	"unicode"
 )
 
-// This file holds what payment gateways have in common. A gateway makes the page of a session, says what
-// became of it, and closes it. Nothing here decides anything about an order: an answer is a list of payments
-// for its book. The wire formats are in midtrans.go and xendit.go; the sandbox, whose memory is a table of
-// our own, is at the end.
+// This file holds what payment gateways have in common. A gateway makes the page of a session, says what became of it, and
+// closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire formats
+// are in payment_midtrans.go and payment_xendit.go; the sandbox, whose memory is a table of our own, is at the end.
 
 // gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words
 // if the same request cannot succeed later, or else an outage.
@@ -69,35 +68,6 @@ type Page struct {
 	Expires Time // may be later than the order's end: gateways have a minimum
 }
 
-// PaymentSession is a page at a gateway where an order can be paid, or the attempt to get one.
-type PaymentSession struct {
-	OrderID   string
-	Number    int // 1, 2, …; the gateway knows the session as <order id>-<number>
-	ID        string
-	Provider  Provider
-	Method    string
-	Asked     int64 // the amount that its page asks for
-	KeyID     string
-	GatewayID string // the gateway's name for the page; "" = not known yet
-	URL       string
-	ExpiresAt Time     // of its page
-	Seen      bool     // somebody may have seen its page
-	Left      bool     // its page was unwanted at some time: it is no longer offered, but checked and closed
-	Over      bool     // no payment can begin there any more; one that has begun may still arrive
-	Claimed   string   // the payment that a notification says arrived or is held: the order waits for the answer
-	Notified  int      // counts its notifications
-	Names     []string // from notifications and answers, as the gateway writes them; and news of disputes
-	NewsAt    Time     // when something was last new, a notification came or its page was given up
-	DueAt     Time     // of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
-	Problem   string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
-	Words     string   // the gateway's
-
-	payments []Payment // of this session in the book, when its gateway is called; no column
-}
-
-// reference returns our name for the session at the gateway.
-func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
-
 // Answer is what a gateway says about a session: its latest payment, and those whose names are known. With an
 // error, it has the payments that could be read.
 type Answer struct {
@@ -118,24 +88,6 @@ type Notification struct {
 	IsRefund    bool  // a refund, which names nothing but its payment
 	ClaimsMoney bool  // it says that a payment arrived or is held; Names[0] is its id in answers
 	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
-}
-
-// Mode is whether a gateway takes real money.
-type Mode string
-
-const (
-	ModeSandbox Mode = "sandbox"
-	ModeLive    Mode = "live"
-)
-
-// GatewayKey is a store's credentials at a gateway.
-type GatewayKey struct {
-	ID, StoreID   string
-	Provider      Provider `json:"provider" rule:"choice midtrans|xendit"`
-	Mode          Mode     `json:"mode" rule:"choice sandbox|live"`
-	SecretKey     string   `json:"secret_key" rule:"text 1..500"`
-	CallbackToken string   `json:"callback_token" rule:"text 1..500 optional"` // Xendit's
-	ReplacedAt    Time     // 0 = it is in use
 }
 
 type gateways map[Provider]gateway
@@ -317,6 +269,24 @@ func (c checkout) channelsOf(column int) []string {
 	return nil
 }
 
+// Mode is whether a gateway takes real money.
+type Mode string
+
+const (
+	ModeSandbox Mode = "sandbox"
+	ModeLive    Mode = "live"
+)
+
+// GatewayKey is a store's credentials at a gateway.
+type GatewayKey struct {
+	ID, StoreID   string
+	Provider      Provider `json:"provider" rule:"choice midtrans|xendit"`
+	Mode          Mode     `json:"mode" rule:"choice sandbox|live"`
+	SecretKey     string   `json:"secret_key" rule:"text 1..500"`
+	CallbackToken string   `json:"callback_token" rule:"text 1..500 optional"` // Xendit's
+	ReplacedAt    Time     // 0 = it is in use
+}
+
 // GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with,
 // then the one in use, then those that were replaced. Without a provider, it lists the keys in use at all of
 // them. Every store has one for the sandbox, without an id.
@@ -329,6 +299,49 @@ func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provid
 		FROM gateway_keys
 		WHERE store_id = ?1 AND (provider = ?2 OR ?2 = '' AND replaced_at = 0)
 		ORDER BY id = ?3 DESC, replaced_at > 0, replaced_at DESC, provider`, storeID, provider, own)
+}
+
+// SetKey tries a key at its gateway and replaces the store's earlier one with it, which is kept for the
+// sessions that were made with it. A sandbox key never replaces a live one. A key that is in use already
+// changes nothing.
+func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
+	if key.SecretKey == "" {
+		return refuse(ValidationFailed).add("secret_key", "is needed: gateway set reads it from the first line of stdin")
+	}
+	if err := key.checkXendit(); err != nil {
+		return err
+	}
+
+	// No gateway knows this session, so what it refuses is the key.
+	madeUp := PaymentSession{OrderID: "storeorder-key-test", Names: []string{"ps-000000000000000000000000"}}
+	_, err := g[key.Provider].status(ctx, key, madeUp)
+	if isRefused(err, GatewayRefused) {
+		return err
+	}
+	if err != nil {
+		return refuse(Unavailable)
+	}
+
+	return db.write(ctx, func(tx *Tx) error {
+		keys, _ := GatewayKeys(tx, tx, key.StoreID, key.Provider, "")
+		for _, old := range keys {
+			old.ID = ""
+			if old == key {
+				return nil
+			}
+			if old.Mode == ModeLive && key.Mode == ModeSandbox {
+				return refuse(ValidationFailed).add("mode", "must be live, because a live key is in use")
+			}
+		}
+
+		tx.exec(`
+			UPDATE gateway_keys
+			SET replaced_at = ?
+			WHERE store_id = ? AND provider = ? AND replaced_at = 0`, tx.now, key.StoreID, key.Provider)
+		tx.exec("INSERT INTO gateway_keys VALUES (?, ?, ?, ?, ?, ?, 0)",
+			tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
+		return nil
+	})
 }
 
 // sandbox is a gateway without network, keys or notifications: the buttons of its page write what it knows.

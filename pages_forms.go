@@ -1,21 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"crypto/rand"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"image"
-	"image/color"
-	"image/draw"
-	_ "image/gif" // a format of uploaded pictures, as PNG is
-	"image/jpeg"
-	_ "image/png"
-	"net/http"
 	"net/url"
 	"path"
 	"reflect"
@@ -25,11 +15,10 @@ import (
 	"unicode/utf8"
 )
 
-// This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab.
-// Catalog: products and bundles. Payments: methods, whose form has the fields of their kind, QRIS pictures,
-// gateways' keys. API: keys, webhooks and their deliveries, the reference. Settings: the store, the owner's
-// phone and password. What a form saves goes through the reader and the write of a catalog file, as its only
-// entry.
+// This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog: products
+// and bundles. Payments: methods, whose form has the fields of their kind, and gateways' keys. API: keys, webhooks and
+// their deliveries, the reference. Settings: the store, the owner's phone and password. What a form saves goes through the
+// reader and the write of a catalog file, as its only entry.
 
 // Fields fills in the form of a struct: the inverse of readForm.
 func (p *page) Fields(of any) url.Values {
@@ -165,6 +154,15 @@ func (p *page) EditedMethod() (Method, error) {
 	return Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}, nil
 }
 
+// MethodOf returns one of the store's payment methods; one that was removed has no name.
+func (p *page) MethodOf(code string) (Method, error) {
+	m, err := MethodOf(p.Context(), p.DB, p.Store.ID, code)
+	if errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return m, err
+}
+
 func (s *server) saveMethod(p *page) error {
 	err := p.setName("code", "name", func(code string) (string, error) {
 		m, err := MethodOf(p.Context(), s.db, p.Store.ID, code)
@@ -201,122 +199,6 @@ func (s *server) saveGateway(p *page) error {
 		return err
 	}
 	return s.payments.gateways.SetKey(p.Context(), s.db, key)
-}
-
-// SetKey tries a key at its gateway and replaces the store's earlier one with it, which is kept for the
-// sessions that were made with it. A sandbox key never replaces a live one. A key that is in use already
-// changes nothing.
-func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
-	if key.SecretKey == "" {
-		return refuse(ValidationFailed).add("secret_key", "is needed: gateway set reads it from the first line of stdin")
-	}
-	if err := key.checkXendit(); err != nil {
-		return err
-	}
-
-	// No gateway knows this session, so what it refuses is the key.
-	madeUp := PaymentSession{OrderID: "storeorder-key-test", Names: []string{"ps-000000000000000000000000"}}
-	_, err := g[key.Provider].status(ctx, key, madeUp)
-	if isRefused(err, GatewayRefused) {
-		return err
-	}
-	if err != nil {
-		return refuse(Unavailable)
-	}
-
-	return db.write(ctx, func(tx *Tx) error {
-		keys, _ := GatewayKeys(tx, tx, key.StoreID, key.Provider, "")
-		for _, old := range keys {
-			old.ID = ""
-			if old == key {
-				return nil
-			}
-			if old.Mode == ModeLive && key.Mode == ModeSandbox {
-				return refuse(ValidationFailed).add("mode", "must be live, because a live key is in use")
-			}
-		}
-
-		tx.exec(`
-			UPDATE gateway_keys
-			SET replaced_at = ?
-			WHERE store_id = ? AND provider = ? AND replaced_at = 0`, tx.now, key.StoreID, key.Provider)
-		tx.exec("INSERT INTO gateway_keys VALUES (?, ?, ?, ?, ?, ?, 0)",
-			tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
-		return nil
-	})
-}
-
-const (
-	mostPixels = 16_000_000 // of a picture that is uploaded
-	mostSide   = 1600       // pixels, of one that is kept
-)
-
-// savePicture keeps the picture of a QRIS code.
-func (s *server) savePicture(p *page) error {
-	wrong := refuse(ValidationFailed).add("picture",
-		"must be a JPEG, PNG or GIF of at most 8 MB and 16 megapixels: try a screenshot of it")
-	file, _, err := p.FormFile("picture")
-	if err != nil {
-		return wrong
-	}
-	defer file.Close()
-	size, _, err := image.DecodeConfig(file)
-	pixels := size.Width * size.Height
-	if size.ColorModel == color.CMYKModel { // A picture for print takes four times the memory.
-		pixels *= 4
-	}
-
-	if err != nil || pixels > mostPixels {
-		return wrong
-	}
-
-	leave, err := s.auth.place(p.Context(), "", "picture")
-	if err != nil {
-		return err
-	}
-	defer leave()
-	file.Seek(0, 0)
-	decoded, _, err := image.Decode(file)
-	if err != nil {
-		return wrong
-	}
-
-	kept, err := smallJPEG(decoded)
-	if err != nil { // A side is longer than a JPEG's can be.
-		return wrong
-	}
-
-	code := p.Query("code")
-	p.next = "/dashboard/payments/method?code=" + url.QueryEscape(code)
-	return s.db.SetPicture(p.Context(), p.Store.ID, code, kept)
-}
-
-// smallJPEG puts a picture on white, halves it until it is small, and encodes it without what a photo tells
-// about where it was taken.
-func smallJPEG(from image.Image) ([]byte, error) {
-	to := image.NewRGBA(from.Bounds().Sub(from.Bounds().Min))
-	draw.Draw(to, to.Rect, image.White, image.Point{}, draw.Src)
-	draw.Draw(to, to.Rect, from, from.Bounds().Min, draw.Over)
-	for size := to.Rect.Max; max(size.X, size.Y) >= mostSide && min(size.X, size.Y) > 1; size = to.Rect.Max {
-		to = halved(to)
-	}
-
-	var text bytes.Buffer
-	err := jpeg.Encode(&text, to, &jpeg.Options{Quality: 90})
-	return text.Bytes(), err
-}
-
-// halved returns a picture of half the width and height. Each of its pixels is the mean of four.
-func halved(from *image.RGBA) *image.RGBA {
-	to := image.NewRGBA(image.Rect(0, 0, from.Rect.Max.X/2, from.Rect.Max.Y/2))
-	for i := range to.Pix {
-		y := i / to.Stride
-		x := i % to.Stride
-		above := from.Pix[2*y*from.Stride+x/4*8+x%4:]
-		below := above[from.Stride:]
-		to.Pix[i] = uint8((int(above[0]) + int(above[4]) + int(below[0]) + int(below[4])) / 4)
-	}
-	return to
 }
 
 // Secret returns the one just made for a key or an endpoint, for ten minutes.
@@ -391,23 +273,6 @@ func (s *server) changeEndpoint(p *page) error {
 	}
 }
 
-//go:embed openapi.json
-var description []byte
-
-// getDescription serves the API's description to anyone, including pages of other sites, without an envelope.
-// It names the service's own address.
-func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
-	if err := readQuery(r.URL.RawQuery, &noQuery{}); err != nil {
-		s.fail(w, r, err)
-		return
-	}
-
-	w.Header().Set("Access-Control-Allow-Origin", "*")
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	w.Write(bytes.Replace(description, []byte("http://localhost:8080"), []byte(s.db.publicURL(r.Context())), 1))
-}
-
 // API returns openapi.json, decoded.
 func (p *page) API() (spec map[string]any, err error) {
 	err = json.Unmarshal(description, &spec)
@@ -432,23 +297,6 @@ func (s *server) addPhone(p *page) error {
 	}
 	address := server + "/storeorder-" + newSecret()
 	return s.newEndpoint(p, NewEndpoint{Kind: Phone, URL: address, Events: events})
-}
-
-// settings is the form of a store's settings.
-type settings struct {
-	Name     string `json:"name" rule:"text 1..100"`
-	Contact  string `json:"contact" rule:"contact optional"`
-	Hours    *int64 `json:"expiry_hours" rule:"int 1..168 optional"` // nil = it is not a whole number, and stays
-	Language string `json:"language" rule:"choice id|en"`
-	TestMode bool   `json:"test_mode" rule:"bool"`
-}
-
-func (st Store) Settings() settings {
-	in := settings{st.Name, st.Contact, nil, st.Language, st.TestMode}
-	if hours := int64(st.Expiry.Hours()); st.Expiry%time.Hour == 0 {
-		in.Hours = &hours
-	}
-	return in
 }
 
 func (s *server) saveStore(p *page) error {

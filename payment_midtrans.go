@@ -17,6 +17,8 @@ import (
 	"time"
 )
 
+// This file is Midtrans's wire format: Snap pages, the status of a transaction, and notifications.
+
 // midtrans is Midtrans (https://docs.midtrans.com): its Snap API has the pages, its Core API the transactions
 // that buyers begin there. What became of a page is asked by our reference, its order_id, which gives the
 // latest transaction. Earlier ones, and those of some ways to pay, can be asked about only by their

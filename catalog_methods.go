@@ -1,0 +1,173 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+)
+
+// This file has the methods by which a store's buyers pay. A method that nobody can pay by is not offered.
+
+// Provider is who takes the money of a payment method: the store itself or a gateway.
+type Provider string
+
+const (
+	Manual     Provider = "manual" // a person checks whether the money arrived
+	Sandbox    Provider = "sandbox"
+	Midtrans   Provider = "midtrans"
+	Xendit     Provider = "xendit"
+	NoProvider Provider = "none" // for an order with nothing to pay
+)
+
+// MethodKind is how a buyer pays by a manual method. The pay page has words for each.
+type MethodKind string
+
+const (
+	Transfer MethodKind = "transfer" // to one of the method's accounts at banks
+	Cash     MethodKind = "cash"     // on delivery: nothing is paid in advance
+	QRIS     MethodKind = "qris"     // with the code in the method's picture
+	EWallet  MethodKind = "ewallet"  // to one of the method's accounts, which are telephone numbers
+)
+
+// BankAccount is an account, at a bank or an e-wallet, that buyers pay to.
+type BankAccount struct {
+	Bank   string `json:"bank" rule:"text 1..60"`
+	Number string `json:"number" rule:"account"` // as the owner writes it
+	Holder string `json:"holder,omitempty" rule:"text 1..100 optional"`
+}
+
+// Digits returns the account's number as banks take it, without the marks between its groups.
+func (a BankAccount) Digits() string {
+	return strings.NewReplacer(" ", "", "-", "", ".", "").Replace(a.Number)
+}
+
+// Method is a way to pay that a store offers, as the API shows it and, with its rules, as a catalog file or a
+// form gives it.
+type Method struct {
+	Code         string          `json:"code" rule:"code unique"`
+	Name         string          `json:"name" rule:"text 1..100"`
+	Provider     Provider        `json:"provider" rule:"choice manual|sandbox|midtrans|xendit"`
+	Kind         MethodKind      `json:"kind,omitempty" rule:"choice transfer|cash|qris|ewallet optional"`
+	Fee          int64           `json:"fee" rule:"money optional"`
+	UniqueCode   bool            `json:"unique_code" rule:"bool optional"`
+	MinAmount    *int64          `json:"min_amount" rule:"money optional"` // of the subtotal; nil is no bound
+	MaxAmount    *int64          `json:"max_amount" rule:"money optional"`
+	Instructions string          `json:"instructions" rule:"lines 0..10000 optional"`
+	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
+	ImageURL     *string         `json:"image_url" rule:"https optional"`
+	Enabled      bool            `json:"-" rule:"bool optional"`
+	Test         bool            `json:"-"` // its orders are test orders: no real money pays them
+	HasKey       bool            `json:"-"` // its gateway has a key in use, or it needs none
+	Channel      string          `json:"settlement_channel"`
+	Given        map[string]bool `json:"-"` // the fields that an input has; what it leaves out stays as it is
+}
+
+// check refuses what only manual methods have. The form of a method, which has no path, may have the fields
+// of all kinds.
+func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
+	for _, name := range []string{"kind", "accounts", "unique_code"} {
+		if path != "" && m.Provider != "" && m.Provider != Manual && given[name] {
+			wrong.add(path+name, "is only for methods of the provider manual: leave it out")
+		}
+	}
+	if m.MinAmount != nil && m.MaxAmount != nil && *m.MinAmount > *m.MaxAmount {
+		wrong.add(path+"min_amount", "must not be above max_amount")
+	}
+}
+
+// usable reports whether buyers may pay an order of this subtotal with a method; -1 means any subtotal.
+func (m Method) usable(st Store, subtotal int64) bool {
+	below := m.MinAmount != nil && subtotal < *m.MinAmount
+	above := m.MaxAmount != nil && subtotal > *m.MaxAmount
+	return m.lacks(st) == "" && (subtotal < 0 || !below && !above)
+}
+
+// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode or https.
+// It is empty if they are.
+func (m Method) lacks(st Store) string {
+	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
+	switch {
+	case !m.Enabled:
+		return "off"
+	case needsAccount && len(m.Accounts) == 0 && m.Instructions == "":
+		return "account"
+	case m.Kind == QRIS && m.ImageURL == nil:
+		return "picture"
+	case !m.HasKey:
+		return "key"
+	case m.Test && !st.TestMode:
+		return "test_mode"
+	case m.Provider == Xendit && !strings.HasPrefix(st.URL, "https://"):
+		// Xendit takes no other address to return to.
+		return "https"
+	}
+	return ""
+}
+
+// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind and, unless that
+// is cash, a unique code and accounts.
+const sqlMethods = `
+	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''), m.fee,
+	       m.provider = 'manual' AND m.kind <> 'cash' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,
+	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]'), m.image_url, m.enabled,
+	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox',
+	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL,
+	       iif(m.provider = 'manual', 'manual', 'gateway')
+	FROM   payment_methods m
+	LEFT JOIN gateway_keys k ON k.store_id = m.store_id AND k.provider = m.provider AND k.replaced_at = 0
+	WHERE  m.store_id = ?1 AND m.code = coalesce(?2, m.code)
+	ORDER BY m.code`
+
+// Methods lists a store's payment methods by code, usable or not.
+func (db *DB) Methods(ctx context.Context, storeID string) ([]Method, error) {
+	return all[Method](ctx, db, sqlMethods, storeID, nil)
+}
+
+// UsableMethods lists what a store's buyers may pay an order of this subtotal with; -1 means any subtotal.
+func UsableMethods(ctx context.Context, q querier, st Store, subtotal int64) ([]Method, error) {
+	methods, err := all[Method](ctx, q, sqlMethods, st.ID, nil)
+	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
+}
+
+// MethodOf reads one of a store's payment methods, usable or not.
+func MethodOf(ctx context.Context, q querier, storeID, code string) (Method, error) {
+	return one[Method](ctx, q, sqlMethods, storeID, code)
+}
+
+// mostMethods is how many payment methods a store may have: lists of them are not paged.
+const mostMethods = 100
+
+// putMethod adds a payment method, or sets the fields that its input has. It changes nothing if the provider
+// or the kind would change: the pay pages of orders depend on them.
+func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
+	return tx.exec(`
+		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount,
+		                             max_amount, enabled, kind, accounts, image_url, unique_code)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?11 = 'null', '[]', ?11), ?, ?) -- null: no accounts are given
+		ON CONFLICT (store_id, code) DO UPDATE
+		SET    name         = excluded.name,
+		       fee          = iif(?14 ->> 'fee', excluded.fee, fee),
+		       instructions = iif(?14 ->> 'instructions', excluded.instructions, instructions),
+		       min_amount   = iif(?14 ->> 'min_amount', excluded.min_amount, min_amount),
+		       max_amount   = iif(?14 ->> 'max_amount', excluded.max_amount, max_amount),
+		       enabled      = iif(?14 ->> 'enabled', excluded.enabled, enabled),
+		       accounts     = iif(?14 ->> 'accounts', excluded.accounts, accounts),
+		       image_url    = iif(?14 ->> 'image_url', excluded.image_url, image_url),
+		       unique_code  = iif(?14 ->> 'unique_code', excluded.unique_code, unique_code)
+		WHERE  provider = excluded.provider
+		AND    (provider <> 'manual' OR kind = iif(?14 ->> 'kind', excluded.kind, kind))`,
+		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount,
+		m.Enabled || !m.Given["enabled"], cmp.Or(m.Kind, Transfer), fromJSON{m.Accounts}, m.ImageURL,
+		m.UniqueCode, fromJSON{m.Given})
+}
+
+// RemoveMethod deletes a payment method. One that an order uses is turned off instead. It reads the orders,
+// as RemoveEntry does.
+func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
+	return db.remove(ctx, `
+		DELETE FROM payment_methods
+		WHERE  store_id = ?1 AND code = ?2
+		AND    NOT EXISTS (SELECT 1 FROM orders WHERE store_id = ?1 AND method = ?2)`,
+		"UPDATE payment_methods SET enabled = 0 WHERE store_id = ? AND code = ?", storeID, code)
+}

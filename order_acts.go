@@ -1,0 +1,369 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// This file has the states of an order, changeOrder, through which every change of an order goes, and what people do with
+// orders: the owner's decisions, the buyer's reports, another method, an alert that was dealt with.
+
+// transitions are all the changes of state that can happen, whoever causes them. Everything else is refused.
+var transitions = map[Status][]Status{
+	Pending:              {AwaitingVerification, Paid, Failed, Expired},
+	AwaitingVerification: {Pending, Paid, Failed},
+	Paid:                 {Refunded, Failed},
+	Failed:               {Paid},
+	Expired:              {AwaitingVerification, Paid},
+}
+
+// statusEvents are the events that changes of state cause, by the new state.
+var statusEvents = map[Status]EventName{
+	Pending:              OrderPending,
+	AwaitingVerification: OrderAwaitingVerification,
+	Paid:                 OrderPaid,
+	Failed:               OrderFailed,
+	Expired:              OrderExpired,
+	Refunded:             OrderRefunded,
+}
+
+// Actor is who changed an order.
+type Actor string
+
+const (
+	ActorAPI     Actor = "api"
+	ActorOwner   Actor = "owner"
+	ActorBuyer   Actor = "buyer"
+	ActorGateway Actor = "gateway"
+	ActorClock   Actor = "clock"
+)
+
+// Note says why something happened to an order: a code and the values that go with it. web/words.txt has the
+// words.
+type Note struct {
+	Code     NoteCode `json:"code"`
+	Text     string   `json:"text,omitempty"`     // in a person's words
+	Provider Provider `json:"provider,omitempty"` // with a payment's news
+	Attempt  int      `json:"attempt,omitempty"`
+	Payment  string   `json:"payment,omitempty"` // the gateway's name for it
+	Amount   int64    `json:"amount,omitempty"`  // that arrived or was returned
+	Due      int64    `json:"due,omitempty"`     // that was asked for
+	Alert    string   `json:"alert,omitempty"`   // that was resolved
+	Sender   string   `json:"sender,omitempty"`  // the name that a buyer says they sent money under
+	Bank     string   `json:"bank,omitempty"`    // the bank that they say they sent it from
+}
+
+type NoteCode string
+
+const (
+	NoteReported      NoteCode = "reported"  // the buyer says that they have paid
+	NoteConfirmed     NoteCode = "confirmed" // the buyer confirms an order that is paid in cash
+	NoteTakenBack     NoteCode = "taken_back"
+	NoteInDashboard   NoteCode = "in_dashboard"
+	NoteByCommand     NoteCode = "by_command"
+	NoteByAPI         NoteCode = "by_api"
+	NoteResolved      NoteCode = "resolved"
+	NoteNotPaid       NoteCode = "not_paid_in_time"
+	NoteUnconfirmed   NoteCode = "unconfirmed"    // the order expires although a notification claimed a payment
+	NoteMethodChanged NoteCode = "method_changed" // Text is the new method's name
+	// The states of payments are codes too.
+	NoteReturned NoteCode = "returned"
+	NoteDisputed NoteCode = "disputed"
+)
+
+// HistoryEntry is a line of an order's history: a change of state or, if From and To are equal, only a note.
+type HistoryEntry struct {
+	At    Time
+	From  Status
+	To    Status
+	Actor Actor
+	Note  Note
+}
+
+// note adds a line to the order's history that is not a change of state.
+func (o *OrderRow) note(actor Actor, n Note) {
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: o.Book.Status, Actor: actor, Note: n})
+}
+
+// wrongState refuses what the order's state does not allow.
+func (o *OrderRow) wrongState() error {
+	return &Refusal{Reason: WrongState, Words: string(o.Book.Status)}
+}
+
+// become changes the order's state, if that is possible.
+func (o *OrderRow) become(to Status, actor Actor, n Note) error {
+	if !slices.Contains(transitions[o.Book.Status], to) {
+		return o.wrongState()
+	}
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
+	o.Book.Status = to
+	return nil
+}
+
+// changeOrder changes an order of a store, or of anyStore, in a write of its own. fn changes the order, its
+// book and its sessions. Then its state becomes what its book implies (settle), and everything that follows
+// from that is written: stock, history, sessions, an event for the new state, and one for alerts that have
+// changed.
+func (db *DB) changeOrder(
+	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
+) (o OrderRow, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		if o, err = readOrder(tx, tx, storeID, id); err != nil {
+			return err
+		}
+
+		statusBefore := o.Book.Status
+		alertsBefore := alerts(o.Book)
+		if err := fn(tx, &o); err != nil {
+			return err
+		}
+		if err := tx.applyBook(&o, statusBefore); err != nil {
+			return err
+		}
+
+		o.render(tx.now)
+		changedStatus := o.Book.Status != statusBefore
+		alerted := !slices.Equal(alertsBefore, alerts(o.Book))
+		if changedStatus || alerted {
+			st, _ := readStore(tx, tx, o.StoreID)
+			if changedStatus {
+				tx.addEvent(&o, st, statusEvents[o.Book.Status])
+			}
+			if alerted {
+				tx.addEvent(&o, st, OrderAlerted)
+			}
+		}
+
+		tx.storeOrder(&o)
+		tx.makeSessionsDue(&o, changedStatus)
+		tx.storeSessions(&o)
+		return nil
+	})
+	return o, err
+}
+
+// applyBook brings the order into the state that its book implies, and does what a new state means for its
+// stock and paid_at. The method and amounts of a paid order are those of the page that pays it, which has no
+// unique code. If the stock is short, the order is paid all the same, and oversold; a refund releases no
+// stock. The history gets one line for a change of state, whose note is the news about the payer; other news
+// becomes notes. statusBefore is the status before this change, in which an act, or the order's end, may
+// already have set o.Book.Status.
+func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
+	after := settle(o.Book, statusBefore)
+	var reason Note // the first news about the payer; without any, the last that is not a denial, or else the first
+	for _, n := range o.news {
+		about := Payment{Attempt: reason.Attempt, ID: reason.Payment}
+		if reason.Code == "" || about.key() != after.PaidBy && n.Code != NoteCode(Denied) {
+			n, reason = reason, n // The former reason becomes a note.
+		}
+		if n.Code != "" {
+			o.note(ActorGateway, n)
+		}
+	}
+
+	if after.Status != o.Book.Status {
+		// This never fails for a change that settle makes: all of them are in transitions.
+		if err := o.become(after.Status, ActorGateway, reason); err != nil {
+			return err
+		}
+	} else if reason.Code != "" {
+		o.note(ActorGateway, reason)
+	}
+	o.Book = after
+
+	if payer, isPayment := after.payer(); isPayment && after.Status == Paid {
+		s := o.session(payer.Attempt)
+		o.Order.PaymentMethod = s.Method
+		o.Order.PaymentProvider = s.Provider
+		o.Order.SettlementChannel = "gateway"
+		o.Order.Amount = s.Asked
+		o.Order.Fee = s.Asked - o.Order.beforeFee()
+		o.Order.UniqueCode = 0
+	}
+
+	switch {
+	case after.Status == statusBefore:
+	case after.Status == Paid:
+		o.Order.PaidAt = tx.now
+		o.Book.Oversold = len(tx.reserve(o)) > 0
+	case after.Status == Failed, after.Status == Expired:
+		tx.release(o)
+		o.Order.PaidAt = 0
+	}
+	return nil
+}
+
+// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once.
+// It returns the order as the event shows it. An endpoint that is off gets deliveries too: they wait until it
+// is on. No phone rings when alerts are cleared.
+func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
+	shown = strings.Join(st.show(o.StoredOrder, ""), "")
+	o.Events++
+	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, `{"order":`+shown+"}")
+
+	endpoints, _ := all[string](tx, tx, `
+		SELECT id
+		FROM   endpoints
+		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
+		       AND NOT (kind = 'ntfy' AND ?)
+		ORDER BY id`, o.StoreID, name, name == OrderAlerted && o.Order.Alerts == nil)
+	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
+		tx.addDelivery(eventID, id)
+	}
+	return shown
+}
+
+// Act is what an owner decides about an order.
+type Act string
+
+const (
+	Approve Act = "approve"
+	Reject  Act = "reject"
+	Cancel  Act = "cancel" // for an order that waits for its owner, the same as reject
+	Refund  Act = "refund"
+)
+
+// decide performs an act of the owner. seen is the order's State as they saw it: in any other, the act is
+// refused. It is "" where nothing was shown.
+func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
+	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
+	switch {
+	case seen != "" && seen != o.State(),
+		act == Approve && !o.Book.Reported && o.Book.held(), // It was held after the owner looked.
+		act == Reject && o.Book.Status == Pending,           // There is nothing to reject.
+		to == Failed && o.Book.Status == Paid:               // Only a gateway takes money back.
+		return o.wrongState()
+	}
+
+	if err := o.become(to, actor, n); err != nil {
+		return err
+	}
+	if act == Approve {
+		o.Book = o.Book.approve()
+	}
+	return nil
+}
+
+// State returns what the owner decides about: the order's status, method and amount, whether the buyer has
+// reported a transfer, whether a gateway holds a payment, and the alerts.
+func (o OrderRow) State() string {
+	return fmt.Sprint(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount,
+		o.Book.Reported, o.Book.held(), alerts(o.Book))
+}
+
+// How often a buyer can change their mind about one order.
+const (
+	mostMethodChanges = 20
+	mostTakenBack     = 5
+)
+
+// limitNotes refuses another line with a code in an order's history once it has as many as most.
+func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
+	lines, _ := one[int](tx, tx,
+		"SELECT count(*) FROM order_history WHERE order_id = ? AND note ->> '$.code' = ?", orderID, code)
+	if lines >= most {
+		return refuse(LimitReached)
+	}
+	return nil
+}
+
+// ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order
+// that is paid in cash. It is refused if the order has another method by now.
+func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank string) error {
+	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
+		if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
+			return refuse(WrongState)
+		}
+
+		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
+		_, err := one[int](tx, tx,
+			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'",
+			o.StoreID, o.Order.PaymentMethod)
+		if err == nil {
+			if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
+				return refuse(WrongState)
+			}
+			n.Code = NoteConfirmed
+		}
+		o.Book.Reported = true
+		return o.become(AwaitingVerification, ActorBuyer, n)
+	})
+	return err
+}
+
+// TakeBackReport is for the buyer who has not paid after all, before the order's end.
+func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
+	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
+		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt {
+			return refuse(WrongState)
+		}
+		if err := tx.limitNotes(orderID, NoteTakenBack, mostTakenBack); err != nil {
+			return err
+		}
+
+		o.Book.Reported = false
+		return o.become(Pending, ActorBuyer, Note{Code: NoteTakenBack})
+	})
+	return err
+}
+
+// OfferedMethods lists the methods that the buyer of an order can choose: those of its own mode.
+func OfferedMethods(ctx context.Context, q querier, st Store, o Order) ([]Method, error) {
+	methods, err := UsableMethods(ctx, q, st, o.Subtotal)
+	return slices.DeleteFunc(methods, func(m Method) bool { return m.Test != o.Test }), err
+}
+
+// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old
+// one are closed by their next check, which is due now.
+func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
+	_, err := db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
+			return refuse(WrongState)
+		}
+
+		offered, _ := OfferedMethods(tx, tx, st, o.Order)
+		i := slices.IndexFunc(offered, func(m Method) bool { return m.Code == code })
+		if i < 0 {
+			return refuse(PaymentMethodUnavailable)
+		}
+		if o.Order.PaymentMethod == code {
+			return nil
+		}
+		if err := tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges); err != nil {
+			return err
+		}
+
+		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: offered[i].Name})
+		return tx.setMethod(o, offered[i])
+	})
+	return err
+}
+
+// ResolveAlert records that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an
+// overpaid one, isPayer says that it is the payment that they had approved. The error is WrongState if the
+// alert is gone or has other amounts now.
+func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID, alert string, isPayer bool) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		for _, a := range alerts(o.Book) {
+			if fmt.Sprint(a) == alert {
+				o.Book = o.Book.resolve(a, isPayer)
+				o.note(ActorOwner, Note{Code: NoteResolved, Alert: string(a.Code), Amount: a.Amount, Due: a.Due})
+				return nil
+			}
+		}
+		return refuse(WrongState)
+	})
+	return err
+}
+
+// History lists the latest 200 lines of an order's history, the newest first. Its creation has no line.
+func (db *DB) History(ctx context.Context, orderID string) ([]HistoryEntry, error) {
+	return all[HistoryEntry](ctx, db, `
+		SELECT at, from_status, to_status, actor, note
+		FROM   order_history
+		WHERE  order_id = ?
+		ORDER  BY position DESC
+		LIMIT  200`, orderID)
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// This file has the lists of orders: the API's, the desk, the search and the revenue.
+
+// OrderFilter says which orders a list has. A zero field excludes none.
+type OrderFilter struct {
+	Status        Status `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
+	CreatedMin    Time   `json:"created_at_min" rule:"time optional"` // inclusive, as CreatedMax is
+	CreatedMax    Time   `json:"created_at_max" rule:"end optional"`
+	Offset        int64  `json:"offset" rule:"int 0..1000000000 optional"`
+	Limit         int64  `json:"limit" rule:"int 1..50 =20"`
+	ExternalID    string `json:"external_id" rule:"text 1..64 optional"`
+	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order after which the list continues
+}
+
+// Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is not an order
+// of the store.
+func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {
+	where, args := "store_id = ? AND created_at >= ?", []any{storeID, f.CreatedMin}
+	if f.StartingAfter != "" {
+		created, err := one[Time](ctx, db,
+			"SELECT created_at FROM orders WHERE id = ? AND store_id = ?", f.StartingAfter, storeID)
+		if err != nil {
+			return nil, false, err
+		}
+		where, args = where+" AND (created_at, id) < (?, ?)", append(args, created, f.StartingAfter)
+	}
+
+	if f.Status != "" { // With a plain ? the statement would be compiled again each time: see some.
+		where, args = where+" AND status = +?", append(args, f.Status)
+	}
+	if f.CreatedMax != 0 {
+		where, args = where+" AND created_at <= ?", append(args, f.CreatedMax)
+	}
+	if f.ExternalID != "" {
+		where, args = where+" AND external_id = ?", append(args, f.ExternalID)
+	}
+	return some[StoredOrder](ctx, db, f.Limit, f.Offset,
+		"SELECT id, json FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
+}
+
+// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with
+// a payment to look for, then those to be paid in cash; the oldest first.
+func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
+	ids, err := all[string](ctx, db, `
+		SELECT id FROM (
+			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
+			UNION
+			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND attention = 1) o
+		LEFT JOIN payment_methods m ON m.store_id = ?1 AND m.code = o.method
+		ORDER BY attention DESC, coalesce(kind = 'cash' AND book ->> 'reported', 0), id LIMIT ?2`, storeID, most)
+	if err != nil {
+		return nil, err
+	}
+
+	var waiting []OrderRow
+	for _, id := range ids {
+		o, err := readOrder(ctx, db, storeID, id)
+		if err != nil {
+			return nil, err
+		}
+		waiting = append(waiting, o)
+	}
+	return waiting, nil
+}
+
+const mostFound = 50
+
+// FindOrders finds orders of a store in a state, or in any if it is empty, by their exact names: payment
+// reference, external id, or a gateway's id. If there are none, it looks among the store's newest 10,000 for
+// a part of the buyer's name and contact, for the phone number in another spelling, for the amount, and for
+// the end of the reference that buyers quote.
+func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Status) ([]StoredOrder, error) {
+	text = strings.TrimSpace(text)
+	named, err := all[StoredOrder](ctx, db, `
+		SELECT id, json FROM orders
+		WHERE  store_id = ?1 AND id IN (
+			SELECT id FROM orders WHERE reference = upper(?2) AND store_id = ?1 UNION ALL
+			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
+			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
+			SELECT order_id FROM payment_sessions WHERE gateway_id <> '' AND gateway_id = ?2)
+		AND    ?4 IN ('', status)
+		ORDER  BY created_at DESC, id DESC
+		LIMIT  ?3`, storeID, text, mostFound, status)
+	if err != nil || len(named) > 0 {
+		return named, err
+	}
+
+	type found struct{ ID, Buyer, Phone, Amount, Reference string }
+	newest, err := all[found](ctx, db, `
+		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone'),
+		       coalesce(json ->> '$.buyer.phone', ''), amount, reference
+		FROM   (SELECT id, json, amount, reference, status, created_at FROM orders
+		        WHERE  store_id = ?
+		        ORDER  BY created_at DESC, id DESC
+		        LIMIT  10000)
+		WHERE  ? IN ('', status)
+		ORDER  BY created_at DESC, id DESC`, storeID, status)
+	if err != nil {
+		return nil, err
+	}
+
+	amount := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
+	phone := internationalPhone(text)
+	var ids []string
+	for _, f := range newest {
+		if len(ids) == mostFound {
+			break
+		}
+		if strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)) || f.Amount == amount ||
+			strings.EqualFold(referenceTail(f.Reference), text) || phone != "" && internationalPhone(f.Phone) == phone {
+			ids = append(ids, f.ID)
+		}
+	}
+
+	return all[StoredOrder](ctx, db, `
+		SELECT id, json FROM orders
+		WHERE  id IN (SELECT value FROM json_each(?))
+		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
+}
+
+// Unanswered counts the wanted sessions of a store whose gateway gave no page or answer.
+func (db *DB) Unanswered(ctx context.Context, storeID string) (sessions int, err error) {
+	return one[int](ctx, db, `
+		SELECT count(*)
+		FROM   payment_sessions s
+		JOIN   orders o ON o.id = s.order_id
+		WHERE  s.problem <> '' AND s.left = 0 AND o.store_id = ?
+		AND    o.status IN ('pending', 'awaiting_verification')`, storeID)
+}
+
+// Revenue is what orders brought.
+type Revenue struct{ Orders, Amount int64 }
+
+// Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring
+// nothing.
+func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
+	return one[Revenue](ctx, db, `
+		SELECT count(*), coalesce(sum(amount), 0)
+		FROM   orders
+		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`,
+		storeID, db.now().Add(-30*24*time.Hour))
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// This file has words in two languages, and money, dates and numbers as people read them.
+
+// vocabulary has the words of web/words.txt by language and code.
+var vocabulary = sync.OnceValue(func() map[language]map[string]string {
+	all := map[language]map[string]string{"id": {}, "en": {}}
+	for line := range strings.Lines(webFile("words.txt")) {
+		code, words, isWord := strings.Cut(strings.TrimSpace(line), " = ")
+		id, en, isCode := strings.Cut(words, " | ")
+		if !isCode {
+			en = code // which is what the program says
+		}
+		if isWord && line[0] != '#' {
+			all["id"][code] = id
+			all["en"][code] = en
+		}
+	}
+	return all
+})
+
+// language is a language of the pages: id or en.
+type language string
+
+var languages = regexp.MustCompile(`\b(id|en)\b`)
+
+// say returns the word for a code. Values follow, each after its name in braces.
+func (l language) say(code string, values ...string) string {
+	return strings.NewReplacer(values...).Replace(cmp.Or(vocabulary()[l][code], code))
+}
+
+// word returns the word for a code of a kind.
+func (l language) word(kind string, code any) string { return l.say(fmt.Sprint(kind, ".", code)) }
+
+// message returns what is wrong with a field.
+func (l language) message(e FieldError) string { return fmt.Sprintf(l.say(e.Format), e.Values...) }
+
+// text chooses between the two languages of a text.
+func (l language) text(id, en string) string {
+	if l == "en" {
+		return en
+	}
+	return id
+}
+
+// dates writes times in WIB (UTC+7), with this layout for the date.
+func (l language) dates(layout string) func(t Time) string {
+	words := strings.NewReplacer()
+	if l == "id" {
+		words = strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
+	}
+	return func(t Time) string { return words.Replace(t.Time().In(wib).Format(layout + ", 15:04 WIB")) }
+}
+
+// rupiah writes an amount the way Indonesians do: Rp85.000.
+func rupiah(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "." + text[i:]
+	}
+	return "Rp" + text
+}
+
+// referenceTail returns the part of an order's reference that tells it from the others of its day.
+func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
+
+var fourDigits = regexp.MustCompile(`\d{4}`)
+
+// grouped writes an account's number in groups, as people read it: in those of its owner or, if there are
+// none, of four digits.
+func grouped(a BankAccount) string {
+	if a.Number != a.Digits() {
+		return a.Number
+	}
+	return strings.TrimSpace(fourDigits.ReplaceAllString(a.Number, "$0 "))
+}
+
+// writeTo returns the link by which a person writes to a contact: an e-mail address, or a telephone number on
+// WhatsApp. It is "" for a number that cannot be called from abroad.
+func writeTo(contact, text string) string {
+	text = strings.ReplaceAll(url.QueryEscape(text), "+", "%20")
+	if strings.Contains(contact, "@") {
+		return "mailto:" + url.PathEscape(contact) + "?body=" + text
+	}
+
+	number := internationalPhone(contact)
+	if number == "" {
+		return ""
+	}
+	return "https://wa.me/" + number[1:] + "?text=" + text
+}
+
+// masked returns a buyer's contact as their pay page shows it, because buyers pass the page's address on.
+func masked(b Buyer) string {
+	if name, domain, isEmail := strings.Cut(b.Email, "@"); isEmail {
+		return fmt.Sprintf("%.1s•••@%s", name, domain)
+	}
+	return "•••" + b.Phone[max(0, len(b.Phone)-3):]
+}
+
+var inBackticks = regexp.MustCompile("`([^`]+)`")
+
+// marked returns a text of the API's description, which is Markdown, with its code marked.
+func marked(text any) template.HTML {
+	if text == nil {
+		return ""
+	}
+	escaped := template.HTMLEscapeString(fmt.Sprint(text))
+	return template.HTML(inBackticks.ReplaceAllString(escaped, "<code>$1</code>"))
+}
+
+func indented(value any) (string, error) {
+	text, err := json.MarshalIndent(value, "", "  ")
+	return string(text), err
+}

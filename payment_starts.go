@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+// This file gets a page for a buyer from a gateway, and carries out the owner's decision about a held payment.
+
+// OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. If start is
+// true and the order can be paid at a gateway and has no page, it starts a session, or waits for the call
+// that does.
+func (p *payments) OrderWithSession(
+	ctx context.Context, st Store, orderID string, start bool,
+) (OrderRow, SessionView, error) {
+	o, err := readColumns(ctx, p.db, st.ID, orderID)
+	if err == nil && start && o.needsPage(p.db.now()) {
+		err = p.startPage(ctx, st, orderID)
+		if err == nil || errors.Is(err, ErrUnavailable) { // An order can be shown although nothing can be written.
+			o, err = readColumns(ctx, p.db, st.ID, orderID)
+		}
+	}
+	return o, o.view(st, p.db.now()), err
+}
+
+// startPage gets a page for an order from its gateway. If the gateway gives none, the session says why, and
+// there is no error. The call goes on even if the client has left, so that what the gateway did is known.
+func (p *payments) startPage(ctx context.Context, st Store, orderID string) error {
+	wait, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	unlock, err := p.lock(wait, orderID)
+	if err != nil {
+		return nil // The order shows what there is.
+	}
+	defer unlock()
+
+	ctx = context.WithoutCancel(ctx)
+	call, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	for range 3 { // The reference may be taken each time: a restored backup does not know its latest pages.
+		o, key, err := p.beginSession(ctx, st, orderID)
+		if err != nil || key.Provider == "" { // There is nothing to do, or no key for it.
+			return err
+		}
+
+		s := o.Sessions[0]
+		page, failed := p.gateways[s.Provider].create(call, key, checkout{s, o.Order, st})
+		if failed == nil && (page.URL == "" || page.ID == "") {
+			failed = errNotUnderstood
+		}
+		if failed != nil {
+			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
+		}
+
+		o, err = p.recordPage(ctx, s, page, failed)
+		if err != nil {
+			return err
+		}
+
+		s = *o.session(s.Number)
+		if s.Notified > 0 { // A notification came before the page's address.
+			p.checkSession(call, o, s) // If that fails, the session is still due.
+		}
+		if !errors.Is(failed, errTaken) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// beginSession writes the order's latest session before its page is requested. If a start brought no page,
+// its row is reused for the next one, after half a minute. The key has no provider if there is nothing to do
+// or no key to do it with.
+func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
+	o, err = p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+		if !o.needsPage(tx.now) {
+			return nil
+		}
+
+		var latest PaymentSession // of number 0, and not wanted, if there is none
+		if len(o.Sessions) > 0 {
+			latest = o.Sessions[0]
+		}
+		if latest.URL != "" || !latest.wanted(*o, tx.now) {
+			o.addSession(tx, latest.Number+1)
+		}
+
+		s := &o.Sessions[0]
+		if wait := s.DueAt.Sub(tx.now); 0 < wait && wait <= tryAgain {
+			return nil
+		}
+
+		keys, _ := GatewayKeys(tx, tx, o.StoreID, s.Provider, "")
+		for _, k := range keys {
+			if k.opensPagesOf(*o) {
+				key = k
+			}
+		}
+
+		s.KeyID = key.ID
+		s.DueAt = tx.now.Add(tryAgain)
+		if key.Provider == "" {
+			s.Problem = "refused"
+		}
+		return nil
+	})
+	return o, key, err
+}
+
+// opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's
+// mode. Play money pays test orders only, and real money pays none of them.
+func (key GatewayKey) opensPagesOf(o OrderRow) bool {
+	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
+}
+
+// recordPage writes what came of a call that requested a page.
+func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Page, failed error) (OrderRow, error) {
+	return p.db.changeOrder(ctx, anyStore, sent.OrderID, func(tx *Tx, o *OrderRow) error {
+		s := o.session(sent.Number)
+		s.Problem, s.Words = problemOf(failed)
+		switch {
+		case failed == nil:
+			s.Seen = true
+			s.GatewayID = page.ID
+			s.URL = page.URL
+			s.DueAt = tx.now.Add(firstCheck)
+			s.ExpiresAt = page.Expires
+		case errors.Is(failed, errTaken): // Somebody may have seen a page of this reference: it is checked and closed.
+			s.Seen = true
+			s.Left = true
+			s.DueAt = tx.now
+		}
+		return nil
+	})
+}
+
+// problemOf says in a word why a gateway gave no page or answer, with the gateway's own words if it refused.
+func problemOf(err error) (problem, words string) {
+	if refusal, refused := errors.AsType[*Refusal](err); refused {
+		return "refused", refusal.Words
+	}
+	if err != nil {
+		problem = "unreachable"
+	}
+	return problem, ""
+}
+
+// Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first,
+// and the order is paid when the gateway says so. If the buyer has reported a transfer, that is what the
+// owner approves. seen is the order's State as the owner saw it, or "". Refusals are WrongState,
+// GatewayRefused with the gateway's words, and Unavailable.
+func (p *payments) Decide(
+	ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note, seen string,
+) (OrderRow, error) {
+	o, err := readOrder(ctx, p.db, storeID, orderID)
+	if err != nil {
+		return o, err
+	}
+
+	isHeld := o.Book.Status == AwaitingVerification && o.Book.held() &&
+		act != Refund && !(act == Approve && o.Book.Reported)
+	if isHeld {
+		if err := p.decideHeld(ctx, o, act == Approve); err != nil {
+			return o, err
+		}
+	}
+
+	isAccepted := isHeld && act == Approve
+	o, err = p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		if isAccepted {
+			o.note(actor, n)
+			return nil
+		}
+		return o.decide(act, actor, n, seen)
+	})
+	if err == nil && isAccepted {
+		p.CheckNow(ctx, storeID, orderID) // If that fails, the next check shows what came of it.
+		o, err = readOrder(ctx, p.db, storeID, orderID)
+	}
+	return o, err
+}
+
+// decideHeld accepts one held payment of an order at its gateway, or denies them all.
+func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	unlock, err := p.lock(ctx, o.ID)
+	if err != nil {
+		return refuse(Unavailable)
+	}
+	defer unlock()
+	for _, payment := range o.Book.Payments {
+		if payment.State != Held {
+			continue
+		}
+
+		s := *o.session(payment.Attempt)
+		keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
+		if err != nil {
+			return err
+		}
+
+		err = p.gateways[s.Provider].decide(ctx, keys[0], payment.ID, accept)
+		if err != nil && !isRefused(err, GatewayRefused) {
+			err = refuse(Unavailable)
+		}
+		if err != nil || accept { // One accepted payment is enough: the next check closes the other pages.
+			return err
+		}
+	}
+	return nil
+}

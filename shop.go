@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// This file is about the store: the tenant that every other row belongs to, its settings, hosts and addresses.
+
+// Plan is what a store pays for. Only PlanGrowth and PlanScale include the API.
+type Plan string
+
+const (
+	PlanFree   Plan = "free"
+	PlanGrowth Plan = "growth"
+	PlanScale  Plan = "scale"
+)
+
+// Store is the shop: the tenant that every other row belongs to.
+type Store struct {
+	ID         string        `json:"store_id"`
+	Name       string        `json:"name"`
+	Slug       string        `json:"slug"`
+	Domain     string        `json:"domain"` // its own host, without scheme or port; empty if it has none
+	Plan       Plan          `json:"plan"`
+	Expiry     time.Duration `json:"-"` // how long an order waits for its payment
+	OwnerEmail string        `json:"owner_email"`
+	Contact    string        `json:"contact"`  // for buyers: WhatsApp or an e-mail address; empty if there is none
+	Language   string        `json:"language"` // of what its owner's phone shows: id or en
+	TestMode   bool          `json:"test"`     // only then are the sandbox and gateways with a sandbox key usable
+	CreatedAt  Time          `json:"created_at"`
+	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
+}
+
+// storeColumns are read from stores s, settings g, in the order of the fields of Store.
+const storeColumns = `
+	s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms * 1000000, s.owner_email, s.contact,
+	s.language, s.test_mode, s.created_at,
+	g.scheme || coalesce(s.domain, iif(g.subdomains, s.slug || '.', '') || g.host) || g.port`
+
+const sqlStores = "SELECT " + storeColumns + " FROM stores s, settings g "
+
+// payPage returns the address of an order's hosted pay page.
+func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
+
+// isLocal reports whether buyers on the internet cannot open the store's pay pages.
+func (st Store) isLocal() bool {
+	u, err := url.Parse(st.URL)
+	return err != nil || isPrivateHost(u.Hostname())
+}
+
+// readStore reads one store.
+func readStore(ctx context.Context, q querier, id string) (Store, error) {
+	return one[Store](ctx, q, sqlStores+"WHERE s.id = ?", id)
+}
+
+// Stores lists all stores, the oldest first.
+func (db *DB) Stores(ctx context.Context) ([]Store, error) {
+	return all[Store](ctx, db, sqlStores+"ORDER BY s.id")
+}
+
+// StoreAt returns the store that a host belongs to, by its domain or its subdomain. The public host belongs
+// to no store.
+func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
+	host, _, _ = strings.Cut(host, ":")
+	host = strings.TrimSuffix(host, ".")
+	const where = "WHERE s.domain = ?1 AND g.host <> ?1 OR g.subdomains AND s.slug || '.' || g.host = ?1"
+	return one[Store](ctx, db, sqlStores+where, strings.ToLower(host))
+}
+
+// StoreOf returns the store that a store, key, endpoint, order or delivery belongs to.
+func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
+	storeID := map[string]string{
+		"store":    "?",
+		"key":      "(SELECT store_id FROM api_keys WHERE id = ?)",
+		"endpoint": "(SELECT store_id FROM endpoints WHERE id = ?)",
+		"order":    "(SELECT store_id FROM orders WHERE id = ?)",
+		"delivery": `(
+			SELECT e.store_id
+			FROM   deliveries d JOIN endpoints e ON e.id = d.endpoint_id
+			WHERE  d.id = ?)`,
+	}[kind]
+	return one[Store](ctx, db, sqlStores+"WHERE s.id = "+storeID, id)
+}
+
+// AddStore creates a store. Its id, address and time of creation are set here.
+func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store, error) {
+	err := db.write(ctx, func(tx *Tx) error {
+		st.ID = tx.newID()
+		st.CreatedAt = tx.now
+		tx.exec(`
+			INSERT INTO stores (id, name, slug, plan, expiry_ms, owner_email,
+			                    password_salt, password_hash, created_at)
+			VALUES (?1, '', ?1, 'free', 600000, ?1, ?2, ?3, ?4)`,
+			st.ID, hash.Salt, hash.Hash, st.CreatedAt)
+		return tx.putStore(&st)
+	})
+	return st, err
+}
+
+// SetStore applies edit to a store and returns the result.
+func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (st Store, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		st, err = readStore(tx, tx, id)
+		if err == nil {
+			edit(&st)
+			err = tx.putStore(&st)
+		}
+		return err
+	})
+	return st, err
+}
+
+// settings is the form of a store's settings.
+type settings struct {
+	Name     string `json:"name" rule:"text 1..100"`
+	Contact  string `json:"contact" rule:"contact optional"`
+	Hours    *int64 `json:"expiry_hours" rule:"int 1..168 optional"` // nil = it is not a whole number, and stays
+	Language string `json:"language" rule:"choice id|en"`
+	TestMode bool   `json:"test_mode" rule:"bool"`
+}
+
+func (st Store) Settings() settings {
+	in := settings{st.Name, st.Contact, nil, st.Language, st.TestMode}
+	if hours := int64(st.Expiry.Hours()); st.Expiry%time.Hour == 0 {
+		in.Hours = &hours
+	}
+	return in
+}
+
+// putStore writes a store's row and reads its address again. It refuses a domain, e-mail address or slug that
+// another store has.
+func (tx *Tx) putStore(st *Store) (err error) {
+	refusal := refuse(ValidationFailed)
+	refusal.Fields, _ = all[FieldError](tx, tx, `
+		SELECT 'domain', ?1, json_array(domain) FROM stores WHERE domain = ?3 AND id <> ?2
+		UNION ALL
+		SELECT 'owner_email', ?1, json_array(owner_email) FROM stores WHERE owner_email = ?4 AND id <> ?2
+		UNION ALL
+		SELECT 'slug', ?1, json_array(slug) FROM stores WHERE slug = ?5 AND id <> ?2`,
+		"belongs to another store: %q", st.ID, st.Domain, st.OwnerEmail, st.Slug)
+	if err := refusal.orNil(); err != nil {
+		return err
+	}
+
+	tx.exec(`
+		UPDATE stores
+		SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?,
+		       contact = ?, language = ?, test_mode = ?
+		WHERE  id = ?`,
+		st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
+		st.Contact, cmp.Or(st.Language, "id"), st.TestMode, st.ID)
+	*st, err = readStore(tx, tx, st.ID)
+	return err
+}
+
+// setAddress records where the service is reached, for the commands too.
+func (db *DB) setAddress(publicURL string, subdomains bool) error {
+	u, err := url.Parse(publicURL)
+	if err != nil { // The rule of its flag takes some hosts that are none, such as [::::1].
+		return fmt.Errorf("-public-url must be an address such as https://orders.example.id (%w)", err)
+	}
+	host := strings.TrimSuffix(u.Host, ":"+u.Port())
+	return db.change(context.Background(),
+		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
+		u.Scheme+"://", host, u.Host[len(host):], subdomains)
+}
+
+// publicURL returns where the service is reached, without a slash at its end.
+func (db *DB) publicURL(ctx context.Context) string {
+	address, _ := one[string](ctx, db, "SELECT scheme || host || port FROM settings")
+	return address
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// This file looks after the database file: finding and watching it, inspection, backup, restore and purge.
+
+// findFile returns a path without symbolic links, because a file with two names would have two WALs. It
+// creates a missing file itself, because SQLite would let every user of the machine read it.
+func findFile(path string, mode openMode) (string, error) {
+	found, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return found, err
+	}
+	if mode < openOrCreate {
+		return "", fmt.Errorf("there is no database %s: check the name, "+
+			"or create one with \"storeorder store add\"", path)
+	}
+
+	for _, rest := range []string{path + "-wal", path + "-restoring"} {
+		if _, err := os.Stat(rest); err == nil {
+			return "", fmt.Errorf("%s is missing, but %s is there: put the file back, "+
+				"or run \"storeorder restore\"", path, rest)
+		}
+	}
+
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("cannot create the database: %w", err)
+	}
+
+	file.Close()
+	return filepath.EvalSymlinks(path)
+}
+
+// lockServing keeps other services, and a restore, off a file.
+func lockServing(path string) (*os.File, error) {
+	lock, err := os.OpenFile(path+"-serving", os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = os.NewSyscallError("flock", syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("another storeorder is serving %s: stop it first", path)
+	}
+	return lock, err
+}
+
+// takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the
+// file's place and that does not match the WAL of the old file.
+func (db *DB) takeFile() (err error) {
+	db.file, err = os.Open(db.path)
+	if err == nil {
+		err = db.checkWritable()
+	}
+	if err != nil {
+		return err
+	}
+
+	file := db.seen.found[0]
+	wal := db.seen.found[1]
+	if wal == nil || wal.Size() == 0 || !file.ModTime().After(wal.ModTime()) {
+		return nil
+	}
+
+	db.log.Warn("the database is newer than its -wal file, as if it had been copied there: it is checked first")
+	if _, err := db.check(context.Background()); err != nil {
+		return db.stopWriting(err.Error()) // so that SQLite does not merge the two when it closes the file
+	}
+	return nil
+}
+
+// checkWritable returns nil, or an ErrUnavailable that says why the database takes no writes. Each
+// transaction calls it before BEGIN and after COMMIT, so that no write goes into a file that nobody will find
+// again. It takes microseconds.
+func (db *DB) checkWritable() error {
+	s := &db.seen
+	s.Lock()
+	defer s.Unlock()
+	if err := db.broken.Load(); err != nil {
+		return *err
+	}
+	if db.file == nil {
+		return nil
+	}
+
+	for i, ending := range endings {
+		info, _ := os.Stat(db.path + ending)
+		if before := s.found[i]; before != nil && !os.SameFile(info, before) {
+			return db.stopWriting(db.path + ending + " is gone or was replaced: put it back, or save it before you " +
+				"stop the service (docs/operation.md, a deleted file)")
+		}
+		s.found[i] = info
+	}
+
+	var header [applicationAt + 4]byte
+	db.file.ReadAt(header[:], 0) // What cannot be read is 0.
+	changes := binary.BigEndian.Uint32(header[changesAt:])
+	if changes < s.changes || binary.BigEndian.Uint32(header[applicationAt:]) == backupID {
+		return db.stopWriting(db.path + " was overwritten: stop the service and run \"storeorder restore\"")
+	}
+
+	s.changes = changes
+	return nil
+}
+
+// clockJumped reports whether the wall clock has jumped by over a minute in the last five minutes. Until it
+// has been steady for that long, nothing expires or is purged, and no payment is checked.
+func (db *DB) clockJumped() bool {
+	c := &db.clock
+	c.Lock()
+	defer c.Unlock()
+	wall := db.now()
+	steady := time.Now()
+	jump := wall.Sub(c.wall) - steady.Sub(c.steady)
+	if c.wall != 0 && jump.Abs() > time.Minute {
+		c.until = steady.Add(5 * time.Minute)
+		db.log.Warn("the machine's clock has jumped, and nothing expires for five minutes: "+
+			"if it is wrong, correct it", "by", jump.String())
+	}
+
+	c.wall = wall
+	c.steady = steady
+	return steady.Before(c.until)
+}
+
+// Report is what a check of a file finds.
+type Report struct {
+	OK                bool     `json:"ok"`
+	Faults            []string `json:"faults"` // empty if the file is sound
+	Version           int      `json:"schema_version"`
+	Stores            int64    `json:"stores"`
+	Orders            int64    `json:"orders"`
+	WaitingDeliveries int64    `json:"waiting_deliveries"`
+	LatestEvent       Time     `json:"latest_event_at,omitzero"` // shows how old a copy is
+}
+
+// check says what is in the database. If it is damaged, the report has faults, and there is an error.
+func (db *DB) check(ctx context.Context) (Report, error) {
+	r, err := one[Report](ctx, db, `
+		SELECT 1, '[]', user_version, (SELECT count(*) FROM stores), (SELECT count(*) FROM orders),
+		       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL),
+		       coalesce((SELECT created_at FROM events ORDER BY number DESC LIMIT 1), 0)
+		FROM   pragma_user_version`)
+	if err == nil {
+		r.Faults, err = all[string](ctx, db, `
+			SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
+			UNION ALL
+			SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
+			FROM   pragma_foreign_key_check`)
+	}
+	if sqliteCode(err) != 0 {
+		r.Faults = []string{err.Error()}
+		err = nil
+	}
+	if len(r.Faults) > 0 {
+		r.OK = false
+		err = fmt.Errorf("%s is damaged: restore a backup (%s)", db.path, r.Faults[0])
+	}
+	return r, err
+}
+
+// copyTo copies the database, while others write, to a new file that nobody else can read and whose
+// application_id is id. After an error there is no copy.
+func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
+	file, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot create the copy: name a new file (%w)", err)
+	}
+
+	_, err = db.readers.ExecContext(ctx, "VACUUM INTO ?", "file:"+url.PathEscape(out))
+	if err == nil {
+		_, err = file.WriteAt(binary.BigEndian.AppendUint32(nil, id), applicationAt)
+	}
+	err = errors.Join(err, file.Sync(), file.Close(), syncFolder(out))
+	if err != nil {
+		os.Remove(out)
+		return fmt.Errorf("cannot copy %s to %s: is the disk full? (%w)", db.path, out, err)
+	}
+	return nil
+}
+
+// syncFolder syncs the names in a file's folder to disk.
+func syncFolder(path string) error {
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// endings are those of the file, its WAL and the WAL's index.
+var endings = []string{"", "-wal", "-shm"}
+
+// restore puts a copy of a sound file in a database's place. aside is the new name of what was there, or
+// empty.
+func restore(ctx context.Context, path, from string, env environment) (aside string, r Report, err error) {
+	source, err := openDB(from, openReadOnly, env, nil)
+	if err != nil {
+		return "", r, err
+	}
+	defer source.close()
+
+	if found, err := filepath.EvalSymlinks(path); err == nil {
+		path = found
+	}
+
+	lock, err := lockServing(path)
+	if err != nil {
+		return "", r, err
+	}
+	defer lock.Close()
+	r, err = source.check(ctx)
+	if err != nil {
+		return "", r, err
+	}
+
+	fresh := path + "-restoring"
+	os.Remove(fresh) // A restore that was killed may have left it.
+	err = source.copyTo(ctx, fresh, applicationID)
+	if err == nil {
+		aside, err = setAside(path, path+env.now().UTC().Format("-20060102-150405.000"))
+	}
+	if err == nil {
+		err = errors.Join(os.Rename(fresh, path), syncFolder(path))
+	}
+	return aside, r, err
+}
+
+// setAside renames a database, whose WAL must not stay beside another file. The file goes first: a restore
+// that is killed then leaves no file, which everybody notices, rather than one without its latest orders.
+func setAside(path, aside string) (moved string, err error) {
+	for _, ending := range endings {
+		switch err := os.Rename(path+ending, aside+ending); {
+		case err == nil:
+			moved = aside
+		case !errors.Is(err, fs.ErrNotExist):
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// deleteRows runs a statement that deletes rows in small writes, until it deletes fewer than its last
+// parameter.
+func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
+	const most = 100
+	for {
+		deleted := int64(0)
+		err := db.write(ctx, func(tx *Tx) error {
+			deleted = tx.exec(statement, arg, most)
+			return nil
+		})
+		if err != nil || deleted < most {
+			return err
+		}
+	}
+}
+
+// purge deletes what is too old to be needed. Orders, their history and payments are kept for good.
+func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
+	now := db.now()
+	for statement, before := range map[string]Time{
+		`DELETE FROM events WHERE number IN
+			(SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`: now.Add(-keepEvents),
+		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
+			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-48 * time.Hour),
+		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
+	} {
+		err = cmp.Or(err, db.deleteRows(ctx, statement, before))
+	}
+	return err
+}

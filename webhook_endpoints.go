@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// This file has the endpoints that get events, webhooks and the owner's phones, and the way to the network.
+
+// EndpointKind says what an endpoint is.
+type EndpointKind string
+
+const (
+	Webhook EndpointKind = "webhook"
+	Phone   EndpointKind = "ntfy" // an owner's phone, through a topic of an ntfy server
+)
+
+// Endpoint is where a store's events go.
+type Endpoint struct {
+	ID        string       `json:"endpoint_id"`
+	Kind      EndpointKind `json:"kind"`
+	URL       string       `json:"url"`
+	Events    []EventName  `json:"events"` // empty: all
+	Active    bool         `json:"active"`
+	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
+	CreatedAt Time         `json:"created_at"`
+	Fails     bool         `json:"-"`                    // it is on, and the newest delivery that was tried has not arrived
+	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
+}
+
+const sqlEndpoints = `
+	SELECT id, kind, url, events, off = '', off, created_at, coalesce((
+		SELECT status <> 'delivered'
+		FROM   deliveries
+		WHERE  endpoint_id = e.id AND attempt > 0 AND e.off = ''
+		ORDER  BY event DESC
+		LIMIT  1), 0)
+	FROM   endpoints e
+	WHERE  `
+
+// Endpoints lists a store's endpoints, the oldest first, without their deliveries.
+func (db *DB) Endpoints(ctx context.Context, storeID string) ([]Endpoint, error) {
+	return all[Endpoint](ctx, db, sqlEndpoints+"store_id = ? ORDER BY id", storeID)
+}
+
+// Endpoint reads one endpoint of a store, without its deliveries.
+func (db *DB) Endpoint(ctx context.Context, storeID, id string) (Endpoint, error) {
+	return one[Endpoint](ctx, db, sqlEndpoints+"id = ? AND store_id = ?", id, storeID)
+}
+
+// NewEndpoint is an endpoint to be added.
+type NewEndpoint struct {
+	Kind         EndpointKind
+	URL          string
+	Events       []EventName // none: all
+	AllowPrivate bool        // also http and private addresses
+}
+
+// check refuses an address or an event that is not allowed. The IP addresses of a name can change: they are
+// checked whenever it is dialed (refusePrivate).
+func (in NewEndpoint) check() error {
+	refusal := refuse(ValidationFailed)
+	u, err := url.Parse(in.URL)
+	switch {
+	case err != nil || u.Hostname() == "" || len(in.URL) > 2048 || strings.Contains(in.URL, " "):
+		refusal.add("url", "must be an address such as %s", "https://shop.example.id/webhooks")
+	case u.Scheme != "https" && !(in.AllowPrivate && u.Scheme == "http"):
+		refusal.add("url", "must begin with https:// (http needs -webhook-allow-private)")
+	case u.User != nil || strings.Contains(in.URL, "#"):
+		refusal.add("url", "must have no user, password or #fragment")
+	case !in.AllowPrivate && isPrivateHost(u.Hostname()):
+		refusal.add("url", "must be public (private addresses need -webhook-allow-private)")
+	}
+
+	for _, name := range in.Events {
+		if !slices.Contains(EventNames, name) {
+			refusal.add("events", "has %q, which is not an event: choose from %s", name, EventNames)
+		}
+	}
+	return refusal.orNil()
+}
+
+// maxEndpoints is how many endpoints a store can have. Each event is a delivery to each of them.
+const maxEndpoints = 10
+
+// AddEndpoint adds an endpoint. Its secret is shown only this once.
+func (db *DB) AddEndpoint(
+	ctx context.Context, storeID string, in NewEndpoint,
+) (id, secret string, err error) {
+	if err := in.check(); err != nil {
+		return "", "", err
+	}
+
+	secret = "whsec_" + newSecret()
+	err = db.write(ctx, func(tx *Tx) error {
+		n, _ := one[int](tx, tx, "SELECT count(*) FROM endpoints WHERE store_id = ?", storeID)
+		if n >= maxEndpoints {
+			return refuse(LimitReached)
+		}
+
+		id = tx.newID()
+		tx.exec(`
+			INSERT INTO endpoints (id, store_id, kind, url, events, secret, created_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`, id, storeID, in.Kind, in.URL,
+			fromJSON{append([]EventName{}, in.Events...)}, secret, tx.now) // [], not null
+		return nil
+	})
+	return id, secret, err
+}
+
+// RotateSecret gives an endpoint a new secret. For 24 hours the old one signs too. A second call within a
+// minute is a double click: it replaces the new secret, and the old one stays.
+func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret string, err error) {
+	secret = "whsec_" + newSecret()
+	return secret, db.change(ctx, `
+		UPDATE endpoints
+		SET    old_secret = iif(old_secret_until > ?1 - 60000, old_secret, secret), old_secret_until = ?1, secret = ?2
+		WHERE  id = ?3 AND store_id = ?4`, db.now().Add(24*time.Hour), secret, id, storeID)
+}
+
+// SetEndpointActive turns an endpoint on or off for its owner. While it is off its deliveries wait.
+func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active bool) error {
+	return db.change(ctx, `
+		UPDATE endpoints
+		SET    off = iif(?, '', 'owner'), did_well = 0
+		WHERE  id = ? AND store_id = ?`, active, id, storeID)
+}
+
+// RemoveEndpoint deletes an endpoint with its deliveries. There may be a million, so it is turned off first,
+// and they are deleted in small writes: if one fails, the owner sees an endpoint that is off, and can remove
+// it again.
+func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
+	err := db.SetEndpointActive(ctx, storeID, id, false)
+	if err == nil {
+		err = db.deleteRows(ctx, `
+			DELETE FROM deliveries
+			WHERE  id IN (SELECT id FROM deliveries WHERE endpoint_id = ? LIMIT ?)`, id)
+	}
+	if err == nil {
+		err = db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
+	}
+	return err
+}
+
+// Ping sends an endpoint an event without an order.
+func (db *DB) Ping(ctx context.Context, storeID, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		return tx.addDelivery(tx.writeEvent(storeID, "", 0, Ping, "{}"), id)
+	})
+}
+
+// newTransport returns the way to the network: without a proxy or compression and, unless private addresses
+// are allowed, only to public ones.
+func newTransport(allowPrivate bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	if !allowPrivate {
+		dialer.Control = refusePrivate
+	}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    mostOfEndpoint,
+		IdleConnTimeout:        time.Minute,
+	}
+}
+
+var errNotPublic = errors.New("not a public address")
+
+// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its
+// address gains nothing.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
+		return errNotPublic
+	}
+	return nil
+}
+
+// deniedNets are the addresses that are not public (IANA's special-purpose registries): in IPv6 everything
+// outside 2000::/3, and some within it.
+const deniedNets = `
+	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+	::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20`
+
+// isPublic reports whether anybody on the Internet can have this address.
+func isPublic(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	for denied := range strings.FieldsSeq(deniedNets) {
+		if netip.MustParsePrefix(denied).Contains(ip) {
+			return false
+		}
+	}
+	return ip.IsValid()
+}
