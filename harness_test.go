@@ -659,6 +659,12 @@ func (w *world) create(t *testing.T, items ...any) string {
 	return w.do(t, "POST", "/v1/orders", w.shop.body(items...)).want(t, 201, "").at("order.id")
 }
 
+// decide approves, rejects, cancels or refunds an order by the API.
+func (w *world) decide(t *testing.T, id, act string) {
+	t.Helper()
+	w.do(t, "POST", "/v1/orders/"+id+"/"+act, fields{}, as(w.shop.keys["manage"])...).want(t, 200, "")
+}
+
 // end stops the service and checks what must hold after every test.
 func (w *world) end() {
 	w.t.Helper()

@@ -35,9 +35,9 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"reflect"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,52 +62,145 @@ func realEnvironment() environment {
 	}
 }
 
-// command is a row of the table of commands. It works on no database ("-"), on one that is only read ("="),
-// on one that is created if it is missing ("+"), on one that exists (""), or on a row in it, which the flag
-// of that name gives.
+// run executes the command that args name and returns the exit code: 0, 1 (failed) or 2 (usage).
+func run(ctx context.Context, args []string, env environment) int {
+	i := slices.IndexFunc(commands, func(c command) bool { return c.isNamedBy(args) })
+	if i < 0 {
+		return help(args, env)
+	}
+
+	command := commands[i]
+	c := &call{
+		Context:     ctx,
+		environment: env,
+		flags:       flag.NewFlagSet("storeorder "+command.name(), flag.ContinueOnError),
+		gatewayURLs: map[Provider]string{},
+	}
+	c.flags.SetOutput(io.Discard)
+
+	err := c.parse(args[len(strings.Fields(command.name())):], command)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(c.stdout, "storeorder %s: %s\n", command.usage, command.does)
+		c.flags.SetOutput(c.stdout)
+		c.flags.PrintDefaults()
+		return 0
+	}
+	if err != nil {
+		return c.report(err)
+	}
+
+	result, err := command.do(c)
+	if err == nil && result != nil {
+		err = json.NewEncoder(c.stdout).Encode(result)
+	}
+	return c.report(err)
+}
+
+// command is a row of the table of commands.
 type command struct {
 	usage string // what a person types
 	flags string // the names of its flags; one with ! is needed
 	does  string // what the help says
-	kind  string // what it works on
-	do    func(c *call) (result any, err error)
+	do    commandFunc
 }
+
+// commandFunc performs a command. Its result is printed as JSON, unless it is nil.
+type commandFunc func(c *call) (result any, err error)
 
 // commands are in the order of the help.
 var commands = []command{
-	{"demo", "addr", "try it out: a temporary store with orders", "-", demo},
+	{"demo", "addr", "try it out: a temporary store with orders", demo},
 	{"serve", "db addr public-url subdomains rate burst trusted-proxy gateway-url webhook-allow-private keep-events " +
-		"log-format", "run the service", "-", serve},
+		"log-format", "run the service", serve},
 	{"store add", "db name! email! plan slug domain expiry contact language test",
-		"create a store; prints its owner's password once", "+", storeAdd},
-	{"store list", "db", "list the stores", "", storeList},
-	{"store set", "db store name email plan slug domain expiry contact language test", "change a store", "store",
-		storeSet},
-	{"store password", "db store", "give a store's owner a new password", "store", storePassword},
-	{"key add", "db store name! scope expires", "create an API key; prints it once", "store", keyAdd},
-	{"key list", "db store", "list a store's API keys", "store", keyList},
-	{"key revoke", "db key!", "revoke an API key at once", "key", keyRevoke},
+		"create a store; prints its owner's password once", onNewFile(storeAdd)},
+	{"store list", "db", "list the stores", onFile(storeList)},
+	{"store set", "db store name email plan slug domain expiry contact language test", "change a store",
+		onRow("store", storeSet)},
+	{"store password", "db store", "give a store's owner a new password", onRow("store", storePassword)},
+	{"key add", "db store name! scope expires", "create an API key; prints it once", onRow("store", keyAdd)},
+	{"key list", "db store", "list a store's API keys", onRow("store", keyList)},
+	{"key revoke", "db key!", "revoke an API key at once", onRow("key", keyRevoke)},
 	{"webhook add", "db store url! events webhook-allow-private", "register an endpoint; prints its secret once",
-		"store", webhookAdd},
-	{"webhook list", "db store", "list a store's endpoints and last deliveries", "store", webhookList},
-	{"webhook listen", "db store", "print a store's events as they happen", "store", webhookListen},
-	{"webhook remove", "db endpoint!", "delete an endpoint and its deliveries", "endpoint", webhookRemove},
-	{"webhook resend", "db delivery endpoint since", "send deliveries again", "", webhookResend},
-	{"order list", "db store status", "list a store's 50 newest orders", "store", orderList},
-	{"order show", "db order!", "show an order as the API does", "order", orderShow},
-	{"order approve", "db order! gateway-url", "accept an order's payment", "order", decide(Approve)},
-	{"order reject", "db order! gateway-url", "reject a reported or held payment", "order", decide(Reject)},
-	{"order cancel", "db order! gateway-url", "cancel an order that is not paid", "order", decide(Cancel)},
-	{"order refund", "db order!", "mark an order's money as returned", "order", decide(Refund)},
-	{"payment check", "db order! gateway-url", "ask the gateway now", "order", paymentCheck},
-	{"gateway set", "db store provider! mode! gateway-url", "store a gateway's key, read from stdin", "store",
-		gatewaySet},
-	{"catalog import <file.json>", "db store", "add or change what a store sells", "store", catalogImport},
-	{"backup <copy.db>", "db", "copy the database while it is in use", "", backup},
-	{"restore <copy.db>", "db", "put a backup in the database's place", "-", restoreBackup},
-	{"check", "db", "check a database or a backup", "=", check},
-	{"health", "addr", "ask a running service whether it is ready", "-", health},
-	{"version", "", "print the versions of this program", "-", version},
+		onRow("store", webhookAdd)},
+	{"webhook list", "db store", "list a store's endpoints and last deliveries", onRow("store", webhookList)},
+	{"webhook listen", "db store", "print a store's events as they happen", onRow("store", webhookListen)},
+	{"webhook remove", "db endpoint!", "delete an endpoint and its deliveries", onRow("endpoint", webhookRemove)},
+	{"webhook resend", "db delivery endpoint since", "send deliveries again", onFile(webhookResend)},
+	{"order list", "db store status", "list a store's 50 newest orders", onRow("store", orderList)},
+	{"order show", "db order!", "show an order as the API does", onRow("order", orderShow)},
+	{"gateway set", "db store provider! mode! gateway-url", "store a gateway's key, read from stdin",
+		onRow("store", gatewaySet)},
+	{"catalog import <file.json>", "db store", "add or change what a store sells", onRow("store", catalogImport)},
+	{"backup <copy.db>", "db", "copy the database while it is in use", onFile(backup)},
+	{"restore <copy.db>", "db", "put a backup in the database's place", restoreBackup},
+	{"check", "db", "check a database or a backup", onFileToRead(check)},
+	{"health", "addr", "ask a running service whether it is ready", health},
+	{"version", "", "print the versions of this program", version},
+}
+
+// name is what a person types before flags and arguments.
+func (c command) name() string {
+	name, _, _ := strings.Cut(c.usage, " <")
+	return name
+}
+
+func (c command) isNamedBy(args []string) bool {
+	words := strings.Fields(c.name())
+	return len(args) >= len(words) && slices.Equal(args[:len(words)], words)
+}
+
+// asksForHelp reports whether a command line is empty or begins with help, -h or the like.
+var asksForHelp = matcher(`^(?:-*(?:h|help)(?: .*)?)?$`)
+
+// help lists the commands: as an answer, or because args name none of them.
+func help(args []string, env environment) (code int) {
+	given := strings.Join(args, " ")
+	if !asksForHelp(given) {
+		var names []string
+		for _, command := range commands {
+			names = append(names, command.name())
+		}
+		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n", given, strings.Join(names, ", "))
+		return 2
+	}
+
+	fmt.Fprintln(env.stdout, "storeorder is a small shop's order service. Its commands, each with -h for its flags:")
+	for _, command := range commands {
+		fmt.Fprintf(env.stdout, "  %-26s %s\n", command.usage, command.does)
+	}
+	return 0
+}
+
+// onFile returns a command that works on a database that exists.
+func onFile(do commandFunc) commandFunc { return withDB(openExisting, do) }
+
+// onNewFile returns a command that creates the database if it is missing.
+func onNewFile(do commandFunc) commandFunc { return withDB(openOrCreate, do) }
+
+// onFileToRead returns a command that changes nothing, and takes a backup too.
+func onFileToRead(do commandFunc) commandFunc { return withDB(openReadOnly, do) }
+
+func withDB(mode openMode, do commandFunc) commandFunc {
+	return func(c *call) (any, error) {
+		db, err := openDB(c.file, mode, c.environment, nil)
+		if err != nil {
+			return nil, err
+		}
+		defer db.close()
+		c.db = db
+		return do(c)
+	}
+}
+
+// onRow returns a command about one row of a table. The flag that is named like the kind of row has its id.
+func onRow(kind string, do commandFunc) commandFunc {
+	return onFile(func(c *call) (any, error) {
+		if err := c.find(kind, c.flags.Lookup(kind).Value.String()); err != nil {
+			return nil, err
+		}
+		return do(c)
+	})
 }
 
 // call is a command that is called, with its flags. It is the context of everything that the command does.
@@ -132,38 +225,41 @@ type call struct {
 // textFlags are the flags that readForm reads, by their rules. One that is not given leaves its field zero,
 // except -rate and -burst. Given has the names of those that are.
 type textFlags struct {
-	PublicURL string   `json:"public-url" rule:"origin optional" usage:"the address that buyers reach the service at"`
-	LogFormat string   `json:"log-format" rule:"choice text|json optional" usage:"how the log is written (default text)"`
-	Rate      int64    `json:"rate" rule:"int 1..10000000 =300" usage:"requests a minute for each key (default 300)"`
-	Burst     int64    `json:"burst" rule:"int 1..10000000 =60" usage:"requests at once for each key (default 60)"`
-	Store     string   `json:"store" rule:"id optional" usage:"a store's id; needed if there are several"`
-	Key       string   `json:"key" rule:"id optional" usage:"a key's id"`
-	Endpoint  string   `json:"endpoint" rule:"id optional" usage:"an endpoint's id"`
-	Delivery  string   `json:"delivery" rule:"id optional" usage:"a delivery's id"`
-	Order     string   `json:"order" rule:"id optional" usage:"an order's id"`
-	Name      string   `json:"name" rule:"text 1..100 optional" usage:"its name"`
-	Email     string   `json:"email" rule:"email optional" usage:"the owner's e-mail address"`
-	Plan      Plan     `json:"plan" rule:"choice free|growth|scale optional" usage:"free has no API"`
-	Slug      string   `json:"slug" rule:"slug optional" usage:"its name in addresses"`
-	Domain    string   `json:"domain" rule:"host optional" usage:"its own host, if it has one"`
-	Contact   string   `json:"contact" rule:"contact optional" usage:"for buyers: WhatsApp or e-mail"`
-	Language  string   `json:"language" rule:"choice id|en optional" usage:"of messages to the owner's phone"`
-	Test      string   `json:"test" rule:"choice on|off optional" usage:"offer the sandbox"`
-	Scope     Scope    `json:"scope" rule:"choice read|write|manage optional" usage:"default write"`
-	URL       string   `json:"url" rule:"text 1..2048 optional" usage:"where events are sent"`
-	Events    string   `json:"events" rule:"text 1..500 optional" usage:"names separated by commas (default all)"`
-	Since     Time     `json:"since" rule:"time optional" usage:"with -endpoint: whatever was not delivered since"`
-	Provider  Provider `json:"provider" rule:"choice midtrans|xendit optional" usage:"whose key it is"`
-	Mode      Mode     `json:"mode" rule:"choice sandbox|live optional" usage:"whether it takes real money"`
-	Status    Status   `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional" usage:"only orders in this state"`
-	Given     map[string]bool
+	PublicURL  string        `json:"public-url" rule:"origin optional"`
+	LogFormat  string        `json:"log-format" rule:"choice text|json optional"`
+	Rate       int64         `json:"rate" rule:"int 1..10000000 =300"`
+	Burst      int64         `json:"burst" rule:"int 1..10000000 =60"`
+	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional"`
 
-	Expiry     time.Duration `json:"expiry" rule:"duration 10..10080 optional" usage:"time to pay an order (a new store has 24h)"`
-	Expires    time.Duration `json:"expires" rule:"duration 1..5256000 optional" usage:"how long the key works (default: for good)"`
-	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional" usage:"how long events are kept (default 2160h)"`
+	Store    string `json:"store" rule:"id optional"`
+	Key      string `json:"key" rule:"id optional"`
+	Endpoint string `json:"endpoint" rule:"id optional"`
+	Delivery string `json:"delivery" rule:"id optional"`
+	Order    string `json:"order" rule:"id optional"`
+
+	Name     string        `json:"name" rule:"text 1..100 optional"`
+	Email    string        `json:"email" rule:"email optional"`
+	Plan     Plan          `json:"plan" rule:"choice free|growth|scale optional"`
+	Slug     string        `json:"slug" rule:"slug optional"`
+	Domain   string        `json:"domain" rule:"host optional"`
+	Expiry   time.Duration `json:"expiry" rule:"duration 10..10080 optional"`
+	Contact  string        `json:"contact" rule:"contact optional"`
+	Language string        `json:"language" rule:"choice id|en optional"`
+	Test     string        `json:"test" rule:"choice on|off optional"`
+
+	Scope    Scope         `json:"scope" rule:"choice read|write|manage optional"`
+	Expires  time.Duration `json:"expires" rule:"duration 1..5256000 optional"`
+	URL      string        `json:"url" rule:"text 1..2048 optional"`
+	Events   string        `json:"events" rule:"text 1..500 optional"`
+	Since    Time          `json:"since" rule:"time optional"`
+	Provider Provider      `json:"provider" rule:"choice midtrans|xendit optional"`
+	Mode     Mode          `json:"mode" rule:"choice sandbox|live optional"`
+	Status   Status        `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
+
+	Given map[string]bool
 }
 
-// define defines all the flags that exist.
+// define defines all the flags that exist. What stands between ` + "`" + ` is what a flag takes.
 func (c *call) define(f *flag.FlagSet) {
 	f.StringVar(&c.file, "db", "storeorder.db", "the database `file`")
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` that the service listens on")
@@ -172,87 +268,36 @@ func (c *call) define(f *flag.FlagSet) {
 		"allow http and private addresses; serve and webhook add each need it")
 	f.Func("trusted-proxy", "believe X-Forwarded-For from this `CIDR` (repeatable)", c.addProxy)
 	f.Func("gateway-url", "reach a gateway elsewhere, `provider=URL` (repeatable)", c.addGatewayURL)
-	for field := range reflect.TypeFor[textFlags]().Fields() {
-		what, _, _ := strings.Cut(strings.TrimPrefix(field.Tag.Get("rule"), "choice "), " ")
-		f.String(field.Tag.Get("json"), "", "`"+what+"`: "+field.Tag.Get("usage"))
-	}
+
+	text := func(name, usage string) { f.String(name, "", usage) } // for textFlags
+	text("public-url", "the `address` that buyers reach the service at")
+	text("log-format", "how the log is written: `text|json` (default text)")
+	text("rate", "requests a minute for each key: an `int` (default 300)")
+	text("burst", "requests at once for each key: an `int` (default 60)")
+	text("keep-events", "a `duration`: how long events are kept (default 2160h)")
+	text("store", "a store's `id`; needed if there are several")
+	text("key", "a key's `id`")
+	text("endpoint", "an endpoint's `id`")
+	text("delivery", "a delivery's `id`")
+	text("order", "an order's `id`")
+	text("name", "its name, a `text`")
+	text("email", "the owner's `e-mail` address")
+	text("plan", "`free|growth|scale`: free has no API")
+	text("slug", "its `name` in addresses")
+	text("domain", "its own `host`, if it has one")
+	text("expiry", "a `duration`: time to pay an order (a new store has 24h)")
+	text("contact", "for buyers: a WhatsApp `number` or an e-mail address")
+	text("language", "`id|en`: of messages to the owner's phone")
+	text("test", "`on|off`: offer the sandbox")
+	text("scope", "`read|write|manage`: what a key may do (default write)")
+	text("expires", "a `duration`: how long the key works (default: for good)")
+	text("url", "the `address` that events are sent to")
+	text("events", "`names` separated by commas (default all)")
+	text("since", "with -endpoint, a `time`: whatever was not delivered since")
+	text("provider", "`midtrans|xendit`: whose key it is")
+	text("mode", "`sandbox|live`: whether it takes real money")
+	text("status", "only orders in this `state`")
 }
-
-func (c *call) addProxy(text string) error {
-	network, err := netip.ParsePrefix(text)
-	if err != nil {
-		return errors.New("must be a network such as 10.0.0.0/8")
-	}
-	c.trusted = append(c.trusted, network)
-	return nil
-}
-
-// isGatewayURL reports whether text is a provider and an address: provider=URL.
-var isGatewayURL = matcher(`^(?:midtrans|xendit)=(?i:https?)` + addressEnd)
-
-func (c *call) addGatewayURL(text string) error {
-	if !isGatewayURL(text) {
-		return errors.New("must look like midtrans=http://127.0.0.1:9000")
-	}
-	provider, address, _ := strings.Cut(text, "=")
-	c.gatewayURLs[Provider(provider)] = strings.TrimSuffix(address, "/")
-	return nil
-}
-
-// usageError is a mistake in the command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// run executes the command that args name and returns the exit code: 0, 1 (failed) or 2 (usage).
-func run(ctx context.Context, args []string, env environment) int {
-	var names []string
-	for _, command := range commands {
-		name, _, _ := strings.Cut(command.usage, " <")
-		names = append(names, name)
-		words := strings.Count(name, " ") + 1
-		if len(args) < words || strings.Join(args[:words], " ") != name {
-			continue
-		}
-
-		c := &call{
-			Context:     ctx,
-			environment: env,
-			flags:       flag.NewFlagSet("storeorder "+name, flag.ContinueOnError),
-			gatewayURLs: map[Provider]string{},
-		}
-
-		c.flags.SetOutput(io.Discard)
-		err := c.parse(args[words:], command)
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintf(c.stdout, "storeorder %s: %s\n", command.usage, command.does)
-			c.flags.SetOutput(c.stdout)
-			c.flags.PrintDefaults()
-			return 0
-		}
-		if err == nil {
-			err = c.do(command)
-		}
-		return c.report(err)
-	}
-
-	given := strings.Join(args, " ")
-	if !asksForHelp(given) {
-		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n", given, strings.Join(names, ", "))
-		return 2
-	}
-
-	fmt.Fprintln(env.stdout, "storeorder is a small shop's order service. Its commands, each with -h for its flags:")
-	for _, command := range commands {
-		fmt.Fprintf(env.stdout, "  %-26s %s\n", command.usage, command.does)
-	}
-	return 0
-}
-
-// asksForHelp reports whether a command line is empty or begins with help, -h or the like.
-var asksForHelp = matcher(`^(?:-*(?:h|help)(?: .*)?)?$`)
 
 // parse reads the flags and the argument, which may come in any order.
 func (c *call) parse(words []string, command command) error {
@@ -290,28 +335,25 @@ func (c *call) parse(words []string, command command) error {
 	return nil
 }
 
-// do runs a command and prints the result.
-func (c *call) do(command command) (err error) {
-	modes := map[string]openMode{"+": openOrCreate, "=": openReadOnly} // else openExisting
-	if command.kind != "-" {
-		c.db, err = openDB(c.file, modes[command.kind], c.environment, nil)
-		if err != nil {
-			return err
-		}
-		defer c.db.close()
+func (c *call) addProxy(text string) error {
+	network, err := netip.ParsePrefix(text)
+	if err != nil {
+		return errors.New("must be a network such as 10.0.0.0/8")
 	}
+	c.trusted = append(c.trusted, network)
+	return nil
+}
 
-	if id := c.flags.Lookup(command.kind); id != nil {
-		if err := c.find(command.kind, id.Value.String()); err != nil {
-			return err
-		}
-	}
+// isGatewayURL reports whether text is a provider and an address: provider=URL.
+var isGatewayURL = matcher(`^(?:midtrans|xendit)=(?i:https?)` + addressEnd)
 
-	result, err := command.do(c)
-	if err != nil || result == nil {
-		return err
+func (c *call) addGatewayURL(text string) error {
+	if !isGatewayURL(text) {
+		return errors.New("must look like midtrans=http://127.0.0.1:9000")
 	}
-	return json.NewEncoder(c.stdout).Encode(result)
+	provider, address, _ := strings.Cut(text, "=")
+	c.gatewayURLs[Provider(provider)] = strings.TrimSuffix(address, "/")
+	return nil
 }
 
 // find sets c.id and c.store by the id of a row or, if that is "", to the only store.
@@ -331,6 +373,13 @@ func (c *call) find(kind, id string) (err error) {
 	c.store, err = c.db.StoreOf(c, kind, c.id)
 	return err
 }
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // report prints why a command failed, in one line, and returns its exit code.
 func (c *call) report(err error) int {

@@ -1,13 +1,12 @@
 package main
 
-// This file has the demo and a function for each administrative command.
+// This file has the demo and, in the order of their table in main.go, a function for each other command.
 
 import (
 	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -238,23 +237,23 @@ func webhookRemove(c *call) (any, error) {
 
 // webhookResend resends one delivery, or all those of an endpoint that were not delivered since a given time.
 func webhookResend(c *call) (any, error) {
-	if c.Delivery != "" {
-		err := c.find("delivery", c.Delivery)
-		if err == nil {
-			err = c.db.Resend(c, c.store.ID, c.id)
+	isOne := c.Delivery != "" && c.Endpoint == "" && c.Since == 0
+	isSince := c.Delivery == "" && c.Endpoint != "" && c.Since != 0
+	switch {
+	case isOne:
+		if err := c.find("delivery", c.Delivery); err != nil {
+			return nil, err
 		}
-		return jsonObject{"resent": 1}, err
+		return jsonObject{"resent": 1}, c.db.Resend(c, c.store.ID, c.id)
+	case isSince:
+		if err := c.find("endpoint", c.Endpoint); err != nil {
+			return nil, err
+		}
+		n, err := c.db.ResendSince(c, c.store.ID, c.id, c.Since)
+		return jsonObject{"resent": n}, err
+	default:
+		return nil, usagef("give either -delivery, or -endpoint and -since")
 	}
-
-	if c.Endpoint == "" || c.Since == 0 {
-		return nil, usagef("needs -delivery, or -endpoint and -since")
-	}
-	if err := c.find("endpoint", c.Endpoint); err != nil {
-		return nil, err
-	}
-
-	n, err := c.db.ResendSince(c, c.store.ID, c.id, c.Since)
-	return jsonObject{"resent": n}, err
 }
 
 // webhookListen prints the bodies of a store's events from now on, until the program is stopped. It reads
@@ -294,29 +293,10 @@ func orderShow(c *call) (any, error) {
 	return c.store.showSession(row, session), nil
 }
 
-// payments returns what starts and checks payment sessions. A command uses it only for what a person asks
-// for.
+// payments returns what starts and checks payment sessions. Of the commands only gateway set asks a gateway, to
+// try a key.
 func (c *call) payments() *payments {
 	return &payments{db: c.db, gateways: newGateways(c.db, c.transport, c.gatewayURLs)}
-}
-
-// decide returns the command for an act of the owner.
-func decide(act Act) func(*call) (any, error) {
-	return func(c *call) (any, error) {
-		row, err := c.payments().Decide(c, c.store.ID, c.id, act, ActorOwner, Note{Code: NoteByCommand}, "")
-		return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
-	}
-}
-
-// paymentCheck checks an order's sessions now. The service may check them at the same time: an older answer
-// undoes nothing.
-func paymentCheck(c *call) (any, error) {
-	answered, err := c.payments().CheckNow(c, c.store.ID, c.id)
-	if err == nil && !answered {
-		err = errors.New("the gateway gave no answer: try again, and look at the order in the dashboard")
-	}
-	row, _ := readOrder(c, c.db, c.store.ID, c.id)
-	return jsonObject{"order_id": c.id, "status": row.Order.Status}, err
 }
 
 // gatewaySet reads the secrets from stdin, so that neither a process list nor a shell's history shows them.

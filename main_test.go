@@ -110,7 +110,7 @@ func TestCommandsShowWhatTheAPIShows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first, second := w.create(t, "teh", 1), w.create(t, "kopi", 2)
-	w.command("order approve -order " + strings.ToUpper(first))
+	w.decide(t, first, "approve")
 	for command, path := range map[string]string{
 		"order list -store " + w.shop.id:                                   "/v1/orders?limit=50",
 		"order list -status paid -store " + w.shop.id:                      "/v1/orders?limit=50&status=paid",

@@ -62,7 +62,7 @@ const (
 	NoteConfirmed     NoteCode = "confirmed" // the buyer confirms an order that is paid in cash
 	NoteTakenBack     NoteCode = "taken_back"
 	NoteInDashboard   NoteCode = "in_dashboard"
-	NoteByCommand     NoteCode = "by_command"
+	NoteByCommand     NoteCode = "by_command" // only in orders of 1.0
 	NoteByAPI         NoteCode = "by_api"
 	NoteResolved      NoteCode = "resolved"
 	NoteNotPaid       NoteCode = "not_paid_in_time"

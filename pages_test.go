@@ -338,7 +338,7 @@ func TestOrderSearch(t *testing.T) {
 			t.Errorf("%q: found %v, want the order of 0812-3456-7812", q, got)
 		}
 	}
-	w.command("order cancel -order " + all[0].id)
+	w.decide(t, all[0].id, "cancel")
 	for range 15 { // Now more than are found have its amount.
 		w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
 	}

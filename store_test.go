@@ -354,7 +354,7 @@ func TestRetention(t *testing.T) {
 		age("events", 200*time.Hour)
 		w.get(t, "/v1/events").has(t, "events []")
 		w.get(t, "/v1/orders/"+first).has(t, "order.id "+first)
-		w.command("order approve -order " + first)
+		w.decide(t, first, "approve")
 		w.get(t, "/v1/events").has(t, "events.0.sequence 2", "events.0.event orderPaid")
 	}, "-keep-events", "168h")
 }
