@@ -54,7 +54,10 @@ type APIKey struct {
 	ExpiresAt  Time   `json:"expires_at,omitzero"`
 }
 
-const keyColumns = "k.id, k.store_id, k.name, k.scope, k.created_at, k.last_used_at, k.revoked_at, k.expires_at"
+const sqlKeys = `
+	SELECT k.id, k.store_id, k.name, k.scope, k.created_at, k.last_used_at, k.revoked_at, k.expires_at
+	FROM   api_keys k
+	`
 
 // keyIsLive is the SQL condition that the key k works at a given time, its parameter.
 const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
@@ -62,16 +65,12 @@ const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 // KeyHolder returns the key with this secret and the store that it opens. The error is ErrNotFound if there
 // is none, or it was revoked or has ended.
 func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
-	type holder struct {
-		Store  `json:"-"`
-		APIKey `json:"-"`
+	key, err := one[APIKey](ctx, db, sqlKeys+"WHERE k.hash = ? AND "+keyIsLive, digest(secret), db.now())
+	if err != nil {
+		return Store{}, APIKey{}, err
 	}
-
-	h, err := one[holder](ctx, db, "SELECT "+storeColumns+", "+keyColumns+`
-		FROM   api_keys k
-		JOIN   stores s ON s.id = k.store_id, settings g
-		WHERE  k.hash = ? AND `+keyIsLive, digest(secret), db.now())
-	return h.Store, h.APIKey, err
+	st, err := one[Store](ctx, db, sqlStores+"WHERE s.id = ?", key.StoreID)
+	return st, key, err
 }
 
 // bearer returns the key in the Authorization header, whose scheme may be in any case. Two such headers give
@@ -91,8 +90,7 @@ func (db *DB) AddKey(
 ) (key APIKey, secret string, err error) {
 	secret = "so_" + newSecret()
 	err = db.write(ctx, func(tx *Tx) error {
-		live, _ := one[int](tx, tx, "SELECT count(*) FROM api_keys k WHERE store_id = ? AND "+keyIsLive, storeID, tx.now)
-		if live >= 50 {
+		if tx.count("SELECT count(*) FROM api_keys k WHERE k.store_id = ? AND "+keyIsLive, storeID, tx.now) >= 50 {
 			return refuse(LimitReached)
 		}
 
@@ -111,8 +109,7 @@ func (db *DB) AddKey(
 
 // Keys returns a store's keys, the oldest first.
 func (db *DB) Keys(ctx context.Context, storeID string) ([]APIKey, error) {
-	return all[APIKey](ctx, db,
-		"SELECT "+keyColumns+" FROM api_keys k WHERE k.store_id = ? ORDER BY k.created_at, k.id", storeID)
+	return all[APIKey](ctx, db, sqlKeys+"WHERE k.store_id = ? ORDER BY k.created_at, k.id", storeID)
 }
 
 // RevokeKey ends a key for good.
@@ -216,8 +213,8 @@ const (
 
 // account is what signing in needs to know of a store.
 type account struct {
-	StoreID string
-	PasswordHash
+	StoreID      string
+	PasswordHash `sql:"password_"`
 }
 
 // devices returns the purpose of the cookie by which an account knows a browser: a new password forgets all
@@ -227,7 +224,7 @@ func (acc account) devices() string { return acc.StoreID + string(acc.Salt) }
 // account returns the account that a condition selects.
 func (a *auth) account(ctx context.Context, condition string, args ...any) (account, error) {
 	return one[account](ctx, a.db,
-		"SELECT id, password_salt, password_hash FROM stores WHERE "+condition, args...)
+		"SELECT id AS store_id, password_salt, password_hash FROM stores WHERE "+condition, args...)
 }
 
 // signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong, RateLimited

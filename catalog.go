@@ -38,9 +38,9 @@ type Entry struct {
 	Published   bool            `json:"-" rule:"bool optional"`
 	Stock       *int64          `json:"stock" rule:"money optional"` // pieces left; nil is unlimited
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
-	Available   bool            `json:"available"` // stock is left
-	Given       map[string]bool `json:"-"`         // the fields that an input has; what it leaves out stays as it is
-	StockWas    string          `json:"-"`         // as a form showed it, a space, and a text that no other form has
+	Available   bool            `json:"available" sql:"-"` // stock is left
+	Given       map[string]bool `json:"-" sql:"-"`         // the fields that an input has; what it leaves out stays as it is
+	StockWas    string          `json:"-" sql:"-"`         // as a form showed it, a space, and a text that no other form has
 }
 
 // BundleItem is a product in a bundle.
@@ -64,19 +64,19 @@ type EntryFilter struct {
 // slugs. A bundle's stock is how many of it can be sold with the stock of its products, NULL if all of that
 // is unlimited.
 const sqlEntries = `
-	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR', p.image_url, p.created_at, p.updated_at,
+	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR' AS currency, p.image_url, p.created_at, p.updated_at,
 	       p.published,
 	       coalesce(p.stock, (
 	           SELECT min(c.stock / i.quantity)
 	           FROM   bundle_items i JOIN products c ON c.id = i.product_id
-	           WHERE  i.bundle_id = p.id)),
+	           WHERE  i.bundle_id = p.id)) AS stock,
 	       iif(p.type = 'product', '[]', (
 	           SELECT json_group_array(
 	                      json_object('product_id', c.id, 'title', c.title, 'quantity', i.quantity,
 	                                  'slug', iif(?2, c.slug, ''))
 	                      ORDER BY i.position)
 	           FROM   bundle_items i JOIN products c ON c.id = i.product_id
-	           WHERE  i.bundle_id = p.id))
+	           WHERE  i.bundle_id = p.id)) AS items
 	FROM   products p
 	WHERE  p.store_id = ?1 AND (p.published OR ?2)`
 
@@ -146,7 +146,7 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 			}
 		}
 
-		if n, _ := one[int](tx, tx, "SELECT count(*) FROM payment_methods WHERE store_id = ?", storeID); n > mostMethods {
+		if n := tx.count("SELECT count(*) FROM payment_methods WHERE store_id = ?", storeID); n > mostMethods {
 			refusal.add("payment_methods", "would be %d in the store, and at most %d are allowed", n, mostMethods)
 		}
 		return refusal.orNil()
@@ -156,7 +156,7 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 
 // putEntry adds an entry, or sets the fields that its input has, and returns its id.
 func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) (id string) {
-	id, _ = one[string](tx, tx, `
+	tx.find(&id, `
 		INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock,
 		                      image_url, published, created_at, updated_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?12 ->> 'published', ?11, 1), ?13, ?13)

@@ -57,10 +57,10 @@ type Method struct {
 	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
 	ImageURL     *string         `json:"image_url" rule:"https optional"`
 	Enabled      bool            `json:"-" rule:"bool optional"`
-	Test         bool            `json:"-"` // its orders are test orders: no real money pays them
-	HasKey       bool            `json:"-"` // its gateway has a key in use, or it needs none
-	Channel      string          `json:"settlement_channel"`
-	Given        map[string]bool `json:"-"` // the fields that an input has; what it leaves out stays as it is
+	Test         bool            `json:"-"`                  // its orders are test orders: no real money pays them
+	HasKey       bool            `json:"-"`                  // its gateway has a key in use, or it needs none
+	Channel      string          `json:"settlement_channel"` // manual or gateway
+	Given        map[string]bool `json:"-" sql:"-"`          // the fields that an input has; what it leaves out stays as it is
 }
 
 // check refuses what only manual methods have. The form of a method, which has no path, may have the fields
@@ -108,12 +108,13 @@ func (m Method) lacks(st Store) string {
 // sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind and, unless that
 // is cash, a unique code and accounts.
 const sqlMethods = `
-	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, ''), m.fee,
-	       m.provider = 'manual' AND m.kind <> 'cash' AND m.unique_code, m.min_amount, m.max_amount, m.instructions,
-	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]'), m.image_url, m.enabled,
-	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox',
-	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL,
-	       iif(m.provider = 'manual', 'manual', 'gateway')
+	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, '') AS kind, m.fee,
+	       m.provider = 'manual' AND m.kind <> 'cash' AND m.unique_code AS unique_code,
+	       m.min_amount, m.max_amount, m.instructions,
+	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]') AS accounts, m.image_url, m.enabled,
+	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox' AS test,
+	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL AS has_key,
+	       iif(m.provider = 'manual', 'manual', 'gateway') AS channel
 	FROM   payment_methods m
 	LEFT JOIN gateway_keys k ON k.store_id = m.store_id AND k.provider = m.provider AND k.replaced_at = 0
 	WHERE  m.store_id = ?1 AND m.code = coalesce(?2, m.code)
@@ -125,14 +126,20 @@ func (db *DB) Methods(ctx context.Context, storeID string) ([]Method, error) {
 }
 
 // UsableMethods lists what a store's buyers may pay an order of this subtotal with; -1 means any subtotal.
-func UsableMethods(ctx context.Context, q querier, st Store, subtotal int64) ([]Method, error) {
-	methods, err := all[Method](ctx, q, sqlMethods, st.ID, nil)
+func (db *DB) UsableMethods(ctx context.Context, st Store, subtotal int64) ([]Method, error) {
+	methods, err := db.Methods(ctx, st.ID)
 	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
 }
 
-// MethodOf reads one of a store's payment methods, usable or not.
-func MethodOf(ctx context.Context, q querier, storeID, code string) (Method, error) {
-	return one[Method](ctx, q, sqlMethods, storeID, code)
+// Method reads one of a store's payment methods, usable or not.
+func (db *DB) Method(ctx context.Context, storeID, code string) (Method, error) {
+	return one[Method](ctx, db, sqlMethods, storeID, code)
+}
+
+// method is Method within a write. found is false if the store has none with this code.
+func (tx *Tx) method(storeID, code string) (m Method, found bool) {
+	found = tx.find(&m, sqlMethods, storeID, code)
+	return m, found
 }
 
 // mostMethods is how many payment methods a store may have: lists of them are not paged.

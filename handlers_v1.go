@@ -47,7 +47,7 @@ type methodQuery struct {
 }
 
 func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) {
-	methods, err := UsableMethods(c.Context(), s.db, c.store, query.Amount)
+	methods, err := s.db.UsableMethods(c.Context(), c.store, query.Amount)
 	for i, m := range methods {
 		if m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") { // It was uploaded.
 			methods[i].ImageURL = new(c.store.URL + *m.ImageURL)

@@ -120,75 +120,100 @@ type OrderRow struct {
 	StoreID        string
 	UniqueCode     int64  // the one drawn for the order, whatever its method is now
 	Events         int64  // how many it has
-	ComponentsJSON string // its Components
+	ComponentsJSON string `sql:"components"` // its Components
 	Book           Book
 
-	// These are not read from the table: the function columns stops at the first field that is not exported.
+	Order      Order            `sql:"-"` // decoded
+	Components []component      `sql:"-"` // decoded
+	Sessions   []PaymentSession `sql:"-"` // the latest first
 	news       []Note           // from gateways, in this write; the history gets them
 	history    []HistoryEntry   // to be written
-	Order      Order            // decoded
-	Components []component      // decoded
-	Sessions   []PaymentSession // the latest first
 }
 
-// anyStore takes the place of a store's id where an order of any store is meant: for pay pages, the clock and
-// gateways.
-const anyStore = ""
+// sqlOrder reads what readColumns needs of an order.
+const sqlOrder = `
+	SELECT id, json, store_id, unique_code, events, components, book, status, provider, method, amount, expires_at,
+	       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id) AS has_sessions
+	FROM   orders
+	WHERE  id = ?`
 
-// readOrder reads an order of a store, or of anyStore. The error is ErrNotFound if there is none.
+// orderColumns is a row of sqlOrder.
+type orderColumns struct {
+	OrderRow
+	Status      Status
+	Provider    Provider
+	Method      string
+	Amount      int64
+	ExpiresAt   Time
+	HasSessions bool
+}
+
+// readOrder reads an order of a store. The error is ErrNotFound if it has none with this id.
 func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
 	o, err := readColumns(ctx, q, storeID, id)
-	if err == nil {
-		o.Order, err = o.decode()
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(o.ComponentsJSON), &o.Components)
-	}
-	return o, err
-}
-
-// readColumns is readOrder without decoding JSON: in Order, only the provider, the method, the amount and the
-// end are set.
-func readColumns(ctx context.Context, q querier, storeID, id string) (o OrderRow, err error) {
-	type row struct {
-		OrderRow
-		Status      Status
-		Provider    Provider
-		Method      string
-		Amount      int64
-		ExpiresAt   Time
-		HasSessions bool
-	}
-
-	r, err := one[row](ctx, q, `
-		SELECT id, json, store_id, unique_code, events, components, book, status, provider, method, amount, expires_at,
-		       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id)
-		FROM   orders
-		WHERE  id = ?1 AND (store_id = ?2 OR ?2 = '')`, id, storeID)
 	if err != nil {
 		return o, err
 	}
+	return o, o.decodeAll()
+}
 
-	o = r.OrderRow
-	o.Book.Status = r.Status
-	o.Order = Order{PaymentProvider: r.Provider, PaymentMethod: r.Method, Amount: r.Amount, ExpiresAt: r.ExpiresAt}
-	if !r.HasSessions {
+// readOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
+func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, error) {
+	row, err := one[orderColumns](ctx, q, sqlOrder, id)
+	if err != nil {
+		return OrderRow{}, err
+	}
+	o, err := row.withSessions(ctx, q)
+	if err != nil {
+		return o, err
+	}
+	return o, o.decodeAll()
+}
+
+// readColumns is readOrder without decoding JSON: in Order, only the provider, the method, the amount and the end are
+// set.
+func readColumns(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
+	row, err := one[orderColumns](ctx, q, sqlOrder+" AND store_id = ?", id, storeID)
+	if err != nil {
+		return OrderRow{}, err
+	}
+	return row.withSessions(ctx, q)
+}
+
+// withSessions returns the order of a row, with its sessions and payments.
+func (row orderColumns) withSessions(ctx context.Context, q querier) (o OrderRow, err error) {
+	o = row.OrderRow
+	o.Book.Status = row.Status
+	o.Order = Order{
+		PaymentProvider: row.Provider,
+		PaymentMethod:   row.Method,
+		Amount:          row.Amount,
+		ExpiresAt:       row.ExpiresAt,
+	}
+	if !row.HasSessions {
 		return o, nil
 	}
 
-	o.Sessions, err = all[PaymentSession](ctx, q,
-		"SELECT "+sessionColumns+" FROM payment_sessions WHERE order_id = ? ORDER BY number DESC", id)
+	o.Sessions, err = all[PaymentSession](ctx, q, sqlSessions+"WHERE order_id = ? ORDER BY number DESC", o.ID)
 	if err != nil {
 		return o, err
 	}
-
 	o.Book.Payments, err = all[Payment](ctx, q, `
 		SELECT p.attempt, p.id, s.asked, p.state, p.amount, p.returned, p.disputed
 		FROM   payments p
 		JOIN   payment_sessions s ON s.order_id = p.order_id AND s.number = p.attempt
 		WHERE  p.order_id = ?
-		ORDER  BY p.attempt, p.id`, id)
+		ORDER  BY p.attempt, p.id`, o.ID)
 	return o, err
+}
+
+// decodeAll decodes the order's JSON.
+func (o *OrderRow) decodeAll() (err error) {
+	o.Order, err = o.decode()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(o.ComponentsJSON), &o.Components)
 }
 
 // NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them,
@@ -250,18 +275,18 @@ type CreatedOrder struct {
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
 		if in.IdempotencyKey != "" {
-			created, err = one[CreatedOrder](tx, tx,
-				"SELECT answer ->> '$.id', answer, 1, body_hash FROM idempotency_keys WHERE store_id = ? AND key = ?",
-				st.ID, in.IdempotencyKey)
-			if err == nil && !bytes.Equal(created.BodyHash, in.BodyHash) {
+			answered := tx.find(&created, `
+				SELECT answer ->> '$.id' AS id, answer AS shown, 1 AS replayed, body_hash
+				FROM   idempotency_keys
+				WHERE  store_id = ? AND key = ?`, st.ID, in.IdempotencyKey)
+			if answered && !bytes.Equal(created.BodyHash, in.BodyHash) {
 				return refuse(IdempotencyKeyReused)
 			}
-			if err == nil { // created is the stored answer to the first request.
+			if answered { // created is the stored answer to the first request.
 				return nil
 			}
 		}
 
-		// If the query failed, nothing below has any effect, and the write fails (Tx).
 		created, err = tx.insertOrder(st, in)
 		if err == nil && in.IdempotencyKey != "" {
 			tx.exec(`
@@ -276,9 +301,8 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created C
 // insertOrder checks an order against the store, its goods and its methods, and writes it.
 func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
 	if in.ExternalID != "" {
-		other, err := one[string](tx, tx,
-			"SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID)
-		if err == nil {
+		var other string
+		if tx.find(&other, "SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID) {
 			refusal := &Refusal{Reason: DuplicateExternalID, Words: other}
 			return created, refusal.add("external_id", "must differ from every other order's: order %s has it", other)
 		}
@@ -340,8 +364,10 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 		args = append(args, in.ID)
 	}
 
-	goods, _ := all[forSale](tx, tx, `
-		SELECT s.id, s.type, s.title, s.price, p.id, coalesce(i.quantity, 1), p.stock IS NULL
+	var goods []forSale
+	tx.list(&goods, `
+		SELECT s.id, s.type AS kind, s.title, s.price, p.id AS component, coalesce(i.quantity, 1) AS units,
+		       p.stock IS NULL AS unlimited
 		FROM   products s
 		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
@@ -423,8 +449,8 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 		return refuse(ValidationFailed).add("payment_method", "is required: take a code from GET /v1/payment-methods")
 	}
 
-	m, err := MethodOf(tx, tx, st.ID, code)
-	if err != nil || !m.usable(st, o.Order.Subtotal) {
+	m, found := tx.method(st.ID, code)
+	if !found || !m.usable(st, o.Order.Subtotal) {
 		return refuse(PaymentMethodUnavailable).add("payment_method",
 			"is not a method that this order can be paid with: take one from GET /v1/payment-methods")
 	}
@@ -446,7 +472,8 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	o.Order.UniqueCode = 0
 	base := o.Order.beforeFee() + m.Fee
 	if m.UniqueCode {
-		amounts, _ := all[int64](tx, tx, `
+		var amounts []int64
+		tx.list(&amounts, `
 			SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ? AND id <> ?`,
 			o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode, o.ID)
 		for _, drawn := range rand.Perm(mostUniqueCode) { // until the code is free; the last one stays in any case
@@ -476,10 +503,11 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 			continue
 		}
 
-		left, err := one[*int64](tx, tx, `
+		var left *int64
+		enough := tx.find(&left, `
 			UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND (stock IS NULL OR stock >= ?2) RETURNING stock`,
 			c.ProductID, c.Quantity)
-		if err != nil { // There is too little, or the write has failed.
+		if !enough { // There is too little, or the write has failed.
 			short = append(short, c)
 		}
 		o.Components[i].Reserved = left != nil // It is also nil when the stock is unlimited.

@@ -102,46 +102,64 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	return nil
 }
 
-// changeOrder changes an order of a store, or of anyStore, in a write of its own. fn changes the order, its
-// book and its sessions. Then its state becomes what its book implies (settle), and everything that follows
-// from that is written: stock, history, sessions, an event for the new state, and one for alerts that have
-// changed.
+// changeOrder changes an order of a store in a write of its own. fn changes the order, its book and its sessions. Then
+// its state becomes what its book implies (settle), and everything that follows from that is written: stock, history,
+// sessions, an event for the new state, and one for alerts that have changed.
 func (db *DB) changeOrder(
 	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
 ) (o OrderRow, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		if o, err = readOrder(tx, tx, storeID, id); err != nil {
+		o, err = readOrder(tx, tx, storeID, id)
+		if err != nil {
 			return err
 		}
-
-		statusBefore := o.Book.Status
-		alertsBefore := alerts(o.Book)
-		if err := fn(tx, &o); err != nil {
-			return err
-		}
-		if err := tx.applyBook(&o, statusBefore); err != nil {
-			return err
-		}
-
-		o.render(tx.now)
-		changedStatus := o.Book.Status != statusBefore
-		alerted := !slices.Equal(alertsBefore, alerts(o.Book))
-		if changedStatus || alerted {
-			st, _ := readStore(tx, tx, o.StoreID)
-			if changedStatus {
-				tx.addEvent(&o, st, statusEvents[o.Book.Status])
-			}
-			if alerted {
-				tx.addEvent(&o, st, OrderAlerted)
-			}
-		}
-
-		tx.storeOrder(&o)
-		tx.makeSessionsDue(&o, changedStatus)
-		tx.storeSessions(&o)
-		return nil
+		return tx.change(&o, fn)
 	})
 	return o, err
+}
+
+// changeOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
+func (db *DB) changeOrderOfAnyStore(
+	ctx context.Context, id string, fn func(tx *Tx, o *OrderRow) error,
+) (o OrderRow, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		o, err = readOrderOfAnyStore(tx, tx, id)
+		if err != nil {
+			return err
+		}
+		return tx.change(&o, fn)
+	})
+	return o, err
+}
+
+// change changes an order by fn, and writes it with everything that follows.
+func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
+	statusBefore := o.Book.Status
+	alertsBefore := alerts(o.Book)
+	if err := fn(tx, o); err != nil {
+		return err
+	}
+	if err := tx.applyBook(o, statusBefore); err != nil {
+		return err
+	}
+
+	o.render(tx.now)
+	changedStatus := o.Book.Status != statusBefore
+	alerted := !slices.Equal(alertsBefore, alerts(o.Book))
+	if changedStatus || alerted {
+		st := tx.store(o.StoreID)
+		if changedStatus {
+			tx.addEvent(o, st, statusEvents[o.Book.Status])
+		}
+		if alerted {
+			tx.addEvent(o, st, OrderAlerted)
+		}
+	}
+
+	tx.storeOrder(o)
+	tx.makeSessionsDue(o, changedStatus)
+	tx.storeSessions(o)
+	return nil
 }
 
 // applyBook brings the order into the state that its book implies, and does what a new state means for its
@@ -203,7 +221,8 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	o.Events++
 	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, `{"order":`+shown+"}")
 
-	endpoints, _ := all[string](tx, tx, `
+	var endpoints []string
+	tx.list(&endpoints, `
 		SELECT id
 		FROM   endpoints
 		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
@@ -261,9 +280,9 @@ const (
 
 // limitNotes refuses another line with a code in an order's history once it has as many as most.
 func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
-	lines, _ := one[int](tx, tx,
+	lines := tx.count(
 		"SELECT count(*) FROM order_history WHERE order_id = ? AND note ->> '$.code' = ?", orderID, code)
-	if lines >= most {
+	if lines >= int64(most) {
 		return refuse(LimitReached)
 	}
 	return nil
@@ -272,16 +291,14 @@ func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 // ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order
 // that is paid in cash. It is refused if the order has another method by now.
 func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank string) error {
-	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
+	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
 		if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
 			return refuse(WrongState)
 		}
 
 		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
-		_, err := one[int](tx, tx,
-			"SELECT 1 FROM payment_methods WHERE store_id = ? AND code = ? AND kind = 'cash'",
-			o.StoreID, o.Order.PaymentMethod)
-		if err == nil {
+		m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
+		if m.Kind == Cash {
 			if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
 				return refuse(WrongState)
 			}
@@ -295,7 +312,7 @@ func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank s
 
 // TakeBackReport is for the buyer who has not paid after all, before the order's end.
 func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
-	_, err := db.changeOrder(ctx, anyStore, orderID, func(tx *Tx, o *OrderRow) error {
+	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt {
 			return refuse(WrongState)
 		}
@@ -310,9 +327,14 @@ func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
 }
 
 // OfferedMethods lists the methods that the buyer of an order can choose: those of its own mode.
-func OfferedMethods(ctx context.Context, q querier, st Store, o Order) ([]Method, error) {
-	methods, err := UsableMethods(ctx, q, st, o.Subtotal)
-	return slices.DeleteFunc(methods, func(m Method) bool { return m.Test != o.Test }), err
+func (db *DB) OfferedMethods(ctx context.Context, st Store, o Order) ([]Method, error) {
+	methods, err := db.Methods(ctx, st.ID)
+	return slices.DeleteFunc(methods, func(m Method) bool { return !o.isOffered(st, m) }), err
+}
+
+// isOffered reports whether the buyer of an order can choose a method.
+func (o Order) isOffered(st Store, m Method) bool {
+	return m.Test == o.Test && m.usable(st, o.Subtotal)
 }
 
 // ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old
@@ -323,9 +345,8 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 			return refuse(WrongState)
 		}
 
-		offered, _ := OfferedMethods(tx, tx, st, o.Order)
-		i := slices.IndexFunc(offered, func(m Method) bool { return m.Code == code })
-		if i < 0 {
+		m, found := tx.method(o.StoreID, code)
+		if !found || !o.Order.isOffered(st, m) {
 			return refuse(PaymentMethodUnavailable)
 		}
 		if o.Order.PaymentMethod == code {
@@ -335,8 +356,8 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 			return err
 		}
 
-		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: offered[i].Name})
-		return tx.setMethod(o, offered[i])
+		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: m.Name})
+		return tx.setMethod(o, m)
 	})
 	return err
 }
@@ -361,7 +382,7 @@ func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID, alert string, 
 // History lists the latest 200 lines of an order's history, the newest first. Its creation has no line.
 func (db *DB) History(ctx context.Context, orderID string) ([]HistoryEntry, error) {
 	return all[HistoryEntry](ctx, db, `
-		SELECT at, from_status, to_status, actor, note
+		SELECT at, from_status AS "from", to_status AS "to", actor, note
 		FROM   order_history
 		WHERE  order_id = ?
 		ORDER  BY position DESC

@@ -94,8 +94,8 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Statu
 
 	type found struct{ ID, Buyer, Phone, Amount, Reference string }
 	newest, err := all[found](ctx, db, `
-		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone'),
-		       coalesce(json ->> '$.buyer.phone', ''), amount, reference
+		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone') AS buyer,
+		       coalesce(json ->> '$.buyer.phone', '') AS phone, amount, reference
 		FROM   (SELECT id, json, amount, reference, status, created_at FROM orders
 		        WHERE  store_id = ?
 		        ORDER  BY created_at DESC, id DESC
@@ -142,7 +142,7 @@ type Revenue struct{ Orders, Amount int64 }
 // nothing.
 func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
 	return one[Revenue](ctx, db, `
-		SELECT count(*), coalesce(sum(amount), 0)
+		SELECT count(*) AS orders, coalesce(sum(amount), 0) AS amount
 		FROM   orders
 		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`,
 		storeID, db.now().Add(-30*24*time.Hour))

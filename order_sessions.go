@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 )
@@ -39,9 +38,11 @@ type PaymentSession struct {
 // reference returns our name for the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-// sessionColumns are in the order of PaymentSession's fields.
-const sessionColumns = `order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
-	over, claimed, notified, names, news_at, due_at, problem, words`
+const sqlSessions = `
+	SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left, over, claimed,
+	       notified, names, news_at, due_at, problem, words
+	FROM   payment_sessions
+	`
 
 // session returns the order's session with a number, nil if there is none.
 func (o *OrderRow) session(number int) *PaymentSession {
@@ -163,9 +164,12 @@ func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 func (tx *Tx) storeSessions(o *OrderRow) {
 	for _, s := range o.Sessions {
 		tx.exec(`
-			INSERT OR REPLACE INTO payment_sessions (`+sessionColumns+`)
+			INSERT OR REPLACE INTO payment_sessions (
+				order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
+				over, claimed, notified, names, news_at, due_at, problem, words)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			columns(reflect.ValueOf(&s).Elem())...)
+			s.OrderID, s.Number, s.ID, s.Provider, s.Method, s.Asked, s.KeyID, s.GatewayID, s.URL, s.ExpiresAt, s.Seen,
+			s.Left, s.Over, s.Claimed, s.Notified, fromJSON{s.Names}, s.NewsAt, s.DueAt, s.Problem, s.Words)
 		tx.checksDue = true
 	}
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -195,24 +196,30 @@ var templates = sync.OnceValue(func() map[language]*template.Template {
 
 func parseTemplates(l language) *template.Template {
 	functions := template.FuncMap{
-		"t":         l.text,
-		"say":       l.say,
-		"word":      l.word,
-		"message":   l.message,
-		"when":      l.dates("2 Jan 2006"),
-		"soon":      l.dates("2 Jan"),
-		"list":      func(values ...any) []any { return values },
-		"minus":     func(a, b int64) int64 { return a - b },
-		"rupiah":    rupiah,
-		"tail":      referenceTail,
-		"grouped":   grouped,
-		"masked":    masked,
-		"writeTo":   writeTo,
-		"alerts":    shownAlerts,
-		"lacks":     Method.lacks,
-		"usable":    UsableMethods,
-		"offered":   OfferedMethods,
-		"keys":      GatewayKeys,
+		"t":       l.text,
+		"say":     l.say,
+		"word":    l.word,
+		"message": l.message,
+		"when":    l.dates("2 Jan 2006"),
+		"soon":    l.dates("2 Jan"),
+		"list":    func(values ...any) []any { return values },
+		"minus":   func(a, b int64) int64 { return a - b },
+		"rupiah":  rupiah,
+		"tail":    referenceTail,
+		"grouped": grouped,
+		"masked":  masked,
+		"writeTo": writeTo,
+		"alerts":  shownAlerts,
+		"lacks":   Method.lacks,
+		"usable": func(ctx context.Context, db *DB, st Store, subtotal int64) ([]Method, error) {
+			return db.UsableMethods(ctx, st, subtotal)
+		},
+		"offered": func(ctx context.Context, db *DB, st Store, o Order) ([]Method, error) {
+			return db.OfferedMethods(ctx, st, o)
+		},
+		"keys": func(ctx context.Context, db *DB, storeID string, provider Provider, own string) ([]GatewayKey, error) {
+			return db.GatewayKeys(ctx, storeID, provider, own)
+		},
 		"order":     readOrder,
 		"payPage":   Store.payPage,
 		"isLocal":   Store.isLocal,

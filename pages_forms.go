@@ -149,14 +149,14 @@ func (s *server) removeEntry(p *page) error {
 // EditedMethod returns the payment method that a form is about; a new one has no code.
 func (p *page) EditedMethod() (Method, error) {
 	if code := p.Query("code"); code != "" {
-		return MethodOf(p.Context(), p.DB, p.Store.ID, code)
+		return p.DB.Method(p.Context(), p.Store.ID, code)
 	}
 	return Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}, nil
 }
 
 // MethodOf returns one of the store's payment methods; one that was removed has no name.
 func (p *page) MethodOf(code string) (Method, error) {
-	m, err := MethodOf(p.Context(), p.DB, p.Store.ID, code)
+	m, err := p.DB.Method(p.Context(), p.Store.ID, code)
 	if errors.Is(err, ErrNotFound) {
 		err = nil
 	}
@@ -165,7 +165,7 @@ func (p *page) MethodOf(code string) (Method, error) {
 
 func (s *server) saveMethod(p *page) error {
 	err := p.setName("code", "name", func(code string) (string, error) {
-		m, err := MethodOf(p.Context(), s.db, p.Store.ID, code)
+		m, err := s.db.Method(p.Context(), p.Store.ID, code)
 		if string(m.Provider) != p.PostFormValue("provider") {
 			m.Name = "" // A method of another provider may have the same name.
 		}

@@ -34,10 +34,10 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 		return err
 	}
 
-	if p.Order, err = readOrder(p.Context(), s.db, anyStore, orderID); err != nil {
+	if p.Order, err = readOrderOfAnyStore(p.Context(), s.db, orderID); err != nil {
 		return err
 	}
-	if p.Store, err = readStore(p.Context(), s.db, p.Order.StoreID); err != nil {
+	if p.Store, err = s.db.StoreOf(p.Context(), "store", p.Order.StoreID); err != nil {
 		return err
 	}
 

@@ -63,7 +63,7 @@ func (p *payments) isBusy(orderID string) bool {
 // is not verified, and Unavailable for a refund whose payment may not be known yet. Any other notification
 // that matches no session is only logged.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
-	keys, err := GatewayKeys(ctx, p.db, storeID, provider, "") // none for a provider that does not exist
+	keys, err := p.db.GatewayKeys(ctx, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,11 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 		return n.Reference[:i], max(number, 1), nil // No session has the number 0.
 	}
 
-	s, err := one[PaymentSession](ctx, p.db, `
+	type found struct {
+		OrderID string
+		Number  int
+	}
+	s, err := one[found](ctx, p.db, `
 		SELECT order_id, number
 		FROM   payment_sessions
 		WHERE  provider = ? AND EXISTS (
@@ -231,7 +235,7 @@ func (p *payments) startDue(
 	// What is due later than the longest pause was written by a clock that was ahead, and is due now.
 	now := p.db.now()
 	due, err := all[dueOrder](ctx, p.db, `
-		SELECT order_id, store_id, provider FROM (
+		SELECT order_id AS id, store_id, provider FROM (
 			SELECT s.order_id, o.store_id, s.provider,
 			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY min(s.due_at)) AS place
 			FROM   payment_sessions s
@@ -258,7 +262,7 @@ func (p *payments) startDue(
 		if underWay[d.ID].ID == "" && ofProvider < mostChecksOfProvider && ofStore < mostChecksOfStore {
 			underWay[d.ID] = d
 			go func() {
-				_, err := p.check(ctx, anyStore, d.ID, false)
+				_, err := p.check(ctx, d.StoreID, d.ID, false)
 				if err != nil && ctx.Err() == nil {
 					p.db.log.Error("a payment could not be checked", "error", err)
 					select { // It is still due, and keeps its place for a while.
@@ -334,7 +338,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 // payment, and asked about again, because money may have arrived meanwhile. Closing never takes money back.
 // While an order waits for a held payment, the page of that payment is wanted.
 func (p *payments) checkSession(ctx context.Context, o OrderRow, s PaymentSession) (answered bool, err error) {
-	keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID) // the session's own, then the one in use
+	keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID) // the session's own, then the one in use
 	if err != nil {
 		return false, err
 	}
@@ -381,7 +385,7 @@ func (p *payments) checkOnce(
 	if failed != nil && sent.Problem == "" { // Of several failures in a row, only the first is logged.
 		p.db.log.Warn("a gateway gave no usable answer", "provider", sent.Provider, "error", failed)
 	}
-	o, err := p.db.changeOrder(context.WithoutCancel(ctx), anyStore, o.ID, func(tx *Tx, o *OrderRow) error {
+	o, err := p.db.changeOrder(context.WithoutCancel(ctx), o.StoreID, o.ID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
@@ -473,9 +477,10 @@ func (p *payments) expire(ctx context.Context) error {
 	now := p.db.now()
 	ids, err := all[string](ctx, p.db, sqlExpiring, now, now.Add(-giveUpAfter), "")
 	for _, id := range ids {
-		_, err := p.db.changeOrder(ctx, anyStore, id, func(tx *Tx, o *OrderRow) error {
-			if _, err := one[string](tx, tx, sqlExpiring, tx.now, tx.now.Add(-giveUpAfter), id); err != nil {
-				return err
+		_, err := p.db.changeOrderOfAnyStore(ctx, id, func(tx *Tx, o *OrderRow) error {
+			var still string
+			if !tx.find(&still, sqlExpiring, tx.now, tx.now.Add(-giveUpAfter), id) {
+				return ErrNotFound
 			}
 			tx.checksDue = true // More orders than these may be past their end.
 			note := Note{Code: NoteNotPaid}

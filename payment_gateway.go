@@ -290,16 +290,29 @@ type GatewayKey struct {
 // GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with,
 // then the one in use, then those that were replaced. Without a provider, it lists the keys in use at all of
 // them. Every store has one for the sandbox, without an id.
-func GatewayKeys(ctx context.Context, q querier, storeID string, provider Provider, own string) ([]GatewayKey, error) {
+func (db *DB) GatewayKeys(ctx context.Context, storeID string, provider Provider, own string) ([]GatewayKey, error) {
 	if provider == Sandbox {
-		return []GatewayKey{{Provider: Sandbox, Mode: ModeSandbox}}, nil
+		return []GatewayKey{sandboxKey}, nil
 	}
-	return all[GatewayKey](ctx, q, `
-		SELECT id, store_id, provider, mode, secret_key, callback_token, replaced_at
-		FROM gateway_keys
-		WHERE store_id = ?1 AND (provider = ?2 OR ?2 = '' AND replaced_at = 0)
-		ORDER BY id = ?3 DESC, replaced_at > 0, replaced_at DESC, provider`, storeID, provider, own)
+	return all[GatewayKey](ctx, db, sqlGatewayKeys, storeID, provider, own)
 }
+
+// gatewayKeys is GatewayKeys within a write.
+func (tx *Tx) gatewayKeys(storeID string, provider Provider) (keys []GatewayKey) {
+	if provider == Sandbox {
+		return []GatewayKey{sandboxKey}
+	}
+	tx.list(&keys, sqlGatewayKeys, storeID, provider, "")
+	return keys
+}
+
+var sandboxKey = GatewayKey{Provider: Sandbox, Mode: ModeSandbox}
+
+const sqlGatewayKeys = `
+	SELECT id, store_id, provider, mode, secret_key, callback_token, replaced_at
+	FROM gateway_keys
+	WHERE store_id = ?1 AND (provider = ?2 OR ?2 = '' AND replaced_at = 0)
+	ORDER BY id = ?3 DESC, replaced_at > 0, replaced_at DESC, provider`
 
 // SetKey tries a key at its gateway and replaces the store's earlier one with it, which is kept for the
 // sessions that were made with it. A sandbox key never replaces a live one. A key that is in use already
@@ -323,8 +336,7 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	}
 
 	return db.write(ctx, func(tx *Tx) error {
-		keys, _ := GatewayKeys(tx, tx, key.StoreID, key.Provider, "")
-		for _, old := range keys {
+		for _, old := range tx.gatewayKeys(key.StoreID, key.Provider) {
 			old.ID = ""
 			if old == key {
 				return nil
@@ -380,8 +392,10 @@ func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, erro
 }
 
 func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
-	a.Payments, err = all[Payment](ctx, s.db,
-		"SELECT 0, session_id, 0, state, amount FROM sandbox_payments WHERE session_id = ?", session.ID)
+	a.Payments, err = all[Payment](ctx, s.db, `
+		SELECT 0 AS attempt, session_id AS id, 0 AS asked, state, amount, 0 AS returned, 0 AS disputed
+		FROM   sandbox_payments
+		WHERE  session_id = ?`, session.ID)
 	a.Over = session.Over || s.db.now() >= session.ExpiresAt ||
 		slices.ContainsFunc(a.Payments, Payment.hasMoney)
 	a.Open = !a.Over

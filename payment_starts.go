@@ -90,8 +90,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 			return nil
 		}
 
-		keys, _ := GatewayKeys(tx, tx, o.StoreID, s.Provider, "")
-		for _, k := range keys {
+		for _, k := range tx.gatewayKeys(o.StoreID, s.Provider) {
 			if k.opensPagesOf(*o) {
 				key = k
 			}
@@ -115,7 +114,7 @@ func (key GatewayKey) opensPagesOf(o OrderRow) bool {
 
 // recordPage writes what came of a call that requested a page.
 func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Page, failed error) (OrderRow, error) {
-	return p.db.changeOrder(ctx, anyStore, sent.OrderID, func(tx *Tx, o *OrderRow) error {
+	return p.db.changeOrderOfAnyStore(ctx, sent.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
 		switch {
@@ -195,7 +194,7 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 		}
 
 		s := *o.session(payment.Attempt)
-		keys, err := GatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID)
+		keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID)
 		if err != nil {
 			return err
 		}

@@ -36,13 +36,13 @@ type Store struct {
 	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
 }
 
-// storeColumns are read from stores s, settings g, in the order of the fields of Store.
-const storeColumns = `
-	s.id, s.name, s.slug, coalesce(s.domain, ''), s.plan, s.expiry_ms * 1000000, s.owner_email, s.contact,
-	s.language, s.test_mode, s.created_at,
-	g.scheme || coalesce(s.domain, iif(g.subdomains, s.slug || '.', '') || g.host) || g.port`
-
-const sqlStores = "SELECT " + storeColumns + " FROM stores s, settings g "
+// sqlStores reads stores s. url is where a store's pay pages are.
+const sqlStores = `
+	SELECT s.id, s.name, s.slug, coalesce(s.domain, '') AS domain, s.plan, s.expiry_ms * 1000000 AS expiry, s.owner_email,
+	       s.contact, s.language, s.test_mode, s.created_at,
+	       g.scheme || coalesce(s.domain, iif(g.subdomains, s.slug || '.', '') || g.host) || g.port AS url
+	FROM   stores s, settings g
+	`
 
 // payPage returns the address of an order's hosted pay page.
 func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
@@ -53,9 +53,10 @@ func (st Store) isLocal() bool {
 	return err != nil || isPrivateHost(u.Hostname())
 }
 
-// readStore reads one store.
-func readStore(ctx context.Context, q querier, id string) (Store, error) {
-	return one[Store](ctx, q, sqlStores+"WHERE s.id = ?", id)
+// store reads a store in a write. It is empty if there is none.
+func (tx *Tx) store(id string) (st Store) {
+	tx.find(&st, sqlStores+"WHERE s.id = ?", id)
+	return st
 }
 
 // Stores lists all stores, the oldest first.
@@ -105,12 +106,12 @@ func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store,
 // SetStore applies edit to a store and returns the result.
 func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (st Store, err error) {
 	err = db.write(ctx, func(tx *Tx) error {
-		st, err = readStore(tx, tx, id)
-		if err == nil {
-			edit(&st)
-			err = tx.putStore(&st)
+		st = tx.store(id)
+		if st.ID == "" {
+			return ErrNotFound
 		}
-		return err
+		edit(&st)
+		return tx.putStore(&st)
 	})
 	return st, err
 }
@@ -134,15 +135,17 @@ func (st Store) Settings() settings {
 
 // putStore writes a store's row and reads its address again. It refuses a domain, e-mail address or slug that
 // another store has.
-func (tx *Tx) putStore(st *Store) (err error) {
+func (tx *Tx) putStore(st *Store) error {
 	refusal := refuse(ValidationFailed)
-	refusal.Fields, _ = all[FieldError](tx, tx, `
-		SELECT 'domain', ?1, json_array(domain) FROM stores WHERE domain = ?3 AND id <> ?2
-		UNION ALL
-		SELECT 'owner_email', ?1, json_array(owner_email) FROM stores WHERE owner_email = ?4 AND id <> ?2
-		UNION ALL
-		SELECT 'slug', ?1, json_array(slug) FROM stores WHERE slug = ?5 AND id <> ?2`,
-		"belongs to another store: %q", st.ID, st.Domain, st.OwnerEmail, st.Slug)
+	if tx.count("SELECT count(*) FROM stores WHERE domain = ? AND id <> ?", st.Domain, st.ID) > 0 {
+		refusal.add("domain", "belongs to another store: %q", st.Domain)
+	}
+	if tx.count("SELECT count(*) FROM stores WHERE owner_email = ? AND id <> ?", st.OwnerEmail, st.ID) > 0 {
+		refusal.add("owner_email", "belongs to another store: %q", st.OwnerEmail)
+	}
+	if tx.count("SELECT count(*) FROM stores WHERE slug = ? AND id <> ?", st.Slug, st.ID) > 0 {
+		refusal.add("slug", "belongs to another store: %q", st.Slug)
+	}
 	if err := refusal.orNil(); err != nil {
 		return err
 	}
@@ -154,8 +157,8 @@ func (tx *Tx) putStore(st *Store) (err error) {
 		WHERE  id = ?`,
 		st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
 		st.Contact, cmp.Or(st.Language, "id"), st.TestMode, st.ID)
-	*st, err = readStore(tx, tx, st.ID)
-	return err
+	*st = tx.store(st.ID)
+	return nil
 }
 
 // setAddress records where the service is reached, for the commands too.

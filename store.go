@@ -6,14 +6,11 @@ package main
 // replaced, none are taken until the next start. The operator is told in one sentence what to do.
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"database/sql/driver"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +20,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"reflect"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -241,12 +237,6 @@ func (db *DB) close() error {
 // now returns the time by the wall clock.
 func (db *DB) now() Time { return timeOf(db.env.now()) }
 
-// querier is what can be read from: the DB or a Tx. With a Tx, the context of a query is the Tx itself.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	result(err error) error // what a query's error means
-}
-
 // QueryContext reads on one of the reading connections.
 func (db *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return db.readers.QueryContext(ctx, query, args...)
@@ -254,102 +244,10 @@ func (db *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql
 
 func (db *DB) result(err error) error { return unavailable(err) }
 
-// columns returns what a row is scanned into: the value itself or, for a struct, its exported fields, in the
-// order of the row's columns, up to the first unexported one. Nothing else matches the two: whoever adds a
-// column adds a field at the same place. Lists, maps and structs are JSON in their column; embedded structs
-// have columns of their own.
-func columns(v reflect.Value) (into []any) {
-	if v.Kind() != reflect.Struct {
-		return []any{v.Addr().Interface()}
-	}
-
-	for i := range v.NumField() {
-		field := v.Field(i)
-		switch kind := field.Kind(); {
-		case !field.CanSet(): // It is not exported.
-			return into
-		case kind == reflect.Struct && v.Type().Field(i).Anonymous:
-			into = append(into, columns(field)...)
-		case kind == reflect.Struct, kind == reflect.Map,
-			kind == reflect.Slice && field.Type().Elem().Kind() != reflect.Uint8:
-			into = append(into, fromJSON{field.Addr().Interface()})
-		default:
-			into = append(into, field.Addr().Interface())
-		}
-	}
-	return into
-}
-
-// one returns the first row of a query, scanned into columns, or ErrNotFound if there is none.
-func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
-	rows, err := all[T](ctx, q, query, args...)
-	if len(rows) > 0 {
-		return rows[0], nil
-	}
-	return found, cmp.Or(err, ErrNotFound)
-}
-
-// all returns the rows of a query, scanned into columns. Without an error the list is never nil. The query
-// ends with the context.
-func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, q.result(err)
-	}
-	defer rows.Close()
-
-	var row T
-	into := columns(reflect.ValueOf(&row).Elem())
-	names, _ := rows.Columns() // rows.Err returns this error too.
-	found := []T{}
-	for rows.Next() {
-		row = *new(T) // Each row gets new lists and maps.
-		if err := rows.Scan(into[:len(names)]...); err != nil {
-			return nil, q.result(err)
-		}
-		found = append(found, row)
-	}
-	return found, q.result(rows.Err())
-}
-
-// some is all for one page of a list. It reads one row more than limit, to know whether there are more. The
-// query ends with LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and recompiles the
-// statement for the next value (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
-func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
-	rows []T, more bool, err error) {
-	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)
-	more = int64(len(rows)) > limit
-	if more {
-		rows = rows[:limit]
-	}
-	return rows, more, err
-}
-
-// toJSON encodes a value of the program's own types, which cannot fail.
-func toJSON(v any) []byte {
-	var buf bytes.Buffer
-	encoder := json.NewEncoder(&buf)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		panic(err)
-	}
-	return buf.Bytes()[:buf.Len()-1] // without the newline that Encode adds
-}
-
-// fromJSON scans a column that holds JSON, and writes one.
-type fromJSON struct{ into any }
-
-func (f fromJSON) Scan(column any) error {
-	text, _ := column.(string) // Empty text is an error.
-	return json.Unmarshal([]byte(text), f.into)
-}
-
-func (f fromJSON) Value() (driver.Value, error) { return string(toJSON(f.into)), nil }
-
 // Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a
 // database error nothing more is done, and the write fails with that error, so its functions need not check
-// for it: what a query that failed returns has no consequences. A Tx is its own context, which never ends:
-// interrupting a statement may end the transaction that its neighbours share.
+// for it: what a query that failed returns has no consequences. Its reads, find, list and count, return no error. A Tx is
+// its own context, which never ends: interrupting a statement may end the transaction that its neighbours share.
 type Tx struct {
 	context.Context
 	now                    Time

@@ -136,9 +136,9 @@ func (db *DB) clockJumped() bool {
 
 // Report is what a check of a file finds.
 type Report struct {
-	OK                bool     `json:"ok"`
-	Faults            []string `json:"faults"` // empty if the file is sound
-	Version           int      `json:"schema_version"`
+	OK                bool     `json:"ok" sql:"-"`
+	Faults            []string `json:"faults" sql:"-"` // empty if the file is sound
+	Version           int      `json:"schema_version" sql:"schema_version"`
 	Stores            int64    `json:"stores"`
 	Orders            int64    `json:"orders"`
 	WaitingDeliveries int64    `json:"waiting_deliveries"`
@@ -148,10 +148,13 @@ type Report struct {
 // check says what is in the database. If it is damaged, the report has faults, and there is an error.
 func (db *DB) check(ctx context.Context) (Report, error) {
 	r, err := one[Report](ctx, db, `
-		SELECT 1, '[]', user_version, (SELECT count(*) FROM stores), (SELECT count(*) FROM orders),
-		       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL),
-		       coalesce((SELECT created_at FROM events ORDER BY number DESC LIMIT 1), 0)
+		SELECT user_version AS schema_version, (SELECT count(*) FROM stores) AS stores,
+		       (SELECT count(*) FROM orders) AS orders,
+		       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL) AS waiting_deliveries,
+		       coalesce((SELECT created_at FROM events ORDER BY number DESC LIMIT 1), 0) AS latest_event
 		FROM   pragma_user_version`)
+	r.OK = true
+	r.Faults = []string{}
 	if err == nil {
 		r.Faults, err = all[string](ctx, db, `
 			SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -542,4 +543,26 @@ func TestFileNewerThanItsLog(t *testing.T) {
 	must(t, os.Chtimes(w.file, later, later))
 	w.refused("serve -addr 127.0.0.1:0", "damaged")
 	w.ruin = true
+}
+
+// TestRowsByName: a column without a field, a field without a column and a name that is there twice are errors that say
+// which, so that no value is read into another field.
+func TestRowsByName(t *testing.T) {
+	type part struct{ Code string }
+	type row struct {
+		StoreID string
+		Skipped int `sql:"-"`
+		Note    part
+	}
+	for columns, want := range map[string]string{
+		"note store_id":          "<nil>",
+		"store_id note x":        "the column x of a query has no field in main.row",
+		"store_id":               "the field Note of main.row has no column note in a query",
+		"store_id note store_id": "a query for main.row has the column store_id twice",
+	} {
+		_, err := destinations(reflect.ValueOf(new(row)).Elem(), strings.Fields(columns))
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("%s: %s, want %s", columns, got, want)
+		}
+	}
 }

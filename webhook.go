@@ -154,8 +154,9 @@ func (db *DB) OrderDeliveries(ctx context.Context, storeID, orderID string, most
 
 func (db *DB) deliveries(ctx context.Context, column, id, storeID string, most int) ([]Delivery, error) {
 	return all[Delivery](ctx, db, `
-		SELECT d.id, v.id, v.event, coalesce(v.order_id, ''), e.id, d.status, d.attempt,
-		       iif(e.off = '', coalesce(d.next_at, 0), 0), d.tried_at, d.answer_status, d.answer, v.created_at
+		SELECT d.id, v.id AS event_id, v.event, coalesce(v.order_id, '') AS order_id, e.id AS endpoint_id, d.status,
+		       d.attempt, iif(e.off = '', coalesce(d.next_at, 0), 0) AS next_at, d.tried_at, d.answer_status, d.answer,
+		       v.created_at
 		FROM   deliveries d
 		JOIN   events v ON v.number = d.event
 		JOIN   endpoints e ON e.id = d.endpoint_id
@@ -320,7 +321,7 @@ func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 			WHERE  id IS NOT NULL
 		)
 		SELECT e.id, e.did_well,
-		       (SELECT min(next_at) FROM deliveries WHERE endpoint_id = e.id AND next_at IS NOT NULL)
+		       (SELECT min(next_at) FROM deliveries WHERE endpoint_id = e.id AND next_at IS NOT NULL) AS next
 		FROM   waiting w
 		JOIN   endpoints e ON e.id = w.id
 		WHERE  e.off = ''
@@ -355,7 +356,7 @@ type dueDelivery struct {
 // goes first.
 func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time) error {
 	due, err := all[dueDelivery](context.Background(), q.db, `
-		SELECT d.endpoint_id, d.id, coalesce(v.order_id, ''), d.attempt
+		SELECT d.endpoint_id, d.id, coalesce(v.order_id, '') AS order_id, d.attempt AS attempts
 		FROM   deliveries d
 		CROSS JOIN events v ON v.number = d.event
 		WHERE  d.endpoint_id = ? AND d.next_at <= ?
@@ -450,8 +451,9 @@ func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a httpAnswe
 
 	s, err = one[sending](ctx, q.db, `
 		SELECT e.kind, e.url,
-		       iif(e.old_secret_until > ?, json_array(e.secret, e.old_secret), json_array(e.secret)),
-		       v.id, v.event, v.created_at, v.body, json_extract(v.body, '$.data.order'), s.language
+		       iif(e.old_secret_until > ?, json_array(e.secret, e.old_secret), json_array(e.secret)) AS secrets,
+		       v.id AS event_id, v.event, v.created_at, v.body,
+		       coalesce(json_extract(v.body, '$.data.order'), '') AS "order", s.language
 		FROM   deliveries d
 		JOIN   events v ON v.number = d.event
 		JOIN   endpoints e ON e.id = d.endpoint_id

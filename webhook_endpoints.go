@@ -32,17 +32,17 @@ type Endpoint struct {
 	Active    bool         `json:"active"`
 	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
 	CreatedAt Time         `json:"created_at"`
-	Fails     bool         `json:"-"`                    // it is on, and the newest delivery that was tried has not arrived
-	Recent    []Delivery   `json:"deliveries,omitempty"` // the latest first
+	Fails     bool         `json:"-"`                            // it is on, and the newest delivery that was tried has not arrived
+	Recent    []Delivery   `json:"deliveries,omitempty" sql:"-"` // the latest first
 }
 
 const sqlEndpoints = `
-	SELECT id, kind, url, events, off = '', off, created_at, coalesce((
+	SELECT id, kind, url, events, off = '' AS active, off AS off_reason, created_at, coalesce((
 		SELECT status <> 'delivered'
 		FROM   deliveries
 		WHERE  endpoint_id = e.id AND attempt > 0 AND e.off = ''
 		ORDER  BY event DESC
-		LIMIT  1), 0)
+		LIMIT  1), 0) AS fails
 	FROM   endpoints e
 	WHERE  `
 
@@ -101,8 +101,7 @@ func (db *DB) AddEndpoint(
 
 	secret = "whsec_" + newSecret()
 	err = db.write(ctx, func(tx *Tx) error {
-		n, _ := one[int](tx, tx, "SELECT count(*) FROM endpoints WHERE store_id = ?", storeID)
-		if n >= maxEndpoints {
+		if tx.count("SELECT count(*) FROM endpoints WHERE store_id = ?", storeID) >= maxEndpoints {
 			return refuse(LimitReached)
 		}
 

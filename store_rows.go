@@ -1,0 +1,232 @@
+package main
+
+// This file reads rows. Columns and fields match by name: the column store_id is read into the field StoreID, and an
+// expression gets a name by AS. Lists, maps and structs are JSON in their column. An embedded struct has columns of its
+// own, which begin with the prefix in its sql tag. A field that is no column has the tag sql:"-". A column without a
+// field, a field without a column and a name that is there twice are errors.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+)
+
+// querier is what can be read from: the DB or, for what a write reads, a Tx.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	result(err error) error // what a query's error means
+}
+
+// one returns the first row of a query, or ErrNotFound if there is none.
+func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
+	rows, err := all[T](ctx, q, query, args...)
+	if err != nil {
+		return found, err
+	}
+	if len(rows) == 0 {
+		return found, ErrNotFound
+	}
+	return rows[0], nil
+}
+
+// all returns the rows of a query. Without an error the list is never nil. The query ends with the context.
+func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
+	list := []T{}
+	err := read(ctx, q, reflect.ValueOf(&list).Elem(), query, args)
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// some is all for one page of a list. It reads one row more than limit, to know whether there are more. The query ends
+// with LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and recompiles the statement for the next
+// value (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
+func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
+	rows []T, more bool, err error) {
+	rows, err = all[T](ctx, q, query, append(args, limit+1, offset)...)
+	more = int64(len(rows)) > limit
+	if more {
+		rows = rows[:limit]
+	}
+	return rows, more, err
+}
+
+// find reads the first row of a query into what row points to, and reports whether there is one. After an error of the
+// write there is none.
+func (tx *Tx) find(row any, query string, args ...any) (found bool) {
+	into := reflect.ValueOf(row).Elem()
+	list := reflect.New(reflect.SliceOf(into.Type())).Elem()
+	if read(tx, tx, list, query, args) != nil || list.Len() == 0 {
+		return false
+	}
+	into.Set(list.Index(0))
+	return true
+}
+
+// list reads the rows of a query into the slice that rows points to. After an error of the write it stays empty.
+func (tx *Tx) list(rows any, query string, args ...any) {
+	list := reflect.ValueOf(rows).Elem()
+	if read(tx, tx, list, query, args) != nil {
+		list.SetZero()
+	}
+}
+
+// count reads a query's only number: 0 after an error of the write.
+func (tx *Tx) count(query string, args ...any) (n int64) {
+	tx.find(&n, query, args...)
+	return n
+}
+
+// read appends the rows of a query to a slice.
+func read(ctx context.Context, q querier, list reflect.Value, query string, args []any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return q.result(err)
+	}
+	defer rows.Close()
+
+	names, err := rows.Columns()
+	if err != nil {
+		return q.result(err)
+	}
+	row := reflect.New(list.Type().Elem()).Elem()
+	into, err := destinations(row, names)
+	if err != nil {
+		return q.result(err)
+	}
+
+	for rows.Next() {
+		row.SetZero() // Each row gets new lists and maps.
+		if err := rows.Scan(into...); err != nil {
+			return q.result(err)
+		}
+		list.Set(reflect.Append(list, row))
+	}
+	return q.result(rows.Err())
+}
+
+// destinations returns where the columns with these names go: the fields of a struct, or the only column to any other
+// value.
+func destinations(row reflect.Value, names []string) (into []any, err error) {
+	if row.Kind() != reflect.Struct {
+		if len(names) != 1 {
+			return nil, fmt.Errorf("a query has %d columns for one %s", len(names), row.Type())
+		}
+		return []any{row.Addr().Interface()}, nil
+	}
+
+	columns := columnsOf(row.Type())
+	for i, name := range names {
+		at := slices.IndexFunc(columns, func(c column) bool { return c.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("the column %s of a query has no field in %s", name, row.Type())
+		}
+		if slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("a query for %s has the column %s twice", row.Type(), name)
+		}
+		into = append(into, columns[at].of(row))
+	}
+	for _, c := range columns {
+		if !slices.Contains(names, c.name) {
+			return nil, fmt.Errorf("the field %s of %s has no column %s in a query", c.field, row.Type(), c.name)
+		}
+	}
+	return into, nil
+}
+
+// column is a field of a struct that a column is read into.
+type column struct {
+	name, field string
+	index       []int
+	isJSON      bool
+}
+
+// of returns the field of a row that the column is scanned into.
+func (c column) of(row reflect.Value) any {
+	field := row.FieldByIndex(c.index).Addr().Interface()
+	if c.isJSON {
+		return fromJSON{field}
+	}
+	return field
+}
+
+// knownColumns are the columns of the structs that were read so far.
+var knownColumns sync.Map // []column, by reflect.Type
+
+func columnsOf(t reflect.Type) []column {
+	known, ok := knownColumns.Load(t)
+	if !ok {
+		known, _ = knownColumns.LoadOrStore(t, fieldColumns(t, ""))
+	}
+	return known.([]column)
+}
+
+func fieldColumns(t reflect.Type, prefix string) (columns []column) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		tag := field.Tag.Get("sql")
+		if tag == "-" || !field.IsExported() {
+			continue
+		}
+		if field.Anonymous {
+			for _, c := range fieldColumns(field.Type, prefix+tag) {
+				c.index = append([]int{i}, c.index...)
+				columns = append(columns, c)
+			}
+			continue
+		}
+
+		kind := field.Type.Kind()
+		isBytes := kind == reflect.Slice && field.Type.Elem().Kind() == reflect.Uint8
+		columns = append(columns, column{
+			name:   prefix + cmp.Or(tag, columnName(field.Name)),
+			field:  field.Name,
+			index:  []int{i},
+			isJSON: kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && !isBytes,
+		})
+	}
+	return columns
+}
+
+// columnName returns the name of a field's column: store_id for StoreID, image_url for ImageURL.
+func columnName(field string) string {
+	var name strings.Builder
+	for i, c := range field {
+		if i > 0 && unicode.IsUpper(c) && unicode.IsLower(rune(field[i-1])) {
+			name.WriteByte('_')
+		}
+		name.WriteRune(unicode.ToLower(c))
+	}
+	return name.String()
+}
+
+// toJSON encodes a value of the program's own types, which cannot fail.
+func toJSON(v any) []byte {
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(err)
+	}
+	return buf.Bytes()[:buf.Len()-1] // without the newline that Encode adds
+}
+
+// fromJSON scans a column that holds JSON, and writes one.
+type fromJSON struct{ into any }
+
+func (f fromJSON) Scan(column any) error {
+	text, _ := column.(string) // Empty text is an error.
+	return json.Unmarshal([]byte(text), f.into)
+}
+
+func (f fromJSON) Value() (driver.Value, error) { return string(toJSON(f.into)), nil }
