@@ -420,6 +420,14 @@ func (tx *Tx) end(lost error) {
 	close(tx.done)
 }
 
+// wake tells a loop that there may be something to do. It does not block.
+func wake(due chan struct{}) {
+	select {
+	case due <- struct{}{}:
+	default:
+	}
+}
+
 // transaction runs work between BEGIN and COMMIT. If it returns an error other than ErrUnknown, nothing was
 // changed.
 func (db *DB) transaction(work func() error) error {

@@ -114,6 +114,24 @@ func (db *DB) checkWritable() error {
 	return nil
 }
 
+// watch wakes the queue and the checks when the file was written, so that they notice within five seconds
+// what commands do, and that the dashboard has turned an endpoint on.
+func (db *DB) watch(ctx context.Context) {
+	var before time.Time
+	for ctx.Err() == nil {
+		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
+			before = info.ModTime()
+			wake(db.webhooksDue)
+			wake(db.checksDue)
+		}
+
+		select {
+		case <-time.After(5 * time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // clockJumped reports whether the wall clock has jumped by over a minute in the last five minutes. Until it
 // has been steady for that long, nothing expires or is purged, and no payment is checked.
 func (db *DB) clockJumped() bool {

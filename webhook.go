@@ -12,10 +12,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"mime"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,44 +54,6 @@ var EventNames = []EventName{
 	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, Ping,
 }
 
-// Event is an event as it was sent.
-type Event struct {
-	ID   string
-	Body string
-}
-
-// EventFilter selects a store's events. An empty field other than Limit selects all.
-type EventFilter struct {
-	After      string    `json:"after" rule:"text 1..100 optional"`   // an event's id: only later ones
-	CreatedMin Time      `json:"created_at_min" rule:"time optional"` // inclusive
-	Event      EventName `json:"event" rule:"event optional"`
-	OrderID    string    `json:"order_id" rule:"id optional"`
-	Limit      int64     `json:"limit" rule:"int 1..50 =20"`
-}
-
-// Events lists a store's events in the order in which they were written. more says that others follow. If
-// After is not an event of the store, or is no longer kept, it returns ErrNotFound.
-func (db *DB) Events(
-	ctx context.Context, storeID string, f EventFilter,
-) (events []Event, more bool, err error) {
-	after := int64(0)
-	if f.After != "" {
-		after, err = one[int64](ctx, db,
-			"SELECT number FROM events WHERE id = ? AND store_id = ?", f.After, storeID)
-		if err != nil {
-			return nil, false, err
-		}
-	}
-
-	where, args := "store_id = ?1 AND number > ?2 AND created_at >= ?3 AND (?4 = '' OR event = ?4)",
-		[]any{storeID, after, f.CreatedMin, f.Event}
-	if f.OrderID != "" {
-		where, args = where+" AND order_id = ?", append(args, f.OrderID)
-	}
-	return some[Event](ctx, db, f.Limit, 0,
-		"SELECT id, body FROM events WHERE "+where+" ORDER BY number LIMIT +? OFFSET ?", args...)
-}
-
 // writeEvent writes the bytes that are signed and sent.
 func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName, data string) (id string) {
 	id = "evt_" + tx.newID()
@@ -106,17 +66,6 @@ func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName
 	return id
 }
 
-// addDelivery makes an event due at an endpoint of its store.
-func (tx *Tx) addDelivery(eventID, endpointID string) error {
-	tx.webhooksDue = true
-	return tx.mustChange(`
-		INSERT INTO deliveries (id, endpoint_id, event, next_at)
-		SELECT ?, e.id, v.number, ?
-		FROM   events v
-		JOIN   endpoints e ON e.store_id = v.store_id
-		WHERE  v.id = ? AND e.id = ?`, tx.newID(), tx.now, eventID, endpointID)
-}
-
 // DeliveryStatus is where a delivery stands.
 type DeliveryStatus string
 
@@ -126,69 +75,15 @@ const (
 	deliveryFailed    DeliveryStatus = "failed"    // given up until it is sent again
 )
 
-// Delivery is one event on its way to one endpoint.
-type Delivery struct {
-	ID           string         `json:"delivery_id"`
-	EventID      string         `json:"event_id"`
-	Event        EventName      `json:"event"`
-	OrderID      string         `json:"order_id,omitempty"`
-	EndpointID   string         `json:"-"`
-	Status       DeliveryStatus `json:"status"`
-	Attempt      int            `json:"attempt"`          // attempts that have ended
-	NextAt       Time           `json:"next_at,omitzero"` // 0: it is done, or its endpoint is off
-	TriedAt      Time           `json:"tried_at,omitzero"`
-	AnswerStatus int            `json:"answer_status,omitempty"` // HTTP; 0: there was no answer
-	Answer       string         `json:"answer,omitempty"`        // its first bytes, or why there was none
-	CreatedAt    Time           `json:"created_at"`
-}
-
-// Deliveries lists the deliveries to a store's endpoint, the latest first.
-func (db *DB) Deliveries(ctx context.Context, storeID, endpointID string, most int) ([]Delivery, error) {
-	return db.deliveries(ctx, "d.endpoint_id", endpointID, storeID, most)
-}
-
-// OrderDeliveries lists the deliveries of an order's events, the latest first.
-func (db *DB) OrderDeliveries(ctx context.Context, storeID, orderID string, most int) ([]Delivery, error) {
-	return db.deliveries(ctx, "v.order_id", orderID, storeID, most)
-}
-
-func (db *DB) deliveries(ctx context.Context, column, id, storeID string, most int) ([]Delivery, error) {
-	return all[Delivery](ctx, db, `
-		SELECT d.id, v.id AS event_id, v.event, coalesce(v.order_id, '') AS order_id, e.id AS endpoint_id, d.status,
-		       d.attempt, iif(e.off = '', coalesce(d.next_at, 0), 0) AS next_at, d.tried_at, d.answer_status, d.answer,
-		       v.created_at
-		FROM   deliveries d
-		JOIN   events v ON v.number = d.event
-		JOIN   endpoints e ON e.id = d.endpoint_id
-		WHERE  `+column+` = ? AND +e.store_id = ?
-		ORDER BY d.event DESC, d.id DESC
-		LIMIT  ?`, id, storeID, most)
-}
-
-// Resend makes a delivery due again, from its first attempt, even if it was delivered.
-func (db *DB) Resend(ctx context.Context, storeID, id string) error {
-	return db.write(ctx, func(tx *Tx) error {
-		tx.webhooksDue = true
-		return tx.mustChange(`
-			UPDATE deliveries
-			SET    status = 'pending', attempt = 0, next_at = ?
-			WHERE  id = ? AND endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ?)`, tx.now, id, storeID)
-	})
-}
-
-// ResendSince makes the deliveries of an endpoint due again that were not acknowledged and whose event is
-// from since or later. n is how many there are.
-func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
-	err = db.enqueue(ctx, db.large, func(tx *Tx) error {
-		n = tx.exec(`
-			UPDATE deliveries
-			SET    status = 'pending', attempt = 0, next_at = ?
-			WHERE  endpoint_id = ? AND status <> 'delivered'
-			AND    event IN (SELECT number FROM events WHERE store_id = ? AND created_at >= ?)`,
-			tx.now, endpointID, storeID, since)
-		return nil
-	})
-	return n, err
+// addDelivery makes an event due at an endpoint of its store.
+func (tx *Tx) addDelivery(eventID, endpointID string) error {
+	tx.webhooksDue = true
+	return tx.mustChange(`
+		INSERT INTO deliveries (id, endpoint_id, event, next_at)
+		SELECT ?, e.id, v.number, ?
+		FROM   events v
+		JOIN   endpoints e ON e.store_id = v.store_id
+		WHERE  v.id = ? AND e.id = ?`, tx.newID(), tx.now, eventID, endpointID)
 }
 
 // The queue sends what is due. It writes nothing before it sends: what is under way is known only in its
@@ -247,32 +142,6 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// watch wakes the queue and the checks when the file was written, so that they notice within five seconds
-// what commands do, and that the dashboard has turned an endpoint on.
-func (db *DB) watch(ctx context.Context) {
-	var before time.Time
-	for ctx.Err() == nil {
-		if info, err := os.Stat(db.path + "-wal"); err == nil && info.ModTime() != before {
-			before = info.ModTime()
-			wake(db.webhooksDue)
-			wake(db.checksDue)
-		}
-
-		select {
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// wake tells a loop that there may be something to do. It does not block.
-func wake(due chan struct{}) {
-	select {
-	case due <- struct{}{}:
-	default:
-	}
-}
-
 const (
 	mostUnderWay   = 256              // attempts
 	mostOfEndpoint = 4                // of them to one endpoint
@@ -280,26 +149,6 @@ const (
 	slowAnswer     = 2 * time.Second
 	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
-
-// mayBegin bounds the attempts under way. An endpoint that did well may have four, and its first may begin
-// while fewer than 256 are under way in all. Everything else begins only while fewer than 128 are. An
-// endpoint that is new, was just turned on, or whose last attempt failed or was slow has one at a time, and
-// pauses after each that fails or is slow.
-func (q *queue) mayBegin(e waitingEndpoint) bool {
-	ofEndpoint := 0
-	for _, d := range q.underWay {
-		if d.EndpointID == e.ID {
-			ofEndpoint++
-		}
-	}
-	switch {
-	case !e.DidWell:
-		return ofEndpoint == 0 && len(q.underWay) < mostUnderWay/2
-	case ofEndpoint == 0:
-		return len(q.underWay) < mostUnderWay
-	}
-	return ofEndpoint < mostOfEndpoint && len(q.underWay) < mostUnderWay/2
-}
 
 // waitingEndpoint is an endpoint with deliveries that wait, or are under way.
 type waitingEndpoint struct {
@@ -344,6 +193,26 @@ func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 	return wait
 }
 
+// mayBegin bounds the attempts under way. An endpoint that did well may have four, and its first may begin
+// while fewer than 256 are under way in all. Everything else begins only while fewer than 128 are. An
+// endpoint that is new, was just turned on, or whose last attempt failed or was slow has one at a time, and
+// pauses after each that fails or is slow.
+func (q *queue) mayBegin(e waitingEndpoint) bool {
+	ofEndpoint := 0
+	for _, d := range q.underWay {
+		if d.EndpointID == e.ID {
+			ofEndpoint++
+		}
+	}
+	switch {
+	case !e.DidWell:
+		return ofEndpoint == 0 && len(q.underWay) < mostUnderWay/2
+	case ofEndpoint == 0:
+		return len(q.underWay) < mostUnderWay
+	}
+	return ofEndpoint < mostOfEndpoint && len(q.underWay) < mostUnderWay/2
+}
+
 // dueDelivery is a delivery that is due.
 type dueDelivery struct {
 	EndpointID, ID, OrderID string
@@ -379,14 +248,6 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 		go func() { q.ended <- q.attempt(untilCutOff, d) }()
 	}
 	return err
-}
-
-// end notes that the attempt of a delivery has ended, and makes its endpoint pause if it did not go well.
-func (q *queue) end(d dueDelivery) {
-	q.underWay = slices.DeleteFunc(q.underWay, func(other dueDelivery) bool { return other.ID == d.ID })
-	if !d.didWell {
-		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)
-	}
 }
 
 // attempt sends a delivery once, writes what came of it, and returns the delivery with didWell. If the
@@ -495,19 +356,6 @@ func sign(secret string, t int64, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "%d.%s", t, body)
 	return hex.EncodeToString(mac.Sum(nil))
-}
-
-// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it
-// opens the dashboard.
-func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
-	title, text, ok := phoneWords(s.Language, s.Event, s.Order)
-	if !ok || q.db.now().Sub(s.CreatedAt) > time.Hour {
-		return httpAnswer{code: http.StatusNoContent}, nil // It is done: there is nothing to say, or it is too late.
-	}
-	return q.post(ctx, s.URL, []byte(text), http.Header{
-		"Title": {mime.QEncoding.Encode("utf-8", title)},
-		"Click": {q.db.publicURL(ctx) + "/dashboard"},
-	})
 }
 
 // post sends a request over the transport itself, which follows no redirects, and reads the answer. An answer
@@ -622,4 +470,12 @@ func afterAttempt(number, code int, retryAfter string, spread float64) (Delivery
 		wait = min(max(wait, time.Duration(min(seconds, 1e6))*time.Second), 2*wait) // More seconds would overflow.
 	}
 	return deliveryPending, wait
+}
+
+// end notes that the attempt of a delivery has ended, and makes its endpoint pause if it did not go well.
+func (q *queue) end(d dueDelivery) {
+	q.underWay = slices.DeleteFunc(q.underWay, func(other dueDelivery) bool { return other.ID == d.ID })
+	if !d.didWell {
+		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)
+	}
 }

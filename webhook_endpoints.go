@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -153,6 +154,122 @@ func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 func (db *DB) Ping(ctx context.Context, storeID, id string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		return tx.addDelivery(tx.writeEvent(storeID, "", 0, Ping, "{}"), id)
+	})
+}
+
+// Event is an event as it was sent.
+type Event struct {
+	ID   string
+	Body string
+}
+
+// EventFilter selects a store's events. An empty field other than Limit selects all.
+type EventFilter struct {
+	After      string    `json:"after" rule:"text 1..100 optional"`   // an event's id: only later ones
+	CreatedMin Time      `json:"created_at_min" rule:"time optional"` // inclusive
+	Event      EventName `json:"event" rule:"event optional"`
+	OrderID    string    `json:"order_id" rule:"id optional"`
+	Limit      int64     `json:"limit" rule:"int 1..50 =20"`
+}
+
+// Events lists a store's events in the order in which they were written. more says that others follow. If
+// After is not an event of the store, or is no longer kept, it returns ErrNotFound.
+func (db *DB) Events(
+	ctx context.Context, storeID string, f EventFilter,
+) (events []Event, more bool, err error) {
+	after := int64(0)
+	if f.After != "" {
+		after, err = one[int64](ctx, db,
+			"SELECT number FROM events WHERE id = ? AND store_id = ?", f.After, storeID)
+		if err != nil {
+			return nil, false, err
+		}
+	}
+
+	where, args := "store_id = ?1 AND number > ?2 AND created_at >= ?3 AND (?4 = '' OR event = ?4)",
+		[]any{storeID, after, f.CreatedMin, f.Event}
+	if f.OrderID != "" {
+		where, args = where+" AND order_id = ?", append(args, f.OrderID)
+	}
+	return some[Event](ctx, db, f.Limit, 0,
+		"SELECT id, body FROM events WHERE "+where+" ORDER BY number LIMIT +? OFFSET ?", args...)
+}
+
+// Delivery is one event on its way to one endpoint.
+type Delivery struct {
+	ID           string         `json:"delivery_id"`
+	EventID      string         `json:"event_id"`
+	Event        EventName      `json:"event"`
+	OrderID      string         `json:"order_id,omitempty"`
+	EndpointID   string         `json:"-"`
+	Status       DeliveryStatus `json:"status"`
+	Attempt      int            `json:"attempt"`          // attempts that have ended
+	NextAt       Time           `json:"next_at,omitzero"` // 0: it is done, or its endpoint is off
+	TriedAt      Time           `json:"tried_at,omitzero"`
+	AnswerStatus int            `json:"answer_status,omitempty"` // HTTP; 0: there was no answer
+	Answer       string         `json:"answer,omitempty"`        // its first bytes, or why there was none
+	CreatedAt    Time           `json:"created_at"`
+}
+
+// Deliveries lists the deliveries to a store's endpoint, the latest first.
+func (db *DB) Deliveries(ctx context.Context, storeID, endpointID string, most int) ([]Delivery, error) {
+	return db.deliveries(ctx, "d.endpoint_id", endpointID, storeID, most)
+}
+
+// OrderDeliveries lists the deliveries of an order's events, the latest first.
+func (db *DB) OrderDeliveries(ctx context.Context, storeID, orderID string, most int) ([]Delivery, error) {
+	return db.deliveries(ctx, "v.order_id", orderID, storeID, most)
+}
+
+func (db *DB) deliveries(ctx context.Context, column, id, storeID string, most int) ([]Delivery, error) {
+	return all[Delivery](ctx, db, `
+		SELECT d.id, v.id AS event_id, v.event, coalesce(v.order_id, '') AS order_id, e.id AS endpoint_id, d.status,
+		       d.attempt, iif(e.off = '', coalesce(d.next_at, 0), 0) AS next_at, d.tried_at, d.answer_status, d.answer,
+		       v.created_at
+		FROM   deliveries d
+		JOIN   events v ON v.number = d.event
+		JOIN   endpoints e ON e.id = d.endpoint_id
+		WHERE  `+column+` = ? AND +e.store_id = ?
+		ORDER BY d.event DESC, d.id DESC
+		LIMIT  ?`, id, storeID, most)
+}
+
+// Resend makes a delivery due again, from its first attempt, even if it was delivered.
+func (db *DB) Resend(ctx context.Context, storeID, id string) error {
+	return db.write(ctx, func(tx *Tx) error {
+		tx.webhooksDue = true
+		return tx.mustChange(`
+			UPDATE deliveries
+			SET    status = 'pending', attempt = 0, next_at = ?
+			WHERE  id = ? AND endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ?)`, tx.now, id, storeID)
+	})
+}
+
+// ResendSince makes the deliveries of an endpoint due again that were not acknowledged and whose event is
+// from since or later. n is how many there are.
+func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
+	err = db.enqueue(ctx, db.large, func(tx *Tx) error {
+		n = tx.exec(`
+			UPDATE deliveries
+			SET    status = 'pending', attempt = 0, next_at = ?
+			WHERE  endpoint_id = ? AND status <> 'delivered'
+			AND    event IN (SELECT number FROM events WHERE store_id = ? AND created_at >= ?)`,
+			tx.now, endpointID, storeID, since)
+		return nil
+	})
+	return n, err
+}
+
+// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it
+// opens the dashboard.
+func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
+	title, text, ok := phoneWords(s.Language, s.Event, s.Order)
+	if !ok || q.db.now().Sub(s.CreatedAt) > time.Hour {
+		return httpAnswer{code: http.StatusNoContent}, nil // It is done: there is nothing to say, or it is too late.
+	}
+	return q.post(ctx, s.URL, []byte(text), http.Header{
+		"Title": {mime.QEncoding.Encode("utf-8", title)},
+		"Click": {q.db.publicURL(ctx) + "/dashboard"},
 	})
 }
 
