@@ -534,8 +534,8 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 // an hour, purges what is old.
 func (c *call) upkeep(ctx context.Context, auth *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
-		jumped := c.db.clockJumped() // A jump shows as the difference to the last call.
-		if minute%60 == 0 && !jumped {
+		isSteady := c.db.observeClock() // A jump shows as the difference to the last call.
+		if minute%60 == 0 && isSteady {
 			if err := c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)); err != nil && ctx.Err() == nil {
 				c.db.log.Warn("the database could not be cleaned up", "error", err)
 			}

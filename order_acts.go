@@ -215,7 +215,7 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once.
 // It returns the order as the event shows it. An endpoint that is off gets deliveries too: they wait until it
-// is on. No phone rings when alerts are cleared.
+// is on. A phone gets only what is news to it.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	shown = strings.Join(st.show(o.StoredOrder, ""), "")
 	o.Events++
@@ -226,8 +226,8 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 		SELECT id
 		FROM   endpoints
 		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
-		       AND NOT (kind = 'ntfy' AND ?)
-		ORDER BY id`, o.StoreID, name, name == OrderAlerted && o.Order.Alerts == nil)
+		       AND (kind = 'webhook' OR ?)
+		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil))
 	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
 		tx.addDelivery(eventID, id)
 	}

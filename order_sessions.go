@@ -120,7 +120,7 @@ func (s PaymentSession) isLive(o OrderRow, now Time) bool {
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
-		leavesNow := !s.Left && !s.wanted(*o, tx.now) && !tx.db.clockJumped()
+		leavesNow := !s.Left && !s.wanted(*o, tx.now) && tx.db.observeClock()
 		if leavesNow {
 			s.Left = true
 			s.NewsAt = tx.now

@@ -267,21 +267,16 @@ func titled(entries []Entry, text string) []Entry {
 
 // phoneWords returns what an owner's phone shows of an event: the state and the amount first, and the buyer's
 // name last and cut, so that no name can pass for a state. It has no id, no telephone number and no note.
-func phoneWords(lang string, event EventName, order []byte) (title, text string, ok bool) {
+func phoneWords(lang string, event EventName, order []byte) (title, text string) {
 	var o Order
 	json.Unmarshal(order, &o) // A ping has none.
 	l := language(lang)
-	code := "phone." + string(event)
-	title = l.say(code, "{amount}", rupiah(o.Amount))
-	if title == code {
-		return "", "", false
-	}
-
-	text = fmt.Sprintf("%.40s", o.Buyer.Name)
+	title = l.say("phone."+string(event), "{amount}", rupiah(o.Amount))
 	if o.Test {
 		title += " (" + l.say("phone.test") + ")"
 	}
-	return title, cmp.Or(text, title), true
+	text = fmt.Sprintf("%.40s", o.Buyer.Name)
+	return title, cmp.Or(text, title)
 }
 
 // exportOrders writes all orders as the CSV that Excel uses in Indonesia: with ; and a byte order mark, which

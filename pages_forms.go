@@ -291,12 +291,11 @@ func (s *server) showOwnIDs(p *page) (err error) {
 // addPhone makes an endpoint that rings the owner's phone, through a topic that nobody can guess.
 func (s *server) addPhone(p *page) error {
 	server := strings.Trim(cmp.Or(p.PostFormValue("server"), "ntfy.sh"), " /")
-	events := []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
 	if !strings.Contains(server, "://") {
 		server = "https://" + server
 	}
 	address := server + "/storeorder-" + newSecret()
-	return s.newEndpoint(p, NewEndpoint{Kind: Phone, URL: address, Events: events})
+	return s.newEndpoint(p, NewEndpoint{Kind: Phone, URL: address, Events: phoneEvents})
 }
 
 func (s *server) saveStore(p *page) error {

@@ -461,18 +461,24 @@ func TestPhone(t *testing.T) {
 		if now := w.net.inbox.rung[before:]; len(now) > 0 {
 			t.Errorf("the phone rings of an alert that is over: %v", now)
 		}
+		list := fmt.Sprint(w.command("webhook list -store " + w.shop.id))
+		if n := strings.Count(list, "event:orderAlerted"); n != 1 {
+			t.Errorf("the phone has %d deliveries of alerts, want the one that is news: %s", n, list)
+		}
 	})
 }
 
-// TestPhoneIsToldNoOldNews turns a phone on an hour after an order came.
+// TestPhoneIsToldNoOldNews turns a phone on an hour after an order came. That delivery failed, and says why.
 func TestPhoneIsToldNoOldNews(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
-		p.play("owner open account, press add-phone server=ntfy.sh, press off, shop order kopi 1 cod, +1h")
-		p.play("owner press on, +1m", "order kopi 2 cod, +1m")
+		p.play("owner open account, press add-phone server=ntfy.sh, press off")
+		p.kept["phone"] = strings.TrimPrefix(p.who.page.address, "https://shop.test")
+		p.play("order kopi 1 cod, +1h", "owner press on, +1m", "order kopi 2 cod, +1m")
 		if rung := w.net.inbox.rung; len(rung) != 1 || !strings.Contains(fmt.Sprint(rung), "175.000") {
 			t.Errorf("the phone rings of %v", rung)
 		}
+		p.play("owner open $phone | sees no news for a phone | sees Gagal | lacks 204")
 	})
 }
 

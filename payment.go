@@ -220,7 +220,7 @@ type dueOrder struct {
 func (p *payments) startDue(
 	ctx context.Context, underWay map[string]dueOrder, ended chan string,
 ) (wait time.Duration, err error) {
-	if p.db.clockJumped() {
+	if !p.db.observeClock() {
 		return time.Minute, nil
 	}
 
@@ -305,7 +305,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	if p.db.clockJumped() {
+	if !p.db.observeClock() {
 		return false, nil
 	}
 

@@ -96,7 +96,7 @@ type DB struct {
 	}
 	clock struct {
 		sync.Mutex
-		wall   Time      // at the last call of clockJumped
+		wall   Time      // at the last call of observeClock
 		steady time.Time // at that moment, by a clock that nobody sets
 		until  time.Time // when the wall clock is trusted again after a jump
 	}

@@ -132,9 +132,10 @@ func (db *DB) watch(ctx context.Context) {
 	}
 }
 
-// clockJumped reports whether the wall clock has jumped by over a minute in the last five minutes. Until it
-// has been steady for that long, nothing expires or is purged, and no payment is checked.
-func (db *DB) clockJumped() bool {
+// observeClock compares the wall clock with one that nobody sets, and reports whether the wall clock can be trusted: it
+// has not jumped by over a minute in the last five minutes. Until it is steady again, nothing expires or is purged, no
+// delivery is given up, and no payment is checked. Whoever decides something by the time calls it.
+func (db *DB) observeClock() (isSteady bool) {
 	c := &db.clock
 	c.Lock()
 	defer c.Unlock()
@@ -149,7 +150,7 @@ func (db *DB) clockJumped() bool {
 
 	c.wall = wall
 	c.steady = steady
-	return steady.Before(c.until)
+	return !steady.Before(c.until)
 }
 
 // Report is what a check of a file finds.

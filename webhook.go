@@ -1,5 +1,21 @@
 package main
 
+// Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
+//
+// The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the
+// transaction of the change, with a delivery for each endpoint that wants it, and every attempt sends the same bytes
+// with a fresh signature. A delivery is tried up to ten times in some 75 hours, until the receiver answers 2xx. It can
+// arrive twice, because nothing is written before it is sent: a delivery is due until the result of an attempt says
+// otherwise.
+//
+// An endpoint gets an order's events in order as long as it acknowledges them: the next one waits while an attempt is
+// under way, and overtakes one that failed. A receiver that is slow, or down, delays its own deliveries; once 128
+// attempts to such receivers hang, they delay each other and new ones (mayBegin). Only its owner or a 410 answer turns
+// an endpoint off: one that always fails stays on.
+//
+// The file follows an event to its receiver: it is written with its deliveries, the queue begins attempts for those
+// that are due, each attempt sends and its result is recorded.
+
 import (
 	"bytes"
 	"cmp"
@@ -11,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -20,18 +37,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
-//
-// The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once,
-// in the transaction of the change, with a delivery for each endpoint that wants it, and every attempt sends
-// the same bytes with a fresh signature. A delivery is tried up to ten times in some 75 hours, until the
-// receiver answers 2xx. It can arrive twice, because nothing is written before it is sent: a delivery is due
-// until the result of an attempt says otherwise. An endpoint gets an order's events in order as long as it
-// acknowledges them: the next one waits while an attempt is under way, and overtakes one that failed. A
-// receiver that is slow, or down, delays its own deliveries; once 128 attempts to such receivers hang, they
-// delay each other and new ones (mayBegin). Only its owner or a 410 answer turns an endpoint off: one that
-// always fails stays on.
 
 // EventName says what an event reports.
 type EventName string
@@ -86,21 +91,20 @@ func (tx *Tx) addDelivery(eventID, endpointID string) error {
 		WHERE  v.id = ? AND e.id = ?`, tx.newID(), tx.now, eventID, endpointID)
 }
 
-// The queue sends what is due. It writes nothing before it sends: what is under way is known only in its
-// memory. That is enough: one process serves a file, and after a crash a delivery is still due, at its old
-// time. Every attempt ends with a written result, unless a shutdown cuts it off, its endpoint was removed or
-// turned off before it was sent, or its delivery was resent during the second or a later attempt. The queue
-// looks for due deliveries when something was written, an attempt has ended or the next one is due; while an
-// endpoint has an attempt under way, it waits for that to end, not for the next due time.
+// queue sends what is due. It writes nothing before it sends: which attempts are under way is known only in its memory.
+// That is enough: one process serves a file, and after a crash a delivery is still due, at its old time.
 //
-// All its state belongs to the goroutine of run.
+// The queue looks for due deliveries when something was written, when an attempt has ended and when the next delivery
+// is due. While an endpoint has an attempt under way, it waits for the end of that, not for the next due time.
+//
+// underWay and paused belong to the goroutine of run.
 type queue struct {
 	db        *DB
 	transport http.RoundTripper // newTransport's, except in tests
 
 	underWay []dueDelivery
-	paused   map[string]time.Time // until when, by endpoint
-	ended    chan dueDelivery
+	paused   map[string]time.Time // until when nothing is sent to an endpoint, by its id
+	ended    chan dueDelivery     // those whose attempt has ended
 }
 
 // newQueue returns a queue that is not running. Without a transport it sends over the network.
@@ -131,7 +135,7 @@ func (q *queue) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 
-		for len(q.ended) > 0 { // One pass serves all that have ended together.
+		for len(q.ended) > 0 { // One pass of sendDue serves all that have ended together.
 			q.end(<-q.ended)
 		}
 	}
@@ -153,15 +157,43 @@ const (
 // waitingEndpoint is an endpoint with deliveries that wait, or are under way.
 type waitingEndpoint struct {
 	ID      string
-	DidWell bool
+	DidWell bool // Its last attempt was acknowledged, and quickly.
 	Next    Time // when the first of them is, or was, due
 }
 
-// sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes it:
+// sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes the queue:
 // until the next delivery or the end of a pause, a minute at most because somebody may set the clock.
-func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
-	// The endpoints in the index, one after the other, without reading all their deliveries.
-	endpoints, err := all[waitingEndpoint](context.Background(), q.db, `
+func (q *queue) sendDue(untilCutOff context.Context) (sleep time.Duration) {
+	maps.DeleteFunc(q.paused, func(_ string, until time.Time) bool { return time.Until(until) <= 0 })
+	endpoints, err := q.waiting()
+	if err != nil {
+		q.db.log.Error("webhooks: cannot read due deliveries; trying again", "error", err)
+		return time.Second
+	}
+
+	now := q.db.now()
+	sleep = time.Minute
+	for _, e := range endpoints {
+		untilNext := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
+		if untilNext > 0 {
+			sleep = min(sleep, untilNext)
+			continue
+		}
+		if !q.mayBegin(e) {
+			continue // It is looked at again when an attempt ends.
+		}
+		if err := q.sendTo(untilCutOff, e, now); err != nil {
+			q.db.log.Error("webhooks: cannot read an endpoint's due deliveries; trying again", "error", err)
+			sleep = time.Second
+		}
+	}
+	return sleep
+}
+
+// waiting lists the endpoints that are on and have deliveries, in random order. It walks from one endpoint to the next
+// in the index, without reading all their deliveries.
+func (q *queue) waiting() ([]waitingEndpoint, error) {
+	return all[waitingEndpoint](context.Background(), q.db, `
 		WITH RECURSIVE waiting (id) AS (
 			SELECT min(endpoint_id) FROM deliveries WHERE next_at IS NOT NULL
 			UNION ALL
@@ -175,28 +207,12 @@ func (q *queue) sendDue(untilCutOff context.Context) time.Duration {
 		JOIN   endpoints e ON e.id = w.id
 		WHERE  e.off = ''
 		ORDER BY random()`)
-	wait := time.Minute
-	now := q.db.now()
-	for _, e := range endpoints {
-		untilNext := max(e.Next.Sub(now), time.Until(q.paused[e.ID]))
-		if untilNext > 0 {
-			wait = min(wait, untilNext)
-		} else if q.mayBegin(e) { // If not, it is looked at again when an attempt ends.
-			err = cmp.Or(err, q.sendTo(untilCutOff, e, now))
-		}
-	}
-
-	if err != nil {
-		q.db.log.Error("webhooks: cannot read due deliveries; trying again", "error", err)
-		return time.Second
-	}
-	return wait
 }
 
-// mayBegin bounds the attempts under way. An endpoint that did well may have four, and its first may begin
-// while fewer than 256 are under way in all. Everything else begins only while fewer than 128 are. An
-// endpoint that is new, was just turned on, or whose last attempt failed or was slow has one at a time, and
-// pauses after each that fails or is slow.
+// mayBegin bounds the attempts under way. An endpoint that did well may have four, and its first may begin while fewer
+// than 256 are under way in all. Everything else begins only while fewer than 128 are. An endpoint that is new, was
+// just turned on, or whose last attempt failed or was slow has one at a time, and pauses after each that fails or is
+// slow.
 func (q *queue) mayBegin(e waitingEndpoint) bool {
 	ofEndpoint := 0
 	for _, d := range q.underWay {
@@ -204,25 +220,26 @@ func (q *queue) mayBegin(e waitingEndpoint) bool {
 			ofEndpoint++
 		}
 	}
-	switch {
-	case !e.DidWell:
-		return ofEndpoint == 0 && len(q.underWay) < mostUnderWay/2
-	case ofEndpoint == 0:
+
+	if e.DidWell && ofEndpoint == 0 {
 		return len(q.underWay) < mostUnderWay
 	}
-	return ofEndpoint < mostOfEndpoint && len(q.underWay) < mostUnderWay/2
+
+	most := 1
+	if e.DidWell {
+		most = mostOfEndpoint
+	}
+	return ofEndpoint < most && len(q.underWay) < mostUnderWay/2
 }
 
-// dueDelivery is a delivery that is due.
+// dueDelivery is a delivery that is due, or whose attempt is under way or has ended.
 type dueDelivery struct {
 	EndpointID, ID, OrderID string
 	Attempts                int  // that have ended
-	didWell                 bool // set by its attempt: it was acknowledged, and quickly
+	pauses                  bool // Its attempt failed or was slow, so its endpoint pauses.
 }
 
-// sendTo begins attempts to an endpoint for the deliveries that have been due longest. A delivery waits while
-// another one of its order is under way there. If that one fails, this one is due earlier than the retry, and
-// goes first.
+// sendTo begins attempts to an endpoint for the deliveries that have been due longest.
 func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time) error {
 	due, err := all[dueDelivery](context.Background(), q.db, `
 		SELECT d.endpoint_id, d.id, coalesce(v.order_id, '') AS order_id, d.attempt AS attempts
@@ -235,46 +252,54 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 		if !q.mayBegin(e) {
 			break
 		}
-
-		waits := slices.ContainsFunc(q.underWay, func(other dueDelivery) bool {
-			isOfOrder := other.OrderID == d.OrderID && other.EndpointID == d.EndpointID
-			return other.ID == d.ID || isOfOrder && d.OrderID != "" // A ping has no order.
-		})
-		if waits {
+		if q.mustWait(d) {
 			continue
 		}
-
 		q.underWay = append(q.underWay, d)
 		go func() { q.ended <- q.attempt(untilCutOff, d) }()
 	}
 	return err
 }
 
-// attempt sends a delivery once, writes what came of it, and returns the delivery with didWell. If the
-// service stops first, nothing is written: the delivery stays due.
+// mustWait reports whether an attempt of a delivery, or of another one of its order to the same endpoint, is under way.
+// If that one fails, this one is due earlier than the retry, and goes first.
+func (q *queue) mustWait(d dueDelivery) bool {
+	return slices.ContainsFunc(q.underWay, func(other dueDelivery) bool {
+		ofOrder := d.OrderID != "" && other.OrderID == d.OrderID // A ping has no order.
+		return other.ID == d.ID || ofOrder && other.EndpointID == d.EndpointID
+	})
+}
+
+// attempt sends a delivery once, records what came of it, and returns the delivery with pauses. Nothing is recorded if
+// the service stops first, or if the endpoint was removed or turned off before the delivery was sent: it stays due.
 func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery {
 	begun := time.Now()
 	s, a, err := q.send(untilCutOff, d)
 	if errors.Is(err, ErrNotFound) || untilCutOff.Err() != nil {
-		return d // The endpoint was removed or turned off before this was sent, or the service stops.
+		d.pauses = true
+		return d
 	}
 
-	number := d.Attempts + 1
-	status, wait := afterAttempt(number, a.code, a.retryAfter, 0.8+0.4*rand.Float64())
-	if s.Kind == Phone && status == deliveryPending && q.db.now().Add(wait).Sub(s.CreatedAt) > time.Hour {
-		status = deliveryFailed // It is no longer news.
+	r := attemptResult{httpAnswer: a, attempts: d.Attempts + 1}
+	r.status, r.wait = afterAttempt(r.attempts, a.code, a.retryAfter, 0.8+0.4*rand.Float64())
+	switch isSteady := q.db.observeClock(); {
+	case errors.Is(err, errNoNews):
+		r.attempts = d.Attempts // Nothing was sent.
+		r.status = deliveryFailed
+	case s.Kind == Phone && r.status == deliveryPending && q.isOldNews(s, r.wait):
+		r.status = deliveryFailed // The next attempt would come too late.
+	case r.status == deliveryFailed && !isSteady:
+		r.status = deliveryPending
+		r.wait = 10 * time.Minute // A clock that jumped ahead may have made all attempts due at once.
 	}
-	if status == deliveryFailed && q.db.clockJumped() {
-		status = deliveryPending
-		wait = 10 * time.Minute // A clock that jumped ahead may have made all attempts due at once.
-	}
-	if status != deliveryDelivered {
+
+	if r.status != deliveryDelivered {
 		q.db.log.Warn("webhook not delivered", "delivery", d.ID, "endpoint", d.EndpointID,
-			"attempt", number, "status", status, "error", cmp.Or(err, fmt.Errorf("answered %d", a.code)))
+			"attempt", r.attempts, "status", r.status, "error", cmp.Or(err, fmt.Errorf("answered %d", a.code)))
 	}
-
-	d.didWell = status == deliveryDelivered && time.Since(begun) <= slowAnswer
-	q.record(untilCutOff, d, a, status, wait)
+	r.didWell = r.status == deliveryDelivered && time.Since(begun) <= slowAnswer
+	d.pauses = r.attempts > d.Attempts && !r.didWell
+	q.record(untilCutOff, d, r)
 	return d
 }
 
@@ -326,10 +351,13 @@ func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a httpAnswe
 
 	ctx, cancel := context.WithTimeout(ctx, longestAttempt)
 	defer cancel()
-	if s.Kind == Phone {
-		a, err = q.ring(ctx, s)
-	} else {
+	switch {
+	case s.Kind == Webhook:
 		a, err = q.post(ctx, s.URL, s.Body, q.webhookHeader(s, d))
+	case q.isOldNews(s, 0):
+		err = errNoNews
+	default:
+		a, err = q.ring(ctx, s)
 	}
 	return s, a, err
 }
@@ -397,6 +425,8 @@ func whyNoAnswer(err error) string {
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 
 	switch {
+	case errors.Is(err, errNoNews):
+		return errNoNews.Error()
 	case errors.Is(err, errNotPublic), isLookup && lookup.IsNotFound:
 		// This does not reveal whether a private one has.
 		return "no public host has this name or address (a private one needs serve -webhook-allow-private)"
@@ -410,24 +440,34 @@ func whyNoAnswer(err error) string {
 	return "no answer"
 }
 
-// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if
-// its second or a later attempt is under way then, that result counts only for the endpoint. 410 turns the
-// endpoint off. If a result cannot be written, that is tried again each second, and the delivery stays under
-// way.
-func (q *queue) record(
-	untilCutOff context.Context, d dueDelivery, a httpAnswer, status DeliveryStatus, wait time.Duration,
-) {
+// attemptResult is what an attempt means for its delivery and its endpoint.
+type attemptResult struct {
+	httpAnswer
+	attempts int // of the delivery that have ended, with this one
+	status   DeliveryStatus
+	wait     time.Duration // of a pending delivery, until the next attempt
+	didWell  bool          // It was acknowledged, and quickly.
+}
+
+// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if its second
+// or a later attempt is under way then, that result counts only for the endpoint. 410 turns the endpoint off. A result
+// that cannot be written is tried again each second, and its delivery stays under way: otherwise it would be sent all
+// the time.
+func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResult) {
 	for tries := 0; untilCutOff.Err() == nil; tries++ {
 		err := q.db.write(untilCutOff, func(tx *Tx) error {
 			tx.exec(`
 				UPDATE deliveries
-				SET    status = ?1, attempt = attempt + 1, next_at = iif(?1 = 'pending', ?2, NULL), tried_at = ?3,
-				       answer_status = ?4, answer = ?5
-				WHERE  id = ?6 AND attempt = ?7`, status, tx.now.Add(wait), tx.now, a.code, a.text, d.ID, d.Attempts)
-			tx.exec(`
-				UPDATE endpoints
-				SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
-				WHERE  id = ?3 AND (did_well <> ?1 OR ?2 = 410)`, d.didWell, a.code, d.EndpointID)
+				SET    status = ?1, attempt = ?2, next_at = iif(?1 = 'pending', ?3, NULL), tried_at = ?4,
+				       answer_status = ?5, answer = ?6
+				WHERE  id = ?7 AND attempt = ?8`,
+				r.status, r.attempts, tx.now.Add(r.wait), tx.now, r.code, r.text, d.ID, d.Attempts)
+			if r.attempts > d.Attempts {
+				tx.exec(`
+					UPDATE endpoints
+					SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
+					WHERE  id = ?3 AND (did_well <> ?1 OR ?2 = 410)`, r.didWell, r.code, d.EndpointID)
+			}
 			return nil
 		})
 		if err == nil {
@@ -472,10 +512,10 @@ func afterAttempt(number, code int, retryAfter string, spread float64) (Delivery
 	return deliveryPending, wait
 }
 
-// end notes that the attempt of a delivery has ended, and makes its endpoint pause if it did not go well.
+// end notes that the attempt of a delivery has ended, and makes its endpoint pause if it failed or was slow.
 func (q *queue) end(d dueDelivery) {
 	q.underWay = slices.DeleteFunc(q.underWay, func(other dueDelivery) bool { return other.ID == d.ID })
-	if !d.didWell {
+	if d.pauses {
 		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)
 	}
 }

@@ -1,5 +1,8 @@
 package main
 
+// This file has the endpoints that get events, a store's own programs and its owner's phones; the lists of events and
+// deliveries, and how they are sent again; what a phone is sent; and the way to the network.
+
 import (
 	"context"
 	"errors"
@@ -13,8 +16,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// This file has the endpoints that get events, webhooks and the owner's phones, and the way to the network.
 
 // EndpointKind says what an endpoint is.
 type EndpointKind string
@@ -33,7 +34,7 @@ type Endpoint struct {
 	Active    bool         `json:"active"`
 	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
 	CreatedAt Time         `json:"created_at"`
-	Fails     bool         `json:"-"`                            // it is on, and the newest delivery that was tried has not arrived
+	Fails     bool         `json:"-"`                            // it is on, and the newest one tried did not arrive
 	Recent    []Delivery   `json:"deliveries,omitempty" sql:"-"` // the latest first
 }
 
@@ -138,16 +139,16 @@ func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active 
 // and they are deleted in small writes: if one fails, the owner sees an endpoint that is off, and can remove
 // it again.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
-	err := db.SetEndpointActive(ctx, storeID, id, false)
-	if err == nil {
-		err = db.deleteRows(ctx, `
-			DELETE FROM deliveries
-			WHERE  id IN (SELECT id FROM deliveries WHERE endpoint_id = ? LIMIT ?)`, id)
+	if err := db.SetEndpointActive(ctx, storeID, id, false); err != nil {
+		return err
 	}
-	if err == nil {
-		err = db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
+	err := db.deleteRows(ctx, `
+		DELETE FROM deliveries
+		WHERE  id IN (SELECT id FROM deliveries WHERE endpoint_id = ? LIMIT ?)`, id)
+	if err != nil {
+		return err
 	}
-	return err
+	return db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
 }
 
 // Ping sends an endpoint an event without an order.
@@ -260,13 +261,26 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 	return n, err
 }
 
-// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it
-// opens the dashboard.
+// phoneEvents are the events that an owner's phone rings for: OrderAlerted only while there are alerts.
+var phoneEvents = []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
+
+// ringsPhone reports whether an event is news for an owner's phone. That is decided when the event is written: what is
+// no news has no delivery.
+func ringsPhone(name EventName, hasAlerts bool) bool {
+	return slices.Contains(phoneEvents, name) && (name != OrderAlerted || hasAlerts)
+}
+
+var errNoNews = errors.New("not sent: it is more than an hour old, which is no news for a phone")
+
+// isOldNews reports whether an event will be too old for a phone after a wait.
+func (q *queue) isOldNews(s sending, wait time.Duration) bool {
+	return q.db.now().Add(wait).Sub(s.CreatedAt) > time.Hour
+}
+
+// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it opens the
+// dashboard.
 func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
-	title, text, ok := phoneWords(s.Language, s.Event, s.Order)
-	if !ok || q.db.now().Sub(s.CreatedAt) > time.Hour {
-		return httpAnswer{code: http.StatusNoContent}, nil // It is done: there is nothing to say, or it is too late.
-	}
+	title, text := phoneWords(s.Language, s.Event, s.Order)
 	return q.post(ctx, s.URL, []byte(text), http.Header{
 		"Title": {mime.QEncoding.Encode("utf-8", title)},
 		"Click": {q.db.publicURL(ctx) + "/dashboard"},
