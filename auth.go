@@ -1,5 +1,12 @@
 package main
 
+// This file says who may do what.
+//
+// An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect with the next
+// request. Only hashes of keys, sign-ins and sign-in links are stored. Passwords can only be guessed slowly: tries are
+// counted by address and account, and one password is hashed at a time. Strangers cannot keep an owner out: a browser that
+// has signed in before is counted separately and does not wait behind them. A new password ends all sign-ins.
+
 import (
 	"context"
 	"crypto/aes"
@@ -18,13 +25,6 @@ import (
 	"sync"
 	"time"
 )
-
-// This file says who may do what.
-//
-// An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect with the next
-// request. Only hashes of keys, sign-ins and sign-in links are stored. Passwords can only be guessed slowly: tries are
-// counted by address and account, and one password is hashed at a time. Strangers cannot keep an owner out: a browser that
-// has signed in before is counted separately and does not wait behind them. A new password ends all sign-ins.
 
 // Scope is what a key may do: each allows all that those before it do.
 type Scope string

@@ -1,5 +1,8 @@
 package main
 
+// This file says how often. Requests are limited by key and by store, wrong keys by address, and the work that a store may
+// have under way by places.
+
 import (
 	"context"
 	"math"
@@ -11,9 +14,6 @@ import (
 	"sync"
 	"time"
 )
-
-// This file says how often. Requests are limited by key and by store, wrong keys by address, and the work that a store may
-// have under way by places.
 
 // limiter holds a bucket of tokens for each name. Requests take tokens, which come back with time.
 type limiter struct {

@@ -1,5 +1,9 @@
 package main
 
+// This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT /v1/catalog
+// share one import, which checks every entry, and writes all of them or none. An update leaves alone what it does not
+// mention.
+
 import (
 	"bytes"
 	"context"
@@ -10,10 +14,6 @@ import (
 	"strings"
 	"unicode/utf8"
 )
-
-// This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT /v1/catalog
-// share one import, which checks every entry, and writes all of them or none. An update leaves alone what it does not
-// mention.
 
 // Kind is what can be sold: a product, or a bundle of products at one price.
 type Kind string

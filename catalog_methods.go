@@ -1,13 +1,13 @@
 package main
 
+// This file has the methods by which a store's buyers pay. A method that nobody can pay by is not offered.
+
 import (
 	"cmp"
 	"context"
 	"slices"
 	"strings"
 )
-
-// This file has the methods by which a store's buyers pay. A method that nobody can pay by is not offered.
 
 // Provider is who takes the money of a payment method: the store itself or a gateway.
 type Provider string

@@ -1,5 +1,10 @@
 package main
 
+// Every request goes through logged, which gives it an id and a line in the log. A request to the API then goes through
+// api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one of
+// its store's places, and its handler gets the results. Every answer of the API is one of two envelopes, and every error
+// becomes one of those in descriptions.
+
 import (
 	"cmp"
 	"context"
@@ -17,11 +22,6 @@ import (
 	"sync/atomic"
 	"time"
 )
-
-// Every request goes through logged, which gives it an id and a line in the log. A request to the API then goes through
-// api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one of
-// its store's places, and its handler gets the results. Every answer of the API is one of two envelopes, and every error
-// becomes one of those in descriptions.
 
 // routes builds the table of all paths. Those of pages are in pageRoutes.
 func (s *server) routes() http.Handler {

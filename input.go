@@ -1,25 +1,5 @@
 package main
 
-import (
-	"bytes"
-	"cmp"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"maps"
-	"net/url"
-	"reflect"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
-	"time"
-	"unicode"
-	"unicode/utf8"
-)
-
 // What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms
 // (readForm) and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the
 // name of its json tag (or its own name in lower case, where json hides it); all other names are refused,
@@ -44,6 +24,26 @@ import (
 // may also be null. In a form an empty value is treated as left out, but is marked in Given. A field Given
 // map[string]bool is set to the names that were given. A struct that is a checker checks what no single field
 // can say.
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
 
 const maxDepth = 16
 

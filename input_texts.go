@@ -1,5 +1,7 @@
 package main
 
+// This file says what texts may look like: names, telephone numbers, amounts, times and public addresses.
+
 import (
 	"cmp"
 	"fmt"
@@ -10,8 +12,6 @@ import (
 	"strings"
 	"time"
 )
-
-// This file says what texts may look like: names, telephone numbers, amounts, times and public addresses.
 
 // maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can
 // overflow an int64 before it is compared with maxMoney.

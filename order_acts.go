@@ -1,14 +1,14 @@
 package main
 
+// This file has the states of an order, changeOrder, through which every change of an order goes, and what people do with
+// orders: the owner's decisions, the buyer's reports, another method, an alert that was dealt with.
+
 import (
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 )
-
-// This file has the states of an order, changeOrder, through which every change of an order goes, and what people do with
-// orders: the owner's decisions, the buyer's reports, another method, an alert that was dealt with.
 
 // transitions are all the changes of state that can happen, whoever causes them. Everything else is refused.
 var transitions = map[Status][]Status{

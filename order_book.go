@@ -1,14 +1,14 @@
 package main
 
+// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its money, and what
+// that means for the order. Everything here is pure. A gateway's answer is written into the book, and settle and alerts
+// are functions of the whole book.
+
 import (
 	"cmp"
 	"slices"
 	"strconv"
 )
-
-// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its money, and what
-// that means for the order. Everything here is pure. A gateway's answer is written into the book, and settle and alerts
-// are functions of the whole book.
 
 // Status is the state of an order.
 type Status string

@@ -1,12 +1,12 @@
 package main
 
+// This file has the lists of orders: the API's, the desk, the search and the revenue.
+
 import (
 	"context"
 	"strings"
 	"time"
 )
-
-// This file has the lists of orders: the API's, the desk, the search and the revenue.
 
 // OrderFilter says which orders a list has. A zero field excludes none.
 type OrderFilter struct {

@@ -1,13 +1,13 @@
 package main
 
+// This file has the payment sessions of an order: their rows and all their rules.
+
 import (
 	"cmp"
 	"fmt"
 	"slices"
 	"time"
 )
-
-// This file has the payment sessions of an order: their rows and all their rules.
 
 // PaymentSession is a page at a gateway where an order can be paid, or the attempt to get one.
 type PaymentSession struct {

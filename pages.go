@@ -1,5 +1,10 @@
 package main
 
+// This file says how pages work. A page is a row of the table at its beginning. It is shown by the template that it names
+// in web/, inside layout.html. An error ends the page. A form posts to its own page, and its field act says what it does.
+// An act that succeeds ends with a redirect; one that is refused shows the page again, with what was typed and what is
+// wrong. No page needs a script; the only one is for copying.
+
 import (
 	"bytes"
 	"cmp"
@@ -18,11 +23,6 @@ import (
 	"sync"
 	"time"
 )
-
-// This file says how pages work. A page is a row of the table at its beginning. It is shown by the template that it names
-// in web/, inside layout.html. An error ends the page. A form posts to its own page, and its field act says what it does.
-// An act that succeeds ends with a redirect; one that is refused shows the page again, with what was typed and what is
-// wrong. No page needs a script; the only one is for copying.
 
 // pageRoutes adds the routes of all pages.
 func (s *server) pageRoutes(mux *http.ServeMux) {

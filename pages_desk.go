@@ -1,5 +1,7 @@
 package main
 
+// This file is the owner's desk: signing in, what waits and the orders, one order, an order of the owner's own, and CSV.
+
 import (
 	"cmp"
 	"encoding/csv"
@@ -13,8 +15,6 @@ import (
 	"strings"
 	"time"
 )
-
-// This file is the owner's desk: signing in, what waits and the orders, one order, an order of the owner's own, and CSV.
 
 // admitOwner lets a store's owner in. Whoever is not signed in is sent to the sign-in page.
 func (s *server) admitOwner(p *page) (err error) {

@@ -1,5 +1,10 @@
 package main
 
+// This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog: products
+// and bundles. Payments: methods, whose form has the fields of their kind, and gateways' keys. API: keys, webhooks and
+// their deliveries, the reference. Settings: the store, the owner's phone and password. What a form saves goes through the
+// reader and the write of a catalog file, as its only entry.
+
 import (
 	"cmp"
 	"crypto/rand"
@@ -14,11 +19,6 @@ import (
 	"time"
 	"unicode/utf8"
 )
-
-// This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog: products
-// and bundles. Payments: methods, whose form has the fields of their kind, and gateways' keys. API: keys, webhooks and
-// their deliveries, the reference. Settings: the store, the owner's phone and password. What a form saves goes through the
-// reader and the write of a catalog file, as its only entry.
 
 // Fields fills in the form of a struct: the inverse of readForm.
 func (p *page) Fields(of any) url.Values {

@@ -1,5 +1,7 @@
 package main
 
+// This file has the pages that need no sign-in: a buyer's pay page and the sandbox's page.
+
 import (
 	"context"
 	"fmt"
@@ -8,8 +10,6 @@ import (
 	"strings"
 	"time"
 )
-
-// This file has the pages that need no sign-in: a buyer's pay page and the sandbox's page.
 
 // admitBuyer lets in whoever has the address of an order's pay page.
 func (s *server) admitBuyer(p *page) error { return s.admitTo(p, p.PathValue("id")) }

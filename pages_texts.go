@@ -1,5 +1,7 @@
 package main
 
+// This file has words in two languages, and money, dates and numbers as people read them.
+
 import (
 	"cmp"
 	"encoding/json"
@@ -11,8 +13,6 @@ import (
 	"strings"
 	"sync"
 )
-
-// This file has words in two languages, and money, dates and numbers as people read them.
 
 // vocabulary has the words of web/words.txt by language and code.
 var vocabulary = sync.OnceValue(func() map[language]map[string]string {

@@ -1,19 +1,5 @@
 package main
 
-import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"net/http"
-	"runtime/debug"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
-	"time"
-)
-
 // This file is about how an order gets paid. A payment session is a page at a gateway, and a row that says when the
 // gateway is asked about it next. A page is either wanted or closed. What the gateway answers is written into the order's
 // book, and order_book.go says what that means for the order. A notification makes its session due; only one about a
@@ -27,6 +13,20 @@ import (
 // begin there; one that has begun may still arrive. While its page is wanted, it is checked with growing pauses. At the
 // order's end, or when the order has another method, its page is left, and closed by a check that is due at once. Once it
 // is over, it is checked until its last news and its page's end are a week ago.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
 
 // payments starts, checks and closes payment sessions.
 type payments struct {

@@ -1,5 +1,9 @@
 package main
 
+// This file holds what payment gateways have in common. A gateway makes the page of a session, says what became of it, and
+// closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire formats
+// are in payment_midtrans.go and payment_xendit.go; the sandbox, whose memory is a table of our own, is at the end.
+
 import (
 	"bytes"
 	"cmp"
@@ -16,10 +20,6 @@ import (
 	"strings"
 	"unicode"
 )
-
-// This file holds what payment gateways have in common. A gateway makes the page of a session, says what became of it, and
-// closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire formats
-// are in payment_midtrans.go and payment_xendit.go; the sandbox, whose memory is a table of our own, is at the end.
 
 // gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words
 // if the same request cannot succeed later, or else an outage.

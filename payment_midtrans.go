@@ -1,5 +1,7 @@
 package main
 
+// This file is Midtrans's wire format: Snap pages, the status of a transaction, and notifications.
+
 import (
 	"cmp"
 	"context"
@@ -16,8 +18,6 @@ import (
 	"strings"
 	"time"
 )
-
-// This file is Midtrans's wire format: Snap pages, the status of a transaction, and notifications.
 
 // midtrans is Midtrans (https://docs.midtrans.com): its Snap API has the pages, its Core API the transactions
 // that buyers begin there. What became of a page is asked by our reference, its order_id, which gives the

@@ -1,11 +1,11 @@
 package main
 
+// This file gets a page for a buyer from a gateway, and carries out the owner's decision about a held payment.
+
 import (
 	"context"
 	"errors"
 )
-
-// This file gets a page for a buyer from a gateway, and carries out the owner's decision about a held payment.
 
 // OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. If start is
 // true and the order can be paid at a gateway and has no page, it starts a session, or waits for the call

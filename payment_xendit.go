@@ -1,5 +1,7 @@
 package main
 
+// This file is Xendit's wire format: payment sessions, their payments, refunds and disputes, and webhooks.
+
 import (
 	"cmp"
 	"context"
@@ -12,8 +14,6 @@ import (
 	"strings"
 	"time"
 )
-
-// This file is Xendit's wire format: payment sessions, their payments, refunds and disputes, and webhooks.
 
 // xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session has one payment at most,
 // which has the session's id in the book. If the answer to a creation was lost, there are two sessions with

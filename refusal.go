@@ -1,11 +1,11 @@
 package main
 
+// This file has the errors of all families, and the reasons why a request is refused.
+
 import (
 	"errors"
 	"fmt"
 )
-
-// This file has the errors of all families, and the reasons why a request is refused.
 
 var (
 	// ErrNotFound is also the error for whatever belongs to another store.

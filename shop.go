@@ -1,5 +1,7 @@
 package main
 
+// This file is about the store: the tenant that every other row belongs to, its settings, hosts and addresses.
+
 import (
 	"cmp"
 	"context"
@@ -8,8 +10,6 @@ import (
 	"strings"
 	"time"
 )
-
-// This file is about the store: the tenant that every other row belongs to, its settings, hosts and addresses.
 
 // Plan is what a store pays for. Only PlanGrowth and PlanScale include the API.
 type Plan string

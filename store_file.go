@@ -1,5 +1,7 @@
 package main
 
+// This file looks after the database file: finding and watching it, inspection, backup, restore and purge.
+
 import (
 	"cmp"
 	"context"
@@ -13,8 +15,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// This file looks after the database file: finding and watching it, inspection, backup, restore and purge.
 
 // findFile returns a path without symbolic links, because a file with two names would have two WALs. It
 // creates a missing file itself, because SQLite would let every user of the machine read it.
