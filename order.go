@@ -173,17 +173,7 @@ func (row orderColumns) withSessions(ctx context.Context, q querier) (o OrderRow
 		return o, nil
 	}
 
-	o.Sessions, err = all[PaymentSession](ctx, q, sqlSessions+"WHERE order_id = ? ORDER BY number DESC", o.ID)
-	if err != nil {
-		return o, err
-	}
-	o.Book.Payments, err = all[Payment](ctx, q, `
-		SELECT p.attempt, p.id, s.asked, p.state, p.amount, p.returned, p.disputed
-		FROM   payments p
-		JOIN   payment_sessions s ON s.order_id = p.order_id AND s.number = p.attempt
-		WHERE  p.order_id = ?
-		ORDER  BY p.attempt, p.id`, o.ID)
-	return o, err
+	return o, o.readSessions(ctx, q)
 }
 
 // decodeAll decodes the order's JSON.

@@ -1,9 +1,10 @@
 package main
 
-// This file has the payment sessions of an order: their rows and all their rules.
+// This file has the payment sessions of an order: their rows, and all their rules.
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -11,26 +12,26 @@ import (
 
 // PaymentSession is a page at a gateway where an order can be paid, or the attempt to get one.
 type PaymentSession struct {
-	OrderID   string
-	Number    int // 1, 2, …; the gateway knows the session as <order id>-<number>
-	ID        string
-	Provider  Provider
-	Method    string
-	Asked     int64 // the amount that its page asks for
-	KeyID     string
-	GatewayID string // the gateway's name for the page; "" = not known yet
-	URL       string
-	ExpiresAt Time     // of its page
-	Seen      bool     // somebody may have seen its page
-	Left      bool     // its page was unwanted at some time: it is no longer offered, but checked and closed
-	Over      bool     // no payment can begin there any more; one that has begun may still arrive
-	Claimed   string   // the payment that a notification says arrived or is held: the order waits for the answer
-	Notified  int      // counts its notifications
-	Names     []string // from notifications and answers, as the gateway writes them; and news of disputes
-	NewsAt    Time     // when something was last new, a notification came or its page was given up
-	DueAt     Time     // of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
-	Problem   string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
-	Words     string   // the gateway's
+	OrderID     string
+	Number      int // 1, 2, …; the gateway knows the session as <order id>-<number>
+	ID          string
+	Provider    Provider
+	Method      string
+	Asked       int64 // the amount that its page asks for
+	KeyID       string
+	GatewayID   string // the gateway's name for the page; "" = not known yet
+	URL         string
+	ExpiresAt   Time     // of its page
+	Seen        bool     // somebody may have its page: only such sessions are checked
+	NotOffered  bool     `sql:"left"`    // its page was not wanted at some time: it is never offered again
+	Closed      bool     `sql:"over"`    // no payment can begin there any more; one that has begun may still arrive
+	Unconfirmed string   `sql:"claimed"` // the payment that was reported as arrived or held, until an answer says what became of it
+	Notified    int      // counts its notifications
+	Identifiers []string `sql:"names"` // at the gateway, of its payments, sessions and refunds; and news of disputes
+	NewsAt      Time     // when something was last new, a notification came or its page was no longer wanted
+	DueAt       Time     // of its next check, 0 = none; while nobody has its page, when one may be asked for again
+	Problem     string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
+	Words       string   // the gateway's
 
 	payments []Payment // of this session in the book, when its gateway is called; no column
 }
@@ -38,11 +39,47 @@ type PaymentSession struct {
 // reference returns our name for the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-const sqlSessions = `
-	SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left, over, claimed,
-	       notified, names, news_at, due_at, problem, words
-	FROM   payment_sessions
-	`
+// readSessions reads the sessions of an order, the latest first, and their payments in its book.
+func (o *OrderRow) readSessions(ctx context.Context, q querier) (err error) {
+	o.Sessions, err = all[PaymentSession](ctx, q, `
+		SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left, over, claimed,
+		       notified, names, news_at, due_at, problem, words
+		FROM   payment_sessions
+		WHERE  order_id = ?
+		ORDER  BY number DESC`, o.ID)
+	if err != nil {
+		return err
+	}
+
+	o.Book.Payments, err = all[Payment](ctx, q, `
+		SELECT p.attempt, p.id, s.asked, p.state, p.amount, p.returned, p.disputed
+		FROM   payments p
+		JOIN   payment_sessions s ON s.order_id = p.order_id AND s.number = p.attempt
+		WHERE  p.order_id = ?
+		ORDER  BY p.attempt, p.id`, o.ID)
+	return err
+}
+
+// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit.
+func (tx *Tx) storeSessions(o *OrderRow) {
+	for _, s := range o.Sessions {
+		tx.exec(`
+			INSERT OR REPLACE INTO payment_sessions (
+				order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
+				over, claimed, notified, names, news_at, due_at, problem, words)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			s.OrderID, s.Number, s.ID, s.Provider, s.Method, s.Asked, s.KeyID, s.GatewayID, s.URL, s.ExpiresAt, s.Seen,
+			s.NotOffered, s.Closed, s.Unconfirmed, s.Notified, fromJSON{s.Identifiers}, s.NewsAt, s.DueAt, s.Problem,
+			s.Words)
+		tx.checksDue = true
+	}
+
+	for _, p := range o.Book.Payments {
+		tx.exec(`
+			INSERT OR REPLACE INTO payments (order_id, attempt, id, state, amount, returned, disputed)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`, o.ID, p.Attempt, p.ID, p.State, p.Amount, p.Returned, p.Disputed)
+	}
+}
 
 // session returns the order's session with a number, nil if there is none.
 func (o *OrderRow) session(number int) *PaymentSession {
@@ -61,16 +98,144 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// isClaimed reports whether a notification claims a payment that no answer has shown.
-func (o OrderRow) isClaimed() bool {
-	return slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.Claimed != "" })
+// isUnconfirmed reports whether a notification reports a payment that no answer has shown.
+func (o OrderRow) isUnconfirmed() bool {
+	return slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.Unconfirmed != "" })
+}
+
+// sessionPhase is what is done with the page of a session.
+type sessionPhase int
+
+// The phases. A page is wanted while its order is pending, not past its end, and has the page's method and amount,
+// unless it was unwanted before; and while the order waits for a payment that the gateway holds there.
+//
+//	phase      when                                     buyers are    a check that finds it so
+//	                                                    sent there
+//	requested  wanted, without an address               no            waits; the next request for a page is made under its number
+//	offered    wanted, before the page's end            yes           waits
+//	ended      wanted, after the page's end             no            waits for the gateway to say so: its clock counts
+//	held       wanted for a held payment                no            waits: a person decides
+//	closing    not wanted, and it may take money        no            closes the page
+//	           or the gateway holds a payment there
+//	closed     no payment can begin there               no            looks for late news only
+const (
+	pageRequested sessionPhase = iota
+	pageOffered
+	pageEnded
+	pageHeld
+	pageClosing
+	pageClosed
+)
+
+func (s PaymentSession) phase(o OrderRow, now Time) sessionPhase {
+	wanted := s.isWanted(o, now)
+	switch {
+	case s.Closed && (wanted || !o.Book.heldOn(s.Number)):
+		return pageClosed
+	case !wanted:
+		return pageClosing
+	case o.Book.Status == AwaitingVerification:
+		return pageHeld
+	case s.URL == "":
+		return pageRequested
+	case now >= s.ExpiresAt:
+		return pageEnded
+	}
+	return pageOffered
+}
+
+// isWanted reports whether the page of a session may go on taking money.
+func (s PaymentSession) isWanted(o OrderRow, now Time) bool {
+	switch o.Book.Status {
+	case Pending:
+		isOfOrder := s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
+		return now < o.Order.ExpiresAt && isOfOrder && !s.NotOffered
+	case AwaitingVerification:
+		return o.Book.heldOn(s.Number)
+	}
+	return false
+}
+
+// needsPage reports whether an order can be paid at a gateway and has no page for that.
+func (o OrderRow) needsPage(now Time) bool {
+	return o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider != Manual &&
+		!slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.phase(o, now) == pageOffered })
+}
+
+// addSession adds a session for the order as it is now.
+func (o *OrderRow) addSession(tx *Tx, number int) {
+	o.Sessions = slices.Insert(o.Sessions, 0, PaymentSession{
+		OrderID:   o.ID,
+		Number:    number,
+		ID:        tx.newID(),
+		Provider:  o.Order.PaymentProvider,
+		Method:    o.Order.PaymentMethod,
+		Asked:     o.Order.Amount,
+		NewsAt:    tx.now,
+		ExpiresAt: o.Order.ExpiresAt,
+	})
+}
+
+// addIdentifiers adds those that are new to what is known of a session, and reports whether any was.
+func (s *PaymentSession) addIdentifiers(more []string) (news bool) {
+	for _, id := range more {
+		if id != "" && !slices.Contains(s.Identifiers, id) {
+			s.Identifiers = append(s.Identifiers, id)
+			news = true
+		}
+	}
+	return news
+}
+
+// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
+// of each change that belongs in the history. It reports whether anything changed. A payment that was reported is
+// confirmed once it is said to be anything but open.
+func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
+	for _, payment := range said {
+		if payment.ID == s.Unconfirmed && payment.State != Open {
+			s.Unconfirmed = ""
+		}
+
+		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
+		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
+		if i < 0 {
+			i = len(o.Book.Payments)
+			o.Book.Payments = append(o.Book.Payments, before)
+		}
+
+		before = o.Book.Payments[i]
+		after := before.learn(payment)
+		if after != before {
+			o.Book.Payments[i] = after
+			o.noteNews(s, before, after)
+			news = true
+		}
+	}
+	return news
+}
+
+// noteNews adds what belongs in the history of a payment's change to o.news.
+func (o *OrderRow) noteNews(s *PaymentSession, before, after Payment) {
+	add := func(code NoteCode, amount, due int64) {
+		o.news = append(o.news, Note{Code: code, Provider: s.Provider, Attempt: s.Number, Payment: after.ID,
+			Amount: amount, Due: due})
+	}
+	if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
+		add(NoteCode(after.State), after.Amount, after.Asked)
+	}
+	if after.Returned > before.Returned {
+		add(NoteReturned, after.Returned, after.Amount)
+	}
+	if after.Disputed > before.Disputed {
+		add(NoteDisputed, after.Disputed, after.Amount)
+	}
 }
 
 // The pauses between checks of a session, and how long calls may take.
 const (
 	firstCheck    = 10 * time.Second // after a page was made; also the shortest pause
-	mostPageWait  = 10 * time.Minute // the longest pause until its page is over
-	mostQuietWait = 12 * time.Hour   // the longest pause once its page is over
+	mostPageWait  = 10 * time.Minute // the longest pause until its page is closed
+	mostQuietWait = 12 * time.Hour   // the longest pause once its page is closed
 	tryAgain      = 30 * time.Second // before a page is requested or closed again
 	// Checks stop so long after the last news and the page's end. An order that is still pending so long
 	// after its end expires in any case.
@@ -78,56 +243,25 @@ const (
 	callTime    = 10 * time.Second // for a gateway; a person waits as long for a call that somebody else makes
 )
 
-// needsPage reports whether an order can be paid at a gateway and has no page for that.
-func (o OrderRow) needsPage(now Time) bool {
-	return o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider != Manual &&
-		!slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.isLive(o, now) })
-}
-
-// addSession adds a session for the order as it is now.
-func (o *OrderRow) addSession(tx *Tx, number int) {
-	o.Sessions = slices.Insert(o.Sessions, 0, PaymentSession{OrderID: o.ID, Number: number, ID: tx.newID(),
-		Provider: o.Order.PaymentProvider, Method: o.Order.PaymentMethod, Asked: o.Order.Amount,
-		NewsAt: tx.now, ExpiresAt: o.Order.ExpiresAt})
-}
-
-// wanted reports whether the page of a session may go on taking money: the order is pending, not past its
-// end, and has the page's method and amount, and the page was never left; or the order waits for a payment
-// that the gateway holds on this page.
-func (s PaymentSession) wanted(o OrderRow, now Time) bool {
-	switch o.Book.Status {
-	case Pending:
-		return now < o.Order.ExpiresAt && !s.Left && s.Method == o.Order.PaymentMethod && s.Asked == o.Order.Amount
-	case AwaitingVerification:
-		return o.Book.heldOn(s.Number)
-	}
-	return false
-}
-
-// isLive reports whether the buyer of a pending order can be sent to the page of a session.
-func (s PaymentSession) isLive(o OrderRow, now Time) bool {
-	return s.URL != "" && !s.Over && now < s.ExpiresAt && s.wanted(o, now)
-}
-
-// makeSessionsDue marks the pages that are left now. Of the sessions whose page somebody may have seen, it
+// makeSessionsDue marks the pages that are not wanted from now on. Of the sessions whose page somebody may have, it
 // makes these due at once:
-//   - those whose page is left before it is over;
+//   - those whose page is not wanted from now on, and is not closed;
 //   - all, when the order has become pending;
-//   - after another change of status, those whose page is not over or on which the gateway holds a payment.
+//   - after another change of status, those whose page is not closed.
 //
-// So late money on a page that is over pays the order without making its session due at once. It is news, so
-// the next check is in ten seconds (nextCheck).
+// So late money on a closed page pays the order without making its session due at once. It is news, so the next check is
+// in ten seconds (nextCheck).
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
-		leavesNow := !s.Left && !s.wanted(*o, tx.now) && tx.db.observeClock()
-		if leavesNow {
-			s.Left = true
+		isNews := !s.NotOffered && !s.isWanted(*o, tx.now) && tx.db.observeClock()
+		if isNews {
+			s.NotOffered = true
 			s.NewsAt = tx.now
 		}
 
-		isConcerned := !s.Over || o.Book.Status == Pending || o.Book.heldOn(s.Number)
-		if s.Seen && (leavesNow && !s.Over || changedStatus && isConcerned) {
+		isClosed := s.phase(*o, tx.now) == pageClosed
+		if s.Seen && (isNews && !isClosed || changedStatus && (!isClosed || o.Book.Status == Pending)) {
 			s.DueAt = tx.now
 		}
 	}
@@ -136,48 +270,49 @@ func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 // nextCheck says when a session is checked again. 0 means never automatically: both the last news and the
 // page's end are over a week ago. The pause is as long as the time since the last news, but at least ten
 // seconds, so each is longer than the one before: up to ten minutes while the page takes money, so that a
-// payment is found even if its notification was lost, and up to twelve hours once it is over. While an
-// unwanted page still has to be closed, the pause is a tenth of that time, from half a minute to ten minutes.
-// No pause goes beyond the end of a pending order: then it may expire, once every session has been asked
-// about.
+// payment is found even if its notification was lost, and up to twelve hours once it is closed. While a page
+// is being closed, the pause is a tenth of that time, from half a minute to ten minutes.
+// No pause goes beyond the end of a pending order: then it may expire, once every session has been checked.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
-	wait := max(quiet, firstCheck)
-	most := mostPageWait
-	switch {
-	case quiet > giveUpAfter && now.Sub(s.ExpiresAt) > giveUpAfter:
+	if quiet > giveUpAfter && now.Sub(s.ExpiresAt) > giveUpAfter {
 		return 0
-	case s.Over:
-		most = mostQuietWait
-	case !s.wanted(o, now):
-		wait = max(quiet/10, tryAgain)
 	}
 
-	next := now.Add(min(wait, most))
+	wait := min(max(quiet, firstCheck), mostPageWait)
+	switch s.phase(o, now) {
+	case pageClosing:
+		wait = min(max(quiet/10, tryAgain), mostPageWait)
+	case pageClosed:
+		wait = min(max(quiet, firstCheck), mostQuietWait)
+	}
+
+	next := now.Add(wait)
 	if o.Book.Status == Pending && now < o.Order.ExpiresAt {
 		return min(next, o.Order.ExpiresAt)
 	}
 	return next
 }
 
-// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit.
-func (tx *Tx) storeSessions(o *OrderRow) {
-	for _, s := range o.Sessions {
-		tx.exec(`
-			INSERT OR REPLACE INTO payment_sessions (
-				order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
-				over, claimed, notified, names, news_at, due_at, problem, words)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			s.OrderID, s.Number, s.ID, s.Provider, s.Method, s.Asked, s.KeyID, s.GatewayID, s.URL, s.ExpiresAt, s.Seen,
-			s.Left, s.Over, s.Claimed, s.Notified, fromJSON{s.Names}, s.NewsAt, s.DueAt, s.Problem, s.Words)
-		tx.checksDue = true
-	}
+// isDue reports whether a session is due. What is due later than the longest pause was written by a clock that was
+// ahead, and is due now.
+func (s PaymentSession) isDue(now Time) bool {
+	return s.DueAt > 0 && (s.DueAt <= now || s.DueAt > now.Add(mostQuietWait))
+}
 
-	for _, p := range o.Book.Payments {
-		tx.exec(`
-			INSERT OR REPLACE INTO payments (order_id, attempt, id, state, amount, returned, disputed)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`, o.ID, p.Attempt, p.ID, p.State, p.Amount, p.Returned, p.Disputed)
+// mayExpire reports whether a pending order is past its end and none of its pages can bring money any more: each has to
+// be closed, and checked since the end, when all of them became due. A reported payment keeps the order pending until
+// an answer says what became of it. After a week the order expires in any case.
+func (o OrderRow) mayExpire(now Time) bool {
+	if o.Book.Status != Pending || now < o.Order.ExpiresAt {
+		return false
 	}
+	if now >= o.Order.ExpiresAt.Add(giveUpAfter) {
+		return true
+	}
+	return !slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool {
+		return s.Seen && (!s.Closed || s.Unconfirmed != "" || s.isDue(now))
+	})
 }
 
 // SessionView is the payment_session of GET /v1/orders/{order_id}.
@@ -201,8 +336,20 @@ var sessionStatuses = map[Status]string{
 	Refunded:             "paid",
 }
 
-// view shows the payment session of an order: the one that pays it, or else the latest. The latest is not
-// shown if the owner approved the order without a payment, or if the order is pending and its page was left.
+// shownSession returns the session that pays the order, or else the latest. There is none if the owner approved the order
+// without a payment, or if the order is pending and its latest page is not offered any more.
+func (o OrderRow) shownSession() *PaymentSession {
+	payer, isPayment := o.Book.payer()
+	if isPayment {
+		return o.session(payer.Attempt)
+	}
+	if len(o.Sessions) == 0 || o.Book.PaidBy == byOwner || o.Book.Status == Pending && o.Sessions[0].NotOffered {
+		return nil
+	}
+	return &o.Sessions[0]
+}
+
+// view shows the payment session of an order.
 func (o OrderRow) view(st Store, now Time) SessionView {
 	v := SessionView{
 		Provider:   o.Order.PaymentProvider,
@@ -210,30 +357,30 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 		PaymentURL: st.payPage(o.ID),
 		ExpiresAt:  o.Order.ExpiresAt,
 	}
-	payer, _ := o.Book.payer()
-	s := o.session(payer.Attempt)
+
+	s := o.shownSession()
 	isPending := o.Book.Status == Pending
 	isOpen := isPending || o.Book.Status == AwaitingVerification
-	if s == nil && len(o.Sessions) > 0 && o.Book.PaidBy != byOwner && !(isPending && o.Sessions[0].Left) {
-		s = &o.Sessions[0]
-	}
-
 	switch {
 	case v.Provider == Manual && isOpen:
 		v.Status = "manual"
+		return v
 	case v.Provider == NoProvider, s == nil && isOpen: // There is nothing to pay, or no session yet.
 		v.Status = "none"
+		return v
 	case v.Provider == Manual, s == nil: // The order's status says it all.
-	case isPending && (!s.isLive(o, now) || v.Provider == Sandbox && !st.TestMode): // No page can be shown.
+		return v
+	case isPending && (s.phase(o, now) != pageOffered || v.Provider == Sandbox && !st.TestMode): // No page can be shown.
 		v.Reason = cmp.Or(s.Problem, "unreachable")
-	default:
-		v.ID = s.ID
-		v.Attempt = s.Number
-		v.ExpiresAt = s.ExpiresAt
-		if isPending {
-			v.Status = "active"
-			v.PaymentURL = s.URL
-		}
+		return v
+	}
+
+	v.ID = s.ID
+	v.Attempt = s.Number
+	v.ExpiresAt = s.ExpiresAt
+	if isPending {
+		v.Status = "active"
+		v.PaymentURL = s.URL
 	}
 	return v
 }

@@ -136,18 +136,8 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 // decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed
 // since the owner saw it.
 func (s *server) decideOrder(p *page) error {
-	id := p.PathValue("id")
-	act := Act(p.PostFormValue("act"))
-	o, err := readOrder(p.Context(), s.db, p.Store.ID, id)
-	if err != nil {
-		return err
-	}
-	seen := p.PostFormValue("state")
-	if seen != o.State() { // before its gateway is told
-		return refuse(WrongState)
-	}
-
-	_, err = s.payments.Decide(p.Context(), p.Store.ID, id, act, ActorOwner, Note{Code: NoteInDashboard}, seen)
+	_, err := s.payments.Decide(p.Context(), p.Store.ID, p.PathValue("id"), Act(p.PostFormValue("act")), ActorOwner,
+		Note{Code: NoteInDashboard}, p.PostFormValue("state"))
 	return err
 }
 

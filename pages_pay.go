@@ -60,7 +60,7 @@ const (
 // that the gateway is being asked (past the order's end, that its time is over), and tries again.
 func (s *server) checkOnReturn(p *page) error {
 	looks, _ := strconv.Atoi(p.Query("back"))
-	if p.Query("back") == "" && p.Order.isClaimed() {
+	if p.Query("back") == "" && p.Order.isUnconfirmed() {
 		looks = 1
 	}
 	if looks < 1 || !p.Order.Order.RequiresPayment {
@@ -73,7 +73,7 @@ func (s *server) checkOnReturn(p *page) error {
 		if err == nil {
 			err = s.admitTo(p, p.Order.ID) // to read it again
 		}
-		if err != nil || answered && !p.Order.isClaimed() {
+		if err != nil || answered && !p.Order.isUnconfirmed() {
 			return err
 		}
 	}

@@ -42,7 +42,7 @@ type gateway interface {
 	// decide accepts or denies a held payment. A gateway that holds none is never called.
 	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
 
-	// verify reads a notification and returns what it names. The error is ErrNotFound if it does not come
+	// verify reads a notification and returns what it says. The error is ErrNotFound if it does not come
 	// from the gateway.
 	verify(key GatewayKey, header http.Header, body []byte) (Notification, error)
 }
@@ -68,26 +68,26 @@ type Page struct {
 	Expires Time // may be later than the order's end: gateways have a minimum
 }
 
-// Answer is what a gateway says about a session: its latest payment, and those whose names are known. With an
+// Answer is what a gateway says about a session: its latest payment, and those whose identifiers are known. With an
 // error, it has the payments that could be read.
 type Answer struct {
-	Open     bool      // money can still arrive: a payment waits for it, or the buyer can begin one
-	Over     bool      // no payment can begin there any more, unless a reversal opens it again; neither: one is held
-	Canceled bool      // somebody has canceled the page at the gateway: the order needs another one
-	Payments []Payment // their attempts are 0
-	Names    []string  // to be remembered with the session's
+	Open        bool      // money can still arrive: a payment waits for it, or the buyer can begin one
+	Closed      bool      // no payment can begin there any more, unless a reversal opens it again; neither: one is held
+	Canceled    bool      // somebody has canceled the page at the gateway: the order needs another one
+	Payments    []Payment // their attempts are 0
+	Identifiers []string  // to be remembered with the session's
 }
 
-// Notification is what a verified notification names. Its session is that of Reference or, without one (a
-// refund at Xendit), the one whose Names include one of Known.
+// Notification is what a verified notification says. Its session is that of Reference or, without one (a
+// refund at Xendit), the one whose identifiers include one of Known.
 type Notification struct {
-	Reference   string
-	SessionID   string   // the gateway's
-	Names       []string // at least one
-	Known       []string
-	IsRefund    bool  // a refund, which names nothing but its payment
-	ClaimsMoney bool  // it says that a payment arrived or is held; Names[0] is its id in answers
-	Disputed    int64 // in rupiah, with a dispute; negative once the store has won
+	Reference    string
+	SessionID    string   // the gateway's
+	Identifiers  []string // at least one
+	Known        []string
+	IsRefund     bool  // a refund, which names nothing but its payment
+	ReportsMoney bool  // it says that a payment arrived or is held; Identifiers[0] is its id in answers
+	Disputed     int64 // in rupiah, with a dispute; negative once the store has won
 }
 
 type gateways map[Provider]gateway
@@ -321,12 +321,12 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	if key.SecretKey == "" {
 		return refuse(ValidationFailed).add("secret_key", "is needed: gateway set reads it from the first line of stdin")
 	}
-	if err := key.checkXendit(); err != nil {
+	if err := key.validateXendit(); err != nil {
 		return err
 	}
 
 	// No gateway knows this session, so what it refuses is the key.
-	madeUp := PaymentSession{OrderID: "storeorder-key-test", Names: []string{"ps-000000000000000000000000"}}
+	madeUp := PaymentSession{OrderID: "storeorder-key-test", Identifiers: []string{"ps-000000000000000000000000"}}
 	_, err := g[key.Provider].status(ctx, key, madeUp)
 	if isRefused(err, GatewayRefused) {
 		return err
@@ -396,9 +396,9 @@ func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSessio
 		SELECT 0 AS attempt, session_id AS id, 0 AS asked, state, amount, 0 AS returned, 0 AS disputed
 		FROM   sandbox_payments
 		WHERE  session_id = ?`, session.ID)
-	a.Over = session.Over || s.db.now() >= session.ExpiresAt ||
+	a.Closed = session.Closed || s.db.now() >= session.ExpiresAt ||
 		slices.ContainsFunc(a.Payments, Payment.hasMoney)
-	a.Open = !a.Over
+	a.Open = !a.Closed
 	return a, err
 }
 

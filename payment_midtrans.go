@@ -177,28 +177,22 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	return p, nil
 }
 
-// status asks by our reference, and by the names of all transactions that are known. An answer that is not
-// understood does not hide the others. Midtrans may say in an answer with 200 that it knows no such
-// transaction: that counts as 404.
+// status asks by our reference, and by the identifiers of all transactions that are known. An answer that is not
+// understood does not hide the others.
 func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
 	states := map[string]PaymentState{}
-	reference := s.reference()
-	for _, name := range append([]string{reference}, s.Names...) {
-		isDenied := func(p Payment) bool { return p.ID == name && p.State == Denied && p.ID != s.Claimed }
-		if states[name] != "" || len(s.Names) > 8 && slices.ContainsFunc(s.payments, isDenied) {
-			continue // It has already been answered; or the page has many payments, and one that is denied stays so.
+	for _, id := range append([]string{s.reference()}, s.Identifiers...) {
+		if states[id] != "" || s.staysDenied(id) {
+			continue // It has already been answered, or will not change.
 		}
 
-		t, status, err := m.call(ctx, key, "GET", name, "status")
-		// Some ways to pay have the transaction_id in place of the order_id.
-		isOurs := t.OrderID == reference || t.OrderID == name
-		if status == http.StatusNotFound || err == nil && !isOurs && t.OrderID != "" {
-			continue // no way to pay has been chosen yet, or the name is another order's
-		}
+		t, isFound, err := m.transaction(ctx, key, s, id)
 		if err != nil {
 			return a, err
 		}
-
+		if !isFound {
+			continue
+		}
 		p, err := t.payment()
 		if err != nil {
 			failed = err
@@ -206,28 +200,58 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		}
 
 		states[p.ID] = p.State
-		if name == reference { // This is the latest payment that has this name.
+		if id == s.reference() { // This is the latest payment that has this name.
 			a.Canceled = strings.EqualFold(t.Status, "cancel")
 		}
-
 		a.Payments = append(a.Payments, p)
-		a.Names = append(a.Names, p.ID)
+		a.Identifiers = append(a.Identifiers, p.ID)
 	}
 
-	// After a payment was taken back the buyer may begin another one on a page that was over.
-	isGone := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
-	staysOver := s.Over && !slices.ContainsFunc(s.payments, isGone)
+	a.judgePage(s, states, m.now())
+	return a, failed
+}
+
+// staysDenied reports whether an identifier is that of a denied payment on a page with many payments: one that is denied
+// stays so, unless a notification reports otherwise.
+func (s PaymentSession) staysDenied(id string) bool {
+	return len(s.Identifiers) > 8 && id != s.Unconfirmed &&
+		slices.ContainsFunc(s.payments, func(p Payment) bool { return p.ID == id && p.State == Denied })
+}
+
+// transaction asks for one of a session's transactions. It is not found if no way to pay has been chosen yet, or if the
+// identifier is another order's.
+func (m midtrans) transaction(
+	ctx context.Context, key GatewayKey, s PaymentSession, id string,
+) (t midtransAnswer, isFound bool, err error) {
+	t, status, err := m.call(ctx, key, "GET", id, "status")
+	if status == http.StatusNotFound { // Midtrans may also say so in an answer with 200.
+		return t, false, nil
+	}
+	isOurs := t.OrderID == s.reference() || t.OrderID == id // Some ways to pay have the transaction_id in its place.
+	if err == nil && !isOurs && t.OrderID != "" {
+		return t, false, nil
+	}
+	return t, true, err
+}
+
+// judgePage says what the states of a page's transactions, by their ids, mean for the page.
+func (a *Answer) judgePage(s PaymentSession, states map[string]PaymentState, now Time) {
 	has := slices.Collect(maps.Values(states))
-	switch {
-	case slices.Contains(has, Open): // It may have a name of its own, and be later than one that was canceled.
+	if slices.Contains(has, Open) { // It may have an id of its own, and be later than one that was canceled.
 		a.Open = true
 		a.Canceled = false
-	case slices.Contains(has, Held): // It is neither: a person decides.
-	default: // The page ends by Midtrans's clock. Ours may be up to ten minutes ahead.
-		a.Over = staysOver || slices.Contains(has, Arrived) || m.now() >= s.ExpiresAt.Add(10*time.Minute)
-		a.Open = !a.Over
+		return
 	}
-	return a, failed
+	if slices.Contains(has, Held) { // It is neither: a person decides.
+		return
+	}
+
+	// After a payment was taken back the buyer may begin another one on a page that was closed.
+	isGone := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
+	staysClosed := s.Closed && !slices.ContainsFunc(s.payments, isGone)
+	hasEnded := now >= s.ExpiresAt.Add(10*time.Minute) // by Midtrans's clock: ours may be as much ahead
+	a.Closed = staysClosed || hasEnded || slices.Contains(has, Arrived)
+	a.Open = !a.Closed
 }
 
 // call asks for a transaction, or does something to it.
@@ -288,6 +312,6 @@ func (m midtrans) verify(key GatewayKey, _ http.Header, body []byte) (n Notifica
 	}
 
 	state := t.state()
-	claimsMoney := state == Arrived || state == Held
-	return Notification{Reference: t.OrderID, Names: []string{t.ID}, ClaimsMoney: claimsMoney}, nil
+	reportsMoney := state == Arrived || state == Held
+	return Notification{Reference: t.OrderID, Identifiers: []string{t.ID}, ReportsMoney: reportsMoney}, nil
 }

@@ -1,6 +1,8 @@
 package main
 
-// This file gets a page for a buyer from a gateway, and carries out the owner's decision about a held payment.
+// This file is about what a person sets off at a gateway. A buyer, or a shop's program, wants a page where an order can be
+// paid: a session is written, its page is requested, and what came of that is written too. An owner decides about a payment
+// that the gateway holds.
 
 import (
 	"context"
@@ -14,12 +16,15 @@ func (p *payments) OrderWithSession(
 	ctx context.Context, st Store, orderID string, start bool,
 ) (OrderRow, SessionView, error) {
 	o, err := readColumns(ctx, p.db, st.ID, orderID)
-	if err == nil && start && o.needsPage(p.db.now()) {
-		err = p.startPage(ctx, st, orderID)
-		if err == nil || errors.Is(err, ErrUnavailable) { // An order can be shown although nothing can be written.
-			o, err = readColumns(ctx, p.db, st.ID, orderID)
-		}
+	if err != nil || !start || !o.needsPage(p.db.now()) {
+		return o, o.view(st, p.db.now()), err
 	}
+
+	err = p.startPage(ctx, st, orderID)
+	if err != nil && !errors.Is(err, ErrUnavailable) { // An order can be shown although nothing can be written.
+		return o, o.view(st, p.db.now()), err
+	}
+	o, err = readColumns(ctx, p.db, st.ID, orderID)
 	return o, o.view(st, p.db.now()), err
 }
 
@@ -77,11 +82,9 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 			return nil
 		}
 
-		var latest PaymentSession // of number 0, and not wanted, if there is none
-		if len(o.Sessions) > 0 {
-			latest = o.Sessions[0]
-		}
-		if latest.URL != "" || !latest.wanted(*o, tx.now) {
+		if len(o.Sessions) == 0 {
+			o.addSession(tx, 1)
+		} else if latest := o.Sessions[0]; latest.phase(*o, tx.now) != pageRequested {
 			o.addSession(tx, latest.Number+1)
 		}
 
@@ -126,7 +129,7 @@ func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Pag
 			s.ExpiresAt = page.Expires
 		case errors.Is(failed, errTaken): // Somebody may have seen a page of this reference: it is checked and closed.
 			s.Seen = true
-			s.Left = true
+			s.NotOffered = true
 			s.DueAt = tx.now
 		}
 		return nil
@@ -146,8 +149,8 @@ func problemOf(err error) (problem, words string) {
 
 // Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first,
 // and the order is paid when the gateway says so. If the buyer has reported a transfer, that is what the
-// owner approves. seen is the order's State as the owner saw it, or "". Refusals are WrongState,
-// GatewayRefused with the gateway's words, and Unavailable.
+// owner approves. seen is the order's State as the owner saw it, or "": in any other, no gateway is told of the act, and it
+// is refused. Refusals are WrongState, GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(
 	ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note, seen string,
 ) (OrderRow, error) {
@@ -155,39 +158,44 @@ func (p *payments) Decide(
 	if err != nil {
 		return o, err
 	}
-
-	isHeld := o.Book.Status == AwaitingVerification && o.Book.held() &&
-		act != Refund && !(act == Approve && o.Book.Reported)
-	if isHeld {
-		if err := p.decideHeld(ctx, o, act == Approve); err != nil {
+	if o.decidesHeld(act) {
+		o, err = p.decideHeld(ctx, storeID, orderID, act, seen)
+		if err != nil {
 			return o, err
 		}
-	}
-
-	isAccepted := isHeld && act == Approve
-	o, err = p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
-		if isAccepted {
-			o.note(actor, n)
-			return nil
+		if act == Approve {
+			return p.noteAccepted(ctx, o, actor, n)
 		}
+	}
+	return p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		return o.decide(act, actor, n, seen)
 	})
-	if err == nil && isAccepted {
-		p.CheckNow(ctx, storeID, orderID) // If that fails, the next check shows what came of it.
-		o, err = readOrder(ctx, p.db, storeID, orderID)
-	}
-	return o, err
 }
 
-// decideHeld accepts one held payment of an order at its gateway, or denies them all.
-func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) error {
+// decidesHeld reports whether an act of the owner is about a payment that a gateway holds.
+func (o OrderRow) decidesHeld(act Act) bool {
+	isTransfer := act == Approve && o.Book.Reported
+	return o.Book.Status == AwaitingVerification && o.Book.held() && act != Refund && !isTransfer
+}
+
+// decideHeld accepts one held payment of an order at its gateway, or denies them all, if the order is still as the owner
+// saw it. It returns the order as it was then.
+func (p *payments) decideHeld(ctx context.Context, storeID, orderID string, act Act, seen string) (OrderRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	unlock, err := p.lock(ctx, o.ID)
+	unlock, err := p.lock(ctx, orderID)
 	if err != nil {
-		return refuse(Unavailable)
+		return OrderRow{}, refuse(Unavailable)
 	}
 	defer unlock()
+
+	o, err := readOrder(ctx, p.db, storeID, orderID)
+	if err != nil {
+		return o, err
+	}
+	if seen != "" && seen != o.State() || !o.decidesHeld(act) {
+		return o, o.wrongState()
+	}
 	for _, payment := range o.Book.Payments {
 		if payment.State != Held {
 			continue
@@ -196,16 +204,29 @@ func (p *payments) decideHeld(ctx context.Context, o OrderRow, accept bool) erro
 		s := *o.session(payment.Attempt)
 		keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID)
 		if err != nil {
-			return err
+			return o, err
 		}
-
-		err = p.gateways[s.Provider].decide(ctx, keys[0], payment.ID, accept)
+		err = p.gateways[s.Provider].decide(ctx, keys[0], payment.ID, act == Approve)
 		if err != nil && !isRefused(err, GatewayRefused) {
 			err = refuse(Unavailable)
 		}
-		if err != nil || accept { // One accepted payment is enough: the next check closes the other pages.
-			return err
+		if err != nil || act == Approve { // One accepted payment is enough: the next check closes the other pages.
+			return o, err
 		}
 	}
-	return nil
+	return o, nil
+}
+
+// noteAccepted notes in an order's history that its owner has accepted a payment at the gateway, and asks the gateway what
+// came of it. If that fails, the next check shows it.
+func (p *payments) noteAccepted(ctx context.Context, o OrderRow, actor Actor, n Note) (OrderRow, error) {
+	after, err := p.db.changeOrder(ctx, o.StoreID, o.ID, func(_ *Tx, o *OrderRow) error {
+		o.note(actor, n)
+		return nil
+	})
+	if err != nil {
+		return after, err
+	}
+	p.CheckNow(ctx, o.StoreID, o.ID)
+	return readOrder(ctx, p.db, o.StoreID, o.ID)
 }

@@ -120,19 +120,19 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 			failed = cmp.Or(err, failed)
 			a.Payments = append(a.Payments,
 				Payment{ID: id, State: Arrived, Amount: int64(session.Amount), Returned: returned})
-			a.Names = append(a.Names, session.PaymentID, session.RequestID)
+			a.Identifiers = append(a.Identifiers, session.PaymentID, session.RequestID)
 		case state != "EXPIRED" && state != "CANCELED":
 			failed = errNotUnderstood
 		}
 	}
 
-	a.Over = !a.Open
+	a.Closed = !a.Open
 	return a, failed
 }
 
 // xenditSessions returns the ids of the sessions of a reference.
 func (s PaymentSession) xenditSessions() []string {
-	ids := slices.DeleteFunc(append([]string{s.GatewayID}, s.Names...), func(name string) bool {
+	ids := slices.DeleteFunc(append([]string{s.GatewayID}, s.Identifiers...), func(name string) bool {
 		return name == "" || name != s.GatewayID && !strings.HasPrefix(name, "ps-")
 	})
 	slices.Sort(ids)
@@ -155,7 +155,7 @@ func (x xendit) refunded(
 	ctx context.Context, key GatewayKey, s PaymentSession, session xenditAnswer,
 ) (sum int64, err error) {
 	paths := []string{"refunds?payment_request_id=" + session.RequestID}
-	for _, name := range s.Names {
+	for _, name := range s.Identifiers {
 		if strings.HasPrefix(name, "refunds/") {
 			paths = append(paths, name)
 		}
@@ -205,9 +205,9 @@ func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession)
 
 func (x xendit) decide(context.Context, GatewayKey, string, bool) error { return nil }
 
-// checkXendit refuses what Xendit itself would take: a key of the other mode, because one address serves
+// validateXendit refuses what Xendit itself would take: a key of the other mode, because one address serves
 // both, and a key without the token that verifies notifications.
-func (k GatewayKey) checkXendit() error {
+func (k GatewayKey) validateXendit() error {
 	switch {
 	case k.Provider != Xendit:
 	case strings.HasPrefix(k.SecretKey, "xnd_development_") != (k.Mode == ModeSandbox):
@@ -252,7 +252,7 @@ func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notif
 	case strings.HasPrefix(m.Event, "dispute."):
 		about.PaymentID = m.PaymentID
 		n.Reference = m.Reference
-		n.Names = []string{"disputes/" + m.Event + m.UpdatedAt}
+		n.Identifiers = []string{"disputes/" + m.Event + m.UpdatedAt}
 		var amount wholeRupiah
 		n.Disputed = maxMoney // An amount that cannot be read counts as all that was paid.
 		if amount.UnmarshalJSON(m.Amount.Initial) == nil && amount > 0 {
@@ -262,13 +262,13 @@ func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notif
 			n.Disputed = -1
 		}
 	case strings.HasPrefix(m.Event, "refund."):
-		n.Names = []string{about.refund()}
+		n.Identifiers = []string{about.refund()}
 		n.IsRefund = true
 	default:
 		n.Reference = about.Reference
 		n.SessionID = about.SessionID
-		n.Names = []string{about.SessionID}
-		n.ClaimsMoney = m.Event == "payment_session.completed"
+		n.Identifiers = []string{about.SessionID}
+		n.ReportsMoney = m.Event == "payment_session.completed"
 	}
 
 	n.Known = []string{about.PaymentID, about.RequestID}
