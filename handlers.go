@@ -76,15 +76,21 @@ func logStore(w http.ResponseWriter, storeID string) {
 	w.(*recorder).store = storeID // logged made it one.
 }
 
+// beginAnswer sets the headers of every answer, and returns the request's id.
+func beginAnswer(h http.Header) (id string) {
+	id = rand.Text()
+	h.Set("X-Request-Id", id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	return id
+}
+
 // logged gives every request its id and its line in the log, and answers if its handler panics.
 func (s *server) logged(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		rec := &recorder{ResponseWriter: w}
-		id := rand.Text()
-		w.Header().Set("X-Request-Id", id)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-store")
+		id := beginAnswer(w.Header())
 
 		defer func() {
 			p := recover()
@@ -251,6 +257,26 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	respond(w, status, `{"success":false,"error":`, pieces{string(toJSON(e))})
+}
+
+// answerClosed answers while serve still opens the file: the process lives, and is not ready.
+func answerClosed(w http.ResponseWriter, r *http.Request) {
+	beginAnswer(w.Header())
+	if r.URL.Path == "/healthz" {
+		respond(w, http.StatusOK, `{"success":true,"data":`, pieces{string(toJSON(jsonObject{"status": "alive"}))})
+		return
+	}
+
+	status, e := describe(w.Header(), &Refusal{Reason: Unavailable,
+		Words: "The service is starting: it is upgrading or checking its database. This request changed nothing; try again."})
+	if isAPI(path.Clean(r.URL.Path)) {
+		respond(w, status, `{"success":false,"error":`, pieces{string(toJSON(e))})
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	io.WriteString(w, "Toko sedang diperbarui. Coba lagi sebentar lagi.\n\n"+
+		"The shop is being upgraded. Try again in a moment.\n")
 }
 
 // respond writes an envelope: before, the JSON inside, and the closing brace.

@@ -68,6 +68,7 @@ type world struct {
 	log    *logBuffer
 	life   *life
 	http   *http.Client
+	begin  func(*life)  // prepares each life before it starts; nil does nothing
 	bubble bool         // the world is in one
 	ruin   bool         // the test leaves what cannot be checked at its end
 	ahead  atomic.Int64 // how far the wall clock is ahead, a time.Duration
@@ -164,7 +165,7 @@ type life struct {
 	code  int
 	dial  func() (net.Conn, error)
 	conns chan net.Conn
-	open  chan struct{} // closed when connections are accepted
+	open  chan struct{} // closed when the log says that it serves
 	shut  chan struct{} // closed when none is accepted any more
 
 	opening, closing sync.Once
@@ -175,6 +176,7 @@ type life struct {
 	image string // the file as a death has left it; empty while it lives
 	fails error  // what each COMMIT says; if after, when it is on disk
 	peer  string // the address that clients come from; empty is this machine
+	hold  func() // each COMMIT waits until it returns; nil does not
 }
 
 var errDead = errors.New("the program is dead")
@@ -187,13 +189,25 @@ func newLife(stop func()) *life {
 }
 
 func (l *life) Accept() (net.Conn, error) {
-	l.opening.Do(func() { close(l.open) })
 	select {
 	case conn := <-l.conns:
 		return conn, nil
 	case <-l.shut:
 		return nil, net.ErrClosed
 	}
+}
+
+// servingLog tells a life that its log says that the file is open.
+type servingLog struct {
+	*logBuffer
+	l *life
+}
+
+func (s servingLog) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("msg=serving")) || bytes.Contains(p, []byte(`"msg":"serving"`)) {
+		s.l.opening.Do(func() { close(s.l.open) })
+	}
+	return s.logBuffer.Write(p)
 }
 
 func (l *life) Close() error {
@@ -249,6 +263,9 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // commit performs a COMMIT, unless the program dies there.
 func (w *world) commit(l *life, commit func() error) error {
+	if l.hold != nil {
+		l.hold()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.image != "" {
@@ -314,7 +331,10 @@ func (w *world) start() {
 	ctx, stop := context.WithCancel(context.Background())
 	l := newLife(stop)
 	w.become(l)
-	env := w.environment(l, strings.NewReader(""), io.Discard, w.log)
+	if w.begin != nil {
+		w.begin(l)
+	}
+	env := w.environment(l, strings.NewReader(""), io.Discard, servingLog{w.log, l})
 	go func() {
 		defer close(l.ended)
 		l.code = run(ctx, w.serveArgs(), env)

@@ -132,7 +132,7 @@ var commands = []command{
 	{"gateway set", "db store provider! mode! gateway-url", "store a gateway's key, read from stdin",
 		onRow("store", gatewaySet)},
 	{"catalog import <file.json>", "db store", "add or change what a store sells", onRow("store", catalogImport)},
-	{"backup <copy.db>", "db", "copy the database while it is in use", onFile(backup)},
+	{"backup <copy.db>", "db", "copy the database while it is in use", onFileOfAnyVersion(backup)},
 	{"restore <copy.db>", "db", "put a backup in the database's place", restoreBackup},
 	{"check", "db", "check a database or a backup", onFileToRead(check)},
 	{"health", "addr", "ask a running service whether it is ready", health},
@@ -177,6 +177,9 @@ func onFile(do commandFunc) commandFunc { return withDB(openExisting, do) }
 
 // onNewFile returns a command that creates the database if it is missing.
 func onNewFile(do commandFunc) commandFunc { return withDB(openOrCreate, do) }
+
+// onFileOfAnyVersion returns a command that takes a database of an earlier version too.
+func onFileOfAnyVersion(do commandFunc) commandFunc { return withDB(openToCopy, do) }
 
 // onFileToRead returns a command that changes nothing, and takes a backup too.
 func onFileToRead(do commandFunc) commandFunc { return withDB(openReadOnly, do) }
@@ -457,6 +460,21 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 		debug.SetMemoryLimit(256 << 20)
 	}
 
+	door := &door{opened: make(chan struct{})}
+	hs := &http.Server{
+		Handler:           door,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		MaxHeaderBytes:    16 << 10,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       time.Minute,
+		ConnState:         limitConnections(c, 1024),
+	}
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(ln) }()
+	defer hs.Close() // After an error nobody is answered any more.
+
 	db, err := openDB(c.file, openToServe, c.environment, log)
 	if err != nil {
 		return err
@@ -491,26 +509,13 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	background.Go(func() { db.watch(working) })
 	background.Go(func() { c.upkeep(working, auth) })
 
-	hs := &http.Server{
-		Handler:           s.routes(),
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		MaxHeaderBytes:    16 << 10,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       time.Minute,
-		ConnState:         limitConnections(c, 1024),
-	}
-
 	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
 	if !isReachable(c.PublicURL) {
 		log.Warn("gateways cannot reach " + c.PublicURL + " (Xendit's methods need https), and passwords are not safe on " +
 			"http: before you sell, start serve with your own host as -public-url https://…, behind a proxy with TLS")
 	}
 
-	served := make(chan error, 1)
-	go func() { served <- hs.Serve(ln) }()
-
+	door.open(s.routes())
 	select {
 	case err = <-served:
 	case <-c.Done():
@@ -528,6 +533,43 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 
 	background.Wait()
 	return err
+}
+
+// door is the handler of the server while serve opens the file, which takes a while when it is upgraded or
+// checked. Requests wait for that, two seconds at most.
+type door struct {
+	handler http.Handler  // once it is opened
+	opened  chan struct{} // closed when it is
+}
+
+// open lets the requests in. It is called once.
+func (d *door) open(handler http.Handler) {
+	d.handler = handler
+	close(d.opened)
+}
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !d.isOpen() && r.URL.Path != "/healthz" {
+		select {
+		case <-d.opened:
+		case <-r.Context().Done():
+		case <-time.After(2 * time.Second):
+		}
+	}
+	if !d.isOpen() {
+		answerClosed(w, r)
+		return
+	}
+	d.handler.ServeHTTP(w, r)
+}
+
+func (d *door) isOpen() bool {
+	select {
+	case <-d.opened:
+		return true
+	default:
+		return false
+	}
 }
 
 // upkeep runs once a minute: it notices jumps of the clock, writes when keys and sign-ins were used and, once

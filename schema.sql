@@ -1,5 +1,7 @@
--- The database of storeorder, version 1. Money is IDR in whole rupiah. Times (…_at) are milliseconds since 1970 UTC; 0 or
--- NULL is "not yet" as each column says. Ids are UUIDv7 (RFC 9562) in lower case.
+-- The database of storeorder, version 2: what a new file begins with. Whoever changes it adds a line to upgrade.sql, which
+-- changes old files alike. Money is IDR in whole rupiah. Times (…_at) are milliseconds since 1970 UTC; 0 or NULL is "not
+-- yet" as each column says. Ids are UUIDv7 (RFC 9562) in lower case. What has a removed_at other than 0 is removed: no list
+-- shows it, and what refers to it still finds it.
 
 CREATE TABLE settings (           -- one row: where `serve` is reached, and the file's own secret
   only       INTEGER PRIMARY KEY CHECK (only = 1),
@@ -57,14 +59,15 @@ CREATE TABLE products (                   -- products and bundles
   description  TEXT    NOT NULL,
   price        INTEGER NOT NULL CHECK (price BETWEEN 0 AND 999999999999),
   stock        INTEGER CHECK (stock >= 0),-- pieces left; NULL = unlimited, and always in a bundle
-  stock_form   TEXT,                      -- StockWas of the form that was saved last: sent twice, it changes the stock once
+  stock_form   TEXT,                      -- unused since version 2: see saved_forms
   image_url    TEXT,
   published    INTEGER NOT NULL CHECK (published IN (0, 1)),
   created_at   INTEGER NOT NULL,
   updated_at   INTEGER NOT NULL,          -- last edit; a sale is not an edit
+  removed_at   INTEGER NOT NULL DEFAULT 0, -- its slug is <slug>~<id> then, so that another one may have it
   UNIQUE (store_id, type, slug)
 ) STRICT;
-CREATE INDEX products_by_title ON products (store_id, type DESC, title, id);
+CREATE INDEX products_by_title ON products (store_id, type DESC, title, id) WHERE removed_at = 0;
 
 CREATE TABLE bundle_items (
   bundle_id  TEXT    NOT NULL REFERENCES products ON DELETE CASCADE,
@@ -89,8 +92,10 @@ CREATE TABLE payment_methods (
   min_amount   INTEGER,                   -- of the subtotal; NULL = no bound
   max_amount   INTEGER,
   enabled      INTEGER NOT NULL CHECK (enabled IN (0, 1)),
+  removed_at   INTEGER NOT NULL DEFAULT 0, -- it keeps its code, which orders name
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX payment_methods_of_store ON payment_methods (store_id, code) WHERE removed_at = 0;
 
 CREATE TABLE pictures (                   -- uploaded QRIS codes
   hash TEXT PRIMARY KEY,                  -- SHA-256 in hex, of the JPEG
@@ -129,9 +134,13 @@ CREATE TABLE orders (
   events      INTEGER NOT NULL DEFAULT 0, -- how many it has
   components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: what it takes from the stock
   book        TEXT    NOT NULL DEFAULT '{}', -- JSON: the book (money.go) without its payments
-  json        TEXT    NOT NULL
+  json        TEXT    NOT NULL,
+  source      TEXT    NOT NULL DEFAULT '', -- who created it: api, owner or shop; '' = version 1 did
+  handover    TEXT    NOT NULL DEFAULT '' CHECK (handover IN ('', 'pickup', 'delivery')), -- '' = nothing is handed over
+  shipped_at  INTEGER NOT NULL DEFAULT 0  -- when it was handed over; 0 = not yet
 ) STRICT;
 CREATE INDEX        orders_by_time      ON orders (store_id, created_at, id, amount);
+CREATE INDEX        orders_by_amount    ON orders (store_id, amount, created_at);
 CREATE INDEX        orders_by_status    ON orders (store_id, status, created_at, id);
 CREATE UNIQUE INDEX orders_by_reference ON orders (reference, store_id);
 CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE external_id IS NOT NULL;
@@ -159,6 +168,15 @@ CREATE TABLE idempotency_keys (           -- kept 48 h at least
   PRIMARY KEY (store_id, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
+
+CREATE TABLE saved_forms (                -- forms that were saved, kept 48 h at least: sent again, they change nothing
+  store_id TEXT    NOT NULL REFERENCES stores,
+  token    TEXT    NOT NULL,              -- that no other form has
+  at       INTEGER NOT NULL,
+  order_id TEXT    REFERENCES orders,     -- that it created; NULL = none
+  PRIMARY KEY (store_id, token)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX saved_forms_by_age ON saved_forms (at);
 
 CREATE TABLE payment_sessions (           -- a row per page at a gateway; the gateway reference is <order_id>-<number>
   order_id   TEXT    NOT NULL REFERENCES orders,
@@ -215,9 +233,10 @@ CREATE TABLE endpoints (                  -- where a store's webhooks go
   old_secret_until INTEGER NOT NULL DEFAULT 0, -- after a rotation both sign until then
   off              TEXT    NOT NULL DEFAULT '' CHECK (off IN ('', 'owner', 'gone')), -- why it is off; '' = it is on
   did_well         INTEGER NOT NULL DEFAULT 0 CHECK (did_well IN (0, 1)), -- its last attempt was acknowledged within two seconds; 0 when new or just turned on
-  created_at       INTEGER NOT NULL
+  created_at       INTEGER NOT NULL,
+  removed_at       INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX endpoints_of_store ON endpoints (store_id, id);
+CREATE INDEX endpoints_of_store ON endpoints (store_id, id) WHERE removed_at = 0;
 
 CREATE TABLE events (
   number     INTEGER PRIMARY KEY AUTOINCREMENT, -- in the order of the commits

@@ -105,7 +105,7 @@ type DB struct {
 const (
 	applicationID = 0x6f726472 // "ordr", the application_id of our files
 	backupID      = 0x6f726462 // "ordb", of backups, so that one copied over the database is noticed
-	schemaVersion = 1
+	schemaVersion = 2          // of schema.sql
 
 	applicationAt = 68 // in the file, https://sqlite.org/fileformat.html
 	changesAt     = 24
@@ -118,9 +118,10 @@ type openMode int
 
 const (
 	openExisting openMode = iota
-	openReadOnly          // even a copy that nobody may write to
+	openReadOnly          // any file of this or an earlier version, even a copy that nobody may write to
+	openToCopy            // a file of this or an earlier version
 	openOrCreate
-	openToServe // keeps a second service off the file, and watches that it stays the same file
+	openToServe // upgrades the file, keeps a second service off it, and watches that it stays the same file
 )
 
 // openDB opens a file. Its errors are sentences for the person who runs the program. Commands have no log.
@@ -181,41 +182,88 @@ func openPool(path, options string, connections int) *sql.DB {
 	return pool
 }
 
-// prepare looks at the file before anything in it is changed, opens it for writing and creates its tables.
+// prepare inspects the file before anything in it is changed, opens it for writing, and creates its tables or
+// brings them to this version.
 func (db *DB) prepare(mode openMode) error {
+	version, err := db.inspect(mode)
+	if err != nil || mode == openReadOnly {
+		return err
+	}
+	if mode == openToServe {
+		if err := db.checkIfCopied(); err != nil {
+			return err
+		}
+	}
+
 	ctx := context.Background()
-	kind, err := one[string](ctx, db, `
-		SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM sqlite_schema) THEN 'empty'
-		            WHEN user_version <> ? THEN 'not a database of this version of storeorder'
-		            WHEN application_id = ? THEN 'ours'
-		            WHEN application_id = ? THEN 'a backup' ELSE 'not a storeorder database' END
-		FROM   pragma_application_id, pragma_user_version`, schemaVersion, applicationID, backupID)
-	switch {
-	case err != nil:
-		return err
-	case kind == "ours", kind == "a backup" && mode == openReadOnly, kind == "empty" && mode >= openOrCreate:
-	default:
-		return fmt.Errorf("%s is %s: name another file with -db, put a backup in place with \"storeorder restore\", "+
-			"or run the version of storeorder that made it", db.path, kind)
-	}
-
-	if mode == openReadOnly {
-		return nil
-	}
-
 	db.conn, err = db.writers.Conn(ctx)
-	if err == nil {
-		// The first keeps savepoints from writing temporary files. The second is the size in bytes that the
-		// WAL shrinks to.
-		err = db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608")
-	}
-	if err != nil || kind == "ours" {
+	if err != nil {
 		return err
 	}
-	return db.transaction(func() error {
-		return db.run(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s",
-			applicationID, schemaVersion, schema))
-	})
+
+	// The first keeps savepoints from writing temporary files. The second is the size in bytes that the WAL
+	// shrinks to.
+	if err := db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608"); err != nil {
+		return err
+	}
+
+	switch {
+	case version == 0:
+		return db.transaction(func() error {
+			return db.run(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s",
+				applicationID, schemaVersion, schema))
+		})
+	case mode == openToServe && version < schemaVersion:
+		err = db.upgrade(version)
+	}
+	if err == nil && mode == openToServe {
+		err = db.checkColumns(ctx)
+	}
+	return err
+}
+
+// inspect returns the version of a file that may be opened in this mode, or 0 if it is empty. Its errors say
+// what to do with another one.
+func (db *DB) inspect(mode openMode) (version int, err error) {
+	h, err := one[header](context.Background(), db, `
+		SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema) AS empty, application_id, user_version AS version
+		FROM   pragma_application_id, pragma_user_version`)
+	if err != nil {
+		return 0, err
+	}
+	if h.Empty && mode >= openOrCreate {
+		return 0, nil
+	}
+	if problem := h.problem(mode); problem != "" {
+		return 0, fmt.Errorf("%s is %s", db.path, problem)
+	}
+	return h.Version, nil
+}
+
+// header says what a file is.
+type header struct {
+	Empty         bool // it has no tables
+	ApplicationID int64
+	Version       int // of its schema
+}
+
+// problem says why a file may not be opened in this mode, and what to do. It is empty if it may.
+func (h header) problem(mode openMode) string {
+	switch {
+	case h.Empty:
+		return "empty: name another file with -db"
+	case h.ApplicationID != applicationID && h.ApplicationID != backupID, h.Version < 1:
+		return "not a storeorder database: name another file with -db"
+	case h.Version > schemaVersion:
+		return fmt.Sprintf("a database of version %d, and this program takes versions up to %d: run the storeorder that "+
+			"made it, or go back to the copy that it made before (docs/operation.md, upgrades)", h.Version, schemaVersion)
+	case h.ApplicationID == backupID && mode != openReadOnly:
+		return "a backup: put it in place with \"storeorder restore\""
+	case h.Version < schemaVersion && (mode == openExisting || mode == openOrCreate):
+		return fmt.Sprintf("a database of version %d, and this program works with %d: "+
+			"start \"storeorder serve\" of this version once, which upgrades it", h.Version, schemaVersion)
+	}
+	return ""
 }
 
 // close waits for the write in progress; later ones fail. SQLite copies the WAL into the file when its last

@@ -56,28 +56,30 @@ func lockServing(path string) (*os.File, error) {
 	return lock, err
 }
 
-// takeFile begins to watch the file of the serving process. It refuses a copy that somebody has put in the
-// file's place and that does not match the WAL of the old file.
-func (db *DB) takeFile() (err error) {
-	db.file, err = os.Open(db.path)
-	if err == nil {
-		err = db.checkWritable()
-	}
+// checkIfCopied checks a file that is newer than its WAL: somebody may have put a copy in its place, which
+// does not match the WAL of the old file.
+func (db *DB) checkIfCopied() error {
+	file, err := os.Stat(db.path)
 	if err != nil {
 		return err
 	}
-
-	file := db.seen.found[0]
-	wal := db.seen.found[1]
-	if wal == nil || wal.Size() == 0 || !file.ModTime().After(wal.ModTime()) {
+	wal, err := os.Stat(db.path + "-wal")
+	if err != nil || wal.Size() == 0 || !file.ModTime().After(wal.ModTime()) {
 		return nil
 	}
 
 	db.log.Warn("the database is newer than its -wal file, as if it had been copied there: it is checked first")
-	if _, err := db.check(context.Background()); err != nil {
-		return db.stopWriting(err.Error()) // so that SQLite does not merge the two when it closes the file
+	_, err = db.check(context.Background())
+	return err
+}
+
+// takeFile begins to watch the file of the serving process.
+func (db *DB) takeFile() (err error) {
+	db.file, err = os.Open(db.path)
+	if err != nil {
+		return err
 	}
-	return nil
+	return db.checkWritable()
 }
 
 // checkWritable returns nil, or an ErrUnavailable that says why the database takes no writes. Each
@@ -164,7 +166,13 @@ type Report struct {
 	LatestEvent       Time     `json:"latest_event_at,omitzero"` // shows how old a copy is
 }
 
-// check says what is in the database. If it is damaged, the report has faults, and there is an error.
+// sqlBrokenReferences has a sentence for each row that refers to one that is not there.
+const sqlBrokenReferences = `
+	SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
+	FROM   pragma_foreign_key_check`
+
+// check says what is in the database, which may be one of an earlier version. If it is damaged, the report has
+// faults, and there is an error.
 func (db *DB) check(ctx context.Context) (Report, error) {
 	r, err := one[Report](ctx, db, `
 		SELECT user_version AS schema_version, (SELECT count(*) FROM stores) AS stores,
@@ -177,9 +185,7 @@ func (db *DB) check(ctx context.Context) (Report, error) {
 	if err == nil {
 		r.Faults, err = all[string](ctx, db, `
 			SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
-			UNION ALL
-			SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
-			FROM   pragma_foreign_key_check`)
+			UNION ALL`+sqlBrokenReferences)
 	}
 	if sqliteCode(err) != 0 {
 		r.Faults = []string{err.Error()}

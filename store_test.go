@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,20 +21,118 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// TestSchemaHasAVersion fails when schema.sql is changed: from the first release on that needs another version,
-// and a migration of the files of this one.
-func TestSchemaHasAVersion(t *testing.T) {
+// published has the hash of schema.sql as each release has published it: a released version changes no more.
+var published = map[int]string{1: "56be4350c6f00584"}
+
+// TestUpgradedSchema fails when schema.sql is changed and upgrade.sql is not. A file that upgrade.sql has brought from
+// version 1 to this one has the same tables and indexes as a new file.
+func TestUpgradedSchema(t *testing.T) {
 	t.Parallel()
-	const version, hash = "1", "56be4350c6f00584"
-	schema, err := os.ReadFile("schema.sql")
-	must(t, err)
-	sum := sha256.Sum256(schema)
-	if got := hex.EncodeToString(sum[:8]); got != hash {
-		t.Errorf("schema.sql has the hash %s, want %s", got, hash)
+	for version, hash := range published {
+		file := fmt.Sprintf("testdata/schema-%d.sql", version)
+		if version == schemaVersion {
+			file = "schema.sql"
+		}
+		sum := sha256.Sum256([]byte(readSchema(t, file)))
+		if got := hex.EncodeToString(sum[:8]); got != hash {
+			t.Errorf("%s has the hash %s, and version %d was published with %s: a change needs another version, with a part "+
+				"of its own in upgrade.sql", file, got, version, hash)
+		}
 	}
+	if n := len(upgradeParts()); n+1 != schemaVersion {
+		t.Errorf("upgrade.sql leads to version %d, and schema.sql has version %d", n+1, schemaVersion)
+	}
+
+	fresh := definitions(t, schema)
+	upgraded := definitions(t, readSchema(t, "testdata/schema-1.sql")+strings.Join(upgradeParts(), ""))
+	for _, missing := range without(fresh, upgraded) {
+		t.Errorf("schema.sql was changed, and upgrade.sql does not make this of a file of version 1: add it there\n%s", missing)
+	}
+	for _, surplus := range without(upgraded, fresh) {
+		t.Errorf("upgrade.sql makes this, and schema.sql does not have it:\n%s", surplus)
+	}
+}
+
+func readSchema(t *testing.T, file string) string {
+	text, err := os.ReadFile(file)
+	must(t, err)
+	return string(text)
+}
+
+// definitions lists what statements make: each table's columns and constraints, as their text and as SQLite reads
+// them, and the indexes.
+func definitions(t *testing.T, statements string) (all []string) {
+	db, err := sql.Open("sqlite3", ":memory:")
+	must(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	_, err = db.Exec(statements)
+	must(t, err)
+	rows, err := db.Query(`
+		SELECT name, type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL
+		UNION ALL
+		SELECT '', 'column ' || m.name || '.' || c.name,
+		       concat_ws(' ', c.type, c."notnull", c.dflt_value, c.pk, c.hidden)
+		FROM   sqlite_schema m JOIN pragma_table_xinfo(m.name) c WHERE m.type = 'table'
+		UNION ALL
+		SELECT '', 'index ' || i.name || ' column ' || c.seqno,
+		       concat_ws(' ', i."unique", i.partial, c.name, c.desc, c.coll, c.key)
+		FROM   sqlite_schema m JOIN pragma_index_list(m.name) i JOIN pragma_index_xinfo(i.name) c WHERE m.type = 'table'
+		UNION ALL
+		SELECT '', 'reference ' || m.name || '.' || r."from", concat_ws(' ', r."table", r."to", r.on_delete)
+		FROM   sqlite_schema m JOIN pragma_foreign_key_list(m.name) r WHERE m.type = 'table'`)
+	must(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var name, what, text string
+		must(t, rows.Scan(&name, &what, &text))
+		for _, part := range definitionParts(text) {
+			all = append(all, what+": "+part)
+		}
+	}
+	must(t, rows.Err())
+	return all
+}
+
+var sqlComments = regexp.MustCompile(`--.*`)
+
+// definitionParts splits the text of a definition at the commas that stand within its outer parentheses only. Comments
+// and spaces are left out: ADD COLUMN appends a column's text after the last.
+func definitionParts(text string) (parts []string) {
+	text = strings.ReplaceAll(strings.Join(strings.Fields(sqlComments.ReplaceAllString(text, "")), " "), " )", ")")
+	depth, from := 0, 0
+	cut := func(to int) {
+		parts = append(parts, strings.TrimSpace(text[from:to]))
+		from = to + 1
+	}
+	for i, c := range text {
+		switch {
+		case c == '(':
+			if depth++; depth == 1 {
+				cut(i)
+			}
+		case c == ')':
+			if depth--; depth == 0 {
+				cut(i)
+			}
+		case c == ',' && depth == 1:
+			cut(i)
+		}
+	}
+	return append(parts, strings.TrimSpace(text[from:]))
+}
+
+// without lists what is in all and not in others.
+func without(all, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(others, s) })
+}
+
+// TestNewFile is of this version, and nobody else may read it.
+func TestNewFile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
-	if got := textOf(w.command("check"), "schema_version"); got != version {
-		t.Errorf("the schema has the version %s, want %s", got, version)
+	if got := textOf(w.command("check"), "schema_version"); got != strconv.Itoa(schemaVersion) {
+		t.Errorf("the schema has the version %s, want %d", got, schemaVersion)
 	}
 	info, err := os.Stat(w.file)
 	must(t, err)

@@ -1,0 +1,143 @@
+package main
+
+// This file brings the database of an earlier version to this program's. Only serve does that, in one transaction: after a
+// kill or an error the file is what it was. Before anything is changed, a copy is written beside it, as a backup that
+// "storeorder restore" takes back with the earlier program. What is done to the tables stands in upgrade.sql.
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+//go:embed upgrade.sql
+var upgradeSQL string
+
+// upgradeParts returns the statements that turn version 1 into 2, version 2 into 3 and so on.
+func upgradeParts() []string {
+	return regexp.MustCompile(`(?m)^-- To version .*$`).Split(upgradeSQL, -1)[1:]
+}
+
+// upgrade turns the tables of an earlier version into this program's. After an error nothing has changed and
+// there is no copy, unless the error is ErrUnknown.
+func (db *DB) upgrade(version int) error {
+	saved := fmt.Sprintf("%s-before-%d-%s", db.path, schemaVersion, db.now().Time().Format("20060102-150405.000"))
+	db.log.Warn("the database is upgraded before it is served, which takes a minute for a million orders",
+		"from", version, "to", schemaVersion, "copy", saved)
+
+	// With foreign keys on, a part could delete rows that refer to a table. They cannot be turned off within a
+	// transaction.
+	if err := db.run("PRAGMA foreign_keys = OFF"); err != nil {
+		return err
+	}
+
+	err := db.transaction(func() error {
+		if err := db.saveCopy(saved); err != nil {
+			return err
+		}
+		for _, part := range upgradeParts()[version-1:] {
+			if err := db.run(part); err != nil {
+				return err
+			}
+		}
+		if err := db.run(fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)); err != nil {
+			return err
+		}
+		return db.checkReferences()
+	})
+	if errors.Is(err, ErrUnknown) {
+		return fmt.Errorf("%w (before the upgrade it was %s)", err, saved)
+	}
+	if err != nil {
+		os.Remove(saved)
+		return err
+	}
+
+	db.log.Info("the database is upgraded", "to", schemaVersion, "copy", saved)
+	return db.run("PRAGMA foreign_keys = ON")
+}
+
+// saveCopy writes the file as it is before the upgrade. The transaction has begun, so nothing is added
+// meanwhile. The copy gets its name when it is complete and on disk.
+func (db *DB) saveCopy(saved string) error {
+	beside, err := os.ReadDir(filepath.Dir(db.path))
+	if err != nil {
+		return err
+	}
+	for _, entry := range beside { // what upgrades have left that were killed
+		name := entry.Name()
+		if strings.HasPrefix(name, filepath.Base(db.path)+"-before-") && strings.HasSuffix(name, ".part") {
+			os.Remove(filepath.Join(filepath.Dir(db.path), name))
+		}
+	}
+
+	part := saved + ".part"
+	if err := db.copyTo(context.Background(), part, backupID); err != nil {
+		size := int64(0)
+		if info, err := os.Stat(db.path); err == nil {
+			size = info.Size()
+		}
+		return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes %d MB, "+
+			"and the upgrade itself takes half of that (%w)", size>>20+1, err)
+	}
+	return errors.Join(os.Rename(part, saved), syncFolder(saved))
+}
+
+// checkReferences refuses an upgrade after which a row refers to one that is not there.
+func (db *DB) checkReferences() error {
+	tx := &Tx{Context: context.Background(), db: db}
+	broken := ""
+	if tx.find(&broken, sqlBrokenReferences+" LIMIT 1") {
+		return fmt.Errorf("%s cannot be upgraded: %s; restore a backup that \"storeorder check\" finds nothing wrong with",
+			db.path, broken)
+	}
+	return tx.err
+}
+
+// checkColumns refuses a file whose tables are not those of schema.sql, although it has the same version: a
+// version that was not released has made it. Tables of other programs, such as Litestream's, do no harm.
+func (db *DB) checkColumns(ctx context.Context) error {
+	fresh := &DB{readers: openPool(":memory:", "mode=memory", 1)}
+	defer fresh.readers.Close()
+	if _, err := fresh.readers.ExecContext(ctx, schema); err != nil {
+		return err
+	}
+
+	wanted, err := fresh.tableColumns(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := db.tableColumns(ctx)
+	if err != nil {
+		return err
+	}
+
+	for table, columns := range wanted {
+		if !slices.Equal(found[table], columns) {
+			return fmt.Errorf("%s has version %d of the database as it was before the release: the table %s has the columns "+
+				"%q, and this program needs %q; go back to a copy that was made before (docs/operation.md, upgrades)",
+				db.path, schemaVersion, table, found[table], columns)
+		}
+	}
+	return nil
+}
+
+// tableColumns returns the sorted names of each table's columns.
+func (db *DB) tableColumns(ctx context.Context) (map[string][]string, error) {
+	rows, err := all[struct{ Table, Column string }](ctx, db, `
+		SELECT m.name AS "table", c.name AS "column"
+		FROM   sqlite_schema m JOIN pragma_table_info(m.name) c
+		WHERE  m.type = 'table'
+		ORDER BY m.name, c.name`)
+	tables := map[string][]string{}
+	for _, row := range rows {
+		tables[row.Table] = append(tables[row.Table], row.Column)
+	}
+	return tables, err
+}

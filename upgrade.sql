@@ -1,0 +1,33 @@
+-- What turns a database of version n into one of n+1, a part per version. A part only adds columns, tables and indexes, drops
+-- indexes, and fills new tables from old rows. It rewrites no row of orders: a million of them take a minute at most.
+--
+-- Whoever changes schema.sql adds the same here, at the end of the last part; TestUpgradedSchema says what is missing. A
+-- column is added with its definition as it stands in schema.sql, so it needs a DEFAULT unless NULL is allowed. A part that
+-- was published stays as it is: then there is a new part, schemaVersion in store.go is one more, and the schema as it was
+-- published stands in testdata/schema-<version>.sql.
+
+-- To version 2
+ALTER TABLE products ADD COLUMN removed_at INTEGER NOT NULL DEFAULT 0;
+DROP INDEX products_by_title;
+CREATE INDEX products_by_title ON products (store_id, type DESC, title, id) WHERE removed_at = 0;
+
+ALTER TABLE payment_methods ADD COLUMN removed_at INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX payment_methods_of_store ON payment_methods (store_id, code) WHERE removed_at = 0;
+
+ALTER TABLE orders ADD COLUMN source TEXT NOT NULL DEFAULT '';
+ALTER TABLE orders ADD COLUMN handover TEXT NOT NULL DEFAULT '' CHECK (handover IN ('', 'pickup', 'delivery'));
+ALTER TABLE orders ADD COLUMN shipped_at INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX orders_by_amount ON orders (store_id, amount, created_at);
+
+CREATE TABLE saved_forms (
+  store_id TEXT NOT NULL REFERENCES stores,
+  token TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  order_id TEXT REFERENCES orders,
+  PRIMARY KEY (store_id, token)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX saved_forms_by_age ON saved_forms (at);
+
+ALTER TABLE endpoints ADD COLUMN removed_at INTEGER NOT NULL DEFAULT 0;
+DROP INDEX endpoints_of_store;
+CREATE INDEX endpoints_of_store ON endpoints (store_id, id) WHERE removed_at = 0;
