@@ -376,8 +376,11 @@ func health(c *call) (any, error) {
 	return jsonObject{"ready": true}, nil
 }
 
+// programVersion is what storeorder version tells and the name of a release. The version of the API is the description's.
+const programVersion = "1.1.0"
+
 func version(*call) (any, error) {
 	sqlite, _, _ := sqlite3.Version()
 	build, _ := debug.ReadBuildInfo()
-	return jsonObject{"version": "1.0.0", "revision": build.Main.Version, "sqlite": sqlite}, nil
+	return jsonObject{"version": programVersion, "revision": build.Main.Version, "sqlite": sqlite}, nil
 }

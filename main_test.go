@@ -100,7 +100,7 @@ func TestHelp(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	run(t.Context(), []string{"version"}, w.environment(nil, strings.NewReader(""), &out, &errs))
-	if !regexp.MustCompile(`"sqlite":"3\..*"version":"1\.0\.0"`).MatchString(out.String()) {
+	if !regexp.MustCompile(`"sqlite":"3\..*"version":"1\.1\.0"`).MatchString(out.String()) {
 		t.Errorf("version prints %s%s", out.String(), errs.String())
 	}
 }
