@@ -36,7 +36,7 @@ type Entry struct {
 	CreatedAt   Time            `json:"created_at"`
 	UpdatedAt   Time            `json:"updated_at"`
 	Published   bool            `json:"-" rule:"bool optional"`
-	Stock       *int64          `json:"stock" rule:"money optional"` // pieces left; nil is unlimited
+	Stock       *int64          `json:"stock" rule:"int 0..999999999999 optional"` // pieces left; nil is unlimited
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available" sql:"-"` // stock is left
 	Given       map[string]bool `json:"-" sql:"-"`         // the fields that an input has; what it leaves out stays as it is
@@ -108,15 +108,15 @@ type Catalog struct {
 	PaymentMethods []Method `json:"payment_methods" rule:"list 0..100000 optional"`
 }
 
-// readCatalog reads a catalog file. Its errors name the line or the entry.
-func readCatalog(file []byte) (c Catalog, err error) {
+// readCatalogFile reads a catalog file. Its errors name the line or the entry.
+func readCatalogFile(file []byte) (c Catalog, err error) {
 	if !utf8.Valid(file) {
 		return c, malformed("the file is not UTF-8")
 	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(json.RawMessage))); ok {
 		return c, malformed("line %d: %s", 1+bytes.Count(file[:syntax.Offset], []byte("\n")), syntax)
 	}
-	return c, readJSON(file, &c)
+	return c, readCatalog(file, &c)
 }
 
 // ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -388,6 +389,78 @@ func TestScopes(t *testing.T) {
 	}
 	w.do(t, "POST", "/v1/orders", "{}", as(w.shop.keys["read"])...).wantRefusal(t,
 		"403 FORBIDDEN This key has the scope read, and this call needs write.")
+}
+
+// TestNumbers is about the numbers of testdata/numbers.txt.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	read := map[string]func(string) string{
+		"telephone": internationalPhone, "amount": parseRupiah, "count": parseCount,
+	}
+	for _, c := range readCases(t, "testdata/numbers.txt") {
+		if got := read[c.heading](c.column(0)); got != c.column(1) {
+			t.Errorf("%s: the %s is %q, want %q", c.name, c.heading, got, c.column(1))
+		}
+	}
+}
+
+// TestWhatPeoplePaste keeps what a buyer has typed without what came along from where it was copied.
+func TestWhatPeoplePaste(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	body := w.shop.body("teh", 1)
+	body["buyer"] = fields{"name": "\u200eSiti\u200f", "email": "\u2060siti@example.id\ufeff",
+		"phone": "\u202a+62\u00a0812\u20113456\u20137890\u202c"}
+	body["external_id"], body["note"] = "", "\ufeffTanpa gula\u200b"
+	body["metadata"] = fields{"a": nil, "b": ""}
+	w.do(t, "POST", "/v1/orders", body).want(t, 201, "").has(t, "order.buyer.name Siti",
+		"order.buyer.email siti@example.id", "order.buyer.phone +62 812-3456-7890", "order.note Tanpa gula",
+		"order.metadata map[b:]", "order.external_id <nil>")
+
+	// What a program has written stays as it is.
+	body["external_id"] = "\u200bA-1"
+	w.do(t, "POST", "/v1/orders", body).want(t, 201, "").has(t, "order.external_id \u200bA-1")
+}
+
+// TestPatch reads changes: what is left out stays, and what is empty empties, where the rule allows it.
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	type patch struct {
+		Note     string `json:"note" rule:"lines 0..9 optional"`
+		Shipping struct {
+			Address string `json:"address" rule:"lines 1..9 optional"`
+			Given   map[string]bool
+		} `json:"shipping" rule:"object optional"`
+		Metadata map[string]string `json:"metadata" rule:"map 0..2 optional"`
+		Given    map[string]bool
+	}
+	for body, want := range map[string]string{
+		`{}`:                                   "map[metadata:false note:false shipping:false]",
+		`{"note":""}`:                          "map[metadata:false note:true shipping:false]",
+		`{"metadata":{"a":null,"b":""}}`:       "map[metadata:true note:false shipping:false] map[a: b:]",
+		`{"shipping":{"address":""}}`:          "map[metadata:false note:false shipping:true] map[address:false]",
+		`{"shipping":{"address":"Jl. A"}}`:     "map[metadata:false note:false shipping:true] map[address:true]",
+		`{"note":null}`:                        "note must not be null: leave it out",
+		`{"metadata":null}`:                    "metadata must not be null: leave it out",
+		`{"metadata":[]}`:                      "metadata must be an object with at most 2 keys",
+		`{"shipping":[]}`:                      "shipping must be an object",
+		`{"shipping":{"city":"Bandung"}}`:      "shipping.city is not known here: leave it out",
+		`{"metadata":{"a":"1","b":"","c":""}}`: "metadata must be an object with at most 2 keys",
+	} {
+		var in patch
+		err := readPatch([]byte(body), &in)
+		got := fmt.Sprint(in.Given)
+		if refusal, ok := errors.AsType[*Refusal](err); ok {
+			got = refusal.Fields[0].Field + " " + refusal.Fields[0].Message()
+		} else if in.Metadata != nil {
+			got += fmt.Sprint(" ", in.Metadata)
+		} else if in.Given["shipping"] {
+			got += fmt.Sprint(" ", in.Shipping.Given)
+		}
+		if got != want {
+			t.Errorf("%s is %s, want %s", body, got, want)
+		}
+	}
 }
 
 // TestTimes is about the times of testdata/times.txt, as bounds of a list.

@@ -178,7 +178,7 @@ func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 // putCatalog takes a catalog file. It waits while another import, an export or an upload runs.
 func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	var catalog Catalog
-	if err := readJSON(c.body, &catalog); err != nil {
+	if err := readCatalog(c.body, &catalog); err != nil {
 		return nil, err
 	}
 

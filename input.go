@@ -1,29 +1,41 @@
 package main
 
-// What clients, owners and operators send is read here, by one reader: JSON bodies (readJSON), forms
-// (readForm) and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken under the
-// name of its json tag (or its own name in lower case, where json hides it); all other names are refused,
+// What clients, owners and operators send is read here, by one reader: the bodies of requests (readJSON, readPatch,
+// readCatalog), forms (readForm) and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken
+// under the name of its json tag, or its own name in lower case where json hides it. All other names are refused,
 // except in forms. All wrong fields are reported at once, in one *Refusal.
 //
-// 	text 1..200    a text of one line with that many characters; not blank
-// 	lines 0..1000  a text of several lines, which may be empty
-// 	int 1..50      an integer; money is int 0..999999999999; int64 or *int64
-// 	bool           true or false; in a form a checkbox, false when it is left out
-// 	choice a|b     one of these texts
-// 	slug code id   names of products and of payment methods; a UUID
-// 	email phone contact host account url https origin
-// 	time, end      an ISO 8601 time (Time) as a lower or an upper bound
-// 	duration 1..60 a time.Duration such as 1h30m, of that many minutes
-// 	object         a struct
-// 	event          the name of an event
-// 	list 1..100    a slice of structs; in a form a[0].name=…
-// 	map 0..20      a map of texts with short names
+//	text 1..200    a text of one line with that many characters; not blank
+//	lines 0..1000  a text of several lines, which may be empty
+//	exact 1..64    a text of one line that a program has written
+//	int 1..50      an integer; int64 or *int64
+//	money          an integer from 0 to 999999999999, in rupiah
+//	bool           true or false; in a form a checkbox, false when it is left out
+//	choice a|b     one of these texts
+//	slug code id   names of products and of payment methods; a UUID
+//	email phone contact host account url https origin
+//	time, end      a time (Time) as a lower or an upper bound
+//	duration 1..60 a time.Duration such as 1h30m, of that many minutes
+//	object         a struct
+//	event          the name of an event
+//	list 1..100    a slice of structs; in a form a[0].name=…
+//	map 0..20      a map of texts with short names
 //
-// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share
-// it), `=20` (its value when it is left out), `without=x` (elements of the list have no field x). A pointer
-// may also be null. In a form an empty value is treated as left out, but is marked in Given. A field Given
-// map[string]bool is set to the names that were given. A struct that is a checker checks what no single field
-// can say.
+// The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share it), `=20`
+// (its value when it is left out), `without=x,y` (elements of the list have no fields x and y).
+//
+// Many programs send null or an empty text for what they do not have. What that means depends on what is read:
+//
+//	             null                        "" for what is optional        {} and [] for an optional object or map
+//	readJSON     left out                    left out                       left out
+//	readPatch    refused; removes a map's    a text of 0 characters, where  {} changes nothing, [] is refused
+//	             key, as "" does             that is allowed; or left out
+//	readCatalog  no value, where the field   a text of 0 characters, where  refused
+//	             is a pointer; or refused    that is allowed; or refused
+//	readForm                                 left out, but in Given
+//
+// A field Given map[string]bool is set to the names that were given. A struct that is a checker checks what no single
+// field can say.
 
 import (
 	"bytes"
@@ -41,15 +53,34 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
+// source is what an input comes from.
+type source int
+
+const (
+	fromBody source = iota
+	fromPatch
+	fromCatalog
+	fromForm
+	fromQuery
+)
+
+// readJSON reads the body of a request.
+func readJSON(body []byte, into any) error { return readBodyOf(fromBody, body, into) }
+
+// readPatch reads a body that changes the fields it has.
+func readPatch(body []byte, into any) error { return readBodyOf(fromPatch, body, into) }
+
+// readCatalog reads entries of a catalog. What an entry leaves out stays as it is.
+func readCatalog(body []byte, into any) error { return readBodyOf(fromCatalog, body, into) }
+
 const maxDepth = 16
 
-// readJSON reads a body with one JSON object. It is stricter than encoding/json: the text must be UTF-8, end
-// after the object, give no key twice and be nested at most 16 levels deep.
-func readJSON(body []byte, into any) error {
+// readBodyOf reads one JSON object. It is stricter than encoding/json: the text must be UTF-8, end after the object,
+// give no key twice and be nested at most 16 levels deep.
+func readBodyOf(s source, body []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
 	value, err := parseValue(decoder, 1)
@@ -66,7 +97,7 @@ func readJSON(body []byte, into any) error {
 	if !ok {
 		return &Refusal{Reason: ValidationFailed, Words: "The body must be a JSON object."}
 	}
-	return reader{}.read(fields, into)
+	return reader{source: s}.read(fields, into)
 }
 
 // malformed refuses an input that cannot be understood.
@@ -110,17 +141,11 @@ func parseValue(decoder *json.Decoder, depth int) (any, error) {
 	return object, nil
 }
 
-// checker is a struct that checks what no single field can say. path precedes the names of its fields, and
-// given has those that were given.
-type checker interface {
-	check(wrong *Refusal, path string, given map[string]bool)
-}
-
 // readForm reads what a person has typed. Names such as items[0].slug are fields of lists.
 func readForm(values url.Values, into any) error {
 	fields := map[string]any{}
 	for name := range values {
-		value := strings.TrimSpace(invisible.ReplaceAllString(values.Get(name), ""))
+		value := strings.TrimSpace(dropInvisible(strings.ReplaceAll(values.Get(name), "\r", "")))
 		m := formRow.FindStringSubmatch(name)
 		if m == nil {
 			fields[name] = value
@@ -136,12 +161,8 @@ func readForm(values url.Values, into any) error {
 		rows[row].(map[string]any)[m[3]] = value
 		fields[m[1]] = rows
 	}
-	return reader{form: true}.read(fields, into)
+	return reader{source: fromForm}.read(fields, into)
 }
-
-// invisible matches what comes along with a text that a person types or pastes, such as a number from a
-// phone's contacts: the \r of line breaks, and direction marks.
-var invisible = regexp.MustCompile(`[\r\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 
 // formRow captures the name of a list, the number of a row and the name of a field.
 var formRow = regexp.MustCompile(`^([a-z_]+)\[(\d{1,2})\]\.([a-z_]+)$`)
@@ -174,7 +195,7 @@ func readQuery(query string, into any) error {
 		fields[name] = value[0]
 	}
 
-	err = reader{query: true}.read(fields, into)
+	err = reader{source: fromQuery}.read(fields, into)
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		wrong := refusal.Fields[0]
 		return malformed("%s %s.", wrong.Field, wrong.Message())
@@ -184,9 +205,9 @@ func readQuery(query string, into any) error {
 
 // reader fills structs from decoded values and collects the wrong fields.
 type reader struct {
-	form, query bool     // it reads what a person typed, or query parameters: every value is a text
-	wrong       *Refusal // the wrong fields so far
-	malformed   *Refusal // refuses the input as a whole
+	source
+	wrong     *Refusal // the wrong fields so far
+	malformed *Refusal // refuses the input as a whole
 }
 
 func (r reader) read(fields map[string]any, into any) error {
@@ -198,6 +219,328 @@ func (r reader) read(fields map[string]any, into any) error {
 	}
 	return r.wrong.orNil()
 }
+
+// checker is a struct that checks what no single field can say. path precedes the names of its fields, and
+// given has those that were given.
+type checker interface {
+	check(wrong *Refusal, path string, given map[string]bool)
+}
+
+// object fills a struct.
+func (r *reader) object(path string, fields map[string]any, to reflect.Value, known []input) {
+	if r.source != fromForm {
+		r.refuseUnknown(path, fields, known)
+	}
+
+	given := map[string]bool{}
+	for _, f := range known {
+		value, isThere := fields[f.name]
+		if r.source == fromForm && f.kind == "bool" {
+			value = isThere && value != ""
+			isThere = true
+		}
+
+		isLeftOut := !isThere || r.isLeftOut(f.rule, value)
+		given[f.name] = !isLeftOut || isThere && r.source == fromForm
+		if isLeftOut {
+			r.leaveOut(path+f.name, f.rule, to.FieldByIndex(f.index))
+		} else {
+			r.field(path+f.name, f.rule, value, to.FieldByIndex(f.index))
+		}
+	}
+
+	if field := to.FieldByName("Given"); field.IsValid() {
+		field.Set(reflect.ValueOf(given))
+	}
+	if c, ok := to.Addr().Interface().(checker); ok {
+		c.check(r.wrong, path, given)
+	}
+}
+
+// refuseUnknown refuses the names that are not known. A known name in another case makes the input malformed,
+// because many decoders would take it for the right one.
+func (r *reader) refuseUnknown(path string, fields map[string]any, known []input) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		right := slices.IndexFunc(known, func(f input) bool { return strings.EqualFold(f.name, name) })
+		switch {
+		case right < 0:
+			r.wrong.add(path+name, "is not known here: leave it out")
+		case known[right].name != name:
+			r.malformed = malformed("The key %q must be written %q.", path+name, path+known[right].name)
+		}
+	}
+}
+
+// isLeftOut reports whether a value that is there counts as left out.
+func (r *reader) isLeftOut(rule rule, value any) bool {
+	switch r.source {
+	case fromBody:
+		return value == nil || rule.optional && isEmpty(rule.kind, value)
+	case fromPatch:
+		return value == "" && rule.optional && rule.least > 0
+	case fromForm:
+		return value == ""
+	default:
+		return false
+	}
+}
+
+// isEmpty reports whether a value says nothing: an empty text or, for an object or a map, an empty one. PHP writes an
+// empty map as [].
+func isEmpty(kind string, value any) bool {
+	switch v := value.(type) {
+	case string:
+		return v == ""
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0 && (kind == "object" || kind == "map")
+	default:
+		return false
+	}
+}
+
+func (r *reader) leaveOut(path string, rule rule, to reflect.Value) {
+	switch {
+	case rule.preset != 0:
+		to.SetInt(rule.preset)
+	case !rule.optional:
+		r.wrong.add(path, "is needed")
+	}
+}
+
+// field sets a field of a struct, which may be a pointer.
+func (r *reader) field(path string, rule rule, value any, to reflect.Value) {
+	isPointer := to.Kind() == reflect.Pointer
+	switch {
+	case value == nil && isPointer: // It stays nil.
+	case value == nil && rule.optional:
+		r.wrong.add(path, "must not be null: leave it out")
+	case value == nil:
+		r.wrong.add(path, "is needed")
+	case isPointer:
+		to.Set(reflect.New(to.Type().Elem()))
+		r.value(path, rule, value, to.Elem())
+	default:
+		r.value(path, rule, value, to)
+	}
+}
+
+// value checks one value and keeps it if it is right.
+func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
+	text, _ := value.(string)
+	switch rule.kind {
+	case "int", "money":
+		r.integer(path, rule, value, to)
+	case "bool":
+		is, ok := value.(bool)
+		if !ok {
+			r.wrong.add(path, "must be true or false")
+		}
+		to.SetBool(is)
+	case "time", "end":
+		r.time(path, rule, text, to)
+	case "duration":
+		r.duration(path, rule, text, to)
+	case "object":
+		fields, ok := value.(map[string]any)
+		if !ok {
+			r.wrong.add(path, "must be an object")
+			return
+		}
+		r.object(path+".", fields, to, inputs(to.Type()))
+	case "list":
+		r.list(path, rule, value, to)
+	case "map":
+		r.texts(path, rule, value, to)
+	default:
+		to.SetString(r.text(path, rule, value))
+	}
+}
+
+func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
+	var digits string
+	switch v := value.(type) {
+	case json.Number:
+		digits = v.String()
+	case string:
+		digits = r.typedInteger(rule, v)
+	}
+
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != digits || n < rule.least || n > rule.most {
+		such := max(rule.least, min(20, rule.most))
+		if rule.kind == "money" {
+			such = 85000
+		}
+
+		r.wrong.add(path, "must be an integer from %d to %d, such as %s", rule.least, rule.most,
+			r.example(path, strconv.FormatInt(such, 10)))
+		return
+	}
+	to.SetInt(n)
+}
+
+// typedInteger returns the digits of an integer that is written as a text: as people write it in a form, or plainly in
+// a query. In JSON a text is no integer.
+func (r *reader) typedInteger(rule rule, text string) (digits string) {
+	switch {
+	case r.source == fromQuery:
+		return text
+	case r.source == fromForm && rule.kind == "money":
+		return parseRupiah(text)
+	case r.source == fromForm:
+		return parseCount(text)
+	default:
+		return ""
+	}
+}
+
+// example shows a valid value; in a query, with its parameter.
+func (r *reader) example(path, value string) string {
+	if r.source == fromQuery {
+		return path + "=" + value
+	}
+	return value
+}
+
+func (r *reader) time(path string, rule rule, text string, to reflect.Value) {
+	t, ok := parseTime(text, rule.kind == "end")
+	if !ok {
+		r.wrong.add(path, "must be an ISO 8601 date or time, such as %s", r.example(path, "2026-01-31"))
+	}
+	to.SetInt(cmp.Or(int64(t), 1)) // The first moment of 1970 is a bound too, and 0 means no bound.
+}
+
+func (r *reader) duration(path string, rule rule, text string, to reflect.Value) {
+	d, err := time.ParseDuration(text)
+	least := time.Duration(rule.least) * time.Minute
+	most := time.Duration(rule.most) * time.Minute
+	if err != nil || d < least || d > most {
+		r.wrong.add(path, "must be %s to %s", least, most)
+	}
+	to.SetInt(int64(d))
+}
+
+// text reads a text. The result is empty if the text is refused.
+func (r *reader) text(path string, rule rule, value any) string {
+	text, isText := value.(string)
+	text = withoutPaste(rule.kind, text)
+	format, hasFormat := formats[rule.kind]
+	length := int64(utf8.RuneCountInString(text))
+	isForbidden := func(c rune) bool { return isForbiddenIn(rule.kind, c) }
+
+	switch {
+	case slices.Contains(rule.choices, text):
+		return text
+	case rule.choices != nil:
+		r.wrong.add(path, "must be one of %s", strings.Join(rule.choices, ", "))
+	case !isText || length < rule.least || length > rule.most:
+		r.wrong.add(path, "must be a text of %d to %d characters", rule.least, rule.most)
+	case strings.ContainsFunc(text, isForbidden):
+		r.wrong.add(path, "must be UTF-8 without control characters or direction marks")
+	case rule.kind == "text" && strings.ContainsFunc(text, isZeroWidth):
+		r.wrong.add(path, "must not have invisible characters inside")
+	case rule.kind != "lines" && isBlank(text):
+		r.wrong.add(path, "must not be only spaces")
+	case hasFormat && !format.valid(text):
+		r.wrong.add(path, format.words)
+	default:
+		return text
+	}
+	return ""
+}
+
+// list fills a slice of structs. Rows of a form into which nothing was typed are no elements.
+func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
+	values, isList := value.([]any)
+	isTooLong := len(values) > int(rule.most)
+	if isTooLong {
+		values = nil
+	}
+
+	elements := reflect.MakeSlice(to.Type(), 0, len(values))
+	isWithout := func(f input) bool { return slices.Contains(rule.without, f.name) }
+	known := slices.DeleteFunc(slices.Clone(inputs(to.Type().Elem())), isWithout)
+	seen := map[string]bool{}
+	for i, value := range values {
+		fields, isObject := value.(map[string]any)
+		if r.source == fromForm && isEmptyRow(fields) {
+			continue
+		}
+
+		at := fmt.Sprintf("%s[%d]", path, i)
+		element := reflect.New(to.Type().Elem()).Elem()
+		if isObject {
+			r.object(at+".", fields, element, known)
+			r.refuseTwice(at, known, element, seen)
+		} else {
+			r.wrong.add(at, "must be an object")
+		}
+		elements = reflect.Append(elements, element)
+	}
+
+	if !isList || isTooLong || elements.Len() < int(rule.least) {
+		r.wrong.add(path, "must be a list of %d to %d entries", rule.least, rule.most)
+	}
+	to.Set(elements)
+}
+
+// refuseTwice refuses what an earlier element of a list has in a field that is unique. seen has the names and values
+// of these fields so far.
+func (r *reader) refuseTwice(path string, known []input, element reflect.Value, seen map[string]bool) {
+	for _, f := range known {
+		value := element.FieldByIndex(f.index)
+		if !f.unique || value.IsZero() {
+			continue
+		}
+		name := f.name + " " + value.String()
+		if seen[name] {
+			r.wrong.add(path+"."+f.name, "appears twice: %q", value.String())
+		}
+		seen[name] = true
+	}
+}
+
+// isEmptyRow reports whether nothing was typed into a form's row.
+func isEmptyRow(fields map[string]any) bool {
+	for _, value := range fields {
+		if value != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// texts fills a map. In a body a key with null is left out; in a patch it is as empty, which removes it.
+func (r *reader) texts(path string, rule rule, value any, to reflect.Value) {
+	fields, ok := value.(map[string]any)
+	if !ok || len(fields) > int(rule.most) {
+		r.wrong.add(path, "must be an object with at most %d keys", rule.most)
+		return
+	}
+
+	texts := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		value := fields[key]
+		switch {
+		case !isMetadataKey(key):
+			r.wrong.add(path+"."+key, "must have a name of 1 to 40 letters, digits, _ and -")
+		case value == nil && r.source == fromBody:
+		case value == nil && r.source == fromPatch:
+			texts[key] = ""
+		default:
+			texts[key] = r.text(path+"."+key, mapText, value)
+		}
+	}
+	to.Set(reflect.ValueOf(texts))
+}
+
+// isMetadataKey reports whether text can be a name in a map of texts.
+var isMetadataKey = matcher(`^[A-Za-z0-9_-]{1,40}$`)
+
+// mapText is the rule of the texts in a map.
+var mapText = parseRule("lines 0..500")
 
 // input is a field of a struct that is read.
 type input struct {
@@ -212,8 +555,8 @@ type rule struct {
 	least, most      int64
 	choices          []string
 	optional, unique bool
-	preset           int64  // the value of a field that is left out
-	without          string // a field that the elements of a list do not have
+	preset           int64    // the value of a field that is left out
+	without          []string // fields that the elements of a list do not have
 }
 
 // inputs returns the fields of a struct that are read.
@@ -244,18 +587,11 @@ func inputs(t reflect.Type) []input {
 var inputsOf sync.Map
 
 func parseRule(tag string) rule {
-	words := strings.Fields(tag)
-	r := rule{
-		kind:     words[0],
-		least:    1,
-		most:     formats[words[0]].most,
-		optional: slices.Contains(words, "optional"),
-		unique:   slices.Contains(words, "unique"),
-	}
-
-	switch r.kind {
+	kind, rest, _ := strings.Cut(tag, " ")
+	r := rule{kind: kind, least: 1, most: formats[kind].most}
+	words := strings.Fields(rest)
+	switch kind {
 	case "money":
-		r.kind = "int"
 		r.least = 0
 		r.most = maxMoney
 	case "event":
@@ -263,255 +599,37 @@ func parseRule(tag string) rule {
 			r.choices = append(r.choices, string(name))
 		}
 	case "choice":
-		r.choices = strings.Split(words[1], "|")
+		r.choices = strings.Split(words[0], "|")
+		words = words[1:]
 	}
 
-	for _, word := range words[1:] { // A word that matches no pattern changes nothing.
-		fmt.Sscanf(word, "%d..%d", &r.least, &r.most)
-		fmt.Sscanf(word, "=%d", &r.preset)
-		fmt.Sscanf(word, "without=%s", &r.without)
+	for _, word := range words {
+		least, most, isRange := strings.Cut(word, "..")
+		preset, isPreset := strings.CutPrefix(word, "=")
+		names, isWithout := strings.CutPrefix(word, "without=")
+		switch {
+		case word == "optional":
+			r.optional = true
+		case word == "unique":
+			r.unique = true
+		case isWithout:
+			r.without = strings.Split(names, ",")
+		case isPreset:
+			r.preset = mustInteger(tag, preset)
+		case isRange:
+			r.least = mustInteger(tag, least)
+			r.most = mustInteger(tag, most)
+		default:
+			panic("the rule " + tag + " has the word " + word)
+		}
 	}
 	return r
 }
 
-// object fills a struct.
-func (r *reader) object(path string, fields map[string]any, to reflect.Value, known []input) {
-	if !r.form {
-		r.refuseUnknown(path, fields, known)
-	}
-
-	given := map[string]bool{}
-	for _, f := range known {
-		value, ok := fields[f.name]
-		if r.form && f.kind == "bool" {
-			value = ok && value != ""
-			ok = true
-		}
-
-		given[f.name] = ok
-
-		target := to.FieldByIndex(f.index)
-		if !ok || r.form && value == "" {
-			if f.preset != 0 {
-				target.SetInt(f.preset)
-			} else if !f.optional {
-				r.wrong.add(path+f.name, "is needed")
-			}
-			continue
-		}
-
-		if target.Kind() == reflect.Pointer {
-			if value == nil {
-				continue
-			}
-			target.Set(reflect.New(target.Type().Elem()))
-			target = target.Elem()
-		}
-
-		r.value(path+f.name, f.rule, value, target)
-	}
-
-	if field := to.FieldByName("Given"); field.IsValid() {
-		field.Set(reflect.ValueOf(given))
-	}
-	if c, ok := to.Addr().Interface().(checker); ok {
-		c.check(r.wrong, path, given)
-	}
-}
-
-// refuseUnknown refuses the names that are not known. A known name in another case makes the input malformed,
-// because many decoders would take it for the right one.
-func (r *reader) refuseUnknown(path string, fields map[string]any, known []input) {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		right := slices.IndexFunc(known, func(f input) bool { return strings.EqualFold(f.name, name) })
-		switch {
-		case right < 0:
-			r.wrong.add(path+name, "is not known here: leave it out")
-		case known[right].name != name:
-			r.malformed = malformed("The key %q must be written %q.", path+name, path+known[right].name)
-		}
-	}
-}
-
-// value checks one value and keeps it if it is right.
-func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
-	text, _ := value.(string)
-	switch rule.kind {
-	case "int":
-		r.integer(path, rule, value, to)
-	case "bool":
-		is, ok := value.(bool)
-		if !ok {
-			r.wrong.add(path, "must be true or false")
-		}
-		to.SetBool(is)
-	case "time", "end":
-		t, ok := parseTime(text, rule.kind == "end")
-		if !ok {
-			r.wrong.add(path, "must be an ISO 8601 date or time, such as %s", r.example(path, "2026-01-31"))
-		}
-		to.SetInt(cmp.Or(int64(t), 1)) // The first moment of 1970 is a bound too, and 0 means no bound.
-	case "duration":
-		d, err := time.ParseDuration(text)
-		least := time.Duration(rule.least) * time.Minute
-		most := time.Duration(rule.most) * time.Minute
-		if err != nil || d < least || d > most {
-			r.wrong.add(path, "must be %s to %s", least, most)
-		}
-		to.SetInt(int64(d))
-	case "object":
-		fields, ok := value.(map[string]any)
-		if !ok {
-			r.wrong.add(path, "must be an object")
-			return
-		}
-		r.object(path+".", fields, to, inputs(to.Type()))
-	case "list":
-		r.list(path, rule, value, to)
-	case "map":
-		r.texts(path, rule, value, to)
-	default:
-		to.SetString(r.text(path, rule, value))
-	}
-}
-
-// example shows a valid value; in a query, with its parameter.
-func (r *reader) example(path, value string) string {
-	if r.query {
-		return path + "=" + value
-	}
-	return value
-}
-
-func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
-	digits, _ := value.(string)
-	switch number, _ := value.(json.Number); {
-	case r.form:
-		digits = parseRupiah(digits)
-	case !r.query:
-		digits = number.String()
-	}
-
+func mustInteger(tag, digits string) int64 {
 	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || strconv.FormatInt(n, 10) != digits || n < rule.least || n > rule.most {
-		such := max(rule.least, min(20, rule.most))
-		if rule.most == maxMoney {
-			such = 85000
-		}
-
-		r.wrong.add(path, "must be an integer from %d to %d, such as %s", rule.least, rule.most,
-			r.example(path, strconv.FormatInt(such, 10)))
-		return
+	if err != nil {
+		panic("the rule " + tag + " has no number but " + digits)
 	}
-	to.SetInt(n)
-}
-
-// text reads a text. The result is empty if the text is refused.
-func (r *reader) text(path string, rule rule, value any) string {
-	text, ok := value.(string)
-	if rule.kind == "id" {
-		text = strings.ToLower(text)
-	}
-
-	format, isFormat := formats[rule.kind]
-	length := int64(utf8.RuneCountInString(text))
-	// Broken UTF-8 and control characters are forbidden, and so are those that change the direction of
-	// writing: a name with one would reorder the text after it.
-	isForbidden := func(c rune) bool {
-		isBreak := rule.kind == "lines" && strings.ContainsRune("\r\n\t", c)
-		return c == utf8.RuneError || !isBreak && unicode.In(c, unicode.Cc, unicode.Bidi_Control)
-	}
-
-	switch {
-	case slices.Contains(rule.choices, text):
-		return text
-	case rule.choices != nil:
-		r.wrong.add(path, "must be one of %s", strings.Join(rule.choices, ", "))
-	case !ok || length < rule.least || length > rule.most:
-		r.wrong.add(path, "must be a text of %d to %d characters", rule.least, rule.most)
-	case strings.ContainsFunc(text, isForbidden):
-		r.wrong.add(path, "must be UTF-8 without control characters or direction marks")
-	case rule.kind != "lines" && strings.TrimSpace(text) == "":
-		r.wrong.add(path, "must not be only spaces")
-	case isFormat && !format.valid(text):
-		r.wrong.add(path, format.words)
-	default:
-		return text
-	}
-	return ""
-}
-
-func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
-	values, ok := value.([]any)
-	if len(values) > int(rule.most) {
-		values = nil
-		ok = false
-	}
-
-	elements := reflect.MakeSlice(to.Type(), 0, len(values))
-	isWithout := func(f input) bool { return f.name == rule.without }
-	known := slices.DeleteFunc(slices.Clone(inputs(to.Type().Elem())), isWithout)
-	seen := map[string]bool{} // names and values of unique fields
-	for i, value := range values {
-		fields, isObject := value.(map[string]any)
-		if r.form && isEmptyRow(fields) {
-			continue
-		}
-
-		at := fmt.Sprintf("%s[%d]", path, i)
-		element := reflect.New(to.Type().Elem()).Elem()
-		if isObject {
-			r.object(at+".", fields, element, known)
-		} else {
-			r.wrong.add(at, "must be an object")
-		}
-
-		for _, f := range known {
-			value := element.FieldByIndex(f.index)
-			if f.unique && !value.IsZero() {
-				name := f.name + " " + value.String()
-				if seen[name] {
-					r.wrong.add(at+"."+f.name, "appears twice: %q", value.String())
-				}
-				seen[name] = true
-			}
-		}
-		elements = reflect.Append(elements, element)
-	}
-
-	if !ok || elements.Len() < int(rule.least) {
-		r.wrong.add(path, "must be a list of %d to %d entries", rule.least, rule.most)
-	}
-	to.Set(elements)
-}
-
-// isEmptyRow reports whether nothing was typed into a form's row.
-func isEmptyRow(fields map[string]any) bool {
-	for _, value := range fields {
-		if value != "" {
-			return false
-		}
-	}
-	return true
-}
-
-// isMetadataKey reports whether text can be a name in a map of texts.
-var isMetadataKey = matcher(`^[A-Za-z0-9_-]{1,40}$`)
-
-func (r *reader) texts(path string, rule rule, value any, to reflect.Value) {
-	fields, ok := value.(map[string]any)
-	if !ok || len(fields) > int(rule.most) {
-		r.wrong.add(path, "must be an object with at most %d keys", rule.most)
-		return
-	}
-
-	texts := map[string]string{}
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		if !isMetadataKey(key) {
-			r.wrong.add(path+"."+key, "must have a name of 1 to 40 letters, digits, _ and -")
-			continue
-		}
-		texts[key] = r.text(path+"."+key, parseRule("lines 0..500"), fields[key])
-	}
-	to.Set(reflect.ValueOf(texts))
+	return n
 }

@@ -1,6 +1,8 @@
 package main
 
-// This file says what texts may look like: names, telephone numbers, amounts, times and public addresses.
+// This file says what texts may look like: names, e-mail addresses, telephone numbers, amounts, times and public
+// addresses. It understands what people paste: any dash and any space between the digits of a number, and invisible
+// characters around a text.
 
 import (
 	"cmp"
@@ -8,9 +10,11 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // maxMoney bounds every price and amount, in rupiah. No sum or product of the API's bounded inputs can
@@ -72,22 +76,41 @@ const (
 	addressEnd = `://` + uriHost + `(?:[/?]` + uriRest + `)?(?:#` + uriRest + `)?$`
 )
 
-// phoneMarks removes the marks around and between the digits of a telephone number.
-var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
-
 // internationalPhone writes a telephone number as E.164. The result is empty if it is neither an Indonesian nor an
 // international number.
 func internationalPhone(text string) string {
+	text = strings.TrimLeft(plainMarks(text), " (")
+	before, after, _ := strings.Cut(trunkZero.ReplaceAllString(text, "(0)"), "(0)")
+	if phoneMarks.Replace(before) != "" {
+		text = before + after // +44 (0)20 …: the 0 is only for calls from the same country.
+	}
+
 	digits := phoneMarks.Replace(text)
-	if local, isLocal := strings.CutPrefix(digits, "0"); isLocal {
+	hasCountry := strings.HasPrefix(text, "+")
+	if abroad, isAbroad := strings.CutPrefix(digits, "00"); isAbroad {
+		digits = abroad
+		hasCountry = true
+	} else if local, isLocal := strings.CutPrefix(digits, "0"); isLocal {
 		digits = "62" + local
 	}
-	hasCountry := strings.HasPrefix(text, "+") || strings.HasPrefix(digits, "62")
-	if !hasCountry || len(digits) < 8 || len(digits) > 15 {
+
+	if local, hasZero := strings.CutPrefix(digits, "620"); hasZero {
+		digits = "62" + local
+	}
+	if strings.HasPrefix(digits, "62") {
+		hasCountry = true
+	}
+	if !hasCountry || strings.HasPrefix(digits, "0") || len(digits) < 8 || len(digits) > 15 {
 		return ""
 	}
 	return "+" + digits
 }
+
+// trunkZero matches the 0 in parentheses that some write after the code of a country.
+var trunkZero = regexp.MustCompile(`\( *0 *\)`)
+
+// phoneMarks removes the marks around and between the digits of a telephone number.
+var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
 
 // isContact reports whether text can be a store's contact: an e-mail address or a number on WhatsApp.
 func isContact(text string) bool {
@@ -105,48 +128,90 @@ var notInSlugs = regexp.MustCompile(`[^a-z0-9]+`)
 
 // amountPattern captures the digits and the unit of an amount as people type it: Rp 85.000, 85.000,00, 85000
 // or 85rb. It does not match 85.00 or 85,000, which are ambiguous.
-var amountPattern = regexp.MustCompile(`^(?:rp\.?)?[\s\x{a0}]*(-?\d{1,3}(?:\.\d{3})+|-?\d+)(?:,00|,-)?[\s\x{a0}]*(rb|ribu)?$`)
+var amountPattern = regexp.MustCompile(
+	`^(?:rp\.?)?\s*(-?\d{1,3}(?:\.\d{3})+|-?\d+)(?:,00|,-)?\s*(rb|ribu)?$`)
 
 // parseRupiah writes an amount as digits. The result is empty if the text is not an amount.
-func parseRupiah(text string) string {
-	m := amountPattern.FindStringSubmatch(strings.ToLower(text))
+func parseRupiah(text string) (digits string) {
+	m := amountPattern.FindStringSubmatch(strings.ToLower(plainMarks(text)))
 	if m == nil {
 		return ""
 	}
-
-	digits := strings.ReplaceAll(m[1], ".", "")
 	if m[2] != "" {
-		digits += "000"
+		m[1] += "000"
 	}
-	return cmp.Or(strings.TrimLeft(digits, "0"), "0")
+	return parseCount(m[1])
 }
 
-// timePattern captures the date, the time's T with hours and minutes, its seconds, and the offset's hours and
-// minutes.
-var timePattern = regexp.MustCompile(
-	`^(\d{4}-\d\d-\d\d)(?:(T\d\d:\d\d)(:\d\d(?:[.,]\d{1,9})?)?(?:Z|([+-](?:0\d|1[0-4]))(?::?([0-5]\d))?)?)?$`)
+// isCount reports whether text is a whole number as people type it: 1500 or 1.500.
+var isCount = matcher(`^-?(?:\d{1,3}(?:\.\d{3})+|\d+)$`)
 
-// parseTime reads an ISO 8601 date or date-time, to the millisecond. Without an offset it is UTC; a space stands for
-// the + that a client forgot to encode. A lower bound begins its day or millisecond, an upper one (end) ends it.
+// parseCount writes a whole number as digits. The result is empty if the text is no number.
+func parseCount(text string) (digits string) {
+	text = plainMarks(text)
+	if !isCount(text) {
+		return ""
+	}
+	digits, isNegative := strings.CutPrefix(strings.ReplaceAll(text, ".", ""), "-")
+	digits = cmp.Or(strings.TrimLeft(digits, "0"), "0")
+	if isNegative {
+		return "-" + digits
+	}
+	return digits
+}
+
+// timePattern captures the parts of a time as RFC 3339 has it (section 5.6): the date, hour, minute, second and its
+// fraction, and the offset's sign, hour and minute. Beyond RFC 3339 it takes what ISO 8601 allows: a date alone, a
+// time without seconds or offset, a comma before the fraction, and an offset without colon or minutes. A space stands
+// for the + that a client forgot to encode, and for the T.
+var timePattern = regexp.MustCompile(
+	`^(\d{4}-\d\d-\d\d)(?:[Tt ]([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d|60)(?:[.,](\d+))?)?` +
+		`(?:[Zz]|([+ -])([01]\d|2[0-3])(?::?([0-5]\d))?)?)?$`)
+
+// parseTime reads a date or a time, to the millisecond. Without an offset it is UTC. A lower bound begins its day or
+// millisecond, an upper one (end) ends it.
 func parseTime(text string, end bool) (Time, bool) {
-	m := timePattern.FindStringSubmatch(strings.ReplaceAll(text, " ", "+"))
+	m := timePattern.FindStringSubmatch(text)
 	if m == nil {
 		return 0, false
 	}
-	date, minutes, seconds, offsetHours, offsetMinutes := m[1], m[2], m[3], m[4], m[5]
+	day, err := time.Parse(time.DateOnly, m[1])
+	if err != nil {
+		return 0, false
+	}
+	if m[2] == "" && end {
+		return timeOf(day.Add(24*time.Hour - time.Millisecond)), true
+	}
 
-	zone := "Z"
-	if offsetHours != "" {
-		zone = offsetHours + ":" + cmp.Or(offsetMinutes, "00")
+	offset := duration(m[7], m[8], "")
+	if m[6] == "-" {
+		offset = -offset
 	}
-	t, err := time.Parse(time.RFC3339, date+cmp.Or(minutes, "T00:00")+cmp.Or(seconds, ":00")+zone)
-	switch {
-	case !end:
-		t = t.Add(time.Millisecond - 1) // timeOf rounds down.
-	case minutes == "":
-		t = t.Add(24*time.Hour - time.Millisecond)
+	t := day.Add(duration(m[2], m[3], m[4]) - offset)
+	if m[4] == "60" && !isAfterLeapSecond(t) {
+		return 0, false
 	}
-	return timeOf(t), err == nil
+
+	fraction := m[5] + "000"
+	millis, _ := strconv.Atoi(fraction[:3])
+	if !end && strings.Trim(fraction[3:], "0") != "" {
+		millis++
+	}
+	return timeOf(t) + Time(millis), true
+}
+
+// duration is that of hours, minutes and seconds in digits. What is empty counts as 0.
+func duration(hours, minutes, seconds string) time.Duration {
+	h, _ := strconv.Atoi(hours)
+	m, _ := strconv.Atoi(minutes)
+	s, _ := strconv.Atoi(seconds)
+	return time.Duration(h)*time.Hour + time.Duration(m)*time.Minute + time.Duration(s)*time.Second
+}
+
+// isAfterLeapSecond reports whether the second before t can be a 61st one: leap seconds end June or December in UTC.
+func isAfterLeapSecond(t time.Time) bool {
+	return t.Equal(time.Date(t.Year(), time.July, 1, 0, 0, 0, 0, time.UTC)) ||
+		t.Equal(time.Date(t.Year(), time.January, 1, 0, 0, 0, 0, time.UTC))
 }
 
 // isPrivateHost reports whether a host, by its name or address alone, cannot be reached from the internet.
@@ -155,12 +220,96 @@ func isPrivateHost(host string) bool {
 		return !isPublic(ip)
 	}
 	name := strings.ToLower(host)
-	top := name[strings.LastIndexByte(name, '.')+1:]
-	return slices.Contains([]string{name, "localhost", "local", "internal"}, top)
+	if !strings.Contains(name, ".") {
+		return true // a name of this machine or of the local network
+	}
+	return strings.HasSuffix(name, ".localhost") || strings.HasSuffix(name, ".local") ||
+		strings.HasSuffix(name, ".internal")
 }
 
 // isReachable reports whether a gateway can reach an address, so that its notifications arrive.
 func isReachable(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
+}
+
+// plainMarks writes what people paste between digits as they would type it: each dash as a hyphen and each space as a
+// plain one, without invisible characters.
+func plainMarks(text string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case isInvisible(c):
+			return -1
+		case c == '\u2212', unicode.Is(unicode.Pd, c): // the minus sign, and all dashes
+			return '-'
+		case unicode.Is(unicode.Zs, c):
+			return ' '
+		default:
+			return c
+		}
+	}, text)
+}
+
+// withoutPaste returns a text without what comes along when people copy it: from numbers all of it, and from other
+// texts the invisible characters at their ends.
+func withoutPaste(kind, text string) string {
+	switch kind {
+	case "id":
+		return strings.ToLower(text)
+	case "phone", "contact", "account":
+		return plainMarks(text)
+	case "text", "lines", "email":
+		isEnd := func(c rune) bool { return isInvisible(c) || unicode.IsSpace(c) }
+		middle := strings.TrimFunc(text, isEnd)
+		if middle == text {
+			return text
+		}
+		before, after, _ := strings.Cut(text, middle)
+		return dropInvisible(before) + middle + dropInvisible(after)
+	default:
+		return text
+	}
+}
+
+// dropInvisible removes all invisible characters but those that join letters and emojis. It keeps the latter only
+// between others, where they mean something.
+func dropInvisible(text string) string {
+	text = strings.TrimFunc(text, isInvisible)
+	return strings.Map(func(c rune) rune {
+		if isInvisible(c) && !isJoiner(c) {
+			return -1
+		}
+		return c
+	}, text)
+}
+
+// isInvisible reports whether nothing can be seen of a character, apart from spaces: direction marks and characters
+// of no width, such as those around a telephone number that was copied from a phone's contacts.
+func isInvisible(c rune) bool {
+	return unicode.Is(unicode.Bidi_Control, c) || isJoiner(c) || isZeroWidth(c)
+}
+
+func isJoiner(c rune) bool { return c == '\u200c' || c == '\u200d' }
+
+// isZeroWidth is about what makes two texts look the same: the soft hyphen, the Mongolian separator, the zero-width space, the word joiner, the operators
+// of mathematics and the byte order mark.
+func isZeroWidth(c rune) bool {
+	return c == '\u00ad' || c == '\u180e' || c == '\u200b' || c >= '\u2060' && c <= '\u2064' || c == '\ufeff'
+}
+
+// isForbiddenIn reports whether no text of a kind may have a character: broken UTF-8, control characters and, because
+// they would reorder the text after them, direction marks.
+func isForbiddenIn(kind string, c rune) bool {
+	if kind == "lines" && strings.ContainsRune("\r\n\t", c) {
+		return false
+	}
+	return c == utf8.RuneError || unicode.In(c, unicode.Cc, unicode.Bidi_Control)
+}
+
+// isBlank reports whether nothing can be seen of a text. Some letters look like spaces: those that fill the place of
+// a Korean letter, and the empty pattern of Braille.
+func isBlank(text string) bool {
+	return strings.TrimFunc(text, func(c rune) bool {
+		return unicode.IsSpace(c) || isInvisible(c) || strings.ContainsRune("\u115f\u1160\u3164\uffa0\u2800", c)
+	}) == ""
 }

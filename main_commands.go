@@ -328,7 +328,7 @@ func catalogImport(c *call) (any, error) {
 }
 
 func (c *call) importCatalog(file []byte) (any, error) {
-	catalog, err := readCatalog(file)
+	catalog, err := readCatalogFile(file)
 	if err != nil {
 		return nil, err
 	}

@@ -188,8 +188,8 @@ func (o *OrderRow) decodeAll() (err error) {
 // NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them,
 // except the buyer's.
 type NewOrder struct {
-	PaymentMethod  string            `json:"payment_method" rule:"text 1..64 optional"`
-	ExternalID     string            `json:"external_id" rule:"text 1..64 optional"`
+	PaymentMethod  string            `json:"payment_method" rule:"exact 1..64 optional"`
+	ExternalID     string            `json:"external_id" rule:"exact 1..64 optional"`
 	ReturnURL      string            `json:"return_url" rule:"url optional"`
 	Buyer          Buyer             `json:"buyer" rule:"object"`
 	Items          []NewItem         `json:"items" rule:"list 1..100"`
@@ -300,7 +300,7 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 		o.Order.PaidAt = tx.now
 		return nil
 	case code == "":
-		return refuse(ValidationFailed).add("payment_method", "is required: take a code from GET /v1/payment-methods")
+		return refuse(ValidationFailed).add("payment_method", "is needed: take a code from GET /v1/payment-methods")
 	}
 
 	m, found := tx.method(st.ID, code)

@@ -15,7 +15,7 @@ type OrderFilter struct {
 	CreatedMax    Time   `json:"created_at_max" rule:"end optional"`
 	Offset        int64  `json:"offset" rule:"int 0..1000000000 optional"`
 	Limit         int64  `json:"limit" rule:"int 1..50 =20"`
-	ExternalID    string `json:"external_id" rule:"text 1..64 optional"`
+	ExternalID    string `json:"external_id" rule:"exact 1..64 optional"`
 	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order after which the list continues
 }
 

@@ -54,7 +54,6 @@ func TestTransitions(t *testing.T) {
 					events := len(w.get(t, "/v1/events").list("events"))
 					want := allowed[act+" "+status]
 					if act == "reject" {
-						p.open("order", nil)
 						p.reject()
 					} else {
 						p.request("POST", "/v1/orders/"+strings.ToUpper(p.order)+"/"+act, fields{})
