@@ -2,10 +2,11 @@ package main
 
 // This file says who may do what.
 //
-// An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect with the next
-// request. Only hashes of keys, sign-ins and sign-in links are stored. Passwords can only be guessed slowly: tries are
-// counted by address and account, and one password is hashed at a time. Strangers cannot keep an owner out: a browser that
-// has signed in before is counted separately and does not wait behind them. A new password ends all sign-ins.
+// An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect with the
+// next request. Only hashes of keys, sign-ins and sign-in links are stored. Passwords can only be guessed slowly: tries
+// are counted by address and account, and one password is hashed at a time. Strangers cannot keep an owner out: a
+// browser that has signed in before is counted separately and does not wait behind them. A new password ends all
+// sign-ins.
 
 import (
 	"context"
@@ -62,15 +63,63 @@ const sqlKeys = `
 // keyIsLive is the SQL condition that the key k works at a given time, its parameter.
 const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 
-// KeyHolder returns the key with this secret and the store that it opens. The error is ErrNotFound if there
-// is none, or it was revoked or has ended.
-func (db *DB) KeyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
-	key, err := one[APIKey](ctx, db, sqlKeys+"WHERE k.hash = ? AND "+keyIsLive, digest(secret), db.now())
+// KeyHolder returns the key with this hash and the store that it opens. The error is ErrNotFound if there is none, or
+// it was revoked or has ended.
+func (db *DB) KeyHolder(ctx context.Context, hash []byte) (Store, APIKey, error) {
+	key, err := one[APIKey](ctx, db, sqlKeys+"WHERE k.hash = ? AND "+keyIsLive, hash, db.now())
 	if err != nil {
 		return Store{}, APIKey{}, err
 	}
-	st, err := one[Store](ctx, db, sqlStores+"WHERE s.id = ?", key.StoreID)
+	st, err := db.StoreOf(ctx, "store", key.StoreID)
 	return st, key, err
+}
+
+const mostRemembered = 10_000
+
+// rememberedKeys are keys that were just found, with their stores, by hash: most requests come with the key of the one
+// before. A write that changes a key or a store raises the database's generation after its COMMIT and before it is
+// answered, and then nothing of before is used. Another process cannot raise it, so such a command returns only when
+// nothing of before is remembered (enqueue).
+type rememberedKeys struct {
+	sync.RWMutex
+	byHash map[string]rememberedKey
+}
+
+type rememberedKey struct {
+	store      Store
+	key        APIKey
+	generation int64     // of keys and stores, before they were read
+	at         time.Time // before they were read
+}
+
+// keyHolder is KeyHolder by the secret of a key, with what is remembered.
+func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
+	hash := digest(secret)
+	now := a.db.now()
+	found := rememberedKey{generation: a.db.generation.Load(), at: time.Now()}
+
+	known := &a.remembered
+	known.RLock()
+	before, ok := known.byHash[string(hash)]
+	known.RUnlock()
+	isLive := before.key.ExpiresAt == 0 || before.key.ExpiresAt > now
+	if ok && isLive && before.generation == found.generation && found.at.Sub(before.at) < keysRemembered {
+		return before.store, before.key, nil
+	}
+
+	var err error
+	found.store, found.key, err = a.db.KeyHolder(ctx, hash)
+	if err != nil {
+		return Store{}, APIKey{}, err
+	}
+
+	known.Lock()
+	defer known.Unlock()
+	if len(known.byHash) >= mostRemembered || known.byHash == nil {
+		known.byHash = map[string]rememberedKey{}
+	}
+	known.byHash[string(hash)] = found
+	return found.store, found.key, nil
 }
 
 // bearer returns the key in the Authorization header, whose scheme may be in any case. Two such headers give
@@ -107,17 +156,23 @@ func (db *DB) AddKey(
 	return key, secret, err
 }
 
-// Keys returns a store's keys, the oldest first.
+// Keys returns a store's keys, the oldest first: all that were not revoked, and the last fifty that were.
 func (db *DB) Keys(ctx context.Context, storeID string) ([]APIKey, error) {
-	return all[APIKey](ctx, db, sqlKeys+"WHERE k.store_id = ? ORDER BY k.created_at, k.id", storeID)
+	return all[APIKey](ctx, db, sqlKeys+`
+		WHERE  k.store_id = ?1 AND (k.revoked_at = 0 OR k.id IN (
+			SELECT id FROM api_keys WHERE store_id = ?1 AND revoked_at > 0 ORDER BY revoked_at DESC LIMIT 50))
+		ORDER BY k.created_at, k.id`, storeID)
 }
 
-// RevokeKey ends a key for good.
+// RevokeKey ends a key for good. Nobody is let in with it once that has been answered.
 func (db *DB) RevokeKey(ctx context.Context, storeID, keyID string) error {
-	return db.change(ctx, `
-		UPDATE api_keys
-		SET    revoked_at = iif(revoked_at = 0, ?, revoked_at)
-		WHERE  id = ? AND store_id = ?`, db.now(), keyID, storeID)
+	return db.write(ctx, func(tx *Tx) error {
+		tx.keysChanged = true
+		return tx.mustChange(`
+			UPDATE api_keys
+			SET    revoked_at = iif(revoked_at = 0, ?, revoked_at)
+			WHERE  id = ? AND store_id = ?`, tx.now, keyID, storeID)
+	})
 }
 
 func newSecret() string {
@@ -139,14 +194,18 @@ type auth struct {
 	sealing      cipher.AEAD // with the secret in the database file
 	cookiePrefix string
 
-	requests  *limiter // by key alone, by store shared
-	pays      *limiter // of pay pages, by order
-	wrongKeys *limiter // by address
-	forms     *limiter // of sign-in, by address
-	tries     *limiter // of passwords
+	keyLimiter, storeLimiter *limiter       // of requests to the API
+	ownerLimiter             *limiter       // of an owner's pages, by store
+	payLimiter               *limiter       // of pay pages, by order
+	notifyLimiter            *limiter       // of verified notifications, by store
+	wrongKeyLimiter          addressLimiter // of requests without a right key
+	formLimiter              addressLimiter // of sign-in
+	passwordLimiter          *limiter       // of tries, by who tries
 
-	rooms sync.Map // the places for work, by its kind and store: chan struct{}
-	used  sync.Map // when keys and sign-ins were last used, until that is written: Time, by id or hash
+	places      sync.Map // for work, by its kind and store: chan struct{}
+	remembered  rememberedKeys
+	usedKeys    sync.Map // when a key was last used, until that is written: Time, by the key's id
+	usedSignIns sync.Map // when a sign-in was last used, until that is written: Time, by its hash as a string
 }
 
 // newAuth lets each key make rate requests a minute and burst at once, and each store four times as many.
@@ -158,32 +217,43 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 
 	block, _ := aes.NewCipher(digest(string(secret))) // This cannot fail: the key has the right length.
 	sealing, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, err
+	}
+
 	a := &auth{
-		db:        db,
-		trusted:   trusted,
-		sealing:   sealing,
-		requests:  newLimiter(rate, burst),
-		pays:      newLimiter(60, 60),
-		wrongKeys: newLimiter(60, 60),
-		forms:     newLimiter(5, 20),
-		tries:     newLimiter(1, 10),
+		db:              db,
+		trusted:         trusted,
+		sealing:         sealing,
+		keyLimiter:      newLimiter(rate, burst),
+		storeLimiter:    newLimiter(groupFactor*rate, groupFactor*burst),
+		ownerLimiter:    newLimiter(groupFactor*rate, groupFactor*burst),
+		payLimiter:      newLimiter(60, 60),
+		notifyLimiter:   newLimiter(300, 60),
+		wrongKeyLimiter: newAddressLimiter(60, 60),
+		formLimiter:     newAddressLimiter(5, 20),
+		passwordLimiter: newLimiter(1, 10),
 	}
 
 	// Browsers accept a cookie with this prefix only over https, and only from this very host.
 	if strings.HasPrefix(db.publicURL(ctx), "https://") {
 		a.cookiePrefix = "__Host-"
 	}
-	return a, err
+	return a, nil
 }
 
-// writeUses writes when keys and sign-ins were last used. No request waits for that. If it fails, some last
-// uses are not recorded.
+// writeUses writes when keys and sign-ins were last used. No request waits for that. If it fails, some last uses are
+// not recorded.
 func (a *auth) writeUses() {
 	a.db.write(context.Background(), func(tx *Tx) error {
-		for name, at := range a.used.Range {
-			tx.exec("UPDATE api_keys SET last_used_at = ? WHERE id = ?", at, name)
-			tx.exec("UPDATE sign_ins SET ends_at = ? WHERE hash = ?", at.(Time).Add(signInLasts), []byte(name.(string)))
-			a.used.CompareAndDelete(name, at)
+		for id, at := range a.usedKeys.Range {
+			tx.exec("UPDATE api_keys SET last_used_at = ? WHERE id = ?", at, id)
+			a.usedKeys.CompareAndDelete(id, at)
+		}
+		for hash, at := range a.usedSignIns.Range {
+			until := at.(Time).Add(signInLasts)
+			tx.exec("UPDATE sign_ins SET ends_at = ? WHERE hash = ?", until, []byte(hash.(string)))
+			a.usedSignIns.CompareAndDelete(hash, at)
 		}
 		return nil
 	})
@@ -236,14 +306,15 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 		return err
 	}
 
+	// A browser that has signed in before waits and is counted by itself; all others wait together.
 	who := a.kept(r, "device", acc.devices())
-	queue := acc.StoreID
+	waitsWith := acc.StoreID
 	if who == "" {
 		who = string(digest(email + network(a.client(r), 64)))
-		queue = ""
+		waitsWith = ""
 	}
 
-	leave, err := a.place(r.Context(), queue, "password")
+	leave, err := a.place(r.Context(), waitsWith, "password")
 	if err != nil {
 		return err
 	}
@@ -258,7 +329,7 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 // answer takes as long. Whoever gives it has ten tries, then one a minute. A browser that has signed in
 // before has tries of its own.
 func (a *auth) tryPassword(ctx context.Context, acc account, password, who string) error {
-	if err := a.tries.take(who, alone).err; err != nil {
+	if err := a.passwordLimiter.take(who).err; err != nil {
 		return err
 	}
 
@@ -296,17 +367,19 @@ func (a *auth) changePassword(
 	defer leave()
 
 	acc, err := a.account(ctx, "id = ?", st.ID)
-	if err == nil {
-		err = a.tryPassword(ctx, acc, present, st.ID)
-	}
-	replaced := acc.Salt
-	if err == nil {
-		acc.PasswordHash, err = a.hash(ctx, password, digest(newSecret()))
-	}
-	if err == nil {
-		err = a.db.SetPassword(ctx, st.ID, acc.PasswordHash, replaced)
-	}
 	if err != nil {
+		return err
+	}
+	if err := a.tryPassword(ctx, acc, present, st.ID); err != nil {
+		return err
+	}
+
+	replaced := acc.Salt
+	acc.PasswordHash, err = a.hash(ctx, password, digest(newSecret()))
+	if err != nil {
+		return err
+	}
+	if err := a.db.SetPassword(ctx, st.ID, acc.PasswordHash, replaced); err != nil {
 		return err
 	}
 	return a.begin(w, r, acc)
@@ -324,16 +397,11 @@ func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHa
 	})
 }
 
-// insertSignIn takes as ?5 NULL, or the salt of the password that was checked: then it adds nothing if the
-// store has another password by now.
-const insertSignIn = `
-	INSERT INTO sign_ins (hash, store_id, link, ends_at)
-	SELECT ?1, id, ?3, ?4 FROM stores WHERE id = ?2 AND password_salt = coalesce(?5, password_salt)`
-
 // NewSignInLink returns the path of a page that signs a store's owner in, once and before a time.
 func (db *DB) NewSignInLink(ctx context.Context, storeID string, until Time) (path string, err error) {
 	token := newSecret()
-	return "/dashboard/enter/" + token, db.change(ctx, insertSignIn, digest(token), storeID, true, until, nil)
+	return "/dashboard/enter/" + token, db.change(ctx,
+		"INSERT INTO sign_ins (hash, store_id, link, ends_at) VALUES (?, ?, 1, ?)", digest(token), storeID, until)
 }
 
 // signInByLink signs in whoever presses the button of that page. ErrNotFound says that the link was used or
@@ -341,10 +409,10 @@ func (db *DB) NewSignInLink(ctx context.Context, storeID string, until Time) (pa
 func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string) error {
 	const ofLink = "id = (SELECT store_id FROM sign_ins WHERE hash = ? AND link = 1 AND ends_at > ?)"
 	acc, err := a.account(r.Context(), ofLink, digest(token), a.db.now())
-	if err == nil {
-		err = a.end(r, token)
-	}
 	if err != nil {
+		return err
+	}
+	if err := a.end(r, token); err != nil {
 		return err
 	}
 	return a.begin(w, r, acc)
@@ -355,11 +423,14 @@ func (a *auth) end(r *http.Request, token string) error {
 	return a.db.change(r.Context(), "DELETE FROM sign_ins WHERE hash = ?", digest(token))
 }
 
-// begin begins a sign-in in this browser, and marks the browser as one that has signed in.
+// begin begins a sign-in in this browser, and marks the browser as one that has signed in. ErrNotFound says that the
+// account has another password by now.
 func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error {
 	token := newSecret()
 	until := a.db.now().Add(signInLasts)
-	err := a.db.change(r.Context(), insertSignIn, digest(token), acc.StoreID, false, until, acc.Salt)
+	err := a.db.change(r.Context(), `
+		INSERT INTO sign_ins (hash, store_id, link, ends_at)
+		SELECT ?, id, 0, ? FROM stores WHERE id = ? AND password_salt = ?`, digest(token), until, acc.StoreID, acc.Salt)
 	if err != nil {
 		return err
 	}
@@ -377,7 +448,7 @@ func (a *auth) owner(r *http.Request) (Store, error) {
 	st, err := one[Store](r.Context(), a.db, sqlStores+`
 		WHERE s.id = (SELECT store_id FROM sign_ins WHERE hash = ? AND link = 0 AND ends_at > ?)`, hash, now)
 	if err == nil {
-		a.used.Store(string(hash), now)
+		a.usedSignIns.Store(string(hash), now)
 	}
 	return st, err
 }

@@ -1,7 +1,7 @@
 package main
 
-// This file says how often. Requests are limited by key and by store, wrong keys by address, and the work that a store may
-// have under way by places.
+// This file says how much. Requests are limited by key and by store, forms and wrong keys by address, and the work that
+// a store may have under way by places. docs/operation.md has the table of all bounds.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// limiter holds a bucket of tokens for each name. Requests take tokens, which come back with time.
+// limiter holds a bucket of tokens for each name. A request takes one; they come back with time.
 type limiter struct {
 	perMinute, burst float64
 	mu               sync.Mutex
@@ -31,7 +31,7 @@ const mostBuckets = 10_000
 
 // allowance is a limiter's answer to one request.
 type allowance struct {
-	err       error // RateLimited if there are too few tokens
+	err       error // RateLimited if there is no token
 	limit     int   // requests a minute
 	remaining int   // requests that could follow at once
 	full      int   // seconds until the bucket is full
@@ -41,20 +41,14 @@ func newLimiter(perMinute, burst int64) *limiter {
 	return &limiter{perMinute: float64(perMinute), burst: float64(burst), buckets: map[string]bucket{}}
 }
 
-// Each request costs one token; where many share a name, a quarter of one.
-const (
-	alone  = 1.0
-	shared = 0.25
-)
-
-// take takes the tokens for a request. If there are too few, none are taken.
-func (l *limiter) take(name string, cost float64) allowance {
+// take takes a token for a request, if there is one.
+func (l *limiter) take(name string) allowance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 
-	// Memory is bounded: with too many names, all are forgotten. Whoever makes up that many gains only what
-	// each new name has anyway: a full bucket.
+	// Memory is bounded: with too many names, all are forgotten. Whoever makes up that many gains only what each new
+	// name has anyway: a full bucket.
 	if len(l.buckets) >= mostBuckets {
 		clear(l.buckets)
 	}
@@ -62,71 +56,106 @@ func (l *limiter) take(name string, cost float64) allowance {
 	last := l.buckets[name] // A name without a bucket was last seen in the year 1: its bucket is full.
 	tokens := min(l.burst, last.tokens+now.Sub(last.at).Minutes()*l.perMinute)
 	var err error
-	if tokens < cost {
-		err = &Refusal{Reason: RateLimited, Wait: l.secondsFor(cost - tokens)}
+	if tokens >= 1 {
+		tokens--
 	} else {
-		tokens -= cost
+		err = &Refusal{Reason: RateLimited, Wait: l.secondsFor(1 - tokens)}
 	}
 
 	l.buckets[name] = bucket{tokens, now}
 	return allowance{
 		err:       err,
 		limit:     int(l.perMinute),
-		remaining: int(tokens / cost),
+		remaining: int(tokens),
 		full:      l.secondsFor(l.burst - tokens),
 	}
-}
-
-// takeBoth takes a token for a name, and then a quarter of one for the group that the name belongs to. A name
-// that has nothing left takes nothing from the others in its group.
-func (l *limiter) takeBoth(name, group string) allowance {
-	left := l.take(name, alone)
-	if left.err == nil && group != name {
-		ofGroup := l.take(group, shared)
-		left.err = ofGroup.err
-		left.remaining = min(left.remaining, ofGroup.remaining)
-	}
-	return left
-}
-
-// takeAddress limits clients by address. With IPv6 a customer has a /64, which counts as one address, and
-// often a /48.
-func (l *limiter) takeAddress(addr netip.Addr) error {
-	return l.takeBoth(network(addr, 64), network(addr, 48)).err
 }
 
 func (l *limiter) secondsFor(tokens float64) int {
 	return int(math.Ceil(max(0, tokens) * 60 / l.perMinute))
 }
 
-// network returns an IPv4 address as it is, and an IPv6 address as its network with a prefix of the given
-// length.
+// groupFactor is how many times as much those who belong together may do as one of them: the keys of a store, and the
+// addresses of a network.
+const groupFactor = 4
+
+// takeRequest takes a token of a key and one of its store. A key that has none left takes nothing from the others.
+func (a *auth) takeRequest(keyID, storeID string) allowance {
+	ofKey := a.keyLimiter.take(keyID)
+	if ofKey.err != nil {
+		return ofKey
+	}
+	ofStore := a.storeLimiter.take(storeID)
+	ofKey.err = ofStore.err
+	ofKey.remaining = min(ofKey.remaining, ofStore.remaining)
+	return ofKey
+}
+
+// addressLimiter limits clients by address. With IPv6 a customer has a /64, which counts as one address, and often a
+// /48.
+type addressLimiter struct{ address, network *limiter }
+
+func newAddressLimiter(perMinute, burst int64) addressLimiter {
+	return addressLimiter{newLimiter(perMinute, burst), newLimiter(groupFactor*perMinute, groupFactor*burst)}
+}
+
+func (l addressLimiter) take(addr netip.Addr) error {
+	err := l.address.take(network(addr, 64)).err
+	if err != nil || addr.Is4() {
+		return err
+	}
+	return l.network.take(network(addr, 48)).err
+}
+
+// network returns an IPv4 address as it is, and an IPv6 address as its network with a prefix of the given length.
 func network(addr netip.Addr, bits int) string {
 	net, _ := addr.Prefix(min(bits, addr.BitLen())) // This cannot fail: the address has that many bits.
 	return net.String()
 }
 
-// places says how much work of a kind a store may have under way.
-var places = map[string]int{
+// mostPlaces says how much work of a kind a store may have under way. Waiting for a gateway is not work.
+var mostPlaces = map[string]int{
 	"api": 8, "owner": 4, "pay": 4,
 	"large":    1, // an import, an export or an upload
+	"catalog":  2, // being decoded, which takes much memory; the process has two places
 	"picture":  1, // being decoded, which takes much memory; the process has one place
 	"password": 1, // all strangers together have one place
 	"hash":     1, // of a password; the process has one place, because the other cores are for orders
+
+	// writes that wait for their commit: there is one writer, and each store can keep the others waiting by these alone
+	"api writes": 64, "owner writes": 8, "buyer writes": 8, "notification writes": 8,
 }
 
-// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for
-// long, and no longer than the request. leave gives it back, and may be called twice.
+// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long, and no
+// longer than the request. leave gives it back, and may be called twice.
 func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
-	made, _ := a.rooms.LoadOrStore(kind+" "+store, make(chan struct{}, places[kind]))
-	room := made.(chan struct{})
+	name := kind + " " + store
+	made, ok := a.places.Load(name)
+	if !ok {
+		made, _ = a.places.LoadOrStore(name, make(chan struct{}, mostPlaces[kind]))
+	}
+	places := made.(chan struct{})
+	leave = sync.OnceFunc(func() { <-places })
+
 	select {
-	case room <- struct{}{}:
-		return sync.OnceFunc(func() { <-room }), nil
+	case places <- struct{}{}:
+		return leave, nil
+	default:
+	}
+
+	select {
+	case places <- struct{}{}:
+		return leave, nil
 	case <-ctx.Done():
 	case <-time.After(2 * time.Second):
 	}
 	return nil, &Refusal{Reason: RateLimited, Wait: 2}
+}
+
+// boundWrites returns a context for a request to a store: each write with it holds one of the store's places for writes
+// of a kind, from before it waits for its turn until its commit.
+func (a *auth) boundWrites(ctx context.Context, store, kind string) context.Context {
+	return withPlaces(ctx, func(ctx context.Context) (leave func(), err error) { return a.place(ctx, store, kind) })
 }
 
 // client returns the address that a request comes from. Behind a trusted proxy, that is the last one in

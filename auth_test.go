@@ -49,7 +49,8 @@ func TestRateLimits(t *testing.T) {
 			t.Errorf("a fresh key of a store that has nothing left gets %v, want none left, and its own token in a second", h)
 		}
 		w.get(t, "/v1/store", as(w.other.keys["read"])...)
-		w.ruin = true // which would read more than the limit
+		newPlayer(t, w).play("owner open keys | can add-endpoint add-key revoke") // Programs do not keep the owner out.
+		w.ruin = true                                                             // which would read more than the limit
 	}, "-rate", "60", "-burst", "3")
 }
 
@@ -95,6 +96,72 @@ func TestKeysEnd(t *testing.T) {
 		listed := fmt.Sprint(w.command("key list -store " + w.shop.id))
 		if strings.Contains(listed, "so_") || !strings.Contains(listed, "short") {
 			t.Errorf("the list of keys: %s", listed)
+		}
+	})
+}
+
+// TestRevokedAtOnce uses a key, and then takes away what it opens. The next request knows, although the key has just been
+// found: time stands still in between.
+func TestRevokedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		for _, c := range []struct {
+			name   string
+			revoke func(id string)
+			status int
+			code   string
+		}{
+			{"dashboard", func(string) { p.play("owner open keys, press revoke mine") }, 401, "UNAUTHORIZED"},
+			{"command", func(id string) { w.command("key revoke -key " + id) }, 401, "UNAUTHORIZED"},
+			{"plan", func(string) { w.command("store set -plan free -store " + w.shop.id) }, 403, "PLAN_REQUIRED"},
+			{"end", func(string) { time.Sleep(100 * time.Millisecond) }, 401, "UNAUTHORIZED"},
+		} {
+			added := w.command("key add -name mine -expires 1h -store " + w.shop.id)
+			key := as(textOf(added, "key"))
+			if c.name == "end" {
+				time.Sleep(time.Hour - 50*time.Millisecond)
+			}
+			w.get(t, "/v1/orders", key...)
+			w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1), key...).want(t, 201, "")
+			c.revoke(textOf(added, "key_id"))
+			for _, method := range []string{"GET", "POST"} {
+				if r := w.do(t, method, "/v1/orders", nil, key...); r.Status != c.status || r.Error.Code != c.code {
+					t.Errorf("%s: a %s is answered %d %s", c.name, method, r.Status, r.Error.Code)
+				}
+			}
+			w.command("store set -plan scale -store " + w.shop.id)
+		}
+
+		w.get(t, "/v1/store").has(t, "store.contact 0812 3456 7890")
+		p.play("owner open account, press save contact=toko@example.id")
+		w.get(t, "/v1/store").has(t, "store.contact toko@example.id")
+		w.command("store set -contact lain@example.id -store " + w.shop.id)
+		w.get(t, "/v1/store").has(t, "store.contact lain@example.id")
+	})
+}
+
+// TestRevokedKeys is about what is left of them: the last fifty are listed, for ninety days.
+func TestRevokedKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		listed := func() string { return fmt.Sprint(w.command("key list -store " + w.shop.id)) }
+		for i := range 55 {
+			added := w.command(fmt.Sprintf("key add -name key-%d- -store %s", i, w.shop.id))
+			w.command("key revoke -key " + textOf(added, "key_id"))
+		}
+		list := listed()
+		if n := strings.Count(list, "revoked_at"); n != 50 || strings.Contains(list, "key-4-") ||
+			!strings.Contains(list, "key-5-") || strings.Count(list, "key_id") != 53 {
+			t.Errorf("%d revoked keys are listed: %s", n, list)
+		}
+		for i, day := range []int{89, 90} {
+			w.sql("UPDATE api_keys SET revoked_at = ? WHERE revoked_at > 0", time.Now().AddDate(0, 0, -day).UnixMilli())
+			w.sleep(time.Hour)
+			if n := strings.Count(listed(), "revoked_at"); n != 50-50*i {
+				t.Errorf("%d revoked keys are left after %d days", n, day)
+			}
+		}
+		if list := listed(); strings.Count(list, "key_id") != 3 {
+			t.Errorf("these are left: %s", list)
 		}
 	})
 }

@@ -338,32 +338,42 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	handle func(c *apiCall, query Q) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var query Q
-		var found any
 		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK}
-		err := s.admit(c, needs)
-		logStore(w, c.store.ID)
-		if err == nil {
-			err = readQuery(r.URL.RawQuery, &query)
+		if err := s.begin(w, c, needs, &query); err != nil {
+			s.fail(w, r, err)
+			return
 		}
-		if err == nil {
-			c.body, err = readBody(w, r)
-		}
-		if err == nil {
-			c.leave, err = s.auth.place(r.Context(), c.store.ID, "api")
-		}
-		if err == nil {
-			defer c.leave() // A long answer is in memory until it has been written.
-			found, err = handle(c, query)
-		}
+		defer c.leave() // A long answer is in memory until it has been written.
+		found, err := handle(c, query)
 		s.answer(w, r, c.status, found, err)
 	})
 }
 
+// begin checks and reads a request to the API, and takes one of its store's places for it.
+func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any) error {
+	err := s.admit(c, needs)
+	logStore(w, c.store.ID)
+	if err != nil {
+		return err
+	}
+	if err := readQuery(c.URL.RawQuery, query); err != nil {
+		return err
+	}
+	if c.body, err = readBody(w, c.Request); err != nil {
+		return err
+	}
+	if c.leave, err = s.auth.place(c.Context(), c.store.ID, "api"); err != nil {
+		return err
+	}
+	c.Request = c.WithContext(s.auth.boundWrites(c.Context(), c.store.ID, "api writes"))
+	return nil
+}
+
 // admit finds the key of a request and its store, notes that the key was used, and checks what both allow.
 func (s *server) admit(c *apiCall, needs Scope) (err error) {
-	c.store, c.key, err = s.db.KeyHolder(c.Context(), bearer(c.Header))
+	c.store, c.key, err = s.auth.keyHolder(c.Context(), bearer(c.Header))
 	if errors.Is(err, ErrNotFound) {
-		if err := s.auth.wrongKeys.takeAddress(s.auth.client(c.Request)); err != nil {
+		if err := s.auth.wrongKeyLimiter.take(s.auth.client(c.Request)); err != nil {
 			return err
 		}
 		return refuse(unauthorized)
@@ -373,8 +383,8 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 		return err
 	}
 
-	s.auth.used.Store(c.key.ID, s.db.now())
-	left := s.auth.requests.takeBoth(c.key.ID, c.store.ID) // one token of the key's, a quarter of one of the store's
+	s.auth.usedKeys.Store(c.key.ID, s.db.now())
+	left := s.auth.takeRequest(c.key.ID, c.store.ID)
 	c.answerHeader.Set("X-RateLimit-Limit", strconv.Itoa(left.limit))
 	c.answerHeader.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
 	c.answerHeader.Set("X-RateLimit-Reset", strconv.Itoa(left.full))

@@ -342,7 +342,7 @@ func TestOrderFilters(t *testing.T) {
 			name string
 			wait time.Duration
 		}{
-			{"a", 24*time.Hour - time.Millisecond},
+			{"a", time.Until(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)) - time.Millisecond},
 			{"b", time.Millisecond},
 			{"c", time.Millisecond},
 			{"d", 24*time.Hour - 2*time.Millisecond},

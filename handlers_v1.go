@@ -201,10 +201,13 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 // With 503 the gateway sends it again.
 func (s *server) notify(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
-	if err == nil {
-		storeID := r.PathValue("store_id")
-		err = s.payments.Notify(r.Context(), Provider(r.PathValue("provider")), storeID, r.Header, body)
+	if err != nil {
+		s.fail(w, r, err)
+		return
 	}
+	storeID := r.PathValue("store_id")
+	ctx := s.auth.boundWrites(r.Context(), storeID, "notification writes")
+	err = s.payments.Notify(ctx, Provider(r.PathValue("provider")), storeID, r.Header, body)
 	s.answer(w, r, http.StatusOK, jsonObject{}, err)
 }
 

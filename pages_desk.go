@@ -29,7 +29,8 @@ func (s *server) admitOwner(p *page) (err error) {
 
 	p.IsOwner = true
 	logStore(p.w, p.Store.ID)
-	return s.auth.requests.take(p.Store.ID, shared).err
+	p.Request = p.WithContext(s.auth.boundWrites(p.Context(), p.Store.ID, "owner writes"))
+	return s.auth.ownerLimiter.take(p.Store.ID).err
 }
 
 // admitStranger limits how often an address posts to the sign-in page, before its form is read.
@@ -37,7 +38,7 @@ func (s *server) admitStranger(p *page) error {
 	if p.Method != http.MethodPost {
 		return nil
 	}
-	return s.auth.forms.takeAddress(s.auth.client(p.Request))
+	return s.auth.formLimiter.take(s.auth.client(p.Request))
 }
 
 // signIn signs an owner in by a password, or by the button of a sign-in link: a preview that fetches the link

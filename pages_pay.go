@@ -29,12 +29,10 @@ func (s *server) admitToSandbox(p *page) error {
 // admitTo lets the buyer of an order in. Their pages are on every host but another store's, so that links
 // still work after a store's domain changes.
 func (s *server) admitTo(p *page, orderID string) (err error) {
-	orderID = strings.ToLower(orderID)
-	if err := s.auth.pays.take(string(digest(orderID)), alone).err; err != nil { // The address can be long.
+	if p.Order, err = readOrderOfAnyStore(p.Context(), s.db, strings.ToLower(orderID)); err != nil {
 		return err
 	}
-
-	if p.Order, err = readOrderOfAnyStore(p.Context(), s.db, orderID); err != nil {
+	if err := s.auth.payLimiter.take(p.Order.ID).err; err != nil { // Made-up addresses have no bucket.
 		return err
 	}
 	if p.Store, err = s.db.StoreOf(p.Context(), "store", p.Order.StoreID); err != nil {
@@ -42,6 +40,7 @@ func (s *server) admitTo(p *page, orderID string) (err error) {
 	}
 
 	logStore(p.w, p.Store.ID)
+	p.Request = p.WithContext(s.auth.boundWrites(p.Context(), p.Store.ID, "buyer writes"))
 	if other, err := s.db.StoreAt(p.Context(), p.Host); err == nil && other.ID != p.Store.ID {
 		return ErrNotFound
 	}

@@ -111,6 +111,7 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (st St
 			return ErrNotFound
 		}
 		edit(&st)
+		tx.keysChanged = true
 		return tx.putStore(&st)
 	})
 	return st, err

@@ -81,6 +81,7 @@ type DB struct {
 	closing         chan struct{}
 	running         sync.WaitGroup
 	broken          atomic.Pointer[error] // why nothing is written until the next start
+	generation      atomic.Int64          // of the API keys and stores: it is raised when one has changed
 	latestID        int64                 // its milliseconds, with a count in the low 12 bits
 	latestReference int64                 // the count in the latest payment_reference: see newReference
 
@@ -292,15 +293,16 @@ func (db *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql
 
 func (db *DB) result(err error) error { return unavailable(err) }
 
-// Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a
-// database error nothing more is done, and the write fails with that error, so its functions need not check
-// for it: what a query that failed returns has no consequences. Its reads, find, list and count, return no error. A Tx is
-// its own context, which never ends: interrupting a statement may end the transaction that its neighbours share.
+// Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a database error
+// nothing more is done, and the write fails with that error, so its functions need not check for it: what a query that
+// failed returns has no consequences. Its reads, find, list and count, return no error. A Tx is its own context, which
+// never ends: interrupting a statement may end the transaction that its neighbours share.
 type Tx struct {
 	context.Context
 	now                    Time
 	db                     *DB
 	webhooksDue, checksDue bool // set when a delivery or a check becomes due: the commit wakes their loops
+	keysChanged            bool // set when an API key or a store changes: the commit raises the generation
 	err                    error
 
 	fn   func(*Tx) error
@@ -373,19 +375,51 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.enqueue(ctx, db.small, fn)
 }
 
-// enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its
-// own, because a savepoint with many rows is slow. A write leaves its queue if it waits too long.
+// keysRemembered is how long the serving process remembers API keys and stores (rememberedKeys).
+const keysRemembered = 500 * time.Millisecond
+
+// enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own, because
+// a savepoint with many rows is slow. A write leaves its queue if it waits too long. With a context of withPlaces it
+// first takes a place, and keeps it until its commit.
 func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
+	if take, ok := ctx.Value(placesKey{}).(takePlace); ok && take != nil {
+		leave, err := take(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+
 	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
 	select {
 	case queue <- tx:
 		<-tx.done
+		if tx.keysChanged && db.lock == nil { // A command has changed what the serving process may remember.
+			time.Sleep(keysRemembered)
+		}
 		return tx.err
 	case <-ctx.Done():
 	case <-time.After(writeWait):
 	case <-db.closing:
 	}
 	return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping", ErrUnavailable)
+}
+
+// takePlace takes a place for a write that waits. The write leaves it once it is on disk.
+type takePlace func(ctx context.Context) (leave func(), err error)
+
+type placesKey struct{}
+
+// withPlaces returns a context whose writes take a place. There is one writer for all stores, so whoever lets a store's
+// clients write bounds how many of their writes wait at once.
+func withPlaces(ctx context.Context, take takePlace) context.Context {
+	return context.WithValue(ctx, placesKey{}, take)
+}
+
+// withoutPlaces returns a context that does not end, and whose writes take no place: for what has to be written because
+// a gateway has answered.
+func withoutPlaces(ctx context.Context) context.Context {
+	return withPlaces(context.WithoutCancel(ctx), nil)
 }
 
 func (db *DB) runWrites() {
@@ -457,6 +491,9 @@ func (tx *Tx) call() (err error) {
 // committed, or ErrUnknown, and takes precedence over the write's own error.
 func (tx *Tx) end(lost error) {
 	tx.err = cmp.Or(lost, tx.err)
+	if tx.keysChanged {
+		tx.db.generation.Add(1)
+	}
 	if tx.err == nil {
 		if tx.webhooksDue {
 			wake(tx.db.webhooksDue)

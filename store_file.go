@@ -3,7 +3,6 @@ package main
 // This file looks after the database file: finding and watching it, inspection, backup, restore and purge.
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -296,16 +295,25 @@ func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
 }
 
 // purge deletes what is too old to be needed. Orders, their history and payments are kept for good.
-func (db *DB) purge(ctx context.Context, keepEvents time.Duration) (err error) {
+func (db *DB) purge(ctx context.Context, keepEvents time.Duration) error {
 	now := db.now()
-	for statement, before := range map[string]Time{
-		`DELETE FROM events WHERE number IN
-			(SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`: now.Add(-keepEvents),
-		`DELETE FROM idempotency_keys WHERE (store_id, key) IN
-			(SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`: now.Add(-48 * time.Hour),
-		`DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)`: now,
+	var failed []error
+	for _, old := range []struct {
+		before    Time
+		statement string
+	}{
+		{now.Add(-keepEvents), `
+			DELETE FROM events
+			WHERE  number IN (SELECT number FROM events WHERE created_at < ? ORDER BY created_at LIMIT ?)`},
+		{now.Add(-48 * time.Hour), `
+			DELETE FROM idempotency_keys
+			WHERE  (store_id, key) IN (SELECT store_id, key FROM idempotency_keys WHERE created_at < ? LIMIT ?)`},
+		{now.Add(-90 * 24 * time.Hour), `
+			DELETE FROM api_keys
+			WHERE  id IN (SELECT id FROM api_keys WHERE revoked_at > 0 AND revoked_at < ? LIMIT ?)`},
+		{now, "DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)"},
 	} {
-		err = cmp.Or(err, db.deleteRows(ctx, statement, before))
+		failed = append(failed, db.deleteRows(ctx, old.statement, old.before))
 	}
-	return err
+	return errors.Join(failed...)
 }
