@@ -197,7 +197,6 @@ type auth struct {
 	keyLimiter, storeLimiter *limiter       // of requests to the API
 	ownerLimiter             *limiter       // of an owner's pages, by store
 	payLimiter               *limiter       // of pay pages, by order
-	notifyLimiter            *limiter       // of verified notifications, by store
 	wrongKeyLimiter          addressLimiter // of requests without a right key
 	formLimiter              addressLimiter // of sign-in
 	passwordLimiter          *limiter       // of tries, by who tries
@@ -229,7 +228,6 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 		storeLimiter:    newLimiter(groupFactor*rate, groupFactor*burst),
 		ownerLimiter:    newLimiter(groupFactor*rate, groupFactor*burst),
 		payLimiter:      newLimiter(60, 60),
-		notifyLimiter:   newLimiter(300, 60),
 		wrongKeyLimiter: newAddressLimiter(60, 60),
 		formLimiter:     newAddressLimiter(5, 20),
 		passwordLimiter: newLimiter(1, 10),

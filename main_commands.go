@@ -296,7 +296,11 @@ func orderShow(c *call) (any, error) {
 // payments returns what starts and checks payment sessions. Of the commands only gateway set asks a gateway, to
 // try a key.
 func (c *call) payments() *payments {
-	return &payments{db: c.db, gateways: newGateways(c.db, c.transport, c.gatewayURLs)}
+	return &payments{
+		db:       c.db,
+		gateways: newGateways(c.db, c.transport, c.gatewayURLs),
+		notified: newLimiter(300, 60),
+	}
 }
 
 // gatewaySet reads the secrets from stdin, so that neither a process list nor a shell's history shows them.

@@ -31,13 +31,15 @@ type payments struct {
 	db       *DB
 	gateways gateways
 	locks    sync.Map // a chan struct{} by order id: one call about an order at a time
+	notified *limiter // of verified notifications, by store
 
 	// Up to here, ends of orders were looked at: those that did not expire wait for a check. Only expire uses it.
 	expiredUntil Time
 }
 
-// Notify takes a notification. The error is ErrNotFound if it is not verified, and Unavailable for a refund whose
-// payment may not be known yet. Any other notification that matches no session is only logged.
+// Notify takes a notification. The error is ErrNotFound if it is not verified, RateLimited if the store gets too many, and
+// Unavailable for a refund whose payment may not be known yet: the gateway sends it again. Any other notification that
+// matches no session is only logged.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
 	keys, err := p.db.GatewayKeys(ctx, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
@@ -52,6 +54,11 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 			continue
 		}
 
+		if !isVerified {
+			if err := p.notified.take(storeID).err; err != nil {
+				return err
+			}
+		}
 		isVerified = true
 		isRefund = n.IsRefund
 		err = p.markDue(ctx, key, n)
@@ -410,7 +417,7 @@ func (p *payments) checkOnce(
 	if failed != nil && s.Problem == "" { // Of several failures in a row, only the first is logged.
 		p.db.log.Warn("a gateway gave no usable answer", "provider", s.Provider, "error", failed)
 	}
-	after, err = p.recordAnswer(context.WithoutCancel(ctx), o.StoreID, s, answer, failed, began)
+	after, err = p.recordAnswer(withoutPlaces(ctx), o.StoreID, s, answer, failed, began)
 	return after, failed == nil, err
 }
 

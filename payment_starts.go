@@ -57,7 +57,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
 		}
 
-		o, err = p.recordPage(ctx, s, page, failed)
+		o, err = p.recordPage(withoutPlaces(ctx), s, page, failed)
 		if err != nil {
 			return err
 		}
@@ -163,6 +163,7 @@ func (p *payments) Decide(
 		if err != nil {
 			return o, err
 		}
+		ctx = withoutPlaces(ctx)
 		if act == Approve {
 			return p.noteAccepted(ctx, o, actor, n)
 		}
