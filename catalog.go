@@ -2,7 +2,7 @@ package main
 
 // This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT /v1/catalog
 // share one import, which checks every entry, and writes all of them or none. An update leaves alone what it does not
-// mention.
+// mention. What is removed is hidden: orders refer to it, so its row stays.
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -40,7 +41,8 @@ type Entry struct {
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available" sql:"-"` // stock is left
 	Given       map[string]bool `json:"-" sql:"-"`         // the fields that an input has; what it leaves out stays as it is
-	StockWas    string          `json:"-" sql:"-"`         // as a form showed it, a space, and a text that no other form has
+	StockShown  string          `json:"-" sql:"-"`         // as the form that was sent had shown it; "" = unlimited
+	FormToken   string          `json:"-" sql:"-"`         // which no other form has; "" = it is no form
 }
 
 // BundleItem is a product in a bundle.
@@ -78,7 +80,7 @@ const sqlEntries = `
 	           FROM   bundle_items i JOIN products c ON c.id = i.product_id
 	           WHERE  i.bundle_id = p.id)) AS items
 	FROM   products p
-	WHERE  p.store_id = ?1 AND (p.published OR ?2)`
+	WHERE  p.store_id = ?1 AND p.removed_at = 0 AND (p.published OR ?2)`
 
 // Entries lists a page of a store's products and bundles, and reports whether there are more.
 func (db *DB) Entries(
@@ -131,22 +133,24 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 	err := db.enqueue(ctx, db.large, func(tx *Tx) error {
 		refusal := refuse(ValidationFailed)
 		for _, e := range c.Products {
-			tx.putEntry(storeID, Product, e)
+			if !tx.wasSaved(storeID, e.FormToken) {
+				tx.putEntry(storeID, Product, e)
+			}
 		}
 
 		for i, e := range c.Bundles {
+			if tx.wasSaved(storeID, e.FormToken) {
+				continue
+			}
 			id := tx.putEntry(storeID, Bundle, e)
 			tx.putItems(storeID, id, e.Items, fmt.Sprintf("bundles[%d].items", i), refusal)
 		}
 
 		for i, m := range c.PaymentMethods {
-			if tx.putMethod(storeID, m) == 0 {
-				refusal.add(fmt.Sprintf("payment_methods[%d].code", i),
-					"is taken: a method keeps its provider and kind, so another one needs a code of its own")
-			}
+			tx.putMethod(storeID, m, fmt.Sprintf("payment_methods[%d].code", i), refusal)
 		}
 
-		if n := tx.count("SELECT count(*) FROM payment_methods WHERE store_id = ?", storeID); n > mostMethods {
+		if n := tx.count(sqlCountMethods, storeID); n > mostMethods {
 			refusal.add("payment_methods", "would be %d in the store, and at most %d are allowed", n, mostMethods)
 		}
 		return refusal.orNil()
@@ -156,27 +160,67 @@ func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map
 
 // putEntry adds an entry, or sets the fields that its input has, and returns its id.
 func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) (id string) {
-	tx.find(&id, `
-		INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock,
-		                      image_url, published, created_at, updated_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?12 ->> 'published', ?11, 1), ?13, ?13)
-		ON CONFLICT (store_id, type, slug) DO UPDATE
-		SET    title = excluded.title, title_folded = excluded.title_folded, price = excluded.price,
-		       description = iif(?12 ->> 'description', excluded.description, description),
-		       stock       = CASE
-		           WHEN ?12 ->> 'stock' IS NOT 1 THEN stock
-		           WHEN stock_form = ?14 THEN stock -- The form is sent a second time.
-		           WHEN ?14 LIKE coalesce(excluded.stock, '') || ' %' THEN stock -- Its field was not changed.
-		           ELSE max(0, excluded.stock + coalesce(stock - nullif(substr(?14, 1, instr(?14, ' ') - 1), ''), 0))
-		       END,
-		       stock_form  = coalesce(nullif(?14, ''), stock_form),
-		       image_url   = iif(?12 ->> 'image_url', excluded.image_url, image_url),
-		       published   = iif(?12 ->> 'published', excluded.published, published),
-		       updated_at  = excluded.updated_at
-		RETURNING id`,
-		tx.newID(), storeID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
-		e.ImageURL, e.Published, fromJSON{e.Given}, tx.now, e.StockWas)
-	return id
+	was := Entry{ID: tx.newID(), CreatedAt: tx.now, Published: true} // what a new one has
+	found := tx.find(&was, `
+		SELECT id, type, slug, title, description, price, 'IDR' AS currency, image_url, created_at, updated_at,
+		       published, stock, '[]' AS items
+		FROM   products
+		WHERE  store_id = ? AND type = ? AND slug = ?`, storeID, kind, e.Slug)
+
+	e.Stock = e.stockAfter(was.Stock, found)
+	fillIn(&e, was, e.Given)
+	if !found {
+		tx.exec(`
+			INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock, image_url,
+			                      published, created_at, updated_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			was.ID, storeID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
+			e.ImageURL, e.Published, tx.now, tx.now)
+		return was.ID
+	}
+
+	tx.exec(`
+		UPDATE products
+		SET    title = ?, title_folded = ?, description = ?, price = ?, stock = ?, image_url = ?, published = ?,
+		       updated_at = ?
+		WHERE  id = ?`,
+		e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, tx.now, was.ID)
+	return was.ID
+}
+
+// stockAfter returns the stock that a product has after an input. A form changes it by as much as its field was
+// changed: pieces that were sold while the form was open stay sold.
+func (e Entry) stockAfter(was *int64, found bool) *int64 {
+	typed := ""
+	if e.Stock != nil {
+		typed = strconv.FormatInt(*e.Stock, 10)
+	}
+	shown, err := strconv.ParseInt(e.StockShown, 10, 64)
+
+	switch {
+	case !e.Given["stock"]:
+		return was
+	case found && e.FormToken != "" && typed == e.StockShown: // The owner did not change the field.
+		return was
+	case e.Stock == nil, was == nil, err != nil: // It is, was or was shown as unlimited, or this is no form.
+		return e.Stock
+	}
+	after := max(0, *was+*e.Stock-shown)
+	return &after
+}
+
+// FormWasSaved reports whether a form was saved in the last 48 hours: sent again, it changes nothing.
+func (db *DB) FormWasSaved(ctx context.Context, storeID, token string) (bool, error) {
+	return one[bool](ctx, db, "SELECT EXISTS (SELECT 1 FROM saved_forms WHERE store_id = ? AND token = ?)", storeID, token)
+}
+
+// wasSaved is FormWasSaved within a write. A form that was not saved yet is remembered.
+func (tx *Tx) wasSaved(storeID, token string) bool {
+	if token == "" {
+		return false
+	}
+	return tx.exec("INSERT INTO saved_forms (store_id, token, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+		storeID, token, tx.now) == 0
 }
 
 // putItems replaces the items of a bundle, and refuses slugs that no product of the store has.
@@ -200,26 +244,27 @@ func (tx *Tx) putItems(storeID, bundle string, items []BundleItem, path string, 
 	}
 }
 
-// RemoveEntry deletes a product or bundle. One that is in an order or a bundle is taken off sale instead.
-// Nothing else is written while it reads the orders, which takes seconds for a million.
+// RemoveEntry hides a product or bundle from everything but the orders that it is in, and sets its slug free: a
+// slug that somebody types has no ~. A product that a bundle has is refused.
 func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {
-	return db.remove(ctx, `
-		DELETE FROM products AS p
-		WHERE  store_id = ? AND type = ? AND slug = ?
-		AND    NOT EXISTS (SELECT 1 FROM bundle_items WHERE product_id = p.id)
-		AND    NOT EXISTS (
-		           SELECT 1 FROM orders o
-		           WHERE  o.store_id = p.store_id AND o.created_at >= p.created_at
-		           AND    instr(o.components || o.json, p.id) > 0)`,
-		"UPDATE products SET published = 0 WHERE store_id = ? AND type = ? AND slug = ?", storeID, kind, slug)
-}
-
-func (db *DB) remove(ctx context.Context, removal, otherwise string, args ...any) error {
 	return db.write(ctx, func(tx *Tx) error {
-		if tx.exec(removal, args...) > 0 {
-			return nil
+		var bundles []string
+		tx.list(&bundles, `
+			SELECT b.title
+			FROM   products p
+			JOIN   bundle_items i ON i.product_id = p.id
+			JOIN   products b ON b.id = i.bundle_id AND b.removed_at = 0
+			WHERE  p.store_id = ? AND p.type = ? AND p.slug = ?
+			LIMIT  5`, storeID, kind, slug)
+		if len(bundles) > 0 {
+			return refuse(ValidationFailed).add("slug", "is in a bundle (%s): remove it from there first",
+				strings.Join(bundles, ", "))
 		}
-		return tx.mustChange(otherwise, args...)
+		return tx.mustChange(`
+			UPDATE products
+			SET    removed_at = ?, slug = slug || '~' || id
+			WHERE  store_id = ? AND type = ? AND slug = ? AND removed_at = 0`,
+			tx.now, storeID, kind, slug)
 	})
 }
 
@@ -228,7 +273,8 @@ func (db *DB) SetPicture(ctx context.Context, storeID, code string, jpeg []byte)
 	hash := fmt.Sprintf("%x", sha256.Sum256(jpeg))
 	return db.write(ctx, func(tx *Tx) error {
 		tx.exec("INSERT OR IGNORE INTO pictures (hash, jpeg) VALUES (?, ?)", hash, jpeg)
-		return tx.mustChange("UPDATE payment_methods SET image_url = ? WHERE store_id = ? AND code = ?",
+		return tx.mustChange(`
+			UPDATE payment_methods SET image_url = ? WHERE store_id = ? AND code = ? AND removed_at = 0`,
 			"/pictures/"+hash, storeID, code)
 	})
 }

@@ -57,6 +57,7 @@ type Method struct {
 	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
 	ImageURL     *string         `json:"image_url" rule:"https optional"`
 	Enabled      bool            `json:"-" rule:"bool optional"`
+	Removed      bool            `json:"-"`                  // no list shows it, but orders name it
 	Test         bool            `json:"-"`                  // its orders are test orders: no real money pays them
 	HasKey       bool            `json:"-"`                  // its gateway has a key in use, or it needs none
 	Channel      string          `json:"settlement_channel"` // manual or gateway
@@ -105,24 +106,24 @@ func (m Method) lacks(st Store) string {
 	return ""
 }
 
-// sqlMethods reads a store's methods, or the one with a code. Only manual ones have a kind and, unless that
+// sqlMethods reads a store's methods, removed ones too. Only manual ones have a kind and, unless that
 // is cash, a unique code and accounts.
 const sqlMethods = `
 	SELECT m.code, m.name, m.provider, iif(m.provider = 'manual', m.kind, '') AS kind, m.fee,
 	       m.provider = 'manual' AND m.kind <> 'cash' AND m.unique_code AS unique_code,
-	       m.min_amount, m.max_amount, m.instructions,
-	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]') AS accounts, m.image_url, m.enabled,
+	       m.min_amount, m.max_amount, m.instructions, m.removed_at > 0 AS removed,
+	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]') AS accounts, m.image_url,
+	       m.enabled AND m.removed_at = 0 AS enabled,
 	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox' AS test,
 	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL AS has_key,
 	       iif(m.provider = 'manual', 'manual', 'gateway') AS channel
 	FROM   payment_methods m
 	LEFT JOIN gateway_keys k ON k.store_id = m.store_id AND k.provider = m.provider AND k.replaced_at = 0
-	WHERE  m.store_id = ?1 AND m.code = coalesce(?2, m.code)
-	ORDER BY m.code`
+	WHERE  m.store_id = ?`
 
 // Methods lists a store's payment methods by code, usable or not.
 func (db *DB) Methods(ctx context.Context, storeID string) ([]Method, error) {
-	return all[Method](ctx, db, sqlMethods, storeID, nil)
+	return all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.code", storeID)
 }
 
 // UsableMethods lists what a store's buyers may pay an order of this subtotal with; -1 means any subtotal.
@@ -131,50 +132,60 @@ func (db *DB) UsableMethods(ctx context.Context, st Store, subtotal int64) ([]Me
 	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
 }
 
-// Method reads one of a store's payment methods, usable or not.
+// Method reads one of a store's payment methods, usable or not. One that was removed is found too, and is off.
 func (db *DB) Method(ctx context.Context, storeID, code string) (Method, error) {
-	return one[Method](ctx, db, sqlMethods, storeID, code)
+	return one[Method](ctx, db, sqlMethods+" AND m.code = ?", storeID, code)
 }
 
 // method is Method within a write. found is false if the store has none with this code.
 func (tx *Tx) method(storeID, code string) (m Method, found bool) {
-	found = tx.find(&m, sqlMethods, storeID, code)
+	found = tx.find(&m, sqlMethods+" AND m.code = ?", storeID, code)
 	return m, found
 }
 
 // mostMethods is how many payment methods a store may have: lists of them are not paged.
 const mostMethods = 100
 
-// putMethod adds a payment method, or sets the fields that its input has. It changes nothing if the provider
-// or the kind would change: the pay pages of orders depend on them.
-func (tx *Tx) putMethod(storeID string, m Method) (changed int64) {
-	return tx.exec(`
-		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount,
-		                             max_amount, enabled, kind, accounts, image_url, unique_code)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?11 = 'null', '[]', ?11), ?, ?) -- null: no accounts are given
+const sqlCountMethods = "SELECT count(*) FROM payment_methods WHERE store_id = ? AND removed_at = 0"
+
+// putMethod adds a payment method, or sets the fields that its input has. It refuses another provider or kind:
+// the pay pages of orders depend on them. For the same reason a method that was removed keeps its code: who adds
+// that again gets a new method of the same provider and kind.
+func (tx *Tx) putMethod(storeID string, m Method, path string, refusal *Refusal) {
+	was, found := tx.method(storeID, m.Code)
+	there := was
+	if !found || was.Removed {
+		there = Method{Kind: Transfer, Enabled: true}
+	}
+	fillIn(&m, there, m.Given)
+	m.Kind = cmp.Or(m.Kind, Transfer)
+
+	if found && (was.Provider != m.Provider || m.Provider == Manual && was.Kind != m.Kind) {
+		if was.Removed {
+			refusal.add(path, "belongs to the removed method %q, which orders name: "+
+				"choose another code, or its provider and kind (%s)", was.Name, strings.TrimSpace(string(was.Provider)+" "+string(was.Kind)))
+			return
+		}
+		refusal.add(path, "is taken: a method keeps its provider and kind, so another one needs a code of its own")
+		return
+	}
+
+	tx.exec(`
+		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled,
+		                             kind, accounts, image_url, unique_code)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (store_id, code) DO UPDATE
-		SET    name         = excluded.name,
-		       fee          = iif(?14 ->> 'fee', excluded.fee, fee),
-		       instructions = iif(?14 ->> 'instructions', excluded.instructions, instructions),
-		       min_amount   = iif(?14 ->> 'min_amount', excluded.min_amount, min_amount),
-		       max_amount   = iif(?14 ->> 'max_amount', excluded.max_amount, max_amount),
-		       enabled      = iif(?14 ->> 'enabled', excluded.enabled, enabled),
-		       accounts     = iif(?14 ->> 'accounts', excluded.accounts, accounts),
-		       image_url    = iif(?14 ->> 'image_url', excluded.image_url, image_url),
-		       unique_code  = iif(?14 ->> 'unique_code', excluded.unique_code, unique_code)
-		WHERE  provider = excluded.provider
-		AND    (provider <> 'manual' OR kind = iif(?14 ->> 'kind', excluded.kind, kind))`,
-		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount,
-		m.Enabled || !m.Given["enabled"], cmp.Or(m.Kind, Transfer), fromJSON{m.Accounts}, m.ImageURL,
-		m.UniqueCode, fromJSON{m.Given})
+		SET    name = excluded.name, fee = excluded.fee, instructions = excluded.instructions,
+		       min_amount = excluded.min_amount, max_amount = excluded.max_amount, enabled = excluded.enabled,
+		       accounts = excluded.accounts, image_url = excluded.image_url, unique_code = excluded.unique_code,
+		       removed_at = 0`,
+		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount, m.Enabled, m.Kind,
+		fromJSON{append([]BankAccount{}, m.Accounts...)}, m.ImageURL, m.UniqueCode) // [], not null
 }
 
-// RemoveMethod deletes a payment method. One that an order uses is turned off instead. It reads the orders,
-// as RemoveEntry does.
+// RemoveMethod hides a payment method from everything but the orders that name it, whose buyers can still pay.
 func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
-	return db.remove(ctx, `
-		DELETE FROM payment_methods
-		WHERE  store_id = ?1 AND code = ?2
-		AND    NOT EXISTS (SELECT 1 FROM orders WHERE store_id = ?1 AND method = ?2)`,
-		"UPDATE payment_methods SET enabled = 0 WHERE store_id = ? AND code = ?", storeID, code)
+	return db.change(ctx, `
+		UPDATE payment_methods SET removed_at = ? WHERE store_id = ? AND code = ? AND removed_at = 0`,
+		db.now(), storeID, code)
 }

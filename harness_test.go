@@ -444,6 +444,16 @@ func (w *world) sql(query string, args ...any) {
 	must(w.t, err)
 }
 
+// value reads one value of the file beside the service.
+func (w *world) value(query string, args ...any) (text string) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+w.file+"?mode=ro&_busy_timeout=5000")
+	must(w.t, err)
+	defer db.Close()
+	must(w.t, db.QueryRow(query, args...).Scan(&text))
+	return text
+}
+
 // stdin before the last argument of a command says that it is the command's input.
 const stdin = "<"
 

@@ -583,6 +583,17 @@ func inputs(t reflect.Type) []input {
 	return all
 }
 
+// fillIn sets the fields of an input that were left out to those of what is there already.
+func fillIn[T any](in *T, there T, given map[string]bool) {
+	to := reflect.ValueOf(in).Elem()
+	from := reflect.ValueOf(there)
+	for _, f := range inputs(to.Type()) {
+		if !given[f.name] {
+			to.FieldByIndex(f.index).Set(from.FieldByIndex(f.index))
+		}
+	}
+}
+
 // inputsOf remembers the inputs of a type: reading tags for every request would be slow.
 var inputsOf sync.Map
 

@@ -225,7 +225,7 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
 	tx.list(&endpoints, `
 		SELECT id
 		FROM   endpoints
-		WHERE  store_id = ? AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
+		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
 		       AND (kind = 'webhook' OR ?)
 		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil))
 	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.

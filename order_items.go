@@ -84,7 +84,7 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 		FROM   products s
 		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
-		WHERE  +s.store_id = ? AND s.published = 1 AND s.id IN (?`+strings.Repeat(", ?", len(items)-1)+")", args...)
+		WHERE  +s.store_id = ? AND s.published = 1 AND s.removed_at = 0 AND s.id IN (?`+strings.Repeat(", ?", len(items)-1)+")", args...)
 
 	unknown := refuse(ProductUnavailable)
 	wrong := refuse(ValidationFailed)

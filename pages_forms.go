@@ -108,6 +108,12 @@ func (p *page) setName(field, titleField string, find func(name string) (title s
 // by as much as the field: pieces that were sold while the form was open stay sold.
 func (s *server) saveEntry(p *page) error {
 	kind := Kind(path.Base(p.URL.Path))
+	p.next = "/dashboard/catalog?kind=" + string(kind)
+	shown, token, _ := strings.Cut(p.PostFormValue("stock_was"), " ")
+	if saved, err := s.db.FormWasSaved(p.Context(), p.Store.ID, token); saved || err != nil {
+		return err
+	}
+
 	err := p.setName("slug", "title", func(slug string) (string, error) {
 		e, err := s.db.Entry(p.Context(), p.Store.ID, kind, slug)
 		return e.Title, err
@@ -120,8 +126,8 @@ func (s *server) saveEntry(p *page) error {
 		return err
 	}
 
-	e.StockWas = p.PostFormValue("stock_was")
-	p.next = "/dashboard/catalog?kind=" + string(kind)
+	e.StockShown = shown
+	e.FormToken = token
 	if kind == Bundle {
 		return s.importOne(p, Catalog{Bundles: []Entry{e}})
 	}
@@ -149,12 +155,16 @@ func (s *server) removeEntry(p *page) error {
 // EditedMethod returns the payment method that a form is about; a new one has no code.
 func (p *page) EditedMethod() (Method, error) {
 	if code := p.Query("code"); code != "" {
-		return p.DB.Method(p.Context(), p.Store.ID, code)
+		m, err := p.DB.Method(p.Context(), p.Store.ID, code)
+		if m.Removed {
+			err = ErrNotFound
+		}
+		return m, err
 	}
 	return Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}, nil
 }
 
-// MethodOf returns one of the store's payment methods; one that was removed has no name.
+// MethodOf returns one of the store's payment methods, removed or not, or one without a name.
 func (p *page) MethodOf(code string) (Method, error) {
 	m, err := p.DB.Method(p.Context(), p.Store.ID, code)
 	if errors.Is(err, ErrNotFound) {
@@ -166,7 +176,11 @@ func (p *page) MethodOf(code string) (Method, error) {
 func (s *server) saveMethod(p *page) error {
 	err := p.setName("code", "name", func(code string) (string, error) {
 		m, err := s.db.Method(p.Context(), p.Store.ID, code)
-		if string(m.Provider) != p.PostFormValue("provider") {
+		fits := string(m.Provider) == p.PostFormValue("provider") && string(m.Kind) == p.PostFormValue("kind")
+		if m.Removed && (fits || p.PostFormValue("code") != "") {
+			return "", ErrNotFound // It may be added again, or is refused by its name.
+		}
+		if m.Removed || string(m.Provider) != p.PostFormValue("provider") {
 			m.Name = "" // A method of another provider may have the same name.
 		}
 		return m.Name, err

@@ -95,7 +95,6 @@ CREATE TABLE payment_methods (
   removed_at   INTEGER NOT NULL DEFAULT 0, -- it keeps its code, which orders name
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX payment_methods_of_store ON payment_methods (store_id, code) WHERE removed_at = 0;
 
 CREATE TABLE pictures (                   -- uploaded QRIS codes
   hash TEXT PRIMARY KEY,                  -- SHA-256 in hex, of the JPEG
@@ -237,6 +236,7 @@ CREATE TABLE endpoints (                  -- where a store's webhooks go
   removed_at       INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX endpoints_of_store ON endpoints (store_id, id) WHERE removed_at = 0;
+CREATE INDEX endpoints_removed  ON endpoints (removed_at) WHERE removed_at > 0;
 
 CREATE TABLE events (
   number     INTEGER PRIMARY KEY AUTOINCREMENT, -- in the order of the commits

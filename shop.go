@@ -78,12 +78,12 @@ func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
 	storeID := map[string]string{
 		"store":    "?",
 		"key":      "(SELECT store_id FROM api_keys WHERE id = ?)",
-		"endpoint": "(SELECT store_id FROM endpoints WHERE id = ?)",
+		"endpoint": "(SELECT store_id FROM endpoints WHERE id = ? AND removed_at = 0)",
 		"order":    "(SELECT store_id FROM orders WHERE id = ?)",
 		"delivery": `(
 			SELECT e.store_id
 			FROM   deliveries d JOIN endpoints e ON e.id = d.endpoint_id
-			WHERE  d.id = ?)`,
+			WHERE  d.id = ? AND e.removed_at = 0)`,
 	}[kind]
 	return one[Store](ctx, db, sqlStores+"WHERE s.id = "+storeID, id)
 }

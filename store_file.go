@@ -311,6 +311,13 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) error {
 		{now.Add(-90 * 24 * time.Hour), `
 			DELETE FROM api_keys
 			WHERE  id IN (SELECT id FROM api_keys WHERE revoked_at > 0 AND revoked_at < ? LIMIT ?)`},
+		{now.Add(-48 * time.Hour), `
+			DELETE FROM saved_forms
+			WHERE  (store_id, token) IN (SELECT store_id, token FROM saved_forms WHERE at < ? LIMIT ?)`},
+		{now, `
+			DELETE FROM endpoints
+			WHERE  id IN (SELECT id FROM endpoints e WHERE removed_at > 0 AND removed_at < ?
+			              AND NOT EXISTS (SELECT 1 FROM deliveries WHERE endpoint_id = e.id) LIMIT ?)`},
 		{now, "DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)"},
 	} {
 		failed = append(failed, db.deleteRows(ctx, old.statement, old.before))

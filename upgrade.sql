@@ -12,7 +12,6 @@ DROP INDEX products_by_title;
 CREATE INDEX products_by_title ON products (store_id, type DESC, title, id) WHERE removed_at = 0;
 
 ALTER TABLE payment_methods ADD COLUMN removed_at INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX payment_methods_of_store ON payment_methods (store_id, code) WHERE removed_at = 0;
 
 ALTER TABLE orders ADD COLUMN source TEXT NOT NULL DEFAULT '';
 ALTER TABLE orders ADD COLUMN handover TEXT NOT NULL DEFAULT '' CHECK (handover IN ('', 'pickup', 'delivery'));
@@ -31,3 +30,4 @@ CREATE INDEX saved_forms_by_age ON saved_forms (at);
 ALTER TABLE endpoints ADD COLUMN removed_at INTEGER NOT NULL DEFAULT 0;
 DROP INDEX endpoints_of_store;
 CREATE INDEX endpoints_of_store ON endpoints (store_id, id) WHERE removed_at = 0;
+CREATE INDEX endpoints_removed ON endpoints (removed_at) WHERE removed_at > 0;

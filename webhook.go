@@ -88,7 +88,7 @@ func (tx *Tx) addDelivery(eventID, endpointID string) error {
 		SELECT ?, e.id, v.number, ?
 		FROM   events v
 		JOIN   endpoints e ON e.store_id = v.store_id
-		WHERE  v.id = ? AND e.id = ?`, tx.newID(), tx.now, eventID, endpointID)
+		WHERE  v.id = ? AND e.id = ? AND e.removed_at = 0`, tx.newID(), tx.now, eventID, endpointID)
 }
 
 // queue sends what is due. It writes nothing before it sends: which attempts are under way is known only in its memory.

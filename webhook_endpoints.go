@@ -46,7 +46,7 @@ const sqlEndpoints = `
 		ORDER  BY event DESC
 		LIMIT  1), 0) AS fails
 	FROM   endpoints e
-	WHERE  `
+	WHERE  removed_at = 0 AND `
 
 // Endpoints lists a store's endpoints, the oldest first, without their deliveries.
 func (db *DB) Endpoints(ctx context.Context, storeID string) ([]Endpoint, error) {
@@ -103,7 +103,7 @@ func (db *DB) AddEndpoint(
 
 	secret = "whsec_" + newSecret()
 	err = db.write(ctx, func(tx *Tx) error {
-		if tx.count("SELECT count(*) FROM endpoints WHERE store_id = ?", storeID) >= maxEndpoints {
+		if tx.count("SELECT count(*) FROM endpoints WHERE store_id = ? AND removed_at = 0", storeID) >= maxEndpoints {
 			return refuse(LimitReached)
 		}
 
@@ -124,7 +124,7 @@ func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret stri
 	return secret, db.change(ctx, `
 		UPDATE endpoints
 		SET    old_secret = iif(old_secret_until > ?1 - 60000, old_secret, secret), old_secret_until = ?1, secret = ?2
-		WHERE  id = ?3 AND store_id = ?4`, db.now().Add(24*time.Hour), secret, id, storeID)
+		WHERE  id = ?3 AND store_id = ?4 AND removed_at = 0`, db.now().Add(24*time.Hour), secret, id, storeID)
 }
 
 // SetEndpointActive turns an endpoint on or off for its owner. While it is off its deliveries wait.
@@ -132,23 +132,15 @@ func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active 
 	return db.change(ctx, `
 		UPDATE endpoints
 		SET    off = iif(?, '', 'owner'), did_well = 0
-		WHERE  id = ? AND store_id = ?`, active, id, storeID)
+		WHERE  id = ? AND store_id = ? AND removed_at = 0`, active, id, storeID)
 }
 
-// RemoveEndpoint deletes an endpoint with its deliveries. There may be a million, so it is turned off first,
-// and they are deleted in small writes: if one fails, the owner sees an endpoint that is off, and can remove
-// it again.
+// RemoveEndpoint hides an endpoint and turns it off. Its deliveries, of which there may be a million, go with
+// their events, and it goes with the last of them (purge).
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
-	if err := db.SetEndpointActive(ctx, storeID, id, false); err != nil {
-		return err
-	}
-	err := db.deleteRows(ctx, `
-		DELETE FROM deliveries
-		WHERE  id IN (SELECT id FROM deliveries WHERE endpoint_id = ? LIMIT ?)`, id)
-	if err != nil {
-		return err
-	}
-	return db.change(ctx, "DELETE FROM endpoints WHERE id = ?", id)
+	return db.change(ctx, `
+		UPDATE endpoints SET removed_at = ?, off = 'owner' WHERE id = ? AND store_id = ? AND removed_at = 0`,
+		db.now(), id, storeID)
 }
 
 // Ping sends an endpoint an event without an order.
@@ -230,7 +222,7 @@ func (db *DB) deliveries(ctx context.Context, column, id, storeID string, most i
 		FROM   deliveries d
 		JOIN   events v ON v.number = d.event
 		JOIN   endpoints e ON e.id = d.endpoint_id
-		WHERE  `+column+` = ? AND +e.store_id = ?
+		WHERE  `+column+` = ? AND +e.store_id = ? AND e.removed_at = 0
 		ORDER BY d.event DESC, d.id DESC
 		LIMIT  ?`, id, storeID, most)
 }
@@ -242,7 +234,8 @@ func (db *DB) Resend(ctx context.Context, storeID, id string) error {
 		return tx.mustChange(`
 			UPDATE deliveries
 			SET    status = 'pending', attempt = 0, next_at = ?
-			WHERE  id = ? AND endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ?)`, tx.now, id, storeID)
+			WHERE  id = ?
+			AND    endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ? AND removed_at = 0)`, tx.now, id, storeID)
 	})
 }
 

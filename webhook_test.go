@@ -107,6 +107,42 @@ func TestWaits(t *testing.T) {
 	})
 }
 
+// TestRemovedEndpoint is shown nowhere, gets nothing and makes room for another one. It goes with its last events.
+func TestRemovedEndpoint(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.ruin = true // The events are purged.
+		w.net.inbox.answer = func(webhook) string { return "500" }
+		var ids []string
+		for i := range maxEndpoints {
+			ids = append(ids, w.endpoint(fmt.Sprintf("shop%d.example", i)))
+		}
+		w.create(t, "teh", 1)
+		w.sleep(0)
+		w.refused("webhook add -url https://more.example/hook -store "+w.shop.id, "as many")
+		for _, id := range ids {
+			w.command("webhook remove -endpoint " + id)
+			w.refused("webhook remove -endpoint "+id, "this id")
+			w.refused("webhook resend -since 1999-01-01T00:00:00Z -endpoint "+id, "this id")
+		}
+		w.net.inbox.take()
+		more := w.endpoint("more.example")
+		w.sleep(time.Hour)
+		if got := w.net.inbox.take(); len(got) > 0 {
+			t.Errorf("removed endpoints still get %d events", len(got))
+		}
+		if list := fmt.Sprint(w.command("webhook list -store " + w.shop.id)); strings.Count(list, "endpoint_id") != 1 {
+			t.Errorf("the list is not one endpoint: %s", list)
+		}
+		for _, want := range []string{"11", "1"} {
+			w.sleep(4 * 24 * time.Hour)
+			if got := w.value("SELECT count(*) FROM endpoints"); got != want {
+				t.Errorf("there are %s endpoints, want %s", got, want)
+			}
+		}
+		w.command("webhook remove -endpoint " + more)
+	}, "-keep-events", "168h")
+}
+
 // TestWhatEndpointsGet follows an order to endpoints that want all events, some, and none any more.
 func TestWhatEndpointsGet(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
