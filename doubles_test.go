@@ -654,9 +654,9 @@ const xenditRules = `
 type xenditDouble struct {
 	book
 
-	// odd is what an account may be like: older (refunds have an id, and no paths of /v3), nolists (it may
-	// not list its refunds), nodisputes (nor read its disputes), nested (a refund's notification has
-	// data.data), discounts (lines may be negative).
+	// odd is what an account may be like: older (refunds have an id and that of the payment's request, and no paths of
+	// /v3), newer (they have the id of the payment alone), nolists (it may not list its refunds), norefunds (nor read
+	// one), nested (a refund's notification has data.data), discounts (lines may be negative).
 	odd       map[string]bool
 	customers map[string]bool // by their reference_id
 	refunds   []*xenditReturn
@@ -687,10 +687,11 @@ type xenditReturn struct {
 	ID        string `json:"id,omitempty"` // also of a refund in an older account
 	Status    string `json:"status"`
 	Amount    any    `json:"amount"`
-	Payment   string `json:"payment_id"`
+	Payment   string `json:"payment_id,omitempty"`
 	Request   string `json:"payment_request_id,omitempty"`
 	Reference string `json:"reference_id,omitempty"`
 	UpdatedAt string `json:"updated_at,omitempty"` // of a dispute
+	page      string // whose money it is
 }
 
 func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -718,10 +719,6 @@ func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			page.status = "CANCELED"
 		}
 		found = page.session()
-	case path[0] == "v1" && d.odd["nodisputes"]:
-		refusal = "403 REQUEST_FORBIDDEN_ERROR"
-	case path[0] == "v1":
-		found = returnNamed(d.disputes, id)
 	case path[0] == "refunds" && d.odd["norefunds"]:
 		refusal = "500 SERVER_ERROR"
 	case path[0] != "refunds" || newer == d.odd["older"]:
@@ -731,7 +728,7 @@ func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case d.odd["nolists"]:
 		refusal = "403 REQUEST_FORBIDDEN_ERROR"
 	default: // two a page
-		others := func(x *xenditReturn) bool { return x.Request != r.FormValue("payment_request_id") }
+		others := func(x *xenditReturn) bool { return "pr-"+x.page != r.FormValue("payment_request_id") }
 		last := func(x *xenditReturn) bool { return x.RefundID+x.ID == r.FormValue("after_id") }
 		list := slices.DeleteFunc(slices.Clone(d.refunds), others)
 		list = list[slices.IndexFunc(list, last)+1:]
@@ -807,17 +804,20 @@ func (d *xenditDouble) say(order, name, state string) {
 	switch {
 	case kind == "dispute":
 		if x == nil {
-			x = &xenditReturn{ID: number, Payment: "py-" + page.id, Reference: page.reference}
+			x = &xenditReturn{ID: number, Payment: "py-" + page.id, Reference: page.reference, page: page.id}
 			d.disputes = append(d.disputes, x)
 		}
 		x.Status, x.Amount = status, fields{"initial": fmt.Sprintf("%d.00", amount)}
 		x.UpdatedAt = time.Now().UTC().Format(time.RFC3339Nano)
 	case kind == "refund":
 		if x == nil {
-			x = &xenditReturn{RefundID: number, Amount: amount, Payment: "py-" + page.id}
-			x.Request = "pr-" + page.id
-			if d.odd["older"] {
-				x.RefundID, x.ID = "", number
+			x = &xenditReturn{RefundID: number, Amount: amount, page: page.id}
+			x.Payment, x.Request = "py-"+page.id, "pr-"+page.id
+			switch {
+			case d.odd["older"]:
+				x.RefundID, x.ID, x.Payment = "", number, ""
+			case d.odd["newer"]:
+				x.Request = ""
 			}
 			d.refunds = append(d.refunds, x)
 		}
@@ -830,7 +830,7 @@ func (d *xenditDouble) say(order, name, state string) {
 // returnOf is a page's refund of an amount, or its dispute.
 func (d *xenditDouble) returnOf(page *gatewayPage, kind string, amount int64) *xenditReturn {
 	for _, x := range map[string][]*xenditReturn{"refund": d.refunds, "dispute": d.disputes}[kind] {
-		if x.Payment == "py-"+page.id && (kind == "dispute" || x.Amount == amount) {
+		if x.page == page.id && (kind == "dispute" || x.Amount == amount) {
 			return x
 		}
 	}

@@ -136,7 +136,7 @@ func newWorld(t *testing.T, flags ...string) *world {
 		shop:  opened.stores[0],
 		other: opened.stores[1],
 		net:   newNetwork(t),
-		log:   &logBuffer{out: t.Output()},
+		log:   newLog(t),
 	}
 	must(t, os.WriteFile(w.file, opened.file, 0o600))
 	w.start()
@@ -854,6 +854,17 @@ type logBuffer struct {
 	out  io.Writer
 	mu   sync.Mutex
 	text bytes.Buffer
+}
+
+// newLog is for the log of a test's service. It is shown after what failed, which a reader wants to see first.
+func newLog(t *testing.T) *logBuffer {
+	b := &logBuffer{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("The service's log:\n%s", b.String())
+		}
+	})
+	return b
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {

@@ -24,7 +24,7 @@ func TestPayments(t *testing.T) { playStories(t, "testdata/payments.txt") }
 // TestOddAccountsAtXendit plays refunds and disputes in accounts that answer otherwise than most.
 func TestOddAccountsAtXendit(t *testing.T) {
 	t.Parallel()
-	for _, odd := range []string{"older", "nolists", "nested", "nodisputes", "older nolists"} {
+	for _, odd := range []string{"older", "newer", "nolists", "nested", "older nolists", "newer nested"} {
 		for steps, want := range map[string]string{
 			"refund=172500": "refunded, Paid Refunded, stock 8",
 			"dispute/ACTION_REQUIRED=1000, refund=172500": "refunded, Paid Alerted Refunded Alerted, stock 8",

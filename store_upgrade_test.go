@@ -14,7 +14,7 @@ import (
 // oldFile creates a file of version 1 with these rows. It is not served yet.
 func oldFile(t *testing.T, rows string) *world {
 	t.Helper()
-	w := &world{t: t, file: filepath.Join(t.TempDir(), "shop.db"), net: newNetwork(t), log: &logBuffer{out: t.Output()}}
+	w := &world{t: t, file: filepath.Join(t.TempDir(), "shop.db"), net: newNetwork(t), log: newLog(t)}
 	w.shop = &store{keys: map[string]string{}}
 	w.sql(fmt.Sprintf("PRAGMA journal_mode = WAL; PRAGMA application_id = %d; PRAGMA user_version = 1; %s; %s",
 		applicationID, readSchema(t, "testdata/schema-1.sql"), rows))
