@@ -349,6 +349,32 @@ func TestGuessingPasswords(t *testing.T) {
 	}, "-trusted-proxy", "10.0.0.0/8")
 }
 
+// TestNewPasswordForgetsBrowsers has a browser that has signed in before, at an address from which strangers try
+// passwords. It may sign in all the same until the owner has a new password.
+func TestNewPasswordForgetsBrowsers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		device := cookies(p.signIn(w.shop, w.shop.password, "192.0.2.1"))
+		signIn := func(password string) int {
+			return p.signIn(w.shop, password, "192.0.2.1", "Cookie", device).StatusCode
+		}
+		for range 11 {
+			p.signIn(w.shop, "wrong password", "192.0.2.1")
+		}
+		if status := signIn(w.shop.password); status != 303 {
+			t.Errorf("a browser that is known is answered %d", status)
+		}
+		changed := w.command("store password -store " + w.shop.id)
+		if status := signIn(textOf(changed, "owner_password")); status != 429 {
+			t.Errorf("after a new password it is answered %d, as if it were known still", status)
+		}
+		time.Sleep(10 * time.Minute)
+		if status := signIn(textOf(changed, "owner_password")); status != 303 {
+			t.Errorf("later it is answered %d", status)
+		}
+	}, "-trusted-proxy", "10.0.0.0/8")
+}
+
 // TestSignedOut asks for the owner's pages and acts without being signed in, or from another site.
 func TestSignedOut(t *testing.T) {
 	t.Parallel()

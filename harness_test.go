@@ -175,6 +175,7 @@ type life struct {
 	after bool   // it dies when that COMMIT is on disk, not before
 	image string // the file as a death has left it; empty while it lives
 	fails error  // what each COMMIT says; if after, when it is on disk
+	amid  func() // happens once, when the next COMMIT begins
 	peer  string // the address that clients come from; empty is this machine
 	hold  func() // each COMMIT waits until it returns; nil does not
 }
@@ -276,6 +277,10 @@ func (w *world) commit(l *life, commit func() error) error {
 			must(w.t, commit())
 		}
 		return l.fails
+	}
+	if l.amid != nil {
+		l.amid()
+		l.amid = nil
 	}
 	l.dieIn--
 	if l.dieIn != 0 {

@@ -215,6 +215,33 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
+// TestUniqueAmounts has nearly all amounts of a subtotal taken by orders of the last seven days: a new order has
+// another one.
+func TestUniqueAmounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ruin = true // The copies have no events.
+	body := w.shop.body("teh", 1)
+	body["payment_method"] = "bank_unik"
+	first := w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id")
+	w.sql(`
+		CREATE TEMP TABLE copies AS
+		    WITH RECURSIVE codes(code) AS (SELECT 1 UNION ALL SELECT code + 1 FROM codes WHERE code < 950)
+		    SELECT code, o.* FROM codes, orders o WHERE o.id = ?;
+		UPDATE copies SET id = printf('0190f5a0-0000-7000-8000-%012d', code), reference = 'INV-20000101-' || code,
+		    unique_code = code, amount = 50000 + code, created_at = created_at - 167 * 3600000;
+		ALTER TABLE copies DROP COLUMN code;
+		INSERT INTO orders SELECT * FROM copies`, first)
+	drawn := map[string]bool{}
+	for range 15 {
+		code := w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.unique_code")
+		if n, _ := strconv.Atoi(code); n <= 950 || drawn[code] {
+			t.Errorf("the code %s is taken", code)
+		}
+		drawn[code] = true
+	}
+}
+
 // TestListsWhileOrdersArrive walks through the list of orders while new ones come: none is skipped or repeated.
 func TestListsWhileOrdersArrive(t *testing.T) {
 	t.Parallel()

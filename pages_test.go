@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -375,7 +376,9 @@ func TestPicture(t *testing.T) {
 		return resp.StatusCode, answer.String()
 	}
 	photo := image.NewNRGBA(image.Rect(0, 0, 2000, 1000))
-	photo.Set(5, 5, color.NRGBA{1, 2, 3, 4})
+	for i := range 400 { // Apart from a black square it is transparent, as codes that banks hand out are.
+		photo.Set(1000+i/20, 500+i%20, color.Black)
+	}
 	var content bytes.Buffer
 	must(t, png.Encode(&content, photo))
 	if status, text := upload(content.Bytes()); status != 303 {
@@ -394,6 +397,11 @@ func TestPicture(t *testing.T) {
 	kept := strings.Contains(resp.Header.Get("Cache-Control"), "immutable")
 	if kind != "jpeg" || small.Bounds().Dx() != 1000 || !kept {
 		t.Errorf("the picture is a %s of %v, %v", kind, small.Bounds(), resp.Header)
+	}
+	for x, want := range map[int]uint32{100: 0xff, 504: 0} {
+		if r, g, b, _ := small.At(x, 254).RGBA(); r>>8 != want || g>>8 != want || b>>8 != want {
+			t.Errorf("at %d the picture has the color %x %x %x, want %x", x, r>>8, g>>8, b>>8, want)
+		}
 	}
 	if !strings.Contains(listed, "https://shop.test"+address) {
 		t.Errorf("the API names the picture %s", listed)
@@ -421,6 +429,51 @@ func TestPicture(t *testing.T) {
 	}
 	if status, _ := p.code("GET", "/pictures/x", nil); status != 404 {
 		t.Errorf("no picture: %d", status)
+	}
+}
+
+// TestBuyersContactIsMasked shows so much of it that its buyer knows it again: they pass the page's address on.
+func TestBuyersContactIsMasked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := newPlayer(t, w)
+	for contact, shown := range map[string]string{
+		"phone 081234567890":         "•••890",
+		"phone +62 812-3456-7-8-9-0": "•••890",
+		"email siti.a@example.id":    "s•••@example.id",
+	} {
+		name, value, _ := strings.Cut(contact, " ")
+		body := w.shop.body("teh", 1)
+		body["buyer"] = fields{"name": "Siti", name: value}
+		_, page := p.code("GET", "/pay/"+w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id"), nil)
+		if found := regexp.MustCompile(`\S*•••[\w@]+(?:\.[a-z]+)*`).FindString(page); found != shown || strings.Contains(page, value) {
+			t.Errorf("of %s the page shows %q", contact, found)
+		}
+	}
+}
+
+// TestTranslatedTexts looks for each English text of web/words.txt in the program and its pages: one that was changed
+// there would not be translated any more.
+func TestTranslatedTexts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	must(t, err)
+	pages, err := filepath.Glob("web/*.html")
+	must(t, err)
+	said := ""
+	for _, name := range append(files, pages...) {
+		if !strings.HasSuffix(name, "_test.go") {
+			text, err := os.ReadFile(name)
+			must(t, err)
+			said += regexp.MustCompile(`"\s*\+\s*"`).ReplaceAllString(string(text), "")
+		}
+	}
+	said = squeezed(strings.ReplaceAll(said, `\"`, `"`))
+	for line := range strings.Lines(webFile("words.txt")) {
+		english, _, isWord := strings.Cut(line, " = ")
+		if isWord && line[0] != '#' && !strings.Contains(line, " | ") && !strings.Contains(said, squeezed(english)) {
+			t.Errorf("nothing says %q", english)
+		}
 	}
 }
 

@@ -107,7 +107,8 @@ func masked(b Buyer) string {
 	if name, domain, isEmail := strings.Cut(b.Email, "@"); isEmail {
 		return fmt.Sprintf("%.1s•••@%s", name, domain)
 	}
-	return "•••" + b.Phone[max(0, len(b.Phone)-3):]
+	digits := phoneMarks.Replace(b.Phone)
+	return "•••" + digits[max(0, len(digits)-3):]
 }
 
 var inBackticks = regexp.MustCompile("`([^`]+)`")

@@ -45,6 +45,23 @@ func TestOddAccountsAtXendit(t *testing.T) {
 	}
 }
 
+// TestXenditNeedsHTTPS offers no page of Xendit where its buyers could not come back: Xendit takes https addresses only.
+func TestXenditNeedsHTTPS(t *testing.T) {
+	t.Parallel()
+	for address, answer := range map[string]string{
+		"http://shop.test":  "422 PAYMENT_METHOD_UNAVAILABLE",
+		"https://shop.test": "201",
+	} {
+		w := newWorld(t, "-public-url", address)
+		p := newPlayer(t, w)
+		p.play("order kopi 1 snap | 201", "order kopi 1 link | "+answer)
+		methods := fmt.Sprint(w.get(t, "/v1/payment-methods").Data)
+		if strings.Contains(methods, "code:link") != (answer == "201") || !strings.Contains(methods, "code:snap") {
+			t.Errorf("%s: the methods are %s", address, methods)
+		}
+	}
+}
+
 // wantTexts reports texts that are not in what a gateway was sent, or are with a ! before them.
 func wantTexts(t *testing.T, sent string, texts ...string) {
 	t.Helper()

@@ -337,6 +337,22 @@ func TestLostFile(t *testing.T) {
 	}
 }
 
+// TestFileLostDuringACommit takes the file away while an order is being committed: nobody knows where it is then, and
+// the client is told so.
+func TestFileLostDuringACommit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.create(t, "teh", 1)
+		w.sleep(0)
+		w.ruin = true
+		w.life.amid = func() { must(t, os.Rename(w.file, w.file+".old")) }
+		r := w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
+		if !strings.Contains(r.Error.Message, "Idempotency-Key") {
+			t.Errorf("who may have an order reads %s", r.Body)
+		}
+		w.wantNoWrites(t)
+	})
+}
+
 // TestWhatOthersMayDo does to the file of a running service what is allowed.
 func TestWhatOthersMayDo(t *testing.T) {
 	t.Parallel()
