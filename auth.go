@@ -213,6 +213,10 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 	if err != nil {
 		return nil, err
 	}
+	address, err := db.publicURL(ctx)
+	if err != nil {
+		return nil, err
+	}
 
 	block, _ := aes.NewCipher(digest(string(secret))) // This cannot fail: the key has the right length.
 	sealing, err := cipher.NewGCMWithRandomNonce(block)
@@ -234,7 +238,7 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 	}
 
 	// Browsers accept a cookie with this prefix only over https, and only from this very host.
-	if strings.HasPrefix(db.publicURL(ctx), "https://") {
+	if strings.HasPrefix(address, "https://") {
 		a.cookiePrefix = "__Host-"
 	}
 	return a, nil

@@ -103,6 +103,21 @@ func (db *DB) Entry(ctx context.Context, storeID string, kind Kind, slug string)
 		sqlEntries+" AND p.type = ?3 AND p.slug = ?4", storeID, true, kind, slug)
 }
 
+// EntriesLike returns what a person may mean by a text, in any case: the products and bundles with this title or slug or, if
+// there are none, those whose title contains it. Two are enough to tell that it could be several. A kind leaves out the
+// other one, and then drafts are found too.
+func (db *DB) EntriesLike(ctx context.Context, storeID string, kind Kind, text string) ([]Entry, error) {
+	text = strings.ToLower(strings.TrimSpace(text))
+	for _, matches := range []string{"(p.title_folded = ?4 OR p.slug = ?4)", "instr(p.title_folded, ?4) > 0"} {
+		found, err := all[Entry](ctx, db, sqlEntries+" AND (?3 = '' OR p.type = ?3) AND "+matches+" LIMIT 2",
+			storeID, kind != "", kind, text)
+		if err != nil || len(found) > 0 {
+			return found, err
+		}
+	}
+	return nil, nil
+}
+
 // Catalog is the content of a catalog file.
 type Catalog struct {
 	Products       []Entry  `json:"products" rule:"list 0..100000 optional without=items"`

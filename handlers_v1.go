@@ -236,9 +236,14 @@ func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	address, err := s.db.publicURL(r.Context())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
 
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	w.Write(bytes.Replace(description, []byte("http://localhost:8080"), []byte(s.db.publicURL(r.Context())), 1))
+	w.Write(bytes.Replace(description, []byte("http://localhost:8080"), []byte(address), 1))
 }

@@ -159,12 +159,16 @@ func (c *call) access(password string, err error) (any, error) {
 		return nil, err
 	}
 
+	address, err := c.db.publicURL(c)
+	if err != nil {
+		return nil, err
+	}
 	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(time.Hour))
 	return jsonObject{
 		"store_id":       c.store.ID,
 		"owner_email":    c.store.OwnerEmail,
 		"owner_password": password,
-		"sign_in":        c.db.publicURL(c) + link,
+		"sign_in":        address + link,
 	}, err
 }
 
@@ -314,7 +318,7 @@ func gatewaySet(c *call) (any, error) {
 		return nil, err
 	}
 
-	if address := c.db.publicURL(c); !isReachable(address) {
+	if address, err := c.db.publicURL(c); err == nil && !isReachable(address) {
 		c.hint("the gateway cannot reach %s (Xendit's methods need https): "+
 			"start serve with your own host as -public-url https://…", address)
 	}

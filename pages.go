@@ -1,14 +1,16 @@
 package main
 
-// This file says how pages work. A page is a row of the table at its beginning. It is shown by the template that it names
-// in web/, inside layout.html. An error ends the page. A form posts to its own page, and its field act says what it does.
-// An act that succeeds ends with a redirect; one that is refused shows the page again, with what was typed and what is
-// wrong. No page needs a script; the only one is for copying.
+// This file says how pages work. A page is a row of the table at its beginning. What it shows is read in Go, into a struct
+// of its own that stands beside the function that reads it; then the template that the row names shows that struct, inside
+// layout.html. Templates read nothing themselves and decide nothing but if and range. An error ends the page, and the page
+// for an error reads nothing.
+//
+// A form posts to its own page, and its field act says what it does. An act that succeeds ends with a redirect; one that is
+// refused shows the page again, with what was typed and what is wrong. No page needs a script; the only one is for copying.
 
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -26,43 +28,47 @@ import (
 
 // pageRoutes adds the routes of all pages.
 func (s *server) pageRoutes(mux *http.ServeMux) {
-	owner := s.admitOwner
 	entry := acts{"save": s.saveEntry, "remove": s.removeEntry}
+	decisions := acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
+		"resolve": s.resolveAlert, "check": s.checkOrder}
+	ofBuyer := acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer}
+	inSandbox := acts{"paid": s.actInSandbox, "other": s.actInSandbox, "denied": s.actInSandbox}
+	ofEndpoint := acts{"ping": s.changeEndpoint, "on": s.changeEndpoint, "off": s.changeEndpoint,
+		"rotate": s.changeEndpoint, "resend": s.changeEndpoint, "remove": s.changeEndpoint}
+	ofAccount := acts{"save": s.saveStore, "add-phone": s.addPhone, "password": s.changePassword, "sign-out": s.signOut}
+
 	for _, route := range []pageRoute{
-		{"/pay/{id}", "pay", s.admitBuyer, s.checkOnReturn,
-			acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer}},
-		{"/pay/{id}/go", "", s.admitBuyer, s.goPay, nil},
-		{"/sandbox/{id}", "sandbox", s.admitToSandbox, nil,
-			acts{"paid": s.actInSandbox, "other": s.actInSandbox, "denied": s.actInSandbox}},
-		{"/docs", "docs", s.showOwnIDs, nil, nil},
-		{"/dashboard/login", "sign-in", s.admitStranger, nil, acts{"": s.signIn}},
-		{"/dashboard/enter/{token}", "sign-in", s.admitStranger, nil, acts{"": s.signIn}},
-		{"/dashboard", "orders", owner, nil, nil},
-		{"/dashboard/orders.csv", "", owner, s.exportOrders, nil},
-		{"/dashboard/orders/new", "new-order", owner, nil, acts{"order": s.makeOrder}},
-		{"/dashboard/orders/{id}", "order", owner, nil,
-			acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
-				"resolve": s.resolveAlert, "check": s.checkOrder}},
-		{"/dashboard/catalog", "catalog", owner, nil, nil},
-		{"/dashboard/catalog/product", "entry", owner, nil, entry},
-		{"/dashboard/catalog/bundle", "entry", owner, nil, entry},
-		{"/dashboard/payments", "payments", owner, nil, acts{"save-gateway": s.saveGateway}},
-		{"/dashboard/payments/method", "method", owner, nil,
-			acts{"save": s.saveMethod, "remove": s.removeMethod}},
-		{pictureUpload, "method", owner, nil, acts{"upload": s.savePicture}},
-		{"/dashboard/developers", "developers", owner, nil,
-			acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
-		{"/dashboard/endpoints/{id}", "endpoint", owner, nil,
-			acts{"ping": s.changeEndpoint, "on": s.changeEndpoint, "off": s.changeEndpoint, "rotate": s.changeEndpoint,
-				"resend": s.changeEndpoint, "remove": s.changeEndpoint}},
-		{"/dashboard/account", "account", owner, nil,
-			acts{"save": s.saveStore, "add-phone": s.addPhone, "password": s.changePassword,
-				"sign-out": s.signOut}},
+		{path: "/pay/{id}", Template: "pay", admit: s.admitBuyer, before: s.checkOnReturn, read: s.readPay, acts: ofBuyer},
+		{path: "/pay/{id}/go", admit: s.admitBuyer, before: s.goPay},
+		{path: "/sandbox/{id}", Template: "sandbox", admit: s.admitToSandbox, read: s.readSandbox, acts: inSandbox},
+		{path: "/docs", Template: "docs", admit: s.admitReader, read: s.readDocs},
+		{path: "/dashboard/login", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn, acts: acts{"": s.signIn}},
+		{path: "/dashboard/enter/{token}", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn,
+			acts: acts{"": s.signIn}},
+
+		{path: "/dashboard", Template: "orders", read: s.readDesk},
+		{path: "/dashboard/orders.csv", before: s.exportOrders},
+		{path: "/dashboard/orders/new", Template: "new-order", read: s.readNewOrder, acts: acts{"order": s.makeOrder}},
+		{path: "/dashboard/orders/{id}", Template: "order", read: s.readOrderPage, acts: decisions},
+		{path: "/dashboard/catalog", Template: "catalog", read: s.readCatalog},
+		{path: "/dashboard/catalog/product", Template: "entry", read: s.readEntry, acts: entry},
+		{path: "/dashboard/catalog/bundle", Template: "entry", read: s.readEntry, acts: entry},
+		{path: "/dashboard/payments", Template: "payments", read: s.readPayments, acts: acts{"save-gateway": s.saveGateway}},
+		{path: "/dashboard/payments/method", Template: "method", read: s.readMethod,
+			acts: acts{"save": s.saveMethod, "remove": s.removeMethod}},
+		{path: pictureUpload, Template: "method", read: s.readMethod, acts: acts{"upload": s.savePicture}},
+		{path: "/dashboard/developers", Template: "developers", read: s.readDevelopers,
+			acts: acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
+		{path: "/dashboard/endpoints/{id}", Template: "endpoint", read: s.readEndpoint, acts: ofEndpoint},
+		{path: "/dashboard/account", Template: "account", read: s.readAccount, acts: ofAccount},
 	} {
+		if route.admit == nil {
+			route.admit = s.admitOwner
+		}
 		serve := s.servePage(route)
-		mux.Handle("GET "+route.Path, serve)
+		mux.Handle("GET "+route.path, serve)
 		if route.acts != nil {
-			mux.Handle("POST "+route.Path, serve)
+			mux.Handle("POST "+route.path, serve)
 		}
 	}
 
@@ -83,36 +89,41 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 // acts do what forms ask for, by their field act.
 type acts map[string]func(p *page) error
 
-// pageRoute is a row of the table of pages. Its steps are admit, the act of a posted form, before, and the
-// template. One that sets page.next is the last.
+// pageRoute is a row of the table of pages. Its steps are, in this order: admit, the act of a posted form, before, and
+// then, in one of the store's places, read and the template. One that sets page.next is the last.
 type pageRoute struct {
-	Path     string
-	Template string              // in web/, without .html; "" = before answers
-	admit    func(p *page) error // lets a visitor in
-	before   func(p *page) error // is done before the template is executed; nil = nothing
-	acts     acts                // what the page's forms do
+	path     string
+	Template string                     // in web/, without .html; "" = before answers
+	admit    func(p *page) error        // lets a visitor in; in the table nil = an owner
+	before   func(p *page) error        // what may take long; nil = nothing
+	read     func(p *page) (any, error) // returns the struct that the template shows
+	acts     acts                       // what the page's forms do
 }
 
-// page is a request for a page, and what its template shows.
+// page is a request for a page, and what layout.html shows around it. The struct of each page embeds it.
 type page struct {
 	*http.Request // without its Form
 	pageRoute
-	Status       int
-	DB           *DB
-	Home         string // the public URL
-	Store        Store
-	IsOwner      bool     // the store's owner is signed in
-	Order        OrderRow // whose buyer sees the page
-	ChosenMethod Method   // of that order
-	Checking     int      // how many times the page has asked the gateway without an answer
-	Done         string   // the act that was just done
-	Content      template.HTML
-	Unknown      bool // it is unknown whether what was asked for was done
-	w            http.ResponseWriter
-	auth         *auth
-	next         string // where the browser goes; "" = the page is shown
-	act          string // the one that was refused
-	typed        form   // into its form
+	Status          int
+	Language        language
+	InOtherLanguage string // the page's address in the other language
+	Home            string // the public URL
+	Store           Store
+	IsOwner         bool      // the store's owner is signed in
+	Done            string    // the act that was just done
+	Title           string    // what the page is about; "" = that of its template
+	Next            *OrderRow // the order that waits after the one that was just decided
+	Content         template.HTML
+
+	order    OrderRow // whose buyer, or owner, acts
+	method   Method   // of that order
+	checking int      // how many times its page has asked the gateway without an answer
+	w        http.ResponseWriter
+	auth     *auth
+	next     string // where the browser goes; "" = the page is shown
+	act      string // the one that was refused
+	typed    form   // into its form
+	become   string // the order that the refused form has become before
 }
 
 // newPage begins a page with the headers that all pages have.
@@ -121,49 +132,67 @@ func (s *server) newPage(w http.ResponseWriter, r *http.Request, route pageRoute
 	h.Set("Content-Security-Policy", pageSecurity)
 	h.Set("Referrer-Policy", "same-origin") // With no-referrer, browsers would post "Origin: null" over http.
 	h.Set("Vary", "Accept-Language, Cookie")
-	return &page{
+	p := &page{
 		Request:   r,
 		pageRoute: route,
 		Status:    http.StatusOK,
-		DB:        s.db,
-		Home:      s.db.publicURL(r.Context()),
 		w:         w,
 		auth:      s.auth,
 	}
+	p.Language = p.language()
+	p.InOtherLanguage = p.With("lang", p.Language.text("en", "id"))
+	return p
 }
 
-// servePage serves a page. The dashboard is on the public URL's host only. An owner who opened it elsewhere
-// would send buyers links that lead nowhere, so the page says where it is.
+// servePage serves a page.
 func (s *server) servePage(route pageRoute) http.Handler {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		p := s.newPage(w, r, route)
-		steps := []func(p *page) error{route.admit, s.perform, route.before, s.show}
-		_, host, _ := strings.Cut(p.Home, "://")
-		if strings.HasPrefix(route.Path, "/dashboard") && !strings.EqualFold(host, r.Host) {
-			p.Template = "error"
-			p.Status = http.StatusMisdirectedRequest
-			steps = steps[3:]
+		if err := s.runPage(p); err != nil {
+			s.fail(w, r, err)
+			return
 		}
-
-		if lang := r.URL.Query().Get("lang"); vocabulary()[language(lang)] != nil {
-			s.auth.setCookie(w, "lang", lang, 365*24*time.Hour)
-		}
-
-		for _, step := range steps {
-			if step == nil {
-				continue
-			}
-			if err := step(p); err != nil {
-				s.fail(w, r, err)
-				return
-			}
-			if p.next != "" {
-				http.Redirect(w, r, p.next, http.StatusSeeOther)
-				return
-			}
+		if p.next != "" {
+			http.Redirect(w, r, p.next, http.StatusSeeOther)
 		}
 	}
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(serve))
+}
+
+// runPage takes the steps of a page until one fails or sets p.next. The dashboard is on the public URL's host only. An
+// owner who opened it elsewhere would send buyers links that lead nowhere, so the page says where it is.
+func (s *server) runPage(p *page) (err error) {
+	if p.Home, err = s.db.publicURL(p.Context()); err != nil {
+		return err
+	}
+	if lang := p.URL.Query().Get("lang"); vocabulary()[language(lang)] != nil {
+		s.auth.setCookie(p.w, "lang", lang, 365*24*time.Hour)
+	}
+	if strings.HasPrefix(p.path, "/dashboard") && !isHostOf(p.Home, p.Host) {
+		p.Template = "error"
+		p.Status = http.StatusMisdirectedRequest
+		return p.render(errorPage{page: p}, func() {})
+	}
+
+	for _, step := range []func(p *page) error{p.admit, s.perform, p.before, s.show} {
+		if step == nil {
+			continue
+		}
+		if err := step(p); err != nil || p.next != "" {
+			return err
+		}
+	}
+	return nil
+}
+
+// isHostOf reports whether a request's Host is that of an address. The usual port of its scheme may be written too.
+func isHostOf(address, host string) bool {
+	scheme, own, _ := strings.Cut(address, "://")
+	usualPort := ":443"
+	if scheme == "http" {
+		usualPort = ":80"
+	}
+	return strings.EqualFold(own, strings.TrimSuffix(host, usualPort))
 }
 
 //go:embed web
@@ -196,40 +225,24 @@ var templates = sync.OnceValue(func() map[language]*template.Template {
 
 func parseTemplates(l language) *template.Template {
 	functions := template.FuncMap{
-		"t":       l.text,
-		"say":     l.say,
-		"word":    l.word,
-		"message": l.message,
-		"when":    l.dates("2 Jan 2006"),
-		"soon":    l.dates("2 Jan"),
-		"list":    func(values ...any) []any { return values },
-		"minus":   func(a, b int64) int64 { return a - b },
-		"rupiah":  rupiah,
-		"tail":    referenceTail,
-		"grouped": grouped,
-		"masked":  masked,
-		"writeTo": writeTo,
-		"alerts":  shownAlerts,
-		"lacks":   Method.lacks,
-		"usable": func(ctx context.Context, db *DB, st Store, subtotal int64) ([]Method, error) {
-			return db.UsableMethods(ctx, st, subtotal)
-		},
-		"offered": func(ctx context.Context, db *DB, st Store, o Order) ([]Method, error) {
-			return db.OfferedMethods(ctx, st, o)
-		},
-		"keys": func(ctx context.Context, db *DB, storeID string, provider Provider, own string) ([]GatewayKey, error) {
-			return db.GatewayKeys(ctx, storeID, provider, own)
-		},
-		"order":     readOrder,
-		"payPage":   Store.payPage,
-		"isLocal":   Store.isLocal,
-		"newSecret": newSecret,
-		"style":     func() string { return stylesheetURL },
-		"script":    func() template.JS { return template.JS(copyScript) },
-		"file":      webFile,
-		"base":      path.Base,
-		"marked":    marked,
-		"indented":  indented,
+		"t":        l.text,
+		"say":      l.say,
+		"word":     l.word,
+		"message":  l.message,
+		"when":     l.dates("2 Jan 2006"),
+		"soon":     l.dates("2 Jan"),
+		"list":     func(values ...any) []any { return values },
+		"rupiah":   rupiah,
+		"grouped":  grouped,
+		"writeTo":  writeTo,
+		"alert":    l.alert,
+		"note":     l.note,
+		"style":    func() string { return stylesheetURL },
+		"script":   func() template.JS { return template.JS(copyScript) },
+		"file":     webFile,
+		"base":     path.Base,
+		"marked":   marked,
+		"indented": indented,
 	}
 	return template.Must(template.New("").Funcs(functions).ParseFS(web, "web/*.html"))
 }
@@ -250,7 +263,7 @@ func (p *page) With(name string, value any) string {
 	return path.Clean(p.URL.Path) + "?" + query.Encode() // A path that begins with // would be a host.
 }
 
-// show executes the page's template. It first waits for one of the store's places.
+// show reads what the page shows and executes its template, in one of the store's places.
 func (s *server) show(p *page) error {
 	if p.Template == "" {
 		return nil
@@ -260,33 +273,36 @@ func (s *server) show(p *page) error {
 	if p.IsOwner {
 		kind = "owner"
 	}
-
 	leave, err := s.auth.place(p.Context(), p.Store.ID, kind)
 	if err != nil {
 		return err
 	}
+	defer leave()
 
 	p.Done = s.auth.cookie(p.Request, "done")
-	if p.Done != "" {
-		s.auth.setCookie(p.w, "done", "", -time.Second)
-	}
-	return p.render(leave)
-}
-
-// render executes the page's templates, leaves its place, and writes the page, which a client may read
-// slowly. If a template fails, it writes nothing.
-func (p *page) render(leave func()) error {
-	var content, whole bytes.Buffer
-	templates := templates()[p.language()]
-	err := templates.ExecuteTemplate(&content, p.Template+".html", p)
-	if err == nil {
-		p.Content = template.HTML(content.String())
-		err = templates.ExecuteTemplate(&whole, "layout.html", p)
-	}
-	leave()
+	view, err := p.read(p)
 	if err != nil {
 		return err
 	}
+	if p.Done != "" {
+		s.auth.setCookie(p.w, "done", "", -time.Second)
+	}
+	return p.render(view, leave)
+}
+
+// render executes the page's templates with its struct, leaves its place, and writes the page, which a client may read
+// slowly. If a template fails, it writes nothing.
+func (p *page) render(view any, leave func()) error {
+	var content, whole bytes.Buffer
+	templates := templates()[p.Language]
+	if err := templates.ExecuteTemplate(&content, p.Template+".html", view); err != nil {
+		return err
+	}
+	p.Content = template.HTML(content.String())
+	if err := templates.ExecuteTemplate(&whole, "layout.html", p); err != nil {
+		return err
+	}
+	leave()
 
 	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	p.w.WriteHeader(p.Status)
@@ -302,12 +318,17 @@ func writeForGood(w http.ResponseWriter, kind string, content []byte) {
 	w.Write(content)
 }
 
-// errorPage shows an error as a page.
+// errorPage is the page for an error.
+type errorPage struct {
+	*page
+	IsUnknown bool // whether what was asked for was done
+}
+
+// errorPage shows an error as a page. It reads nothing.
 func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	p := s.newPage(w, r, pageRoute{Template: "error"})
 	p.Status = status
-	p.Unknown = errors.Is(err, ErrUnknown)
-	if err := p.render(func() {}); err != nil {
+	if err := p.render(errorPage{p, errors.Is(err, ErrUnknown)}, func() {}); err != nil {
 		s.db.log.Error("an error page could not be shown", "error", err)
 		w.WriteHeader(p.Status)
 	}
@@ -331,7 +352,7 @@ func (s *server) perform(p *page) error {
 	if p.IsOwner {
 		most = mostInDashboard
 	}
-	if p.Path == pictureUpload {
+	if p.path == pictureUpload {
 		leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 		if err != nil {
 			return err
@@ -343,12 +364,13 @@ func (s *server) perform(p *page) error {
 		most += mostInPicture
 	}
 
-	err := p.parseForm(most)
+	unread := p.parseForm(most)
 	name := p.FormValue("act")
 	act := p.acts[name]
 	if act == nil {
-		return cmp.Or(err, ErrNotFound)
+		return cmp.Or(unread, ErrNotFound)
 	}
+	err := unread
 	if err == nil {
 		err = act(p)
 	}
@@ -359,13 +381,16 @@ func (s *server) perform(p *page) error {
 		p.typed = form{p.PostForm, refusal}
 		return nil
 	}
+	if err != nil {
+		return err
+	}
 
 	// Without a fragment of its own the redirect would keep the form's, and the browser would scroll there.
 	p.next = cmp.Or(p.next, p.URL.RequestURI()) + "#"
-	if p.IsOwner && err == nil {
+	if p.IsOwner {
 		s.auth.setCookie(p.w, "done", name, time.Minute)
 	}
-	return err
+	return nil
 }
 
 // parseForm reads the form that a request posts.
@@ -375,11 +400,11 @@ func (p *page) parseForm(most int64) error {
 	if err == nil {
 		err = p.ParseMultipartForm(most)
 	}
-	if err != nil && !errors.Is(err, http.ErrNotMultipart) {
-		p.w.Header().Set("Connection", "close") // Otherwise the server would read on before it answers.
-		return refuseBody(err)
+	if err == nil || errors.Is(err, http.ErrNotMultipart) {
+		return nil
 	}
-	return nil
+	p.w.Header().Set("Connection", "close") // Otherwise the server would read on before it answers.
+	return refuseBody(err)
 }
 
 // form is a form of a page: what its fields hold, and why it was refused, if it was.
@@ -399,6 +424,14 @@ func (p *page) Form(act string, about ...url.Values) form {
 		values = about[0]
 	}
 	return form{Values: values}
+}
+
+// refusal returns why the form that was posted is refused, nil if none is.
+func (p *page) refusal() error {
+	if p.typed.Refusal == nil {
+		return nil
+	}
+	return p.typed.Refusal
 }
 
 // field is a field of a form as its template shows it.

@@ -1,9 +1,11 @@
 package main
 
-// This file is the owner's desk: signing in, what waits and the orders, one order, an order of the owner's own, and CSV.
+// This file is the owner's desk: signing in, what waits and the orders, an order of the owner's own, what rings a phone, and
+// CSV. pages_order.go has the page of one order.
 
 import (
 	"cmp"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -41,6 +43,22 @@ func (s *server) admitStranger(p *page) error {
 	return s.auth.formLimiter.take(s.auth.client(p.Request))
 }
 
+// signInPage is the sign-in page, or the one that a sign-in link opens.
+type signInPage struct {
+	*page
+	Form    form
+	ByLink  bool
+	IsSpent bool // the link was used before, or is too old
+	IsHTTP  bool // whoever is on the same network can read along
+}
+
+func (s *server) readSignIn(p *page) (any, error) {
+	v := signInPage{page: p, Form: p.Form(""), ByLink: p.PathValue("token") != ""}
+	v.IsHTTP = strings.HasPrefix(p.Home, "http:")
+	v.IsSpent = v.ByLink && isRefused(p.refusal(), ValidationFailed)
+	return v, nil
+}
+
 // signIn signs an owner in by a password, or by the button of a sign-in link: a preview that fetches the link
 // does not use it up.
 func (s *server) signIn(p *page) (err error) {
@@ -63,26 +81,117 @@ func (s *server) signIn(p *page) (err error) {
 // ownPaths are the addresses of the dashboard that a sign-in may lead to.
 var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 
-// Orders returns those that the address asks for: those that match a text, or a page of 50 and one more.
-func (p *page) Orders() (orders []Order, err error) {
+// deskPage is what waits for the owner, and then the orders.
+type deskPage struct {
+	*page
+	Text, State string // what is searched for
+	IsSearched  bool
+	IsFirst     bool // nothing is searched for, and no earlier orders were asked for
+	NewOrder    string
+	Steps       firstSteps
+	Waiting     []waiting
+	IsMore      bool       // more may wait than are shown
+	Unanswered  int        // payment sessions whose gateway does not answer
+	Failing     []Endpoint // those where nothing arrives
+	Orders      []Order
+	Older       string // the address of the next page, "" = there is none
+	Revenue     Revenue
+}
+
+// firstSteps says what an owner has done in a new store.
+type firstSteps struct{ Product, Method, Contact, Phone, Order, All bool }
+
+const mostWaiting = 20 // that the desk shows at once
+
+func (s *server) readDesk(p *page) (any, error) {
+	ctx := p.Context()
+	v := deskPage{page: p, Text: p.Query("q"), State: p.Query("status"), NewOrder: newOrderAddress()}
+	v.IsSearched = v.Text != ""
+	v.IsFirst = !v.IsSearched && v.State == "" && p.Query("after") == ""
+	if err := s.readOrders(p, &v); err != nil || !v.IsFirst {
+		return v, err
+	}
+
+	endpoints, err := s.db.Endpoints(ctx, p.Store.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range endpoints {
+		if e.OffReason == "gone" || e.Active && e.Fails {
+			v.Failing = append(v.Failing, e)
+		}
+		v.Steps.Phone = v.Steps.Phone || e.Kind == Phone
+	}
+	if err := s.readFirstSteps(p, &v); err != nil {
+		return nil, err
+	}
+
+	rows, err := s.db.Desk(ctx, p.Store.ID, mostWaiting)
+	if err != nil {
+		return nil, err
+	}
+	v.IsMore = len(rows) == mostWaiting
+	for _, o := range rows {
+		w, err := s.whyWaiting(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		v.Waiting = append(v.Waiting, w)
+	}
+
+	if v.Unanswered, err = s.db.Unanswered(ctx, p.Store.ID); err != nil {
+		return nil, err
+	}
+	v.Revenue, err = s.db.Revenue(ctx, p.Store.ID)
+	return v, err
+}
+
+// readOrders reads the orders that the address asks for: those that match a text, or a page of them.
+func (s *server) readOrders(p *page, v *deskPage) error {
 	var stored []StoredOrder
-	status := Status(p.Query("status"))
-	if text := p.Query("q"); text != "" {
-		stored, err = p.DB.FindOrders(p.Context(), p.Store.ID, text, status)
+	var more bool
+	var err error
+	if v.IsSearched {
+		stored, err = s.db.FindOrders(p.Context(), p.Store.ID, v.Text, Status(v.State))
 	} else {
-		f := OrderFilter{Status: status, StartingAfter: p.Query("after"), Limit: 51}
-		stored, _, err = p.DB.Orders(p.Context(), p.Store.ID, f)
+		f := OrderFilter{Status: Status(v.State), StartingAfter: p.Query("after"), Limit: 50}
+		stored, more, err = s.db.Orders(p.Context(), p.Store.ID, f)
+	}
+	if err != nil {
+		return err
 	}
 
 	for _, o := range stored {
 		order, err := o.decode()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		orders = append(orders, order)
+		v.Orders = append(v.Orders, order)
 	}
-	return orders, err
+	if more {
+		v.Older = p.With("after", v.Orders[len(v.Orders)-1].ID)
+	}
+	return nil
 }
+
+// readFirstSteps reads what the desk does not know yet of the first steps.
+func (s *server) readFirstSteps(p *page, v *deskPage) error {
+	products, _, err := s.db.Entries(p.Context(), p.Store.ID, EntryFilter{Limit: 1, Drafts: true})
+	if err != nil {
+		return err
+	}
+	methods, err := s.db.UsableMethods(p.Context(), p.Store, -1)
+	steps := &v.Steps
+	steps.Product = len(products) > 0
+	steps.Method = len(methods) > 0
+	steps.Contact = p.Store.Contact != ""
+	steps.Order = len(v.Orders) > 0
+	steps.All = steps.Product && steps.Method && steps.Contact && steps.Phone && steps.Order
+	return err
+}
+
+// newOrderAddress returns the address of an empty form for an order, with a key of its own.
+func newOrderAddress() string { return "/dashboard/orders/new?key=" + newSecret() }
 
 // shownAlert is an alert with its kind, which chooses its words: its code or, of an overpaid order, toomuch
 // (only a part of the money is needed) or both (the payment pays the order, and the buyer has reported
@@ -90,6 +199,10 @@ func (p *page) Orders() (orders []Order, err error) {
 type shownAlert struct {
 	Alert
 	Kind string
+
+	// These are set on the page of its order only.
+	Advice     string // the code of what it advises
+	IsWhichOne bool   // The owner says whether this is the payment that they approved, or a second one.
 }
 
 // shownAlerts returns the alerts of a book, as pages show them.
@@ -103,23 +216,29 @@ func shownAlerts(b Book) (shown []shownAlert) {
 		case b.Reported && b.Status == Paid:
 			kind = "both"
 		}
-		shown = append(shown, shownAlert{a, kind})
+		shown = append(shown, shownAlert{Alert: a, Kind: kind})
 	}
 	return shown
 }
 
-// waiting says why an order waits for its owner.
+// waiting is an order that waits for its owner, and why.
 type waiting struct {
+	OrderRow
+	Tail   string // of its reference
 	Alerts []shownAlert
 	Said   Note   // by the buyer, or by the gateway about a payment
 	Since  Time   // when that was
 	Why    string // the kind of its first alert or, without one, the code of what was said
 }
 
-// Waiting returns why an order waits: its alerts, and what was said when it began to wait.
-func (p *page) Waiting(o OrderRow) (waiting, error) {
-	w := waiting{Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
-	history, err := p.DB.History(p.Context(), o.ID)
+// whyWaiting returns why an order waits: its alerts, and what was said when it began to wait.
+func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
+	history, err := s.db.History(ctx, o.ID)
+	if err != nil {
+		return waiting{}, err
+	}
+
+	w := waiting{OrderRow: o, Tail: referenceTail(o.Order.PaymentReference), Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
 	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
 		w.Said = history[i].Note
@@ -131,28 +250,7 @@ func (p *page) Waiting(o OrderRow) (waiting, error) {
 	if len(w.Alerts) > 0 {
 		w.Why = w.Alerts[0].Kind
 	}
-	return w, err
-}
-
-// decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed
-// since the owner saw it.
-func (s *server) decideOrder(p *page) error {
-	_, err := s.payments.Decide(p.Context(), p.Store.ID, p.PathValue("id"), Act(p.PostFormValue("act")), ActorOwner,
-		Note{Code: NoteInDashboard}, p.PostFormValue("state"))
-	return err
-}
-
-func (s *server) resolveAlert(p *page) error {
-	isPayer := p.PostFormValue("payer") == "yes"
-	return s.db.ResolveAlert(p.Context(), p.Store.ID, p.PathValue("id"), p.PostFormValue("alert"), isPayer)
-}
-
-func (s *server) checkOrder(p *page) error {
-	answered, err := s.payments.CheckNow(p.Context(), p.Store.ID, p.PathValue("id"))
-	if err == nil && !answered {
-		err = refuse(Unavailable)
-	}
-	return err
+	return w, nil
 }
 
 // ownOrder is the form for an order of the owner's own.
@@ -168,6 +266,37 @@ type ownOrder struct {
 	Shipping int64  `json:"shipping_fee" rule:"money optional"`
 	Discount int64  `json:"discount" rule:"money optional"`
 	Note     string `json:"note" rule:"lines 0..1000 optional"`
+}
+
+// newOrderPage is the form for such an order.
+type newOrderPage struct {
+	*page
+	Form     form
+	Key      string
+	Products []Entry // that the form suggests
+	Methods  []Method
+	IsReady  bool   // there is something to sell, and a way to pay
+	Become   string // the order that this form has become before, with other contents
+	Another  string // the address of an empty form
+}
+
+func (s *server) readNewOrder(p *page) (any, error) {
+	v := newOrderPage{page: p, Form: p.Form("order"), Key: cmp.Or(p.Query("key"), newSecret()), Another: newOrderAddress()}
+	v.Become = p.become
+	var err error
+	if v.Products, err = s.suggested(p, ""); err != nil {
+		return nil, err
+	}
+	v.Methods, err = s.db.UsableMethods(p.Context(), p.Store, -1)
+	v.IsReady = len(v.Products) > 0 && len(v.Methods) > 0
+	return v, err
+}
+
+// suggested returns the first of a kind's goods, which the list of a field suggests. Others can be typed too.
+func (s *server) suggested(p *page, kind Kind) ([]Entry, error) {
+	f := EntryFilter{Type: kind, Limit: 500, Drafts: kind != ""}
+	entries, _, err := s.db.Entries(p.Context(), p.Store.ID, f)
+	return entries, err
 }
 
 // makeOrder creates an order of the owner's own, and confirms it if it is to be paid in cash. The form's
@@ -188,72 +317,74 @@ func (s *server) makeOrder(p *page) error {
 		BodyHash:       digest(p.PostForm.Encode()),
 	}
 
-	entries, err := p.Entries("", false, 500) // those of the form's list
-	if err != nil {
-		return err
-	}
-
-	wrong := refuse(ValidationFailed)
-	for i, item := range in.Items {
-		field := fmt.Sprintf("items[%d].title", i)
-		meant := titled(entries, item.Title)
-		switch len(meant) {
-		case 0:
-			wrong.add(field, "is not in the list: choose from it")
-		case 1:
-			isSame := func(other NewItem) bool { return other.ID == meant[0].ID }
-			if slices.ContainsFunc(order.Items, isSame) {
-				wrong.add(field, "appears twice: %q", item.Title)
-			}
-			order.Items = append(order.Items, NewItem{Kind: meant[0].Type, ID: meant[0].ID, Quantity: item.Quantity})
-		default:
-			wrong.add(field, "matches several: choose one from the list, or rename one in the catalog")
-		}
-	}
-
-	if err := wrong.orNil(); err != nil {
+	if err := s.findGoods(p, in, &order); err != nil {
 		return err
 	}
 
 	created, err := s.db.CreateOrder(p.Context(), p.Store, order)
 	if isRefused(err, IdempotencyKeyReused) { // The page asks whether to open that order.
-		err = &Refusal{Reason: IdempotencyKeyReused, Words: created.ID}
+		p.become = created.ID
 	}
-
-	p.next = "/dashboard/orders/" + created.ID
 	if err != nil {
 		return err
 	}
 
-	m, err := p.MethodOf(order.PaymentMethod)
-	if m.Kind == Cash { // The buyer has agreed already, and may never open the pay page.
-		err = s.db.ReportPayment(p.Context(), created.ID, order.PaymentMethod, "", "")
-	}
+	p.next = "/dashboard/orders/" + created.ID
+	return s.confirmCash(p, created.ID, order.PaymentMethod)
+}
 
+// findGoods adds the goods that the owner has typed to an order.
+func (s *server) findGoods(p *page, in ownOrder, order *NewOrder) error {
+	wrong := refuse(ValidationFailed)
+	for i, item := range in.Items {
+		field := fmt.Sprintf("items[%d].title", i)
+		e, reason, err := s.meant(p, "", item.Title)
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			wrong.add(field, reason)
+			continue
+		}
+
+		isSame := func(other NewItem) bool { return other.ID == e.ID }
+		if slices.ContainsFunc(order.Items, isSame) {
+			wrong.add(field, "appears twice: %q", item.Title)
+		}
+		order.Items = append(order.Items, NewItem{Kind: e.Type, ID: e.ID, Quantity: item.Quantity})
+	}
+	return wrong.orNil()
+}
+
+// meant returns the entry of a kind, or of any, that an owner means by a text, or what is wrong with the text: it means
+// none, or several.
+func (s *server) meant(p *page, kind Kind, text string) (e Entry, wrong string, err error) {
+	entries, err := s.db.EntriesLike(p.Context(), p.Store.ID, kind, text)
+	switch {
+	case err != nil:
+		return e, "", err
+	case len(entries) == 0:
+		return e, "is not in the list: choose from it", nil
+	case len(entries) > 1:
+		return e, "matches several: choose one from the list, or rename one in the catalog", nil
+	}
+	return entries[0], "", nil
+}
+
+// confirmCash confirms an order that is to be paid in cash: its buyer has agreed already, and may never open the pay page.
+func (s *server) confirmCash(p *page, orderID, method string) error {
+	m, err := s.db.Method(p.Context(), p.Store.ID, method)
+	if errors.Is(err, ErrNotFound) || err == nil && m.Kind != Cash {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = s.db.ReportPayment(p.Context(), orderID, method, "", "")
 	if isRefused(err, WrongState) { // A double click has confirmed it, the order has moved on, or nothing has to be paid.
 		return nil
 	}
 	return err
-}
-
-// titled returns the entries that a person means by a text, in any case: those with this title or, if there
-// are none, those whose title contains it.
-func titled(entries []Entry, text string) []Entry {
-	var exact, like []Entry
-	text = strings.ToLower(text)
-	for _, e := range entries {
-		switch title := strings.ToLower(e.Title); {
-		case title == text:
-			exact = append(exact, e)
-		case strings.Contains(title, text):
-			like = append(like, e)
-		}
-	}
-
-	if len(exact) > 0 {
-		return exact
-	}
-	return like
 }
 
 // phoneWords returns what an owner's phone shows of an event: the state and the amount first, and the buyer's
@@ -279,7 +410,6 @@ func (s *server) exportOrders(p *page) error {
 	}
 	defer leave()
 
-	l := p.language()
 	p.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	p.w.Header().Set("Content-Disposition", `attachment; filename="orders.csv"`)
 	http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(10 * time.Minute)) // for slow connections
@@ -288,24 +418,34 @@ func (s *server) exportOrders(p *page) error {
 	out.Comma = ';'
 	out.UseCRLF = true
 	fmt.Fprint(p.w, "\ufeff")
-	out.Write(strings.Split(l.say("csv.order"), ";"))
-	filter := OrderFilter{Limit: 50}
-	for more := true; more && err == nil; {
-		var stored []StoredOrder
-		stored, more, err = s.db.Orders(p.Context(), p.Store.ID, filter)
-		for _, o := range stored {
-			filter.StartingAfter = o.ID
-			order, failed := o.decode()
-			err = cmp.Or(err, failed)
-			out.Write(l.row(order))
-		}
-	}
-
+	out.Write(strings.Split(p.Language.say("csv.order"), ";"))
+	err = s.exportRows(p, out)
 	out.Flush()
 	if err != nil { // Half a file must not pass for a whole one.
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+func (s *server) exportRows(p *page, out *csv.Writer) error {
+	filter := OrderFilter{Limit: 50}
+	for {
+		stored, more, err := s.db.Orders(p.Context(), p.Store.ID, filter)
+		if err != nil {
+			return err
+		}
+		for _, o := range stored {
+			order, err := o.decode()
+			if err != nil {
+				return err
+			}
+			out.Write(p.Language.row(order))
+			filter.StartingAfter = o.ID
+		}
+		if !more {
+			return nil
+		}
+	}
 }
 
 // row returns an order's line in the CSV.
@@ -328,7 +468,7 @@ func (l language) row(o Order) (row []string) {
 
 // formulas are where a formula begins, even for a spreadsheet that begins a cell after each comma and line
 // break.
-var formulas = regexp.MustCompile(`(?m)((?:^|,)[\s"]*)([=+@\t\r-])`)
+var formulas = regexp.MustCompile(`(?m)((?:^|[,\t])[\s"]*)([=+@\t\r-])`)
 
 // csvCell writes a value for the CSV: a time in WIB, and a text with an apostrophe before what a spreadsheet
 // would take for a formula.

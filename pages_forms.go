@@ -11,9 +11,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,46 +46,103 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 	}
 }
 
-// Rows returns how many rows of a list a form has: those up to the last one that is filled in, and two more,
+// Rows returns the rows of a list that a form has: those up to the last one that is filled in, and two more,
 // but no more than the list may have.
-func (f form) Rows(list, name string, most int) int {
+func (f form) Rows(list, name string, most int) (rows []int) {
 	last := -1
 	for row := range most {
 		if f.Values.Get(fmt.Sprintf("%s[%d].%s", list, row, name)) != "" {
 			last = row
 		}
 	}
-	return min(last+3, most)
-}
-
-// Offset returns how many entries the earlier pages of a list have.
-func (p *page) Offset() int64 {
-	n, _ := strconv.ParseInt(p.Query("offset"), 10, 64)
-	return max(0, n)
-}
-
-// Entries returns those of a kind that the address asks for.
-func (p *page) Entries(kind string, drafts bool, most int64) ([]Entry, error) {
-	f := EntryFilter{Type: Kind(kind), Text: p.Query("q"), Offset: p.Offset(), Limit: most, Drafts: drafts}
-	entries, _, err := p.DB.Entries(p.Context(), p.Store.ID, f)
-	return entries, err
-}
-
-// Entry returns the product or bundle that a form is about; a new one has no slug.
-func (p *page) Entry() (Entry, error) {
-	kind := Kind(path.Base(p.URL.Path))
-	slug := p.Query("slug")
-	if slug == "" {
-		return Entry{Type: kind}, nil
+	for row := range min(last+3, most) {
+		rows = append(rows, row)
 	}
-	return p.DB.Entry(p.Context(), p.Store.ID, kind, slug)
+	return rows
 }
 
-// setName gives what a form saves its name: the one in the address or, for something new, the one that was
+// catalogPage is a page of the products or bundles of a store.
+type catalogPage struct {
+	*page
+	Kind    Kind
+	Text    string // what is searched for
+	Entries []Entry
+	More    string // the address of the next page, "" = there is none
+}
+
+func (s *server) readCatalog(p *page) (any, error) {
+	offset, _ := strconv.ParseInt(p.Query("offset"), 10, 64)
+	f := EntryFilter{Type: Product, Text: p.Query("q"), Offset: max(0, offset), Limit: 50, Drafts: true}
+	if p.Query("kind") == string(Bundle) {
+		f.Type = Bundle
+	}
+	entries, more, err := s.db.Entries(p.Context(), p.Store.ID, f)
+	v := catalogPage{page: p, Kind: f.Type, Text: f.Text, Entries: entries}
+	if more {
+		v.More = p.With("offset", f.Offset+f.Limit)
+	}
+	return v, err
+}
+
+const mostInBundle = 50 // products
+
+// entryPage is the form of a product or bundle.
+type entryPage struct {
+	*page
+	Entry      Entry
+	Save       form
+	StockShown string  // as the form has shown it
+	Token      string  // which no other form has
+	Rows       []int   // of the bundle's products
+	Products   []Entry // that the rows suggest
+	Removal    *removal
+}
+
+// removal is the part of a form that deletes what it is about.
+type removal struct {
+	Form form
+	At   string // where it is posted to
+	Word string // the code of its words
+}
+
+func (s *server) readEntry(p *page) (any, error) {
+	kind := Kind(path.Base(p.URL.Path))
+	v := entryPage{page: p, Entry: Entry{Type: kind}, Save: p.Form("save"), Token: newSecret()}
+	if slug := p.Query("slug"); slug != "" {
+		e, err := s.db.Entry(p.Context(), p.Store.ID, kind, slug)
+		if err != nil {
+			return nil, err
+		}
+		v.Entry = e
+		v.Save = p.Form("save", p.Fields(e))
+		v.Removal = &removal{p.Form("remove"), "#remove", "remove.entry"}
+	}
+
+	v.StockShown = v.Save.Values.Get("stock")
+	if v.Save.Refusal != nil { // It is still the form that showed the stock first.
+		v.StockShown = v.Save.Values.Get("stock_shown")
+		v.Token = v.Save.Values.Get("token")
+	}
+	if kind == Product {
+		return v, nil
+	}
+
+	v.Rows = v.Save.Rows("items", "slug", mostInBundle)
+	if v.Save.Refusal == nil {
+		if err := s.showTitles(p, &v); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	v.Products, err = s.suggested(p, Product)
+	return v, err
+}
+
+// nameFor returns the name of what a form saves: the one in the address or, for something new, the one that was
 // typed, or one made from its title. find returns the title of what already has a name, or ErrNotFound. A
 // typed name that is taken is refused. So is one made from a title if the title is the same too: a double
 // click sends a form twice.
-func (p *page) setName(field, titleField string, find func(name string) (title string, err error)) error {
+func (p *page) nameFor(field, titleField string, find func(name string) (title string, err error)) (string, error) {
 	given := p.Query(field)
 	title := strings.TrimSpace(p.PostFormValue(titleField))
 	typed := strings.TrimSpace(p.PostFormValue(field))
@@ -91,17 +150,15 @@ func (p *page) setName(field, titleField string, find func(name string) (title s
 	found, err := find(name)
 	switch {
 	case given != "":
+		return name, err
 	case errors.Is(err, ErrNotFound):
-		err = nil
-	case err == nil && (typed != "" || found == title):
-		err = refuse(ValidationFailed).add(titleField, "already exists: choose another, unless you have just saved it")
-	default:
-		name += "-" + strings.ToLower(rand.Text()[:6])
+		return name, nil
+	case err != nil:
+		return "", err
+	case typed != "" || found == title:
+		return "", refuse(ValidationFailed).add(titleField, "already exists: choose another, unless you have just saved it")
 	}
-	if err == nil {
-		p.PostForm.Set(field, name)
-	}
-	return err
+	return name + "-" + strings.ToLower(rand.Text()[:6]), nil
 }
 
 // saveEntry saves a product or bundle. The stock is left alone unless its field was changed, and then changes
@@ -109,29 +166,78 @@ func (p *page) setName(field, titleField string, find func(name string) (title s
 func (s *server) saveEntry(p *page) error {
 	kind := Kind(path.Base(p.URL.Path))
 	p.next = "/dashboard/catalog?kind=" + string(kind)
-	shown, token, _ := strings.Cut(p.PostFormValue("stock_was"), " ")
+	token := p.PostFormValue("token")
 	if saved, err := s.db.FormWasSaved(p.Context(), p.Store.ID, token); saved || err != nil {
 		return err
 	}
 
-	err := p.setName("slug", "title", func(slug string) (string, error) {
+	slug, err := p.nameFor("slug", "title", func(slug string) (string, error) {
 		e, err := s.db.Entry(p.Context(), p.Store.ID, kind, slug)
 		return e.Title, err
 	})
-	var e Entry
-	if err == nil {
-		err = readForm(p.PostForm, &e)
-	}
 	if err != nil {
 		return err
 	}
 
-	e.StockShown = shown
+	in := maps.Clone(p.PostForm)
+	in.Set("slug", slug)
+	if err := s.findItems(p, in); err != nil {
+		return err
+	}
+	var e Entry
+	if err := readForm(in, &e); err != nil {
+		return err
+	}
+
+	e.StockShown = p.PostFormValue("stock_shown")
 	e.FormToken = token
 	if kind == Bundle {
 		return s.importOne(p, Catalog{Bundles: []Entry{e}})
 	}
 	return s.importOne(p, Catalog{Products: []Entry{e}})
+}
+
+// showTitles shows the products of a bundle by their titles, where a title means no other product too.
+func (s *server) showTitles(p *page, v *entryPage) error {
+	for i, item := range v.Entry.Items {
+		e, _, err := s.meant(p, Product, item.Title)
+		if err != nil {
+			return err
+		}
+		if e.Slug == item.Slug {
+			v.Save.Values.Set(fmt.Sprintf("items[%d].slug", i), item.Title)
+		}
+	}
+	return nil
+}
+
+// findItems replaces what was typed into a bundle's rows by the slugs of products. A slug comes before a title.
+func (s *server) findItems(p *page, in url.Values) error {
+	wrong := refuse(ValidationFailed)
+	for row := range mostInBundle {
+		name := fmt.Sprintf("items[%d].slug", row)
+		text := strings.TrimSpace(in.Get(name))
+		if text == "" {
+			continue
+		}
+		_, err := s.db.Entry(p.Context(), p.Store.ID, Product, text)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+
+		e, reason, err := s.meant(p, Product, text)
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			wrong.add(name, reason)
+		}
+		in.Set(name, e.Slug)
+	}
+	return wrong.orNil()
 }
 
 // importOne adds or changes one entry. Its errors name the form's fields.
@@ -152,29 +258,91 @@ func (s *server) removeEntry(p *page) error {
 	return err
 }
 
-// EditedMethod returns the payment method that a form is about; a new one has no code.
-func (p *page) EditedMethod() (Method, error) {
-	if code := p.Query("code"); code != "" {
-		m, err := p.DB.Method(p.Context(), p.Store.ID, code)
-		if m.Removed {
-			err = ErrNotFound
-		}
-		return m, err
-	}
-	return Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}, nil
+// paymentsPage has a store's payment methods and gateways.
+type paymentsPage struct {
+	*page
+	Methods   []methodLine
+	Gateways  []gatewayLine
+	Gateway   form
+	IsKeyLost bool // the gateway did not answer, so its key is not saved
 }
 
-// MethodOf returns one of the store's payment methods, removed or not, or one without a name.
-func (p *page) MethodOf(code string) (Method, error) {
-	m, err := p.DB.Method(p.Context(), p.Store.ID, code)
-	if errors.Is(err, ErrNotFound) {
-		err = nil
+// methodLine is a method, and the code of why buyers are not offered it; "" = they are.
+type methodLine struct {
+	Method
+	Lacks string
+}
+
+// gatewayLine is a gateway that has a key.
+type gatewayLine struct {
+	Provider Provider
+	Mode     Mode
+	Webhook  string // the address for its notifications
+}
+
+func (s *server) readPayments(p *page) (any, error) {
+	v := paymentsPage{page: p, Gateway: p.Form("save-gateway"), IsKeyLost: isRefused(p.refusal(), Unavailable)}
+	methods, err := s.db.Methods(p.Context(), p.Store.ID)
+	if err != nil {
+		return nil, err
 	}
-	return m, err
+	for _, m := range methods {
+		v.Methods = append(v.Methods, methodLine{m, m.lacks(p.Store)})
+	}
+
+	keys, err := s.db.GatewayKeys(p.Context(), p.Store.ID, "", "")
+	for _, key := range keys {
+		address := fmt.Sprintf("%s/notifications/%s/%s", p.Home, key.Provider, p.Store.ID)
+		v.Gateways = append(v.Gateways, gatewayLine{key.Provider, key.Mode, address})
+	}
+	return v, err
+}
+
+// methodPage is the form of a payment method, with the fields of its kind.
+type methodPage struct {
+	*page
+	Edited       Method
+	Kind         string // the method's or, where it has none, its provider
+	IsManual     bool
+	Lacks        string // why buyers are not offered it
+	Save         form
+	SaveAt       string
+	Rows         []int // of its accounts
+	Upload       form
+	TakesPicture bool
+	Removal      *removal
+}
+
+// readMethod reads the form of a method; a new one has no code. A refused picture has an address of its own, so the forms
+// say where they are posted to.
+func (s *server) readMethod(p *page) (any, error) {
+	m := Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}
+	v := methodPage{page: p, SaveAt: "#save", Save: p.Form("save"), Upload: p.Form("upload")}
+	if code := p.Query("code"); code != "" {
+		var err error
+		if m, err = s.db.Method(p.Context(), p.Store.ID, code); err != nil {
+			return nil, err
+		}
+		if m.Removed {
+			return nil, ErrNotFound
+		}
+		at := "/dashboard/payments/method?code=" + url.QueryEscape(m.Code)
+		v.SaveAt = at + "#save"
+		v.Save = p.Form("save", p.Fields(m))
+		v.Lacks = m.lacks(p.Store)
+		v.Removal = &removal{p.Form("remove"), at + "#remove", "remove.method"}
+	}
+
+	v.Edited = m
+	v.Kind = cmp.Or(string(m.Kind), string(m.Provider))
+	v.IsManual = m.Provider == Manual
+	v.TakesPicture = m.Kind == QRIS && m.Code != ""
+	v.Rows = v.Save.Rows("accounts", "number", 10)
+	return v, nil
 }
 
 func (s *server) saveMethod(p *page) error {
-	err := p.setName("code", "name", func(code string) (string, error) {
+	code, err := p.nameFor("code", "name", func(code string) (string, error) {
 		m, err := s.db.Method(p.Context(), p.Store.ID, code)
 		fits := string(m.Provider) == p.PostFormValue("provider") && string(m.Kind) == p.PostFormValue("kind")
 		if m.Removed && (fits || p.PostFormValue("code") != "") {
@@ -185,11 +353,14 @@ func (s *server) saveMethod(p *page) error {
 		}
 		return m.Name, err
 	})
-	var m Method
-	if err == nil {
-		err = readForm(p.PostForm, &m)
-	}
 	if err != nil {
+		return err
+	}
+
+	in := maps.Clone(p.PostForm)
+	in.Set("code", code)
+	var m Method
+	if err := readForm(in, &m); err != nil {
 		return err
 	}
 
@@ -215,8 +386,8 @@ func (s *server) saveGateway(p *page) error {
 	return s.payments.gateways.SetKey(p.Context(), s.db, key)
 }
 
-// Secret returns the one just made for a key or an endpoint, for ten minutes.
-func (p *page) Secret(id string) string {
+// secret returns the one just made for a key or an endpoint, for ten minutes.
+func (p *page) secret(id string) string {
 	return p.auth.kept(p.Request, "secret-"+id, p.auth.cookie(p.Request, "sign-in"))
 }
 
@@ -224,6 +395,37 @@ func (p *page) Secret(id string) string {
 // here, and a page that a phone threw away can show it again.
 func (p *page) keepSecret(id, secret string) {
 	p.auth.keep(p.w, "secret-"+id, p.auth.cookie(p.Request, "sign-in"), secret, 10*time.Minute)
+}
+
+// developersPage has a store's API keys and webhooks.
+type developersPage struct {
+	*page
+	Keys        []APIKey
+	NewKey      string // the one that was just made
+	IsFree      bool   // The store's plan does not include the API.
+	AddKey      form
+	Webhooks    []Endpoint
+	AddEndpoint form
+}
+
+func (s *server) readDevelopers(p *page) (any, error) {
+	v := developersPage{page: p, AddKey: p.Form("add-key"), AddEndpoint: p.Form("add-endpoint")}
+	v.IsFree = p.Store.Plan == PlanFree
+	if id := p.Query("key"); id != "" {
+		v.NewKey = p.secret(id)
+	}
+	var err error
+	if v.Keys, err = s.db.Keys(p.Context(), p.Store.ID); err != nil {
+		return nil, err
+	}
+	v.Webhooks, err = s.endpoints(p, Webhook)
+	return v, err
+}
+
+// endpoints returns the store's endpoints of a kind.
+func (s *server) endpoints(p *page, kind EndpointKind) ([]Endpoint, error) {
+	all, err := s.db.Endpoints(p.Context(), p.Store.ID)
+	return slices.DeleteFunc(all, func(e Endpoint) bool { return e.Kind != kind }), err
 }
 
 func (s *server) addKey(p *page) error {
@@ -263,6 +465,38 @@ func (s *server) newEndpoint(p *page, in NewEndpoint) error {
 	return err
 }
 
+// endpointPage is one webhook, or one phone, and its deliveries.
+type endpointPage struct {
+	*page
+	Endpoint   Endpoint
+	IsPhone    bool
+	Subscribe  string // the address at which a phone's app subscribes
+	Secret     string // the one that was just made
+	MayResend  bool
+	Deliveries []Delivery
+}
+
+func (s *server) readEndpoint(p *page) (any, error) {
+	e, err := s.db.Endpoint(p.Context(), p.Store.ID, p.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+
+	v := endpointPage{page: p, Endpoint: e, IsPhone: e.Kind == Phone}
+	v.MayResend = e.Active && !v.IsPhone
+	if v.IsPhone {
+		scheme, rest, _ := strings.Cut(e.URL, "://")
+		v.Subscribe = "ntfy://" + rest
+		if scheme == "http" {
+			v.Subscribe += "?secure=false"
+		}
+	} else {
+		v.Secret = p.secret(e.ID)
+	}
+	v.Deliveries, err = s.db.Deliveries(p.Context(), p.Store.ID, e.ID, 50)
+	return v, err
+}
+
 // changeEndpoint does one of the acts ping, on, off, rotate, resend and remove.
 func (s *server) changeEndpoint(p *page) error {
 	ctx := p.Context()
@@ -287,19 +521,65 @@ func (s *server) changeEndpoint(p *page) error {
 	}
 }
 
-// API returns openapi.json, decoded.
-func (p *page) API() (spec map[string]any, err error) {
-	err = json.Unmarshal(description, &spec)
-	return spec, err
+// docsPage is the API's description as a page.
+type docsPage struct {
+	*page
+	Spec            map[string]any // openapi.json
+	Product, Method string         // an id and a code for the examples
+	IsOwn           bool           // They are the store's own.
 }
 
-// showOwnIDs makes the examples of the reference name what an owner sells, if one is signed in.
-func (s *server) showOwnIDs(p *page) (err error) {
+// admitReader lets everybody in. An owner who is signed in sees their own ids in the examples.
+func (s *server) admitReader(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err
+}
+
+func (s *server) readDocs(p *page) (any, error) {
+	v := docsPage{page: p, Product: "…", Method: "…"}
+	if err := json.Unmarshal(description, &v.Spec); err != nil || p.Store.ID == "" {
+		return v, err
+	}
+
+	products, _, err := s.db.Entries(p.Context(), p.Store.ID, EntryFilter{Type: Product, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range products {
+		v.Product = e.ID
+		v.IsOwn = true
+	}
+	methods, err := s.db.UsableMethods(p.Context(), p.Store, -1)
+	if len(methods) > 0 {
+		v.Method = methods[0].Code
+	}
+	return v, err
+}
+
+// accountPage has the settings of a store and of its owner.
+type accountPage struct {
+	*page
+	Save     form
+	Minutes  float64 // until unpaid orders expire, where that is no whole number of hours; otherwise 0
+	Phones   []Endpoint
+	AddPhone form
+	Password form
+}
+
+func (s *server) readAccount(p *page) (any, error) {
+	settings := p.Store.Settings()
+	v := accountPage{page: p, Save: p.Form("save", p.Fields(settings))}
+	v.AddPhone = p.Form("add-phone")
+	v.Password = p.Form("password")
+	if settings.Hours == nil {
+		v.Minutes = p.Store.Expiry.Minutes()
+	}
+	var err error
+	v.Phones, err = s.endpoints(p, Phone)
+	return v, err
 }
 
 // addPhone makes an endpoint that rings the owner's phone, through a topic that nobody can guess.

@@ -1,56 +1,65 @@
 package main
 
-// This file has the pages that need no sign-in: a buyer's pay page and the sandbox's page.
+// This file has the pages that need no sign-in: a buyer's pay page, which shows one of five parts, and the sandbox's page.
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// admitBuyer lets in whoever has the address of an order's pay page.
-func (s *server) admitBuyer(p *page) error { return s.admitTo(p, p.PathValue("id")) }
+// admitBuyer lets in whoever has the address of an order's pay page. Addresses that are made up take no tokens.
+func (s *server) admitBuyer(p *page) error {
+	if err := s.openOrder(p, strings.ToLower(p.PathValue("id"))); err != nil {
+		return err
+	}
+	return s.auth.payLimiter.take(p.order.ID).err
+}
 
 // admitToSandbox lets in the buyer of an order that the sandbox can pay.
 func (s *server) admitToSandbox(p *page) error {
 	id, err := s.db.SandboxOrder(p.Context(), p.PathValue("id"))
-	if err == nil {
-		err = s.admitTo(p, id)
+	if err != nil {
+		return err
 	}
-	if err == nil && !p.Store.TestMode {
-		err = ErrNotFound
+	if err := s.openOrder(p, id); err != nil {
+		return err
 	}
-	return err
+	if !p.Store.TestMode {
+		return ErrNotFound
+	}
+	return s.auth.payLimiter.take(p.order.ID).err
 }
 
-// admitTo lets the buyer of an order in. Their pages are on every host but another store's, so that links
-// still work after a store's domain changes.
-func (s *server) admitTo(p *page, orderID string) (err error) {
-	if p.Order, err = readOrderOfAnyStore(p.Context(), s.db, strings.ToLower(orderID)); err != nil {
+// openOrder reads the order that a buyer's page is about. Their pages are on every host but another store's, so that
+// links still work after a store's domain changes.
+func (s *server) openOrder(p *page, orderID string) (err error) {
+	if p.order, err = readOrderOfAnyStore(p.Context(), s.db, orderID); err != nil {
 		return err
 	}
-	if err := s.auth.payLimiter.take(p.Order.ID).err; err != nil { // Made-up addresses have no bucket.
-		return err
-	}
-	if p.Store, err = s.db.StoreOf(p.Context(), "store", p.Order.StoreID); err != nil {
+	if p.Store, err = s.db.StoreOf(p.Context(), "store", p.order.StoreID); err != nil {
 		return err
 	}
 
 	logStore(p.w, p.Store.ID)
 	p.Request = p.WithContext(s.auth.boundWrites(p.Context(), p.Store.ID, "buyer writes"))
-	if other, err := s.db.StoreAt(p.Context(), p.Host); err == nil && other.ID != p.Store.ID {
+	other, err := s.db.StoreAt(p.Context(), p.Host)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if err == nil && other.ID != p.Store.ID {
 		return ErrNotFound
 	}
-
-	p.ChosenMethod, err = p.MethodOf(p.Order.Order.PaymentMethod)
-	return err
+	return nil
 }
 
 const (
-	mostLooks  = 10              // times that the page looks again; pay.html knows the number too
+	mostChecks = 10              // times that the page asks the gateway by itself
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
@@ -58,53 +67,250 @@ const (
 // notification claims that money came. While somebody else is asking, or if no answer comes, the page says
 // that the gateway is being asked (past the order's end, that its time is over), and tries again.
 func (s *server) checkOnReturn(p *page) error {
-	looks, _ := strconv.Atoi(p.Query("back"))
-	if p.Query("back") == "" && p.Order.isUnconfirmed() {
-		looks = 1
+	checks, _ := strconv.Atoi(p.Query("back"))
+	if p.Query("back") == "" && p.order.isUnconfirmed() {
+		checks = 1
 	}
-	if looks < 1 || !p.Order.Order.RequiresPayment {
+	if checks < 1 || !p.order.Order.RequiresPayment {
 		return nil
 	}
-	if !s.payments.isBusy(p.Order.ID) {
+	if !s.payments.isBusy(p.order.ID) {
 		ctx, cancel := context.WithTimeout(p.Context(), buyerWaits)
 		defer cancel()
-		answered, err := s.payments.CheckNow(ctx, p.Store.ID, p.Order.ID)
-		if err == nil {
-			err = s.admitTo(p, p.Order.ID) // to read it again
+		answered, err := s.payments.CheckNow(ctx, p.Store.ID, p.order.ID)
+		if err != nil {
+			return err
 		}
-		if err != nil || answered && !p.Order.isUnconfirmed() {
+		if err := s.openOrder(p, p.order.ID); err != nil || answered && !p.order.isUnconfirmed() {
 			return err
 		}
 	}
 
-	p.Checking = looks
-	if looks < mostLooks {
-		p.w.Header().Set("Refresh", fmt.Sprintf("3; url=/pay/%s?back=%d", p.Order.ID, looks+1))
+	p.checking = checks
+	if checks < mostChecks {
+		p.w.Header().Set("Refresh", fmt.Sprintf("3; url=/pay/%s?back=%d", p.order.ID, checks+1))
 	}
 	return nil
+}
+
+// payPage is a buyer's page of their order.
+type payPage struct {
+	*page
+	Order       Order
+	Tail        string // of its reference
+	Contact     string // the buyer's, as others may see it
+	Method      Method // that it is paid by; one that was removed has no name
+	Part        string // asking, manual, gateway, checking or over
+	IsChanged   bool   // The button that was pressed came from the page of another method.
+	IsManual    bool
+	IsBackFirst bool // the way back to the store's own page comes first
+	Question    toStore
+	URL         string
+	Alerts      []shownAlert
+	Target      string // the heading of where the money goes; "" = nowhere is known
+	CanSave     bool   // the picture of where it goes
+	LacksTarget bool   // The store has removed where the money should go.
+	Claim       form
+
+	// While it waits for its payment.
+	AmountStart  string // the amount without the digits by which the store recognizes the payment
+	AmountEnd    string // those digits
+	IsLong       bool
+	AsksAgain    bool   // The page asks the gateway again by itself.
+	IsDenied     bool   // The last payment was denied, and none is open.
+	Problem      string // why its gateway gave no page
+	Others       []otherMethod
+	Change       form
+	IsChangeOpen bool
+
+	// While its payment is checked.
+	IsConfirmed bool // in cash
+	Proof       toStore
+	MayUnclaim  bool
+	Unclaim     form
+
+	// Once it needs nothing from its buyer.
+	Outcome   string // free, paid, failed, expired, nothing or refunded
+	AnyDenied bool
+	Kept      []shownAlert // money that the store has although the order is not paid
+	MayClaim  bool         // It was paid too late.
+}
+
+// toStore is the link by which a buyer writes to the store; "" = there is none.
+type toStore struct{ URL, By string }
+
+// otherMethod is another way to pay, and what the order would cost then.
+type otherMethod struct {
+	Method
+	Costs      int64
+	ShowsCosts bool // because they are not those of now
+}
+
+// readPay reads a pay page. An order that is still pending after its end has a page at the gateway that is not closed yet.
+// Late money may still pay it, or one that has expired or failed.
+func (s *server) readPay(p *page) (any, error) {
+	o := p.order
+	v := payPage{page: p, Order: o.Order, Contact: masked(o.Order.Buyer), IsChanged: p.Query("changed") != ""}
+	v.Tail = referenceTail(o.Order.PaymentReference)
+	p.Title = o.Order.PaymentReference
+	v.URL = p.Store.payPage(o.ID)
+	v.IsManual = o.Order.PaymentProvider == Manual
+	v.Alerts = shownAlerts(o.Book)
+	v.IsBackFirst = o.Order.ReturnURL != "" && (o.Book.Status == Paid || o.Book.Status == AwaitingVerification)
+	v.Question = p.toStore("message.question", "ask.")
+	v.Claim = p.Form("claim")
+	var err error
+	if v.Method, err = s.methodOf(p.Context(), o); err != nil {
+		return nil, err
+	}
+	v.readTarget()
+
+	inTime := s.db.now() < o.Order.ExpiresAt
+	mayPay := o.Book.Status == Pending && inTime
+	switch {
+	case mayPay && p.checking > 0:
+		v.Part = "asking"
+		v.AsksAgain = p.checking < mostChecks
+	case mayPay:
+		v.Part = "gateway"
+		if v.IsManual {
+			v.Part = "manual"
+		}
+		err = s.readWaysToPay(&v)
+	case o.Book.Status == AwaitingVerification:
+		v.Part = "checking"
+		v.readChecking(inTime)
+	default:
+		v.Part = "over"
+		v.readOutcome()
+	}
+	return v, err
+}
+
+// toStore returns the link for a message of the buyer's, with the code of the link's words.
+func (p *page) toStore(message, words string) toStore {
+	o := p.order.Order
+	link := writeTo(p.Store.Contact, p.Language.say(message,
+		"{store}", p.Store.Name, "{reference}", o.PaymentReference, "{amount}", rupiah(o.Amount)))
+	switch {
+	case link == "":
+		return toStore{}
+	case strings.HasPrefix(link, "mailto:"):
+		return toStore{link, words + "email"}
+	}
+	return toStore{link, words + "whatsapp"}
+}
+
+// readTarget says where the money of a manual order goes.
+func (v *payPage) readTarget() {
+	m := v.Method
+	isQRIS := m.Kind == QRIS
+	v.CanSave = m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") // It is one of ours.
+	switch {
+	case len(m.Accounts) == 0 && m.ImageURL == nil && m.Instructions == "":
+	case v.order.Book.Status == AwaitingVerification && m.Kind != Cash:
+		v.Target = v.Language.say("target")
+	case len(m.Accounts) > 1:
+		v.Target = v.Language.say("target.several")
+	case len(m.Accounts) == 1, isQRIS:
+		v.Target = v.Language.word("to", m.Kind)
+	default:
+		v.Target = m.Name
+	}
+	needsAccount := m.Kind == Transfer || m.Kind == EWallet
+	v.LacksTarget = needsAccount && len(m.Accounts) == 0 && m.Instructions == "" || isQRIS && m.ImageURL == nil
+}
+
+// readWaysToPay reads what a buyer who has not paid can do.
+func (s *server) readWaysToPay(v *payPage) error {
+	o := v.Order
+	v.AmountStart = rupiah(o.Amount)
+	v.IsLong = o.Amount > 999_999_999
+	if o.UniqueCode > 0 && o.Amount > 999 {
+		v.AmountStart, v.AmountEnd = v.AmountStart[:len(v.AmountStart)-3], v.AmountStart[len(v.AmountStart)-3:]
+	}
+
+	book := v.order.Book
+	v.IsDenied = book.has(Denied) && !book.has(Open)
+	if sessions := v.order.Sessions; len(sessions) > 0 && sessions[0].URL == "" && sessions[0].Method == o.PaymentMethod {
+		v.Problem = sessions[0].Problem
+	}
+	v.Change = v.Form("change")
+	v.IsChangeOpen = v.Change.Refusal != nil || v.Problem != ""
+
+	offered, err := s.db.OfferedMethods(v.Context(), v.Store, o)
+	for _, m := range offered {
+		if m.Code != o.PaymentMethod {
+			costs := o.beforeFee() + m.Fee
+			v.Others = append(v.Others, otherMethod{m, costs, m.UniqueCode || costs != o.Amount})
+		}
+	}
+	return err
+}
+
+// readChecking says what a buyer can do while their payment is checked.
+func (v *payPage) readChecking(inTime bool) {
+	reported := v.order.Book.Reported
+	v.IsConfirmed = v.IsManual && v.Method.Kind == Cash && reported && len(v.Alerts) == 0
+	v.Proof = v.toStore("message.proof", "proof.")
+	if len(v.Alerts) > 0 {
+		v.Proof = v.toStore("message.proof.other", "proof.")
+	}
+	v.MayUnclaim = reported && inTime
+	v.Unclaim = v.Form("unclaim")
+	isSent := v.IsManual && v.Method.Kind != Cash && reported
+	if !v.IsConfirmed && !isSent {
+		v.Target = "" // What is checked came another way.
+	}
+}
+
+// readOutcome says how an order has ended.
+func (v *payPage) readOutcome() {
+	status := v.order.Book.Status
+	switch {
+	case status == Paid && v.Order.Amount == 0:
+		v.Outcome = "free"
+	case status == Paid, status == Failed:
+		v.Outcome = string(status)
+	case status == Expired, status == Pending:
+		v.Outcome = "expired"
+		v.MayClaim = v.IsManual && v.Method.Kind != Cash
+	case v.Order.Amount == 0:
+		v.Outcome = "nothing"
+	default:
+		v.Outcome = "refunded"
+	}
+	v.AnyDenied = v.order.Book.has(Denied)
+	if v.Outcome != "failed" && v.Outcome != "expired" {
+		return
+	}
+	for _, a := range v.Alerts {
+		if a.Code != Disputed {
+			v.Kept = append(v.Kept, a)
+		}
+	}
+}
+
+// has reports whether a payment of the order is in a state.
+func (b Book) has(state PaymentState) bool {
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == state })
 }
 
 // actOfBuyer does what a button of the pay page says. If that comes too late, the page shows how things
 // stand; if it comes from the page of another method, the page says that they have changed.
 func (s *server) actOfBuyer(p *page) (err error) {
-	p.next = "/pay/" + p.Order.ID
+	p.next = "/pay/" + p.order.ID
 	act := p.PostFormValue("act")
 	method := p.PostFormValue("method")
 	switch {
 	case act == "change":
-		err = s.db.ChangeMethod(p.Context(), p.Store, p.Order.ID, method)
-	case method != p.Order.Order.PaymentMethod:
+		err = s.db.ChangeMethod(p.Context(), p.Store, p.order.ID, method)
+	case method != p.order.Order.PaymentMethod:
 		p.next += "?changed=1"
 	case act == "claim":
-		var said struct {
-			Sender string `json:"sender" rule:"text 1..100 optional"`
-			Bank   string `json:"bank" rule:"text 1..100 optional"`
-		}
-		if err = readForm(p.PostForm, &said); err == nil {
-			err = s.db.ReportPayment(p.Context(), p.Order.ID, method, said.Sender, said.Bank)
-		}
+		err = s.reportPayment(p, method)
 	case act == "unclaim":
-		err = s.db.TakeBackReport(p.Context(), p.Order.ID)
+		err = s.db.TakeBackReport(p.Context(), p.order.ID)
 	}
 
 	if isRefused(err, WrongState) {
@@ -113,19 +319,39 @@ func (s *server) actOfBuyer(p *page) (err error) {
 	return err
 }
 
-// InTime reports whether the buyer may still do something about the payment: the order has not come to its
-// end.
-func (p *page) InTime() bool { return p.DB.now() < p.Order.Order.ExpiresAt }
+// reportPayment writes what the buyer says of their payment.
+func (s *server) reportPayment(p *page, method string) error {
+	var said struct {
+		Sender string `json:"sender" rule:"text 1..100 optional"`
+		Bank   string `json:"bank" rule:"text 1..100 optional"`
+	}
+	if err := readForm(p.PostForm, &said); err != nil {
+		return err
+	}
+	return s.db.ReportPayment(p.Context(), p.order.ID, method, said.Sender, said.Bank)
+}
 
 // goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a
 // GET because form-action allows no form that leads to a gateway. A preview (HEAD) starts nothing.
 func (s *server) goPay(p *page) error {
-	_, session, err := s.payments.OrderWithSession(p.Context(), p.Store, p.Order.ID, p.Method == http.MethodGet)
+	_, session, err := s.payments.OrderWithSession(p.Context(), p.Store, p.order.ID, p.Method == http.MethodGet)
 	p.next = session.PaymentURL
 	return err
 }
 
+// sandboxPage is the sandbox gateway's page of a payment session.
+type sandboxPage struct {
+	*page
+	Order Order
+	Takes bool // it takes a payment
+}
+
+func (s *server) readSandbox(p *page) (any, error) {
+	p.Title = p.order.Order.PaymentReference
+	return sandboxPage{p, p.order.Order, p.order.Book.Status == Pending}, nil
+}
+
 func (s *server) actInSandbox(p *page) error {
-	p.next = "/pay/" + p.Order.ID + "?back=1"
+	p.next = "/pay/" + p.order.ID + "?back=1"
 	return s.db.ActInSandbox(p.Context(), p.PathValue("id"), p.PostFormValue("act"))
 }

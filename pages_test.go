@@ -7,12 +7,14 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"mime/multipart"
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -67,12 +69,22 @@ func TestForeignObjects(t *testing.T) {
 	words := map[string]string{
 		"order": order, "endpoint": endpoint, "delivery": delivery, "key": textOf(key, "key_id"),
 	}
+	forms := ""
+	names, _ := fs.Glob(web, "web/*.html")
+	for _, name := range names {
+		forms += webFile(path.Base(name))
+	}
 	for _, c := range readCases(t, "testdata/dashboard-foreign.txt") {
 		line := os.Expand(c.column(0)+" "+c.column(1), func(name string) string { return words[name] })
-		path, text, _ := strings.Cut(line, " ")
+		address, text, _ := strings.Cut(line, " ")
 		form, err := url.ParseQuery(text)
 		must(t, err)
-		if status, body := p.code(c.heading, path, form); status != 404 || strings.Contains(body, "Asing") {
+		for name := range form {
+			if !strings.Contains(forms, `"`+name+`"`) {
+				t.Errorf("%s: no form has the field %s", c.name, name)
+			}
+		}
+		if status, body := p.code(c.heading, address, form); status != 404 || strings.Contains(body, "Asing") {
 			t.Errorf("%s %s: %d, want 404", c.heading, c.name, status)
 		}
 	}
@@ -122,7 +134,7 @@ func TestOrderBeforeThereIsAnything(t *testing.T) {
 func TestLinesOfAnOwnOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
-		w.sql("UPDATE products SET title = 'Duo' WHERE slug = 'teh'")
+		w.sql("UPDATE products SET title = 'Duo', title_folded = 'duo' WHERE slug = 'teh'")
 		for title, want := range map[string]string{"": "Harus diisi", "duo": "Cocok dengan beberapa barang"} {
 			status, text := p.code("POST", "/dashboard/orders/new?key=k"+title, url.Values{"act": {"order"}, "name": {"Siti"},
 				"payment_method": {"bank_transfer"}, "items[0].title": {"Kopi Gayo"}, "items[1].title": {title}, "items[1].quantity": {"3"}})
@@ -558,6 +570,9 @@ func TestHosts(t *testing.T) {
 		{"192.168.1.5:8080", "/dashboard", 421},
 		{"shop.test", "/pay/x", 404},
 		{"shop.test", "/docs", 200},
+		{"shop.test:443", "/dashboard/login", 200},
+		{"SHOP.test", "/dashboard/login", 200},
+		{"shop.test:80", "/dashboard/login", 421},
 	} {
 		req, err := http.NewRequest("GET", "https://shop.test"+c.path, nil)
 		must(t, err)
@@ -624,18 +639,116 @@ func TestBounds(t *testing.T) {
 	}, "-rate", "60", "-burst", "10")
 }
 
-// TestBundleOfManyProducts opens the form of a bundle whose product is not among the 500 that it lists.
-func TestBundleOfManyProducts(t *testing.T) {
+// TestManyProducts has more products than the lists of fields suggest: whatever is typed is found all the same, in a
+// bundle's form and in that of an own order, by its title or its slug.
+func TestManyProducts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	p := newPlayer(t, w)
 	var products []fields
 	for i := range 501 {
-		products = append(products, fields{"slug": fmt.Sprint("x", i), "title": fmt.Sprintf("Z%03d", i), "price": 1})
+		products = append(products, fields{"slug": fmt.Sprint("x", i), "title": fmt.Sprintf("Z%03d", i), "price": 1000})
 	}
 	bundle := fields{"slug": "akhir", "title": "Akhir", "price": 5, "items": []fields{{"slug": "x500", "quantity": 2}}}
 	w.do(t, "PUT", "/v1/catalog", fields{"products": products, "bundles": []fields{bundle}}, as(w.shop.keys["manage"])...).want(t, 200, "")
-	_, body := newPlayer(t, w).code("GET", "/dashboard/catalog/bundle?slug=akhir", nil)
-	if !strings.Contains(body, "<option selected>x500</option>") {
-		t.Error("the form does not keep the bundle's product")
+
+	p.play(
+		"owner open /dashboard/catalog/bundle?slug=akhir | sees Z500",
+		"owner press save items[1].slug=z499 items[1].quantity=1 | at kind=bundle",
+		"owner open /dashboard/catalog/bundle?slug=akhir, press save items[2].slug=x498 items[2].quantity=1 | at kind=bundle",
+		"owner open /dashboard/catalog/bundle?slug=akhir | sees Z500 | sees Z499 | sees Z498",
+		"owner press save items[0].slug=Entah | 422 | sees Entah | sees Tidak ada di daftar",
+	)
+	for i, title := range []string{"Z500", "x500"} {
+		status, text := p.code("POST", fmt.Sprint("/dashboard/orders/new?key=k", i), url.Values{"act": {"order"}, "name": {"Siti"},
+			"payment_method": {"bank_transfer"}, "items[0].title": {title}})
+		if status != 303 {
+			t.Errorf("an order of %s: %d %s", title, status, pageText.ReplaceAllString(text, " "))
+		}
+	}
+}
+
+// TestPageThatCannotBeRead loses tables of the database: what cannot be read is an error, never a page without it, and the
+// page for an error needs no database.
+func TestPageThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ruin = true
+	p := newPlayer(t, w)
+	p.play("order kopi 1 bank_transfer as A")
+	for _, c := range []struct{ lost, paths string }{
+		{"order_history", "/dashboard/orders/" + p.order},
+		{"payment_methods", "/dashboard /dashboard/payments /dashboard/orders/new /pay/" + p.order},
+		{"settings", "/dashboard /dashboard/login /pay/" + p.order + " /docs /v1/openapi.json /nowhere"},
+	} {
+		p.code("GET", "/dashboard", nil) // signs in while that is possible
+		w.sql("PRAGMA legacy_alter_table = 1; ALTER TABLE " + c.lost + " RENAME TO lost_" + c.lost)
+		for path := range strings.FieldsSeq(c.paths) {
+			status, text := p.code("GET", path, nil)
+			isPage := strings.Contains(text, "Terjadi gangguan") || strings.Contains(path, "/v1/") || path == "/nowhere"
+			if status < 500 && path != "/nowhere" || !isPage {
+				t.Errorf("%s without %s: %d %.200s", path, c.lost, status, text)
+			}
+		}
+	}
+	if log := w.log.String(); strings.Contains(log, "could not be shown") {
+		t.Error("the page for an error needs the database")
+	}
+}
+
+// TestOwnerBesideTheirKeys has a store's programs use up all that its keys may do together: its owner still opens the page
+// where keys are revoked.
+func TestOwnerBesideTheirKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.code("GET", "/dashboard", nil)
+		for range 8 {
+			key := textOf(w.command("key add -name program -store "+w.shop.id), "key")
+			for range 12 {
+				w.do(t, "GET", "/v1/store", nil, as(key)...)
+			}
+		}
+		w.do(t, "GET", "/v1/store", nil).want(t, 429, "RATE_LIMITED")
+		for range 10 {
+			if status, _ := p.code("GET", "/dashboard/developers", nil); status != 200 {
+				t.Fatalf("the owner's page of keys is answered %d", status)
+			}
+		}
+		w.sleep(time.Minute)
+		w.ruin = true // which would read more than the limit
+	}, "-rate", "60", "-burst", "10")
+}
+
+// TestMadeUpPayLinks visits one that does not exist as often as no order's page may be: it takes no tokens, of which there
+// is only room for so many.
+func TestMadeUpPayLinks(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		for range 70 {
+			if status, _ := p.code("GET", "/pay/00dc6acf-ac00-7000-894e-681c971e35b0", nil); status != 404 {
+				t.Fatalf("a pay page of no order is answered %d", status)
+			}
+		}
+	})
+}
+
+// TestTranslatedSentences finds the sentences that web/words.txt translates in the program: one that was changed there would
+// be shown in English.
+func TestTranslatedSentences(t *testing.T) {
+	sources := ""
+	files, err := filepath.Glob("*.go")
+	must(t, err)
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			text, err := os.ReadFile(file)
+			must(t, err)
+			sources += string(text)
+		}
+	}
+	for code := range vocabulary()["id"] {
+		isCode := regexp.MustCompile(`^(return|\w+(\.[\w-]*)*)$`).MatchString(code)
+		if !isCode && !strings.Contains(sources, strconv.Quote(code)) && !strings.Contains(sources, "`"+code+"`") {
+			t.Errorf("the program does not say %q", code)
+		}
 	}
 }

@@ -47,6 +47,46 @@ func (l language) word(kind string, code any) string { return l.say(fmt.Sprint(k
 // message returns what is wrong with a field.
 func (l language) message(e FieldError) string { return fmt.Sprintf(l.say(e.Format), e.Values...) }
 
+// firstWord returns the first of some codes that has a word.
+func firstWord(codes ...string) string {
+	for _, code := range codes {
+		if vocabulary()["id"][code] != "" {
+			return code
+		}
+	}
+	return ""
+}
+
+// alert returns what an alert is about.
+func (l language) alert(a shownAlert) string {
+	return l.say("alert."+a.Kind, "{amount}", rupiah(a.Amount), "{due}", rupiah(a.Due), "{excess}", rupiah(a.Amount-a.Due))
+}
+
+// note returns what a line of an order's history says.
+func (l language) note(n Note) string {
+	from := ""
+	for _, part := range []string{n.Bank, n.Sender} {
+		if part != "" {
+			from += ", " + part
+		}
+	}
+	text := n.Text
+	if text != "" {
+		text = ": " + text
+	}
+	alert := ""
+	if n.Alert != "" {
+		about := shownAlert{Alert: Alert{Amount: n.Amount, Due: n.Due}, Kind: n.Alert}
+		if n.Alert == string(Overpaid) {
+			about.Kind = "money"
+		}
+		alert = l.alert(about)
+	}
+	payment := fmt.Sprint(l.word("provider", n.Provider), " ", n.Attempt, " ", n.Payment)
+	return l.say("note."+string(n.Code), "{text}", text, "{alert}", alert, "{from}", from, "{payment}", payment,
+		"{amount}", rupiah(n.Amount), "{due}", rupiah(n.Due))
+}
+
 // text chooses between the two languages of a text.
 func (l language) text(id, en string) string {
 	if l == "en" {
@@ -104,6 +144,9 @@ func writeTo(contact, text string) string {
 
 // masked returns a buyer's contact as their pay page shows it, because buyers pass the page's address on.
 func masked(b Buyer) string {
+	if b.Email == "" && b.Phone == "" {
+		return ""
+	}
 	if name, domain, isEmail := strings.Cut(b.Email, "@"); isEmail {
 		return fmt.Sprintf("%.1s•••@%s", name, domain)
 	}

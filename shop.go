@@ -175,7 +175,6 @@ func (db *DB) setAddress(publicURL string, subdomains bool) error {
 }
 
 // publicURL returns where the service is reached, without a slash at its end.
-func (db *DB) publicURL(ctx context.Context) string {
-	address, _ := one[string](ctx, db, "SELECT scheme || host || port FROM settings")
-	return address
+func (db *DB) publicURL(ctx context.Context) (string, error) {
+	return one[string](ctx, db, "SELECT scheme || host || port FROM settings")
 }

@@ -274,9 +274,13 @@ func (q *queue) isOldNews(s sending, wait time.Duration) bool {
 // dashboard.
 func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
 	title, text := phoneWords(s.Language, s.Event, s.Order)
+	address, err := q.db.publicURL(ctx)
+	if err != nil {
+		return httpAnswer{}, err
+	}
 	return q.post(ctx, s.URL, []byte(text), http.Header{
 		"Title": {mime.QEncoding.Encode("utf-8", title)},
-		"Click": {q.db.publicURL(ctx) + "/dashboard"},
+		"Click": {address + "/dashboard"},
 	})
 }
 
