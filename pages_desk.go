@@ -89,6 +89,7 @@ type deskPage struct {
 	IsFirst     bool // nothing is searched for, and no earlier orders were asked for
 	NewOrder    string
 	Steps       firstSteps
+	HasSteps    bool // some are left
 	Waiting     []waiting
 	IsMore      bool       // more may wait than are shown
 	Unanswered  int        // payment sessions whose gateway does not answer
@@ -99,12 +100,11 @@ type deskPage struct {
 }
 
 // firstSteps says what an owner has done in a new store.
-type firstSteps struct{ Product, Method, Contact, Phone, Order, All bool }
+type firstSteps struct{ Product, Method, Contact, Phone, Order bool }
 
 const mostWaiting = 20 // that the desk shows at once
 
 func (s *server) readDesk(p *page) (any, error) {
-	ctx := p.Context()
 	v := deskPage{page: p, Text: p.Query("q"), State: p.Query("status"), NewOrder: newOrderAddress()}
 	v.IsSearched = v.Text != ""
 	v.IsFirst = !v.IsSearched && v.State == "" && p.Query("after") == ""
@@ -112,37 +112,17 @@ func (s *server) readDesk(p *page) (any, error) {
 		return v, err
 	}
 
-	endpoints, err := s.db.Endpoints(ctx, p.Store.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range endpoints {
-		if e.OffReason == "gone" || e.Active && e.Fails {
-			v.Failing = append(v.Failing, e)
-		}
-		v.Steps.Phone = v.Steps.Phone || e.Kind == Phone
-	}
 	if err := s.readFirstSteps(p, &v); err != nil {
 		return nil, err
 	}
-
-	rows, err := s.db.Desk(ctx, p.Store.ID, mostWaiting)
-	if err != nil {
+	if err := s.readWaiting(p, &v); err != nil {
 		return nil, err
 	}
-	v.IsMore = len(rows) == mostWaiting
-	for _, o := range rows {
-		w, err := s.whyWaiting(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		v.Waiting = append(v.Waiting, w)
-	}
-
-	if v.Unanswered, err = s.db.Unanswered(ctx, p.Store.ID); err != nil {
+	var err error
+	if v.Unanswered, err = s.db.Unanswered(p.Context(), p.Store.ID); err != nil {
 		return nil, err
 	}
-	v.Revenue, err = s.db.Revenue(ctx, p.Store.ID)
+	v.Revenue, err = s.db.Revenue(p.Context(), p.Store.ID)
 	return v, err
 }
 
@@ -174,20 +154,51 @@ func (s *server) readOrders(p *page, v *deskPage) error {
 	return nil
 }
 
-// readFirstSteps reads what the desk does not know yet of the first steps.
+// readFirstSteps reads what a new store still lacks, and the endpoints where nothing arrives.
 func (s *server) readFirstSteps(p *page, v *deskPage) error {
 	products, _, err := s.db.Entries(p.Context(), p.Store.ID, EntryFilter{Limit: 1, Drafts: true})
 	if err != nil {
 		return err
 	}
 	methods, err := s.db.UsableMethods(p.Context(), p.Store, -1)
-	steps := &v.Steps
-	steps.Product = len(products) > 0
-	steps.Method = len(methods) > 0
-	steps.Contact = p.Store.Contact != ""
-	steps.Order = len(v.Orders) > 0
-	steps.All = steps.Product && steps.Method && steps.Contact && steps.Phone && steps.Order
-	return err
+	if err != nil {
+		return err
+	}
+	endpoints, err := s.db.Endpoints(p.Context(), p.Store.ID)
+	if err != nil {
+		return err
+	}
+
+	hasPhone := false
+	for _, e := range endpoints {
+		hasPhone = hasPhone || e.Kind == Phone
+		if e.OffReason == "gone" || e.Active && e.Fails {
+			v.Failing = append(v.Failing, e)
+		}
+	}
+	v.Steps = firstSteps{
+		Product: len(products) > 0, Method: len(methods) > 0, Contact: p.Store.Contact != "", Phone: hasPhone,
+		Order: len(v.Orders) > 0,
+	}
+	v.HasSteps = v.Steps != firstSteps{true, true, true, true, true}
+	return nil
+}
+
+// readWaiting reads the orders that wait for their owner.
+func (s *server) readWaiting(p *page, v *deskPage) error {
+	rows, err := s.db.Desk(p.Context(), p.Store.ID, mostWaiting)
+	if err != nil {
+		return err
+	}
+	v.IsMore = len(rows) == mostWaiting
+	for _, o := range rows {
+		w, err := s.whyWaiting(p.Context(), o)
+		if err != nil {
+			return err
+		}
+		v.Waiting = append(v.Waiting, w)
+	}
+	return nil
 }
 
 // newOrderAddress returns the address of an empty form for an order, with a key of its own.

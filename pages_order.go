@@ -82,6 +82,7 @@ func (s *server) readOrderPage(p *page) (any, error) {
 	if v.Method, err = s.methodOf(ctx, o); err != nil {
 		return nil, err
 	}
+	v.advise(w)
 	v.askOwner(w)
 	if v.History, err = s.db.History(ctx, o.ID); err != nil {
 		return nil, err
@@ -147,37 +148,55 @@ func (s PaymentSession) trouble() string {
 	return s.Problem
 }
 
-// askOwner fills in what there is to decide, and what each alert advises.
-func (v *orderPage) askOwner(w waiting) {
+// advise fills in the alerts, and what each advises.
+func (v *orderPage) advise(w waiting) {
 	book := w.Book
-	isHeld := book.held() && !book.Reported // Otherwise the owner decides about what the buyer has reported.
-	accepts := len(w.Alerts) > 0 && !book.Reported && !isHeld
-	waits := book.Status == AwaitingVerification
 	isApproved := book.Status == Paid && book.PaidBy == byOwner // without a gateway's payment
+	situation := string(book.Status)
+	switch {
+	case book.Status == AwaitingVerification && !w.accepts():
+		situation = "beside"
+	case isApproved:
+		situation = "approved"
+	}
 
 	for _, a := range w.Alerts {
-		situation := string(book.Status)
-		switch {
-		case waits && !accepts:
-			situation = "beside"
-		case isApproved:
-			situation = "approved"
-		}
 		a.Advice = firstWord("advice."+a.Kind+"."+situation, "advice."+a.Kind)
 		a.IsWhichOne = isApproved && a.Code == Overpaid
 		v.Alerts = append(v.Alerts, a)
 	}
-	if !waits {
+}
+
+// isHeld reports whether the owner decides about what a gateway holds, and not about what the buyer has reported.
+func (w waiting) isHeld() bool { return w.Book.held() && !w.Book.Reported }
+
+// accepts reports whether the owner is asked to accept what has arrived.
+func (w waiting) accepts() bool { return len(w.Alerts) > 0 && !w.Book.Reported && !w.isHeld() }
+
+// askOwner fills in what there is to decide.
+func (v *orderPage) askOwner(w waiting) {
+	if w.Book.Status != AwaitingVerification {
 		return
 	}
 
 	d := &decision{Question: "arrived", Yes: "arrived", No: Reject, Said: w.Said, Since: w.Since}
-	d.AlsoHeld = book.held() && !isHeld
-	switch {
-	case isHeld:
+	v.Decision = d
+	if w.isHeld() {
 		d.Question = "held"
 		d.Yes = "payment"
-	case accepts:
+		d.About = "held"
+		for _, p := range w.Book.Payments {
+			if p.State == Held {
+				d.Held = append(d.Held, p.Amount)
+			}
+		}
+		return
+	}
+
+	d.AlsoHeld = w.Book.held()
+	d.Accounts = v.Method.Accounts
+	switch {
+	case w.accepts():
 		d.Question = "amount"
 		d.Yes = "amount"
 	case v.Order.PaymentProvider != Manual:
@@ -185,28 +204,13 @@ func (v *orderPage) askOwner(w waiting) {
 	case v.Method.Kind == Cash:
 		d.Yes = "cash"
 	}
-	if w.Why == string(NoteConfirmed) {
+	if v.IsConfirmed {
 		d.Question = "prepare"
 		d.No = Cancel
 	}
-
-	switch {
-	case isHeld:
-		d.About = "held"
-	case len(w.Alerts) == 0:
+	if len(w.Alerts) == 0 {
 		d.About = string(d.No)
 	}
-	if !isHeld {
-		d.Accounts = v.Method.Accounts
-		v.Decision = d
-		return
-	}
-	for _, p := range book.Payments {
-		if p.State == Held {
-			d.Held = append(d.Held, p.Amount)
-		}
-	}
-	v.Decision = d
 }
 
 // decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed
