@@ -116,7 +116,6 @@ type page struct {
 	Content         template.HTML
 
 	order    OrderRow // whose buyer, or owner, acts
-	method   Method   // of that order
 	checking int      // how many times its page has asked the gateway without an answer
 	w        http.ResponseWriter
 	auth     *auth
