@@ -233,7 +233,6 @@ func parseTemplates(l language) *template.Template {
 		"list":     func(values ...any) []any { return values },
 		"rupiah":   rupiah,
 		"grouped":  grouped,
-		"writeTo":  writeTo,
 		"alert":    l.alert,
 		"note":     l.note,
 		"style":    func() string { return stylesheetURL },
