@@ -483,7 +483,7 @@ func TestTranslatedTexts(t *testing.T) {
 	said = squeezed(strings.ReplaceAll(said, `\"`, `"`))
 	for line := range strings.Lines(webFile("words.txt")) {
 		english, _, isWord := strings.Cut(line, " = ")
-		if isWord && line[0] != '#' && !strings.Contains(line, " | ") && !strings.Contains(said, squeezed(english)) {
+		if isWord && line[0] != '#' && strings.Contains(english, " ") && !strings.Contains(said, squeezed(english)) {
 			t.Errorf("nothing says %q", english)
 		}
 	}
@@ -730,26 +730,4 @@ func TestMadeUpPayLinks(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestTranslatedSentences finds the sentences that web/words.txt translates in the program: one that was changed there would
-// be shown in English.
-func TestTranslatedSentences(t *testing.T) {
-	sources := ""
-	files, err := filepath.Glob("*.go")
-	must(t, err)
-	for _, file := range files {
-		if !strings.HasSuffix(file, "_test.go") {
-			text, err := os.ReadFile(file)
-			must(t, err)
-			sources += string(text)
-		}
-	}
-	sources = regexp.MustCompile(`" \+\s+"`).ReplaceAllString(sources, "")
-	for code := range vocabulary()["id"] {
-		isCode := regexp.MustCompile(`^(return|\w+(\.[\w-]*)*)$`).MatchString(code)
-		if !isCode && !strings.Contains(sources, strconv.Quote(code)) && !strings.Contains(sources, "`"+code+"`") {
-			t.Errorf("the program does not say %q", code)
-		}
-	}
 }
