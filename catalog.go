@@ -120,10 +120,15 @@ func (db *DB) EntriesLike(ctx context.Context, storeID string, kind Kind, text s
 
 // Catalog is the content of a catalog file.
 type Catalog struct {
-	Products       []Entry  `json:"products" rule:"list 0..100000 optional without=items"`
-	Bundles        []Entry  `json:"bundles" rule:"list 0..100000 optional without=stock"`
-	PaymentMethods []Method `json:"payment_methods" rule:"list 0..100000 optional"`
+	Products       []Entry  `json:"products" rule:"list 0..50000 optional without=items"`
+	Bundles        []Entry  `json:"bundles" rule:"list 0..50000 optional without=stock"`
+	PaymentMethods []Method `json:"payment_methods" rule:"list 0..50000 optional"`
 }
+
+const (
+	mostEntriesOfFile = 50_000 // nothing else is written while they are
+	mostEntriesOfPut  = 2_000
+)
 
 // readCatalogFile reads a catalog file. Its errors name the line or the entry.
 func readCatalogFile(file []byte) (c Catalog, err error) {
@@ -133,7 +138,7 @@ func readCatalogFile(file []byte) (c Catalog, err error) {
 	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(json.RawMessage))); ok {
 		return c, malformed("line %d: %s", 1+bytes.Count(file[:syntax.Offset], []byte("\n")), syntax)
 	}
-	return c, readCatalog(file, &c)
+	return c, readCatalog(file, mostEntriesOfFile, &c)
 }
 
 // ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each

@@ -316,9 +316,8 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, status int, foun
 }
 
 const (
-	maxBody           = 64 << 10
-	maxCatalog        = 1 << 20
-	maxCatalogEntries = 2000
+	maxBody    = 64 << 10
+	maxCatalog = 1 << 20
 )
 
 // apiCall is a request to the API of a store.
@@ -338,18 +337,19 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	handle func(c *apiCall, query Q) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var query Q
-		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK}
+		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK, leave: func() {}}
+		defer func() { c.leave() }() // A long answer is in memory until it has been written.
 		if err := s.begin(w, c, needs, &query); err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		defer c.leave() // A long answer is in memory until it has been written.
 		found, err := handle(c, query)
 		s.answer(w, r, c.status, found, err)
 	})
 }
 
-// begin checks and reads a request to the API, and takes one of its store's places for it.
+// begin checks and reads a request to the API, and takes one of its store's places for it. A catalog, whose body alone
+// takes much memory, waits for the store's place for large work before its body is read.
 func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any) error {
 	err := s.admit(c, needs)
 	logStore(w, c.store.ID)
@@ -359,13 +359,32 @@ func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any
 	if err := readQuery(c.URL.RawQuery, query); err != nil {
 		return err
 	}
+
+	isCatalog := c.Method == http.MethodPut
+	if isCatalog {
+		if err := s.takePlace(c, "large"); err != nil {
+			return err
+		}
+	}
 	if c.body, err = readBody(w, c.Request); err != nil {
 		return err
 	}
-	if c.leave, err = s.auth.place(c.Context(), c.store.ID, "api"); err != nil {
-		return err
+	if !isCatalog {
+		if err := s.takePlace(c, "api"); err != nil {
+			return err
+		}
 	}
 	c.Request = c.WithContext(s.auth.boundWrites(c.Context(), c.store.ID, "api writes"))
+	return nil
+}
+
+// takePlace takes a place for a request to the API.
+func (s *server) takePlace(c *apiCall, kind string) error {
+	leave, err := s.auth.place(c.Context(), c.store.ID, kind)
+	if err != nil {
+		return err
+	}
+	c.leave = leave
 	return nil
 }
 

@@ -175,25 +175,19 @@ func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 	return listOf("events", bodies, more), err
 }
 
-// putCatalog takes a catalog file. It waits while another import, an export or an upload runs.
+// putCatalog takes a catalog file. The process decodes two at once.
 func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
-	var catalog Catalog
-	if err := readCatalog(c.body, &catalog); err != nil {
-		return nil, err
-	}
-
-	entries := len(catalog.Products) + len(catalog.Bundles) + len(catalog.PaymentMethods)
-	if entries > maxCatalogEntries {
-		return nil, refuse(ValidationFailed).add("products",
-			"and all other entries may be at most %d at once", maxCatalogEntries)
-	}
-
-	c.leave()
-	leave, err := s.auth.place(c.Context(), c.store.ID, "large")
+	leave, err := s.auth.place(c.Context(), "", "catalog")
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
+
+	var catalog Catalog
+	if err := readCatalog(c.body, mostEntriesOfPut, &catalog); err != nil {
+		return nil, err
+	}
+	leave()
 	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
 }
 

@@ -45,6 +45,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -68,27 +69,31 @@ const (
 )
 
 // readJSON reads the body of a request.
-func readJSON(body []byte, into any) error { return readBodyOf(fromBody, body, into) }
+func readJSON(body []byte, into any) error { return readBodyOf(fromBody, math.MaxInt, body, into) }
 
 // readPatch reads a body that changes the fields it has.
-func readPatch(body []byte, into any) error { return readBodyOf(fromPatch, body, into) }
+func readPatch(body []byte, into any) error { return readBodyOf(fromPatch, math.MaxInt, body, into) }
 
-// readCatalog reads entries of a catalog. What an entry leaves out stays as it is.
-func readCatalog(body []byte, into any) error { return readBodyOf(fromCatalog, body, into) }
+// readCatalog reads entries of a catalog, and stops when there are more than most. What an entry leaves out stays as it
+// is.
+func readCatalog(body []byte, most int, into any) error {
+	return readBodyOf(fromCatalog, most, body, into)
+}
 
 const maxDepth = 16
 
 // readBodyOf reads one JSON object. It is stricter than encoding/json: the text must be UTF-8, end after the object,
 // give no key twice and be nested at most 16 levels deep.
-func readBodyOf(s source, body []byte, into any) error {
+func readBodyOf(s source, mostEntries int, body []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
-	value, err := parseValue(decoder, 1)
+	p := parser{Decoder: decoder, mostEntries: mostEntries}
+	value, err := p.value(1)
 	if _, refused := errors.AsType[*Refusal](err); refused {
 		return err
 	}
 
-	_, end := decoder.Token()
+	_, end := p.Token()
 	if err != nil || end != io.EOF || !utf8.Valid(body) {
 		return refuse(InvalidRequest)
 	}
@@ -105,9 +110,16 @@ func malformed(format string, values ...any) *Refusal {
 	return &Refusal{Reason: InvalidRequest, Words: fmt.Sprintf(format, values...)}
 }
 
-// parseValue returns the next JSON value as a map, list, string, json.Number, bool or nil.
-func parseValue(decoder *json.Decoder, depth int) (any, error) {
-	token, err := decoder.Token()
+// parser reads JSON. The values take many times the memory of their text, so it stops where a text has too many entries:
+// elements of the lists in its outermost object.
+type parser struct {
+	*json.Decoder
+	entries, mostEntries int
+}
+
+// value returns the next JSON value as a map, list, string, json.Number, bool or nil.
+func (p *parser) value(depth int) (any, error) {
+	token, err := p.Token()
 	isObject := token == json.Delim('{')
 	if !isObject && token != json.Delim('[') {
 		return token, err
@@ -117,15 +129,22 @@ func parseValue(decoder *json.Decoder, depth int) (any, error) {
 	}
 
 	var list []any // for an object, its keys and values in turn
-	for decoder.More() {
-		value, err := parseValue(decoder, depth+1)
+	for p.More() {
+		if !isObject && depth == 2 {
+			p.entries++
+		}
+		if p.entries > p.mostEntries {
+			return nil, refuse(ValidationFailed).add("products",
+				"and all other entries may be at most %d at once", p.mostEntries)
+		}
+		value, err := p.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, value)
 	}
 
-	_, err = decoder.Token() // the closing brace or bracket
+	_, err = p.Token() // the closing brace or bracket
 	if !isObject || err != nil {
 		return list, err
 	}

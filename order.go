@@ -318,24 +318,13 @@ const (
 	mostUniqueCode   = 999
 )
 
-// setMethod changes an order to a method, with its fee and its unique code. An order keeps the code that was
-// drawn for it unless the resulting amount is that of another order of the store in the last seven days; if
-// all amounts are taken, one repeats.
+// setMethod changes an order to a method, with its fee and its unique code.
 func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	o.Order.Fee = m.Fee
 	o.Order.UniqueCode = 0
 	base := o.Order.beforeFee() + m.Fee
 	if m.UniqueCode {
-		var amounts []int64
-		tx.list(&amounts, `
-			SELECT amount FROM orders WHERE store_id = ? AND created_at > ? AND amount > ? AND amount <= ? AND id <> ?`,
-			o.StoreID, tx.now.Add(-uniqueAmountsFor), base, base+mostUniqueCode, o.ID)
-		for _, drawn := range rand.Perm(mostUniqueCode) { // until the code is free; the last one stays in any case
-			if o.UniqueCode != 0 && !slices.Contains(amounts, base+o.UniqueCode) {
-				break
-			}
-			o.UniqueCode = int64(drawn) + 1
-		}
+		o.UniqueCode = tx.uniqueCode(o, base)
 		o.Order.UniqueCode = o.UniqueCode
 	}
 
@@ -347,6 +336,28 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 		return refuse(ValidationFailed).add("items", "come to more than %d in all", maxMoney)
 	}
 	return nil
+}
+
+// uniqueCode returns a code that makes the order's amount, with the base that it is added to, differ from that of each
+// other order of the store in the last seven days. It is the code that was drawn for the order before, or a new one. If
+// all amounts are taken, one repeats.
+func (tx *Tx) uniqueCode(o *OrderRow, base int64) int64 {
+	isFree := func(code int64) bool { // also after an error of the write
+		var id string
+		return !tx.find(&id, "SELECT id FROM orders WHERE store_id = ? AND amount = ? AND created_at > ? AND id <> ? LIMIT 1",
+			o.StoreID, base+code, tx.now.Add(-uniqueAmountsFor), o.ID)
+	}
+
+	if o.UniqueCode != 0 && isFree(o.UniqueCode) {
+		return o.UniqueCode
+	}
+	codes := rand.Perm(mostUniqueCode) // from 0
+	for _, code := range codes {
+		if isFree(int64(code) + 1) {
+			return int64(code) + 1
+		}
+	}
+	return int64(codes[0]) + 1
 }
 
 // render makes the order's JSON again. Its updated_at changes only if something else in it has. A new order

@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -68,9 +67,12 @@ type component struct {
 	items     []int  // the order's items that it belongs to
 }
 
-// addItems fills in the order's items, its subtotal and its components from what is published now. A
-// product's only component is the product itself. The + in its query keeps SQLite from reading all products
-// of the store.
+// mostComponents is how many products an order may have, those of its bundles included. All other writes wait while they
+// are read, and while their stock is reserved.
+const mostComponents = 500
+
+// addItems fills in the order's items, its subtotal and its components from what is published now. A product's only
+// component is the product itself. The + in its query keeps SQLite from reading all products of the store.
 func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	args := []any{o.StoreID}
 	for _, in := range items {
@@ -84,8 +86,15 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 		FROM   products s
 		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
-		WHERE  +s.store_id = ? AND s.published = 1 AND s.removed_at = 0 AND s.id IN (?`+strings.Repeat(", ?", len(items)-1)+")", args...)
+		WHERE  +s.store_id = ? AND s.published = 1 AND s.removed_at = 0
+		AND    s.id IN (?`+strings.Repeat(", ?", len(items)-1)+`)
+		LIMIT  ?`, append(args, mostComponents+1)...)
+	if len(goods) > mostComponents {
+		return refuse(ValidationFailed).add("items",
+			"have more than %d products, with those of bundles: make several orders", mostComponents)
+	}
 
+	place := map[string]int{} // of a product's component in the order
 	unknown := refuse(ProductUnavailable)
 	wrong := refuse(ValidationFailed)
 	for i, in := range items {
@@ -102,9 +111,10 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 			item.Title = s.Title
 			item.UnitPrice = s.Price
 			item.LineTotal = s.Price * in.Quantity
-			c := slices.IndexFunc(o.Components, func(c component) bool { return c.ProductID == s.Component })
-			if c < 0 {
+			c, isKnown := place[s.Component]
+			if !isKnown {
 				c = len(o.Components)
+				place[s.Component] = c
 				o.Components = append(o.Components, component{ProductID: s.Component, unlimited: s.Unlimited})
 			}
 			o.Components[c].Quantity += s.Units * in.Quantity

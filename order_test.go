@@ -215,31 +215,58 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
-// TestUniqueAmounts has nearly all amounts of a subtotal taken by orders of the last seven days: a new order has
-// another one.
+// TestUniqueAmounts has orders of seven days with every amount but one, which an older order has. The next order gets that
+// one, and the one after it repeats another.
 func TestUniqueAmounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.ruin = true // The copies have no events.
+	w.ruin = true // These orders have no events.
+	w.sql(`
+		WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 999)
+		INSERT INTO orders (id, store_id, status, reference, provider, method, test, amount, unique_code, created_at,
+		                    expires_at, components, json)
+		SELECT 'o-' || i, ?1, 'expired', 'R-' || i, 'manual', 'bank_unik', 0, 50000 + i, i, ?2 - iif(i = 8, 7200000, 0),
+		       0, '[]', '{}'
+		FROM   n`, w.shop.id, time.Now().Add(time.Hour).AddDate(0, 0, -7).UnixMilli())
 	body := w.shop.body("teh", 1)
 	body["payment_method"] = "bank_unik"
-	first := w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id")
-	w.sql(`
-		CREATE TEMP TABLE copies AS
-		    WITH RECURSIVE codes(code) AS (SELECT 1 UNION ALL SELECT code + 1 FROM codes WHERE code < 950)
-		    SELECT code, o.* FROM codes, orders o WHERE o.id = ?;
-		UPDATE copies SET id = printf('0190f5a0-0000-7000-8000-%012d', code), reference = 'INV-20000101-' || code,
-		    unique_code = code, amount = 50000 + code, created_at = created_at - 167 * 3600000;
-		ALTER TABLE copies DROP COLUMN code;
-		INSERT INTO orders SELECT * FROM copies`, first)
-	drawn := map[string]bool{}
-	for range 15 {
-		code := w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.unique_code")
-		if n, _ := strconv.Atoi(code); n <= 950 || drawn[code] {
-			t.Errorf("the code %s is taken", code)
-		}
-		drawn[code] = true
+	w.do(t, "POST", "/v1/orders", body).want(t, 201, "").has(t, "order.unique_code 8", "order.amount 50008")
+	w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+}
+
+// TestComponentsOfAnOrder orders bundles with 500 products in all, and then one more. A catalog of more entries than may
+// come at once is not read to its end.
+func TestComponentsOfAnOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	products, bundles := []fields{}, []fields{}
+	for i := range 500 {
+		products = append(products, fields{"slug": fmt.Sprint("p-", i), "title": "P", "price": 1000, "stock": 5})
 	}
+	for i := range 10 {
+		items := []fields{}
+		for j := range 50 {
+			items = append(items, fields{"slug": fmt.Sprint("p-", 50*i+j), "quantity": 1})
+		}
+		bundles = append(bundles, fields{"slug": fmt.Sprint("b-", i), "title": "Wide", "price": 1000, "items": items})
+	}
+	put := func(body any) response {
+		return w.do(t, "PUT", "/v1/catalog", body, as(w.shop.keys["manage"])...)
+	}
+	put(fields{"products": products, "bundles": bundles}).want(t, 200, "")
+	wide := []fields{}
+	for _, b := range w.get(t, "/v1/products?type=bundle&q=wide").list("bundles") {
+		wide = append(wide, fields{"type": "bundle", "bundle_id": b["id"], "quantity": 2})
+	}
+	body := w.shop.body("teh", 1)
+	body["items"] = append(wide[:10:10], body["items"].([]any)[0].(fields))
+	w.do(t, "POST", "/v1/orders", body).wantRefusal(t, "422 VALIDATION_FAILED items")
+	body["items"] = wide
+	w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+	w.get(t, "/v1/products?type=bundle&q=wide&limit=1").has(t, "bundles.0.stock 3")
+
+	many := `{"products":[` + strings.Repeat("{},", 2000) + `{}], no JSON`
+	put(many).wantRefusal(t, "422 VALIDATION_FAILED products")
 }
 
 // TestListsWhileOrdersArrive walks through the list of orders while new ones come: none is skipped or repeated.
