@@ -350,14 +350,19 @@ func (w *world) start() {
 	}
 }
 
-// startProcess starts the program in a process of its own, on a socket, after a command of the shell such as
-// ulimit. kill ends it as kill -9 does.
-func (w *world) startProcess(first string) (kill func()) {
+// process is the program in a process of its own, after a command of the shell such as ulimit.
+func (w *world) process(first string) *exec.Cmd {
 	exe, err := os.Executable()
 	must(w.t, err)
 	shell := []string{"-c", first + `exec "$0" "$@"`, exe}
 	cmd := exec.Command("sh", append(shell, w.serveArgs()...)...)
 	cmd.Env = append(os.Environ(), "STOREORDER_TEST_AS_PROGRAM=1")
+	return cmd
+}
+
+// startProcess starts the program in a process of its own, on a socket. kill ends it as kill -9 does.
+func (w *world) startProcess(first string) (kill func()) {
+	cmd := w.process(first)
 	log := &logBuffer{out: w.log}
 	cmd.Stderr = log
 	must(w.t, cmd.Start())
@@ -442,11 +447,16 @@ func (w *world) sleep(d time.Duration) {
 // sql does something to the file beside the service, as another program would.
 func (w *world) sql(query string, args ...any) {
 	w.t.Helper()
+	must(w.t, w.trySQL(query, args...))
+}
+
+func (w *world) trySQL(query string, args ...any) error {
+	w.t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+w.file+"?_busy_timeout=5000&_foreign_keys=1")
 	must(w.t, err)
 	defer db.Close()
 	_, err = db.Exec(query, args...)
-	must(w.t, err)
+	return err
 }
 
 // value reads one value of the file beside the service.

@@ -212,6 +212,7 @@ func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
 	err = errors.Join(err, file.Sync(), file.Close(), syncFolder(out))
 	if err != nil {
 		os.Remove(out)
+		os.Remove(out + "-journal") // which SQLite leaves when the disk is full
 		return fmt.Errorf("cannot copy %s to %s: is the disk full? (%w)", db.path, out, err)
 	}
 	return nil

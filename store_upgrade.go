@@ -72,7 +72,7 @@ func (db *DB) saveCopy(saved string) error {
 	}
 	for _, entry := range beside { // what upgrades have left that were killed
 		name := entry.Name()
-		if strings.HasPrefix(name, filepath.Base(db.path)+"-before-") && strings.HasSuffix(name, ".part") {
+		if strings.HasPrefix(name, filepath.Base(db.path)+"-before-") && strings.Contains(name, ".part") {
 			os.Remove(filepath.Join(filepath.Dir(db.path), name))
 		}
 	}
@@ -84,7 +84,7 @@ func (db *DB) saveCopy(saved string) error {
 			size = info.Size()
 		}
 		return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes %d MB, "+
-			"and the upgrade itself takes half of that (%w)", size>>20+1, err)
+			"and the upgrade itself takes half of that (%v)", size>>20+1, err)
 	}
 	return errors.Join(os.Rename(part, saved), syncFolder(saved))
 }
