@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -56,6 +57,7 @@ type Method struct {
 	Instructions string          `json:"instructions" rule:"lines 0..10000 optional"`
 	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
 	ImageURL     *string         `json:"image_url" rule:"https optional"`
+	Channels     []string        `json:"channels,omitempty" rule:"codes 0..40 optional"` // the only ones of a gateway's page; none = all
 	Enabled      bool            `json:"-" rule:"bool optional"`
 	Removed      bool            `json:"-"`                  // no list shows it, but orders name it
 	Test         bool            `json:"-"`                  // its orders are test orders: no real money pays them
@@ -72,6 +74,11 @@ func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 			wrong.add(path+name, "is only for methods of the provider manual: leave it out")
 		}
 	}
+	for i, code := range m.Channels {
+		if m.Provider != "" && !m.Provider.isChannel(code) {
+			wrong.add(fmt.Sprintf("%schannels[%d]", path, i), "is not a channel of the provider %s", m.Provider)
+		}
+	}
 	if m.MinAmount != nil && m.MaxAmount != nil && *m.MinAmount > *m.MaxAmount {
 		wrong.add(path+"min_amount", "must not be above max_amount")
 	}
@@ -84,7 +91,7 @@ func (m Method) usable(st Store, subtotal int64) bool {
 	return m.lacks(st) == "" && (subtotal < 0 || !below && !above)
 }
 
-// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode or https.
+// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode, https or reachable.
 // It is empty if they are.
 func (m Method) lacks(st Store) string {
 	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
@@ -102,6 +109,10 @@ func (m Method) lacks(st Store) string {
 	case m.Provider == Xendit && !strings.HasPrefix(st.URL, "https://"):
 		// Xendit takes no other address to return to.
 		return "https"
+	case m.Provider == Midtrans:
+		if channels, _ := m.offered(st); len(channels) == 0 {
+			return "reachable"
+		}
 	}
 	return ""
 }
@@ -113,7 +124,7 @@ const sqlMethods = `
 	       m.provider = 'manual' AND m.kind <> 'cash' AND m.unique_code AS unique_code,
 	       m.min_amount, m.max_amount, m.instructions, m.removed_at > 0 AS removed,
 	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]') AS accounts, m.image_url,
-	       m.enabled AND m.removed_at = 0 AS enabled,
+	       m.enabled AND m.removed_at = 0 AS enabled, m.channels,
 	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox' AS test,
 	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL AS has_key,
 	       iif(m.provider = 'manual', 'manual', 'gateway') AS channel
@@ -172,15 +183,16 @@ func (tx *Tx) putMethod(storeID string, m Method, path string, refusal *Refusal)
 
 	tx.exec(`
 		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled,
-		                             kind, accounts, image_url, unique_code)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		                             kind, accounts, image_url, unique_code, channels)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (store_id, code) DO UPDATE
 		SET    name = excluded.name, fee = excluded.fee, instructions = excluded.instructions,
 		       min_amount = excluded.min_amount, max_amount = excluded.max_amount, enabled = excluded.enabled,
 		       accounts = excluded.accounts, image_url = excluded.image_url, unique_code = excluded.unique_code,
-		       removed_at = 0`,
+		       channels = excluded.channels, removed_at = 0`,
 		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount, m.Enabled, m.Kind,
-		fromJSON{append([]BankAccount{}, m.Accounts...)}, m.ImageURL, m.UniqueCode) // [], not null
+		fromJSON{append([]BankAccount{}, m.Accounts...)}, m.ImageURL, m.UniqueCode, // [], not null
+		fromJSON{append([]string{}, m.Channels...)})
 }
 
 // RemoveMethod hides a payment method from everything but the orders that name it, whose buyers can still pay.

@@ -119,6 +119,7 @@ type internet struct {
 	mu    sync.Mutex
 	fault fault
 	calls []string // such as "midtrans create"
+	paths []string // of these calls
 }
 
 // fault is what happens to the next call that has a text in its name, or to all of them. Its kind is one of
@@ -140,7 +141,7 @@ func newNetwork(t *testing.T) *internet {
 	xendit := &xenditDouble{odd: map[string]bool{}, customers: map[string]bool{}}
 	xendit.t, xendit.key = t, xenditKey
 	xendit.open = func(p *gatewayPage) bool { return p.status == "ACTIVE" }
-	midtrans := &midtransDouble{}
+	midtrans := &midtransDouble{odd: map[string]bool{}}
 	midtrans.t, midtrans.key, midtrans.open = t, midtransKey, (*gatewayPage).takesPayment
 	inbox := &inbox{t: t, secrets: map[string][]string{}, now: map[string]int{}, most: map[string]int{}}
 	return &internet{t: t, fault: fault{kind: "none"}, midtrans: midtrans, xendit: xendit, inbox: inbox}
@@ -170,6 +171,7 @@ func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(r.URL.Host, ".midtrans.com") {
 		name, double = "midtrans", n.midtrans
 	}
+	n.paths = append(n.paths, r.URL.EscapedPath())
 	n.mu.Unlock()
 	if name == "xendit" && r.URL.Host != "api.xendit.co" {
 		return n.inbox.receive(r)
@@ -364,8 +366,8 @@ func when(so bool, why string) string {
 	return ""
 }
 
-const snapChannels = `(bca|bni|bri|permata)_va|echannel|other_qris|` +
-	`gopay|shopeepay|dana|ovo|credit_card|alfamart|indomaret`
+const snapChannels = `(bca|bni|bri|permata|cimb|bsi|danamon|seabank|saqu)_va|echannel|other_qris|` +
+	`gopay|shopeepay|dana|ovo|credit_card|alfamart|indomaret|akulaku|kredivo`
 
 const midtransRules = `
 	transaction_details              {}
@@ -373,11 +375,11 @@ const midtransRules = `
 	transaction_details.gross_amount [1-9][0-9]*
 	item_details[]?                  {}
 	item_details[].id                .{0,50}
-	item_details[].name              .{1,50}
+	item_details[].name              [^|]{1,50}
 	item_details[].price             -?[1-9][0-9]*
 	item_details[].quantity          [1-9][0-9]*
 	customer_details?                {}
-	customer_details.first_name?     .{1,30}
+	customer_details.first_name?     [^|]{1,30}
 	customer_details.email?          [!-~]+@[!-~]+\.[!-~]+
 	customer_details.phone?          (\+62|0)[0-9]+
 	credit_card                      {}
@@ -387,13 +389,42 @@ const midtransRules = `
 	callbacks?                       {}
 	callbacks.finish?                https?://.*
 	callbacks.error?                 https?://.*
+	gopay?                           {}
+	gopay.enable_callback            true
+	gopay.callback_url               https?://[^?]*
+	shopeepay?                       {}
+	shopeepay.callback_url           https?://[^?]*
+	dana?                            {}
+	dana.callback_url                https?://[^?]*
+	customer_imposed_payment_fee?    {}
+	customer_imposed_payment_fee.enable false
 	expiry                           {}
 	expiry.start_time                \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}
 	expiry.unit                      minute
 	expiry.duration                  [0-9]+`
 
 // midtransDouble is Midtrans: Snap has pages, and the API v2 the transactions that buyers begin there.
-type midtransDouble struct{ book }
+type midtransDouble struct {
+	book
+
+	// odd is what an account may be like: fee (buyers are charged Rp710 more), top (it says so at the top of an answer),
+	// numbers (amounts and codes are no texts), nofields (it refuses what is not needed, with 422), used1 to used5 (its
+	// words for a reference that is used; the last was not published), noreference (it refuses a reference that is not used),
+	// dollars (payments are in another currency).
+	odd map[string]bool
+}
+
+// usedWords are what Midtrans says to a reference that is used, with the status.
+var usedWords = map[string]string{
+	"used1": "400 transaction_details.order_id has already been taken",
+	"used2": "400 transaction_details.order_id sudah digunakan",
+	"used3": "400 Transaction with the same order_id has been paid and utilized, please use another order ID",
+	"used4": "406 Duplicate order ID. order_id has already been utilized previously",
+	"used5": "422 ORDER_ID is not available",
+}
+
+// is reports whether the account is odd in this way.
+func (d *midtransDouble) is(odd string) bool { return d.odd[odd] }
 
 // snapPayment is a transaction as Midtrans describes it.
 type snapPayment struct {
@@ -406,6 +437,11 @@ type snapPayment struct {
 	Refunds   []snapRefund `json:"refunds,omitempty"`
 	Code      string       `json:"status_code"`
 	Signature string       `json:"signature_key"`
+	Currency  string       `json:"currency,omitempty"`
+	Channel   string       `json:"payment_type,omitempty"`
+	Accounts  []fields     `json:"va_numbers,omitempty"`
+	Metadata  fields       `json:"metadata,omitempty"`
+	Extra     fields       `json:"extra_info,omitempty"`
 	kind      string       // dana and va are known by transaction_id only
 	returned  int64
 }
@@ -432,11 +468,12 @@ func (d *midtransDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !signedIn(r, d.key):
 		refusal, status = "Access denied due to unauthorized transaction", 401
 	case len(path) == 3 && path[0] == "snap":
-		refusal, status = d.create(w, r), 400
+		refusal, status = d.create(w, r)
 	case len(path) == 5 && path[4] == "cancel":
 		refusal, status = d.closePage(w, d.find(path[3])), 400
 	case len(path) == 3 && path[0] == "v2":
-		refusal, status = d.act(w, path[1], path[2])
+		isSNAP := r.Header.Get("transaction-source") == "SNAP_API"
+		refusal, status = d.act(w, path[1], path[2], isSNAP)
 	}
 	if refusal != "" {
 		code := strconv.Itoa(status)
@@ -445,7 +482,7 @@ func (d *midtransDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal string) {
+func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal string, status int) {
 	text, body := decode(r)
 	in, wrong := readRequest(midtransRules, body)
 	reference := in.text("transaction_details.order_id")
@@ -455,8 +492,24 @@ func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal
 	negative := func(price string) bool { return price[0] == '-' }
 	same := func(p *gatewayPage) bool { return p.reference == reference }
 	taken := func(p *gatewayPage) bool { return same(p) && len(p.payments) > 0 }
+	if slices.ContainsFunc(d.all, taken) {
+		words := usedWords["used1"]
+		for odd := range d.odd {
+			words = cmp.Or(usedWords[odd], words)
+		}
+		status, _ = strconv.Atoi(words[:3])
+		return words[4:], status
+	}
+	if d.is("noreference") {
+		return "transaction_details.order_id has too many characters", 400
+	}
+	if d.is("nofields") && (len(prices) > 0 || in["customer_details"] != nil) {
+		return "customer_details is invalid", 422
+	}
+	channels := in["enabled_payments[]"]
+	offersDANA := len(channels) == 0 || slices.Contains(channels, "dana")
 	refusal = cmp.Or(wrong,
-		when(slices.ContainsFunc(d.all, taken), "transaction_details.order_id has already been taken"),
+		when(offersDANA && (minutes < 15 || minutes > 24*60), "expiry.duration is not 15 minutes to a day, for DANA"),
 		when(len(prices) > 0 && in.sum("item_details[].price", "item_details[].quantity") != amount,
 			"gross_amount is not equal to the sum of item_details"),
 		when(slices.ContainsFunc(prices, negative) && !slices.Contains(in["item_details[].id"], "discount"),
@@ -466,7 +519,7 @@ func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal
 		when(r.Header.Get("Content-Type") != "application/json", "the body is no JSON"),
 		when(r.Header.Get("X-Override-Notification") == "", "it does not say where notifications go"))
 	if refusal != "" {
-		return refusal
+		return refusal, 400
 	}
 
 	d.sent = append(d.sent, text)
@@ -478,7 +531,7 @@ func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal
 	d.all = append(d.all, page)
 	address := "https://app.midtrans.com/snap/v4/redirection/" + token
 	sendJSON(w, 201, fields{"token": token, "redirect_url": address})
-	return ""
+	return "", 0
 }
 
 func (d *midtransDouble) closePage(w http.ResponseWriter, page *gatewayPage) (refusal string) {
@@ -514,13 +567,14 @@ func (p *gatewayPage) takesPayment() bool {
 // snapActs are what can be done to a transaction: from which states, and what it is then.
 var snapActs = map[string]struct{ from, status, fraud string }{
 	"expire":  {"^pending/", "expire", ""},
-	"deny":    {"/challenge$", "deny", "deny"},
-	"approve": {"/challenge$", "capture", "accept"},
+	"cancel":  {"^pending/", "cancel", ""},
+	"deny":    {"^capture/challenge$", "deny", "deny"},
+	"approve": {"^capture/challenge$", "capture", "accept"},
 }
 
 // act answers a question about a transaction, or does something to it. It is named by its id or, unless its
 // kind is known by that alone, by its order_id.
-func (d *midtransDouble) act(w http.ResponseWriter, name, act string) (refusal string, status int) {
+func (d *midtransDouble) act(w http.ResponseWriter, name, act string, isSNAP bool) (refusal string, status int) {
 	var found *snapPayment
 	for _, page := range d.all {
 		for i, p := range page.payments {
@@ -532,8 +586,12 @@ func (d *midtransDouble) act(w http.ResponseWriter, name, act string) (refusal s
 	if found == nil {
 		return "Transaction doesn't exist.", 404
 	}
-	if act == "cancel" {
+	runsOverSNAP := found.kind != ""
+	if act == "cancel" && (!isSNAP || !runsOverSNAP || name != found.ID || !found.is("pending")) {
 		d.t.Error("a payment is canceled: that takes captured money back")
+	}
+	if act == "expire" && runsOverSNAP {
+		return "Merchant cannot modify the status of the transaction", 412
 	}
 	if does, ok := snapActs[act]; ok {
 		if !regexp.MustCompile(does.from).MatchString(strings.ToLower(found.Status + "/" + found.Fraud)) {
@@ -541,18 +599,59 @@ func (d *midtransDouble) act(w http.ResponseWriter, name, act string) (refusal s
 		}
 		found.Status, found.Fraud = does.status, does.fraud
 	}
-	answer := d.sign(*found)
+	answer := *found
 	if found.kind == "dana" {
 		answer.Order = found.ID
 	}
-	sendJSON(w, 200, answer)
+	d.send(w, d.sign(answer))
 	return "", 0
 }
+
+// send writes a transaction.
+func (d *midtransDouble) send(w http.ResponseWriter, p snapPayment) {
+	w.Write([]byte(d.written(p)))
+}
+
+// written is a transaction in JSON.
+func (d *midtransDouble) written(p snapPayment) string {
+	text, err := json.Marshal(p)
+	must(d.t, err)
+	if d.is("numbers") {
+		return writtenNumbers.ReplaceAllStringFunc(string(text), func(field string) string {
+			name, value, _ := strings.Cut(strings.ReplaceAll(field, `"`, ""), ":")
+			return fmt.Sprintf("%q:%s", name, value)
+		})
+	}
+	return string(text)
+}
+
+// writtenNumbers matches the fields of a transaction that may be numbers as well.
+var writtenNumbers = regexp.MustCompile(`"(gross_amount|status_code|refund_amount|original_amount)":"[^"]*"`)
 
 // sign completes a transaction as it is sent.
 func (d *midtransDouble) sign(p snapPayment) snapPayment {
 	codes := map[string]string{"pending": "201", "deny": "202", "failure": "202", "expire": "407"}
 	p.Code = cmp.Or(codes[strings.ToLower(p.Status)], "200")
+	p.Channel = cmp.Or(map[string]string{"dana": "dana", "va": "bank_transfer"}[p.kind], "credit_card")
+	if p.kind == "va" {
+		p.Accounts = []fields{{"bank": "bsi", "va_number": "20203314732052930"}}
+	}
+	if d.is("fee") || d.is("top") {
+		gross, _ := strconv.ParseFloat(p.Gross, 64)
+		extra := fields{"gross_amount_info": fields{"original_amount": p.Gross}}
+		p.Gross = fmt.Sprintf("%.2f", gross+710)
+		if d.is("top") {
+			p.Extra = extra
+		} else {
+			p.Metadata = fields{"extra_info": extra}
+		}
+	}
+	if d.is("dollars") {
+		p.Currency = "USD"
+	}
+	if whole, isWhole := strings.CutSuffix(p.Gross, "00.00"); isWhole && d.is("numbers") {
+		p.Gross = whole + "E2"
+	}
 	p.Signature = fmt.Sprintf("%x", sha512.Sum512([]byte(p.Order+p.Code+p.Gross+d.key)))
 	if p.Status == strings.ToUpper(p.Status) {
 		p.Signature = strings.ToUpper(p.Signature)
@@ -616,9 +715,11 @@ func (d *midtransDouble) message(order, name, state string) (path string, header
 			said = p
 		}
 	}
-	text, _ := json.Marshal(d.sign(said))
-	return "/notifications/midtrans/", nil, string(text)
+	return "/notifications/midtrans/", nil, d.written(d.sign(said))
 }
+
+const xenditChannels = `(BCA|BNI|BRI|MANDIRI|PERMATA|CIMB|BSI|BJB|BNC|MUAMALAT)_VIRTUAL_ACCOUNT|QRIS|GOPAY|SHOPEEPAY|DANA|` +
+	`OVO|LINKAJA|ASTRAPAY|JENIUSPAY|CARDS|ALFAMART|INDOMARET|AKULAKU|KREDIVO|INDODANA`
 
 const xenditRules = `
 	reference_id                           .{1,64}
@@ -644,10 +745,10 @@ const xenditRules = `
 	items[].currency                       IDR
 	items[].quantity                       [1-9][0-9]*
 	items[].net_unit_amount                -?[1-9][0-9]*
-	allowed_payment_channels[]?            [A-Z_]+
-	expires_at                             \d{4}-.*Z
-	success_return_url                     https://.*
-	cancel_return_url                      https://.*
+	allowed_payment_channels[]?            ` + xenditChannels + `
+	expires_at?                            \d{4}-.*Z
+	success_return_url                     https://[^?]*
+	cancel_return_url                      https://[^?]*
 	metadata?                              {}`
 
 // xenditDouble is Xendit and its Payment Sessions.
@@ -656,11 +757,28 @@ type xenditDouble struct {
 
 	// odd is what an account may be like: older (refunds have an id and that of the payment's request, and no paths of
 	// /v3), newer (they have the id of the payment alone), nolists (it may not list its refunds), norefunds (nor read
-	// one), nested (a refund's notification has data.data), discounts (lines may be negative).
+	// one), nested (a refund's notification has data.data), discounts (lines may be negative), short (a session lasts
+	// an hour at most, not a day), nofields (it refuses what is not needed, with 422), nopayments (it may not read payments),
+	// dollars (sessions are in another currency).
 	odd       map[string]bool
 	customers map[string]bool // by their reference_id
 	refunds   []*xenditReturn
 	disputes  []*xenditReturn
+	payments  []*xenditPayment
+}
+
+// xenditPayment is what a buyer began on a page: it lives on when the session has ended.
+type xenditPayment struct {
+	Payment   string   `json:"payment_id"`
+	Request   string   `json:"payment_request_id"`
+	Reference string   `json:"reference_id"`
+	Type      string   `json:"type"`
+	Country   string   `json:"country"`
+	Currency  string   `json:"currency"`
+	Amount    int64    `json:"request_amount"`
+	Captures  []fields `json:"captures,omitempty"`
+	Channel   string   `json:"channel_code"`
+	Status    string   `json:"status"`
 }
 
 // session is a page as Xendit describes it.
@@ -712,13 +830,19 @@ func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == "POST" && r.URL.Path == "/sessions":
 		status = 201
 		found, refusal = d.create(r)
+	case path[0] == "payments" || path[0] == "payment_requests":
+		found, refusal = d.payment(r, newer, path)
 	case page != nil && id == "cancel" && page.status != "ACTIVE":
-		refusal = "400 SESSION_NOT_ACTIVE"
+		refusal = "422 INVALID_SESSION_STATUS: the session is not active"
 	case page != nil:
 		if id == "cancel" {
 			page.status = "CANCELED"
 		}
-		found = page.session()
+		session := page.session()
+		if d.odd["dollars"] {
+			session["currency"] = "USD"
+		}
+		found = session
 	case path[0] == "refunds" && d.odd["norefunds"]:
 		refusal = "500 SERVER_ERROR"
 	case path[0] != "refunds" || newer == d.odd["older"]:
@@ -756,7 +880,20 @@ func (d *xenditDouble) create(r *http.Request) (session any, refusal string) {
 	in, wrong := readRequest(xenditRules, body)
 	const prices = "items[].net_unit_amount"
 	customer, amount := in.text("customer.reference_id"), in.number("amount")
-	ends, _ := time.Parse(time.RFC3339, in.text("expires_at"))
+	ends, err := time.Parse(time.RFC3339, in.text("expires_at"))
+	if err != nil {
+		ends = time.Now().Add(30 * time.Minute)
+	}
+	most := 24 * time.Hour
+	if d.odd["short"] {
+		most = time.Hour
+	}
+	if ends.After(time.Now().Add(most)) {
+		return nil, "400 INVALID_EXPIRY_DATE: expires_at exceeds the maximum allowed expiry duration"
+	}
+	if d.odd["nofields"] && (len(in[prices]) > 0 || customer != "") {
+		return nil, "422 API_VALIDATION_ERROR: customer is invalid"
+	}
 	wrong = cmp.Or(wrong,
 		when(ends.Before(time.Now().Add(10*time.Minute)), "expires_at is not ten minutes ahead"),
 		when(len(in[prices]) > 0 && in.sum(prices, "items[].quantity") != amount,
@@ -780,13 +917,32 @@ func (d *xenditDouble) create(r *http.Request) (session any, refusal string) {
 	return page.session(), ""
 }
 
-// xenditStates are the states that a story may name: of a session, with an amount if need be, and of a refund
-// or a dispute of an amount, such as refund=1000, refund/PENDING=1000 and dispute/LOST=1000.
-var xenditStates = regexp.MustCompile(
-	`^(?i)(ACTIVE|COMPLETED|EXPIRED|CANCELED|refund|dispute)(?:/(\w+))?(?:=(\d+))?$`)
+// payment answers a question about a payment, or ends its request.
+func (d *xenditDouble) payment(r *http.Request, newer bool, path []string) (found any, refusal string) {
+	i := slices.IndexFunc(d.payments, func(p *xenditPayment) bool { return p.Payment == path[1] || p.Request == path[1] })
+	switch {
+	case !newer, r.Header.Get("Api-Version") != "2024-11-11":
+		return nil, "404 DATA_NOT_FOUND"
+	case d.odd["nopayments"]:
+		return nil, "403 REQUEST_FORBIDDEN_ERROR"
+	case i < 0:
+		return nil, "404 DATA_NOT_FOUND"
+	case r.Method == "POST" && d.payments[i].Status != "PENDING":
+		return nil, "409 REQUEST_STATUS_ERROR: it cannot be canceled"
+	case r.Method == "POST":
+		d.payments[i].Status = "CANCELED"
+	}
+	return d.payments[i], ""
+}
+
+// xenditSays are the states that a story may name: of a session, with an amount if need be; of a refund or a dispute of an
+// amount, such as refund=1000, refund/PENDING=1000 and dispute/LOST=1000; and of the payment that a session's buyer has
+// begun, such as payment, payment/PENDING and payment=1000.
+var xenditSays = regexp.MustCompile(
+	`^(?i)(ACTIVE|PENDING|COMPLETED|EXPIRED|CANCELED|refund|dispute|payment)(?:/(\w+))?(?:=(\d+))?$`)
 
 func (d *xenditDouble) saying(state string) (kind, status string, amount int64) {
-	m := xenditStates.FindStringSubmatch(state)
+	m := xenditSays.FindStringSubmatch(state)
 	if m == nil {
 		d.t.Fatalf("Xendit says no %s", state)
 	}
@@ -809,6 +965,15 @@ func (d *xenditDouble) say(order, name, state string) {
 		}
 		x.Status, x.Amount = status, fields{"initial": fmt.Sprintf("%d.00", amount)}
 		x.UpdatedAt = time.Now().UTC().Format(time.RFC3339Nano)
+	case kind == "payment":
+		p := d.paymentOf(page)
+		if len(d.payments) == 0 || !slices.Contains(d.payments, p) {
+			d.payments = append(d.payments, p)
+		}
+		p.Status, p.Captures = status, nil
+		if status == "SUCCEEDED" {
+			p.Captures = []fields{{"capture_id": "cptr-1", "capture_amount": cmp.Or(amount, page.amount)}}
+		}
 	case kind == "refund":
 		if x == nil {
 			x = &xenditReturn{RefundID: number, Amount: amount, page: page.id}
@@ -827,6 +992,17 @@ func (d *xenditDouble) say(order, name, state string) {
 	}
 }
 
+// paymentOf is the payment of a page, which it may still have to begin.
+func (d *xenditDouble) paymentOf(page *gatewayPage) *xenditPayment {
+	for _, p := range d.payments {
+		if p.Payment == "py-"+page.id {
+			return p
+		}
+	}
+	return &xenditPayment{Payment: "py-" + page.id, Request: "pr-" + page.id, Reference: page.reference, Type: "PAY",
+		Country: "ID", Currency: "IDR", Amount: page.amount, Channel: "QRIS"}
+}
+
 // returnOf is a page's refund of an amount, or its dispute.
 func (d *xenditDouble) returnOf(page *gatewayPage, kind string, amount int64) *xenditReturn {
 	for _, x := range map[string][]*xenditReturn{"refund": d.refunds, "dispute": d.disputes}[kind] {
@@ -842,7 +1018,8 @@ func (d *xenditDouble) message(order, name, state string) (path string, header [
 	defer d.mu.Unlock()
 	page := d.page(order, name)
 	kind, status, amount := d.saying(state)
-	event := fields{"event": "payment_session." + strings.ToLower(kind), "data": page.session()}
+	event := fields{"event": "payment_session." + strings.ToLower(kind), "business_id": "661f87c614802d6c402cd82d",
+		"created": time.Now().UTC().Format(time.RFC3339Nano), "data": page.session()}
 	var message any = event
 	x := d.returnOf(page, kind, amount)
 	switch {
@@ -850,6 +1027,11 @@ func (d *xenditDouble) message(order, name, state string) (path string, header [
 		flat := *x
 		flat.Event = "dispute." + strings.ToLower(status)
 		message = flat
+	case kind == "payment":
+		said := *d.paymentOf(page)
+		said.Status = status
+		names := map[string]string{"SUCCEEDED": "capture", "AUTHORIZED": "authorization", "FAILED": "failure"}
+		event["event"], event["data"] = "payment."+cmp.Or(names[status], "pending"), said
 	case kind == "refund":
 		event["event"], event["data"] = "refund."+strings.ToLower(status), x
 		if d.odd["nested"] {

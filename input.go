@@ -19,6 +19,7 @@ package main
 //	object         a struct
 //	event          the name of an event
 //	list 1..100    a slice of structs; in a form a[0].name=…
+//	codes 0..40    a slice of texts as code; in a form boxes of one name, or a text with spaces between
 //	map 0..20      a map of texts with short names
 //
 // The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share it), `=20`
@@ -164,7 +165,8 @@ func (p *parser) value(depth int) (any, error) {
 func readForm(values url.Values, into any) error {
 	fields := map[string]any{}
 	for name := range values {
-		value := strings.TrimSpace(dropInvisible(strings.ReplaceAll(values.Get(name), "\r", "")))
+		typed := strings.Join(values[name], " ")
+		value := strings.TrimSpace(dropInvisible(strings.ReplaceAll(typed, "\r", "")))
 		m := formRow.FindStringSubmatch(name)
 		if m == nil {
 			fields[name] = value
@@ -370,6 +372,8 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 		r.object(path+".", fields, to, inputs(to.Type()))
 	case "list":
 		r.list(path, rule, value, to)
+	case "codes":
+		r.codes(path, rule, value, to)
 	case "map":
 		r.texts(path, rule, value, to)
 	default:
@@ -519,6 +523,27 @@ func (r *reader) refuseTwice(path string, known []input, element reflect.Value, 
 		}
 		seen[name] = true
 	}
+}
+
+// codes reads a list of texts.
+func (r *reader) codes(path string, rule rule, value any, to reflect.Value) {
+	values, ok := value.([]any)
+	if text, isText := value.(string); isText && r.source == fromForm {
+		ok = true
+		for code := range strings.FieldsSeq(text) {
+			values = append(values, code)
+		}
+	}
+	if !ok || len(values) > int(rule.most) {
+		r.wrong.add(path, "must be a list of %d to %d entries", rule.least, rule.most)
+		return
+	}
+
+	codes := []string{}
+	for i, value := range values {
+		codes = append(codes, r.text(fmt.Sprintf("%s[%d]", path, i), parseRule("code"), value))
+	}
+	to.Set(reflect.ValueOf(codes))
 }
 
 // isEmptyRow reports whether nothing was typed into a form's row.

@@ -230,7 +230,10 @@ func isPrivateHost(host string) bool {
 // isReachable reports whether a gateway can reach an address, so that its notifications arrive.
 func isReachable(address string) bool {
 	u, err := url.Parse(address)
-	return err == nil && u.Scheme == "https" && !isPrivateHost(u.Hostname())
+	if err != nil || u.Scheme != "https" || isPrivateHost(u.Hostname()) {
+		return false
+	}
+	return u.Port() == "" || u.Port() == "443" || u.Port() == "80" // They call no other ports.
 }
 
 // plainMarks writes what people paste between digits as they would type it: each dash as a hyphen and each space as a

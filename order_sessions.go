@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,13 +28,14 @@ type PaymentSession struct {
 	Closed      bool     `sql:"over"`    // no payment can begin there any more; one that has begun may still arrive
 	Unconfirmed string   `sql:"claimed"` // the payment that was reported as arrived or held, until an answer says what became of it
 	Notified    int      // counts its notifications
-	Identifiers []string `sql:"names"` // at the gateway, of its payments, sessions and refunds; and news of disputes
+	Identifiers []string // at the gateway, of its payments, pages and refunds; and news of disputes
 	NewsAt      Time     // when something was last new, a notification came or its page was no longer wanted
 	DueAt       Time     // of its next check, 0 = none; while nobody has its page, when one may be asked for again
 	Problem     string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
 	Words       string   // the gateway's
 
-	payments []Payment // of this session in the book, when its gateway is called; no column
+	payments  []Payment // of this session in the book, when its gateway is called; no column
+	isChanged bool      // its identifiers differ from those that are stored; no column
 }
 
 // reference returns our name for the session at the gateway.
@@ -43,8 +45,11 @@ func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.Order
 func (o *OrderRow) readSessions(ctx context.Context, q querier) (err error) {
 	o.Sessions, err = all[PaymentSession](ctx, q, `
 		SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left, over, claimed,
-		       notified, names, news_at, due_at, problem, words
-		FROM   payment_sessions
+		       notified, news_at, due_at, problem, words,
+		       (SELECT json_group_array(i.id ORDER BY i.position)
+		        FROM   payment_identifiers i
+		        WHERE  i.order_id = s.order_id AND i.number = s.number) AS identifiers
+		FROM   payment_sessions s
 		WHERE  order_id = ?
 		ORDER  BY number DESC`, o.ID)
 	if err != nil {
@@ -67,11 +72,16 @@ func (tx *Tx) storeSessions(o *OrderRow) {
 			INSERT OR REPLACE INTO payment_sessions (
 				order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left,
 				over, claimed, notified, names, news_at, due_at, problem, words)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '[]', ?, ?, ?, ?)`,
 			s.OrderID, s.Number, s.ID, s.Provider, s.Method, s.Asked, s.KeyID, s.GatewayID, s.URL, s.ExpiresAt, s.Seen,
-			s.NotOffered, s.Closed, s.Unconfirmed, s.Notified, fromJSON{s.Identifiers}, s.NewsAt, s.DueAt, s.Problem,
-			s.Words)
+			s.NotOffered, s.Closed, s.Unconfirmed, s.Notified, s.NewsAt, s.DueAt, s.Problem, s.Words)
 		tx.checksDue = true
+		if s.isChanged {
+			tx.exec("DELETE FROM payment_identifiers WHERE order_id = ? AND number = ?", s.OrderID, s.Number)
+			for i, id := range s.Identifiers {
+				tx.exec("INSERT INTO payment_identifiers VALUES (?, ?, ?, ?)", s.OrderID, s.Number, i+1, id)
+			}
+		}
 	}
 
 	for _, p := range o.Book.Payments {
@@ -176,25 +186,60 @@ func (o *OrderRow) addSession(tx *Tx, number int) {
 	})
 }
 
-// addIdentifiers adds those that are new to what is known of a session, and reports whether any was.
-func (s *PaymentSession) addIdentifiers(more []string) (news bool) {
+// mostIdentifiers is how many of the identifiers are kept at a session that may go.
+const mostIdentifiers = 20
+
+// addIdentifiers adds those that are new to what is known of a session, and reports whether any was. If there are too
+// many, the oldest of those that may go are dropped: first those of denied and expired payments, then news of disputes.
+func (s *PaymentSession) addIdentifiers(b Book, more []string) (news bool) {
 	for _, id := range more {
 		if id != "" && !slices.Contains(s.Identifiers, id) {
 			s.Identifiers = append(s.Identifiers, id)
 			news = true
+			s.isChanged = true
+		}
+	}
+
+	for kind := 1; kind <= 3; kind++ {
+		for i := 0; i < len(s.Identifiers) && s.mayDrop(b) > mostIdentifiers; {
+			if s.dropKind(b, s.Identifiers[i]) == kind {
+				s.Identifiers = slices.Delete(s.Identifiers, i, i+1)
+				continue
+			}
+			i++
 		}
 	}
 	return news
 }
 
+// mayDrop counts the identifiers that may go.
+func (s *PaymentSession) mayDrop(b Book) (n int) {
+	for _, id := range s.Identifiers {
+		n += min(s.dropKind(b, id), 1)
+	}
+	return n
+}
+
+// dropKind says when an identifier may go: 1 first, 3 last, and 0 never.
+func (s *PaymentSession) dropKind(b Book, id string) int {
+	of := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.Attempt == s.Number && p.ID == id })
+	switch {
+	case id == s.Unconfirmed, slices.Contains([]string{"ps-", "py-", "pr-"}, id[:min(3, len(id))]):
+		return 0
+	case of >= 0 && (b.Payments[of].State == Denied || b.Payments[of].State == ExpiredPayment):
+		return 1
+	case of >= 0:
+		return 0
+	case strings.HasPrefix(id, "disputes/"):
+		return 2
+	}
+	return 3
+}
+
 // enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
-// of each change that belongs in the history. It reports whether anything changed. A payment that was reported is
-// confirmed once it is said to be anything but open.
+// of each change that belongs in the history. It reports whether anything changed.
 func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
-		if payment.ID == s.Unconfirmed && payment.State != Open {
-			s.Unconfirmed = ""
-		}
 
 		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
 		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })

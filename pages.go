@@ -40,6 +40,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	for _, route := range []pageRoute{
 		{path: "/pay/{id}", Template: "pay", admit: s.admitBuyer, before: s.checkOnReturn, read: s.readPay, acts: ofBuyer},
 		{path: "/pay/{id}/go", admit: s.admitBuyer, before: s.goPay},
+		{path: backFromGateway, admit: s.comeBack, acts: acts{}},
 		{path: "/sandbox/{id}", Template: "sandbox", admit: s.admitToSandbox, read: s.readSandbox, acts: inSandbox},
 		{path: "/docs", Template: "docs", admit: s.admitReader, read: s.readDocs},
 		{path: "/dashboard/login", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn, acts: acts{"": s.signIn}},
@@ -155,7 +156,12 @@ func (s *server) servePage(route pageRoute) http.Handler {
 			http.Redirect(w, r, p.next, http.StatusSeeOther)
 		}
 	}
-	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(serve))
+	protection := http.NewCrossOriginProtection()
+	protection.AddInsecureBypassPattern("POST " + backFromGateway) // It leads on, and changes nothing.
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, refuse(forbidden))
+	}))
+	return protection.Handler(http.HandlerFunc(serve))
 }
 
 // runPage takes the steps of a page until one fails or sets p.next. The dashboard is on the public URL's host only. An

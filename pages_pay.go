@@ -63,12 +63,25 @@ const (
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
+// backFromGateway is where gateways lead buyers back to. The address has no query, because some gateways drop it, and others
+// add theirs after a second ?.
+const backFromGateway = "/pay/{id}/back"
+
+// comeBack leads a buyer who comes back from a gateway to their pay page, which asks the gateway what became of the payment.
+// Some gateways post.
+func (s *server) comeBack(p *page) error {
+	err := s.admitBuyer(p)
+	p.next = "/pay/" + p.order.ID + "?back=1"
+	return err
+}
+
 // checkOnReturn asks the gateway about a pending order whose buyer comes back from there, or about which a
 // notification claims that money came. While somebody else is asking, or if no answer comes, the page says
 // that the gateway is being asked (past the order's end, that its time is over), and tries again.
 func (s *server) checkOnReturn(p *page) error {
-	checks, _ := strconv.Atoi(p.Query("back"))
-	if p.Query("back") == "" && p.order.isUnconfirmed() {
+	back, _, _ := strings.Cut(p.Query("back"), "?") // Gateways may add another query with a ?.
+	checks, _ := strconv.Atoi(back)
+	if back == "" && p.order.isUnconfirmed() {
 		checks = 1
 	}
 	if checks < 1 || !p.order.Order.RequiresPayment {

@@ -47,7 +47,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	}
 
 	isVerified := false
-	isRefund := false
+	var refund Notification
 	for _, key := range keys { // Several may have the same token.
 		n, err := p.gateways[provider].verify(key, header, body)
 		if err != nil {
@@ -60,7 +60,9 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 			}
 		}
 		isVerified = true
-		isRefund = n.IsRefund
+		if n.IsRefund {
+			refund = n
+		}
 		err = p.markDue(ctx, key, n)
 		if !errors.Is(err, ErrNotFound) {
 			return err
@@ -70,8 +72,8 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	if !isVerified {
 		return ErrNotFound
 	}
-	if isRefund {
-		if err := p.refuseEarlyRefund(ctx, provider, storeID); err != nil {
+	if refund.IsRefund {
+		if err := p.refuseEarlyRefund(ctx, provider, storeID, refund.CreatedAt); err != nil {
 			return err
 		}
 	}
@@ -79,14 +81,19 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	return nil
 }
 
-// refuseEarlyRefund has the gateway send a refund again that no answer has shown a payment for, if it may belong to an
-// open session of the store.
-func (p *payments) refuseEarlyRefund(ctx context.Context, provider Provider, storeID string) error {
+// refuseEarlyRefund has the gateway send a refund again that no answer has shown a payment for, if it may belong to a
+// session of the store that has no payment yet. A refund that has been on its way for an hour, or a gateway's sample,
+// belongs to none.
+func (p *payments) refuseEarlyRefund(ctx context.Context, provider Provider, storeID string, createdAt Time) error {
+	if p.db.now().Sub(createdAt) > time.Hour {
+		return nil
+	}
 	_, err := one[int](ctx, p.db, `
 		SELECT 1
 		FROM   payment_sessions s
 		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.due_at > 0 AND s.seen = 1 AND s.over = 0 AND s.provider = ? AND o.store_id = ?
+		WHERE  s.due_at > 0 AND s.seen = 1 AND s.provider = ? AND o.store_id = ? AND NOT EXISTS (
+			SELECT 1 FROM payments p WHERE p.order_id = s.order_id AND p.attempt = s.number)
 		LIMIT  1`, provider, storeID)
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -96,6 +103,9 @@ func (p *payments) refuseEarlyRefund(ctx context.Context, provider Provider, sto
 	}
 	return refuse(Unavailable)
 }
+
+// mostNotified is how many sessions an order may have for another to be added by a notification.
+const mostNotified = 50
 
 // markDue makes the session due that a notification is about. A session that the file does not know, after a
 // restore, is added to its order. A session trusts the key that it was made with, and the one that new pages
@@ -110,7 +120,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		s := o.session(number)
 		opensPages := key.opensPagesOf(*o)
 		switch {
-		case s == nil && opensPages:
+		case s == nil && opensPages && len(o.Sessions) < mostNotified:
 			o.addSession(tx, number)
 			s = &o.Sessions[0]
 			s.Provider = key.Provider
@@ -133,8 +143,11 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
 	// All ids are as long as the store's; another reference is not ours.
 	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) {
-		number, _ = strconv.Atoi(n.Reference[i+1:])
-		return n.Reference[:i], max(number, 1), nil // No session has the number 0.
+		number, err := strconv.Atoi(n.Reference[i+1:])
+		if err != nil || number < 1 || number > mostNumber {
+			return "", 0, ErrNotFound
+		}
+		return n.Reference[:i], number, nil
 	}
 
 	type found struct {
@@ -142,14 +155,17 @@ func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification
 		Number  int
 	}
 	s, err := one[found](ctx, p.db, `
-		SELECT order_id, number
-		FROM   payment_sessions
-		WHERE  provider = ? AND EXISTS (
-			SELECT 1 FROM json_each(names) WHERE value IN (SELECT value FROM json_each(?)))
-		       AND EXISTS (SELECT 1 FROM orders WHERE id = order_id AND store_id = ?)
-		LIMIT  1`, key.Provider, fromJSON{n.Known}, key.StoreID)
+		SELECT i.order_id, i.number
+		FROM   payment_identifiers i
+		JOIN   payment_sessions s ON s.order_id = i.order_id AND s.number = i.number
+		JOIN   orders o ON o.id = i.order_id
+		WHERE  i.id IN (SELECT value FROM json_each(?)) AND i.id <> '' AND s.provider = ? AND o.store_id = ?
+		LIMIT  1`, fromJSON{n.Known}, key.Provider, key.StoreID)
 	return s.OrderID, s.Number, err
 }
+
+// mostNumber is the largest number of a session that a notification may name.
+const mostNumber = 999_999
 
 // notify keeps what a notification says of a session. A dispute is entered in the book, because no answer shows it.
 func (o *OrderRow) notify(s *PaymentSession, n Notification) {
@@ -157,16 +173,23 @@ func (o *OrderRow) notify(s *PaymentSession, n Notification) {
 	s.Notified++
 	s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
 	if n.ReportsMoney {
-		s.Unconfirmed = cmp.Or(s.Unconfirmed, n.Identifiers[0])
+		s.Unconfirmed = cmp.Or(s.Unconfirmed, n.Payment)
 	}
-	if n.Disputed != 0 && s.GatewayID == "" {
-		return // After a restore, its payment is not known yet: what is said after it is still news.
+	if n.Disputed == 0 {
+		s.addIdentifiers(o.Book, n.Identifiers)
+		return
 	}
 
-	isNews := s.addIdentifiers(n.Identifiers)
-	if n.Disputed != 0 && isNews { // The owner has not dealt with it.
+	disputed := s.GatewayID
+	if payments := o.withItsPayments(*s); payments.hasPayment(n.Known[0]) {
+		disputed = n.Known[0]
+	}
+	if disputed == "" {
+		return // After a restore, its payment is not known yet: what is said after it is still news.
+	}
+	if s.addIdentifiers(o.Book, n.Identifiers) { // The owner has not dealt with it.
 		o.Book.Resolved = slices.DeleteFunc(o.Book.Resolved, func(a Alert) bool { return a.Code == Disputed })
-		o.enterInBook(s, []Payment{{ID: s.GatewayID, State: Open, Disputed: n.Disputed}})
+		o.enterInBook(s, []Payment{{ID: disputed, State: Open, Disputed: n.Disputed}})
 	}
 }
 
@@ -448,8 +471,11 @@ func (p *payments) recordAnswer(
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
 
+		if answer.confirms(s.Unconfirmed) {
+			s.Unconfirmed = ""
+		}
 		isNews := o.enterInBook(s, answer.Payments) // also what was read before a failure
-		isNews = s.addIdentifiers(answer.Identifiers) || isNews
+		isNews = s.addIdentifiers(o.Book, answer.Identifiers) || isNews
 		if isNews {
 			s.NewsAt = tx.now
 		}

@@ -24,9 +24,8 @@ import (
 // gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words
 // if the same request cannot succeed later, or else an outage.
 type gateway interface {
-	// create makes a page where an order is paid. If the gateway refuses a field, it tries once more by
-	// itself with only what is required. errTaken means that the gateway already has payments for this
-	// reference.
+	// create makes a page where an order is paid. If the gateway refuses a field, it tries again by itself with only what
+	// is required. errTaken means that the gateway already has payments for this reference.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
 	// status asks what became of a session. If the gateway does not know an id, the answer has no payments;
@@ -39,8 +38,9 @@ type gateway interface {
 	// cannot be reached.
 	closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool)
 
-	// decide accepts or denies a held payment. A gateway that holds none is never called.
-	decide(ctx context.Context, key GatewayKey, payment string, accept bool) error
+	// decide accepts or denies a held payment. isSettled says that its money is with the store already, and that the
+	// gateway leaves an approval to the owner. A gateway that holds none is never called.
+	decide(ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool) (isSettled bool, err error)
 
 	// verify reads a notification and returns what it says. The error is ErrNotFound if it does not come
 	// from the gateway.
@@ -54,13 +54,14 @@ var errNotUnderstood = errors.New("the answer is about another session, or its s
 
 // checkout is what a page is made from.
 type checkout struct {
-	Session PaymentSession
-	Order   Order
-	Store   Store
+	Session  PaymentSession
+	Order    Order
+	Store    Store
+	channels []string // the gateway's names for the only ways to pay that the page offers; none = all
 }
 
-// returnURL returns where the page leads back to.
-func (c checkout) returnURL() string { return c.Store.payPage(c.Order.ID) + "?back=1" }
+// returnURL returns where the page leads back to. It is a path, because gateways add a ? where one is, or drop a query.
+func (c checkout) returnURL() string { return c.Store.payPage(c.Order.ID) + "/back" }
 
 // Page is a page that a gateway made.
 type Page struct {
@@ -76,6 +77,16 @@ type Answer struct {
 	Canceled    bool      // somebody has canceled the page at the gateway: the order needs another one
 	Payments    []Payment // their attempts are 0
 	Identifiers []string  // to be remembered with the session's
+
+	// Other identifiers of a payment, by its id: a notification may have named it by one of them.
+	Aliases map[string][]string
+}
+
+// confirms reports whether an answer says what became of a payment that was reported: it is anything but open.
+func (a Answer) confirms(reported string) bool {
+	return slices.ContainsFunc(a.Payments, func(p Payment) bool {
+		return p.State != Open && (p.ID == reported || slices.Contains(a.Aliases[p.ID], reported))
+	})
 }
 
 // Notification is what a verified notification says. Its session is that of Reference or, without one (a
@@ -83,11 +94,23 @@ type Answer struct {
 type Notification struct {
 	Reference    string
 	SessionID    string   // the gateway's
-	Identifiers  []string // at least one
-	Known        []string
-	IsRefund     bool  // a refund, which names nothing but its payment
-	ReportsMoney bool  // it says that a payment arrived or is held; Identifiers[0] is its id in answers
-	Disputed     int64 // in rupiah, with a dispute; negative once the store has won
+	Identifiers  []string // to be remembered; "" = none that we take
+	Known        []string // of its payment, which is known by one of them if the reference is not ours
+	IsRefund     bool     // a refund, which names nothing but its payment
+	CreatedAt    Time     // of a refund
+	ReportsMoney bool     // it says that Payment arrived or is held
+	Payment      string   // its id in answers, or our reference if the gateway's is none that we take
+	Disputed     int64    // in rupiah, with a dispute; negative once the store has won
+}
+
+// identifier returns what a gateway calls something, or "" for a text that no gateway would write: it is stored, and stands
+// in addresses.
+func identifier(id string) string {
+	isOdd := func(c rune) bool { return !strings.ContainsRune("._:-", c) && (c > unicode.MaxASCII || isMark(c)) }
+	if len(id) > 64 || strings.ContainsFunc(id, isOdd) || strings.Trim(id, ".") == "" {
+		return ""
+	}
+	return id
 }
 
 type gateways map[Provider]gateway
@@ -159,21 +182,33 @@ func (c gatewayClient) send(
 	return status, err
 }
 
-// createPage sends the request for a page. If a field is refused, it sends it once more without what is
-// optional.
+// createPage sends the request for a page. If the gateway refuses a field, leaveOut takes it out of the request and
+// reports whether it did: then the request is sent again, three times in all at most.
 func (c gatewayClient) createPage(
 	ctx context.Context, key GatewayKey, host, path string, header http.Header, request jsonObject, out reply,
+	leaveOut func() bool,
 ) (status int, err error) {
-	for range 2 {
+	for range 3 {
 		status, err = c.send(ctx, key, "POST", host, path, header, toJSON(request), out)
-		if status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge {
-			break
+		switch status {
+		case 401, 403, 404, 409: // It is not about a field.
+			return status, err
 		}
-		for _, optional := range []string{"item_details", "customer_details", "items", "customer"} {
-			delete(request, optional)
+		if !isRefused(err, GatewayRefused) || !leaveOut() {
+			return status, err
 		}
 	}
 	return status, err
+}
+
+// dropOptional takes what a page can be made without out of a request. It reports whether anything was left to take.
+func (o jsonObject) dropOptional() bool {
+	before := len(o)
+	for _, optional := range []string{"item_details", "customer_details", "customer_imposed_payment_fee", "gopay",
+		"shopeepay", "dana", "items", "customer"} {
+		delete(o, optional)
+	}
+	return len(o) < before
 }
 
 // scrub removes from a gateway's words what they repeat about the buyer.
@@ -195,7 +230,7 @@ func (c checkout) scrub(err error) error {
 // isMark reports whether a character stands between the parts of a name, an address or a number.
 func isMark(c rune) bool { return !unicode.In(c, unicode.L, unicode.Nd) }
 
-// wholeRupiah is an amount in JSON: a number or a text, such as 150000 or "150000.00".
+// wholeRupiah is an amount in JSON: a number or a text, such as 150000, "150000.00" or 1.5E5.
 type wholeRupiah int64
 
 func (a *wholeRupiah) UnmarshalJSON(text []byte) error {
@@ -203,14 +238,45 @@ func (a *wholeRupiah) UnmarshalJSON(text []byte) error {
 		return nil
 	}
 
-	whole, fraction, _ := strings.Cut(strings.Trim(string(text), `"`), ".")
-	n, err := strconv.ParseUint(whole, 10, 62)
-	if strings.Trim(fraction, "0") != "" {
-		err = errors.New("an amount is not in whole rupiah")
+	mantissa, exponent, _ := strings.Cut(strings.ToUpper(strings.Trim(string(text), `"`)), "E")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	shift, err := strconv.Atoi(cmp.Or(exponent, "0"))
+	if err != nil || shift < -20 || shift > 20 || len(mantissa) > 40 {
+		return errNotRupiah
 	}
 
+	// The point moves to the right: by the shift, through zeros if it has to.
+	digits := strings.Repeat("0", 20) + whole + fraction + strings.Repeat("0", 20)
+	point := 20 + len(whole) + shift
+	n, err := strconv.ParseUint(digits[:point], 10, 62)
+	if err != nil || whole == "" || strings.Trim(digits[point:], "0") != "" {
+		return errNotRupiah
+	}
 	*a = wholeRupiah(n)
-	return err
+	return nil
+}
+
+var errNotRupiah = errors.New("an amount is not in whole rupiah")
+
+// writtenText is a text in JSON or, where a number stands in its place, the number's characters.
+type writtenText string
+
+func (t *writtenText) UnmarshalJSON(text []byte) error {
+	if text[0] == '"' {
+		return json.Unmarshal(text, (*string)(t))
+	}
+	*t = writtenText(strings.TrimPrefix(string(text), "null"))
+	return nil
+}
+
+// ifRead is a field that an answer may have: if it is of another type, it counts as left out.
+type ifRead[T any] struct{ value T }
+
+func (f *ifRead[T]) UnmarshalJSON(text []byte) error {
+	if json.Unmarshal(text, &f.value) != nil {
+		f.value = *new(T)
+	}
+	return nil
 }
 
 // line is a part of an order's amount. Its JSON is Midtrans's, its kind Xendit's.
@@ -234,40 +300,14 @@ func (c checkout) lines() []line {
 
 	for _, i := range o.Items {
 		lines = append(lines, line{
-			i.ProductID + i.BundleID, fmt.Sprintf("%.50s", i.Title), i.UnitPrice, i.Quantity, "PHYSICAL_PRODUCT",
+			i.ProductID + i.BundleID, fmt.Sprintf("%.50s", withoutBars(i.Title)), i.UnitPrice, i.Quantity, "PHYSICAL_PRODUCT",
 		})
 	}
 	return slices.DeleteFunc(lines, func(l line) bool { return l.Price == 0 })
 }
 
-// channels are the codes of payment methods that restrict a page to one way to pay, with its names at
-// Midtrans and Xendit.
-const channels = `
-	va_bca     bca_va      BCA_VIRTUAL_ACCOUNT
-	va_bni     bni_va      BNI_VIRTUAL_ACCOUNT
-	va_bri     bri_va      BRI_VIRTUAL_ACCOUNT
-	va_permata permata_va  PERMATA_VIRTUAL_ACCOUNT
-	va_mandiri echannel    MANDIRI_VIRTUAL_ACCOUNT
-	qris       other_qris  QRIS
-	gopay      gopay       GOPAY
-	shopeepay  shopeepay   SHOPEEPAY
-	dana       dana        DANA
-	ovo        ovo         OVO
-	card       credit_card CARDS
-	alfamart   alfamart    ALFAMART
-	indomaret  indomaret   INDOMARET
-`
-
-// channelsOf returns a gateway's names, from a column of channels, for the ways to pay that a page offers, or
-// nil for all.
-func (c checkout) channelsOf(column int) []string {
-	for row := range slices.Chunk(strings.Fields(channels), 3) {
-		if row[0] == c.Session.Method {
-			return row[column : column+1]
-		}
-	}
-	return nil
-}
+// withoutBars replaces a character that Alfamart refuses.
+func withoutBars(text string) string { return strings.ReplaceAll(text, "|", "/") }
 
 // Mode is whether a gateway takes real money.
 type Mode string
@@ -405,7 +445,9 @@ func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSessio
 // closePage has nothing to do: nothing is paid in a session that is over.
 func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession) bool { return true }
 
-func (s sandbox) decide(context.Context, GatewayKey, string, bool) error { return nil }
+func (s sandbox) decide(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {
+	return false, nil
+}
 
 func (s sandbox) verify(GatewayKey, http.Header, []byte) (Notification, error) {
 	return Notification{}, ErrNotFound

@@ -34,36 +34,40 @@ func midtransHost(key GatewayKey, name string) string {
 	return "https://" + name + ".midtrans.com"
 }
 
-// askable are the ways to pay that can be asked about without a name that a notification brings.
-const askable = "bca_va bni_va bri_va permata_va echannel other_qris " +
-	"gopay shopeepay ovo credit_card alfamart indomaret"
+// Midtrans takes five minutes to seven days for a page. DANA takes 15 minutes to a day, and one end is for all channels.
+const (
+	leastAtMidtrans = 15 * time.Minute
+	mostAtMidtrans  = 24 * time.Hour
+)
 
 func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
 	now := m.now()
-	// Midtrans takes five minutes to seven days, and no order lasts longer.
-	lasts := max(5*time.Minute, c.Session.ExpiresAt.Sub(now).Truncate(time.Minute))
-	offered := c.channelsOf(1)
-	if !isReachable(c.Store.URL) && (offered == nil || offered[0] == "dana") {
-		offered = strings.Fields(askable)
-	}
+	lasts := c.Session.ExpiresAt.Sub(now).Truncate(time.Minute)
+	lasts = min(max(lasts, leastAtMidtrans), mostAtMidtrans)
 
 	phone := internationalPhone(c.Order.Buyer.Phone)
 	if !strings.HasPrefix(phone, "+62") { // Midtrans takes no other.
 		phone = ""
 	}
 
+	back := c.returnURL()
 	request := jsonObject{
 		"transaction_details": jsonObject{"order_id": c.Session.reference(), "gross_amount": c.Session.Asked},
 		"item_details":        c.lines(),
 		"customer_details": jsonObject{
-			"first_name": fmt.Sprintf("%.30s", c.Order.Buyer.Name), // as much as BCA's virtual accounts take
+			"first_name": fmt.Sprintf("%.30s", withoutBars(c.Order.Buyer.Name)), // as much as BCA's virtual accounts take
 			"email":      c.Order.Buyer.Email,
 			"phone":      phone,
 		}.filled(),
-		"enabled_payments": offered,
-		"credit_card":      jsonObject{"secure": true}, // 3-D Secure, which is off otherwise
-		"custom_field1":    c.Order.PaymentReference,   // for the owner, in Midtrans's own list
-		"callbacks":        jsonObject{"finish": c.returnURL(), "error": c.returnURL()},
+		"enabled_payments":             c.channels,
+		"credit_card":                  jsonObject{"secure": true}, // 3-D Secure, which is off otherwise
+		"custom_field1":                c.Order.PaymentReference,   // for the owner, in Midtrans's own list
+		"customer_imposed_payment_fee": jsonObject{"enable": false},
+		"callbacks":                    jsonObject{"finish": back, "error": back},
+		// Some apps lead back by fields of their own only.
+		"gopay":     jsonObject{"enable_callback": true, "callback_url": back},
+		"shopeepay": jsonObject{"callback_url": back},
+		"dana":      jsonObject{"callback_url": back},
 		"expiry": jsonObject{
 			"start_time": now.Time().In(wib).Format("2006-01-02 15:04:05 -0700"),
 			"unit":       "minute",
@@ -74,11 +78,28 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	// With this header, the address in Midtrans's own settings does not matter.
 	header := http.Header{"X-Override-Notification": {c.Store.URL + "/notifications/midtrans/" + c.Store.ID}}
 	var a midtransAnswer
-	_, err := m.createPage(ctx, key, midtransHost(key, "app"), "/snap/v1/transactions", header, request, &a)
-	if a.says("has already been taken") || a.says("sudah digunakan") {
+	_, err := m.createPage(ctx, key, midtransHost(key, "app"), "/snap/v1/transactions", header, request, &a, func() bool {
+		return !a.namesReference() && request.dropOptional()
+	})
+	if isRefused(err, GatewayRefused) && a.namesReference() && m.isTaken(ctx, key, c.Session, a) {
 		return Page{}, errTaken
 	}
 	return Page{a.Token, a.URL, now.Add(lasts)}, c.scrub(err)
+}
+
+// namesReference reports whether a refusal is about our reference.
+func (a *midtransAnswer) namesReference() bool { return a.says("order_id") || a.says("order id") }
+
+// isTaken reports whether Midtrans refuses a reference because it has a payment of it: by its words, of which four were
+// published, or because it knows the transaction.
+func (m midtrans) isTaken(ctx context.Context, key GatewayKey, s PaymentSession, refusal midtransAnswer) bool {
+	for _, words := range []string{"already been taken", "sudah digunakan", "paid and utilized", "duplicate order"} {
+		if refusal.says(words) {
+			return true
+		}
+	}
+	_, isFound, err := m.transaction(ctx, key, s, s.reference())
+	return isFound && err == nil
 }
 
 // midtransAnswer is a page, a transaction, or why there is none. A notification is a transaction.
@@ -90,23 +111,41 @@ type midtransAnswer struct {
 	ID           string      `json:"transaction_id"`
 	Status       string      `json:"transaction_status"`
 	Fraud        string      `json:"fraud_status"`
-	GrossAmount  string      `json:"gross_amount"`  // as it was sent, for verify
+	Currency     string      `json:"currency"`
+	GrossAmount  writtenText `json:"gross_amount"`  // what the buyer was charged
 	RefundAmount wholeRupiah `json:"refund_amount"` // of all refunds
 	Refunds      []struct {
 		Amount wholeRupiah `json:"refund_amount"`
 	} `json:"refunds"`
 
-	Code      string   `json:"status_code"` // like an HTTP status
-	Signature string   `json:"signature_key"`
-	Message   string   `json:"status_message"`
-	Errors    []string `json:"error_messages"`
+	// With a fee that Midtrans adds for the buyer, they say what the page asked for.
+	Extra    ifRead[midtransExtra] `json:"extra_info"`
+	Metadata ifRead[struct {
+		Extra midtransExtra `json:"extra_info"`
+	}] `json:"metadata"`
+
+	Channel  string `json:"payment_type"`
+	Accounts ifRead[[]struct {
+		Bank string `json:"bank"`
+	}] `json:"va_numbers"`
+
+	Code      writtenText `json:"status_code"` // like an HTTP status
+	Signature string      `json:"signature_key"`
+	Message   string      `json:"status_message"`
+	Errors    []string    `json:"error_messages"`
+}
+
+type midtransExtra struct {
+	Amounts struct {
+		Original wholeRupiah `json:"original_amount"`
+	} `json:"gross_amount_info"`
 }
 
 // refusal has the status that may be inside an answer with 200, which then has neither a page nor a
 // transaction.
 func (a *midtransAnswer) refusal() (status int, words string) {
 	if a.Token == "" && a.Status == "" {
-		status, _ = strconv.Atoi(a.Code)
+		status, _ = strconv.Atoi(string(a.Code))
 	}
 	return status, cmp.Or(strings.Join(a.Errors, "; "), a.Message)
 }
@@ -120,23 +159,24 @@ func (a *midtransAnswer) says(text string) bool {
 // midtransStates are the meanings of transaction_status; for capture and settlement, with fraud_status if
 // there is one.
 var midtransStates = map[string]PaymentState{
-	"pending":            Open,
-	"settlement":         Arrived,
-	"settlement/accept":  Arrived,
-	"settlement/deny":    Denied,
-	"capture":            Arrived,
-	"capture/accept":     Arrived,
-	"capture/challenge":  Held,
-	"capture/deny":       Denied,
-	"authorize":          Held,
-	"deny":               Denied,
-	"failure":            Denied,
-	"cancel":             Denied,
-	"expire":             ExpiredPayment,
-	"refund":             Arrived,
-	"chargeback":         Arrived,
-	"partial_refund":     Arrived,
-	"partial_chargeback": Arrived,
+	"pending":              Open,
+	"settlement":           Arrived,
+	"settlement/accept":    Arrived,
+	"settlement/challenge": Held,
+	"settlement/deny":      Denied,
+	"capture":              Arrived,
+	"capture/accept":       Arrived,
+	"capture/challenge":    Held,
+	"capture/deny":         Denied,
+	"authorize":            Held,
+	"deny":                 Denied,
+	"failure":              Denied,
+	"cancel":               Denied,
+	"expire":               ExpiredPayment,
+	"refund":               Arrived,
+	"chargeback":           Arrived,
+	"partial_refund":       Arrived,
+	"partial_chargeback":   Arrived,
 }
 
 // state is empty if the statuses are not known.
@@ -149,12 +189,22 @@ func (a *midtransAnswer) state() PaymentState {
 	return midtransStates[status]
 }
 
-// payment returns the transaction of an answer. One without an order_id is not understood.
+// amount returns how much of the money is the store's: without a fee that Midtrans added for the buyer.
+func (a *midtransAnswer) amount() (wholeRupiah, error) {
+	var gross wholeRupiah
+	err := gross.UnmarshalJSON([]byte(a.GrossAmount))
+	original := cmp.Or(a.Metadata.value.Extra.Amounts.Original, a.Extra.value.Amounts.Original)
+	if original > 0 && original <= gross { // A promotion lowers what is charged.
+		return original, err
+	}
+	return gross, err
+}
+
+// payment returns the transaction of an answer. One without an order_id, or in another currency, is not understood.
 func (a *midtransAnswer) payment() (Payment, error) {
-	var amount wholeRupiah
-	err := amount.UnmarshalJSON([]byte(a.GrossAmount))
-	p := Payment{ID: a.ID, State: a.state(), Amount: int64(amount)}
-	if err != nil || p.State == "" || a.OrderID == "" {
+	amount, err := a.amount()
+	p := Payment{ID: cmp.Or(identifier(a.ID), a.OrderID), State: a.state(), Amount: int64(amount)}
+	if err != nil || p.State == "" || a.OrderID == "" || a.Currency != "" && !strings.EqualFold(a.Currency, "IDR") {
 		return p, errNotUnderstood
 	}
 
@@ -202,6 +252,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		states[p.ID] = p.State
 		if id == s.reference() { // This is the latest payment that has this name.
 			a.Canceled = strings.EqualFold(t.Status, "cancel")
+			a.Aliases = map[string][]string{p.ID: {id}}
 		}
 		a.Payments = append(a.Payments, p)
 		a.Identifiers = append(a.Identifiers, p.ID)
@@ -223,7 +274,7 @@ func (s PaymentSession) staysDenied(id string) bool {
 func (m midtrans) transaction(
 	ctx context.Context, key GatewayKey, s PaymentSession, id string,
 ) (t midtransAnswer, isFound bool, err error) {
-	t, status, err := m.call(ctx, key, "GET", id, "status")
+	t, status, err := m.call(ctx, key, "GET", id, "status", nil)
 	if status == http.StatusNotFound { // Midtrans may also say so in an answer with 200.
 		return t, false, nil
 	}
@@ -256,10 +307,10 @@ func (a *Answer) judgePage(s PaymentSession, states map[string]PaymentState, now
 
 // call asks for a transaction, or does something to it.
 func (m midtrans) call(
-	ctx context.Context, key GatewayKey, method, name, act string,
+	ctx context.Context, key GatewayKey, method, id, act string, header http.Header,
 ) (a midtransAnswer, status int, err error) {
-	path := "/v2/" + url.PathEscape(name) + "/" + act
-	status, err = m.send(ctx, key, method, midtransHost(key, "api"), path, nil, nil, &a)
+	path := "/v2/" + url.PathEscape(id) + "/" + act
+	status, err = m.send(ctx, key, method, midtransHost(key, "api"), path, header, nil, &a)
 	return a, status, err
 }
 
@@ -268,15 +319,7 @@ func (m midtrans) call(
 // any answer but "in progress" means that it has.
 func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	for _, p := range s.payments {
-		act := "expire" // cancel would also take back a card payment that was captured
-		if p.State == Held {
-			act = "deny"
-		} else if p.State != Open {
-			continue
-		}
-
-		_, _, err := m.call(ctx, key, "POST", p.ID, act)
-		if err != nil && !isRefused(err, GatewayRefused) { // refused: it has ended already, or was paid
+		if !m.endPayment(ctx, key, s, p) {
 			return false
 		}
 	}
@@ -292,26 +335,82 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 	return err == nil && len(a.Errors) == 0 || a.says("already canceled") || isOver
 }
 
-func (m midtrans) decide(ctx context.Context, key GatewayKey, payment string, accept bool) error {
-	act := "deny"
-	if accept {
-		act = "approve"
+// endPayment ends a payment that is open, and denies one that is held. What refuses to end has ended already, or has
+// probably just been paid: closing takes no money back. It reports whether Midtrans could be reached.
+func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSession, p Payment) bool {
+	act := "expire" // cancel would also take back a card payment that was captured
+	switch p.State {
+	case Open:
+	case Held:
+		act = "deny"
+	default:
+		return true
 	}
-	_, _, err := m.call(ctx, key, "POST", payment, act)
-	return err
+
+	_, _, err := m.call(ctx, key, "POST", p.ID, act, nil)
+	if p.State != Open || !isRefused(err, GatewayRefused) {
+		return err == nil || isRefused(err, GatewayRefused)
+	}
+
+	t, isFound, err := m.transaction(ctx, key, s, p.ID)
+	if err != nil || !isFound || !t.runsOverSNAP() || !strings.EqualFold(t.Status, "pending") {
+		return err == nil || isRefused(err, GatewayRefused)
+	}
+	_, _, err = m.call(ctx, key, "POST", p.ID, "cancel", http.Header{"Transaction-Source": {"SNAP_API"}})
+	return err == nil || isRefused(err, GatewayRefused)
 }
 
-// verify checks the signature: hex of SHA-512 over some of the fields, as they were sent, and the key.
+// runsOverSNAP reports whether a transaction is one of DANA or of the banks that Midtrans serves by the national standard
+// SNAP: these know no expire, and are found by their transaction_id only.
+func (a *midtransAnswer) runsOverSNAP() bool {
+	if strings.EqualFold(a.Channel, "dana") {
+		return true
+	}
+	for _, account := range a.Accounts.value {
+		if slices.Contains([]string{"bsi", "seabank", "saqu", "danamon"}, strings.ToLower(account.Bank)) {
+			return true
+		}
+	}
+	return false
+}
+
+// decide approves or denies a payment. Midtrans decides only about what is captured: where it refuses, and the money is
+// settled, the owner's word counts.
+func (m midtrans) decide(
+	ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
+) (isSettled bool, err error) {
+	if !accept {
+		_, _, err := m.call(ctx, key, "POST", payment, "deny", nil)
+		return false, err
+	}
+
+	_, _, err = m.call(ctx, key, "POST", payment, "approve", nil)
+	if !isRefused(err, GatewayRefused) {
+		return false, err
+	}
+	t, isFound, failed := m.transaction(ctx, key, s, payment)
+	if failed == nil && isFound && strings.EqualFold(t.Status, "settlement") {
+		return true, nil
+	}
+	return false, err
+}
+
+// verify checks the signature: hex of SHA-512 over some of the fields, as they were sent, and the key. A code of another
+// length would let characters move from one field to the next.
 func (m midtrans) verify(key GatewayKey, _ http.Header, body []byte) (n Notification, err error) {
 	var t midtransAnswer
 	err = json.Unmarshal(body, &t)
-	sum := sha512.Sum512([]byte(t.OrderID + t.Code + t.GrossAmount + key.SecretKey))
+	sum := sha512.Sum512([]byte(t.OrderID + string(t.Code) + string(t.GrossAmount) + key.SecretKey))
 	signature, _ := hex.DecodeString(t.Signature)
-	if err != nil || !hmac.Equal(signature, sum[:]) {
+	if err != nil || len(t.Code) != 3 || !hmac.Equal(signature, sum[:]) {
 		return n, ErrNotFound
 	}
 
 	state := t.state()
-	reportsMoney := state == Arrived || state == Held
-	return Notification{Reference: t.OrderID, Identifiers: []string{t.ID}, ReportsMoney: reportsMoney}, nil
+	return Notification{
+		Reference:    t.OrderID,
+		Identifiers:  []string{identifier(t.ID)},
+		Payment:      cmp.Or(identifier(t.ID), t.OrderID),
+		ReportsMoney: state == Arrived || state == Held,
+	}, nil
 }

@@ -43,13 +43,13 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	call, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	for range 3 { // The reference may be taken each time: a restored backup does not know its latest pages.
-		o, key, err := p.beginSession(ctx, st, orderID)
+		c, key, err := p.beginSession(ctx, st, orderID)
 		if err != nil || key.Provider == "" { // There is nothing to do, or no key for it.
 			return err
 		}
 
-		s := o.Sessions[0]
-		page, failed := p.gateways[s.Provider].create(call, key, checkout{s, o.Order, st})
+		s := c.Session
+		page, failed := p.gateways[s.Provider].create(call, key, c)
 		if failed == nil && (page.URL == "" || page.ID == "") {
 			failed = errNotUnderstood
 		}
@@ -57,27 +57,29 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
 		}
 
-		o, err = p.recordPage(withoutPlaces(ctx), s, page, failed)
+		o, err := p.recordPage(withoutPlaces(ctx), s, page, failed)
 		if err != nil {
 			return err
 		}
 
+		// A notification may have come before the page's address. Who has paid on a page that is taken needs no other.
 		s = *o.session(s.Number)
-		if s.Notified > 0 { // A notification came before the page's address.
+		isTaken := errors.Is(failed, errTaken)
+		if s.Notified > 0 || isTaken {
 			p.checkSession(call, o, s) // If that fails, the session is still due.
 		}
-		if !errors.Is(failed, errTaken) {
+		if !isTaken {
 			return nil
 		}
 	}
 	return nil
 }
 
-// beginSession writes the order's latest session before its page is requested. If a start brought no page,
-// its row is reused for the next one, after half a minute. The key has no provider if there is nothing to do
-// or no key to do it with.
-func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (o OrderRow, key GatewayKey, err error) {
-	o, err = p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+// beginSession writes the order's latest session before its page is requested, and returns what the page is made from. If
+// a start brought no page, its row is reused for the next one, after half a minute. The key has no provider if there is
+// nothing to do or no key to do it with.
+func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (c checkout, key GatewayKey, err error) {
+	o, err := p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
 			return nil
 		}
@@ -104,9 +106,21 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		if key.Provider == "" {
 			s.Problem = "refused"
 		}
+
+		method, found := tx.method(o.StoreID, s.Method)
+		if !found { // It was removed: its page offers everything.
+			method = Method{Code: s.Method, Provider: s.Provider}
+		}
+		c.channels = method.channelNames(st)
 		return nil
 	})
-	return o, key, err
+	if err != nil || key.Provider == "" {
+		return c, key, err
+	}
+	c.Session = o.Sessions[0]
+	c.Order = o.Order
+	c.Store = st
+	return c, key, nil
 }
 
 // opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's
@@ -159,13 +173,13 @@ func (p *payments) Decide(
 		return o, err
 	}
 	if o.decidesHeld(act) {
-		o, err = p.decideHeld(ctx, storeID, orderID, act, seen)
+		o, settled, err := p.decideHeld(ctx, storeID, orderID, act, seen)
 		if err != nil {
 			return o, err
 		}
 		ctx = withoutPlaces(ctx)
 		if act == Approve {
-			return p.noteAccepted(ctx, o, actor, n)
+			return p.noteAccepted(ctx, o, settled, actor, n)
 		}
 	}
 	return p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
@@ -180,49 +194,67 @@ func (o OrderRow) decidesHeld(act Act) bool {
 }
 
 // decideHeld accepts one held payment of an order at its gateway, or denies them all, if the order is still as the owner
-// saw it. It returns the order as it was then.
-func (p *payments) decideHeld(ctx context.Context, storeID, orderID string, act Act, seen string) (OrderRow, error) {
+// saw it. It returns the order as it was then, and the accepted payment if the gateway left that to the owner.
+func (p *payments) decideHeld(
+	ctx context.Context, storeID, orderID string, act Act, seen string,
+) (o OrderRow, settled *Payment, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	unlock, err := p.lock(ctx, orderID)
 	if err != nil {
-		return OrderRow{}, refuse(Unavailable)
+		return o, nil, refuse(Unavailable)
 	}
 	defer unlock()
 
-	o, err := readOrder(ctx, p.db, storeID, orderID)
+	o, err = readOrder(ctx, p.db, storeID, orderID)
 	if err != nil {
-		return o, err
+		return o, nil, err
 	}
 	if seen != "" && seen != o.State() || !o.decidesHeld(act) {
-		return o, o.wrongState()
+		return o, nil, o.wrongState()
 	}
+
 	for _, payment := range o.Book.Payments {
 		if payment.State != Held {
 			continue
 		}
 
-		s := *o.session(payment.Attempt)
-		keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID)
-		if err != nil {
-			return o, err
-		}
-		err = p.gateways[s.Provider].decide(ctx, keys[0], payment.ID, act == Approve)
-		if err != nil && !isRefused(err, GatewayRefused) {
-			err = refuse(Unavailable)
+		isSettled, err := p.decideAtGateway(ctx, o, payment, act == Approve)
+		if isSettled {
+			settled = &payment
 		}
 		if err != nil || act == Approve { // One accepted payment is enough: the next check closes the other pages.
-			return o, err
+			return o, settled, err
 		}
 	}
-	return o, nil
+	return o, nil, nil
 }
 
-// noteAccepted notes in an order's history that its owner has accepted a payment at the gateway, and asks the gateway what
-// came of it. If that fails, the next check shows it.
-func (p *payments) noteAccepted(ctx context.Context, o OrderRow, actor Actor, n Note) (OrderRow, error) {
+// decideAtGateway has a gateway accept or deny a payment that it holds.
+func (p *payments) decideAtGateway(ctx context.Context, o OrderRow, held Payment, accept bool) (isSettled bool, err error) {
+	s := *o.session(held.Attempt)
+	keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID)
+	if err != nil {
+		return false, err
+	}
+	isSettled, err = p.gateways[s.Provider].decide(ctx, keys[0], s, held.ID, accept)
+	if err != nil && !isRefused(err, GatewayRefused) {
+		err = refuse(Unavailable)
+	}
+	return isSettled, err
+}
+
+// noteAccepted notes in an order's history that its owner has accepted a payment, and asks the gateway what came of it. If
+// that fails, the next check shows it. A payment that the gateway left to the owner has arrived with their word.
+func (p *payments) noteAccepted(
+	ctx context.Context, o OrderRow, settled *Payment, actor Actor, n Note,
+) (OrderRow, error) {
 	after, err := p.db.changeOrder(ctx, o.StoreID, o.ID, func(_ *Tx, o *OrderRow) error {
 		o.note(actor, n)
+		if settled != nil {
+			arrived := Payment{ID: settled.ID, State: Arrived, Amount: settled.Amount}
+			o.enterInBook(o.session(settled.Attempt), []Payment{arrived})
+		}
 		return nil
 	})
 	if err != nil {

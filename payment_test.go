@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +26,7 @@ func TestPayments(t *testing.T) { playStories(t, "testdata/payments.txt") }
 // TestOddAccountsAtXendit plays refunds and disputes in accounts that answer otherwise than most.
 func TestOddAccountsAtXendit(t *testing.T) {
 	t.Parallel()
-	for _, odd := range []string{"older", "newer", "nolists", "nested", "older nolists", "newer nested"} {
+	for _, odd := range []string{"older", "newer", "nolists", "nested", "nopayments", "older nolists", "newer nested"} {
 		for steps, want := range map[string]string{
 			"refund=172500": "refunded, Paid Refunded, stock 8",
 			"dispute/ACTION_REQUIRED=1000, refund=172500": "refunded, Paid Alerted Refunded Alerted, stock 8",
@@ -377,7 +379,7 @@ func TestKeyIsReplaced(t *testing.T) {
 				p := newPlayer(t, w)
 				p.play("order kopi 2 snap as A, get")
 				account := w.net.midtrans
-				another := &midtransDouble{}
+				another := &midtransDouble{odd: map[string]bool{}}
 				another.t, another.key, another.open = t, "Mid-server-new", account.open
 				w.net.setMidtrans(another)
 				w.command("gateway set -mode live -provider midtrans -store "+w.shop.id, stdin+another.key)
@@ -792,5 +794,236 @@ func TestHeldOnAPageThatIsOver(t *testing.T) {
 				t.Errorf("%s later: the gateway holds it still", wait)
 			}
 		}
+	})
+}
+
+// TestReturnByPost has a gateway lead a buyer back by a form of its own: another site posts to the way back, which only asks.
+// Everywhere else such a form is refused with a page.
+func TestReturnByPost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get, settlement lost")
+		other := []string{"Origin", "https://app.midtrans.com", "Sec-Fetch-Site", "cross-site", "Authorization", "",
+			"Content-Type", "application/x-www-form-urlencoded"}
+		r, err := w.send("POST", "/pay/"+p.order+"/back?order_id=x", "transaction_status=settlement", other...)
+		must(t, err)
+		if r.Status != 303 || r.Header.Get("Location") != "/pay/"+p.order+"?back=1" {
+			t.Errorf("answered %d %s", r.Status, r.Header.Get("Location"))
+		}
+		p.play("buyer open /pay/$A?back=1 | says paid | paid by 1")
+
+		r, err = w.send("POST", "/pay/"+p.order, "act=change&method=link", other...)
+		must(t, err)
+		if r.Status != 403 || !strings.Contains(string(r.Body), "situs lain") {
+			t.Errorf("another site's form is answered %d %.200s", r.Status, r.Body)
+		}
+	})
+}
+
+// TestChannels has methods that offer some channels of a gateway's page, and refuses what a gateway does not have.
+func TestChannels(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		manage := as(w.shop.keys["manage"])
+		put := func(status int, code, provider, channels string) response {
+			t.Helper()
+			body := fmt.Sprintf(`{"payment_methods": [{"code": %q, "name": %q, "provider": %q, "channels": [%s]}]}`,
+				code, code, provider, channels)
+			r := w.do(t, "PUT", "/v1/catalog", body, manage...)
+			if r.Status != status {
+				t.Errorf("%s: %d %s", channels, r.Status, r.Body)
+			}
+			return r
+		}
+		sent := func(method string) string {
+			p := newPlayer(t, w)
+			p.play("order teh 1 " + method + " as A, get | payable 1")
+			all := append(w.net.midtrans.sent, w.net.xendit.sent...)
+			for _, text := range all {
+				if strings.Contains(text, p.order) {
+					return text
+				}
+			}
+			return ""
+		}
+
+		put(200, "va-dan-qris", "midtrans", `"va_bca", "qris", "va_seabank"`)
+		wantTexts(t, sent("va-dan-qris"), `"enabled_payments":["bca_va","seabank_va","other_qris"]`)
+		put(200, "dompet", "xendit", `"dana", "linkaja"`)
+		wantTexts(t, sent("dompet"), `"allowed_payment_channels":["DANA","LINKAJA"]`)
+		i := slices.IndexFunc(w.get(t, "/v1/payment-methods").list("payment_methods"), func(m fields) bool {
+			return m["code"] == "dompet" && textOf(m, "channels") == "[dana linkaja]"
+		})
+		if i < 0 {
+			t.Error("a program does not read which channels a method has")
+		}
+		put(200, "dompet", "xendit", ``)
+		wantTexts(t, sent("dompet"), "!allowed_payment_channels")
+
+		put(422, "dompet", "xendit", `"va_seabank"`)
+		put(422, "dompet", "midtrans", `"linkaja"`)
+		put(422, "bank_transfer", "manual", `"qris"`)
+		put(422, "dompet", "xendit", `"no such"`)
+	})
+}
+
+// TestChannelsThatOnlyANotificationTellsAbout has a shop that no gateway can reach: at an address on another port, or inside.
+func TestChannelsThatOnlyANotificationTellsAbout(t *testing.T) {
+	for _, address := range []string{"https://shop.test:8443", "http://shop.test", "https://192.168.1.5"} {
+		st := Store{URL: address}
+		names := strings.Join(Method{Provider: Midtrans}.channelNames(st), " ")
+		wantTexts(t, names, "bca_va", "other_qris", "!dana", "!bsi_va", "!seabank_va")
+		some := Method{Provider: Midtrans, Channels: []string{"dana", "qris"}}
+		if names := fmt.Sprint(some.channelNames(st)); names != "[other_qris]" {
+			t.Errorf("%s: the page offers %s", address, names)
+		}
+		none := Method{Provider: Midtrans, Code: "dana", Enabled: true, HasKey: true}
+		if why := none.lacks(st); why != "reachable" {
+			t.Errorf("%s: a method of DANA lacks %q", address, why)
+		}
+	}
+	if names := (Method{Provider: Midtrans}).channelNames(Store{URL: "https://shop.test:443"}); names != nil {
+		t.Errorf("a shop that can be reached offers only %s", names)
+	}
+}
+
+// TestReferenceThatIsUsed restores a file that does not know an order's page, which was paid. Midtrans refuses the reference in
+// each of its published wordings, and in one that was not published: the payment is found, and the buyer gets no second page.
+func TestReferenceThatIsUsed(t *testing.T) {
+	for _, words := range []string{"used1", "used2", "used3", "used4", "used5"} {
+		t.Run(words, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := newPlayer(t, w)
+				p.play("account " + words + ", order kopi 2 snap as A")
+				w.sleep(0)
+				file := w.copyFile()
+				p.play("get, settlement lost")
+				w.startWith(file)
+				p.play("get", "= paid by 1, Paid, stock 8")
+			})
+		})
+	}
+}
+
+// TestReferenceThatIsRefused has Midtrans refuse a reference of which it has no payment.
+func TestReferenceThatIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		w.net.midtrans.odd["noreference"] = true
+		p.play(`order kopi 2 snap as A, get | sees "reason":"refused"`)
+	})
+}
+
+// TestOldRefund has Xendit send a refund that belongs to no session of ours: its sample, or what other software sold.
+func TestOldRefund(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		refund := func(created string) int {
+			body := `{"event": "refund.succeeded", "created": "` + created + `", "data": {"id": "rfd-1", "amount": 1000, ` +
+				`"payment_id": "py-other", "status": "SUCCEEDED", "currency": "IDR"}}`
+			r := w.do(t, "POST", "/notifications/xendit/"+w.shop.id, body, "X-Callback-Token", xenditToken)
+			return r.Status
+		}
+		now := time.Now().UTC().Format(time.RFC3339)
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A")
+		if status := refund(now); status != 200 {
+			t.Errorf("without a page it is answered %d", status)
+		}
+		p.play("get")
+		for created, want := range map[string]int{now: 503, "1999-12-31T22:00:00Z": 200, "": 200} {
+			if status := refund(created); status != want {
+				t.Errorf("created %q, it is answered %d, want %d", created, status, want)
+			}
+		}
+		p.play("COMPLETED")
+		if status := refund(now); status != 200 {
+			t.Errorf("after all was paid it is answered %d", status)
+		}
+	})
+}
+
+// TestOtherCurrencies has both gateways answer that a page was paid in another currency: that pays nothing.
+func TestOtherCurrencies(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("account dollars, order kopi 2 snap as A, get, settlement", "= pending, stock 8")
+		p.play("order kopi 1 link as B, get, COMPLETED", "= pending, stock 7")
+		if n := strings.Count(w.log.String(), "its status or amount is not known"); n != 2 {
+			t.Errorf("the log tells of it %d times", n)
+		}
+	})
+}
+
+// TestOddIdentifiers has notifications that are signed name what no gateway would: such identifiers are neither stored nor
+// asked for, but money that they report is looked for.
+func TestOddIdentifiers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		for _, id := range []string{"../../v2/x", "..", "a b", strings.Repeat("x", 65), "é"} {
+			p.play("order teh 1 snap as A, get, settlement lost")
+			said := w.net.midtrans.sign(w.net.midtrans.page(p.order, "1").latest())
+			said.ID = id
+			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(said))).want(t, 200, "")
+			w.sleep(time.Second)
+			p.play("= paid by 1, Paid, stock 10")
+		}
+		for _, call := range w.net.paths {
+			if strings.Contains(call, "..") || strings.Contains(call, "%") {
+				t.Errorf("a gateway is asked for %s", call)
+			}
+		}
+	})
+}
+
+// countRows counts the rows of a table that belong to an order.
+func countRows(t *testing.T, w *world, table, order string) (n int) {
+	t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+w.file+"?_busy_timeout=5000")
+	must(t, err)
+	defer db.Close()
+	must(t, db.QueryRow("SELECT count(*) FROM "+table+" WHERE order_id = ?", order).Scan(&n))
+	return n
+}
+
+// TestManyIdentifiers has a gateway name eighty payments of one page that are denied, and many disputes: a few are kept.
+func TestManyIdentifiers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A, get"+strings.Repeat(", pending, deny", 60)+", settlement", "= paid by 1, Paid, stock 8")
+		p.play("order teh 1 link as B, get, COMPLETED" + strings.Repeat(", dispute/UNDER_REVIEW=1000, +1s", 40) + ", refund=1000")
+		w.sleep(0)
+		for order, most := range map[string]int{p.kept["A"]: 21, p.kept["B"]: 23} {
+			n := countRows(t, w, "payment_identifiers", order)
+			if n == 0 || n > most {
+				t.Errorf("%d identifiers are kept, want at most %d", n, most)
+			}
+		}
+	})
+}
+
+// TestManySessionsByNotification has somebody who knows the key tell of pages of an order that nobody made.
+func TestManySessionsByNotification(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 snap as A")
+		for number := range 70 {
+			said := snapPayment{Order: fmt.Sprintf("%s-%d", p.order, number+1), ID: "tx", Status: "pending", Gross: "1.00"}
+			signed := string(toJSON(w.net.midtrans.sign(said)))
+			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, signed).want(t, 200, "")
+			w.sleep(time.Second)
+		}
+		if n := countRows(t, w, "payment_sessions", p.order); n != 50 {
+			t.Errorf("the order has %d sessions, want 50", n)
+		}
+	})
+}
+
+// TestShiftedSignature moves characters of a signed notification from one field to the next: its signature stays valid.
+func TestShiftedSignature(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 1 snap as A, get")
+		said := w.net.midtrans.sign(snapPayment{Order: p.order + "-1", ID: "tx", Status: "settlement", Gross: "12.00"})
+		said.Code, said.Gross = said.Code+"1", said.Gross[1:]
+		w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(said))).want(t, 404, "NOT_FOUND")
 	})
 }

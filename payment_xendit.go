@@ -10,21 +10,32 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 )
 
-// xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session has one payment at most,
-// which has the session's id in the book. If the answer to a creation was lost, there are two sessions with
-// our reference. Remembered names are ps-1 for a session, py-1 and pr-1 for its payment, the path
-// refunds/rfd-1 for a refund, and disputes/… for each news of a dispute.
+// xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session is a page. What the buyer begins there is a
+// payment request with a clock of its own: its payment may arrive after the session has ended, and then only a notification
+// names it. If the answer to a creation was lost, there are two sessions with our reference.
+//
+// Identifiers are ps-1 for a session, py-1 and pr-1 for a payment and its request, the path refunds/rfd-1 for a refund,
+// and disputes/… for each news of a dispute. The book has the payment of a completed session under the session's id, unless
+// it was known by its own before.
 type xendit struct{ gatewayClient }
 
 const xenditHost = "https://api.xendit.co"
 
+// Xendit refuses sessions that end within ten minutes, or after a time that it does not publish.
+const (
+	leastAtXendit = 11 * time.Minute
+	mostAtXendit  = 24 * time.Hour
+)
+
 func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
-	expires := max(c.Session.ExpiresAt, x.now().Add(11*time.Minute)) // Xendit refuses what ends within ten minutes.
+	now := x.now()
+	expires := max(min(c.Session.ExpiresAt, now.Add(mostAtXendit)), now.Add(leastAtXendit))
 	buyer := c.Order.Buyer
 
 	// Xendit takes names of 1 to 50 letters, digits and spaces, and e-mail addresses of at most 50
@@ -68,66 +79,181 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 		"expires_at":               expires,
 		"success_return_url":       c.returnURL(),
 		"cancel_return_url":        c.returnURL(),
-		"allowed_payment_channels": c.channelsOf(2),
+		"allowed_payment_channels": c.channels,
 	}.filled()
 
 	var a xenditAnswer
-	status, err := x.createPage(ctx, key, xenditHost, "/sessions", nil, request, &a)
+	status, err := x.createPage(ctx, key, xenditHost, "/sessions", nil, request, &a, func() bool {
+		if a.Code == "INVALID_EXPIRY_DATE" && request["expires_at"] != nil {
+			delete(request, "expires_at") // Xendit says when it ends.
+			return true
+		}
+		return request.dropOptional()
+	})
 	if status == http.StatusConflict {
 		return Page{}, errTaken
 	}
-	return Page{a.SessionID, a.URL, expires}, c.scrub(err)
+	if request["expires_at"] == nil && err == nil {
+		ends, _ := parseTime(a.ExpiresAt, false)
+		expires = cmp.Or(ends, now.Add(defaultAtXendit))
+	}
+	return Page{identifier(a.SessionID), a.URL, expires}, c.scrub(err)
 }
 
-// xenditAnswer is a session, a refund, a list of refunds, or why there is none.
+// defaultAtXendit is how long a session lasts that was made without an end.
+const defaultAtXendit = 30 * time.Minute
+
+// xenditAnswer is a session, a payment, a refund, a list of refunds, or why there is none.
 type xenditAnswer struct {
-	SessionID   string         `json:"payment_session_id"`
-	RefundID    string         `json:"refund_id"`
-	OldRefundID string         `json:"id"` // in older accounts
-	Reference   string         `json:"reference_id"`
-	URL         string         `json:"payment_link_url"`
-	Status      string         `json:"status"`
-	Amount      wholeRupiah    `json:"amount"`
-	PaymentID   string         `json:"payment_id"`
-	RequestID   string         `json:"payment_request_id"`
-	List        []xenditAnswer `json:"data"`
-	Code        string         `json:"error_code"`
-	Message     string         `json:"message"`
+	SessionID     string      `json:"payment_session_id"`
+	RefundID      string      `json:"refund_id"`
+	OldRefundID   string      `json:"id"` // in older accounts
+	Reference     string      `json:"reference_id"`
+	URL           string      `json:"payment_link_url"`
+	Status        string      `json:"status"`
+	Currency      string      `json:"currency"`
+	Amount        wholeRupiah `json:"amount"`
+	RequestAmount wholeRupiah `json:"request_amount"` // of a payment
+	Captures      []struct {
+		Amount wholeRupiah `json:"capture_amount"`
+	} `json:"captures"`
+	ExpiresAt string         `json:"expires_at"`
+	PaymentID string         `json:"payment_id"`
+	RequestID string         `json:"payment_request_id"`
+	List      []xenditAnswer `json:"data"`
+	Code      string         `json:"error_code"`
+	Message   string         `json:"message"`
 }
 
 func (a *xenditAnswer) refusal() (status int, words string) {
 	return 0, strings.TrimSpace(a.Code + " " + a.Message)
 }
 
-func (a *xenditAnswer) refund() string { return "refunds/" + cmp.Or(a.RefundID, a.OldRefundID) }
+func (a *xenditAnswer) isInRupiah() bool {
+	return a.Currency == "" || strings.EqualFold(a.Currency, "IDR")
+}
 
-// status asks about every session of our reference that is known, and about the refunds of those that were
-// paid. One that cannot be read does not hide the others.
+// refund returns the identifier of a refund, "" if it has none that we take.
+func (a *xenditAnswer) refund() string {
+	id := identifier(cmp.Or(a.RefundID, a.OldRefundID))
+	if id == "" {
+		return ""
+	}
+	return "refunds/" + id
+}
+
+// status asks about every session of our reference that is known, about the payments that none of these has, and about the
+// refunds of what was paid. What cannot be read does not hide the rest.
 func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
+	a.Aliases = map[string][]string{}
+	named := map[string]bool{} // the payments that sessions name
 	for _, id := range s.xenditSessions() {
-		session, status, err := x.call(ctx, key, "GET", "/sessions/"+id)
-		switch state := strings.ToUpper(session.Status); {
-		case status == http.StatusNotFound && id != s.GatewayID: // A notification named it.
-		case err != nil:
-			failed = err
-		case session.Reference != s.reference() || session.Amount == 0:
-			failed = errNotUnderstood
-		case state == "ACTIVE":
-			a.Open = true
-		case state == "COMPLETED":
-			returned, err := x.refunded(ctx, key, s, session)
+		err := x.addSession(ctx, key, s, &a, id, named)
+		failed = cmp.Or(err, failed)
+	}
+	for _, id := range s.Identifiers {
+		if strings.HasPrefix(id, "py-") && !named[id] && !s.staysDenied(id) {
+			err := x.addLatePayment(ctx, key, s, &a, id)
 			failed = cmp.Or(err, failed)
-			a.Payments = append(a.Payments,
-				Payment{ID: id, State: Arrived, Amount: int64(session.Amount), Returned: returned})
-			a.Identifiers = append(a.Identifiers, session.PaymentID, session.RequestID)
-		case state != "EXPIRED" && state != "CANCELED":
-			failed = errNotUnderstood
 		}
 	}
-
 	a.Closed = !a.Open
 	return a, failed
+}
+
+// addSession asks about a session, and adds the payment that completed it.
+func (x xendit) addSession(
+	ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string, named map[string]bool,
+) error {
+	session, status, err := x.call(ctx, key, "GET", "/sessions/"+url.PathEscape(id))
+	if status == http.StatusNotFound && id != s.GatewayID {
+		return nil // A notification named it.
+	}
+	if err != nil {
+		return err
+	}
+	if session.Reference != s.reference() || session.Amount == 0 || !session.isInRupiah() {
+		return errNotUnderstood
+	}
+
+	switch strings.ToUpper(session.Status) {
+	case "ACTIVE", "PENDING":
+		a.Open = true
+	case "COMPLETED":
+		named[session.PaymentID] = true
+		p := Payment{ID: id, State: Arrived, Amount: int64(session.Amount)}
+		if s.hasPayment(session.PaymentID) {
+			p.ID = session.PaymentID
+		}
+		return x.addPayment(ctx, key, s, a, p, session)
+	case "EXPIRED", "CANCELED":
+	default:
+		return errNotUnderstood
+	}
+	return nil
+}
+
+// hasPayment reports whether the book has a payment of a session under an id.
+func (s PaymentSession) hasPayment(id string) bool {
+	return slices.ContainsFunc(s.payments, func(p Payment) bool { return p.ID == id })
+}
+
+// xenditStates are the meanings of a payment's status.
+var xenditStates = map[string]PaymentState{
+	"SUCCEEDED":  Arrived,
+	"PENDING":    Open,
+	"AUTHORIZED": Open,
+	"FAILED":     Denied,
+	"CANCELED":   Denied,
+	"EXPIRED":    ExpiredPayment,
+}
+
+// addLatePayment asks about a payment that a notification named and no session has. It is ours if it has our reference, or
+// a request that is known. What the account may not see, or Xendit does not know, is only missed if it was reported to
+// have arrived.
+func (x xendit) addLatePayment(ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string) error {
+	payment, _, err := x.call(ctx, key, "GET", "/v3/payments/"+url.PathEscape(id))
+	if err != nil {
+		if isRefused(err, GatewayRefused) && id != s.Unconfirmed {
+			return nil
+		}
+		return err
+	}
+
+	isOurs := payment.Reference == s.reference() || slices.Contains(s.Identifiers, cmp.Or(payment.RequestID, "none"))
+	if !isOurs {
+		return nil
+	}
+	amount := wholeRupiah(0)
+	for _, capture := range payment.Captures {
+		amount += capture.Amount
+	}
+	p := Payment{
+		ID:     id,
+		State:  xenditStates[strings.ToUpper(payment.Status)],
+		Amount: int64(cmp.Or(amount, payment.RequestAmount)),
+	}
+	if p.State == "" || p.State == Arrived && p.Amount == 0 || !payment.isInRupiah() {
+		return errNotUnderstood
+	}
+	payment.PaymentID = id
+	return x.addPayment(ctx, key, s, a, p, payment)
+}
+
+// addPayment adds a payment to an answer, with what was returned of it. about has its identifiers.
+func (x xendit) addPayment(
+	ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, p Payment, about xenditAnswer,
+) (err error) {
+	payment := identifier(about.PaymentID)
+	request := identifier(about.RequestID)
+	if p.State == Arrived {
+		p.Returned, err = x.refunded(ctx, key, s, payment, request)
+	}
+	a.Payments = append(a.Payments, p)
+	a.Identifiers = append(a.Identifiers, payment, request)
+	a.Aliases[p.ID] = []string{payment, request, identifier(about.SessionID), s.reference()}
+	return err
 }
 
 // xenditSessions returns the ids of the sessions of a reference.
@@ -152,12 +278,12 @@ func (x xendit) call(
 // them), and those that notifications have named. In newer accounts a refund has the id of the payment, in
 // older ones that of its request.
 func (x xendit) refunded(
-	ctx context.Context, key GatewayKey, s PaymentSession, session xenditAnswer,
+	ctx context.Context, key GatewayKey, s PaymentSession, payment, request string,
 ) (sum int64, err error) {
-	paths := []string{"refunds?payment_request_id=" + session.RequestID}
-	for _, name := range s.Identifiers {
-		if strings.HasPrefix(name, "refunds/") {
-			paths = append(paths, name)
+	paths := []string{"refunds?payment_request_id=" + url.QueryEscape(request)}
+	for _, id := range s.Identifiers {
+		if strings.HasPrefix(id, "refunds/") {
+			paths = append(paths, "refunds/"+url.PathEscape(strings.TrimPrefix(id, "refunds/")))
 		}
 	}
 
@@ -168,8 +294,8 @@ func (x xendit) refunded(
 			return 0, err
 		}
 		for _, refund := range append(answer.List, answer) {
-			byPayment := refund.PaymentID != "" && refund.PaymentID == session.PaymentID
-			byRequest := refund.RequestID != "" && refund.RequestID == session.RequestID
+			byPayment := refund.PaymentID != "" && refund.PaymentID == payment
+			byRequest := refund.RequestID != "" && refund.RequestID == request
 			isReturned := (byPayment || byRequest) && strings.EqualFold(refund.Status, "SUCCEEDED")
 			if id := refund.refund(); isReturned && !counted[id] {
 				counted[id] = true
@@ -192,18 +318,26 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 	return xenditAnswer{}, nil
 }
 
-// closePage cancels every session of the reference. Xendit refuses if one is over: the next answer shows
-// that.
+// closePage cancels every session of the reference, and the payment requests that are known. Xendit refuses if a session
+// has ended: the next answer shows that. What it says to the end of a request does not matter, because only its payment
+// would show that.
 func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	closed := true
 	for _, id := range s.xenditSessions() {
-		_, _, err := x.call(ctx, key, "POST", "/sessions/"+id+"/cancel")
+		_, _, err := x.call(ctx, key, "POST", "/sessions/"+url.PathEscape(id)+"/cancel")
 		closed = closed && err == nil
+	}
+	for _, id := range s.Identifiers {
+		if strings.HasPrefix(id, "pr-") {
+			x.call(ctx, key, "POST", "/v3/payment_requests/"+url.PathEscape(id)+"/cancel")
+		}
 	}
 	return closed
 }
 
-func (x xendit) decide(context.Context, GatewayKey, string, bool) error { return nil }
+func (x xendit) decide(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {
+	return false, nil
+}
 
 // validateXendit refuses what Xendit itself would take: a key of the other mode, because one address serves
 // both, and a key without the token that verifies notifications.
@@ -221,8 +355,9 @@ func (k GatewayKey) validateXendit() error {
 
 // xenditMessage is a notification. A dispute has no data: it is the message.
 type xenditMessage struct {
-	Event string `json:"event"`
-	Data  struct {
+	Event   string `json:"event"`
+	Created string `json:"created"`
+	Data    struct {
 		xenditAnswer
 		Data *xenditAnswer `json:"data"` // of some refunds
 	} `json:"data"`
@@ -230,6 +365,7 @@ type xenditMessage struct {
 	UpdatedAt string `json:"updated_at"`
 	PaymentID string `json:"payment_id"`
 	Reference string `json:"reference_id"` // ours
+	Currency  string `json:"currency"`
 	Amount    struct {
 		Initial json.RawMessage `json:"initial"`
 	} `json:"amount"`
@@ -247,30 +383,52 @@ func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notif
 	if m.Data.Data != nil {
 		about = *m.Data.Data
 	}
+	payment := identifier(about.PaymentID)
+	n.Known = []string{payment, identifier(about.RequestID)}
 
 	switch {
 	case strings.HasPrefix(m.Event, "dispute."):
-		about.PaymentID = m.PaymentID
-		n.Reference = m.Reference
-		n.Identifiers = []string{"disputes/" + m.Event + m.UpdatedAt}
-		var amount wholeRupiah
-		n.Disputed = maxMoney // An amount that cannot be read counts as all that was paid.
-		if amount.UnmarshalJSON(m.Amount.Initial) == nil && amount > 0 {
-			n.Disputed = int64(amount)
-		}
-		if m.Event == "dispute.won" {
-			n.Disputed = -1
-		}
+		return m.dispute(), nil
 	case strings.HasPrefix(m.Event, "refund."):
 		n.Identifiers = []string{about.refund()}
 		n.IsRefund = true
+		n.CreatedAt, _ = parseTime(m.Created, false)
+	case strings.HasPrefix(m.Event, "payment."): // of a payment that was made on a session's page
+		n.Reference = about.Reference
+		n.Identifiers = n.Known
+		n.Payment = cmp.Or(payment, n.Reference)
+		n.ReportsMoney = m.Event == "payment.capture"
 	default:
 		n.Reference = about.Reference
-		n.SessionID = about.SessionID
-		n.Identifiers = []string{about.SessionID}
+		n.SessionID = identifier(about.SessionID)
+		n.Identifiers = []string{n.SessionID}
+		n.Payment = cmp.Or(n.SessionID, n.Reference)
 		n.ReportsMoney = m.Event == "payment_session.completed"
 	}
-
-	n.Known = []string{about.PaymentID, about.RequestID}
 	return n, nil
+}
+
+// dispute reads the news of a dispute. An amount that cannot be read, or is in another currency, counts as all that was
+// paid.
+func (m xenditMessage) dispute() (n Notification) {
+	isOdd := func(c rune) rune {
+		if identifier(string(c)) == "" && c != '.' {
+			return '_'
+		}
+		return c
+	}
+	n.Reference = m.Reference
+	n.Known = []string{identifier(m.PaymentID)}
+	n.Identifiers = []string{fmt.Sprintf("disputes/%.64s", strings.Map(isOdd, m.Event+m.UpdatedAt))}
+
+	n.Disputed = maxMoney
+	var amount wholeRupiah
+	isRupiah := m.Currency == "" || strings.EqualFold(m.Currency, "IDR")
+	if amount.UnmarshalJSON(m.Amount.Initial) == nil && amount > 0 && isRupiah {
+		n.Disputed = int64(amount)
+	}
+	if m.Event == "dispute.won" {
+		n.Disputed = -1
+	}
+	return n
 }

@@ -197,6 +197,15 @@ func (p *player) step(verb string, rest []string) {
 	case verb == "fault" || verb == "faults":
 		kind, on, _ := strings.Cut(text, " ")
 		p.net.setFault(fault{kind: kind, on: on, always: verb == "faults"})
+	case verb == "account":
+		p.net.midtrans.mu.Lock()
+		p.net.xendit.mu.Lock()
+		for _, odd := range rest {
+			p.net.midtrans.odd[odd] = true
+			p.net.xendit.odd[odd] = true
+		}
+		p.net.xendit.mu.Unlock()
+		p.net.midtrans.mu.Unlock()
 	case verb == "keep":
 		p.kept[rest[0]] = regexp.MustCompile(rest[1]).FindString(p.who.text)
 		if p.kept[rest[0]] == "" || len(rest) != 2 {

@@ -93,6 +93,7 @@ CREATE TABLE payment_methods (
   max_amount   INTEGER,
   enabled      INTEGER NOT NULL CHECK (enabled IN (0, 1)),
   removed_at   INTEGER NOT NULL DEFAULT 0, -- it keeps its code, which orders name
+  channels     TEXT    NOT NULL DEFAULT '[]', -- JSON: the codes of the only channels that a gateway's page offers
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
 
@@ -193,7 +194,7 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- no payment can begin there any more; one that has begun may still arrive
   claimed    TEXT    NOT NULL,            -- the payment that a notification says arrived or is held, until an answer says what became of it
   notified   INTEGER NOT NULL,            -- counts its verified notifications
-  names      TEXT    NOT NULL,            -- JSON: the gateway's names for its transactions, sessions and refunds; news of disputes
+  names      TEXT    NOT NULL,            -- unused since version 2: see payment_identifiers
   news_at    INTEGER NOT NULL,            -- when something was last new, a notification came or its page was given up
   due_at     INTEGER NOT NULL,            -- of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
   problem    TEXT    NOT NULL,            -- refused, unreachable: why the gateway gave no page or answer; '' = it did
@@ -202,6 +203,15 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX payment_sessions_due     ON payment_sessions (due_at) WHERE due_at > 0 AND seen = 1;
 CREATE INDEX payment_sessions_gateway ON payment_sessions (gateway_id) WHERE gateway_id <> '';
+
+CREATE TABLE payment_identifiers (        -- what a gateway calls a session's payments, pages and refunds; and news of disputes
+  order_id TEXT    NOT NULL REFERENCES orders,
+  number   INTEGER NOT NULL,              -- of the session
+  position INTEGER NOT NULL,              -- 1, 2, … in the order in which they became known
+  id       TEXT    NOT NULL,
+  PRIMARY KEY (order_id, number, position)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX payment_identifiers_by_id ON payment_identifiers (id);
 
 CREATE TABLE payments (                   -- of an order's book: a row per payment that a gateway knows
   order_id TEXT    NOT NULL REFERENCES orders,

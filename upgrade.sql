@@ -31,3 +31,18 @@ ALTER TABLE endpoints ADD COLUMN removed_at INTEGER NOT NULL DEFAULT 0;
 DROP INDEX endpoints_of_store;
 CREATE INDEX endpoints_of_store ON endpoints (store_id, id) WHERE removed_at = 0;
 CREATE INDEX endpoints_removed ON endpoints (removed_at) WHERE removed_at > 0;
+
+ALTER TABLE payment_methods ADD COLUMN channels TEXT NOT NULL DEFAULT '[]';
+
+CREATE TABLE payment_identifiers (
+  order_id TEXT NOT NULL REFERENCES orders,
+  number INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  PRIMARY KEY (order_id, number, position)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX payment_identifiers_by_id ON payment_identifiers (id);
+INSERT INTO payment_identifiers
+SELECT s.order_id, s.number, n.key + 1, n.value
+FROM payment_sessions s, json_each(s.names) n
+WHERE n.key IS NOT NULL; -- names may be null
