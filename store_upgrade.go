@@ -84,7 +84,7 @@ func (db *DB) saveCopy(saved string) error {
 			size = info.Size()
 		}
 		return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes %d MB, "+
-			"and the upgrade itself takes half of that (%v)", size>>20+1, err)
+			"and then a tenth of that for itself (%v)", size>>20+1, err)
 	}
 	return errors.Join(os.Rename(part, saved), syncFolder(saved))
 }
