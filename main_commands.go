@@ -70,7 +70,7 @@ func (c *call) fillDemo() error {
 	c.Test = "on"
 	c.Contact = "0812 3456 7890"
 	c.Given["contact"] = true
-	if _, err := storeAdd(c); err != nil {
+	if _, err := c.addStore(); err != nil {
 		return err
 	}
 	if _, err := c.importCatalog(demoCatalog); err != nil {
@@ -144,12 +144,17 @@ func (c *call) edit(st *Store) {
 }
 
 func storeAdd(c *call) (any, error) {
+	password, err := c.addStore()
+	return c.access(password, err)
+}
+
+// addStore adds the store that the flags describe and returns its owner's password.
+func (c *call) addStore() (password string, err error) {
 	st := Store{Slug: cmp.Or(slugOf(c.Name), "store"), Plan: PlanGrowth, Expiry: 24 * time.Hour}
 	c.edit(&st)
 	password, hash := newPassword(c.rounds)
-	var err error
 	c.store, err = c.db.AddStore(c, st, hash)
-	return c.access(password, err)
+	return password, err
 }
 
 // access returns how an owner signs in: with a password, or by a link that works once, for an hour. err is
@@ -164,12 +169,18 @@ func (c *call) access(password string, err error) (any, error) {
 		return nil, err
 	}
 	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(time.Hour))
+	if err != nil {
+		return nil, err
+	}
+
+	c.hint("the link in sign_in works once, within an hour, while the service runs at %s. If it runs elsewhere, start it "+
+		"first, and run \"store password\" for a link to it", address)
 	return jsonObject{
 		"store_id":       c.store.ID,
 		"owner_email":    c.store.OwnerEmail,
 		"owner_password": password,
 		"sign_in":        address + link,
-	}, err
+	}, nil
 }
 
 // storeView is a store as it is printed.

@@ -133,6 +133,21 @@ func TestCommandsShowWhatTheAPIShows(t *testing.T) {
 	w.command("store set -store "+w.shop.id, "-domain", "")
 }
 
+// TestSignInLinkSaysWhere opens a store before the service has ever run, and then gives a new password.
+func TestSignInLinkSaysWhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range []struct{ file, command, address string }{
+		{filepath.Join(t.TempDir(), "new.db"), "store add -email n@example.id -name Baru", "http://localhost:8080"},
+		{w.file, "store password -store " + w.shop.id, "https://shop.test"},
+	} {
+		code, out, errs := w.beside(c.file).run(c.command)
+		if code != 0 || !strings.Contains(out, `"sign_in":"`+c.address+"/") || !strings.Contains(errs, "at "+c.address) {
+			t.Errorf("%s: exit %d, %s%s", c.command, code, out, errs)
+		}
+	}
+}
+
 // TestDemo starts the demo as a newcomer does, and tries what it prints.
 func TestDemo(t *testing.T) {
 	t.Parallel()
