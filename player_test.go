@@ -355,7 +355,7 @@ func (p *player) outcome() (items []string) {
 func (p *player) stock(slug string) string {
 	p.t.Helper()
 	r := p.get(p.t, "/v1/products?limit=50", as(p.who.store.keys["read"])...)
-	for _, entry := range r.list("products") {
+	for _, entry := range append(r.list("products"), r.list("bundles")...) {
 		if entry["slug"] == slug {
 			return textOf(entry, "stock")
 		}

@@ -477,6 +477,21 @@ func TestRetention(t *testing.T) {
 	}, "-keep-events", "168h")
 }
 
+// TestEventsAreKeptFor90Days unless the operator wants it otherwise.
+func TestEventsAreKeptFor90Days(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.ruin = true // the orders have lost their events
+		w.create(t, "teh", 1)
+		for _, days := range []int{89, 91} {
+			w.sql("UPDATE events SET created_at = ?", time.Now().AddDate(0, 0, -days).UnixMilli())
+			w.sleep(time.Hour)
+			if n := len(w.get(t, "/v1/events").list("events")); (n == 1) != (days == 89) {
+				t.Errorf("%d events of %d days ago are left", n, days)
+			}
+		}
+	})
+}
+
 // TestLargeLog has another program write much: the write-ahead log does not stay that large.
 func TestLargeLog(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

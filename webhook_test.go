@@ -389,6 +389,24 @@ func TestSentOnceWhileResultsCannotBeWritten(t *testing.T) {
 	})
 }
 
+// TestResentWhileUnderWay resends a delivery whose second attempt is under way. The receiver gets it once more, whatever
+// becomes of that attempt.
+func TestResentWhileUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.endpoint("shop.example", "orderCreated")
+		var sent atomic.Int64
+		w.net.inbox.answer = func(webhook) string { return []string{"500", "3s", "200"}[sent.Add(1)-1] }
+		w.create(t, "teh", 1)
+		w.net.inbox.await(1)
+		second := w.net.inbox.await(1)[0]
+		w.command("webhook resend -delivery " + second.delivery)
+		w.sleep(time.Minute)
+		if again := w.net.inbox.take(); len(again) != 1 || again[0].attempt != 1 || again[0].body != second.body {
+			t.Errorf("it comes again as %+v", again)
+		}
+	})
+}
+
 // TestSecretsAndPings rotates an endpoint's secret, with a double click: for a day the old one and the new one
 // sign.
 func TestSecretsAndPings(t *testing.T) {
@@ -564,9 +582,10 @@ func TestEventFeed(t *testing.T) {
 		if fmt.Sprint(walked) != "[orderCreated orderCreated orderAwaitingVerification orderPaid]" {
 			t.Errorf("page by page these are %v", walked)
 		}
-		since := time.Now().UTC().Format(time.RFC3339)
 		w.sleep(time.Second)
+		since := time.Now().UTC().Format(time.RFC3339Nano) // which is when the next order is created
 		w.create(t, "teh", 1)
+		later := time.Now().Add(time.Millisecond).UTC().Format(time.RFC3339Nano)
 		for query, want := range map[string]int{
 			"event=orderPaid":                              1,
 			"order_id=" + strings.ToUpper(p.kept["A"]):     1,
@@ -574,6 +593,7 @@ func TestEventFeed(t *testing.T) {
 			"order_id=" + p.kept["B"] + "&event=ping":      0,
 			"created_at_min=" + since:                      1,
 			"created_at_min=" + since + "&event=orderPaid": 0,
+			"created_at_min=" + later:                      0,
 		} {
 			if n := len(w.get(t, "/v1/events?"+query).list("events")); n != want {
 				t.Errorf("%s: %d events, want %d", query, n, want)
