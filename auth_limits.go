@@ -115,7 +115,7 @@ func network(addr netip.Addr, bits int) string {
 
 // mostPlaces says how much work of a kind a store may have under way. Waiting for a gateway is not work.
 var mostPlaces = map[string]int{
-	"api": 8, "owner": 4, "pay": 4,
+	"api": 8, "owner": 8, "pay": 8,
 	"large":    1, // an import, an export or an upload
 	"catalog":  2, // being decoded, which takes much memory; the process has two places
 	"picture":  1, // being decoded, which takes much memory; the process has one place

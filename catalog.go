@@ -288,18 +288,43 @@ func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug s
 	})
 }
 
-// SetPicture keeps the JPEG of a QRIS code and shows it with a method.
-func (db *DB) SetPicture(ctx context.Context, storeID, code string, jpeg []byte) error {
-	hash := fmt.Sprintf("%x", sha256.Sum256(jpeg))
+// SetPicture keeps the picture of a QRIS code and shows it with a method.
+func (db *DB) SetPicture(ctx context.Context, storeID, code string, picture Picture) error {
+	hash := fmt.Sprintf("%x", sha256.Sum256(picture.Large))
 	return db.write(ctx, func(tx *Tx) error {
-		tx.exec("INSERT OR IGNORE INTO pictures (hash, jpeg) VALUES (?, ?)", hash, jpeg)
+		tx.exec(`
+			INSERT INTO pictures (hash, jpeg, small) VALUES (?, ?, ?)
+			ON CONFLICT (hash) DO UPDATE SET unused_since = 0`, hash, picture.Large, picture.Small)
 		return tx.mustChange(`
 			UPDATE payment_methods SET image_url = ? WHERE store_id = ? AND code = ? AND removed_at = 0`,
 			"/pictures/"+hash, storeID, code)
 	})
 }
 
-// Picture reads the JPEG at /pictures/{hash}.
-func (db *DB) Picture(ctx context.Context, hash string) ([]byte, error) {
-	return one[[]byte](ctx, db, "SELECT jpeg FROM pictures WHERE hash = ?", hash)
+// Picture reads the picture at /pictures/{hash}. Those of version 1 have one size.
+func (db *DB) Picture(ctx context.Context, hash string) (Picture, error) {
+	return one[Picture](ctx, db, "SELECT jpeg AS large, coalesce(small, jpeg) AS small FROM pictures WHERE hash = ?", hash)
+}
+
+// MarkUnusedPictures notes since when nothing shows a picture. The catalog is read outside the write, because it can be
+// long; whoever shows a picture in that moment sets unused_since to 0.
+func (db *DB) MarkUnusedPictures(ctx context.Context) error {
+	const shown = `
+		hash IN (SELECT substr(image_url, 11) FROM payment_methods WHERE removed_at = 0 AND image_url LIKE '/pictures/%'
+		         UNION ALL
+		         SELECT substr(image_url, 11) FROM products WHERE removed_at = 0 AND image_url LIKE '/pictures/%')`
+	unused, err := all[string](ctx, db, "SELECT hash FROM pictures WHERE unused_since = 0 AND NOT "+shown)
+	if err != nil {
+		return err
+	}
+	used, err := all[string](ctx, db, "SELECT hash FROM pictures WHERE unused_since > 0 AND "+shown)
+	if err != nil || len(unused)+len(used) == 0 {
+		return err
+	}
+	return db.write(ctx, func(tx *Tx) error {
+		const set = "UPDATE pictures SET unused_since = ? WHERE hash IN (SELECT value FROM json_each(?))"
+		tx.exec(set, tx.now, fromJSON{unused})
+		tx.exec(set, 0, fromJSON{used})
+		return nil
+	})
 }

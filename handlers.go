@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -50,6 +51,8 @@ type server struct {
 	db           *DB
 	auth         *auth
 	payments     *payments
+	pictures     *pictures    // that are being sent
+	docs         sync.Map     // the description as a page for strangers, by language: []byte
 	allowPrivate bool         // addresses of webhooks
 	draining     atomic.Bool  // the service is stopping: it is not ready
 	failedAt     atomic.Int64 // the second of the log's last line about a failing database

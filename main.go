@@ -497,6 +497,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 
 	queue := newQueue(db, c.transport, c.allowPrivate)
 	s := &server{
+		pictures:     newPictures(),
 		db:           db,
 		auth:         auth,
 		payments:     c.payments(),
@@ -578,6 +579,9 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
 		isSteady := c.db.observeClock() // A jump shows as the difference to the last call.
 		if minute%60 == 0 && isSteady {
+			if err := c.db.MarkUnusedPictures(ctx); err != nil && ctx.Err() == nil {
+				c.db.log.Warn("unused pictures could not be found", "error", err)
+			}
 			if err := c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)); err != nil && ctx.Err() == nil {
 				c.db.log.Warn("the database could not be cleaned up", "error", err)
 			}

@@ -42,7 +42,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/pay/{id}/go", admit: s.admitBuyer, before: s.goPay},
 		{path: backFromGateway, admit: s.comeBack, acts: acts{}},
 		{path: "/sandbox/{id}", Template: "sandbox", admit: s.admitToSandbox, read: s.readSandbox, acts: inSandbox},
-		{path: "/docs", Template: "docs", admit: s.admitReader, read: s.readDocs},
+		{path: "/docs", Template: "docs", admit: s.admitReader, before: s.answerStranger, read: s.readDocs},
 		{path: "/dashboard/login", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn, acts: acts{"": s.signIn}},
 		{path: "/dashboard/enter/{token}", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn,
 			acts: acts{"": s.signIn}},
@@ -77,14 +77,8 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
 		writeForGood(w, "text/css; charset=utf-8", []byte(stylesheet))
 	})
-	mux.HandleFunc("GET /pictures/{hash}", func(w http.ResponseWriter, r *http.Request) {
-		picture, err := s.db.Picture(r.Context(), r.PathValue("hash"))
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		writeForGood(w, "image/jpeg", picture)
-	})
+	mux.HandleFunc("GET /pictures/{hash}", s.getPicture)
+	mux.HandleFunc("GET /pictures/{hash}/small", s.getPicture)
 }
 
 // acts do what forms ask for, by their field act.
@@ -176,7 +170,7 @@ func (s *server) runPage(p *page) (err error) {
 	if strings.HasPrefix(p.path, "/dashboard") && !isHostOf(p.Home, p.Host) {
 		p.Template = "error"
 		p.Status = http.StatusMisdirectedRequest
-		return p.render(errorPage{page: p}, func() {})
+		return p.sendError(errorPage{page: p})
 	}
 
 	for _, step := range []func(p *page) error{p.admit, s.perform, p.before, s.show} {
@@ -253,8 +247,12 @@ func parseTemplates(l language) *template.Template {
 
 // language returns the one that a link asks for, else the one chosen before, else the browser's.
 func (p *page) language() language {
-	wanted := p.Query("lang") + "," + p.auth.cookie(p.Request, "lang") + "," + p.Header.Get("Accept-Language")
-	return language(cmp.Or(languages.FindString(wanted), "id"))
+	for _, chosen := range []string{p.Query("lang"), p.auth.cookie(p.Request, "lang")} {
+		if vocabulary()[language(chosen)] != nil {
+			return language(chosen)
+		}
+	}
+	return preferred(strings.Join(p.Header.Values("Accept-Language"), ","))
 }
 
 // Query returns a parameter of the page's address.
@@ -288,30 +286,42 @@ func (s *server) show(p *page) error {
 	if err != nil {
 		return err
 	}
+	text, err := p.render(view)
+	if err != nil {
+		return err
+	}
+
 	if p.Done != "" {
 		s.auth.setCookie(p.w, "done", "", -time.Second)
 	}
-	return p.render(view, leave)
+	if !p.IsOwner && len(text) <= mostUnplaced {
+		leave()
+	}
+	p.send(text)
+	return nil
 }
 
-// render executes the page's templates with its struct, leaves its place, and writes the page, which a client may read
-// slowly. If a template fails, it writes nothing.
-func (p *page) render(view any, leave func()) error {
+// mostUnplaced is the length of a page up to which it needs no place while a client reads it, perhaps slowly. Those of
+// owners always need one.
+const mostUnplaced = 64 << 10
+
+// render executes the page's templates with its struct.
+func (p *page) render(view any) ([]byte, error) {
 	var content, whole bytes.Buffer
 	templates := templates()[p.Language]
 	if err := templates.ExecuteTemplate(&content, p.Template+".html", view); err != nil {
-		return err
+		return nil, err
 	}
 	p.Content = template.HTML(content.String())
-	if err := templates.ExecuteTemplate(&whole, "layout.html", p); err != nil {
-		return err
-	}
-	leave()
+	err := templates.ExecuteTemplate(&whole, "layout.html", p)
+	return whole.Bytes(), err
+}
 
+// send writes the page.
+func (p *page) send(text []byte) {
 	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	p.w.WriteHeader(p.Status)
-	p.w.Write(whole.Bytes())
-	return nil
+	p.w.Write(text)
 }
 
 // writeForGood answers with what browsers may keep, because its address changes with its content.
@@ -332,10 +342,18 @@ type errorPage struct {
 func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	p := s.newPage(w, r, pageRoute{Template: "error"})
 	p.Status = status
-	if err := p.render(errorPage{p, errors.Is(err, ErrUnknown)}, func() {}); err != nil {
+	if err := p.sendError(errorPage{p, errors.Is(err, ErrUnknown)}); err != nil {
 		s.db.log.Error("an error page could not be shown", "error", err)
 		w.WriteHeader(p.Status)
 	}
+}
+
+func (p *page) sendError(view errorPage) error {
+	text, err := p.render(view)
+	if err == nil {
+		p.send(text)
+	}
+	return err
 }
 
 const (

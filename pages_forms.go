@@ -538,6 +538,28 @@ func (s *server) admitReader(p *page) (err error) {
 	return err
 }
 
+// answerStranger shows the description to whoever is not signed in. It is made once for each language.
+func (s *server) answerStranger(p *page) error {
+	if p.Store.ID != "" {
+		return nil
+	}
+	text, found := s.docs.Load(p.Language)
+	if !found {
+		view, err := s.readDocs(p)
+		if err != nil {
+			return err
+		}
+		p.InOtherLanguage = "/docs?lang=" + p.Language.text("en", "id") // whatever else this reader's address has
+		if text, err = p.render(view); err != nil {
+			return err
+		}
+		s.docs.Store(p.Language, text)
+	}
+	p.send(text.([]byte))
+	p.Template = "" // It is answered.
+	return nil
+}
+
 func (s *server) readDocs(p *page) (any, error) {
 	v := docsPage{page: p, Product: "…", Method: "…"}
 	if err := json.Unmarshal(description, &v.Spec); err != nil || p.Store.ID == "" {

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
+	"image/jpeg"
 	"image/png"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -360,33 +364,47 @@ func TestOrderSearch(t *testing.T) {
 	}
 }
 
+// upload sends a picture for the method kode.
+func (p *player) upload(content []byte) (status int, text string) {
+	p.t.Helper()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	file, err := form.CreateFormFile("picture", "qris.png")
+	must(p.t, err)
+	file.Write(content)
+	must(p.t, form.Close())
+	p.code("GET", "/dashboard", nil)
+	req, err := http.NewRequest("POST", "https://shop.test/dashboard/payments/picture?code=kode&act=upload", &body)
+	must(p.t, err)
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	req.Header.Set("Cookie", p.kept["cookies"])
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	resp, err := p.http.Do(req)
+	must(p.t, err)
+	defer resp.Body.Close()
+	var answer bytes.Buffer
+	answer.ReadFrom(resp.Body)
+	return resp.StatusCode, answer.String()
+}
+
+// qris returns the address of the picture that the method kode shows, and the picture there.
+func (p *player) qris(suffix string) (address string, picture image.Image) {
+	p.t.Helper()
+	listed := fmt.Sprint(p.get(p.t, "/v1/payment-methods").Data)
+	address = regexp.MustCompile(`/pictures/[0-9a-f]{64}`).FindString(listed)
+	_, content := p.code("GET", address+suffix, nil)
+	picture, err := jpeg.Decode(strings.NewReader(content))
+	must(p.t, err)
+	return address, picture
+}
+
 // TestPicture uploads a photo of a QRIS code: it is made small, and everybody may see it at an address of its
 // own.
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := newPlayer(t, w)
-	upload := func(content []byte) (status int, text string) {
-		t.Helper()
-		var body bytes.Buffer
-		form := multipart.NewWriter(&body)
-		file, err := form.CreateFormFile("picture", "qris.png")
-		must(t, err)
-		file.Write(content)
-		must(t, form.Close())
-		p.code("GET", "/dashboard", nil)
-		req, err := http.NewRequest("POST", "https://shop.test/dashboard/payments/picture?code=kode&act=upload", &body)
-		must(t, err)
-		req.Header.Set("Content-Type", form.FormDataContentType())
-		req.Header.Set("Cookie", p.kept["cookies"])
-		req.Header.Set("Sec-Fetch-Site", "same-origin")
-		resp, err := p.http.Do(req)
-		must(t, err)
-		defer resp.Body.Close()
-		var answer bytes.Buffer
-		answer.ReadFrom(resp.Body)
-		return resp.StatusCode, answer.String()
-	}
+	upload := p.upload
 	photo := image.NewNRGBA(image.Rect(0, 0, 2000, 1000))
 	for i := range 400 { // Apart from a black square it is transparent, as codes that banks hand out are.
 		photo.Set(1000+i/20, 500+i%20, color.Black)
@@ -396,26 +414,25 @@ func TestPicture(t *testing.T) {
 	if status, text := upload(content.Bytes()); status != 303 {
 		t.Fatalf("a picture: %d %s", status, text)
 	}
-	path := regexp.MustCompile(`/pictures/[0-9a-f]{64}`)
-	listed := fmt.Sprint(w.get(t, "/v1/payment-methods").Data)
-	address := path.FindString(listed)
-	req, err := http.NewRequest("GET", "https://shop.test"+address, nil)
-	must(t, err)
-	resp, err := p.http.Do(req)
+	address, large := p.qris("")
+	if large.Bounds().Dx() != 800 || large.Bounds().Dy() != 400 {
+		t.Errorf("the picture is kept as %v", large.Bounds())
+	}
+	if _, small := p.qris("/small"); small.Bounds().Dx() != 240 || small.Bounds().Dy() != 120 {
+		t.Errorf("its small copy is %v", small.Bounds())
+	}
+	resp, err := p.http.Get("https://shop.test" + address)
 	must(t, err)
 	defer resp.Body.Close()
-	small, kind, err := image.Decode(resp.Body)
-	must(t, err)
-	kept := strings.Contains(resp.Header.Get("Cache-Control"), "immutable")
-	if kind != "jpeg" || small.Bounds().Dx() != 1000 || !kept {
-		t.Errorf("the picture is a %s of %v, %v", kind, small.Bounds(), resp.Header)
+	if !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") {
+		t.Errorf("the picture is sent with %v", resp.Header)
 	}
-	for x, want := range map[int]uint32{100: 0xff, 504: 0} {
-		if r, g, b, _ := small.At(x, 254).RGBA(); r>>8 != want || g>>8 != want || b>>8 != want {
+	for x, want := range map[int]uint32{100: 0xff, 404: 0} {
+		if r, g, b, _ := large.At(x, 204).RGBA(); r>>8 != want || g>>8 != want || b>>8 != want {
 			t.Errorf("at %d the picture has the color %x %x %x, want %x", x, r>>8, g>>8, b>>8, want)
 		}
 	}
-	if !strings.Contains(listed, "https://shop.test"+address) {
+	if listed := fmt.Sprint(w.get(t, "/v1/payment-methods").Data); !strings.Contains(listed, "https://shop.test"+address) {
 		t.Errorf("the API names the picture %s", listed)
 	}
 	p.play("order kopi 1 kode as A")
@@ -441,6 +458,181 @@ func TestPicture(t *testing.T) {
 	}
 	if status, _ := p.code("GET", "/pictures/x", nil); status != 404 {
 		t.Errorf("no picture: %d", status)
+	}
+}
+
+// TestTurnedPicture uploads a photo with each orientation of Exif: red is at its top left, and must be where the camera saw
+// it.
+func TestTurnedPicture(t *testing.T) {
+	t.Parallel()
+	p := newPlayer(t, newWorld(t))
+	photo := image.NewRGBA(image.Rect(0, 0, 96, 64))
+	draw.Draw(photo, image.Rect(0, 0, 48, 32), image.NewUniform(color.RGBA{255, 0, 0, 255}), image.Point{}, draw.Src)
+	var plain bytes.Buffer
+	must(t, jpeg.Encode(&plain, photo, nil))
+	for orientation, want := range []string{"left top", "left top", "right top", "right bottom", "left bottom", "left top", "right top",
+		"right bottom", "left bottom", "left top"} {
+		exif := "Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x02" + // two entries, of which the second is the orientation
+			"\x01\x0f\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00" + "\x01\x12\x00\x03\x00\x00\x00\x01\x00" + string(rune(orientation)) + "\x00\x00"
+		content := append([]byte("\xff\xd8\xff\xe1\x00"+string(rune(len(exif)+2))+exif), plain.Bytes()[2:]...)
+		if status, text := p.upload(content); status != 303 {
+			t.Fatalf("a photo: %d %s", status, text)
+		}
+		_, shown := p.qris("")
+		onSide := orientation >= 5 && orientation <= 8
+		size := shown.Bounds().Max
+		if onSide != (size.Y > size.X) {
+			t.Errorf("orientation %d: the photo is %v", orientation, size)
+		}
+		x, y, _ := strings.Cut(want, " ")
+		at := image.Pt(map[string]int{"left": size.X / 4, "right": size.X * 3 / 4}[x], map[string]int{"top": size.Y / 4, "bottom": size.Y * 3 / 4}[y])
+		if r, g, _, _ := shown.At(at.X, at.Y).RGBA(); r < 0xf000 || g > 0x1000 {
+			t.Errorf("orientation %d: there is no red at %s", orientation, want)
+		}
+	}
+	for _, bad := range []string{"Exif\x00\x00MM\x00*\xff\xff\xff\xff", "Exif\x00\x00II*\x00\x08\x00\x00\x00\xff\xff", "Exif\x00\x00"} {
+		content := append([]byte("\xff\xd8\xff\xe1\x00"+string(rune(len(bad)+2))+bad), plain.Bytes()[2:]...)
+		if strings.Contains(bad, "\xff") {
+			content = append([]byte("\xff\xd8\xff\xe1\x00"), append([]byte{byte(len(bad) + 2)}, append([]byte(bad), plain.Bytes()[2:]...)...)...)
+		}
+		if status, _ := p.upload(content); status != 303 {
+			t.Errorf("broken metadata %q: %d", bad, status)
+		}
+	}
+}
+
+// TestUnusedPicture replaces a picture: the old one is kept for thirty days, unless a method shows it again.
+func TestUnusedPicture(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		var addresses []string
+		for i := range 3 {
+			photo := image.NewGray(image.Rect(0, 0, 8, 8+i))
+			var content bytes.Buffer
+			must(t, png.Encode(&content, photo))
+			p.upload(content.Bytes())
+			address, _ := p.qris("")
+			addresses = append(addresses, address)
+		}
+		statuses := func() (all []int) {
+			for _, address := range addresses {
+				status, _ := p.code("GET", address, nil)
+				all = append(all, status)
+			}
+			return all
+		}
+		w.sleep(time.Hour)
+		w.sql("UPDATE pictures SET unused_since = unused_since - ? WHERE unused_since > 0", (29 * 24 * time.Hour).Milliseconds())
+		w.sleep(time.Hour)
+		if got := fmt.Sprint(statuses()); got != "[200 200 200]" {
+			t.Errorf("after 29 days: %s", got)
+		}
+		w.sql("UPDATE payment_methods SET image_url = ? WHERE code = 'kode'", addresses[0])
+		w.sleep(time.Hour)
+		w.sql("UPDATE pictures SET unused_since = unused_since - ? WHERE unused_since > 0", (24 * time.Hour).Milliseconds())
+		w.sleep(time.Hour)
+		if got := fmt.Sprint(statuses()); got != "[200 404 200]" {
+			t.Errorf("after 30 days: %s", got)
+		}
+	})
+}
+
+// TestSlowReaders ask for pages and pictures and do not read them: they hold their own places, and nobody else's.
+func TestSlowReaders(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		noise := image.NewGray(image.Rect(0, 0, 400, 400))
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range noise.Pix {
+			noise.Pix[i] = uint8(r.Uint32())
+		}
+		var content bytes.Buffer
+		must(t, png.Encode(&content, noise))
+		p.upload(content.Bytes())
+		address, _ := p.qris("")
+		p.play("order kopi 1 bank_transfer as A")
+
+		open := func(n int, path, headers string) (leave func()) {
+			var conns []net.Conn
+			for range n {
+				conn, err := w.life.dial()
+				must(t, err)
+				conns = append(conns, conn)
+				_, err = io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: shop.test\r\n"+headers+"\r\n")
+				must(t, err)
+			}
+			time.Sleep(time.Millisecond)
+			return func() {
+				for _, conn := range conns {
+					conn.Close()
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		want := func(path string, want int, headers ...string) {
+			t.Helper()
+			if status, _ := p.code("GET", path, nil, headers...); status != want {
+				t.Errorf("%s is answered %d, want %d", path, status, want)
+			}
+		}
+
+		leave := open(8, "/dashboard", "Cookie: "+p.kept["cookies"]+"\r\n")
+		want("/dashboard", 429)
+		want("/pay/"+p.order, 200)
+		leave()
+		want("/dashboard", 200)
+
+		leave = open(20, "/pay/"+p.order, "")
+		want("/pay/"+p.order, 200)
+		leave()
+
+		leave = open(64, address, "")
+		want(address, 429)
+		want(address, 200, "X-Forwarded-For", "203.0.113.9")
+		for i := range 3 {
+			defer open(64, address, fmt.Sprintf("X-Forwarded-For: 203.0.113.%d\r\n", i))()
+		}
+		want(address, 429, "X-Forwarded-For", "203.0.113.9")
+		leave()
+		want(address, 200)
+	})
+}
+
+// TestDescriptionForStrangers has no word of the address that somebody else has opened it with.
+func TestDescriptionForStrangers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := newPlayer(t, w)
+	for _, lang := range []string{"id", "en", "id", "en"} {
+		p.play(`anon open "/docs?lang=`+lang+`&jejak=1" | lacks jejak`, "anon open /docs?lang="+lang+" | sees POST /v1/orders")
+	}
+	resp, err := p.http.Get("https://shop.test/docs?lang=en&jejak=2")
+	must(t, err)
+	defer resp.Body.Close()
+	var text bytes.Buffer
+	text.ReadFrom(resp.Body)
+	if strings.Contains(text.String(), "jejak") {
+		t.Error("the page repeats a stranger's address")
+	}
+	p.code("GET", "/dashboard", nil)
+	if _, own := p.code("GET", "/docs", nil); !strings.Contains(own, w.shop.ids["kopi"]) && !strings.Contains(own, "store’s own") {
+		t.Error("an owner's page does not show the store's own ids")
+	}
+}
+
+// TestLanguages chooses by the header of testdata/languages.txt.
+func TestLanguages(t *testing.T) {
+	t.Parallel()
+	for _, c := range readCases(t, "testdata/languages.txt") {
+		if got := preferred(strings.TrimPrefix(c.column(0), "none")); string(got) != c.heading {
+			t.Errorf("%s: %s, want %s", c.name, got, c.heading)
+		}
+	}
+	p := newPlayer(t, newWorld(t))
+	for header, want := range map[string]string{"en;q=0.1, in": "id", "de, en": "en"} {
+		if _, text := p.code("GET", "/dashboard/login", nil, "Accept-Language", header); !strings.Contains(text, `<html lang="`+want) {
+			t.Errorf("%s: the page is not in %s", header, want)
+		}
 	}
 }
 

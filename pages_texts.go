@@ -34,7 +34,35 @@ var vocabulary = sync.OnceValue(func() map[language]map[string]string {
 // language is a language of the pages: id or en.
 type language string
 
-var languages = regexp.MustCompile(`\b(id|en)\b`)
+var languageRange = regexp.MustCompile(`^(?i)[ \t]*([a-z]{1,8}|\*)(?:-[a-z0-9]{1,8})*[ \t]*` +
+	`(?:;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*)?$`)
+
+// preferred returns the language that Accept-Language (RFC 9110, 12.5.4) gives the greatest weight, the first of several. in
+// is an old code of Indonesian. What is not of the header's grammar is skipped.
+func preferred(header string) language {
+	greatest := 0.0
+	choice := language("id")
+	for element := range strings.SplitSeq(header, ",") {
+		m := languageRange.FindStringSubmatch(element)
+		if m == nil {
+			continue
+		}
+		weight, err := strconv.ParseFloat(m[2], 64)
+		if err != nil { // There is none.
+			weight = 1
+		}
+
+		l := map[string]language{"id": "id", "in": "id", "en": "en"}[strings.ToLower(m[1])]
+		switch {
+		case l != "" && weight > greatest:
+			greatest = weight
+			choice = l
+		case l == "id" && weight == 0 && greatest == 0:
+			choice = "en" // Anything but Indonesian.
+		}
+	}
+	return choice
+}
 
 // say returns the word for a code. Values follow, each after its name in braces.
 func (l language) say(code string, values ...string) string {

@@ -98,8 +98,10 @@ CREATE TABLE payment_methods (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE pictures (                   -- uploaded QRIS codes
-  hash TEXT PRIMARY KEY,                  -- SHA-256 in hex, of the JPEG
-  jpeg BLOB NOT NULL
+  hash         TEXT    PRIMARY KEY,       -- SHA-256 in hex, of the JPEG
+  jpeg         BLOB    NOT NULL,
+  small        BLOB,                      -- a smaller JPEG of it, for lists; NULL = from version 1
+  unused_since INTEGER NOT NULL DEFAULT 0 -- nothing shows it; 0 = something does
 ) STRICT;
 
 CREATE TABLE gateway_keys (               -- a store's credentials at payment gateways

@@ -319,6 +319,9 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) error {
 			DELETE FROM endpoints
 			WHERE  id IN (SELECT id FROM endpoints e WHERE removed_at > 0 AND removed_at < ?
 			              AND NOT EXISTS (SELECT 1 FROM deliveries WHERE endpoint_id = e.id) LIMIT ?)`},
+		{now.Add(-30 * 24 * time.Hour), `
+			DELETE FROM pictures
+			WHERE  hash IN (SELECT hash FROM pictures WHERE unused_since > 0 AND unused_since < ? LIMIT ?)`},
 		{now, "DELETE FROM sign_ins WHERE hash IN (SELECT hash FROM sign_ins WHERE ends_at < ? LIMIT ?)"},
 	} {
 		failed = append(failed, db.deleteRows(ctx, old.statement, old.before))

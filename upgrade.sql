@@ -46,3 +46,6 @@ INSERT INTO payment_identifiers
 SELECT s.order_id, s.number, n.key + 1, n.value
 FROM payment_sessions s, json_each(s.names) n
 WHERE n.key IS NOT NULL; -- names may be null
+
+ALTER TABLE pictures ADD COLUMN small BLOB;
+ALTER TABLE pictures ADD COLUMN unused_since INTEGER NOT NULL DEFAULT 0;
