@@ -500,7 +500,7 @@ func TestLargeLog(t *testing.T) {
 			must(t, err)
 			return info.Size()
 		}
-		w.sql("INSERT INTO pictures VALUES ('x', zeroblob(32 << 20))")
+		w.sql("INSERT INTO pictures (hash, jpeg) VALUES ('x', zeroblob(32 << 20))")
 		before := size()
 		w.create(t, "teh", 1) // Then all of the log is in the file,
 		w.create(t, "teh", 1) // and this begins it anew.
