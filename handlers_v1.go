@@ -213,7 +213,7 @@ func (s *server) getHealth(w http.ResponseWriter, r *http.Request) {
 // getReadiness says whether new requests should be sent here: whether the file can be relied on and the
 // service is not stopping. A full disk does not affect it.
 func (s *server) getReadiness(w http.ResponseWriter, r *http.Request) {
-	err := s.db.checkWritable()
+	err := s.db.isReady()
 	if s.draining.Load() {
 		err = &Refusal{Reason: Unavailable, Words: "The service is stopping."}
 	}

@@ -175,6 +175,7 @@ type life struct {
 	after bool   // it dies when that COMMIT is on disk, not before
 	image string // the file as a death has left it; empty while it lives
 	fails error  // what each COMMIT says; if after, when it is on disk
+	stuck error  // what each checkpoint says
 	amid  func() // happens once, when the next COMMIT begins
 	peer  string // the address that clients come from; empty is this machine
 	hold  func() // each COMMIT waits until it returns; nil does not
@@ -249,6 +250,11 @@ func (w *world) environment(l *life, in io.Reader, out, errs io.Writer) environm
 	}
 	env.listen = func(string, string) (net.Listener, error) { return l, nil }
 	env.commit = func(commit func() error) error { return w.commit(l, commit) }
+	env.checkpoint = func(checkpoint func() error) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return cmp.Or(l.stuck, checkpoint())
+	}
 	env.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 		if l.isDead() {
 			return nil, errDead

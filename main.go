@@ -52,13 +52,14 @@ func main() {
 
 func realEnvironment() environment {
 	return environment{
-		stdin:  os.Stdin,
-		stdout: os.Stdout,
-		stderr: os.Stderr,
-		listen: net.Listen,
-		commit: func(commit func() error) error { return commit() },
-		now:    time.Now,
-		rounds: 600_000,
+		stdin:      os.Stdin,
+		stdout:     os.Stdout,
+		stderr:     os.Stderr,
+		listen:     net.Listen,
+		commit:     func(commit func() error) error { return commit() },
+		checkpoint: func(checkpoint func() error) error { return checkpoint() },
+		now:        time.Now,
+		rounds:     600_000,
 	}
 }
 
@@ -573,8 +574,8 @@ func (d *door) isOpen() bool {
 	}
 }
 
-// upkeep runs once a minute: it notices jumps of the clock, writes when keys and sign-ins were used and, once
-// an hour, purges what is old.
+// upkeep runs once a minute: it notices jumps of the clock, writes when keys and sign-ins were used, makes a checkpoint
+// and, once an hour, purges what is old.
 func (c *call) upkeep(ctx context.Context, auth *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
 		isSteady := c.db.observeClock() // A jump shows as the difference to the last call.
@@ -592,5 +593,6 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 		case <-ctx.Done():
 		}
 		auth.writeUses()
+		c.db.checkpoint(ctx)
 	}
 }

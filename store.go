@@ -63,8 +63,9 @@ type environment struct {
 	listen         func(network, address string) (net.Listener, error)
 	transport      http.RoundTripper               // to gateways and webhook receivers; nil means the network
 	commit         func(commit func() error) error // performs each COMMIT of the database
-	now            func() time.Time                // the wall clock
-	rounds         int                             // of a password's hash
+	checkpoint     func(checkpoint func() error) error
+	now            func() time.Time // the wall clock
+	rounds         int              // of a password's hash
 }
 
 // DB is one SQLite file.
@@ -77,10 +78,12 @@ type DB struct {
 	readers, writers *sql.DB
 	conn             *sql.Conn // of writers, for the writing goroutine; nil if the file is only read
 
-	small, large    chan *Tx // unbuffered: the senders blocked on them are the queues
+	small, large    chan *Tx    // unbuffered: the senders blocked on them are the queues
+	between         chan func() // what the writing goroutine does between two transactions
 	closing         chan struct{}
 	running         sync.WaitGroup
 	broken          atomic.Pointer[error] // why nothing is written until the next start
+	noCheckpoint    atomic.Int64          // since when checkpoints fail, in Unix seconds; 0 = the last one did not
 	generation      atomic.Int64          // of the API keys and stores: it is raised when one has changed
 	latestID        int64                 // its milliseconds, with a count in the low 12 bits
 	latestReference int64                 // the count in the latest payment_reference: see newReference
@@ -93,6 +96,7 @@ type DB struct {
 	seen struct {
 		sync.Mutex
 		found   [3]fs.FileInfo // the file, its WAL and the WAL's index, once they exist
+		emptied bool           // The WAL is empty now and was not: checkEmptiedWAL says whether that is right.
 		changes uint32         // SQLite's counter in the header, which never decreases
 	}
 	clock struct {
@@ -147,6 +151,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		writers:     openPool(path, "_journal_mode=WAL&_synchronous=FULL", 1),
 		small:       make(chan *Tx),
 		large:       make(chan *Tx),
+		between:     make(chan func()),
 		closing:     make(chan struct{}),
 	}
 
@@ -291,7 +296,7 @@ func (db *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql
 	return db.readers.QueryContext(ctx, query, args...)
 }
 
-func (db *DB) result(err error) error { return unavailable(err) }
+func (db *DB) result(err error) error { return db.unavailable(err) }
 
 // Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a database error
 // nothing more is done, and the write fails with that error, so its functions need not check for it: what a query that
@@ -319,7 +324,7 @@ func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql
 
 // result keeps the first error of the write as its result, and returns it. nil changes nothing.
 func (tx *Tx) result(err error) error {
-	tx.err = cmp.Or(tx.err, unavailable(err))
+	tx.err = cmp.Or(tx.err, tx.db.unavailable(err))
 	return tx.err
 }
 
@@ -429,6 +434,8 @@ func (db *DB) runWrites() {
 			db.writeGroup(tx)
 		case tx := <-db.large:
 			tx.end(db.transaction(tx.call))
+		case do := <-db.between:
+			do()
 		case <-db.closing:
 			return
 		}
@@ -518,6 +525,9 @@ func wake(due chan struct{}) {
 func (db *DB) transaction(work func() error) error {
 	err := db.checkWritable()
 	if err == nil {
+		err = db.checkEmptiedWAL()
+	}
+	if err == nil {
 		err = db.run("BEGIN IMMEDIATE")
 	}
 	if err == nil {
@@ -540,7 +550,7 @@ func (db *DB) transaction(work func() error) error {
 
 	switch sqliteCode(err) {
 	case sqlite3.ErrFull, sqlite3.ErrBusy: // Nothing was committed.
-		return unavailable(err)
+		return db.unavailable(err)
 	}
 	if err != nil {
 		db.stopWriting(fmt.Sprintf("the disk failed while a change was being saved (%v): look for disk errors "+
@@ -557,27 +567,39 @@ func (db *DB) transaction(work func() error) error {
 // run executes statements without parameters.
 func (db *DB) run(text string) error {
 	_, err := db.conn.ExecContext(context.Background(), text)
-	return unavailable(err)
+	return db.unavailable(err)
 }
 
 // stopWriting ends all writing until the program is started again.
 func (db *DB) stopWriting(cause string) error {
 	err := fmt.Errorf("%w: %s", ErrUnavailable, cause)
-	db.broken.Store(&err)
-	db.log.Error("no orders are taken any more: " + cause)
+	if db.broken.CompareAndSwap(nil, &err) { // Only the first cause is logged.
+		db.log.Error("no orders are taken any more: " + cause)
+	}
 	return err
 }
 
 // unavailable wraps an SQLite error in ErrUnavailable, which makes callInSavepoint give up the whole group:
 // SQLite may have ended the transaction on its own, and each later statement would be committed by itself
 // (https://sqlite.org/lang_transaction.html). A violated constraint and an invalid statement leave the
-// transaction as it is, and are returned unchanged.
-func unavailable(err error) error {
-	switch sqliteCode(err) {
+// transaction as it is, and are returned unchanged. Damage to a file that is served ends all writing.
+func (db *DB) unavailable(err error) error {
+	code := sqliteCode(err)
+	switch code {
 	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
 		return err
 	}
+	if db.file != nil && (code == sqlite3.ErrCorrupt || code == sqlite3.ErrNotADB || isShortRead(err)) {
+		db.stopWriting(fmt.Sprintf("%s or its -wal is damaged (%v): stop the service, save both, run \"storeorder check\", "+
+			"and restore a backup if it finds faults (docs/operation.md, damage)", db.path, err))
+	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// isShortRead reports whether a part of the file or of its WAL is missing.
+func isShortRead(err error) bool {
+	e, _ := errors.AsType[sqlite3.Error](err)
+	return e.ExtendedCode == sqlite3.ErrIoErrShortRead
 }
 
 func sqliteCode(err error) sqlite3.ErrNo {

@@ -13,14 +13,19 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // findFile returns a path without symbolic links, because a file with two names would have two WALs. It
 // creates a missing file itself, because SQLite would let every user of the machine read it.
 func findFile(path string, mode openMode) (string, error) {
 	found, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return found, checkNames(found, mode)
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return found, err
+		return "", err
 	}
 	if mode < openOrCreate {
 		return "", fmt.Errorf("there is no database %s: check the name, "+
@@ -41,6 +46,24 @@ func findFile(path string, mode openMode) (string, error) {
 
 	file.Close()
 	return filepath.EvalSymlinks(path)
+}
+
+// checkNames refuses a file that was emptied beside its WAL, which SQLite would delete, and to serve a file with a second
+// name (a hard link), which would have a second WAL.
+func checkNames(path string, mode openMode) error {
+	file, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	wal, err := os.Stat(path + "-wal")
+	if err == nil && wal.Size() > 0 && file.Size() == 0 {
+		return fmt.Errorf("%s is empty, but %s-wal is not: put the file back, or run \"storeorder restore\"", path, path)
+	}
+	names, ok := file.Sys().(*syscall.Stat_t)
+	if mode == openToServe && ok && names.Nlink > 1 && file.Mode().IsRegular() {
+		return fmt.Errorf("%s has another name, a hard link (find -samefile): remove one of them", path)
+	}
+	return nil
 }
 
 // lockServing keeps other services, and a restore, off a file.
@@ -101,6 +124,9 @@ func (db *DB) checkWritable() error {
 			return db.stopWriting(db.path + ending + " is gone or was replaced: put it back, or save it before you " +
 				"stop the service (docs/operation.md, a deleted file)")
 		}
+		if i == 1 && s.found[i] != nil {
+			s.emptied = s.emptied || info.Size() == 0 && s.found[i].Size() > 0
+		}
 		s.found[i] = info
 	}
 
@@ -112,6 +138,69 @@ func (db *DB) checkWritable() error {
 	}
 
 	s.changes = changes
+	return nil
+}
+
+// checkEmptiedWAL tells a WAL that somebody has emptied, whose frames are still in its index, from one that a checkpoint of
+// another program has emptied. Only the writing goroutine calls it.
+func (db *DB) checkEmptiedWAL() error {
+	s := &db.seen
+	s.Lock()
+	emptied := s.emptied
+	s.emptied = false
+	s.Unlock()
+	if !emptied {
+		return nil
+	}
+
+	var busy, frames, copied int
+	row := db.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(NOOP)")
+	if err := row.Scan(&busy, &frames, &copied); err != nil {
+		return db.unavailable(err)
+	}
+	if frames <= 0 {
+		return nil
+	}
+	return db.stopWriting(db.path + "-wal was emptied, and the latest orders were in it: put it back, or save what is left " +
+		"before you stop the service (docs/operation.md, damage)")
+}
+
+// checkpoint copies the WAL into the file, as far as nobody reads what it replaces. SQLite does so with every thousandth
+// page, and keeps an error of that to itself: the WAL would grow until the disk is full.
+func (db *DB) checkpoint(ctx context.Context) {
+	done := make(chan error, 1)
+	select {
+	case <-ctx.Done():
+		return
+	case db.between <- func() {
+		if db.checkWritable() != nil { // Nothing is copied into a file that was lost.
+			done <- nil
+			return
+		}
+		done <- db.env.checkpoint(func() error { return db.run("PRAGMA wal_checkpoint(PASSIVE)") })
+	}:
+	}
+
+	err := <-done
+	if err == nil || sqliteCode(err) == sqlite3.ErrBusy {
+		db.noCheckpoint.Store(0)
+		return
+	}
+	db.noCheckpoint.CompareAndSwap(0, time.Now().Unix())
+	db.log.Error("the database file cannot be written, only its -wal, which grows until the disk is full: look for disk "+
+		"errors (dmesg). Nothing is lost: keep both files", "error", err)
+}
+
+// isReady returns nil, or why the file cannot be relied on: it takes no writes, or checkpoints have failed for five
+// minutes.
+func (db *DB) isReady() error {
+	if err := db.checkWritable(); err != nil {
+		return err
+	}
+	since := db.noCheckpoint.Load()
+	if since != 0 && time.Since(time.Unix(since, 0)) >= 5*time.Minute {
+		return fmt.Errorf("%w: checkpoints fail", ErrUnavailable)
+	}
 	return nil
 }
 

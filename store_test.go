@@ -353,6 +353,76 @@ func TestFileLostDuringACommit(t *testing.T) {
 	})
 }
 
+// TestDamagedWhileServed damages the file of a running service, as a disk does. Once that shows, no order is taken, the
+// service is not ready, and the log says what to do.
+func TestDamagedWhileServed(t *testing.T) {
+	for _, damage := range []string{
+		`: > "$1-wal"`,
+		`yes | dd of="$1" bs=4096 seek=5 count=40 conv=notrunc 2>&1`,
+		`truncate -s 20480 "$1"`,
+	} {
+		damaged := func(t *testing.T, w *world) {
+			w.ruin = true
+			w.create(t, "teh", 1)
+			w.sleep(0)                            // Nothing else is written now.
+			if !strings.Contains(damage, "wal") { // The service has to read again what another program has changed.
+				w.sql("UPDATE settings SET port = port; PRAGMA wal_checkpoint(PASSIVE)")
+			}
+			w.shell(damage)
+			w.send("GET", "/v1/products", nil)
+			w.wantNoWrites(t)
+			if log := w.log.String(); strings.Count(log, "no orders are taken") != 1 || !strings.Contains(log, "docs/operation.md") {
+				t.Errorf("the log does not say what to do: %s", log)
+			}
+		}
+		t.Run(damage, func(t *testing.T) { inBubble(t, damaged) })
+	}
+}
+
+// TestCheckpointsThatFail has a disk on which only the -wal can be written. Orders are taken and the log tells of it; after
+// five minutes the service is not ready, until it works again.
+func TestCheckpointsThatFail(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.life.stuck = sqlite3.Error{Code: sqlite3.ErrIoErr}
+		for _, c := range []struct {
+			minutes time.Duration
+			stuck   error
+			status  int
+		}{
+			{2, w.life.stuck, 200}, {6, w.life.stuck, 503}, {2, nil, 200}, {2, sqlite3.Error{Code: sqlite3.ErrBusy}, 200},
+		} {
+			w.life.mu.Lock()
+			w.life.stuck = c.stuck
+			w.life.mu.Unlock()
+			w.sleep(c.minutes * time.Minute)
+			w.create(t, "teh", 1)
+			w.do(t, "GET", "/readyz", nil).want(t, c.status, map[int]string{503: "SERVICE_UNAVAILABLE"}[c.status])
+		}
+		if !strings.Contains(w.log.String(), "only its -wal") {
+			t.Error("the log does not tell of it")
+		}
+	})
+}
+
+// TestBackupThatFails leaves nothing where it had no room.
+func TestBackupThatFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	exe, err := os.Executable()
+	must(t, err)
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	backup := exec.Command("sh", "-c", `ulimit -f 100; exec "$0" backup -db "$1" "$2"`, exe, w.file, copied)
+	backup.Env = append(os.Environ(), "STOREORDER_TEST_AS_PROGRAM=1")
+	if out, err := backup.CombinedOutput(); err == nil || !strings.Contains(string(out), "cannot copy") {
+		t.Errorf("a backup without room says %s", out)
+	}
+	left, err := filepath.Glob(copied + "*")
+	must(t, err)
+	if left != nil {
+		t.Errorf("a backup that failed leaves %v", left)
+	}
+}
+
 // TestWhatOthersMayDo does to the file of a running service what is allowed.
 func TestWhatOthersMayDo(t *testing.T) {
 	t.Parallel()
@@ -638,6 +708,9 @@ func TestOneServiceServesAFile(t *testing.T) {
 	for _, second := range []*world{w, again} {
 		second.refused("serve -addr 127.0.0.1:0", "another storeorder is serving")
 	}
+	hard := w.beside(filepath.Join(t.TempDir(), "hard.db"))
+	must(t, os.Link(w.file, hard.file))
+	hard.refused("serve -addr 127.0.0.1:0", "another name")
 
 	// Nor does it begin a new file where the rest of an old one lies.
 	again.file = filepath.Join(t.TempDir(), "shop.db")
@@ -645,6 +718,13 @@ func TestOneServiceServesAFile(t *testing.T) {
 	again.refused("serve -addr 127.0.0.1:0", "shop.db")
 	if _, err := os.Stat(again.file); err == nil {
 		t.Error("there is a new file beside an old write-ahead log")
+	}
+	must(t, os.WriteFile(again.file, nil, 0o600)) // Nor does any command begin with an emptied one.
+	for _, words := range []string{"serve -addr 127.0.0.1:0", "check", "store list", "store add -name X -email x@example.id"} {
+		again.refused(words, "is empty")
+	}
+	if rest, err := os.ReadFile(again.file + "-wal"); string(rest) != "the rest" {
+		t.Errorf("the write-ahead log beside an emptied file is %q, %v", rest, err)
 	}
 	again.file = filepath.Join(t.TempDir(), "shop.db")
 	must(t, os.WriteFile(again.file+"-restoring", []byte("the copy"), 0o600))
