@@ -451,6 +451,9 @@ func (w *walk) gatewayActs() {
 		page := midtrans[w.IntN(len(midtrans))]
 		latest := w.net.midtrans.page(w.order, page).latest()
 		states := []string{"pending", "settlement", "settlement", "deny", "settlement=1000", "capture/challenge"}
+		if latest.ID == "" && w.IntN(4) == 0 { // Only a notification names such a payment.
+			states, how = []string{"va:pending", "dana:pending", "dana:settlement"}, ""
+		}
 		if latest.is("settlement capture") {
 			states = []string{"deny", "partial_refund=500", "refund=" + strings.TrimSuffix(latest.Gross, ".00")}
 		} else if !strings.Contains(open, page) {
@@ -459,8 +462,11 @@ func (w *walk) gatewayActs() {
 		w.try("shop " + page + ":" + w.draw(states...) + how)
 	case len(xendit) > 0:
 		page := xendit[w.IntN(len(xendit))]
-		if strings.Contains(open, page) {
+		switch {
+		case strings.Contains(open, page):
 			w.try("shop " + page + ":" + w.draw("COMPLETED", "COMPLETED", "EXPIRED") + how)
+		case w.IntN(3) == 0: // What was begun there is paid late, which only a notification says.
+			w.try("shop " + page + ":payment")
 		}
 	}
 }
@@ -515,7 +521,7 @@ func (w *walk) money(order string) (exact, there int) {
 			if !strings.HasPrefix(page.reference, order) {
 				continue
 			}
-			if page.status == "COMPLETED" {
+			if page.status == "COMPLETED" || w.net.xendit.paymentOf(page).Status == "SUCCEEDED" {
 				exact, there = exact+1, there+1
 			}
 			for _, p := range page.payments {

@@ -1027,3 +1027,16 @@ func TestShiftedSignature(t *testing.T) {
 		w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(said))).want(t, 404, "NOT_FOUND")
 	})
 }
+
+// TestPaymentOfASessionThatCannotBeRead has Xendit answer about a payment, and not about the session that it completed: it is the
+// same payment.
+func TestPaymentOfASessionThatCannotBeRead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A, get, COMPLETED, payment lost")
+		w.net.xendit.mu.Lock()
+		w.net.xendit.page(p.order, "1").amount = 0 // Such an answer is not understood.
+		w.net.xendit.mu.Unlock()
+		p.play("payment unconfirmed, +1h", "= paid by 1, Paid, stock 8")
+	})
+}

@@ -152,8 +152,10 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 		err := x.addSession(ctx, key, s, &a, id, named)
 		failed = cmp.Or(err, failed)
 	}
+	isSessionUnread := failed != nil // It may name a payment that would be counted twice.
 	for _, id := range s.Identifiers {
-		if strings.HasPrefix(id, "py-") && !named[id] && !s.staysDenied(id) {
+		isLate := strings.HasPrefix(id, "py-") && !named[id] && !s.staysDenied(id)
+		if isLate && (!isSessionUnread || s.hasPayment(id)) {
 			err := x.addLatePayment(ctx, key, s, &a, id)
 			failed = cmp.Or(err, failed)
 		}
