@@ -485,6 +485,9 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	if err := db.setAddress(c.PublicURL, c.subdomains); err != nil {
 		return err
 	}
+	if err := db.checkClock(); err != nil {
+		return err
+	}
 
 	working, stop := context.WithCancel(context.WithoutCancel(c))
 	defer stop()
@@ -579,7 +582,7 @@ func (d *door) isOpen() bool {
 func (c *call) upkeep(ctx context.Context, auth *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
 		isSteady := c.db.observeClock() // A jump shows as the difference to the last call.
-		if minute%60 == 0 && isSteady {
+		if minute%60 == 0 && isSteady && !c.db.waitsForClock(24*time.Hour) {
 			if err := c.db.MarkUnusedPictures(ctx); err != nil && ctx.Err() == nil {
 				c.db.log.Warn("unused pictures could not be found", "error", err)
 			}

@@ -242,8 +242,10 @@ func (p *payments) startDue(
 	if err := p.db.checkWritable(); err != nil {
 		return 0, err
 	}
-	if err := p.expire(ctx); err != nil {
-		return 0, err
+	if !p.db.waitsForClock(5 * time.Minute) {
+		if err := p.expire(ctx); err != nil {
+			return 0, err
+		}
 	}
 
 	due, err := p.dueOrders(ctx)

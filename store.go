@@ -93,6 +93,8 @@ type DB struct {
 	// commands.
 	lock, file *os.File
 
+	strangeStart time.Time // when the file was opened with a clock that may be wrong; zero: it seemed right
+
 	seen struct {
 		sync.Mutex
 		found   [3]fs.FileInfo // the file, its WAL and the WAL's index, once they exist

@@ -39,7 +39,7 @@ func findFile(path string, mode openMode) (string, error) {
 		}
 	}
 
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := createFor(path, path)
 	if err != nil {
 		return "", fmt.Errorf("cannot create the database: %w", err)
 	}
@@ -66,9 +66,33 @@ func checkNames(path string, mode openMode) error {
 	return nil
 }
 
+// createFor creates a file that nobody else can read, and that is missing. If root does, it gets the owner of the
+// database that it stands for or, while there is none, of that one's folder: the service runs as another user.
+func createFor(database, path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil || os.Geteuid() != 0 {
+		return file, err
+	}
+
+	info, err := os.Stat(database)
+	if err != nil || database == path {
+		info, err = os.Stat(filepath.Dir(database))
+	}
+	if err != nil {
+		return file, nil
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		file.Chown(int(owner.Uid), int(owner.Gid)) // A file system without owners refuses it.
+	}
+	return file, nil
+}
+
 // lockServing keeps other services, and a restore, off a file.
 func lockServing(path string) (*os.File, error) {
-	lock, err := os.OpenFile(path+"-serving", os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := createFor(path, path+"-serving")
+	if errors.Is(err, fs.ErrExist) {
+		lock, err = os.OpenFile(path+"-serving", os.O_RDWR, 0)
+	}
 	if err == nil {
 		err = os.NewSyscallError("flock", syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 	}
@@ -222,6 +246,32 @@ func (db *DB) watch(ctx context.Context) {
 	}
 }
 
+// checkClock compares the clock at the start with the newest event. If they are over a day apart, the clock may be wrong,
+// as that of a machine without a battery is: waitsForClock says what waits.
+func (db *DB) checkClock() error {
+	newest, err := one[Time](context.Background(), db, "SELECT created_at FROM events ORDER BY number DESC LIMIT 1")
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+
+	if age := db.now().Sub(newest); age.Abs() > 24*time.Hour {
+		db.strangeStart = time.Now()
+		db.log.Warn("the newest event is over a day from the machine's clock: nothing expires for five minutes, and "+
+			"nothing is deleted for a day; if the clock is wrong, correct it", "newest_event", newest.String(),
+			"age", age.String())
+	}
+	return nil
+}
+
+// waitsForClock reports whether the program was started less than d ago with a clock that may be wrong: expiry waits
+// for five minutes, and the purge for a day.
+func (db *DB) waitsForClock(d time.Duration) bool {
+	return !db.strangeStart.IsZero() && time.Since(db.strangeStart) < d
+}
+
 // observeClock compares the wall clock with one that nobody sets, and reports whether the wall clock can be trusted: it
 // has not jumped by over a minute in the last five minutes. Until it is steady again, nothing expires or is purged, no
 // delivery is given up, and no payment is checked. Whoever decides something by the time calls it.
@@ -293,8 +343,13 @@ func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
 	if err != nil {
 		return fmt.Errorf("cannot create the copy: name a new file (%w)", err)
 	}
+	return db.copyInto(ctx, file, id)
+}
 
-	_, err = db.readers.ExecContext(ctx, "VACUUM INTO ?", "file:"+url.PathEscape(out))
+// copyInto is copyTo into an empty file, which it closes.
+func (db *DB) copyInto(ctx context.Context, file *os.File, id uint32) error {
+	out := file.Name()
+	_, err := db.readers.ExecContext(ctx, "VACUUM INTO ?", "file:"+url.PathEscape(out))
 	if err == nil {
 		_, err = file.WriteAt(binary.BigEndian.AppendUint32(nil, id), applicationAt)
 	}
@@ -344,7 +399,10 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 
 	fresh := path + "-restoring"
 	os.Remove(fresh) // A restore that was killed may have left it.
-	err = source.copyTo(ctx, fresh, applicationID)
+	file, err := createFor(path, fresh)
+	if err == nil {
+		err = source.copyInto(ctx, file, applicationID)
+	}
 	if err == nil {
 		aside, err = setAside(path, path+env.now().UTC().Format("-20060102-150405.000"))
 	}

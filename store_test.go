@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -463,6 +465,39 @@ func TestClockThatJumps(t *testing.T) {
 	}
 }
 
+// TestClockAtAStart starts with a clock that is days ahead: expiry waits for five minutes, the purge for a day, and
+// payments are checked.
+func TestClockAtAStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.ruin = true // The events are purged.
+		p := newPlayer(t, w)
+		p.play("order kopi 2 bank_transfer as A, order teh 1 snap as B, get, settlement lost")
+		w.ahead.Store(int64(8 * 24 * time.Hour))
+		w.crash()
+		p.play("+4m, get A | sees pending", "get B | sees paid")
+		p.play("+2m, get A | sees expired")
+		if log := w.log.String(); !strings.Contains(log, "newest event") || !strings.Contains(log, "age=192h") {
+			t.Error("the log does not say how old the newest event is")
+		}
+		first := func() string {
+			return w.get(t, "/v1/events?limit=1").at("events.0.event") + w.get(t, "/v1/events").at("events.1.event")
+		}
+		w.sleep(22 * time.Hour)
+		if got := first(); got != "orderCreatedorderCreated" {
+			t.Errorf("within a day events are purged: the first are %s", got)
+		}
+		w.sleep(3 * time.Hour)
+		if got := first(); got == "orderCreatedorderCreated" {
+			t.Errorf("after a day nothing is purged")
+		}
+		w.crash()
+		w.create(t, "teh", 1)
+		if n := strings.Count(w.log.String(), "newest event"); n != 2 {
+			t.Errorf("%d starts were warned of, want 2", n)
+		}
+	}, "-keep-events", "168h")
+}
+
 // TestClockThatJumpsClosesNoPage sets the clock two days ahead, and back after four minutes.
 func TestClockThatJumpsClosesNoPage(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -635,6 +670,47 @@ func TestRestoreDrill(t *testing.T) {
 	}
 	w.start()
 	w.create(t, "teh", 1)
+}
+
+// TestOwnersOfFiles has root run commands in the folder of another user: what it creates there is that user's.
+func TestOwnersOfFiles(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	const service = 65532
+	w := newWorld(t)
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	w.command("backup " + backup)
+
+	folder := t.TempDir()
+	must(t, os.Chown(folder, service, service))
+	moved := w.beside(filepath.Join(folder, "shop.db"))
+	moved.command("restore " + backup)
+	must(t, os.Chown(moved.file, service, service+1))
+	moved.command("restore " + backup)
+	added := w.beside(filepath.Join(folder, "new.db"))
+	added.command("store add -name A -email a@example.id")
+	old := oldFile(t, "")
+	old.file, moved.file = filepath.Join(folder, "old.db"), old.file
+	must(t, os.Rename(moved.file, old.file))
+	must(t, os.Chown(old.file, service, service))
+	upgraded, err := openDB(old.file, openToServe, old.environment(nil, nil, io.Discard, io.Discard), nil)
+	must(t, err)
+	must(t, upgraded.close())
+
+	files, err := os.ReadDir(folder)
+	must(t, err)
+	if len(files) < 6 {
+		t.Errorf("there are only %v", files)
+	}
+	for _, file := range files {
+		info, err := file.Info()
+		must(t, err)
+		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != service || file.Name() == "shop.db" && owner.Gid != service+1 {
+			t.Errorf("%s belongs to %d:%d", file.Name(), owner.Uid, owner.Gid)
+		}
+	}
 }
 
 // TestNamesThatSQLiteReads uses names that are addresses for SQLite, or have escapes.

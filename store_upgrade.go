@@ -78,7 +78,11 @@ func (db *DB) saveCopy(saved string) error {
 	}
 
 	part := saved + ".part"
-	if err := db.copyTo(context.Background(), part, backupID); err != nil {
+	file, err := createFor(db.path, part)
+	if err == nil {
+		err = db.copyInto(context.Background(), file, backupID)
+	}
+	if err != nil {
 		size := int64(0)
 		if info, err := os.Stat(db.path); err == nil {
 			size = info.Size()
