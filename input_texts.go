@@ -7,6 +7,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -225,6 +226,18 @@ func isPrivateHost(host string) bool {
 	}
 	return strings.HasSuffix(name, ".localhost") || strings.HasSuffix(name, ".local") ||
 		strings.HasSuffix(name, ".internal")
+}
+
+// isLoopback reports whether a host, with or without a port, is this machine itself.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && ip.IsLoopback()
 }
 
 // isReachable reports whether a gateway can reach an address, so that its notifications arrive.

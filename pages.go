@@ -168,6 +168,10 @@ func (s *server) runPage(p *page) (err error) {
 		s.auth.setCookie(p.w, "lang", lang, 365*24*time.Hour)
 	}
 	if strings.HasPrefix(p.path, "/dashboard") && !isHostOf(p.Home, p.Host) {
+		if p.Method == http.MethodGet && isLoopback(p.Host) && isLoopback(hostOf(p.Home)) {
+			p.next = p.Home + p.URL.RequestURI() // Somebody typed 127.0.0.1, where the service says localhost.
+			return nil
+		}
 		p.Template = "error"
 		p.Status = http.StatusMisdirectedRequest
 		return p.sendError(errorPage{page: p})
@@ -186,12 +190,16 @@ func (s *server) runPage(p *page) (err error) {
 
 // isHostOf reports whether a request's Host is that of an address. The usual port of its scheme may be written too.
 func isHostOf(address, host string) bool {
-	scheme, own, _ := strings.Cut(address, "://")
 	usualPort := ":443"
-	if scheme == "http" {
+	if strings.HasPrefix(address, "http:") {
 		usualPort = ":80"
 	}
-	return strings.EqualFold(own, strings.TrimSuffix(host, usualPort))
+	return strings.EqualFold(hostOf(address), strings.TrimSuffix(host, usualPort))
+}
+
+func hostOf(address string) string {
+	_, host, _ := strings.Cut(address, "://")
+	return host
 }
 
 //go:embed web

@@ -778,6 +778,34 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// TestDashboardAtALoopbackAddress leads from each name of this machine to the one that the service says.
+func TestDashboardAtALoopbackAddress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "-public-url", "http://localhost:8080")
+	for host, want := range map[string]string{
+		"127.0.0.1:8080":   "http://localhost:8080/dashboard/developers?lang=en",
+		"[::1]:8080":       "http://localhost:8080/dashboard/developers?lang=en",
+		"127.0.0.1":        "http://localhost:8080/dashboard/developers?lang=en",
+		"192.168.1.5:8080": "",
+	} {
+		for method, status := range map[string]int{"GET": 303, "POST": 421} {
+			req, err := http.NewRequest(method, "https://shop.test/dashboard/developers?lang=en", nil)
+			must(t, err)
+			req.Host = host
+			req.Header.Set("Sec-Fetch-Site", "same-origin")
+			resp, err := w.http.Do(req)
+			must(t, err)
+			resp.Body.Close()
+			if want == "" {
+				status = 421
+			}
+			if to := resp.Header.Get("Location"); resp.StatusCode != status || status == 303 && to != want {
+				t.Errorf("%s at %s: %d %s, want %d %s", method, host, resp.StatusCode, to, status, want)
+			}
+		}
+	}
+}
+
 // TestMoneyOfThirtyDays counts no test order, and what was paid at midnight on its day.
 func TestMoneyOfThirtyDays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
