@@ -59,8 +59,10 @@ func become(t *testing.T, w *world, method string, amount int64, says func(p *pl
 	t.Helper()
 	entry := fmt.Sprintf(`{"products": [{"slug": "pas", "title": "Pas", "price": %d}]}`, amount)
 	w.do(t, "PUT", "/v1/catalog", entry, as(w.shop.keys["manage"])...).want(t, 200, "")
-	list := w.get(t, "/v1/products?limit=50").list("products")
-	for _, product := range list {
+	shop := *w.shop // The tests beside this one have the same map.
+	shop.ids = maps.Clone(shop.ids)
+	w.shop = &shop
+	for _, product := range w.get(t, "/v1/products?limit=50").list("products") {
 		w.shop.ids[textOf(product, "slug")] = textOf(product, "id")
 	}
 
