@@ -286,6 +286,7 @@ type newOrderPage struct {
 	Key      string
 	Products []Entry // that the form suggests
 	Methods  []Method
+	Chosen   string // the code of a method
 	IsReady  bool   // there is something to sell, and a way to pay
 	Become   string // the order that this form has become before, with other contents
 	Another  string // the address of an empty form
@@ -300,6 +301,10 @@ func (s *server) readNewOrder(p *page) (any, error) {
 	}
 	v.Methods, err = s.db.UsableMethods(p.Context(), p.Store, -1)
 	v.IsReady = len(v.Products) > 0 && len(v.Methods) > 0
+	v.Chosen = v.Form.Values.Get("payment_method")
+	if isFresh := v.Form.Refusal == nil; isFresh && len(v.Methods) == 1 && v.Methods[0].Kind != Cash {
+		v.Chosen = v.Methods[0].Code // A method that nobody chose must not send unpaid goods away.
+	}
 	return v, err
 }
 

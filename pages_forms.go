@@ -8,6 +8,7 @@ package main
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,46 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 			values.Set(prefix+in.name, "on")
 		}
 	}
+}
+
+// Shown returns what the fields of a form show, in a few characters each. It is sent with the form: a field that was not
+// changed is not written, so that an older page undoes nothing.
+func (f form) Shown() string {
+	if f.Refusal != nil {
+		return f.Values.Get("shown") // as the page showed them that was sent first
+	}
+	shown := url.Values{}
+	for field := range f.Values {
+		name, _, _ := strings.Cut(field, "[")
+		shown.Set(name, digestOf(f.Values, name))
+	}
+	return shown.Encode()
+}
+
+// keepUnchanged marks the fields that a form did not change as not given.
+func (p *page) keepUnchanged(given map[string]bool) {
+	if !p.PostForm.Has("shown") {
+		return
+	}
+	shown, _ := url.ParseQuery(p.PostFormValue("shown")) // What cannot be read has changed.
+	for name := range given {
+		if digestOf(p.PostForm, name) == cmp.Or(shown.Get(name), digestOf(nil, name)) {
+			given[name] = false
+		}
+	}
+}
+
+// digestOf returns a digest of a field, or of all rows of a list, as it was typed.
+func digestOf(values url.Values, name string) string {
+	var typed []string
+	for field := range values {
+		text := strings.TrimSpace(strings.ReplaceAll(values.Get(field), "\r", ""))
+		if text != "" && (field == name || strings.HasPrefix(field, name+"[")) {
+			typed = append(typed, field+"="+text)
+		}
+	}
+	slices.Sort(typed)
+	return base64.RawURLEncoding.EncodeToString(digest(strings.Join(typed, "\n"))[:6])
 }
 
 // Rows returns the rows of a list that a form has: those up to the last one that is filled in, and two more,
@@ -189,6 +230,9 @@ func (s *server) saveEntry(p *page) error {
 		return err
 	}
 
+	if p.Query("slug") != "" {
+		p.keepUnchanged(e.Given)
+	}
 	e.StockShown = p.PostFormValue("stock_shown")
 	e.FormToken = token
 	if kind == Bundle {
@@ -364,6 +408,9 @@ func (s *server) saveMethod(p *page) error {
 		return err
 	}
 
+	if p.Query("code") != "" {
+		p.keepUnchanged(m.Given)
+	}
 	p.next = "/dashboard/payments"
 	if m.Kind == QRIS { // Its picture may still have to be uploaded.
 		p.next += "/method?code=" + url.QueryEscape(m.Code)
@@ -620,11 +667,12 @@ func (s *server) saveStore(p *page) error {
 		return err
 	}
 
+	p.keepUnchanged(in.Given)
 	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
+		fillIn(&in, st.Settings(), in.Given)
 		if in.Hours != nil {
 			st.Expiry = time.Duration(*in.Hours) * time.Hour
 		}
-
 		st.Name = in.Name
 		st.Contact = in.Contact
 		st.Language = in.Language

@@ -124,10 +124,11 @@ type settings struct {
 	Hours    *int64 `json:"expiry_hours" rule:"int 1..168 optional"` // nil = it is not a whole number, and stays
 	Language string `json:"language" rule:"choice id|en"`
 	TestMode bool   `json:"test_mode" rule:"bool"`
+	Given    map[string]bool
 }
 
 func (st Store) Settings() settings {
-	in := settings{st.Name, st.Contact, nil, st.Language, st.TestMode}
+	in := settings{Name: st.Name, Contact: st.Contact, Language: st.Language, TestMode: st.TestMode}
 	if hours := int64(st.Expiry.Hours()); st.Expiry%time.Hour == 0 {
 		in.Hours = &hours
 	}
