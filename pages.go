@@ -18,9 +18,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -435,56 +433,4 @@ func (p *page) parseForm(most int64) error {
 	}
 	p.w.Header().Set("Connection", "close") // Otherwise the server would read on before it answers.
 	return refuseBody(err)
-}
-
-// form is a form of a page: what its fields hold, and why it was refused, if it was.
-type form struct {
-	Values  url.Values
-	Refusal *Refusal
-}
-
-// Form returns the form of an act, filled in with the fields of what it is about; without those, it is about
-// something new. Without an act, it is the refused form, whatever its act.
-func (p *page) Form(act string, about ...url.Values) form {
-	if p.typed.Refusal != nil && (act == p.act || act == "") {
-		return p.typed
-	}
-	values := url.Values{"enabled": {"on"}, "published": {"on"}}
-	if len(about) > 0 {
-		values = about[0]
-	}
-	return form{Values: values}
-}
-
-// refusal returns why the form that was posted is refused, nil if none is.
-func (p *page) refusal() error {
-	if p.typed.Refusal == nil {
-		return nil
-	}
-	return p.typed.Refusal
-}
-
-// field is a field of a form as its template shows it.
-type field struct {
-	Name, Kind, Label, Hint, Value string
-	Required                       bool
-	Error                          *FieldError
-}
-
-// Field returns a field with its value and what is wrong with it.
-func (f form) Field(name, kind string, required bool, label, hint string) field {
-	shown := field{name, kind, label, hint, f.Values.Get(name), required, nil}
-	if f.Refusal != nil {
-		for _, e := range f.Refusal.Fields {
-			if e.Field == name {
-				shown.Error = &e
-			}
-		}
-	}
-	return shown
-}
-
-// Elsewhere returns the errors that no field shows.
-func (f form) Elsewhere() []FieldError {
-	return slices.DeleteFunc(slices.Clone(f.Refusal.Fields), func(e FieldError) bool { return f.Values.Has(e.Field) })
 }

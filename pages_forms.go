@@ -8,99 +8,18 @@ package main
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"path"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
-
-// Fields fills in the form of a struct: the inverse of readForm.
-func (p *page) Fields(of any) url.Values {
-	values := url.Values{}
-	addValues(values, "", reflect.ValueOf(of))
-	return values
-}
-
-func addValues(values url.Values, prefix string, v reflect.Value) {
-	for _, in := range inputs(v.Type()) {
-		field := reflect.Indirect(v.FieldByIndex(in.index))
-		switch {
-		case !field.IsValid(): // a nil pointer
-		case field.Kind() == reflect.Slice:
-			for i := range field.Len() {
-				addValues(values, fmt.Sprintf("%s[%d].", in.name, i), field.Index(i))
-			}
-		case field.Kind() != reflect.Bool:
-			values.Set(prefix+in.name, fmt.Sprint(field))
-		case field.Bool():
-			values.Set(prefix+in.name, "on")
-		}
-	}
-}
-
-// Shown returns what the fields of a form show, in a few characters each. It is sent with the form: a field that was not
-// changed is not written, so that an older page undoes nothing.
-func (f form) Shown() string {
-	if f.Refusal != nil {
-		return f.Values.Get("shown") // as the page showed them that was sent first
-	}
-	shown := url.Values{}
-	for field := range f.Values {
-		name, _, _ := strings.Cut(field, "[")
-		shown.Set(name, digestOf(f.Values, name))
-	}
-	return shown.Encode()
-}
-
-// keepUnchanged marks the fields that a form did not change as not given.
-func (p *page) keepUnchanged(given map[string]bool) {
-	if !p.PostForm.Has("shown") {
-		return
-	}
-	shown, _ := url.ParseQuery(p.PostFormValue("shown")) // What cannot be read has changed.
-	for name := range given {
-		if digestOf(p.PostForm, name) == cmp.Or(shown.Get(name), digestOf(nil, name)) {
-			given[name] = false
-		}
-	}
-}
-
-// digestOf returns a digest of a field, or of all rows of a list, as it was typed.
-func digestOf(values url.Values, name string) string {
-	var typed []string
-	for field := range values {
-		text := strings.TrimSpace(strings.ReplaceAll(values.Get(field), "\r", ""))
-		if text != "" && (field == name || strings.HasPrefix(field, name+"[")) {
-			typed = append(typed, field+"="+text)
-		}
-	}
-	slices.Sort(typed)
-	return base64.RawURLEncoding.EncodeToString(digest(strings.Join(typed, "\n"))[:6])
-}
-
-// Rows returns the rows of a list that a form has: those up to the last one that is filled in, and two more,
-// but no more than the list may have.
-func (f form) Rows(list, name string, most int) (rows []int) {
-	last := -1
-	for row := range most {
-		if f.Values.Get(fmt.Sprintf("%s[%d].%s", list, row, name)) != "" {
-			last = row
-		}
-	}
-	for row := range min(last+3, most) {
-		rows = append(rows, row)
-	}
-	return rows
-}
 
 // catalogPage is a page of the products or bundles of a store.
 type catalogPage struct {
