@@ -33,10 +33,16 @@ func (s *server) routes() http.Handler {
 	api(s, mux, "GET /v1/orders", ScopeRead, s.listOrders)
 	api(s, mux, "POST /v1/orders", ScopeWrite, s.createOrder)
 	api(s, mux, "GET /v1/orders/{order_id}", ScopeRead, s.getOrder)
+	api(s, mux, "PATCH /v1/orders/{order_id}", ScopeWrite, s.editOrder)
 	api(s, mux, "POST /v1/orders/{order_id}/approve", ScopeManage, s.decide)
-	api(s, mux, "POST /v1/orders/{order_id}/cancel", ScopeManage, s.decide)
+	api(s, mux, "POST /v1/orders/{order_id}/cancel", ScopeWrite, s.decide)
 	api(s, mux, "POST /v1/orders/{order_id}/refund", ScopeManage, s.decide)
+	api(s, mux, "POST /v1/orders/{order_id}/ship", ScopeManage, s.ship)
+	api(s, mux, "POST /v1/orders/{order_id}/unship", ScopeManage, s.unship)
 	api(s, mux, "PUT /v1/catalog", ScopeManage, s.putCatalog)
+	api(s, mux, "GET /v1/webhooks", ScopeManage, s.listWebhooks)
+	api(s, mux, "POST /v1/webhooks", ScopeManage, s.addWebhook)
+	api(s, mux, "DELETE /v1/webhooks/{webhook_id}", ScopeManage, s.removeWebhook)
 	api(s, mux, "GET /v1/events", ScopeRead, s.listEvents)
 	mux.HandleFunc("GET /v1/openapi.json", s.getDescription)
 	mux.HandleFunc("POST /notifications/{provider}/{store_id}", s.notify)
@@ -147,7 +153,6 @@ func (silent) Write(b []byte) (int, error) { return len(b), nil }
 const (
 	unauthorized     Reason = "UNAUTHORIZED"
 	planRequired     Reason = "PLAN_REQUIRED"
-	forbidden        Reason = "FORBIDDEN"
 	notFound         Reason = "NOT_FOUND"
 	methodNotAllowed Reason = "METHOD_NOT_ALLOWED"
 	payloadTooLarge  Reason = "PAYLOAD_TOO_LARGE"
@@ -165,7 +170,8 @@ type apiError struct {
 type errorDetail struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
-	OrderID string `json:"order_id,omitempty"` // the order that has the same external_id: the refusal's words
+	OrderID string `json:"order_id,omitempty"` // the order that has the same external_id
+	Left    *int64 `json:"left,omitempty"`     // with OUT_OF_STOCK: how many of it could be ordered
 }
 
 // descriptions are the HTTP status and the message of each Reason. A refusal's words stand at %s, or in its
@@ -177,7 +183,7 @@ var descriptions = map[Reason]struct {
 	InvalidRequest:           {400, "Invalid JSON body."},
 	unauthorized:             {401, "Missing or invalid Authorization header."},
 	planRequired:             {403, "Public API is not available on this store's plan."},
-	forbidden:                {403, "This key's scope does not allow this call."},
+	Forbidden:                {403, "This key's scope does not allow this call."},
 	notFound:                 {404, "Not found."},
 	methodNotAllowed:         {405, "This path does not take this method: see the Allow header."},
 	payloadTooLarge:          {413, "The body is larger than %s."},
@@ -230,7 +236,7 @@ func describe(h http.Header, err error) (status int, e apiError) {
 	}
 
 	for _, f := range refusal.Fields {
-		e.Details = append(e.Details, errorDetail{f.Field, f.Message(), refusal.Words})
+		e.Details = append(e.Details, errorDetail{f.Field, f.Message(), refusal.OrderID, f.Left})
 	}
 	return d.status, e
 }
@@ -416,7 +422,7 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	case c.store.Plan == PlanFree:
 		return refuse(planRequired)
 	case !c.key.Scope.allows(needs):
-		return &Refusal{Reason: forbidden,
+		return &Refusal{Reason: Forbidden,
 			Words: fmt.Sprintf("This key has the scope %s, and this call needs %s.", c.key.Scope, needs)}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 
 func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
 	store := jsonObject{"id": c.store.ID, "name": c.store.Name, "plan": c.store.Plan, "currency": "IDR",
-		"contact": c.store.Contact}
+		"contact": c.store.Contact, "test": c.store.TestMode}
 	key := jsonObject{"id": c.key.ID, "name": c.key.Name, "scope": c.key.Scope, "expires_at": c.key.ExpiresAt}
 	return jsonObject{"store": store.filled(), "key": key.filled()}, nil
 }
@@ -36,10 +36,34 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 	tag := fmt.Sprintf(`"%x"`, digest(found))
 	c.answerHeader.Set("Etag", tag)
 	c.answerHeader.Set("Cache-Control", "private, no-cache")
-	if strings.Contains(c.Header.Get("If-None-Match"), tag) {
+	if hasTag(c.Header.Values("If-None-Match"), tag) {
 		c.status = http.StatusNotModified // net/http sends no body with it.
 	}
 	return pieces{found}, nil
+}
+
+// hasTag reports whether the values of an If-None-Match header (RFC 9110, 13.1.2) have a tag, weak or not, or are *.
+func hasTag(values []string, tag string) bool {
+	list := strings.Join(values, ",")
+	if strings.TrimSpace(list) == "*" {
+		return true
+	}
+	for list != "" {
+		list = strings.TrimLeft(list, " \t,")
+		opaque := strings.TrimPrefix(list, "W/")
+		if !strings.HasPrefix(opaque, `"`) {
+			return false // This is no list of tags.
+		}
+		end := strings.IndexByte(opaque[1:], '"')
+		if end < 0 {
+			return false
+		}
+		if opaque[:end+2] == tag {
+			return true
+		}
+		list = opaque[end+2:]
+	}
+	return false
 }
 
 type methodQuery struct {
@@ -73,6 +97,7 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 		return nil, err
 	}
 
+	in.Source = FromAPI
 	in.IdempotencyKey = key
 	in.BodyHash = digest(string(c.body))
 
@@ -94,9 +119,8 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 // show it; neither does a key that may only read.
 func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 	c.leave()
-	id := strings.ToLower(c.PathValue("order_id"))
 	starts := c.Method == http.MethodGet && c.key.Scope.allows(ScopeWrite)
-	o, session, err := s.payments.OrderWithSession(c.Context(), c.store, id, starts)
+	o, session, err := s.payments.OrderWithSession(c.Context(), c.store, c.orderID(), starts)
 	if err != nil {
 		return nil, err
 	}
@@ -139,25 +163,73 @@ func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
 	return listOf("orders", shown, more)
 }
 
-// decide performs an act of the owner, named by the last part of the path.
+// editOrder changes what a program said about an order.
+func (s *server) editOrder(c *apiCall, _ noQuery) (any, error) {
+	var in OrderEdit
+	if err := readPatch(c.body, &in); err != nil {
+		return nil, err
+	}
+	c.leave()
+	o, err := s.db.EditOrder(c.Context(), c.store.ID, c.orderID(), ActorAPI, in)
+	return c.showOrder(o), err
+}
+
+// decide performs an act of the owner, named by the last part of the path. A key that may only write cancels pending
+// orders.
 func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	var in struct {
 		Reason string `json:"reason" rule:"text 1..200 optional"`
 	}
-	if len(c.body) > 0 {
-		if err := readJSON(c.body, &in); err != nil {
-			return nil, err
-		}
-	}
-
-	c.leave()
-	note := Note{Code: NoteByAPI, Text: in.Reason}
-	o, err := s.payments.Decide(c.Context(), c.store.ID, strings.ToLower(c.PathValue("order_id")),
-		Act(path.Base(c.URL.Path)), ActorAPI, note, "")
-	if err != nil {
+	if err := c.readOptionalBody(&in); err != nil {
 		return nil, err
 	}
-	return jsonObject{"order": c.store.show(o.StoredOrder, "")}, nil
+
+	act := Act(path.Base(c.URL.Path))
+	if act == Cancel && !c.key.Scope.allows(ScopeManage) {
+		act = CancelPending
+	}
+	c.leave()
+	note := Note{Code: NoteByAPI, Text: in.Reason}
+	o, err := s.payments.Decide(c.Context(), c.store.ID, c.orderID(), act, ActorAPI, note, "")
+	return c.showOrder(o), err
+}
+
+func (s *server) ship(c *apiCall, _ noQuery) (any, error) {
+	var in Shipment
+	if err := c.readOptionalBody(&in); err != nil {
+		return nil, err
+	}
+	c.leave()
+	o, err := s.db.Ship(c.Context(), c.store.ID, c.orderID(), ActorAPI, in)
+	return c.showOrder(o), err
+}
+
+func (s *server) unship(c *apiCall, _ noQuery) (any, error) {
+	if err := c.readOptionalBody(&struct{}{}); err != nil {
+		return nil, err
+	}
+	c.leave()
+	o, err := s.db.TakeBackShipping(c.Context(), c.store.ID, c.orderID(), ActorAPI)
+	return c.showOrder(o), err
+}
+
+// orderID returns the id in the path.
+func (c *apiCall) orderID() string { return strings.ToLower(c.PathValue("order_id")) }
+
+// showOrder returns the data of an answer with an order.
+func (c *apiCall) showOrder(o OrderRow) any {
+	if o.ID == "" { // There was an error, which is answered instead.
+		return nil
+	}
+	return jsonObject{"order": c.store.show(o.StoredOrder, "")}
+}
+
+// readOptionalBody is for a call whose body may be left out.
+func (c *apiCall) readOptionalBody(in any) error {
+	if len(c.body) == 0 {
+		return nil
+	}
+	return readJSON(c.body, in)
 }
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
@@ -189,6 +261,68 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	}
 	leave()
 	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
+}
+
+// listWebhooks lists the endpoints that programs take events at. The owner's phones are not among them.
+func (s *server) listWebhooks(c *apiCall, _ noQuery) (any, error) {
+	endpoints, err := s.db.Endpoints(c.Context(), c.store.ID)
+	if err != nil {
+		return nil, err
+	}
+	shown := []shownWebhook{}
+	for _, e := range endpoints {
+		if e.Kind == Webhook {
+			shown = append(shown, shownWebhook{e.ID, e.URL, e.Events, e.Active, e.OffReason, "", e.CreatedAt})
+		}
+	}
+	return jsonObject{"webhooks": shown}, nil
+}
+
+// shownWebhook is an endpoint as the API shows it.
+type shownWebhook struct {
+	ID        string      `json:"id"`
+	URL       string      `json:"url"`
+	Events    []EventName `json:"events"` // none: all
+	Active    bool        `json:"active"`
+	OffReason string      `json:"off_reason,omitempty"`
+	Secret    string      `json:"secret,omitempty"` // shown once, to whoever adds it
+	CreatedAt Time        `json:"created_at"`
+}
+
+func (s *server) addWebhook(c *apiCall, _ noQuery) (any, error) {
+	var in struct {
+		URL    string      `json:"url" rule:"text 1..2048"`
+		Events []EventName `json:"events" rule:"events optional"`
+	}
+	if err := readJSON(c.body, &in); err != nil {
+		return nil, err
+	}
+
+	c.leave()
+	id, secret, err := s.db.AddEndpoint(c.Context(), c.store.ID,
+		NewEndpoint{Kind: Webhook, URL: in.URL, Events: in.Events, AllowPrivate: s.allowPrivate})
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.db.Endpoint(c.Context(), c.store.ID, id)
+	if err != nil {
+		return nil, err
+	}
+	c.status = http.StatusCreated
+	return jsonObject{"webhook": shownWebhook{e.ID, e.URL, e.Events, e.Active, e.OffReason, secret, e.CreatedAt}}, nil
+}
+
+func (s *server) removeWebhook(c *apiCall, _ noQuery) (any, error) {
+	c.leave()
+	id := strings.ToLower(c.PathValue("webhook_id"))
+	e, err := s.db.Endpoint(c.Context(), c.store.ID, id)
+	if err != nil {
+		return nil, err
+	}
+	if e.Kind != Webhook { // A phone is its owner's matter.
+		return nil, ErrNotFound
+	}
+	return jsonObject{"webhook": jsonObject{"id": id}}, s.db.RemoveEndpoint(c.Context(), c.store.ID, id)
 }
 
 // notify takes a gateway's notification, and answers once it is on disk: the gateway is asked about it later.

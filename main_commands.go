@@ -106,7 +106,8 @@ func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) err
 	}
 
 	o, err := c.db.CreateOrder(c, st, NewOrder{
-		Items:         []NewItem{{Kind: Product, ID: productID, Quantity: 2}},
+		Source:        FromOwner,
+		Items:         []NewItem{{Kind: Product, ProductID: productID, Quantity: 2}},
 		Buyer:         Buyer{Name: buyer},
 		PaymentMethod: method,
 	})

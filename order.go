@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -33,6 +34,7 @@ type Order struct {
 	PaymentMethod     string            `json:"payment_method"`
 	RequiresPayment   bool              `json:"requires_payment"` // pending, and not free
 	Test              bool              `json:"test,omitempty"`
+	Source            Source            `json:"source,omitempty"` // empty for orders of 1.0
 	Alerts            []AlertCode       `json:"alerts,omitempty"`
 	Buyer             Buyer             `json:"buyer"`
 	Items             []Item            `json:"items"`
@@ -40,6 +42,7 @@ type Order struct {
 	ReturnURL         string            `json:"return_url,omitempty"`
 	Note              string            `json:"note,omitempty"`
 	Metadata          map[string]string `json:"metadata,omitempty"`
+	Shipping          Shipping          `json:"shipping,omitzero"`
 	ExpiresAt         Time              `json:"expires_at"`
 	PaidAt            Time              `json:"paid_at,omitempty"` // kept by a refund, not by a reversal
 	CreatedAt         Time              `json:"created_at"`
@@ -48,6 +51,14 @@ type Order struct {
 
 // beforeFee returns what the order costs before the fee and the code of its method.
 func (o Order) beforeFee() int64 { return o.Subtotal + o.ShippingFee - o.Discount }
+
+// Source is who made an order.
+type Source string
+
+const (
+	FromAPI   Source = "api"
+	FromOwner Source = "owner" // in the dashboard, or by a command
+)
 
 type Buyer struct {
 	Name  string `json:"name" rule:"text 1..200"`
@@ -62,7 +73,11 @@ func (b *Buyer) check(wrong *Refusal, path string, given map[string]bool) {
 }
 
 // StoredOrder is an order as it is stored.
-type StoredOrder struct{ ID, JSON string }
+type StoredOrder struct {
+	ID     string
+	JSON   string
+	Events int64 // how many it has: the sequence of its latest event
+}
 
 // pieces are JSON that is put together when it is sent, so that a long list is copied once.
 type pieces []string
@@ -81,11 +96,12 @@ func (p pieces) join() (joined []byte) {
 
 func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
 
-// show returns an order as the API shows it: its stored JSON without the last brace, its two addresses, which
-// are already escaped, and the brace. paymentURL is the page of a payment session, or "".
+// show returns an order as the API shows it: its stored JSON without the last brace, the sequence of its latest event,
+// its two addresses, which are already escaped, and the brace. paymentURL is the page of a payment session, or "".
 func (st Store) show(o StoredOrder, paymentURL string) pieces {
 	page := st.payPage(o.ID)
-	return pieces{o.JSON[:len(o.JSON)-1], `,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
+	return pieces{o.JSON[:len(o.JSON)-1], `,"sequence":`, strconv.FormatInt(o.Events, 10),
+		`,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
 }
 
 func (o StoredOrder) decode() (order Order, err error) {
@@ -97,9 +113,9 @@ func (o StoredOrder) decode() (order Order, err error) {
 type OrderRow struct {
 	StoredOrder
 	StoreID        string
-	UniqueCode     int64  // the one drawn for the order, whatever its method is now
-	Events         int64  // how many it has
-	ComponentsJSON string `sql:"components"` // its Components
+	UniqueCode     int64    // the one drawn for the order, whatever its method is now
+	Handover       Handover // chosen when the order was made, because a store's options change later
+	ComponentsJSON string   `sql:"components"` // its Components
 	Book           Book
 
 	Order      Order            `sql:"-"` // decoded
@@ -111,7 +127,7 @@ type OrderRow struct {
 
 // sqlOrder reads what readColumns needs of an order.
 const sqlOrder = `
-	SELECT id, json, store_id, unique_code, events, components, book, status, provider, method, amount, expires_at,
+	SELECT id, json, store_id, unique_code, handover, events, components, book, status, provider, method, amount, expires_at,
 	       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id) AS has_sessions
 	FROM   orders
 	WHERE  id = ?`
@@ -197,6 +213,8 @@ type NewOrder struct {
 	Discount       int64             `json:"discount" rule:"money optional"`
 	Note           string            `json:"note" rule:"lines 0..1000 optional"`
 	Metadata       map[string]string `json:"metadata" rule:"map 0..20 optional"`
+	Shipping       NewShipping       `json:"shipping" rule:"object optional"`
+	Source         Source            // set by the caller, as the two fields below are
 	IdempotencyKey string            // "" = none
 	BodyHash       []byte            // SHA-256 of the request's body
 }
@@ -244,12 +262,12 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if in.ExternalID != "" {
 		var other string
 		if tx.find(&other, "SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID) {
-			refusal := &Refusal{Reason: DuplicateExternalID, Words: other}
+			refusal := &Refusal{Reason: DuplicateExternalID, Words: other, OrderID: other}
 			return created, refusal.add("external_id", "must differ from every other order's: order %s has it", other)
 		}
 	}
 
-	o := OrderRow{StoreID: st.ID, Book: Book{Status: Pending}, Order: Order{
+	o := OrderRow{StoreID: st.ID, Handover: in.Shipping.handover(), Book: Book{Status: Pending}, Order: Order{
 		ShippingFee: in.ShippingFee,
 		Discount:    in.Discount,
 		Currency:    "IDR",
@@ -258,6 +276,8 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		ReturnURL:   in.ReturnURL,
 		Note:        in.Note,
 		Metadata:    in.Metadata,
+		Source:      in.Source,
+		Shipping:    Shipping{Address: in.Shipping.Address, Method: in.Shipping.Method},
 	}}
 	if err := tx.addItems(&o, in.Items); err != nil {
 		return created, err
@@ -266,7 +286,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		return created, err
 	}
 	if short := tx.reserve(&o); len(short) > 0 {
-		return created, outOfStock(short)
+		return created, o.outOfStock(short)
 	}
 
 	o.ID = tx.newID()
@@ -276,9 +296,9 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	o.Order.PaymentReference = tx.newReference()
 	o.render(tx.now)
 
-	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated)} // Clients see what the event shows.
+	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated, nil)} // Clients see what the event shows.
 	if o.Book.Status == Paid {
-		tx.addEvent(&o, st, OrderPaid)
+		created.Shown = tx.addEvent(&o, st, OrderPaid, nil)
 	}
 
 	tx.storeOrder(&o) // after its events, which it counts; they have no foreign key to it
@@ -360,16 +380,50 @@ func (tx *Tx) uniqueCode(o *OrderRow, base int64) int64 {
 	return int64(codes[0]) + 1
 }
 
-// render makes the order's JSON again. Its updated_at changes only if something else in it has. A new order
-// has no JSON yet, so there is nothing to compare.
-func (o *OrderRow) render(now Time) {
+// render makes the order's JSON again, and returns the names of the fields that have changed, without updated_at, which
+// changes only if another field has. A new order has no names.
+func (o *OrderRow) render(now Time) (changed []string) {
 	o.Order.Status = o.Book.Status
 	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
 	o.Order.Alerts = alertCodes(alerts(o.Book))
-	if o.JSON == "" || string(toJSON(o.Order)) != o.JSON {
+	isNew := o.JSON == ""
+	if !isNew {
+		changed = o.changedFields()
+	}
+	if isNew || len(changed) > 0 {
 		o.Order.UpdatedAt = now
 		o.JSON = string(toJSON(o.Order))
 	}
+	return changed
+}
+
+// changedFields returns the names of the fields that the order shows otherwise than its JSON, sorted, without updated_at.
+// The JSON is compared as this version of the program renders it, so that an upgrade alone changes nothing.
+func (o *OrderRow) changedFields() (names []string) {
+	stored, err := o.decode()
+	if err != nil {
+		return nil // The order was read from this JSON.
+	}
+	before, after := shownFields(stored), shownFields(o.Order)
+	for name, value := range after {
+		if string(before[name]) != string(value) {
+			names = append(names, name)
+		}
+	}
+	for name := range before {
+		if after[name] == nil {
+			names = append(names, name)
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "updated_at" })
+	slices.Sort(names)
+	return names
+}
+
+// shownFields returns the order's fields as its JSON has them.
+func shownFields(o Order) (fields map[string]json.RawMessage) {
+	json.Unmarshal(toJSON(o), &fields) // It was encoded a moment ago.
+	return fields
 }
 
 // crockford is base32 without letters that look alike, in ASCII order
@@ -393,15 +447,18 @@ func (tx *Tx) storeOrder(o *OrderRow) {
 	order := o.Order
 	tx.exec(`
 		INSERT INTO orders (id, store_id, status, reference, external_id, provider, method, test, amount, unique_code,
-		                    created_at, expires_at, paid_at, attention, events, components, book, json)
-		VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		                    created_at, expires_at, paid_at, attention, events, components, book, json, source, handover,
+		                    shipped_at)
+		VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE
 		SET status = excluded.status, provider = excluded.provider, method = excluded.method, amount = excluded.amount,
 		    unique_code = excluded.unique_code, paid_at = excluded.paid_at, attention = excluded.attention,
-		    events = excluded.events, components = excluded.components, book = excluded.book, json = excluded.json`,
+		    events = excluded.events, components = excluded.components, book = excluded.book, json = excluded.json,
+		    handover = excluded.handover, shipped_at = excluded.shipped_at`,
 		o.ID, o.StoreID, order.Status, order.PaymentReference, order.ExternalID, order.PaymentProvider,
 		order.PaymentMethod, order.Test, order.Amount, o.UniqueCode, order.CreatedAt, order.ExpiresAt, order.PaidAt,
-		len(order.Alerts) > 0, o.Events, fromJSON{o.Components}, fromJSON{o.Book}, o.JSON)
+		len(order.Alerts) > 0, o.Events, fromJSON{o.Components}, fromJSON{o.Book}, o.JSON, order.Source, o.Handover,
+		order.Shipping.ShippedAt)
 	for _, h := range o.history {
 		tx.exec(`
 			INSERT INTO order_history (order_id, position, at, from_status, to_status, actor, note)

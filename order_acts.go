@@ -53,6 +53,8 @@ type Note struct {
 	Alert    string   `json:"alert,omitempty"`   // that was resolved
 	Sender   string   `json:"sender,omitempty"`  // the name that a buyer says they sent money under
 	Bank     string   `json:"bank,omitempty"`    // the bank that they say they sent it from
+	Carrier  string   `json:"carrier,omitempty"` // with a shipment's news
+	Tracking string   `json:"tracking,omitempty"`
 }
 
 type NoteCode string
@@ -68,6 +70,10 @@ const (
 	NoteNotPaid       NoteCode = "not_paid_in_time"
 	NoteUnconfirmed   NoteCode = "unconfirmed"    // the order expires although a notification claimed a payment
 	NoteMethodChanged NoteCode = "method_changed" // Text is the new method's name
+	NoteShipped       NoteCode = "shipped"
+	NoteShipmentFixed NoteCode = "shipment_fixed"
+	NoteNotShipped    NoteCode = "not_shipped"
+	NoteEdited        NoteCode = "edited" // Text has the names of the fields
 	// The states of payments are codes too.
 	NoteReturned NoteCode = "returned"
 	NoteDisputed NoteCode = "disputed"
@@ -104,7 +110,7 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 
 // changeOrder changes an order of a store in a write of its own. fn changes the order, its book and its sessions. Then
 // its state becomes what its book implies (settle), and everything that follows from that is written: stock, history,
-// sessions, an event for the new state, and one for alerts that have changed.
+// sessions, and events: for the new state, for alerts that have changed, for a shipment, or for whatever else changed.
 func (db *DB) changeOrder(
 	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
 ) (o OrderRow, err error) {
@@ -136,6 +142,7 @@ func (db *DB) changeOrderOfAnyStore(
 func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
 	statusBefore := o.Book.Status
 	alertsBefore := alerts(o.Book)
+	wasShipped := o.Order.isShipped()
 	if err := fn(tx, o); err != nil {
 		return err
 	}
@@ -143,16 +150,25 @@ func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
 		return err
 	}
 
-	o.render(tx.now)
+	changed := o.render(tx.now)
 	changedStatus := o.Book.Status != statusBefore
-	alerted := !slices.Equal(alertsBefore, alerts(o.Book))
-	if changedStatus || alerted {
+	var events []EventName
+	if changedStatus {
+		events = append(events, statusEvents[o.Book.Status])
+	}
+	if !slices.Equal(alertsBefore, alerts(o.Book)) {
+		events = append(events, OrderAlerted)
+	}
+	if o.Order.isShipped() && !wasShipped {
+		events = append(events, OrderShipped)
+	}
+	if len(events) == 0 && len(changed) > 0 {
+		events = append(events, OrderUpdated)
+	}
+	if len(events) > 0 {
 		st := tx.store(o.StoreID)
-		if changedStatus {
-			tx.addEvent(o, st, statusEvents[o.Book.Status])
-		}
-		if alerted {
-			tx.addEvent(o, st, OrderAlerted)
+		for _, name := range events {
+			tx.addEvent(o, st, name, changed)
 		}
 	}
 
@@ -207,19 +223,25 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 		o.Order.PaidAt = tx.now
 		o.Book.Oversold = len(tx.reserve(o)) > 0
 	case after.Status == Failed, after.Status == Expired:
-		tx.release(o)
 		o.Order.PaidAt = 0
+		if !o.Order.isShipped() { // What was shipped comes back only if somebody says so.
+			tx.release(o)
+		}
 	}
 	return nil
 }
 
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once.
-// It returns the order as the event shows it. An endpoint that is off gets deliveries too: they wait until it
+// It returns the order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets deliveries too: they wait until it
 // is on. A phone gets only what is news to it.
-func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName) (shown string) {
-	shown = strings.Join(st.show(o.StoredOrder, ""), "")
+func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
 	o.Events++
-	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, `{"order":`+shown+"}")
+	shown = strings.Join(st.show(o.StoredOrder, ""), "")
+	data := `{"order":` + shown + "}"
+	if name == OrderUpdated {
+		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
+	}
+	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data)
 
 	var endpoints []string
 	tx.list(&endpoints, `
@@ -242,25 +264,62 @@ const (
 	Reject  Act = "reject"
 	Cancel  Act = "cancel" // for an order that waits for its owner, the same as reject
 	Refund  Act = "refund"
+
+	// CancelPending is for keys that may create orders and not decide about them.
+	CancelPending Act = "cancel pending"
 )
 
-// decide performs an act of the owner. seen is the order's State as they saw it: in any other, the act is
-// refused. It is "" where nothing was shown.
+// outcomes are the statuses that acts lead to.
+var outcomes = map[Act]Status{
+	Approve:       Paid,
+	Reject:        Failed,
+	Cancel:        Failed,
+	CancelPending: Failed,
+	Refund:        Refunded,
+}
+
+// decide performs an act of the owner. seen is the order's State as they saw it: in any other, the act is refused. It is
+// "" where nothing was shown.
 func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
-	to := map[Act]Status{Approve: Paid, Reject: Failed, Cancel: Failed, Refund: Refunded}[act]
-	switch {
-	case seen != "" && seen != o.State(),
-		act == Approve && !o.Book.Reported && o.Book.held(), // It was held after the owner looked.
-		act == Reject && o.Book.Status == Pending,           // There is nothing to reject.
-		to == Failed && o.Book.Status == Paid:               // Only a gateway takes money back.
+	if seen != "" && seen != o.State() {
 		return o.wrongState()
 	}
-
-	if err := o.become(to, actor, n); err != nil {
+	if err := o.refuseDecision(act); err != nil {
+		return err
+	}
+	if err := o.become(outcomes[act], actor, n); err != nil {
 		return err
 	}
 	if act == Approve {
 		o.Book = o.Book.approve()
+	}
+	return nil
+}
+
+// refuseDecision refuses acts that a change of state alone would allow.
+func (o *OrderRow) refuseDecision(act Act) error {
+	status := o.Book.Status
+	switch act {
+	case Approve:
+		if !o.Book.Reported && o.Book.held() { // It was held after the owner looked.
+			return o.wrongState()
+		}
+	case Reject:
+		if status == Pending || status == Paid { // There is nothing to reject; only a gateway takes money back.
+			return o.wrongState()
+		}
+	case CancelPending:
+		if status == AwaitingVerification {
+			return &Refusal{Reason: Forbidden,
+				Words: "This order waits for its owner: canceling it needs a key with the scope manage."}
+		}
+		if status != Pending {
+			return o.wrongState()
+		}
+	case Cancel:
+		if status == Paid { // Only a gateway takes money back.
+			return o.wrongState()
+		}
 	}
 	return nil
 }
@@ -313,7 +372,7 @@ func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank s
 // TakeBackReport is for the buyer who has not paid after all, before the order's end.
 func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
-		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt {
+		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt || o.Order.isShipped() {
 			return refuse(WrongState)
 		}
 		if err := tx.limitNotes(orderID, NoteTakenBack, mostTakenBack); err != nil {
@@ -341,7 +400,7 @@ func (o Order) isOffered(st Store, m Method) bool {
 // one are closed by their next check, which is due now.
 func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
 	_, err := db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
-		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt {
+		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt || o.Order.isShipped() {
 			return refuse(WrongState)
 		}
 

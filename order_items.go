@@ -6,7 +6,7 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"strings"
+	"slices"
 )
 
 type Item struct {
@@ -17,33 +17,52 @@ type Item struct {
 	LineTotal int64  `json:"line_total"`
 	ProductID string `json:"product_id,omitempty"`
 	BundleID  string `json:"bundle_id,omitempty"`
+	Slug      string `json:"slug,omitempty"` // when the order was made; orders of 1.0 have none
 }
 
-// NewItem is a product or bundle in a NewOrder.
+// NewItem is a product or bundle in a NewOrder, named by its id or by its slug.
 type NewItem struct {
 	Quantity  int64  `json:"quantity" rule:"int 1..10000"`
 	Kind      Kind   `json:"type" rule:"choice product|bundle"`
 	ProductID string `json:"product_id" rule:"id unique optional"`
 	BundleID  string `json:"bundle_id" rule:"id unique optional"`
-	ID        string // ProductID or BundleID, set by check or, where no body was read, by the caller
+	Slug      string `json:"slug" rule:"slug optional"`
 }
 
-// check refuses an id of the wrong kind, and sets the item's ID.
-func (i *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
-	i.ID = cmp.Or(i.ProductID, i.BundleID)
-	needed, other := "product_id", "bundle_id"
-	if i.Kind == Bundle {
-		needed, other = other, needed
+// idField returns the name of the field that an item of this kind has its id in.
+func (in NewItem) idField() string {
+	if in.Kind == Bundle {
+		return "bundle_id"
 	}
-	if i.Kind == "" { // It has already been refused.
+	return "product_id"
+}
+
+// field returns the name of the field that names the item.
+func (in NewItem) field() string {
+	if in.Slug != "" {
+		return "slug"
+	}
+	return in.idField()
+}
+
+// check refuses an id of the wrong kind, an item with an id and a slug, and one with neither.
+func (in *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
+	if in.Kind == "" { // It has already been refused.
 		return
 	}
 
-	if !given[needed] {
-		wrong.add(path+needed, "is needed")
+	other := "bundle_id"
+	if in.Kind == Bundle {
+		other = "product_id"
 	}
 	if given[other] {
 		wrong.add(path+other, "is not known here: leave it out")
+	}
+	switch id := in.idField(); {
+	case !given[id] && !given["slug"]:
+		wrong.add(path+id, "or slug is needed")
+	case given[id] && given["slug"]:
+		wrong.add(path+"slug", "is not needed beside %s: leave one of them out", id)
 	}
 }
 
@@ -51,11 +70,12 @@ func (i *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
 type forSale struct {
 	ID        string
 	Kind      Kind
+	Slug      string
 	Title     string
 	Price     int64
 	Component string // the product's id
 	Units     int64  // of that product
-	Unlimited bool   // That product has no stock to reserve.
+	Stock     *int64 // of that product; nil is unlimited
 }
 
 // component is what an order takes from a product's stock.
@@ -63,8 +83,16 @@ type component struct {
 	ProductID string `json:"product_id"`
 	Quantity  int64  `json:"quantity"`
 	Reserved  bool   `json:"reserved"`
-	unlimited bool   // The product had no stock to reserve when addItems read it; not stored.
-	items     []int  // the order's items that it belongs to
+
+	// These are known only while an order is created.
+	stock *int64 // when addItems read it; nil is unlimited
+	uses  []componentUse
+}
+
+// componentUse is an item of an order that a component belongs to.
+type componentUse struct {
+	item  int
+	units int64 // of the product, in one piece of the item
 }
 
 // mostComponents is how many products an order may have, those of its bundles included. All other writes wait while they
@@ -72,64 +100,35 @@ type component struct {
 const mostComponents = 500
 
 // addItems fills in the order's items, its subtotal and its components from what is published now. A product's only
-// component is the product itself. The + in its query keeps SQLite from reading all products of the store.
+// component is the product itself.
 func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
-	args := []any{o.StoreID}
-	for _, in := range items {
-		args = append(args, in.ID)
-	}
-
-	var goods []forSale
-	tx.list(&goods, `
-		SELECT s.id, s.type AS kind, s.title, s.price, p.id AS component, coalesce(i.quantity, 1) AS units,
-		       p.stock IS NULL AS unlimited
-		FROM   products s
-		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
-		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
-		WHERE  +s.store_id = ? AND s.published = 1 AND s.removed_at = 0
-		AND    s.id IN (?`+strings.Repeat(", ?", len(items)-1)+`)
-		LIMIT  ?`, append(args, mostComponents+1)...)
-	if len(goods) > mostComponents {
+	ids := tx.idsOf(o.StoreID, items)
+	goods, isTooMuch := tx.goods(o.StoreID, ids)
+	if isTooMuch {
 		return refuse(ValidationFailed).add("items",
 			"have more than %d products, with those of bundles: make several orders", mostComponents)
 	}
 
-	place := map[string]int{} // of a product's component in the order
 	unknown := refuse(ProductUnavailable)
 	wrong := refuse(ValidationFailed)
+	at := map[string]int{} // the index in o.Components, by product
+
 	for i, in := range items {
-		item := Item{Type: in.Kind, Quantity: in.Quantity, ProductID: in.ID}
-		if in.Kind == Bundle {
-			item.ProductID = ""
-			item.BundleID = in.ID
-		}
-
-		for _, s := range goods {
-			if s.ID != in.ID || s.Kind != in.Kind {
-				continue
-			}
-			item.Title = s.Title
-			item.UnitPrice = s.Price
-			item.LineTotal = s.Price * in.Quantity
-			c, isKnown := place[s.Component]
-			if !isKnown {
-				c = len(o.Components)
-				place[s.Component] = c
-				o.Components = append(o.Components, component{ProductID: s.Component, unlimited: s.Unlimited})
-			}
-			o.Components[c].Quantity += s.Units * in.Quantity
-			o.Components[c].items = append(o.Components[c].items, i)
-		}
-
-		if item.Title == "" { // It was not found: no title is empty.
-			unknown.add(fmt.Sprintf("items[%d].%s_id", i, in.Kind),
+		item := Item{Type: in.Kind, Quantity: in.Quantity}
+		switch parts := goods[ids[i]]; {
+		case len(parts) == 0 || parts[0].Kind != in.Kind:
+			unknown.add(fmt.Sprintf("items[%d].%s", i, in.field()),
 				"is not a published %s of this store: take one from GET /v1/products", in.Kind)
+		case slices.Contains(ids[:i], ids[i]):
+			wrong.add(fmt.Sprintf("items[%d].%s", i, in.field()), "is an item of this order already: give its quantity once")
+		default:
+			item.fill(parts[0])
+			o.addComponents(at, i, in.Quantity, parts)
 		}
 
 		if item.LineTotal > maxMoney {
 			wrong.add(fmt.Sprintf("items[%d].quantity", i), "makes the line exceed %d", maxMoney)
 		}
-
 		o.Order.Items = append(o.Order.Items, item)
 		o.Order.Subtotal += item.LineTotal
 	}
@@ -143,11 +142,69 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	return wrong.orNil()
 }
 
-// reserve takes the stock of the order's components that are not reserved yet, and returns those with too
-// little stock left.
+// idsOf returns the ids of items, and looks up those that are named by a slug. One that the store does not have is "".
+func (tx *Tx) idsOf(storeID string, items []NewItem) (ids []string) {
+	for _, in := range items {
+		id := cmp.Or(in.ProductID, in.BundleID)
+		if in.Slug != "" {
+			tx.find(&id, "SELECT id FROM products WHERE store_id = ? AND type = ? AND slug = ?", storeID, in.Kind, in.Slug)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// goods reads what the store sells of these ids now, with the products that each consists of, unless these are too many for
+// an order. The + keeps SQLite from reading all products of the store.
+func (tx *Tx) goods(storeID string, ids []string) (goods map[string][]forSale, isTooMuch bool) {
+	var rows []forSale
+	tx.list(&rows, `
+		SELECT s.id, s.type AS kind, s.slug, s.title, s.price, p.id AS component, coalesce(i.quantity, 1) AS units, p.stock
+		FROM   products s
+		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
+		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
+		WHERE  +s.store_id = ? AND s.published = 1 AND s.removed_at = 0 AND s.id IN (SELECT value FROM json_each(?))
+		ORDER  BY s.id, i.position
+		LIMIT  ?`, storeID, fromJSON{ids}, mostComponents+1)
+	goods = map[string][]forSale{}
+	for _, row := range rows {
+		goods[row.ID] = append(goods[row.ID], row)
+	}
+	return goods, len(rows) > mostComponents
+}
+
+// fill sets what is sold, and what the line costs, from the goods as they are now.
+func (i *Item) fill(s forSale) {
+	i.Title = s.Title
+	i.Slug = s.Slug
+	i.UnitPrice = s.Price
+	i.LineTotal = s.Price * i.Quantity
+	if s.Kind == Bundle {
+		i.BundleID = s.ID
+	} else {
+		i.ProductID = s.ID
+	}
+}
+
+// addComponents adds what an item takes from the stock. at has the indexes of the order's components by product.
+func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, parts []forSale) {
+	for _, s := range parts {
+		i, known := at[s.Component]
+		if !known {
+			i = len(o.Components)
+			at[s.Component] = i
+			o.Components = append(o.Components, component{ProductID: s.Component, stock: s.Stock})
+		}
+		o.Components[i].Quantity += s.Units * quantity
+		o.Components[i].uses = append(o.Components[i].uses, componentUse{item, s.Units})
+	}
+}
+
+// reserve takes the stock of the order's components that are not reserved yet, and returns those with too little stock
+// left. Unlimited stock is not reserved.
 func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	for i, c := range o.Components {
-		if c.Reserved || c.unlimited {
+		if c.Reserved {
 			continue
 		}
 
@@ -173,13 +230,27 @@ func (tx *Tx) release(o *OrderRow) {
 	}
 }
 
-// outOfStock refuses an order and names the items that ask for too much.
-func outOfStock(short []component) error {
+// outOfStock refuses a new order, and says of the items that ask for too much how many are left.
+func (o *OrderRow) outOfStock(short []component) error {
 	refusal := refuse(OutOfStock)
 	for _, c := range short {
-		for _, item := range c.items {
-			refusal.add(fmt.Sprintf("items[%d].quantity", item), "is more than is left: order fewer, or leave it out")
+		for _, use := range c.uses {
+			refusal.addLeft(fmt.Sprintf("items[%d].quantity", use.item), o.left(use.item),
+				"is more than is left: order fewer, or leave it out")
 		}
 	}
 	return refusal
+}
+
+// left returns how many of an item could be ordered: of a bundle, as many as its scarcest product allows.
+func (o *OrderRow) left(item int) int64 {
+	most := int64(maxMoney)
+	for _, c := range o.Components {
+		for _, use := range c.uses {
+			if use.item == item && c.stock != nil {
+				most = min(most, *c.stock/use.units)
+			}
+		}
+	}
+	return most
 }

@@ -16,6 +16,7 @@ type OrderFilter struct {
 	Offset        int64  `json:"offset" rule:"int 0..1000000000 optional"`
 	Limit         int64  `json:"limit" rule:"int 1..50 =20"`
 	ExternalID    string `json:"external_id" rule:"exact 1..64 optional"`
+	Reference     string `json:"payment_reference" rule:"text 1..64 optional"`
 	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order after which the list continues
 }
 
@@ -37,6 +38,9 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 	}
 	if f.CreatedMax != 0 {
 		where, args = where+" AND created_at <= ?", append(args, f.CreatedMax)
+	}
+	if f.Reference != "" {
+		where, args = where+" AND reference = upper(?)", append(args, f.Reference)
 	}
 	if f.ExternalID != "" {
 		where, args = where+" AND external_id = ?", append(args, f.ExternalID)

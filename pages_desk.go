@@ -324,6 +324,7 @@ func (s *server) makeOrder(p *page) error {
 	}
 
 	order := NewOrder{
+		Source:         FromOwner,
 		Buyer:          Buyer{in.Name, in.Email, in.Phone},
 		PaymentMethod:  in.Method,
 		ShippingFee:    in.Shipping,
@@ -363,11 +364,11 @@ func (s *server) findGoods(p *page, in ownOrder, order *NewOrder) error {
 			continue
 		}
 
-		isSame := func(other NewItem) bool { return other.ID == e.ID }
+		isSame := func(other NewItem) bool { return other.Kind == e.Type && other.Slug == e.Slug }
 		if slices.ContainsFunc(order.Items, isSame) {
 			wrong.add(field, "appears twice: %q", item.Title)
 		}
-		order.Items = append(order.Items, NewItem{Kind: e.Type, ID: e.ID, Quantity: item.Quantity})
+		order.Items = append(order.Items, NewItem{Kind: e.Type, Slug: e.Slug, Quantity: item.Quantity})
 	}
 	return wrong.orNil()
 }

@@ -29,6 +29,7 @@ const (
 	ProductUnavailable       Reason = "PRODUCT_UNAVAILABLE"
 	PaymentMethodUnavailable Reason = "PAYMENT_METHOD_UNAVAILABLE"
 	OutOfStock               Reason = "OUT_OF_STOCK"
+	Forbidden                Reason = "FORBIDDEN" // the key's scope does not allow this
 	DuplicateExternalID      Reason = "DUPLICATE_EXTERNAL_ID"
 	WrongState               Reason = "ORDER_STATE"
 	LimitReached             Reason = "LIMIT_REACHED"
@@ -40,10 +41,11 @@ const (
 
 // Refusal says why a rule refused a request. Nothing was changed.
 type Refusal struct {
-	Reason Reason
-	Fields []FieldError // the wrong fields, if it is about fields
-	Words  string       // such as a gateway's: they fill the %s in the reason's message or, without one, replace it
-	Wait   int          // seconds after which it may be tried again, with RateLimited
+	Reason  Reason
+	Fields  []FieldError // the wrong fields, if it is about fields
+	Words   string       // such as a gateway's: they fill the %s in the reason's message or, without one, replace it
+	OrderID string       // with DuplicateExternalID: the order that has it
+	Wait    int          // seconds after which it may be tried again, with RateLimited
 }
 
 // FieldError is one wrong field: a path such as items[0].quantity, and a text to be read after it. The format
@@ -51,6 +53,7 @@ type Refusal struct {
 type FieldError struct {
 	Field, Format string
 	Values        []any
+	Left          *int64 // with OutOfStock: how many of it could be ordered
 }
 
 func (e FieldError) Message() string { return fmt.Sprintf(e.Format, e.Values...) }
@@ -60,7 +63,16 @@ func (r *Refusal) Error() string { return fmt.Sprint(r.Reason, " ", r.Words, r.F
 // add adds a wrong field, unless there are a hundred already, and returns the refusal.
 func (r *Refusal) add(field, format string, values ...any) *Refusal {
 	if len(r.Fields) < 100 {
-		r.Fields = append(r.Fields, FieldError{field, format, values})
+		r.Fields = append(r.Fields, FieldError{Field: field, Format: format, Values: values})
+	}
+	return r
+}
+
+// addLeft is add, and says how many are left.
+func (r *Refusal) addLeft(field string, left int64, format string, values ...any) *Refusal {
+	n := len(r.Fields)
+	if r.add(field, format, values...); len(r.Fields) > n {
+		r.Fields[n].Left = &left
 	}
 	return r
 }

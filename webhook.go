@@ -50,13 +50,15 @@ const (
 	OrderRefunded             EventName = "orderRefunded"
 	OrderPending              EventName = "orderPending" // it waits for its payment again
 	OrderAlerted              EventName = "orderAlerted" // its alerts have changed
+	OrderShipped              EventName = "orderShipped" // it was handed over: sent, or picked up
+	OrderUpdated              EventName = "orderUpdated" // what it shows has changed, but neither status nor alerts
 	Ping                      EventName = "ping"         // a trial, without an order; every endpoint takes it
 )
 
 // EventNames are all the names that a store's events can have.
 var EventNames = []EventName{
 	OrderCreated, OrderAwaitingVerification, OrderPaid, OrderFailed,
-	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, Ping,
+	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, OrderShipped, OrderUpdated, Ping,
 }
 
 // writeEvent writes the bytes that are signed and sent.
