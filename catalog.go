@@ -21,7 +21,7 @@ const (
 
 // Entry is a product or bundle as the API shows it and, with its rules, as a catalog file or a form gives it.
 type Entry struct {
-	ID          string          `json:"id"`
+	ID          string          `json:"id" rule:"id optional"`
 	Type        Kind            `json:"type"`
 	Slug        string          `json:"slug" rule:"slug unique"`
 	Title       string          `json:"title" rule:"text 1..200"`
@@ -29,10 +29,11 @@ type Entry struct {
 	Price       int64           `json:"price" rule:"money"`
 	Currency    string          `json:"currency"`
 	ImageURL    *string         `json:"image_url" rule:"url optional"`
-	CreatedAt   Time            `json:"created_at"`
-	UpdatedAt   Time            `json:"updated_at"`
+	CreatedAt   Time            `json:"created_at" rule:"ignored optional"`
+	UpdatedAt   Time            `json:"updated_at" rule:"ignored optional"`
 	Published   bool            `json:"-" rule:"bool optional"`
 	Stock       *int64          `json:"stock" rule:"int 0..999999999999 optional"` // pieces left; nil is unlimited
+	StockChange *int64          `json:"stock_change,omitempty" sql:"-" rule:"int -999999999999..999999999999 optional"`
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available" sql:"-"` // stock is left
 	Given       map[string]bool `json:"-" sql:"-"`         // the fields that an input has; what it leaves out stays as it is
@@ -52,6 +53,7 @@ type BundleItem struct {
 type EntryFilter struct {
 	Type   Kind   `json:"type" rule:"choice product|bundle optional"`
 	Text   string `json:"q" rule:"text 1..100 optional"` // a part of the title, in any case
+	Slug   string `json:"slug" rule:"slug optional"`
 	Offset int64  `json:"offset" rule:"int 0..1000000000 optional"`
 	Limit  int64  `json:"limit" rule:"int 1..50 =20"`
 	Drafts bool   // also those that are not published
@@ -82,10 +84,10 @@ func (db *DB) Entries(
 	ctx context.Context, storeID string, f EntryFilter,
 ) (list []Entry, more bool, err error) {
 	list, more, err = some[Entry](ctx, db, f.Limit, f.Offset, sqlEntries+`
-		AND (?3 = '' OR p.type = ?3) AND instr(p.title_folded, ?4) > 0
+		AND (?3 = '' OR p.type = ?3) AND instr(p.title_folded, ?4) > 0 AND (?5 = '' OR p.slug = ?5)
 		ORDER BY p.type DESC, p.title, p.id
 		LIMIT +? OFFSET ?`,
-		storeID, f.Drafts, f.Type, strings.ToLower(f.Text))
+		storeID, f.Drafts, f.Type, strings.ToLower(f.Text), f.Slug)
 	for i, e := range list {
 		list[i].Available = e.Stock == nil || *e.Stock > 0
 	}

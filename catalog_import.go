@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -18,10 +19,16 @@ import (
 
 // Catalog is the content of a catalog file.
 type Catalog struct {
-	Products       []Entry  `json:"products" rule:"list 0..100000 optional without=items"`
-	Bundles        []Entry  `json:"bundles" rule:"list 0..100000 optional without=stock"`
-	PaymentMethods []Method `json:"payment_methods" rule:"list 0..100000 optional"`
+	Products       []Entry  `json:"products" rule:"list 0..50000 optional without=items"`
+	Bundles        []Entry  `json:"bundles" rule:"list 0..50000 optional without=stock,stock_change"`
+	PaymentMethods []Method `json:"payment_methods" rule:"list 0..50000 optional"`
+	HasMore        bool     `json:"has_more" rule:"ignored optional"` // in what GET /v1/catalog answers
 }
+
+const (
+	mostEntriesOfFile = 50_000 // nothing else is written while they are
+	mostEntriesOfPut  = 2_000
+)
 
 // readCatalogFile reads a catalog file. Its errors name the line or the entry.
 func readCatalogFile(file []byte) (c Catalog, err error) {
@@ -31,95 +38,250 @@ func readCatalogFile(file []byte) (c Catalog, err error) {
 	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(json.RawMessage))); ok {
 		return c, malformed("line %d: %s", 1+bytes.Count(file[:syntax.Offset], []byte("\n")), syntax)
 	}
-	return c, readCatalog(file, &c)
+	return c, readCatalog(file, mostEntriesOfFile, &c)
 }
 
-// ImportCatalog adds or changes entries by slug or code: all of them or none. It returns how many of each
-// kind there were.
-func (db *DB) ImportCatalog(ctx context.Context, storeID string, c Catalog) (map[string]int, error) {
-	counts := map[string]int{
-		"products":        len(c.Products),
-		"bundles":         len(c.Bundles),
-		"payment_methods": len(c.PaymentMethods),
+// changesStock reports whether an entry adds to a stock: sent twice, it would do so twice.
+func (c Catalog) changesStock() bool {
+	for _, e := range c.Products {
+		if e.StockChange != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// EntryResult is what an import did to an entry.
+type EntryResult struct {
+	Type   string `json:"type"` // product, bundle or payment_method
+	Slug   string `json:"slug,omitempty"`
+	Code   string `json:"code,omitempty"` // of a payment method
+	ID     string `json:"id,omitempty"`   // of a product or bundle
+	Result Result `json:"result"`
+}
+
+// Result is what became of an entry.
+type Result string
+
+const (
+	Created   Result = "created"
+	Changed   Result = "changed"
+	Unchanged Result = "unchanged"
+)
+
+// Imported is what an import did: the numbers of entries in it, and what became of each.
+type Imported struct {
+	Products       int           `json:"products"`
+	Bundles        int           `json:"bundles"`
+	PaymentMethods int           `json:"payment_methods"`
+	Entries        []EntryResult `json:"entries"`
+}
+
+// importRun is an import under way.
+type importRun struct {
+	*Tx
+	store      Store
+	done       Imported
+	wrong      *Refusal // the wrong fields so far
+	outOfStock *Refusal // the changes that would make a stock negative
+}
+
+// ImportCatalog adds or changes entries: all of them or none.
+func (db *DB) ImportCatalog(ctx context.Context, st Store, c Catalog) (done Imported, err error) {
+	err = db.enqueue(ctx, db.large, func(tx *Tx) error {
+		done, err = tx.importCatalog(st, c)
+		return err
+	})
+	return done, err
+}
+
+// ImportCatalogOnce is ImportCatalog for a request with an Idempotency-Key. If the key was sent before with the same body,
+// nothing is changed, and the first answer is returned again.
+func (db *DB) ImportCatalogOnce(
+	ctx context.Context, st Store, c Catalog, key string, bodyHash []byte,
+) (answer string, replayed bool, err error) {
+	err = db.enqueue(ctx, db.large, func(tx *Tx) error {
+		var first struct {
+			Answer   string
+			BodyHash []byte
+		}
+		replayed = tx.find(&first, "SELECT answer, body_hash FROM catalog_changes WHERE store_id = ? AND key = ?", st.ID, key)
+		if replayed && !bytes.Equal(first.BodyHash, bodyHash) {
+			return refuse(IdempotencyKeyReused)
+		}
+		if replayed {
+			answer = first.Answer
+			return nil
+		}
+
+		done, err := tx.importCatalog(st, c)
+		if err != nil {
+			return err
+		}
+		answer = string(toJSON(done))
+		tx.exec("INSERT INTO catalog_changes (store_id, key, body_hash, answer, created_at) VALUES (?, ?, ?, ?, ?)",
+			st.ID, key, bodyHash, answer, tx.now)
+		return nil
+	})
+	return answer, replayed, err
+}
+
+func (tx *Tx) importCatalog(st Store, c Catalog) (Imported, error) {
+	in := importRun{Tx: tx, store: st, wrong: refuse(ValidationFailed), outOfStock: refuse(OutOfStock), done: Imported{
+		Products:       len(c.Products),
+		Bundles:        len(c.Bundles),
+		PaymentMethods: len(c.PaymentMethods),
+		Entries:        []EntryResult{},
+	}}
+	for i, e := range c.Products {
+		in.putEntry(Product, e, fmt.Sprintf("products[%d].", i))
+	}
+	for i, e := range c.Bundles {
+		in.putEntry(Bundle, e, fmt.Sprintf("bundles[%d].", i))
+	}
+	for i, m := range c.PaymentMethods {
+		in.putMethod(m, fmt.Sprintf("payment_methods[%d].", i))
 	}
 
-	err := db.enqueue(ctx, db.large, func(tx *Tx) error {
-		refusal := refuse(ValidationFailed)
-		for _, e := range c.Products {
-			if !tx.wasSaved(storeID, e.FormToken) {
-				tx.putEntry(storeID, Product, e)
-			}
-		}
-
-		for i, e := range c.Bundles {
-			if tx.wasSaved(storeID, e.FormToken) {
-				continue
-			}
-			id := tx.putEntry(storeID, Bundle, e)
-			tx.putItems(storeID, id, e.Items, fmt.Sprintf("bundles[%d].items", i), refusal)
-		}
-
-		for i, m := range c.PaymentMethods {
-			tx.putMethod(storeID, m, fmt.Sprintf("payment_methods[%d].code", i), refusal)
-		}
-
-		if n := tx.count(sqlCountMethods, storeID); n > mostMethods {
-			refusal.add("payment_methods", "would be %d in the store, and at most %d are allowed", n, mostMethods)
-		}
-		return refusal.orNil()
-	})
-	return counts, err
+	if n := tx.count(sqlCountMethods, st.ID); n > mostMethods {
+		in.wrong.add("payment_methods", "would be %d in the store, and at most %d are allowed", n, mostMethods)
+	}
+	if err := in.wrong.orNil(); err != nil {
+		return in.done, err
+	}
+	return in.done, in.outOfStock.orNil()
 }
 
-// putEntry adds an entry, or sets the fields that its input has, and returns its id.
-func (tx *Tx) putEntry(storeID string, kind Kind, e Entry) (id string) {
-	was := Entry{ID: tx.newID(), CreatedAt: tx.now, Published: true} // what a new one has
-	found := tx.find(&was, `
-		SELECT id, type, slug, title, description, price, 'IDR' AS currency, image_url, created_at, updated_at,
-		       published, stock, '[]' AS items
-		FROM   products
-		WHERE  store_id = ? AND type = ? AND slug = ?`, storeID, kind, e.Slug)
-
-	e.Stock = e.stockAfter(was.Stock, found)
+// putEntry adds an entry, or sets the fields that its input has.
+func (in *importRun) putEntry(kind Kind, e Entry, path string) {
+	if in.wasSaved(in.store.ID, e.FormToken) {
+		return
+	}
+	was := Entry{ID: in.newID(), CreatedAt: in.now, Published: true} // what a new one has
+	found := in.find(&was, sqlEntries+" AND p.type = ?3 AND p.slug = ?4", in.store.ID, true, kind, e.Slug)
+	if e.ID != "" && (!found || e.ID != was.ID) {
+		in.wrong.add(path+"id", "is not the id of the %s with this slug: leave it out", kind)
+	}
+	e.ImageURL = in.ownPicture(e.ImageURL, path)
+	in.changeStock(&e, was, found, path)
 	fillIn(&e, was, e.Given)
-	if !found {
-		tx.exec(`
+
+	result := Changed
+	switch {
+	case !found:
+		result = Created
+		in.exec(`
 			INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock, image_url,
 			                      published, created_at, updated_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			was.ID, storeID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
-			e.ImageURL, e.Published, tx.now, tx.now)
-		return was.ID
+			was.ID, in.store.ID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
+			e.ImageURL, e.Published, in.now, in.now)
+	case e.isLike(was):
+		result = Unchanged
+	default:
+		in.exec(`
+			UPDATE products
+			SET    title = ?, title_folded = ?, description = ?, price = ?, stock = ?, image_url = ?, published = ?,
+			       updated_at = ?
+			WHERE  id = ?`,
+			e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, in.now, was.ID)
 	}
-
-	tx.exec(`
-		UPDATE products
-		SET    title = ?, title_folded = ?, description = ?, price = ?, stock = ?, image_url = ?, published = ?,
-		       updated_at = ?
-		WHERE  id = ?`,
-		e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, tx.now, was.ID)
-	return was.ID
+	if kind == Bundle && !e.Given["items"] {
+		in.wrong.add(path+"items", "is needed")
+	} else if kind == Bundle && result != Unchanged {
+		in.putItems(was.ID, e.Items, path+"items")
+	}
+	in.done.Entries = append(in.done.Entries, EntryResult{Type: string(kind), Slug: e.Slug, ID: was.ID, Result: result})
 }
 
-// stockAfter returns the stock that a product has after an input. A form changes it by as much as its field was
-// changed: pieces that were sold while the form was open stay sold.
-func (e Entry) stockAfter(was *int64, found bool) *int64 {
+// isLike reports whether an entry has what another one has, but for its times.
+func (e Entry) isLike(was Entry) bool {
+	sameItems := len(e.Items) == len(was.Items)
+	for i := range e.Items {
+		sameItems = sameItems && e.Items[i].Slug == was.Items[i].Slug && e.Items[i].Quantity == was.Items[i].Quantity
+	}
+	return sameItems && e.Title == was.Title && e.Description == was.Description && e.Price == was.Price &&
+		e.Published == was.Published && reflect.DeepEqual(e.ImageURL, was.ImageURL) && reflect.DeepEqual(e.Stock, was.Stock)
+}
+
+// changeStock sets the stock that a product has after an input. A form changes it by as much as its field was changed:
+// pieces that were sold while the form was open stay sold.
+func (in *importRun) changeStock(e *Entry, was Entry, found bool, path string) {
+	if e.Type = was.Type; was.Type == Bundle {
+		e.Stock = nil // It is that of its products.
+		return
+	}
+	if e.StockChange != nil {
+		in.addToStock(e, was, found, path)
+		return
+	}
+
 	typed := ""
 	if e.Stock != nil {
 		typed = strconv.FormatInt(*e.Stock, 10)
 	}
 	shown, err := strconv.ParseInt(e.StockShown, 10, 64)
-
 	switch {
 	case !e.Given["stock"]:
-		return was
+		e.Stock = was.Stock
 	case found && e.FormToken != "" && typed == e.StockShown: // The owner did not change the field.
-		return was
-	case e.Stock == nil, was == nil, err != nil: // It is, was or was shown as unlimited, or this is no form.
-		return e.Stock
+		e.Stock = was.Stock
+	case e.Stock == nil, was.Stock == nil, err != nil: // It is, was or was shown as unlimited, or this is no form.
+	default:
+		after := max(0, *was.Stock+*e.Stock-shown)
+		e.Stock = &after
 	}
-	after := max(0, *was+*e.Stock-shown)
-	return &after
+}
+
+// addToStock adds an entry's change to the stock that is there.
+func (in *importRun) addToStock(e *Entry, was Entry, found bool, path string) {
+	field := path + "stock_change"
+	switch {
+	case e.Given["stock"]:
+		in.wrong.add(field, "does not go together with stock: leave one of them out")
+	case !found || was.Stock == nil:
+		in.wrong.add(field, "needs a product with a stock: give stock, such as %d", 20)
+	case *was.Stock+*e.StockChange < 0:
+		in.outOfStock.addLeft(field, *was.Stock, "takes more than is left")
+	case *was.Stock+*e.StockChange > maxMoney:
+		in.wrong.add(field, "makes the stock exceed %d", maxMoney)
+	default:
+		after := *was.Stock + *e.StockChange
+		e.Stock = &after
+	}
+	e.Given["stock"] = true
+}
+
+// ownPicture returns the path of one of our pictures, if an entry gives its address as GET shows it. Any other address
+// stays as it is.
+func (in *importRun) ownPicture(address *string, path string) *string {
+	if address == nil {
+		return nil
+	}
+	hash, isOurs := strings.CutPrefix(*address, in.store.URL+"/pictures/")
+	if !isOurs {
+		return address
+	}
+	if in.count("SELECT count(*) FROM pictures WHERE hash = ?", hash) == 0 {
+		in.wrong.add(path+"image_url", "is the address of a picture that is not here: upload it, or give another address")
+	}
+	return new("/pictures/" + hash)
+}
+
+// putItems replaces the items of a bundle, and refuses slugs that no product of the store has.
+func (in *importRun) putItems(bundle string, items []BundleItem, path string) {
+	in.exec("DELETE FROM bundle_items WHERE bundle_id = ?", bundle)
+	for i, item := range items {
+		added := in.exec(`
+			INSERT INTO bundle_items (bundle_id, position, product_id, quantity)
+			SELECT ?, ?, id, ?
+			FROM   products
+			WHERE  store_id = ? AND type = 'product' AND slug = ?`,
+			bundle, i, item.Quantity, in.store.ID, item.Slug)
+		if added == 0 {
+			in.wrong.add(fmt.Sprintf("%s[%d].slug", path, i), "names no product of the store: %q", item.Slug)
+		}
+	}
 }
 
 // FormWasSaved reports whether a form was saved in the last 48 hours: sent again, it changes nothing.
@@ -136,23 +298,96 @@ func (tx *Tx) wasSaved(storeID, token string) bool {
 		storeID, token, tx.now) == 0
 }
 
-// putItems replaces the items of a bundle, and refuses slugs that no product of the store has.
-func (tx *Tx) putItems(storeID, bundle string, items []BundleItem, path string, refusal *Refusal) {
-	if len(items) == 0 {
-		refusal.add(path, "is needed")
-	}
+// CatalogQuery selects a page of a catalog.
+type CatalogQuery struct {
+	Type          string `json:"type" rule:"choice product|bundle|payment_method"`
+	Limit         int64  `json:"limit" rule:"int 1..500 =100"`
+	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the id, or code, of the last entry before
+}
 
-	tx.exec("DELETE FROM bundle_items WHERE bundle_id = ?", bundle)
+// mostOfPage bounds the bytes of a page of the catalog: PUT takes 1 MiB.
+const mostOfPage = 900_000
 
-	for i, item := range items {
-		added := tx.exec(`
-			INSERT INTO bundle_items (bundle_id, position, product_id, quantity)
-			SELECT ?, ?, id, ?
-			FROM   products
-			WHERE  store_id = ? AND type = 'product' AND slug = ?`,
-			bundle, i, item.Quantity, storeID, item.Slug)
-		if added == 0 {
-			refusal.add(fmt.Sprintf("%s[%d].slug", path, i), "names no product of the store: %q", item.Slug)
+// CatalogPage returns entries as an import takes them, sorted by id or code, and whether there are more. A page may have
+// fewer than it was asked for.
+func (db *DB) CatalogPage(ctx context.Context, st Store, q CatalogQuery) (entries []json.RawMessage, more bool, err error) {
+	size := 0
+	for {
+		const atOnce = 50 // descriptions are long
+		list, err := db.catalogPart(ctx, st, q, atOnce)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range list {
+			entry := toJSON(e.entry)
+			if len(entries) == int(q.Limit) || size+len(entry) > mostOfPage {
+				return entries, true, nil
+			}
+			entries = append(entries, entry)
+			size += len(entry) + 1
+			q.StartingAfter = e.key
+		}
+		if len(list) < atOnce {
+			return entries, false, nil
 		}
 	}
+}
+
+// storedEntry is an entry as an import takes it, with the id or code that lists are sorted by.
+type storedEntry struct {
+	key   string
+	entry jsonObject
+}
+
+func (db *DB) catalogPart(ctx context.Context, st Store, q CatalogQuery, most int) (list []storedEntry, err error) {
+	if q.Type == "payment_method" {
+		methods, err := all[Method](ctx, db,
+			sqlMethods+" AND m.removed_at = 0 AND m.code > ? ORDER BY m.code LIMIT ?", st.ID, q.StartingAfter, most)
+		for _, m := range methods {
+			list = append(list, storedEntry{m.Code, m.forImport(st)})
+		}
+		return list, err
+	}
+
+	entries, err := all[Entry](ctx, db,
+		sqlEntries+" AND p.type = ?3 AND p.id > ?4 ORDER BY p.id LIMIT ?5", st.ID, true, q.Type, q.StartingAfter, most)
+	for _, e := range entries {
+		list = append(list, storedEntry{e.ID, e.forImport(st)})
+	}
+	return list, err
+}
+
+// forImport returns an entry as an import takes it.
+func (e Entry) forImport(st Store) jsonObject {
+	shown := jsonObject{
+		"id": e.ID, "slug": e.Slug, "title": e.Title, "description": e.Description, "price": e.Price,
+		"image_url": st.pictureURL(e.ImageURL), "published": e.Published, "created_at": e.CreatedAt, "updated_at": e.UpdatedAt,
+	}
+	if e.Type == Product {
+		shown["stock"] = e.Stock
+		return shown
+	}
+	items := []jsonObject{}
+	for _, i := range e.Items {
+		items = append(items, jsonObject{"slug": i.Slug, "quantity": i.Quantity})
+	}
+	shown["items"] = items
+	return shown
+}
+
+// forImport returns a method as an import takes it.
+func (m Method) forImport(st Store) jsonObject {
+	shown := jsonObject{
+		"code": m.Code, "name": m.Name, "provider": m.Provider, "fee": m.Fee, "min_amount": m.MinAmount,
+		"max_amount": m.MaxAmount, "instructions": m.Instructions, "image_url": st.pictureURL(m.ImageURL), "enabled": m.Enabled,
+	}
+	if m.Provider == Midtrans || m.Provider == Xendit {
+		shown["channels"] = append([]string{}, m.Channels...) // [], not null
+	}
+	if m.Provider == Manual {
+		shown["kind"] = m.Kind
+		shown["accounts"] = m.Accounts
+		shown["unique_code"] = m.UniqueCode
+	}
+	return shown
 }

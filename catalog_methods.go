@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -159,40 +160,74 @@ const mostMethods = 100
 
 const sqlCountMethods = "SELECT count(*) FROM payment_methods WHERE store_id = ? AND removed_at = 0"
 
-// putMethod adds a payment method, or sets the fields that its input has. It refuses another provider or kind:
-// the pay pages of orders depend on them. For the same reason a method that was removed keeps its code: who adds
-// that again gets a new method of the same provider and kind.
-func (tx *Tx) putMethod(storeID string, m Method, path string, refusal *Refusal) {
-	was, found := tx.method(storeID, m.Code)
+// putMethod adds a payment method, or sets the fields that its input has. It refuses another provider or kind: the pay
+// pages of orders depend on them. For the same reason a method that was removed keeps its code: who adds that again gets
+// a new method of the same provider and kind.
+func (in *importRun) putMethod(m Method, path string) {
+	was, found := in.method(in.store.ID, m.Code)
+	isNew := !found || was.Removed
 	there := was
-	if !found || was.Removed {
+	if isNew {
 		there = Method{Kind: Transfer, Enabled: true}
 	}
+	m.ImageURL = in.ownPicture(m.ImageURL, path)
 	fillIn(&m, there, m.Given)
 	m.Kind = cmp.Or(m.Kind, Transfer)
-
 	if found && (was.Provider != m.Provider || m.Provider == Manual && was.Kind != m.Kind) {
-		if was.Removed {
-			refusal.add(path, "belongs to the removed method %q, which orders name: "+
-				"choose another code, or its provider and kind (%s)", was.Name, strings.TrimSpace(string(was.Provider)+" "+string(was.Kind)))
-			return
-		}
-		refusal.add(path, "is taken: a method keeps its provider and kind, so another one needs a code of its own")
+		in.refuseOther(was, path)
 		return
 	}
 
-	tx.exec(`
-		INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled,
-		                             kind, accounts, image_url, unique_code, channels)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (store_id, code) DO UPDATE
-		SET    name = excluded.name, fee = excluded.fee, instructions = excluded.instructions,
-		       min_amount = excluded.min_amount, max_amount = excluded.max_amount, enabled = excluded.enabled,
-		       accounts = excluded.accounts, image_url = excluded.image_url, unique_code = excluded.unique_code,
-		       channels = excluded.channels, removed_at = 0`,
-		storeID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount, m.Enabled, m.Kind,
-		fromJSON{append([]BankAccount{}, m.Accounts...)}, m.ImageURL, m.UniqueCode, // [], not null
-		fromJSON{append([]string{}, m.Channels...)})
+	result := Changed
+	switch {
+	case isNew:
+		result = Created
+	case m.isLike(was):
+		result = Unchanged
+	}
+	if result != Unchanged {
+		in.exec(`
+			INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled,
+			                             kind, accounts, image_url, unique_code, channels)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (store_id, code) DO UPDATE
+			SET    name = excluded.name, fee = excluded.fee, instructions = excluded.instructions,
+			       min_amount = excluded.min_amount, max_amount = excluded.max_amount, enabled = excluded.enabled,
+			       accounts = excluded.accounts, image_url = excluded.image_url, unique_code = excluded.unique_code,
+			       channels = excluded.channels, removed_at = 0`,
+			in.store.ID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount, m.Enabled, m.Kind,
+			fromJSON{append([]BankAccount{}, m.Accounts...)}, m.ImageURL, m.UniqueCode, // [], not null
+			fromJSON{append([]string{}, m.Channels...)})
+	}
+	in.done.Entries = append(in.done.Entries, EntryResult{Type: "payment_method", Code: m.Code, Result: result})
+}
+
+// isLike reports whether an input gives a method the fields that it has.
+func (m Method) isLike(was Method) bool {
+	after := was
+	given := map[string]bool{}
+	fillIn(&after, m, given)
+	if len(after.Accounts) == 0 && len(was.Accounts) == 0 {
+		after.Accounts = was.Accounts
+	}
+	if len(after.Channels) == 0 && len(was.Channels) == 0 {
+		after.Channels = was.Channels
+	}
+	if m.Provider != Manual {
+		after.Kind = was.Kind
+	}
+	return reflect.DeepEqual(after, was)
+}
+
+// refuseOther refuses another provider or kind for a method's code.
+func (in *importRun) refuseOther(was Method, path string) {
+	if !was.Removed {
+		in.wrong.add(path+"code", "is taken: a method keeps its provider and kind, so another one needs a code of its own")
+		return
+	}
+	in.wrong.add(path+"code", "belongs to the removed method %q, which orders name: "+
+		"choose another code, or its provider and kind (%s)", was.Name,
+		strings.TrimSpace(string(was.Provider)+" "+string(was.Kind)))
 }
 
 // RemoveMethod hides a payment method from everything but the orders that name it, whose buyers can still pay.

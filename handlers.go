@@ -39,6 +39,7 @@ func (s *server) routes() http.Handler {
 	api(s, mux, "POST /v1/orders/{order_id}/refund", ScopeManage, s.decide)
 	api(s, mux, "POST /v1/orders/{order_id}/ship", ScopeManage, s.ship)
 	api(s, mux, "POST /v1/orders/{order_id}/unship", ScopeManage, s.unship)
+	api(s, mux, "GET /v1/catalog", ScopeManage, s.getCatalog)
 	api(s, mux, "PUT /v1/catalog", ScopeManage, s.putCatalog)
 	api(s, mux, "GET /v1/webhooks", ScopeManage, s.listWebhooks)
 	api(s, mux, "POST /v1/webhooks", ScopeManage, s.addWebhook)

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -28,6 +29,7 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 
 	typed := map[Kind][]Entry{Product: {}, Bundle: {}}
 	for _, e := range list {
+		e.ImageURL = c.store.pictureURL(e.ImageURL)
 		typed[e.Type] = append(typed[e.Type], e)
 	}
 
@@ -73,9 +75,7 @@ type methodQuery struct {
 func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) {
 	methods, err := s.db.UsableMethods(c.Context(), c.store, query.Amount)
 	for i, m := range methods {
-		if m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") { // It was uploaded.
-			methods[i].ImageURL = new(c.store.URL + *m.ImageURL)
-		}
+		methods[i].ImageURL = c.store.pictureURL(m.ImageURL)
 	}
 	return jsonObject{"payment_methods": methods}, err
 }
@@ -84,12 +84,20 @@ func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) 
 // broken byte counts as U+FFFD, which is refused.
 var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
 
-func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
+// idempotencyKey returns the request's Idempotency-Key, "" if it has none.
+func (c *apiCall) idempotencyKey() (string, error) {
 	keys := c.Header.Values("Idempotency-Key")
 	key := strings.Join(keys, "\n")
 	if keys != nil && !isOneKey(key) {
-		return nil, malformed("Idempotency-Key must be given once and have 1 to 255 characters, " +
-			"such as a UUID.")
+		return "", malformed("Idempotency-Key must be given once and have 1 to 255 characters, such as a UUID.")
+	}
+	return key, nil
+}
+
+func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return nil, err
 	}
 
 	var in NewOrder
@@ -247,8 +255,22 @@ func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
 	return listOf("events", bodies, more), err
 }
 
+// getCatalog lists entries as putCatalog takes them.
+func (s *server) getCatalog(c *apiCall, query CatalogQuery) (any, error) {
+	query.StartingAfter = strings.ToLower(query.StartingAfter)
+	entries, more, err := s.db.CatalogPage(c.Context(), c.store, query)
+	if err != nil {
+		return nil, err
+	}
+	return jsonObject{query.Type + "s": append([]json.RawMessage{}, entries...), "has_more": more}, nil
+}
+
 // putCatalog takes a catalog file. The process decodes two at once.
 func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return nil, err
+	}
 	leave, err := s.auth.place(c.Context(), "", "catalog")
 	if err != nil {
 		return nil, err
@@ -260,7 +282,19 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 		return nil, err
 	}
 	leave()
-	return s.db.ImportCatalog(c.Context(), c.store.ID, catalog)
+	if !catalog.changesStock() {
+		return s.db.ImportCatalog(c.Context(), c.store, catalog)
+	}
+	if key == "" {
+		return nil, malformed("A catalog with stock_change needs the header Idempotency-Key, such as a UUID: " +
+			"a request that is sent twice must not change the stock twice.")
+	}
+
+	answer, replayed, err := s.db.ImportCatalogOnce(c.Context(), c.store, catalog, key, digest(string(c.body)))
+	if replayed {
+		c.answerHeader.Set("Idempotent-Replayed", "true")
+	}
+	return pieces{answer}, err
 }
 
 // listWebhooks lists the endpoints that programs take events at. The owner's phones are not among them.

@@ -17,7 +17,8 @@ package main
 //	time, end      a time (Time) as a lower or an upper bound
 //	duration 1..60 a time.Duration such as 1h30m, of that many minutes
 //	object         a struct
-//	event          the name of an event
+//	event, events  the name of an event; a list of them
+//	ignored        anything: it may be sent back as it was answered
 //	list 1..100    a slice of structs; in a form a[0].name=…
 //	codes 0..40    a slice of texts as code; in a form boxes of one name, or a text with spaces between
 //	map 0..20      a map of texts with short names
@@ -334,7 +335,7 @@ func (r *reader) leaveOut(path string, rule rule, to reflect.Value) {
 func (r *reader) field(path string, rule rule, value any, to reflect.Value) {
 	isPointer := to.Kind() == reflect.Pointer
 	switch {
-	case value == nil && isPointer: // It stays nil.
+	case value == nil && isPointer, rule.kind == "ignored": // It stays as it is.
 	case value == nil && rule.optional:
 		r.wrong.add(path, "must not be null: leave it out")
 	case value == nil:
@@ -374,6 +375,9 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 		r.list(path, rule, value, to)
 	case "codes":
 		r.codes(path, rule, value, to)
+	case "events":
+		r.events(path, value, to)
+	case "ignored": // The program has answered it, and takes it back unread.
 	case "map":
 		r.texts(path, rule, value, to)
 	default:
@@ -544,6 +548,21 @@ func (r *reader) codes(path string, rule rule, value any, to reflect.Value) {
 		codes = append(codes, r.text(fmt.Sprintf("%s[%d]", path, i), parseRule("code"), value))
 	}
 	to.Set(reflect.ValueOf(codes))
+}
+
+// events reads a list of names of events. Whoever takes them says which names there are.
+func (r *reader) events(path string, value any, to reflect.Value) {
+	values, isList := value.([]any)
+	names := []EventName{}
+	for _, v := range values {
+		name, isText := v.(string)
+		isList = isList && isText
+		names = append(names, EventName(name))
+	}
+	if !isList {
+		r.wrong.add(path, "must be a list of events, such as %s", `["orderPaid"]`)
+	}
+	to.Set(reflect.ValueOf(names))
 }
 
 // isEmptyRow reports whether nothing was typed into a form's row.

@@ -352,7 +352,7 @@ func (c *call) importCatalog(file []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.db.ImportCatalog(c, c.store.ID, catalog)
+	return c.db.ImportCatalog(c, c.store, catalog)
 }
 
 func backup(c *call) (any, error) {

@@ -29,20 +29,16 @@ type NewItem struct {
 	Slug      string `json:"slug" rule:"slug optional"`
 }
 
-// idField returns the name of the field that an item of this kind has its id in.
-func (in NewItem) idField() string {
-	if in.Kind == Bundle {
-		return "bundle_id"
-	}
-	return "product_id"
-}
-
 // field returns the name of the field that names the item.
 func (in NewItem) field() string {
-	if in.Slug != "" {
+	switch {
+	case in.Slug != "":
 		return "slug"
+	case in.Kind == Bundle:
+		return "bundle_id"
+	default:
+		return "product_id"
 	}
-	return in.idField()
 }
 
 // check refuses an id of the wrong kind, an item with an id and a slug, and one with neither.
@@ -51,17 +47,17 @@ func (in *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
 		return
 	}
 
-	other := "bundle_id"
+	id, other := "product_id", "bundle_id"
 	if in.Kind == Bundle {
-		other = "product_id"
+		id, other = other, id
+	}
+	if !given[id] && !given["slug"] {
+		wrong.add(path+id, "or slug is needed")
 	}
 	if given[other] {
 		wrong.add(path+other, "is not known here: leave it out")
 	}
-	switch id := in.idField(); {
-	case !given[id] && !given["slug"]:
-		wrong.add(path+id, "or slug is needed")
-	case given[id] && given["slug"]:
+	if given[id] && given["slug"] {
 		wrong.add(path+"slug", "is not needed beside %s: leave one of them out", id)
 	}
 }

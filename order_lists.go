@@ -46,7 +46,7 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		where, args = where+" AND external_id = ?", append(args, f.ExternalID)
 	}
 	return some[StoredOrder](ctx, db, f.Limit, f.Offset,
-		"SELECT id, json FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
+		"SELECT id, json, events FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
 }
 
 // Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with
@@ -83,7 +83,7 @@ const mostFound = 50
 func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Status) ([]StoredOrder, error) {
 	text = strings.TrimSpace(text)
 	named, err := all[StoredOrder](ctx, db, `
-		SELECT id, json FROM orders
+		SELECT id, json, events FROM orders
 		WHERE  store_id = ?1 AND id IN (
 			SELECT id FROM orders WHERE reference = upper(?2) AND store_id = ?1 UNION ALL
 			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
@@ -124,7 +124,7 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Statu
 	}
 
 	return all[StoredOrder](ctx, db, `
-		SELECT id, json FROM orders
+		SELECT id, json, events FROM orders
 		WHERE  id IN (SELECT value FROM json_each(?))
 		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
 }

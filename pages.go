@@ -151,7 +151,7 @@ func (s *server) servePage(route pageRoute) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.AddInsecureBypassPattern("POST " + backFromGateway) // It leads on, and changes nothing.
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, refuse(forbidden))
+		s.fail(w, r, refuse(Forbidden))
 	}))
 	return protection.Handler(http.HandlerFunc(serve))
 }

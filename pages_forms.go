@@ -205,7 +205,7 @@ func (s *server) findItems(p *page, in url.Values) error {
 
 // importOne adds or changes one entry. Its errors name the form's fields.
 func (s *server) importOne(p *page, entry Catalog) error {
-	_, err := s.db.ImportCatalog(p.Context(), p.Store.ID, entry)
+	_, err := s.db.ImportCatalog(p.Context(), p.Store, entry)
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		for i, e := range refusal.Fields {
 			_, refusal.Fields[i].Field, _ = strings.Cut(e.Field, ".")

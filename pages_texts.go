@@ -110,9 +110,13 @@ func (l language) note(n Note) string {
 		}
 		alert = l.alert(about)
 	}
+	parcel := strings.TrimSpace(n.Carrier + " " + n.Tracking)
+	if parcel != "" {
+		parcel = ": " + parcel
+	}
 	payment := fmt.Sprint(l.word("provider", n.Provider), " ", n.Attempt, " ", n.Payment)
 	return l.say("note."+string(n.Code), "{text}", text, "{alert}", alert, "{from}", from, "{payment}", payment,
-		"{amount}", rupiah(n.Amount), "{due}", rupiah(n.Due))
+		"{parcel}", parcel, "{amount}", rupiah(n.Amount), "{due}", rupiah(n.Due))
 }
 
 // text chooses between the two languages of a text.

@@ -171,6 +171,16 @@ CREATE TABLE idempotency_keys (           -- kept 48 h at least
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
 
+CREATE TABLE catalog_changes (            -- answers to PUT /v1/catalog with stock_change, kept 48 h at least
+  store_id   TEXT    NOT NULL REFERENCES stores,
+  key        TEXT    NOT NULL,            -- the request's Idempotency-Key
+  body_hash  BLOB    NOT NULL,            -- SHA-256 of the request's body
+  answer     TEXT    NOT NULL,
+  created_at INTEGER NOT NULL,
+  PRIMARY KEY (store_id, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX catalog_changes_by_age ON catalog_changes (created_at);
+
 CREATE TABLE saved_forms (                -- forms that were saved, kept 48 h at least: sent again, they change nothing
   store_id TEXT    NOT NULL REFERENCES stores,
   token    TEXT    NOT NULL,              -- that no other form has

@@ -47,6 +47,14 @@ const sqlStores = `
 // payPage returns the address of an order's hosted pay page.
 func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
 
+// pictureURL returns the address of a picture: an uploaded one is a path of ours.
+func (st Store) pictureURL(picture *string) *string {
+	if picture == nil || !strings.HasPrefix(*picture, "/") {
+		return picture
+	}
+	return new(st.URL + *picture)
+}
+
 // isLocal reports whether buyers on the internet cannot open the store's pay pages.
 func (st Store) isLocal() bool {
 	u, err := url.Parse(st.URL)

@@ -460,6 +460,9 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) error {
 			DELETE FROM api_keys
 			WHERE  id IN (SELECT id FROM api_keys WHERE revoked_at > 0 AND revoked_at < ? LIMIT ?)`},
 		{now.Add(-48 * time.Hour), `
+			DELETE FROM catalog_changes
+			WHERE  (store_id, key) IN (SELECT store_id, key FROM catalog_changes WHERE created_at < ? LIMIT ?)`},
+		{now.Add(-48 * time.Hour), `
 			DELETE FROM saved_forms
 			WHERE  (store_id, token) IN (SELECT store_id, token FROM saved_forms WHERE at < ? LIMIT ?)`},
 		{now, `

@@ -49,3 +49,13 @@ WHERE n.key IS NOT NULL; -- names may be null
 
 ALTER TABLE pictures ADD COLUMN small BLOB;
 ALTER TABLE pictures ADD COLUMN unused_since INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE catalog_changes (
+  store_id TEXT NOT NULL REFERENCES stores,
+  key TEXT NOT NULL,
+  body_hash BLOB NOT NULL,
+  answer TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  PRIMARY KEY (store_id, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX catalog_changes_by_age ON catalog_changes (created_at);
