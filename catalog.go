@@ -11,12 +11,14 @@ import (
 	"strings"
 )
 
-// Kind is what can be sold: a product, or a bundle of products at one price.
+// Kind is what can be sold: a product, a bundle of products at one price, or something else that the owner agreed with a
+// buyer.
 type Kind string
 
 const (
 	Product Kind = "product"
 	Bundle  Kind = "bundle"
+	Custom  Kind = "custom" // goods of one order, which are not in the catalog and have no stock
 )
 
 // Entry is a product or bundle as the API shows it and, with its rules, as a catalog file or a form gives it.

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// transitions are all the changes of state that can happen, whoever causes them. Everything else is refused.
+// transitions are all the changes of state that can happen, whoever causes them, but for UndoApproval. Everything else is
+// refused.
 var transitions = map[Status][]Status{
 	Pending:              {AwaitingVerification, Paid, Failed, Expired},
 	AwaitingVerification: {Pending, Paid, Failed},
@@ -60,20 +61,22 @@ type Note struct {
 type NoteCode string
 
 const (
-	NoteReported      NoteCode = "reported"  // the buyer says that they have paid
-	NoteConfirmed     NoteCode = "confirmed" // the buyer confirms an order that is paid in cash
-	NoteTakenBack     NoteCode = "taken_back"
-	NoteInDashboard   NoteCode = "in_dashboard"
-	NoteByCommand     NoteCode = "by_command" // only in orders of 1.0
-	NoteByAPI         NoteCode = "by_api"
-	NoteResolved      NoteCode = "resolved"
-	NoteNotPaid       NoteCode = "not_paid_in_time"
-	NoteUnconfirmed   NoteCode = "unconfirmed"    // the order expires although a notification claimed a payment
-	NoteMethodChanged NoteCode = "method_changed" // Text is the new method's name
-	NoteShipped       NoteCode = "shipped"
-	NoteShipmentFixed NoteCode = "shipment_fixed"
-	NoteNotShipped    NoteCode = "not_shipped"
-	NoteEdited        NoteCode = "edited" // Text has the names of the fields
+	NoteReported       NoteCode = "reported"  // the buyer says that they have paid
+	NoteConfirmed      NoteCode = "confirmed" // the buyer confirms an order that is paid in cash
+	NoteTakenBack      NoteCode = "taken_back"
+	NoteInDashboard    NoteCode = "in_dashboard"
+	NoteByCommand      NoteCode = "by_command" // only in orders of 1.0
+	NoteByAPI          NoteCode = "by_api"
+	NoteResolved       NoteCode = "resolved"
+	NoteNotPaid        NoteCode = "not_paid_in_time"
+	NoteUnconfirmed    NoteCode = "unconfirmed"    // the order expires although a notification claimed a payment
+	NoteMethodChanged  NoteCode = "method_changed" // Text is the new method's name
+	NoteShipped        NoteCode = "shipped"
+	NoteShipmentFixed  NoteCode = "shipment_fixed"
+	NoteNotShipped     NoteCode = "not_shipped"
+	NoteEdited         NoteCode = "edited"          // Text has the names of the fields
+	NoteAddressEntered NoteCode = "address_entered" // by the buyer
+	NoteUndone         NoteCode = "undone"          // an approval was taken back
 	// The states of payments are codes too.
 	NoteReturned NoteCode = "returned"
 	NoteDisputed NoteCode = "disputed"
@@ -106,6 +109,12 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
 	o.Book.Status = to
 	return nil
+}
+
+// restore gives the order the status from before its approval, which transitions do not lead back to.
+func (o *OrderRow) restore(to Status, actor Actor, n Note) {
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
+	o.Book = o.Book.undo(to)
 }
 
 // changeOrder changes an order of a store in a write of its own. fn changes the order, its book and its sessions. Then
@@ -178,12 +187,11 @@ func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
 	return nil
 }
 
-// applyBook brings the order into the state that its book implies, and does what a new state means for its
-// stock and paid_at. The method and amounts of a paid order are those of the page that pays it, which has no
-// unique code. If the stock is short, the order is paid all the same, and oversold; a refund releases no
-// stock. The history gets one line for a change of state, whose note is the news about the payer; other news
-// becomes notes. statusBefore is the status before this change, in which an act, or the order's end, may
-// already have set o.Book.Status.
+// applyBook brings the order into the state that its book implies, with what that means for its stock and paid_at. The
+// method and amounts of a paid order are those of the page that pays it, which has no unique code. If the stock is short,
+// the order is paid all the same, and oversold; a refund releases no stock. The history gets one line for a change of
+// state, whose note is the news about the payer; other news becomes notes. statusBefore is the status before this change,
+// in which an act, or the order's end, may already have set o.Book.Status.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
 	var reason Note // the first news about the payer; without any, the last that is not a denial, or else the first
@@ -217,18 +225,27 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 		o.Order.UniqueCode = 0
 	}
 
-	switch {
-	case after.Status == statusBefore:
-	case after.Status == Paid:
-		o.Order.PaidAt = tx.now
-		o.Book.Oversold = len(tx.reserve(o)) > 0
-	case after.Status == Failed, after.Status == Expired:
-		o.Order.PaidAt = 0
-		if !o.Order.isShipped() { // What was shipped comes back only if somebody says so.
-			tx.release(o)
-		}
+	if after.Status != statusBefore {
+		tx.followStatus(o)
 	}
 	return nil
+}
+
+// followStatus does what a new status means for an order's stock and paid_at. A refund keeps both: the goods may be with
+// the buyer. What was shipped comes back only if somebody says so.
+func (tx *Tx) followStatus(o *OrderRow) {
+	switch o.Book.Status {
+	case Paid:
+		o.Order.PaidAt = tx.now
+		o.Book.Oversold = len(tx.reserve(o)) > 0
+	case Failed, Expired:
+		o.Order.PaidAt = 0
+		if !o.Order.isShipped() {
+			tx.release(o)
+		}
+	case Pending, AwaitingVerification:
+		o.Order.PaidAt = 0
+	}
 }
 
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once.
@@ -287,11 +304,12 @@ func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
 	if err := o.refuseDecision(act); err != nil {
 		return err
 	}
+	from := o.Book.Status
 	if err := o.become(outcomes[act], actor, n); err != nil {
 		return err
 	}
 	if act == Approve {
-		o.Book = o.Book.approve()
+		o.Book = o.Book.approve(from)
 	}
 	return nil
 }
@@ -329,6 +347,39 @@ func (o *OrderRow) refuseDecision(act Act) error {
 func (o OrderRow) State() string {
 	return fmt.Sprint(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount,
 		o.Book.Reported, o.Book.held(), alerts(o.Book))
+}
+
+// UndoApproval takes back an approval that was a mistake: the order has the status from before it. seen is the order's
+// State as the owner saw it. Money that arrived meanwhile goes on paying the order. An order that was shipped keeps its
+// approval, unless it is paid in cash.
+func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
+		from := tx.approvedFrom(o)
+		if seen != o.State() || from == "" {
+			return o.wrongState()
+		}
+		o.restore(from, ActorOwner, Note{Code: NoteUndone})
+		return nil
+	})
+	return err
+}
+
+// approvedFrom returns the status from before the approval of an order, "" if there is none that can be taken back. Of
+// approvals of 1.0 the history knows it.
+func (tx *Tx) approvedFrom(o *OrderRow) (from Status) {
+	if !o.Book.mayBeUndone() || o.Order.isShipped() && !tx.isCash(o) {
+		return ""
+	}
+	if o.Book.PaidFrom != "" {
+		return o.Book.PaidFrom
+	}
+	tx.find(&from, `
+		SELECT from_status
+		FROM   order_history
+		WHERE  order_id = ? AND to_status = 'paid' AND from_status <> 'paid'
+		ORDER  BY position DESC
+		LIMIT  1`, o.ID)
+	return from
 }
 
 // How often a buyer can change their mind about one order.

@@ -80,14 +80,15 @@ const byOwner = "owner"
 
 // Book is what is known about an order's money.
 type Book struct {
-	Status   Status    `json:"-"`                  // in a column of its own
-	Payments []Payment `json:"-"`                  // in a table of their own
-	PaidBy   string    `json:"paid_by,omitempty"`  // a payment's key, or byOwner; "" = nobody
-	Reported bool      `json:"reported,omitempty"` // the buyer has reported a payment, or confirmed a cash order
-	Oversold bool      `json:"oversold,omitempty"` // it was paid after its stock was gone
-	Accepted []string  `json:"accepted,omitempty"` // keys of the payments that an approval accepted
-	Second   []string  `json:"second,omitempty"`   // keys of the payments that the owner has called a second payment
-	Resolved []Alert   `json:"resolved,omitempty"` // the alerts that the owner has dealt with
+	Status   Status    `json:"-"`                   // in a column of its own
+	Payments []Payment `json:"-"`                   // in a table of their own
+	PaidBy   string    `json:"paid_by,omitempty"`   // a payment's key, or byOwner; "" = nobody
+	PaidFrom Status    `json:"paid_from,omitempty"` // the status that an approval ended; "" = nobody approved it, or 1.0 did
+	Reported bool      `json:"reported,omitempty"`  // the buyer has reported a payment, or confirmed a cash order
+	Oversold bool      `json:"oversold,omitempty"`  // it was paid after its stock was gone
+	Accepted []string  `json:"accepted,omitempty"`  // keys of the payments that an approval accepted
+	Second   []string  `json:"second,omitempty"`    // keys of the payments that the owner has called a second payment
+	Resolved []Alert   `json:"resolved,omitempty"`  // the alerts that the owner has dealt with
 }
 
 // payer returns the payment that pays the order. ok is false if none does, or if the owner approved the order
@@ -143,6 +144,7 @@ func settle(b Book, statusBefore Status) Book {
 		// needed.
 		b.Status = Paid
 		b.PaidBy = exactKey
+		b.PaidFrom = ""
 		b.Accepted = nil
 	case b.Status == Paid && payer.State == Arrived: // The payer's money was returned.
 		b.Status = Refunded
@@ -161,11 +163,12 @@ func settle(b Book, statusBefore Status) Book {
 	return b
 }
 
-// approve returns the book after the owner approved the order. If the buyer reported a transfer, that is what
+// approve returns the book after the owner approved an order of the status from. If the buyer reported a transfer, that is what
 // the owner approved: no payment pays the order, and other money is not needed. Otherwise, of the payments
 // whose money is there and that the owner has not called a second payment, the first is the payer, and all
 // that brought too little are accepted. Alerts that were dealt with before may come up again.
-func (b Book) approve() Book {
+func (b Book) approve(from Status) Book {
+	b.PaidFrom = from
 	b.Status = Paid
 	b.PaidBy = byOwner
 	b.Accepted = nil
@@ -185,6 +188,28 @@ func (b Book) approve() Book {
 			b.PaidBy = p.key()
 		}
 	}
+	return b
+}
+
+// mayBeUndone reports whether an approval can be taken back: the owner said that the order is paid, and no exact payment
+// has.
+func (b Book) mayBeUndone() bool {
+	payer, isPayment := b.payer()
+	if b.Status != Paid || b.PaidBy == "" {
+		return false
+	}
+	return !isPayment || payer.Amount != payer.Asked
+}
+
+// undo returns the book with the status from before its approval. What the buyer reported, and what the owner called a
+// second payment, stays. Alerts that were dealt with since come up again.
+func (b Book) undo(from Status) Book {
+	b.Status = from
+	b.PaidBy = ""
+	b.PaidFrom = ""
+	b.Oversold = false
+	b.Accepted = nil
+	b.Resolved = nil
 	return b
 }
 

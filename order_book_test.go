@@ -50,7 +50,7 @@ func after(t *testing.T, b Book, event string) Book {
 	switch words[0] + " " + words[1] {
 	case "owner approves":
 		if before != Paid && before != Refunded && !slices.ContainsFunc(b.Payments, held) {
-			b = b.approve()
+			b = b.approve(b.Status)
 		}
 	case "owner rejects":
 		if waits {

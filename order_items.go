@@ -27,6 +27,10 @@ type NewItem struct {
 	ProductID string `json:"product_id" rule:"id unique optional"`
 	BundleID  string `json:"bundle_id" rule:"id unique optional"`
 	Slug      string `json:"slug" rule:"slug optional"`
+
+	// Of goods that are not in the catalog, which only the program itself can order: the kind Custom.
+	Title string
+	Price int64
 }
 
 // field returns the name of the field that names the item.
@@ -112,6 +116,10 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	for i, in := range items {
 		item := Item{Type: in.Kind, Quantity: in.Quantity}
 		switch parts := goods[ids[i]]; {
+		case in.Kind == Custom:
+			item.Title = in.Title
+			item.UnitPrice = in.Price
+			item.LineTotal = in.Price * in.Quantity
 		case len(parts) == 0 || parts[0].Kind != in.Kind:
 			unknown.add(fmt.Sprintf("items[%d].%s", i, in.field()),
 				"is not a published %s of this store: take one from GET /v1/products", in.Kind)

@@ -74,6 +74,27 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 	return waiting, nil
 }
 
+// ToHandOver lists the orders of a store that have to be sent or picked up, the oldest first: those that are paid, and the
+// cash orders that their buyers confirmed.
+func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]StoredOrder, error) {
+	return all[StoredOrder](ctx, db, `
+		SELECT o.id, o.json, o.events
+		FROM   orders o
+		LEFT   JOIN payment_methods m ON m.store_id = o.store_id AND m.code = o.method
+		WHERE  o.store_id = ? AND o.handover <> '' AND o.shipped_at = 0 AND o.status IN ('paid', 'awaiting_verification')
+		AND    (o.status = 'paid' OR m.kind = 'cash' AND o.book ->> 'reported')
+		ORDER  BY o.id
+		LIMIT  ?`, storeID, most)
+}
+
+// CashUnderWay is what was sent and is paid in cash on delivery: numbers of orders and rupiah.
+func (db *DB) CashUnderWay(ctx context.Context, storeID string) (Revenue, error) {
+	return one[Revenue](ctx, db, `
+		SELECT count(*) AS orders, coalesce(sum(amount), 0) AS amount
+		FROM   orders
+		WHERE  store_id = ? AND shipped_at > 0 AND status = 'awaiting_verification'`, storeID)
+}
+
 const mostFound = 50
 
 // FindOrders finds orders of a store in a state, or in any if it is empty, by their exact names: payment

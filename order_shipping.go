@@ -106,6 +106,59 @@ func (db *DB) TakeBackShipping(ctx context.Context, storeID, orderID string, act
 	})
 }
 
+// EnterAddress is for the buyer of an order that is delivered and has no address yet. They can enter it once.
+func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {
+	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
+		if o.Handover != ToDeliver || o.Order.Shipping.Address != "" || o.Order.isShipped() {
+			return o.wrongState()
+		}
+		o.Order.Shipping.Address = address
+		o.note(ActorBuyer, Note{Code: NoteAddressEntered})
+		return nil
+	})
+	return err
+}
+
+// Correction is what the owner corrects in an order: all of it is written.
+type Correction struct {
+	Name    string `json:"name" rule:"text 1..200"`
+	Email   string `json:"email" rule:"email optional"`
+	Phone   string `json:"phone" rule:"phone optional"`
+	Address string `json:"address" rule:"lines 1..500 optional"`
+	Note    string `json:"note" rule:"lines 0..1000 optional"`
+}
+
+// CorrectOrder writes what the owner corrects, at any time. seen is the Correction as the owner's form had shown it:
+// fields that they did not change stay as they are now.
+func (db *DB) CorrectOrder(ctx context.Context, storeID, orderID string, seen, in Correction) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		buyer := &o.Order.Buyer
+		for _, field := range []struct {
+			to         *string
+			seen, text string
+		}{
+			{&buyer.Name, seen.Name, in.Name},
+			{&buyer.Email, seen.Email, in.Email},
+			{&buyer.Phone, seen.Phone, in.Phone},
+			{&o.Order.Shipping.Address, seen.Address, in.Address},
+			{&o.Order.Note, seen.Note, in.Note},
+		} {
+			if field.text != field.seen {
+				*field.to = field.text
+			}
+		}
+		if o.Order.Shipping.Address != "" && o.Handover == NoHandover {
+			o.Handover = ToDeliver
+		}
+		changed := o.changedFields()
+		if len(changed) > 0 {
+			o.note(ActorOwner, Note{Code: NoteEdited, Text: strings.Join(changed, ", ")})
+		}
+		return nil
+	})
+	return err
+}
+
 // OrderEdit is what changes in an order.
 type OrderEdit struct {
 	Note     string            `json:"note" rule:"lines 0..1000 optional"` // "" empties it, if it was given

@@ -149,6 +149,9 @@ CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE 
 CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
 CREATE INDEX        orders_to_look_at   ON orders (store_id) WHERE attention = 1;
 CREATE INDEX        orders_paid         ON orders (store_id, paid_at) WHERE paid_at > 0;
+CREATE INDEX        orders_to_hand_over ON orders (store_id, id)
+	WHERE handover <> '' AND shipped_at = 0 AND status IN ('paid', 'awaiting_verification');
+CREATE INDEX        orders_to_collect   ON orders (store_id, id) WHERE shipped_at > 0 AND status = 'awaiting_verification';
 
 CREATE TABLE order_history (              -- a row per change of state, and per note (to_status = from_status)
   order_id    TEXT    NOT NULL REFERENCES orders,
