@@ -1134,6 +1134,13 @@ func (in *inbox) count(host string, n int) {
 	}
 }
 
+// know says which secrets a receiver's webhooks are signed with.
+func (in *inbox) know(host string, secrets ...string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.secrets[host] = secrets
+}
+
 // check reports a webhook whose headers or signature are wrong.
 func (in *inbox) check(h webhook, header http.Header) {
 	stamp, _, _ := strings.Cut(strings.TrimPrefix(header.Get("X-Service-Signature"), "t="), ",")

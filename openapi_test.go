@@ -106,6 +106,23 @@ func (c *contract) check(method, path string, status int, header http.Header, bo
 	return ""
 }
 
+// webhook returns what of an event is not as its webhook is described, or nothing.
+func (c *contract) webhook(event fields) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := textOf(event, "event")
+	post := asFields(asFields(asFields(c.root["webhooks"])[name])["post"])
+	if fault := c.fault(schemas(c.root)["KnownEvent"], event, name); fault != "" || post == nil {
+		return name + " is no webhook: " + fault
+	}
+	return c.fault(bodySchema(asFields(post["requestBody"])), event, name)
+}
+
+// schemas are the types that a description names.
+func schemas(description fields) fields {
+	return asFields(asFields(description["components"])["schemas"])
+}
+
 // descriptionPath is the path of the description, of whose fields it lists only some.
 const descriptionPath = "/v1/openapi.json"
 
@@ -134,7 +151,7 @@ func TestChoicesInTheDescription(t *testing.T) {
 		return strings.Join(slices.Sorted(strings.FieldsSeq(text)), " ")
 	}
 
-	method := asFields(asFields(asFields(asFields(described["components"])["schemas"])["CatalogMethod"])["properties"])
+	method := asFields(asFields(schemas(described)["CatalogMethod"])["properties"])
 	parameters := asFields(asFields(asFields(described["paths"])["/v1/events"])["get"])["parameters"].([]any)
 	event := slices.IndexFunc(parameters, func(p any) bool { return asFields(p)["name"] == "event" })
 	var want []string
@@ -319,7 +336,9 @@ type random struct {
 	*rand.Rand
 	*contract
 	ids    []string            // of products, orders and nothing
+	named  map[string][]string // the ids that a path can have, by its parameter
 	sold   map[string][]string // the ids of what is for sale, by kind
+	slugs  map[string][]string // its slugs
 	events []string
 	made   int // texts that have to differ
 }
@@ -384,11 +403,18 @@ func (r *random) object(s fields) fields {
 		}
 	}
 
-	// The description's narrower rules: an item is of one kind, and a buyer can be reached.
+	// The description's narrower rules: an item has one name, and a buyer can be reached.
 	if kind, ok := made["type"].(string); ok && properties["bundle_id"] != nil {
 		delete(made, "product_id")
 		delete(made, "bundle_id")
-		made[kind+"_id"] = pick(r, slices.Concat(r.sold[kind], r.sold[kind], r.ids[:1]))
+		if delete(made, "slug"); r.chance(30) {
+			made["slug"] = pick(r, slices.Concat(r.slugs[kind], []string{"x"}))
+		} else {
+			made[kind+"_id"] = pick(r, slices.Concat(r.sold[kind], r.sold[kind], r.ids[:1]))
+		}
+	}
+	if made["stock_change"] != nil {
+		delete(made, "stock")
 	}
 	if properties["payment_method"] != nil && r.chance(80) {
 		made["payment_method"] = "bank_transfer"
@@ -407,8 +433,9 @@ func (r *random) text(s fields) string {
 		return pick(r, r.ids)
 	case s["format"] == "email":
 		return "siti@example.id"
-	case s["format"] == "uri":
-		return "https://shop.example.id/thanks"
+	case s["format"] == "uri": // A webhook's host has no other, because each endpoint has a secret of its own.
+		r.made++
+		return fmt.Sprintf("https://shop%d.example.id/thanks", r.made)
 	case strings.HasPrefix(pattern, "^evt_"):
 		return pick(r, r.events)
 	case limited && (!ok || pattern == `\S`) && r.chance(10):
@@ -426,7 +453,7 @@ func (r *random) integer(s fields) json.Number {
 	least, _ := s["minimum"].(float64)
 	most, limited := s["maximum"].(float64)
 	if r.chance(80) || !limited {
-		return json.Number(fmt.Sprint(int64(least) + int64(r.IntN(20))))
+		return json.Number(fmt.Sprint(max(int64(least), -5) + int64(r.IntN(20))))
 	}
 	return json.Number(fmt.Sprint(int64(pick(r, []float64{least, most}))))
 }
@@ -527,12 +554,14 @@ func TestRandomRequests(t *testing.T) {
 	for range 5 {
 		r.ids = append(r.ids, w.create(t, "teh", 1))
 	}
+	r.named = map[string][]string{"{order_id}": slices.Clone(r.ids[1:])}
 	r.ids = append(r.ids, slices.Sorted(maps.Values(w.shop.ids))...)
 	for _, e := range w.get(t, "/v1/events").list("events") {
 		r.events = append(r.events, textOf(e, "id"))
 	}
 	ids := w.shop.ids
 	r.sold = map[string][]string{"product": {ids["kopi"], ids["teh"]}, "bundle": {ids["duo"]}}
+	r.slugs = map[string][]string{"product": {"kopi", "teh"}, "bundle": {"duo"}}
 
 	type call struct {
 		method, path string
@@ -548,7 +577,9 @@ func TestRandomRequests(t *testing.T) {
 	answered := map[string]int{}
 	for i := range 1500 {
 		c := calls[i%len(calls)]
-		path := strings.ReplaceAll(c.path, "{order_id}", url.PathEscape(pick(r, r.ids)))
+		path := regexp.MustCompile(`\{\w+\}`).ReplaceAllStringFunc(c.path, func(parameter string) string {
+			return pick(r, slices.Concat(r.named[parameter], r.ids[:2]))
+		})
 		path += r.query(c.operation["parameters"])
 		schema, body := bodySchema(asFields(c.operation["requestBody"])), ""
 		if schema != nil {
@@ -564,6 +595,10 @@ func TestRandomRequests(t *testing.T) {
 		}
 		answer := w.do(t, c.method, path, body, headers...)
 		answered[fmt.Sprintf("%s %s %d", c.method, c.path, answer.Status/100)]++
+		if hook, _ := url.Parse(answer.at("webhook.url")); answer.Status == 201 && hook.Host != "" {
+			w.net.inbox.know(hook.Host, answer.at("webhook.secret"))
+			r.named["{webhook_id}"] = append(r.named["{webhook_id}"], answer.at("webhook.id"))
+		}
 		fault := ""
 		if answer.Status < 300 && schema != nil && body != "" {
 			r.mu.Lock()
