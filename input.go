@@ -310,13 +310,14 @@ func (r *reader) isLeftOut(rule rule, value any) bool {
 // isEmpty reports whether a value says nothing: an empty text or, for an object or a map, an empty one. PHP writes an
 // empty map as [].
 func isEmpty(kind string, value any) bool {
+	isObject := kind == "object" || kind == "map"
 	switch v := value.(type) {
 	case string:
 		return v == ""
 	case map[string]any:
-		return len(v) == 0
+		return len(v) == 0 && isObject
 	case []any:
-		return len(v) == 0 && (kind == "object" || kind == "map")
+		return len(v) == 0 && isObject
 	default:
 		return false
 	}
