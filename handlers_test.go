@@ -493,8 +493,8 @@ func TestHeads(t *testing.T) {
 	}
 	for path, allow := range map[string]string{
 		"/v1/orders":         "GET, HEAD, POST",
-		"/v1/orders/" + id:   "GET, HEAD",
-		"/v1/catalog":        "PUT",
+		"/v1/orders/" + id:   "GET, HEAD, PATCH",
+		"/v1/catalog":        "GET, HEAD, PUT",
 		"/healthz":           "GET, HEAD",
 		"/pay/" + id:         "GET, HEAD, POST",
 		"/docs":              "GET, HEAD",

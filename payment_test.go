@@ -234,10 +234,10 @@ func TestPagesAreClosedFourAtATime(t *testing.T) {
 // less often.
 func TestPageThatCannotBeClosed(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ leaves, call string }{
-		{"faults 500 close, +6h", "midtrans close"},
-		{"faults 500 close, buyer change bank_transfer", "midtrans close"},
-		{"faults 401 status, buyer change bank_transfer", "midtrans status"},
+	for _, c := range []struct{ leaves, call, event string }{
+		{"faults 500 close, +6h", "midtrans close", ""},
+		{"faults 500 close, buyer change bank_transfer", "midtrans close", "Updated"},
+		{"faults 401 status, buyer change bank_transfer", "midtrans status", "Updated"},
 	} {
 		t.Run(c.leaves, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -253,7 +253,12 @@ func TestPageThatCannotBeClosed(t *testing.T) {
 						t.Errorf("in %v it is tried %d times, want %d to %d", want.wait, n, want.least, want.most)
 					}
 				}
-				p.play("fault none", "= pending, stock 9", "+10m", "= expired, Expired, stock 10")
+				pending, expired := "= pending, stock 9", "= expired, Expired, stock 10"
+				if c.event != "" {
+					pending = "= pending, " + c.event + ", stock 9"
+					expired = "= expired, " + c.event + " Expired, stock 10"
+				}
+				p.play("fault none", pending, "+10m", expired)
 			})
 		})
 	}
@@ -485,7 +490,7 @@ func TestAskedAfterTheEnd(t *testing.T) {
 		time.Sleep(time.Second)
 		w.net.midtrans.say(p.order, "1", "settlement") // Its notification is lost.
 		check.Wait()
-		p.play("+1m", "= paid by 1, Paid, stock 8")
+		p.play("+1m", "= paid by 1, Updated Paid, stock 8")
 	})
 }
 
