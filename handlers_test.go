@@ -104,15 +104,15 @@ func (r response) wantRefusal(t *testing.T, heading string) {
 }
 
 // refuseAll sends the requests of a table, each of which is refused with the heading above it. A case is a
-// method, a path and perhaps a body, and in further columns headers as do sends them.
-func (w *world) refuseAll(t *testing.T, file string, words map[string]string) {
+// method, a path and perhaps a body, and in further columns headers as do sends them, beside those given here.
+func (w *world) refuseAll(t *testing.T, file string, words map[string]string, usual ...string) {
 	t.Helper()
 	for _, c := range readCases(t, file) {
 		for i, column := range c.columns {
 			c.columns[i] = os.Expand(column, func(name string) string { return words[name] })
 		}
 		request := strings.SplitN(c.column(0)+"  ", " ", 3)
-		var headers []string
+		headers := slices.Clone(usual)
 		for _, header := range c.columns[1:] {
 			name, value, _ := strings.Cut(header, ":")
 			headers = append(headers, name, strings.TrimSpace(value))
@@ -353,6 +353,8 @@ func TestOrderFilters(t *testing.T) {
 			names[id] = o.name
 			ids[o.name], ids[strings.ToUpper(o.name)] = id, strings.ToUpper(id)
 		}
+		ids["ref"] = w.get(t, "/v1/orders/"+ids["d"]).at("order.payment_reference")
+		ids["typed"] = strings.ToLower(ids["ref"])
 
 		for _, c := range readCases(t, "testdata/order-filters.txt") {
 			query := os.Expand(c.column(0), func(name string) string { return ids[name] })
