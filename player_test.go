@@ -78,7 +78,7 @@ type player struct {
 	line    string // that is being played
 	people  map[string]*person
 	who     *person
-	kept    map[string]string // what $name stands for: the ids of orders, and what the story keeps from pages
+	kept    map[string]string // what $name stands for: keys by their scope, ids of orders, what the story keeps from pages
 	order   string            // the id of the order that the story is about
 	refused string            // the answer to the last step, if it was a refusal that nobody has expected yet
 }
@@ -97,7 +97,8 @@ type person struct {
 }
 
 func newPlayer(t *testing.T, w *world) *player {
-	p := &player{world: w, t: t, people: map[string]*person{}, kept: map[string]string{"shop": w.shop.id}}
+	p := &player{world: w, t: t, people: map[string]*person{}, kept: maps.Clone(w.shop.keys)}
+	p.kept["shop"] = w.shop.id
 	for _, name := range strings.Fields("shop owner buyer anon other") {
 		jar, _ := cookiejar.New(nil)
 		browser := &http.Client{Jar: jar, CheckRedirect: stayHere}
