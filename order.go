@@ -454,6 +454,7 @@ func (tx *Tx) storeOrder(o *OrderRow) {
 		SET status = excluded.status, provider = excluded.provider, method = excluded.method, amount = excluded.amount,
 		    unique_code = excluded.unique_code, paid_at = excluded.paid_at, attention = excluded.attention,
 		    events = excluded.events, components = excluded.components, book = excluded.book, json = excluded.json,
+		    expires_at = excluded.expires_at,
 		    handover = excluded.handover, shipped_at = excluded.shipped_at`,
 		o.ID, o.StoreID, order.Status, order.PaymentReference, order.ExternalID, order.PaymentProvider,
 		order.PaymentMethod, order.Test, order.Amount, o.UniqueCode, order.CreatedAt, order.ExpiresAt, order.PaidAt,

@@ -472,6 +472,18 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 	return err
 }
 
+// EndTestOrder lets a pending test order's time be over now.
+func (db *DB) EndTestOrder(ctx context.Context, orderID string) error {
+	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
+		if !o.Order.Test || o.Book.Status != Pending {
+			return o.wrongState()
+		}
+		o.Order.ExpiresAt = min(o.Order.ExpiresAt, tx.now)
+		return nil
+	})
+	return err
+}
+
 // ResolveAlert records that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an
 // overpaid one, isPayer says that it is the payment that they had approved. The error is WrongState if the
 // alert is gone or has other amounts now.

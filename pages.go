@@ -30,7 +30,10 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	decisions := acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
 		"resolve": s.resolveAlert, "check": s.checkOrder}
 	ofBuyer := acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer}
-	inSandbox := acts{"paid": s.actInSandbox, "other": s.actInSandbox, "denied": s.actInSandbox}
+	inSandbox := acts{}
+	for _, act := range sandboxActs {
+		inSandbox[act] = s.actInSandbox
+	}
 	ofEndpoint := acts{"ping": s.changeEndpoint, "on": s.changeEndpoint, "off": s.changeEndpoint,
 		"rotate": s.changeEndpoint, "resend": s.changeEndpoint, "remove": s.changeEndpoint}
 	ofAccount := acts{"save": s.saveStore, "add-phone": s.addPhone, "password": s.changePassword, "sign-out": s.signOut}

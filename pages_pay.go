@@ -357,11 +357,13 @@ type sandboxPage struct {
 	*page
 	Order Order
 	Takes bool // it takes a payment
+	Has   bool // it has taken one
 }
 
 func (s *server) readSandbox(p *page) (any, error) {
 	p.Title = p.order.Order.PaymentReference
-	return sandboxPage{p, p.order.Order, p.order.Book.Status == Pending}, nil
+	_, isPaid := p.order.Book.payer()
+	return sandboxPage{p, p.order.Order, p.order.Book.Status == Pending, isPaid}, nil
 }
 
 func (s *server) actInSandbox(p *page) error {

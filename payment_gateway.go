@@ -399,19 +399,31 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 // sandbox is a gateway without network, keys or notifications: the buttons of its page write what it knows.
 type sandbox struct{ db *DB }
 
-// ActInSandbox presses a button of a session's page (paid, other: another amount, denied) and makes the
-// session due. Any other act only makes it due, and a page that is over takes no payment. Denying a payment
-// that has arrived reverses it.
+// What the buttons of the sandbox's page do.
+const (
+	sandboxPaid     = "paid"
+	sandboxOther    = "other"    // a rupiah too little is paid
+	sandboxDenied   = "denied"   // the payment is declined; one that has arrived is reversed
+	sandboxReturned = "returned" // half of the money is returned
+	sandboxDisputed = "disputed" // the buyer disputes the payment
+	sandboxExpired  = "expired"  // the order's time is over
+)
+
+var sandboxActs = []string{sandboxPaid, sandboxOther, sandboxDenied, sandboxReturned, sandboxDisputed, sandboxExpired}
+
+// ActInSandbox presses a button of a session's page and makes the session due. Any other act only makes it due, and a
+// closed page takes no payment.
 func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
+	if act == sandboxExpired {
+		orderID, err := db.SandboxOrder(ctx, sessionID)
+		if err != nil {
+			return err
+		}
+		return db.EndTestOrder(ctx, orderID)
+	}
+
 	return db.write(ctx, func(tx *Tx) error {
-		tx.exec(`
-			INSERT INTO sandbox_payments
-			SELECT id, iif(?2 = 'denied', 'denied', 'arrived'), asked - (?2 = 'other')
-			FROM payment_sessions
-			WHERE id = ?1 AND provider = 'sandbox' AND (?2 = 'denied' OR ?2 IN ('paid', 'other') AND over = 0)
-			ON CONFLICT DO UPDATE
-			SET state = excluded.state, amount = excluded.amount
-			WHERE state = 'denied' OR excluded.state = 'denied'`, sessionID, act)
+		tx.pressInSandbox(sessionID, act)
 		tx.exec(`
 			UPDATE payment_sessions
 			SET notified = notified + 1, news_at = ?1, due_at = ?1
@@ -419,6 +431,44 @@ func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
 		tx.checksDue = true
 		return nil
 	})
+}
+
+// pressInSandbox writes what the sandbox knows of a session's payment after a button was pressed.
+func (tx *Tx) pressInSandbox(sessionID, act string) {
+	var s struct {
+		Asked int64
+		Over  bool
+	}
+	if !tx.find(&s, "SELECT asked, over FROM payment_sessions WHERE id = ? AND provider = 'sandbox'", sessionID) {
+		return
+	}
+	var p struct {
+		State                      PaymentState
+		Amount, Returned, Disputed int64
+	}
+	tx.find(&p, "SELECT state, amount, returned, disputed FROM sandbox_payments WHERE session_id = ?", sessionID)
+	arrived := p.State == Arrived
+
+	switch {
+	case act == sandboxPaid && !arrived && !s.Over:
+		p.State = Arrived
+		p.Amount = s.Asked
+	case act == sandboxOther && !arrived && !s.Over:
+		p.State = Arrived
+		p.Amount = s.Asked - 1
+	case act == sandboxDenied:
+		p.State = Denied
+		p.Amount = s.Asked
+	case act == sandboxReturned && arrived:
+		p.Returned = p.Amount / 2
+	case act == sandboxDisputed && arrived:
+		p.Disputed = p.Amount
+	default:
+		return
+	}
+	tx.exec(`
+		INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount, returned, disputed)
+		VALUES (?, ?, ?, ?, ?)`, sessionID, p.State, p.Amount, p.Returned, p.Disputed)
 }
 
 // SandboxOrder returns the order of a session of the sandbox.
@@ -433,7 +483,7 @@ func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, erro
 
 func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
 	a.Payments, err = all[Payment](ctx, s.db, `
-		SELECT 0 AS attempt, session_id AS id, 0 AS asked, state, amount, 0 AS returned, 0 AS disputed
+		SELECT 0 AS attempt, session_id AS id, 0 AS asked, state, amount, returned, disputed
 		FROM   sandbox_payments
 		WHERE  session_id = ?`, session.ID)
 	a.Closed = session.Closed || s.db.now() >= session.ExpiresAt ||

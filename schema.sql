@@ -243,7 +243,9 @@ CREATE INDEX payments_by_id ON payments (id);
 CREATE TABLE sandbox_payments (           -- what the built-in sandbox gateway knows
   session_id TEXT    PRIMARY KEY,         -- of payment_sessions
   state      TEXT    NOT NULL CHECK (state IN ('arrived', 'denied')),
-  amount     INTEGER NOT NULL
+  amount     INTEGER NOT NULL,
+  returned   INTEGER NOT NULL DEFAULT 0,  -- of the amount
+  disputed   INTEGER NOT NULL DEFAULT 0   -- of the amount
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE endpoints (                  -- where a store's webhooks go

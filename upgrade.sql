@@ -63,3 +63,6 @@ CREATE INDEX catalog_changes_by_age ON catalog_changes (created_at);
 CREATE INDEX orders_to_hand_over ON orders (store_id, id)
 	WHERE handover <> '' AND shipped_at = 0 AND status IN ('paid', 'awaiting_verification');
 CREATE INDEX orders_to_collect ON orders (store_id, id) WHERE shipped_at > 0 AND status = 'awaiting_verification';
+
+ALTER TABLE sandbox_payments ADD COLUMN returned INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandbox_payments ADD COLUMN disputed INTEGER NOT NULL DEFAULT 0;
