@@ -324,17 +324,13 @@ type shownWebhook struct {
 }
 
 func (s *server) addWebhook(c *apiCall, _ noQuery) (any, error) {
-	var in struct {
-		URL    string      `json:"url" rule:"text 1..2048"`
-		Events []EventName `json:"events" rule:"events optional"`
-	}
+	in := NewEndpoint{Kind: Webhook, AllowPrivate: s.allowPrivate}
 	if err := readJSON(c.body, &in); err != nil {
 		return nil, err
 	}
 
 	c.leave()
-	id, secret, err := s.db.AddEndpoint(c.Context(), c.store.ID,
-		NewEndpoint{Kind: Webhook, URL: in.URL, Events: in.Events, AllowPrivate: s.allowPrivate})
+	id, secret, err := s.db.AddEndpoint(c.Context(), c.store.ID, in)
 	if err != nil {
 		return nil, err
 	}

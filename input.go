@@ -17,10 +17,11 @@ package main
 //	time, end      a time (Time) as a lower or an upper bound
 //	duration 1..60 a time.Duration such as 1h30m, of that many minutes
 //	object         a struct
-//	event, events  the name of an event; a list of them
+//	event          the name of an event
 //	ignored        anything: it may be sent back as it was answered
 //	list 1..100    a slice of structs; in a form a[0].name=…
 //	codes 0..40    a slice of texts as code; in a form boxes of one name, or a text with spaces between
+//	events 0..20   the same of names of events
 //	map 0..20      a map of texts with short names
 //
 // The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share it), `=20`
@@ -373,10 +374,8 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 		r.object(path+".", fields, to, inputs(to.Type()))
 	case "list":
 		r.list(path, rule, value, to)
-	case "codes":
-		r.codes(path, rule, value, to)
-	case "events":
-		r.events(path, value, to)
+	case "codes", "events":
+		r.words(path, rule, value, to)
 	case "ignored": // The program has answered it, and takes it back unread.
 	case "map":
 		r.texts(path, rule, value, to)
@@ -529,13 +528,16 @@ func (r *reader) refuseTwice(path string, known []input, element reflect.Value, 
 	}
 }
 
-// codes reads a list of texts.
-func (r *reader) codes(path string, rule rule, value any, to reflect.Value) {
+// wordRules are the rules of the texts in a list of texts.
+var wordRules = map[string]rule{"codes": parseRule("code"), "events": parseRule("event")}
+
+// words reads a list of texts. A form has them as boxes of one name, or as a text with spaces between.
+func (r *reader) words(path string, rule rule, value any, to reflect.Value) {
 	values, ok := value.([]any)
 	if text, isText := value.(string); isText && r.source == fromForm {
 		ok = true
-		for code := range strings.FieldsSeq(text) {
-			values = append(values, code)
+		for word := range strings.FieldsSeq(text) {
+			values = append(values, word)
 		}
 	}
 	if !ok || len(values) > int(rule.most) {
@@ -543,26 +545,11 @@ func (r *reader) codes(path string, rule rule, value any, to reflect.Value) {
 		return
 	}
 
-	codes := []string{}
+	words := reflect.MakeSlice(to.Type(), len(values), len(values))
 	for i, value := range values {
-		codes = append(codes, r.text(fmt.Sprintf("%s[%d]", path, i), parseRule("code"), value))
+		words.Index(i).SetString(r.text(path, wordRules[rule.kind], value))
 	}
-	to.Set(reflect.ValueOf(codes))
-}
-
-// events reads a list of names of events. Whoever takes them says which names there are.
-func (r *reader) events(path string, value any, to reflect.Value) {
-	values, isList := value.([]any)
-	names := []EventName{}
-	for _, v := range values {
-		name, isText := v.(string)
-		isList = isList && isText
-		names = append(names, EventName(name))
-	}
-	if !isList {
-		r.wrong.add(path, "must be a list of events, such as %s", `["orderPaid"]`)
-	}
-	to.Set(reflect.ValueOf(names))
+	to.Set(words)
 }
 
 // isEmptyRow reports whether nothing was typed into a form's row.

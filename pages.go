@@ -34,7 +34,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	for _, act := range sandboxActs {
 		inSandbox[act] = s.actInSandbox
 	}
-	ofEndpoint := acts{"ping": s.changeEndpoint, "on": s.changeEndpoint, "off": s.changeEndpoint,
+	ofEndpoint := acts{"events": s.changeEndpoint, "ping": s.changeEndpoint, "on": s.changeEndpoint, "off": s.changeEndpoint,
 		"rotate": s.changeEndpoint, "resend": s.changeEndpoint, "remove": s.changeEndpoint}
 	ofAccount := acts{"save": s.saveStore, "add-phone": s.addPhone, "password": s.changePassword, "sign-out": s.signOut}
 

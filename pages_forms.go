@@ -372,10 +372,12 @@ type developersPage struct {
 	AddKey      form
 	Webhooks    []Endpoint
 	AddEndpoint form
+	Events      []eventBox
 }
 
 func (s *server) readDevelopers(p *page) (any, error) {
 	v := developersPage{page: p, AddKey: p.Form("add-key"), AddEndpoint: p.Form("add-endpoint")}
+	v.Events = eventBoxes(nil)
 	v.IsFree = p.Store.Plan == PlanFree
 	if id := p.Query("key"); id != "" {
 		v.NewKey = p.secret(id)
@@ -417,7 +419,27 @@ func (s *server) revokeKey(p *page) error {
 }
 
 func (s *server) addEndpoint(p *page) error {
-	return s.newEndpoint(p, NewEndpoint{Kind: Webhook, URL: strings.TrimSpace(p.PostFormValue("url"))})
+	in := NewEndpoint{Kind: Webhook}
+	if err := readForm(p.PostForm, &in); err != nil {
+		return err
+	}
+	return s.newEndpoint(p, in)
+}
+
+// eventBox is an event that an endpoint can take, and whether it was chosen.
+type eventBox struct {
+	Name   EventName
+	Chosen bool
+}
+
+// eventBoxes are the events that can be chosen: a ping comes in any case.
+func eventBoxes(chosen []EventName) (boxes []eventBox) {
+	for _, name := range EventNames {
+		if name != Ping {
+			boxes = append(boxes, eventBox{name, slices.Contains(chosen, name)})
+		}
+	}
+	return boxes
 }
 
 // newEndpoint adds an endpoint and leads to its page, which shows its secret.
@@ -439,6 +461,7 @@ type endpointPage struct {
 	Subscribe  string // the address at which a phone's app subscribes
 	Secret     string // the one that was just made
 	MayResend  bool
+	Events     []eventBox
 	Deliveries []Delivery
 }
 
@@ -450,6 +473,7 @@ func (s *server) readEndpoint(p *page) (any, error) {
 
 	v := endpointPage{page: p, Endpoint: e, IsPhone: e.Kind == Phone}
 	v.MayResend = e.Active && !v.IsPhone
+	v.Events = eventBoxes(e.Events)
 	if v.IsPhone {
 		scheme, rest, _ := strings.Cut(e.URL, "://")
 		v.Subscribe = "ntfy://" + rest
@@ -464,6 +488,11 @@ func (s *server) readEndpoint(p *page) (any, error) {
 }
 
 // changeEndpoint does one of the acts ping, on, off, rotate, resend and remove.
+// chosenEvents is the form of the events that an endpoint takes; none means all.
+type chosenEvents struct {
+	Events []EventName `json:"events" rule:"events 0..20 optional"`
+}
+
 func (s *server) changeEndpoint(p *page) error {
 	ctx := p.Context()
 	store := p.Store.ID
@@ -482,6 +511,12 @@ func (s *server) changeEndpoint(p *page) error {
 			p.keepSecret(id, secret)
 		}
 		return err
+	case "events":
+		var in chosenEvents
+		if err := readForm(p.PostForm, &in); err != nil {
+			return err
+		}
+		return s.db.SetEndpointEvents(ctx, store, id, in.Events)
 	default:
 		return s.db.SetEndpointActive(ctx, store, id, act == "on")
 	}

@@ -61,8 +61,8 @@ func (db *DB) Endpoint(ctx context.Context, storeID, id string) (Endpoint, error
 // NewEndpoint is an endpoint to be added.
 type NewEndpoint struct {
 	Kind         EndpointKind
-	URL          string
-	Events       []EventName // none: all
+	URL          string      `json:"url" rule:"text 1..2048"`
+	Events       []EventName `json:"events" rule:"events 0..20 optional"` // none: all
 	AllowPrivate bool        // also http and private addresses
 }
 
@@ -80,12 +80,6 @@ func (in NewEndpoint) check() error {
 		refusal.add("url", "must have no user, password or #fragment")
 	case !in.AllowPrivate && isPrivateHost(u.Hostname()):
 		refusal.add("url", "must be public (private addresses need -webhook-allow-private)")
-	}
-
-	for _, name := range in.Events {
-		if !slices.Contains(EventNames, name) {
-			refusal.add("events", "has %q, which is not an event: choose from %s", name, EventNames)
-		}
 	}
 	return refusal.orNil()
 }
@@ -133,6 +127,14 @@ func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active 
 		UPDATE endpoints
 		SET    off = iif(?, '', 'owner'), did_well = 0
 		WHERE  id = ? AND store_id = ? AND removed_at = 0`, active, id, storeID)
+}
+
+// SetEndpointEvents chooses the events that an endpoint takes from now on; none means all.
+func (db *DB) SetEndpointEvents(ctx context.Context, storeID, id string, events []EventName) error {
+	return db.change(ctx, `
+		UPDATE endpoints
+		SET    events = ?
+		WHERE  id = ? AND store_id = ? AND removed_at = 0`, fromJSON{append([]EventName{}, events...)}, id, storeID) // [], not null
 }
 
 // RemoveEndpoint hides an endpoint and turns it off. Its deliveries, of which there may be a million, go with
