@@ -1119,6 +1119,9 @@ func (in *inbox) receive(r *http.Request) (*http.Response, error) {
 		time.Sleep(d)
 		words[0] = "200"
 	}
+	if d, err := time.ParseDuration(words[1]); err == nil { // as a date
+		words[1] = time.Now().Add(d).UTC().Format(http.TimeFormat)
+	}
 	response := httptest.NewRecorder()
 	response.Header().Set("Retry-After", words[1])
 	response.Code, _ = strconv.Atoi(words[0])

@@ -283,7 +283,8 @@ func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery 
 	}
 
 	r := attemptResult{httpAnswer: a, attempts: d.Attempts + 1}
-	r.status, r.wait = afterAttempt(r.attempts, a.code, a.retryAfter, 0.8+0.4*rand.Float64())
+	asked := askedWait(a.retryAfter, q.db.now())
+	r.status, r.wait = afterAttempt(r.attempts, a.code, asked, 0.8+0.4*rand.Float64())
 	switch isSteady := q.db.observeClock(); {
 	case errors.Is(err, errNoNews):
 		r.attempts = d.Attempts // Nothing was sent.
@@ -486,7 +487,7 @@ func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResu
 // one waits. The exceptions are in attempt; what it means for the endpoint is in record. number counts from
 // 1, and spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again
 // together. A receiver that is overloaded may ask for more time, up to twice the wait.
-func afterAttempt(number, code int, retryAfter string, spread float64) (DeliveryStatus, time.Duration) {
+func afterAttempt(number, code int, asked time.Duration, spread float64) (DeliveryStatus, time.Duration) {
 	waits := []time.Duration{ // before the second and every later one of ten attempts: 75 h 35 min in all
 		5 * time.Second,
 		5 * time.Minute,
@@ -508,10 +509,20 @@ func afterAttempt(number, code int, retryAfter string, spread float64) (Delivery
 
 	wait := time.Duration(float64(waits[number-1]) * spread)
 	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
-		seconds, _ := strconv.Atoi(retryAfter)
-		wait = min(max(wait, time.Duration(min(seconds, 1e6))*time.Second), 2*wait) // More seconds would overflow.
+		wait = min(max(wait, asked), 2*wait)
 	}
 	return deliveryPending, wait
+}
+
+// askedWait returns how long a Retry-After header asks to wait: it has seconds or a date (RFC 9110, 10.2.3). Without a
+// right one it is 0 or less.
+func askedWait(retryAfter string, now Time) time.Duration {
+	at, err := http.ParseTime(retryAfter)
+	if err == nil {
+		return at.Sub(now.Time())
+	}
+	seconds, _ := strconv.Atoi(retryAfter) // the greatest int, if there are too many digits
+	return time.Duration(min(seconds, 1e6)) * time.Second
 }
 
 // end notes that the attempt of a delivery has ended, and makes its endpoint pause if it failed or was slow.
