@@ -1158,6 +1158,7 @@ func (in *inbox) check(h webhook, header http.Header) {
 		"X-Service-Event":     h.event,
 		"X-Service-Event-Id":  h.id,
 		"Content-Type":        "application/json",
+		"Accept":              "*/*",
 	} {
 		if got := header.Get(name); got != want {
 			in.t.Errorf("webhook to %s: %s is %q, want %q", h.host, name, got, want)

@@ -373,6 +373,7 @@ func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
 	}
 	return http.Header{
 		"Content-Type":          {"application/json"},
+		"Accept":                {"*/*"}, // Firewalls of shared hosting refuse requests without it.
 		"X-Service-Signature":   {signature},
 		"X-Service-Event":       {string(s.Event)},
 		"X-Service-Event-Id":    {s.EventID},
