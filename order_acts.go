@@ -286,8 +286,8 @@ const (
 	CancelPending Act = "cancel pending"
 )
 
-// outcomes are the statuses that acts lead to.
-var outcomes = map[Act]Status{
+// statusAfter are the statuses that acts lead to.
+var statusAfter = map[Act]Status{
 	Approve:       Paid,
 	Reject:        Failed,
 	Cancel:        Failed,
@@ -305,7 +305,7 @@ func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
 		return err
 	}
 	from := o.Book.Status
-	if err := o.become(outcomes[act], actor, n); err != nil {
+	if err := o.become(statusAfter[act], actor, n); err != nil {
 		return err
 	}
 	if act == Approve {
