@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -33,4 +35,216 @@ func TestBadChanges(t *testing.T) {
 	}
 	w.get(t, "/v1/webhooks", manage...).has(t, "webhooks []")
 	w.get(t, "/v1/products?slug=kopi").has(t, "products.0.stock 10", "products.0.image_url https://img.example.id/kopi.jpg")
+}
+
+// TestCatalogBothWays reads a catalog in pages, and sends it back: that changes nothing.
+func TestCatalogBothWays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	manage := as(w.shop.keys["manage"])
+	picture := strings.Repeat("0", 64)
+	w.sql("INSERT INTO pictures (hash, jpeg) VALUES (?, x'00')", picture)
+	w.sql("UPDATE products SET image_url = ? WHERE slug = 'teh'", "/pictures/"+picture)
+	read := func() (whole fields) {
+		whole = fields{"has_more": false}
+		for kind, key := range map[string]string{"product": "id", "bundle": "id", "payment_method": "code"} {
+			whole[kind+"s"] = w.allEntries(t, kind, key)
+		}
+		return whole
+	}
+
+	// Everything is there: drafts, and methods that are off or without their gateway's key.
+	before := read()
+	if got := len(before["products"].([]any)); got != 7 {
+		t.Errorf("there are %d products", got)
+	}
+	text := fmt.Sprint(before)
+	for _, part := range []string{
+		"published:false", "enabled:false", "code:link", "slug:draf", "stock:10", "stock:<nil>",
+		"image_url:https://shop.test/pictures/" + picture, "items:[map[quantity:2 slug:kopi] map[quantity:1 slug:teh]]",
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the catalog lacks %s: %s", part, text)
+		}
+	}
+
+	tag := w.get(t, "/v1/products").Header.Get("ETag")
+	back := w.do(t, "PUT", "/v1/catalog", before, manage...).want(t, 200, "")
+	back.has(t, "products 7", "bundles 2", "payment_methods 13", "entries.0.result unchanged")
+	if strings.Count(string(back.Body), `"unchanged"`) != 22 {
+		t.Errorf("what is sent back is %s", back.Body)
+	}
+	if after := fmt.Sprint(read()); after != text {
+		t.Errorf("the catalog was\n%s\nand is\n%s", text, after)
+	}
+	if got := w.get(t, "/v1/products").Header.Get("ETag"); got != tag {
+		t.Errorf("the tag of the products was %s and is %s", tag, got)
+	}
+
+	// The answer says what became of each entry.
+	w.do(t, "PUT", "/v1/catalog", `{
+		"products":[{"slug":"kopi","title":"Kopi Gayo","price":85000,"stock":10},{"slug":"baru","title":"Baru","price":1},
+			{"slug":"teh","title":"Teh","price":50000}],
+		"bundles":[{"slug":"duo","title":"Duo","price":200000,"items":[{"slug":"teh","quantity":1},{"slug":"kopi","quantity":2}]},
+			{"slug":"draf","title":"Draf","price":1,"items":[{"slug":"teh","quantity":1}]}],
+		"payment_methods":[{"code":"cod","name":"COD","provider":"manual","kind":"cash","accounts":[]},
+			{"code":"sandbox","name":"Percobaan","provider":"sandbox","fee":0}]}`, manage...).want(t, 200, "").has(t,
+		"entries.0.result unchanged", "entries.0.id "+w.shop.ids["kopi"], "entries.0.type product",
+		"entries.1.result created", "entries.1.slug baru", "entries.2.result changed",
+		"entries.3.result changed", "entries.3.type bundle", "entries.4.result unchanged",
+		"entries.5.result unchanged", "entries.5.code cod", "entries.5.id <nil>", "entries.6.result changed")
+
+	// What was removed is not listed.
+	newPlayer(t, w).play("owner open product baru, press remove")
+	if strings.Contains(fmt.Sprint(read()), "slug:baru") {
+		t.Error("a removed product is listed")
+	}
+}
+
+// allEntries reads the entries of one kind, two at a time. The key names an entry.
+func (w *world) allEntries(t *testing.T, kind, key string) (all []any) {
+	t.Helper()
+	for after := ""; ; {
+		r := w.get(t, "/v1/catalog?limit=2&type="+kind+after, as(w.shop.keys["manage"])...)
+		for _, e := range r.list(kind + "s") {
+			all = append(all, e)
+			after = "&starting_after=" + textOf(e, key)
+		}
+		if r.at("has_more") != "true" {
+			return all
+		}
+	}
+}
+
+// TestLargeCatalog reads a page that is sent back in one request.
+func TestLargeCatalog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	manage := as(w.shop.keys["manage"])
+	put := func(body any) { w.do(t, "PUT", "/v1/catalog", body, manage...).want(t, 200, "") }
+	for half := range 2 {
+		var products []any
+		for i := range 60 {
+			products = append(products, fields{"slug": fmt.Sprintf("p-%d-%d", half, i), "title": "P", "price": 1,
+				"description": strings.Repeat("é", 5000)})
+		}
+		put(fields{"products": products})
+	}
+	page := w.get(t, "/v1/catalog?type=product&limit=500", manage...)
+	if n := len(page.list("products")); n < 80 || n > 100 || page.at("has_more") != "true" || len(page.Body) > 901_000 {
+		t.Errorf("a page has %d products in %d bytes", n, len(page.Body))
+	}
+	put(page.Data)
+	last := page.list("products")[len(page.list("products"))-1]
+	rest := w.get(t, "/v1/catalog?type=product&limit=500&starting_after="+textOf(last, "id"), manage...)
+	if n := len(page.list("products")) + len(rest.list("products")); n != 127 || rest.at("has_more") != "false" {
+		t.Errorf("both pages have %d products", n)
+	}
+}
+
+// TestStockChange counts what is sold elsewhere, while orders take from the same stock.
+func TestStockChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	change := func(n int, key string) response {
+		body := fmt.Sprintf(`{"products":[{"slug":"kopi","title":"Kopi Gayo","price":85000,"stock_change":%d}]}`, n)
+		return w.do(t, "PUT", "/v1/catalog", body, append(as(w.shop.keys["manage"]), "Idempotency-Key", key)...)
+	}
+	stock := func(want string) {
+		t.Helper()
+		w.get(t, "/v1/products?slug=kopi").has(t, "products.0.stock "+want)
+	}
+
+	// Sent again, it changes nothing.
+	first := change(-3, "a").want(t, 200, "")
+	again := change(-3, "a").want(t, 200, "")
+	if string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("sent again it is %s, not %s", again.Body, first.Body)
+	}
+	stock("7")
+	change(-2, "a").want(t, 422, "IDEMPOTENCY_KEY_REUSED")
+	change(0, "b").want(t, 200, "").has(t, "entries.0.result unchanged")
+
+	// A refusal is not kept.
+	change(-8, "c").want(t, 409, "OUT_OF_STOCK")
+	if left := change(-8, "c").Error.Details[0].Left; left == nil || *left != 7 {
+		t.Errorf("left are %v, want 7", left)
+	}
+	change(20, "d").want(t, 200, "").has(t, "entries.0.result changed")
+	change(-8, "c").want(t, 200, "")
+	stock("19")
+
+	// The key of an order is another one, and so is the other store's.
+	w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1), "Idempotency-Key", "a").want(t, 201, "")
+	w.do(t, "PUT", "/v1/catalog", `{"products":[{"slug":"kopi","title":"Kopi","price":1,"stock_change":1}]}`,
+		append(as(w.other.keys["manage"]), "Idempotency-Key", "a")...).want(t, 200, "")
+
+	// Nothing is lost between orders and changes that come at once.
+	var clients sync.WaitGroup
+	for i := range 9 {
+		clients.Go(func() { change(-1, fmt.Sprint("till ", i)).want(t, 200, "") })
+		clients.Go(func() { w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1)).want(t, 201, "") })
+	}
+	clients.Wait()
+	stock("0")
+}
+
+// TestWebhooksByAPI has a program set up its own endpoint, and take events there.
+func TestWebhooksByAPI(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		manage := as(w.shop.keys["manage"])
+		add := func(body string) response { return w.do(t, "POST", "/v1/webhooks", body, manage...) }
+		list := func() response { return w.get(t, "/v1/webhooks", manage...) }
+		p := newPlayer(t, w)
+		p.play("owner open account, press add-phone server=ntfy.sh")
+
+		added := add(`{"url":"https://plugin.example.id/hook","events":["orderShipped","orderUpdated"]}`).want(t, 201, "")
+		added.has(t, "webhook.active true", "webhook.events [orderShipped orderUpdated]")
+		id := added.at("webhook.id")
+		w.net.inbox.know("plugin.example.id", added.at("webhook.secret"))
+		add(`{"url":"https://all.example.id/hook","events":null}`).want(t, 201, "").has(t, "webhook.events []")
+		all := list().at("webhooks.1.id")
+		w.do(t, "DELETE", "/v1/webhooks/"+strings.ToUpper(all), nil, manage...).want(t, 200, "").has(t, "webhook.id "+all)
+		w.do(t, "DELETE", "/v1/webhooks/"+all, nil, manage...).want(t, 404, "NOT_FOUND")
+
+		// The secret is shown once, phones are not shown, and each store has its own endpoints.
+		listed := list()
+		if len(listed.list("webhooks")) != 1 || strings.Contains(string(listed.Body), "whsec_") {
+			t.Errorf("the endpoints are %s", listed.Body)
+		}
+		listed.has(t, "webhooks.0.id "+id, "webhooks.0.url https://plugin.example.id/hook", "webhooks.0.off_reason <nil>")
+		other := as(w.other.keys["manage"])
+		w.get(t, "/v1/webhooks", other...).has(t, "webhooks []")
+		w.do(t, "DELETE", "/v1/webhooks/"+id, nil, other...).want(t, 404, "NOT_FOUND")
+		phone := textOf(w.command("webhook list -store "+w.shop.id)["endpoints"].([]any)[0].(fields), "endpoint_id")
+		w.do(t, "DELETE", "/v1/webhooks/"+phone, nil, manage...).want(t, 404, "NOT_FOUND")
+
+		// It gets what it asked for.
+		p.play("order kopi 2 bank_transfer as A",
+			`PATCH /v1/orders/$A {"note":"x"}`,
+			"POST /v1/orders/$A/approve {}, POST /v1/orders/$A/ship {}")
+		var came []string
+		for _, h := range w.net.inbox.await(2) {
+			came = append(came, h.host+" "+h.event)
+		}
+		if got := strings.Join(came, ", "); got != "plugin.example.id orderUpdated, plugin.example.id orderShipped" {
+			t.Errorf("the webhooks are %s", got)
+		}
+
+		// One that has answered 410 is off, and so is one that its owner has turned off.
+		p.play("owner open /dashboard/endpoints/"+id+", press off")
+		list().has(t, "webhooks.0.active false", "webhooks.0.off_reason owner")
+		p.play("owner press on")
+		w.net.inbox.answer = func(webhook) string { return "410" }
+		p.play(`PATCH /v1/orders/$A {"note":"y"}, +10s`)
+		list().has(t, "webhooks.0.active false", "webhooks.0.off_reason gone")
+
+		// A store has ten, with its owner's phones.
+		for i := range 8 {
+			add(fmt.Sprintf(`{"url":"https://shop%d.example.id/hook"}`, i)).want(t, 201, "")
+		}
+		add(`{"url":"https://shop9.example.id/hook"}`).want(t, 409, "LIMIT_REACHED")
+		w.do(t, "DELETE", "/v1/webhooks/"+id, nil, manage...).want(t, 200, "")
+		add(`{"url":"https://shop9.example.id/hook"}`).want(t, 201, "")
+	})
 }

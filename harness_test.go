@@ -551,6 +551,7 @@ type replyError struct {
 		Field   string
 		Message string
 		OrderID string `json:"order_id"`
+		Left    *int64
 	}
 }
 
