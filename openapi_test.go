@@ -139,6 +139,42 @@ func TestDescription(t *testing.T) {
 	}
 }
 
+// TestExamples compares each example of the description with the type that stands beside it.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile("openapi.json")
+	must(t, err)
+	c := &contract{root: described().root, seen: map[string]bool{}}
+	examples := 0
+	check := func(schema, example any, at string) {
+		examples++
+		if fault := c.fault(schema, example, "it"); fault != "" {
+			t.Errorf("the example at %s: %s", at, fault)
+		}
+	}
+	var walk func(v any, at string)
+	walk = func(v any, at string) {
+		o := asFields(v)
+		if example, ok := o["example"]; ok && o["schema"] != nil {
+			check(o["schema"], example, at)
+		}
+		for name, example := range asFields(o["examples"]) {
+			check(o["schema"], asFields(example)["value"], at+"/"+name)
+		}
+		for name, field := range o {
+			walk(field, at+"/"+name)
+		}
+		list, _ := v.([]any)
+		for i, element := range list {
+			walk(element, fmt.Sprint(at, "/", i))
+		}
+	}
+	walk(readJSONText(string(file)), "")
+	if examples < 100 {
+		t.Errorf("there are %d examples", examples)
+	}
+}
+
 // TestChoicesInTheDescription compares the choices of three fields, which refusals list, with those of the description.
 func TestChoicesInTheDescription(t *testing.T) {
 	t.Parallel()
