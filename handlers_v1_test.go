@@ -216,7 +216,7 @@ func TestWebhooksByAPI(t *testing.T) {
 		other := as(w.other.keys["manage"])
 		w.get(t, "/v1/webhooks", other...).has(t, "webhooks []")
 		w.do(t, "DELETE", "/v1/webhooks/"+id, nil, other...).want(t, 404, "NOT_FOUND")
-		phone := textOf(w.command("webhook list -store "+w.shop.id)["endpoints"].([]any)[0].(fields), "endpoint_id")
+		phone := textOf(w.command("webhook list -store " + w.shop.id)["endpoints"].([]any)[0].(fields), "endpoint_id")
 		w.do(t, "DELETE", "/v1/webhooks/"+phone, nil, manage...).want(t, 404, "NOT_FOUND")
 
 		// It gets what it asked for.
@@ -232,7 +232,7 @@ func TestWebhooksByAPI(t *testing.T) {
 		}
 
 		// One that has answered 410 is off, and so is one that its owner has turned off.
-		p.play("owner open /dashboard/endpoints/"+id+", press off")
+		p.play("owner open /dashboard/endpoints/" + id + ", press off")
 		list().has(t, "webhooks.0.active false", "webhooks.0.off_reason owner")
 		p.play("owner press on")
 		w.net.inbox.answer = func(webhook) string { return "410" }

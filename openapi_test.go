@@ -194,8 +194,17 @@ func TestChoicesInTheDescription(t *testing.T) {
 	for _, schema := range []any{method["kind"], method["provider"], asFields(parameters[event])["schema"]} {
 		want = append(want, sorted(asFields(schema)["enum"]))
 	}
-	if webhooks := sorted(slices.Collect(maps.Keys(asFields(described["webhooks"])))); webhooks != want[2] {
-		t.Errorf("the webhooks are %s, and events can be asked for by %s", webhooks, want[2])
+	known := asFields(asFields(asFields(schemas(described)["KnownEvent"])["discriminator"])["mapping"])
+	toAdd := asFields(asFields(asFields(schemas(described)["NewWebhook"])["properties"])["events"])
+	for place, events := range map[string]string{
+		"webhooks":   sorted(slices.Collect(maps.Keys(asFields(described["webhooks"])))),
+		"KnownEvent": sorted(slices.Collect(maps.Keys(known))),
+		"NewWebhook": sorted(asFields(toAdd["items"])["enum"]),
+		"EventName":  sorted(asFields(schemas(described)["EventName"])["x-extensible-enum"]),
+	} {
+		if events != want[2] {
+			t.Errorf("%s has %s, and events can be asked for by %s", place, events, want[2])
+		}
 	}
 
 	wrong := `{"payment_methods":[{"code":"a","name":"A","provider":"x","kind":"x"}]}`
