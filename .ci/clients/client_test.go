@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"clients/client"
+
+	"github.com/oapi-codegen/nullable"
 )
 
 // TestGoClient lists, creates, reads and fails with the client that oapi-codegen makes.
@@ -35,7 +37,7 @@ func TestGoClient(t *testing.T) {
 		t.Fatal(err, products)
 	}
 	kopi := products.JSON200.Data.Products[0]
-	if kopi.Title != "Kopi Gayo" || kopi.Price != 85000 || kopi.Stock != nil || *kopi.ImageUrl != "https://img.example.id/kopi.jpg" {
+	if kopi.Title != "Kopi Gayo" || kopi.Price != 85000 || !kopi.Stock.IsNull() || kopi.ImageUrl.MustGet() != "https://img.example.id/kopi.jpg" {
 		t.Errorf("%+v", kopi)
 	}
 	made, err := c.CreateOrderWithResponse(ctx, &client.CreateOrderParams{IdempotencyKey: new("go-1")}, client.NewOrder{
@@ -57,6 +59,30 @@ func TestGoClient(t *testing.T) {
 	if err != nil || wrong.JSON422 == nil || wrong.JSON422.Error.Code != "VALIDATION_FAILED" || len(*wrong.JSON422.Error.Details) != 2 {
 		t.Fatal(err, wrong)
 	}
+	id := made.JSON201.Data.Order.Id
+	edited, err := c.EditOrderWithResponse(ctx, id, client.OrderEdit{Note: new("Tanpa gula")})
+	if err != nil || edited.JSON200 == nil || *edited.JSON200.Data.Order.Sequence != 2 {
+		t.Fatal(err, edited)
+	}
+	canceled, err := c.CancelOrderWithResponse(ctx, id, client.OwnerAct{})
+	if err != nil || canceled.JSON200 == nil || canceled.JSON200.Data.Order.Status != client.OrderStatusFailed {
+		t.Fatal(err, canceled)
+	}
+
+	// null means something, and can be sent.
+	stock := nullable.NewNullableWithValue[int64](7)
+	for _, want := range []nullable.Nullable[int64]{stock, nullable.NewNullNullable[int64]()} {
+		put, err := c.PutCatalogWithResponse(ctx, nil, client.CatalogFile{
+			Products: &[]client.CatalogProduct{{Slug: kopi.Slug, Title: kopi.Title, Price: kopi.Price, Stock: want}}})
+		if err != nil || put.JSON200 == nil || put.JSON200.Data.Entries[0].Result != "changed" {
+			t.Fatal(err, put)
+		}
+		page, err := c.GetCatalogWithResponse(ctx, &client.GetCatalogParams{Type: "product"})
+		if err != nil || page.JSON200 == nil || (*page.JSON200.Data.Products)[0].Stock.IsNull() != want.IsNull() {
+			t.Fatal(err, page)
+		}
+	}
+
 	refused, err := connect("wrong").GetOrderWithResponse(ctx, made.JSON201.Data.Order.Id)
 	if err != nil || refused.JSON401 == nil || refused.JSON401.Error.Code != "UNAUTHORIZED" {
 		t.Fatal(err, refused)
@@ -143,6 +169,13 @@ func TestGoClientOfToday(t *testing.T) {
 	err = json.Unmarshal([]byte(later(examples(deref(description, post["requestBody"]))[0], "orderPaid")), &event)
 	if err != nil || event.Event != "later_orderPaid" || event.Data.Order.Amount != 87500 {
 		t.Error(err, event)
+	}
+
+	var known client.KnownEvent
+	err = json.Unmarshal([]byte(later(examples(deref(description, post["requestBody"]))[0])), &known)
+	paid, wrong := known.ValueByDiscriminator()
+	if paid, ok := paid.(client.OrderPaidEvent); err != nil || wrong != nil || !ok || paid.Data.Order.Amount != 87500 {
+		t.Error(err, wrong, paid)
 	}
 }
 

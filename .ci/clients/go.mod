@@ -3,6 +3,7 @@ module clients
 go 1.26
 
 require (
+	github.com/oapi-codegen/nullable v1.1.0
 	github.com/oapi-codegen/runtime v1.8.0
 	github.com/stripe/stripe-go/v85 v85.0.0
 )
