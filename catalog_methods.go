@@ -57,7 +57,7 @@ type Method struct {
 	MaxAmount    *int64          `json:"max_amount" rule:"money optional"`
 	Instructions string          `json:"instructions" rule:"lines 0..10000 optional"`
 	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
-	ImageURL     *string         `json:"image_url" rule:"https optional"`
+	ImageURL     *string         `json:"image_url" rule:"url optional"`
 	Channels     []string        `json:"channels,omitempty" rule:"codes 0..40 optional"` // the only ones of a gateway's page; none = all
 	Enabled      bool            `json:"-" rule:"bool optional"`
 	Removed      bool            `json:"-"`                  // no list shows it, but orders name it
@@ -82,6 +82,19 @@ func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 	}
 	if m.MinAmount != nil && m.MaxAmount != nil && *m.MinAmount > *m.MaxAmount {
 		wrong.add(path+"min_amount", "must not be above max_amount")
+	}
+	if m.ImageURL != nil && !isPicture(*m.ImageURL) {
+		m.checkImage(wrong, path)
+	}
+}
+
+// isPicture reports whether an address may be that of a picture of ours, which on a local address is not https.
+var isPicture = matcher(`/pictures/[0-9a-f]{64}$`)
+
+// checkImage refuses a picture that a pay page, which is https, cannot show.
+func (m Method) checkImage(wrong *Refusal, path string) {
+	if !strings.HasPrefix(*m.ImageURL, "https://") {
+		wrong.add(path+"image_url", "must begin with https://")
 	}
 }
 
@@ -171,6 +184,9 @@ func (in *importRun) putMethod(m Method, path string) {
 		there = Method{Kind: Transfer, Enabled: true}
 	}
 	m.ImageURL = in.ownPicture(m.ImageURL, path)
+	if m.ImageURL != nil && !strings.HasPrefix(*m.ImageURL, "/") {
+		m.checkImage(in.wrong, path)
+	}
 	fillIn(&m, there, m.Given)
 	m.Kind = cmp.Or(m.Kind, Transfer)
 	if found && (was.Provider != m.Provider || m.Provider == Manual && was.Kind != m.Kind) {

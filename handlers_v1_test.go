@@ -101,6 +101,25 @@ func TestCatalogBothWays(t *testing.T) {
 	}
 }
 
+// TestOwnPictures are sent back as they were read, on a local address too. Others have to be https.
+func TestOwnPictures(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "-public-url", "http://shop.test")
+	manage := as(w.shop.keys["manage"])
+	own := "http://shop.test/pictures/" + strings.Repeat("0", 64)
+	w.sql("INSERT INTO pictures (hash, jpeg) VALUES (?, x'00')", strings.Repeat("0", 64))
+	put := func(address string) response {
+		return w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []any{
+			fields{"code": "kode", "name": "QRIS toko", "provider": "manual", "kind": "qris", "image_url": address}}}, manage...)
+	}
+	put(own).want(t, 200, "").has(t, "entries.0.result changed")
+	w.get(t, "/v1/catalog?type=payment_method&limit=1&starting_after=dana_toko", manage...).has(t, "payment_methods.0.image_url "+own)
+	put(own).want(t, 200, "").has(t, "entries.0.result unchanged")
+	for _, address := range []string{"http://img.example.id/qris.png", strings.Replace(own, "shop", "other", 1)} {
+		put(address).wantRefusal(t, "422 VALIDATION_FAILED payment_methods[0].image_url")
+	}
+}
+
 // allEntries reads the entries of one kind, two at a time. The key names an entry.
 func (w *world) allEntries(t *testing.T, kind, key string) (all []any) {
 	t.Helper()

@@ -13,7 +13,7 @@ package main
 //	bool           true or false; in a form a checkbox, false when it is left out
 //	choice a|b     one of these texts
 //	slug code id   names of products and of payment methods; a UUID
-//	email phone contact host account url https origin
+//	email phone contact host account url origin
 //	time, end      a time (Time) as a lower or an upper bound
 //	duration 1..60 a time.Duration such as 1h30m, of that many minutes
 //	object         a struct

@@ -48,7 +48,6 @@ var formats = map[string]struct {
 		"must be an http or https address in ASCII, such as https://shop.example.id/thanks%%20you"},
 	"origin": {300, matcher(`^(?i:https?)://(?:[\w.-]+|\[[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*\])(?::[0-9]*)?/?$`),
 		"must be a scheme and a host, such as https://orders.example.id"},
-	"https": {2048, matcher(`^https` + addressEnd), "must begin with https://"},
 }
 
 // matcher reports whether texts match a pattern.
