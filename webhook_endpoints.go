@@ -81,6 +81,11 @@ func (in NewEndpoint) check() error {
 	case !in.AllowPrivate && isPrivateHost(u.Hostname()):
 		refusal.add("url", "must be public (private addresses need -webhook-allow-private)")
 	}
+	for _, name := range in.Events {
+		if !slices.Contains(EventNames, name) {
+			refusal.add("events", "has %q, which is not an event: choose from %s", name, EventNames)
+		}
+	}
 	return refusal.orNil()
 }
 
