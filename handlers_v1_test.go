@@ -101,6 +101,34 @@ func TestCatalogBothWays(t *testing.T) {
 	}
 }
 
+// TestTags sends If-None-Match as RFC 9110, 13.1.2, allows it, and otherwise.
+func TestTags(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tag := w.get(t, "/v1/products").Header.Get("ETag")
+	bare := strings.Trim(tag, `"`)
+	for header, want := range map[string]int{
+		"*":                            304,
+		" * ":                          304,
+		tag:                            304,
+		"W/" + tag:                     304,
+		`"a,b", ` + tag:                304,
+		`,, "a"` + "\t,W/" + tag + `,`: 304,
+		`"a"`:                          200,
+		bare:                           200,
+		`"` + bare:                     200,
+		"w/" + tag:                     200,
+		`"a` + bare + `"`:              200,
+		`"*"`:                          200,
+		"*, " + tag:                    200,
+	} {
+		if r := w.do(t, "GET", "/v1/products", nil, "If-None-Match", header); r.Status != want {
+			t.Errorf("If-None-Match: %s is answered %d, want %d", header, r.Status, want)
+		}
+	}
+	w.do(t, "GET", "/v1/products", nil, "If-None-Match", `"a"`, "If-None-Match", tag).want(t, 304, "")
+}
+
 // TestOwnPictures are sent back as they were read, on a local address too. Others have to be https.
 func TestOwnPictures(t *testing.T) {
 	t.Parallel()
