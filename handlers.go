@@ -440,11 +440,17 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		deadlines.SetWriteDeadline(time.Now().Add(45 * time.Second))
 	}
 
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	body, err := io.ReadAll(limitBody(w, r, most))
 	if err != nil {
 		return nil, refuseBody(err)
 	}
 	return body, nil
+}
+
+// limitBody bounds a body. The server's own writer has to know of the limit: then the connection stays open for a moment
+// after a refusal. Otherwise what was not read resets it, and a proxy may lose the answer.
+func limitBody(w http.ResponseWriter, r *http.Request, most int64) io.ReadCloser {
+	return http.MaxBytesReader(w.(*recorder).ResponseWriter, r.Body, most) // logged made it one.
 }
 
 // refuseBody refuses a body that could not be read.

@@ -650,3 +650,21 @@ func TestLogNamesNoOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestBodyThatIsTooLarge comes through a proxy, which asks for the end of the connection: it reads the whole answer although
+// the service has not read the whole body.
+func TestBodyThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	w.startProcess("")
+	conn, err := w.life.dial()
+	must(t, err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: shop.test\r\nConnection: close\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Length: 100000\r\n\r\n%s", w.shop.keys["write"], strings.Repeat(" ", 100000))
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.Contains(string(answer), "PAYLOAD_TOO_LARGE") {
+		t.Errorf("the answer is %q, %v", answer, err)
+	}
+}

@@ -426,7 +426,7 @@ func (s *server) perform(p *page) error {
 
 // parseForm reads the form that a request posts.
 func (p *page) parseForm(most int64) error {
-	p.Body = http.MaxBytesReader(p.w, p.Body, most)
+	p.Body = limitBody(p.w, p.Request, most)
 	err := p.ParseForm()
 	if err == nil {
 		err = p.ParseMultipartForm(most)
