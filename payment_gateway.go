@@ -133,15 +133,6 @@ type gatewayClient struct {
 	now func() Time
 }
 
-// jsonObject is an object of JSON: a request to a gateway, or what an answer or a command shows.
-type jsonObject map[string]any
-
-// filled returns the object without its empty fields, which gateways refuse.
-func (o jsonObject) filled() jsonObject {
-	maps.DeleteFunc(o, func(_ string, value any) bool { return reflect.ValueOf(value).IsZero() })
-	return o
-}
-
 // reply is an answer in JSON. For a refusal it has the words, and the status if it differs from that of the
 // HTTP answer.
 type reply interface {

@@ -13,6 +13,7 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -230,3 +231,12 @@ func (f fromJSON) Scan(column any) error {
 }
 
 func (f fromJSON) Value() (driver.Value, error) { return string(toJSON(f.into)), nil }
+
+// jsonObject is an object of JSON: a request to a gateway, or what an answer or a command shows.
+type jsonObject map[string]any
+
+// filled returns the object without its empty fields, which gateways refuse.
+func (o jsonObject) filled() jsonObject {
+	maps.DeleteFunc(o, func(_ string, value any) bool { return reflect.ValueOf(value).IsZero() })
+	return o
+}
