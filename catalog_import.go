@@ -107,7 +107,8 @@ func (db *DB) ImportCatalogOnce(
 		}
 		replayed = tx.find(&first, "SELECT answer, body_hash FROM catalog_changes WHERE store_id = ? AND key = ?", st.ID, key)
 		if replayed && !bytes.Equal(first.BodyHash, bodyHash) {
-			return refuse(IdempotencyKeyReused)
+			return &Refusal{Reason: IdempotencyKeyReused,
+				Words: "This Idempotency-Key was used with another body: send a new key with a new request."}
 		}
 		if replayed {
 			answer = first.Answer
@@ -127,7 +128,7 @@ func (db *DB) ImportCatalogOnce(
 }
 
 func (tx *Tx) importCatalog(st Store, c Catalog) (Imported, error) {
-	in := importRun{Tx: tx, store: st, wrong: refuse(ValidationFailed), outOfStock: refuse(OutOfStock), done: Imported{
+	in := importRun{Tx: tx, store: st, wrong: refuse(ValidationFailed), outOfStock: &Refusal{Reason: OutOfStock, Words: "There is not enough stock for this change."}, done: Imported{
 		Products:       len(c.Products),
 		Bundles:        len(c.Bundles),
 		PaymentMethods: len(c.PaymentMethods),
