@@ -300,7 +300,7 @@ type Report struct {
 	Version           int      `json:"schema_version" sql:"schema_version"`
 	Stores            int64    `json:"stores"`
 	Orders            int64    `json:"orders"`
-	WaitingDeliveries int64    `json:"waiting_deliveries"`
+	WaitingDeliveries int64    `json:"waiting_deliveries"`       // to endpoints that are on
 	LatestEvent       Time     `json:"latest_event_at,omitzero"` // shows how old a copy is
 }
 
@@ -315,7 +315,8 @@ func (db *DB) check(ctx context.Context) (Report, error) {
 	r, err := one[Report](ctx, db, `
 		SELECT user_version AS schema_version, (SELECT count(*) FROM stores) AS stores,
 		       (SELECT count(*) FROM orders) AS orders,
-		       (SELECT count(*) FROM deliveries WHERE next_at IS NOT NULL) AS waiting_deliveries,
+		       (SELECT count(*) FROM deliveries d JOIN endpoints e ON e.id = d.endpoint_id
+		        WHERE  d.next_at IS NOT NULL AND e.off = '') AS waiting_deliveries,
 		       coalesce((SELECT created_at FROM events ORDER BY number DESC LIMIT 1), 0) AS latest_event
 		FROM   pragma_user_version`)
 	r.OK = true
@@ -465,6 +466,10 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) error {
 		{now.Add(-48 * time.Hour), `
 			DELETE FROM saved_forms
 			WHERE  (store_id, token) IN (SELECT store_id, token FROM saved_forms WHERE at < ? LIMIT ?)`},
+		{now, `
+			DELETE FROM deliveries
+			WHERE  id IN (SELECT d.id FROM endpoints e JOIN deliveries d ON d.endpoint_id = e.id
+			              WHERE e.removed_at > 0 AND e.removed_at < ? LIMIT ?)`},
 		{now, `
 			DELETE FROM endpoints
 			WHERE  id IN (SELECT id FROM endpoints e WHERE removed_at > 0 AND removed_at < ?

@@ -330,6 +330,35 @@ func TestKillsDuringAnUpgrade(t *testing.T) {
 	}
 }
 
+// TestKillAtTheCommitOfAnUpgrade kills the program before the upgrade is on disk, or right after that. The copy stays,
+// because nobody can say which it was.
+func TestKillAtTheCommitOfAnUpgrade(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := oldShop(t, "")
+			w.sleepUntilNow()
+			before := w.oldRows(t)
+			w.begin = func(l *life) { l.dieAt(1, after) }
+			w.start()
+			w.stop()
+			copies := w.copies()
+			w.file = w.life.image
+			version := map[bool]string{false: "1", true: strconv.Itoa(schemaVersion)}[after]
+			if found := w.command("check"); len(copies) != 1 || textOf(found, "schema_version") != version {
+				t.Errorf("on disk: %t: %v, copies: %v", after, found, copies)
+			}
+			if lost := without(before, w.oldRows(t)); len(lost) > 0 {
+				t.Errorf("%d rows are lost or changed, such as %s", len(lost), lost[0])
+			}
+			w.begin = nil
+			w.start()
+			w.get(t, "/v1/orders", as(w.shop.keys["manage"])...)
+			w.stop()
+		})
+	}
+}
+
 // TestFullDiskDuringAnUpgrade has no room for the copy, or for the upgrade itself: the file is what it was, there is no
 // copy, and a sentence says how much room it takes.
 func TestFullDiskDuringAnUpgrade(t *testing.T) {

@@ -142,8 +142,8 @@ func (db *DB) SetEndpointEvents(ctx context.Context, storeID, id string, events 
 		WHERE  id = ? AND store_id = ? AND removed_at = 0`, fromJSON{append([]EventName{}, events...)}, id, storeID) // [], not null
 }
 
-// RemoveEndpoint hides an endpoint and turns it off. Its deliveries, of which there may be a million, go with
-// their events, and it goes with the last of them (purge).
+// RemoveEndpoint hides an endpoint and turns it off. Its deliveries, of which there may be a million, go in small
+// writes within the hour (purge), and it goes after them.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 	return db.change(ctx, `
 		UPDATE endpoints SET removed_at = ?, off = 'owner' WHERE id = ? AND store_id = ? AND removed_at = 0`,
