@@ -114,3 +114,11 @@ func (m Method) channelNames(st Store) (names []string) {
 	}
 	return names
 }
+
+// addsFeeToQRIS reports whether buyers who pay by QRIS would pay a method's fee, which the central bank forbids (PBI
+// 23/6/PBI/2021, article 52).
+func (m Method) addsFeeToQRIS(st Store) bool {
+	channels, _ := m.offered(st)
+	hasQRIS := slices.ContainsFunc(channels, func(c Channel) bool { return c.Code == "qris" })
+	return m.Fee > 0 && (m.Kind == QRIS || hasQRIS)
+}

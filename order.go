@@ -214,7 +214,8 @@ type NewOrder struct {
 	Note           string            `json:"note" rule:"lines 0..1000 optional"`
 	Metadata       map[string]string `json:"metadata" rule:"map 0..20 optional"`
 	Shipping       NewShipping       `json:"shipping" rule:"object optional"`
-	Source         Source            // set by the caller, as the two fields below are
+	Source         Source            // set by the caller, as the three fields below are
+	Trial          *Method           // a method that a test order tries, and that need not be the store's
 	IdempotencyKey string            // "" = none
 	BodyHash       []byte            // SHA-256 of the request's body
 }
@@ -282,7 +283,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	if err := tx.addItems(&o, in.Items); err != nil {
 		return created, err
 	}
-	if err := tx.choosePayment(&o, st, in.PaymentMethod); err != nil {
+	if err := tx.choosePayment(&o, st, in); err != nil {
 		return created, err
 	}
 	if short := tx.reserve(&o); len(short) > 0 {
@@ -307,7 +308,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 
 // choosePayment sets how the order is paid, and what that costs. An order with nothing to pay is paid at
 // once.
-func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
+func (tx *Tx) choosePayment(o *OrderRow, st Store, in NewOrder) error {
 	switch amount := o.Order.beforeFee(); {
 	case amount < 0:
 		return refuse(ValidationFailed).add("discount",
@@ -319,11 +320,14 @@ func (tx *Tx) choosePayment(o *OrderRow, st Store, code string) error {
 		o.Book.Status = Paid
 		o.Order.PaidAt = tx.now
 		return nil
-	case code == "":
+	case in.Trial != nil:
+		o.Order.Test = true
+		return tx.setMethod(o, *in.Trial)
+	case in.PaymentMethod == "":
 		return refuse(ValidationFailed).add("payment_method", "is needed: take a code from GET /v1/payment-methods")
 	}
 
-	m, found := tx.method(st.ID, code)
+	m, found := tx.method(st.ID, in.PaymentMethod)
 	if !found || !m.usable(st, o.Order.Subtotal) {
 		return refuse(PaymentMethodUnavailable).add("payment_method",
 			"is not a method that this order can be paid with: take one from GET /v1/payment-methods")

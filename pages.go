@@ -29,6 +29,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	entry := acts{"save": s.saveEntry, "remove": s.removeEntry}
 	decisions := acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
 		"resolve": s.resolveAlert, "check": s.checkOrder}
+	ofGateways := acts{"save-gateway": s.saveGateway, "try": s.startTrial}
 	ofBuyer := acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer}
 	inSandbox := acts{}
 	for _, act := range sandboxActs {
@@ -55,9 +56,11 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/dashboard/catalog", Template: "catalog", read: s.readCatalog},
 		{path: "/dashboard/catalog/product", Template: "entry", read: s.readEntry, acts: entry},
 		{path: "/dashboard/catalog/bundle", Template: "entry", read: s.readEntry, acts: entry},
-		{path: "/dashboard/payments", Template: "payments", read: s.readPayments, acts: acts{"save-gateway": s.saveGateway}},
+		{path: "/dashboard/payments", Template: "payments", read: s.readPayments, acts: ofGateways},
 		{path: "/dashboard/payments/method", Template: "method", read: s.readMethod,
 			acts: acts{"save": s.saveMethod, "remove": s.removeMethod}},
+		{path: "/dashboard/payments/trial", Template: "trial", read: s.readTrial,
+			acts: acts{"check": s.checkTrial, "close": s.closeTrial}},
 		{path: pictureUpload, Template: "method", read: s.readMethod, acts: acts{"upload": s.savePicture}},
 		{path: "/dashboard/developers", Template: "developers", read: s.readDevelopers,
 			acts: acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},

@@ -78,6 +78,8 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 		field := reflect.Indirect(v.FieldByIndex(in.index))
 		switch {
 		case !field.IsValid(): // a nil pointer
+		case in.kind == "codes":
+			values.Set(prefix+in.name, strings.Join(field.Interface().([]string), " "))
 		case field.Kind() == reflect.Slice:
 			for i := range field.Len() {
 				addValues(values, fmt.Sprintf("%s[%d].", in.name, i), field.Index(i))

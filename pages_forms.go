@@ -233,14 +233,14 @@ type paymentsPage struct {
 // methodLine is a method, and the code of why buyers are not offered it; "" = they are.
 type methodLine struct {
 	Method
-	Lacks string
+	Lacks   string
+	QRISFee bool // Its fee would be added to payments by QRIS.
 }
 
-// gatewayLine is a gateway that has a key.
-type gatewayLine struct {
-	Provider Provider
-	Mode     Mode
-	Webhook  string // the address for its notifications
+// channelBox is a channel that a method's form offers.
+type channelBox struct {
+	Channel
+	IsChosen bool
 }
 
 func (s *server) readPayments(p *page) (any, error) {
@@ -250,14 +250,10 @@ func (s *server) readPayments(p *page) (any, error) {
 		return nil, err
 	}
 	for _, m := range methods {
-		v.Methods = append(v.Methods, methodLine{m, m.lacks(p.Store)})
+		v.Methods = append(v.Methods, methodLine{m, m.lacks(p.Store), m.addsFeeToQRIS(p.Store)})
 	}
 
-	keys, err := s.db.GatewayKeys(p.Context(), p.Store.ID, "", "")
-	for _, key := range keys {
-		address := fmt.Sprintf("%s/notifications/%s/%s", p.Home, key.Provider, p.Store.ID)
-		v.Gateways = append(v.Gateways, gatewayLine{key.Provider, key.Mode, address})
-	}
+	v.Gateways, err = s.gatewayLines(p)
 	return v, err
 }
 
@@ -271,6 +267,8 @@ type methodPage struct {
 	Save         form
 	SaveAt       string
 	Rows         []int // of its accounts
+	Channels     []channelBox
+	QRISFee      bool // Its fee would be added to payments by QRIS.
 	Upload       form
 	TakesPicture bool
 	Removal      *removal
@@ -301,6 +299,11 @@ func (s *server) readMethod(p *page) (any, error) {
 	v.IsManual = m.Provider == Manual
 	v.TakesPicture = m.Kind == QRIS && m.Code != ""
 	v.Rows = v.Save.Rows("accounts", "number", 10)
+	v.QRISFee = m.addsFeeToQRIS(p.Store)
+	chosen := strings.Fields(strings.Join(v.Save.Values["channels"], " "))
+	for _, c := range m.Provider.Channels() {
+		v.Channels = append(v.Channels, channelBox{c, slices.Contains(chosen, c.Code)})
+	}
 	return v, nil
 }
 

@@ -182,6 +182,7 @@ func TestEveryPage(t *testing.T) {
 		"/dashboard/catalog/product", "/dashboard/catalog/bundle?slug=duo", "/dashboard/payments",
 		"/dashboard/payments/method?provider=manual&kind=qris", "/dashboard/payments/method?code=kode",
 		"/dashboard/payments/method?code=cod", "/dashboard/developers", "/dashboard/endpoints/" + endpoint,
+		"/dashboard/payments/method?provider=midtrans", "/dashboard/payments/method?code=link",
 		"/dashboard/account", "/pay/" + order, "/pay/" + p.order,
 	} {
 		shown := map[string]string{}

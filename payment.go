@@ -60,6 +60,7 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 			}
 		}
 		isVerified = true
+		p.noteVerified(ctx, key)
 		if n.IsRefund {
 			refund = n
 		}
@@ -79,6 +80,18 @@ func (p *payments) Notify(ctx context.Context, provider Provider, storeID string
 	}
 	p.db.log.Warn("a notification matches no payment session of this store", "provider", provider, "store", storeID)
 	return nil
+}
+
+// noteVerified writes when a notification was verified with a key: its owner sees that notifications come.
+func (p *payments) noteVerified(ctx context.Context, key GatewayKey) {
+	now := p.db.now()
+	if now.Sub(key.NotifiedAt) < time.Minute {
+		return
+	}
+	err := p.db.change(ctx, "UPDATE gateway_keys SET notified_at = ? WHERE id = ?", now, key.ID)
+	if err != nil {
+		p.db.log.Warn("it is not noted that a notification came", "error", err)
+	}
 }
 
 // refuseEarlyRefund has the gateway send a refund again that no answer has shown a payment for, if it may belong to a

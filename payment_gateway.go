@@ -289,9 +289,10 @@ func (c checkout) lines() []line {
 		{"fee", "Biaya layanan", o.Fee, 1, "FEE"},
 	}
 
-	for _, i := range o.Items {
+	for n, i := range o.Items {
+		id := cmp.Or(i.ProductID+i.BundleID, fmt.Sprintf("custom-%d", n+1))
 		lines = append(lines, line{
-			i.ProductID + i.BundleID, fmt.Sprintf("%.50s", withoutBars(i.Title)), i.UnitPrice, i.Quantity, "PHYSICAL_PRODUCT",
+			id, fmt.Sprintf("%.50s", withoutBars(i.Title)), i.UnitPrice, i.Quantity, "PHYSICAL_PRODUCT",
 		})
 	}
 	return slices.DeleteFunc(lines, func(l line) bool { return l.Price == 0 })
@@ -316,6 +317,8 @@ type GatewayKey struct {
 	SecretKey     string   `json:"secret_key" rule:"text 1..500"`
 	CallbackToken string   `json:"callback_token" rule:"text 1..500 optional"` // Xendit's
 	ReplacedAt    Time     // 0 = it is in use
+	PagedAt       Time     // when it last made a page; 0 = never
+	NotifiedAt    Time     // when a notification was last verified with it, to a minute; 0 = never
 }
 
 // GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with,
@@ -340,7 +343,7 @@ func (tx *Tx) gatewayKeys(storeID string, provider Provider) (keys []GatewayKey)
 var sandboxKey = GatewayKey{Provider: Sandbox, Mode: ModeSandbox}
 
 const sqlGatewayKeys = `
-	SELECT id, store_id, provider, mode, secret_key, callback_token, replaced_at
+	SELECT id, store_id, provider, mode, secret_key, callback_token, replaced_at, paged_at, notified_at
 	FROM gateway_keys
 	WHERE store_id = ?1 AND (provider = ?2 OR ?2 = '' AND replaced_at = 0)
 	ORDER BY id = ?3 DESC, replaced_at > 0, replaced_at DESC, provider`
@@ -368,8 +371,8 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 
 	return db.write(ctx, func(tx *Tx) error {
 		for _, old := range tx.gatewayKeys(key.StoreID, key.Provider) {
-			old.ID = ""
-			if old == key {
+			isSame := old.Mode == key.Mode && old.SecretKey == key.SecretKey && old.CallbackToken == key.CallbackToken
+			if isSame && old.ReplacedAt == 0 {
 				return nil
 			}
 			if old.Mode == ModeLive && key.Mode == ModeSandbox {
@@ -381,8 +384,9 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 			UPDATE gateway_keys
 			SET replaced_at = ?
 			WHERE store_id = ? AND provider = ? AND replaced_at = 0`, tx.now, key.StoreID, key.Provider)
-		tx.exec("INSERT INTO gateway_keys VALUES (?, ?, ?, ?, ?, ?, 0)",
-			tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
+		tx.exec(`
+			INSERT INTO gateway_keys (id, store_id, provider, mode, secret_key, callback_token)
+			VALUES (?, ?, ?, ?, ?, ?)`, tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
 		return nil
 	})
 }

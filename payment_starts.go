@@ -141,6 +141,7 @@ func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Pag
 			s.URL = page.URL
 			s.DueAt = tx.now.Add(firstCheck)
 			s.ExpiresAt = page.Expires
+			tx.exec("UPDATE gateway_keys SET paged_at = ? WHERE id = ?", tx.now, s.KeyID)
 		case errors.Is(failed, errTaken): // Somebody may have seen a page of this reference: it is checked and closed.
 			s.Seen = true
 			s.NotOffered = true

@@ -1045,3 +1045,74 @@ func TestPaymentOfASessionThatCannotBeRead(t *testing.T) {
 		p.play("payment unconfirmed, +1h", "= paid by 1, Paid, stock 8")
 	})
 }
+
+// TestTrial has an owner try Midtrans with a sandbox key: a page is made, a notification comes, the status is asked, and the page
+// of another order is closed. The pages say so step by step, without a method or a product of the store.
+func TestTrial(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("other open payments | lacks Coba sekarang")
+		setKey(w, w.other, "sandbox", "SB-Mid-server-x")
+		try := func() {
+			t.Helper()
+			p.play("other open payments, other press try | at /dashboard/payments/trial | sees belum dibuat")
+			_, p.order, _ = strings.Cut(p.people["other"].page.address, "order=")
+			p.order, _, _ = strings.Cut(p.order, "&")
+			p.play("buyer open /pay/" + p.order + "/go")
+		}
+
+		p.play("other open payments | sees Belum ada notifikasi")
+		try()
+		w.net.midtrans.say(p.order, "1", "settlement")
+		path, _, body := w.net.midtrans.message(p.order, "1", "settlement")
+		w.do(t, "POST", path+w.other.id, body).want(t, 200, "")
+		w.sleep(2 * time.Minute)
+		p.play("other press check | sees dibuat, berlaku sampai | sees 1 masuk | sees arrived Rp10.000 | sees Lunas | sees Uji coba",
+			"other open payments | sees Notifikasi terakhir masuk 2 menit lalu | sees Halaman pembayaran terakhir dibuat")
+		wantTexts(t, w.net.midtrans.sent[0], `"gross_amount":10000`, `"id":"custom-1"`)
+		p.play("other get | sees \"type\":\"custom\" | sees \"test\":true")
+
+		try()
+		p.play("other press close | sees tidak ada pembayaran yang bisa dimulai lagi | payable none",
+			"other open /dashboard/payments/trial?order="+p.order+" | sees Dibatalkan")
+	})
+}
+
+// TestTrialNeedsASandboxKey has somebody post the form of a trial without such a key, and open another order as a trial.
+func TestTrialNeedsASandboxKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 1 snap as A", "owner open payments | lacks Coba sekarang",
+			"owner open /dashboard/payments/trial?order=$A | 404")
+	})
+}
+
+// TestChannelsInTheForm has an owner choose channels by boxes, and see their bounds and a warning about a fee on QRIS.
+func TestChannelsInTheForm(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		channels := func() string {
+			for _, m := range w.get(t, "/v1/payment-methods").list("payment_methods") {
+				if m["code"] == "link" {
+					return textOf(m, "channels")
+				}
+			}
+			return "no such method"
+		}
+		p.play(`owner open /dashboard/payments/method?code=link | sees Virtual account BCA mulai Rp10.000 sampai Rp50.000.000`,
+			`owner press save channels="va_bca qris"`)
+		if got := channels(); got != "[va_bca qris]" {
+			t.Errorf("the method has the channels %s", got)
+		}
+		p.play("owner open payments | sees biaya QRIS tidak boleh", "owner open /dashboard/payments/method?code=link | sees PBI 23/6/PBI/2021",
+			"owner press save")
+		if got := channels(); got != "[va_bca qris]" {
+			t.Errorf("saved again, it has the channels %s", got)
+		}
+		p.play("owner open /dashboard/payments/method?code=link", "owner press save channels=va_bca",
+			"owner open /dashboard/payments/method?code=link | lacks PBI 23/6/PBI/2021", "owner press save channels=")
+		if got := channels(); got != "<nil>" && got != "" {
+			t.Errorf("without a choice, it has the channels %s", got)
+		}
+	})
+}

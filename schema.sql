@@ -111,7 +111,9 @@ CREATE TABLE gateway_keys (               -- a store's credentials at payment ga
   mode           TEXT    NOT NULL CHECK (mode IN ('sandbox', 'live')),
   secret_key     TEXT    NOT NULL,        -- in plain text: it is sent to the gateway
   callback_token TEXT    NOT NULL,        -- Xendit's; '' otherwise
-  replaced_at    INTEGER NOT NULL DEFAULT 0 -- when another key took its place; 0 = it is in use
+  replaced_at    INTEGER NOT NULL DEFAULT 0, -- when another key took its place; 0 = it is in use
+  paged_at       INTEGER NOT NULL DEFAULT 0, -- when it last made a page; 0 = never
+  notified_at    INTEGER NOT NULL DEFAULT 0 -- when a notification was last verified with it, to a minute; 0 = never
 ) STRICT;
 CREATE UNIQUE INDEX gateway_keys_in_use ON gateway_keys (store_id, provider) WHERE replaced_at = 0;
 CREATE INDEX gateway_keys_of_store ON gateway_keys (store_id, provider);

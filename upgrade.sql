@@ -32,6 +32,8 @@ DROP INDEX endpoints_of_store;
 CREATE INDEX endpoints_of_store ON endpoints (store_id, id) WHERE removed_at = 0;
 CREATE INDEX endpoints_removed ON endpoints (removed_at) WHERE removed_at > 0;
 
+ALTER TABLE gateway_keys ADD COLUMN paged_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE gateway_keys ADD COLUMN notified_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE payment_methods ADD COLUMN channels TEXT NOT NULL DEFAULT '[]';
 
 CREATE TABLE payment_identifiers (
