@@ -87,6 +87,30 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
+// TestNamesInTheDocumentation looks for the names of code that docs/code.md mentions: files, functions, types and tests.
+func TestNamesInTheDocumentation(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/code.md")
+	must(t, err)
+	files, err := filepath.Glob("[a-z]*.*")
+	must(t, err)
+	code := ""
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		must(t, err)
+		code += string(source)
+	}
+	for _, m := range regexp.MustCompile("`([A-Za-z_]+)`|`([a-z/_-]+\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
+		if m[2] != "" {
+			if _, err := os.Stat(m[2]); err != nil {
+				t.Error(err)
+			}
+		} else if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(code) {
+			t.Errorf("nothing is called %s", m[1])
+		}
+	}
+}
+
 // TestHelp prints what there is.
 func TestHelp(t *testing.T) {
 	t.Parallel()
