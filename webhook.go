@@ -211,10 +211,10 @@ func (q *queue) waiting() ([]waitingEndpoint, error) {
 		ORDER BY random()`)
 }
 
-// mayBegin bounds the attempts under way. An endpoint that did well may have four, and its first may begin while fewer
-// than 256 are under way in all. Everything else begins only while fewer than 128 are. An endpoint that is new, was
-// just turned on, or whose last attempt failed or was slow has one at a time, and pauses after each that fails or is
-// slow.
+// mayBegin bounds the attempts under way. A healthy endpoint gets up to four at once. Its first may begin while fewer
+// than 256 attempts are under way in total; the other three while fewer than 128 are. An endpoint that is new, was just
+// turned on, or whose last attempt failed or was slow gets one at a time, while fewer than 128 are under way, and
+// pauses after each that fails or is slow.
 func (q *queue) mayBegin(e waitingEndpoint) bool {
 	ofEndpoint := 0
 	for _, d := range q.underWay {
