@@ -207,9 +207,14 @@ type auth struct {
 	usedSignIns sync.Map // when a sign-in was last used, until that is written: Time, by its hash as a string
 }
 
+// secret returns what the file knows and nobody else.
+func (db *DB) secret(ctx context.Context) ([]byte, error) {
+	return one[[]byte](ctx, db, "SELECT secret FROM settings")
+}
+
 // newAuth lets each key make rate requests a minute and burst at once, and each store four times as many.
 func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Prefix) (*auth, error) {
-	secret, err := one[[]byte](ctx, db, "SELECT secret FROM settings")
+	secret, err := db.secret(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ var commands = []command{
 	{"webhook add", "db store url! events webhook-allow-private", "register an endpoint; prints its secret once",
 		onRow("store", webhookAdd)},
 	{"webhook list", "db store", "list a store's endpoints and last deliveries", onRow("store", webhookList)},
-	{"webhook listen", "db store", "print a store's events as they happen", onRow("store", webhookListen)},
+	{"webhook listen", "db store api key forward", "print a store's events as they happen, and forward them", webhookListen},
 	{"webhook remove", "db endpoint!", "delete an endpoint and its deliveries", onRow("endpoint", webhookRemove)},
 	{"webhook resend", "db delivery endpoint since", "send deliveries again", onFile(webhookResend)},
 	{"order list", "db store status", "list a store's 50 newest orders", onRow("store", orderList)},
@@ -236,7 +236,7 @@ type textFlags struct {
 	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional"`
 
 	Store    string `json:"store" rule:"id optional"`
-	Key      string `json:"key" rule:"id optional"`
+	Key      string `json:"key" rule:"text 1..100 optional"`
 	Endpoint string `json:"endpoint" rule:"id optional"`
 	Delivery string `json:"delivery" rule:"id optional"`
 	Order    string `json:"order" rule:"id optional"`
@@ -255,6 +255,8 @@ type textFlags struct {
 	Expires  time.Duration `json:"expires" rule:"duration 1..5256000 optional"`
 	URL      string        `json:"url" rule:"text 1..2048 optional"`
 	Events   string        `json:"events" rule:"text 1..500 optional"`
+	API      string        `json:"api" rule:"origin optional"`
+	Forward  string        `json:"forward" rule:"text 1..2048 optional"`
 	Since    Time          `json:"since" rule:"time optional"`
 	Provider Provider      `json:"provider" rule:"choice midtrans|xendit optional"`
 	Mode     Mode          `json:"mode" rule:"choice sandbox|live optional"`
@@ -280,7 +282,7 @@ func (c *call) define(f *flag.FlagSet) {
 	text("burst", "requests at once for each key: an `int` (default 60)")
 	text("keep-events", "a `duration`: how long events are kept (default 2160h)")
 	text("store", "a store's `id`; needed if there are several")
-	text("key", "a key's `id`")
+	text("key", "a key's `id`; with -api, the key itself")
 	text("endpoint", "an endpoint's `id`")
 	text("delivery", "a delivery's `id`")
 	text("order", "an order's `id`")
@@ -297,6 +299,8 @@ func (c *call) define(f *flag.FlagSet) {
 	text("expires", "a `duration`: how long the key works (default: for good)")
 	text("url", "the `address` that events are sent to")
 	text("events", "`names` separated by commas (default all)")
+	text("api", "read the events from this `address` of a service, with -key, instead of a file")
+	text("forward", "post the events to this `address` too, signed as webhooks are")
 	text("since", "with -endpoint, a `time`: whatever was not delivered since")
 	text("provider", "`midtrans|xendit`: whose key it is")
 	text("mode", "`sandbox|live`: whether it takes real money")

@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -61,6 +60,13 @@ Paste these into another terminal to see what is for sale, order it (open checko
 
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders
 
+These print the webhooks of the store as they happen, and post them to your program. (The dashboard's own webhooks go to
+http://localhost here too.)
+
+  %[5]s webhook listen -api %[1]s -key %[2]s
+
+  %[5]s webhook listen -api %[1]s -key %[2]s -forward http://localhost:3000/webhook
+
 `
 
 // fillDemo makes the demo's store, catalog and orders, and prints how to use them.
@@ -95,7 +101,11 @@ func (c *call) fillDemo() error {
 	}
 
 	link, err := c.db.NewSignInLink(c, c.store.ID, c.db.now().Add(10*365*24*time.Hour))
-	fmt.Fprintf(c.stdout, demoText, c.PublicURL, key, link, product.ID)
+	program := os.Args[0]
+	if strings.Contains(program, "/go-build") {
+		program = "go run ."
+	}
+	fmt.Fprintf(c.stdout, demoText, c.PublicURL, key, link, product.ID, program)
 	return err
 }
 
@@ -270,30 +280,6 @@ func webhookResend(c *call) (any, error) {
 	default:
 		return nil, usagef("give either -delivery, or -endpoint and -since")
 	}
-}
-
-// webhookListen prints the bodies of a store's events from now on, until the program is stopped. It reads
-// them from the database: so a developer needs no address that the service can reach.
-func webhookListen(c *call) (any, error) {
-	c.hint("the events of %s, from now on", c.store.Name)
-	filter := EventFilter{CreatedMin: c.db.now() + 1, Limit: 50}
-	for c.Err() == nil {
-		events, _, err := c.db.Events(context.WithoutCancel(c), c.id, filter)
-		if err != nil {
-			return nil, err
-		}
-
-		for _, event := range events {
-			filter.After = event.ID
-			fmt.Fprintf(c.stdout, "%s\n", event.Body)
-		}
-
-		select {
-		case <-c.Done():
-		case <-time.After(300 * time.Millisecond):
-		}
-	}
-	return nil, nil
 }
 
 func orderList(c *call) (any, error) {

@@ -8,10 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -216,7 +218,20 @@ func TestDemo(t *testing.T) {
 		t.Errorf("there is no button that signs in: %s", text)
 	}
 
-	// Each curl line works as it is pasted.
+	// Each line works as it is pasted.
+	listen := regexp.MustCompile(`(?m)^  \S.* (webhook listen .*)$`).FindAllStringSubmatch(said.String(), -1)
+	if len(listen) != 2 {
+		t.Errorf("it prints %v", listen)
+	}
+	for _, line := range listen {
+		listening := exec.Command(exe, strings.Fields(line[1])...)
+		listening.Env = cmd.Env
+		heard := &logBuffer{}
+		listening.Stderr = heard
+		must(t, listening.Start())
+		heard.await(t, `(the events of Kopi Kita)`)
+		listening.Process.Kill()
+	}
 	curl := regexp.MustCompile(`(?m)^\s*(curl (?:.*\\\n)*.*)$`)
 	for _, line := range curl.FindAllStringSubmatch(said.String(), -1) {
 		out, err := exec.Command("sh", "-c", line[1]).Output()
@@ -296,42 +311,93 @@ func TestStopBeforeTheStart(t *testing.T) {
 	w.start()
 }
 
-// TestListen prints the events of one store as they happen.
+// TestListen prints and forwards the events of one store as they happen, from the file and over the API. What is forwarded
+// is signed by the secret that it says, has the same bytes, and is not sent again.
 func TestListen(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.create(t, "teh", 1)
-		ctx, stop := context.WithCancel(context.Background())
-		out := &logBuffer{}
-		ended := make(chan int)
-		go func() {
-			args := []string{"webhook", "listen", "-db", w.file, "-store", w.shop.id}
-			ended <- run(ctx, args, w.environment(nil, strings.NewReader(""), out, io.Discard))
-		}()
-		time.Sleep(5 * time.Second)
-		w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
-		for range 3 {
-			w.create(t, "teh", 1)
-			time.Sleep(5 * time.Second)
+	for name, args := range map[string]string{
+		"file": "-db $file -store $store",
+		"API":  "-api https://shop.test/ -key $key",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.create(t, "teh", 1)
+				time.Sleep(5 * time.Second)
+				ctx, stop := context.WithCancel(context.Background())
+				out, errs := &logBuffer{}, &logBuffer{}
+				env := w.environment(nil, strings.NewReader(""), out, errs)
+				var forwarded []string
+				env.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+					if r.URL.Host == "shop.test" {
+						return w.http.Transport.RoundTrip(r)
+					}
+					body, err := io.ReadAll(r.Body)
+					must(t, err)
+					secret := regexp.MustCompile(`whsec_\w+`).FindString(errs.String())
+					at, signature, _ := strings.Cut(r.Header.Get("X-Service-Signature"), ",v1=")
+					second, err := strconv.ParseInt(strings.TrimPrefix(at, "t="), 10, 64)
+					if err != nil || second != time.Now().Unix() || signature != sign(secret, second, body) {
+						t.Errorf("%s is signed %v", body, r.Header)
+					}
+					forwarded = append(forwarded, string(body))
+					answer := httptest.NewRecorder()
+					answer.WriteHeader(http.StatusTeapot)
+					return answer.Result(), nil
+				})
+				line := "webhook listen -forward http://dev.test/hook " + strings.NewReplacer(
+					"$file", w.file, "$store", w.shop.id, "$key", w.shop.keys["read"]).Replace(args)
+				ended := make(chan int)
+				go func() { ended <- run(ctx, strings.Fields(line), env) }()
+
+				time.Sleep(5 * time.Second)
+				w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+				for range 3 {
+					w.create(t, "teh", 1)
+					time.Sleep(5 * time.Second)
+				}
+				w.stop()
+				time.Sleep(10 * time.Second)
+				w.start()
+				w.create(t, "teh", 1)
+				time.Sleep(5 * time.Second)
+				stop()
+				if code := <-ended; code != 0 {
+					t.Errorf("it ends with %d", code)
+				}
+
+				synctest.Wait()
+				printed := slices.Collect(strings.Lines(out.String()))
+				want := w.all("events", "after", w.shop.keys["read"])[1:]
+				if len(printed) != len(want) || len(want) != 4 {
+					t.Fatalf("printed are %v, want %v", printed, want)
+				}
+				for i, e := range want {
+					body := w.value("SELECT body FROM events WHERE id = ?", textOf(e, "id"))
+					if printed[i] != body+"\n" || forwarded[i] != body {
+						t.Errorf("printed is %s, forwarded %s, want %s", printed[i], forwarded[i], body)
+					}
+				}
+				if n := strings.Count(errs.String(), "orderCreated: 418"); n != 4 {
+					t.Errorf("it says %s", errs.String())
+				}
+			})
+		})
+	}
+
+	// What trying again does not change ends it.
+	w := newWorld(t)
+	for args, want := range map[string]string{
+		"-key so_x":                       "belong together",
+		"-api https://shop.test":          "belong together",
+		"-api https://shop.test -key so_": "webhook listen: https://shop.test answers: ",
+	} {
+		var errs bytes.Buffer
+		env := w.environment(nil, strings.NewReader(""), io.Discard, &errs)
+		env.transport = w.http.Transport
+		code := run(t.Context(), strings.Fields("webhook listen "+args), env)
+		if code == 0 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: %d %s", args, code, errs.String())
 		}
-		stop()
-		if code := <-ended; code != 0 {
-			t.Errorf("it ends with %d", code)
-		}
-		synctest.Wait()
-		var printed []string
-		for line := range strings.Lines(out.String()) {
-			var event fields
-			must(t, json.Unmarshal([]byte(line), &event))
-			printed = append(printed, textOf(event, "id"))
-		}
-		var want []string
-		for _, e := range w.all("events", "after", w.shop.keys["read"])[1:] {
-			want = append(want, textOf(e, "id"))
-		}
-		if fmt.Sprint(printed) != fmt.Sprint(want) {
-			t.Errorf("printed are %v, want %v", printed, want)
-		}
-	})
+	}
 }
 
 // TestLogAsJSON reads the log of the running program as a collector of logs does.

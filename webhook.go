@@ -356,7 +356,7 @@ func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a httpAnswe
 	defer cancel()
 	switch {
 	case s.Kind == Webhook:
-		a, err = q.post(ctx, s.URL, s.Body, q.webhookHeader(s, d))
+		a, err = q.post(ctx, s.URL, s.Body, webhookHeader(s, d, q.db.now().Time().Unix()))
 	case q.isOldNews(s, 0):
 		err = errNoNews
 	default:
@@ -365,8 +365,8 @@ func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a httpAnswe
 	return s, a, err
 }
 
-func (q *queue) webhookHeader(s sending, d dueDelivery) http.Header {
-	t := q.db.now().Time().Unix()
+// webhookHeader describes a delivery and signs it, at the second t.
+func webhookHeader(s sending, d dueDelivery, t int64) http.Header {
 	signature := fmt.Sprintf("t=%d", t)
 	for _, secret := range s.Secrets {
 		signature += ",v1=" + sign(secret, t, s.Body)

@@ -1,0 +1,188 @@
+package main
+
+// This file is webhook listen, by which a developer receives webhooks without an address that the service can reach. It
+// follows a store's events, in the file or over the API, and prints their bodies. With -forward it also posts them as
+// webhooks are posted, with the same bytes, signed, and says how each was answered. It sends nothing a second time.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// listener passes events on.
+type listener struct {
+	*call
+	client *http.Client
+	secret string // by which forwarded events are signed
+}
+
+func webhookListen(c *call) (any, error) {
+	if c.API == "" && c.Key == "" {
+		return onRow("store", listenToFile)(c)
+	}
+	if c.API == "" || c.Key == "" {
+		return nil, usagef("-api and -key belong together")
+	}
+	return nil, listenToAPI(c)
+}
+
+func listenToFile(c *call) (any, error) {
+	secret, err := c.db.secret(c)
+	if err != nil {
+		return nil, err
+	}
+	l := newListener(c)
+	l.greet(c.store.Name, string(secret)+c.store.ID)
+
+	filter := EventFilter{CreatedMin: c.db.now() + 1, Limit: 50}
+	for c.Err() == nil {
+		events, _, err := c.db.Events(context.WithoutCancel(c), c.id, filter)
+		if err != nil {
+			return nil, err
+		}
+		for _, event := range events {
+			filter.After = event.ID
+			l.pass(event.Body)
+		}
+		l.pause(300 * time.Millisecond)
+	}
+	return nil, nil
+}
+
+// listenToAPI begins with what was written in the second of the server's first answer. After a failure that may pass it
+// tries again.
+func listenToAPI(c *call) error {
+	l := newListener(c)
+	var data struct{ Store struct{ Name string } }
+	header, err := l.read("/v1/store", &data)
+	if err != nil {
+		return err
+	}
+	l.greet(data.Store.Name, c.Key)
+
+	began, err := http.ParseTime(header.Get("Date"))
+	if err != nil {
+		return fmt.Errorf("%s does not say what time it is: is it the service?", c.API)
+	}
+	from := "created_at_min=" + began.UTC().Format(time.RFC3339)
+	for c.Err() == nil {
+		var data struct {
+			Events  []json.RawMessage
+			HasMore bool `json:"has_more"`
+		}
+		_, err := l.read("/v1/events?limit=50&"+from, &data)
+		if _, permanent := errors.AsType[refusedByAPI](err); permanent {
+			return err
+		}
+		if err != nil && c.Err() == nil {
+			c.hint("%v: trying again", err)
+		}
+		for _, body := range data.Events {
+			from = "after=" + url.QueryEscape(l.pass(string(body)))
+		}
+		if !data.HasMore {
+			l.pause(time.Second)
+		}
+	}
+	return nil
+}
+
+// newListener follows no redirects, as the service does not.
+func newListener(c *call) *listener {
+	return &listener{call: c, client: &http.Client{
+		Transport:     c.transport,
+		Timeout:       longestAttempt,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// greet says whose events follow. The secret is made from another that the developer has, so that it is the same whenever
+// they listen.
+func (l *listener) greet(store, seed string) {
+	l.hint("the events of %s, from now on", store)
+	if l.Forward != "" {
+		l.secret = "whsec_" + sign(seed, 0, []byte("webhook listen"))
+		l.hint("they are posted to %s, signed with the secret %s", l.Forward, l.secret)
+	}
+}
+
+// refusedByAPI is an answer that trying again does not change.
+type refusedByAPI struct{ error }
+
+// read reads the data of an answer of the API.
+func (l *listener) read(path string, data any) (http.Header, error) {
+	req, err := http.NewRequestWithContext(l, "GET", strings.TrimSuffix(l.API, "/")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+l.Key)
+	resp, err := l.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
+		return nil, fmt.Errorf("%s answers %s", l.API, resp.Status)
+	}
+
+	var answer struct {
+		Success bool
+		Data    json.RawMessage
+		Error   struct{ Message string }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return nil, refusedByAPI{fmt.Errorf("%s does not answer in JSON: is it the service?", l.API)}
+	}
+	if !answer.Success {
+		return nil, refusedByAPI{fmt.Errorf("%s answers: %s", l.API, answer.Error.Message)}
+	}
+	return resp.Header, json.Unmarshal(answer.Data, data)
+}
+
+// pass prints an event, forwards it, and returns its id.
+func (l *listener) pass(body string) (id string) {
+	fmt.Fprintf(l.stdout, "%s\n", body)
+	var event struct {
+		ID    string
+		Event EventName
+	}
+	if err := json.Unmarshal([]byte(body), &event); err != nil || l.Forward == "" {
+		return event.ID
+	}
+
+	status, err := l.forward(sending{Event: event.Event, EventID: event.ID, Secrets: []string{l.secret}, Body: []byte(body)})
+	if err != nil {
+		status = err.Error()
+	}
+	l.hint("%s: %s", event.Event, status)
+	return event.ID
+}
+
+func (l *listener) forward(s sending) (status string, err error) {
+	req, err := http.NewRequestWithContext(l, "POST", l.Forward, bytes.NewReader(s.Body))
+	if err != nil {
+		return "", err
+	}
+	req.Header = webhookHeader(s, dueDelivery{ID: s.EventID}, l.now().Unix())
+	resp, err := l.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	resp.Body.Close()
+	return resp.Status, nil
+}
+
+// pause waits, unless the program is stopped.
+func (l *listener) pause(d time.Duration) {
+	select {
+	case <-l.Done():
+	case <-time.After(d):
+	}
+}
