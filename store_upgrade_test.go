@@ -114,6 +114,7 @@ func oldShop(t *testing.T, more string) *world {
 	}
 	w.shop = &store{
 		id:   w.rows("SELECT id FROM stores ORDER BY id")[0],
+		ids:  map[string]string{"teh": w.rows("SELECT id FROM products WHERE slug = 'teh' ORDER BY id")[0]},
 		keys: map[string]string{"manage": "so_v1v1v1v1v1v1v1v1v1v1v1v1v1v1v1v1v1v1v1v1v1A"},
 	}
 	w.other = &store{}
@@ -205,6 +206,13 @@ func upgradeKeepsEverything(t *testing.T) {
 	manage := as(w.shop.keys["manage"])
 	w.wantOldEvents(t, manage)
 	w.wantOldOrders(t, manage)
+	again := w.shop.body("teh", 1) // Version 1 was asked for this, and is asked again.
+	again["metadata"] = fields{"meja": "7"}
+	answer := w.rows("SELECT answer FROM idempotency_keys WHERE key = 'kunci'")[0]
+	r := w.do(t, "POST", "/v1/orders", again, append(manage, "Idempotency-Key", "kunci")...).want(t, 201, "")
+	if !strings.Contains(string(r.Body), `{"order":`+answer+"}") {
+		t.Errorf("a key of version 1 is answered\n%s, and was\n%s", r.Body, answer)
+	}
 
 	access := w.command("store password -store " + w.shop.id)
 	w.shop.email, w.shop.password = textOf(access, "owner_email"), textOf(access, "owner_password")
