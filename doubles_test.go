@@ -506,7 +506,7 @@ func (d *midtransDouble) create(w http.ResponseWriter, r *http.Request) (refusal
 		return words[4:], status
 	}
 	if d.is("noreference") {
-		return "transaction_details.order_id has too many characters", 400
+		return "transaction_details.order_id " + reference + " has too many characters", 400
 	}
 	if d.is("nofields") && (len(prices) > 0 || in["customer_details"] != nil) {
 		return "customer_details is invalid", 422

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,6 +162,7 @@ func (c gatewayClient) send(
 	reflect.ValueOf(out).Elem().SetZero() // It may hold the answer to the first try.
 	err = json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(out)
 	status, words := out.refusal()
+	words = uuidPattern.ReplaceAllString(words, "…") // An order's id opens its pay page.
 	status = cmp.Or(status, answer.StatusCode)
 
 	switch {
@@ -172,6 +174,8 @@ func (c gatewayClient) send(
 	}
 	return status, err
 }
+
+var uuidPattern = regexp.MustCompile(`[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`)
 
 // createPage sends the request for a page. If the gateway refuses a field, leaveOut takes it out of the request and
 // reports whether it did: then the request is sent again, three times in all at most.

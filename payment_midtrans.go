@@ -114,9 +114,9 @@ type midtransAnswer struct {
 	Currency     string      `json:"currency"`
 	GrossAmount  writtenText `json:"gross_amount"`  // what the buyer was charged
 	RefundAmount wholeRupiah `json:"refund_amount"` // of all refunds
-	Refunds      []struct {
+	Refunds      ifRead[[]struct {
 		Amount wholeRupiah `json:"refund_amount"`
-	} `json:"refunds"`
+	}] `json:"refunds"`
 
 	// With a fee that Midtrans adds for the buyer, they say what the page asked for.
 	Extra    ifRead[midtransExtra] `json:"extra_info"`
@@ -215,7 +215,7 @@ func (a *midtransAnswer) payment() (Payment, error) {
 		// According to the documentation, refund_amount is the sum of the refunds. If they differ, the larger
 		// one counts.
 		sum := wholeRupiah(0)
-		for _, refund := range a.Refunds {
+		for _, refund := range a.Refunds.value {
 			sum += refund.Amount
 		}
 

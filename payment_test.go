@@ -914,7 +914,10 @@ func TestReferenceThatIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		w.net.midtrans.odd["noreference"] = true
-		p.play(`order kopi 2 snap as A, get | sees "reason":"refused"`)
+		p.play(`order kopi 2 snap as A, get | sees "reason":"refused"`, "owner open order A | sees has too many characters")
+		if strings.Contains(w.log.String(), p.order) {
+			t.Error("the log has the address of a pay page")
+		}
 	})
 }
 

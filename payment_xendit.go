@@ -114,9 +114,9 @@ type xenditAnswer struct {
 	Currency      string      `json:"currency"`
 	Amount        wholeRupiah `json:"amount"`
 	RequestAmount wholeRupiah `json:"request_amount"` // of a payment
-	Captures      []struct {
+	Captures      ifRead[[]struct {
 		Amount wholeRupiah `json:"capture_amount"`
-	} `json:"captures"`
+	}] `json:"captures"`
 	ExpiresAt string         `json:"expires_at"`
 	PaymentID string         `json:"payment_id"`
 	RequestID string         `json:"payment_request_id"`
@@ -228,7 +228,7 @@ func (x xendit) addLatePayment(ctx context.Context, key GatewayKey, s PaymentSes
 		return nil
 	}
 	amount := wholeRupiah(0)
-	for _, capture := range payment.Captures {
+	for _, capture := range payment.Captures.value {
 		amount += capture.Amount
 	}
 	p := Payment{
