@@ -364,24 +364,23 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 
 // uniqueCode returns a code that makes the order's amount, with the base that it is added to, differ from that of each
 // other order of the store in the last seven days. It is the code that was drawn for the order before, or a new one. If
-// all amounts are taken, one repeats.
+// all amounts are taken, one repeats. Each step leads 382 codes further, and all steps together to every code.
 func (tx *Tx) uniqueCode(o *OrderRow, base int64) int64 {
-	isFree := func(code int64) bool { // also after an error of the write
-		var id string
-		return !tx.find(&id, "SELECT id FROM orders WHERE store_id = ? AND amount = ? AND created_at > ? AND id <> ? LIMIT 1",
-			o.StoreID, base+code, tx.now.Add(-uniqueAmountsFor), o.ID)
-	}
-
-	if o.UniqueCode != 0 && isFree(o.UniqueCode) {
-		return o.UniqueCode
-	}
-	codes := rand.Perm(mostUniqueCode) // from 0
-	for _, code := range codes {
-		if isFree(int64(code) + 1) {
-			return int64(code) + 1
-		}
-	}
-	return int64(codes[0]) + 1
+	code := cmp.Or(o.UniqueCode, 1+rand.Int64N(mostUniqueCode))
+	tx.find(&code, `
+		WITH RECURSIVE steps (n, code) AS (
+			VALUES (1, ?1)
+			UNION ALL
+			SELECT n + 1, (code + 381) % ?2 + 1 FROM steps WHERE n < ?2
+		)
+		SELECT code
+		FROM   steps
+		WHERE  NOT EXISTS (
+			SELECT 1
+			FROM   orders INDEXED BY orders_by_amount -- SQLite would read all orders of those days
+			WHERE  store_id = ?3 AND amount = ?4 + code AND created_at > ?5 AND id <> ?6)
+		LIMIT  1`, code, mostUniqueCode, o.StoreID, base, tx.now.Add(-uniqueAmountsFor), o.ID)
+	return code
 }
 
 // render makes the order's JSON again, and returns the names of the fields that have changed, without updated_at, which

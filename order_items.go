@@ -204,34 +204,74 @@ func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, pa
 	}
 }
 
-// reserve takes the stock of the order's components that are not reserved yet, and returns those with too little stock
-// left. Unlimited stock is not reserved.
-func (tx *Tx) reserve(o *OrderRow) (short []component) {
-	for i, c := range o.Components {
-		if c.Reserved {
-			continue
-		}
+// isUnlimited reports whether the product of a new order's component had no stock to reserve.
+func (c component) isUnlimited() bool { return c.uses != nil && c.stock == nil }
 
-		var left *int64
-		enough := tx.find(&left, `
-			UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND (stock IS NULL OR stock >= ?2) RETURNING stock`,
-			c.ProductID, c.Quantity)
-		if !enough { // There is too little, or the write has failed.
+// reserve takes the stock of the order's components that are not reserved yet, in one statement, and returns those with too
+// little stock left. Unlimited stock is not reserved.
+func (tx *Tx) reserve(o *OrderRow) (short []component) {
+	wanted := []component{}
+	for _, c := range o.Components {
+		if !c.Reserved && !c.isUnlimited() {
+			wanted = append(wanted, c)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+
+	reserved := tx.ids(`
+		UPDATE products AS p
+		SET    stock = p.stock - c.quantity
+		FROM   (SELECT value ->> 'product_id' AS id, value ->> 'quantity' AS quantity FROM json_each(?)) c
+		WHERE  p.id = c.id AND p.stock >= c.quantity
+		RETURNING id`, fromJSON{wanted})
+	limited := reserved
+	if len(reserved) < len(wanted) {
+		limited = tx.ids(`
+			SELECT id FROM products
+			WHERE  stock IS NOT NULL AND id IN (SELECT value ->> 'product_id' FROM json_each(?))`, fromJSON{wanted})
+	}
+
+	for i, c := range o.Components {
+		switch {
+		case reserved[c.ProductID]:
+			o.Components[i].Reserved = true
+		case limited[c.ProductID] && !c.Reserved:
 			short = append(short, c)
 		}
-		o.Components[i].Reserved = left != nil // It is also nil when the stock is unlimited.
 	}
 	return short
 }
 
+// ids returns the ids that a statement returns.
+func (tx *Tx) ids(statement string, args ...any) map[string]bool {
+	var list []string
+	tx.list(&list, statement, args...)
+	found := map[string]bool{}
+	for _, id := range list {
+		found[id] = true
+	}
+	return found
+}
+
 // release puts back the stock that the order holds.
 func (tx *Tx) release(o *OrderRow) {
+	held := []component{}
 	for i, c := range o.Components {
 		if c.Reserved {
-			tx.exec("UPDATE products SET stock = stock + ? WHERE id = ? AND stock IS NOT NULL", c.Quantity, c.ProductID)
+			held = append(held, c)
 		}
 		o.Components[i].Reserved = false
 	}
+	if len(held) == 0 {
+		return
+	}
+	tx.exec(`
+		UPDATE products AS p
+		SET    stock = p.stock + c.quantity
+		FROM   (SELECT value ->> 'product_id' AS id, value ->> 'quantity' AS quantity FROM json_each(?)) c
+		WHERE  p.id = c.id AND p.stock IS NOT NULL`, fromJSON{held})
 }
 
 // outOfStock refuses a new order, and says of the items that ask for too much how many are left.

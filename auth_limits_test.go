@@ -1,0 +1,226 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// wide adds bundles with 500 products in all, and returns them as the items of an order.
+func (w *world) wide(t *testing.T) (items []fields) {
+	t.Helper()
+	products, bundles := []fields{}, []fields{}
+	for i := range 500 {
+		products = append(products, fields{"slug": fmt.Sprint("p-", i), "title": "P", "price": 1000, "stock": 100_000})
+	}
+	for i := range 10 {
+		contents := []fields{}
+		for j := range 50 {
+			contents = append(contents, fields{"slug": fmt.Sprint("p-", 50*i+j), "quantity": 1})
+		}
+		bundles = append(bundles, fields{"slug": fmt.Sprint("b-", i), "title": "Wide", "price": 1000, "items": contents})
+	}
+	catalog := fields{"products": products, "bundles": bundles}
+	w.do(t, "PUT", "/v1/catalog", catalog, as(w.shop.keys["manage"])...).want(t, 200, "")
+	for _, b := range w.get(t, "/v1/products?type=bundle&q=wide").list("bundles") {
+		items = append(items, fields{"type": "bundle", "bundle_id": b["id"], "quantity": 2})
+	}
+	return items
+}
+
+// TestNobodyStopsTheOthers has a greedy shop do what it may within the usual limits, by as many clients as it likes,
+// while another shop's program creates an order four times a second. That waits less than a second. The cases come one
+// after the other, and before all tests that run side by side: they measure time.
+func TestNobodyStopsTheOthers(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		clients int
+		begin   func(t *testing.T, w *world) (greedy func(client int) int)
+		want    string // statuses that the greedy one gets, among others
+	}{
+		{"orders of many products", 100, func(t *testing.T, w *world) func(int) int {
+			body := w.shop.body("teh", 1)
+			body["items"] = w.wide(t)
+			keys := w.moreKeys()
+			return func(client int) int { return w.status("POST", "/v1/orders", body, as(keys[client%len(keys)])...) }
+		}, "201 429"},
+		{"unique amounts among many orders", 100, func(t *testing.T, w *world) func(int) int {
+			w.manyOrders(20_000)
+			body := w.shop.body("teh", 1)
+			body["payment_method"] = "bank_unik"
+			keys := w.moreKeys()
+			return func(client int) int { return w.status("POST", "/v1/orders", body, as(keys[client%len(keys)])...) }
+		}, "201 429"},
+		{"signed notifications", 100, func(t *testing.T, w *world) func(int) int {
+			p := newPlayer(t, w)
+			p.play("order kopi 1 snap as A, get")
+			midtrans, page := w.net.pageOf(p.order, "")
+			path, header, body := midtrans.message(p.order, page, "pending")
+			return func(int) int { return w.status("POST", path+w.shop.id, body, header...) }
+		}, "200 429"},
+		{"catalogs of nothing", 60, func(t *testing.T, w *world) func(int) int {
+			body := `{"products":[` + strings.Repeat(`{"items":[`+strings.Repeat("{},", 250)+`{}]},`, 1300) + `{}]}`
+			return func(int) int { return w.status("PUT", "/v1/catalog", body, as(w.shop.keys["manage"])...) }
+		}, "422 429"},
+		{"pay pages", 60, func(t *testing.T, w *world) func(int) int {
+			id := w.create(t, "teh", 1)
+			return func(int) int { return w.status("GET", "/pay/"+id, nil) }
+		}, "200 429"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, "-rate", "300", "-burst", "60")
+			w.ruin = true // There are more orders than the checks may read.
+			greedy := c.begin(t, w)
+
+			var stopped atomic.Bool
+			var clients sync.WaitGroup
+			var statuses sync.Map
+			for client := range c.clients {
+				clients.Go(func() {
+					for !stopped.Load() {
+						status := greedy(client)
+						statuses.Store(fmt.Sprint(status), true)
+						if status == http.StatusTooManyRequests { // Real clients are elsewhere, and take a while too.
+							time.Sleep(10 * time.Millisecond)
+						}
+					}
+				})
+			}
+			longest := time.Duration(0)
+			for range 4 {
+				time.Sleep(200 * time.Millisecond)
+				begun, used := time.Now(), processorTime(t)
+				w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+				longest = max(longest, min(time.Since(begun), processorTime(t)-used))
+			}
+			stopped.Store(true)
+			clients.Wait()
+
+			t.Log("another shop's order waits at most", longest)
+			if longest > time.Second {
+				t.Errorf("another shop's order waits %s, want a second at most", longest)
+			}
+			for status := range strings.FieldsSeq(c.want) {
+				if _, was := statuses.Load(status); !was {
+					t.Errorf("the greedy shop was never answered %s", status)
+				}
+			}
+		})
+	}
+}
+
+// processorTime is what this process has used. Where something waits for the work of the service alone, the time that
+// passes is less; on a busy machine more time passes, which is nobody's fault.
+func processorTime(t *testing.T) time.Duration {
+	var used syscall.Rusage
+	must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// status is that of an answer, which may be a page.
+func (w *world) status(method, path string, body any, headers ...string) int {
+	text, isText := body.(string)
+	if !isText && body != nil {
+		encoded, err := json.Marshal(body)
+		must(w.t, err)
+		text = string(encoded)
+	}
+	req, err := http.NewRequest(method, "https://shop.test"+path, strings.NewReader(text))
+	must(w.t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := w.http.Do(req)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// moreKeys are as many of the greedy shop's keys as may use up what all of them together may.
+func (w *world) moreKeys() (keys []string) {
+	for range 5 {
+		keys = append(keys, textOf(w.command("key add -name more -store "+w.shop.id), "key"))
+	}
+	return keys
+}
+
+// manyOrders gives the shop orders of the last days, with amounts that unique codes are drawn from.
+func (w *world) manyOrders(n int) {
+	w.sql(`
+		WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?3)
+		INSERT INTO orders (id, store_id, status, reference, provider, method, test, amount, unique_code, created_at,
+		                    expires_at, components, json)
+		SELECT 'o-' || i, ?1, 'expired', 'R-' || i, 'manual', 'bank_unik', 0, 50000 + i % 1000, i % 1000, ?2 - i, 0, '[]', '{}'
+		FROM   n`, w.shop.id, time.Now().UnixMilli(), n)
+}
+
+// TestWritesThatWait has another program keep the writer waiting. Of each kind, a shop has so many writes that wait; the
+// others are told to come again after two seconds. Those of another shop wait beside them.
+func TestWritesThatWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ruin = true
+	p := newPlayer(t, w)
+	p.play("order kopi 1 snap as A, get", "order teh 1 bank_transfer as B")
+	midtrans, page := w.net.pageOf(p.kept["A"], "")
+	path, header, message := midtrans.message(p.kept["A"], page, "pending")
+	signedIn := cookies(p.signIn(w.shop, w.shop.password, "192.0.2.1"))
+
+	kinds := map[string]struct {
+		most int
+		send func() int
+	}{
+		"orders": {64, func() int {
+			return w.status("POST", "/v1/orders", w.shop.body("teh", 1), as(w.shop.keys["write"])...)
+		}},
+		"notifications": {8, func() int { return w.status("POST", path+w.shop.id, message, header...) }},
+		"owner": {8, func() int {
+			form := url.Values{"act": {"add-key"}, "name": {"one"}, "scope": {"read"}}
+			return p.browse("POST", "/dashboard/developers", form, "Cookie", signedIn).StatusCode
+		}},
+		"buyers": {8, func() int {
+			return p.browse("POST", "/pay/"+p.kept["B"], url.Values{"act": {"claim"}, "method": {"bank_transfer"}}).StatusCode
+		}},
+	}
+	letGo := w.atCommit("store add -name Third -email third@example.id")
+	var senders sync.WaitGroup
+	refused, all := map[string]*atomic.Int64{}, atomic.Int64{}
+	for name, kind := range kinds {
+		count := new(atomic.Int64)
+		refused[name] = count
+		for range kind.most + 3 {
+			senders.Go(func() {
+				if kind.send() == http.StatusTooManyRequests {
+					count.Add(1)
+					all.Add(1)
+				}
+			})
+		}
+	}
+	other := make(chan int)
+	go func() {
+		other <- w.status("POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...)
+	}()
+	for end := time.Now().Add(4 * time.Second); int(all.Load()) < 3*len(kinds) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	letGo() // before SQLite gives up, after five seconds
+	senders.Wait()
+	for name, count := range refused {
+		if n := count.Load(); n != 3 {
+			t.Errorf("%s: %d are refused, want 3", name, n)
+		}
+	}
+	if status := <-other; status != 201 {
+		t.Errorf("the order of another shop is answered %d", status)
+	}
+}
