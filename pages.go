@@ -78,8 +78,9 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	}
 
 	mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusSeeOther))
+	css := []byte(stylesheet) // Slow readers share one copy.
 	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
-		writeForGood(w, "text/css; charset=utf-8", []byte(stylesheet))
+		writeForGood(w, "text/css; charset=utf-8", css)
 	})
 	mux.HandleFunc("GET /pictures/{hash}", s.getPicture)
 	mux.HandleFunc("GET /pictures/{hash}/small", s.getPicture)

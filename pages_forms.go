@@ -566,7 +566,7 @@ func (s *server) answerStranger(p *page) error {
 
 func (s *server) readDocs(p *page) (any, error) {
 	v := docsPage{page: p, Product: "…", Method: "…"}
-	if err := json.Unmarshal(description, &v.Spec); err != nil || p.Store.ID == "" {
+	if err := json.Unmarshal([]byte(description), &v.Spec); err != nil || p.Store.ID == "" {
 		return v, err
 	}
 
