@@ -390,5 +390,8 @@ func (m Method) forImport(st Store) jsonObject {
 		shown["accounts"] = m.Accounts
 		shown["unique_code"] = m.UniqueCode
 	}
+	if m.Kind == QRIS {
+		shown["qris"] = m.QRIS
+	}
 	return shown
 }

@@ -59,6 +59,8 @@ type Method struct {
 	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
 	ImageURL     *string         `json:"image_url" rule:"url optional"`
 	Channels     []string        `json:"channels,omitempty" rule:"codes 0..40 optional"` // the only ones of a gateway's page; none = all
+	QRIS         string          `json:"-" rule:"lines 0..490 optional"`                 // the text of the shop's own code; "" = unknown
+	QRISMerchant *QRISMerchant   `json:"qris_merchant,omitempty" sql:"-"`                // what the API shows of it
 	Enabled      bool            `json:"-" rule:"bool optional"`
 	Removed      bool            `json:"-"`                  // no list shows it, but orders name it
 	Test         bool            `json:"-"`                  // its orders are test orders: no real money pays them
@@ -70,7 +72,7 @@ type Method struct {
 // check refuses what only manual methods have. The form of a method, which has no path, may have the fields
 // of all kinds.
 func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
-	for _, name := range []string{"kind", "accounts", "unique_code"} {
+	for _, name := range []string{"kind", "accounts", "unique_code", "qris"} {
 		if path != "" && m.Provider != "" && m.Provider != Manual && given[name] {
 			wrong.add(path+name, "is only for methods of the provider manual: leave it out")
 		}
@@ -83,13 +85,21 @@ func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 	if m.MinAmount != nil && m.MaxAmount != nil && *m.MinAmount > *m.MaxAmount {
 		wrong.add(path+"min_amount", "must not be above max_amount")
 	}
-	if m.ImageURL != nil && !isPicture(*m.ImageURL) {
-		m.checkImage(wrong, path)
-	}
+	m.checkCode(wrong, path)
 }
 
 // isPicture reports whether an address may be that of a picture of ours, which on a local address is not https.
 var isPicture = matcher(`/pictures/[0-9a-f]{64}$`)
+
+// checkCode refuses a picture that no pay page can show, and a text that is not that of a shop's code.
+func (m Method) checkCode(wrong *Refusal, path string) {
+	if m.ImageURL != nil && !isPicture(*m.ImageURL) {
+		m.checkImage(wrong, path)
+	}
+	if _, problem := readQRIS(m.QRIS); m.QRIS != "" && problem != "" {
+		wrong.add(path+"qris", problem)
+	}
+}
 
 // checkImage refuses a picture that a pay page, which is https, cannot show.
 func (m Method) checkImage(wrong *Refusal, path string) {
@@ -102,20 +112,22 @@ func (m Method) checkImage(wrong *Refusal, path string) {
 func (m Method) usable(st Store, subtotal int64) bool {
 	below := m.MinAmount != nil && subtotal < *m.MinAmount
 	above := m.MaxAmount != nil && subtotal > *m.MaxAmount
-	return m.lacks(st) == "" && (subtotal < 0 || !below && !above)
+	return m.lacks(st) == "" && (subtotal < 0 || !below && !above && m.takes(subtotal))
+}
+
+// takes reports whether an amount is not too much for a method of which only the text of its code is known.
+func (m Method) takes(amount int64) bool {
+	return m.Kind != QRIS || m.ImageURL != nil || amount <= mostQRISAmount
 }
 
 // lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode, https or reachable.
 // It is empty if they are.
 func (m Method) lacks(st Store) string {
-	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
 	switch {
 	case !m.Enabled:
 		return "off"
-	case needsAccount && len(m.Accounts) == 0 && m.Instructions == "":
-		return "account"
-	case m.Kind == QRIS && m.ImageURL == nil:
-		return "picture"
+	case m.lacksTarget() != "":
+		return m.lacksTarget()
 	case !m.HasKey:
 		return "key"
 	case m.Test && !st.TestMode:
@@ -131,6 +143,18 @@ func (m Method) lacks(st Store) string {
 	return ""
 }
 
+// lacksTarget says what is missing of where the money of a manual method goes: account or picture. It is empty if nothing is.
+func (m Method) lacksTarget() string {
+	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
+	switch {
+	case needsAccount && len(m.Accounts) == 0 && m.Instructions == "":
+		return "account"
+	case m.Kind == QRIS && m.ImageURL == nil && m.QRIS == "":
+		return "picture"
+	}
+	return ""
+}
+
 // sqlMethods reads a store's methods, removed ones too. Only manual ones have a kind and, unless that
 // is cash, a unique code and accounts.
 const sqlMethods = `
@@ -139,6 +163,7 @@ const sqlMethods = `
 	       m.min_amount, m.max_amount, m.instructions, m.removed_at > 0 AS removed,
 	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]') AS accounts, m.image_url,
 	       m.enabled AND m.removed_at = 0 AS enabled, m.channels,
+	       iif(m.provider = 'manual' AND m.kind = 'qris', m.qris, '') AS qris,
 	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox' AS test,
 	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL AS has_key,
 	       iif(m.provider = 'manual', 'manual', 'gateway') AS channel
@@ -204,16 +229,16 @@ func (in *importRun) putMethod(m Method, path string) {
 	if result != Unchanged {
 		in.exec(`
 			INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled,
-			                             kind, accounts, image_url, unique_code, channels)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			                             kind, accounts, image_url, unique_code, channels, qris)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (store_id, code) DO UPDATE
 			SET    name = excluded.name, fee = excluded.fee, instructions = excluded.instructions,
 			       min_amount = excluded.min_amount, max_amount = excluded.max_amount, enabled = excluded.enabled,
 			       accounts = excluded.accounts, image_url = excluded.image_url, unique_code = excluded.unique_code,
-			       channels = excluded.channels, removed_at = 0`,
+			       channels = excluded.channels, qris = excluded.qris, removed_at = 0`,
 			in.store.ID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount, m.Enabled, m.Kind,
 			fromJSON{append([]BankAccount{}, m.Accounts...)}, m.ImageURL, m.UniqueCode, // [], not null
-			fromJSON{append([]string{}, m.Channels...)})
+			fromJSON{append([]string{}, m.Channels...)}, m.QRIS)
 	}
 	in.done.Entries = append(in.done.Entries, EntryResult{Type: "payment_method", Code: m.Code, Result: result})
 }

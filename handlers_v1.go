@@ -76,6 +76,7 @@ func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) 
 	methods, err := s.db.UsableMethods(c.Context(), c.store, query.Amount)
 	for i, m := range methods {
 		methods[i].ImageURL = c.store.pictureURL(m.ImageURL)
+		methods[i].QRISMerchant = m.merchant()
 	}
 	return jsonObject{"payment_methods": methods}, err
 }
@@ -133,6 +134,13 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 		return nil, err
 	}
 
+	if session.Status == "manual" {
+		m, err := s.methodOf(c.Context(), o)
+		if err != nil {
+			return nil, err
+		}
+		session.QRString = o.qris(m, s.db.now())
+	}
 	return c.store.showSession(o, session), nil
 }
 

@@ -353,6 +353,9 @@ func (tx *Tx) setMethod(o *OrderRow, m Method) error {
 	}
 
 	o.Order.Amount = base + o.Order.UniqueCode
+	if !m.takes(o.Order.Amount) {
+		return refuse(PaymentMethodUnavailable).add("payment_method", "takes at most %d", mostQRISAmount)
+	}
 	o.Order.PaymentMethod = m.Code
 	o.Order.PaymentProvider = m.Provider
 	o.Order.SettlementChannel = m.Channel

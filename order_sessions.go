@@ -369,6 +369,7 @@ type SessionView struct {
 	PaymentURL string   `json:"payment_url"`
 	ExpiresAt  Time     `json:"expires_at"`
 	Attempt    int      `json:"attempt"`
+	QRString   string   `json:"qr_string,omitempty"` // the text of the code by which it can be paid
 }
 
 // sessionStatuses are what payment_session says about orders in each state, unless view knows more.
@@ -428,4 +429,15 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 		v.PaymentURL = s.URL
 	}
 	return v
+}
+
+// qris returns the text of the code by which an order can be paid: that of its method as it is now, with the amount. It
+// is empty if the order cannot be paid, or not with such a code.
+func (o OrderRow) qris(m Method, now Time) string {
+	q, problem := readQRIS(m.QRIS)
+	mayPay := o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider == Manual
+	if problem != "" || !mayPay || o.Order.Amount > mostQRISAmount {
+		return ""
+	}
+	return q.withAmount(o.Order.Amount)
 }

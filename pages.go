@@ -41,6 +41,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 
 	for _, route := range []pageRoute{
 		{path: "/pay/{id}", Template: "pay", admit: s.admitBuyer, before: s.checkOnReturn, read: s.readPay, acts: ofBuyer},
+		{path: "/pay/{id}/qris.png", admit: s.admitBuyer, before: s.drawCode},
 		{path: "/pay/{id}/go", admit: s.admitBuyer, before: s.goPay},
 		{path: backFromGateway, admit: s.comeBack, acts: acts{}},
 		{path: "/sandbox/{id}", Template: "sandbox", admit: s.admitToSandbox, read: s.readSandbox, acts: inSandbox},
@@ -58,7 +59,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/dashboard/catalog/bundle", Template: "entry", read: s.readEntry, acts: entry},
 		{path: "/dashboard/payments", Template: "payments", read: s.readPayments, acts: ofGateways},
 		{path: "/dashboard/payments/method", Template: "method", read: s.readMethod,
-			acts: acts{"save": s.saveMethod, "remove": s.removeMethod}},
+			acts: acts{"save": s.saveMethod, "remove": s.removeMethod, "read-code": s.readCode, "use-code": s.useCode}},
 		{path: "/dashboard/payments/trial", Template: "trial", read: s.readTrial,
 			acts: acts{"check": s.checkTrial, "close": s.closeTrial}},
 		{path: pictureUpload, Template: "method", read: s.readMethod, acts: acts{"upload": s.savePicture}},
@@ -222,13 +223,20 @@ var (
 	stylesheet    = webFile("style.css")
 	stylesheetURL = fmt.Sprintf("/style.css?v=%.6x", sha256.Sum256([]byte(stylesheet)))
 	copyScript    = webFile("copy.js")
-	copyHash      = sha256.Sum256([]byte(copyScript))
+	readScript    = webFile("read-qr.js")
+	pageSecurity  = securityWith(copyScript)
 )
 
-// pageSecurity allows a page nothing but our stylesheet, pictures, forms and the script for copying.
-var pageSecurity = "default-src 'none'; style-src 'self'; img-src 'self' data: https:; script-src 'sha256-" +
-	base64.StdEncoding.EncodeToString(copyHash[:]) +
-	"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+// securityWith allows a page nothing but our stylesheet, pictures, forms and these scripts.
+func securityWith(scripts ...string) string {
+	var hashes string
+	for _, script := range scripts {
+		hash := sha256.Sum256([]byte(script))
+		hashes += " 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
+	}
+	return "default-src 'none'; style-src 'self'; img-src 'self' data: https:; script-src" + hashes +
+		"; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+}
 
 // templates are those of web/ by language. They are parsed for the first page, because commands need none.
 var templates = sync.OnceValue(func() map[language]*template.Template {

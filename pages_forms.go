@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html/template"
 	"maps"
 	"net/url"
 	"path"
@@ -271,6 +272,10 @@ type methodPage struct {
 	QRISFee      bool // Its fee would be added to payments by QRIS.
 	Upload       form
 	TakesPicture bool
+	ReadCode     form
+	Code         *ownCode // the one in use
+	Proposed     *ownCode // the one that was read and not confirmed yet
+	ReadScript   template.JS
 	Removal      *removal
 }
 
@@ -287,7 +292,7 @@ func (s *server) readMethod(p *page) (any, error) {
 		if m.Removed {
 			return nil, ErrNotFound
 		}
-		at := "/dashboard/payments/method?code=" + url.QueryEscape(m.Code)
+		at := methodPath(m.Code)
 		v.SaveAt = at + "#save"
 		v.Save = p.Form("save", p.Fields(m))
 		v.Lacks = m.lacks(p.Store)
@@ -298,6 +303,9 @@ func (s *server) readMethod(p *page) (any, error) {
 	v.Kind = cmp.Or(string(m.Kind), string(m.Provider))
 	v.IsManual = m.Provider == Manual
 	v.TakesPicture = m.Kind == QRIS && m.Code != ""
+	if v.TakesPicture {
+		v.readCodes(m)
+	}
 	v.Rows = v.Save.Rows("accounts", "number", 10)
 	v.QRISFee = m.addsFeeToQRIS(p.Store)
 	chosen := strings.Fields(strings.Join(v.Save.Values["channels"], " "))
@@ -334,10 +342,15 @@ func (s *server) saveMethod(p *page) error {
 		p.keepUnchanged(m.Given)
 	}
 	p.next = "/dashboard/payments"
-	if m.Kind == QRIS { // Its picture may still have to be uploaded.
-		p.next += "/method?code=" + url.QueryEscape(m.Code)
+	if m.Kind == QRIS { // Its code may still have to be given.
+		p.next = methodPath(m.Code)
 	}
 	return s.importOne(p, Catalog{PaymentMethods: []Method{m}})
+}
+
+// methodPath is the address of a method's form.
+func methodPath(code string) string {
+	return "/dashboard/payments/method?code=" + url.QueryEscape(code)
 }
 
 func (s *server) removeMethod(p *page) error {

@@ -120,9 +120,10 @@ type payPage struct {
 	Question    toStore
 	URL         string
 	Alerts      []shownAlert
-	Target      string // the heading of where the money goes; "" = nowhere is known
-	CanSave     bool   // the picture of where it goes
-	LacksTarget bool   // The store has removed where the money should go.
+	Code        *QRISMerchant // of the code with the amount by which it can be paid; nil = there is none
+	Target      string        // the heading of where the money goes; "" = nowhere is known
+	CanSave     bool          // the picture of where it goes
+	LacksTarget bool          // The store has removed where the money should go.
 	Claim       form
 
 	// While it waits for its payment.
@@ -176,9 +177,10 @@ func (s *server) readPay(p *page) (any, error) {
 	if v.Method, err = s.methodOf(p.Context(), o); err != nil {
 		return nil, err
 	}
-	v.readTarget()
+	now := s.db.now()
+	v.readTarget(now)
 
-	inTime := s.db.now() < o.Order.ExpiresAt
+	inTime := now < o.Order.ExpiresAt
 	mayPay := o.Book.Status == Pending && inTime
 	switch {
 	case mayPay && p.checking > 0:
@@ -215,12 +217,15 @@ func (p *page) toStore(message, words string) toStore {
 }
 
 // readTarget says where the money of a manual order goes.
-func (v *payPage) readTarget() {
+func (v *payPage) readTarget(now Time) {
 	m := v.Method
 	isQRIS := m.Kind == QRIS
+	if v.order.qris(m, now) != "" {
+		v.Code = m.merchant()
+	}
 	v.CanSave = m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") // It is one of ours.
 	switch {
-	case len(m.Accounts) == 0 && m.ImageURL == nil && m.Instructions == "":
+	case len(m.Accounts) == 0 && m.ImageURL == nil && m.Instructions == "" && v.Code == nil:
 	case v.order.Book.Status == AwaitingVerification && m.Kind != Cash:
 		v.Target = v.Language.say("target")
 	case len(m.Accounts) > 1:
@@ -230,8 +235,7 @@ func (v *payPage) readTarget() {
 	default:
 		v.Target = m.Name
 	}
-	needsAccount := m.Kind == Transfer || m.Kind == EWallet
-	v.LacksTarget = needsAccount && len(m.Accounts) == 0 && m.Instructions == "" || isQRIS && m.ImageURL == nil
+	v.LacksTarget = m.lacksTarget() != "" || isQRIS && m.ImageURL == nil && v.Code == nil
 }
 
 // readWaysToPay reads what a buyer who has not paid can do.

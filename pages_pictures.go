@@ -16,7 +16,6 @@ import (
 	"image/jpeg"
 	_ "image/png"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 )
@@ -59,9 +58,9 @@ func (s *server) savePicture(p *page) error {
 	}
 
 	large := turned(scaled(decoded, largeSide), orientation(head[:length]))
-	code := p.Query("code")
-	p.next = "/dashboard/payments/method?code=" + url.QueryEscape(code)
-	return s.db.SetPicture(p.Context(), p.Store.ID, code, Picture{encoded(large), encoded(scaled(large, smallSide))})
+	p.proposeCode(p.FormValue("qris")) // The browser may have read it.
+	picture := Picture{encoded(large), encoded(scaled(large, smallSide))}
+	return s.db.SetPicture(p.Context(), p.Store.ID, p.Query("code"), picture)
 }
 
 // Picture is a picture in its two sizes, as JPEG.

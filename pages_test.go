@@ -195,7 +195,11 @@ func TestEveryPage(t *testing.T) {
 			if code := codeInPage.FindString(text) + missingWord().FindString(text); code != "" {
 				t.Errorf("%s in %s shows the code %s", path, lang, code)
 			}
-			if strings.Count(body, "<script") > 1 || strings.Contains(body, "onclick") || strings.Contains(body, "{{") {
+			scripts := 1
+			if strings.HasSuffix(path, "=kode") { // It may read a code from a picture.
+				scripts = 2
+			}
+			if strings.Count(body, "<script") > scripts || strings.Contains(body, "onclick") || strings.Contains(body, "{{") {
 				t.Errorf("%s has scripts", path)
 			}
 			shown[lang] = text
@@ -450,7 +454,7 @@ func TestPicture(t *testing.T) {
 		"20 MP":      huge.Bytes(),
 	} {
 		status, text := upload(content)
-		if status != 422 || strings.Count(text, `action="/dashboard/payments/method?code=kode#`) != 2 {
+		if status != 422 || strings.Count(text, `action="/dashboard/payments/method?code=kode#`) != 3 {
 			t.Errorf("%s: %d, want 422 and a page whose other forms still work: %s", name, status, text)
 		}
 	}

@@ -94,6 +94,7 @@ CREATE TABLE payment_methods (
   enabled      INTEGER NOT NULL CHECK (enabled IN (0, 1)),
   removed_at   INTEGER NOT NULL DEFAULT 0, -- it keeps its code, which orders name
   channels     TEXT    NOT NULL DEFAULT '[]', -- JSON: the codes of the only channels that a gateway's page offers
+  qris         TEXT    NOT NULL DEFAULT '', -- the text of the shop's own QRIS code
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
 

@@ -35,6 +35,7 @@ CREATE INDEX endpoints_removed ON endpoints (removed_at) WHERE removed_at > 0;
 ALTER TABLE gateway_keys ADD COLUMN paged_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE gateway_keys ADD COLUMN notified_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE payment_methods ADD COLUMN channels TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE payment_methods ADD COLUMN qris TEXT NOT NULL DEFAULT '';
 
 CREATE TABLE payment_identifiers (
   order_id TEXT NOT NULL REFERENCES orders,

@@ -1,0 +1,87 @@
+package main
+
+// This file has the QRIS codes on pages. An owner gives the text of the shop's own code, sees whose it is, and confirms it.
+// From then on the pay page of each order has a code with the order's amount.
+
+import (
+	"cmp"
+	"encoding/base64"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// ownCode is the text of a shop's own QRIS code, and what it says.
+type ownCode struct {
+	Text string
+	QRISMerchant
+	Trial template.URL // a picture of the code with an amount, to scan without paying
+}
+
+// ownCodeOf reads the text of a code; nil = it is none.
+func ownCodeOf(text string) *ownCode {
+	q, problem := readQRIS(text)
+	if problem != "" {
+		return nil
+	}
+	picture := base64.StdEncoding.EncodeToString(qrPicture(q.withAmount(qrisTrial)))
+	return &ownCode{text, q.merchant(), template.URL("data:image/png;base64," + picture)}
+}
+
+// readCodes reads what the form of a QRIS method shows of the shop's own code.
+func (v *methodPage) readCodes(m Method) {
+	v.ReadCode = v.Form("read-code")
+	v.Code = ownCodeOf(m.QRIS)
+	v.Proposed = ownCodeOf(v.URL.Query().Get("qris"))
+	v.ReadScript = template.JS(readScript)
+	v.w.Header().Set("Content-Security-Policy", securityWith(copyScript, readScript))
+}
+
+// proposeCode leads to the method's form, which asks whether a code that was read is the shop's, if it is one.
+func (p *page) proposeCode(text string) {
+	p.next = methodPath(p.Query("code"))
+	if _, problem := readQRIS(text); problem == "" {
+		p.next += "&qris=" + url.QueryEscape(text)
+	}
+}
+
+// readCode takes the text of a shop's own code, which is used once it was confirmed.
+func (s *server) readCode(p *page) error {
+	text := strings.TrimSpace(p.PostFormValue("qris"))
+	if _, problem := readQRIS(text); problem != "" {
+		return refuse(ValidationFailed).add("qris", problem)
+	}
+	p.proposeCode(text)
+	return nil
+}
+
+// useCode lets each order of a method have a code with its amount; an empty text ends that.
+func (s *server) useCode(p *page) error {
+	m := Method{Code: p.Query("code"), QRIS: p.PostFormValue("qris"), Given: map[string]bool{"code": true, "qris": true}}
+	if _, problem := readQRIS(m.QRIS); m.QRIS != "" && problem != "" {
+		return refuse(ValidationFailed).add("qris", problem)
+	}
+	if there, err := s.db.Method(p.Context(), p.Store.ID, m.Code); err != nil || there.Removed || there.Kind != QRIS {
+		return cmp.Or(err, ErrNotFound)
+	}
+	p.next = methodPath(m.Code)
+	return s.importOne(p, Catalog{PaymentMethods: []Method{m}})
+}
+
+// drawCode answers with the picture of the code by which an order can be paid. Browsers do not keep it: it is the method's
+// as it is now.
+func (s *server) drawCode(p *page) error {
+	m, err := s.methodOf(p.Context(), p.order)
+	if err != nil {
+		return err
+	}
+	text := p.order.qris(m, s.db.now())
+	if text == "" {
+		return ErrNotFound
+	}
+	p.w.Header().Set("Content-Type", "image/png")
+	p.w.WriteHeader(http.StatusOK)
+	p.w.Write(qrPicture(text))
+	return nil
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/jpeg"
+	"image/png"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// ownCodeText is the code of a shop, and codeOf85347 that of an order of Rp85.347, as another program made it.
+const (
+	ownCodeText = "00020101021126610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI51440014ID.CO.QRIS.WWW" +
+		"0215ID10200000000010303UMI5204581453033605802ID5909KOPI KITA6007BANDUNG61054011162070703A0163043EC0"
+	codeOf85347 = "00020101021226610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI51440014ID.CO.QRIS.WWW" +
+		"0215ID10200000000010303UMI5204581453033605405853475802ID5909KOPI KITA6007BANDUNG61054011162070703A016304D815"
+)
+
+// codeMethod is an entry of a catalog whose orders have codes.
+func codeMethod(text string) fields {
+	return fields{"code": "kode-toko", "name": "QRIS toko", "provider": "manual", "kind": "qris", "qris": text}
+}
+
+func putMethods(w *world, t *testing.T, methods ...any) response {
+	return w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": methods}, as(w.shop.keys["manage"])...)
+}
+
+// TestQRISTexts lets the rules of a code's text decide.
+func TestQRISTexts(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, c := range readCases(t, "testdata/qris.txt") {
+			answer := putMethods(w, t, codeMethod(c.column(0)))
+			said := ""
+			for _, wrong := range answer.Error.Details {
+				said += wrong.Field + " " + wrong.Message
+			}
+			if c.heading != "The code of a shop" {
+				if answer.Status != 422 || !strings.HasPrefix(said, "payment_methods[0].qris "+c.heading) {
+					t.Errorf("%s (%s): %d %s", c.name, c.column(1), answer.Status, said)
+				}
+				continue
+			}
+			answer.want(t, 200, "")
+			shown := ""
+			for _, m := range w.get(t, "/v1/payment-methods").list("payment_methods") {
+				if merchant, ok := m["qris_merchant"].(fields); ok {
+					shown = textOf(merchant, "name") + ", " + textOf(merchant, "city")
+				}
+			}
+			if shown != c.column(1) {
+				t.Errorf("%s: shows %q, want %q", c.name, shown, c.column(1))
+			}
+		}
+		other := fields{"code": "lain", "name": "Lain", "provider": "midtrans", "qris": ownCodeText}
+		putMethods(w, t, other).want(t, 422, "VALIDATION_FAILED")
+	})
+}
+
+// TestOrderHasACode is about the code of an order: it has its amount, it goes when the order cannot be paid any more, and
+// more than banks take has none.
+func TestOrderHasACode(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		putMethods(w, t, codeMethod(ownCodeText)).want(t, 200, "")
+		p := newPlayer(t, w)
+		p.play("order kopi 1 kode-toko as A")
+		code := func() string {
+			return w.get(t, "/v1/orders/"+p.order).at("payment_session.qr_string")
+		}
+		want := strings.Replace(codeOf85347, "540585347", "540585000", 1)
+		if got := code(); got[:len(got)-4] != want[:len(want)-4] {
+			t.Errorf("the code is %s, want %s", got, want)
+		}
+
+		status, page := p.code("GET", "/pay/"+p.order, nil)
+		if status != 200 || !strings.Contains(page, "/qris.png") || !strings.Contains(page, "KOPI KITA") {
+			t.Errorf("the pay page shows no code: %d", status)
+		}
+		status, picture := p.code("GET", "/pay/"+p.order+"/qris.png", nil)
+		if drawn, kind, err := image.Decode(strings.NewReader(picture)); status != 200 || err != nil || kind != "png" {
+			t.Errorf("the picture: %d, %v", status, err)
+		} else if got := encodedPNG(t, drawn); !bytes.Equal(got, encodedPNG(t, decoded(t, qrPicture(code())))) {
+			t.Error("the picture shows another code")
+		}
+
+		p.play("buyer claim")
+		if got := code(); got != "<nil>" {
+			t.Errorf("a reported order has the code %s", got)
+		}
+		if status, _ := p.code("GET", "/pay/"+p.order+"/qris.png", nil); status != 404 {
+			t.Errorf("its picture: %d", status)
+		}
+
+		dear := fields{"slug": "mesin", "title": "Mesin", "price": 10_000_001}
+		w.do(t, "PUT", "/v1/catalog", fields{"products": []any{dear}}, as(w.shop.keys["manage"])...).want(t, 200, "")
+		for _, m := range w.get(t, "/v1/payment-methods?amount=10000001").list("payment_methods") {
+			if textOf(m, "code") == "kode-toko" {
+				t.Error("a text alone takes more than Rp10,000,000")
+			}
+		}
+	})
+}
+
+// TestOwnCodeInTheDashboard is how an owner gives the code of the shop: paste, compare, confirm.
+func TestOwnCodeInTheDashboard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		m := codeMethod("")
+		delete(m, "qris")
+		putMethods(w, t, m).want(t, 200, "")
+		p := newPlayer(t, w)
+		path := "/dashboard/payments/method?code=kode-toko"
+		if _, page := p.code("GET", path, nil); !strings.Contains(page, "QRIS belum diberikan") {
+			t.Error("a method without a code is offered")
+		}
+		status, page := p.code("POST", path, url.Values{"act": {"read-code"}, "qris": {codeOf85347}})
+		if status != 422 || !strings.Contains(page, "satu pembayaran") {
+			t.Errorf("the code of one payment: %d", status)
+		}
+		if status, _ = p.code("POST", path, url.Values{"act": {"use-code"}, "qris": {codeOf85347}}); status != 422 {
+			t.Errorf("it is used: %d", status)
+		}
+
+		if status, _ = p.code("POST", path, url.Values{"act": {"read-code"}, "qris": {" " + ownCodeText + "\n"}}); status != 303 {
+			t.Errorf("the shop's own: %d", status)
+		}
+		_, page = p.code("GET", path+"&qris="+url.QueryEscape(ownCodeText), nil)
+		for _, shown := range []string{"KOPI KITA", "BANDUNG", "data:image/png", "Ya, pakai kode ini"} {
+			if !strings.Contains(page, shown) {
+				t.Errorf("the confirmation lacks %q", shown)
+			}
+		}
+		if status, _ = p.code("POST", path, url.Values{"act": {"use-code"}, "qris": {ownCodeText}}); status != 303 {
+			t.Errorf("confirmed: %d", status)
+		}
+		p.play("order kopi 1 kode-toko as A | 201")
+		if _, page = p.code("GET", "/pay/"+p.order, nil); !strings.Contains(page, "/qris.png") {
+			t.Error("the pay page shows no code")
+		}
+		if status, _ = p.code("POST", path, url.Values{"act": {"use-code"}, "qris": {""}}); status != 303 {
+			t.Errorf("no code any more: %d", status)
+		}
+		if _, page = p.code("GET", "/pay/"+p.order, nil); strings.Contains(page, "/qris.png") {
+			t.Error("the pay page shows a code that the method has no more")
+		}
+	})
+}
+
+func decoded(t *testing.T, file []byte) image.Image {
+	t.Helper()
+	picture, err := png.Decode(bytes.NewReader(file))
+	must(t, err)
+	return picture
+}
+
+func encodedPNG(t *testing.T, picture image.Image) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	must(t, png.Encode(&file, picture))
+	return file.Bytes()
+}
+
+var codesFolder = flag.String("codes", "", "a folder into which TestCodes writes all codes, for readers of other makes")
+
+// TestCodes draws the longest text of each version and the shortest of the next. Readers of other makes have read all of
+// them (see .ci/codes), with these modules.
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	textOf := func(length int) string {
+		text := make([]byte, length)
+		for i := range text {
+			text[i] = byte(' ' + (7*i+13*length)%95)
+		}
+		return string(text)
+	}
+	drawn := sha256.New()
+	for _, most := range []int{14, 26, 42, 62, 84, 106, 122, 152, 180, 213, 251, 287, 331, 362, 412, 450, 504, 560} {
+		for _, length := range []int{min(most+1, 560), most} {
+			q := drawQR(textOf(length))
+			drawn.Write(bytes.Join(q.modules, []byte{10}))
+			if length == most && q.side != 17+4*q.version {
+				t.Errorf("%d characters: version %d", length, q.version)
+			}
+		}
+	}
+	if got := fmt.Sprintf("%x", drawn.Sum(nil)[:8]); got != "9a02d27e5f5eee0b" {
+		t.Errorf("the codes have the hash %s: let .ci/codes read them", got)
+	}
+
+	if *codesFolder == "" {
+		return
+	}
+	for length := 1; length <= 560; length++ {
+		writeCode(t, fmt.Sprintf("length-%d", length), textOf(length), false)
+	}
+	for shop := range 20 { // Their names and numbers have different lengths.
+		name := strings.Repeat("Kopi & Teh ", 3)[:5+shop]
+		text := fmt.Sprintf("00020101021126%02d0014COM.GO-JEK.WWW0118%018d51440014ID.CO.QRIS.WWW0215ID%013d0303UMI5204581453033605802ID59%02d%s"+
+			"6007BANDUNG6304", 40, shop*7919, shop*104729, len(name), name)
+		q, problem := readQRIS(text + checkQRIS(text))
+		if problem != "" {
+			t.Fatal(text, problem)
+		}
+		for amount := int64(1 + shop); amount <= mostQRISAmount; amount = amount*5 + 7 {
+			writeCode(t, fmt.Sprintf("shop-%d-%d", shop, amount), q.withAmount(amount), true)
+		}
+	}
+}
+
+// writeCode writes a code and its text into the folder, and perhaps the code as a bad photo.
+func writeCode(t *testing.T, name, text string, asPhoto bool) {
+	name = filepath.Join(*codesFolder, name)
+	picture := qrPicture(text)
+	must(t, os.WriteFile(name+".txt", []byte(text), 0o644))
+	must(t, os.WriteFile(name+".png", picture, 0o644))
+	if !asPhoto {
+		return
+	}
+	var photo bytes.Buffer
+	must(t, jpeg.Encode(&photo, photoOf(decoded(t, picture)), &jpeg.Options{Quality: 60}))
+	must(t, os.WriteFile(name+".jpg", photo.Bytes(), 0o644))
+}
+
+// photoOf returns a picture as it looks when it was taken askew and out of focus.
+func photoOf(from image.Image) image.Image {
+	side := from.Bounds().Dx()
+	flat := image.NewGray(from.Bounds())
+	draw.Draw(flat, flat.Rect, from, image.Point{}, draw.Src)
+	to := image.NewGray(image.Rect(0, 0, side*5/4, side*5/4))
+	sin, cos := math.Sincos(0.14)
+	middle := float64(to.Rect.Dx()) / 2
+	for y := range to.Rect.Dy() {
+		for x := range to.Rect.Dx() {
+			sum := 0
+			for shift := range 9 { // the mean of what is around
+				dx := float64(x) - middle + float64(shift%3-1)*1.5
+				dy := float64(y) - middle + float64(shift/3-1)*1.5
+				lean := 1 + 0.0001*dy
+				at := image.Pt(int(lean*(cos*dx-sin*dy))+side/2, int(lean*(sin*dx+cos*dy))+side/2)
+				if at.In(flat.Rect) {
+					sum += int(flat.GrayAt(at.X, at.Y).Y)
+				} else {
+					sum += 255
+				}
+			}
+			to.SetGray(x, y, color.Gray{uint8(40 + sum/9*2/3)})
+		}
+	}
+	return to
+}
