@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -446,6 +447,31 @@ func (tx *Tx) newReference() string {
 	tx.db.latestReference = number
 	tail := crockford.EncodeToString(binary.BigEndian.AppendUint32(nil, uint32(number)<<2)) // six characters have 30 bits
 	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
+}
+
+// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the
+// order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets
+// deliveries too: they wait until it is on. A phone gets only what is news to it.
+func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
+	o.Events++
+	shown = strings.Join(st.show(o.StoredOrder, ""), "")
+	data := `{"order":` + shown + "}"
+	if name == OrderUpdated {
+		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
+	}
+	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data)
+
+	var endpoints []string
+	tx.list(&endpoints, `
+		SELECT id
+		FROM   endpoints
+		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
+		       AND (kind = 'webhook' OR ?)
+		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil))
+	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
+		tx.addDelivery(eventID, id)
+	}
+	return shown
 }
 
 // storeOrder writes a new order, or what has changed in one. render has set its status and alerts.

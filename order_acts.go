@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // transitions are all the changes of state that can happen, whoever causes them, but for UndoApproval. Everything else is
@@ -57,6 +56,9 @@ type Note struct {
 	Carrier  string   `json:"carrier,omitempty"` // with a shipment's news
 	Tracking string   `json:"tracking,omitempty"`
 }
+
+// paymentKey is that of the payment that the note is about.
+func (n Note) paymentKey() string { return Payment{Attempt: n.Attempt, ID: n.Payment}.key() }
 
 type NoteCode string
 
@@ -194,15 +196,9 @@ func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
 // in which an act, or the order's end, may already have set o.Book.Status.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
-	var reason Note // the first news about the payer; without any, the last that is not a denial, or else the first
-	for _, n := range o.news {
-		about := Payment{Attempt: reason.Attempt, ID: reason.Payment}
-		if reason.Code == "" || about.key() != after.PaidBy && n.Code != NoteCode(Denied) {
-			n, reason = reason, n // The former reason becomes a note.
-		}
-		if n.Code != "" {
-			o.note(ActorGateway, n)
-		}
+	reason, notes := o.reasonAndNotes(after.PaidBy)
+	for _, n := range notes {
+		o.note(ActorGateway, n)
 	}
 
 	if after.Status != o.Book.Status {
@@ -231,6 +227,23 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	return nil
 }
 
+// reasonAndNotes returns the news that explains a change of state: the first about the payment that pays, or else the last
+// that is not a denial, or else the first. The rest are notes.
+func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
+	if len(o.news) == 0 {
+		return reason, nil
+	}
+
+	i := slices.IndexFunc(o.news, func(n Note) bool { return n.paymentKey() == paidBy })
+	for last := len(o.news) - 1; i < 0 && last >= 0; last-- {
+		if o.news[last].Code != NoteCode(Denied) {
+			i = last
+		}
+	}
+	i = max(i, 0)
+	return o.news[i], slices.Delete(slices.Clone(o.news), i, i+1)
+}
+
 // followStatus does what a new status means for an order's stock and paid_at. A refund keeps both: the goods may be with
 // the buyer. What was shipped comes back only if somebody says so.
 func (tx *Tx) followStatus(o *OrderRow) {
@@ -246,31 +259,6 @@ func (tx *Tx) followStatus(o *OrderRow) {
 	case Pending, AwaitingVerification:
 		o.Order.PaidAt = 0
 	}
-}
-
-// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once.
-// It returns the order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets deliveries too: they wait until it
-// is on. A phone gets only what is news to it.
-func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
-	o.Events++
-	shown = strings.Join(st.show(o.StoredOrder, ""), "")
-	data := `{"order":` + shown + "}"
-	if name == OrderUpdated {
-		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
-	}
-	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data)
-
-	var endpoints []string
-	tx.list(&endpoints, `
-		SELECT id
-		FROM   endpoints
-		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
-		       AND (kind = 'webhook' OR ?)
-		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil))
-	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
-		tx.addDelivery(eventID, id)
-	}
-	return shown
 }
 
 // Act is what an owner decides about an order.

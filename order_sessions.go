@@ -240,7 +240,6 @@ func (s *PaymentSession) dropKind(b Book, id string) int {
 // of each change that belongs in the history. It reports whether anything changed.
 func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
-
 		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
 		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
 		if i < 0 {

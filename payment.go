@@ -194,7 +194,7 @@ func (o *OrderRow) notify(s *PaymentSession, n Notification) {
 	}
 
 	disputed := s.GatewayID
-	if payments := o.withItsPayments(*s); payments.hasPayment(n.Known[0]) {
+	if session := o.withItsPayments(*s); session.hasPayment(n.Known[0]) {
 		disputed = n.Known[0]
 	}
 	if disputed == "" {

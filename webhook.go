@@ -453,39 +453,8 @@ type attemptResult struct {
 	didWell  bool          // It was acknowledged, and quickly.
 }
 
-// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if its second
-// or a later attempt is under way then, that result counts only for the endpoint. 410 turns the endpoint off. A result
-// that cannot be written is tried again each second, and its delivery stays under way: otherwise it would be sent all
-// the time.
-func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResult) {
-	for tries := 0; untilCutOff.Err() == nil; tries++ {
-		err := q.db.write(untilCutOff, func(tx *Tx) error {
-			tx.exec(`
-				UPDATE deliveries
-				SET    status = ?1, attempt = ?2, next_at = iif(?1 = 'pending', ?3, NULL), tried_at = ?4,
-				       answer_status = ?5, answer = ?6
-				WHERE  id = ?7 AND attempt = ?8`,
-				r.status, r.attempts, tx.now.Add(r.wait), tx.now, r.code, r.text, d.ID, d.Attempts)
-			if r.attempts > d.Attempts {
-				tx.exec(`
-					UPDATE endpoints
-					SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
-					WHERE  id = ?3 AND (did_well <> ?1 OR ?2 = 410)`, r.didWell, r.code, d.EndpointID)
-			}
-			return nil
-		})
-		if err == nil {
-			return
-		}
-		if tries == 0 {
-			q.db.log.Error("webhooks: cannot write a result; trying again", "delivery", d.ID, "error", err)
-		}
-		time.Sleep(time.Second)
-	}
-}
-
 // afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending
-// one waits. The exceptions are in attempt; what it means for the endpoint is in record. number counts from
+// one waits. The exceptions are in attempt; what it means for the endpoint is in record, below. number counts from
 // 1, and spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again
 // together. A receiver that is overloaded may ask for more time, up to twice the wait.
 func afterAttempt(number, code int, asked time.Duration, spread float64) (DeliveryStatus, time.Duration) {
@@ -524,6 +493,37 @@ func askedWait(retryAfter string, now Time) time.Duration {
 	}
 	seconds, _ := strconv.Atoi(retryAfter) // the greatest int, if there are too many digits
 	return time.Duration(min(seconds, 1e6)) * time.Second
+}
+
+// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if its second
+// or a later attempt is under way then, that result counts only for the endpoint. 410 turns the endpoint off. A result
+// that cannot be written is tried again each second, and its delivery stays under way: otherwise it would be sent all
+// the time.
+func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResult) {
+	for tries := 0; untilCutOff.Err() == nil; tries++ {
+		err := q.db.write(untilCutOff, func(tx *Tx) error {
+			tx.exec(`
+				UPDATE deliveries
+				SET    status = ?1, attempt = ?2, next_at = iif(?1 = 'pending', ?3, NULL), tried_at = ?4,
+				       answer_status = ?5, answer = ?6
+				WHERE  id = ?7 AND attempt = ?8`,
+				r.status, r.attempts, tx.now.Add(r.wait), tx.now, r.code, r.text, d.ID, d.Attempts)
+			if r.attempts > d.Attempts {
+				tx.exec(`
+					UPDATE endpoints
+					SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
+					WHERE  id = ?3 AND (did_well <> ?1 OR ?2 = 410)`, r.didWell, r.code, d.EndpointID)
+			}
+			return nil
+		})
+		if err == nil {
+			return
+		}
+		if tries == 0 {
+			q.db.log.Error("webhooks: cannot write a result; trying again", "delivery", d.ID, "error", err)
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 // end notes that the attempt of a delivery has ended, and makes its endpoint pause if it failed or was slow.
