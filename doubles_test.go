@@ -408,7 +408,8 @@ const midtransRules = `
 type midtransDouble struct {
 	book
 
-	// odd is what an account may be like: fee (buyers are charged Rp710 more), top (it says so at the top of an answer),
+	// odd is what an account may be like: fee (buyers are charged Rp710 more), promo (Rp500
+	// less), top (it says so at the top of an answer),
 	// numbers (amounts and codes are no texts), nofields (it refuses what is not needed, with 422), used1 to used5 (its
 	// words for a reference that is used; the last was not published), noreference (it refuses a reference that is not used),
 	// dollars (payments are in another currency), unknown200 (it says in an answer with 200 that it knows no such payment).
@@ -650,10 +651,14 @@ func (d *midtransDouble) sign(p snapPayment) snapPayment {
 	if p.kind == "va" {
 		p.Accounts = []fields{{"bank": "bsi", "va_number": "20203314732052930"}}
 	}
-	if d.is("fee") || d.is("top") {
+	if d.is("fee") || d.is("top") || d.is("promo") {
 		gross, _ := strconv.ParseFloat(p.Gross, 64)
 		extra := fields{"gross_amount_info": fields{"original_amount": p.Gross}}
-		p.Gross = fmt.Sprintf("%.2f", gross+710)
+		added := 710.0
+		if d.is("promo") {
+			added = -500
+		}
+		p.Gross = fmt.Sprintf("%.2f", gross+added)
 		if d.is("top") {
 			p.Extra = extra
 		} else {

@@ -107,6 +107,9 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 		sent, _ = pay("snap", buyer("Siti", "phone", "+6591234567"))
 		wantTexts(t, sent, `"first_name":"Siti"`, `"item_details"`, "!phone") // which takes Indonesian numbers only
 
+		sent, _ = pay("snap", buyer("Siti | Aminah")) // which Alfamart refuses
+		wantTexts(t, sent, `"first_name":"Siti / Aminah"`, `"item_details"`)
+
 		_, sent = pay("link", fields{"shipping_fee": 12000})
 		wantTexts(t, sent, `"amount":121500`, `"net_unit_amount":12000`, `"net_unit_amount":2500`, `"type":"FEE"`,
 			`"mobile_number":"+628123456789"`, `"expires_at":"2000-01-01T06:00:00`, "!allowed_payment_channels")
@@ -1019,6 +1022,10 @@ func TestManySessionsByNotification(t *testing.T) {
 			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, signed).want(t, 200, "")
 			w.sleep(time.Second)
 		}
+		for _, number := range []string{"1000000", "0", "x", "-1", "+1"} {
+			said := snapPayment{Order: p.order + "-" + number, ID: "tx", Status: "pending", Gross: "1.00"}
+			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(w.net.midtrans.sign(said)))).want(t, 200, "")
+		}
 		if n := countRows(t, w, "payment_sessions", p.order); n != 50 {
 			t.Errorf("the order has %d sessions, want 50", n)
 		}
@@ -1116,6 +1123,38 @@ func TestChannelsInTheForm(t *testing.T) {
 			"owner open /dashboard/payments/method?code=link | lacks PBI 23/6/PBI/2021", "owner press save channels=")
 		if got := channels(); got != "<nil>" && got != "" {
 			t.Errorf("without a choice, it has the channels %s", got)
+		}
+	})
+}
+
+// TestWhosePaymentItIs has payments named at Xendit whose reference is not ours: one is of a request that is known, and one of
+// nothing that is.
+func TestWhosePaymentItIs(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A, get, payment/AUTHORIZED, EXPIRED")
+		change := func(reference, request, status string) {
+			w.net.xendit.mu.Lock()
+			defer w.net.xendit.mu.Unlock()
+			payment := w.net.xendit.payments[0]
+			payment.Reference, payment.Request, payment.Status = reference, request, status
+		}
+		change("another", "pr-another", "SUCCEEDED")
+		p.play("+1h", "= pending, stock 8")
+		change("another", "pr-ps-1", "SUCCEEDED")
+		p.play("+13h", "= paid by 1, Paid, stock 8")
+	})
+}
+
+// TestRequestsAreCanceled has a session closed whose buyer has begun a payment: its request is canceled too.
+func TestRequestsAreCanceled(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		p.play("order kopi 2 link as A, get, payment/AUTHORIZED, payment/PENDING lost, owner cancel, +1m | payable none")
+		w.net.xendit.mu.Lock()
+		defer w.net.xendit.mu.Unlock()
+		if status := w.net.xendit.payments[0].Status; status != "CANCELED" {
+			t.Errorf("the payment's request is %s", status)
 		}
 	})
 }

@@ -83,16 +83,13 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 	}.filled()
 
 	var a xenditAnswer
-	status, err := x.createPage(ctx, key, xenditHost, "/sessions", nil, request, &a, func() bool {
-		if a.Code == "INVALID_EXPIRY_DATE" && request["expires_at"] != nil {
+	_, err := x.createPage(ctx, key, xenditHost, "/sessions", nil, request, &a, func() bool {
+		if a.refusesEnd() && request["expires_at"] != nil {
 			delete(request, "expires_at") // Xendit says when it ends.
 			return true
 		}
 		return request.dropOptional()
 	})
-	if status == http.StatusConflict {
-		return Page{}, errTaken
-	}
 	if request["expires_at"] == nil && err == nil {
 		ends, _ := parseTime(a.ExpiresAt, false)
 		expires = cmp.Or(ends, now.Add(defaultAtXendit))
@@ -127,6 +124,11 @@ type xenditAnswer struct {
 
 func (a *xenditAnswer) refusal() (status int, words string) {
 	return 0, strings.TrimSpace(a.Code + " " + a.Message)
+}
+
+// refusesEnd reports whether a session is refused because of when it would end.
+func (a *xenditAnswer) refusesEnd() bool {
+	return a.Code == "INVALID_EXPIRY_DATE" || strings.Contains(a.Message, "expires_at")
 }
 
 func (a *xenditAnswer) isInRupiah() bool {

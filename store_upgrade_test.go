@@ -187,6 +187,10 @@ func upgradeKeepsEverything(t *testing.T) {
 	if len(before) != len(after) {
 		t.Errorf("there were %d rows, and are %d", len(before), len(after))
 	}
+	names := w.rows("SELECT n.value FROM payment_sessions s, json_each(s.names) n WHERE n.key IS NOT NULL ORDER BY 1")
+	if found := w.rows("SELECT id FROM payment_identifiers ORDER BY 1"); len(names) == 0 || !slices.Equal(found, names) {
+		t.Errorf("of the identifiers %v there are %v", names, found)
+	}
 	for _, bad := range []string{
 		"UPDATE orders SET handover = 'by air'",
 		"UPDATE orders SET shipped_at = 'today'",
