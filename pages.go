@@ -79,6 +79,8 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	}
 
 	mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusSeeOther))
+	mux.HandleFunc("GET /docs.md", getGuide)
+	mux.HandleFunc("GET /llms.txt", getLLMs)
 	css := []byte(stylesheet) // Slow readers share one copy.
 	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
 		writeForGood(w, "text/css; charset=utf-8", css)
@@ -258,9 +260,9 @@ func parseTemplates(l language) *template.Template {
 		"note":     l.note,
 		"style":    func() string { return stylesheetURL },
 		"script":   func() template.JS { return template.JS(copyScript) },
-		"file":     webFile,
 		"base":     path.Base,
 		"marked":   marked,
+		"guide":    guideParts,
 		"indented": indented,
 	}
 	return template.Must(template.New("").Funcs(functions).ParseFS(web, "web/*.html"))

@@ -8,7 +8,6 @@ package main
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -536,66 +535,6 @@ func (s *server) changeEndpoint(p *page) error {
 	default:
 		return s.db.SetEndpointActive(ctx, store, id, act == "on")
 	}
-}
-
-// docsPage is the API's description as a page.
-type docsPage struct {
-	*page
-	Spec            map[string]any // openapi.json
-	Product, Method string         // an id and a code for the examples
-	IsOwn           bool           // They are the store's own.
-}
-
-// admitReader lets everybody in. An owner who is signed in sees their own ids in the examples.
-func (s *server) admitReader(p *page) (err error) {
-	p.Store, err = s.auth.owner(p.Request)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
-}
-
-// answerStranger shows the description to whoever is not signed in. It is made once for each language.
-func (s *server) answerStranger(p *page) error {
-	if p.Store.ID != "" {
-		return nil
-	}
-	text, found := s.docs.Load(p.Language)
-	if !found {
-		view, err := s.readDocs(p)
-		if err != nil {
-			return err
-		}
-		p.InOtherLanguage = "/docs?lang=" + p.Language.text("en", "id") // whatever else this reader's address has
-		if text, err = p.render(view); err != nil {
-			return err
-		}
-		s.docs.Store(p.Language, text)
-	}
-	p.send(text.([]byte))
-	p.Template = "" // It is answered.
-	return nil
-}
-
-func (s *server) readDocs(p *page) (any, error) {
-	v := docsPage{page: p, Product: "…", Method: "…"}
-	if err := json.Unmarshal([]byte(description), &v.Spec); err != nil || p.Store.ID == "" {
-		return v, err
-	}
-
-	products, _, err := s.db.Entries(p.Context(), p.Store.ID, EntryFilter{Type: Product, Limit: 1})
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range products {
-		v.Product = e.ID
-		v.IsOwn = true
-	}
-	methods, err := s.db.UsableMethods(p.Context(), p.Store, -1)
-	if len(methods) > 0 {
-		v.Method = methods[0].Code
-	}
-	return v, err
 }
 
 // accountPage has the settings of a store and of its owner.

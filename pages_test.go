@@ -625,6 +625,44 @@ func TestDescriptionForStrangers(t *testing.T) {
 	}
 }
 
+// TestGuide has the whole guide on the page: every link leads somewhere, every row of a table has its columns, no mark of
+// Markdown is left, and the PHP client can be copied. Programs get it as text.
+func TestGuide(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := newPlayer(t, w)
+	_, html := p.code("GET", "/docs?lang=en", nil)
+	for _, link := range regexp.MustCompile(`href="#([^"]*)"`).FindAllStringSubmatch(html, -1) {
+		if !strings.Contains(html, ` id="`+link[1]+`"`) {
+			t.Errorf("the page has no #%s", link[1])
+		}
+	}
+	for _, table := range regexp.MustCompile(`(?s)<table>.*?</table>`).FindAllString(html, -1) {
+		rows := strings.Split(table, "<tr>")[1:]
+		for _, row := range rows {
+			if got, want := strings.Count(row, "</td>"), strings.Count(rows[0], "</th>"); got != want && row != rows[0] {
+				t.Errorf("%s has %d columns, want %d", row, got, want)
+			}
+		}
+	}
+	for _, part := range guideParts(guideText()) {
+		if left := regexp.MustCompile("`|\\*\\*|\\]\\(|\n(- |\\|)").FindString(string(part.HTML)); left != "" {
+			t.Errorf("%q is left in %s", left, part.HTML)
+		}
+	}
+	for _, text := range []string{"function placeOrder(string $api", "hmac.compare_digest", "timingSafeEqual", "hmac.Equal",
+		"<td>409 <code>OUT_OF_STOCK</code></td>", "<h3 id=\"catch-up\">Catch up</h3>"} {
+		if !strings.Contains(html, text) {
+			t.Errorf("the page does not have %s", text)
+		}
+	}
+	for path, want := range map[string]string{"/docs.md": "namespace Storeorder;", "/llms.txt": "(/docs.md)"} {
+		if status, text := p.code("GET", path, nil); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("%s is answered %d", path, status)
+		}
+	}
+}
+
 // TestLanguages chooses by the header of testdata/languages.txt.
 func TestLanguages(t *testing.T) {
 	t.Parallel()

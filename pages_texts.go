@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -184,17 +183,6 @@ func masked(b Buyer) string {
 	}
 	digits := phoneMarks.Replace(b.Phone)
 	return "•••" + digits[max(0, len(digits)-3):]
-}
-
-var inBackticks = regexp.MustCompile("`([^`]+)`")
-
-// marked returns a text of the API's description, which is Markdown, with its code marked.
-func marked(text any) template.HTML {
-	if text == nil {
-		return ""
-	}
-	escaped := template.HTMLEscapeString(fmt.Sprint(text))
-	return template.HTML(inBackticks.ReplaceAllString(escaped, "<code>$1</code>"))
 }
 
 func indented(value any) (string, error) {

@@ -150,14 +150,14 @@ func TestVerifiers(t *testing.T) {
 			"verify.go": "package main\n" + copied["go"], "main.go": judgeGo}, "go", "run", ".")
 	})
 	judge("docs JavaScript", func(t *testing.T) []bool {
-		return judged(t, t.TempDir(), in, map[string]string{"verify.mjs": copied["javascript"],
+		return judged(t, t.TempDir(), in, map[string]string{"verify.mjs": copied["js"],
 			"judge.mjs": `import { verify } from "./verify.mjs";` + judgeJS}, "node", "judge.mjs")
 	})
 	judge("docs Python", func(t *testing.T) []bool {
 		return judged(t, t.TempDir(), in, map[string]string{"verify.py": copied["python"], "judge.py": judgePython}, "python3", "judge.py")
 	})
 	judge("docs PHP", func(t *testing.T) []bool {
-		return judged(t, t.TempDir(), in, map[string]string{"judge.php": "<?php\n" + copied["php"] + judgePHP}, "php", "judge.php")
+		return judged(t, t.TempDir(), in, map[string]string{"judge.php": copied["php"] + judgePHP}, "php", "judge.php")
 	})
 }
 
@@ -229,7 +229,7 @@ func judged(t *testing.T, dir string, in []byte, files map[string]string, comman
 	return got
 }
 
-// snippets are the verifiers to copy, by language: the fenced blocks of docs/integration.md and the files that it names.
+// snippets are the verifiers to copy, by language: the fenced blocks of docs/integration.md and its file for PHP.
 func snippets(t *testing.T) map[string]string {
 	text, err := os.ReadFile("../../docs/integration.md")
 	if err != nil {
@@ -241,14 +241,12 @@ func snippets(t *testing.T) map[string]string {
 	for _, m := range regexp.MustCompile("(?s)\n```([a-z]+)\n(.*?)\n```").FindAllStringSubmatch(section, -1) {
 		found[m[1]] = m[2] + "\n"
 	}
-	for language, file := range map[string]string{"javascript": "verify.js", "python": "verify.py"} {
-		text, err := os.ReadFile("../../web/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[language] = string(text)
+	php, err := os.ReadFile("../../docs/php/storeorder.php")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, language := range []string{"go", "javascript", "python", "php"} {
+	found["php"] = string(php)
+	for _, language := range []string{"go", "js", "python", "php"} {
 		if found[language] == "" {
 			t.Errorf("there is no verifier in %s to copy", language)
 		}

@@ -1,0 +1,40 @@
+<?php
+// Places an order twice, is refused, and reads the events, 50 and then those that follow. Its arguments are the service's
+// address and a key.
+declare(strict_types=1);
+require __DIR__ . '/../../docs/php/storeorder.php';
+
+use function Storeorder\{events, placeOrder};
+
+[, $api, $key] = $argv;
+
+function must(bool $holds, mixed $what): void
+{
+    if (!$holds) {
+        throw new Exception(json_encode($what));
+    }
+}
+
+$order = [
+    'items' => [['type' => 'product', 'slug' => 'kopi', 'quantity' => 2]],
+    'buyer' => ['name' => 'Siti', 'email' => 'siti@example.id', 'phone' => ''],
+    'payment_method' => 'bank_transfer', 'external_id' => 'php-1', 'metadata' => [],
+];
+$first = placeOrder($api, $key, $order);
+$second = placeOrder("$api/", $key, $order);
+must($first['id'] === $second['id'] && $first['amount'] === 170000, [$first, $second]);
+
+try {
+    placeOrder($api, $key, ['items' => [], 'external_id' => 'php-2'] + $order);
+    must(false, 'an order of nothing');
+} catch (Storeorder\Refused $refused) {
+    must($refused->errorCode === 'VALIDATION_FAILED' && $refused->details[0]['field'] === 'items', $refused->details);
+}
+
+for ($n = 3; $n <= 55; $n++) {
+    placeOrder($api, $key, ['external_id' => "php-$n"] + $order);
+}
+$all = iterator_to_array(events($api, $key, '2026-01-01T00:00:00Z'), false);
+must(count($all) === 54 && $all[0]['data']['order']['id'] === $first['id'], count($all));
+must(count(iterator_to_array(events($api, $key, $all[49]['id']), false)) === 4, $all[49]);
+echo "placed, refused, caught up\n";
