@@ -3,7 +3,9 @@ package main
 // This file has the lists of orders: the API's, the desk, the search and the revenue.
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"strings"
 	"time"
 )
@@ -97,12 +99,13 @@ func (db *DB) CashUnderWay(ctx context.Context, storeID string) (Revenue, error)
 
 const mostFound = 50
 
-// FindOrders finds orders of a store in a state, or in any if it is empty, by their exact names: payment
-// reference, external id, or a gateway's id. If there are none, it looks among the store's newest 10,000 for
-// a part of the buyer's name and contact, for the phone number in another spelling, for the amount, and for
-// the end of the reference that buyers quote.
-func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Status) ([]StoredOrder, error) {
+// FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id. If there
+// are none, it looks among the store's newest 10,000 for a part of the buyer's name and contact, of the address and of
+// what was ordered, for a part of the phone number in any spelling, for the amount, and for the end of the reference
+// that buyers quote. The filter's status and period count.
+func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilter) ([]StoredOrder, error) {
 	text = strings.TrimSpace(text)
+	last := cmp.Or(f.CreatedMax, math.MaxInt64)
 	named, err := all[StoredOrder](ctx, db, `
 		SELECT id, json, events FROM orders
 		WHERE  store_id = ?1 AND id IN (
@@ -110,36 +113,38 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Statu
 			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
 			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
 			SELECT order_id FROM payment_sessions WHERE gateway_id <> '' AND gateway_id = ?2)
-		AND    ?4 IN ('', status)
+		AND    ?4 IN ('', status) AND created_at BETWEEN ?5 AND ?6
 		ORDER  BY created_at DESC, id DESC
-		LIMIT  ?3`, storeID, text, mostFound, status)
+		LIMIT  ?3`, storeID, text, mostFound, f.Status, f.CreatedMin, last)
 	if err != nil || len(named) > 0 {
 		return named, err
 	}
 
-	type found struct{ ID, Buyer, Phone, Amount, Reference string }
+	type found struct{ ID, Text, Phone, Amount, Reference string }
 	newest, err := all[found](ctx, db, `
-		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone') AS buyer,
+		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone',
+		         json ->> '$.shipping.address', (SELECT group_concat(value ->> 'title', x'0a') FROM json_each(json, '$.items'))) AS text,
 		       coalesce(json ->> '$.buyer.phone', '') AS phone, amount, reference
 		FROM   (SELECT id, json, amount, reference, status, created_at FROM orders
 		        WHERE  store_id = ?
 		        ORDER  BY created_at DESC, id DESC
 		        LIMIT  10000)
-		WHERE  ? IN ('', status)
-		ORDER  BY created_at DESC, id DESC`, storeID, status)
+		WHERE  ? IN ('', status) AND created_at BETWEEN ? AND ?
+		ORDER  BY created_at DESC, id DESC`, storeID, f.Status, f.CreatedMin, last)
 	if err != nil {
 		return nil, err
 	}
 
 	amount := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
-	phone := internationalPhone(text)
+	part := strings.ToLower(text)
+	phone := phonePart(text)
 	var ids []string
 	for _, f := range newest {
 		if len(ids) == mostFound {
 			break
 		}
-		if strings.Contains(strings.ToLower(f.Buyer), strings.ToLower(text)) || f.Amount == amount ||
-			strings.EqualFold(referenceTail(f.Reference), text) || phone != "" && internationalPhone(f.Phone) == phone {
+		if strings.Contains(strings.ToLower(f.Text), part) || f.Amount == amount ||
+			strings.EqualFold(referenceTail(f.Reference), text) || phone != "" && strings.Contains(phonePart(f.Phone), phone) {
 			ids = append(ids, f.ID)
 		}
 	}
@@ -148,6 +153,20 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, status Statu
 		SELECT id, json, events FROM orders
 		WHERE  id IN (SELECT value FROM json_each(?))
 		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
+}
+
+// phonePart returns a telephone number, or at least four digits of one, without the marks in between, and as it is called
+// within its country. It is "" for any other text.
+func phonePart(text string) string {
+	digits := cmp.Or(internationalPhone(text), phoneMarks.Replace(plainMarks(text)))
+	digits = strings.TrimPrefix(digits, "+")
+	if local, isLocal := strings.CutPrefix(digits, "62"); isLocal {
+		digits = "0" + local
+	}
+	if len(digits) < 4 || strings.Trim(digits, "0123456789") != "" {
+		return ""
+	}
+	return digits
 }
 
 // Unanswered counts the wanted sessions of a store whose gateway gave no page or answer.
@@ -162,6 +181,17 @@ func (db *DB) Unanswered(ctx context.Context, storeID string) (sessions int, err
 
 // Revenue is what orders brought.
 type Revenue struct{ Orders, Amount int64 }
+
+// SumOfOrders counts the orders that a filter's status and period let through. Test orders do not count and, unless their
+// status is asked for, neither do those that will bring nothing: canceled, expired and refunded ones.
+func (db *DB) SumOfOrders(ctx context.Context, storeID string, f OrderFilter) (Revenue, error) {
+	return one[Revenue](ctx, db, `
+		SELECT count(*) AS orders, coalesce(sum(amount), 0) AS amount
+		FROM   orders
+		WHERE  store_id = ?1 AND test = 0 AND created_at BETWEEN ?2 AND ?3
+		AND    (status = ?4 OR ?4 = '' AND status IN ('pending', 'awaiting_verification', 'paid'))`,
+		storeID, f.CreatedMin, cmp.Or(f.CreatedMax, math.MaxInt64), f.Status)
+}
 
 // Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring
 // nothing.

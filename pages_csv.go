@@ -1,18 +1,76 @@
 package main
 
-// This file writes an owner's orders as CSV, for a spreadsheet.
+// This file is about the list of an owner's orders: which ones are asked for, what they come to, and the same list as CSV, for
+// a spreadsheet. The CSV has a row per thing that was ordered, so that things can be summed too. What belongs to the order as a
+// whole stands in the first of its rows only, so that each column of amounts adds up.
 
 import (
-	"encoding/csv"
+	"bufio"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
 
-// exportOrders writes all orders as the CSV that Excel uses in Indonesia: with ; and a byte order mark, which
-// says that it is UTF-8.
+// asked is which orders an owner asks for, in the address of the desk and of the CSV.
+type asked struct {
+	Text, State string // a text to search for, and a status
+	From, To    string // the first and the last day, such as 2026-01-31; in WIB
+}
+
+// asked reads which orders a page's address asks for. What is no day counts as left out.
+func (p *page) asked() (a asked, f OrderFilter) {
+	a = asked{Text: strings.TrimSpace(p.Query("q")), State: p.Query("status")}
+	f = OrderFilter{Status: Status(a.State), StartingAfter: p.Query("after"), Limit: 50}
+	if day, err := time.ParseInLocation(time.DateOnly, p.Query("from"), wib); err == nil {
+		a.From = p.Query("from")
+		f.CreatedMin = timeOf(day)
+	}
+	if day, err := time.ParseInLocation(time.DateOnly, p.Query("to"), wib); err == nil {
+		a.To = p.Query("to")
+		f.CreatedMax = timeOf(day.AddDate(0, 0, 1)) - 1
+	}
+	return a, f
+}
+
+// IsAll reports whether all orders are asked for.
+func (a asked) IsAll() bool { return a == asked{} }
+
+// CSV returns the address of the CSV of what is asked for.
+func (a asked) CSV() string {
+	query := url.Values{}
+	for name, value := range map[string]string{"q": a.Text, "status": a.State, "from": a.From, "to": a.To} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return strings.TrimSuffix("/dashboard/orders.csv?"+query.Encode(), "?")
+}
+
+// ordersAsked returns the orders that a text finds or, without one, a page of those that a filter lets through.
+func (s *server) ordersAsked(p *page, text string, f OrderFilter) (orders []Order, more bool, err error) {
+	var stored []StoredOrder
+	if text != "" {
+		stored, err = s.db.FindOrders(p.Context(), p.Store.ID, text, f)
+	} else {
+		stored, more, err = s.db.Orders(p.Context(), p.Store.ID, f)
+	}
+	for _, o := range stored {
+		order, err := o.decode()
+		if err != nil {
+			return nil, false, err
+		}
+		orders = append(orders, order)
+	}
+	return orders, more, err
+}
+
+// exportOrders writes the orders that are asked for as the CSV that Excel uses in Indonesia: with ; and a byte order mark,
+// which says that it is UTF-8.
 func (s *server) exportOrders(p *page) error {
 	leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 	if err != nil {
@@ -24,32 +82,36 @@ func (s *server) exportOrders(p *page) error {
 	p.w.Header().Set("Content-Disposition", `attachment; filename="orders.csv"`)
 	http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(10 * time.Minute)) // for slow connections
 	p.w.WriteHeader(http.StatusOK)
-	out := csv.NewWriter(p.w)
-	out.Comma = ';'
-	out.UseCRLF = true
-	fmt.Fprint(p.w, "\ufeff")
-	out.Write(strings.Split(p.Language.say("csv.order"), ";"))
+	out := bufio.NewWriter(p.w)
+	fmt.Fprint(out, "\ufeff", p.Language.say("csv.order"), "\r\n")
 	err = s.exportRows(p, out)
-	out.Flush()
 	if err != nil { // Half a file must not pass for a whole one.
 		panic(http.ErrAbortHandler)
 	}
-	return nil
+	return out.Flush()
 }
 
-func (s *server) exportRows(p *page, out *csv.Writer) error {
-	filter := OrderFilter{Limit: 50}
+func (s *server) exportRows(p *page, out *bufio.Writer) error {
+	methods := map[string]Method{} // by code, those seen so far
+	a, filter := p.asked()
 	for {
-		stored, more, err := s.db.Orders(p.Context(), p.Store.ID, filter)
+		orders, more, err := s.ordersAsked(p, a.Text, filter)
 		if err != nil {
 			return err
 		}
-		for _, o := range stored {
-			order, err := o.decode()
+		for _, o := range orders {
+			if _, isKnown := methods[o.PaymentMethod]; !isKnown {
+				m, err := s.db.Method(p.Context(), p.Store.ID, o.PaymentMethod)
+				if err != nil && !errors.Is(err, ErrNotFound) {
+					return err
+				}
+				methods[o.PaymentMethod] = m
+			}
+			returned, err := s.returnedAt(p, o)
 			if err != nil {
 				return err
 			}
-			out.Write(p.Language.row(order))
+			writeRows(out, p.Language, o, methods[o.PaymentMethod], returned)
 			filter.StartingAfter = o.ID
 		}
 		if !more {
@@ -58,39 +120,91 @@ func (s *server) exportRows(p *page, out *csv.Writer) error {
 	}
 }
 
-// row returns an order's line in the CSV.
-func (l language) row(o Order) (row []string) {
-	var items []string
-	for _, item := range o.Items {
-		items = append(items, fmt.Sprintf("%d × %s", item.Quantity, item.Title))
+// returnedAt returns when a refunded order's money was returned, 0 for any other.
+func (s *server) returnedAt(p *page, o Order) (Time, error) {
+	if o.Status != Refunded {
+		return 0, nil
 	}
-
-	for _, cell := range []any{
-		o.PaymentReference, o.CreatedAt, l.word("status", o.Status),
-		o.Buyer.Name, o.Buyer.Email, o.Buyer.Phone, strings.Join(items, ", "),
-		o.Subtotal, o.ShippingFee, -o.Discount, o.Fee, o.UniqueCode, o.Amount,
-		o.PaymentMethod, o.PaidAt, o.ExternalID, o.Test, o.Note,
-	} {
-		row = append(row, csvCell(cell))
+	history, err := s.db.History(p.Context(), o.ID)
+	i := slices.IndexFunc(history, func(h HistoryEntry) bool { return h.To == Refunded && h.From != Refunded })
+	if err != nil || i < 0 {
+		return 0, err
 	}
-	return row
+	return history[i].At, nil
 }
 
-// formulas are where a formula begins, even for a spreadsheet that begins a cell after each comma and line
-// break.
-var formulas = regexp.MustCompile(`(?m)((?:^|[,\t])[\s"]*)([=+@\t\r-])`)
+// writeRows writes an order to the CSV, a row per item.
+func writeRows(out *bufio.Writer, l language, o Order, m Method, returned Time) {
+	state := l.word("status", o.Status)
+	if m.Kind == Cash && o.Status == AwaitingVerification { // Its buyer has confirmed it.
+		state = l.say("todo.confirmed")
+		if o.isShipped() {
+			state = l.say("csv.collect")
+		}
+	}
+	test := ""
+	if o.Test {
+		test = l.text("ya", "yes")
+	}
 
-// csvCell writes a value for the CSV: a time in WIB, and a text with an apostrophe before what a spreadsheet
-// would take for a formula.
+	before := []any{
+		o.PaymentReference, o.CreatedAt, state, o.Buyer.Name, o.Buyer.Email, o.Buyer.Phone,
+		o.Shipping.Address, o.Shipping.Method, o.Shipping.Carrier, o.Shipping.TrackingNumber, o.Shipping.ShippedAt,
+	}
+	after := []any{
+		o.Subtotal, o.ShippingFee, -o.Discount, o.Fee, o.UniqueCode, o.Amount,
+		m.Name, o.PaidAt, returned, o.ExternalID, test, o.Note,
+	}
+	for _, item := range o.Items {
+		row := slices.Concat(before, []any{item.Title, item.Quantity, item.UnitPrice, item.LineTotal}, after)
+		for i, cell := range row {
+			if i > 0 {
+				out.WriteByte(';')
+			}
+			out.WriteString(csvCell(cell))
+		}
+		out.WriteString("\r\n")
+		clear(before)
+		clear(after)
+	}
+}
+
+// oneBreak leaves a cell neither tabs nor carriage returns: some spreadsheets drop them, and others begin a cell there.
+var oneBreak = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\t", " ")
+
+// formulas are where a formula begins, even for a spreadsheet that begins a cell after each comma, semicolon and line break.
+var formulas = regexp.MustCompile(`((?:^|[,;\n])[\s"]*)([=+@＝＋＠－-])`)
+
+// notWords are texts that a spreadsheet takes for something else and rewrites: those that have a digit, and nothing but what
+// numbers, amounts, dates and times are made of; truth values; and names of errors, such as #N/A. 081234567890 would lose its
+// 0, 3-12 would become a day, 1E5 a hundred thousand, and of twenty digits the last would become zeros.
+var notWords = func() *regexp.Regexp {
+	part := `(?:[^\pL]|e|t|z|rp|idr|am|pm|(?:jan|feb|mar|apr|ma[yi]|mei|jun|jul|a[gu][guts]|sep|o[ck]t|no[pv]|de[cs]|` +
+		`sen|sel|rab|kam|jum|sab|min|ahad|mon|tue|wed|thu|fri|sat|sun)\pL*)*`
+	return regexp.MustCompile(`(?i)^(?:` + part + `\pN` + part + `|true|false|benar|salah|#[a-z\d/]+[!?]?)$`)
+}()
+
+// csvCell writes a value for the CSV: a time in WIB, and a text in quotes, after an apostrophe if a spreadsheet would take it
+// for something else.
 func csvCell(cell any) string {
 	switch v := cell.(type) {
-	case string:
-		return formulas.ReplaceAllString(v, "$1'$2")
+	case nil:
+		return ""
 	case Time:
 		if v == 0 {
 			return ""
 		}
 		return v.Time().In(wib).Format(time.DateTime)
+	case string:
+		if v == "" {
+			return ""
+		}
+		v = oneBreak.Replace(v)
+		marked := formulas.ReplaceAllString(v, "$1'$2")
+		if marked[0] != '\'' && notWords.MatchString(v) {
+			marked = "'" + marked
+		}
+		return `"` + strings.ReplaceAll(marked, `"`, `""`) + `"`
 	}
 	return fmt.Sprint(cell)
 }

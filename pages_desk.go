@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // admitOwner lets a store's owner in. Whoever is not signed in is sent to the sign-in page.
@@ -82,19 +83,22 @@ var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 // deskPage is what waits for the owner, and then the orders.
 type deskPage struct {
 	*page
-	Text, State string // what is searched for
-	IsSearched  bool
-	IsFirst     bool // nothing is searched for, and no earlier orders were asked for
-	NewOrder    string
-	Steps       firstSteps
-	HasSteps    bool // some are left
-	Waiting     []waiting
-	IsMore      bool       // more may wait than are shown
-	Unanswered  int        // payment sessions whose gateway does not answer
-	Failing     []Endpoint // those where nothing arrives
-	Orders      []Order
-	Older       string // the address of the next page, "" = there is none
-	Revenue     Revenue
+	asked
+	IsSearched bool
+	IsFirst    bool // nothing is asked for
+	IsPeriod   bool
+	Sum        Revenue // of the period, or of today
+	Today      string  // a day, as asked has it
+	NewOrder   string
+	Steps      firstSteps
+	HasSteps   bool // some are left
+	Waiting    []waiting
+	IsMore     bool       // more may wait than are shown
+	Unanswered int        // payment sessions whose gateway does not answer
+	Failing    []Endpoint // those where nothing arrives
+	Orders     []Order
+	Older      string // the address of the next page, "" = there is none
+	Revenue    Revenue
 }
 
 // firstSteps says what an owner has done in a new store.
@@ -103,10 +107,13 @@ type firstSteps struct{ Product, Method, Contact, Phone, Order bool }
 const mostWaiting = 20 // that the desk shows at once
 
 func (s *server) readDesk(p *page) (any, error) {
-	v := deskPage{page: p, Text: p.Query("q"), State: p.Query("status"), NewOrder: newOrderAddress()}
+	v := deskPage{page: p, NewOrder: newOrderAddress()}
+	var filter OrderFilter
+	v.asked, filter = p.asked()
 	v.IsSearched = v.Text != ""
-	v.IsFirst = !v.IsSearched && v.State == "" && p.Query("after") == ""
-	if err := s.readOrders(p, &v); err != nil || !v.IsFirst {
+	v.IsPeriod = v.From != "" || v.To != ""
+	v.IsFirst = v.asked.IsAll() && filter.StartingAfter == ""
+	if err := s.readOrders(p, &v, filter); err != nil || !v.IsFirst {
 		return v, err
 	}
 
@@ -124,32 +131,27 @@ func (s *server) readDesk(p *page) (any, error) {
 	return v, err
 }
 
-// readOrders reads the orders that the address asks for: those that match a text, or a page of them.
-func (s *server) readOrders(p *page, v *deskPage) error {
-	var stored []StoredOrder
+// readOrders reads the orders that are asked for, and what those of the period, or of today, come to.
+func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 	var more bool
 	var err error
-	if v.IsSearched {
-		stored, err = s.db.FindOrders(p.Context(), p.Store.ID, v.Text, Status(v.State))
-	} else {
-		f := OrderFilter{Status: Status(v.State), StartingAfter: p.Query("after"), Limit: 50}
-		stored, more, err = s.db.Orders(p.Context(), p.Store.ID, f)
-	}
-	if err != nil {
+	if v.Orders, more, err = s.ordersAsked(p, v.Text, filter); err != nil {
 		return err
-	}
-
-	for _, o := range stored {
-		order, err := o.decode()
-		if err != nil {
-			return err
-		}
-		v.Orders = append(v.Orders, order)
 	}
 	if more {
 		v.Older = p.With("after", v.Orders[len(v.Orders)-1].ID)
 	}
-	return nil
+	if v.IsSearched || !v.IsPeriod && !v.IsFirst {
+		return nil
+	}
+
+	if v.IsFirst {
+		v.Today = s.db.now().Time().In(wib).Format(time.DateOnly)
+		day, _ := time.ParseInLocation(time.DateOnly, v.Today, wib) // It is one.
+		filter.CreatedMin = timeOf(day)
+	}
+	v.Sum, err = s.db.SumOfOrders(p.Context(), p.Store.ID, filter)
+	return err
 }
 
 // readFirstSteps reads what a new store still lacks, and the endpoints where nothing arrives.

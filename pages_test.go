@@ -2,8 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
+	"encoding/xml"
+	"flag"
 	"fmt"
+	"html"
 	"image"
 	"image/color"
 	"image/draw"
@@ -18,6 +22,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -261,50 +266,164 @@ func TestPastedNumber(t *testing.T) {
 // splitsCells reports whether a spreadsheet that takes the file for another kind may begin a cell after c.
 func splitsCells(c rune) bool { return strings.ContainsRune(",\"\n", c) }
 
-// TestExport reads the CSV as a spreadsheet does: its columns add up, and no cell is a formula.
+var spreadsheet = flag.String("spreadsheet", "", "LibreOffice's command: TestExport opens the CSV with it")
+
+// table reads a CSV as a spreadsheet does. Its first row has the names of the columns.
+func table(t *testing.T, text string) (rows [][]string) {
+	t.Helper()
+	body, marked := strings.CutPrefix(text, "\ufeff")
+	reader := csv.NewReader(strings.NewReader(body))
+	reader.Comma = ';'
+	rows, err := reader.ReadAll()
+	must(t, err)
+	if !marked {
+		t.Error("the CSV has no byte order mark")
+	}
+	return rows
+}
+
+// TestExport reads the CSV: it has a row per item, its columns add up, and a spreadsheet takes no text for a formula, a number
+// or a date.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := newPlayer(t, w)
-	names := []string{"=1+1", "+62 812", "-1", "@SUM(A1)", "Siti; \"Aminah\"", "√2", "Siti, =1+1", "Siti,\"=1+1"}
-	for i := range 60 {
-		body := w.shop.body("teh", 1)
+	texts := map[string]string{} // and the cells that they become
+	for _, text := range strings.Split("=1+1 +62_812 -1 @SUM(A1) ＝1 √2 081234567890 00042 1E5 1.5e3 3-12 12345678901234567890 3_Mei_2026 "+
+		"Mei_5 Sept_3 TRUE #N/A Rp85.000 IDR_5 50% 12:30 1_1/2 (5) ０８１２ 2026-01-31T10:00:00Z 10_AM", " ") {
+		text = strings.ReplaceAll(text, "_", " ")
+		texts[text] = "'" + text
+	}
+	for _, text := range strings.Split("Mei|Siti Aminah|Siti; \"Aminah\"|Kopi 200 g|2 kg|Jl. Melati 3|100% Arabika|JP123456789ID|Marina|李小龙", "|") {
+		texts[text] = text
+	}
+	texts["Siti, =1+1"] = "Siti, '=1+1"
+	texts["Siti,\"=1+1"] = "Siti,\"'=1+1"
+	texts["Siti;=1"] = "Siti;'=1"
+	var cells []string
+	for i, text := range slices.Sorted(maps.Keys(texts)) {
+		cells = append(cells, texts[text])
+		body := w.shop.body("teh", 2, "panjang", 1)
 		body["payment_method"], body["shipping_fee"], body["discount"] = "bank_unik", 1000*i, i
-		body["buyer"] = fields{"name": names[i%len(names)], "email": "a@b.id"}
-		body["note"] = "Jl. Kopi\n=5"
-		w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+		body["buyer"] = fields{"name": text, "email": "a@b.id", "phone": "081234567890"}
+		body["external_id"], body["shipping"] = text, fields{"address": text + "\tA\r\n=5", "method": text}
+		o := w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+		w.decide(t, o.at("order.id"), "approve")
+		w.do(t, "POST", "/v1/orders/"+o.at("order.id")+"/ship", fields{"carrier": "JNE", "tracking_number": text}, as(w.shop.keys["manage"])...).want(t, 200, "")
 	}
+
 	status, text := p.code("GET", "/dashboard/orders.csv", nil)
-	body, marked := strings.CutPrefix(text, "\ufeff")
-	reader := csv.NewReader(strings.NewReader(body))
-	reader.Comma = ';'
-	lines, err := reader.ReadAll()
-	must(t, err)
-	if status != 200 || !marked || len(lines) != 61 {
-		t.Fatalf("the export is %d with %d lines", status, len(lines))
+	rows := table(t, text)
+	if status != 200 || len(rows) != 1+2*len(texts) {
+		t.Fatalf("the export is %d with %d rows", status, len(rows))
 	}
-	for _, line := range lines[1:] {
-		if note := line[len(line)-1]; note != "Jl. Kopi\n'=5" {
-			t.Errorf("the note is %q", note)
+	column := func(row int, name string) string { return rows[row][slices.Index(rows[0], name)] }
+	number := func(row int, name string) (n int64) {
+		n, err := strconv.ParseInt(column(row, name), 10, 64)
+		must(t, err)
+		return n
+	}
+	for i := 1; i < len(rows); i += 2 {
+		wanted := cells[len(cells)-1-i/2] // The newest comes first.
+		for _, name := range strings.Split("Pembeli Pengiriman Resi ID_eksternal", " ") {
+			if cell := column(i, strings.ReplaceAll(name, "_", " ")); cell != wanted {
+				t.Errorf("%s is %q, want %q", name, cell, wanted)
+			}
+		}
+		for name, want := range map[string]string{"Telepon": "'081234567890", "Metode": "Transfer dengan kode unik", "Kurir": "JNE",
+			"Status": "Lunas", "Barang": "Teh Melati", "Jumlah": "2", "Harga barang": "100000"} {
+			if cell := column(i, name); cell != want {
+				t.Errorf("%s is %q, want %q", name, cell, want)
+			}
+		}
+		if _, err := time.Parse(time.DateTime, column(i, "Dikirim")); err != nil {
+			t.Error(err)
+		}
+		if address := column(i, "Alamat"); !strings.HasSuffix(address, " A\n'=5") {
+			t.Errorf("the address is %q", address)
 		}
 		sum := int64(0)
-		var amounts []int64
-		for _, cell := range line {
-			n, err := strconv.ParseInt(cell, 10, 64)
-			if err == nil {
-				amounts = append(amounts, n)
-			}
-			for part := range strings.FieldsFuncSeq(cell, splitsCells) {
-				if part = strings.TrimSpace(part); err != nil && part != "" && strings.Contains("=+-@", part[:1]) {
-					t.Errorf("a cell is a formula: %s", cell)
+		for _, name := range strings.Split("Subtotal Ongkir Diskon Biaya Kode_unik", " ") {
+			sum += number(i, strings.ReplaceAll(name, "_", " "))
+		}
+		if sum != number(i, "Total") || number(i, "Harga barang")+number(i+1, "Harga barang") != number(i, "Subtotal") {
+			t.Errorf("the amounts do not add up: %q", rows[i:i+2])
+		}
+		second := strings.Join(slices.DeleteFunc(slices.Clone(rows[i+1]), func(cell string) bool { return cell == "" }), "|")
+		if !regexp.MustCompile(`^Seduhan[^|]*\|1\|1000\|1000$`).MatchString(second) {
+			t.Errorf("the second row of an order is %q", rows[i+1])
+		}
+	}
+	if *spreadsheet != "" {
+		for _, locale := range []string{"1033", "1057", "1031"} {
+			openInSpreadsheet(t, text, rows, locale)
+		}
+	}
+}
+
+// openInSpreadsheet opens a CSV with LibreOffice as people of a locale (by Microsoft's number) do, and saves it as Excel's format.
+// Each cell must still say what it said: amounts are numbers, times are times, and all else is text.
+func openInSpreadsheet(t *testing.T, text string, rows [][]string, locale string) {
+	t.Helper()
+	folder := t.TempDir()
+	file := func(ending string) string { return filepath.Join(folder, "orders."+ending) }
+	must(t, os.WriteFile(file("csv"), []byte(text), 0o600))
+	for _, convert := range [][]string{
+		{"--infilter=CSV:59,34,76,1,," + locale, "--convert-to", "xlsx", "--outdir", folder, file("csv")},
+		{"--convert-to", "fods", "--outdir", folder, file("xlsx")},
+	} {
+		profile := "-env:UserInstallation=file://" + filepath.Join(folder, "profile")
+		out, err := exec.Command(*spreadsheet, append([]string{profile, "--headless"}, convert...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+
+	var sheet struct {
+		Rows []struct {
+			Cells []struct {
+				Repeated int    `xml:"number-columns-repeated,attr"`
+				Type     string `xml:"value-type,attr"`
+				Value    string `xml:"value,attr"`
+				Date     string `xml:"date-value,attr"`
+				Lines    []struct {
+					XML string `xml:",innerxml"`
+				} `xml:"p"`
+			} `xml:"table-cell"`
+		} `xml:"body>spreadsheet>table>table-row"`
+	}
+	saved, err := os.ReadFile(file("fods"))
+	must(t, err)
+	must(t, xml.Unmarshal(saved, &sheet))
+	tags := regexp.MustCompile("<[^>]*>")
+	kinds := map[string]string{"Dibuat": "date", "Dikirim": "date", "Lunas": "date"}
+	for _, name := range strings.Split("Jumlah|Harga satuan|Harga barang|Subtotal|Ongkir|Diskon|Biaya|Kode unik|Total", "|") {
+		kinds[name] = "float"
+	}
+	for i, row := range rows {
+		var cells []string // each with its kind
+		for _, c := range sheet.Rows[i].Cells {
+			value := cmp.Or(c.Value, strings.Replace(c.Date, "T", " ", 1))
+			for k, line := range c.Lines {
+				if c.Type == "string" {
+					value += strings.Repeat("\n", min(k, 1)) + html.UnescapeString(tags.ReplaceAllString(line.XML, ""))
 				}
 			}
+			for range max(1, c.Repeated) {
+				cells = append(cells, strings.TrimPrefix(c.Type+" "+value, " "))
+			}
 		}
-		for _, n := range amounts[:len(amounts)-1] {
-			sum += n
-		}
-		if len(amounts) != 6 || sum != amounts[5] {
-			t.Errorf("the amounts %v do not add up", amounts)
+		for j, cell := range row {
+			want := cell
+			if cell != "" {
+				want = cmp.Or(kinds[rows[0][j]], "string") + " " + cell
+			}
+			if i == 0 {
+				want = "string " + cell
+			}
+			if cells[j] != want {
+				t.Errorf("in the locale %s, %s became %q, want %q", locale, rows[0][j], cells[j], want)
+			}
 		}
 	}
 }
