@@ -263,9 +263,6 @@ func TestPastedNumber(t *testing.T) {
 	)
 }
 
-// splitsCells reports whether a spreadsheet that takes the file for another kind may begin a cell after c.
-func splitsCells(c rune) bool { return strings.ContainsRune(",\"\n", c) }
-
 var spreadsheet = flag.String("spreadsheet", "", "LibreOffice's command: TestExport opens the CSV with it")
 
 // table reads a CSV as a spreadsheet does. Its first row has the names of the columns.
