@@ -123,7 +123,8 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 	type found struct{ ID, Text, Phone, Amount, Reference string }
 	newest, err := all[found](ctx, db, `
 		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone',
-		         json ->> '$.shipping.address', (SELECT group_concat(value ->> 'title', x'0a') FROM json_each(o.json, '$.items'))) AS text,
+		           json ->> '$.shipping.address',
+		           (SELECT group_concat(value ->> 'title', x'0a') FROM json_each(o.json, '$.items'))) AS text,
 		       coalesce(json ->> '$.buyer.phone', '') AS phone, amount, reference
 		FROM   (SELECT id, json, amount, reference, status, created_at FROM orders
 		        WHERE  store_id = ?

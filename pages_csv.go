@@ -1,8 +1,8 @@
 package main
 
-// This file is about the list of an owner's orders: which ones are asked for, what they come to, and the same list as CSV, for
-// a spreadsheet. The CSV has a row per thing that was ordered, so that things can be summed too. What belongs to the order as a
-// whole stands in the first of its rows only, so that each column of amounts adds up.
+// This file is about the list of an owner's orders: which ones are asked for, and the same list as CSV, for a
+// spreadsheet. The CSV has a row per item, so that products can be summed too. What belongs to the order as a whole
+// stands in the first of its rows only, so that each column of amounts adds up.
 
 import (
 	"bufio"
@@ -69,8 +69,8 @@ func (s *server) ordersAsked(p *page, text string, f OrderFilter) (orders []Orde
 	return orders, more, err
 }
 
-// exportOrders writes the orders that are asked for as the CSV that Excel uses in Indonesia: with ; and a byte order mark,
-// which says that it is UTF-8.
+// exportOrders writes the orders that are asked for as the CSV that Excel uses in Indonesia: with ; and a byte order
+// mark, which says that it is UTF-8.
 func (s *server) exportOrders(p *page) error {
 	leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 	if err != nil {
@@ -169,23 +169,25 @@ func writeRows(out *bufio.Writer, l language, o Order, m Method, returned Time) 
 	}
 }
 
-// oneBreak leaves a cell neither tabs nor carriage returns: some spreadsheets drop them, and others begin a cell there.
+// oneBreak leaves a cell neither tabs nor carriage returns: some spreadsheets drop them, others begin a cell there.
 var oneBreak = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\t", " ")
 
-// formulas are where a formula begins, even for a spreadsheet that begins a cell after each comma, semicolon and line break.
+// formulas are where a formula begins, even for a spreadsheet that begins a cell after each comma, semicolon and line
+// break.
 var formulas = regexp.MustCompile(`((?:^|[,;\n])[\s"]*)([=+@＝＋＠－-])`)
 
-// notWords are texts that a spreadsheet takes for something else and rewrites: those that have a digit, and nothing but what
-// numbers, amounts, dates and times are made of; truth values; and names of errors, such as #N/A. 081234567890 would lose its
-// 0, 3-12 would become a day, 1E5 a hundred thousand, and of twenty digits the last would become zeros.
+// notWords are texts that a spreadsheet takes for something else and rewrites: those that have a digit, and nothing but
+// what numbers, amounts, dates and times are made of; truth values; and names of errors, such as #N/A. 081234567890
+// would lose its 0, 3-12 would become a day, 1E5 a hundred thousand, and of twenty digits the last would become zeros.
 var notWords = func() *regexp.Regexp {
-	part := `(?:[^\pL]|e|t|z|rp|idr|am|pm|(?:jan|feb|mar|apr|ma[yi]|mei|jun|jul|a[gu][guts]|sep|o[ck]t|no[pv]|de[cs]|` +
+	part := `(?:[^\pL]|e|t|z|rp|idr|usd|eur|am|pm|` +
+		`(?:jan|feb|peb|mar|apr|ma[yi]|mei|jun|jul|a[gu][guts]|sep|o[ck]t|no[pv]|de[cs]|` +
 		`sen|sel|rab|kam|jum|sab|min|ahad|mon|tue|wed|thu|fri|sat|sun)\pL*)*`
 	return regexp.MustCompile(`(?i)^(?:` + part + `\pN` + part + `|true|false|benar|salah|#[a-z\d/]+[!?]?)$`)
 }()
 
-// csvCell writes a value for the CSV: a time in WIB, and a text in quotes, after an apostrophe if a spreadsheet would take it
-// for something else.
+// csvCell writes a value for the CSV: a time in WIB, and a text in quotes, after an apostrophe if a spreadsheet would
+// take it for something else.
 func csvCell(cell any) string {
 	switch v := cell.(type) {
 	case nil:

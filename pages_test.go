@@ -287,12 +287,15 @@ func TestExport(t *testing.T) {
 	p := newPlayer(t, w)
 	texts := map[string]string{} // and the cells that they become
 	for _, text := range strings.Split("=1+1 +62_812 -1 @SUM(A1) ＝1 √2 081234567890 00042 1E5 1.5e3 3-12 12345678901234567890 3_Mei_2026 "+
-		"Mei_5 Sept_3 TRUE #N/A Rp85.000 IDR_5 50% 12:30 1_1/2 (5) ０８１２ 2026-01-31T10:00:00Z 10_AM", " ") {
+		"Mei_5 Sept_3 TRUE #N/A Rp85.000 IDR_5 50% 12:30 1_1/2 (5) ０８１２ 2026-01-31T10:00:00Z 10_AM 5_EUR USD_5 1,5 1.000.000 1_Peb_2026", " ") {
 		text = strings.ReplaceAll(text, "_", " ")
 		texts[text] = "'" + text
 	}
 	for _, text := range strings.Split("Mei|Siti Aminah|Siti; \"Aminah\"|Kopi 200 g|2 kg|Jl. Melati 3|100% Arabika|JP123456789ID|Marina|李小龙", "|") {
 		texts[text] = text
+	}
+	for i := range 15 { // With them they are more than a page.
+		texts[fmt.Sprint("Pembeli ", i)] = fmt.Sprint("Pembeli ", i)
 	}
 	texts["Siti, =1+1"] = "Siti, '=1+1"
 	texts["Siti,\"=1+1"] = "Siti,\"'=1+1"
@@ -309,7 +312,14 @@ func TestExport(t *testing.T) {
 		w.do(t, "POST", "/v1/orders/"+o.at("order.id")+"/ship", fields{"carrier": "JNE", "tracking_number": text}, as(w.shop.keys["manage"])...).want(t, 200, "")
 	}
 
-	status, text := p.code("GET", "/dashboard/orders.csv", nil)
+	_, list := p.code("GET", "/dashboard?from=2020-01-01&status=paid", nil)
+	older := regexp.MustCompile(`"/dashboard\?after=[^"]+&amp;from=2020-01-01&amp;status=paid"`).FindString(list)
+	_, list = p.code("GET", html.UnescapeString(strings.Trim(older, `"`)), nil)
+	if rest := strings.Count(list, `<a href="/dashboard/orders/`); rest != len(texts)-50 {
+		t.Errorf("the second page has %d orders of %d", rest, len(texts))
+	}
+
+	status, text := p.code("GET", "/dashboard/orders.csv?from=2020-01-01&status=paid", nil)
 	rows := table(t, text)
 	if status != 200 || len(rows) != 1+2*len(texts) {
 		t.Fatalf("the export is %d with %d rows", status, len(rows))
