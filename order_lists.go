@@ -104,7 +104,6 @@ const mostFound = 50
 // what was ordered, for a part of the phone number in any spelling, for the amount, and for the end of the reference
 // that buyers quote. The filter's status and period count.
 func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilter) ([]StoredOrder, error) {
-	text = strings.TrimSpace(text)
 	last := cmp.Or(f.CreatedMax, math.MaxInt64)
 	named, err := all[StoredOrder](ctx, db, `
 		SELECT id, json, events FROM orders
@@ -136,7 +135,7 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 		return nil, err
 	}
 
-	amount := strings.NewReplacer(".", "", "Rp", "", "rp", "", " ", "").Replace(text)
+	amount := parseRupiah(text)
 	part := strings.ToLower(text)
 	phone := phonePart(text)
 	var ids []string

@@ -24,7 +24,7 @@ type asked struct {
 
 // asked reads which orders a page's address asks for. What is no day counts as left out.
 func (p *page) asked() (a asked, f OrderFilter) {
-	a = asked{Text: strings.TrimSpace(p.Query("q")), State: p.Query("status")}
+	a = asked{Text: strings.TrimSpace(dropInvisible(p.Query("q"))), State: p.Query("status")}
 	f = OrderFilter{Status: Status(a.State), StartingAfter: p.Query("after"), Limit: 50}
 	if day, err := time.ParseInLocation(time.DateOnly, p.Query("from"), wib); err == nil {
 		a.From = p.Query("from")

@@ -481,7 +481,7 @@ func TestOrderSearch(t *testing.T) {
 			t.Errorf("%q: found %v, want %v", q, got, want)
 		}
 	}
-	for _, q := range []string{"081234567812", "+62 812 3456 7812", "6281234567812"} {
+	for _, q := range []string{"081234567812", "+62 812 3456 7812", "6281234567812", "\u202a0812\u20113456\u20117812\u202c", "567812"} {
 		if got := search(url.QueryEscape(q)); !slices.Equal(got, []string{all[2].id}) {
 			t.Errorf("%q: found %v, want the order of 0812-3456-7812", q, got)
 		}
