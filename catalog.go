@@ -102,6 +102,11 @@ func (db *DB) Entry(ctx context.Context, storeID string, kind Kind, slug string)
 		sqlEntries+" AND p.type = ?3 AND p.slug = ?4", storeID, true, kind, slug)
 }
 
+// EntryForSale reads a published product or bundle by its id.
+func (db *DB) EntryForSale(ctx context.Context, storeID, id string) (Entry, error) {
+	return one[Entry](ctx, db, sqlEntries+" AND p.id = ?3", storeID, false, id)
+}
+
 // EntriesLike returns what a person may mean by a text, in any case: the products and bundles with this title or slug or, if
 // there are none, those whose title contains it. Two are enough to tell that it could be several. A kind leaves out the
 // other one, and then drafts are found too.

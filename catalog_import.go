@@ -23,6 +23,9 @@ type Catalog struct {
 	Bundles        []Entry  `json:"bundles" rule:"list 0..50000 optional without=stock,stock_change"`
 	PaymentMethods []Method `json:"payment_methods" rule:"list 0..50000 optional"`
 	HasMore        bool     `json:"has_more" rule:"ignored optional"` // in what GET /v1/catalog answers
+
+	ShippingOptions []ShippingOption `json:"shipping_options" rule:"list 0..10 optional"` // they replace those of before
+	Given           map[string]bool
 }
 
 const (
@@ -142,6 +145,10 @@ func (tx *Tx) importCatalog(st Store, c Catalog) (Imported, error) {
 	}
 	for i, m := range c.PaymentMethods {
 		in.putMethod(m, fmt.Sprintf("payment_methods[%d].", i))
+	}
+
+	if c.Given["shipping_options"] {
+		tx.putShippingOptions(st.ID, c.ShippingOptions)
 	}
 
 	if n := tx.count(sqlCountMethods, st.ID); n > mostMethods {

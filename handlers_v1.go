@@ -15,8 +15,12 @@ import (
 )
 
 func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
+	options, err := s.db.ShippingOptions(c.Context(), c.store.ID)
+	if err != nil {
+		return nil, err
+	}
 	store := jsonObject{"id": c.store.ID, "name": c.store.Name, "plan": c.store.Plan, "currency": "IDR",
-		"contact": c.store.Contact, "test": c.store.TestMode}
+		"contact": c.store.Contact, "test": c.store.TestMode, "shipping_options": options}
 	key := jsonObject{"id": c.key.ID, "name": c.key.Name, "scope": c.key.Scope, "expires_at": c.key.ExpiresAt}
 	return jsonObject{"store": store.filled(), "key": key.filled()}, nil
 }

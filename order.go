@@ -269,7 +269,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		}
 	}
 
-	o := OrderRow{StoreID: st.ID, Handover: in.Shipping.handover(), Book: Book{Status: Pending}, Order: Order{
+	o := OrderRow{StoreID: st.ID, Book: Book{Status: Pending}, Order: Order{
 		ShippingFee: in.ShippingFee,
 		Discount:    in.Discount,
 		Currency:    "IDR",
@@ -279,9 +279,11 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		Note:        in.Note,
 		Metadata:    in.Metadata,
 		Source:      in.Source,
-		Shipping:    Shipping{Address: in.Shipping.Address, Method: in.Shipping.Method},
 	}}
 	if err := tx.addItems(&o, in.Items); err != nil {
+		return created, err
+	}
+	if err := tx.chooseShipping(&o, in.Shipping); err != nil {
 		return created, err
 	}
 	if err := tx.choosePayment(&o, st, in); err != nil {
@@ -451,7 +453,7 @@ func (tx *Tx) newReference() string {
 
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the
 // order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets
-// deliveries too: they wait until it is on. A phone gets only what is news to it.
+// deliveries too: they wait until it is on. A phone gets only what is news to its owner.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
 	o.Events++
 	shown = strings.Join(st.show(o.StoredOrder, ""), "")
@@ -467,11 +469,19 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) 
 		FROM   endpoints
 		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
 		       AND (kind = 'webhook' OR ?)
-		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil))
+		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil) && !o.isByOwner())
 	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
 		tx.addDelivery(eventID, id)
 	}
 	return shown
+}
+
+// isByOwner reports whether the owner has done in the dashboard what this write changes.
+func (o *OrderRow) isByOwner() bool {
+	if len(o.history) == 0 { // It is new.
+		return o.Order.Source == FromOwner
+	}
+	return o.history[len(o.history)-1].Actor == ActorOwner
 }
 
 // storeOrder writes a new order, or what has changed in one. render has set its status and alerts.

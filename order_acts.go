@@ -388,7 +388,7 @@ func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 
 // ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order
 // that is paid in cash. It is refused if the order has another method by now.
-func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank string) error {
+func (db *DB) ReportPayment(ctx context.Context, orderID string, actor Actor, method, sender, bank string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
 		if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
 			return refuse(WrongState)
@@ -403,7 +403,7 @@ func (db *DB) ReportPayment(ctx context.Context, orderID, method, sender, bank s
 			n.Code = NoteConfirmed
 		}
 		o.Book.Reported = true
-		return o.become(AwaitingVerification, ActorBuyer, n)
+		return o.become(AwaitingVerification, actor, n)
 	})
 	return err
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"time"
@@ -51,8 +52,8 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		"SELECT id, json, events FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
 }
 
-// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with
-// a payment to look for, then those to be paid in cash; the oldest first.
+// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with a payment to
+// look for; the oldest first. What is to be paid in cash is handed over first (ToHandOver).
 func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
 	ids, err := all[string](ctx, db, `
 		SELECT id FROM (
@@ -60,7 +61,8 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 			UNION
 			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND attention = 1) o
 		LEFT JOIN payment_methods m ON m.store_id = ?1 AND m.code = o.method
-		ORDER BY attention DESC, coalesce(kind = 'cash' AND book ->> 'reported', 0), id LIMIT ?2`, storeID, most)
+		WHERE attention = 1 OR coalesce(kind, '') <> 'cash' OR book ->> 'reported' IS NOT 1
+		ORDER BY attention DESC, id LIMIT ?2`, storeID, most)
 	if err != nil {
 		return nil, err
 	}
@@ -76,17 +78,45 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 	return waiting, nil
 }
 
+// HandOver is an order that has to be sent or picked up.
+type HandOver struct {
+	StoredOrder
+	IsByBuyer bool // The buyer has entered the address.
+}
+
 // ToHandOver lists the orders of a store that have to be sent or picked up, the oldest first: those that are paid, and the
 // cash orders that their buyers confirmed.
-func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]StoredOrder, error) {
-	return all[StoredOrder](ctx, db, `
-		SELECT o.id, o.json, o.events
-		FROM   orders o
-		LEFT   JOIN payment_methods m ON m.store_id = o.store_id AND m.code = o.method
-		WHERE  o.store_id = ? AND o.handover <> '' AND o.shipped_at = 0 AND o.status IN ('paid', 'awaiting_verification')
-		AND    (o.status = 'paid' OR m.kind = 'cash' AND o.book ->> 'reported')
-		ORDER  BY o.id
-		LIMIT  ?`, storeID, most)
+func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandOver, error) {
+	return all[HandOver](ctx, db, `
+		SELECT id, json, events,
+		       EXISTS (SELECT 1 FROM order_history WHERE order_id = id AND note ->> '$.code' = 'address_entered') AS is_by_buyer
+		FROM (
+			SELECT id, json, events
+			FROM   orders
+			WHERE  store_id = ?1 AND handover <> '' AND shipped_at = 0 AND status = 'paid'
+			UNION  ALL
+			SELECT o.id, o.json, o.events
+			FROM   orders o
+			JOIN   payment_methods m ON m.store_id = o.store_id AND m.code = o.method
+			WHERE  o.store_id = ?1 AND o.status = 'awaiting_verification' AND o.shipped_at = 0 AND m.kind = 'cash'
+			AND    o.book ->> 'reported'
+			ORDER  BY id
+			LIMIT  ?2)
+		ORDER BY id`, storeID, most)
+}
+
+// LastCarrier returns the carrier of the order that was shipped last, "" if there is none.
+func (db *DB) LastCarrier(ctx context.Context, storeID string) (string, error) {
+	carrier, err := one[string](ctx, db, `
+		SELECT coalesce(json ->> '$.shipping.carrier', '')
+		FROM   orders
+		WHERE  store_id = ? AND shipped_at > 0
+		ORDER  BY shipped_at DESC
+		LIMIT  1`, storeID)
+	if errors.Is(err, ErrNotFound) {
+		return "", nil
+	}
+	return carrier, err
 }
 
 // CashUnderWay is what was sent and is paid in cash on delivery: numbers of orders and rupiah.

@@ -24,6 +24,10 @@ type Shipping struct {
 type NewShipping struct {
 	Address string `json:"address" rule:"lines 1..500 optional"`
 	Method  string `json:"method" rule:"text 1..60 optional"`
+
+	// Only the program's own pages say the rest.
+	IsOption bool // Method is one of the store's shipping options
+	IsPriced bool // the fee of the order is its shipping_fee, whatever the option costs
 }
 
 // Handover is whether an order has to be handed over to its buyer, and how.
@@ -41,6 +45,28 @@ func (in NewShipping) handover() Handover {
 		return ToDeliver
 	}
 	return NoHandover
+}
+
+// chooseShipping fills in how a new order is handed over, and what that costs.
+func (tx *Tx) chooseShipping(o *OrderRow, in NewShipping) error {
+	o.Order.Shipping = Shipping{Address: in.Address, Method: in.Method}
+	o.Handover = in.handover()
+	if !in.IsOption {
+		return nil
+	}
+
+	option, found := tx.shippingOption(o.StoreID, in.Method)
+	if !found {
+		return refuse(ValidationFailed).add("shipping", "is not offered any more: choose another")
+	}
+	if !in.IsPriced {
+		o.Order.ShippingFee = option.feeFor(o.Order.Subtotal)
+	}
+	o.Handover = ToPickUp
+	if option.AddressRequired {
+		o.Handover = ToDeliver
+	}
+	return nil
 }
 
 // isShipped reports whether the order is on its way, or was picked up.
@@ -119,37 +145,33 @@ func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {
 	return err
 }
 
-// Correction is what the owner corrects in an order: all of it is written.
+// Correction is what the owner corrects in an order.
 type Correction struct {
-	Name    string `json:"name" rule:"text 1..200"`
-	Email   string `json:"email" rule:"email optional"`
-	Phone   string `json:"phone" rule:"phone optional"`
-	Address string `json:"address" rule:"lines 1..500 optional"`
-	Note    string `json:"note" rule:"lines 0..1000 optional"`
+	Name    string          `json:"name" rule:"text 1..200"`
+	Email   string          `json:"email" rule:"email optional"`
+	Phone   string          `json:"phone" rule:"phone optional"`
+	Address string          `json:"address" rule:"lines 1..500 optional"`
+	Note    string          `json:"note" rule:"lines 0..1000 optional"`
+	Given   map[string]bool // the fields that are written
 }
 
-// CorrectOrder writes what the owner corrects, at any time. seen is the Correction as the owner's form had shown it:
-// fields that they did not change stay as they are now.
-func (db *DB) CorrectOrder(ctx context.Context, storeID, orderID string, seen, in Correction) error {
+func editableOf(o Order) Correction {
+	return Correction{
+		Name: o.Buyer.Name, Email: o.Buyer.Email, Phone: o.Buyer.Phone, Address: o.Shipping.Address, Note: o.Note,
+	}
+}
+
+// CorrectOrder writes what the owner corrects, at any time.
+func (db *DB) CorrectOrder(ctx context.Context, storeID, orderID string, in Correction) error {
 	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
-		buyer := &o.Order.Buyer
-		for _, field := range []struct {
-			to         *string
-			seen, text string
-		}{
-			{&buyer.Name, seen.Name, in.Name},
-			{&buyer.Email, seen.Email, in.Email},
-			{&buyer.Phone, seen.Phone, in.Phone},
-			{&o.Order.Shipping.Address, seen.Address, in.Address},
-			{&o.Order.Note, seen.Note, in.Note},
-		} {
-			if field.text != field.seen {
-				*field.to = field.text
-			}
-		}
-		if o.Order.Shipping.Address != "" && o.Handover == NoHandover {
+		fillIn(&in, editableOf(o.Order), in.Given)
+		o.Order.Buyer = Buyer{Name: in.Name, Email: in.Email, Phone: in.Phone}
+		o.Order.Shipping.Address = in.Address
+		o.Order.Note = in.Note
+		if in.Address != "" && o.Handover == NoHandover {
 			o.Handover = ToDeliver
 		}
+
 		changed := o.changedFields()
 		if len(changed) > 0 {
 			o.note(ActorOwner, Note{Code: NoteEdited, Text: strings.Join(changed, ", ")})

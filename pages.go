@@ -28,9 +28,10 @@ import (
 func (s *server) pageRoutes(mux *http.ServeMux) {
 	entry := acts{"save": s.saveEntry, "remove": s.removeEntry}
 	decisions := acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
-		"resolve": s.resolveAlert, "check": s.checkOrder}
+		"resolve": s.resolveAlert, "check": s.checkOrder, "ship": s.shipOrder, "unship": s.unshipOrder,
+		"undo": s.undoApproval, "correct": s.correctOrder}
+	ofBuyer := acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer, "address": s.enterAddress}
 	ofGateways := acts{"save-gateway": s.saveGateway, "try": s.startTrial}
-	ofBuyer := acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer}
 	inSandbox := acts{}
 	for _, act := range sandboxActs {
 		inSandbox[act] = s.actInSandbox
@@ -53,6 +54,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/dashboard", Template: "orders", read: s.readDesk},
 		{path: "/dashboard/orders.csv", before: s.exportOrders},
 		{path: "/dashboard/orders/new", Template: "new-order", read: s.readNewOrder, acts: acts{"order": s.makeOrder}},
+		{path: "/dashboard/orders/slips", Template: "slips", read: s.readSlips},
 		{path: "/dashboard/orders/{id}", Template: "order", read: s.readOrderPage, acts: decisions},
 		{path: "/dashboard/catalog", Template: "catalog", read: s.readCatalog},
 		{path: "/dashboard/catalog/product", Template: "entry", read: s.readEntry, acts: entry},
@@ -63,6 +65,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/dashboard/payments/trial", Template: "trial", read: s.readTrial,
 			acts: acts{"check": s.checkTrial, "close": s.closeTrial}},
 		{path: pictureUpload, Template: "method", read: s.readMethod, acts: acts{"upload": s.savePicture}},
+		{path: "/dashboard/shipping", Template: "shipping", read: s.readShipping, acts: acts{"save": s.saveShipping}},
 		{path: "/dashboard/developers", Template: "developers", read: s.readDevelopers,
 			acts: acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
 		{path: "/dashboard/endpoints/{id}", Template: "endpoint", read: s.readEndpoint, acts: ofEndpoint},
@@ -380,7 +383,8 @@ func (p *page) sendError(view errorPage) error {
 }
 
 const (
-	mostInForm      = 4 << 10 // bytes, on the sign-in and pay pages
+	mostInForm      = 4 << 10  // bytes, on the sign-in page
+	mostOfBuyer     = 16 << 10 // on a pay page, which may take an address
 	mostInDashboard = 64 << 10
 	mostInPicture   = 8 << 20
 	pictureUpload   = "/dashboard/payments/picture"
@@ -394,8 +398,11 @@ func (s *server) perform(p *page) error {
 	}
 
 	most := int64(mostInForm)
-	if p.IsOwner {
+	switch {
+	case p.IsOwner:
 		most = mostInDashboard
+	case p.order.ID != "":
+		most = mostOfBuyer
 	}
 	if p.path == pictureUpload {
 		leave, err := s.auth.place(p.Context(), p.Store.ID, "large")

@@ -1,7 +1,7 @@
 package main
 
-// This file is the owner's desk: signing in, what waits and the orders, an order of the owner's own, and what rings a phone.
-// pages_order.go has the page of one order, and pages_csv.go the list of orders for a spreadsheet.
+// This file is the owner's desk: signing in, what waits and the orders, and what rings a phone. pages_order.go has the page of
+// one order, pages_new.go the form for an order of the owner's own, pages_csv.go the list of orders for a spreadsheet.
 
 import (
 	"cmp"
@@ -93,18 +93,25 @@ type deskPage struct {
 	Steps      firstSteps
 	HasSteps   bool // some are left
 	Waiting    []waiting
-	IsMore     bool       // more may wait than are shown
+	IsMore     bool // more may wait than are shown
+	ToHandOver []toHandOver
+	IsMoreToDo bool       // more have to be handed over than are shown
+	OnTheirWay Revenue    // cash orders that were sent and are not paid
 	Unanswered int        // payment sessions whose gateway does not answer
 	Failing    []Endpoint // those where nothing arrives
 	Orders     []Order
-	Older      string // the address of the next page, "" = there is none
+	IsCash     map[string]bool // by the code of a method: its money comes when the order is handed over
+	Older      string          // the address of the next page, "" = there is none
 	Revenue    Revenue
 }
 
 // firstSteps says what an owner has done in a new store.
 type firstSteps struct{ Product, Method, Contact, Phone, Order bool }
 
-const mostWaiting = 20 // that the desk shows at once
+const (
+	mostWaiting    = 20 // that the desk shows at once
+	mostToHandOver = 30
+)
 
 func (s *server) readDesk(p *page) (any, error) {
 	v := deskPage{page: p, NewOrder: newOrderAddress()}
@@ -113,7 +120,15 @@ func (s *server) readDesk(p *page) (any, error) {
 	v.IsSearched = v.Text != ""
 	v.IsPeriod = v.From != "" || v.To != ""
 	v.IsFirst = v.asked.IsAll() && filter.StartingAfter == ""
-	if err := s.readOrders(p, &v, filter); err != nil || !v.IsFirst {
+	if err := s.readOrders(p, &v, filter); err != nil {
+		return nil, err
+	}
+	methods, err := s.db.Methods(p.Context(), p.Store.ID)
+	v.IsCash = map[string]bool{}
+	for _, m := range methods {
+		v.IsCash[m.Code] = m.Kind == Cash
+	}
+	if err != nil || !v.IsFirst {
 		return v, err
 	}
 
@@ -123,7 +138,6 @@ func (s *server) readDesk(p *page) (any, error) {
 	if err := s.readWaiting(p, &v); err != nil {
 		return nil, err
 	}
-	var err error
 	if v.Unanswered, err = s.db.Unanswered(p.Context(), p.Store.ID); err != nil {
 		return nil, err
 	}
@@ -198,11 +212,16 @@ func (s *server) readWaiting(p *page, v *deskPage) error {
 		}
 		v.Waiting = append(v.Waiting, w)
 	}
-	return nil
-}
 
-// newOrderAddress returns the address of an empty form for an order, with a key of its own.
-func newOrderAddress() string { return "/dashboard/orders/new?key=" + newSecret() }
+	if v.ToHandOver, err = s.readToHandOver(p, mostToHandOver+1); err != nil {
+		return err
+	}
+	if v.IsMoreToDo = len(v.ToHandOver) > mostToHandOver; v.IsMoreToDo {
+		v.ToHandOver = v.ToHandOver[:mostToHandOver]
+	}
+	v.OnTheirWay, err = s.db.CashUnderWay(p.Context(), p.Store.ID)
+	return err
+}
 
 // shownAlert is an alert with its kind, which chooses its words: its code or, of an overpaid order, toomuch
 // (only a part of the money is needed) or both (the payment pays the order, and the buyer has reported
@@ -254,6 +273,11 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
 		w.Said = history[i].Note
 		w.Since = history[i].At
+		isReport := func(h HistoryEntry) bool { return h.Note.Code == NoteReported }
+		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone { // What the buyer said is true still.
+			w.Said.Bank = history[r].Note.Bank
+			w.Said.Sender = history[r].Note.Sender
+		}
 	}
 
 	// Nobody has said anything when the order waits again for a payment that was held before.
@@ -262,146 +286,6 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 		w.Why = w.Alerts[0].Kind
 	}
 	return w, nil
-}
-
-// ownOrder is the form for an order of the owner's own.
-type ownOrder struct {
-	Items []struct {
-		Title    string `json:"title" rule:"text 1..200"`
-		Quantity int64  `json:"quantity" rule:"int 1..10000 =1"`
-	} `json:"items" rule:"list 1..10"`
-	Name     string `json:"name" rule:"text 1..200"`
-	Phone    string `json:"phone" rule:"phone optional"`
-	Email    string `json:"email" rule:"email optional"`
-	Method   string `json:"payment_method" rule:"text 1..64 optional"`
-	Shipping int64  `json:"shipping_fee" rule:"money optional"`
-	Discount int64  `json:"discount" rule:"money optional"`
-	Note     string `json:"note" rule:"lines 0..1000 optional"`
-}
-
-// newOrderPage is the form for such an order.
-type newOrderPage struct {
-	*page
-	Form     form
-	Key      string
-	Products []Entry // that the form suggests
-	Methods  []Method
-	Chosen   string // the code of a method
-	IsReady  bool   // there is something to sell, and a way to pay
-	Become   string // the order that this form has become before, with other contents
-	Another  string // the address of an empty form
-}
-
-func (s *server) readNewOrder(p *page) (any, error) {
-	v := newOrderPage{page: p, Form: p.Form("order"), Key: cmp.Or(p.Query("key"), newSecret()), Another: newOrderAddress()}
-	v.Become = p.become
-	var err error
-	if v.Products, err = s.suggested(p, ""); err != nil {
-		return nil, err
-	}
-	v.Methods, err = s.db.UsableMethods(p.Context(), p.Store, -1)
-	v.IsReady = len(v.Products) > 0 && len(v.Methods) > 0
-	v.Chosen = v.Form.Values.Get("payment_method")
-	if isFresh := v.Form.Refusal == nil; isFresh && len(v.Methods) == 1 && v.Methods[0].Kind != Cash {
-		v.Chosen = v.Methods[0].Code // A method that nobody chose must not send unpaid goods away.
-	}
-	return v, err
-}
-
-// suggested returns the first of a kind's goods, which the list of a field suggests. Others can be typed too.
-func (s *server) suggested(p *page, kind Kind) ([]Entry, error) {
-	f := EntryFilter{Type: kind, Limit: 500, Drafts: kind != ""}
-	entries, _, err := s.db.Entries(p.Context(), p.Store.ID, f)
-	return entries, err
-}
-
-// makeOrder creates an order of the owner's own, and confirms it if it is to be paid in cash. The form's
-// address has its idempotency key: a double click makes only one order.
-func (s *server) makeOrder(p *page) error {
-	var in ownOrder
-	if err := readForm(p.PostForm, &in); err != nil {
-		return err
-	}
-
-	order := NewOrder{
-		Source:         FromOwner,
-		Buyer:          Buyer{in.Name, in.Email, in.Phone},
-		PaymentMethod:  in.Method,
-		ShippingFee:    in.Shipping,
-		Discount:       in.Discount,
-		Note:           in.Note,
-		IdempotencyKey: "form-" + p.Query("key"),
-		BodyHash:       digest(p.PostForm.Encode()),
-	}
-
-	if err := s.findGoods(p, in, &order); err != nil {
-		return err
-	}
-
-	created, err := s.db.CreateOrder(p.Context(), p.Store, order)
-	if isRefused(err, IdempotencyKeyReused) { // The page asks whether to open that order.
-		p.become = created.ID
-	}
-	if err != nil {
-		return err
-	}
-
-	p.next = "/dashboard/orders/" + created.ID
-	return s.confirmCash(p, created.ID, order.PaymentMethod)
-}
-
-// findGoods adds the goods that the owner has typed to an order.
-func (s *server) findGoods(p *page, in ownOrder, order *NewOrder) error {
-	wrong := refuse(ValidationFailed)
-	for i, item := range in.Items {
-		field := fmt.Sprintf("items[%d].title", i)
-		e, reason, err := s.meant(p, "", item.Title)
-		if err != nil {
-			return err
-		}
-		if reason != "" {
-			wrong.add(field, reason)
-			continue
-		}
-
-		isSame := func(other NewItem) bool { return other.Kind == e.Type && other.Slug == e.Slug }
-		if slices.ContainsFunc(order.Items, isSame) {
-			wrong.add(field, "appears twice: %q", item.Title)
-		}
-		order.Items = append(order.Items, NewItem{Kind: e.Type, Slug: e.Slug, Quantity: item.Quantity})
-	}
-	return wrong.orNil()
-}
-
-// meant returns the entry of a kind, or of any, that an owner means by a text, or what is wrong with the text: it means
-// none, or several.
-func (s *server) meant(p *page, kind Kind, text string) (e Entry, wrong string, err error) {
-	entries, err := s.db.EntriesLike(p.Context(), p.Store.ID, kind, text)
-	switch {
-	case err != nil:
-		return e, "", err
-	case len(entries) == 0:
-		return e, "is not in the list: choose from it", nil
-	case len(entries) > 1:
-		return e, "matches several: choose one from the list, or rename one in the catalog", nil
-	}
-	return entries[0], "", nil
-}
-
-// confirmCash confirms an order that is to be paid in cash: its buyer has agreed already, and may never open the pay page.
-func (s *server) confirmCash(p *page, orderID, method string) error {
-	m, err := s.db.Method(p.Context(), p.Store.ID, method)
-	if errors.Is(err, ErrNotFound) || err == nil && m.Kind != Cash {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = s.db.ReportPayment(p.Context(), orderID, method, "", "")
-	if isRefused(err, WrongState) { // A double click has confirmed it, the order has moved on, or nothing has to be paid.
-		return nil
-	}
-	return err
 }
 
 // phoneWords returns what an owner's phone shows of an event: the state and the amount first, and the buyer's

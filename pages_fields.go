@@ -132,6 +132,30 @@ func digestOf(values url.Values, name string) string {
 	return base64.RawURLEncoding.EncodeToString(digest(strings.Join(typed, "\n"))[:6])
 }
 
+// filledRows returns the beginnings of the names of a list's rows that have something in them, such as "items[2].".
+func filledRows(values url.Values, list string, most int) (rows []string) {
+	for row := range most {
+		name := fmt.Sprintf("%s[%d].", list, row)
+		for field := range values {
+			if strings.HasPrefix(field, name) && strings.TrimSpace(values.Get(field)) != "" {
+				rows = append(rows, name)
+				break
+			}
+		}
+	}
+	return rows
+}
+
+// Holds reports whether one of some fields has a value or an error: then it is not folded away.
+func (f form) Holds(names ...string) bool {
+	for _, name := range names {
+		if field := f.Field(name, "", false, "", ""); field.Value != "" || field.Error != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Rows returns the rows of a list that a form has: those up to the last one that is filled in, and two more,
 // but no more than the list may have.
 func (f form) Rows(list, name string, most int) (rows []int) {

@@ -1,9 +1,9 @@
 package main
 
 // This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog: products
-// and bundles. Payments: methods, whose form has the fields of their kind, and gateways' keys. API: keys, webhooks and
-// their deliveries, the reference. Settings: the store, the owner's phone and password. What a form saves goes through the
-// reader and the write of a catalog file, as its only entry.
+// and bundles. Payments: methods, whose form has the fields of their kind, and gateways' keys. Settings: shipping, the store,
+// the owner's phone and password. What a form saves goes through the reader and the write of a catalog file, as its only
+// entry.
 
 import (
 	"cmp"
@@ -163,13 +163,11 @@ func (s *server) saveEntry(p *page) error {
 // showTitles shows the products of a bundle by their titles, where a title means no other product too.
 func (s *server) showTitles(p *page, v *entryPage) error {
 	for i, item := range v.Entry.Items {
-		e, _, err := s.meant(p, Product, item.Title)
+		name, err := s.nameOf(p, Product, Entry{ID: item.ProductID, Slug: item.Slug, Title: item.Title})
 		if err != nil {
 			return err
 		}
-		if e.Slug == item.Slug {
-			v.Save.Values.Set(fmt.Sprintf("items[%d].slug", i), item.Title)
-		}
+		v.Save.Values.Set(fmt.Sprintf("items[%d].slug", i), name)
 	}
 	return nil
 }
@@ -298,6 +296,10 @@ func (s *server) readMethod(p *page) (any, error) {
 		v.Removal = &removal{p.Form("remove"), at + "#remove", "remove.method"}
 	}
 
+	if m.Code == "" && v.Save.Refusal == nil && (m.Kind == QRIS || m.Kind == Cash) {
+		v.Save.Values.Set("name", p.Language.word("kind", m.Kind)) // Most owners call it that.
+	}
+
 	v.Edited = m
 	v.Kind = cmp.Or(string(m.Kind), string(m.Provider))
 	v.IsManual = m.Provider == Manual
@@ -358,6 +360,41 @@ func (s *server) removeMethod(p *page) error {
 	return err
 }
 
+// shippingPage is the form of a store's shipping options.
+type shippingPage struct {
+	*page
+	Save form
+	Rows []int
+}
+
+// shippingForm is the whole list of a store's shipping options.
+type shippingForm struct {
+	Options []ShippingOption `json:"options" rule:"list 0..10 optional"`
+}
+
+func (s *server) readShipping(p *page) (any, error) {
+	options, err := s.db.ShippingOptions(p.Context(), p.Store.ID)
+	v := shippingPage{page: p, Save: p.Form("save", p.Fields(shippingForm{options}))}
+	v.Rows = v.Save.Rows("options", "name", mostShippingOptions)
+	return v, err
+}
+
+func (s *server) saveShipping(p *page) error {
+	in := maps.Clone(p.PostForm)
+	for row := range mostShippingOptions { // An empty row has no option, whatever its box says.
+		name := fmt.Sprintf("options[%d].", row)
+		if strings.TrimSpace(in.Get(name+"name")+in.Get(name+"fee")) == "" {
+			in.Del(name + "address_required")
+			in.Del(name + "free_from")
+		}
+	}
+	var shipping shippingForm
+	if err := readForm(in, &shipping); err != nil {
+		return err
+	}
+	return s.db.SetShippingOptions(p.Context(), p.Store.ID, shipping.Options)
+}
+
 // saveGateway tries a key at its gateway and stores it.
 func (s *server) saveGateway(p *page) error {
 	key := GatewayKey{StoreID: p.Store.ID}
@@ -365,176 +402,6 @@ func (s *server) saveGateway(p *page) error {
 		return err
 	}
 	return s.payments.gateways.SetKey(p.Context(), s.db, key)
-}
-
-// secret returns the one just made for a key or an endpoint, for ten minutes.
-func (p *page) secret(id string) string {
-	return p.auth.kept(p.Request, "secret-"+id, p.auth.cookie(p.Request, "sign-in"))
-}
-
-// keepSecret lets this sign-in show a secret for ten minutes. It waits in a cookie, so it is stored nowhere
-// here, and a page that a phone threw away can show it again.
-func (p *page) keepSecret(id, secret string) {
-	p.auth.keep(p.w, "secret-"+id, p.auth.cookie(p.Request, "sign-in"), secret, 10*time.Minute)
-}
-
-// developersPage has a store's API keys and webhooks.
-type developersPage struct {
-	*page
-	Keys        []APIKey
-	NewKey      string // the one that was just made
-	IsFree      bool   // The store's plan does not include the API.
-	AddKey      form
-	Webhooks    []Endpoint
-	AddEndpoint form
-	Events      []eventBox
-}
-
-func (s *server) readDevelopers(p *page) (any, error) {
-	v := developersPage{page: p, AddKey: p.Form("add-key"), AddEndpoint: p.Form("add-endpoint")}
-	v.Events = eventBoxes(nil)
-	v.IsFree = p.Store.Plan == PlanFree
-	if id := p.Query("key"); id != "" {
-		v.NewKey = p.secret(id)
-	}
-	var err error
-	if v.Keys, err = s.db.Keys(p.Context(), p.Store.ID); err != nil {
-		return nil, err
-	}
-	v.Webhooks, err = s.endpoints(p, Webhook)
-	return v, err
-}
-
-// endpoints returns the store's endpoints of a kind.
-func (s *server) endpoints(p *page, kind EndpointKind) ([]Endpoint, error) {
-	all, err := s.db.Endpoints(p.Context(), p.Store.ID)
-	return slices.DeleteFunc(all, func(e Endpoint) bool { return e.Kind != kind }), err
-}
-
-func (s *server) addKey(p *page) error {
-	var in struct {
-		Name  string `json:"name" rule:"text 1..100"`
-		Scope Scope  `json:"scope" rule:"choice read|write|manage"`
-	}
-	if err := readForm(p.PostForm, &in); err != nil {
-		return err
-	}
-
-	key, secret, err := s.db.AddKey(p.Context(), p.Store.ID, in.Name, in.Scope, 0)
-	if err == nil {
-		p.keepSecret(key.ID, secret)
-	}
-	p.next = "/dashboard/developers?key=" + key.ID
-	return err
-}
-
-func (s *server) revokeKey(p *page) error {
-	p.next = "/dashboard/developers"
-	return s.db.RevokeKey(p.Context(), p.Store.ID, p.PostFormValue("key"))
-}
-
-func (s *server) addEndpoint(p *page) error {
-	in := NewEndpoint{Kind: Webhook}
-	if err := readForm(p.PostForm, &in); err != nil {
-		return err
-	}
-	return s.newEndpoint(p, in)
-}
-
-// eventBox is an event that an endpoint can take, and whether it was chosen.
-type eventBox struct {
-	Name   EventName
-	Chosen bool
-}
-
-// eventBoxes are the events that can be chosen: a ping comes in any case.
-func eventBoxes(chosen []EventName) (boxes []eventBox) {
-	for _, name := range EventNames {
-		if name != Ping {
-			boxes = append(boxes, eventBox{name, slices.Contains(chosen, name)})
-		}
-	}
-	return boxes
-}
-
-// newEndpoint adds an endpoint and leads to its page, which shows its secret.
-func (s *server) newEndpoint(p *page, in NewEndpoint) error {
-	in.AllowPrivate = s.allowPrivate
-	id, secret, err := s.db.AddEndpoint(p.Context(), p.Store.ID, in)
-	if err == nil {
-		p.keepSecret(id, secret)
-	}
-	p.next = "/dashboard/endpoints/" + id
-	return err
-}
-
-// endpointPage is one webhook, or one phone, and its deliveries.
-type endpointPage struct {
-	*page
-	Endpoint   Endpoint
-	IsPhone    bool
-	Subscribe  string // the address at which a phone's app subscribes
-	Secret     string // the one that was just made
-	MayResend  bool
-	Events     []eventBox
-	Deliveries []Delivery
-}
-
-func (s *server) readEndpoint(p *page) (any, error) {
-	e, err := s.db.Endpoint(p.Context(), p.Store.ID, p.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
-
-	v := endpointPage{page: p, Endpoint: e, IsPhone: e.Kind == Phone}
-	v.MayResend = e.Active && !v.IsPhone
-	v.Events = eventBoxes(e.Events)
-	if v.IsPhone {
-		scheme, rest, _ := strings.Cut(e.URL, "://")
-		v.Subscribe = "ntfy://" + rest
-		if scheme == "http" {
-			v.Subscribe += "?secure=false"
-		}
-	} else {
-		v.Secret = p.secret(e.ID)
-	}
-	v.Deliveries, err = s.db.Deliveries(p.Context(), p.Store.ID, e.ID, 50)
-	return v, err
-}
-
-// changeEndpoint does one of the acts ping, on, off, rotate, resend and remove.
-// chosenEvents is the form of the events that an endpoint takes; none means all.
-type chosenEvents struct {
-	Events []EventName `json:"events" rule:"events 0..20 optional"`
-}
-
-func (s *server) changeEndpoint(p *page) error {
-	ctx := p.Context()
-	store := p.Store.ID
-	id := p.PathValue("id")
-	switch act := p.PostFormValue("act"); act {
-	case "ping":
-		return s.db.Ping(ctx, store, id)
-	case "resend":
-		return s.db.Resend(ctx, store, p.PostFormValue("delivery"))
-	case "remove":
-		p.next = "/dashboard/developers"
-		return s.db.RemoveEndpoint(ctx, store, id)
-	case "rotate":
-		secret, err := s.db.RotateSecret(ctx, store, id)
-		if err == nil {
-			p.keepSecret(id, secret)
-		}
-		return err
-	case "events":
-		var in chosenEvents
-		if err := readForm(p.PostForm, &in); err != nil {
-			return err
-		}
-		return s.db.SetEndpointEvents(ctx, store, id, in.Events)
-	default:
-		return s.db.SetEndpointActive(ctx, store, id, act == "on")
-	}
 }
 
 // accountPage has the settings of a store and of its owner.

@@ -1,7 +1,8 @@
 package main
 
-// This file is the page of one order, for its owner: the alerts and what each advises, what is to be decided, the link for
-// the buyer, the order itself, what else can be done, and everything that happened to it. Then what its buttons do.
+// This file is the page of one order, for its owner: the alerts and what each advises, what is to be decided, handing it
+// over, the link for the buyer, the order itself, what else can be done, and everything that happened to it. Then what its
+// buttons do, and the slips that are packed with orders.
 
 import (
 	"context"
@@ -21,9 +22,12 @@ type orderPage struct {
 	Refused     form
 	Method      Method // removed or not, or one without a name
 	Link        buyerLink
-	MayPay      bool   // the link is for somebody who pays, or has just paid
-	WriteTo     string // the link by which the owner writes to the buyer
-	Acts        []Act  // what else the owner can do
+	Parcel      *parcel // nil = it cannot be handed over
+	MayPay      bool    // the link is for somebody who pays, or has just paid
+	WriteTo     string  // the link by which the owner writes to the buyer
+	Acts        []Act   // what else the owner can do
+	Correct     form
+	Copy        string // the address of a form for another order like this one
 	History     []HistoryEntry
 	Sessions    []sessionLine
 	Payments    []Payment
@@ -44,11 +48,21 @@ type decision struct {
 	Since    Time
 }
 
+// parcel is how an order gets to its buyer.
+type parcel struct {
+	Form      form
+	IsPickup  bool
+	IsFolded  bool // It may have nothing to be sent.
+	IsShipped bool
+	Shipping  Shipping
+}
+
 // buyerLink is the address of an order's pay page, to be copied or sent.
 type buyerLink struct {
 	URL      string
-	WhatsApp string
-	IsLocal  bool // buyers on the internet cannot open it
+	WhatsApp string // sends it with a message that says how the order stands
+	IsNews   bool   // the buyer does not know yet that it was sent
+	IsLocal  bool   // buyers on the internet cannot open it
 }
 
 // sessionLine is a payment session, with the code of what its gateway's silence or refusal means.
@@ -69,10 +83,11 @@ func (s *server) readOrderPage(p *page) (any, error) {
 	}
 
 	p.Title = o.Order.PaymentReference
-	v := orderPage{page: p, Order: o.Order, State: o.State(), IsConfirmed: w.Why == string(NoteConfirmed), Refused: p.Form("")}
-	v.Link, v.WriteTo = p.linkFor(o.Order)
+	v := orderPage{page: p, Order: o.Order, State: o.State(), Refused: p.Form("")}
+	v.Copy = newOrderAddress() + "&from=" + o.ID
 	v.MayPay = o.Book.Status == Pending || o.Book.Status == Paid
 	v.Acts = rareActs[o.Book.Status]
+	v.Correct = p.Form("correct", p.Fields(editableOf(o.Order)))
 	v.Payments = o.Book.Payments
 	for _, session := range o.Sessions {
 		v.Sessions = append(v.Sessions, sessionLine{session, session.trouble()})
@@ -82,8 +97,17 @@ func (s *server) readOrderPage(p *page) (any, error) {
 	if v.Method, err = s.methodOf(ctx, o); err != nil {
 		return nil, err
 	}
+	v.IsConfirmed = isConfirmedCash(o, v.Method)
 	v.advise(w)
 	v.askOwner(w)
+	if err := s.readParcel(p, o, &v); err != nil {
+		return nil, err
+	}
+	v.writeToBuyer(o)
+	isCash := v.Method.Kind == Cash
+	if o.Book.mayBeUndone() && (!o.Order.isShipped() || isCash) {
+		v.Acts = append([]Act{Undo}, v.Acts...)
+	}
 	if v.History, err = s.db.History(ctx, o.ID); err != nil {
 		return nil, err
 	}
@@ -105,6 +129,11 @@ func (s *server) methodOf(ctx context.Context, o OrderRow) (Method, error) {
 	return m, err
 }
 
+// isConfirmedCash reports whether an order is to be prepared, and paid when it is handed over.
+func isConfirmedCash(o OrderRow, m Method) bool {
+	return o.Book.Status == AwaitingVerification && o.Book.Reported && m.Kind == Cash
+}
+
 // nextWaiting returns the first order on the desk besides this one, nil if there is none.
 func (s *server) nextWaiting(ctx context.Context, o OrderRow) (*OrderRow, error) {
 	rows, err := s.db.Desk(ctx, o.StoreID, 2)
@@ -115,6 +144,9 @@ func (s *server) nextWaiting(ctx context.Context, o OrderRow) (*OrderRow, error)
 	return &rows[i], err
 }
 
+// Undo takes an approval back. Only the dashboard can.
+const Undo Act = "undo"
+
 // rareActs are what an owner can do about an order that does not wait for them.
 var rareActs = map[Status][]Act{
 	Pending: {Approve, Cancel},
@@ -123,21 +155,60 @@ var rareActs = map[Status][]Act{
 	Paid:    {Refund},
 }
 
-// linkFor returns the link to an order's pay page, and the link by which its owner writes to the buyer.
-func (p *page) linkFor(o Order) (link buyerLink, writeToBuyer string) {
-	l := p.Language
-	link = buyerLink{URL: p.Store.payPage(o.ID), IsLocal: p.Store.isLocal()}
-	values := []string{"{buyer}", o.Buyer.Name, "{reference}", o.PaymentReference, "{store}", p.Store.Name,
-		"{amount}", rupiah(o.Amount)}
-	text := l.say("message.bill", values...) + "\n" + link.URL
-	link.WhatsApp = "https://wa.me/?text=" + url.QueryEscape(text)
-	if o.Buyer.Phone == "" {
-		return link, ""
+// readParcel says whether and how the order is handed over.
+func (s *server) readParcel(p *page, o OrderRow, v *orderPage) error {
+	if !o.Order.isShipped() && o.Book.Status != Paid && !v.IsConfirmed {
+		return nil
 	}
-	if to := writeTo(o.Buyer.Phone, text); to != "" {
-		link.WhatsApp = to
+
+	shipping := o.Order.Shipping
+	v.Parcel = &parcel{IsPickup: o.Handover == ToPickUp, IsShipped: o.Order.isShipped(), Shipping: shipping}
+	v.Parcel.IsFolded = o.Handover == NoHandover && !v.IsConfirmed
+	fields := p.Fields(Shipment{Carrier: shipping.Carrier, TrackingNumber: shipping.TrackingNumber})
+	if shipping.Carrier == "" && !v.Parcel.IsShipped {
+		last, err := s.db.LastCarrier(p.Context(), o.StoreID)
+		if err != nil {
+			return err
+		}
+		fields.Set("carrier", last)
 	}
-	return link, writeTo(o.Buyer.Phone, l.say("message.about", values...))
+	v.Parcel.Form = p.Form("ship", fields)
+	return nil
+}
+
+// writeToBuyer makes the links by which the owner writes to the buyer.
+func (v *orderPage) writeToBuyer(o OrderRow) {
+	l := v.Language
+	about := o.Order
+	v.Link = buyerLink{URL: v.Store.payPage(o.ID), IsLocal: v.Store.isLocal(), IsNews: o.Order.isShipped()}
+	values := []string{"{buyer}", about.Buyer.Name, "{reference}", about.PaymentReference, "{store}", v.Store.Name,
+		"{amount}", rupiah(about.Amount), "{parcel}", l.parcel(about.Shipping.Carrier, about.Shipping.TrackingNumber)}
+	text := l.say("message."+v.standing(o), values...) + "\n" + v.Link.URL
+	v.Link.WhatsApp = "https://wa.me/?text=" + url.QueryEscape(text)
+	if about.Buyer.Phone == "" {
+		return
+	}
+	if to := writeTo(about.Buyer.Phone, text); to != "" {
+		v.Link.WhatsApp = to
+	}
+	v.WriteTo = writeTo(about.Buyer.Phone, l.say("message.about", values...))
+}
+
+// standing returns the code of what a message to the buyer says of an order.
+func (v *orderPage) standing(o OrderRow) string {
+	status := o.Book.Status
+	switch {
+	case o.Order.isShipped() && (status == Paid || status == AwaitingVerification):
+		if o.Handover == ToPickUp {
+			return "picked_up"
+		}
+		return "sent"
+	case v.IsConfirmed:
+		return "confirmed"
+	case status == Pending:
+		return "bill"
+	}
+	return string(status)
 }
 
 // trouble returns the code of what the silence or refusal of a session's gateway means. "" = there is none.
@@ -207,6 +278,9 @@ func (v *orderPage) askOwner(w waiting) {
 	if v.IsConfirmed {
 		d.Question = "prepare"
 		d.No = Cancel
+		if v.Order.isShipped() {
+			d.Question = "collect"
+		}
 	}
 	if len(w.Alerts) == 0 {
 		d.About = string(d.No)
@@ -232,4 +306,69 @@ func (s *server) checkOrder(p *page) error {
 		err = refuse(Unavailable)
 	}
 	return err
+}
+
+// shipOrder marks an order as sent or picked up, or corrects what is known about its parcel.
+func (s *server) shipOrder(p *page) error {
+	var in Shipment
+	if err := readForm(p.PostForm, &in); err != nil {
+		return err
+	}
+	_, err := s.db.Ship(p.Context(), p.Store.ID, p.PathValue("id"), ActorOwner, in)
+	return err
+}
+
+func (s *server) unshipOrder(p *page) error {
+	_, err := s.db.TakeBackShipping(p.Context(), p.Store.ID, p.PathValue("id"), ActorOwner)
+	return err
+}
+
+func (s *server) undoApproval(p *page) error {
+	return s.db.UndoApproval(p.Context(), p.Store.ID, p.PathValue("id"), p.PostFormValue("state"))
+}
+
+func (s *server) correctOrder(p *page) error {
+	var in Correction
+	if err := readForm(p.PostForm, &in); err != nil {
+		return err
+	}
+	p.keepUnchanged(in.Given)
+	return s.db.CorrectOrder(p.Context(), p.Store.ID, p.PathValue("id"), in)
+}
+
+// slipsPage has what is packed with the orders that have to be handed over, a sheet for each. It has no link to a pay page:
+// whoever carries a parcel can read it.
+type slipsPage struct {
+	*page
+	Slips []toHandOver
+}
+
+// toHandOver is an order that has to be sent or picked up.
+type toHandOver struct {
+	Order
+	IsCash    bool // its money is collected
+	IsByBuyer bool // The buyer has entered the address.
+}
+
+const mostSlips = 200
+
+func (s *server) readSlips(p *page) (any, error) {
+	orders, err := s.readToHandOver(p, mostSlips)
+	return slipsPage{p, orders}, err
+}
+
+// readToHandOver returns the orders that have to be sent or picked up.
+func (s *server) readToHandOver(p *page, most int) (orders []toHandOver, err error) {
+	rows, err := s.db.ToHandOver(p.Context(), p.Store.ID, most)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		o, err := row.decode()
+		if err != nil {
+			return nil, err
+		}
+		orders = append(orders, toHandOver{o, o.Status == AwaitingVerification, row.IsByBuyer})
+	}
+	return orders, nil
 }

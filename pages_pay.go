@@ -143,11 +143,23 @@ type payPage struct {
 	MayUnclaim  bool
 	Unclaim     form
 
+	// On its way to the buyer.
+	Delivery *delivery // nil = there is nothing to be said of it
+
 	// Once it needs nothing from its buyer.
 	Outcome   string // free, paid, failed, expired, nothing or refunded
 	AnyDenied bool
 	Kept      []shownAlert // money that the store has although the order is not paid
 	MayClaim  bool         // It was paid too late.
+}
+
+// delivery is what a buyer reads of how the order gets to them. Of the address it has only the last line: whoever has the
+// link can read it.
+type delivery struct {
+	State     string // asks (for the address), waits, prepared, sent or picked_up
+	Shipping  Shipping
+	LastLine  string
+	EnteredBy form
 }
 
 // toStore is the link by which a buyer writes to the store; "" = there is none.
@@ -180,6 +192,7 @@ func (s *server) readPay(p *page) (any, error) {
 	now := s.db.now()
 	v.readTarget(now)
 
+	v.readDelivery(now)
 	inTime := now < o.Order.ExpiresAt
 	mayPay := o.Book.Status == Pending && inTime
 	switch {
@@ -268,17 +281,57 @@ func (s *server) readWaysToPay(v *payPage) error {
 // readChecking says what a buyer can do while their payment is checked.
 func (v *payPage) readChecking(inTime bool) {
 	reported := v.order.Book.Reported
-	v.IsConfirmed = v.IsManual && v.Method.Kind == Cash && reported && len(v.Alerts) == 0
+	v.IsConfirmed = isConfirmedCash(v.order, v.Method) && len(v.Alerts) == 0
 	v.Proof = v.toStore("message.proof", "proof.")
 	if len(v.Alerts) > 0 {
 		v.Proof = v.toStore("message.proof.other", "proof.")
 	}
-	v.MayUnclaim = reported && inTime
+	v.MayUnclaim = reported && inTime && !v.Order.isShipped()
 	v.Unclaim = v.Form("unclaim")
 	isSent := v.IsManual && v.Method.Kind != Cash && reported
 	if !v.IsConfirmed && !isSent {
 		v.Target = "" // What is checked came another way.
 	}
+}
+
+// readDelivery says how the order gets to its buyer. Thirty days after it was handed over, nothing is said of that any more.
+func (v *payPage) readDelivery(now Time) {
+	shipping := v.Order.Shipping
+	status := v.order.Book.Status
+	isDone := status == Paid || isConfirmedCash(v.order, v.Method)
+	isOver := status == Failed || status == Expired || status == Refunded
+	if shipping.ShippedAt > 0 && now > shipping.ShippedAt.Add(30*24*time.Hour) {
+		return
+	}
+
+	d := &delivery{Shipping: shipping, EnteredBy: v.Form("address")}
+	d.LastLine = lastLine(shipping.Address)
+	switch {
+	case shipping.ShippedAt > 0 && v.order.Handover == ToPickUp:
+		d.State = "picked_up"
+	case shipping.ShippedAt > 0:
+		d.State = "sent"
+	case v.order.Handover == NoHandover, isOver:
+		return
+	case v.order.Handover == ToDeliver && shipping.Address == "":
+		d.State = "asks"
+	case isDone:
+		d.State = "prepared"
+	default:
+		d.State = "waits"
+	}
+	v.Delivery = d
+}
+
+// lastLine returns the last line of an address or, of one with a single line, what follows its last comma.
+func lastLine(address string) string {
+	if i := strings.LastIndex(address, "\n"); i >= 0 {
+		return address[i+1:]
+	}
+	if i := strings.LastIndex(address, ","); i >= 0 {
+		return strings.TrimSpace(address[i+1:])
+	}
+	return ""
 }
 
 // readOutcome says how an order has ended.
@@ -345,7 +398,23 @@ func (s *server) reportPayment(p *page, method string) error {
 	if err := readForm(p.PostForm, &said); err != nil {
 		return err
 	}
-	return s.db.ReportPayment(p.Context(), p.order.ID, method, said.Sender, said.Bank)
+	return s.db.ReportPayment(p.Context(), p.order.ID, ActorBuyer, method, said.Sender, said.Bank)
+}
+
+// enterAddress keeps the address that the buyer of an order without one enters.
+func (s *server) enterAddress(p *page) error {
+	var in struct {
+		Address string `json:"address" rule:"lines 1..500"`
+	}
+	if err := readForm(p.PostForm, &in); err != nil {
+		return err
+	}
+	p.next = "/pay/" + p.order.ID
+	err := s.db.EnterAddress(p.Context(), p.order.ID, in.Address)
+	if isRefused(err, WrongState) {
+		return nil // The page shows how things stand.
+	}
+	return err
 }
 
 // goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a

@@ -109,13 +109,26 @@ func (l language) note(n Note) string {
 		}
 		alert = l.alert(about)
 	}
-	parcel := strings.TrimSpace(n.Carrier + " " + n.Tracking)
-	if parcel != "" {
-		parcel = ": " + parcel
+	if n.Code == NoteEdited {
+		var names []string
+		for name := range strings.SplitSeq(n.Text, ", ") {
+			names = append(names, l.word("changed", name))
+		}
+		text = ": " + strings.Join(names, ", ")
 	}
+
 	payment := fmt.Sprint(l.word("provider", n.Provider), " ", n.Attempt, " ", n.Payment)
 	return l.say("note."+string(n.Code), "{text}", text, "{alert}", alert, "{from}", from, "{payment}", payment,
-		"{parcel}", parcel, "{amount}", rupiah(n.Amount), "{due}", rupiah(n.Due))
+		"{parcel}", l.parcel(n.Carrier, n.Tracking), "{amount}", rupiah(n.Amount), "{due}", rupiah(n.Due))
+}
+
+// parcel returns the carrier and the number of a parcel, to be read after a colon. It is "" if neither is known.
+func (l language) parcel(carrier, number string) string {
+	words := strings.TrimSpace(carrier + " " + number)
+	if words == "" {
+		return ""
+	}
+	return ": " + words
 }
 
 // text chooses between the two languages of a text.

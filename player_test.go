@@ -265,7 +265,7 @@ func (p *player) read(status int, text string) {
 	}
 }
 
-// placeOrder orders things by a method: kopi 2 teh 1 snap as A shipping_fee=9000.
+// placeOrder orders things by a method: kopi 2 teh 1 snap as A shipping_fee=9000 address="Jl. Melati 5;Bandung".
 func (p *player) placeOrder(words []string) {
 	p.t.Helper()
 	var items []any
@@ -279,6 +279,8 @@ func (p *player) placeOrder(words []string) {
 		field, value, isField := strings.Cut(word, "=")
 		amount, err := strconv.Atoi(value)
 		switch {
+		case field == "address":
+			body["shipping"] = fields{"address": strings.ReplaceAll(value, ";", "\n")}
 		case isField && err == nil:
 			body[field] = amount
 		case isField:
@@ -535,7 +537,7 @@ func (p *player) press(act string, words []string) {
 	if c.name != "" {
 		values.Set(c.name, c.value)
 	}
-	to, err := here.Parse(c.form.action)
+	to, err := here.Parse(cmp.Or(c.action, c.form.action))
 	must(p.t, err)
 	p.visit(c.form.method, to.String(), values)
 }
@@ -550,6 +552,7 @@ type screen struct {
 // control is a link or a button that does an act: it has the attribute data-act.
 type control struct {
 	act, href, name, value string
+	action                 string     // where a button sends its form, if not to the form's own address
 	before                 string     // the page's text since the control before it
 	form                   *shownForm // nil for a link
 }
@@ -573,11 +576,12 @@ func (p *screen) find(act, which string) *control {
 	return nil
 }
 
-// acts are those that the page offers, each once. That everywhere one can sign out says nothing.
+// acts are those that the page offers, each once. That one can sign out everywhere, and copy and correct every order, says
+// nothing.
 func (p *screen) acts() string {
 	var all []string
 	for _, c := range p.controls {
-		if c.act != "sign-out" {
+		if !slices.Contains([]string{"sign-out", "copy", "correct"}, c.act) {
 			all = append(all, c.act)
 		}
 	}
@@ -642,7 +646,7 @@ func readPage(text string) *screen {
 		if a["data-act"] == "" {
 			continue
 		}
-		c := control{a["data-act"], a["href"], name, a["value"], p.text[read:], form}
+		c := control{a["data-act"], a["href"], name, a["value"], a["formaction"], p.text[read:], form}
 		if read = len(p.text); token[1] == "a" {
 			c.form = nil
 		}

@@ -98,6 +98,16 @@ CREATE TABLE payment_methods (
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE shipping_options (           -- the ways in which a store hands orders over
+  store_id         TEXT    NOT NULL REFERENCES stores,
+  position         INTEGER NOT NULL,
+  name             TEXT    NOT NULL,      -- orders keep it
+  fee              INTEGER NOT NULL,
+  address_required INTEGER NOT NULL CHECK (address_required IN (0, 1)), -- 0: it is picked up
+  free_from        INTEGER,               -- the subtotal from which it is free; NULL = never
+  PRIMARY KEY (store_id, position)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE pictures (                   -- uploaded QRIS codes
   hash         TEXT    PRIMARY KEY,       -- SHA-256 in hex, of the JPEG
   jpeg         BLOB    NOT NULL,
@@ -152,9 +162,8 @@ CREATE UNIQUE INDEX orders_by_external  ON orders (store_id, external_id) WHERE 
 CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'pending';
 CREATE INDEX        orders_to_look_at   ON orders (store_id) WHERE attention = 1;
 CREATE INDEX        orders_paid         ON orders (store_id, paid_at) WHERE paid_at > 0;
-CREATE INDEX        orders_to_hand_over ON orders (store_id, id)
-	WHERE handover <> '' AND shipped_at = 0 AND status IN ('paid', 'awaiting_verification');
-CREATE INDEX        orders_to_collect   ON orders (store_id, id) WHERE shipped_at > 0 AND status = 'awaiting_verification';
+CREATE INDEX        orders_to_hand_over ON orders (store_id, id) WHERE handover <> '' AND shipped_at = 0 AND status = 'paid';
+CREATE INDEX        orders_shipped      ON orders (store_id, shipped_at) WHERE shipped_at > 0;
 
 CREATE TABLE order_history (              -- a row per change of state, and per note (to_status = from_status)
   order_id    TEXT    NOT NULL REFERENCES orders,

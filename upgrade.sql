@@ -63,9 +63,18 @@ CREATE TABLE catalog_changes (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX catalog_changes_by_age ON catalog_changes (created_at);
 
-CREATE INDEX orders_to_hand_over ON orders (store_id, id)
-	WHERE handover <> '' AND shipped_at = 0 AND status IN ('paid', 'awaiting_verification');
-CREATE INDEX orders_to_collect ON orders (store_id, id) WHERE shipped_at > 0 AND status = 'awaiting_verification';
+CREATE INDEX orders_to_hand_over ON orders (store_id, id) WHERE handover <> '' AND shipped_at = 0 AND status = 'paid';
+CREATE INDEX orders_shipped ON orders (store_id, shipped_at) WHERE shipped_at > 0;
 
 ALTER TABLE sandbox_payments ADD COLUMN returned INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sandbox_payments ADD COLUMN disputed INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE shipping_options (
+  store_id TEXT NOT NULL REFERENCES stores,
+  position INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  fee INTEGER NOT NULL,
+  address_required INTEGER NOT NULL CHECK (address_required IN (0, 1)),
+  free_from INTEGER,
+  PRIMARY KEY (store_id, position)
+) STRICT, WITHOUT ROWID;

@@ -156,6 +156,12 @@ async function look(page, address, name) {
     const over = await page.evaluate(() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth);
     if (over > 0) wrong.push(`${name} ${path}: is ${over} px wider than a screen of ${w} px`);
   }
+  if (width < 800) {
+    await page.evaluate(() => { document.documentElement.style.fontSize = '200%'; });
+    const over = await page.evaluate(() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth);
+    if (over > 0) wrong.push(`${name} ${path}: with text of 200 % it is ${over} px wider than a screen of ${width} px`);
+    await page.evaluate(() => { document.documentElement.style.fontSize = ''; });
+  }
   const small = width > 800 ? [] : await page.evaluate(() => [...document.querySelectorAll('button, .button, input, select, textarea, .side nav a')]
     .filter((e) => !['hidden', 'checkbox', 'radio'].includes(e.type) && e.offsetHeight > 0 && e.offsetHeight < 36)
     .map((e) => e.outerHTML.slice(0, 80)));
@@ -179,6 +185,31 @@ async function linked(page, url) {
   return addresses;
 }
 
+// parcels makes three orders that have to be sent, and one that was sent.
+async function parcels(api) {
+  const { products } = await api('GET', '/v1/products?type=product');
+  const { payment_methods: methods } = await api('GET', '/v1/payment-methods');
+  await api('PUT', '/v1/catalog', { shipping_options: [
+    { name: 'JNE REG', fee: 18000, address_required: true, free_from: 300000 }, { name: 'Ambil di toko', fee: 0 }] });
+  for (const name of ['Siti Aminah Rahayu Kusumawardani', 'Budi', 'Citra', 'Dewi']) {
+    const { order } = await api('POST', '/v1/orders', {
+      items: [{ type: 'product', slug: products[0].slug, quantity: 1 }, { type: 'product', slug: products[1].slug, quantity: 1 }],
+      buyer: { name, phone: '0812 3456 7890' }, payment_method: methods.find((m) => m.kind === 'transfer').code,
+      shipping: { address: 'Jl. Melati 5 RT 02/RW 07, Kelurahan Sukamaju\nCoblong, Bandung 40132', method: 'JNE REG' } });
+    await api('POST', `/v1/orders/${order.id}/approve`, {});
+    if (name === 'Dewi') await api('POST', `/v1/orders/${order.id}/ship`, { carrier: 'JNE', tracking_number: 'JP0123456789012' });
+  }
+}
+
+// slips are printed one on each sheet.
+async function slips(page, address) {
+  await page.goto(address);
+  await page.emulateMedia({ media: 'print' });
+  const sheets = (await page.pdf({ format: 'A4' })).toString('latin1').match(/\/Type\s*\/Page\b/g).length;
+  if (sheets !== 3) wrong.push(`three slips are printed on ${sheets} sheets`);
+  await page.emulateMedia({ media: 'screen' });
+}
+
 // onOneSheet prints a page: it is one sheet, with nothing to press.
 async function onOneSheet(page, address) {
   await page.goto(address);
@@ -199,8 +230,14 @@ try {
   const newcomer = command('store', 'add', '-name', 'Toko Baru', '-email', 'owner@example.id');
   await start(port, 'serve', '-addr', `127.0.0.1:${port}`, '-public-url', url);
 
-  const list = await (await fetch(demoURL + '/v1/orders?limit=50', { headers: { Authorization: `Bearer ${key}` } })).json();
-  const orders = list.data.orders;
+  const api = async (method, path, body) => {
+    const answer = await fetch(demoURL + path, { method, headers: { Authorization: `Bearer ${key}` }, body: body && JSON.stringify(body) });
+    const { data } = await answer.json();
+    assert.ok(answer.ok, `${method} ${path}`);
+    return data;
+  };
+  await parcels(api);
+  const { orders } = await api('GET', '/v1/orders?limit=50');
   assert.ok(new Set(orders.map((o) => o.status)).size >= 5, 'the demo has orders in every state');
 
   const ways = [];
@@ -228,6 +265,7 @@ try {
     const buyer = await visitor(way);
     for (const o of orders) await look(buyer, o.checkout_url, 'buyer-' + name);
     await look(buyer, demoURL + '/dashboard', 'stranger-' + name);
+    if (way.viewport.width > 800) await slips(page, demoURL + '/dashboard/orders/slips');
     if (way.viewport.width > 800) await onOneSheet(buyer, orders.find((o) => o.status === 'paid').checkout_url);
     for (const p of [page, first, buyer]) await p.context().close();
   }

@@ -1,0 +1,55 @@
+package main
+
+// This file is about the shipping options of a store: the ways in which it hands orders over, each at one price. They belong
+// to the whole store and are written as a whole, by the owner's form or a catalog. An order keeps the name of its option.
+
+import "context"
+
+// ShippingOption is a way to hand an order over.
+type ShippingOption struct {
+	Name            string `json:"name" rule:"text 1..60 unique"`
+	Fee             int64  `json:"fee" rule:"money"`
+	AddressRequired bool   `json:"address_required" rule:"bool optional"` // false: the buyer picks it up
+	FreeFrom        *int64 `json:"free_from" rule:"money optional"`       // the subtotal from which it is free; nil is never
+}
+
+// mostShippingOptions is how many a store may have.
+const mostShippingOptions = 10
+
+// feeFor returns what the option costs an order of this subtotal.
+func (o ShippingOption) feeFor(subtotal int64) int64 {
+	if o.FreeFrom != nil && subtotal >= *o.FreeFrom {
+		return 0
+	}
+	return o.Fee
+}
+
+const sqlShippingOptions = "SELECT name, fee, address_required, free_from FROM shipping_options WHERE store_id = ? "
+
+// ShippingOptions lists a store's shipping options, in the order that its owner chose.
+func (db *DB) ShippingOptions(ctx context.Context, storeID string) ([]ShippingOption, error) {
+	return all[ShippingOption](ctx, db, sqlShippingOptions+"ORDER BY position", storeID)
+}
+
+// shippingOption finds the option with a name.
+func (tx *Tx) shippingOption(storeID, name string) (o ShippingOption, found bool) {
+	found = tx.find(&o, sqlShippingOptions+"AND name = ?", storeID, name)
+	return o, found
+}
+
+// SetShippingOptions replaces a store's shipping options.
+func (db *DB) SetShippingOptions(ctx context.Context, storeID string, options []ShippingOption) error {
+	return db.write(ctx, func(tx *Tx) error {
+		tx.putShippingOptions(storeID, options)
+		return nil
+	})
+}
+
+func (tx *Tx) putShippingOptions(storeID string, options []ShippingOption) {
+	tx.exec("DELETE FROM shipping_options WHERE store_id = ?", storeID)
+	for i, o := range options {
+		tx.exec(`
+			INSERT INTO shipping_options (store_id, position, name, fee, address_required, free_from)
+			VALUES (?, ?, ?, ?, ?, ?)`, storeID, i, o.Name, o.Fee, o.AddressRequired, o.FreeFrom)
+	}
+}
