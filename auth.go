@@ -199,6 +199,8 @@ type auth struct {
 	payLimiter               *limiter       // of pay pages, by order
 	wrongKeyLimiter          addressLimiter // of requests without a right key
 	formLimiter              addressLimiter // of sign-in
+	shopLimiter              addressLimiter // of requests for shop pages
+	orderLimiter             addressLimiter // of orders of a shop page, by store
 	passwordLimiter          *limiter       // of tries, by who tries
 
 	places      sync.Map // for work, by its kind and store: chan struct{}
@@ -239,6 +241,8 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 		payLimiter:      newLimiter(60, 60),
 		wrongKeyLimiter: newAddressLimiter(60, 60),
 		formLimiter:     newAddressLimiter(5, 20),
+		shopLimiter:     newAddressLimiter(600, 120),
+		orderLimiter:    newAddressLimiter(10, 30),
 		passwordLimiter: newLimiter(1, 10),
 	}
 

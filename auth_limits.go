@@ -99,12 +99,15 @@ func newAddressLimiter(perMinute, burst int64) addressLimiter {
 	return addressLimiter{newLimiter(perMinute, burst), newLimiter(groupFactor*perMinute, groupFactor*burst)}
 }
 
-func (l addressLimiter) take(addr netip.Addr) error {
-	err := l.address.take(network(addr, 64)).err
+func (l addressLimiter) take(addr netip.Addr) error { return l.takeAt("", addr) }
+
+// takeAt is take where each store has buckets of its own.
+func (l addressLimiter) takeAt(storeID string, addr netip.Addr) error {
+	err := l.address.take(storeID + network(addr, 64)).err
 	if err != nil || addr.Is4() {
 		return err
 	}
-	return l.network.take(network(addr, 48)).err
+	return l.network.take(storeID + network(addr, 48)).err
 }
 
 // network returns an IPv4 address as it is, and an IPv6 address as its network with a prefix of the given length.
@@ -115,7 +118,7 @@ func network(addr netip.Addr, bits int) string {
 
 // mostPlaces says how much work of a kind a store may have under way. Waiting for a gateway is not work.
 var mostPlaces = map[string]int{
-	"api": 8, "owner": 8, "pay": 8,
+	"api": 8, "owner": 8, "pay": 8, "shop": 4,
 	"large":    1, // an import, an export or an upload
 	"catalog":  2, // being decoded, which takes much memory; the process has two places
 	"picture":  1, // being decoded, which takes much memory; the process has one place

@@ -34,6 +34,7 @@ type Entry struct {
 	CreatedAt   Time            `json:"created_at" rule:"ignored optional"`
 	UpdatedAt   Time            `json:"updated_at" rule:"ignored optional"`
 	Published   bool            `json:"-" rule:"bool optional"`
+	Position    int64           `json:"-" rule:"int 0..1000000 optional"`          // on the shop page, the smallest first
 	Stock       *int64          `json:"stock" rule:"int 0..999999999999 optional"` // pieces left; nil is unlimited
 	StockChange *int64          `json:"stock_change,omitempty" sql:"-" rule:"int -999999999999..999999999999 optional"`
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
@@ -66,7 +67,7 @@ type EntryFilter struct {
 // is unlimited.
 const sqlEntries = `
 	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR' AS currency, p.image_url, p.created_at, p.updated_at,
-	       p.published,
+	       p.published, p.position,
 	       coalesce(p.stock, (
 	           SELECT min(c.stock / i.quantity)
 	           FROM   bundle_items i JOIN products c ON c.id = i.product_id

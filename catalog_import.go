@@ -180,19 +180,19 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 		result = Created
 		in.exec(`
 			INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock, image_url,
-			                      published, created_at, updated_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			                      published, created_at, updated_at, position)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			was.ID, in.store.ID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
-			e.ImageURL, e.Published, in.now, in.now)
+			e.ImageURL, e.Published, in.now, in.now, e.Position)
 	case e.isLike(was):
 		result = Unchanged
 	default:
 		in.exec(`
 			UPDATE products
 			SET    title = ?, title_folded = ?, description = ?, price = ?, stock = ?, image_url = ?, published = ?,
-			       updated_at = ?
+			       updated_at = ?, position = ?
 			WHERE  id = ?`,
-			e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, in.now, was.ID)
+			e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, in.now, e.Position, was.ID)
 	}
 	if kind == Bundle && !e.Given["items"] {
 		in.wrong.add(path+"items", "is needed")
@@ -209,7 +209,7 @@ func (e Entry) isLike(was Entry) bool {
 		sameItems = sameItems && e.Items[i].Slug == was.Items[i].Slug && e.Items[i].Quantity == was.Items[i].Quantity
 	}
 	return sameItems && e.Title == was.Title && e.Description == was.Description && e.Price == was.Price &&
-		e.Published == was.Published && reflect.DeepEqual(e.ImageURL, was.ImageURL) && reflect.DeepEqual(e.Stock, was.Stock)
+		e.Published == was.Published && e.Position == was.Position && reflect.DeepEqual(e.ImageURL, was.ImageURL) && reflect.DeepEqual(e.Stock, was.Stock)
 }
 
 // changeStock sets the stock that a product has after an input. A form changes it by as much as its field was changed:
@@ -370,6 +370,7 @@ func (e Entry) forImport(st Store) jsonObject {
 	shown := jsonObject{
 		"id": e.ID, "slug": e.Slug, "title": e.Title, "description": e.Description, "price": e.Price,
 		"image_url": st.pictureURL(e.ImageURL), "published": e.Published, "created_at": e.CreatedAt, "updated_at": e.UpdatedAt,
+		"position": e.Position,
 	}
 	if e.Type == Product {
 		shown["stock"] = e.Stock
@@ -388,6 +389,7 @@ func (m Method) forImport(st Store) jsonObject {
 	shown := jsonObject{
 		"code": m.Code, "name": m.Name, "provider": m.Provider, "fee": m.Fee, "min_amount": m.MinAmount,
 		"max_amount": m.MaxAmount, "instructions": m.Instructions, "image_url": st.pictureURL(m.ImageURL), "enabled": m.Enabled,
+		"shop": m.Shop, "position": m.Position,
 	}
 	if m.Provider == Midtrans || m.Provider == Xendit {
 		shown["channels"] = append([]string{}, m.Channels...) // [], not null

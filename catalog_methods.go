@@ -62,11 +62,13 @@ type Method struct {
 	QRIS         string          `json:"-" rule:"lines 0..490 optional"`                 // the text of the shop's own code; "" = unknown
 	QRISMerchant *QRISMerchant   `json:"qris_merchant,omitempty" sql:"-"`                // what the API shows of it
 	Enabled      bool            `json:"-" rule:"bool optional"`
-	Removed      bool            `json:"-"`                  // no list shows it, but orders name it
-	Test         bool            `json:"-"`                  // its orders are test orders: no real money pays them
-	HasKey       bool            `json:"-"`                  // its gateway has a key in use, or it needs none
-	Channel      string          `json:"settlement_channel"` // manual or gateway
-	Given        map[string]bool `json:"-" sql:"-"`          // the fields that an input has; what it leaves out stays as it is
+	Shop         bool            `json:"shop" rule:"bool optional"`               // offered on the shop page
+	Position     int64           `json:"position" rule:"int 0..1000000 optional"` // there, the smallest first
+	Removed      bool            `json:"-"`                                       // no list shows it, but orders name it
+	Test         bool            `json:"-"`                                       // its orders are test orders: no real money pays them
+	HasKey       bool            `json:"-"`                                       // its gateway has a key in use, or it needs none
+	Channel      string          `json:"settlement_channel"`                      // manual or gateway
+	Given        map[string]bool `json:"-" sql:"-"`                               // the fields that an input has; what it leaves out stays as it is
 }
 
 // check refuses what only manual methods have. The form of a method, which has no path, may have the fields
@@ -114,6 +116,9 @@ func (m Method) usable(st Store, subtotal int64) bool {
 	above := m.MaxAmount != nil && subtotal > *m.MaxAmount
 	return m.lacks(st) == "" && (subtotal < 0 || !below && !above && m.takes(subtotal))
 }
+
+// isOfShop reports whether buyers of the shop page may be offered a method. No test method is.
+func (m Method) isOfShop(st Store) bool { return m.Shop && !m.Test && m.lacks(st) == "" }
 
 // takes reports whether an amount is not too much for a method of which only the text of its code is known.
 func (m Method) takes(amount int64) bool {
@@ -164,6 +169,7 @@ const sqlMethods = `
 	       iif(m.provider = 'manual' AND m.kind <> 'cash', m.accounts, '[]') AS accounts, m.image_url,
 	       m.enabled AND m.removed_at = 0 AS enabled, m.channels,
 	       iif(m.provider = 'manual' AND m.kind = 'qris', m.qris, '') AS qris,
+	       coalesce(m.shop, m.provider <> 'manual' OR m.kind <> 'cash') AS shop, m.position,
 	       m.provider = 'sandbox' OR coalesce(k.mode, '') = 'sandbox' AS test,
 	       m.provider IN ('manual', 'sandbox') OR k.id IS NOT NULL AS has_key,
 	       iif(m.provider = 'manual', 'manual', 'gateway') AS channel
@@ -206,7 +212,7 @@ func (in *importRun) putMethod(m Method, path string) {
 	isNew := !found || was.Removed
 	there := was
 	if isNew {
-		there = Method{Kind: Transfer, Enabled: true}
+		there = Method{Kind: Transfer, Enabled: true, Shop: m.Provider != Manual || m.Kind != Cash}
 	}
 	m.ImageURL = in.ownPicture(m.ImageURL, path)
 	if m.ImageURL != nil && !strings.HasPrefix(*m.ImageURL, "/") {
@@ -229,16 +235,17 @@ func (in *importRun) putMethod(m Method, path string) {
 	if result != Unchanged {
 		in.exec(`
 			INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled,
-			                             kind, accounts, image_url, unique_code, channels, qris)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			                             kind, accounts, image_url, unique_code, channels, qris, shop, position)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (store_id, code) DO UPDATE
 			SET    name = excluded.name, fee = excluded.fee, instructions = excluded.instructions,
 			       min_amount = excluded.min_amount, max_amount = excluded.max_amount, enabled = excluded.enabled,
 			       accounts = excluded.accounts, image_url = excluded.image_url, unique_code = excluded.unique_code,
-			       channels = excluded.channels, qris = excluded.qris, removed_at = 0`,
+			       channels = excluded.channels, qris = excluded.qris, shop = excluded.shop,
+			       position = excluded.position, removed_at = 0`,
 			in.store.ID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount, m.Enabled, m.Kind,
 			fromJSON{append([]BankAccount{}, m.Accounts...)}, m.ImageURL, m.UniqueCode, // [], not null
-			fromJSON{append([]string{}, m.Channels...)}, m.QRIS)
+			fromJSON{append([]string{}, m.Channels...)}, m.QRIS, m.Shop, m.Position)
 	}
 	in.done.Entries = append(in.done.Entries, EntryResult{Type: "payment_method", Code: m.Code, Result: result})
 }

@@ -196,6 +196,7 @@ var descriptions = map[Reason]struct {
 	OutOfStock:          {409, "There is not enough stock for this order."},
 	DuplicateExternalID: {409, "Order %s has this external_id."},
 	WrongState:          {409, "The order is %s: this is not possible now."},
+	PriceChanged:        {409, "A price has changed."},
 	LimitReached:        {409, "There are already as many of these as there can be: remove one first."},
 	GatewayRefused:      {409, "The payment gateway refuses this: %s"},
 	RateLimited:         {429, "Rate limit exceeded."},

@@ -20,7 +20,7 @@ func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
 		return nil, err
 	}
 	store := jsonObject{"id": c.store.ID, "name": c.store.Name, "plan": c.store.Plan, "currency": "IDR",
-		"contact": c.store.Contact, "test": c.store.TestMode, "shipping_options": options}
+		"contact": c.store.Contact, "test": c.store.TestMode, "shipping_options": options, "shop": c.store.shownShop()}
 	key := jsonObject{"id": c.key.ID, "name": c.key.Name, "scope": c.key.Scope, "expires_at": c.key.ExpiresAt}
 	return jsonObject{"store": store.filled(), "key": key.filled()}, nil
 }

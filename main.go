@@ -116,7 +116,8 @@ var commands = []command{
 	{"store add", "db name! email! plan slug domain expiry contact language test",
 		"create a store; prints its owner's password once", onNewFile(storeAdd)},
 	{"store list", "db", "list the stores", onFile(storeList)},
-	{"store set", "db store name email plan slug domain expiry contact language test", "change a store",
+	{"store set", "db store name email plan slug domain expiry contact language test shop shop-text shop-hold " +
+		"shop-max-quantity", "change a store",
 		onRow("store", storeSet)},
 	{"store password", "db store", "give a store's owner a new password", onRow("store", storePassword)},
 	{"key add", "db store name! scope expires", "create an API key; prints it once", onRow("store", keyAdd)},
@@ -251,6 +252,11 @@ type textFlags struct {
 	Language string        `json:"language" rule:"choice id|en optional"`
 	Test     string        `json:"test" rule:"choice on|off optional"`
 
+	Shop            ShopState     `json:"shop" rule:"choice open|closed|off optional"`
+	ShopText        string        `json:"shop-text" rule:"lines 0..500 optional"`
+	ShopHold        time.Duration `json:"shop-hold" rule:"duration 10..10080 optional"`
+	ShopMaxQuantity int64         `json:"shop-max-quantity" rule:"int 1..10000 optional"`
+
 	Scope    Scope         `json:"scope" rule:"choice read|write|manage optional"`
 	Expires  time.Duration `json:"expires" rule:"duration 1..5256000 optional"`
 	URL      string        `json:"url" rule:"text 1..2048 optional"`
@@ -295,6 +301,10 @@ func (c *call) define(f *flag.FlagSet) {
 	text("contact", "for buyers: a WhatsApp `number` or an e-mail address")
 	text("language", "`id|en`: of messages to the owner's phone")
 	text("test", "`on|off`: offer the sandbox")
+	text("shop", "`open|closed|off`: the store's public page")
+	text("shop-text", "a `text` on that page: address, hours, rules")
+	text("shop-hold", "a `duration`: time to pay an order of that page (a new store has 3h)")
+	text("shop-max-quantity", "pieces in a line of such an order: an `int` (a new store has 20)")
 	text("scope", "`read|write|manage`: what a key may do (default write)")
 	text("expires", "a `duration`: how long the key works (default: for good)")
 	text("url", "the `address` that events are sent to")

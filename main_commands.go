@@ -152,6 +152,12 @@ func (c *call) edit(st *Store) {
 	if c.Test != "" {
 		st.TestMode = c.Test == "on"
 	}
+	st.Shop = cmp.Or(c.Shop, st.Shop)
+	st.ShopHold = cmp.Or(c.ShopHold, st.ShopHold)
+	st.ShopMaxQuantity = cmp.Or(c.ShopMaxQuantity, st.ShopMaxQuantity)
+	if c.Given["shop-text"] {
+		st.ShopText = c.ShopText
+	}
 }
 
 func storeAdd(c *call) (any, error) {

@@ -59,6 +59,7 @@ type Source string
 const (
 	FromAPI   Source = "api"
 	FromOwner Source = "owner" // in the dashboard, or by a command
+	FromShop  Source = "shop"  // on the shop page
 )
 
 type Buyer struct {
@@ -116,6 +117,7 @@ type OrderRow struct {
 	StoreID        string
 	UniqueCode     int64    // the one drawn for the order, whatever its method is now
 	Handover       Handover // chosen when the order was made, because a store's options change later
+	StockUntil     Time     // when a reported order of the shop page gives its stock back; 0 = it does not
 	ComponentsJSON string   `sql:"components"` // its Components
 	Book           Book
 
@@ -128,7 +130,7 @@ type OrderRow struct {
 
 // sqlOrder reads what readColumns needs of an order.
 const sqlOrder = `
-	SELECT id, json, store_id, unique_code, handover, events, components, book, status, provider, method, amount, expires_at,
+	SELECT id, json, store_id, unique_code, handover, stock_until, events, components, book, status, provider, method, amount, expires_at,
 	       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id) AS has_sessions
 	FROM   orders
 	WHERE  id = ?`
@@ -215,7 +217,8 @@ type NewOrder struct {
 	Note           string            `json:"note" rule:"lines 0..1000 optional"`
 	Metadata       map[string]string `json:"metadata" rule:"map 0..20 optional"`
 	Shipping       NewShipping       `json:"shipping" rule:"object optional"`
-	Source         Source            // set by the caller, as the three fields below are
+	Source         Source            // set by the caller, as the four fields below are
+	Seen           *SeenPrices       // what the shop page has shown; nil = it is not an order of that page
 	Trial          *Method           // a method that a test order tries, and that need not be the store's
 	IdempotencyKey string            // "" = none
 	BodyHash       []byte            // SHA-256 of the request's body
@@ -288,6 +291,11 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	}
 	if err := tx.choosePayment(&o, st, in); err != nil {
 		return created, err
+	}
+	if in.Seen != nil {
+		if err := in.Seen.compare(o); err != nil {
+			return created, err
+		}
 	}
 	if short := tx.reserve(&o); len(short) > 0 {
 		return created, o.outOfStock(short)
@@ -469,7 +477,7 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) 
 		FROM   endpoints
 		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
 		       AND (kind = 'webhook' OR ?)
-		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil) && !o.isByOwner())
+		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil) && !o.isByOwner() && tx.db.ringsForShop(*o, name))
 	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
 		tx.addDelivery(eventID, id)
 	}
@@ -490,18 +498,18 @@ func (tx *Tx) storeOrder(o *OrderRow) {
 	tx.exec(`
 		INSERT INTO orders (id, store_id, status, reference, external_id, provider, method, test, amount, unique_code,
 		                    created_at, expires_at, paid_at, attention, events, components, book, json, source, handover,
-		                    shipped_at)
-		VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		                    shipped_at, stock_until)
+		VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE
 		SET status = excluded.status, provider = excluded.provider, method = excluded.method, amount = excluded.amount,
 		    unique_code = excluded.unique_code, paid_at = excluded.paid_at, attention = excluded.attention,
 		    events = excluded.events, components = excluded.components, book = excluded.book, json = excluded.json,
 		    expires_at = excluded.expires_at,
-		    handover = excluded.handover, shipped_at = excluded.shipped_at`,
+		    handover = excluded.handover, shipped_at = excluded.shipped_at, stock_until = excluded.stock_until`,
 		o.ID, o.StoreID, order.Status, order.PaymentReference, order.ExternalID, order.PaymentProvider,
 		order.PaymentMethod, order.Test, order.Amount, o.UniqueCode, order.CreatedAt, order.ExpiresAt, order.PaidAt,
 		len(order.Alerts) > 0, o.Events, fromJSON{o.Components}, fromJSON{o.Book}, o.JSON, order.Source, o.Handover,
-		order.Shipping.ShippedAt)
+		order.Shipping.ShippedAt, o.StockUntil)
 	for _, h := range o.history {
 		tx.exec(`
 			INSERT INTO order_history (order_id, position, at, from_status, to_status, actor, note)

@@ -79,6 +79,8 @@ const (
 	NoteEdited         NoteCode = "edited"          // Text has the names of the fields
 	NoteAddressEntered NoteCode = "address_entered" // by the buyer
 	NoteUndone         NoteCode = "undone"          // an approval was taken back
+	NoteStockReleased  NoteCode = "stock_released"  // a day after the report
+	NoteByBuyer        NoteCode = "by_buyer"        // the buyer has canceled the order
 	// The states of payments are codes too.
 	NoteReturned NoteCode = "returned"
 	NoteDisputed NoteCode = "disputed"
@@ -183,6 +185,9 @@ func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
 		}
 	}
 
+	if o.Book.Status != AwaitingVerification || o.Order.isShipped() {
+		o.StockUntil = 0
+	}
 	tx.storeOrder(o)
 	tx.makeSessionsDue(o, changedStatus)
 	tx.storeSessions(o)
@@ -390,22 +395,29 @@ func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 // that is paid in cash. It is refused if the order has another method by now.
 func (db *DB) ReportPayment(ctx context.Context, orderID string, actor Actor, method, sender, bank string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
-		if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
-			return refuse(WrongState)
-		}
-
-		n := Note{Code: NoteReported, Sender: sender, Bank: bank}
-		m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
-		if m.Kind == Cash {
-			if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
-				return refuse(WrongState)
-			}
-			n.Code = NoteConfirmed
-		}
-		o.Book.Reported = true
-		return o.become(AwaitingVerification, actor, n)
+		return tx.report(o, method, actor, sender, bank)
 	})
 	return err
+}
+
+func (tx *Tx) report(o *OrderRow, method string, actor Actor, sender, bank string) error {
+	if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
+		return refuse(WrongState)
+	}
+
+	n := Note{Code: NoteReported, Sender: sender, Bank: bank}
+	m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
+	if m.Kind == Cash {
+		if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
+			return refuse(WrongState)
+		}
+		n.Code = NoteConfirmed
+	}
+	if o.holdsStock(m) {
+		o.StockUntil = tx.now.Add(reportHolds)
+	}
+	o.Book.Reported = true
+	return o.become(AwaitingVerification, actor, n)
 }
 
 // TakeBackReport is for the buyer who has not paid after all, before the order's end.
@@ -432,7 +444,7 @@ func (db *DB) OfferedMethods(ctx context.Context, st Store, o Order) ([]Method, 
 
 // isOffered reports whether the buyer of an order can choose a method.
 func (o Order) isOffered(st Store, m Method) bool {
-	return m.Test == o.Test && m.usable(st, o.Subtotal)
+	return m.Test == o.Test && m.usable(st, o.Subtotal) && (o.Source != FromShop || m.Shop)
 }
 
 // ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old

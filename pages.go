@@ -30,7 +30,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	decisions := acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
 		"resolve": s.resolveAlert, "check": s.checkOrder, "ship": s.shipOrder, "unship": s.unshipOrder,
 		"undo": s.undoApproval, "correct": s.correctOrder}
-	ofBuyer := acts{"claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer, "address": s.enterAddress}
+	ofBuyer := acts{"cancel": s.actOfBuyer, "claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer, "address": s.enterAddress}
 	ofGateways := acts{"save-gateway": s.saveGateway, "try": s.startTrial}
 	inSandbox := acts{}
 	for _, act := range sandboxActs {
@@ -46,6 +46,12 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/pay/{id}/go", admit: s.admitBuyer, before: s.goPay},
 		{path: backFromGateway, admit: s.comeBack, acts: acts{}},
 		{path: "/sandbox/{id}", Template: "sandbox", admit: s.admitToSandbox, read: s.readSandbox, acts: inSandbox},
+		{path: "/shop/{slug}", Template: "shop", admit: s.admitShopper, read: s.readShop, acts: acts{"": s.changeCart}},
+		{path: "/shop/{slug}/product/{good}", Template: "shop", admit: s.admitShopper, read: s.readGood},
+		{path: "/shop/{slug}/bundle/{good}", Template: "shop", admit: s.admitShopper, read: s.readGood},
+		{path: "/shop/{slug}/checkout", Template: "checkout", admit: s.admitShopper, before: s.leaveClosed, read: s.readCheckout,
+			acts: acts{"": s.checkOut}},
+		{path: "/shop/{slug}/qr.png", admit: s.admitShopper, before: s.drawShopCode},
 		{path: "/docs", Template: "docs", admit: s.admitReader, before: s.answerStranger, read: s.readDocs},
 		{path: "/dashboard/login", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn, acts: acts{"": s.signIn}},
 		{path: "/dashboard/enter/{token}", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn,
@@ -69,6 +75,8 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/dashboard/developers", Template: "developers", read: s.readDevelopers,
 			acts: acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
 		{path: "/dashboard/endpoints/{id}", Template: "endpoint", read: s.readEndpoint, acts: ofEndpoint},
+		{path: "/dashboard/shop", Template: "shop-settings", read: s.readShopSettings, acts: acts{"save": s.saveShopSettings}},
+		{path: "/dashboard/shop/poster", Template: "poster", read: s.readPoster},
 		{path: "/dashboard/account", Template: "account", read: s.readAccount, acts: ofAccount},
 	} {
 		if route.admit == nil {
@@ -81,7 +89,8 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		}
 	}
 
-	mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusSeeOther))
+	mux.HandleFunc("GET /{$}", s.goHome)
+	mux.HandleFunc("GET /robots.txt", getRobots)
 	mux.HandleFunc("GET /docs.md", getGuide)
 	mux.HandleFunc("GET /llms.txt", getLLMs)
 	css := []byte(stylesheet) // Slow readers share one copy.
@@ -120,7 +129,9 @@ type page struct {
 	Title           string    // what the page is about; "" = that of its template
 	Next            *OrderRow // the order that waits after the one that was just decided
 	Content         template.HTML
+	Head            *publicHead // of a page that strangers find; nil = it is not for them
 
+	isShop   bool     // It is a page of the shop.
 	order    OrderRow // whose buyer, or owner, acts
 	checking int      // how many times its page has asked the gateway without an answer
 	w        http.ResponseWriter
@@ -175,7 +186,8 @@ func (s *server) runPage(p *page) (err error) {
 	if p.Home, err = s.db.publicURL(p.Context()); err != nil {
 		return err
 	}
-	if lang := p.URL.Query().Get("lang"); vocabulary()[language(lang)] != nil {
+	isOfShop := strings.HasPrefix(p.path, "/shop/") // It sets no cookie: the language stays in the address.
+	if lang := p.URL.Query().Get("lang"); vocabulary()[language(lang)] != nil && !isOfShop {
 		s.auth.setCookie(p.w, "lang", lang, 365*24*time.Hour)
 	}
 	if strings.HasPrefix(p.path, "/dashboard") && !isHostOf(p.Home, p.Host) {
@@ -301,6 +313,9 @@ func (s *server) show(p *page) error {
 	if p.IsOwner {
 		kind = "owner"
 	}
+	if p.isShop {
+		kind = "shop"
+	}
 	leave, err := s.auth.place(p.Context(), p.Store.ID, kind)
 	if err != nil {
 		return err
@@ -398,6 +413,9 @@ func (s *server) perform(p *page) error {
 	}
 
 	most := int64(mostInForm)
+	if p.isShop {
+		most = mostInShop
+	}
 	switch {
 	case p.IsOwner:
 		most = mostInDashboard
@@ -426,6 +444,10 @@ func (s *server) perform(p *page) error {
 	if err == nil {
 		err = act(p)
 	}
+	if errors.Is(err, errShownAgain) {
+		p.typed.Values = p.PostForm
+		return nil
+	}
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		p.Status, _ = describe(p.w.Header(), err)
 		p.next = ""
@@ -438,7 +460,10 @@ func (s *server) perform(p *page) error {
 	}
 
 	// Without a fragment of its own the redirect would keep the form's, and the browser would scroll there.
-	p.next = cmp.Or(p.next, p.URL.RequestURI()) + "#"
+	p.next = cmp.Or(p.next, p.URL.RequestURI())
+	if !p.isShop {
+		p.next += "#"
+	}
 	if p.IsOwner {
 		s.auth.setCookie(p.w, "done", name, time.Minute)
 	}

@@ -26,7 +26,7 @@ func (p *page) Form(act string, about ...url.Values) form {
 	if p.typed.Refusal != nil && (act == p.act || act == "") {
 		return p.typed
 	}
-	values := url.Values{"enabled": {"on"}, "published": {"on"}}
+	values := url.Values{"enabled": {"on"}, "published": {"on"}, "shop": {"on"}}
 	if len(about) > 0 {
 		values = about[0]
 	}

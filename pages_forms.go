@@ -303,6 +303,9 @@ func (s *server) readMethod(p *page) (any, error) {
 	v.Edited = m
 	v.Kind = cmp.Or(string(m.Kind), string(m.Provider))
 	v.IsManual = m.Provider == Manual
+	if m.Code == "" && m.Kind == Cash && v.Save.Refusal == nil {
+		v.Save.Values.Del("shop") // Strangers order in cash only if the owner wants that.
+	}
 	v.TakesPicture = m.Kind == QRIS && m.Code != ""
 	if v.TakesPicture {
 		v.readCodes(m)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -48,14 +47,7 @@ func (s *server) openOrder(p *page, orderID string) (err error) {
 
 	logStore(p.w, p.Store.ID)
 	p.Request = p.WithContext(s.auth.boundWrites(p.Context(), p.Store.ID, "buyer writes"))
-	other, err := s.db.StoreAt(p.Context(), p.Host)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	if err == nil && other.ID != p.Store.ID {
-		return ErrNotFound
-	}
-	return nil
+	return s.checkHost(p)
 }
 
 const (
@@ -121,6 +113,10 @@ type payPage struct {
 	URL         string
 	Alerts      []shownAlert
 	Code        *QRISMerchant // of the code with the amount by which it can be paid; nil = there is none
+	IsFirst     bool          // the buyer has just ordered on the shop page
+	Keep        toStore       // by which they keep the page's address in a chat
+	MayCancel   bool          // an unpaid order of the shop page
+	OrderAgain  string        // the shop page with what the order has; "" = it is none of it
 	Target      string        // the heading of where the money goes; "" = nowhere is known
 	CanSave     bool          // the picture of where it goes
 	LacksTarget bool          // The store has removed where the money should go.
@@ -190,6 +186,7 @@ func (s *server) readPay(p *page) (any, error) {
 		return nil, err
 	}
 	now := s.db.now()
+	v.readShopOrder()
 	v.readTarget(now)
 
 	v.readDelivery(now)
@@ -219,7 +216,8 @@ func (s *server) readPay(p *page) (any, error) {
 func (p *page) toStore(message, words string) toStore {
 	o := p.order.Order
 	link := writeTo(p.Store.Contact, p.Language.say(message,
-		"{store}", p.Store.Name, "{reference}", o.PaymentReference, "{amount}", rupiah(o.Amount)))
+		"{store}", p.Store.Name, "{reference}", o.PaymentReference, "{amount}", rupiah(o.Amount),
+		"{link}", p.Store.payPage(p.order.ID)))
 	switch {
 	case link == "":
 		return toStore{}
@@ -227,6 +225,24 @@ func (p *page) toStore(message, words string) toStore {
 		return toStore{link, words + "email"}
 	}
 	return toStore{link, words + "whatsapp"}
+}
+
+// readShopOrder says what the buyer of an order of the shop page can do besides.
+func (v *payPage) readShopOrder() {
+	o := v.order
+	if o.Order.Source != FromShop {
+		return
+	}
+	v.IsFirst = v.Query("new") != "" && (o.Book.Status == Pending || o.Book.Status == AwaitingVerification)
+	v.Keep = v.toStore("message.keep", "keep.")
+	v.MayCancel = o.Book.Status == Pending
+	var lines []cartLine
+	for _, i := range o.Order.Items {
+		lines = append(lines, cartLine{Kind: i.Type, Slug: i.Slug, Quantity: i.Quantity})
+	}
+	if v.Store.Shop == ShopOpen {
+		v.OrderAgain = v.shopAddress(v.Store.shopPath(), lines)
+	}
 }
 
 // readTarget says where the money of a manual order goes.
@@ -379,6 +395,8 @@ func (s *server) actOfBuyer(p *page) (err error) {
 		p.next += "?changed=1"
 	case act == "claim":
 		err = s.reportPayment(p, method)
+	case act == "cancel":
+		err = s.db.CancelOwnOrder(p.Context(), p.order.ID)
 	case act == "unclaim":
 		err = s.db.TakeBackReport(p.Context(), p.order.ID)
 	}

@@ -259,6 +259,9 @@ func (p *payments) startDue(
 		if err := p.expire(ctx); err != nil {
 			return 0, err
 		}
+		if err := p.db.releaseReported(ctx); err != nil {
+			return 0, err
+		}
 	}
 
 	due, err := p.dueOrders(ctx)
@@ -320,6 +323,8 @@ func (p *payments) untilNext(ctx context.Context) (time.Duration, error) {
 			SELECT min(due_at) AS at FROM payment_sessions WHERE due_at > 0 AND seen = 1 AND due_at > ?1
 			UNION ALL
 			SELECT min(expires_at) FROM orders WHERE status = 'pending' AND expires_at > ?1
+			UNION ALL
+			SELECT min(stock_until) FROM orders WHERE stock_until > 0 AND stock_until > ?1
 			UNION ALL
 			SELECT ?2)`, now, now.Add(mostPageWait))
 	return next.Sub(now), err

@@ -26,7 +26,11 @@ CREATE TABLE stores (
   contact         TEXT    NOT NULL DEFAULT '', -- for buyers: a WhatsApp number or an e-mail address; '' = none
   language        TEXT    NOT NULL DEFAULT 'id' CHECK (language IN ('id', 'en')), -- of what its phone shows
   test_mode       INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1)),
-  created_at      INTEGER NOT NULL
+  created_at      INTEGER NOT NULL,
+  shop            TEXT    NOT NULL DEFAULT 'off' CHECK (shop IN ('off', 'open', 'closed')), -- its public page
+  shop_text       TEXT    NOT NULL DEFAULT '', -- address, hours and rules, on that page
+  shop_hold_ms    INTEGER NOT NULL DEFAULT 10800000 CHECK (shop_hold_ms BETWEEN 600000 AND 604800000),
+  shop_max_quantity INTEGER NOT NULL DEFAULT 20 CHECK (shop_max_quantity BETWEEN 1 AND 10000) -- pieces in a line
 ) STRICT;
 
 CREATE TABLE api_keys (
@@ -65,9 +69,11 @@ CREATE TABLE products (                   -- products and bundles
   created_at   INTEGER NOT NULL,
   updated_at   INTEGER NOT NULL,          -- last edit; a sale is not an edit
   removed_at   INTEGER NOT NULL DEFAULT 0, -- its slug is <slug>~<id> then, so that another one may have it
+  position     INTEGER NOT NULL DEFAULT 0, -- on the shop page, the smallest first
   UNIQUE (store_id, type, slug)
 ) STRICT;
 CREATE INDEX products_by_title ON products (store_id, type DESC, title, id) WHERE removed_at = 0;
+CREATE INDEX products_of_shop  ON products (store_id, position, type DESC, title, id) WHERE removed_at = 0 AND published = 1;
 
 CREATE TABLE bundle_items (
   bundle_id  TEXT    NOT NULL REFERENCES products ON DELETE CASCADE,
@@ -95,6 +101,8 @@ CREATE TABLE payment_methods (
   removed_at   INTEGER NOT NULL DEFAULT 0, -- it keeps its code, which orders name
   channels     TEXT    NOT NULL DEFAULT '[]', -- JSON: the codes of the only channels that a gateway's page offers
   qris         TEXT    NOT NULL DEFAULT '', -- the text of the shop's own QRIS code
+  position     INTEGER NOT NULL DEFAULT 0, -- on the shop page, the smallest first
+  shop         INTEGER CHECK (shop IN (0, 1)), -- it is offered on the shop page; NULL = unless it is cash
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
 
@@ -152,7 +160,8 @@ CREATE TABLE orders (
   json        TEXT    NOT NULL,
   source      TEXT    NOT NULL DEFAULT '', -- who created it: api, owner or shop; '' = version 1 did
   handover    TEXT    NOT NULL DEFAULT '' CHECK (handover IN ('', 'pickup', 'delivery')), -- '' = nothing is handed over
-  shipped_at  INTEGER NOT NULL DEFAULT 0  -- when it was handed over; 0 = not yet
+  shipped_at  INTEGER NOT NULL DEFAULT 0, -- when it was handed over; 0 = not yet
+  stock_until INTEGER NOT NULL DEFAULT 0  -- when a reported order of the shop page gives its stock back; 0 = it does not
 ) STRICT;
 CREATE INDEX        orders_by_time      ON orders (store_id, created_at, id, amount);
 CREATE INDEX        orders_by_amount    ON orders (store_id, amount, created_at);
@@ -164,6 +173,9 @@ CREATE INDEX        orders_to_look_at   ON orders (store_id) WHERE attention = 1
 CREATE INDEX        orders_paid         ON orders (store_id, paid_at) WHERE paid_at > 0;
 CREATE INDEX        orders_to_hand_over ON orders (store_id, id) WHERE handover <> '' AND shipped_at = 0 AND status = 'paid';
 CREATE INDEX        orders_shipped      ON orders (store_id, shipped_at) WHERE shipped_at > 0;
+CREATE INDEX        orders_of_shop      ON orders (store_id)
+  WHERE source = 'shop' AND status IN ('pending', 'awaiting_verification') AND shipped_at = 0;
+CREATE INDEX        orders_to_release   ON orders (stock_until) WHERE stock_until > 0;
 
 CREATE TABLE order_history (              -- a row per change of state, and per note (to_status = from_status)
   order_id    TEXT    NOT NULL REFERENCES orders,

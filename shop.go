@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,6 +19,15 @@ const (
 	PlanFree   Plan = "free"
 	PlanGrowth Plan = "growth"
 	PlanScale  Plan = "scale"
+)
+
+// ShopState says whether the store's public page sells.
+type ShopState string
+
+const (
+	ShopOff    ShopState = "off" // there is no page
+	ShopOpen   ShopState = "open"
+	ShopClosed ShopState = "closed" // it shows what there is, and takes no orders
 )
 
 // Store is the shop: the tenant that every other row belongs to.
@@ -34,18 +44,33 @@ type Store struct {
 	TestMode   bool          `json:"test"`     // only then are the sandbox and gateways with a sandbox key usable
 	CreatedAt  Time          `json:"created_at"`
 	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
+
+	Shop            ShopState     `json:"shop"`
+	ShopText        string        `json:"shop_text"` // address, hours and rules, on the shop page
+	ShopHold        time.Duration `json:"-"`         // how long an order of the shop page waits for its payment
+	ShopMaxQuantity int64         `json:"shop_max_quantity"`
 }
 
 // sqlStores reads stores s. url is where a store's pay pages are.
 const sqlStores = `
 	SELECT s.id, s.name, s.slug, coalesce(s.domain, '') AS domain, s.plan, s.expiry_ms * 1000000 AS expiry, s.owner_email,
 	       s.contact, s.language, s.test_mode, s.created_at,
+	       s.shop, s.shop_text, s.shop_hold_ms * 1000000 AS shop_hold, s.shop_max_quantity,
 	       g.scheme || coalesce(s.domain, iif(g.subdomains, s.slug || '.', '') || g.host) || g.port AS url
 	FROM   stores s, settings g
 	`
 
 // payPage returns the address of an order's hosted pay page.
 func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + orderID }
+
+// shopPath is the path of the store's shop page.
+func (st Store) shopPath() string { return "/shop/" + st.Slug }
+
+// shownShop returns what the API says about the shop page.
+func (st Store) shownShop() jsonObject {
+	return jsonObject{"status": st.Shop, "url": st.URL + st.shopPath(), "hold_minutes": int64(st.ShopHold.Minutes()),
+		"max_quantity": st.ShopMaxQuantity, "text": st.ShopText}
+}
 
 // pictureURL returns the address of a picture: an uploaded one is a path of ours.
 func (st Store) pictureURL(picture *string) *string {
@@ -85,6 +110,7 @@ func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
 func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
 	storeID := map[string]string{
 		"store":    "?",
+		"slug":     "(SELECT id FROM stores WHERE slug = ?)",
 		"key":      "(SELECT store_id FROM api_keys WHERE id = ?)",
 		"endpoint": "(SELECT store_id FROM endpoints WHERE id = ? AND removed_at = 0)",
 		"order":    "(SELECT store_id FROM orders WHERE id = ?)",
@@ -156,6 +182,9 @@ func (tx *Tx) putStore(st *Store) error {
 	if tx.count("SELECT count(*) FROM stores WHERE slug = ? AND id <> ?", st.Slug, st.ID) > 0 {
 		refusal.add("slug", "belongs to another store: %q", st.Slug)
 	}
+	if st.Shop == ShopOpen {
+		tx.refuseOpening(*st, refusal)
+	}
 	if err := refusal.orNil(); err != nil {
 		return err
 	}
@@ -163,12 +192,33 @@ func (tx *Tx) putStore(st *Store) error {
 	tx.exec(`
 		UPDATE stores
 		SET    name = ?, slug = ?, domain = nullif(?, ''), plan = ?, expiry_ms = ?, owner_email = ?,
-		       contact = ?, language = ?, test_mode = ?
+		       contact = ?, language = ?, test_mode = ?, shop = ?, shop_text = ?, shop_hold_ms = ?,
+		       shop_max_quantity = ?
 		WHERE  id = ?`,
 		st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
-		st.Contact, cmp.Or(st.Language, "id"), st.TestMode, st.ID)
+		st.Contact, cmp.Or(st.Language, "id"), st.TestMode, cmp.Or(st.Shop, ShopOff), st.ShopText,
+		cmp.Or(st.ShopHold, 3*time.Hour).Milliseconds(), cmp.Or(st.ShopMaxQuantity, 20), st.ID)
 	*st = tx.store(st.ID)
 	return nil
+}
+
+// refuseOpening refuses to open a shop page that nobody could order from. What an open one loses later is said on the page.
+func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
+	if tx.count("SELECT count(*) FROM stores WHERE id = ? AND shop = ?", st.ID, ShopOpen) > 0 {
+		return
+	}
+	const goods = "SELECT count(*) FROM products WHERE store_id = ? AND published = 1 AND removed_at = 0"
+	if tx.count(goods, st.ID) == 0 {
+		refusal.add("shop", "needs a product that is for sale")
+	}
+	var methods []Method
+	tx.list(&methods, sqlMethods, st.ID)
+	if !slices.ContainsFunc(methods, func(m Method) bool { return m.isOfShop(st) }) {
+		refusal.add("shop", "needs a way to pay that is offered on the shop page")
+	}
+	if st.Contact == "" {
+		refusal.add("shop", "needs a contact for buyers")
+	}
 }
 
 // setAddress records where the service is reached, for the commands too.

@@ -86,6 +86,7 @@ type DB struct {
 	noCheckpoint    atomic.Int64          // since when checkpoints fail, in Unix seconds; 0 = the last one did not
 	generation      atomic.Int64          // of the API keys and stores: it is raised when one has changed
 	latestID        int64                 // its milliseconds, with a count in the low 12 bits
+	shopRings       *limiter              // of owners' phones, by what buyers of the shop page do
 	latestReference int64                 // the count in the latest payment_reference: see newReference
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that
@@ -146,6 +147,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 	db := &DB{
 		webhooksDue: make(chan struct{}, 1),
 		checksDue:   make(chan struct{}, 1),
+		shopRings:   &limiter{perMinute: shopRingsMinute, burst: shopRingsAtOnce, buckets: map[string]bucket{}},
 		path:        path,
 		env:         env,
 		log:         cmp.Or(log, slog.New(slog.DiscardHandler)),

@@ -78,3 +78,16 @@ CREATE TABLE shipping_options (
   free_from INTEGER,
   PRIMARY KEY (store_id, position)
 ) STRICT, WITHOUT ROWID;
+ALTER TABLE stores ADD COLUMN shop TEXT NOT NULL DEFAULT 'off' CHECK (shop IN ('off', 'open', 'closed'));
+ALTER TABLE stores ADD COLUMN shop_text TEXT NOT NULL DEFAULT '';
+ALTER TABLE stores ADD COLUMN shop_hold_ms INTEGER NOT NULL DEFAULT 10800000
+	CHECK (shop_hold_ms BETWEEN 600000 AND 604800000);
+ALTER TABLE stores ADD COLUMN shop_max_quantity INTEGER NOT NULL DEFAULT 20 CHECK (shop_max_quantity BETWEEN 1 AND 10000);
+ALTER TABLE products ADD COLUMN position INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX products_of_shop ON products (store_id, position, type DESC, title, id) WHERE removed_at = 0 AND published = 1;
+ALTER TABLE payment_methods ADD COLUMN position INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE payment_methods ADD COLUMN shop INTEGER CHECK (shop IN (0, 1));
+ALTER TABLE orders ADD COLUMN stock_until INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX orders_of_shop ON orders (store_id)
+	WHERE source = 'shop' AND status IN ('pending', 'awaiting_verification') AND shipped_at = 0;
+CREATE INDEX orders_to_release ON orders (stock_until) WHERE stock_until > 0;

@@ -1,0 +1,145 @@
+package main
+
+// This file is about the orders of the shop page, which strangers make. Their buyers pay no price that they have not seen:
+// what the page showed is compared in the write that creates the order. How much of the stock strangers can hold is
+// bounded, and for how long: an unpaid order ends after the store's hold, and one that its buyer reports as paid gives its
+// stock back a day after the report, if nobody has decided about it by then.
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+const (
+	mostShopOrders  = 500 // of a store, that are unpaid or reported
+	sameFormFor     = 10 * time.Minute
+	reportHolds     = 24 * time.Hour // the stock of a reported order
+	mostToRelease   = 64             // at a time; the rest follows at once
+	shopRingsAtOnce = 20             // of an owner's phone, by what buyers of the shop page do
+	shopRingsMinute = 0.1
+)
+
+// ShopOrder is an order of the shop page.
+type ShopOrder struct {
+	NewOrder
+	Seen   SeenPrices
+	Digest string // of what the form says: sent again within ten minutes, it leads to the order that it made
+}
+
+// SeenPrices is what a checkout has shown to its buyer.
+type SeenPrices struct{ Subtotal, ShippingFee, Fee int64 }
+
+// PriceChanged refuses an order whose buyer has seen other prices.
+const PriceChanged Reason = "PRICE_CHANGED"
+
+// OrderFromShop creates an order of the shop page. One that is paid in cash is confirmed by that.
+func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (id string, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		st := tx.store(storeID)
+		st.Expiry = st.ShopHold
+		token := "shop " + in.Digest
+		if tx.find(&id, "SELECT order_id FROM saved_forms WHERE store_id = ? AND token = ? AND at > ?",
+			st.ID, token, tx.now.Add(-sameFormFor)) {
+			return nil
+		}
+		if st.Shop != ShopOpen {
+			return refuse(WrongState)
+		}
+		m, found := tx.method(st.ID, in.PaymentMethod)
+		if !found || !m.isOfShop(st) {
+			return refuse(PaymentMethodUnavailable).add("payment_method", "is needed")
+		}
+		waiting := tx.count(`
+			SELECT count(*) FROM orders
+			WHERE  store_id = ? AND source = 'shop' AND status IN ('pending', 'awaiting_verification') AND shipped_at = 0`, st.ID)
+		if waiting >= mostShopOrders {
+			return refuse(LimitReached)
+		}
+
+		in.Source = FromShop
+		in.NewOrder.Seen = &in.Seen
+		created, err := tx.insertOrder(st, in.NewOrder)
+		if err != nil {
+			return err
+		}
+		id = created.ID
+		tx.exec("INSERT OR REPLACE INTO saved_forms (store_id, token, at, order_id) VALUES (?, ?, ?, ?)", st.ID, token, tx.now, id)
+		if m.Kind != Cash {
+			return nil
+		}
+		o, err := readOrder(tx, tx, st.ID, id)
+		if err != nil {
+			return err
+		}
+		return tx.change(&o, func(tx *Tx, o *OrderRow) error { return tx.report(o, m.Code, ActorBuyer, "", "") })
+	})
+	return id, err
+}
+
+// compare refuses an order that costs something else than its buyer has seen, and one that costs nothing.
+func (seen SeenPrices) compare(o OrderRow) error {
+	if o.Book.Status == Paid {
+		return refuse(PaymentMethodUnavailable).add("payment_method", "is not for an order that costs nothing")
+	}
+	if (SeenPrices{o.Order.Subtotal, o.Order.ShippingFee, o.Order.Fee}) != seen {
+		return refuse(PriceChanged)
+	}
+	return nil
+}
+
+// holdsStock reports whether a reported order keeps its stock only for a while: it is of the shop page, nothing is known of
+// its money, and it is not with its buyer.
+func (o OrderRow) holdsStock(m Method) bool {
+	hasMoney := slices.ContainsFunc(o.Book.Payments, func(p Payment) bool { return p.State == Held || p.State == Arrived })
+	return o.Order.Source == FromShop && m.Kind != Cash && !hasMoney && !o.Order.isShipped()
+}
+
+// releaseReported gives back the stock of orders that were reported a day ago and that nobody has decided about. They go
+// on waiting: an approval takes the stock again, or says that there is too little.
+func (db *DB) releaseReported(ctx context.Context) error {
+	ids, err := all[string](ctx, db, "SELECT id FROM orders WHERE stock_until > 0 AND stock_until <= ? LIMIT ?",
+		db.now(), mostToRelease)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		_, err := db.changeOrderOfAnyStore(ctx, id, func(tx *Tx, o *OrderRow) error {
+			m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
+			if o.StockUntil > 0 && o.StockUntil <= tx.now && o.holdsStock(m) {
+				tx.release(o)
+				o.note(ActorClock, Note{Code: NoteStockReleased})
+			}
+			o.StockUntil = 0
+			return nil
+		})
+		if errors.Is(err, ErrUnavailable) {
+			return err
+		}
+		if err != nil {
+			db.log.Error("an order could not give its stock back", "error", err)
+		}
+	}
+	if len(ids) == mostToRelease {
+		wake(db.checksDue)
+	}
+	return nil
+}
+
+// CancelOwnOrder is for the buyer of an order of the shop page who has not paid: they may order anew.
+func (db *DB) CancelOwnOrder(ctx context.Context, orderID string) error {
+	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
+		if o.Order.Source != FromShop || o.Book.Status != Pending {
+			return refuse(WrongState)
+		}
+		return o.become(Failed, ActorBuyer, Note{Code: NoteByBuyer})
+	})
+	return err
+}
+
+// ringsForShop says whether the owner's phone rings for what a buyer of the shop page has done. Each buyer makes two events.
+func (db *DB) ringsForShop(o OrderRow, name EventName) bool {
+	isBuyers := o.Order.Source == FromShop && (name == OrderCreated || name == OrderAwaitingVerification)
+	return !isBuyers || db.shopRings.take(o.StoreID).err == nil
+}

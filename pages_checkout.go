@@ -1,0 +1,349 @@
+package main
+
+// This file has the checkout of the shop page: what was chosen, at the prices of now, and the fields of an order. It shows
+// itself again with what is wrong, and says which price has changed: a buyer pays none that they have not seen.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// errShownAgain ends an act that changes nothing: the page is shown with what was typed.
+var errShownAgain = errors.New("the page is shown again")
+
+// checkoutForm is what a buyer types.
+type checkoutForm struct {
+	Name          string `json:"name" rule:"text 1..100"`
+	Phone         string `json:"phone" rule:"text 1..40"`
+	Email         string `json:"email" rule:"email optional"`
+	Note          string `json:"note" rule:"lines 0..500 optional"`
+	Shipping      string `json:"shipping" rule:"text 1..80 optional"`       // a fee and the name of an option
+	PaymentMethod string `json:"payment_method" rule:"text 1..80 optional"` // a fee and a code
+	Street        string `json:"street" rule:"lines 1..300 optional"`
+	District      string `json:"district" rule:"text 1..60 optional"`
+	City          string `json:"city" rule:"text 1..60 optional"`
+	Postcode      string `json:"postcode" rule:"text 1..10 optional"`
+	Seen          int64  `json:"seen" rule:"money =-1"`                   // the subtotal
+	LeaveEmpty    string `json:"leave_empty" rule:"text 1..200 optional"` // hidden from people
+}
+
+// check brings the telephone number into E.164, and refuses what only robots fill in.
+func (f *checkoutForm) check(wrong *Refusal, path string, given map[string]bool) {
+	phone := shopPhone(f.Phone)
+	if f.Phone != "" && phone == "" {
+		wrong.add(path+"phone", "must be a mobile number: 10 to 13 digits in Indonesia, and + first elsewhere")
+	}
+	f.Phone = phone
+	if f.LeaveEmpty != "" {
+		wrong.add(path+"leave_empty", "must stay empty")
+	}
+	if f.Postcode != "" && !isPostcode(f.Postcode) {
+		wrong.add(path+"postcode", "must have 5 digits")
+	}
+}
+
+var isPostcode = matcher(`^[0-9]{5}$`)
+
+// shopPhone writes a telephone number of a buyer as E.164: 812… and 0812… are Indonesian. It is empty if the number cannot
+// be called.
+func shopPhone(text string) string {
+	digits := phoneMarks.Replace(plainMarks(text))
+	isLocal := strings.HasPrefix(digits, "0") && !strings.HasPrefix(digits, "00")
+	switch {
+	case strings.HasPrefix(digits, "8") && !strings.HasPrefix(strings.TrimSpace(text), "+"):
+		digits = "0" + digits
+		text = digits
+		isLocal = true
+	case !isPhone(plainMarks(text)):
+		return ""
+	}
+	if isLocal && (len(digits) < 10 || len(digits) > 13) {
+		return ""
+	}
+	return internationalPhone(text)
+}
+
+// seenValue is the value of a choice with a price: the price, a space and a name. It is cut at the first space.
+func seenValue(price int64, name string) string { return fmt.Sprint(price, " ", name) }
+
+func cutSeenValue(value string) (price int64, name string) {
+	digits, name, _ := strings.Cut(value, " ")
+	price, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		price = -1
+	}
+	return price, name
+}
+
+// address writes the parts of an address in lines, the last of which is district, city and code.
+func (f checkoutForm) address() string {
+	last := f.City
+	if f.District != "" {
+		last = f.District + ", " + last
+	}
+	return f.Street + "\n" + strings.TrimSpace(last+" "+f.Postcode)
+}
+
+// refuseAddress refuses an address that no parcel arrives at.
+func (f checkoutForm) refuseAddress(wrong *Refusal) {
+	for name, text := range map[string]string{"street": f.Street, "district": f.District, "city": f.City} {
+		if text == "" {
+			wrong.add(name, "is needed")
+		}
+	}
+}
+
+// checkoutOption is a shipping option as a checkout shows it.
+type checkoutOption struct {
+	ShippingOption
+	Costs    int64
+	Value    string
+	IsChosen bool
+}
+
+// checkoutMethod is a payment method as a checkout shows it.
+type checkoutMethod struct {
+	Method
+	Value    string
+	IsChosen bool
+}
+
+// checkoutPage is the checkout.
+type checkoutPage struct {
+	*page
+	At           string
+	Back         string // to the shop
+	Lines        []chosenLine
+	Skipped      int
+	Wrong        string // the code of what is wrong with the whole
+	Subtotal     int64
+	Before, Now  int64 // the sum that the buyer had seen, and that of now; equal if nothing changed
+	Options      []checkoutOption
+	Chosen       *checkoutOption
+	Methods      []checkoutMethod
+	Method       *checkoutMethod
+	Barred       []Method // by their bounds
+	TakesAddress bool
+	Form         form
+	Contact      toStore
+	IsFolded     bool // E-mail and note are.
+}
+
+// readCheckout reads the checkout from its address, which may fill in its fields, or from the form that was refused.
+func (s *server) readCheckout(p *page) (any, error) {
+	values := p.URL.Query()
+	if p.typed.Values != nil {
+		values = p.typed.Values
+	}
+	lines := p.linesOf(values)
+	v := checkoutPage{page: p, Form: form{values, p.typed.Refusal}, Contact: p.askStore()}
+	v.At = p.shopAddress(p.Store.shopPath()+"/checkout", nil)
+	v.Back = p.shopAddress(p.Store.shopPath(), lines)
+	v.IsFolded = p.typed.Refusal == nil && values.Get("email")+values.Get("note") == ""
+	p.Title = p.Language.say("title.checkout")
+	p.Head = &publicHead{}
+
+	var err error
+	if v.Lines, v.Skipped, err = s.chosen(p, lines); err != nil {
+		return nil, err
+	}
+	for _, l := range v.Lines {
+		v.Subtotal += l.Total
+	}
+	if err := s.readOptions(&v); err != nil {
+		return nil, err
+	}
+	if err := s.readMethods(&v); err != nil {
+		return nil, err
+	}
+	v.compareSums()
+	if p.typed.Refusal != nil {
+		v.Wrong = "checkout." + string(p.typed.Refusal.Reason)
+	}
+	if len(v.Lines) == 0 {
+		v.Wrong = "checkout.nothing"
+	}
+	return v, nil
+}
+
+// leaveClosed leads from the checkout of a closed shop to the shop, which says so.
+func (s *server) leaveClosed(p *page) error {
+	if p.Store.Shop != ShopOpen {
+		p.next = p.Store.shopPath()
+	}
+	return nil
+}
+
+// readOptions reads the shipping options. The only one is chosen; of several, the one that was.
+func (s *server) readOptions(v *checkoutPage) error {
+	options, err := s.db.ShippingOptions(v.Context(), v.Store.ID)
+	_, wanted := cutSeenValue(v.Form.Values.Get("shipping"))
+	for _, o := range options {
+		costs := o.feeFor(v.Subtotal)
+		v.Options = append(v.Options, checkoutOption{o, costs, seenValue(costs, o.Name), o.Name == wanted || len(options) == 1})
+		v.TakesAddress = v.TakesAddress || o.AddressRequired
+	}
+	for i, o := range v.Options {
+		if o.IsChosen {
+			v.Chosen = &v.Options[i]
+		}
+	}
+	return err
+}
+
+// readMethods reads the payment methods. The only one is chosen unless it is cash; of several, the one that was.
+func (s *server) readMethods(v *checkoutPage) error {
+	methods, err := s.db.ShopMethods(v.Context(), v.Store)
+	_, wanted := cutSeenValue(v.Form.Values.Get("payment_method"))
+	for _, m := range methods {
+		if !m.usable(v.Store, v.Subtotal) {
+			v.Barred = append(v.Barred, m)
+			continue
+		}
+		v.Methods = append(v.Methods, checkoutMethod{m, seenValue(m.Fee, m.Code), m.Code == wanted})
+	}
+	if len(v.Methods) == 1 && v.Methods[0].Kind != Cash {
+		v.Methods[0].IsChosen = true
+	}
+	for i, m := range v.Methods {
+		if m.IsChosen {
+			v.Method = &v.Methods[i]
+		}
+	}
+	return err
+}
+
+// compareSums sets the sum that the form had shown, and that of now, as far as both are known.
+func (v *checkoutPage) compareSums() {
+	v.Now = v.Subtotal
+	if v.Chosen != nil {
+		v.Now += v.Chosen.Costs
+	}
+	if v.Method != nil {
+		v.Now += v.Method.Fee
+	}
+	v.Before = v.Now
+	seen, err := strconv.ParseInt(v.Form.Values.Get("seen"), 10, 64)
+	if v.typed.Refusal == nil || v.typed.Refusal.Reason != PriceChanged || err != nil {
+		return
+	}
+	v.Before = seen
+	for _, name := range []string{"shipping", "payment_method"} {
+		if price, _ := cutSeenValue(v.Form.Values.Get(name)); price > 0 {
+			v.Before += price
+		}
+	}
+}
+
+// ShopMethods lists the methods that buyers of the shop page are offered, in the owner's order.
+func (db *DB) ShopMethods(ctx context.Context, st Store) ([]Method, error) {
+	methods, err := all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.position, m.code", st.ID)
+	return slices.DeleteFunc(methods, func(m Method) bool { return !m.isOfShop(st) }), err
+}
+
+// checkOut takes the form of the checkout.
+func (s *server) checkOut(p *page) error {
+	lines := readCart(p.PostForm)
+	switch p.PostFormValue("go") {
+	case "shop":
+		p.next = p.shopAddress(p.Store.shopPath(), lines)
+		return nil
+	case "order":
+		return s.orderFromCheckout(p, lines)
+	default:
+		return errShownAgain
+	}
+}
+
+func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
+	var in checkoutForm
+	wrong := refuse(ValidationFailed)
+	if refusal, ok := errors.AsType[*Refusal](readForm(p.PostForm, &in)); ok {
+		wrong = refusal
+	}
+	list, _, err := s.chosen(p, lines)
+	if err != nil {
+		return err
+	}
+	order := ShopOrder{Seen: SeenPrices{Subtotal: in.Seen}, Digest: formDigest(p.PostForm)}
+	if err := s.refuseLines(lines, list, wrong); err != nil {
+		return err
+	}
+	for _, l := range list {
+		order.Items = append(order.Items, NewItem{Kind: l.Kind, Slug: l.cartLine.Slug, Quantity: l.Quantity})
+	}
+	if err := s.chooseOption(p, in, &order, wrong); err != nil {
+		return err
+	}
+	order.Seen.Fee, order.PaymentMethod = cutSeenValue(in.PaymentMethod)
+	if in.PaymentMethod == "" {
+		wrong.add("payment_method", "is needed")
+	}
+	if err := wrong.orNil(); err != nil {
+		return err
+	}
+
+	order.Buyer = Buyer{Name: in.Name, Email: in.Email, Phone: in.Phone}
+	order.Note = in.Note
+	if err := s.auth.orderLimiter.takeAt(p.Store.ID, s.auth.client(p.Request)); err != nil {
+		return err
+	}
+	id, err := s.db.OrderFromShop(p.Context(), p.Store.ID, order)
+	if err != nil {
+		return err
+	}
+	p.next = p.shopAddress("/pay/"+id, nil, "new", "1")
+	return nil
+}
+
+// refuseLines refuses a cart that is empty, too long, or has more than there is.
+func (s *server) refuseLines(lines []cartLine, list []chosenLine, wrong *Refusal) error {
+	switch {
+	case len(list) == 0:
+		return &Refusal{Reason: ValidationFailed, Words: "checkout.nothing"}
+	case len(lines) > mostLines:
+		wrong.add("cart", "has more than %d lines", mostLines)
+	}
+	for _, l := range list {
+		switch {
+		case l.isWrong():
+			wrong.add(l.Field(), "must be a whole number")
+		case l.IsShort:
+			wrong.add(l.Field(), "is more than there is: only %d left", l.MostLeft)
+		}
+	}
+	return nil
+}
+
+// chooseOption fills in how the order is handed over.
+func (s *server) chooseOption(p *page, in checkoutForm, order *ShopOrder, wrong *Refusal) error {
+	options, err := s.db.ShippingOptions(p.Context(), p.Store.ID)
+	if err != nil || len(options) == 0 {
+		return err
+	}
+	price, name := cutSeenValue(in.Shipping)
+	i := slices.IndexFunc(options, func(o ShippingOption) bool { return o.Name == name })
+	if i < 0 {
+		wrong.add("shipping", "is needed")
+		return nil
+	}
+	order.Seen.ShippingFee = price
+	order.Shipping = NewShipping{Method: name, IsOption: true}
+	if options[i].AddressRequired {
+		in.refuseAddress(wrong)
+		order.Shipping.Address = in.address()
+	}
+	return nil
+}
+
+// formDigest returns what two forms with the same content have in common.
+func formDigest(values url.Values) string {
+	text, _ := json.Marshal(values) // Maps are sorted, and texts cannot fail.
+	return fmt.Sprintf("%x", digest(string(text)))
+}

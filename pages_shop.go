@@ -1,0 +1,501 @@
+package main
+
+// This file has the shop page: the goods of a store, from which strangers order. It needs no account, no script and no
+// cookie. What was chosen is in the address: product.kopi-gayo=2. The page is one form, which leads to a clean address of
+// the same page or to the checkout.
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	mostOnShopPage = 20       // goods
+	mostLines      = 30       // of an order
+	mostInCart     = 100      // lines that are read
+	mostInShop     = 16 << 10 // bytes of a form
+	fewLeft        = 5        // pieces: how many there are is said
+	excerptLength  = 300
+)
+
+// publicHead is what search engines and previews of links are told about a page.
+type publicHead struct {
+	Canonical   string // "" = it is in no index
+	Description string
+	Picture     string // https, or ""
+}
+
+// admitShopper lets anybody in to a shop page. The page of another store's host, of a store that has none and of no store
+// are the same.
+func (s *server) admitShopper(p *page) error {
+	if err := s.auth.shopLimiter.take(s.auth.client(p.Request)); err != nil {
+		return err
+	}
+	st, err := s.db.StoreOf(p.Context(), "slug", p.PathValue("slug"))
+	if err != nil {
+		return err
+	}
+	if st.Shop == ShopOff {
+		return ErrNotFound
+	}
+	p.Store = st
+	p.isShop = true
+	logStore(p.w, st.ID)
+	p.Request = p.WithContext(s.auth.boundWrites(p.Context(), st.ID, "buyer writes"))
+	return s.checkHost(p)
+}
+
+// checkHost refuses a page on the host of another store.
+func (s *server) checkHost(p *page) error {
+	other, err := s.db.StoreAt(p.Context(), p.Host)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if err == nil && other.ID != p.Store.ID {
+		return ErrNotFound
+	}
+	return nil
+}
+
+// goHome leads from / to the shop page of the host's store or, on the public host, of the only store; else to the
+// dashboard.
+func (s *server) goHome(w http.ResponseWriter, r *http.Request) {
+	st, err := s.db.StoreAt(r.Context(), r.Host)
+	if errors.Is(err, ErrNotFound) {
+		st, err = s.db.onlyStore(r.Context())
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		s.fail(w, r, err)
+		return
+	}
+	to := "/dashboard"
+	if st.Shop == ShopOpen || st.Shop == ShopClosed {
+		to = st.shopPath()
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+const robots = "User-agent: *\nDisallow: /dashboard\nDisallow: /shop/*/checkout\n"
+
+func getRobots(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusOK)
+	w.Write([]byte(robots))
+}
+
+// drawShopCode answers with the picture of a code that leads to the shop page.
+func (s *server) drawShopCode(p *page) error {
+	p.w.Header().Set("Content-Type", "image/png")
+	p.w.WriteHeader(http.StatusOK)
+	p.w.Write(qrPicture(p.Store.URL + p.Store.shopPath()))
+	return nil
+}
+
+// cartLine is a product or bundle that was chosen.
+type cartLine struct {
+	Kind     Kind
+	Slug     string
+	Typed    string // its quantity as it was typed
+	Quantity int64  // 0 if that is no number
+}
+
+// Field returns the name of the line's field.
+func (l cartLine) Field() string { return string(l.Kind) + "." + l.Slug }
+
+// isWrong reports whether the quantity cannot be read.
+func (l cartLine) isWrong() bool { return l.Quantity == 0 }
+
+var isSlug = formats["slug"].valid
+
+// readCart returns what an address or a form has chosen, sorted by field. What is empty or 0 is left out, and so is what
+// has another name.
+func readCart(values url.Values) (lines []cartLine) {
+	for name := range values {
+		kind, slug, _ := strings.Cut(name, ".")
+		typed := strings.TrimSpace(values.Get(name))
+		isChosen := typed != "" && strings.Trim(typed, "0") != ""
+		if (kind != "product" && kind != "bundle") || !isSlug(slug) || !isChosen {
+			continue
+		}
+		quantity, err := strconv.ParseInt(parseCount(typed), 10, 64)
+		if err != nil || quantity < 0 {
+			quantity = 0
+		}
+		lines = append(lines, cartLine{Kind(kind), slug, fmt.Sprintf("%.12s", typed), quantity})
+	}
+	slices.SortFunc(lines, func(a, b cartLine) int { return cmp.Compare(a.Field(), b.Field()) })
+	return lines[:min(len(lines), mostInCart)]
+}
+
+// linesOf returns what a page is about: the cart of the form that was refused, or what can be read of the address.
+func (p *page) linesOf(values url.Values) []cartLine {
+	lines := readCart(values)
+	if p.typed.Values != nil {
+		return lines
+	}
+	return slices.DeleteFunc(lines, cartLine.isWrong)
+}
+
+// shopAddress returns the address of a page of the shop with what was chosen. The language stays that of the address.
+func (p *page) shopAddress(path string, lines []cartLine, more ...string) string {
+	query := url.Values{}
+	for _, l := range lines {
+		if !l.isWrong() {
+			query.Set(l.Field(), strconv.FormatInt(l.Quantity, 10))
+		}
+	}
+	if lang := p.Query("lang"); vocabulary()[language(lang)] != nil {
+		query.Set("lang", lang)
+	}
+	for pair := range slices.Chunk(more, 2) {
+		if pair[1] != "" {
+			query.Set(pair[0], pair[1])
+		}
+	}
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
+
+// chosenLine is a line of the cart as it is for sale now.
+type chosenLine struct {
+	cartLine
+	Entry
+	Total    int64
+	IsShort  bool // more was chosen than there is, or than an order may have
+	MostLeft int64
+}
+
+// chosen returns the lines of a cart that are for sale, and how many are not.
+func (s *server) chosen(p *page, lines []cartLine) (list []chosenLine, skipped int, err error) {
+	entries, err := s.db.ShopEntriesOf(p.Context(), p.Store.ID, lines)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, l := range lines {
+		i := slices.IndexFunc(entries, func(e Entry) bool { return e.Type == l.Kind && e.Slug == l.Slug })
+		if i < 0 {
+			skipped++
+			continue
+		}
+		most := mostOf(entries[i], p.Store)
+		list = append(list, chosenLine{l, entries[i], entries[i].Price * l.Quantity, l.Quantity > most, most})
+	}
+	return list, skipped, nil
+}
+
+// mostOf returns how many pieces an order of the shop page may have.
+func mostOf(e Entry, st Store) int64 {
+	if e.Stock == nil {
+		return st.ShopMaxQuantity
+	}
+	return min(*e.Stock, st.ShopMaxQuantity)
+}
+
+// shopGood is a product or bundle as the shop page shows it.
+type shopGood struct {
+	Entry
+	Field    string
+	Path     string
+	Typed    string
+	IsWrong  bool
+	Most     int64 // 0 = sold out
+	Left     int64 // if there are few
+	Excerpt  string
+	HasMore  bool // The excerpt is a part.
+	Picture  string
+	HasField bool
+}
+
+func (p *page) goodOf(e Entry, lines []cartLine) shopGood {
+	g := shopGood{Entry: e, Field: string(e.Type) + "." + e.Slug, Most: mostOf(e, p.Store), Excerpt: e.Description}
+	g.Path = p.shopAddress(p.Store.shopPath()+"/"+string(e.Type)+"/"+e.Slug, lines)
+	if e.Stock != nil && *e.Stock <= fewLeft {
+		g.Left = *e.Stock
+	}
+	if runes := []rune(e.Description); len(runes) > excerptLength {
+		g.Excerpt = string(runes[:excerptLength]) + "…"
+		g.HasMore = true
+	}
+	if e.ImageURL != nil {
+		g.Picture = *e.ImageURL
+		if strings.HasPrefix(g.Picture, "/") {
+			g.Picture += "/small"
+		}
+	}
+	for _, l := range lines {
+		if l.Field() == g.Field {
+			g.Typed = l.Typed
+			g.IsWrong = l.isWrong() || l.Quantity > g.Most
+		}
+	}
+	g.HasField = p.Store.Shop == ShopOpen && g.Most > 0
+	return g
+}
+
+// shopPage is the shop, or one of its goods.
+type shopPage struct {
+	*page
+	At       string // where its form is posted to
+	Contact  toStore
+	IsOpen   bool
+	Text     string // that titles are searched for
+	Goods    []shopGood
+	Others   []cartLine // chosen, on other pages
+	Number   int64      // of the page, from 1
+	Earlier  int64      // 0 = there is none
+	Later    int64
+	Count    int64 // of pieces
+	Sum      int64
+	Skipped  int
+	Wrong    string // what is wrong with the form
+	Back     string // from one of the goods
+	IsAlone  bool   // It shows one of the goods.
+	IsFilled bool   // something was chosen
+}
+
+// begin fills in what the shop and its goods have in common.
+func (s *server) beginShop(p *page, lines []cartLine) (v shopPage, err error) {
+	v = shopPage{page: p, IsOpen: p.Store.Shop == ShopOpen, Contact: p.askStore(), IsFilled: len(lines) > 0}
+	v.At = p.shopAddress(p.Store.shopPath(), nil)
+	if p.typed.Refusal != nil {
+		v.Wrong = p.typed.Refusal.Words
+	}
+	list, skipped, err := s.chosen(p, lines)
+	v.Skipped = skipped
+	for _, l := range list {
+		v.Count += l.Quantity
+		v.Sum += l.Total
+	}
+	return v, err
+}
+
+// askStore returns the link by which somebody who has no order writes to the store.
+func (p *page) askStore() toStore {
+	link := writeTo(p.Store.Contact, p.Language.say("message.shop", "{store}", p.Store.Name))
+	switch {
+	case link == "":
+		return toStore{}
+	case strings.HasPrefix(link, "mailto:"):
+		return toStore{link, "ask.email"}
+	}
+	return toStore{link, "ask.whatsapp"}
+}
+
+func (s *server) readShop(p *page) (any, error) {
+	values := p.URL.Query()
+	if p.typed.Refusal != nil {
+		values = p.typed.Values
+	}
+	lines := p.linesOf(values)
+	v, err := s.beginShop(p, lines)
+	if err != nil {
+		return nil, err
+	}
+	v.Text = fmt.Sprintf("%.100s", strings.TrimSpace(values.Get("q")))
+	page, _ := strconv.ParseInt(values.Get("page"), 10, 64)
+	v.Number = min(max(page, 1), 10_000)
+
+	entries, more, err := s.db.ShopEntries(p.Context(), p.Store.ID, v.Text, mostOnShopPage, (v.Number-1)*mostOnShopPage)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		v.Goods = append(v.Goods, p.goodOf(e, lines))
+	}
+	isElsewhere := func(l cartLine) bool {
+		return !slices.ContainsFunc(entries, func(e Entry) bool { return e.Type == l.Kind && e.Slug == l.Slug })
+	}
+	for _, l := range lines {
+		if isElsewhere(l) {
+			v.Others = append(v.Others, l)
+		}
+	}
+	v.Earlier = v.Number - 1
+	if more {
+		v.Later = v.Number + 1
+	}
+
+	p.headOfShop(v, len(lines) > 0 || v.Text != "" || len(entries) == 0 && v.Number > 1)
+	return v, nil
+}
+
+// headOfShop says what is told about the shop page. Carts and searches are in no index.
+func (p *page) headOfShop(v shopPage, isHidden bool) {
+	p.Title = p.Store.Name
+	p.Head = &publicHead{Description: fmt.Sprintf("%.160s", strings.Join(strings.Fields(p.Store.ShopText), " "))}
+	for _, g := range v.Goods {
+		p.Head.Picture = cmp.Or(p.Head.Picture, p.previewOf(g.Entry))
+	}
+	if v.IsOpen && !isHidden {
+		p.Head.Canonical = p.Store.URL + p.Store.shopPath()
+		if v.Number > 1 {
+			p.Head.Canonical += fmt.Sprintf("?page=%d", v.Number)
+		}
+	}
+}
+
+// previewOf returns the picture of goods by an https address, or "".
+func (p *page) previewOf(e Entry) string {
+	address := p.Store.pictureURL(e.ImageURL)
+	if address == nil || !strings.HasPrefix(*address, "https://") {
+		return ""
+	}
+	return *address
+}
+
+// readGood reads the page of a product or bundle. Its form is that of the shop page.
+func (s *server) readGood(p *page) (any, error) {
+	kind := Product
+	if strings.Contains(p.path, "/bundle/") {
+		kind = Bundle
+	}
+	e, err := s.db.Entry(p.Context(), p.Store.ID, kind, p.PathValue("good"))
+	if err != nil {
+		return nil, err
+	}
+	if !e.Published {
+		return nil, ErrNotFound
+	}
+
+	lines := p.linesOf(p.URL.Query())
+	v, err := s.beginShop(p, lines)
+	if err != nil {
+		return nil, err
+	}
+	g := p.goodOf(e, lines)
+	if e.ImageURL != nil {
+		g.Picture = *e.ImageURL
+	}
+	v.Goods = []shopGood{g}
+	v.IsAlone = true
+	v.Back = p.shopAddress(p.Store.shopPath(), lines)
+	for _, l := range lines {
+		if l.Field() != g.Field {
+			v.Others = append(v.Others, l)
+		}
+	}
+	p.Title = e.Title
+	p.Head = &publicHead{Description: fmt.Sprintf("%.160s", strings.Join(strings.Fields(e.Description), " ")),
+		Picture: p.previewOf(e)}
+	if v.IsOpen && len(lines) == 0 {
+		p.Head.Canonical = p.Store.URL + p.Store.shopPath() + "/" + string(kind) + "/" + e.Slug
+	}
+	return v, nil
+}
+
+// changeCart takes the form of the shop page, and leads to where its button says.
+func (s *server) changeCart(p *page) error {
+	lines := readCart(p.PostForm)
+	if slices.ContainsFunc(lines, cartLine.isWrong) {
+		return &Refusal{Reason: ValidationFailed, Words: "checkout.quantity"}
+	}
+	target := p.PostFormValue("go")
+	number, isPage := strings.CutPrefix(target, "page=")
+	switch {
+	case target == "checkout" && len(lines) == 0:
+		return &Refusal{Reason: ValidationFailed, Words: "checkout.nothing"}
+	case target == "checkout":
+		p.next = p.shopAddress(p.Store.shopPath()+"/checkout", lines)
+	case isPage:
+		p.next = p.shopAddress(p.Store.shopPath(), lines, "q", p.PostFormValue("q"), "page", number)
+	default:
+		p.next = p.shopAddress(p.Store.shopPath(), lines, "q", strings.TrimSpace(p.PostFormValue("q")))
+	}
+	return nil
+}
+
+// onlyStore returns the store if there is just one.
+func (db *DB) onlyStore(ctx context.Context) (Store, error) {
+	return one[Store](ctx, db, sqlStores+"WHERE (SELECT count(*) FROM (SELECT 1 FROM stores LIMIT 2)) = 1")
+}
+
+// ShopEntries lists what is for sale on the shop page, in the owner's order.
+func (db *DB) ShopEntries(ctx context.Context, storeID, text string, limit, offset int64) ([]Entry, bool, error) {
+	return some[Entry](ctx, db, limit, offset, sqlEntries+`
+		AND p.published = 1 AND (?3 = '' OR instr(p.title_folded, ?3) > 0)
+		ORDER BY p.position, p.type DESC, p.title, p.id
+		LIMIT +? OFFSET ?`, storeID, false, strings.ToLower(text))
+}
+
+// ShopEntriesOf returns those of a cart's lines that are for sale.
+func (db *DB) ShopEntriesOf(ctx context.Context, storeID string, lines []cartLine) ([]Entry, error) {
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	names := [][2]string{}
+	for _, l := range lines {
+		names = append(names, [2]string{string(l.Kind), l.Slug})
+	}
+	return all[Entry](ctx, db, sqlEntries+`
+		AND p.id IN (
+			SELECT g.id
+			FROM   json_each(?3) n
+			JOIN   products g ON g.store_id = ?1 AND g.type = n.value ->> 0 AND g.slug = n.value ->> 1)`,
+		storeID, false, fromJSON{names})
+}
+
+// shopSettings is the owner's form of the shop page.
+type shopSettings struct {
+	Shop        ShopState `json:"shop" rule:"choice open|closed|off"`
+	Text        string    `json:"shop_text" rule:"lines 0..500 optional"`
+	Hours       int64     `json:"hold_hours" rule:"int 1..168 =3"`
+	MaxQuantity int64     `json:"max_quantity" rule:"int 1..10000 =20"`
+}
+
+// shopSettingsPage is the owner's page about the shop page.
+type shopSettingsPage struct {
+	*page
+	Address string
+	IsOn    bool
+	IsLocal bool // Buyers on the internet cannot open it.
+	Save    form
+}
+
+func (s *server) readShopSettings(p *page) (any, error) {
+	st := p.Store
+	in := shopSettings{st.Shop, st.ShopText, int64(st.ShopHold.Round(time.Hour).Hours()), st.ShopMaxQuantity}
+	return shopSettingsPage{p, st.URL + st.shopPath(), st.Shop != ShopOff, st.isLocal(), p.Form("save", p.Fields(in))}, nil
+}
+
+func (s *server) saveShopSettings(p *page) error {
+	var in shopSettings
+	if err := readForm(p.PostForm, &in); err != nil {
+		return err
+	}
+	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
+		st.Shop = in.Shop
+		st.ShopText = in.Text
+		st.ShopMaxQuantity = in.MaxQuantity
+		if hold := time.Duration(in.Hours) * time.Hour; hold != st.ShopHold.Round(time.Hour) {
+			st.ShopHold = hold
+		}
+	})
+	return err
+}
+
+// posterPage is a page to print: the shop's name and the code of its address.
+type posterPage struct {
+	*page
+	Address string
+	Code    template.URL
+	IsLocal bool
+}
+
+func (s *server) readPoster(p *page) (any, error) {
+	address := p.Store.URL + p.Store.shopPath()
+	code := "data:image/png;base64," + base64.StdEncoding.EncodeToString(qrPicture(address))
+	return posterPage{p, strings.TrimPrefix(strings.TrimPrefix(address, "https://"), "http://"), template.URL(code),
+		p.Store.isLocal()}, nil
+}
