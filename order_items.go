@@ -1,7 +1,7 @@
 package main
 
-// This file is about what is in an order: its items, how they are found among the goods of its store, and the stock that
-// they hold.
+// This file is about what is in an order: its items, how they are found among the goods of its store, and the stock
+// that they hold.
 
 import (
 	"cmp"
@@ -95,8 +95,8 @@ type componentUse struct {
 	units int64 // of the product, in one piece of the item
 }
 
-// mostComponents is how many products an order may have, those of its bundles included. All other writes wait while they
-// are read, and while their stock is reserved.
+// mostComponents is how many products an order may have, those of its bundles included. All other writes wait while
+// they are read, and while their stock is reserved.
 const mostComponents = 500
 
 // addItems fills in the order's items, its subtotal and its components from what is published now. A product's only
@@ -158,8 +158,8 @@ func (tx *Tx) idsOf(storeID string, items []NewItem) (ids []string) {
 	return ids
 }
 
-// goods reads what the store sells of these ids now, with the products that each consists of, unless these are too many for
-// an order. The + keeps SQLite from reading all products of the store.
+// goods reads what the store sells of these ids now, with the products that each consists of, unless these are too many
+// for an order. The + keeps SQLite from reading all products of the store.
 func (tx *Tx) goods(storeID string, ids []string) (goods map[string][]forSale, isTooMuch bool) {
 	var rows []forSale
 	tx.list(&rows, `
@@ -169,7 +169,7 @@ func (tx *Tx) goods(storeID string, ids []string) (goods map[string][]forSale, i
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
 		WHERE  +s.store_id = ? AND s.published = 1 AND s.removed_at = 0 AND s.id IN (SELECT value FROM json_each(?))
 		ORDER  BY s.id, i.position
-		LIMIT  ?`, storeID, fromJSON{ids}, mostComponents+1)
+		LIMIT  +?`, storeID, fromJSON{ids}, mostComponents+1)
 	goods = map[string][]forSale{}
 	for _, row := range rows {
 		goods[row.ID] = append(goods[row.ID], row)
@@ -207,8 +207,8 @@ func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, pa
 // isUnlimited reports whether the product of a new order's component had no stock to reserve.
 func (c component) isUnlimited() bool { return c.uses != nil && c.stock == nil }
 
-// reserve takes the stock of the order's components that are not reserved yet, in one statement, and returns those with too
-// little stock left. Unlimited stock is not reserved.
+// reserve takes the stock of the order's components that are not reserved yet, in one statement, and returns those with
+// too little stock left. Unlimited stock is not reserved.
 func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	wanted := []component{}
 	for _, c := range o.Components {

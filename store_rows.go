@@ -28,21 +28,30 @@ type querier interface {
 }
 
 // one returns the first row of a query, or ErrNotFound if there is none.
-func one[T any](ctx context.Context, q querier, query string, args ...any) (found T, err error) {
-	rows, err := all[T](ctx, q, query, args...)
+func one[T any](ctx context.Context, q querier, query string, args ...any) (T, error) {
+	var row, none T
+	isFound := false
+	err := read(ctx, q, &row, query, args, func() (more bool) {
+		isFound = true
+		return false
+	})
 	if err != nil {
-		return found, err
+		return none, err
 	}
-	if len(rows) == 0 {
-		return found, ErrNotFound
+	if !isFound {
+		return none, ErrNotFound
 	}
-	return rows[0], nil
+	return row, nil
 }
 
 // all returns the rows of a query. Without an error the list is never nil. The query ends with the context.
 func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
+	var row T
 	list := []T{}
-	err := read(ctx, q, reflect.ValueOf(&list).Elem(), query, args)
+	err := read(ctx, q, &row, query, args, func() (more bool) {
+		list = append(list, row)
+		return true
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -65,19 +74,22 @@ func some[T any](ctx context.Context, q querier, limit, offset int64, query stri
 // find reads the first row of a query into what row points to, and reports whether there is one. After an error of the
 // write there is none.
 func (tx *Tx) find(row any, query string, args ...any) (found bool) {
-	into := reflect.ValueOf(row).Elem()
-	list := reflect.New(reflect.SliceOf(into.Type())).Elem()
-	if read(tx, tx, list, query, args) != nil || list.Len() == 0 {
+	err := read(tx, tx, row, query, args, func() (more bool) {
+		found = true
 		return false
-	}
-	into.Set(list.Index(0))
-	return true
+	})
+	return found && err == nil
 }
 
 // list reads the rows of a query into the slice that rows points to. After an error of the write it stays empty.
 func (tx *Tx) list(rows any, query string, args ...any) {
 	list := reflect.ValueOf(rows).Elem()
-	if read(tx, tx, list, query, args) != nil {
+	row := reflect.New(list.Type().Elem())
+	err := read(tx, tx, row.Interface(), query, args, func() (more bool) {
+		list.Set(reflect.Append(list, row.Elem()))
+		return true
+	})
+	if err != nil {
 		list.SetZero()
 	}
 }
@@ -88,8 +100,9 @@ func (tx *Tx) count(query string, args ...any) (n int64) {
 	return n
 }
 
-// read appends the rows of a query to a slice.
-func read(ctx context.Context, q querier, list reflect.Value, query string, args []any) error {
+// read scans the rows of a query into what row points to, one after the other, and calls each after each of them for as
+// long as it wants more.
+func read(ctx context.Context, q querier, row any, query string, args []any, each func() (more bool)) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return q.result(err)
@@ -100,18 +113,17 @@ func read(ctx context.Context, q querier, list reflect.Value, query string, args
 	if err != nil {
 		return q.result(err)
 	}
-	row := reflect.New(list.Type().Elem()).Elem()
-	into, err := destinations(row, names)
+	to := reflect.ValueOf(row).Elem()
+	into, err := destinations(to, names)
 	if err != nil {
 		return q.result(err)
 	}
 
-	for rows.Next() {
-		row.SetZero() // Each row gets new lists and maps.
+	for more := true; more && rows.Next(); more = each() {
+		to.SetZero() // Each row gets new lists and maps.
 		if err := rows.Scan(into...); err != nil {
 			return q.result(err)
 		}
-		list.Set(reflect.Append(list, row))
 	}
 	return q.result(rows.Err())
 }
@@ -127,20 +139,22 @@ func destinations(row reflect.Value, names []string) (into []any, err error) {
 	}
 
 	columns := columnsOf(row.Type())
-	for i, name := range names {
+	into = make([]any, 0, len(names))
+	read := make([]bool, len(columns))
+	for _, name := range names {
 		at := slices.IndexFunc(columns, func(c column) bool { return c.name == name })
 		if at < 0 {
 			return nil, fmt.Errorf("the column %s of a query has no field in %s", name, row.Type())
 		}
-		if slices.Contains(names[:i], name) {
+		if read[at] {
 			return nil, fmt.Errorf("a query for %s has the column %s twice", row.Type(), name)
 		}
+		read[at] = true
 		into = append(into, columns[at].of(row))
 	}
-	for _, c := range columns {
-		if !slices.Contains(names, c.name) {
-			return nil, fmt.Errorf("the field %s of %s has no column %s in a query", c.field, row.Type(), c.name)
-		}
+	if at := slices.Index(read, false); at >= 0 {
+		c := columns[at]
+		return nil, fmt.Errorf("the field %s of %s has no column %s in a query", c.field, row.Type(), c.name)
 	}
 	return into, nil
 }
