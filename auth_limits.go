@@ -120,6 +120,7 @@ func network(addr netip.Addr, bits int) string {
 var mostPlaces = map[string]int{
 	"api": 8, "owner": 8, "pay": 8, "shop": 4,
 	"large":    1, // an import, an export or an upload
+	"search":   1, // which reads all products, or many orders, and keeps a core busy
 	"catalog":  2, // being decoded, which takes much memory; the process has two places
 	"picture":  1, // being decoded, which takes much memory; the process has one place
 	"password": 1, // all strangers together have one place

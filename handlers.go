@@ -389,6 +389,12 @@ func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any
 	return nil
 }
 
+// changePlace takes another place for a request to the API in the place of the one that it has.
+func (s *server) changePlace(c *apiCall, kind string) error {
+	c.leave()
+	return s.takePlace(c, kind)
+}
+
 // takePlace takes a place for a request to the API.
 func (s *server) takePlace(c *apiCall, kind string) error {
 	leave, err := s.auth.place(c.Context(), c.store.ID, kind)

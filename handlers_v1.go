@@ -26,6 +26,11 @@ func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
 }
 
 func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
+	if filter.Text != "" {
+		if err := s.changePlace(c, "search"); err != nil {
+			return nil, err
+		}
+	}
 	list, more, err := s.db.Entries(c.Context(), c.store.ID, filter)
 	if err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func (a asked) CSV() string {
 func (s *server) ordersAsked(p *page, text string, f OrderFilter) (orders []Order, more bool, err error) {
 	var stored []StoredOrder
 	if text != "" {
-		stored, err = s.db.FindOrders(p.Context(), p.Store.ID, text, f)
+		stored, err = s.searchOrders(p, text, f)
 	} else {
 		stored, more, err = s.db.Orders(p.Context(), p.Store.ID, f)
 	}
@@ -67,6 +67,16 @@ func (s *server) ordersAsked(p *page, text string, f OrderFilter) (orders []Orde
 		orders = append(orders, order)
 	}
 	return orders, more, err
+}
+
+// searchOrders finds orders, in the store's place for a search.
+func (s *server) searchOrders(p *page, text string, f OrderFilter) ([]StoredOrder, error) {
+	leave, err := s.auth.place(p.Context(), p.Store.ID, "search")
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return s.db.FindOrders(p.Context(), p.Store.ID, text, f)
 }
 
 // exportOrders writes the orders that are asked for as the CSV that Excel uses in Indonesia: with ; and a byte order

@@ -36,6 +36,13 @@ func (s *server) readCatalog(p *page) (any, error) {
 	if p.Query("kind") == string(Bundle) {
 		f.Type = Bundle
 	}
+	if f.Text != "" {
+		leave, err := s.auth.place(p.Context(), p.Store.ID, "search")
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
 	entries, more, err := s.db.Entries(p.Context(), p.Store.ID, f)
 	v := catalogPage{page: p, Kind: f.Type, Text: f.Text, Entries: entries}
 	if more {
