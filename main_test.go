@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -326,9 +327,11 @@ func TestListen(t *testing.T) {
 				out, errs := &logBuffer{}, &logBuffer{}
 				env := w.environment(nil, strings.NewReader(""), out, errs)
 				var forwarded []string
+				var service atomic.Pointer[http.Client] // another one after the restart
+				service.Store(w.http)
 				env.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 					if r.URL.Host == "shop.test" {
-						return w.http.Transport.RoundTrip(r)
+						return service.Load().Transport.RoundTrip(r)
 					}
 					body, err := io.ReadAll(r.Body)
 					must(t, err)
@@ -357,6 +360,7 @@ func TestListen(t *testing.T) {
 				w.stop()
 				time.Sleep(10 * time.Second)
 				w.start()
+				service.Store(w.http)
 				w.create(t, "teh", 1)
 				time.Sleep(5 * time.Second)
 				stop()
