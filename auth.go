@@ -122,8 +122,8 @@ func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, err
 	return found.store, found.key, nil
 }
 
-// bearer returns the key in the Authorization header, whose scheme may be in any case and has one or more spaces behind it
-// (RFC 9110, 11.4). Two such headers give no valid key.
+// bearer returns the key in the Authorization header, whose scheme may be in any case and has one or more spaces behind
+// it (RFC 9110, 11.4). Two such headers give no valid key.
 func bearer(h http.Header) string {
 	scheme, key, _ := strings.Cut(strings.Join(h.Values("Authorization"), ", "), " ")
 	if !strings.EqualFold(scheme, "Bearer") {

@@ -163,8 +163,8 @@ func (w *world) manyOrders(n int) {
 		FROM   n`, w.shop.id, time.Now().UnixMilli(), n)
 }
 
-// TestWritesThatWait has another program keep the writer waiting. Of each kind, a shop has so many writes that wait; the
-// others are told to come again after two seconds. Those of another shop wait beside them.
+// TestWritesThatWait has another program keep the writer waiting. Of each kind, a shop has so many writes that wait;
+// the others are told to come again after two seconds. Those of another shop wait beside them.
 func TestWritesThatWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -100,8 +100,8 @@ func TestKeysEnd(t *testing.T) {
 	})
 }
 
-// TestRevokedAtOnce uses a key, and then takes away what it opens. The next request knows, although the key has just been
-// found: time stands still in between.
+// TestRevokedAtOnce uses a key, and then takes away what it opens. The next request knows, although the key has just
+// been found: time stands still in between.
 func TestRevokedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)

@@ -1,8 +1,8 @@
 package main
 
-// This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT /v1/catalog
-// share one import, which checks every entry, and writes all of them or none. An update leaves alone what it does not
-// mention. What is removed is hidden: orders refer to it, so its row stays.
+// This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT
+// /v1/catalog share one import, which checks every entry, and writes all of them or none. An update leaves alone what
+// it does not mention. What is removed is hidden: orders refer to it, so its row stays.
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Kind is what can be sold: a product, a bundle of products at one price, or something else that the owner agreed with a
-// buyer.
+// Kind is what can be sold: a product, a bundle of products at one price, or something else that the owner agreed with
+// a buyer.
 type Kind string
 
 const (
@@ -108,9 +108,9 @@ func (db *DB) EntryForSale(ctx context.Context, storeID, id string) (Entry, erro
 	return one[Entry](ctx, db, sqlEntries+" AND p.id = ?3", storeID, false, id)
 }
 
-// EntriesLike returns what a person may mean by a text, in any case: the products and bundles with this title or slug or, if
-// there are none, those whose title contains it. Two are enough to tell that it could be several. A kind leaves out the
-// other one, and then drafts are found too.
+// EntriesLike returns what a person may mean by a text, in any case: the products and bundles with this title or slug
+// or, if there are none, those whose title contains it. Two are enough to tell that it could be several. A kind leaves
+// out the other one, and then drafts are found too.
 func (db *DB) EntriesLike(ctx context.Context, storeID string, kind Kind, text string) ([]Entry, error) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	for _, matches := range []string{"(p.title_folded = ?4 OR p.slug = ?4)", "instr(p.title_folded, ?4) > 0"} {
@@ -187,3 +187,6 @@ func (db *DB) MarkUnusedPictures(ctx context.Context) error {
 		return nil
 	})
 }
+
+// Picture is a picture in its two sizes, as JPEG.
+type Picture struct{ Large, Small []byte }

@@ -1,9 +1,9 @@
 package main
 
-// This file is about writing a catalog and reading it back. A catalog file, PUT /v1/catalog and the forms of the dashboard
-// share one import, which checks every entry, and writes all of them or none. An entry is found by its slug or code. What
-// it leaves out stays as it is. Of each entry the import says whether it was created, changed or unchanged; an unchanged
-// one keeps the time of its last edit.
+// This file is about writing a catalog and reading it back. A catalog file, PUT /v1/catalog and the forms of the
+// dashboard share one import, which checks every entry, and writes all of them or none. An entry is found by its slug
+// or code. What it leaves out stays as it is. Of each entry the import says whether it was created, changed or
+// unchanged; an unchanged one keeps the time of its last edit.
 
 import (
 	"bytes"
@@ -98,8 +98,8 @@ func (db *DB) ImportCatalog(ctx context.Context, st Store, c Catalog) (done Impo
 	return done, err
 }
 
-// ImportCatalogOnce is ImportCatalog for a request with an Idempotency-Key. If the key was sent before with the same body,
-// nothing is changed, and the first answer is returned again.
+// ImportCatalogOnce is ImportCatalog for a request with an Idempotency-Key. If the key was sent before with the same
+// body, nothing is changed, and the first answer is returned again.
 func (db *DB) ImportCatalogOnce(
 	ctx context.Context, st Store, c Catalog, key string, bodyHash []byte,
 ) (answer string, replayed bool, err error) {
@@ -316,8 +316,8 @@ type CatalogQuery struct {
 // mostOfPage bounds the bytes of a page of the catalog: PUT takes 1 MiB.
 const mostOfPage = 900_000
 
-// CatalogPage returns entries as an import takes them, sorted by id or code, and whether there are more. A page may have
-// fewer than it was asked for.
+// CatalogPage returns entries as an import takes them, sorted by id or code, and whether there are more. A page may
+// have fewer than it was asked for.
 func (db *DB) CatalogPage(ctx context.Context, st Store, q CatalogQuery) (entries []json.RawMessage, more bool, err error) {
 	size := 0
 	for {

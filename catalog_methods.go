@@ -125,8 +125,8 @@ func (m Method) takes(amount int64) bool {
 	return m.Kind != QRIS || m.ImageURL != nil || amount <= mostQRISAmount
 }
 
-// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode, https or reachable.
-// It is empty if they are.
+// lacks says why the store's buyers are not offered a method: off, account, picture, key, test_mode, https or
+// reachable. It is empty if they are.
 func (m Method) lacks(st Store) string {
 	switch {
 	case !m.Enabled:
@@ -148,7 +148,8 @@ func (m Method) lacks(st Store) string {
 	return ""
 }
 
-// lacksTarget says what is missing of where the money of a manual method goes: account or picture. It is empty if nothing is.
+// lacksTarget says what is missing of where the money of a manual method goes: account or picture. It is empty if
+// nothing is.
 func (m Method) lacksTarget() string {
 	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
 	switch {
@@ -205,8 +206,8 @@ const mostMethods = 100
 const sqlCountMethods = "SELECT count(*) FROM payment_methods WHERE store_id = ? AND removed_at = 0"
 
 // putMethod adds a payment method, or sets the fields that its input has. It refuses another provider or kind: the pay
-// pages of orders depend on them. For the same reason a method that was removed keeps its code: who adds that again gets
-// a new method of the same provider and kind.
+// pages of orders depend on them. For the same reason a method that was removed keeps its code: who adds that again
+// gets a new method of the same provider and kind.
 func (in *importRun) putMethod(m Method, path string) {
 	was, found := in.method(in.store.ID, m.Code)
 	isNew := !found || was.Removed

@@ -1,8 +1,8 @@
 package main
 
-// This file is about the text of a QRIS code: what a shop's own code says, and the one of an order, which has the order's
-// amount in it. The format is EMVCo's for codes that merchants show: fields one after the other, each with a number of two
-// digits, a length of two digits, and that many characters.
+// This file is about the text of a QRIS code: what a shop's own code says, and the one of an order, which has the
+// order's amount in it. The format is EMVCo's for codes that merchants show: fields one after the other, each with a
+// number of two digits, a length of two digits, and that many characters.
 
 import (
 	"fmt"
@@ -39,8 +39,8 @@ type QRISMerchant struct {
 	City string `json:"city"`
 }
 
-// readQRIS reads the text of a shop's own code, or says what is wrong with it. An order's code differs from it by the amount
-// alone, so a text that already has one is refused.
+// readQRIS reads the text of a shop's own code, or says what is wrong with it. An order's code differs from it by the
+// amount alone, so a text that already has one is refused.
 func readQRIS(text string) (q qris, wrong string) {
 	q, isWhole := fieldsOfQRIS(text)
 	last := len(q) - 1

@@ -957,9 +957,9 @@ func (d *xenditDouble) payment(r *http.Request, newer bool, path []string) (foun
 	return d.payments[i], ""
 }
 
-// xenditSays are the states that a story may name: of a session, with an amount if need be; of a refund or a dispute of an
-// amount, such as refund=1000, refund/PENDING=1000 and dispute/LOST=1000; and of the payment that a session's buyer has
-// begun, such as payment, payment/PENDING and payment=1000.
+// xenditSays are the states that a story may name: of a session, with an amount if need be; of a refund or a dispute of
+// an amount, such as refund=1000, refund/PENDING=1000 and dispute/LOST=1000; and of the payment that a session's buyer
+// has begun, such as payment, payment/PENDING and payment=1000.
 var xenditSays = regexp.MustCompile(
 	`^(?i)(ACTIVE|PENDING|COMPLETED|EXPIRED|CANCELED|refund|dispute|payment)(?:/(\w+))?(?:=(\d+))?$`)
 

@@ -1,9 +1,9 @@
 package main
 
 // Every request goes through logged, which gives it an id and a line in the log. A request to the API then goes through
-// api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one of
-// its store's places, and its handler gets the results. Every answer of the API is one of two envelopes, and every error
-// becomes one of those in descriptions.
+// api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one
+// of its store's places, and its handler gets the results. Every answer of the API is one of two envelopes, and every
+// error becomes one of those in descriptions.
 
 import (
 	"cmp"
@@ -454,8 +454,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// limitBody bounds a body. The server's own writer has to know of the limit: then the connection stays open for a moment
-// after a refusal. Otherwise what was not read resets it, and a proxy may lose the answer.
+// limitBody bounds a body. The server's own writer has to know of the limit: then the connection stays open for a
+// moment after a refusal. Otherwise what was not read resets it, and a proxy may lose the answer.
 func limitBody(w http.ResponseWriter, r *http.Request, most int64) io.ReadCloser {
 	return http.MaxBytesReader(w.(*recorder).ResponseWriter, r.Body, most) // logged made it one.
 }

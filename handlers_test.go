@@ -651,8 +651,8 @@ func TestLogNamesNoOrder(t *testing.T) {
 	}
 }
 
-// TestBodyThatIsTooLarge comes through a proxy, which asks for the end of the connection: it reads the whole answer although
-// the service has not read the whole body.
+// TestBodyThatIsTooLarge comes through a proxy, which asks for the end of the connection: it reads the whole answer
+// although the service has not read the whole body.
 func TestBodyThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -112,8 +112,8 @@ func malformed(format string, values ...any) *Refusal {
 	return &Refusal{Reason: InvalidRequest, Words: fmt.Sprintf(format, values...)}
 }
 
-// parser reads JSON. The values take many times the memory of their text, so it stops where a text has too many entries:
-// elements of the lists in its outermost object.
+// parser reads JSON. The values take many times the memory of their text, so it stops where a text has too many
+// entries: elements of the lists in its outermost object.
 type parser struct {
 	*json.Decoder
 	entries, mostEntries int

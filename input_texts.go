@@ -306,8 +306,8 @@ func isInvisible(c rune) bool {
 
 func isJoiner(c rune) bool { return c == '\u200c' || c == '\u200d' }
 
-// isZeroWidth is about what makes two texts look the same: the soft hyphen, the Mongolian separator, the zero-width space, the word joiner, the operators
-// of mathematics and the byte order mark.
+// isZeroWidth is about what makes two texts look the same: the soft hyphen, the Mongolian separator, the zero-width
+// space, the word joiner, the operators of mathematics and the byte order mark.
 func isZeroWidth(c rune) bool {
 	return c == '\u00ad' || c == '\u180e' || c == '\u200b' || c >= '\u2060' && c <= '\u2064' || c == '\ufeff'
 }

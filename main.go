@@ -17,7 +17,8 @@
 //	refusal    reasons, refusals, errors
 //
 // This file is the process. It has the table of commands, and what serve sets up and shuts down. Commands work on the
-// database file, even while it is served. They print one JSON object on stdout; hints and errors are sentences on stderr.
+// database file, even while it is served. They print one JSON object on stdout; hints and errors are sentences on
+// stderr.
 package main
 
 import (

@@ -388,7 +388,8 @@ func health(c *call) (any, error) {
 	return jsonObject{"ready": true}, nil
 }
 
-// programVersion is what storeorder version tells and the name of a release. The version of the API is the description's.
+// programVersion is what storeorder version tells and the name of a release. The version of the API is the
+// description's.
 const programVersion = "1.1.0"
 
 func version(*call) (any, error) {

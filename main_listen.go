@@ -103,8 +103,8 @@ func newListener(c *call) *listener {
 	}}
 }
 
-// greet says whose events follow. The secret is made from another that the developer has, so that it is the same whenever
-// they listen.
+// greet says whose events follow. The secret is made from another that the developer has, so that it is the same
+// whenever they listen.
 func (l *listener) greet(store, seed string) {
 	l.hint("the events of %s, from now on", store)
 	if l.Forward != "" {

@@ -90,7 +90,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestNamesInTheDocumentation looks for the names of code that docs/code.md mentions: files, functions, types and tests.
+// TestNamesInTheDocumentation looks for the names of code that docs/code.md mentions: files, functions, types and
+// tests.
 func TestNamesInTheDocumentation(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("docs/code.md")
@@ -312,8 +313,8 @@ func TestStopBeforeTheStart(t *testing.T) {
 	w.start()
 }
 
-// TestListen prints and forwards the events of one store as they happen, from the file and over the API. What is forwarded
-// is signed by the secret that it says, has the same bytes, and is not sent again.
+// TestListen prints and forwards the events of one store as they happen, from the file and over the API. What is
+// forwarded is signed by the secret that it says, has the same bytes, and is not sent again.
 func TestListen(t *testing.T) {
 	for name, args := range map[string]string{
 		"file": "-db $file -store $store",

@@ -1,7 +1,7 @@
 package main
 
-// This file is about the order and how it is created. An order is stored as the JSON that the API shows, rendered once per
-// change, beside the columns that queries need.
+// This file is about the order and how it is created. An order is stored as the JSON that the API shows, rendered once
+// per change, beside the columns that queries need.
 
 import (
 	"bytes"
@@ -414,8 +414,8 @@ func (o *OrderRow) render(now Time) (changed []string) {
 	return changed
 }
 
-// changedFields returns the names of the fields that the order shows otherwise than its JSON, sorted, without updated_at.
-// The JSON is compared as this version of the program renders it, so that an upgrade alone changes nothing.
+// changedFields returns the names of the fields that the order shows otherwise than its JSON, sorted, without
+// updated_at. The JSON is compared as this version of the program renders it, so that an upgrade alone changes nothing.
 func (o *OrderRow) changedFields() (names []string) {
 	stored, err := o.decode()
 	if err != nil {
@@ -459,8 +459,8 @@ func (tx *Tx) newReference() string {
 	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
 }
 
-// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns the
-// order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets
+// addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns
+// the order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets
 // deliveries too: they wait until it is on. A phone gets only what is news to its owner.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
 	o.Events++

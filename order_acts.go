@@ -1,7 +1,7 @@
 package main
 
-// This file has the states of an order, changeOrder, through which every change of an order goes, and what people do with
-// orders: the owner's decisions, the buyer's reports, another method, an alert that was dealt with.
+// This file has the states of an order, changeOrder, through which every change of an order goes, and what people do
+// with orders: the owner's decisions, the buyer's reports, another method, an alert that was dealt with.
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// transitions are all the changes of state that can happen, whoever causes them, but for UndoApproval. Everything else is
-// refused.
+// transitions are all the changes of state that can happen, whoever causes them, but for UndoApproval. Everything else
+// is refused.
 var transitions = map[Status][]Status{
 	Pending:              {AwaitingVerification, Paid, Failed, Expired},
 	AwaitingVerification: {Pending, Paid, Failed},
@@ -195,10 +195,10 @@ func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
 }
 
 // applyBook brings the order into the state that its book implies, with what that means for its stock and paid_at. The
-// method and amounts of a paid order are those of the page that pays it, which has no unique code. If the stock is short,
-// the order is paid all the same, and oversold; a refund releases no stock. The history gets one line for a change of
-// state, whose note is the news about the payer; other news becomes notes. statusBefore is the status before this change,
-// in which an act, or the order's end, may already have set o.Book.Status.
+// method and amounts of a paid order are those of the page that pays it, which has no unique code. If the stock is
+// short, the order is paid all the same, and oversold; a refund releases no stock. The history gets one line for a
+// change of state, whose note is the news about the payer; other news becomes notes. statusBefore is the status before
+// this change, in which an act, or the order's end, may already have set o.Book.Status.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
 	reason, notes := o.reasonAndNotes(after.PaidBy)
@@ -232,8 +232,8 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	return nil
 }
 
-// reasonAndNotes returns the news that explains a change of state: the first about the payment that pays, or else the last
-// that is not a denial, or else the first. The rest are notes.
+// reasonAndNotes returns the news that explains a change of state: the first about the payment that pays, or else the
+// last that is not a denial, or else the first. The rest are notes.
 func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
 	if len(o.news) == 0 {
 		return reason, nil
@@ -249,8 +249,8 @@ func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
 	return o.news[i], slices.Delete(slices.Clone(o.news), i, i+1)
 }
 
-// followStatus does what a new status means for an order's stock and paid_at. A refund keeps both: the goods may be with
-// the buyer. What was shipped comes back only if somebody says so.
+// followStatus does what a new status means for an order's stock and paid_at. A refund keeps both: the goods may be
+// with the buyer. What was shipped comes back only if somebody says so.
 func (tx *Tx) followStatus(o *OrderRow) {
 	switch o.Book.Status {
 	case Paid:
@@ -288,8 +288,8 @@ var statusAfter = map[Act]Status{
 	Refund:        Refunded,
 }
 
-// decide performs an act of the owner. seen is the order's State as they saw it: in any other, the act is refused. It is
-// "" where nothing was shown.
+// decide performs an act of the owner. seen is the order's State as they saw it: in any other, the act is refused. It
+// is "" where nothing was shown.
 func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
 	if seen != "" && seen != o.State() {
 		return o.wrongState()

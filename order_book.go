@@ -1,8 +1,8 @@
 package main
 
-// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its money, and what
-// that means for the order. Everything here is pure. A gateway's answer is written into the book, and settle and alerts
-// are functions of the whole book.
+// This file is the book of an order's payments: what gateways, the buyer and the owner have said about its money, and
+// what that means for the order. Everything here is pure. A gateway's answer is written into the book, and settle and
+// alerts are functions of the whole book.
 
 import (
 	"cmp"
@@ -163,10 +163,10 @@ func settle(b Book, statusBefore Status) Book {
 	return b
 }
 
-// approve returns the book after the owner approved an order of the status from. If the buyer reported a transfer, that is what
-// the owner approved: no payment pays the order, and other money is not needed. Otherwise, of the payments
-// whose money is there and that the owner has not called a second payment, the first is the payer, and all
-// that brought too little are accepted. Alerts that were dealt with before may come up again.
+// approve returns the book after the owner approved an order of the status from. If the buyer reported a transfer, that
+// is what the owner approved: no payment pays the order, and other money is not needed. Otherwise, of the payments
+// whose money is there and that the owner has not called a second payment, the first is the payer, and all that brought
+// too little are accepted. Alerts that were dealt with before may come up again.
 func (b Book) approve(from Status) Book {
 	b.PaidFrom = from
 	b.Status = Paid
@@ -191,8 +191,8 @@ func (b Book) approve(from Status) Book {
 	return b
 }
 
-// mayBeUndone reports whether an approval can be taken back: the owner said that the order is paid, and no exact payment
-// has.
+// mayBeUndone reports whether an approval can be taken back: the owner said that the order is paid, and no exact
+// payment has.
 func (b Book) mayBeUndone() bool {
 	payer, isPayment := b.payer()
 	if b.Status != Paid || b.PaidBy == "" {

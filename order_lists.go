@@ -52,8 +52,8 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		"SELECT id, json, events FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
 }
 
-// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with a payment to
-// look for; the oldest first. What is to be paid in cash is handed over first (ToHandOver).
+// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with a payment
+// to look for; the oldest first. What is to be paid in cash is handed over first (ToHandOver).
 func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
 	ids, err := all[string](ctx, db, `
 		SELECT id FROM (
@@ -84,8 +84,8 @@ type HandOver struct {
 	IsByBuyer bool // The buyer has entered the address.
 }
 
-// ToHandOver lists the orders of a store that have to be sent or picked up, the oldest first: those that are paid, and the
-// cash orders that their buyers confirmed.
+// ToHandOver lists the orders of a store that have to be sent or picked up, the oldest first: those that are paid, and
+// the cash orders that their buyers confirmed.
 func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandOver, error) {
 	return all[HandOver](ctx, db, `
 		SELECT id, json, events,
@@ -185,8 +185,8 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
 }
 
-// phonePart returns a telephone number, or at least four digits of one, without the marks in between, and as it is called
-// within its country. It is "" for any other text.
+// phonePart returns a telephone number, or at least four digits of one, without the marks in between, and as it is
+// called within its country. It is "" for any other text.
 func phonePart(text string) string {
 	digits := cmp.Or(internationalPhone(text), phoneMarks.Replace(plainMarks(text)))
 	digits = strings.TrimPrefix(digits, "+")
@@ -212,8 +212,8 @@ func (db *DB) Unanswered(ctx context.Context, storeID string) (sessions int, err
 // Revenue is what orders brought.
 type Revenue struct{ Orders, Amount int64 }
 
-// SumOfOrders counts the orders that a filter's status and period let through. Test orders do not count and, unless their
-// status is asked for, neither do those that will bring nothing: canceled, expired and refunded ones.
+// SumOfOrders counts the orders that a filter's status and period let through. Test orders do not count and, unless
+// their status is asked for, neither do those that will bring nothing: canceled, expired and refunded ones.
 func (db *DB) SumOfOrders(ctx context.Context, storeID string, f OrderFilter) (Revenue, error) {
 	return one[Revenue](ctx, db, `
 		SELECT count(*) AS orders, coalesce(sum(amount), 0) AS amount

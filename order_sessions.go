@@ -293,8 +293,8 @@ const (
 //   - all, when the order has become pending;
 //   - after another change of status, those whose page is not closed.
 //
-// So late money on a closed page pays the order without making its session due at once. It is news, so the next check is
-// in ten seconds (nextCheck).
+// So late money on a closed page pays the order without making its session due at once. It is news, so the next check
+// is in ten seconds (nextCheck).
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -381,8 +381,8 @@ var sessionStatuses = map[Status]string{
 	Refunded:             "paid",
 }
 
-// shownSession returns the session that pays the order, or else the latest. There is none if the owner approved the order
-// without a payment, or if the order is pending and its latest page is not offered any more.
+// shownSession returns the session that pays the order, or else the latest. There is none if the owner approved the
+// order without a payment, or if the order is pending and its latest page is not offered any more.
 func (o OrderRow) shownSession() *PaymentSession {
 	payer, isPayment := o.Book.payer()
 	if isPayment {

@@ -1,8 +1,8 @@
 package main
 
-// This file is about what happens to an order after the sale: it is shipped or picked up, that is taken back, and what was
-// typed wrong is corrected. Shipping stands beside the status: an order of any status may be shipped. While it is shipped,
-// nothing gives its stock back, and its buyer can neither cancel it nor choose another method.
+// This file is about what happens to an order after the sale: it is shipped or picked up, that is taken back, and what
+// was typed wrong is corrected. Shipping stands beside the status: an order of any status may be shipped. While it is
+// shipped, nothing gives its stock back, and its buyer can neither cancel it nor choose another method.
 
 import (
 	"cmp"
@@ -78,8 +78,8 @@ type Shipment struct {
 	TrackingNumber string `json:"tracking_number" rule:"text 1..60 optional"`
 }
 
-// Ship records that an order was shipped or picked up. It has to be paid, or to be paid in cash and confirmed by its buyer.
-// Once it is shipped, in any state, Ship corrects what is given.
+// Ship records that an order was shipped or picked up. It has to be paid, or to be paid in cash and confirmed by its
+// buyer. Once it is shipped, in any state, Ship corrects what is given.
 func (db *DB) Ship(ctx context.Context, storeID, orderID string, actor Actor, in Shipment) (OrderRow, error) {
 	return db.changeOrder(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
 		shipping := &o.Order.Shipping

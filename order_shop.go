@@ -1,9 +1,9 @@
 package main
 
-// This file is about the orders of the shop page, which strangers make. Their buyers pay no price that they have not seen:
-// what the page showed is compared in the write that creates the order. How much of the stock strangers can hold is
-// bounded, and for how long: an unpaid order ends after the store's hold, and one that its buyer reports as paid gives its
-// stock back a day after the report, if nobody has decided about it by then.
+// This file is about the orders of the shop page, which strangers make. Their buyers pay no price that they have not
+// seen: what the page showed is compared in the write that creates the order. How much of the stock strangers can hold
+// is bounded, and for how long: an unpaid order ends after the store's hold, and one that its buyer reports as paid
+// gives its stock back a day after the report, if nobody has decided about it by then.
 
 import (
 	"context"
@@ -89,15 +89,15 @@ func (seen SeenPrices) compare(o OrderRow) error {
 	return nil
 }
 
-// holdsStock reports whether a reported order keeps its stock only for a while: it is of the shop page, nothing is known of
-// its money, and it is not with its buyer.
+// holdsStock reports whether a reported order keeps its stock only for a while: it is of the shop page, nothing is
+// known of its money, and it is not with its buyer.
 func (o OrderRow) holdsStock(m Method) bool {
 	hasMoney := slices.ContainsFunc(o.Book.Payments, func(p Payment) bool { return p.State == Held || p.State == Arrived })
 	return o.Order.Source == FromShop && m.Kind != Cash && !hasMoney && !o.Order.isShipped()
 }
 
-// releaseReported gives back the stock of orders that were reported a day ago and that nobody has decided about. They go
-// on waiting: an approval takes the stock again, or says that there is too little.
+// releaseReported gives back the stock of orders that were reported a day ago and that nobody has decided about. They
+// go on waiting: an approval takes the stock again, or says that there is too little.
 func (db *DB) releaseReported(ctx context.Context) error {
 	ids, err := all[string](ctx, db, "SELECT id FROM orders WHERE stock_until > 0 AND stock_until <= ? LIMIT ?",
 		db.now(), mostToRelease)
@@ -138,7 +138,8 @@ func (db *DB) CancelOwnOrder(ctx context.Context, orderID string) error {
 	return err
 }
 
-// ringsForShop says whether the owner's phone rings for what a buyer of the shop page has done. Each buyer makes two events.
+// ringsForShop says whether the owner's phone rings for what a buyer of the shop page has done. Each buyer makes two
+// events.
 func (db *DB) ringsForShop(o OrderRow, name EventName) bool {
 	isBuyers := o.Order.Source == FromShop && (name == OrderCreated || name == OrderAwaitingVerification)
 	return !isBuyers || db.shopRings.take(o.StoreID).err == nil

@@ -25,7 +25,8 @@ var waysTo = map[string]string{
 	"refunded":              "POST /v1/orders/$A/approve {}, POST /v1/orders/$A/refund {}",
 }
 
-// reject sends the owner's rejection of an order, whether or not its page offers it, with the state that the page shows.
+// reject sends the owner's rejection of an order, whether or not its page offers it, with the state that the page
+// shows.
 func (p *player) reject() {
 	p.t.Helper()
 	p.play("owner open order A")
@@ -157,8 +158,8 @@ func TestParallelBuyers(t *testing.T) {
 	}
 }
 
-// TestReferences makes orders at one moment, and at the same one again after the clock was set back: each reference follows the one
-// before.
+// TestReferences makes orders at one moment, and at the same one again after the clock was set back: each reference
+// follows the one before.
 func TestReferences(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		last := ""
@@ -215,8 +216,8 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
-// TestUniqueAmounts has orders of seven days with every amount but one, which an older order has. The next order gets that
-// one, and the one after it repeats another.
+// TestUniqueAmounts has orders of seven days with every amount but one, which an older order has. The next order gets
+// that one, and the one after it repeats another.
 func TestUniqueAmounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -234,8 +235,8 @@ func TestUniqueAmounts(t *testing.T) {
 	w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
 }
 
-// TestComponentsOfAnOrder orders bundles with 500 products in all, and then one more. A catalog of more entries than may
-// come at once is not read to its end.
+// TestComponentsOfAnOrder orders bundles with 500 products in all, and then one more. A catalog of more entries than
+// may come at once is not read to its end.
 func TestComponentsOfAnOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

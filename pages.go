@@ -1,12 +1,13 @@
 package main
 
-// This file says how pages work. A page is a row of the table at its beginning. What it shows is read in Go, into a struct
-// of its own that stands beside the function that reads it; then the template that the row names shows that struct, inside
-// layout.html. Templates read nothing themselves and decide nothing but if and range. An error ends the page, and the page
-// for an error reads nothing.
+// This file says how pages work. A page is a row of the table at its beginning. What it shows is read in Go, into a
+// struct of its own that stands beside the function that reads it; then the template that the row names shows that
+// struct, inside layout.html. Templates read nothing themselves and decide nothing but if and range. An error ends the
+// page, and the page for an error reads nothing.
 //
-// A form posts to its own page, and its field act says what it does. An act that succeeds ends with a redirect; one that is
-// refused shows the page again, with what was typed and what is wrong. No page needs a script; the only one is for copying.
+// A form posts to its own page, and its field act says what it does. An act that succeeds ends with a redirect; one
+// that is refused shows the page again, with what was typed and what is wrong. No page needs a script; the only one is
+// for copying.
 
 import (
 	"bytes"

@@ -1,7 +1,7 @@
 package main
 
-// This file has the checkout of the shop page: what was chosen, at the prices of now, and the fields of an order. It shows
-// itself again with what is wrong, and says which price has changed: a buyer pays none that they have not seen.
+// This file has the checkout of the shop page: what was chosen, at the prices of now, and the fields of an order. It
+// shows itself again with what is wrong, and says which price has changed: a buyer pays none that they have not seen.
 
 import (
 	"context"
@@ -50,8 +50,8 @@ func (f *checkoutForm) check(wrong *Refusal, path string, given map[string]bool)
 
 var isPostcode = matcher(`^[0-9]{5}$`)
 
-// shopPhone writes a telephone number of a buyer as E.164: 812… and 0812… are Indonesian. It is empty if the number cannot
-// be called.
+// shopPhone writes a telephone number of a buyer as E.164: 812… and 0812… are Indonesian. It is empty if the number
+// cannot be called.
 func shopPhone(text string) string {
 	digits := phoneMarks.Replace(plainMarks(text))
 	isLocal := strings.HasPrefix(digits, "0") && !strings.HasPrefix(digits, "00")

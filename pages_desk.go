@@ -1,7 +1,8 @@
 package main
 
-// This file is the owner's desk: signing in, what waits and the orders, and what rings a phone. pages_order.go has the page of
-// one order, pages_new.go the form for an order of the owner's own, pages_csv.go the list of orders for a spreadsheet.
+// This file is the owner's desk: signing in, what waits and the orders, and what rings a phone. pages_order.go has the
+// page of one order, pages_new.go the form for an order of the owner's own, pages_csv.go the list of orders for a
+// spreadsheet.
 
 import (
 	"cmp"

@@ -1,8 +1,9 @@
 package main
 
-// This file is what a programmer reads about the API: /docs, and for programs /docs.md and /llms.txt. The page has a first
-// order with the store's own ids, then the guide, which is docs/integration.md, then the description, which is openapi.json.
-// The guide is Markdown. As much of it as the guide uses becomes the page: headings, paragraphs, lists, tables and code.
+// This file is what a programmer reads about the API: /docs, and for programs /docs.md and /llms.txt. The page has a
+// first order with the store's own ids, then the guide, which is docs/integration.md, then the description, which is
+// openapi.json. The guide is Markdown. As much of it as the guide uses becomes the page: headings, paragraphs, lists,
+// tables and code.
 
 import (
 	"embed"

@@ -1,8 +1,8 @@
 package main
 
 // This file says how the forms of pages work: what their fields hold, and what is wrong with them. A form shows what is
-// there, or what was typed if it was refused. It carries a digest of what each field showed: a field that was not changed is
-// not written, so an older page undoes nothing.
+// there, or what was typed if it was refused. It carries a digest of what each field showed: a field that was not
+// changed is not written, so an older page undoes nothing.
 
 import (
 	"cmp"
@@ -92,8 +92,8 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 	}
 }
 
-// Shown returns what the fields of a form show, in a few characters each. It is sent with the form: a field that was not
-// changed is not written, so that an older page undoes nothing.
+// Shown returns what the fields of a form show, in a few characters each. It is sent with the form: a field that was
+// not changed is not written, so that an older page undoes nothing.
 func (f form) Shown() string {
 	if f.Refusal != nil {
 		return f.Values.Get("shown") // as the page showed them that was sent first

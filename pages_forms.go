@@ -1,9 +1,9 @@
 package main
 
 // This file holds the rest of the owner's pages: what they read, and what their forms do, tab by tab. Catalog: products
-// and bundles. Payments: methods, whose form has the fields of their kind, and gateways' keys. Settings: shipping, the store,
-// the owner's phone and password. What a form saves goes through the reader and the write of a catalog file, as its only
-// entry.
+// and bundles. Payments: methods, whose form has the fields of their kind, and gateways' keys. Settings: shipping, the
+// store, the owner's phone and password. What a form saves goes through the reader and the write of a catalog file, as
+// its only entry.
 
 import (
 	"cmp"
@@ -283,8 +283,8 @@ type methodPage struct {
 	Removal      *removal
 }
 
-// readMethod reads the form of a method; a new one has no code. A refused picture has an address of its own, so the forms
-// say where they are posted to.
+// readMethod reads the form of a method; a new one has no code. A refused picture has an address of its own, so the
+// forms say where they are posted to.
 func (s *server) readMethod(p *page) (any, error) {
 	m := Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}
 	v := methodPage{page: p, SaveAt: "#save", Save: p.Form("save"), Upload: p.Form("upload")}

@@ -256,7 +256,8 @@ func (s *server) nameOf(p *page, kind Kind, e Entry) (string, error) {
 	return e.Slug, err
 }
 
-// confirmCash confirms an order that is to be paid in cash: its buyer has agreed already, and may never open the pay page.
+// confirmCash confirms an order that is to be paid in cash: its buyer has agreed already, and may never open the pay
+// page.
 func (s *server) confirmCash(p *page, orderID, method string) error {
 	m, err := s.db.Method(p.Context(), p.Store.ID, method)
 	if errors.Is(err, ErrNotFound) || err == nil && m.Kind != Cash {

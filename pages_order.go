@@ -1,8 +1,8 @@
 package main
 
-// This file is the page of one order, for its owner: the alerts and what each advises, what is to be decided, handing it
-// over, the link for the buyer, the order itself, what else can be done, and everything that happened to it. Then what its
-// buttons do, and the slips that are packed with orders.
+// This file is the page of one order, for its owner: the alerts and what each advises, what is to be decided, handing
+// it over, the link for the buyer, the order itself, what else can be done, and everything that happened to it. Then
+// what its buttons do, and the slips that are packed with orders.
 
 import (
 	"context"
@@ -336,8 +336,8 @@ func (s *server) correctOrder(p *page) error {
 	return s.db.CorrectOrder(p.Context(), p.Store.ID, p.PathValue("id"), in)
 }
 
-// slipsPage has what is packed with the orders that have to be handed over, a sheet for each. It has no link to a pay page:
-// whoever carries a parcel can read it.
+// slipsPage has what is packed with the orders that have to be handed over, a sheet for each. It has no link to a pay
+// page: whoever carries a parcel can read it.
 type slipsPage struct {
 	*page
 	Slips []toHandOver

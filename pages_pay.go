@@ -1,6 +1,7 @@
 package main
 
-// This file has the pages that need no sign-in: a buyer's pay page, which shows one of five parts, and the sandbox's page.
+// This file has the pages that need no sign-in: a buyer's pay page, which shows one of five parts, and the sandbox's
+// page.
 
 import (
 	"context"
@@ -55,12 +56,12 @@ const (
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
-// backFromGateway is where gateways lead buyers back to. The address has no query, because some gateways drop it, and others
-// add theirs after a second ?.
+// backFromGateway is where gateways lead buyers back to. The address has no query, because some gateways drop it, and
+// others add theirs after a second ?.
 const backFromGateway = "/pay/{id}/back"
 
-// comeBack leads a buyer who comes back from a gateway to their pay page, which asks the gateway what became of the payment.
-// Some gateways post.
+// comeBack leads a buyer who comes back from a gateway to their pay page, which asks the gateway what became of the
+// payment. Some gateways post.
 func (s *server) comeBack(p *page) error {
 	err := s.admitBuyer(p)
 	p.next = "/pay/" + p.order.ID + "?back=1"
@@ -149,8 +150,8 @@ type payPage struct {
 	MayClaim  bool         // It was paid too late.
 }
 
-// delivery is what a buyer reads of how the order gets to them. Of the address it has only the last line: whoever has the
-// link can read it.
+// delivery is what a buyer reads of how the order gets to them. Of the address it has only the last line: whoever has
+// the link can read it.
 type delivery struct {
 	State     string // asks (for the address), waits, prepared, sent or picked_up
 	Shipping  Shipping
@@ -168,8 +169,8 @@ type otherMethod struct {
 	ShowsCosts bool // because they are not those of now
 }
 
-// readPay reads a pay page. An order that is still pending after its end has a page at the gateway that is not closed yet.
-// Late money may still pay it, or one that has expired or failed.
+// readPay reads a pay page. An order that is still pending after its end has a page at the gateway that is not closed
+// yet. Late money may still pay it, or one that has expired or failed.
 func (s *server) readPay(p *page) (any, error) {
 	o := p.order
 	v := payPage{page: p, Order: o.Order, Contact: masked(o.Order.Buyer), IsChanged: p.Query("changed") != ""}
@@ -310,7 +311,8 @@ func (v *payPage) readChecking(inTime bool) {
 	}
 }
 
-// readDelivery says how the order gets to its buyer. Thirty days after it was handed over, nothing is said of that any more.
+// readDelivery says how the order gets to its buyer. Thirty days after it was handed over, nothing is said of that any
+// more.
 func (v *payPage) readDelivery(now Time) {
 	shipping := v.Order.Shipping
 	status := v.order.Book.Status

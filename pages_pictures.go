@@ -1,9 +1,9 @@
 package main
 
-// This file takes the pictures that owners upload, and serves them. A picture is turned as its metadata says, put on white
-// and kept without what a photo tells about where it was taken, in two sizes: one for a page of its own, where a code can
-// still be scanned, and a small one for lists. While a picture is sent, all its readers share one copy in memory, and there
-// is a bound on how many read at once.
+// This file takes the pictures that owners upload, and serves them. A picture is turned as its metadata says, put on
+// white and kept without what a photo tells about where it was taken, in two sizes: one for a page of its own, where a
+// code can still be scanned, and a small one for lists. While a picture is sent, all its readers share one copy in
+// memory, and there is a bound on how many read at once.
 
 import (
 	"bytes"
@@ -63,17 +63,14 @@ func (s *server) savePicture(p *page) error {
 	return s.db.SetPicture(p.Context(), p.Store.ID, p.Query("code"), picture)
 }
 
-// Picture is a picture in its two sizes, as JPEG.
-type Picture struct{ Large, Small []byte }
-
 func encoded(picture image.Image) []byte {
 	var text bytes.Buffer
 	jpeg.Encode(&text, picture, &jpeg.Options{Quality: 90}) // It fails only for sides that a JPEG cannot have.
 	return text.Bytes()
 }
 
-// scaled puts a picture on white, and makes it smaller if a side is longer than most. Each pixel is the mean of those that
-// it stands for.
+// scaled puts a picture on white, and makes it smaller if a side is longer than most. Each pixel is the mean of those
+// that it stands for.
 func scaled(from image.Image, most int) *image.RGBA {
 	whole := image.NewRGBA(from.Bounds().Sub(from.Bounds().Min))
 	draw.Draw(whole, whole.Rect, image.White, image.Point{}, draw.Src)

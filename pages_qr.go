@@ -1,8 +1,8 @@
 package main
 
-// This file draws QR codes (ISO/IEC 18004:2015) of texts of up to 560 bytes: in the mode for bytes, with the correction of
-// level M, in the versions 1 to 18. A code is a square of dark and light modules. Some are the same in all codes of a
-// version, the others hold the text and what corrects it.
+// This file draws QR codes (ISO/IEC 18004:2015) of texts of up to 560 bytes: in the mode for bytes, with the correction
+// of level M, in the versions 1 to 18. A code is a square of dark and light modules. Some are the same in all codes of
+// a version, the others hold the text and what corrects it.
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// qrLevels are, for each version, the blocks that the codewords are divided into, and the codewords for correction in each
-// of them (table 9).
+// qrLevels are, for each version, the blocks that the codewords are divided into, and the codewords for correction in
+// each of them (table 9).
 var qrLevels = []struct{ blocks, correction int }{
 	{}, {1, 10}, {1, 16}, {1, 26}, {2, 18}, {2, 24}, {4, 16}, {4, 18}, {4, 22}, {5, 22}, {5, 26}, {5, 30}, {8, 22}, {9, 22},
 	{9, 24}, {10, 24}, {10, 28}, {11, 28}, {13, 26},
@@ -324,8 +324,8 @@ func isMasked(mask, x, y int) bool {
 	}[mask] == 0
 }
 
-// penalty says how hard a code is to read (section 7.8.3): long runs and squares of one colour, what looks like a finder,
-// and many more modules of one colour than of the other.
+// penalty says how hard a code is to read (section 7.8.3): long runs and squares of one colour, what looks like a
+// finder, and many more modules of one colour than of the other.
 func (q qrCode) penalty() (points int) {
 	darks := 0
 	for y, row := range q.modules {

@@ -1,7 +1,7 @@
 package main
 
-// This file has the QRIS codes on pages. An owner gives the text of the shop's own code, sees whose it is, and confirms it.
-// From then on the pay page of each order has a code with the order's amount.
+// This file has the QRIS codes on pages. An owner gives the text of the shop's own code, sees whose it is, and confirms
+// it. From then on the pay page of each order has a code with the order's amount.
 
 import (
 	"cmp"
@@ -69,8 +69,8 @@ func (s *server) useCode(p *page) error {
 	return s.importOne(p, Catalog{PaymentMethods: []Method{m}})
 }
 
-// drawCode answers with the picture of the code by which an order can be paid. Browsers do not keep it: it is the method's
-// as it is now.
+// drawCode answers with the picture of the code by which an order can be paid. Browsers do not keep it: it is the
+// method's as it is now.
 func (s *server) drawCode(p *page) error {
 	m, err := s.methodOf(p.Context(), p.order)
 	if err != nil {

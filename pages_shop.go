@@ -1,8 +1,8 @@
 package main
 
 // This file has the shop page: the goods of a store, from which strangers order. It needs no account, no script and no
-// cookie. What was chosen is in the address: product.kopi-gayo=2. The page is one form, which leads to a clean address of
-// the same page or to the checkout.
+// cookie. What was chosen is in the address: product.kopi-gayo=2. The page is one form, which leads to a clean address
+// of the same page or to the checkout.
 
 import (
 	"cmp"
@@ -35,8 +35,8 @@ type publicHead struct {
 	Picture     string // https, or ""
 }
 
-// admitShopper lets anybody in to a shop page. The page of another store's host, of a store that has none and of no store
-// are the same.
+// admitShopper lets anybody in to a shop page. The page of another store's host, of a store that has none and of no
+// store are the same.
 func (s *server) admitShopper(p *page) error {
 	if err := s.auth.shopLimiter.take(s.auth.client(p.Request)); err != nil {
 		return err
@@ -117,8 +117,8 @@ func (l cartLine) isWrong() bool { return l.Quantity == 0 }
 
 var isSlug = formats["slug"].valid
 
-// readCart returns what an address or a form has chosen, sorted by field. What is empty or 0 is left out, and so is what
-// has another name.
+// readCart returns what an address or a form has chosen, sorted by field. What is empty or 0 is left out, and so is
+// what has another name.
 func readCart(values url.Values) (lines []cartLine) {
 	for name := range values {
 		kind, slug, _ := strings.Cut(name, ".")

@@ -279,8 +279,8 @@ func table(t *testing.T, text string) (rows [][]string) {
 	return rows
 }
 
-// TestExport reads the CSV: it has a row per item, its columns add up, and a spreadsheet takes no text for a formula, a number
-// or a date.
+// TestExport reads the CSV: it has a row per item, its columns add up, and a spreadsheet takes no text for a formula, a
+// number or a date.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -368,8 +368,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// openInSpreadsheet opens a CSV with LibreOffice as people of a locale (by Microsoft's number) do, and saves it as Excel's format.
-// Each cell must still say what it said: amounts are numbers, times are times, and all else is text.
+// openInSpreadsheet opens a CSV with LibreOffice as people of a locale (by Microsoft's number) do, and saves it as
+// Excel's format. Each cell must still say what it said: amounts are numbers, times are times, and all else is text.
 func openInSpreadsheet(t *testing.T, text string, rows [][]string, locale string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -592,8 +592,8 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// TestTurnedPicture uploads a photo with each orientation of Exif: red is at its top left, and must be where the camera saw
-// it.
+// TestTurnedPicture uploads a photo with each orientation of Exif: red is at its top left, and must be where the camera
+// saw it.
 func TestTurnedPicture(t *testing.T) {
 	t.Parallel()
 	p := newPlayer(t, newWorld(t))
@@ -751,8 +751,8 @@ func TestDescriptionForStrangers(t *testing.T) {
 	}
 }
 
-// TestGuide has the whole guide on the page: every link leads somewhere, every row of a table has its columns, no mark of
-// Markdown is left, and the PHP client can be copied. Programs get it as text.
+// TestGuide has the whole guide on the page: every link leads somewhere, every row of a table has its columns, no mark
+// of Markdown is left, and the PHP client can be copied. Programs get it as text.
 func TestGuide(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -1094,8 +1094,8 @@ func TestManyProducts(t *testing.T) {
 	}
 }
 
-// TestPageThatCannotBeRead loses tables of the database: what cannot be read is an error, never a page without it, and the
-// page for an error needs no database.
+// TestPageThatCannotBeRead loses tables of the database: what cannot be read is an error, never a page without it, and
+// the page for an error needs no database.
 func TestPageThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -1122,8 +1122,8 @@ func TestPageThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestOwnerBesideTheirKeys has a store's programs use up all that its keys may do together: its owner still opens the page
-// where keys are revoked.
+// TestOwnerBesideTheirKeys has a store's programs use up all that its keys may do together: its owner still opens the
+// page where keys are revoked.
 func TestOwnerBesideTheirKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -1145,8 +1145,8 @@ func TestOwnerBesideTheirKeys(t *testing.T) {
 	}, "-rate", "60", "-burst", "10")
 }
 
-// TestMadeUpPayLinks visits one that does not exist as often as no order's page may be: it takes no tokens, of which there
-// is only room for so many.
+// TestMadeUpPayLinks visits one that does not exist as often as no order's page may be: it takes no tokens, of which
+// there is only room for so many.
 func TestMadeUpPayLinks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)

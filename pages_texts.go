@@ -36,8 +36,8 @@ type language string
 var languageRange = regexp.MustCompile(`^(?i)[ \t]*([a-z]{1,8}|\*)(?:-[a-z0-9]{1,8})*[ \t]*` +
 	`(?:;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*)?$`)
 
-// preferred returns the language that Accept-Language (RFC 9110, 12.5.4) gives the greatest weight, the first of several. in
-// is an old code of Indonesian. What is not of the header's grammar is skipped.
+// preferred returns the language that Accept-Language (RFC 9110, 12.5.4) gives the greatest weight, the first of
+// several. in is an old code of Indonesian. What is not of the header's grammar is skipped.
 func preferred(header string) language {
 	greatest := 0.0
 	choice := language("id")

@@ -1,7 +1,8 @@
 package main
 
-// This file has the page on which an owner tries a gateway: with a sandbox key, a test order leads to the gateway's page, and
-// what came of it is said step by step, as a text to copy. Nobody but an owner with an account can know some of it.
+// This file has the page on which an owner tries a gateway: with a sandbox key, a test order leads to the gateway's
+// page, and what came of it is said step by step, as a text to copy. Nobody but an owner with an account can know some
+// of it.
 
 import (
 	"cmp"

@@ -1,16 +1,16 @@
 package main
 
 // This file is about how money becomes known, in the order in which things happen: a notification comes and makes its
-// payment session due; a due session is checked at its gateway; what the gateway answers is entered in the order's book,
-// and order_book.go says what that means for the order; an order that is past its end expires.
+// payment session due; a due session is checked at its gateway; what the gateway answers is entered in the order's
+// book, and order_book.go says what that means for the order; an order that is past its end expires.
 //
 // Only a gateway's answer counts. From a notification, only identifiers, a reported payment and a dispute are kept. The
 // serving process alone checks what is due, one call about an order at a time; what a person does calls a gateway from
 // wherever it is done (payment_starts.go).
 //
-// A page is wanted or it is closed: order_sessions.go has the phases of a session, and when it is checked next. Whatever
-// changes an order goes through changeOrder (order_acts.go): its callback changes the book or a session; then settle says
-// what the order is now, and its stock, history, events and due sessions follow, all in one write.
+// A page is wanted or it is closed: order_sessions.go has the phases of a session, and when it is checked next.
+// Whatever changes an order goes through changeOrder (order_acts.go): its callback changes the book or a session; then
+// settle says what the order is now, and its stock, history, events and due sessions follow, all in one write.
 
 import (
 	"cmp"
@@ -37,9 +37,9 @@ type payments struct {
 	expiredUntil Time
 }
 
-// Notify takes a notification. The error is ErrNotFound if it is not verified, RateLimited if the store gets too many, and
-// Unavailable for a refund whose payment may not be known yet: the gateway sends it again. Any other notification that
-// matches no session is only logged.
+// Notify takes a notification. The error is ErrNotFound if it is not verified, RateLimited if the store gets too many,
+// and Unavailable for a refund whose payment may not be known yet: the gateway sends it again. Any other notification
+// that matches no session is only logged.
 func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
 	keys, err := p.db.GatewayKeys(ctx, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
@@ -355,9 +355,9 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 	return answered, err
 }
 
-// check checks an order's sessions whose page somebody may have: all of these, or those that are due. It reports whether
-// all gateways have answered. After a jump of the clock it calls none, because a wrong time would make it close pages. A
-// panic over an answer becomes an error, and the session stays due.
+// check checks an order's sessions whose page somebody may have: all of these, or those that are due. It reports
+// whether all gateways have answered. After a jump of the clock it calls none, because a wrong time would make it close
+// pages. A panic over an answer becomes an error, and the session stays due.
 func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -421,9 +421,9 @@ func (p *payments) isBusy(orderID string) bool {
 	return isLocked
 }
 
-// checkSession checks a session. If its page is not wanted, the page is closed, and the session is checked again, because
-// money may have arrived meanwhile. Closing never takes money back. It returns the order, and whether the gateway has
-// answered.
+// checkSession checks a session. If its page is not wanted, the page is closed, and the session is checked again,
+// because money may have arrived meanwhile. Closing never takes money back. It returns the order, and whether the
+// gateway has answered.
 func (p *payments) checkSession(
 	ctx context.Context, o OrderRow, s PaymentSession,
 ) (after OrderRow, answered bool, err error) {
@@ -448,7 +448,8 @@ func (p *payments) checkSession(
 	return p.checkOnce(ctx, keys, o, s)
 }
 
-// checkOnce asks the gateway about a session and records the answer. A session whose page has just been closed is given as closed.
+// checkOnce asks the gateway about a session and records the answer. A session whose page has just been closed is given
+// as closed.
 func (p *payments) checkOnce(
 	ctx context.Context, keys []GatewayKey, o OrderRow, s PaymentSession,
 ) (after OrderRow, answered bool, err error) {
@@ -480,9 +481,9 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 	return other, otherFailed
 }
 
-// recordAnswer writes an answer, or the lack of one, with what follows for the order. sent is the session as it was when
-// the check began, and is known to be closed by now if sent.Closed. The answer is applied to the session as it is by
-// then: if a notification came meanwhile, the session stays due.
+// recordAnswer writes an answer, or the lack of one, with what follows for the order. sent is the session as it was
+// when the check began, and is known to be closed by now if sent.Closed. The answer is applied to the session as it is
+// by then: if a notification came meanwhile, the session stays due.
 func (p *payments) recordAnswer(
 	ctx context.Context, storeID string, sent PaymentSession, answer Answer, failed error, began Time,
 ) (OrderRow, error) {
@@ -516,8 +517,8 @@ func (p *payments) recordAnswer(
 	})
 }
 
-// expire lets orders expire that have come to their end since it was called last, or a week after their end. Those whose
-// pages may still bring money are left to their checks, so an order that waits costs nothing here.
+// expire lets orders expire that have come to their end since it was called last, or a week after their end. Those
+// whose pages may still bring money are left to their checks, so an order that waits costs nothing here.
 func (p *payments) expire(ctx context.Context) error {
 	const most = 64 // at a time; the rest follows at once
 	now := p.db.now()

@@ -1,8 +1,9 @@
 package main
 
-// This file holds what payment gateways have in common. A gateway makes the page of a session, says what became of it, and
-// closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire formats
-// are in payment_midtrans.go and payment_xendit.go; the sandbox, whose memory is a table of our own, is at the end.
+// This file holds what payment gateways have in common. A gateway makes the page of a session, says what became of it,
+// and closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire
+// formats are in payment_midtrans.go and payment_xendit.go; the sandbox, whose memory is a table of our own, is at the
+// end.
 
 import (
 	"bytes"
@@ -104,8 +105,8 @@ type Notification struct {
 	Disputed     int64    // in rupiah, with a dispute; negative once the store has won
 }
 
-// identifier returns what a gateway calls something, or "" for a text that no gateway would write: it is stored, and stands
-// in addresses.
+// identifier returns what a gateway calls something, or "" for a text that no gateway would write: it is stored, and
+// stands in addresses.
 func identifier(id string) string {
 	isOdd := func(c rune) bool { return !strings.ContainsRune("._:-", c) && (c > unicode.MaxASCII || isMark(c)) }
 	if len(id) > 64 || strings.ContainsFunc(id, isOdd) || strings.Trim(id, ".") == "" {

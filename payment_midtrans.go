@@ -34,7 +34,8 @@ func midtransHost(key GatewayKey, name string) string {
 	return "https://" + name + ".midtrans.com"
 }
 
-// Midtrans takes five minutes to seven days for a page. DANA takes 15 minutes to a day, and one end is for all channels.
+// Midtrans takes five minutes to seven days for a page. DANA takes 15 minutes to a day, and one end is for all
+// channels.
 const (
 	leastAtMidtrans = 15 * time.Minute
 	mostAtMidtrans  = 24 * time.Hour
@@ -262,8 +263,8 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	return a, failed
 }
 
-// staysDenied reports whether an identifier is that of a denied payment on a page with many payments: one that is denied
-// stays so, unless a notification reports otherwise.
+// staysDenied reports whether an identifier is that of a denied payment on a page with many payments: one that is
+// denied stays so, unless a notification reports otherwise.
 func (s PaymentSession) staysDenied(id string) bool {
 	return len(s.Identifiers) > 8 && id != s.Unconfirmed &&
 		slices.ContainsFunc(s.payments, func(p Payment) bool { return p.ID == id && p.State == Denied })
@@ -360,8 +361,8 @@ func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSessi
 	return err == nil || isRefused(err, GatewayRefused)
 }
 
-// runsOverSNAP reports whether a transaction is one of DANA or of the banks that Midtrans serves by the national standard
-// SNAP: these know no expire, and are found by their transaction_id only.
+// runsOverSNAP reports whether a transaction is one of DANA or of the banks that Midtrans serves by the national
+// standard SNAP: these know no expire, and are found by their transaction_id only.
 func (a *midtransAnswer) runsOverSNAP() bool {
 	if strings.EqualFold(a.Channel, "dana") {
 		return true
@@ -395,8 +396,8 @@ func (m midtrans) decide(
 	return false, err
 }
 
-// verify checks the signature: hex of SHA-512 over some of the fields, as they were sent, and the key. A code of another
-// length would let characters move from one field to the next.
+// verify checks the signature: hex of SHA-512 over some of the fields, as they were sent, and the key. A code of
+// another length would let characters move from one field to the next.
 func (m midtrans) verify(key GatewayKey, _ http.Header, body []byte) (n Notification, err error) {
 	var t midtransAnswer
 	err = json.Unmarshal(body, &t)

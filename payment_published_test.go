@@ -11,8 +11,8 @@ import (
 )
 
 // This file plays the notifications that the gateways have published, word for word but for what makes them ours: a
-// reference, a signature, ids and an amount. testdata/midtrans-published.json and xendit-published.json have them with their
-// sources, and published.txt says what an order becomes by each.
+// reference, a signature, ids and an amount. testdata/midtrans-published.json and xendit-published.json have them with
+// their sources, and published.txt says what an order becomes by each.
 
 // gatewayExample is a notification or an answer from a gateway's documentation.
 type gatewayExample struct {
@@ -80,8 +80,8 @@ func become(t *testing.T, w *world, method string, amount int64, says func(p *pl
 	return strings.Replace(status, "paid by 1", "paid", 1)
 }
 
-// TestPublishedAtMidtrans plays each notification as the first news of a page, and after its payment was settled, for both
-// ways in which Midtrans may say that it does not know an order.
+// TestPublishedAtMidtrans plays each notification as the first news of a page, and after its payment was settled, for
+// both ways in which Midtrans may say that it does not know an order.
 func TestPublishedAtMidtrans(t *testing.T) {
 	lines := outcomes(t, "midtrans")
 	for _, example := range readPublished(t, "midtrans") {
@@ -135,8 +135,8 @@ func saysPublished(t *testing.T, w *world, p *player, example gatewayExample) {
 	}
 }
 
-// TestPublishedAtXendit plays each notification word for word, which changes nothing, and then as one about our page: while the
-// page is open, and after it has ended.
+// TestPublishedAtXendit plays each notification word for word, which changes nothing, and then as one about our page:
+// while the page is open, and after it has ended.
 func TestPublishedAtXendit(t *testing.T) {
 	lines := outcomes(t, "xendit")
 	for _, example := range readPublished(t, "xendit") {

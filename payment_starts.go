@@ -1,8 +1,8 @@
 package main
 
-// This file is about what a person sets off at a gateway. A buyer, or a shop's program, wants a page where an order can be
-// paid: a session is written, its page is requested, and what came of that is written too. An owner decides about a payment
-// that the gateway holds.
+// This file is about what a person sets off at a gateway. A buyer, or a shop's program, wants a page where an order can
+// be paid: a session is written, its page is requested, and what came of that is written too. An owner decides about a
+// payment that the gateway holds.
 
 import (
 	"context"
@@ -75,9 +75,9 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	return nil
 }
 
-// beginSession writes the order's latest session before its page is requested, and returns what the page is made from. If
-// a start brought no page, its row is reused for the next one, after half a minute. The key has no provider if there is
-// nothing to do or no key to do it with.
+// beginSession writes the order's latest session before its page is requested, and returns what the page is made from.
+// If a start brought no page, its row is reused for the next one, after half a minute. The key has no provider if there
+// is nothing to do or no key to do it with.
 func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (c checkout, key GatewayKey, err error) {
 	o, err := p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
@@ -162,10 +162,10 @@ func problemOf(err error) (problem, words string) {
 	return problem, ""
 }
 
-// Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first,
-// and the order is paid when the gateway says so. If the buyer has reported a transfer, that is what the
-// owner approves. seen is the order's State as the owner saw it, or "": in any other, no gateway is told of the act, and it
-// is refused. Refusals are WrongState, GatewayRefused with the gateway's words, and Unavailable.
+// Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the
+// order is paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. seen
+// is the order's State as the owner saw it, or "": in any other, no gateway is told of the act, and it is refused.
+// Refusals are WrongState, GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(
 	ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note, seen string,
 ) (OrderRow, error) {
@@ -194,8 +194,8 @@ func (o OrderRow) decidesHeld(act Act) bool {
 	return o.Book.Status == AwaitingVerification && o.Book.held() && act != Refund && !isTransfer
 }
 
-// decideHeld accepts one held payment of an order at its gateway, or denies them all, if the order is still as the owner
-// saw it. It returns the order as it was then, and the accepted payment if the gateway left that to the owner.
+// decideHeld accepts one held payment of an order at its gateway, or denies them all, if the order is still as the
+// owner saw it. It returns the order as it was then, and the accepted payment if the gateway left that to the owner.
 func (p *payments) decideHeld(
 	ctx context.Context, storeID, orderID string, act Act, seen string,
 ) (o OrderRow, settled *Payment, err error) {
@@ -245,8 +245,8 @@ func (p *payments) decideAtGateway(ctx context.Context, o OrderRow, held Payment
 	return isSettled, err
 }
 
-// noteAccepted notes in an order's history that its owner has accepted a payment, and asks the gateway what came of it. If
-// that fails, the next check shows it. A payment that the gateway left to the owner has arrived with their word.
+// noteAccepted notes in an order's history that its owner has accepted a payment, and asks the gateway what came of it.
+// If that fails, the next check shows it. A payment that the gateway left to the owner has arrived with their word.
 func (p *payments) noteAccepted(
 	ctx context.Context, o OrderRow, settled *Payment, actor Actor, n Note,
 ) (OrderRow, error) {

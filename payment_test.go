@@ -47,7 +47,8 @@ func TestOddAccountsAtXendit(t *testing.T) {
 	}
 }
 
-// TestXenditNeedsHTTPS offers no page of Xendit where its buyers could not come back: Xendit takes https addresses only.
+// TestXenditNeedsHTTPS offers no page of Xendit where its buyers could not come back: Xendit takes https addresses
+// only.
 func TestXenditNeedsHTTPS(t *testing.T) {
 	t.Parallel()
 	for address, answer := range map[string]string{
@@ -193,7 +194,8 @@ func TestAnotherStoresNotification(t *testing.T) {
 	})
 }
 
-// TestPlayMoneyOfAReplacedKey has the live key refused that took the place of a sandbox key. What the sandbox says counts no more.
+// TestPlayMoneyOfAReplacedKey has the live key refused that took the place of a sandbox key. What the sandbox says
+// counts no more.
 func TestPlayMoneyOfAReplacedKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		account := func(key string) {
@@ -233,8 +235,8 @@ func TestPagesAreClosedFourAtATime(t *testing.T) {
 	})
 }
 
-// TestPageThatCannotBeClosed has a gateway refuse to close a page, or to say anything: it is tried every half a minute, in time
-// less often.
+// TestPageThatCannotBeClosed has a gateway refuse to close a page, or to say anything: it is tried every half a minute,
+// in time less often.
 func TestPageThatCannotBeClosed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ leaves, call, event string }{
@@ -480,7 +482,8 @@ func TestNothingPrivateIsKeptOfARefusal(t *testing.T) {
 	})
 }
 
-// TestAskedAfterTheEnd has a question leave before an order's end and its answer come after it: the payment in between counts.
+// TestAskedAfterTheEnd has a question leave before an order's end and its answer come after it: the payment in between
+// counts.
 func TestAskedAfterTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -497,7 +500,8 @@ func TestAskedAfterTheEnd(t *testing.T) {
 	})
 }
 
-// TestClaimIsKept has a payment claimed that Midtrans does not know. A late copy about another payment does not take its place.
+// TestClaimIsKept has a payment claimed that Midtrans does not know. A late copy about another payment does not take
+// its place.
 func TestClaimIsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -511,8 +515,8 @@ func TestClaimIsKept(t *testing.T) {
 	})
 }
 
-// TestNumberGivenTwice restores a backup that does not know an order's page, whose number another gateway's page gets then.
-// The lost page's notification is not taken for the new page's, and the log says so: its owner has to look.
+// TestNumberGivenTwice restores a backup that does not know an order's page, whose number another gateway's page gets
+// then. The lost page's notification is not taken for the new page's, and the log says so: its owner has to look.
 func TestNumberGivenTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -540,8 +544,8 @@ func setKey(w *world, s *store, mode, key string) {
 	}
 }
 
-// TestPageThatIsNotOurs has somebody who knows a key that the shop has used pay a page that they made themselves, under the
-// reference of a real order: with play money at Midtrans's sandbox, or in an account that the shop has left.
+// TestPageThatIsNotOurs has somebody who knows a key that the shop has used pay a page that they made themselves, under
+// the reference of a real order: with play money at Midtrans's sandbox, or in an account that the shop has left.
 func TestPageThatIsNotOurs(t *testing.T) {
 	for _, keys := range []string{"sandbox=k1 live=k2", "live=k1 live=k2", "sandbox=k1"} {
 		t.Run(keys, func(t *testing.T) {
@@ -571,8 +575,8 @@ func TestPageThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestClaimOfAReplacedKey has somebody who knows a key that was replaced, perhaps because it leaked, claim that an order is paid
-// whose page was made with the next key. That must not keep the order and its stock for a week.
+// TestClaimOfAReplacedKey has somebody who knows a key that was replaced, perhaps because it leaked, claim that an
+// order is paid whose page was made with the next key. That must not keep the order and its stock for a week.
 func TestClaimOfAReplacedKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		setKey(w, w.other, "live", "k1")
@@ -589,8 +593,8 @@ func TestClaimOfAReplacedKey(t *testing.T) {
 	})
 }
 
-// TestNotificationDuringACheck has a notification come while an answer from before it is on its way: the gateway is asked again
-// at once, and not ten seconds later.
+// TestNotificationDuringACheck has a notification come while an answer from before it is on its way: the gateway is
+// asked again at once, and not ten seconds later.
 func TestNotificationDuringACheck(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -604,8 +608,8 @@ func TestNotificationDuringACheck(t *testing.T) {
 	})
 }
 
-// TestRefundBeforeItsPayment has Xendit send a refund while nothing is known of its payment. Xendit sends it again, as it does
-// after any answer but 200, and has no list of refunds where it could be found.
+// TestRefundBeforeItsPayment has Xendit send a refund while nothing is known of its payment. Xendit sends it again, as
+// it does after any answer but 200, and has no list of refunds where it could be found.
 func TestRefundBeforeItsPayment(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.net.xendit.odd["nolists"] = true
@@ -650,7 +654,8 @@ func TestAmountThatIsMissing(t *testing.T) {
 	})
 }
 
-// TestEarlierPaymentThatCannotBeRead has an earlier payment of a page get a status that nobody knows, and the next one paid.
+// TestEarlierPaymentThatCannotBeRead has an earlier payment of a page get a status that nobody knows, and the next one
+// paid.
 func TestEarlierPaymentThatCannotBeRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -716,8 +721,8 @@ func TestClockAheadOfTheGateway(t *testing.T) {
 	})
 }
 
-// TestDisputeAfterARestore restores a copy that does not know the page of a disputed payment. The dispute is an alert when it is
-// said again after the payment.
+// TestDisputeAfterARestore restores a copy that does not know the page of a disputed payment. The dispute is an alert
+// when it is said again after the payment.
 func TestDisputeAfterARestore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -754,8 +759,8 @@ func TestDenialThatIsClaimed(t *testing.T) {
 	})
 }
 
-// TestKeysWithOneToken replaces a key at Xendit by another one with the same token, and then by one of another account. What is
-// said of the first key's payment is heard all the same, also while its refunds cannot be read.
+// TestKeysWithOneToken replaces a key at Xendit by another one with the same token, and then by one of another account.
+// What is said of the first key's payment is heard all the same, also while its refunds cannot be read.
 func TestKeysWithOneToken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		replace := func(key, token string) {
@@ -790,8 +795,8 @@ func TestTwoSessionsOfOneReference(t *testing.T) {
 	})
 }
 
-// TestHeldOnAPageThatIsOver has a gateway hold a payment on a page that was closed a minute, half a day or two weeks ago. The owner approves the transfer that the buyer
-// has reported, and the held payment is denied.
+// TestHeldOnAPageThatIsOver has a gateway hold a payment on a page that was closed a minute, half a day or two weeks
+// ago. The owner approves the transfer that the buyer has reported, and the held payment is denied.
 func TestHeldOnAPageThatIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -805,8 +810,8 @@ func TestHeldOnAPageThatIsOver(t *testing.T) {
 	})
 }
 
-// TestReturnByPost has a gateway lead a buyer back by a form of its own: another site posts to the way back, which only asks.
-// Everywhere else such a form is refused with a page.
+// TestReturnByPost has a gateway lead a buyer back by a form of its own: another site posts to the way back, which only
+// asks. Everywhere else such a form is refused with a page.
 func TestReturnByPost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -874,7 +879,8 @@ func TestChannels(t *testing.T) {
 	})
 }
 
-// TestChannelsThatOnlyANotificationTellsAbout has a shop that no gateway can reach: at an address on another port, or inside.
+// TestChannelsThatOnlyANotificationTellsAbout has a shop that no gateway can reach: at an address on another port, or
+// inside.
 func TestChannelsThatOnlyANotificationTellsAbout(t *testing.T) {
 	for _, address := range []string{"https://shop.test:8443", "http://shop.test", "https://192.168.1.5"} {
 		st := Store{URL: address}
@@ -894,8 +900,9 @@ func TestChannelsThatOnlyANotificationTellsAbout(t *testing.T) {
 	}
 }
 
-// TestReferenceThatIsUsed restores a file that does not know an order's page, which was paid. Midtrans refuses the reference in
-// each of its published wordings, and in one that was not published: the payment is found, and the buyer gets no second page.
+// TestReferenceThatIsUsed restores a file that does not know an order's page, which was paid. Midtrans refuses the
+// reference in each of its published wordings, and in one that was not published: the payment is found, and the buyer
+// gets no second page.
 func TestReferenceThatIsUsed(t *testing.T) {
 	for _, words := range []string{"used1", "used2", "used3", "used4", "used5"} {
 		t.Run(words, func(t *testing.T) {
@@ -964,8 +971,8 @@ func TestOtherCurrencies(t *testing.T) {
 	})
 }
 
-// TestOddIdentifiers has notifications that are signed name what no gateway would: such identifiers are neither stored nor
-// asked for, but money that they report is looked for.
+// TestOddIdentifiers has notifications that are signed name what no gateway would: such identifiers are neither stored
+// nor asked for, but money that they report is looked for.
 func TestOddIdentifiers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -995,7 +1002,8 @@ func countRows(t *testing.T, w *world, table, order string) (n int) {
 	return n
 }
 
-// TestManyIdentifiers has a gateway name eighty payments of one page that are denied, and many disputes: a few are kept.
+// TestManyIdentifiers has a gateway name eighty payments of one page that are denied, and many disputes: a few are
+// kept.
 func TestManyIdentifiers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -1043,8 +1051,8 @@ func TestShiftedSignature(t *testing.T) {
 	})
 }
 
-// TestPaymentOfASessionThatCannotBeRead has Xendit answer about a payment, and not about the session that it completed: it is the
-// same payment.
+// TestPaymentOfASessionThatCannotBeRead has Xendit answer about a payment, and not about the session that it completed:
+// it is the same payment.
 func TestPaymentOfASessionThatCannotBeRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -1056,8 +1064,8 @@ func TestPaymentOfASessionThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestTrial has an owner try Midtrans with a sandbox key: a page is made, a notification comes, the status is asked, and the page
-// of another order is closed. The pages say so step by step, without a method or a product of the store.
+// TestTrial has an owner try Midtrans with a sandbox key: a page is made, a notification comes, the status is asked,
+// and the page of another order is closed. The pages say so step by step, without a method or a product of the store.
 func TestTrial(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -1088,7 +1096,8 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// TestTrialNeedsASandboxKey has somebody post the form of a trial without such a key, and open another order as a trial.
+// TestTrialNeedsASandboxKey has somebody post the form of a trial without such a key, and open another order as a
+// trial.
 func TestTrialNeedsASandboxKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -1127,8 +1136,8 @@ func TestChannelsInTheForm(t *testing.T) {
 	})
 }
 
-// TestWhosePaymentItIs has payments named at Xendit whose reference is not ours: one is of a request that is known, and one of
-// nothing that is.
+// TestWhosePaymentItIs has payments named at Xendit whose reference is not ours: one is of a request that is known, and
+// one of nothing that is.
 func TestWhosePaymentItIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session is a page. What the buyer begins there is a
-// payment request with a clock of its own: its payment may arrive after the session has ended, and then only a notification
-// names it. If the answer to a creation was lost, there are two sessions with our reference.
+// xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session is a page. What the buyer begins there
+// is a payment request with a clock of its own: its payment may arrive after the session has ended, and then only a
+// notification names it. If the answer to a creation was lost, there are two sessions with our reference.
 //
 // Identifiers are ps-1 for a session, py-1 and pr-1 for a payment and its request, the path refunds/rfd-1 for a refund,
-// and disputes/… for each news of a dispute. The book has the payment of a completed session under the session's id, unless
-// it was known by its own before.
+// and disputes/… for each news of a dispute. The book has the payment of a completed session under the session's id,
+// unless it was known by its own before.
 type xendit struct{ gatewayClient }
 
 const xenditHost = "https://api.xendit.co"
@@ -144,8 +144,8 @@ func (a *xenditAnswer) refund() string {
 	return "refunds/" + id
 }
 
-// status asks about every session of our reference that is known, about the payments that none of these has, and about the
-// refunds of what was paid. What cannot be read does not hide the rest.
+// status asks about every session of our reference that is known, about the payments that none of these has, and about
+// the refunds of what was paid. What cannot be read does not hide the rest.
 func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
 	a.Aliases = map[string][]string{}
@@ -213,9 +213,9 @@ var xenditStates = map[string]PaymentState{
 	"EXPIRED":    ExpiredPayment,
 }
 
-// addLatePayment asks about a payment that a notification named and no session has. It is ours if it has our reference, or
-// a request that is known. What the account may not see, or Xendit does not know, is only missed if it was reported to
-// have arrived.
+// addLatePayment asks about a payment that a notification named and no session has. It is ours if it has our reference,
+// or a request that is known. What the account may not see, or Xendit does not know, is only missed if it was reported
+// to have arrived.
 func (x xendit) addLatePayment(ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string) error {
 	payment, _, err := x.call(ctx, key, "GET", "/v3/payments/"+url.PathEscape(id))
 	if err != nil {
@@ -322,9 +322,9 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 	return xenditAnswer{}, nil
 }
 
-// closePage cancels every session of the reference, and the payment requests that are known. Xendit refuses if a session
-// has ended: the next answer shows that. What it says to the end of a request does not matter, because only its payment
-// would show that.
+// closePage cancels every session of the reference, and the payment requests that are known. Xendit refuses if a
+// session has ended: the next answer shows that. What it says to the end of a request does not matter, because only its
+// payment would show that.
 func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	closed := true
 	for _, id := range s.xenditSessions() {

@@ -576,8 +576,8 @@ func (p *screen) find(act, which string) *control {
 	return nil
 }
 
-// acts are those that the page offers, each once. That one can sign out everywhere, and copy and correct every order, says
-// nothing.
+// acts are those that the page offers, each once. That one can sign out everywhere, and copy and correct every order,
+// says nothing.
 func (p *screen) acts() string {
 	var all []string
 	for _, c := range p.controls {

@@ -66,8 +66,8 @@ func TestQRISTexts(t *testing.T) {
 	})
 }
 
-// TestOrderHasACode is about the code of an order: it has its amount, it goes when the order cannot be paid any more, and
-// more than banks take has none.
+// TestOrderHasACode is about the code of an order: it has its amount, it goes when the order cannot be paid any more,
+// and more than banks take has none.
 func TestOrderHasACode(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		putMethods(w, t, codeMethod(ownCodeText)).want(t, 200, "")
@@ -170,8 +170,8 @@ func encodedPNG(t *testing.T, picture image.Image) []byte {
 
 var codesFolder = flag.String("codes", "", "a folder into which TestCodes writes all codes, for readers of other makes")
 
-// TestCodes draws the longest text of each version and the shortest of the next. Readers of other makes have read all of
-// them (see .ci/codes), with these modules.
+// TestCodes draws the longest text of each version and the shortest of the next. Readers of other makes have read all
+// of them (see .ci/codes), with these modules.
 func TestCodes(t *testing.T) {
 	t.Parallel()
 	textOf := func(length int) string {

@@ -156,7 +156,7 @@ CREATE TABLE orders (
   attention   INTEGER NOT NULL DEFAULT 0 CHECK (attention IN (0, 1)), -- it has open alerts
   events      INTEGER NOT NULL DEFAULT 0, -- how many it has
   components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: what it takes from the stock
-  book        TEXT    NOT NULL DEFAULT '{}', -- JSON: the book (money.go) without its payments
+  book        TEXT    NOT NULL DEFAULT '{}', -- JSON: the book (order_book.go) without its payments
   json        TEXT    NOT NULL,
   source      TEXT    NOT NULL DEFAULT '', -- who created it: api, owner or shop; '' = version 1 did
   handover    TEXT    NOT NULL DEFAULT '' CHECK (handover IN ('', 'pickup', 'delivery')), -- '' = nothing is handed over

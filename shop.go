@@ -202,7 +202,8 @@ func (tx *Tx) putStore(st *Store) error {
 	return nil
 }
 
-// refuseOpening refuses to open a shop page that nobody could order from. What an open one loses later is said on the page.
+// refuseOpening refuses to open a shop page that nobody could order from. What an open one loses later is said on the
+// page.
 func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
 	if tx.count("SELECT count(*) FROM stores WHERE id = ? AND shop = ?", st.ID, ShopOpen) > 0 {
 		return

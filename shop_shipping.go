@@ -1,7 +1,8 @@
 package main
 
-// This file is about the shipping options of a store: the ways in which it hands orders over, each at one price. They belong
-// to the whole store and are written as a whole, by the owner's form or a catalog. An order keeps the name of its option.
+// This file is about the shipping options of a store: the ways in which it hands orders over, each at one price. They
+// belong to the whole store and are written as a whole, by the owner's form or a catalog. An order keeps the name of
+// its option.
 
 import "context"
 

@@ -48,8 +48,8 @@ func findFile(path string, mode openMode) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// checkNames refuses a file that was emptied beside its WAL, which SQLite would delete, and to serve a file with a second
-// name (a hard link), which would have a second WAL.
+// checkNames refuses a file that was emptied beside its WAL, which SQLite would delete, and to serve a file with a
+// second name (a hard link), which would have a second WAL.
 func checkNames(path string, mode openMode) error {
 	file, err := os.Stat(path)
 	if err != nil {
@@ -165,8 +165,8 @@ func (db *DB) checkWritable() error {
 	return nil
 }
 
-// checkEmptiedWAL tells a WAL that somebody has emptied, whose frames are still in its index, from one that a checkpoint of
-// another program has emptied. Only the writing goroutine calls it.
+// checkEmptiedWAL tells a WAL that somebody has emptied, whose frames are still in its index, from one that a
+// checkpoint of another program has emptied. Only the writing goroutine calls it.
 func (db *DB) checkEmptiedWAL() error {
 	s := &db.seen
 	s.Lock()
@@ -189,8 +189,8 @@ func (db *DB) checkEmptiedWAL() error {
 		"before you stop the service (docs/operation.md, damage)")
 }
 
-// checkpoint copies the WAL into the file, as far as nobody reads what it replaces. SQLite does so with every thousandth
-// page, and keeps an error of that to itself: the WAL would grow until the disk is full.
+// checkpoint copies the WAL into the file, as far as nobody reads what it replaces. SQLite does so with every
+// thousandth page, and keeps an error of that to itself: the WAL would grow until the disk is full.
 func (db *DB) checkpoint(ctx context.Context) {
 	done := make(chan error, 1)
 	select {
@@ -246,8 +246,8 @@ func (db *DB) watch(ctx context.Context) {
 	}
 }
 
-// checkClock compares the clock at the start with the newest event. If they are over a day apart, the clock may be wrong,
-// as that of a machine without a battery is: waitsForClock says what waits.
+// checkClock compares the clock at the start with the newest event. If they are over a day apart, the clock may be
+// wrong, as that of a machine without a battery is: waitsForClock says what waits.
 func (db *DB) checkClock() error {
 	newest, err := one[Time](context.Background(), db, "SELECT created_at FROM events ORDER BY number DESC LIMIT 1")
 	if errors.Is(err, ErrNotFound) {

@@ -381,8 +381,8 @@ func TestDamagedWhileServed(t *testing.T) {
 	}
 }
 
-// TestCheckpointsThatFail has a disk on which only the -wal can be written. Orders are taken and the log tells of it; after
-// five minutes the service is not ready, until it works again.
+// TestCheckpointsThatFail has a disk on which only the -wal can be written. Orders are taken and the log tells of it;
+// after five minutes the service is not ready, until it works again.
 func TestCheckpointsThatFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.life.stuck = sqlite3.Error{Code: sqlite3.ErrIoErr}

@@ -1,8 +1,9 @@
 package main
 
-// This file brings the database of an earlier version to this program's. Only serve does that, in one transaction: after a
-// kill or an error the file is what it was. Before anything is changed, a copy is written beside it, as a backup that
-// "storeorder restore" takes back with the earlier program. What is done to the tables stands in upgrade.sql.
+// This file brings the database of an earlier version to this program's. Only serve does that, in one transaction:
+// after a kill or an error the file is what it was. Before anything is changed, a copy is written beside it, as a
+// backup that "storeorder restore" takes back with the earlier program. What is done to the tables stands in
+// upgrade.sql.
 
 import (
 	"context"

@@ -35,8 +35,8 @@ func (w *world) copies() (names []string) {
 	return names
 }
 
-// TestUpgrade starts the service with a file of version 1. While it is upgraded, the service says so, and commands and a
-// second service are refused. Its copy can be restored.
+// TestUpgrade starts the service with a file of version 1. While it is upgraded, the service says so, and commands and
+// a second service are refused. Its copy can be restored.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, upgradeOnce)
@@ -166,8 +166,8 @@ func (w *world) oldRows(t *testing.T) (all []string) {
 	return all
 }
 
-// TestUpgradeKeepsEverything upgrades a file with rows of every table, and compares them. All of it is in the API and on
-// the pages, the events byte for byte, and the shop goes on.
+// TestUpgradeKeepsEverything upgrades a file with rows of every table, and compares them. All of it is in the API and
+// on the pages, the events byte for byte, and the shop goes on.
 func TestUpgradeKeepsEverything(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, upgradeKeepsEverything)
@@ -294,8 +294,8 @@ const nothingDue = `
 	UPDATE payment_sessions SET due_at = 0, seen = 0, expires_at = 4000000000000;
 	UPDATE deliveries SET next_at = NULL;`
 
-// TestKillsDuringAnUpgrade kills the program 24 times at any moment of an upgrade. Each time the file is of one version or
-// the other, with all that was in it, and so is each copy.
+// TestKillsDuringAnUpgrade kills the program 24 times at any moment of an upgrade. Each time the file is of one version
+// or the other, with all that was in it, and so is each copy.
 func TestKillsDuringAnUpgrade(t *testing.T) {
 	t.Parallel()
 	original, err := os.ReadFile(oldShop(t, moreOrders+nothingDue).file)

@@ -219,8 +219,8 @@ func TestEventsOfAnOrderFollowEachOther(t *testing.T) {
 	})
 }
 
-// TestEndpointsThatFail looks at what an owner is told of an endpoint: a slow answer counts as arrived, and the newest event that
-// was tried decides.
+// TestEndpointsThatFail looks at what an owner is told of an endpoint: a slow answer counts as arrived, and the newest
+// event that was tried decides.
 func TestEndpointsThatFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.endpoint("shop.example")
@@ -388,8 +388,8 @@ func TestSentOnceWhileResultsCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestResentWhileUnderWay resends a delivery whose second attempt is under way. The receiver gets it once more, whatever
-// becomes of that attempt.
+// TestResentWhileUnderWay resends a delivery whose second attempt is under way. The receiver gets it once more,
+// whatever becomes of that attempt.
 func TestResentWhileUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.endpoint("shop.example", "orderCreated")
