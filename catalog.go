@@ -147,17 +147,12 @@ func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug s
 	})
 }
 
-// SetPicture keeps the picture of a QRIS code and shows it with a method.
-func (db *DB) SetPicture(ctx context.Context, storeID, code string, picture Picture) error {
+// AddPicture keeps a picture, and returns its path, by which an entry or a method shows it.
+func (db *DB) AddPicture(ctx context.Context, picture Picture) (path string, err error) {
 	hash := fmt.Sprintf("%x", sha256.Sum256(picture.Large))
-	return db.write(ctx, func(tx *Tx) error {
-		tx.exec(`
-			INSERT INTO pictures (hash, jpeg, small) VALUES (?, ?, ?)
-			ON CONFLICT (hash) DO UPDATE SET unused_since = 0`, hash, picture.Large, picture.Small)
-		return tx.mustChange(`
-			UPDATE payment_methods SET image_url = ? WHERE store_id = ? AND code = ? AND removed_at = 0`,
-			"/pictures/"+hash, storeID, code)
-	})
+	return "/pictures/" + hash, db.change(ctx, `
+		INSERT INTO pictures (hash, jpeg, small) VALUES (?, ?, ?)
+		ON CONFLICT (hash) DO UPDATE SET unused_since = 0`, hash, picture.Large, picture.Small)
 }
 
 // Picture reads the picture at /pictures/{hash}. Those of version 1 have one size.

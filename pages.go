@@ -64,14 +64,15 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/dashboard/orders/slips", Template: "slips", read: s.readSlips},
 		{path: "/dashboard/orders/{id}", Template: "order", read: s.readOrderPage, acts: decisions},
 		{path: "/dashboard/catalog", Template: "catalog", read: s.readCatalog},
-		{path: "/dashboard/catalog/product", Template: "entry", read: s.readEntry, acts: entry},
-		{path: "/dashboard/catalog/bundle", Template: "entry", read: s.readEntry, acts: entry},
+		{path: "/dashboard/catalog/product", Template: "entry", read: s.readEntry, acts: entry, takesPicture: true},
+		{path: "/dashboard/catalog/bundle", Template: "entry", read: s.readEntry, acts: entry, takesPicture: true},
 		{path: "/dashboard/payments", Template: "payments", read: s.readPayments, acts: ofGateways},
 		{path: "/dashboard/payments/method", Template: "method", read: s.readMethod,
 			acts: acts{"save": s.saveMethod, "remove": s.removeMethod, "read-code": s.readCode, "use-code": s.useCode}},
 		{path: "/dashboard/payments/trial", Template: "trial", read: s.readTrial,
 			acts: acts{"check": s.checkTrial, "close": s.closeTrial}},
-		{path: pictureUpload, Template: "method", read: s.readMethod, acts: acts{"upload": s.savePicture}},
+		{path: "/dashboard/payments/picture", Template: "method", read: s.readMethod, acts: acts{"upload": s.saveCodePicture},
+			takesPicture: true},
 		{path: "/dashboard/shipping", Template: "shipping", read: s.readShipping, acts: acts{"save": s.saveShipping}},
 		{path: "/dashboard/developers", Template: "developers", read: s.readDevelopers,
 			acts: acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
@@ -114,6 +115,8 @@ type pageRoute struct {
 	before   func(p *page) error        // what may take long; nil = nothing
 	read     func(p *page) (any, error) // returns the struct that the template shows
 	acts     acts                       // what the page's forms do
+
+	takesPicture bool // A form may have a picture.
 }
 
 // page is a request for a page, and what layout.html shows around it. The struct of each page embeds it.
@@ -402,8 +405,7 @@ const (
 	mostInForm      = 4 << 10  // bytes, on the sign-in page
 	mostOfBuyer     = 16 << 10 // on a pay page, which may take an address
 	mostInDashboard = 64 << 10
-	mostInPicture   = 8 << 20
-	pictureUpload   = "/dashboard/payments/picture"
+	mostInPicture   = 12 << 20
 	uploadTime      = time.Minute
 )
 
@@ -423,7 +425,7 @@ func (s *server) perform(p *page) error {
 	case p.order.ID != "":
 		most = mostOfBuyer
 	}
-	if p.path == pictureUpload {
+	if p.takesPicture && strings.HasPrefix(p.Header.Get("Content-Type"), "multipart/form-data") {
 		leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 		if err != nil {
 			return err

@@ -26,8 +26,14 @@ type catalogPage struct {
 	*page
 	Kind    Kind
 	Text    string // what is searched for
-	Entries []Entry
+	Entries []catalogLine
 	More    string // the address of the next page, "" = there is none
+}
+
+// catalogLine is an entry in the list, with its small picture.
+type catalogLine struct {
+	Entry
+	Picture string
 }
 
 func (s *server) readCatalog(p *page) (any, error) {
@@ -44,7 +50,10 @@ func (s *server) readCatalog(p *page) (any, error) {
 		defer leave()
 	}
 	entries, more, err := s.db.Entries(p.Context(), p.Store.ID, f)
-	v := catalogPage{page: p, Kind: f.Type, Text: f.Text, Entries: entries}
+	v := catalogPage{page: p, Kind: f.Type, Text: f.Text}
+	for _, e := range entries {
+		v.Entries = append(v.Entries, catalogLine{e, e.smallPicture()})
+	}
 	if more {
 		v.More = p.With("offset", f.Offset+f.Limit)
 	}
@@ -58,6 +67,8 @@ type entryPage struct {
 	*page
 	Entry      Entry
 	Save       form
+	Picture    string  // its address
+	IsOwn      bool    // The picture was uploaded.
 	StockShown string  // as the form has shown it
 	Token      string  // which no other form has
 	Rows       []int   // of the bundle's products
@@ -81,9 +92,12 @@ func (s *server) readEntry(p *page) (any, error) {
 			return nil, err
 		}
 		v.Entry = e
+		e.ImageURL = p.Store.pictureURL(e.ImageURL)
 		v.Save = p.Form("save", p.Fields(e))
 		v.Removal = &removal{p.Form("remove"), "#remove", "remove.entry"}
 	}
+	v.Picture = strings.TrimPrefix(v.Save.Values.Get("image_url"), p.Store.URL)
+	v.IsOwn = strings.HasPrefix(v.Picture, "/")
 
 	v.StockShown = v.Save.Values.Get("stock")
 	if v.Save.Refusal != nil { // It is still the form that showed the stock first.
@@ -146,6 +160,9 @@ func (s *server) saveEntry(p *page) error {
 		return err
 	}
 
+	if err := s.readPicture(p); err != nil {
+		return err
+	}
 	in := maps.Clone(p.PostForm)
 	in.Set("slug", slug)
 	if err := s.findItems(p, in); err != nil {

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"image"
 	"image/color"
 	"image/draw"
@@ -21,46 +22,108 @@ import (
 )
 
 const (
-	mostPixels = 16_000_000 // of a picture that is uploaded
+	mostPixels = 25_000_000 // of a photo that is uploaded
+	mostOfHead = 256 << 10  // bytes, in which the metadata of a picture stands
 	largeSide  = 800        // pixels, of the longer side of one that is kept
 	smallSide  = 240        // of its copy for lists
 )
 
-// savePicture keeps the picture of a QRIS code.
-func (s *server) savePicture(p *page) error {
-	wrong := refuse(ValidationFailed).add("picture",
-		"must be a JPEG, PNG or GIF of at most 8 MB and 16 megapixels: try a screenshot of it")
+// takePicture keeps the picture that a form has, and returns its path. Without one it returns http.ErrMissingFile.
+func (s *server) takePicture(p *page) (path string, err error) {
 	file, _, err := p.FormFile("picture")
 	if err != nil {
-		return wrong
+		return "", http.ErrMissingFile
 	}
 	defer file.Close()
-	size, _, err := image.DecodeConfig(file)
-	pixels := size.Width * size.Height
-	if size.ColorModel == color.CMYKModel { // A picture for print takes four times the memory.
-		pixels *= 4
-	}
-	if err != nil || pixels > mostPixels {
-		return wrong
+	head := make([]byte, mostOfHead)
+	length, _ := file.ReadAt(head, 0)
+	head = head[:length]
+	size, format, err := image.DecodeConfig(file)
+	if err != nil || size.Width*size.Height*weightOf(size, format, head) > mostPixels {
+		return "", refusePicture()
 	}
 
 	leave, err := s.auth.place(p.Context(), "", "picture")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer leave()
-	head := make([]byte, 64<<10) // A JPEG's metadata comes first.
-	length, _ := file.ReadAt(head, 0)
 	file.Seek(0, 0)
 	decoded, _, err := image.Decode(file)
 	if err != nil {
-		return wrong
+		return "", refusePicture()
 	}
+	large := turned(scaled(decoded, largeSide), orientation(head))
+	return s.db.AddPicture(p.Context(), pictureOf(large))
+}
 
-	large := turned(scaled(decoded, largeSide), orientation(head[:length]))
+func refusePicture() error {
+	return refuse(ValidationFailed).add("picture",
+		"must be a JPEG, PNG or GIF of at most 12 MB and 25 megapixels: try a screenshot of it")
+}
+
+// weightOf returns how much more memory a pixel takes, while it is decoded, than one of a photo.
+func weightOf(size image.Config, format string, head []byte) int {
+	switch {
+	case size.ColorModel == color.CMYKModel: // for print
+		return 4
+	case size.ColorModel == color.NRGBA64Model, size.ColorModel == color.RGBA64Model, format == "jpeg" && isProgressive(head):
+		return 2
+	}
+	return 1
+}
+
+// isProgressive reports whether a JPEG comes in passes, which are all kept until the last one. It finds the frame's
+// marker as image/jpeg does, and believes the worst of a file whose beginning has none.
+func isProgressive(head []byte) bool {
+	for {
+		_, marker, _ := bytes.Cut(head, []byte{0xff})
+		switch {
+		case len(marker) < 3, marker[0] == 0xc2:
+			return true
+		case marker[0] == 0xc0, marker[0] == 0xc1:
+			return false
+		case marker[0] == 0xff, marker[0] == 0:
+			head = marker
+		case marker[0] >= 0xd0 && marker[0] <= 0xd9: // It has no length.
+			head = marker[1:]
+		default:
+			head = marker[min(1+int(binary.BigEndian.Uint16(marker[1:])), len(marker)):]
+		}
+	}
+}
+
+// pictureOf returns a picture in both sizes.
+func pictureOf(large *image.RGBA) Picture {
+	return Picture{encoded(large), encoded(scaled(large, smallSide))}
+}
+
+// saveCodePicture keeps the picture of a QRIS code, and shows it with a method.
+func (s *server) saveCodePicture(p *page) error {
+	path, err := s.takePicture(p)
+	if errors.Is(err, http.ErrMissingFile) {
+		return refusePicture()
+	}
+	if err != nil {
+		return err
+	}
 	p.proposeCode(p.FormValue("qris")) // The browser may have read it.
-	picture := Picture{encoded(large), encoded(scaled(large, smallSide))}
-	return s.db.SetPicture(p.Context(), p.Store.ID, p.Query("code"), picture)
+	return s.changeCode(p, Method{ImageURL: &path, Given: map[string]bool{"image_url": true}})
+}
+
+// readPicture reads the picture that is chosen in the form of a product or bundle into its field image_url, which its
+// box empties. A form that is refused for another reason still has the picture.
+func (s *server) readPicture(p *page) error {
+	path, err := s.takePicture(p)
+	switch {
+	case err == nil:
+		p.PostForm.Set("image_url", p.Store.URL+path)
+	case !errors.Is(err, http.ErrMissingFile):
+		return err
+	case p.PostForm.Has("remove_picture"):
+		p.PostForm.Set("image_url", "")
+	}
+	return nil
 }
 
 func encoded(picture image.Image) []byte {
@@ -70,25 +133,31 @@ func encoded(picture image.Image) []byte {
 }
 
 // scaled puts a picture on white, and makes it smaller if a side is longer than most. Each pixel is the mean of those
-// that it stands for.
+// that it stands for. No second copy of a large picture is made.
 func scaled(from image.Image, most int) *image.RGBA {
-	whole := image.NewRGBA(from.Bounds().Sub(from.Bounds().Min))
-	draw.Draw(whole, whole.Rect, image.White, image.Point{}, draw.Src)
-	draw.Draw(whole, whole.Rect, from, from.Bounds().Min, draw.Over)
-	width, height := whole.Rect.Max.X, whole.Rect.Max.Y
-	longest := max(width, height)
+	size := from.Bounds().Size()
+	longest := max(size.X, size.Y)
 	if longest <= most {
-		return whole
+		return onWhite(from, image.Rectangle{Max: size})
 	}
 
-	to := image.NewRGBA(image.Rect(0, 0, max(1, width*most/longest), max(1, height*most/longest)))
+	to := image.NewRGBA(image.Rect(0, 0, max(1, size.X*most/longest), max(1, size.Y*most/longest)))
 	for y := range to.Rect.Max.Y {
+		top, bottom := y*size.Y/to.Rect.Max.Y, (y+1)*size.Y/to.Rect.Max.Y
+		rows := onWhite(from, image.Rect(0, top, size.X, bottom))
 		for x := range to.Rect.Max.X {
-			part := image.Rect(x*width/to.Rect.Max.X, y*height/to.Rect.Max.Y,
-				(x+1)*width/to.Rect.Max.X, (y+1)*height/to.Rect.Max.Y)
-			to.SetRGBA(x, y, mean(whole, part))
+			part := image.Rect(x*size.X/to.Rect.Max.X, top, (x+1)*size.X/to.Rect.Max.X, bottom)
+			to.SetRGBA(x, y, mean(rows, part))
 		}
 	}
+	return to
+}
+
+// onWhite copies a part of a picture, which begins at 0, 0.
+func onWhite(from image.Image, part image.Rectangle) *image.RGBA {
+	to := image.NewRGBA(part)
+	draw.Draw(to, part, image.White, image.Point{}, draw.Src)
+	draw.Draw(to, part, from, from.Bounds().Min.Add(part.Min), draw.Over)
 	return to
 }
 

@@ -58,14 +58,20 @@ func (s *server) readCode(p *page) error {
 
 // useCode lets each order of a method have a code with its amount; an empty text ends that.
 func (s *server) useCode(p *page) error {
-	m := Method{Code: p.Query("code"), QRIS: p.PostFormValue("qris"), Given: map[string]bool{"code": true, "qris": true}}
-	if _, problem := readQRIS(m.QRIS); m.QRIS != "" && problem != "" {
+	text := p.PostFormValue("qris")
+	if _, problem := readQRIS(text); text != "" && problem != "" {
 		return refuse(ValidationFailed).add("qris", problem)
 	}
+	p.next = methodPath(p.Query("code"))
+	return s.changeCode(p, Method{QRIS: text, Given: map[string]bool{"qris": true}})
+}
+
+// changeCode changes what is given of the code of the form's method.
+func (s *server) changeCode(p *page, m Method) error {
+	m.Code = p.Query("code")
 	if there, err := s.db.Method(p.Context(), p.Store.ID, m.Code); err != nil || there.Removed || there.Kind != QRIS {
 		return cmp.Or(err, ErrNotFound)
 	}
-	p.next = methodPath(m.Code)
 	return s.importOne(p, Catalog{PaymentMethods: []Method{m}})
 }
 

@@ -228,12 +228,7 @@ func (p *page) goodOf(e Entry, lines []cartLine) shopGood {
 		g.Excerpt = string(runes[:excerptLength]) + "…"
 		g.HasMore = true
 	}
-	if e.ImageURL != nil {
-		g.Picture = *e.ImageURL
-		if strings.HasPrefix(g.Picture, "/") {
-			g.Picture += "/small"
-		}
-	}
+	g.Picture = e.smallPicture()
 	for _, l := range lines {
 		if l.Field() == g.Field {
 			g.Typed = l.Typed
@@ -242,6 +237,17 @@ func (p *page) goodOf(e Entry, lines []cartLine) shopGood {
 	}
 	g.HasField = p.Store.Shop == ShopOpen && g.Most > 0
 	return g
+}
+
+// smallPicture returns the address of an entry's picture for lists, "" if it has none.
+func (e Entry) smallPicture() string {
+	switch {
+	case e.ImageURL == nil:
+		return ""
+	case strings.HasPrefix(*e.ImageURL, "/"): // It was uploaded.
+		return *e.ImageURL + "/small"
+	}
+	return *e.ImageURL
 }
 
 // shopPage is the shop, or one of its goods.

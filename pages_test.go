@@ -498,14 +498,23 @@ func TestOrderSearch(t *testing.T) {
 // upload sends a picture for the method kode.
 func (p *player) upload(content []byte) (status int, text string) {
 	p.t.Helper()
+	return p.postPicture("/dashboard/payments/picture?code=kode&act=upload", content, nil)
+}
+
+// postPicture posts a form with a picture.
+func (p *player) postPicture(path string, content []byte, fields url.Values) (status int, text string) {
+	p.t.Helper()
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
+	for name := range fields {
+		must(p.t, form.WriteField(name, fields.Get(name)))
+	}
 	file, err := form.CreateFormFile("picture", "qris.png")
 	must(p.t, err)
 	file.Write(content)
 	must(p.t, form.Close())
 	p.code("GET", "/dashboard", nil)
-	req, err := http.NewRequest("POST", "https://shop.test/dashboard/payments/picture?code=kode&act=upload", &body)
+	req, err := http.NewRequest("POST", "https://shop.test"+path, &body)
 	must(p.t, err)
 	req.Header.Set("Content-Type", form.FormDataContentType())
 	req.Header.Set("Cookie", p.kept["cookies"])
@@ -571,24 +580,47 @@ func TestPicture(t *testing.T) {
 		t.Error("the pay page does not show it")
 	}
 
-	var huge bytes.Buffer
-	must(t, png.Encode(&huge, image.NewNRGBA(image.Rect(0, 0, 5000, 4000))))
+	var huge, large24 bytes.Buffer
+	must(t, png.Encode(&huge, image.NewGray(image.Rect(0, 0, 5200, 5000))))
+	must(t, png.Encode(&large24, image.NewGray(image.Rect(0, 0, 5712, 4284)))) // as a newer phone takes them
+	if status, _ := upload(large24.Bytes()); status != 303 {
+		t.Errorf("a photo of 24 megapixels: %d", status)
+	}
 	for name, content := range map[string][]byte{
 		"no picture": []byte("hello"),
 		"nothing":    nil,
 		"half":       content.Bytes()[:50],
-		"20 MP":      huge.Bytes(),
+		"26 MP":      huge.Bytes(),
 	} {
 		status, text := upload(content)
 		if status != 422 || strings.Count(text, `action="/dashboard/payments/method?code=kode#`) != 3 {
 			t.Errorf("%s: %d, want 422 and a page whose other forms still work: %s", name, status, text)
 		}
 	}
-	if status, _ := upload(make([]byte, 9<<20)); status != 413 {
-		t.Errorf("9 MB: %d, want 413", status)
+	if status, _ := upload(make([]byte, 13<<20)); status != 413 {
+		t.Errorf("13 MB: %d, want 413", status)
 	}
 	if status, _ := p.code("GET", "/pictures/x", nil); status != 404 {
 		t.Errorf("no picture: %d", status)
+	}
+}
+
+// TestPictureWeight is about pictures that take more memory than photos while they are decoded.
+func TestPictureWeight(t *testing.T) {
+	t.Parallel()
+	size := image.Config{ColorModel: color.YCbCrModel}
+	for head, want := range map[string]int{
+		"\xff\xd8\xff\xe1\x00\x04\xff\xc2\xff\xc0\x00\x11": 1, // the metadata has the marker of another one
+		"\xff\xd8\xff\xe1\x00\x02\xff\xc2\x00\x11":         2,
+		"\xff\xd8\x00\xff\x00\xff\xff\xff\xc2\x00\x11":     2, // with what image/jpeg skips
+		"\xff\xd8\xff\xe1\xff\xff":                         2, // Its frame is further on.
+	} {
+		if got := weightOf(size, "jpeg", []byte(head)); got != want {
+			t.Errorf("%x: %d, want %d", head, got, want)
+		}
+	}
+	if weightOf(image.Config{ColorModel: color.NRGBA64Model}, "png", nil) != 2 || weightOf(image.Config{ColorModel: color.CMYKModel}, "jpeg", nil) != 4 {
+		t.Error("16 bits and colours for print weigh too little")
 	}
 }
 

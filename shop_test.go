@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +136,80 @@ func TestShopPage(t *testing.T) {
 		}
 		if _, _, to := w.stranger("1.1.1.1", "POST", checkoutAt, shopForm("name", "Budi")); to != shopAt {
 			t.Errorf("an order of a closed shop leads to %s", to)
+		}
+	})
+}
+
+// TestGoodsPictures is about the photos of products and bundles: an owner uploads them with the form, everybody sees
+// them, and the catalog keeps them.
+func TestGoodsPictures(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := openShop(t, w)
+		photo := func(side int) []byte {
+			var content bytes.Buffer
+			must(t, png.Encode(&content, image.NewGray(image.Rect(0, 0, side, side))))
+			return content.Bytes()
+		}
+		shown := func(path, want string) string {
+			t.Helper()
+			_, text, _ := w.stranger("1.1.1.1", "GET", shopAt+path, nil)
+			found := regexp.MustCompile(want).FindString(text)
+			if found == "" {
+				t.Errorf("%s lacks %s", path, want)
+			}
+			return found
+		}
+
+		form := url.Values{"act": {"save"}, "title": {"Gelas"}, "price": {"25rb"}, "published": {"on"}, "position": {"1"}, "token": {"1"}}
+		if status, text := p.postPicture("/dashboard/catalog/product", photo(900), form); status != 303 {
+			t.Fatalf("a product with a photo: %d %s", status, text)
+		}
+		path := shown("", `src="/pictures/[0-9a-f]{64}/small"`)[5:79]
+		shown("/product/gelas", `src="`+path+`" alt="" class="large"`)
+		shown("/product/gelas", `og:image" content="https://shop.test`+path+`"`)
+		if _, list := p.code("GET", "/dashboard/catalog", nil); !strings.Contains(list, path+"/small") {
+			t.Error("the catalog does not show the photo")
+		}
+		gelas := func(want ...string) {
+			t.Helper()
+			w.get(t, "/v1/products?slug=gelas").has(t, want...)
+		}
+		gelas("products.0.image_url https://shop.test" + path)
+
+		// What GET gives, PUT takes; a form that does not mention the photo keeps it; one that is refused has the new one.
+		page := w.get(t, "/v1/catalog?type=product&limit=500", as(w.shop.keys["manage"])...)
+		w.do(t, "PUT", "/v1/catalog", page.Data, as(w.shop.keys["manage"])...).has(t, "entries.0.result unchanged", "entries.1.result unchanged")
+		p.play("owner open product gelas | sees Hapus foto", "owner press save price=26rb")
+		gelas("products.0.image_url https://shop.test"+path, "products.0.price 26000")
+		form.Set("price", "mahal")
+		form.Set("token", "2")
+		status, text := p.postPicture("/dashboard/catalog/product?slug=gelas", photo(300), form)
+		kept := regexp.MustCompile(`name="image_url" value="(https://shop.test/pictures/[0-9a-f]{64})"`).FindStringSubmatch(text)
+		if status != 422 || kept == nil || strings.Contains(text, path) {
+			t.Fatalf("a refused form with a photo: %d", status)
+		}
+		form.Set("price", "27rb")
+		form.Set("image_url", kept[1])
+		if status, _ := p.code("POST", "/dashboard/catalog/product?slug=gelas", form); status != 303 {
+			t.Errorf("the form once more: %d", status)
+		}
+		gelas("products.0.image_url "+kept[1], "products.0.price 27000")
+
+		p.play("owner open product gelas, press save remove_picture=on")
+		gelas("products.0.image_url <nil>", "products.0.price 27000")
+		if status, _ := p.postPicture("/dashboard/catalog/bundle?slug=duo", photo(300), url.Values{"act": {"save"}, "title": {"Duo"},
+			"price": {"90rb"}, "published": {"on"}, "items[0].slug": {"kopi"}, "items[0].quantity": {"1"}}); status != 303 {
+			t.Errorf("a bundle with a photo: %d", status)
+		}
+		shown("/bundle/duo", kept[1][len("https://shop.test"):])
+		form.Del("token")
+		for name, content := range map[string][]byte{"no picture": []byte("x"), "half": photo(300)[:40]} {
+			if status, text := p.postPicture("/dashboard/catalog/product", content, form); status != 422 || !strings.Contains(text, "JPEG") {
+				t.Errorf("%s: %d", name, status)
+			}
+		}
+		if status, _ := p.postPicture("/dashboard/catalog/product?act=save", make([]byte, 13<<20), form); status != 413 {
+			t.Errorf("13 MB: %d", status)
 		}
 	})
 }
