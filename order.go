@@ -81,31 +81,6 @@ type StoredOrder struct {
 	Events int64 // how many it has: the sequence of its latest event
 }
 
-// pieces are JSON that is put together when it is sent, so that a long list is copied once.
-type pieces []string
-
-func (p pieces) join() (joined []byte) {
-	length := 0
-	for _, piece := range p {
-		length += len(piece)
-	}
-	joined = slices.Grow(joined, length)
-	for _, piece := range p {
-		joined = append(joined, piece...)
-	}
-	return joined
-}
-
-func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
-
-// show returns an order as the API shows it: its stored JSON without the last brace, the sequence of its latest event,
-// its two addresses, which are already escaped, and the brace. paymentURL is the page of a payment session, or "".
-func (st Store) show(o StoredOrder, paymentURL string) pieces {
-	page := st.payPage(o.ID)
-	return pieces{o.JSON[:len(o.JSON)-1], `,"sequence":`, strconv.FormatInt(o.Events, 10),
-		`,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
-}
-
 func (o StoredOrder) decode() (order Order, err error) {
 	err = json.Unmarshal([]byte(o.JSON), &order)
 	return order, err
@@ -459,6 +434,9 @@ func (tx *Tx) newReference() string {
 	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
 }
 
+// referenceTail returns the part of an order's reference that tells it from the others of its day.
+func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
+
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns
 // the order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets
 // deliveries too: they wait until it is on. A phone gets only what is news to its owner.
@@ -483,6 +461,31 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) 
 	}
 	return shown
 }
+
+// show returns an order as the API shows it: its stored JSON without the last brace, the sequence of its latest event,
+// its two addresses, which are already escaped, and the brace. paymentURL is the page of a payment session, or "".
+func (st Store) show(o StoredOrder, paymentURL string) pieces {
+	page := st.payPage(o.ID)
+	return pieces{o.JSON[:len(o.JSON)-1], `,"sequence":`, strconv.FormatInt(o.Events, 10),
+		`,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
+}
+
+// pieces are JSON that is put together when it is sent, so that a long list is copied once.
+type pieces []string
+
+func (p pieces) join() (joined []byte) {
+	length := 0
+	for _, piece := range p {
+		length += len(piece)
+	}
+	joined = slices.Grow(joined, length)
+	for _, piece := range p {
+		joined = append(joined, piece...)
+	}
+	return joined
+}
+
+func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
 
 // isByOwner reports whether the owner has done in the dashboard what this write changes.
 func (o *OrderRow) isByOwner() bool {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 )
@@ -122,6 +121,9 @@ func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
 	return one[Store](ctx, db, sqlStores+"WHERE s.id = "+storeID, id)
 }
 
+// PasswordHash is a password as it is stored.
+type PasswordHash struct{ Salt, Hash []byte }
+
 // AddStore creates a store. Its id, address and time of creation are set here.
 func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store, error) {
 	err := db.write(ctx, func(tx *Tx) error {
@@ -200,26 +202,6 @@ func (tx *Tx) putStore(st *Store) error {
 		cmp.Or(st.ShopHold, 3*time.Hour).Milliseconds(), cmp.Or(st.ShopMaxQuantity, 20), st.ID)
 	*st = tx.store(st.ID)
 	return nil
-}
-
-// refuseOpening refuses to open a shop page that nobody could order from. What an open one loses later is said on the
-// page.
-func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
-	if tx.count("SELECT count(*) FROM stores WHERE id = ? AND shop = ?", st.ID, ShopOpen) > 0 {
-		return
-	}
-	const goods = "SELECT count(*) FROM products WHERE store_id = ? AND published = 1 AND removed_at = 0"
-	if tx.count(goods, st.ID) == 0 {
-		refusal.add("shop", "needs a product that is for sale")
-	}
-	var methods []Method
-	tx.list(&methods, sqlMethods, st.ID)
-	if !slices.ContainsFunc(methods, func(m Method) bool { return m.isOfShop(st) }) {
-		refusal.add("shop", "needs a way to pay that is offered on the shop page")
-	}
-	if st.Contact == "" {
-		refusal.add("shop", "needs a contact for buyers")
-	}
 }
 
 // setAddress records where the service is reached, for the commands too.
