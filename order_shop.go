@@ -137,10 +137,3 @@ func (db *DB) CancelOwnOrder(ctx context.Context, orderID string) error {
 	})
 	return err
 }
-
-// ringsForShop says whether the owner's phone rings for what a buyer of the shop page has done. Each buyer makes two
-// events.
-func (db *DB) ringsForShop(o OrderRow, name EventName) bool {
-	isBuyers := o.Order.Source == FromShop && (name == OrderCreated || name == OrderAwaitingVerification)
-	return !isBuyers || db.shopRings.take(o.StoreID).err == nil
-}

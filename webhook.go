@@ -31,6 +31,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -420,6 +421,34 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 		text:       strings.ToValidUTF8(string(text), "\uFFFD"),
 		retryAfter: resp.Header.Get("Retry-After"),
 	}, nil
+}
+
+// newTransport returns the way to the network: without a proxy or compression and, unless private addresses
+// are allowed, only to public ones.
+func newTransport(allowPrivate bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	if !allowPrivate {
+		dialer.Control = refusePrivate
+	}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    mostOfEndpoint,
+		IdleConnTimeout:        time.Minute,
+	}
+}
+
+var errNotPublic = errors.New("not a public address")
+
+// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its
+// address gains nothing.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
+		return errNotPublic
+	}
+	return nil
 }
 
 // whyNoAnswer says why a request got no answer, in words for the store.

@@ -7,13 +7,10 @@ import (
 	"context"
 	"errors"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -289,32 +286,4 @@ func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
 		"Title": {mime.QEncoding.Encode("utf-8", title)},
 		"Click": {address + "/dashboard"},
 	})
-}
-
-// newTransport returns the way to the network: without a proxy or compression and, unless private addresses
-// are allowed, only to public ones.
-func newTransport(allowPrivate bool) *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	if !allowPrivate {
-		dialer.Control = refusePrivate
-	}
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    5 * time.Second,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
-		MaxIdleConnsPerHost:    mostOfEndpoint,
-		IdleConnTimeout:        time.Minute,
-	}
-}
-
-var errNotPublic = errors.New("not a public address")
-
-// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its
-// address gains nothing.
-func refusePrivate(_, address string, _ syscall.RawConn) error {
-	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
-		return errNotPublic
-	}
-	return nil
 }
