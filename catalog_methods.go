@@ -209,6 +209,12 @@ func (db *DB) UsableMethods(ctx context.Context, st Store, subtotal int64) ([]Me
 	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
 }
 
+// ShopMethods lists the methods that buyers of the shop page are offered, in the owner's order.
+func (db *DB) ShopMethods(ctx context.Context, st Store) ([]Method, error) {
+	methods, err := all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.position, m.code", st.ID)
+	return slices.DeleteFunc(methods, func(m Method) bool { return !m.isOfShop(st) }), err
+}
+
 // Method reads one of a store's payment methods, usable or not. One that was removed is found too, and is off.
 func (db *DB) Method(ctx context.Context, storeID, code string) (Method, error) {
 	return one[Method](ctx, db, sqlMethods+" AND m.code = ?", storeID, code)

@@ -87,6 +87,9 @@ const (
 	CancelPending Act = "cancel pending"
 )
 
+// Undo takes an approval back. Only the dashboard can.
+const Undo Act = "undo"
+
 // statusAfter are the statuses that acts lead to.
 var statusAfter = map[Act]Status{
 	Approve:       Paid,

@@ -150,6 +150,11 @@ func (b Book) heldOn(attempt int) bool {
 	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.Attempt == attempt })
 }
 
+// has reports whether a payment of the order is in a state.
+func (b Book) has(state PaymentState) bool {
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == state })
+}
+
 // exactPayment returns the key of a payment, other than the payer, whose money is there and is exactly what
 // its page asked for. It skips one that the owner has called a second payment. In a paid or failed order it
 // also skips one that was partly returned, because its money is on the way back to the buyer; in other orders

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -377,11 +376,6 @@ func (v *payPage) readOutcome() {
 			v.Kept = append(v.Kept, a)
 		}
 	}
-}
-
-// has reports whether a payment of the order is in a state.
-func (b Book) has(state PaymentState) bool {
-	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == state })
 }
 
 // actOfBuyer does what a button of the pay page says. If that comes too late, the page shows how things

@@ -422,19 +422,6 @@ func (s *server) changeCart(p *page) error {
 	return nil
 }
 
-// onlyStore returns the store if there is just one.
-func (db *DB) onlyStore(ctx context.Context) (Store, error) {
-	return one[Store](ctx, db, sqlStores+"WHERE (SELECT count(*) FROM (SELECT 1 FROM stores LIMIT 2)) = 1")
-}
-
-// ShopEntries lists what is for sale on the shop page, in the owner's order.
-func (db *DB) ShopEntries(ctx context.Context, storeID, text string, limit, offset int64) ([]Entry, bool, error) {
-	return some[Entry](ctx, db, limit, offset, sqlEntries+`
-		AND p.published = 1 AND (?3 = '' OR instr(p.title_folded, ?3) > 0)
-		ORDER BY p.position, p.type DESC, p.title, p.id
-		LIMIT +? OFFSET ?`, storeID, false, strings.ToLower(text))
-}
-
 // ShopEntriesOf returns those of a cart's lines that are for sale.
 func (db *DB) ShopEntriesOf(ctx context.Context, storeID string, lines []cartLine) ([]Entry, error) {
 	if len(lines) == 0 {

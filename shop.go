@@ -96,6 +96,11 @@ func (db *DB) Stores(ctx context.Context) ([]Store, error) {
 	return all[Store](ctx, db, sqlStores+"ORDER BY s.id")
 }
 
+// onlyStore returns the store if there is just one.
+func (db *DB) onlyStore(ctx context.Context) (Store, error) {
+	return one[Store](ctx, db, sqlStores+"WHERE (SELECT count(*) FROM (SELECT 1 FROM stores LIMIT 2)) = 1")
+}
+
 // StoreAt returns the store that a host belongs to, by its domain or its subdomain. The public host belongs
 // to no store.
 func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
