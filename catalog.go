@@ -132,6 +132,19 @@ func (db *DB) ShopEntries(ctx context.Context, storeID, text string, limit, offs
 		LIMIT +? OFFSET ?`, storeID, false, strings.ToLower(text))
 }
 
+// EntriesNamed returns those of some entries that are for sale. Each name is a kind and a slug.
+func (db *DB) EntriesNamed(ctx context.Context, storeID string, names [][2]string) ([]Entry, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return all[Entry](ctx, db, sqlEntries+`
+		AND p.id IN (
+			SELECT g.id
+			FROM   json_each(?3) n
+			JOIN   products g ON g.store_id = ?1 AND g.type = n.value ->> 0 AND g.slug = n.value ->> 1)`,
+		storeID, false, fromJSON{names})
+}
+
 // RemoveEntry hides a product or bundle from everything but the orders that it is in, and sets its slug free: a
 // slug that somebody types has no ~. A product that a bundle has is refused.
 func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {

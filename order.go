@@ -541,8 +541,7 @@ func shownFields(o Order) (fields map[string]json.RawMessage) {
 }
 
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns
-// the order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets
-// deliveries too: they wait until it is on. A phone gets only what is news to its owner.
+// the order as the event shows it. changed has the names of the fields that have changed.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
 	o.Events++
 	shown = strings.Join(st.show(o.StoredOrder, ""), "")
@@ -551,18 +550,20 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) 
 		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
 	}
 	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data)
-
-	var endpoints []string
-	tx.list(&endpoints, `
-		SELECT id
-		FROM   endpoints
-		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
-		       AND (kind = 'webhook' OR ?)
-		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil) && !o.isByOwner() && tx.db.ringsForShop(*o, name))
-	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
-		tx.addDelivery(eventID, id)
-	}
+	tx.addDeliveries(eventID, o.StoreID, name, tx.ringsPhone(o, name))
 	return shown
+}
+
+// ringsPhone reports whether an event is news for its owner's phone. That is decided when the event is written: what is
+// no news has no delivery. What buyers of the shop page do is bounded, so each such event takes a ring; each buyer makes
+// two.
+func (tx *Tx) ringsPhone(o *OrderRow, name EventName) bool {
+	isNews := slices.Contains(phoneEvents, name) && (name != OrderAlerted || o.Order.Alerts != nil)
+	if !isNews || o.isByOwner() {
+		return false
+	}
+	isBuyers := o.Order.Source == FromShop && (name == OrderCreated || name == OrderAwaitingVerification)
+	return !isBuyers || tx.db.shopRings.take(o.StoreID).err == nil
 }
 
 // isByOwner reports whether the owner has done in the dashboard what this write changes.
@@ -571,13 +572,6 @@ func (o *OrderRow) isByOwner() bool {
 		return o.Order.Source == FromOwner
 	}
 	return o.history[len(o.history)-1].Actor == ActorOwner
-}
-
-// ringsForShop says whether the owner's phone rings for what a buyer of the shop page has done. Each buyer makes two
-// events.
-func (db *DB) ringsForShop(o OrderRow, name EventName) bool {
-	isBuyers := o.Order.Source == FromShop && (name == OrderCreated || name == OrderAwaitingVerification)
-	return !isBuyers || db.shopRings.take(o.StoreID).err == nil
 }
 
 // show returns an order as the API shows it: its stored JSON without the last brace, the sequence of its latest event,

@@ -12,10 +12,12 @@ import (
 // EnterAddress is for the buyer of an order that is delivered and has no address yet. They can enter it once.
 func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
-		if o.Handover != ToDeliver || o.Order.Shipping.Address != "" || o.Order.isShipped() {
+		if o.Handover != ToDeliver || o.Order.Shipping.Address != "" {
 			return o.wrongState()
 		}
-		o.Order.Shipping.Address = address
+		if err := o.setAddress(address); err != nil {
+			return err
+		}
 		o.note(ActorBuyer, Note{Code: NoteAddressEntered})
 		return nil
 	})
@@ -49,10 +51,7 @@ func (db *DB) CorrectOrder(ctx context.Context, storeID, orderID string, in Corr
 			o.Handover = ToDeliver
 		}
 
-		changed := o.changedFields()
-		if len(changed) > 0 {
-			o.note(ActorOwner, Note{Code: NoteEdited, Text: strings.Join(changed, ", ")})
-		}
+		o.noteEdited(ActorOwner)
 		return nil
 	})
 	return err
@@ -86,10 +85,7 @@ func (db *DB) EditOrder(ctx context.Context, storeID, orderID string, actor Acto
 			return err
 		}
 
-		changed := o.changedFields()
-		if len(changed) > 0 {
-			o.note(actor, Note{Code: NoteEdited, Text: strings.Join(changed, ", ")})
-		}
+		o.noteEdited(actor)
 		return nil
 	})
 }
@@ -103,6 +99,13 @@ func (o *OrderRow) setAddress(address string) error {
 	o.Order.Shipping.Address = address
 	o.Handover = ToDeliver
 	return nil
+}
+
+// noteEdited notes in the history which fields have changed, if any has.
+func (o *OrderRow) noteEdited(actor Actor) {
+	if changed := o.changedFields(); len(changed) > 0 {
+		o.note(actor, Note{Code: NoteEdited, Text: strings.Join(changed, ", ")})
+	}
 }
 
 // mostMetadata is how many keys an order may have.

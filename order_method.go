@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -88,6 +89,15 @@ func (tx *Tx) uniqueCode(o *OrderRow, base int64) int64 {
 			WHERE  store_id = ?3 AND amount = ?4 + code AND created_at > ?5 AND id <> ?6)
 		LIMIT  1`, code, mostUniqueCode, o.StoreID, base, tx.now.Add(-uniqueAmountsFor), o.ID)
 	return code
+}
+
+// MethodOf returns the method that an order is paid by; one that was removed has no name.
+func (db *DB) MethodOf(ctx context.Context, o OrderRow) (Method, error) {
+	m, err := db.Method(ctx, o.StoreID, o.Order.PaymentMethod)
+	if errors.Is(err, ErrNotFound) {
+		return Method{}, nil
+	}
+	return m, err
 }
 
 // OfferedMethods lists the methods that the buyer of an order can choose: those of its own mode.

@@ -7,7 +7,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/url"
 	"slices"
 )
@@ -95,7 +94,7 @@ func (s *server) readOrderPage(p *page) (any, error) {
 		v.MayCheck = v.MayCheck || session.Seen
 	}
 
-	if v.Method, err = s.methodOf(ctx, o); err != nil {
+	if v.Method, err = s.db.MethodOf(ctx, o); err != nil {
 		return nil, err
 	}
 	v.IsConfirmed = isConfirmedCash(o, v.Method)
@@ -119,15 +118,6 @@ func (s *server) readOrderPage(p *page) (any, error) {
 		p.Next, err = s.nextWaiting(ctx, o)
 	}
 	return v, err
-}
-
-// methodOf returns the method that an order is paid by; one that was removed has no name.
-func (s *server) methodOf(ctx context.Context, o OrderRow) (Method, error) {
-	m, err := s.db.Method(ctx, o.StoreID, o.Order.PaymentMethod)
-	if errors.Is(err, ErrNotFound) {
-		return Method{}, nil
-	}
-	return m, err
 }
 
 // nextWaiting returns the first order on the desk besides this one, nil if there is none.

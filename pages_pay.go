@@ -182,7 +182,7 @@ func (s *server) readPay(p *page) (any, error) {
 	v.Question = p.toStore("message.question", "ask.")
 	v.Claim = p.Form("claim")
 	var err error
-	if v.Method, err = s.methodOf(p.Context(), o); err != nil {
+	if v.Method, err = s.db.MethodOf(p.Context(), o); err != nil {
 		return nil, err
 	}
 	now := s.db.now()

@@ -58,7 +58,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 	db := &DB{
 		webhooksDue: make(chan struct{}, 1),
 		checksDue:   make(chan struct{}, 1),
-		shopRings:   &limiter{perMinute: shopRingsMinute, burst: shopRingsAtOnce, buckets: map[string]bucket{}},
+		shopRings:   newShopRings(),
 		path:        path,
 		env:         env,
 		log:         cmp.Or(log, slog.New(slog.DiscardHandler)),

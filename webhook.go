@@ -83,6 +83,21 @@ const (
 	deliveryFailed    DeliveryStatus = "failed"    // given up until it is sent again
 )
 
+// addDeliveries makes an event due at the endpoints of its store that take it, and at phones if it rings them. One that
+// is off gets deliveries too: they wait until it is on.
+func (tx *Tx) addDeliveries(eventID, storeID string, name EventName, ringsPhone bool) {
+	var endpoints []string
+	tx.list(&endpoints, `
+		SELECT id
+		FROM   endpoints
+		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
+		       AND (kind = 'webhook' OR ?)
+		ORDER BY id`, storeID, name, ringsPhone)
+	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
+		tx.addDelivery(eventID, id)
+	}
+}
+
 // addDelivery makes an event due at an endpoint of its store.
 func (tx *Tx) addDelivery(eventID, endpointID string) error {
 	tx.webhooksDue = true

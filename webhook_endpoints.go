@@ -261,12 +261,6 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 // phoneEvents are the events that an owner's phone rings for: OrderAlerted only while there are alerts.
 var phoneEvents = []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
 
-// ringsPhone reports whether an event is news for an owner's phone. That is decided when the event is written: what is
-// no news has no delivery.
-func ringsPhone(name EventName, hasAlerts bool) bool {
-	return slices.Contains(phoneEvents, name) && (name != OrderAlerted || hasAlerts)
-}
-
 var errNoNews = errors.New("not sent: it is more than an hour old, which is no news for a phone")
 
 // isOldNews reports whether an event will be too old for a phone after a wait.
