@@ -119,8 +119,9 @@ func network(addr netip.Addr, bits int) string {
 // mostPlaces says how much work of a kind a store may have under way. Waiting for a gateway is not work.
 var mostPlaces = map[string]int{
 	"api": 8, "owner": 8, "pay": 8, "shop": 4,
+	"long":     4, // pages for strangers that are being sent
 	"large":    1, // an import, an export or an upload
-	"search":   1, // which reads all products, or many orders, and keeps a core busy
+	"search":   1, // or a sum, which reads all products, or many orders, and keeps a core busy
 	"catalog":  2, // being decoded, which takes much memory; the process has two places
 	"picture":  1, // being decoded, which takes much memory; the process has one place
 	"password": 1, // all strangers together have one place

@@ -52,7 +52,7 @@ func TestNobodyStopsTheOthers(t *testing.T) {
 			return func(client int) int { return w.status("POST", "/v1/orders", body, as(keys[client%len(keys)])...) }
 		}, "201 429"},
 		{"unique amounts among many orders", 100, func(t *testing.T, w *world) func(int) int {
-			w.manyOrders(20_000)
+			w.manyOrders("expired", 20_000)
 			body := w.shop.body("teh", 1)
 			body["payment_method"] = "bank_unik"
 			keys := w.moreKeys()
@@ -153,14 +153,16 @@ func (w *world) moreKeys() (keys []string) {
 	return keys
 }
 
-// manyOrders gives the shop orders of the last days, with amounts that unique codes are drawn from.
-func (w *world) manyOrders(n int) {
+// manyOrders gives the shop orders of the last days in a status, with amounts that unique codes are drawn from. They do
+// not expire.
+func (w *world) manyOrders(status Status, n int) {
 	w.sql(`
 		WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?3)
 		INSERT INTO orders (id, store_id, status, reference, provider, method, test, amount, unique_code, created_at,
 		                    expires_at, components, json)
-		SELECT 'o-' || i, ?1, 'expired', 'R-' || i, 'manual', 'bank_unik', 0, 50000 + i % 1000, i % 1000, ?2 - i, 0, '[]', '{}'
-		FROM   n`, w.shop.id, time.Now().UnixMilli(), n)
+		SELECT 'o-' || i, ?1, ?4, 'R-' || i, 'manual', 'bank_unik', 0, 50000 + i % 1000, i % 1000, ?2 - i, 9e12, '[]',
+		       '{"id":"o","buyer":{"name":"Siti"}}'
+		FROM   n`, w.shop.id, time.Now().UnixMilli(), n, status)
 }
 
 // TestWritesThatWait has another program keep the writer waiting. Of each kind, a shop has so many writes that wait;

@@ -2,13 +2,13 @@ package main
 
 // This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT
 // /v1/catalog share one import, which checks every entry, and writes all of them or none. An update leaves alone what
-// it does not mention. What is removed is hidden: orders refer to it, so its row stays. At the end are the pictures that
-// are shown with products and methods.
+// it does not mention. What is removed is hidden: orders refer to it, so its row stays.
 
 import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -124,27 +124,6 @@ func (db *DB) EntriesLike(ctx context.Context, storeID string, kind Kind, text s
 	return nil, nil
 }
 
-// ShopEntries lists what is for sale on the shop page, in the owner's order.
-func (db *DB) ShopEntries(ctx context.Context, storeID, text string, limit, offset int64) ([]Entry, bool, error) {
-	return some[Entry](ctx, db, limit, offset, sqlEntries+`
-		AND p.published = 1 AND (?3 = '' OR instr(p.title_folded, ?3) > 0)
-		ORDER BY p.position, p.type DESC, p.title, p.id
-		LIMIT +? OFFSET ?`, storeID, false, strings.ToLower(text))
-}
-
-// EntriesNamed returns those of some entries that are for sale. Each name is a kind and a slug.
-func (db *DB) EntriesNamed(ctx context.Context, storeID string, names [][2]string) ([]Entry, error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
-	return all[Entry](ctx, db, sqlEntries+`
-		AND p.id IN (
-			SELECT g.id
-			FROM   json_each(?3) n
-			JOIN   products g ON g.store_id = ?1 AND g.type = n.value ->> 0 AND g.slug = n.value ->> 1)`,
-		storeID, false, fromJSON{names})
-}
-
 // RemoveEntry hides a product or bundle from everything but the orders that it is in, and sets its slug free: a
 // slug that somebody types has no ~. A product that a bundle has is refused.
 func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {
@@ -194,15 +173,27 @@ func (db *DB) MarkUnusedPictures(ctx context.Context) error {
 		return err
 	}
 	used, err := all[string](ctx, db, "SELECT hash FROM pictures WHERE unused_since > 0 AND "+shown)
-	if err != nil || len(unused)+len(used) == 0 {
+	if err != nil {
 		return err
 	}
-	return db.write(ctx, func(tx *Tx) error {
-		const set = "UPDATE pictures SET unused_since = ? WHERE hash IN (SELECT value FROM json_each(?))"
-		tx.exec(set, tx.now, fromJSON{unused})
-		tx.exec(set, 0, fromJSON{used})
-		return nil
-	})
+	if err := db.setUnused(ctx, unused, db.now()); err != nil {
+		return err
+	}
+	return db.setUnused(ctx, used, 0)
+}
+
+// setUnused notes since when pictures are unused. Their rows are written anew, so a write has a few of them.
+func (db *DB) setUnused(ctx context.Context, hashes []string, since Time) error {
+	for few := range slices.Chunk(hashes, 10) {
+		err := db.write(ctx, func(tx *Tx) error {
+			tx.exec("UPDATE pictures SET unused_since = ? WHERE hash IN (SELECT value FROM json_each(?))", since, fromJSON{few})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Picture is a picture in its two sizes, as JPEG.

@@ -154,6 +154,10 @@ func (tx *Tx) importCatalog(st Store, c Catalog) (Imported, error) {
 	if n := tx.count(sqlCountMethods, st.ID); n > mostMethods {
 		in.wrong.add("payment_methods", "would be %d in the store, and at most %d are allowed", n, mostMethods)
 	}
+	if n := tx.count("SELECT count(*) FROM payment_methods WHERE store_id = ?", st.ID); n > mostMethodsEver {
+		in.wrong.add("payment_methods", "would be %d in the store with removed ones, and at most %d are allowed", n,
+			mostMethodsEver)
+	}
 	if err := in.wrong.orNil(); err != nil {
 		return in.done, err
 	}

@@ -71,6 +71,7 @@ type world struct {
 	begin  func(*life)  // prepares each life before it starts; nil does nothing
 	bubble bool         // the world is in one
 	ruin   bool         // the test leaves what cannot be checked at its end
+	buyers int          // that strangers have been: each has a telephone number
 	ahead  atomic.Int64 // how far the wall clock is ahead, a time.Duration
 }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -52,17 +53,28 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		"SELECT id, json, events FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
 }
 
+// mostLookedAt is how many orders of a store the desk and a search look through, and mostSummed how many a sum has: so
+// that no store's pages take long, whatever it has.
+const (
+	mostLookedAt = 10_000
+	mostSummed   = 50_000
+)
+
 // Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with a payment
 // to look for; the oldest first. What is to be paid in cash is handed over first (ToHandOver).
 func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
 	ids, err := all[string](ctx, db, `
 		SELECT id FROM (
-			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
+			SELECT id, attention, method, book FROM (
+				SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
+				ORDER  BY created_at, id LIMIT ?3)
 			UNION
-			SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND attention = 1) o
+			SELECT id, attention, method, book FROM (
+				SELECT id, attention, method, book FROM orders WHERE store_id = ?1 AND attention = 1
+				ORDER  BY rowid LIMIT ?3)) o
 		LEFT JOIN payment_methods m ON m.store_id = ?1 AND m.code = o.method
 		WHERE attention = 1 OR coalesce(kind, '') <> 'cash' OR book ->> 'reported' IS NOT 1
-		ORDER BY attention DESC, id LIMIT ?2`, storeID, most)
+		ORDER BY attention DESC, id LIMIT ?2`, storeID, most, mostLookedAt)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +110,13 @@ func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandO
 			SELECT o.id, o.json, o.events
 			FROM   orders o
 			JOIN   payment_methods m ON m.store_id = o.store_id AND m.code = o.method
-			WHERE  o.store_id = ?1 AND o.status = 'awaiting_verification' AND o.shipped_at = 0 AND m.kind = 'cash'
-			AND    o.book ->> 'reported'
+			WHERE  o.id IN (
+				SELECT id FROM orders WHERE store_id = ?1 AND status = 'awaiting_verification'
+				ORDER  BY created_at, id LIMIT ?3)
+			AND    o.shipped_at = 0 AND m.kind = 'cash' AND o.book ->> 'reported'
 			ORDER  BY id
 			LIMIT  ?2)
-		ORDER BY id`, storeID, most)
+		ORDER BY id`, storeID, most, mostLookedAt)
 }
 
 // LastCarrier returns the carrier of the order that was shipped last, "" if there is none.
@@ -121,10 +135,10 @@ func (db *DB) LastCarrier(ctx context.Context, storeID string) (string, error) {
 
 // CashUnderWay is what was sent and is paid in cash on delivery: numbers of orders and rupiah.
 func (db *DB) CashUnderWay(ctx context.Context, storeID string) (Revenue, error) {
-	return one[Revenue](ctx, db, `
-		SELECT count(*) AS orders, coalesce(sum(amount), 0) AS amount
+	return db.sum(ctx, `
+		SELECT amount, shipped_at > 0 AS counts
 		FROM   orders
-		WHERE  store_id = ? AND shipped_at > 0 AND status = 'awaiting_verification'`, storeID)
+		WHERE  store_id = ? AND status = 'awaiting_verification'`, storeID)
 }
 
 const mostFound = 50
@@ -158,9 +172,9 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 		FROM   (SELECT id, json, amount, reference, status, created_at FROM orders
 		        WHERE  store_id = ?
 		        ORDER  BY created_at DESC, id DESC
-		        LIMIT  10000) o
+		        LIMIT  ?) o
 		WHERE  ? IN ('', status) AND created_at BETWEEN ? AND ?
-		ORDER  BY created_at DESC, id DESC`, storeID, f.Status, f.CreatedMin, last)
+		ORDER  BY created_at DESC, id DESC`, storeID, mostLookedAt, f.Status, f.CreatedMin, last)
 	if err != nil {
 		return nil, err
 	}
@@ -203,32 +217,43 @@ func phonePart(text string) string {
 func (db *DB) Unanswered(ctx context.Context, storeID string) (sessions int, err error) {
 	return one[int](ctx, db, `
 		SELECT count(*)
-		FROM   payment_sessions s
-		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.problem <> '' AND s.left = 0 AND o.store_id = ?
-		AND    o.status IN ('pending', 'awaiting_verification')`, storeID)
+		FROM   (SELECT id FROM orders WHERE store_id = ? AND status IN ('pending', 'awaiting_verification') LIMIT ?) o
+		JOIN   payment_sessions s ON s.order_id = o.id
+		WHERE  s.problem <> '' AND s.left = 0`, storeID, mostLookedAt)
 }
 
 // Revenue is what orders brought.
-type Revenue struct{ Orders, Amount int64 }
+type Revenue struct {
+	Orders, Amount int64
+	IsPart         bool // There are more orders than a sum has.
+}
+
+// sum sums the first orders of a query, which has their amounts and whether they count.
+func (db *DB) sum(ctx context.Context, query string, args ...any) (Revenue, error) {
+	return one[Revenue](ctx, db, fmt.Sprintf(`
+		SELECT count(*) FILTER (WHERE counts) AS orders, coalesce(sum(amount) FILTER (WHERE counts), 0) AS amount,
+		       count(*) = %d AS is_part
+		FROM   (%s LIMIT %[1]d)`, mostSummed, query), args...)
+}
 
 // SumOfOrders counts the orders that a filter's status and period let through. Test orders do not count and, unless
 // their status is asked for, neither do those that will bring nothing: canceled, expired and refunded ones.
 func (db *DB) SumOfOrders(ctx context.Context, storeID string, f OrderFilter) (Revenue, error) {
-	return one[Revenue](ctx, db, `
-		SELECT count(*) AS orders, coalesce(sum(amount), 0) AS amount
+	return db.sum(ctx, `
+		SELECT amount, test = 0 AND (status = ?4 OR ?4 = '' AND status IN ('pending', 'awaiting_verification', 'paid')) AS counts
 		FROM   orders
-		WHERE  store_id = ?1 AND test = 0 AND created_at BETWEEN ?2 AND ?3
-		AND    (status = ?4 OR ?4 = '' AND status IN ('pending', 'awaiting_verification', 'paid'))`,
+		WHERE  store_id = ?1 AND created_at BETWEEN ?2 AND ?3
+		ORDER  BY created_at DESC`,
 		storeID, f.CreatedMin, cmp.Or(f.CreatedMax, math.MaxInt64), f.Status)
 }
 
 // Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring
 // nothing.
 func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
-	return one[Revenue](ctx, db, `
-		SELECT count(*) AS orders, coalesce(sum(amount), 0) AS amount
+	return db.sum(ctx, `
+		SELECT amount, status = 'paid' AND test = 0 AS counts
 		FROM   orders
-		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0 AND status = 'paid' AND test = 0`,
+		WHERE  store_id = ? AND paid_at >= ? AND paid_at > 0
+		ORDER  BY paid_at DESC`,
 		storeID, db.now().Add(-30*24*time.Hour))
 }

@@ -13,16 +13,13 @@ import (
 )
 
 const (
-	mostShopOrders = 500 // of a store, that are unpaid or reported
-	sameFormFor    = 10 * time.Minute
-	reportHolds    = 24 * time.Hour // the stock of a reported order
-	mostToRelease  = 64             // at a time; the rest follows at once
+	mostShopOrders  = 500 // of a store, that are unpaid or reported
+	sameFormFor     = 10 * time.Minute
+	reportHolds     = 24 * time.Hour // the stock of a reported order
+	mostToRelease   = 64             // at a time; the rest follows at once
+	shopRingsAtOnce = 20             // of an owner's phone, by what buyers of the shop page do
+	shopRingsMinute = 0.1
 )
-
-// newShopRings bounds how often an owner's phone rings for what buyers of the shop page do, by store.
-func newShopRings() *limiter {
-	return &limiter{perMinute: 0.1, burst: 20, buckets: map[string]bucket{}}
-}
 
 // ShopOrder is an order of the shop page.
 type ShopOrder struct {
@@ -54,10 +51,7 @@ func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (
 		if !found || !m.isOfShop(st) {
 			return refuse(PaymentMethodUnavailable).add("payment_method", "is needed")
 		}
-		waiting := tx.count(`
-			SELECT count(*) FROM orders
-			WHERE  store_id = ? AND source = 'shop' AND status IN ('pending', 'awaiting_verification') AND shipped_at = 0`, st.ID)
-		if waiting >= mostShopOrders {
+		if tx.hasManyShopOrders(st.ID) {
 			return refuse(LimitReached)
 		}
 
@@ -76,9 +70,19 @@ func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (
 		if err != nil {
 			return err
 		}
+		o.hasRung = true
 		return tx.change(&o, func(tx *Tx, o *OrderRow) error { return tx.report(o, m.Code, ActorBuyer, "", "") })
 	})
 	return id, err
+}
+
+// hasManyShopOrders reports whether as many orders of the shop page as a store may have are unpaid or reported.
+func (tx *Tx) hasManyShopOrders(storeID string) bool {
+	return tx.count(`
+		SELECT count(*)
+		FROM   orders INDEXED BY orders_of_shop -- SQLite would read all orders that wait
+		WHERE  store_id = ? AND source = 'shop' AND status IN ('pending', 'awaiting_verification') AND shipped_at = 0`,
+		storeID) >= mostShopOrders
 }
 
 // compare refuses an order that costs something else than its buyer has seen, and one that costs nothing.
@@ -139,4 +143,11 @@ func (db *DB) CancelOwnOrder(ctx context.Context, orderID string) error {
 		return o.become(Failed, ActorBuyer, Note{Code: NoteByBuyer})
 	})
 	return err
+}
+
+// ringsForShop says whether the owner's phone rings for what a buyer of the shop page has done: for the order, and for
+// the report of its payment. A cash order, which is confirmed as it is made, rings once.
+func (db *DB) ringsForShop(o OrderRow, name EventName) bool {
+	isBuyers := o.Order.Source == FromShop && (name == OrderCreated || name == OrderAwaitingVerification)
+	return !isBuyers || !o.hasRung && db.shopRings.take(o.StoreID).err == nil
 }

@@ -339,15 +339,21 @@ func (s *server) show(p *page) error {
 	if p.Done != "" {
 		s.auth.setCookie(p.w, "done", "", -time.Second)
 	}
-	if !p.IsOwner && len(text) <= mostUnplaced {
+	if !p.IsOwner {
 		leave()
+	}
+	if !p.IsOwner && len(text) > mostUnplaced {
+		if leave, err = s.auth.place(p.Context(), p.Store.ID, "long"); err != nil {
+			return err
+		}
+		defer leave()
 	}
 	p.send(text)
 	return nil
 }
 
-// mostUnplaced is the length of a page up to which it needs no place while a client reads it, perhaps slowly. Those of
-// owners always need one.
+// mostUnplaced is the length of a page up to which it needs no place while a client reads it, perhaps slowly. What a
+// stranger has typed can make a page longer: they keep only such pages waiting. Those of owners always need one.
 const mostUnplaced = 64 << 10
 
 // render executes the page's templates with its struct.

@@ -4,6 +4,7 @@ package main
 // shows itself again with what is wrong, and says which price has changed: a buyer pays none that they have not seen.
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -240,6 +241,12 @@ func (v *checkoutPage) compareSums() {
 	}
 }
 
+// ShopMethods lists the methods that buyers of the shop page are offered, in the owner's order.
+func (db *DB) ShopMethods(ctx context.Context, st Store) ([]Method, error) {
+	methods, err := all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.position, m.code", st.ID)
+	return slices.DeleteFunc(methods, func(m Method) bool { return !m.isOfShop(st) }), err
+}
+
 // checkOut takes the form of the checkout.
 func (s *server) checkOut(p *page) error {
 	lines := readCart(p.PostForm)
@@ -260,7 +267,12 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 	if refusal, ok := errors.AsType[*Refusal](readForm(p.PostForm, &in)); ok {
 		wrong = refusal
 	}
+	leave, err := s.auth.place(p.Context(), p.Store.ID, "shop")
+	if err != nil {
+		return err
+	}
 	list, _, err := s.chosen(p, lines)
+	leave()
 	if err != nil {
 		return err
 	}

@@ -6,12 +6,14 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -140,8 +142,18 @@ func (s *server) readDesk(p *page) (any, error) {
 	if v.Unanswered, err = s.db.Unanswered(p.Context(), p.Store.ID); err != nil {
 		return nil, err
 	}
-	v.Revenue, err = s.db.Revenue(p.Context(), p.Store.ID)
+	v.Revenue, err = s.sumOrders(p, func() (Revenue, error) { return s.db.Revenue(p.Context(), p.Store.ID) })
 	return v, err
+}
+
+// sumOrders sums orders in the store's place for a search.
+func (s *server) sumOrders(p *page, sum func() (Revenue, error)) (Revenue, error) {
+	leave, err := s.auth.place(p.Context(), p.Store.ID, "search")
+	if err != nil {
+		return Revenue{}, err
+	}
+	defer leave()
+	return sum()
 }
 
 // readOrders reads the orders that are asked for, and what those of the period, or of today, come to.
@@ -163,7 +175,7 @@ func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 		day, _ := time.ParseInLocation(time.DateOnly, v.Today, wib) // It is one.
 		filter.CreatedMin = timeOf(day)
 	}
-	v.Sum, err = s.db.SumOfOrders(p.Context(), p.Store.ID, filter)
+	v.Sum, err = s.sumOrders(p, func() (Revenue, error) { return s.db.SumOfOrders(p.Context(), p.Store.ID, filter) })
 	return err
 }
 
@@ -218,8 +230,73 @@ func (s *server) readWaiting(p *page, v *deskPage) error {
 	if v.IsMoreToDo = len(v.ToHandOver) > mostToHandOver; v.IsMoreToDo {
 		v.ToHandOver = v.ToHandOver[:mostToHandOver]
 	}
-	v.OnTheirWay, err = s.db.CashUnderWay(p.Context(), p.Store.ID)
+	v.OnTheirWay, err = s.sumOrders(p, func() (Revenue, error) { return s.db.CashUnderWay(p.Context(), p.Store.ID) })
 	return err
+}
+
+// shownAlert is an alert with its kind, which chooses its words: its code or, of an overpaid order, toomuch
+// (only a part of the money is needed) or both (the payment pays the order, and the buyer has reported
+// another one).
+type shownAlert struct {
+	Alert
+	Kind string
+
+	// These are set on the page of its order only.
+	Advice     string // the code of what it advises
+	IsWhichOne bool   // The owner says whether this is the payment that they approved, or a second one.
+}
+
+// shownAlerts returns the alerts of a book, as pages show them.
+func shownAlerts(b Book) (shown []shownAlert) {
+	for _, a := range alerts(b) {
+		kind := string(a.Code)
+		switch {
+		case a.Code != Overpaid, b.isUnneeded(a.Payment):
+		case a.Amount > a.Due:
+			kind = "toomuch"
+		case b.Reported && b.Status == Paid:
+			kind = "both"
+		}
+		shown = append(shown, shownAlert{Alert: a, Kind: kind})
+	}
+	return shown
+}
+
+// waiting is an order that waits for its owner, and why.
+type waiting struct {
+	OrderRow
+	Tail   string // of its reference
+	Alerts []shownAlert
+	Said   Note   // by the buyer, or by the gateway about a payment
+	Since  Time   // when that was
+	Why    string // the kind of its first alert or, without one, the code of what was said
+}
+
+// whyWaiting returns why an order waits: its alerts, and what was said when it began to wait.
+func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
+	history, err := s.db.History(ctx, o.ID)
+	if err != nil {
+		return waiting{}, err
+	}
+
+	w := waiting{OrderRow: o, Tail: referenceTail(o.Order.PaymentReference), Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
+	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
+	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
+		w.Said = history[i].Note
+		w.Since = history[i].At
+		isReport := func(h HistoryEntry) bool { return h.Note.Code == NoteReported }
+		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone { // What the buyer said is true still.
+			w.Said.Bank = history[r].Note.Bank
+			w.Said.Sender = history[r].Note.Sender
+		}
+	}
+
+	// Nobody has said anything when the order waits again for a payment that was held before.
+	w.Why = cmp.Or(string(w.Said.Code), "held")
+	if len(w.Alerts) > 0 {
+		w.Why = w.Alerts[0].Kind
+	}
+	return w, nil
 }
 
 // phoneWords returns what an owner's phone shows of an event: the state and the amount first, and the buyer's

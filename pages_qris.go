@@ -78,7 +78,7 @@ func (s *server) changeCode(p *page, m Method) error {
 // drawCode answers with the picture of the code by which an order can be paid. Browsers do not keep it: it is the
 // method's as it is now.
 func (s *server) drawCode(p *page) error {
-	m, err := s.db.MethodOf(p.Context(), p.order)
+	m, err := s.methodOf(p.Context(), p.order)
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,19 @@ func (s *server) drawCode(p *page) error {
 	if text == "" {
 		return ErrNotFound
 	}
+	return s.writeCode(p, "pay", text)
+}
+
+// writeCode answers with the picture of a code. It is drawn in one of the store's places of a kind.
+func (s *server) writeCode(p *page, kind, text string) error {
+	leave, err := s.auth.place(p.Context(), p.Store.ID, kind)
+	if err != nil {
+		return err
+	}
+	picture := qrPicture(text)
+	leave()
 	p.w.Header().Set("Content-Type", "image/png")
 	p.w.WriteHeader(http.StatusOK)
-	p.w.Write(qrPicture(text))
+	p.w.Write(picture)
 	return nil
 }

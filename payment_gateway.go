@@ -169,7 +169,7 @@ func (c gatewayClient) send(
 	switch {
 	case status/100 == 2:
 	case status/100 == 4 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
-		err = &Refusal{Reason: GatewayRefused, Words: fmt.Sprintf("%.200s", cmp.Or(words, http.StatusText(status)))}
+		err = &Refusal{Reason: GatewayRefused, Words: fmt.Sprintf("%.1000s", cmp.Or(words, http.StatusText(status)))}
 	default:
 		err = fmt.Errorf("the gateway answered %d", status)
 	}
@@ -207,7 +207,8 @@ func (o jsonObject) dropOptional() bool {
 	return len(o) < before
 }
 
-// scrub removes from a gateway's words what they repeat about the buyer.
+// scrub removes from a gateway's words what they repeat about the buyer, in any case. The longest parts go first, because
+// one may begin with another; and the words are cut after that, because half a part would stay.
 func (c checkout) scrub(err error) error {
 	refusal, ok := errors.AsType[*Refusal](err)
 	if !ok {
@@ -215,11 +216,14 @@ func (c checkout) scrub(err error) error {
 	}
 
 	typed := fmt.Sprint(c.Order.Buyer, internationalPhone(c.Order.Buyer.Phone))
-	for _, part := range strings.FieldsFunc(typed, isMark) {
-		if len(part) > 3 {
-			refusal.Words = strings.ReplaceAll(refusal.Words, part, "…")
+	parts := strings.FieldsFunc(typed, isMark)
+	slices.SortFunc(parts, func(a, b string) int { return len(b) - len(a) })
+	for _, part := range parts {
+		if len(part) > 3 { // It has letters and digits only.
+			refusal.Words = regexp.MustCompile("(?i)"+part).ReplaceAllLiteralString(refusal.Words, "…")
 		}
 	}
+	refusal.Words = fmt.Sprintf("%.200s", refusal.Words)
 	return refusal
 }
 
@@ -345,6 +349,10 @@ func (tx *Tx) gatewayKeys(storeID string, provider Provider) (keys []GatewayKey)
 	return keys
 }
 
+// mostKeysOfProvider is how many keys a store may have at a provider, with those that were replaced: each notification
+// is compared with all of them.
+const mostKeysOfProvider = 100
+
 var sandboxKey = GatewayKey{Provider: Sandbox, Mode: ModeSandbox}
 
 const sqlGatewayKeys = `
@@ -375,7 +383,11 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	}
 
 	return db.write(ctx, func(tx *Tx) error {
-		for _, old := range tx.gatewayKeys(key.StoreID, key.Provider) {
+		before := tx.gatewayKeys(key.StoreID, key.Provider)
+		if len(before) >= mostKeysOfProvider {
+			return refuse(LimitReached)
+		}
+		for _, old := range before {
 			isSame := old.Mode == key.Mode && old.SecretKey == key.SecretKey && old.CallbackToken == key.CallbackToken
 			if isSame && old.ReplacedAt == 0 {
 				return nil

@@ -242,40 +242,179 @@ func TestShopHolds(t *testing.T) {
 	})
 }
 
-// TestShopFlood is what strangers can do to a store: from one address, from a network, and from many.
+// strangers order a tea each on the shop page, from the address that from returns and with a telephone number of their
+// own, until they have tried n times. It returns how many orders were made.
+func (w *world) strangers(n int, from func(i int) string, more ...string) (made int) {
+	for i := range n {
+		w.buyers++
+		form := shopForm(append([]string{"product.kopi", "", "product.teh", "1", "seen", "50000", "phone",
+			fmt.Sprintf("08123%07d", w.buyers)}, more...)...)
+		if status, _, _ := w.stranger(from(i), "POST", checkoutAt, form); status == 303 {
+			made++
+		}
+	}
+	return made
+}
+
+// idsOf reads the ids that a query selects.
+func (w *world) idsOf(query string) []string {
+	return strings.Fields(w.value("SELECT group_concat(id, ' ') FROM (" + query + ")"))
+}
+
+// wantWaiting compares how many orders of the shop page wait for a payment or for the owner.
+func (w *world) wantWaiting(want string) {
+	w.t.Helper()
+	const waiting = "SELECT count(*) FROM orders WHERE source = 'shop' AND status IN ('pending', 'awaiting_verification')"
+	if n := w.value(waiting); n != want {
+		w.t.Errorf("%s orders of the shop page wait, want %s", n, want)
+	}
+}
+
+// TestShopFlood is what strangers can do to a store: from one address, from a network, and from many, each with
+// telephone numbers of their own. When they have stopped, the stock comes back.
 func TestShopFlood(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		openShop(t, w)
-		flood := func(from func(i int) string, n int) (made int) {
-			for i := range n {
-				form := shopForm("product.kopi", "", "product.teh", "1", "seen", "50000", "phone", fmt.Sprintf("08123%07d", i))
-				if status, _, _ := w.stranger(from(i), "POST", checkoutAt, form); status == 303 {
-					made++
-				}
+		w.ruin = true // There are more events than the checks may read.
+		openShop(t, w).play("owner open account, press add-phone server=ntfy.sh")
+		w.command("store set -shop-hold 2h -store " + w.shop.id)
+		w.sql("UPDATE products SET stock = 1000 WHERE slug = 'teh' AND store_id = ?", w.shop.id)
+		wantStock := func(when, want string) {
+			t.Helper()
+			if got := w.value("SELECT stock FROM products WHERE slug = 'teh' AND store_id = ?", w.shop.id); got != want {
+				t.Errorf("%s the stock is %s, want %s", when, got, want)
 			}
-			return made
 		}
-		if made := flood(func(int) string { return "1.1.1.1" }, 50); made != 30 {
+
+		one := func(int) string { return "1.1.1.1" }
+		if made := w.strangers(33, one); made != 30 {
 			t.Errorf("one address makes %d orders at once, want 30", made)
 		}
-		network := func(i int) string { return fmt.Sprintf("2001:db8:1:%x::1", i) }
-		if made := flood(network, 200); made > 120 {
-			t.Errorf("a network of IPv6 makes %d orders at once", made)
+		time.Sleep(time.Minute)
+		if made := w.strangers(12, one); made != 10 {
+			t.Errorf("one address makes %d orders a minute, want 10", made)
 		}
-		w.sleep(20 * time.Minute) // They are remembered for ten.
-		if made := flood(func(i int) string { return fmt.Sprintf("9.%d.%d.1", i/250, i%250) }, 700); made > 500 {
-			t.Errorf("many addresses make %d orders", made)
+		if made := w.strangers(33, func(i int) string { return fmt.Sprintf("2001:db8:1:1::%x", i) }); made != 30 {
+			t.Errorf("the addresses of a /64 make %d orders at once, want 30", made)
 		}
-		if n := w.value("SELECT count(*) FROM orders WHERE status = 'pending'"); n != "500" {
-			t.Errorf("%s orders wait, want 500", n)
+		if made := w.strangers(123, func(i int) string { return fmt.Sprintf("2001:db8:2:%x::1", i) }); made != 120 {
+			t.Errorf("the networks of a /48 make %d orders at once, want 120", made)
 		}
-		if status, text, _ := w.stranger("8.8.8.8", "POST", checkoutAt, shopForm()); status != 409 || !strings.Contains(text, "banyak pesanan") {
+		if made := w.strangers(313, func(i int) string { return fmt.Sprintf("2001:db8:%x::1", 100+i%100) }); made != 310 {
+			t.Errorf("a hundred networks make %d orders, want the rest of 500", made)
+		}
+		w.wantWaiting("500")
+		status, text, _ := w.stranger("8.8.8.8", "POST", checkoutAt, shopForm())
+		if status != 409 || !strings.Contains(text, "banyak pesanan") {
 			t.Errorf("the next buyer: %d", status)
 		}
 		w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1)).want(t, 201, "")
+		w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+		wantStock("with 500 orders", "500")
+		time.Sleep(time.Minute)
+		if rung := len(w.net.inbox.rung); rung != 21 { // The order of the API is one.
+			t.Errorf("the phone rings %d times for 500 orders at once, want 20", rung-1)
+		}
+
+		for _, id := range w.idsOf("SELECT id FROM orders WHERE source = 'shop' ORDER BY id LIMIT 50") {
+			w.stranger("1.1.1.1", "POST", "/pay/"+id, url.Values{"act": {"claim"}, "method": {"bank_transfer"}})
+		}
+		w.wantWaiting("500")
+		time.Sleep(time.Hour)
+		before := len(w.net.inbox.rung)
+		if before > 21+6 {
+			t.Errorf("the phone rings %d times within an hour, want 6", before-21)
+		}
+		w.sleep(time.Hour)
+		w.wantWaiting("50")
+		wantStock("after the hold", "950")
+		w.sleep(22 * time.Hour)
+		wantStock("a day after the reports", "1000")
+		w.wantWaiting("50")
+	})
+}
+
+// TestReportsOfManyOrders lets the orders of a flood expire, which gives room for others, and reports them then: no more
+// than 500 wait for the owner.
+func TestReportsOfManyOrders(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.ruin = true // Most orders have no events.
+		openShop(t, w)
+		_, _, to := w.stranger("1.1.1.1", "POST", checkoutAt, shopForm())
+		id := strings.TrimSuffix(strings.TrimPrefix(to, "/pay/"), "?new=1")
 		w.sleep(4 * time.Hour)
-		if n := w.value("SELECT count(*) FROM orders WHERE status = 'pending' AND source = 'shop'"); n != "0" {
-			t.Errorf("%s orders wait after the hold", n)
+		w.manyOrders("pending", mostShopOrders)
+		w.sql("UPDATE orders SET source = 'shop' WHERE status = 'pending'")
+		report := func() string {
+			w.stranger("1.1.1.1", "POST", "/pay/"+id, url.Values{"act": {"claim"}, "method": {"bank_transfer"}})
+			return w.get(t, "/v1/orders/"+id).at("order.status")
+		}
+		if status := report(); status != "expired" {
+			t.Errorf("beside 500 orders that wait, a report makes another %s", status)
+		}
+		w.sql("UPDATE orders SET status = 'expired' WHERE id = 'o-1'")
+		if status := report(); status != "awaiting_verification" {
+			t.Errorf("beside 499 orders that wait, a report makes another %s", status)
+		}
+	})
+}
+
+// TestShopRings rings the owner's phone for orders of the shop page: once for one that is paid in cash, which is
+// confirmed as it is made.
+func TestShopRings(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		openShop(t, w).play("owner open account, press add-phone server=ntfy.sh")
+		w.strangers(1, func(int) string { return "1.1.1.1" }, "payment_method", "5000 cod")
+		w.sleep(time.Minute)
+		if rung := fmt.Sprint(w.net.inbox.rung); len(w.net.inbox.rung) != 1 || !strings.Contains(rung, "Pesanan baru") {
+			t.Errorf("the phone rings of a cash order: %s", rung)
+		}
+		w.strangers(1, func(int) string { return "1.1.1.1" })
+		id := w.value("SELECT id FROM orders WHERE status = 'pending'")
+		w.stranger("1.1.1.1", "POST", "/pay/"+id, url.Values{"act": {"claim"}, "method": {"bank_transfer"}})
+		w.sleep(time.Minute)
+		if rung := w.net.inbox.rung[1:]; len(rung) != 2 || !strings.Contains(rung[1].title, "Perlu dicek") {
+			t.Errorf("the phone rings of an order and the report of its payment: %v", rung)
+		}
+	})
+}
+
+// TestShopReaders is what strangers can do who read the shop page: often, slowly, and with addresses that make it long.
+func TestShopReaders(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		openShop(t, w)
+		often := func(from func(i int) string, n int) (read int) {
+			for i := range n {
+				if status, _, _ := w.stranger(from(i), "GET", shopAt+"/product/teh", nil); status == 200 {
+					read++
+				}
+			}
+			return read
+		}
+		one := func(int) string { return "1.1.1.1" }
+		if read := often(one, 150); read != 120 {
+			t.Errorf("one address reads %d pages at once, want 120", read)
+		}
+		time.Sleep(6 * time.Second)
+		if read := often(one, 100); read != 60 {
+			t.Errorf("one address reads %d pages in six seconds, want 60", read)
+		}
+		if read := often(func(i int) string { return fmt.Sprintf("2001:db8:1:1::%x", i) }, 150); read != 120 {
+			t.Errorf("the addresses of a /64 read %d pages at once, want 120", read)
+		}
+
+		long := checkoutAt + "?product.teh=1&name=" + strings.Repeat("'", 12_000)
+		for range 10 { // They read nothing.
+			conn, err := w.life.dial()
+			must(t, err)
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: shop.test\r\nX-Forwarded-For: 2.2.2.2\r\n\r\n", long)
+		}
+		time.Sleep(time.Second)
+		if status, text, _ := w.stranger("3.3.3.3", "GET", shopAt, nil); status != 200 || !strings.Contains(text, "Teh Melati") {
+			t.Errorf("beside slow readers of long pages, the shop is answered %d", status)
+		}
+		if status, _, _ := w.stranger("3.3.3.3", "GET", long, nil); status != 429 {
+			t.Errorf("beside slow readers of long pages, another long page is answered %d", status)
 		}
 	})
 }
