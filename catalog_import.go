@@ -174,6 +174,12 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 	if e.ID != "" && (!found || e.ID != was.ID) {
 		in.wrong.add(path+"id", "is not the id of the %s with this slug: leave it out", kind)
 	}
+	if kind == Bundle {
+		was.Stock = nil                             // It was computed of its products'. Its row has none.
+		if !e.Given["items"] && len(e.Items) == 0 { // A form that did not change them has them.
+			in.wrong.add(path+"items", "is needed")
+		}
+	}
 	e.ImageURL = in.ownPicture(e.ImageURL, path)
 	in.changeStock(&e, was, found, path)
 	fillIn(&e, was, e.Given)
@@ -198,9 +204,7 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 			WHERE  id = ?`,
 			e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, in.now, e.Position, was.ID)
 	}
-	if kind == Bundle && !e.Given["items"] {
-		in.wrong.add(path+"items", "is needed")
-	} else if kind == Bundle && result != Unchanged {
+	if kind == Bundle && result != Unchanged {
 		in.putItems(was.ID, e.Items, path+"items")
 	}
 	in.done.Entries = append(in.done.Entries, EntryResult{Type: string(kind), Slug: e.Slug, ID: was.ID, Result: result})
