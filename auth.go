@@ -270,9 +270,6 @@ func (a *auth) writeUses() {
 	})
 }
 
-// PasswordHash is a password as it is stored.
-type PasswordHash struct{ Salt, Hash []byte }
-
 func hashPassword(password string, salt []byte, rounds int) PasswordHash {
 	hash, err := pbkdf2.Key(sha256.New, strings.TrimSpace(password), salt, rounds, sha256.Size)
 	if err != nil { // only if the parameters are wrong

@@ -2,7 +2,8 @@ package main
 
 // This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT
 // /v1/catalog share one import, which checks every entry, and writes all of them or none. An update leaves alone what
-// it does not mention. What is removed is hidden: orders refer to it, so its row stays.
+// it does not mention. What is removed is hidden: orders refer to it, so its row stays. At the end are the pictures that
+// are shown with products and methods.
 
 import (
 	"context"
@@ -122,6 +123,27 @@ func (db *DB) EntriesLike(ctx context.Context, storeID string, kind Kind, text s
 		}
 	}
 	return nil, nil
+}
+
+// ShopEntries lists what is for sale on the shop page, in the owner's order.
+func (db *DB) ShopEntries(ctx context.Context, storeID, text string, limit, offset int64) ([]Entry, bool, error) {
+	return some[Entry](ctx, db, limit, offset, sqlEntries+`
+		AND p.published = 1 AND (?3 = '' OR instr(p.title_folded, ?3) > 0)
+		ORDER BY p.position, p.type DESC, p.title, p.id
+		LIMIT +? OFFSET ?`, storeID, false, strings.ToLower(text))
+}
+
+// EntriesNamed returns those of some entries that are for sale. Each name is a kind and a slug.
+func (db *DB) EntriesNamed(ctx context.Context, storeID string, names [][2]string) ([]Entry, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return all[Entry](ctx, db, sqlEntries+`
+		AND p.id IN (
+			SELECT g.id
+			FROM   json_each(?3) n
+			JOIN   products g ON g.store_id = ?1 AND g.type = n.value ->> 0 AND g.slug = n.value ->> 1)`,
+		storeID, false, fromJSON{names})
 }
 
 // RemoveEntry hides a product or bundle from everything but the orders that it is in, and sets its slug free: a

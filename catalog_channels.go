@@ -122,3 +122,12 @@ func (m Method) addsFeeToQRIS(st Store) bool {
 	hasQRIS := slices.ContainsFunc(channels, func(c Channel) bool { return c.Code == "qris" })
 	return m.Fee > 0 && (m.Kind == QRIS || hasQRIS)
 }
+
+// leastOfAll returns the least amount that all channels of a gateway take.
+func (p Provider) leastOfAll() int64 {
+	least := int64(1000)
+	for _, c := range p.Channels() {
+		least = max(least, c.Least)
+	}
+	return least
+}

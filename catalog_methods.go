@@ -120,6 +120,26 @@ func (m Method) usable(st Store, subtotal int64) bool {
 // isOfShop reports whether buyers of the shop page may be offered a method. No test method is.
 func (m Method) isOfShop(st Store) bool { return m.Shop && !m.Test && m.lacks(st) == "" }
 
+// refuseOpening refuses to open a shop page that nobody could order from. What an open one loses later is said on the
+// page.
+func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
+	if tx.count("SELECT count(*) FROM stores WHERE id = ? AND shop = ?", st.ID, ShopOpen) > 0 {
+		return
+	}
+	const goods = "SELECT EXISTS (SELECT 1 FROM products WHERE store_id = ? AND published = 1 AND removed_at = 0)"
+	if tx.count(goods, st.ID) == 0 {
+		refusal.add("shop", "needs a product that is for sale")
+	}
+	var methods []Method
+	tx.list(&methods, sqlMethods, st.ID)
+	if !slices.ContainsFunc(methods, func(m Method) bool { return m.isOfShop(st) }) {
+		refusal.add("shop", "needs a way to pay that is offered on the shop page")
+	}
+	if st.Contact == "" {
+		refusal.add("shop", "needs a contact for buyers")
+	}
+}
+
 // takes reports whether an amount is not too much for a method of which only the text of its code is known.
 func (m Method) takes(amount int64) bool {
 	return m.Kind != QRIS || m.ImageURL != nil || amount <= mostQRISAmount
@@ -187,6 +207,12 @@ func (db *DB) Methods(ctx context.Context, storeID string) ([]Method, error) {
 func (db *DB) UsableMethods(ctx context.Context, st Store, subtotal int64) ([]Method, error) {
 	methods, err := db.Methods(ctx, st.ID)
 	return slices.DeleteFunc(methods, func(m Method) bool { return !m.usable(st, subtotal) }), err
+}
+
+// ShopMethods lists the methods that buyers of the shop page are offered, in the owner's order.
+func (db *DB) ShopMethods(ctx context.Context, st Store) ([]Method, error) {
+	methods, err := all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.position, m.code", st.ID)
+	return slices.DeleteFunc(methods, func(m Method) bool { return !m.isOfShop(st) }), err
 }
 
 // Method reads one of a store's payment methods, usable or not. One that was removed is found too, and is off.

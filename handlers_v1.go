@@ -144,7 +144,7 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 	}
 
 	if session.Status == "manual" {
-		m, err := s.methodOf(c.Context(), o)
+		m, err := s.db.MethodOf(c.Context(), o)
 		if err != nil {
 			return nil, err
 		}

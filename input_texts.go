@@ -227,6 +227,24 @@ func isPrivateHost(host string) bool {
 		strings.HasSuffix(name, ".internal")
 }
 
+// isPublic reports whether anybody on the Internet can have this address.
+func isPublic(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	for denied := range strings.FieldsSeq(deniedNets) {
+		if netip.MustParsePrefix(denied).Contains(ip) {
+			return false
+		}
+	}
+	return ip.IsValid()
+}
+
+// deniedNets are the addresses that are not public (IANA's special-purpose registries): in IPv6 everything
+// outside 2000::/3, and some within it.
+const deniedNets = `
+	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+	::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20`
+
 // isLoopback reports whether a host, with or without a port, is this machine itself.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -1,7 +1,7 @@
 package main
 
-// This file is about the order and how it is created. An order is stored as the JSON that the API shows, rendered once
-// per change, beside the columns that queries need.
+// This file is about the order: how it is read, created and changed. An order is stored as the JSON that the API shows,
+// rendered once per change, beside the columns that queries need. Every change goes through changeOrder.
 
 import (
 	"bytes"
@@ -10,11 +10,9 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"encoding/json"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Order is an order as the API shows it, except its two addresses, which depend on where the store is served.
@@ -79,31 +77,6 @@ type StoredOrder struct {
 	ID     string
 	JSON   string
 	Events int64 // how many it has: the sequence of its latest event
-}
-
-// pieces are JSON that is put together when it is sent, so that a long list is copied once.
-type pieces []string
-
-func (p pieces) join() (joined []byte) {
-	length := 0
-	for _, piece := range p {
-		length += len(piece)
-	}
-	joined = slices.Grow(joined, length)
-	for _, piece := range p {
-		joined = append(joined, piece...)
-	}
-	return joined
-}
-
-func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }
-
-// show returns an order as the API shows it: its stored JSON without the last brace, the sequence of its latest event,
-// its two addresses, which are already escaped, and the brace. paymentURL is the page of a payment session, or "".
-func (st Store) show(o StoredOrder, paymentURL string) pieces {
-	page := st.payPage(o.ID)
-	return pieces{o.JSON[:len(o.JSON)-1], `,"sequence":`, strconv.FormatInt(o.Events, 10),
-		`,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
 }
 
 func (o StoredOrder) decode() (order Order, err error) {
@@ -318,84 +291,208 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	return created, nil
 }
 
-// choosePayment sets how the order is paid, and what that costs. An order with nothing to pay is paid at
-// once.
-func (tx *Tx) choosePayment(o *OrderRow, st Store, in NewOrder) error {
-	switch amount := o.Order.beforeFee(); {
-	case amount < 0:
-		return refuse(ValidationFailed).add("discount",
-			"must be at most subtotal + shipping_fee, which is %d", amount+o.Order.Discount)
-	case amount == 0:
-		o.Order.SettlementChannel = "none"
-		o.Order.PaymentProvider = NoProvider
-		o.Order.PaymentMethod = "none"
-		o.Book.Status = Paid
-		o.Order.PaidAt = tx.now
-		return nil
-	case in.Trial != nil:
-		o.Order.Test = true
-		return tx.setMethod(o, *in.Trial)
-	case in.PaymentMethod == "":
-		return refuse(ValidationFailed).add("payment_method", "is needed: take a code from GET /v1/payment-methods")
-	}
-
-	m, found := tx.method(st.ID, in.PaymentMethod)
-	if !found || !m.usable(st, o.Order.Subtotal) {
-		return refuse(PaymentMethodUnavailable).add("payment_method",
-			"is not a method that this order can be paid with: take one from GET /v1/payment-methods")
-	}
-
-	o.Order.Test = m.Test
-	return tx.setMethod(o, m)
+// newReference returns an order's payment_reference, which a person can quote: a day in WIB and six
+// characters. The characters are a count modulo 2³⁰: the time in twelfths of a millisecond, or one more than
+// the last count, if that is larger. 2³⁰ twelfths are more than a day, so no reference repeats while the
+// process runs; if one does after a restart with the clock set back, the index refuses it. New references are
+// neighbours in that index, whereas each random one would change a page of its own.
+func (tx *Tx) newReference() string {
+	number := max(tx.db.latestReference+1, int64(tx.now)*12)
+	tx.db.latestReference = number
+	tail := crockford.EncodeToString(binary.BigEndian.AppendUint32(nil, uint32(number)<<2)) // six characters have 30 bits
+	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
 }
 
-const (
-	uniqueAmountsFor = 7 * 24 * time.Hour
-	mostUniqueCode   = 999
-)
+// referenceTail returns the part of an order's reference that tells it from the others of its day.
+func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
 
-// setMethod changes an order to a method, with its fee and its unique code.
-func (tx *Tx) setMethod(o *OrderRow, m Method) error {
-	o.Order.Fee = m.Fee
-	o.Order.UniqueCode = 0
-	base := o.Order.beforeFee() + m.Fee
-	if m.UniqueCode {
-		o.UniqueCode = tx.uniqueCode(o, base)
-		o.Order.UniqueCode = o.UniqueCode
+// crockford is base32 without letters that look alike, in ASCII order
+// (https://www.crockford.com/base32.html).
+var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+
+// changeOrder changes an order of a store in a write of its own. fn changes the order, its book and its sessions. Then
+// its state becomes what its book implies (settle), and everything that follows from that is written: stock, history,
+// sessions, and events: for the new state, for alerts that have changed, for a shipment, or for whatever else changed.
+func (db *DB) changeOrder(
+	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
+) (o OrderRow, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		o, err = readOrder(tx, tx, storeID, id)
+		if err != nil {
+			return err
+		}
+		return tx.change(&o, fn)
+	})
+	return o, err
+}
+
+// changeOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
+func (db *DB) changeOrderOfAnyStore(
+	ctx context.Context, id string, fn func(tx *Tx, o *OrderRow) error,
+) (o OrderRow, err error) {
+	err = db.write(ctx, func(tx *Tx) error {
+		o, err = readOrderOfAnyStore(tx, tx, id)
+		if err != nil {
+			return err
+		}
+		return tx.change(&o, fn)
+	})
+	return o, err
+}
+
+// change changes an order by fn, and writes it with everything that follows.
+func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
+	statusBefore := o.Book.Status
+	alertsBefore := alerts(o.Book)
+	wasShipped := o.Order.isShipped()
+	if err := fn(tx, o); err != nil {
+		return err
+	}
+	if err := tx.applyBook(o, statusBefore); err != nil {
+		return err
 	}
 
-	o.Order.Amount = base + o.Order.UniqueCode
-	if !m.takes(o.Order.Amount) {
-		return refuse(PaymentMethodUnavailable).add("payment_method", "takes at most %d", mostQRISAmount)
+	changed := o.render(tx.now)
+	changedStatus := o.Book.Status != statusBefore
+	var events []EventName
+	if changedStatus {
+		events = append(events, statusEvents[o.Book.Status])
 	}
-	o.Order.PaymentMethod = m.Code
-	o.Order.PaymentProvider = m.Provider
-	o.Order.SettlementChannel = m.Channel
-	if o.Order.Amount > maxMoney {
-		return refuse(ValidationFailed).add("items", "come to more than %d in all", maxMoney)
+	if !slices.Equal(alertsBefore, alerts(o.Book)) {
+		events = append(events, OrderAlerted)
+	}
+	if o.Order.isShipped() && !wasShipped {
+		events = append(events, OrderShipped)
+	}
+	if len(events) == 0 && len(changed) > 0 {
+		events = append(events, OrderUpdated)
+	}
+	if len(events) > 0 {
+		st := tx.store(o.StoreID)
+		for _, name := range events {
+			tx.addEvent(o, st, name, changed)
+		}
+	}
+
+	if o.Book.Status != AwaitingVerification || o.Order.isShipped() {
+		o.StockUntil = 0
+	}
+	tx.storeOrder(o)
+	tx.makeSessionsDue(o, changedStatus)
+	tx.storeSessions(o)
+	return nil
+}
+
+// applyBook brings the order into the state that its book implies, with what that means for its stock and paid_at. The
+// method and amounts of a paid order are those of the page that pays it, which has no unique code. If the stock is
+// short, the order is paid all the same, and oversold; a refund releases no stock. The history gets one line for a
+// change of state, whose note is the news about the payer; other news becomes notes. statusBefore is the status before
+// this change, in which an act, or the order's end, may already have set o.Book.Status.
+func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
+	after := settle(o.Book, statusBefore)
+	reason, notes := o.reasonAndNotes(after.PaidBy)
+	for _, n := range notes {
+		o.note(ActorGateway, n)
+	}
+
+	if after.Status != o.Book.Status {
+		// This never fails for a change that settle makes: all of them are in transitions.
+		if err := o.become(after.Status, ActorGateway, reason); err != nil {
+			return err
+		}
+	} else if reason.Code != "" {
+		o.note(ActorGateway, reason)
+	}
+	o.Book = after
+
+	if payer, isPayment := after.payer(); isPayment && after.Status == Paid {
+		s := o.session(payer.Attempt)
+		o.Order.PaymentMethod = s.Method
+		o.Order.PaymentProvider = s.Provider
+		o.Order.SettlementChannel = "gateway"
+		o.Order.Amount = s.Asked
+		o.Order.Fee = s.Asked - o.Order.beforeFee()
+		o.Order.UniqueCode = 0
+	}
+
+	if after.Status != statusBefore {
+		tx.followStatus(o)
 	}
 	return nil
 }
 
-// uniqueCode returns a code that makes the order's amount, with the base that it is added to, differ from that of each
-// other order of the store in the last seven days. It is the code that was drawn for the order before, or a new one. If
-// all amounts are taken, one repeats. Each step leads 382 codes further, and all steps together to every code.
-func (tx *Tx) uniqueCode(o *OrderRow, base int64) int64 {
-	code := cmp.Or(o.UniqueCode, 1+rand.Int64N(mostUniqueCode))
-	tx.find(&code, `
-		WITH RECURSIVE steps (n, code) AS (
-			VALUES (1, ?1)
-			UNION ALL
-			SELECT n + 1, (code + 381) % ?2 + 1 FROM steps WHERE n < ?2
-		)
-		SELECT code
-		FROM   steps
-		WHERE  NOT EXISTS (
-			SELECT 1
-			FROM   orders INDEXED BY orders_by_amount -- SQLite would read all orders of those days
-			WHERE  store_id = ?3 AND amount = ?4 + code AND created_at > ?5 AND id <> ?6)
-		LIMIT  1`, code, mostUniqueCode, o.StoreID, base, tx.now.Add(-uniqueAmountsFor), o.ID)
-	return code
+// reasonAndNotes returns the news that explains a change of state: the first about the payment that pays, or else the
+// last that is not a denial, or else the first. The rest are notes.
+func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
+	if len(o.news) == 0 {
+		return reason, nil
+	}
+
+	i := slices.IndexFunc(o.news, func(n Note) bool { return n.paymentKey() == paidBy })
+	for last := len(o.news) - 1; i < 0 && last >= 0; last-- {
+		if o.news[last].Code != NoteCode(Denied) {
+			i = last
+		}
+	}
+	i = max(i, 0)
+	return o.news[i], slices.Delete(slices.Clone(o.news), i, i+1)
+}
+
+// transitions are all the changes of state that can happen, whoever causes them, but for UndoApproval. Everything else
+// is refused.
+var transitions = map[Status][]Status{
+	Pending:              {AwaitingVerification, Paid, Failed, Expired},
+	AwaitingVerification: {Pending, Paid, Failed},
+	Paid:                 {Refunded, Failed},
+	Failed:               {Paid},
+	Expired:              {AwaitingVerification, Paid},
+}
+
+// become changes the order's state, if that is possible.
+func (o *OrderRow) become(to Status, actor Actor, n Note) error {
+	if !slices.Contains(transitions[o.Book.Status], to) {
+		return o.wrongState()
+	}
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
+	o.Book.Status = to
+	return nil
+}
+
+// wrongState refuses what the order's state does not allow.
+func (o *OrderRow) wrongState() error {
+	return &Refusal{Reason: WrongState, Words: string(o.Book.Status)}
+}
+
+// note adds a line to the order's history that is not a change of state.
+func (o *OrderRow) note(actor Actor, n Note) {
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: o.Book.Status, Actor: actor, Note: n})
+}
+
+// followStatus does what a new status means for an order's stock and paid_at. A refund keeps both: the goods may be
+// with the buyer. What was shipped comes back only if somebody says so.
+func (tx *Tx) followStatus(o *OrderRow) {
+	switch o.Book.Status {
+	case Paid:
+		o.Order.PaidAt = tx.now
+		o.Book.Oversold = len(tx.reserve(o)) > 0
+	case Failed, Expired:
+		o.Order.PaidAt = 0
+		if !o.Order.isShipped() {
+			tx.release(o)
+		}
+	case Pending, AwaitingVerification:
+		o.Order.PaidAt = 0
+	}
+}
+
+// statusEvents are the events that changes of state cause, by the new state.
+var statusEvents = map[Status]EventName{
+	Pending:              OrderPending,
+	AwaitingVerification: OrderAwaitingVerification,
+	Paid:                 OrderPaid,
+	Failed:               OrderFailed,
+	Expired:              OrderExpired,
+	Refunded:             OrderRefunded,
 }
 
 // render makes the order's JSON again, and returns the names of the fields that have changed, without updated_at, which
@@ -444,25 +541,8 @@ func shownFields(o Order) (fields map[string]json.RawMessage) {
 	return fields
 }
 
-// crockford is base32 without letters that look alike, in ASCII order
-// (https://www.crockford.com/base32.html).
-var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
-
-// newReference returns an order's payment_reference, which a person can quote: a day in WIB and six
-// characters. The characters are a count modulo 2³⁰: the time in twelfths of a millisecond, or one more than
-// the last count, if that is larger. 2³⁰ twelfths are more than a day, so no reference repeats while the
-// process runs; if one does after a restart with the clock set back, the index refuses it. New references are
-// neighbours in that index, whereas each random one would change a page of its own.
-func (tx *Tx) newReference() string {
-	number := max(tx.db.latestReference+1, int64(tx.now)*12)
-	tx.db.latestReference = number
-	tail := crockford.EncodeToString(binary.BigEndian.AppendUint32(nil, uint32(number)<<2)) // six characters have 30 bits
-	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
-}
-
 // addEvent writes an event of the order as it was rendered last, and its deliveries, which are due at once. It returns
-// the order as the event shows it. changed has the names of the fields that have changed. An endpoint that is off gets
-// deliveries too: they wait until it is on. A phone gets only what is news to its owner.
+// the order as the event shows it. changed has the names of the fields that have changed.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
 	o.Events++
 	shown = strings.Join(st.show(o.StoredOrder, ""), "")
@@ -471,18 +551,20 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) 
 		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
 	}
 	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data)
-
-	var endpoints []string
-	tx.list(&endpoints, `
-		SELECT id
-		FROM   endpoints
-		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
-		       AND (kind = 'webhook' OR ?)
-		ORDER BY id`, o.StoreID, name, ringsPhone(name, o.Order.Alerts != nil) && !o.isByOwner() && tx.db.ringsForShop(*o, name))
-	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
-		tx.addDelivery(eventID, id)
-	}
+	tx.addDeliveries(eventID, o.StoreID, name, tx.ringsPhone(o, name))
 	return shown
+}
+
+// ringsPhone reports whether an event is news for its owner's phone. That is decided when the event is written: what is
+// no news has no delivery. What buyers of the shop page do is bounded, so each such event takes a ring: the order, and the
+// report of its payment. A cash order, which is confirmed as it is made, rings once.
+func (tx *Tx) ringsPhone(o *OrderRow, name EventName) bool {
+	isNews := slices.Contains(phoneEvents, name) && (name != OrderAlerted || o.Order.Alerts != nil)
+	if !isNews || o.isByOwner() {
+		return false
+	}
+	isBuyers := o.Order.Source == FromShop && (name == OrderCreated || name == OrderAwaitingVerification)
+	return !isBuyers || !o.hasRung && tx.db.shopRings.take(o.StoreID).err == nil
 }
 
 // isByOwner reports whether the owner has done in the dashboard what this write changes.
@@ -491,6 +573,14 @@ func (o *OrderRow) isByOwner() bool {
 		return o.Order.Source == FromOwner
 	}
 	return o.history[len(o.history)-1].Actor == ActorOwner
+}
+
+// show returns an order as the API shows it: its stored JSON without the last brace, the sequence of its latest event,
+// its two addresses, which are already escaped, and the brace. paymentURL is the page of a payment session, or "".
+func (st Store) show(o StoredOrder, paymentURL string) pieces {
+	page := st.payPage(o.ID)
+	return pieces{o.JSON[:len(o.JSON)-1], `,"sequence":`, strconv.FormatInt(o.Events, 10),
+		`,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
 }
 
 // storeOrder writes a new order, or what has changed in one. render has set its status and alerts.
@@ -520,3 +610,20 @@ func (tx *Tx) storeOrder(o *OrderRow) {
 			o.ID, tx.now, h.From, h.To, h.Actor, fromJSON{h.Note})
 	}
 }
+
+// pieces are JSON that is put together when it is sent, so that a long list is copied once.
+type pieces []string
+
+func (p pieces) join() (joined []byte) {
+	length := 0
+	for _, piece := range p {
+		length += len(piece)
+	}
+	joined = slices.Grow(joined, length)
+	for _, piece := range p {
+		joined = append(joined, piece...)
+	}
+	return joined
+}
+
+func (p pieces) MarshalJSON() ([]byte, error) { return p.join(), nil }

@@ -1,33 +1,12 @@
 package main
 
-// This file has the states of an order, changeOrder, through which every change of an order goes, and what people do
-// with orders: the owner's decisions, the buyer's reports, another method, an alert that was dealt with.
+// This file has the history of an order, and what people do with orders: the owner's decisions, the buyer's reports, an
+// alert that was dealt with.
 
 import (
 	"context"
 	"fmt"
-	"slices"
 )
-
-// transitions are all the changes of state that can happen, whoever causes them, but for UndoApproval. Everything else
-// is refused.
-var transitions = map[Status][]Status{
-	Pending:              {AwaitingVerification, Paid, Failed, Expired},
-	AwaitingVerification: {Pending, Paid, Failed},
-	Paid:                 {Refunded, Failed},
-	Failed:               {Paid},
-	Expired:              {AwaitingVerification, Paid},
-}
-
-// statusEvents are the events that changes of state cause, by the new state.
-var statusEvents = map[Status]EventName{
-	Pending:              OrderPending,
-	AwaitingVerification: OrderAwaitingVerification,
-	Paid:                 OrderPaid,
-	Failed:               OrderFailed,
-	Expired:              OrderExpired,
-	Refunded:             OrderRefunded,
-}
 
 // Actor is who changed an order.
 type Actor string
@@ -95,177 +74,6 @@ type HistoryEntry struct {
 	Note  Note
 }
 
-// note adds a line to the order's history that is not a change of state.
-func (o *OrderRow) note(actor Actor, n Note) {
-	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: o.Book.Status, Actor: actor, Note: n})
-}
-
-// wrongState refuses what the order's state does not allow.
-func (o *OrderRow) wrongState() error {
-	return &Refusal{Reason: WrongState, Words: string(o.Book.Status)}
-}
-
-// become changes the order's state, if that is possible.
-func (o *OrderRow) become(to Status, actor Actor, n Note) error {
-	if !slices.Contains(transitions[o.Book.Status], to) {
-		return o.wrongState()
-	}
-	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
-	o.Book.Status = to
-	return nil
-}
-
-// restore gives the order the status from before its approval, which transitions do not lead back to.
-func (o *OrderRow) restore(to Status, actor Actor, n Note) {
-	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
-	o.Book = o.Book.undo(to)
-}
-
-// changeOrder changes an order of a store in a write of its own. fn changes the order, its book and its sessions. Then
-// its state becomes what its book implies (settle), and everything that follows from that is written: stock, history,
-// sessions, and events: for the new state, for alerts that have changed, for a shipment, or for whatever else changed.
-func (db *DB) changeOrder(
-	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
-) (o OrderRow, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		o, err = readOrder(tx, tx, storeID, id)
-		if err != nil {
-			return err
-		}
-		return tx.change(&o, fn)
-	})
-	return o, err
-}
-
-// changeOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
-func (db *DB) changeOrderOfAnyStore(
-	ctx context.Context, id string, fn func(tx *Tx, o *OrderRow) error,
-) (o OrderRow, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		o, err = readOrderOfAnyStore(tx, tx, id)
-		if err != nil {
-			return err
-		}
-		return tx.change(&o, fn)
-	})
-	return o, err
-}
-
-// change changes an order by fn, and writes it with everything that follows.
-func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
-	statusBefore := o.Book.Status
-	alertsBefore := alerts(o.Book)
-	wasShipped := o.Order.isShipped()
-	if err := fn(tx, o); err != nil {
-		return err
-	}
-	if err := tx.applyBook(o, statusBefore); err != nil {
-		return err
-	}
-
-	changed := o.render(tx.now)
-	changedStatus := o.Book.Status != statusBefore
-	var events []EventName
-	if changedStatus {
-		events = append(events, statusEvents[o.Book.Status])
-	}
-	if !slices.Equal(alertsBefore, alerts(o.Book)) {
-		events = append(events, OrderAlerted)
-	}
-	if o.Order.isShipped() && !wasShipped {
-		events = append(events, OrderShipped)
-	}
-	if len(events) == 0 && len(changed) > 0 {
-		events = append(events, OrderUpdated)
-	}
-	if len(events) > 0 {
-		st := tx.store(o.StoreID)
-		for _, name := range events {
-			tx.addEvent(o, st, name, changed)
-		}
-	}
-
-	if o.Book.Status != AwaitingVerification || o.Order.isShipped() {
-		o.StockUntil = 0
-	}
-	tx.storeOrder(o)
-	tx.makeSessionsDue(o, changedStatus)
-	tx.storeSessions(o)
-	return nil
-}
-
-// applyBook brings the order into the state that its book implies, with what that means for its stock and paid_at. The
-// method and amounts of a paid order are those of the page that pays it, which has no unique code. If the stock is
-// short, the order is paid all the same, and oversold; a refund releases no stock. The history gets one line for a
-// change of state, whose note is the news about the payer; other news becomes notes. statusBefore is the status before
-// this change, in which an act, or the order's end, may already have set o.Book.Status.
-func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
-	after := settle(o.Book, statusBefore)
-	reason, notes := o.reasonAndNotes(after.PaidBy)
-	for _, n := range notes {
-		o.note(ActorGateway, n)
-	}
-
-	if after.Status != o.Book.Status {
-		// This never fails for a change that settle makes: all of them are in transitions.
-		if err := o.become(after.Status, ActorGateway, reason); err != nil {
-			return err
-		}
-	} else if reason.Code != "" {
-		o.note(ActorGateway, reason)
-	}
-	o.Book = after
-
-	if payer, isPayment := after.payer(); isPayment && after.Status == Paid {
-		s := o.session(payer.Attempt)
-		o.Order.PaymentMethod = s.Method
-		o.Order.PaymentProvider = s.Provider
-		o.Order.SettlementChannel = "gateway"
-		o.Order.Amount = s.Asked
-		o.Order.Fee = s.Asked - o.Order.beforeFee()
-		o.Order.UniqueCode = 0
-	}
-
-	if after.Status != statusBefore {
-		tx.followStatus(o)
-	}
-	return nil
-}
-
-// reasonAndNotes returns the news that explains a change of state: the first about the payment that pays, or else the
-// last that is not a denial, or else the first. The rest are notes.
-func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
-	if len(o.news) == 0 {
-		return reason, nil
-	}
-
-	i := slices.IndexFunc(o.news, func(n Note) bool { return n.paymentKey() == paidBy })
-	for last := len(o.news) - 1; i < 0 && last >= 0; last-- {
-		if o.news[last].Code != NoteCode(Denied) {
-			i = last
-		}
-	}
-	i = max(i, 0)
-	return o.news[i], slices.Delete(slices.Clone(o.news), i, i+1)
-}
-
-// followStatus does what a new status means for an order's stock and paid_at. A refund keeps both: the goods may be
-// with the buyer. What was shipped comes back only if somebody says so.
-func (tx *Tx) followStatus(o *OrderRow) {
-	switch o.Book.Status {
-	case Paid:
-		o.Order.PaidAt = tx.now
-		o.Book.Oversold = len(tx.reserve(o)) > 0
-	case Failed, Expired:
-		o.Order.PaidAt = 0
-		if !o.Order.isShipped() {
-			tx.release(o)
-		}
-	case Pending, AwaitingVerification:
-		o.Order.PaidAt = 0
-	}
-}
-
 // Act is what an owner decides about an order.
 type Act string
 
@@ -278,6 +86,9 @@ const (
 	// CancelPending is for keys that may create orders and not decide about them.
 	CancelPending Act = "cancel pending"
 )
+
+// Undo takes an approval back. Only the dashboard can.
+const Undo Act = "undo"
 
 // statusAfter are the statuses that acts lead to.
 var statusAfter = map[Act]Status{
@@ -355,6 +166,12 @@ func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) e
 		return nil
 	})
 	return err
+}
+
+// restore gives the order the status from before its approval, which transitions do not lead back to.
+func (o *OrderRow) restore(to Status, actor Actor, n Note) {
+	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
+	o.Book = o.Book.undo(to)
 }
 
 // approvedFrom returns the status from before the approval of an order, "" if there is none that can be taken back. Of
@@ -438,42 +255,6 @@ func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
 
 		o.Book.Reported = false
 		return o.become(Pending, ActorBuyer, Note{Code: NoteTakenBack})
-	})
-	return err
-}
-
-// OfferedMethods lists the methods that the buyer of an order can choose: those of its own mode.
-func (db *DB) OfferedMethods(ctx context.Context, st Store, o Order) ([]Method, error) {
-	methods, err := db.Methods(ctx, st.ID)
-	return slices.DeleteFunc(methods, func(m Method) bool { return !o.isOffered(st, m) }), err
-}
-
-// isOffered reports whether the buyer of an order can choose a method.
-func (o Order) isOffered(st Store, m Method) bool {
-	return m.Test == o.Test && m.usable(st, o.Subtotal) && (o.Source != FromShop || m.Shop)
-}
-
-// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old
-// one are closed by their next check, which is due now.
-func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
-	_, err := db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
-		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt || o.Order.isShipped() {
-			return refuse(WrongState)
-		}
-
-		m, found := tx.method(o.StoreID, code)
-		if !found || !o.Order.isOffered(st, m) {
-			return refuse(PaymentMethodUnavailable)
-		}
-		if o.Order.PaymentMethod == code {
-			return nil
-		}
-		if err := tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges); err != nil {
-			return err
-		}
-
-		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: m.Name})
-		return tx.setMethod(o, m)
 	})
 	return err
 }

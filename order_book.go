@@ -75,6 +75,45 @@ func (p Payment) learn(news Payment) Payment {
 	return p
 }
 
+// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
+// of each change that belongs in the history. It reports whether anything changed.
+func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
+	for _, payment := range said {
+		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
+		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
+		if i < 0 {
+			i = len(o.Book.Payments)
+			o.Book.Payments = append(o.Book.Payments, before)
+		}
+
+		before = o.Book.Payments[i]
+		after := before.learn(payment)
+		if after != before {
+			o.Book.Payments[i] = after
+			o.noteNews(s, before, after)
+			news = true
+		}
+	}
+	return news
+}
+
+// noteNews adds what belongs in the history of a payment's change to o.news.
+func (o *OrderRow) noteNews(s *PaymentSession, before, after Payment) {
+	add := func(code NoteCode, amount, due int64) {
+		o.news = append(o.news, Note{Code: code, Provider: s.Provider, Attempt: s.Number, Payment: after.ID,
+			Amount: amount, Due: due})
+	}
+	if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
+		add(NoteCode(after.State), after.Amount, after.Asked)
+	}
+	if after.Returned > before.Returned {
+		add(NoteReturned, after.Returned, after.Amount)
+	}
+	if after.Disputed > before.Disputed {
+		add(NoteDisputed, after.Disputed, after.Amount)
+	}
+}
+
 // byOwner stands for the payer of an order that its owner approved without any of its payments.
 const byOwner = "owner"
 
@@ -109,6 +148,11 @@ func (b Book) held() bool {
 // heldOn reports whether a gateway holds a payment of a session.
 func (b Book) heldOn(attempt int) bool {
 	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.Attempt == attempt })
+}
+
+// has reports whether a payment of the order is in a state.
+func (b Book) has(state PaymentState) bool {
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == state })
 }
 
 // exactPayment returns the key of a payment, other than the payer, whose money is there and is exactly what

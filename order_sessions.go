@@ -236,45 +236,6 @@ func (s *PaymentSession) dropKind(b Book, id string) int {
 	return 3
 }
 
-// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
-// of each change that belongs in the history. It reports whether anything changed.
-func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
-	for _, payment := range said {
-		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
-		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
-		if i < 0 {
-			i = len(o.Book.Payments)
-			o.Book.Payments = append(o.Book.Payments, before)
-		}
-
-		before = o.Book.Payments[i]
-		after := before.learn(payment)
-		if after != before {
-			o.Book.Payments[i] = after
-			o.noteNews(s, before, after)
-			news = true
-		}
-	}
-	return news
-}
-
-// noteNews adds what belongs in the history of a payment's change to o.news.
-func (o *OrderRow) noteNews(s *PaymentSession, before, after Payment) {
-	add := func(code NoteCode, amount, due int64) {
-		o.news = append(o.news, Note{Code: code, Provider: s.Provider, Attempt: s.Number, Payment: after.ID,
-			Amount: amount, Due: due})
-	}
-	if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
-		add(NoteCode(after.State), after.Amount, after.Asked)
-	}
-	if after.Returned > before.Returned {
-		add(NoteReturned, after.Returned, after.Amount)
-	}
-	if after.Disputed > before.Disputed {
-		add(NoteDisputed, after.Disputed, after.Amount)
-	}
-}
-
 // The pauses between checks of a session, and how long calls may take.
 const (
 	firstCheck    = 10 * time.Second // after a page was made; also the shortest pause

@@ -13,13 +13,16 @@ import (
 )
 
 const (
-	mostShopOrders  = 500 // of a store, that are unpaid or reported
-	sameFormFor     = 10 * time.Minute
-	reportHolds     = 24 * time.Hour // the stock of a reported order
-	mostToRelease   = 64             // at a time; the rest follows at once
-	shopRingsAtOnce = 20             // of an owner's phone, by what buyers of the shop page do
-	shopRingsMinute = 0.1
+	mostShopOrders = 500 // of a store, that are unpaid or reported
+	sameFormFor    = 10 * time.Minute
+	reportHolds    = 24 * time.Hour // the stock of a reported order
+	mostToRelease  = 64             // at a time; the rest follows at once
 )
+
+// newShopRings bounds how often an owner's phone rings for what buyers of the shop page do, by store.
+func newShopRings() *limiter {
+	return &limiter{perMinute: 0.1, burst: 20, buckets: map[string]bucket{}}
+}
 
 // ShopOrder is an order of the shop page.
 type ShopOrder struct {
@@ -143,11 +146,4 @@ func (db *DB) CancelOwnOrder(ctx context.Context, orderID string) error {
 		return o.become(Failed, ActorBuyer, Note{Code: NoteByBuyer})
 	})
 	return err
-}
-
-// ringsForShop says whether the owner's phone rings for what a buyer of the shop page has done: for the order, and for
-// the report of its payment. A cash order, which is confirmed as it is made, rings once.
-func (db *DB) ringsForShop(o OrderRow, name EventName) bool {
-	isBuyers := o.Order.Source == FromShop && (name == OrderCreated || name == OrderAwaitingVerification)
-	return !isBuyers || !o.hasRung && db.shopRings.take(o.StoreID).err == nil
 }

@@ -4,7 +4,6 @@ package main
 // shows itself again with what is wrong, and says which price has changed: a buyer pays none that they have not seen.
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -239,12 +238,6 @@ func (v *checkoutPage) compareSums() {
 			v.Before += price
 		}
 	}
-}
-
-// ShopMethods lists the methods that buyers of the shop page are offered, in the owner's order.
-func (db *DB) ShopMethods(ctx context.Context, st Store) ([]Method, error) {
-	methods, err := all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.position, m.code", st.ID)
-	return slices.DeleteFunc(methods, func(m Method) bool { return !m.isOfShop(st) }), err
 }
 
 // checkOut takes the form of the checkout.

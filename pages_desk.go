@@ -6,14 +6,12 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 )
@@ -232,71 +230,6 @@ func (s *server) readWaiting(p *page, v *deskPage) error {
 	}
 	v.OnTheirWay, err = s.sumOrders(p, func() (Revenue, error) { return s.db.CashUnderWay(p.Context(), p.Store.ID) })
 	return err
-}
-
-// shownAlert is an alert with its kind, which chooses its words: its code or, of an overpaid order, toomuch
-// (only a part of the money is needed) or both (the payment pays the order, and the buyer has reported
-// another one).
-type shownAlert struct {
-	Alert
-	Kind string
-
-	// These are set on the page of its order only.
-	Advice     string // the code of what it advises
-	IsWhichOne bool   // The owner says whether this is the payment that they approved, or a second one.
-}
-
-// shownAlerts returns the alerts of a book, as pages show them.
-func shownAlerts(b Book) (shown []shownAlert) {
-	for _, a := range alerts(b) {
-		kind := string(a.Code)
-		switch {
-		case a.Code != Overpaid, b.isUnneeded(a.Payment):
-		case a.Amount > a.Due:
-			kind = "toomuch"
-		case b.Reported && b.Status == Paid:
-			kind = "both"
-		}
-		shown = append(shown, shownAlert{Alert: a, Kind: kind})
-	}
-	return shown
-}
-
-// waiting is an order that waits for its owner, and why.
-type waiting struct {
-	OrderRow
-	Tail   string // of its reference
-	Alerts []shownAlert
-	Said   Note   // by the buyer, or by the gateway about a payment
-	Since  Time   // when that was
-	Why    string // the kind of its first alert or, without one, the code of what was said
-}
-
-// whyWaiting returns why an order waits: its alerts, and what was said when it began to wait.
-func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
-	history, err := s.db.History(ctx, o.ID)
-	if err != nil {
-		return waiting{}, err
-	}
-
-	w := waiting{OrderRow: o, Tail: referenceTail(o.Order.PaymentReference), Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
-	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
-	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
-		w.Said = history[i].Note
-		w.Since = history[i].At
-		isReport := func(h HistoryEntry) bool { return h.Note.Code == NoteReported }
-		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone { // What the buyer said is true still.
-			w.Said.Bank = history[r].Note.Bank
-			w.Said.Sender = history[r].Note.Sender
-		}
-	}
-
-	// Nobody has said anything when the order waits again for a payment that was held before.
-	w.Why = cmp.Or(string(w.Said.Code), "held")
-	if len(w.Alerts) > 0 {
-		w.Why = w.Alerts[0].Kind
-	}
-	return w, nil
 }
 
 // phoneWords returns what an owner's phone shows of an event: the state and the amount first, and the buyer's

@@ -143,12 +143,12 @@ func (s *server) readEndpoint(p *page) (any, error) {
 	return v, err
 }
 
-// changeEndpoint does one of the acts ping, on, off, rotate, resend and remove.
 // chosenEvents is the form of the events that an endpoint takes; none means all.
 type chosenEvents struct {
 	Events []EventName `json:"events" rule:"events 0..20 optional"`
 }
 
+// changeEndpoint does one of the acts events, ping, on, off, rotate, resend and remove.
 func (s *server) changeEndpoint(p *page) error {
 	ctx := p.Context()
 	store := p.Store.ID

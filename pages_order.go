@@ -5,8 +5,8 @@ package main
 // what its buttons do, and the slips that are packed with orders.
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"net/url"
 	"slices"
 )
@@ -94,7 +94,7 @@ func (s *server) readOrderPage(p *page) (any, error) {
 		v.MayCheck = v.MayCheck || session.Seen
 	}
 
-	if v.Method, err = s.methodOf(ctx, o); err != nil {
+	if v.Method, err = s.db.MethodOf(ctx, o); err != nil {
 		return nil, err
 	}
 	v.IsConfirmed = isConfirmedCash(o, v.Method)
@@ -120,20 +120,6 @@ func (s *server) readOrderPage(p *page) (any, error) {
 	return v, err
 }
 
-// methodOf returns the method that an order is paid by; one that was removed has no name.
-func (s *server) methodOf(ctx context.Context, o OrderRow) (Method, error) {
-	m, err := s.db.Method(ctx, o.StoreID, o.Order.PaymentMethod)
-	if errors.Is(err, ErrNotFound) {
-		return Method{}, nil
-	}
-	return m, err
-}
-
-// isConfirmedCash reports whether an order is to be prepared, and paid when it is handed over.
-func isConfirmedCash(o OrderRow, m Method) bool {
-	return o.Book.Status == AwaitingVerification && o.Book.Reported && m.Kind == Cash
-}
-
 // nextWaiting returns the first order on the desk besides this one, nil if there is none.
 func (s *server) nextWaiting(ctx context.Context, o OrderRow) (*OrderRow, error) {
 	rows, err := s.db.Desk(ctx, o.StoreID, 2)
@@ -143,9 +129,6 @@ func (s *server) nextWaiting(ctx context.Context, o OrderRow) (*OrderRow, error)
 	}
 	return &rows[i], err
 }
-
-// Undo takes an approval back. Only the dashboard can.
-const Undo Act = "undo"
 
 // rareActs are what an owner can do about an order that does not wait for them.
 var rareActs = map[Status][]Act{
@@ -217,6 +200,71 @@ func (s PaymentSession) trouble() string {
 		return "unopened" // It is asked again when the buyer goes to pay.
 	}
 	return s.Problem
+}
+
+// shownAlert is an alert with its kind, which chooses its words: its code or, of an overpaid order, toomuch
+// (only a part of the money is needed) or both (the payment pays the order, and the buyer has reported
+// another one).
+type shownAlert struct {
+	Alert
+	Kind string
+
+	// These are set on the page of its order only.
+	Advice     string // the code of what it advises
+	IsWhichOne bool   // The owner says whether this is the payment that they approved, or a second one.
+}
+
+// shownAlerts returns the alerts of a book, as pages show them.
+func shownAlerts(b Book) (shown []shownAlert) {
+	for _, a := range alerts(b) {
+		kind := string(a.Code)
+		switch {
+		case a.Code != Overpaid, b.isUnneeded(a.Payment):
+		case a.Amount > a.Due:
+			kind = "toomuch"
+		case b.Reported && b.Status == Paid:
+			kind = "both"
+		}
+		shown = append(shown, shownAlert{Alert: a, Kind: kind})
+	}
+	return shown
+}
+
+// waiting is an order that waits for its owner, and why.
+type waiting struct {
+	OrderRow
+	Tail   string // of its reference
+	Alerts []shownAlert
+	Said   Note   // by the buyer, or by the gateway about a payment
+	Since  Time   // when that was
+	Why    string // the kind of its first alert or, without one, the code of what was said
+}
+
+// whyWaiting returns why an order waits: its alerts, and what was said when it began to wait.
+func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
+	history, err := s.db.History(ctx, o.ID)
+	if err != nil {
+		return waiting{}, err
+	}
+
+	w := waiting{OrderRow: o, Tail: referenceTail(o.Order.PaymentReference), Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
+	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
+	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
+		w.Said = history[i].Note
+		w.Since = history[i].At
+		isReport := func(h HistoryEntry) bool { return h.Note.Code == NoteReported }
+		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone { // What the buyer said is true still.
+			w.Said.Bank = history[r].Note.Bank
+			w.Said.Sender = history[r].Note.Sender
+		}
+	}
+
+	// Nobody has said anything when the order waits again for a payment that was held before.
+	w.Why = cmp.Or(string(w.Said.Code), "held")
+	if len(w.Alerts) > 0 {
+		w.Why = w.Alerts[0].Kind
+	}
+	return w, nil
 }
 
 // advise fills in the alerts, and what each advises.

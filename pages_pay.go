@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -183,7 +182,7 @@ func (s *server) readPay(p *page) (any, error) {
 	v.Question = p.toStore("message.question", "ask.")
 	v.Claim = p.Form("claim")
 	var err error
-	if v.Method, err = s.methodOf(p.Context(), o); err != nil {
+	if v.Method, err = s.db.MethodOf(p.Context(), o); err != nil {
 		return nil, err
 	}
 	now := s.db.now()
@@ -377,11 +376,6 @@ func (v *payPage) readOutcome() {
 			v.Kept = append(v.Kept, a)
 		}
 	}
-}
-
-// has reports whether a payment of the order is in a state.
-func (b Book) has(state PaymentState) bool {
-	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == state })
 }
 
 // actOfBuyer does what a button of the pay page says. If that comes too late, the page shows how things

@@ -6,7 +6,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -176,7 +175,11 @@ type chosenLine struct {
 
 // chosen returns the lines of a cart that are for sale, and how many are not.
 func (s *server) chosen(p *page, lines []cartLine) (list []chosenLine, skipped int, err error) {
-	entries, err := s.db.ShopEntriesOf(p.Context(), p.Store.ID, lines)
+	names := [][2]string{}
+	for _, l := range lines {
+		names = append(names, [2]string{string(l.Kind), l.Slug})
+	}
+	entries, err := s.db.EntriesNamed(p.Context(), p.Store.ID, names)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -268,7 +271,7 @@ type shopPage struct {
 	IsFilled bool   // something was chosen
 }
 
-// begin fills in what the shop and its goods have in common.
+// beginShop fills in what the shop and its goods have in common.
 func (s *server) beginShop(p *page, lines []cartLine) (v shopPage, err error) {
 	v = shopPage{page: p, IsOpen: p.Store.Shop == ShopOpen, Contact: p.askStore(), IsFilled: len(lines) > 0}
 	v.At = p.shopAddress(p.Store.shopPath(), nil)
@@ -417,36 +420,6 @@ func (s *server) changeCart(p *page) error {
 		p.next = p.shopAddress(p.Store.shopPath(), lines, "q", strings.TrimSpace(p.PostFormValue("q")))
 	}
 	return nil
-}
-
-// onlyStore returns the store if there is just one.
-func (db *DB) onlyStore(ctx context.Context) (Store, error) {
-	return one[Store](ctx, db, sqlStores+"WHERE (SELECT count(*) FROM (SELECT 1 FROM stores LIMIT 2)) = 1")
-}
-
-// ShopEntries lists what is for sale on the shop page, in the owner's order.
-func (db *DB) ShopEntries(ctx context.Context, storeID, text string, limit, offset int64) ([]Entry, bool, error) {
-	return some[Entry](ctx, db, limit, offset, sqlEntries+`
-		AND p.published = 1 AND (?3 = '' OR instr(p.title_folded, ?3) > 0)
-		ORDER BY p.position, p.type DESC, p.title, p.id
-		LIMIT +? OFFSET ?`, storeID, false, strings.ToLower(text))
-}
-
-// ShopEntriesOf returns those of a cart's lines that are for sale.
-func (db *DB) ShopEntriesOf(ctx context.Context, storeID string, lines []cartLine) ([]Entry, error) {
-	if len(lines) == 0 {
-		return nil, nil
-	}
-	names := [][2]string{}
-	for _, l := range lines {
-		names = append(names, [2]string{string(l.Kind), l.Slug})
-	}
-	return all[Entry](ctx, db, sqlEntries+`
-		AND p.id IN (
-			SELECT g.id
-			FROM   json_each(?3) n
-			JOIN   products g ON g.store_id = ?1 AND g.type = n.value ->> 0 AND g.slug = n.value ->> 1)`,
-		storeID, false, fromJSON{names})
 }
 
 // shopSettings is the owner's form of the shop page.

@@ -157,9 +157,6 @@ func rupiah(n int64) string {
 	return "Rp" + text
 }
 
-// referenceTail returns the part of an order's reference that tells it from the others of its day.
-func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
-
 var fourDigits = regexp.MustCompile(`\d{4}`)
 
 // grouped writes an account's number in groups, as people read it: in those of its owner or, if there are

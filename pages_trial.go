@@ -33,15 +33,6 @@ func (s *server) startTrial(p *page) error {
 	return err
 }
 
-// leastOfAll returns the least amount that all channels of a gateway take.
-func (p Provider) leastOfAll() int64 {
-	least := int64(1000)
-	for _, c := range p.Channels() {
-		least = max(least, c.Least)
-	}
-	return least
-}
-
 // trialPage has a test order that tries a gateway.
 type trialPage struct {
 	*page

@@ -9,7 +9,7 @@ package main
 // wherever it is done (payment_starts.go).
 //
 // A page is wanted or it is closed: order_sessions.go has the phases of a session, and when it is checked next.
-// Whatever changes an order goes through changeOrder (order_acts.go): its callback changes the book or a session; then
+// Whatever changes an order goes through changeOrder (order.go): its callback changes the book or a session; then
 // settle says what the order is now, and its stock, history, events and due sessions follow, all in one write.
 
 import (
@@ -149,6 +149,12 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 		return nil // Without a dispute the book is as before: status and stock stay, and there is no event.
 	})
 	return err
+}
+
+// opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's
+// mode. Play money pays test orders only, and real money pays none of them.
+func (key GatewayKey) opensPagesOf(o OrderRow) bool {
+	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
 }
 
 // sessionOf finds the order and the number of the session that a notification is about: by our name for it,

@@ -123,12 +123,6 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 	return c, key, nil
 }
 
-// opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's
-// mode. Play money pays test orders only, and real money pays none of them.
-func (key GatewayKey) opensPagesOf(o OrderRow) bool {
-	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
-}
-
 // recordPage writes what came of a call that requested a page.
 func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Page, failed error) (OrderRow, error) {
 	return p.db.changeOrderOfAnyStore(ctx, sent.OrderID, func(tx *Tx, o *OrderRow) error {

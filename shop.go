@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 )
@@ -97,6 +96,11 @@ func (db *DB) Stores(ctx context.Context) ([]Store, error) {
 	return all[Store](ctx, db, sqlStores+"ORDER BY s.id")
 }
 
+// onlyStore returns the store if there is just one.
+func (db *DB) onlyStore(ctx context.Context) (Store, error) {
+	return one[Store](ctx, db, sqlStores+"WHERE (SELECT count(*) FROM (SELECT 1 FROM stores LIMIT 2)) = 1")
+}
+
 // StoreAt returns the store that a host belongs to, by its domain or its subdomain. The public host belongs
 // to no store.
 func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
@@ -121,6 +125,9 @@ func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
 	}[kind]
 	return one[Store](ctx, db, sqlStores+"WHERE s.id = "+storeID, id)
 }
+
+// PasswordHash is a password as it is stored.
+type PasswordHash struct{ Salt, Hash []byte }
 
 // AddStore creates a store. Its id, address and time of creation are set here.
 func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store, error) {
@@ -200,26 +207,6 @@ func (tx *Tx) putStore(st *Store) error {
 		cmp.Or(st.ShopHold, 3*time.Hour).Milliseconds(), cmp.Or(st.ShopMaxQuantity, 20), st.ID)
 	*st = tx.store(st.ID)
 	return nil
-}
-
-// refuseOpening refuses to open a shop page that nobody could order from. What an open one loses later is said on the
-// page.
-func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
-	if tx.count("SELECT count(*) FROM stores WHERE id = ? AND shop = ?", st.ID, ShopOpen) > 0 {
-		return
-	}
-	const goods = "SELECT EXISTS (SELECT 1 FROM products WHERE store_id = ? AND published = 1 AND removed_at = 0)"
-	if tx.count(goods, st.ID) == 0 {
-		refusal.add("shop", "needs a product that is for sale")
-	}
-	var methods []Method
-	tx.list(&methods, sqlMethods, st.ID)
-	if !slices.ContainsFunc(methods, func(m Method) bool { return m.isOfShop(st) }) {
-		refusal.add("shop", "needs a way to pay that is offered on the shop page")
-	}
-	if st.Contact == "" {
-		refusal.add("shop", "needs a contact for buyers")
-	}
 }
 
 // setAddress records where the service is reached, for the commands too.

@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	_ "embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,13 +19,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -108,188 +107,6 @@ type DB struct {
 		steady time.Time // at that moment, by a clock that nobody sets
 		until  time.Time // when the wall clock is trusted again after a jump
 	}
-}
-
-const (
-	applicationID = 0x6f726472 // "ordr", the application_id of our files
-	backupID      = 0x6f726462 // "ordb", of backups, so that one copied over the database is noticed
-	schemaVersion = 2          // of schema.sql
-
-	applicationAt = 68 // in the file, https://sqlite.org/fileformat.html
-	changesAt     = 24
-)
-
-//go:embed schema.sql
-var schema string
-
-type openMode int
-
-const (
-	openExisting openMode = iota
-	openReadOnly          // any file of this or an earlier version, even a copy that nobody may write to
-	openToCopy            // a file of this or an earlier version
-	openOrCreate
-	openToServe // upgrades the file, keeps a second service off it, and watches that it stays the same file
-)
-
-// openDB opens a file. Its errors are sentences for the person who runs the program. Commands have no log.
-func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB, error) {
-	path, err := findFile(path, mode)
-	if err != nil {
-		return nil, err
-	}
-
-	readOnly := "mode=ro&_cache_size=-512"
-	if _, err := os.Stat(path + "-wal"); mode == openReadOnly && err != nil {
-		readOnly += "&immutable=1" // Nothing is written, not even beside the file.
-	}
-
-	db := &DB{
-		webhooksDue: make(chan struct{}, 1),
-		checksDue:   make(chan struct{}, 1),
-		shopRings:   &limiter{perMinute: shopRingsMinute, burst: shopRingsAtOnce, buckets: map[string]bucket{}},
-		path:        path,
-		env:         env,
-		log:         cmp.Or(log, slog.New(slog.DiscardHandler)),
-		readers:     openPool(path, readOnly, 32),
-		writers:     openPool(path, "_journal_mode=WAL&_synchronous=FULL", 1),
-		small:       make(chan *Tx),
-		large:       make(chan *Tx),
-		between:     make(chan func()),
-		closing:     make(chan struct{}),
-	}
-
-	if mode == openToServe {
-		db.lock, err = lockServing(path)
-	}
-	if err == nil {
-		err = db.prepare(mode)
-	}
-	if err == nil && mode == openToServe {
-		err = db.takeFile()
-	}
-	if sqliteCode(err) != 0 {
-		err = fmt.Errorf("cannot use the database: %s is damaged or not a database (restore a backup, "+
-			"or name another), or it or its folder is not writable, or the disk is full, "+
-			"or another program is writing to it (%w)", path, err)
-	}
-
-	if err != nil {
-		return nil, errors.Join(err, db.close())
-	}
-
-	db.running.Go(db.runWrites)
-	return db, nil
-}
-
-// openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no): the pool
-// does.
-func openPool(path, options string, connections int) *sql.DB {
-	pool, _ := sql.Open("sqlite3", "file:"+url.PathEscape(path)+
-		"?"+options+"&_mutex=no&_busy_timeout=5000&_foreign_keys=on&_stmt_cache_size=100")
-	pool.SetMaxOpenConns(connections)
-	pool.SetMaxIdleConns(connections)
-	return pool
-}
-
-// prepare inspects the file before anything in it is changed, opens it for writing, and creates its tables or
-// brings them to this version.
-func (db *DB) prepare(mode openMode) error {
-	version, err := db.inspect(mode)
-	if err != nil || mode == openReadOnly {
-		return err
-	}
-	if mode == openToServe {
-		if err := db.checkIfCopied(); err != nil {
-			return err
-		}
-	}
-
-	ctx := context.Background()
-	db.conn, err = db.writers.Conn(ctx)
-	if err != nil {
-		return err
-	}
-
-	// The first keeps savepoints from writing temporary files. The second is the size in bytes that the WAL
-	// shrinks to.
-	if err := db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608"); err != nil {
-		return err
-	}
-
-	switch {
-	case version == 0:
-		return db.transaction(func() error {
-			return db.run(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s",
-				applicationID, schemaVersion, schema))
-		})
-	case mode == openToServe && version < schemaVersion:
-		err = db.upgrade(version)
-	}
-	if err == nil && mode == openToServe {
-		err = db.checkColumns(ctx)
-	}
-	return err
-}
-
-// inspect returns the version of a file that may be opened in this mode, or 0 if it is empty. Its errors say
-// what to do with another one.
-func (db *DB) inspect(mode openMode) (version int, err error) {
-	h, err := one[header](context.Background(), db, `
-		SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema) AS empty, application_id, user_version AS version
-		FROM   pragma_application_id, pragma_user_version`)
-	if err != nil {
-		return 0, err
-	}
-	if h.Empty && mode >= openOrCreate {
-		return 0, nil
-	}
-	if problem := h.problem(mode); problem != "" {
-		return 0, fmt.Errorf("%s is %s", db.path, problem)
-	}
-	return h.Version, nil
-}
-
-// header says what a file is.
-type header struct {
-	Empty         bool // it has no tables
-	ApplicationID int64
-	Version       int // of its schema
-}
-
-// problem says why a file may not be opened in this mode, and what to do. It is empty if it may.
-func (h header) problem(mode openMode) string {
-	switch {
-	case h.Empty:
-		return "empty: name another file with -db"
-	case h.ApplicationID != applicationID && h.ApplicationID != backupID, h.Version < 1:
-		return "not a storeorder database: name another file with -db"
-	case h.Version > schemaVersion:
-		return fmt.Sprintf("a database of version %d, and this program takes versions up to %d: run the storeorder that "+
-			"made it, or go back to the copy that it made before (docs/operation.md, upgrades)", h.Version, schemaVersion)
-	case h.ApplicationID == backupID && mode != openReadOnly:
-		return "a backup: put it in place with \"storeorder restore\""
-	case h.Version < schemaVersion && (mode == openExisting || mode == openOrCreate):
-		return fmt.Sprintf("a database of version %d, and this program works with %d: "+
-			"start \"storeorder serve\" of this version once, which upgrades it", h.Version, schemaVersion)
-	}
-	return ""
-}
-
-// close waits for the write in progress; later ones fail. SQLite copies the WAL into the file when its last
-// connection is closed, so the connection to a broken file stays open until the process ends.
-func (db *DB) close() error {
-	close(db.closing)
-	db.running.Wait()
-	if db.conn != nil && db.checkWritable() == nil {
-		db.conn.Close()
-	}
-
-	err := errors.Join(db.readers.Close(), db.writers.Close())
-	db.file.Close()
-	syscall.Flock(int(db.lock.Fd()), syscall.LOCK_UN) // A program that a test is starting may hold a copy of the lock.
-	db.lock.Close()
-	return err
 }
 
 // now returns the time by the wall clock.
@@ -566,6 +383,70 @@ func (db *DB) transaction(work func() error) error {
 		return ErrUnknown
 	}
 	return nil
+}
+
+// endings are those of the file, its WAL and the WAL's index.
+var endings = []string{"", "-wal", "-shm"}
+
+// checkWritable returns nil, or an ErrUnavailable that says why the database takes no writes. Each
+// transaction calls it before BEGIN and after COMMIT, so that no write goes into a file that nobody will find
+// again. It takes microseconds.
+func (db *DB) checkWritable() error {
+	s := &db.seen
+	s.Lock()
+	defer s.Unlock()
+	if err := db.broken.Load(); err != nil {
+		return *err
+	}
+	if db.file == nil {
+		return nil
+	}
+
+	for i, ending := range endings {
+		info, _ := os.Stat(db.path + ending)
+		if before := s.found[i]; before != nil && !os.SameFile(info, before) {
+			return db.stopWriting(db.path + ending + " is gone or was replaced: put it back, or save it before you " +
+				"stop the service (docs/operation.md, a deleted file)")
+		}
+		if i == 1 && s.found[i] != nil {
+			s.emptied = s.emptied || info.Size() == 0 && s.found[i].Size() > 0
+		}
+		s.found[i] = info
+	}
+
+	var header [applicationAt + 4]byte
+	db.file.ReadAt(header[:], 0) // What cannot be read is 0.
+	changes := binary.BigEndian.Uint32(header[changesAt:])
+	if changes < s.changes || binary.BigEndian.Uint32(header[applicationAt:]) == backupID {
+		return db.stopWriting(db.path + " was overwritten: stop the service and run \"storeorder restore\"")
+	}
+
+	s.changes = changes
+	return nil
+}
+
+// checkEmptiedWAL tells a WAL that somebody has emptied, whose frames are still in its index, from one that a
+// checkpoint of another program has emptied. Only the writing goroutine calls it.
+func (db *DB) checkEmptiedWAL() error {
+	s := &db.seen
+	s.Lock()
+	emptied := s.emptied
+	s.emptied = false
+	s.Unlock()
+	if !emptied {
+		return nil
+	}
+
+	var busy, frames, copied int
+	row := db.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(NOOP)")
+	if err := row.Scan(&busy, &frames, &copied); err != nil {
+		return db.unavailable(err)
+	}
+	if frames <= 0 {
+		return nil
+	}
+	return db.stopWriting(db.path + "-wal was emptied, and the latest orders were in it: put it back, or save what is left " +
+		"before you stop the service (docs/operation.md, damage)")
 }
 
 // run executes statements without parameters.

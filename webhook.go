@@ -31,6 +31,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,21 @@ const (
 	deliveryDelivered DeliveryStatus = "delivered" // acknowledged
 	deliveryFailed    DeliveryStatus = "failed"    // given up until it is sent again
 )
+
+// addDeliveries makes an event due at the endpoints of its store that take it, and at phones if it rings them. One that
+// is off gets deliveries too: they wait until it is on.
+func (tx *Tx) addDeliveries(eventID, storeID string, name EventName, ringsPhone bool) {
+	var endpoints []string
+	tx.list(&endpoints, `
+		SELECT id
+		FROM   endpoints
+		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
+		       AND (kind = 'webhook' OR ?)
+		ORDER BY id`, storeID, name, ringsPhone)
+	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.
+		tx.addDelivery(eventID, id)
+	}
+}
 
 // addDelivery makes an event due at an endpoint of its store.
 func (tx *Tx) addDelivery(eventID, endpointID string) error {
@@ -420,6 +436,34 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 		text:       strings.ToValidUTF8(string(text), "\uFFFD"),
 		retryAfter: resp.Header.Get("Retry-After"),
 	}, nil
+}
+
+// newTransport returns the way to the network: without a proxy or compression and, unless private addresses
+// are allowed, only to public ones.
+func newTransport(allowPrivate bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	if !allowPrivate {
+		dialer.Control = refusePrivate
+	}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    mostOfEndpoint,
+		IdleConnTimeout:        time.Minute,
+	}
+}
+
+var errNotPublic = errors.New("not a public address")
+
+// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its
+// address gains nothing.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
+		return errNotPublic
+	}
+	return nil
 }
 
 // whyNoAnswer says why a request got no answer, in words for the store.

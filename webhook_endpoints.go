@@ -7,13 +7,10 @@ import (
 	"context"
 	"errors"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -264,12 +261,6 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 // phoneEvents are the events that an owner's phone rings for: OrderAlerted only while there are alerts.
 var phoneEvents = []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
 
-// ringsPhone reports whether an event is news for an owner's phone. That is decided when the event is written: what is
-// no news has no delivery.
-func ringsPhone(name EventName, hasAlerts bool) bool {
-	return slices.Contains(phoneEvents, name) && (name != OrderAlerted || hasAlerts)
-}
-
 var errNoNews = errors.New("not sent: it is more than an hour old, which is no news for a phone")
 
 // isOldNews reports whether an event will be too old for a phone after a wait.
@@ -289,50 +280,4 @@ func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
 		"Title": {mime.QEncoding.Encode("utf-8", title)},
 		"Click": {address + "/dashboard"},
 	})
-}
-
-// newTransport returns the way to the network: without a proxy or compression and, unless private addresses
-// are allowed, only to public ones.
-func newTransport(allowPrivate bool) *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	if !allowPrivate {
-		dialer.Control = refusePrivate
-	}
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    5 * time.Second,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
-		MaxIdleConnsPerHost:    mostOfEndpoint,
-		IdleConnTimeout:        time.Minute,
-	}
-}
-
-var errNotPublic = errors.New("not a public address")
-
-// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its
-// address gains nothing.
-func refusePrivate(_, address string, _ syscall.RawConn) error {
-	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
-		return errNotPublic
-	}
-	return nil
-}
-
-// deniedNets are the addresses that are not public (IANA's special-purpose registries): in IPv6 everything
-// outside 2000::/3, and some within it.
-const deniedNets = `
-	0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
-	192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
-	::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20`
-
-// isPublic reports whether anybody on the Internet can have this address.
-func isPublic(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("")
-	for denied := range strings.FieldsSeq(deniedNets) {
-		if netip.MustParsePrefix(denied).Contains(ip) {
-			return false
-		}
-	}
-	return ip.IsValid()
 }

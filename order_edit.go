@@ -1,0 +1,128 @@
+package main
+
+// This file is about what is changed in an order after it was made: its buyer enters an address, its owner corrects what
+// was typed wrong, and a program changes its note, its metadata and its address.
+
+import (
+	"context"
+	"maps"
+	"strings"
+)
+
+// EnterAddress is for the buyer of an order that is delivered and has no address yet. They can enter it once.
+func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {
+	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
+		if o.Handover != ToDeliver || o.Order.Shipping.Address != "" {
+			return o.wrongState()
+		}
+		if err := o.setAddress(address); err != nil {
+			return err
+		}
+		o.note(ActorBuyer, Note{Code: NoteAddressEntered})
+		return nil
+	})
+	return err
+}
+
+// Correction is what the owner corrects in an order.
+type Correction struct {
+	Name    string          `json:"name" rule:"text 1..200"`
+	Email   string          `json:"email" rule:"email optional"`
+	Phone   string          `json:"phone" rule:"phone optional"`
+	Address string          `json:"address" rule:"lines 1..500 optional"`
+	Note    string          `json:"note" rule:"lines 0..1000 optional"`
+	Given   map[string]bool // the fields that are written
+}
+
+func editableOf(o Order) Correction {
+	return Correction{
+		Name: o.Buyer.Name, Email: o.Buyer.Email, Phone: o.Buyer.Phone, Address: o.Shipping.Address, Note: o.Note,
+	}
+}
+
+// CorrectOrder writes what the owner corrects, at any time.
+func (db *DB) CorrectOrder(ctx context.Context, storeID, orderID string, in Correction) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		fillIn(&in, editableOf(o.Order), in.Given)
+		o.Order.Buyer = Buyer{Name: in.Name, Email: in.Email, Phone: in.Phone}
+		o.Order.Shipping.Address = in.Address
+		o.Order.Note = in.Note
+		if in.Address != "" && o.Handover == NoHandover {
+			o.Handover = ToDeliver
+		}
+
+		o.noteEdited(ActorOwner)
+		return nil
+	})
+	return err
+}
+
+// OrderEdit is what changes in an order.
+type OrderEdit struct {
+	Note     string            `json:"note" rule:"lines 0..1000 optional"` // "" empties it, if it was given
+	Metadata map[string]string `json:"metadata" rule:"map 0..40 optional"` // an empty value removes its key
+	Shipping EditedAddress     `json:"shipping" rule:"object optional"`
+	Given    map[string]bool
+}
+
+// EditedAddress is where an order is sent now; "" leaves the address as it is.
+type EditedAddress struct {
+	Address string `json:"address" rule:"lines 1..500 optional"`
+}
+
+// EditOrder changes what a request says. The address of an order that was shipped stays.
+func (db *DB) EditOrder(ctx context.Context, storeID, orderID string, actor Actor, in OrderEdit) (OrderRow, error) {
+	return db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		if in.Shipping.Address != "" && in.Shipping.Address != o.Order.Shipping.Address {
+			if err := o.setAddress(in.Shipping.Address); err != nil {
+				return err
+			}
+		}
+		if in.Given["note"] {
+			o.Order.Note = in.Note
+		}
+		if err := o.mergeMetadata(in.Metadata); err != nil {
+			return err
+		}
+
+		o.noteEdited(actor)
+		return nil
+	})
+}
+
+// setAddress gives an order the address that it is sent to.
+func (o *OrderRow) setAddress(address string) error {
+	if o.Order.isShipped() {
+		return (&Refusal{Reason: WrongState, Words: "shipped"}).add("shipping.address",
+			"cannot change once the order is shipped: take that back first, or tell the carrier")
+	}
+	o.Order.Shipping.Address = address
+	o.Handover = ToDeliver
+	return nil
+}
+
+// noteEdited notes in the history which fields have changed, if any has.
+func (o *OrderRow) noteEdited(actor Actor) {
+	if changed := o.changedFields(); len(changed) > 0 {
+		o.note(actor, Note{Code: NoteEdited, Text: strings.Join(changed, ", ")})
+	}
+}
+
+// mostMetadata is how many keys an order may have.
+const mostMetadata = 20
+
+// mergeMetadata sets keys, and removes those with an empty value.
+func (o *OrderRow) mergeMetadata(in map[string]string) error {
+	merged := maps.Clone(o.Order.Metadata)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	maps.Copy(merged, in)
+	maps.DeleteFunc(merged, func(key, value string) bool { _, given := in[key]; return given && value == "" })
+	if len(merged) > mostMetadata {
+		return refuse(ValidationFailed).add("metadata", "would have %d keys, and at most %d are allowed: remove some with \"\"",
+			len(merged), mostMetadata)
+	}
+	o.Order.Metadata = merged
+	return nil
+}
