@@ -74,6 +74,7 @@ func (o Order) isShipped() bool { return o.Shipping.ShippedAt > 0 }
 type Shipment struct {
 	Carrier        string `json:"carrier" rule:"text 1..60 optional"`
 	TrackingNumber string `json:"tracking_number" rule:"text 1..60 optional"`
+	Given          map[string]bool
 }
 
 // Ship records that an order was shipped or picked up. It has to be paid, or to be paid in cash and confirmed by its

@@ -118,6 +118,7 @@ type endpointPage struct {
 	Secret     string // the one that was just made
 	MayResend  bool
 	Events     []eventBox
+	Choice     form // of those events
 	Deliveries []Delivery
 }
 
@@ -130,6 +131,7 @@ func (s *server) readEndpoint(p *page) (any, error) {
 	v := endpointPage{page: p, Endpoint: e, IsPhone: e.Kind == Phone}
 	v.MayResend = e.Active && !v.IsPhone
 	v.Events = eventBoxes(e.Events)
+	v.Choice = p.Form("events", p.Fields(chosenEvents{Events: e.Events}))
 	if v.IsPhone {
 		scheme, rest, _ := strings.Cut(e.URL, "://")
 		v.Subscribe = "ntfy://" + rest
@@ -146,6 +148,7 @@ func (s *server) readEndpoint(p *page) (any, error) {
 // chosenEvents is the form of the events that an endpoint takes; none means all.
 type chosenEvents struct {
 	Events []EventName `json:"events" rule:"events 0..20 optional"`
+	Given  map[string]bool
 }
 
 // changeEndpoint does one of the acts events, ping, on, off, rotate, resend and remove.
@@ -167,14 +170,26 @@ func (s *server) changeEndpoint(p *page) error {
 		}
 		return err
 	case "events":
-		var in chosenEvents
-		if err := readForm(p.PostForm, &in); err != nil {
-			return err
-		}
-		return s.db.SetEndpointEvents(ctx, store, id, in.Events)
+		return s.chooseEvents(p, id)
 	default:
 		return s.db.SetEndpointActive(ctx, store, id, act == "on")
 	}
+}
+
+func (s *server) chooseEvents(p *page, id string) error {
+	var in chosenEvents
+	if err := readForm(p.PostForm, &in); err != nil {
+		return err
+	}
+	e, err := s.db.Endpoint(p.Context(), p.Store.ID, id)
+	if err != nil {
+		return err
+	}
+	err = p.keepUnchanged(in.Given, in, p.Fields(chosenEvents{Events: e.Events}))
+	if err != nil || !in.Given["events"] {
+		return err
+	}
+	return s.db.SetEndpointEvents(p.Context(), p.Store.ID, id, in.Events)
 }
 
 // removeEndpoint leads back to where endpoints of its kind are listed.

@@ -78,8 +78,8 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 		field := reflect.Indirect(v.FieldByIndex(in.index))
 		switch {
 		case !field.IsValid(): // a nil pointer
-		case in.kind == "codes":
-			values.Set(prefix+in.name, strings.Join(field.Interface().([]string), " "))
+		case in.kind == "codes" || in.kind == "events":
+			values.Set(prefix+in.name, sortedWords(strings.Trim(fmt.Sprint(field), "[]")))
 		case field.Kind() == reflect.Slice:
 			for i := range field.Len() {
 				addValues(values, fmt.Sprintf("%s[%d].", in.name, i), field.Index(i))
@@ -106,30 +106,51 @@ func (f form) Shown() string {
 	return shown.Encode()
 }
 
-// keepUnchanged marks the fields that a form did not change as not given.
-func (p *page) keepUnchanged(given map[string]bool) {
+// keepUnchanged marks the fields that a form did not change as not given. saved is what the form was read into, and now
+// what its fields would show by now. A list that the form has changed is refused if somebody else has changed it too
+// since the form was shown: one change would undo the other.
+func (p *page) keepUnchanged(given map[string]bool, saved any, now url.Values) error {
 	if !p.PostForm.Has("shown") {
-		return
+		return nil
 	}
+	wrong := refuse(ValidationFailed)
 	shown, _ := url.ParseQuery(p.PostFormValue("shown")) // What cannot be read has changed.
-	for name := range given {
-		if digestOf(p.PostForm, name) == cmp.Or(shown.Get(name), digestOf(nil, name)) {
-			given[name] = false
+	saves := p.Fields(saved)
+	for _, in := range inputs(reflect.TypeOf(saved)) {
+		before := cmp.Or(shown.Get(in.name), digestOf(nil, in.name))
+		typed := digestOf(p.PostForm, in.name)
+		isList := in.kind == "list" || in.kind == "codes" || in.kind == "events"
+		switch {
+		case !given[in.name]:
+		case typed == before:
+			given[in.name] = false
+		case isList && !slices.Contains([]string{before, typed, digestOf(saves, in.name)}, digestOf(now, in.name)):
+			wrong.add(in.name, "was changed elsewhere since this page was opened: open it again, and change it there")
 		}
 	}
+	return wrong.orNil()
 }
 
-// digestOf returns a digest of a field, or of all rows of a list, as it was typed.
+// digestOf returns a digest of a field, or of all rows or boxes of a list, as it was typed.
 func digestOf(values url.Values, name string) string {
 	var typed []string
 	for field := range values {
 		text := strings.TrimSpace(strings.ReplaceAll(values.Get(field), "\r", ""))
+		if len(values[field]) > 1 {
+			text = sortedWords(strings.Join(values[field], " ")) // boxes that are ticked
+		}
 		if text != "" && (field == name || strings.HasPrefix(field, name+"[")) {
 			typed = append(typed, field+"="+text)
 		}
 	}
 	slices.Sort(typed)
 	return base64.RawURLEncoding.EncodeToString(digest(strings.Join(typed, "\n"))[:6])
+}
+
+func sortedWords(text string) string {
+	words := strings.Fields(text)
+	slices.Sort(words)
+	return strings.Join(words, " ")
 }
 
 // filledRows returns the beginnings of the names of a list's rows that have something in them, such as "items[2].".

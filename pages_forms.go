@@ -93,7 +93,11 @@ func (s *server) readEntry(p *page) (any, error) {
 		}
 		v.Entry = e
 		e.ImageURL = p.Store.pictureURL(e.ImageURL)
-		v.Save = p.Form("save", p.Fields(e))
+		fields, err := s.entryFields(p, e)
+		if err != nil {
+			return nil, err
+		}
+		v.Save = p.Form("save", fields)
 		v.Removal = &removal{p.Form("remove"), "#remove", "remove.entry"}
 	}
 	v.Picture = strings.TrimPrefix(v.Save.Values.Get("image_url"), p.Store.URL)
@@ -109,11 +113,6 @@ func (s *server) readEntry(p *page) (any, error) {
 	}
 
 	v.Rows = v.Save.Rows("items", "slug", mostInBundle)
-	if v.Save.Refusal == nil {
-		if err := s.showTitles(p, &v); err != nil {
-			return nil, err
-		}
-	}
 	var err error
 	v.Products, err = s.suggested(p, Product)
 	return v, err
@@ -174,7 +173,9 @@ func (s *server) saveEntry(p *page) error {
 	}
 
 	if p.Query("slug") != "" {
-		p.keepUnchanged(e.Given)
+		if err := s.keepEntry(p, kind, e); err != nil {
+			return err
+		}
 	}
 	e.StockShown = p.PostFormValue("stock_shown")
 	e.FormToken = token
@@ -184,16 +185,31 @@ func (s *server) saveEntry(p *page) error {
 	return s.importOne(p, Catalog{Products: []Entry{e}})
 }
 
-// showTitles shows the products of a bundle by their titles, where a title means no other product too.
-func (s *server) showTitles(p *page, v *entryPage) error {
-	for i, item := range v.Entry.Items {
+// keepEntry leaves the fields of an entry alone that its form did not change.
+func (s *server) keepEntry(p *page, kind Kind, e Entry) error {
+	there, err := s.db.Entry(p.Context(), p.Store.ID, kind, p.Query("slug"))
+	if err != nil {
+		return err
+	}
+	now, err := s.entryFields(p, there)
+	if err != nil {
+		return err
+	}
+	return p.keepUnchanged(e.Given, e, now)
+}
+
+// entryFields fills in the form of an entry. It shows the products of a bundle by their titles, where a title means no
+// other product too.
+func (s *server) entryFields(p *page, e Entry) (url.Values, error) {
+	values := p.Fields(e)
+	for i, item := range e.Items {
 		name, err := s.nameOf(p, Product, Entry{ID: item.ProductID, Slug: item.Slug, Title: item.Title})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		v.Save.Values.Set(fmt.Sprintf("items[%d].slug", i), name)
+		values.Set(fmt.Sprintf("items[%d].slug", i), name)
 	}
-	return nil
+	return values, nil
 }
 
 // findItems replaces what was typed into a bundle's rows by the slugs of products. A slug comes before a title.
@@ -367,7 +383,13 @@ func (s *server) saveMethod(p *page) error {
 	}
 
 	if p.Query("code") != "" {
-		p.keepUnchanged(m.Given)
+		there, err := s.db.Method(p.Context(), p.Store.ID, code)
+		if err != nil {
+			return err
+		}
+		if err := p.keepUnchanged(m.Given, m, p.Fields(there)); err != nil {
+			return err
+		}
 	}
 	p.next = "/dashboard/payments"
 	if m.Kind == QRIS { // Its code may still have to be given.
@@ -397,11 +419,12 @@ type shippingPage struct {
 // shippingForm is the whole list of a store's shipping options.
 type shippingForm struct {
 	Options []ShippingOption `json:"options" rule:"list 0..10 optional"`
+	Given   map[string]bool
 }
 
 func (s *server) readShipping(p *page) (any, error) {
 	options, err := s.db.ShippingOptions(p.Context(), p.Store.ID)
-	v := shippingPage{page: p, Save: p.Form("save", p.Fields(shippingForm{options}))}
+	v := shippingPage{page: p, Save: p.Form("save", p.Fields(shippingForm{Options: options}))}
 	v.Rows = v.Save.Rows("options", "name", mostShippingOptions)
 	return v, err
 }
@@ -417,6 +440,14 @@ func (s *server) saveShipping(p *page) error {
 	}
 	var shipping shippingForm
 	if err := readForm(in, &shipping); err != nil {
+		return err
+	}
+	there, err := s.db.ShippingOptions(p.Context(), p.Store.ID)
+	if err != nil {
+		return err
+	}
+	err = p.keepUnchanged(shipping.Given, shipping, p.Fields(shippingForm{Options: there}))
+	if err != nil || !shipping.Given["options"] {
 		return err
 	}
 	return s.db.SetShippingOptions(p.Context(), p.Store.ID, shipping.Options)
@@ -470,7 +501,9 @@ func (s *server) saveStore(p *page) error {
 		return err
 	}
 
-	p.keepUnchanged(in.Given)
+	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
+		return err
+	}
 	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
 		fillIn(&in, st.Settings(), in.Given)
 		if in.Hours != nil {

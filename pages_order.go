@@ -362,6 +362,10 @@ func (s *server) shipOrder(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
+	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
+		return err
+	}
+	fillIn(&in, Shipment{}, in.Given)
 	_, err := s.db.Ship(p.Context(), p.Store.ID, p.PathValue("id"), ActorOwner, in)
 	return err
 }
@@ -380,7 +384,9 @@ func (s *server) correctOrder(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
-	p.keepUnchanged(in.Given)
+	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
+		return err
+	}
 	return s.db.CorrectOrder(p.Context(), p.Store.ID, p.PathValue("id"), in)
 }
 

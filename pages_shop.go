@@ -428,6 +428,12 @@ type shopSettings struct {
 	Text        string    `json:"shop_text" rule:"lines 0..500 optional"`
 	Hours       int64     `json:"hold_hours" rule:"int 1..168 =3"`
 	MaxQuantity int64     `json:"max_quantity" rule:"int 1..10000 =20"`
+	Given       map[string]bool
+}
+
+func (st Store) shopSettings() shopSettings {
+	return shopSettings{Shop: st.Shop, Text: st.ShopText, Hours: int64(st.ShopHold.Round(time.Hour).Hours()),
+		MaxQuantity: st.ShopMaxQuantity}
 }
 
 // shopSettingsPage is the owner's page about the shop page.
@@ -441,8 +447,8 @@ type shopSettingsPage struct {
 
 func (s *server) readShopSettings(p *page) (any, error) {
 	st := p.Store
-	in := shopSettings{st.Shop, st.ShopText, int64(st.ShopHold.Round(time.Hour).Hours()), st.ShopMaxQuantity}
-	return shopSettingsPage{p, st.URL + st.shopPath(), st.Shop != ShopOff, st.isLocal(), p.Form("save", p.Fields(in))}, nil
+	save := p.Form("save", p.Fields(st.shopSettings()))
+	return shopSettingsPage{p, st.URL + st.shopPath(), st.Shop != ShopOff, st.isLocal(), save}, nil
 }
 
 func (s *server) saveShopSettings(p *page) error {
@@ -450,12 +456,16 @@ func (s *server) saveShopSettings(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
+	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
+		return err
+	}
 	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
+		fillIn(&in, st.shopSettings(), in.Given)
 		st.Shop = in.Shop
 		st.ShopText = in.Text
 		st.ShopMaxQuantity = in.MaxQuantity
-		if hold := time.Duration(in.Hours) * time.Hour; hold != st.ShopHold.Round(time.Hour) {
-			st.ShopHold = hold
+		if in.Given["hold_hours"] { // Otherwise it stays, which may be no whole number.
+			st.ShopHold = time.Duration(in.Hours) * time.Hour
 		}
 	})
 	return err

@@ -533,6 +533,9 @@ func (p *player) press(act string, words []string) {
 			p.fatalf("the form has no field %s: %v", name, values)
 		}
 		values[name] = given[name]
+		if c.form.lists[name] { // After the hidden field that stands before the boxes, as a browser sends them.
+			values[name] = append([]string{""}, strings.Fields(given.Get(name))...)
+		}
 	}
 	if c.name != "" {
 		values.Set(c.name, c.value)
@@ -559,7 +562,8 @@ type control struct {
 
 type shownForm struct {
 	method, action string
-	values         url.Values // nil are those of boxes that are not ticked
+	values         url.Values      // nil are those of boxes that are not ticked
+	lists          map[string]bool // names that several boxes have, each with a value of its own
 }
 
 // find is what does an act: the first, or the one with a value, or with a text before it.
@@ -601,7 +605,7 @@ var (
 // readPage finds the text, the forms and the acts of a page.
 func readPage(text string) *screen {
 	p := &screen{}
-	outside := &shownForm{values: url.Values{}}
+	outside := &shownForm{values: url.Values{}, lists: map[string]bool{}}
 	form, choice, area, read := outside, "", "", 0
 	for _, token := range htmlToken.FindAllStringSubmatch(noText.ReplaceAllString(text, ""), -1) {
 		a := map[string]string{}
@@ -619,7 +623,7 @@ func readPage(text string) *screen {
 				form.values.Set(area, words)
 			}
 		case "form":
-			form = &shownForm{strings.ToUpper(cmp.Or(a["method"], "GET")), a["action"], url.Values{}}
+			form = &shownForm{strings.ToUpper(cmp.Or(a["method"], "GET")), a["action"], url.Values{}, map[string]bool{}}
 		case "/form":
 			form = outside
 		case "textarea":
@@ -634,6 +638,7 @@ func readPage(text string) *screen {
 				form.values.Set(choice, a["value"])
 			}
 		case "input":
+			form.lists[name] = form.lists[name] || a["type"] == "checkbox" && a["value"] != ""
 			if box := a["type"] == "checkbox" || a["type"] == "radio"; !box || checked {
 				form.values.Add(name, cmp.Or(a["value"], map[bool]string{true: "on"}[box]))
 			} else if !form.values.Has(name) {
