@@ -130,7 +130,7 @@ var commands = []command{
 	{"webhook listen", "db store api key forward", "print a store's events as they happen, and forward them", webhookListen},
 	{"webhook remove", "db endpoint!", "delete an endpoint and its deliveries", onRow("endpoint", webhookRemove)},
 	{"webhook resend", "db delivery endpoint since", "send deliveries again", onFile(webhookResend)},
-	{"order list", "db store status", "list a store's 50 newest orders", onRow("store", orderList)},
+	{"order list", "db store status from to", "list a store's 50 newest orders", onRow("store", orderList)},
 	{"order show", "db order!", "show an order as the API does", onRow("order", orderShow)},
 	{"gateway set", "db store provider! mode! gateway-url", "store a gateway's key, read from stdin",
 		onRow("store", gatewaySet)},
@@ -268,6 +268,8 @@ type textFlags struct {
 	Provider Provider      `json:"provider" rule:"choice midtrans|xendit optional"`
 	Mode     Mode          `json:"mode" rule:"choice sandbox|live optional"`
 	Status   Status        `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
+	From     string        `json:"from" rule:"text 1..20 optional"`
+	To       string        `json:"to" rule:"text 1..20 optional"`
 
 	Given map[string]bool
 }
@@ -316,6 +318,8 @@ func (c *call) define(f *flag.FlagSet) {
 	text("provider", "`midtrans|xendit`: whose key it is")
 	text("mode", "`sandbox|live`: whether it takes real money")
 	text("status", "only orders in this `state`")
+	text("from", "only orders of this `day` and later, such as 2026-01-31, in WIB")
+	text("to", "only orders of this `day` and before")
 }
 
 // parse reads the flags and the argument, which may come in any order.

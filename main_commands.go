@@ -289,7 +289,20 @@ func webhookResend(c *call) (any, error) {
 }
 
 func orderList(c *call) (any, error) {
-	orders, more, err := c.db.Orders(c, c.id, OrderFilter{Status: c.Status, Limit: 50})
+	f := OrderFilter{Status: c.Status, Limit: 50}
+	for name, text := range map[string]string{"from": c.From, "to": c.To} {
+		day, isDay := dayOf(text)
+		switch {
+		case text == "":
+		case !isDay:
+			return nil, usagef("-%s must be a day such as 2026-01-31", name)
+		case name == "from":
+			f.CreatedMin = day
+		default:
+			f.CreatedMax = day.lastOfDay()
+		}
+	}
+	orders, more, err := c.db.Orders(c, c.id, f)
 	return c.store.showOrders(orders, more), err
 }
 

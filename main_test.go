@@ -139,7 +139,11 @@ func TestCommandsShowWhatTheAPIShows(t *testing.T) {
 	w := newWorld(t)
 	first, second := w.create(t, "teh", 1), w.create(t, "kopi", 2)
 	w.decide(t, first, "approve")
+	day := time.Now().In(wib).Format(time.DateOnly)
+	ofDay := "/v1/orders?created_at_min=" + day + "T00:00:00%2B07:00&created_at_max=" + day + "T23:59:59.999%2B07:00"
 	for command, path := range map[string]string{
+		"order list -from " + day + " -to " + day + " -store " + w.shop.id: ofDay,
+		"order list -to 2000-01-01 -store " + w.shop.id:                    "/v1/orders?status=refunded",
 		"order list -store " + w.shop.id:                                   "/v1/orders?limit=50",
 		"order list -status paid -store " + w.shop.id:                      "/v1/orders?limit=50&status=paid",
 		"order show -order " + strings.ToUpper(second):                     "/v1/orders/" + second,

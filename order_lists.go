@@ -24,6 +24,15 @@ type OrderFilter struct {
 	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order after which the list continues
 }
 
+// dayOf returns the first moment of a day such as 2026-01-31, in WIB.
+func dayOf(text string) (first Time, isDay bool) {
+	t, err := time.ParseInLocation(time.DateOnly, text, wib)
+	return timeOf(t), err == nil
+}
+
+// lastOfDay returns the last moment of the day that begins at t.
+func (t Time) lastOfDay() Time { return t.Add(24*time.Hour) - 1 }
+
 // Orders lists orders of a store, the newest first. The error is ErrNotFound if StartingAfter is not an order
 // of the store.
 func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders []StoredOrder, more bool, err error) {

@@ -26,13 +26,13 @@ type asked struct {
 func (p *page) asked() (a asked, f OrderFilter) {
 	a = asked{Text: strings.TrimSpace(dropInvisible(p.Query("q"))), State: p.Query("status")}
 	f = OrderFilter{Status: Status(a.State), StartingAfter: p.Query("after"), Limit: 50}
-	if day, err := time.ParseInLocation(time.DateOnly, p.Query("from"), wib); err == nil {
+	if day, isDay := dayOf(p.Query("from")); isDay {
 		a.From = p.Query("from")
-		f.CreatedMin = timeOf(day)
+		f.CreatedMin = day
 	}
-	if day, err := time.ParseInLocation(time.DateOnly, p.Query("to"), wib); err == nil {
+	if day, isDay := dayOf(p.Query("to")); isDay {
 		a.To = p.Query("to")
-		f.CreatedMax = timeOf(day.AddDate(0, 0, 1)) - 1
+		f.CreatedMax = day.lastOfDay()
 	}
 	return a, f
 }

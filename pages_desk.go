@@ -170,8 +170,7 @@ func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 
 	if v.IsFirst {
 		v.Today = s.db.now().Time().In(wib).Format(time.DateOnly)
-		day, _ := time.ParseInLocation(time.DateOnly, v.Today, wib) // It is one.
-		filter.CreatedMin = timeOf(day)
+		filter.CreatedMin, _ = dayOf(v.Today) // It is one.
 	}
 	v.Sum, err = s.sumOrders(p, func() (Revenue, error) { return s.db.SumOfOrders(p.Context(), p.Store.ID, filter) })
 	return err
