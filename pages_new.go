@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-
 	"slices"
 )
 
@@ -64,11 +63,6 @@ func (s *server) readNewOrder(p *page) (any, error) {
 	v := newOrderPage{page: p, Form: p.Form("order"), Key: cmp.Or(p.Query("key"), newSecret()), Another: newOrderAddress()}
 	v.Become = p.become
 	var err error
-	if from := p.Query("from"); from != "" && v.Form.Refusal == nil {
-		if err := s.copyOrder(p, from, &v); err != nil {
-			return nil, err
-		}
-	}
 	if v.Products, err = s.suggested(p, ""); err != nil {
 		return nil, err
 	}
@@ -77,6 +71,12 @@ func (s *server) readNewOrder(p *page) (any, error) {
 	}
 	if v.Methods, err = s.db.UsableMethods(ctx, p.Store, -1); err != nil {
 		return nil, err
+	}
+
+	if from := p.Query("from"); from != "" && v.Form.Refusal == nil {
+		if err := s.copyOrder(p, from, &v); err != nil {
+			return nil, err
+		}
 	}
 
 	v.IsReady = len(v.Products) > 0 && len(v.Methods) > 0
@@ -93,7 +93,8 @@ func (s *server) readNewOrder(p *page) (any, error) {
 	return v, nil
 }
 
-// copyOrder fills the form in with another order's buyer, goods and shipping.
+// copyOrder fills the form in with another order's buyer, goods, shipping and method, as far as they are offered still.
+// Cash has to be chosen each time: it sends goods away unpaid.
 func (s *server) copyOrder(p *page, id string, v *newOrderPage) error {
 	o, err := readOrder(p.Context(), s.db, p.Store.ID, id)
 	if err != nil {
@@ -101,7 +102,18 @@ func (s *server) copyOrder(p *page, id string, v *newOrderPage) error {
 	}
 
 	values := p.Fields(editableOf(o.Order))
-	values.Set("shipping", o.Order.Shipping.Method)
+	option := o.Order.Shipping.Method
+	if slices.ContainsFunc(v.Options, func(offered ShippingOption) bool { return offered.Name == option }) {
+		values.Set("shipping", option)
+	} else if option != "" {
+		v.Gone = append(v.Gone, option)
+	}
+	for _, m := range v.Methods {
+		if m.Code == o.Order.PaymentMethod && m.Kind != Cash {
+			values.Set("payment_method", m.Code)
+		}
+	}
+
 	items, custom := 0, 0
 	for _, item := range o.Order.Items {
 		if item.Type == Custom {

@@ -26,6 +26,7 @@ type orderPage struct {
 	MayPay      bool    // the link is for somebody who pays, or has just paid
 	WriteTo     string  // the link by which the owner writes to the buyer
 	Acts        []Act   // what else the owner can do
+	MayUndo     bool    // an approval can be taken back
 	Correct     form
 	Copy        string // the address of a form for another order like this one
 	History     []HistoryEntry
@@ -105,9 +106,7 @@ func (s *server) readOrderPage(p *page) (any, error) {
 	}
 	v.writeToBuyer(o)
 	isCash := v.Method.Kind == Cash
-	if o.Book.mayBeUndone() && (!o.Order.isShipped() || isCash) {
-		v.Acts = append([]Act{Undo}, v.Acts...)
-	}
+	v.MayUndo = o.Book.mayBeUndone() && (!o.Order.isShipped() || isCash)
 	if v.History, err = s.db.History(ctx, o.ID); err != nil {
 		return nil, err
 	}
