@@ -22,8 +22,9 @@ import (
 type contract struct {
 	root fields
 
-	mu   sync.Mutex
-	seen map[string]bool // the answers, codes, fields and words that were
+	mu       sync.Mutex
+	seen     map[string]bool // the answers, codes, fields and words that were
+	patterns sync.Map        // compiled, by their text
 }
 
 var described = sync.OnceValue(func() *contract {
@@ -52,6 +53,17 @@ func (c *contract) deref(v any, name *string) fields {
 	return o
 }
 
+var pathParameter = regexp.MustCompile(`\{\w+\}`)
+
+func (c *contract) matches(pattern, text string) bool {
+	compiled, known := c.patterns.Load(pattern)
+	if !known {
+		compiled = regexp.MustCompile(pattern)
+		c.patterns.Store(pattern, compiled)
+	}
+	return compiled.(*regexp.Regexp).MatchString(text)
+}
+
 // operation is what is described of a method and a path, whose parameters have any value.
 func (c *contract) operation(method, path string) (operation fields, template string) {
 	path, _, _ = strings.Cut(path, "?")
@@ -59,8 +71,7 @@ func (c *contract) operation(method, path string) (operation fields, template st
 		method = "GET"
 	}
 	for template, methods := range c.root["paths"].(fields) {
-		pattern := regexp.MustCompile(`\{\w+\}`).ReplaceAllString(template, "[^/]+")
-		if regexp.MustCompile("^" + pattern + "$").MatchString(path) {
+		if c.matches("^"+pathParameter.ReplaceAllString(template, "[^/]+")+"$", path) {
 			operation, _ = methods.(fields)[strings.ToLower(method)].(fields)
 			return operation, template
 		}
@@ -89,7 +100,7 @@ func (c *contract) check(method, path string, status int, header http.Header, bo
 			return "the header " + field + " is missing"
 		}
 		pattern, _ := asFields(described["schema"])["pattern"].(string)
-		if given != "" && !regexp.MustCompile(pattern).MatchString(given) {
+		if given != "" && !c.matches(pattern, given) {
 			return fmt.Sprintf("the header %s is %q, which does not match %s", field, given, pattern)
 		}
 	}
@@ -258,7 +269,7 @@ func (c *contract) fault(schema, value any, at string) string {
 		}
 	}
 	pattern, ok := s["pattern"].(string)
-	if ok && !regexp.MustCompile(pattern).MatchString(fmt.Sprint(value)) {
+	if ok && !c.matches(pattern, fmt.Sprint(value)) {
 		return fmt.Sprintf("%s is %q, which does not match %s", at, value, pattern)
 	}
 	if least, ok := s["min"+of].(float64); ok && size < int64(least) {
@@ -622,7 +633,7 @@ func TestRandomRequests(t *testing.T) {
 	answered := map[string]int{}
 	for i := range 1500 {
 		c := calls[i%len(calls)]
-		path := regexp.MustCompile(`\{\w+\}`).ReplaceAllStringFunc(c.path, func(parameter string) string {
+		path := pathParameter.ReplaceAllStringFunc(c.path, func(parameter string) string {
 			return pick(r, slices.Concat(r.named[parameter], r.ids[:2]))
 		})
 		path += r.query(c.operation["parameters"])

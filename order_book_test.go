@@ -109,7 +109,7 @@ func tell(t *testing.T, all []Payment, words []string) []Payment {
 	return append(all, Payment{Attempt: attempt, ID: news.ID, Asked: 1000}.learn(news))
 }
 
-// TestMoneyIsNeverSilent plays 100,000 random stories. Whatever happens, money that is there is what the order
+// TestMoneyIsNeverSilent plays 20,000 random stories, and 2,000,000 with -walk. Whatever happens, money that is there is what the order
 // lives on, or an alert that the owner has seen; and an exact payment pays every order but a refunded one.
 func TestMoneyIsNeverSilent(t *testing.T) {
 	t.Parallel()
@@ -117,7 +117,11 @@ func TestMoneyIsNeverSilent(t *testing.T) {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	statuses := map[Status]int{}
 	codes := map[AlertCode]int{}
-	for range 100_000 {
+	stories := 20_000
+	if *walkFor > 0 {
+		stories = 2_000_000
+	}
+	for range stories {
 		b, story := Book{Status: Pending}, ""
 		for range 1 + r.IntN(9) {
 			payment := pick("1 tx-1 ", "1 tx-2 ", "2 tx-3 ")

@@ -378,7 +378,7 @@ func TestKeyIsReplaced(t *testing.T) {
 		{"both", "settlement", "paid by 1, Paid, stock 8"},
 		{"new", "settlement", "paid by 1, Paid, stock 8"},
 		{"new", "+8h", "pending, stock 8"},
-		{"new", "+200h", "expired, Expired, stock 10"},
+		{"new", "off 200h", "expired, Expired, stock 10"},
 		{"other", "+8h", "pending, stock 8"},
 		{"other", "settlement lost, +8h", "pending, stock 8"},
 		{"other", "settlement lost, +8h, back, +1h", "paid by 1, Paid, stock 8"},
@@ -511,7 +511,7 @@ func TestClaimIsKept(t *testing.T) {
 		late = strings.Replace(late, `-1-2"`, `-1-1"`, 1) // about the first payment, which was denied
 		w.do(t, "POST", path+w.shop.id, claim, header...).want(t, 200, "")
 		w.do(t, "POST", path+w.shop.id, late, header...).want(t, 200, "")
-		p.play("+7h", "= pending, stock 8", "+7h, +168h", "= expired, Expired, stock 10")
+		p.play("+7h", "= pending, stock 8", "+7h, off 168h", "= expired, Expired, stock 10")
 	})
 }
 
@@ -667,7 +667,7 @@ func TestEarlierPaymentThatCannotBeRead(t *testing.T) {
 		second.ID, second.Status = "tx-second", "settlement"
 		page.payments = append(page.payments, second)
 		w.net.midtrans.mu.Unlock()
-		p.play("+200h", "= paid by 1, Paid, stock 8")
+		p.play("off 200h", "= paid by 1, Paid, stock 8")
 	})
 }
 

@@ -191,6 +191,13 @@ func (p *player) step(verb string, rest []string) {
 		d, err := time.ParseDuration(verb[1:])
 		must(p.t, err)
 		p.sleep(d)
+	case verb == "off":
+		d, err := time.ParseDuration(text)
+		must(p.t, err)
+		p.stop()
+		time.Sleep(d)
+		p.start()
+		p.sleep(10 * time.Minute)
 	case verb == "crash":
 		p.crash()
 	case verb == "run":
