@@ -1,79 +1,7 @@
 // Opens a shop in a browser as an owner does on the first day, without a terminal and without scripts, then looks at every
 // page that the dashboards link to: in both languages, on a phone and on a desk, in light and in dark, with axe-core.
-//
-//	node check.mjs PROGRAM [FOLDER FOR SCREENSHOTS]
-//
-// Exit code 0: all is well; else stderr says what is not.
-import { execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import assert from 'node:assert/strict';
-
-const require = createRequire(process.cwd() + '/');
-const { chromium } = require('playwright-core');
-const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
-const [program, shots] = process.argv.slice(2);
-const dir = mkdtempSync(join(tmpdir(), 'storeorder-browser-'));
-const started = [];
-const wrong = [];
-const wait = (ms) => new Promise((done) => setTimeout(done, ms));
-
-async function freePort() {
-  return new Promise((done) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = server.address();
-      server.close(() => done(port));
-    });
-  });
-}
-
-// start runs the program and returns what it prints on stdout, when it is ready.
-async function start(port, ...args) {
-  const child = spawn(program, args, { cwd: dir, stdio: ['ignore', 'pipe', 'ignore'] });
-  started.push(child);
-  let out = '';
-  child.stdout.on('data', (text) => { out += text; });
-  for (let i = 0; i < 300; i++) {
-    try {
-      if ((await fetch(`http://127.0.0.1:${port}/readyz`)).ok) break;
-    } catch { /* not yet */ }
-    await wait(100);
-  }
-  await wait(500);
-  return out;
-}
-
-const command = (...args) => JSON.parse(execFileSync(program, args, { cwd: dir, encoding: 'utf8' }));
-
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-  args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-});
-
-async function visitor(options) {
-  const context = await browser.newContext(options);
-  const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
-  // What the content security policy refuses stands on the console. So does each answer of 4xx, which is meant.
-  page.on('console', (m) => {
-    if (m.type() === 'error' && !m.text().includes('responded with a status of 4')) wrong.push(`${page.url()}: ${m.text()}`);
-  });
-  page.on('pageerror', (e) => wrong.push(`${page.url()}: ${e}`));
-  return page;
-}
-
-const act = (name) => `[data-act="${name}"]`;
-const see = (page, text) => page.getByText(text).first().waitFor();
-
-// enter signs an owner in by a link that a command has printed.
-async function enter(page, link) {
-  await page.goto(link);
-  await page.click(act('sign-in'));
-  await page.waitForURL('**/dashboard*');
-}
+import { act, command, enter, freePort, look, onOneSheet, run, see, start, visitor, wrong } from './kit.mjs';
 
 // firstDay opens a shop on a phone: a product, a bank account, a contact, an order for a buyer in a chat, its payment.
 async function firstDay(url, store) {
@@ -141,34 +69,6 @@ async function firstDay(url, store) {
   await buyer.context().close();
 }
 
-// look judges one page.
-async function look(page, address, name) {
-  const path = address.replace(/^https?:\/\/[^/]+/, '');
-  await page.goto(address);
-  await page.evaluate(axe);
-  const found = await page.evaluate(() => window.axe.run());
-  for (const v of found.violations) {
-    wrong.push(`${name} ${path}: ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html + ' ' + n.failureSummary).join(' | ')}`);
-  }
-  const { width, height } = page.viewportSize();
-  for (const w of width < 800 ? [320, 430, width] : [width]) {
-    await page.setViewportSize({ width: w, height });
-    const over = await page.evaluate(() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth);
-    if (over > 0) wrong.push(`${name} ${path}: is ${over} px wider than a screen of ${w} px`);
-  }
-  if (width < 800) {
-    await page.evaluate(() => { document.documentElement.style.fontSize = '200%'; });
-    const over = await page.evaluate(() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth);
-    if (over > 0) wrong.push(`${name} ${path}: with text of 200 % it is ${over} px wider than a screen of ${width} px`);
-    await page.evaluate(() => { document.documentElement.style.fontSize = ''; });
-  }
-  const small = width > 800 ? [] : await page.evaluate(() => [...document.querySelectorAll('button, .button, input, select, textarea, .side nav a')]
-    .filter((e) => !['hidden', 'checkbox', 'radio'].includes(e.type) && e.offsetHeight > 0 && e.offsetHeight < 36)
-    .map((e) => e.outerHTML.slice(0, 80)));
-  if (small.length) wrong.push(`${name} ${path}: too small for a thumb: ${small}`);
-  if (shots) await page.screenshot({ path: `${shots}/${name}${path.replaceAll(/[^a-z0-9]+/gi, '-').slice(0, 80)}.png`, fullPage: true });
-}
-
 // linked are the pages that an owner reaches, two of each kind: it follows every link but those that lead elsewhere.
 async function linked(page, url) {
   const seen = new Map(), addresses = [url + '/dashboard'];
@@ -210,17 +110,7 @@ async function slips(page, address) {
   await page.emulateMedia({ media: 'screen' });
 }
 
-// onOneSheet prints a page: it is one sheet, with nothing to press.
-async function onOneSheet(page, address) {
-  await page.goto(address);
-  await page.emulateMedia({ media: 'print' });
-  const sheets = (await page.pdf({ format: 'A4' })).toString('latin1').match(/\/Type\s*\/Page\b/g).length;
-  const pressed = await page.$$eval('button, .button', (all) => all.filter((e) => e.offsetHeight > 0).length);
-  if (sheets !== 1 || pressed) wrong.push(`${address} is printed on ${sheets} sheets, with ${pressed} buttons`);
-  await page.emulateMedia({ media: 'screen' });
-}
-
-try {
+await run(async () => {
   const demoPort = await freePort(), port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const demo = await start(demoPort, 'demo', '-addr', `127.0.0.1:${demoPort}`);
@@ -271,14 +161,4 @@ try {
   }
 
   await firstDay(url, { ...newcomer, ...empty });
-} catch (e) {
-  wrong.push(e.stack);
-}
-await browser.close();
-for (const child of started) child.kill('SIGTERM');
-rmSync(dir, { recursive: true });
-if (wrong.length) {
-  console.error(wrong.join('\n\n'));
-  process.exit(1);
-}
-console.log('all is well');
+});
