@@ -270,8 +270,9 @@ func parseTemplates(l language) *template.Template {
 		"say":      l.say,
 		"word":     l.word,
 		"message":  l.message,
-		"when":     l.dates("2 Jan 2006"),
-		"soon":     l.dates("2 Jan"),
+		"when":     l.dates("2 Jan 2006, 15:04 WIB"),
+		"soon":     l.dates("2 Jan, 15:04 WIB"),
+		"day":      l.dates("2 Jan"),
 		"list":     func(values ...any) []any { return values },
 		"rupiah":   rupiah,
 		"grouped":  grouped,
@@ -387,13 +388,15 @@ func writeForGood(w http.ResponseWriter, kind string, content []byte) {
 type errorPage struct {
 	*page
 	IsUnknown bool // whether what was asked for was done
+	IsShop    bool // a shop page was asked for
 }
 
 // errorPage shows an error as a page. It reads nothing.
 func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	p := s.newPage(w, r, pageRoute{Template: "error"})
 	p.Status = status
-	if err := p.sendError(errorPage{p, errors.Is(err, ErrUnknown)}); err != nil {
+	isShop, _ := path.Match("/shop/*", r.URL.Path)
+	if err := p.sendError(errorPage{p, errors.Is(err, ErrUnknown), isShop}); err != nil {
 		s.db.log.Error("an error page could not be shown", "error", err)
 		w.WriteHeader(p.Status)
 	}

@@ -309,11 +309,8 @@ func (s *server) refuseLines(lines []cartLine, list []chosenLine, wrong *Refusal
 		wrong.add("cart", "has more than %d lines", mostLines)
 	}
 	for _, l := range list {
-		switch {
-		case l.isWrong():
-			wrong.add(l.Field(), "must be a whole number")
-		case l.IsShort:
-			wrong.add(l.Field(), "is more than there is: only %d left", l.MostLeft)
+		if l.Error != nil {
+			wrong.Fields = append(wrong.Fields, *l.Error)
 		}
 	}
 	return nil

@@ -140,13 +140,16 @@ type payPage struct {
 	Unclaim     form
 
 	// On its way to the buyer.
-	Delivery *delivery // nil = there is nothing to be said of it
+	Delivery     *delivery // nil = there is nothing to be said of it
+	IsHandedOver bool      // and that comes first
+	AsksFirst    bool      // the way to write to the store stands above the summary
 
 	// Once it needs nothing from its buyer.
-	Outcome   string // free, paid, failed, expired, nothing or refunded
-	AnyDenied bool
-	Kept      []shownAlert // money that the store has although the order is not paid
-	MayClaim  bool         // It was paid too late.
+	Outcome      string // free, paid, failed, expired, nothing or refunded
+	IsOverUnpaid bool   // its buyer may order anew
+	AnyDenied    bool
+	Kept         []shownAlert // money that the store has although the order is not paid
+	MayClaim     bool         // It was paid too late.
 }
 
 // delivery is what a buyer reads of how the order gets to them. Of the address it has only the last line: whoever has
@@ -321,6 +324,7 @@ func (v *payPage) readDelivery(now Time) {
 		return
 	}
 
+	v.IsHandedOver = isDone && shipping.ShippedAt > 0
 	d := &delivery{Shipping: shipping, EnteredBy: v.Form("address")}
 	d.LastLine = lastLine(shipping.Address)
 	switch {
@@ -368,7 +372,9 @@ func (v *payPage) readOutcome() {
 		v.Outcome = "refunded"
 	}
 	v.AnyDenied = v.order.Book.has(Denied)
-	if v.Outcome != "failed" && v.Outcome != "expired" {
+	v.AsksFirst = status == Paid && v.Question.URL != ""
+	v.IsOverUnpaid = v.Outcome == "failed" || v.Outcome == "expired"
+	if !v.IsOverUnpaid {
 		return
 	}
 	for _, a := range v.Alerts {

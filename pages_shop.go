@@ -168,9 +168,9 @@ func (p *page) shopAddress(path string, lines []cartLine, more ...string) string
 type chosenLine struct {
 	cartLine
 	Entry
-	Total    int64
-	IsShort  bool // more was chosen than there is, or than an order may have
-	MostLeft int64
+	Total int64
+	Most  int64       // pieces that an order may have
+	Error *FieldError // what is wrong with its quantity
 }
 
 // chosen returns the lines of a cart that are for sale, and how many are not.
@@ -189,8 +189,8 @@ func (s *server) chosen(p *page, lines []cartLine) (list []chosenLine, skipped i
 			skipped++
 			continue
 		}
-		most := mostOf(entries[i], p.Store)
-		list = append(list, chosenLine{l, entries[i], entries[i].Price * l.Quantity, l.Quantity > most, most})
+		e := entries[i]
+		list = append(list, chosenLine{l, e, e.Price * l.Quantity, mostOf(e, p.Store), l.errorFor(e, p.Store)})
 	}
 	return list, skipped, nil
 }
@@ -203,15 +203,29 @@ func mostOf(e Entry, st Store) int64 {
 	return min(*e.Stock, st.ShopMaxQuantity)
 }
 
+// errorFor returns what is wrong with a line's quantity; nil = nothing.
+func (l cartLine) errorFor(e Entry, st Store) *FieldError {
+	most := mostOf(e, st)
+	switch {
+	case l.isWrong():
+		return &FieldError{Field: l.Field(), Format: "must be a whole number"}
+	case l.Quantity <= most:
+		return nil
+	case e.Stock != nil && *e.Stock == most:
+		return &FieldError{Field: l.Field(), Format: "is more than there is: %s, only %d left", Values: []any{e.Title, most}}
+	}
+	return &FieldError{Field: l.Field(), Format: "is more than an order may have: %s, at most %d", Values: []any{e.Title, most}}
+}
+
 // shopGood is a product or bundle as the shop page shows it.
 type shopGood struct {
 	Entry
 	Field    string
 	Path     string
 	Typed    string
-	IsWrong  bool
-	Most     int64 // 0 = sold out
-	Left     int64 // if there are few
+	Error    *FieldError // what is wrong with that
+	Most     int64       // 0 = sold out
+	Left     int64       // if there are few
 	Excerpt  string
 	HasMore  bool // The excerpt is a part.
 	Picture  string
@@ -232,7 +246,7 @@ func (p *page) goodOf(e Entry, lines []cartLine) shopGood {
 	for _, l := range lines {
 		if l.Field() == g.Field {
 			g.Typed = l.Typed
-			g.IsWrong = l.isWrong() || l.Quantity > g.Most
+			g.Error = l.errorFor(e, p.Store)
 		}
 	}
 	g.HasField = p.Store.Shop == ShopOpen && g.Most > 0
@@ -253,28 +267,29 @@ func (e Entry) smallPicture() string {
 // shopPage is the shop, or one of its goods.
 type shopPage struct {
 	*page
-	At       string // where its form is posted to
-	Contact  toStore
-	IsOpen   bool
-	Text     string // that titles are searched for
-	Goods    []shopGood
-	Others   []cartLine // chosen, on other pages
-	Number   int64      // of the page, from 1
-	Earlier  int64      // 0 = there is none
-	Later    int64
-	Count    int64 // of pieces
-	Sum      int64
-	Skipped  int
-	Wrong    string // what is wrong with the form
-	Back     string // from one of the goods
-	IsAlone  bool   // It shows one of the goods.
-	IsFilled bool   // something was chosen
+	At      string // where its form is posted to
+	Contact toStore
+	IsOpen  bool
+	Text    string // that titles are searched for
+	Goods   []shopGood
+	Others  []cartLine // chosen, on other pages
+	Number  int64      // of the page, from 1
+	Earlier int64      // 0 = there is none
+	Later   int64
+	Count   int64 // of pieces
+	Sum     int64
+	Skipped int
+	Wrong   string // what is wrong with the form
+	Back    string // from one of the goods
+	IsAlone bool   // It shows one of the goods.
+	HasBar  bool   // the sum and the button that leads to the checkout
 }
 
 // beginShop fills in what the shop and its goods have in common.
 func (s *server) beginShop(p *page, lines []cartLine) (v shopPage, err error) {
-	v = shopPage{page: p, IsOpen: p.Store.Shop == ShopOpen, Contact: p.askStore(), IsFilled: len(lines) > 0}
+	v = shopPage{page: p, IsOpen: p.Store.Shop == ShopOpen, Contact: p.askStore()}
 	v.At = p.shopAddress(p.Store.shopPath(), nil)
+	p.w.Header().Set("Cache-Control", "private, no-cache") // The way back does not wait for a slow line.
 	if p.typed.Refusal != nil {
 		v.Wrong = p.typed.Refusal.Words
 	}
@@ -284,7 +299,14 @@ func (s *server) beginShop(p *page, lines []cartLine) (v shopPage, err error) {
 		v.Count += l.Quantity
 		v.Sum += l.Total
 	}
+	v.HasBar = v.IsOpen && v.Count > 0
 	return v, err
+}
+
+// addGood adds something to what is shown. Where nothing can be chosen and nothing was, nothing can be ordered.
+func (v *shopPage) addGood(g shopGood) {
+	v.Goods = append(v.Goods, g)
+	v.HasBar = v.HasBar || g.HasField
 }
 
 // askStore returns the link by which somebody who has no order writes to the store.
@@ -318,7 +340,7 @@ func (s *server) readShop(p *page) (any, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		v.Goods = append(v.Goods, p.goodOf(e, lines))
+		v.addGood(p.goodOf(e, lines))
 	}
 	isElsewhere := func(l cartLine) bool {
 		return !slices.ContainsFunc(entries, func(e Entry) bool { return e.Type == l.Kind && e.Slug == l.Slug })
@@ -340,7 +362,7 @@ func (s *server) readShop(p *page) (any, error) {
 // headOfShop says what is told about the shop page. Carts and searches are in no index.
 func (p *page) headOfShop(v shopPage, isHidden bool) {
 	p.Title = p.Store.Name
-	p.Head = &publicHead{Description: fmt.Sprintf("%.160s", strings.Join(strings.Fields(p.Store.ShopText), " "))}
+	p.Head = &publicHead{Description: p.describe(p.Store.ShopText)}
 	for _, g := range v.Goods {
 		p.Head.Picture = cmp.Or(p.Head.Picture, p.previewOf(g.Entry))
 	}
@@ -350,6 +372,12 @@ func (p *page) headOfShop(v shopPage, isHidden bool) {
 			p.Head.Canonical += fmt.Sprintf("?page=%d", v.Number)
 		}
 	}
+}
+
+// describe shortens a text to what search engines and previews show of a page; one without a text has a sentence.
+func (p *page) describe(text string) string {
+	short := fmt.Sprintf("%.160s", strings.Join(strings.Fields(text), " "))
+	return cmp.Or(short, p.Language.text("Pesan dan bayar di sini, tanpa akun.", "Order and pay here, without an account."))
 }
 
 // previewOf returns the picture of goods by an https address, or "".
@@ -384,7 +412,7 @@ func (s *server) readGood(p *page) (any, error) {
 	if e.ImageURL != nil {
 		g.Picture = *e.ImageURL
 	}
-	v.Goods = []shopGood{g}
+	v.addGood(g)
 	v.IsAlone = true
 	v.Back = p.shopAddress(p.Store.shopPath(), lines)
 	for _, l := range lines {
@@ -393,8 +421,7 @@ func (s *server) readGood(p *page) (any, error) {
 		}
 	}
 	p.Title = e.Title
-	p.Head = &publicHead{Description: fmt.Sprintf("%.160s", strings.Join(strings.Fields(e.Description), " ")),
-		Picture: p.previewOf(e)}
+	p.Head = &publicHead{Description: p.describe(e.Description), Picture: p.previewOf(e)}
 	if v.IsOpen && len(lines) == 0 {
 		p.Head.Canonical = p.Store.URL + p.Store.shopPath() + "/" + string(kind) + "/" + e.Slug
 	}

@@ -139,13 +139,13 @@ func (l language) text(id, en string) string {
 	return id
 }
 
-// dates writes times in WIB (UTC+7), with this layout for the date.
+// dates writes times in WIB (UTC+7), with this layout.
 func (l language) dates(layout string) func(t Time) string {
 	words := strings.NewReplacer()
 	if l == "id" {
 		words = strings.NewReplacer("May", "Mei", "Aug", "Agu", "Oct", "Okt", "Dec", "Des", ":", ".")
 	}
-	return func(t Time) string { return words.Replace(t.Time().In(wib).Format(layout + ", 15:04 WIB")) }
+	return func(t Time) string { return words.Replace(t.Time().In(wib).Format(layout)) }
 }
 
 // rupiah writes an amount the way Indonesians do: Rp85.000.

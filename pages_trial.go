@@ -62,7 +62,7 @@ func (s *server) readTrial(p *page) (any, error) {
 	v.Steps = p.Language.trialSteps(o)
 	provider := o.Order.PaymentProvider
 	lines := []string{fmt.Sprintf("storeorder, %s, %s, %s", p.Language.word("provider", string(provider)),
-		p.Language.dates("2 Jan 2006")(s.db.now()), rupiah(o.Order.Amount))}
+		p.Language.dates("2 Jan 2006, 15:04 WIB")(s.db.now()), rupiah(o.Order.Amount))}
 	for i, step := range v.Steps {
 		lines = append(lines, fmt.Sprintf("%d. %s: %s", i+1, step.Name, step.Said))
 	}
@@ -77,7 +77,7 @@ func (l language) trialSteps(o OrderRow) []trialStep {
 	if len(o.Sessions) > 0 {
 		s = o.Sessions[0]
 	}
-	when := l.dates("2 Jan 2006")
+	when := l.dates("2 Jan 2006, 15:04 WIB")
 	step := func(name, said string, isDone bool, values ...string) trialStep {
 		return trialStep{l.word("trial", name), l.say("trial."+said, values...), isDone}
 	}

@@ -65,7 +65,8 @@ const shopAt, checkoutAt = "/shop/kopi-kita", "/shop/kopi-kita/checkout"
 func TestShopPage(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, path := range []string{shopAt, checkoutAt, shopAt + "/product/kopi", "/shop/nobody"} {
-			if status, _, _ := w.stranger("1.1.1.1", "GET", path, nil); status != 404 {
+			status, text, _ := w.stranger("1.1.1.1", "GET", path, nil)
+			if status != 404 || strings.Contains(text, "belum menerima pesanan di sini") != (strings.Count(path, "/") == 2) {
 				t.Errorf("%s without a shop: %d", path, status)
 			}
 		}
@@ -74,6 +75,10 @@ func TestShopPage(t *testing.T) {
 		for path, shown := range map[string]string{
 			shopAt: "rel=\"canonical\"", shopAt + "?product.kopi=2": "noindex", shopAt + "?q=teh": "noindex",
 			shopAt + "/product/kopi": "rel=\"canonical\"", checkoutAt + "?product.kopi=2&name=Budi": "value=\"Budi\"",
+			shopAt + "?product.kopi=50": "Kopi Gayo: tinggal 10. Ubah jumlahnya.", shopAt + "?lang=en": "content=\"Order and pay here",
+			shopAt + "?product.teh=50": "Teh Melati: paling banyak 20", checkoutAt + "?product.kopi=50": "Kopi Gayo: tinggal 10.",
+			checkoutAt + "?product.kopi=1&product.lama=1&lang=en": "One item is no longer sold and was left out.",
+			shopAt + "/bundle/duo":                                "class=\"bar\"", shopAt + "/product/kopi?lang=en": "class=\"large\" width=\"800\"",
 			checkoutAt + "?product.kopi=x": "Pilih dulu", shopAt + "?product.lama=1": "tidak dijual lagi", "/robots.txt": "checkout",
 		} {
 			status, text, _ := w.stranger("1.1.1.1", "GET", path, nil)
@@ -116,8 +121,9 @@ func TestShopPage(t *testing.T) {
 		id := strings.TrimSuffix(strings.TrimPrefix(to, "/pay/"), "?new=1")
 		w.get(t, "/v1/orders/"+id).has(t, "order.source shop", "order.buyer.phone +6281234567890", "order.amount 170000",
 			"order.shipping.method Ambil sendiri")
-		if _, text, _ := w.stranger("1.1.1.1", "GET", to, nil); !strings.Contains(text, "Jangan sampai") {
-			t.Error("the first page does not say to keep it")
+		_, text, _ := w.stranger("1.1.1.1", "GET", to, nil)
+		if keep := strings.Index(text, "Jangan sampai"); keep < 0 || keep > strings.Index(text, "Cara bayar") {
+			t.Error("the first page does not say to keep it, above how to pay")
 		}
 		parts := shopForm("shipping", "15000 Kurir", "street", "Jl. Melati 3", "district", "Coblong", "city", "Bandung",
 			"postcode", "40132", "payment_method", "5000 cod")
@@ -126,9 +132,21 @@ func TestShopPage(t *testing.T) {
 		w.get(t, "/v1/orders/"+cash).has(t, "order.status awaiting_verification", "order.amount 190000",
 			"order.shipping.address Jl. Melati 3\nCoblong, Bandung 40132")
 
+		w.do(t, "POST", "/v1/orders/"+cash+"/ship", fields{"carrier": "JNE", "tracking_number": "JP01"},
+			as(w.shop.keys["manage"])...).want(t, 200, "")
+		for _, shown := range []string{"Pesanan Anda sudah dikirim", "JP01", "Coblong, Bandung 40132", "✓ Dikirim", "Siapkan uang tunai"} {
+			if _, text, _ := w.stranger("1.1.1.1", "GET", "/pay/"+cash, nil); !strings.Contains(text, shown) || strings.Contains(text, "Melati 3") {
+				t.Errorf("the page of a parcel lacks %s, or shows the street", shown)
+			}
+		}
+
 		cancel := url.Values{"act": {"cancel"}, "method": {"bank_transfer"}}
 		w.stranger("1.1.1.1", "POST", "/pay/"+id, cancel)
 		w.get(t, "/v1/orders/"+id).has(t, "order.status failed")
+		anew := `class="button wide" href="` + shopAt + `?product.kopi=2"`
+		if _, text, _ := w.stranger("1.1.1.1", "GET", "/pay/"+id, nil); !strings.Contains(text, anew) {
+			t.Error("the page of a canceled order offers no new one")
+		}
 		w.command("store set -shop closed -store " + w.shop.id)
 		w.get(t, "/v1/store").has(t, "store.shop.status closed", "store.shop.url https://shop.test"+shopAt)
 		if status, text, _ := w.stranger("1.1.1.1", "GET", shopAt, nil); status != 200 || !strings.Contains(text, "sedang tutup") {
