@@ -54,7 +54,7 @@ const browser = await chromium.launch({
 export async function visitor(options) {
   const context = await browser.newContext(options);
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(30_000);
   // What the content security policy refuses stands on the console. So does each answer of 4xx, which is meant.
   page.on('console', (m) => {
     if (m.type() === 'error' && !m.text().includes('responded with a status of 4')) wrong.push(`${page.url()}: ${m.text()}`);
@@ -73,32 +73,69 @@ export async function enter(page, link) {
   await page.waitForURL('**/dashboard*');
 }
 
-// look judges one page.
+// look opens a page and judges it.
 export async function look(page, address, name) {
-  const path = address.replace(/^https?:\/\/[^/]+/, '');
   await page.goto(address);
+  await judge(page, name + ' ' + address.replace(/^https?:\/\/[^/]+/, ''));
+}
+
+// tooWide returns by how much a page is wider than its screen.
+const tooWide = (page) => page.evaluate(() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth);
+
+// judge says what is wrong with the page that is shown, and takes its picture.
+export async function judge(page, name) {
   await page.evaluate(axe);
   const found = await page.evaluate(() => window.axe.run());
   for (const v of found.violations) {
-    wrong.push(`${name} ${path}: ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html + ' ' + n.failureSummary).join(' | ')}`);
+    wrong.push(`${name}: ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html + ' ' + n.failureSummary).join(' | ')}`);
   }
   const { width, height } = page.viewportSize();
-  for (const w of width < 800 ? [320, 430, width] : [width]) {
+  const isPhone = width < 800;
+  for (const w of isPhone ? [320, 430, width] : [width]) {
     await page.setViewportSize({ width: w, height });
-    const over = await page.evaluate(() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth);
-    if (over > 0) wrong.push(`${name} ${path}: is ${over} px wider than a screen of ${w} px`);
-  }
-  if (width < 800) {
-    await page.evaluate(() => { document.documentElement.style.fontSize = '200%'; });
-    const over = await page.evaluate(() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth);
-    if (over > 0) wrong.push(`${name} ${path}: with text of 200 % it is ${over} px wider than a screen of ${width} px`);
+    for (const text of isPhone ? ['100%', '200%'] : ['100%']) {
+      await page.evaluate((size) => { document.documentElement.style.fontSize = size; }, text);
+      const over = await tooWide(page);
+      if (over > 0) wrong.push(`${name}: with text of ${text} it is ${over} px wider than a screen of ${w} px`);
+    }
     await page.evaluate(() => { document.documentElement.style.fontSize = ''; });
   }
-  const small = width > 800 ? [] : await page.evaluate(() => [...document.querySelectorAll('button, .button, input, select, textarea, .side nav a')]
+  const small = !isPhone ? [] : await page.evaluate(() => [...document.querySelectorAll('button, .button, input, select, textarea, .side nav a')]
     .filter((e) => !['hidden', 'checkbox', 'radio'].includes(e.type) && e.offsetHeight > 0 && e.offsetHeight < 36)
     .map((e) => e.outerHTML.slice(0, 80)));
-  if (small.length) wrong.push(`${name} ${path}: too small for a thumb: ${small}`);
-  if (shots) await page.screenshot({ path: `${shots}/${name}${path.replaceAll(/[^a-z0-9]+/gi, '-').slice(0, 80)}.png`, fullPage: true });
+  if (small.length) wrong.push(`${name}: too small for a thumb: ${small}`);
+  if (!shots) return;
+  const whole = await page.evaluate(() => document.scrollingElement.scrollHeight);
+  await page.setViewportSize({ width, height: Math.max(height, whole) }); // What stays at the bottom covers nothing.
+  await page.screenshot({ path: `${shots}/${name.replaceAll(/[^a-z0-9]+/gi, '-').slice(0, 90)}.png` });
+  await page.setViewportSize({ width, height });
+}
+
+// walk presses the tab key through a page: it comes to everything that can be used, in the order in which it is read, and
+// to nothing that cannot be seen.
+export async function walk(page, name) {
+  const usable = await page.evaluate(() => {
+    const all = [...document.querySelectorAll('a[href], button, input, select, textarea, summary')].filter((e) =>
+      e.tabIndex >= 0 && e.type !== 'hidden' && e.checkVisibility({ visibilityProperty: true }) && !e.disabled);
+    // Of radio buttons with one name, the tab key comes to the chosen one or to the first.
+    const kept = all.filter((e) => e.type !== 'radio' || e === (document.querySelector(`[name="${e.name}"]:checked`) ?? document.querySelector(`[name="${e.name}"]`)));
+    kept.forEach((e, i) => { e.dataset.walk = i; });
+    window.scrollTo(0, 0);
+    document.activeElement?.blur();
+    return kept.map((e) => e.outerHTML.slice(0, 100));
+  });
+  for (let i = 0; i < usable.length; i++) {
+    await page.keyboard.press('Tab');
+    const at = await page.evaluate(() => {
+      const e = document.activeElement, box = e.getBoundingClientRect();
+      const top = document.elementFromPoint(box.left + Math.min(box.width, innerWidth) / 2, box.top + Math.min(box.height, innerHeight) / 2);
+      return { step: Number(e.dataset.walk ?? -1), html: e.outerHTML.slice(0, 100), outline: getComputedStyle(e).outlineStyle,
+        covered: !top || !(e.contains(top) || top.contains(e) || e.labels?.[0]?.contains(top)) };
+    });
+    if (at.step !== i) return wrong.push(`${name}: the tab key comes to ${at.html} instead of ${usable[i]}`);
+    if (at.covered) wrong.push(`${name}: ${at.html} has the focus and is covered`);
+    if (at.outline === 'none') wrong.push(`${name}: ${at.html} does not show that it has the focus`);
+  }
 }
 
 // onOneSheet prints a page: it is one sheet, with nothing to press.

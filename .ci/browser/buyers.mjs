@@ -1,0 +1,254 @@
+// Orders in a shop as a buyer does on a cheap phone, without scripts and without an account, and looks at every page that
+// buyers meet: in both languages, on a phone and on a desk, in light and in dark, with axe-core and by keyboard.
+import assert from 'node:assert/strict';
+import { act, command, enter, freePort, judge, look, onOneSheet, run, see, start, visitor, walk, wrong } from './kit.mjs';
+
+const ownCode = '00020101021126610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI51440014ID.CO.QRIS.WWW' +
+  '0215ID10200000000010303UMI5204581453033605802ID5909KOPI KITA6007BANDUNG61054011162070703A0163043EC0';
+const shop = '/shop/kopi-kita';
+const phone = { locale: 'id-ID', viewport: { width: 360, height: 640 }, isMobile: true, hasTouch: true };
+
+const goods = [
+  ['kopi-gayo', 'Kopi Gayo 200 g', 85000, { description: 'Biji sangrai sedang, digiling saat dipesan.\nTulis di catatan: biji, halus atau kasar.', stock: 40 }],
+  ['kopi-toraja', 'Kopi Toraja Sapan 200 g dengan nama yang panjang sekali sampai tiga baris', 95000, { description: 'Asam segar, cokelat. '.repeat(30), stock: 3 }],
+  ['dripper-v60', 'Dripper V60', 120000, { stock: 0 }],
+  ['teh-kayu-aro', 'Teh Kayu Aro', 1250000, {}],
+  ['panduan', 'Panduan seduh', 0, {}],
+];
+for (let i = 1; i <= 40; i++) goods.push([`barang-${i}`, `Kopi campuran nomor ${i}, 250 g`, 40000 + 500 * i, { description: i % 2 ? 'Campuran untuk tiap hari.' : '' }]);
+
+// open opens a shop, and returns what the rest has to know of it.
+async function open() {
+  const port = await freePort(), url = `http://127.0.0.1:${port}`;
+  const added = command('store', 'add', '-name', 'Kopi Kita', '-email', 'owner@example.id', '-contact', '0812 3456 7890', '-test', 'on');
+  const { key } = command('key', 'add', '-name', 'check', '-scope', 'manage');
+  await start(port, 'serve', '-addr', `127.0.0.1:${port}`, '-public-url', url);
+  const { sign_in } = command('store', 'password');
+  const api = async (method, path, body) => {
+    const answer = await fetch(url + path, { method, headers: { Authorization: `Bearer ${key}` }, body: body && JSON.stringify(body) });
+    const { data, error } = await answer.json();
+    assert.ok(answer.ok, `${method} ${path} ${JSON.stringify(error)}`);
+    return data;
+  };
+  const manual = (code, name, kind, more) => ({ code, name, provider: 'manual', kind, ...more });
+  await api('PUT', '/v1/catalog', {
+    products: goods.map(([slug, title, price, more], position) => ({ slug, title, price, position, ...more })),
+    bundles: [{ slug: 'hemat', title: 'Paket hemat: Gayo dan Toraja', price: 165000, position: 4, items: [{ slug: 'kopi-gayo', quantity: 1 }, { slug: 'kopi-toraja', quantity: 1 }] }],
+    shipping_options: [{ name: 'Ambil sendiri', fee: 0 }, { name: 'Kurir Bandung', fee: 15000, address_required: true, free_from: 300000 },
+      { name: 'JNE Jawa', fee: 30000, address_required: true }],
+    payment_methods: [
+      manual('qris', 'QRIS', 'qris', { qris: ownCode, unique_code: true, position: 1 }),
+      manual('transfer-bca', 'Transfer BCA', 'transfer', { position: 2, unique_code: true,
+        accounts: [{ bank: 'BCA', number: '1234567890', holder: 'Kopi Kita' }, { bank: 'Mandiri', number: '9870012345678', holder: 'Kopi Kita' }] }),
+      manual('cod', 'Bayar di tempat (COD)', 'cash', { fee: 5000, shop: true, position: 3 }),
+      manual('gopay', 'GoPay', 'ewallet', { position: 4, min_amount: 300000, accounts: [{ bank: 'GoPay', number: '081234567890', holder: 'Kopi Kita' }] }),
+      { code: 'sandbox', name: 'Gateway uji coba', provider: 'sandbox' }],
+  });
+  command('store', 'set', '-shop', 'open', '-shop-text', 'Jl. Melati 3, Bandung. Buka 08.00–17.00.\nBarang dikirim setiap Senin dan Kamis.');
+
+  const owner = await visitor(phone);
+  await enter(owner, sign_in);
+  await pictures(owner, url, api);
+  return { url, api, owner };
+}
+
+// pictures gives most goods a picture: one that was uploaded.
+async function pictures(owner, url, api) {
+  const drawn = await visitor({ viewport: { width: 900, height: 700 } });
+  await drawn.setContent('<body style="margin:0;height:700px;background:radial-gradient(circle at 50% 55%,#3b2115 0 22%,#a87b5c 23% 40%,#d9c3ae 41%)">');
+  const buffer = await drawn.screenshot();
+  await drawn.context().close();
+  await owner.goto(`${url}/dashboard/payments/method?code=qris`);
+  await owner.setInputFiles('[name=picture]', { name: 'kopi.png', mimeType: 'image/png', buffer });
+  await Promise.all([owner.waitForNavigation(), owner.click('#upload button')]);
+  const { payment_methods: methods } = await api('GET', '/v1/catalog?type=payment_method');
+  const { image_url } = methods.find((m) => m.code === 'qris');
+  assert.ok(image_url, 'the picture was uploaded');
+  await api('PUT', '/v1/catalog', { products: goods.filter((_, i) => i % 4 !== 3).map(([slug, title, price]) => ({ slug, title, price, image_url })) });
+}
+
+// fill types a buyer's details.
+async function fill(page, details) {
+  for (const [name, value] of Object.entries(details)) await page.fill(`[name="${name}"]`, value);
+}
+
+const siti = { name: 'Siti Aminah', phone: '0812-3456-7890' };
+const home = { street: 'Jl. Dago 10 RT 2/3, Dago', district: 'Coblong', city: 'Bandung', postcode: '40132' };
+
+// press presses a button that leads to another page.
+async function press(page, what) {
+  await Promise.all([page.waitForNavigation(), page.click(what)]);
+}
+
+// choose is the way from the shop's link to the checkout.
+async function choose(page, url, cart) {
+  await page.goto(url + shop);
+  await fill(page, cart);
+  await press(page, act('checkout'));
+}
+
+// order goes from the shop's link to the page of an order that waits for its payment.
+async function order(page, url, { cart = { 'product.kopi-gayo': '2' }, shipping = '15000 Kurir Bandung', method = '0 qris', buyer = siti } = {}) {
+  await choose(page, url, cart);
+  await page.check(`[value="${shipping}"]`);
+  assert.equal(await page.isVisible('[name=street]'), !shipping.startsWith('0 '), 'an address is asked for if a parcel is sent');
+  if (!shipping.startsWith('0 ')) await fill(page, home);
+  await fill(page, buyer);
+  await page.check(`[value="${method}"]`);
+  await press(page, act('order'));
+  return page.url();
+}
+
+// way is a buyer's, on a slow line, from the link to the code: it says how long the phone waits and what comes over the
+// line, without pictures.
+async function way({ url }) {
+  const page = await visitor({ ...phone, javaScriptEnabled: false });
+  const line = await page.context().newCDPSession(page);
+  await line.send('Network.enable');
+  await line.send('Network.emulateNetworkConditions', { offline: false, latency: 300, downloadThroughput: 400e3 / 8, uploadThroughput: 400e3 / 8 });
+  const kinds = new Map();
+  let bytes = 0, waited = 0;
+  line.on('Network.responseReceived', ({ requestId, type }) => kinds.set(requestId, type));
+  line.on('Network.loadingFinished', ({ requestId, encodedDataLength }) => { if (kinds.get(requestId) !== 'Image') bytes += encodedDataLength; });
+  const timed = async (step) => {
+    const began = Date.now();
+    await step();
+    waited += Date.now() - began;
+  };
+  await timed(() => page.goto(url + shop));
+  await page.fill('[name="product.kopi-gayo"]', '2');
+  await timed(() => press(page, act('checkout')));
+  await page.check('[value="15000 Kurir Bandung"]');
+  await fill(page, { ...home, ...siti });
+  await page.check('[value="0 qris"]');
+  await timed(() => press(page, act('order')));
+  await see(page, 'Jangan sampai halaman ini hilang');
+  assert.ok(await page.locator('img[src$="/qris.png"]').evaluate((e) => e.complete && e.naturalWidth > 200), 'the code is there');
+  console.log(`from the link to the code: ${(bytes / 1024).toFixed(1)} KB without pictures, ${(waited / 1000).toFixed(1)} s of waiting`);
+  if (bytes > 120 * 1024) wrong.push(`from the link to the code ${bytes} bytes are transferred`);
+  if (waited > 30_000) wrong.push(`from the link to the code a buyer waits for ${waited} ms`);
+
+  await page.click('#claim summary');
+  await press(page, '#claim button');
+  await see(page, 'Pembayaran Anda sedang dicek toko');
+  await page.context().close();
+}
+
+// states makes an order in each state that its buyer can see.
+async function states({ url, api, owner }) {
+  const page = await visitor(phone);
+  const made = {};
+  const id = (address) => address.match(/[0-9a-f-]{36}/)[0];
+  const place = async (name, how) => { made[name] = await order(page, url, { buyer: { ...siti, name: `${siti.name} ${name}` }, ...how }); };
+  await place('first-qris');
+  await place('first-transfer', { method: '0 transfer-bca' });
+  await place('first-cash', { method: '5000 cod' });
+  await place('pickup', { shipping: '0 Ambil sendiri', cart: { 'product.teh-kayu-aro': '1', 'product.kopi-gayo': '1', 'bundle.hemat': '1' } });
+  for (const name of ['reported', 'paid', 'shipped', 'canceled', 'refunded']) await place(name);
+  for (const name of ['reported', 'paid', 'shipped', 'refunded']) {
+    await page.goto(made[name]);
+    await page.click('#claim summary');
+    await press(page, '#claim button');
+    made[name] = page.url();
+  }
+  for (const name of ['paid', 'shipped', 'refunded']) await api('POST', `/v1/orders/${id(made[name])}/approve`, {});
+  await api('POST', `/v1/orders/${id(made.shipped)}/ship`, { carrier: 'JNE', tracking_number: 'JP0123456789012' });
+  await api('POST', `/v1/orders/${id(made.refunded)}/refund`, {});
+  await page.goto(made.canceled);
+  await page.click('#cancel summary');
+  await press(page, act('cancel'));
+  made.canceled = page.url();
+
+  const sandbox = async (name, button, after) => {
+    const { order: o } = await api('POST', '/v1/orders', { items: [{ type: 'product', slug: 'kopi-gayo', quantity: 1 }], buyer: siti, payment_method: 'sandbox' });
+    made[name] = o.checkout_url;
+    if (!button) return;
+    await page.goto(`${o.checkout_url}/go`);
+    await press(page, act(button));
+    await see(page, after);
+  };
+  await sandbox('gateway');
+  await sandbox('denied', 'denied', 'ditolak');
+  await sandbox('expired', 'expired', 'Waktu pembayaran habis');
+  made.back = made.gateway + '?back=1';
+
+  await owner.goto(url + '/dashboard/orders/new');
+  await fill(owner, { 'items[0].title': 'Kopi Gayo 200 g', name: 'Rina' });
+  await owner.selectOption('[name=shipping]', 'Kurir Bandung');
+  await owner.selectOption('[name=payment_method]', 'qris');
+  await press(owner, act('order'));
+  made.address = await owner.locator('a[href*="/pay/"]').first().getAttribute('href');
+  await page.context().close();
+  return made;
+}
+
+// refused looks at the checkout as it is shown again.
+async function refused(page, { url, api }, name) {
+  await choose(page, url, { 'product.kopi-gayo': '2', 'product.kopi-toraja': '2' });
+  await page.evaluate(() => document.querySelectorAll('[required]').forEach((e) => e.removeAttribute('required')));
+  await fill(page, { phone: '0812', postcode: '401' });
+  await page.check('[value$=" Kurir Bandung"]');
+  await press(page, act('order'));
+  await judge(page, name + ' checkout-refused');
+
+  await fill(page, { ...home, ...siti });
+  await page.check('[value="0 qris"]');
+  await api('PUT', '/v1/catalog', { products: [{ slug: 'kopi-gayo', title: 'Kopi Gayo 200 g', price: 90000 }, { slug: 'kopi-toraja', title: goods[1][1], price: 95000, stock: 1 }] });
+  await press(page, act('order'));
+  await judge(page, name + ' checkout-sold');
+  await page.fill('[name="product.kopi-toraja"]', '1');
+  await press(page, act('order'));
+  await judge(page, name + ' checkout-price');
+  await api('PUT', '/v1/catalog', { products: [{ slug: 'kopi-gayo', title: 'Kopi Gayo 200 g', price: 85000 }, { slug: 'kopi-toraja', title: goods[1][1], price: 95000, stock: 3 }] });
+
+  await page.goto(url + shop);
+  await press(page, act('checkout'));
+  await judge(page, name + ' shop-nothing');
+}
+
+await run(async () => {
+  const it = await open();
+  const { url, api, owner } = it;
+  await way(it);
+  const made = await states(it);
+  const cart = 'product.kopi-gayo=2&product.kopi-toraja=1';
+  const pages = [shop, `${shop}?${cart}`, `${shop}?q=campuran&page=2&${cart}`, `${shop}?q=tidak+ada`, `${shop}?page=3`, `${shop}?product.lama=1`,
+    `${shop}/product/kopi-toraja`, `${shop}/product/kopi-gayo?${cart}`, `${shop}/product/dripper-v60`, `${shop}/bundle/hemat`, `${shop}/checkout?${cart}`,
+    `${shop}/checkout?product.panduan=1`, `${shop}/checkout`, '/shop/tidak-ada'].map((path) => url + path);
+  const state = await owner.context().storageState();
+
+  for (const width of [360, 1280])
+    for (const locale of ['id-ID', 'en-GB'])
+      for (const colorScheme of ['light', 'dark']) {
+        const page = await visitor({ locale, colorScheme, viewport: { width, height: width === 360 ? 640 : 800 } });
+        const name = `${locale.slice(0, 2)}-${width}-${colorScheme}`;
+        const walks = locale === 'id-ID' && colorScheme === 'light'; // Neither words nor colours change the order.
+        for (const address of pages) {
+          await look(page, address, name);
+          if (walks && address !== url + shop) await walk(page, `${name} ${address}`);
+        }
+        for (const [what, address] of Object.entries(made)) {
+          await page.goto(address);
+          await judge(page, `${name} pay-${what}`);
+          if (walks && what !== 'back') await walk(page, `${name} pay-${what}`);
+        }
+        await refused(page, it, name);
+        await page.context().close();
+      }
+
+  await api('PUT', '/v1/catalog', { payment_methods: [...Array(12)].map((_, i) => (
+    { code: `bank-${i}`, name: `Transfer bank nomor ${i}`, provider: 'manual', kind: 'transfer', fee: 500 * i, accounts: [{ bank: 'BRI', number: '1234567890' }] })) });
+  const last = await visitor(phone);
+  await look(last, `${url}${shop}/checkout?${cart}`, 'many-methods');
+  command('store', 'set', '-shop', 'closed');
+  await look(last, url + shop, 'closed');
+  await look(last, `${url}${shop}/product/kopi-gayo`, 'closed');
+  await last.goto(`${url}${shop}/checkout?${cart}`);
+  await see(last, 'Toko sedang tutup');
+  command('store', 'set', '-shop', 'off');
+  await look(last, url + shop, 'off');
+
+  const desk = await visitor({ locale: 'id-ID', viewport: { width: 1280, height: 800 }, storageState: state });
+  await look(desk, url + '/dashboard/shop/poster', 'poster');
+  await onOneSheet(desk, url + '/dashboard/shop/poster');
+});
