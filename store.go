@@ -291,17 +291,19 @@ func (db *DB) writeGroup(first *Tx) {
 // callInSavepoint runs a write. If it fails, it alone is undone: tx.err says why, and nil is returned. A
 // returned error means that the whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
-	err := tx.db.run("SAVEPOINT write")
-	if err == nil {
-		err = tx.call()
+	if err := tx.db.run("SAVEPOINT write"); err != nil {
+		return err
 	}
-	if err != nil && !errors.Is(err, ErrUnavailable) {
-		err = tx.db.run("ROLLBACK TO write") // The savepoint itself stays, and is released.
+	err := tx.call()
+	if errors.Is(err, ErrUnavailable) {
+		return err
 	}
-	if err == nil {
-		err = tx.db.run("RELEASE write")
+	if err != nil { // The savepoint itself stays, and is released.
+		if err := tx.db.run("ROLLBACK TO write"); err != nil {
+			return err
+		}
 	}
-	return err
+	return tx.db.run("RELEASE write")
 }
 
 // call runs the write's function. Its first error is the write's result.
@@ -344,24 +346,27 @@ func wake(due chan struct{}) {
 // transaction runs work between BEGIN and COMMIT. If it returns an error other than ErrUnknown, nothing was
 // changed.
 func (db *DB) transaction(work func() error) error {
-	err := db.checkWritable()
-	if err == nil {
-		err = db.checkEmptiedWAL()
+	if err := db.checkWritable(); err != nil {
+		return err
 	}
-	if err == nil {
-		err = db.run("BEGIN IMMEDIATE")
+	if err := db.checkEmptiedWAL(); err != nil {
+		return err
 	}
-	if err == nil {
-		err = work()
+	if err := db.run("BEGIN IMMEDIATE"); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := work(); err != nil {
 		db.run("ROLLBACK") // This fails if the transaction has already ended.
 		return err
 	}
+	return db.commit()
+}
 
+// commit ends a transaction. Any error but ErrUnknown says that nothing was changed.
+func (db *DB) commit() error {
 	// With synchronous=FULL the transaction is on disk when COMMIT returns. Only in tests does env.commit do
 	// more than call this.
-	err = db.env.commit(func() error {
+	err := db.env.commit(func() error {
 		_, err := db.conn.ExecContext(context.Background(), "COMMIT")
 		return err
 	})

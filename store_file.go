@@ -70,15 +70,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		closing:     make(chan struct{}),
 	}
 
-	if mode == openToServe {
-		db.lock, err = lockServing(path)
-	}
-	if err == nil {
-		err = db.prepare(mode)
-	}
-	if err == nil && mode == openToServe {
-		err = db.takeFile()
-	}
+	err = db.lockAndPrepare(mode)
 	if sqliteCode(err) != 0 {
 		err = fmt.Errorf("cannot use the database: %s is damaged or not a database (restore a backup, "+
 			"or name another), or it or its folder is not writable, or the disk is full, "+
@@ -101,6 +93,20 @@ func openPool(path, options string, connections int) *sql.DB {
 	pool.SetMaxOpenConns(connections)
 	pool.SetMaxIdleConns(connections)
 	return pool
+}
+
+// lockAndPrepare prepares a file. One that is served gets a lock first, and is watched from then on.
+func (db *DB) lockAndPrepare(mode openMode) (err error) {
+	if mode != openToServe {
+		return db.prepare(mode)
+	}
+	if db.lock, err = lockServing(db.path); err != nil {
+		return err
+	}
+	if err := db.prepare(mode); err != nil {
+		return err
+	}
+	return db.takeFile()
 }
 
 // prepare inspects the file before anything in it is changed, opens it for writing, and creates its tables or
@@ -128,19 +134,21 @@ func (db *DB) prepare(mode openMode) error {
 		return err
 	}
 
-	switch {
-	case version == 0:
+	if version == 0 {
 		return db.transaction(func() error {
 			return db.run(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s",
 				applicationID, schemaVersion, schema))
 		})
-	case mode == openToServe && version < schemaVersion:
-		err = db.upgrade(version)
 	}
-	if err == nil && mode == openToServe {
-		err = db.checkColumns(ctx)
+	if mode != openToServe {
+		return nil
 	}
-	return err
+	if version < schemaVersion {
+		if err := db.upgrade(version); err != nil {
+			return err
+		}
+	}
+	return db.checkColumns(ctx)
 }
 
 // inspect returns the version of a file that may be opened in this mode, or 0 if it is empty. Its errors say
@@ -523,16 +531,17 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 	fresh := path + "-restoring"
 	os.Remove(fresh) // A restore that was killed may have left it.
 	file, err := createFor(path, fresh)
-	if err == nil {
-		err = source.copyInto(ctx, file, applicationID)
+	if err != nil {
+		return "", r, err
 	}
-	if err == nil {
-		aside, err = setAside(path, path+env.now().UTC().Format("-20060102-150405.000"))
+	if err := source.copyInto(ctx, file, applicationID); err != nil {
+		return "", r, err
 	}
-	if err == nil {
-		err = errors.Join(os.Rename(fresh, path), syncFolder(path))
+	aside, err = setAside(path, path+env.now().UTC().Format("-20060102-150405.000"))
+	if err != nil {
+		return aside, r, err
 	}
-	return aside, r, err
+	return aside, r, errors.Join(os.Rename(fresh, path), syncFolder(path))
 }
 
 // setAside renames a database, whose WAL must not stay beside another file. The file goes first: a restore
