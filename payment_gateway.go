@@ -135,6 +135,16 @@ type gatewayClient struct {
 	now func() Time
 }
 
+// gatewayCall is a request to a provider.
+type gatewayCall struct {
+	key    GatewayKey
+	method string
+	host   string // with its scheme
+	path   string
+	header http.Header // beside what all requests have
+	body   []byte      // JSON; nil = none
+}
+
 // reply is an answer in JSON. For a refusal it has the words, and the status if it differs from that of the
 // HTTP answer.
 type reply interface {
@@ -143,17 +153,16 @@ type reply interface {
 
 // send sends a request and reads the answer, even a refusal, into out. It fails unless the gateway did what
 // was asked, and answered in JSON. No error names the address, because an order's id opens its pay page.
-func (c gatewayClient) send(
-	ctx context.Context, key GatewayKey, method, host, path string, header http.Header, body []byte, out reply,
-) (status int, err error) {
-	r, err := http.NewRequestWithContext(ctx, method, cmp.Or(c.url, host)+path, bytes.NewReader(body))
+func (c gatewayClient) send(ctx context.Context, call gatewayCall, out reply) (status int, err error) {
+	address := cmp.Or(c.url, call.host) + call.path
+	r, err := http.NewRequestWithContext(ctx, call.method, address, bytes.NewReader(call.body))
 	if err != nil {
 		return 0, err
 	}
-	maps.Copy(r.Header, header)
+	maps.Copy(r.Header, call.header)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json")
-	r.SetBasicAuth(key.SecretKey, "")
+	r.SetBasicAuth(call.key.SecretKey, "")
 
 	answer, err := c.Do(r)
 	if err != nil {
@@ -181,20 +190,22 @@ var uuidPattern = regexp.MustCompile(`[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-f
 // createPage sends the request for a page. If the gateway refuses a field, leaveOut takes it out of the request and
 // reports whether it did: then the request is sent again, three times in all at most.
 func (c gatewayClient) createPage(
-	ctx context.Context, key GatewayKey, host, path string, header http.Header, request jsonObject, out reply,
-	leaveOut func() bool,
-) (status int, err error) {
+	ctx context.Context, call gatewayCall, request jsonObject, out reply, leaveOut func() bool,
+) error {
+	var err error
 	for range 3 {
-		status, err = c.send(ctx, key, "POST", host, path, header, toJSON(request), out)
+		var status int
+		call.body = toJSON(request)
+		status, err = c.send(ctx, call, out)
 		switch status {
 		case 401, 403, 404, 409: // It is not about a field.
-			return status, err
+			return err
 		}
 		if !isRefused(err, GatewayRefused) || !leaveOut() {
-			return status, err
+			return err
 		}
 	}
-	return status, err
+	return err
 }
 
 // dropOptional takes what a page can be made without out of a request. It reports whether anything was left to take.

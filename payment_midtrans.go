@@ -34,6 +34,9 @@ func midtransHost(key GatewayKey, name string) string {
 	return "https://" + name + ".midtrans.com"
 }
 
+// snapPages is where pages are made.
+const snapPages = "/snap/v1/transactions"
+
 // Midtrans takes five minutes to seven days for a page. DANA takes 15 minutes to a day, and one end is for all
 // channels.
 const (
@@ -79,9 +82,9 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	// With this header, the address in Midtrans's own settings does not matter.
 	header := http.Header{"X-Override-Notification": {c.Store.URL + "/notifications/midtrans/" + c.Store.ID}}
 	var a midtransAnswer
-	_, err := m.createPage(ctx, key, midtransHost(key, "app"), "/snap/v1/transactions", header, request, &a, func() bool {
-		return !a.namesReference() && request.dropOptional()
-	})
+	leaveOut := func() bool { return !a.namesReference() && request.dropOptional() }
+	call := gatewayCall{key: key, method: "POST", host: midtransHost(key, "app"), path: snapPages, header: header}
+	err := m.createPage(ctx, call, request, &a, leaveOut)
 	if isRefused(err, GatewayRefused) && a.namesReference() && m.isTaken(ctx, key, c.Session, a) {
 		return Page{}, errTaken
 	}
@@ -311,7 +314,7 @@ func (m midtrans) call(
 	ctx context.Context, key GatewayKey, method, id, act string, header http.Header,
 ) (a midtransAnswer, status int, err error) {
 	path := "/v2/" + url.PathEscape(id) + "/" + act
-	status, err = m.send(ctx, key, method, midtransHost(key, "api"), path, header, nil, &a)
+	status, err = m.send(ctx, gatewayCall{key: key, method: method, host: midtransHost(key, "api"), path: path, header: header}, &a)
 	return a, status, err
 }
 
@@ -330,8 +333,8 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 	}
 
 	var a midtransAnswer
-	path := "/snap/v1/transactions/" + url.PathEscape(s.GatewayID) + "/cancel"
-	_, err := m.send(ctx, key, "POST", midtransHost(key, "app"), path, nil, nil, &a)
+	path := snapPages + "/" + url.PathEscape(s.GatewayID) + "/cancel"
+	_, err := m.send(ctx, gatewayCall{key: key, method: "POST", host: midtransHost(key, "app"), path: path}, &a)
 	isOver := m.now() >= s.ExpiresAt && (err == nil || isRefused(err, GatewayRefused)) && !a.says("progress")
 	return err == nil && len(a.Errors) == 0 || a.says("already canceled") || isOver
 }

@@ -83,7 +83,8 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 	}.filled()
 
 	var a xenditAnswer
-	_, err := x.createPage(ctx, key, xenditHost, "/sessions", nil, request, &a, func() bool {
+	call := gatewayCall{key: key, method: "POST", host: xenditHost, path: "/sessions"}
+	err := x.createPage(ctx, call, request, &a, func() bool {
 		if a.refusesEnd() && request["expires_at"] != nil {
 			delete(request, "expires_at") // Xendit says when it ends.
 			return true
@@ -273,8 +274,8 @@ func (s PaymentSession) xenditSessions() []string {
 func (x xendit) call(
 	ctx context.Context, key GatewayKey, method, path string,
 ) (a xenditAnswer, status int, err error) {
-	status, err = x.send(ctx, key, method, xenditHost, path,
-		http.Header{"Api-Version": {"2024-11-11"}}, nil, &a) // for the refunds of newer accounts
+	header := http.Header{"Api-Version": {"2024-11-11"}} // for the refunds of newer accounts
+	status, err = x.send(ctx, gatewayCall{key: key, method: method, host: xenditHost, path: path, header: header}, &a)
 	return a, status, err
 }
 
