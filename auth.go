@@ -408,7 +408,7 @@ func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHa
 // NewSignInLink returns the path of a page that signs a store's owner in, once and before a time.
 func (db *DB) NewSignInLink(ctx context.Context, storeID string, until Time) (path string, err error) {
 	token := newSecret()
-	return "/dashboard/enter/" + token, db.change(ctx,
+	return "/dashboard/enter/" + token, db.mustChange(ctx,
 		"INSERT INTO sign_ins (hash, store_id, link, ends_at) VALUES (?, ?, 1, ?)", digest(token), storeID, until)
 }
 
@@ -428,7 +428,7 @@ func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string
 
 // end ends a sign-in or uses up a link. ErrNotFound says that it no longer exists.
 func (a *auth) end(r *http.Request, token string) error {
-	return a.db.change(r.Context(), "DELETE FROM sign_ins WHERE hash = ?", digest(token))
+	return a.db.mustChange(r.Context(), "DELETE FROM sign_ins WHERE hash = ?", digest(token))
 }
 
 // begin begins a sign-in in this browser, and marks the browser as one that has signed in. ErrNotFound says that the
@@ -436,7 +436,7 @@ func (a *auth) end(r *http.Request, token string) error {
 func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error {
 	token := newSecret()
 	until := a.db.now().Add(signInLasts)
-	err := a.db.change(r.Context(), `
+	err := a.db.mustChange(r.Context(), `
 		INSERT INTO sign_ins (hash, store_id, link, ends_at)
 		SELECT ?, id, 0, ? FROM stores WHERE id = ? AND password_salt = ?`, digest(token), until, acc.StoreID, acc.Salt)
 	if err != nil {

@@ -173,7 +173,7 @@ func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug s
 // AddPicture keeps a picture, and returns its path, by which an entry or a method shows it.
 func (db *DB) AddPicture(ctx context.Context, picture Picture) (path string, err error) {
 	hash := fmt.Sprintf("%x", sha256.Sum256(picture.Large))
-	return "/pictures/" + hash, db.change(ctx, `
+	return "/pictures/" + hash, db.mustChange(ctx, `
 		INSERT INTO pictures (hash, jpeg, small) VALUES (?, ?, ?)
 		ON CONFLICT (hash) DO UPDATE SET unused_since = 0`, hash, picture.Large, picture.Small)
 }

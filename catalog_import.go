@@ -41,7 +41,8 @@ func readCatalogFile(file []byte) (c Catalog, err error) {
 	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(file, new(json.RawMessage))); ok {
 		return c, malformed("line %d: %s", 1+bytes.Count(file[:syntax.Offset], []byte("\n")), syntax)
 	}
-	return c, readCatalog(file, mostEntriesOfFile, &c)
+	err = readCatalog(file, mostEntriesOfFile, &c)
+	return c, err
 }
 
 // changesStock reports whether an entry adds to a stock: sent twice, it would do so twice.

@@ -311,7 +311,7 @@ func (in *importRun) refuseOther(was Method, path string) {
 
 // RemoveMethod hides a payment method from everything but the orders that name it, whose buyers can still pay.
 func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
-	return db.change(ctx, `
+	return db.mustChange(ctx, `
 		UPDATE payment_methods SET removed_at = ? WHERE store_id = ? AND code = ? AND removed_at = 0`,
 		db.now(), storeID, code)
 }

@@ -126,7 +126,8 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 	if err != nil {
 		return o, err
 	}
-	return o, o.decodeAll()
+	err = o.decodeAll()
+	return o, err
 }
 
 // readOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
@@ -139,7 +140,8 @@ func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, e
 	if err != nil {
 		return o, err
 	}
-	return o, o.decodeAll()
+	err = o.decodeAll()
+	return o, err
 }
 
 // readColumns is readOrder without decoding JSON: in Order, only the provider, the method, the amount and the end are
@@ -162,11 +164,10 @@ func (row orderColumns) withSessions(ctx context.Context, q querier) (o OrderRow
 		Amount:          row.Amount,
 		ExpiresAt:       row.ExpiresAt,
 	}
-	if !row.HasSessions {
-		return o, nil
+	if row.HasSessions {
+		err = o.readSessions(ctx, q)
 	}
-
-	return o, o.readSessions(ctx, q)
+	return o, err
 }
 
 // decodeAll decodes the order's JSON.
@@ -210,30 +211,33 @@ type CreatedOrder struct {
 // Idempotency-Key are written in one transaction. A request that repeats a key and its body gets the first
 // answer again; with another body it is refused, but the order is still returned, because the dashboard
 // offers to open it.
-func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (created CreatedOrder, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		if in.IdempotencyKey != "" {
-			answered := tx.find(&created, `
-				SELECT answer ->> '$.id' AS id, answer AS shown, 1 AS replayed, body_hash
-				FROM   idempotency_keys
-				WHERE  store_id = ? AND key = ?`, st.ID, in.IdempotencyKey)
-			if answered && !bytes.Equal(created.BodyHash, in.BodyHash) {
-				return refuse(IdempotencyKeyReused)
-			}
-			if answered { // created is the stored answer to the first request.
-				return nil
-			}
+func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOrder, error) {
+	return writeFor(ctx, db, func(tx *Tx) (CreatedOrder, error) {
+		if in.IdempotencyKey == "" {
+			return tx.insertOrder(st, in)
 		}
 
-		created, err = tx.insertOrder(st, in)
-		if err == nil && in.IdempotencyKey != "" {
-			tx.exec(`
-				INSERT INTO idempotency_keys (store_id, key, body_hash, answer, created_at)
-				VALUES (?, ?, ?, ?, ?)`, st.ID, in.IdempotencyKey, in.BodyHash, created.Shown, tx.now)
+		var first CreatedOrder // the stored answer to the first request
+		isAnswered := tx.find(&first, `
+			SELECT answer ->> '$.id' AS id, answer AS shown, 1 AS replayed, body_hash
+			FROM   idempotency_keys
+			WHERE  store_id = ? AND key = ?`, st.ID, in.IdempotencyKey)
+		if isAnswered && !bytes.Equal(first.BodyHash, in.BodyHash) {
+			return first, refuse(IdempotencyKeyReused)
 		}
-		return err
+		if isAnswered {
+			return first, nil
+		}
+
+		created, err := tx.insertOrder(st, in)
+		if err != nil {
+			return created, err
+		}
+		tx.exec(`
+			INSERT INTO idempotency_keys (store_id, key, body_hash, answer, created_at)
+			VALUES (?, ?, ?, ?, ?)`, st.ID, in.IdempotencyKey, in.BodyHash, created.Shown, tx.now)
+		return created, nil
 	})
-	return created, err
 }
 
 // insertOrder checks an order against the store, its goods and its methods, and writes it.
@@ -315,33 +319,33 @@ var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 // sessions, and events: for the new state, for alerts that have changed, for a shipment, or for whatever else changed.
 func (db *DB) changeOrder(
 	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
-) (o OrderRow, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		o, err = readOrder(tx, tx, storeID, id)
+) (OrderRow, error) {
+	return writeFor(ctx, db, func(tx *Tx) (OrderRow, error) {
+		o, err := readOrder(tx, tx, storeID, id)
 		if err != nil {
-			return err
+			return o, err
 		}
-		return tx.change(&o, fn)
+		err = tx.changeOrder(&o, fn)
+		return o, err
 	})
-	return o, err
 }
 
 // changeOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
 func (db *DB) changeOrderOfAnyStore(
 	ctx context.Context, id string, fn func(tx *Tx, o *OrderRow) error,
-) (o OrderRow, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		o, err = readOrderOfAnyStore(tx, tx, id)
+) (OrderRow, error) {
+	return writeFor(ctx, db, func(tx *Tx) (OrderRow, error) {
+		o, err := readOrderOfAnyStore(tx, tx, id)
 		if err != nil {
-			return err
+			return o, err
 		}
-		return tx.change(&o, fn)
+		err = tx.changeOrder(&o, fn)
+		return o, err
 	})
-	return o, err
 }
 
-// change changes an order by fn, and writes it with everything that follows.
-func (tx *Tx) change(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
+// changeOrder changes an order by fn, and writes it with everything that follows.
+func (tx *Tx) changeOrder(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
 	statusBefore := o.Book.Status
 	alertsBefore := alerts(o.Book)
 	wasShipped := o.Order.isShipped()

@@ -38,45 +38,48 @@ type SeenPrices struct{ Subtotal, ShippingFee, Fee int64 }
 const PriceChanged Reason = "PRICE_CHANGED"
 
 // OrderFromShop creates an order of the shop page. One that is paid in cash is confirmed by that.
-func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (id string, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
+func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (string, error) {
+	return writeFor(ctx, db, func(tx *Tx) (string, error) {
 		st := tx.store(storeID)
 		st.Expiry = st.ShopHold
 		token := "shop " + in.Digest
+		var id string
 		if tx.find(&id, "SELECT order_id FROM saved_forms WHERE store_id = ? AND token = ? AND at > ?",
 			st.ID, token, tx.now.Add(-sameFormFor)) {
-			return nil
+			return id, nil
 		}
 		if st.Shop != ShopOpen {
-			return refuse(WrongState)
+			return "", refuse(WrongState)
 		}
 		m, found := tx.method(st.ID, in.PaymentMethod)
 		if !found || !m.isOfShop(st) {
-			return refuse(PaymentMethodUnavailable).add("payment_method", "is needed")
+			return "", refuse(PaymentMethodUnavailable).add("payment_method", "is needed")
 		}
 		if tx.hasManyShopOrders(st.ID) {
-			return refuse(LimitReached)
+			return "", refuse(LimitReached)
 		}
 
 		in.Source = FromShop
 		in.NewOrder.Seen = &in.Seen
 		created, err := tx.insertOrder(st, in.NewOrder)
 		if err != nil {
-			return err
+			return "", err
 		}
 		id = created.ID
-		tx.exec("INSERT OR REPLACE INTO saved_forms (store_id, token, at, order_id) VALUES (?, ?, ?, ?)", st.ID, token, tx.now, id)
+		tx.exec("INSERT OR REPLACE INTO saved_forms (store_id, token, at, order_id) VALUES (?, ?, ?, ?)",
+			st.ID, token, tx.now, id)
 		if m.Kind != Cash {
-			return nil
+			return id, nil
 		}
 		o, err := readOrder(tx, tx, st.ID, id)
 		if err != nil {
-			return err
+			return "", err
 		}
 		o.hasRung = true
-		return tx.change(&o, func(tx *Tx, o *OrderRow) error { return tx.report(o, m.Code, ActorBuyer, "", "") })
+		return id, tx.changeOrder(&o, func(tx *Tx, o *OrderRow) error {
+			return tx.report(o, m.Code, ActorBuyer, "", "")
+		})
 	})
-	return id, err
 }
 
 // hasManyShopOrders reports whether as many orders of the shop page as a store may have are unpaid or reported.

@@ -88,7 +88,7 @@ func (p *payments) noteVerified(ctx context.Context, key GatewayKey) {
 	if now.Sub(key.NotifiedAt) < time.Minute {
 		return
 	}
-	err := p.db.change(ctx, "UPDATE gateway_keys SET notified_at = ? WHERE id = ?", now, key.ID)
+	err := p.db.mustChange(ctx, "UPDATE gateway_keys SET notified_at = ? WHERE id = ?", now, key.ID)
 	if err != nil {
 		p.db.log.Warn("it is not noted that a notification came", "error", err)
 	}

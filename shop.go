@@ -131,7 +131,7 @@ type PasswordHash struct{ Salt, Hash []byte }
 
 // AddStore creates a store. Its id, address and time of creation are set here.
 func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store, error) {
-	err := db.write(ctx, func(tx *Tx) error {
+	return writeFor(ctx, db, func(tx *Tx) (Store, error) {
 		st.ID = tx.newID()
 		st.CreatedAt = tx.now
 		tx.exec(`
@@ -139,23 +139,23 @@ func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store,
 			                    password_salt, password_hash, created_at)
 			VALUES (?1, '', ?1, 'free', 600000, ?1, ?2, ?3, ?4)`,
 			st.ID, hash.Salt, hash.Hash, st.CreatedAt)
-		return tx.putStore(&st)
+		err := tx.putStore(&st)
+		return st, err
 	})
-	return st, err
 }
 
 // SetStore applies edit to a store and returns the result.
-func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (st Store, err error) {
-	err = db.write(ctx, func(tx *Tx) error {
-		st = tx.store(id)
+func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (Store, error) {
+	return writeFor(ctx, db, func(tx *Tx) (Store, error) {
+		st := tx.store(id)
 		if st.ID == "" {
-			return ErrNotFound
+			return st, ErrNotFound
 		}
 		edit(&st)
 		tx.keysChanged = true
-		return tx.putStore(&st)
+		err := tx.putStore(&st)
+		return st, err
 	})
-	return st, err
 }
 
 // settings is the form of a store's settings.
@@ -216,7 +216,7 @@ func (db *DB) setAddress(publicURL string, subdomains bool) error {
 		return fmt.Errorf("-public-url must be an address such as https://orders.example.id (%w)", err)
 	}
 	host := strings.TrimSuffix(u.Host, ":"+u.Port())
-	return db.change(context.Background(),
+	return db.mustChange(context.Background(),
 		"UPDATE settings SET scheme = ?, host = ?, port = ?, subdomains = ?",
 		u.Scheme+"://", host, u.Host[len(host):], subdomains)
 }

@@ -169,8 +169,8 @@ func (tx *Tx) mustChange(query string, args ...any) error {
 	return nil
 }
 
-// change performs a statement that changes rows; ErrNotFound says that it has changed none.
-func (db *DB) change(ctx context.Context, statement string, args ...any) error {
+// mustChange is that of Tx in a write of its own.
+func (db *DB) mustChange(ctx context.Context, statement string, args ...any) error {
 	return db.write(ctx, func(tx *Tx) error { return tx.mustChange(statement, args...) })
 }
 
@@ -199,6 +199,15 @@ const (
 // seconds for its turn, and no longer than ctx; from then on it waits for the result, whatever ctx does.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.enqueue(ctx, db.small, fn)
+}
+
+// writeFor is write for a function that returns something beside its error.
+func writeFor[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (result T, err error) {
+	err = db.write(ctx, func(tx *Tx) (err error) {
+		result, err = fn(tx)
+		return err
+	})
+	return result, err
 }
 
 // keysRemembered is how long the serving process remembers API keys and stores (rememberedKeys).

@@ -117,7 +117,7 @@ func (db *DB) AddEndpoint(
 // minute is a double click: it replaces the new secret, and the old one stays.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret string, err error) {
 	secret = "whsec_" + newSecret()
-	return secret, db.change(ctx, `
+	return secret, db.mustChange(ctx, `
 		UPDATE endpoints
 		SET    old_secret = iif(old_secret_until > ?1 - 60000, old_secret, secret), old_secret_until = ?1, secret = ?2
 		WHERE  id = ?3 AND store_id = ?4 AND removed_at = 0`, db.now().Add(24*time.Hour), secret, id, storeID)
@@ -125,7 +125,7 @@ func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret stri
 
 // SetEndpointActive turns an endpoint on or off for its owner. While it is off its deliveries wait.
 func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active bool) error {
-	return db.change(ctx, `
+	return db.mustChange(ctx, `
 		UPDATE endpoints
 		SET    off = iif(?, '', 'owner'), did_well = 0
 		WHERE  id = ? AND store_id = ? AND removed_at = 0`, active, id, storeID)
@@ -133,7 +133,7 @@ func (db *DB) SetEndpointActive(ctx context.Context, storeID, id string, active 
 
 // SetEndpointEvents chooses the events that an endpoint takes from now on; none means all.
 func (db *DB) SetEndpointEvents(ctx context.Context, storeID, id string, events []EventName) error {
-	return db.change(ctx, `
+	return db.mustChange(ctx, `
 		UPDATE endpoints
 		SET    events = ?
 		WHERE  id = ? AND store_id = ? AND removed_at = 0`, fromJSON{append([]EventName{}, events...)}, id, storeID) // [], not null
@@ -142,7 +142,7 @@ func (db *DB) SetEndpointEvents(ctx context.Context, storeID, id string, events 
 // RemoveEndpoint hides an endpoint and turns it off. Its deliveries, of which there may be a million, go in small
 // writes within the hour (purge), and it goes after them.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
-	return db.change(ctx, `
+	return db.mustChange(ctx, `
 		UPDATE endpoints SET removed_at = ?, off = 'owner' WHERE id = ? AND store_id = ? AND removed_at = 0`,
 		db.now(), id, storeID)
 }
