@@ -1,7 +1,7 @@
--- The database of storeorder, version 2: what a new file begins with. Whoever changes it adds a line to upgrade.sql, which
--- changes old files alike. Money is IDR in whole rupiah. Times (…_at) are milliseconds since 1970 UTC; 0 or NULL is "not
--- yet" as each column says. Ids are UUIDv7 (RFC 9562) in lower case. What has a removed_at other than 0 is removed: no list
--- shows it, and what refers to it still finds it.
+-- The database of storeorder, version 2, as a new file has it. A change here needs the same change in upgrade.sql,
+-- for old files. Money is IDR in whole rupiah. Times (…_at) are milliseconds since 1970 UTC; 0 or NULL means "not
+-- yet", as each column says. Ids are UUIDv7 (RFC 9562) in lower case. A row with a removed_at other than 0 is
+-- removed: no list shows it, but rows that refer to it still find it.
 
 CREATE TABLE settings (           -- one row: where `serve` is reached, and the file's own secret
   only       INTEGER PRIMARY KEY CHECK (only = 1),
@@ -9,7 +9,7 @@ CREATE TABLE settings (           -- one row: where `serve` is reached, and the 
   host       TEXT    NOT NULL,    -- of the public URL, without its port
   port       TEXT    NOT NULL,    -- :8080, or '' for the scheme's own
   subdomains INTEGER NOT NULL CHECK (subdomains IN (0, 1)),
-  secret     BLOB    NOT NULL     -- seals cookies: which browsers have signed in, and what pages show once
+  secret     BLOB    NOT NULL     -- seals cookies: known browsers, and what pages show once
 ) STRICT;
 INSERT INTO settings VALUES (1, 'http://', 'localhost', ':8080', 0, randomblob(32));
 
@@ -24,11 +24,11 @@ CREATE TABLE stores (
   password_salt   BLOB    NOT NULL,
   password_hash   BLOB    NOT NULL,         -- PBKDF2-SHA-256
   contact         TEXT    NOT NULL DEFAULT '', -- for buyers: a WhatsApp number or an e-mail address; '' = none
-  language        TEXT    NOT NULL DEFAULT 'id' CHECK (language IN ('id', 'en')), -- of what its phone shows
+  language        TEXT    NOT NULL DEFAULT 'id' CHECK (language IN ('id', 'en')), -- of messages to its owner's phone
   test_mode       INTEGER NOT NULL DEFAULT 0 CHECK (test_mode IN (0, 1)),
   created_at      INTEGER NOT NULL,
   shop            TEXT    NOT NULL DEFAULT 'off' CHECK (shop IN ('off', 'open', 'closed')), -- its public page
-  shop_text       TEXT    NOT NULL DEFAULT '', -- address, hours and rules, on that page
+  shop_text       TEXT    NOT NULL DEFAULT '', -- address, hours and rules on that page
   shop_hold_ms    INTEGER NOT NULL DEFAULT 10800000 CHECK (shop_hold_ms BETWEEN 600000 AND 604800000),
   shop_max_quantity INTEGER NOT NULL DEFAULT 20 CHECK (shop_max_quantity BETWEEN 1 AND 10000) -- pieces in a line
 ) STRICT;
@@ -37,12 +37,12 @@ CREATE TABLE api_keys (
   id           TEXT    PRIMARY KEY,
   store_id     TEXT    NOT NULL REFERENCES stores,
   name         TEXT    NOT NULL,
-  hash         BLOB    NOT NULL UNIQUE,   -- SHA-256 of the key, which is kept nowhere
+  hash         BLOB    NOT NULL UNIQUE,   -- SHA-256 of the key, which is not stored
   scope        TEXT    NOT NULL CHECK (scope IN ('read', 'write', 'manage')),
   created_at   INTEGER NOT NULL,
   last_used_at INTEGER NOT NULL DEFAULT 0, -- written once a minute
   revoked_at   INTEGER NOT NULL DEFAULT 0,
-  expires_at   INTEGER NOT NULL DEFAULT 0  -- 0 = it never ends
+  expires_at   INTEGER NOT NULL DEFAULT 0  -- 0 = never
 ) STRICT;
 CREATE INDEX api_keys_of_store ON api_keys (store_id, created_at);
 
@@ -68,7 +68,7 @@ CREATE TABLE products (                   -- products and bundles
   published    INTEGER NOT NULL CHECK (published IN (0, 1)),
   created_at   INTEGER NOT NULL,
   updated_at   INTEGER NOT NULL,          -- last edit; a sale is not an edit
-  removed_at   INTEGER NOT NULL DEFAULT 0, -- its slug is <slug>~<id> then, so that another one may have it
+  removed_at   INTEGER NOT NULL DEFAULT 0, -- then its slug is <slug>~<id>, so that the slug is free
   position     INTEGER NOT NULL DEFAULT 0, -- on the shop page, the smallest first
   UNIQUE (store_id, type, slug)
 ) STRICT;
@@ -89,27 +89,27 @@ CREATE TABLE payment_methods (
   code         TEXT    NOT NULL,
   name         TEXT    NOT NULL,
   provider     TEXT    NOT NULL CHECK (provider IN ('manual', 'sandbox', 'midtrans', 'xendit')),
-  kind         TEXT    NOT NULL CHECK (kind IN ('transfer', 'cash', 'qris', 'ewallet')), -- how a manual one is paid
+  kind         TEXT    NOT NULL CHECK (kind IN ('transfer', 'cash', 'qris', 'ewallet')), -- of a manual one
   fee          INTEGER NOT NULL CHECK (fee BETWEEN 0 AND 999999999999),
   instructions TEXT    NOT NULL,
-  accounts     TEXT    NOT NULL,          -- JSON [{bank, number, holder}]: where a manual payment goes
+  accounts     TEXT    NOT NULL,          -- JSON [{bank, number, holder}]: where buyers pay to
   image_url    TEXT,                      -- of a QRIS code: https, or /pictures/<hash> of an uploaded one
-  unique_code  INTEGER NOT NULL CHECK (unique_code IN (0, 1)), -- each order costs a few rupiah more
+  unique_code  INTEGER NOT NULL CHECK (unique_code IN (0, 1)), -- adds a few rupiah to each order
   min_amount   INTEGER,                   -- of the subtotal; NULL = no bound
   max_amount   INTEGER,
   enabled      INTEGER NOT NULL CHECK (enabled IN (0, 1)),
-  removed_at   INTEGER NOT NULL DEFAULT 0, -- it keeps its code, which orders name
-  channels     TEXT    NOT NULL DEFAULT '[]', -- JSON: the codes of the only channels that a gateway's page offers
+  removed_at   INTEGER NOT NULL DEFAULT 0, -- it keeps its code, which orders use
+  channels     TEXT    NOT NULL DEFAULT '[]', -- JSON: codes that limit a gateway's page; [] = all
   qris         TEXT    NOT NULL DEFAULT '', -- the text of the shop's own QRIS code
   position     INTEGER NOT NULL DEFAULT 0, -- on the shop page, the smallest first
-  shop         INTEGER CHECK (shop IN (0, 1)), -- it is offered on the shop page; NULL = unless it is cash
+  shop         INTEGER CHECK (shop IN (0, 1)), -- offered on the shop page; NULL = unless it is cash
   PRIMARY KEY (store_id, code)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE shipping_options (           -- the ways in which a store hands orders over
   store_id         TEXT    NOT NULL REFERENCES stores,
   position         INTEGER NOT NULL,
-  name             TEXT    NOT NULL,      -- orders keep it
+  name             TEXT    NOT NULL,      -- copied into orders
   fee              INTEGER NOT NULL,
   address_required INTEGER NOT NULL CHECK (address_required IN (0, 1)), -- 0: it is picked up
   free_from        INTEGER,               -- the subtotal from which it is free; NULL = never
@@ -120,7 +120,7 @@ CREATE TABLE pictures (                   -- uploaded QRIS codes
   hash         TEXT    PRIMARY KEY,       -- SHA-256 in hex, of the JPEG
   jpeg         BLOB    NOT NULL,
   small        BLOB,                      -- a smaller JPEG of it, for lists; NULL = from version 1
-  unused_since INTEGER NOT NULL DEFAULT 0 -- nothing shows it; 0 = something does
+  unused_since INTEGER NOT NULL DEFAULT 0 -- since when nothing shows it; 0 = something does
 ) STRICT;
 
 CREATE TABLE gateway_keys (               -- a store's credentials at payment gateways
@@ -130,38 +130,38 @@ CREATE TABLE gateway_keys (               -- a store's credentials at payment ga
   mode           TEXT    NOT NULL CHECK (mode IN ('sandbox', 'live')),
   secret_key     TEXT    NOT NULL,        -- in plain text: it is sent to the gateway
   callback_token TEXT    NOT NULL,        -- Xendit's; '' otherwise
-  replaced_at    INTEGER NOT NULL DEFAULT 0, -- when another key took its place; 0 = it is in use
-  paged_at       INTEGER NOT NULL DEFAULT 0, -- when it last made a page; 0 = never
-  notified_at    INTEGER NOT NULL DEFAULT 0 -- when a notification was last verified with it, to a minute; 0 = never
+  replaced_at    INTEGER NOT NULL DEFAULT 0, -- when another key replaced it; 0 = in use
+  paged_at       INTEGER NOT NULL DEFAULT 0, -- when it last created a page; 0 = never
+  notified_at    INTEGER NOT NULL DEFAULT 0 -- when it last verified a notification, to a minute; 0 = never
 ) STRICT;
 CREATE UNIQUE INDEX gateway_keys_in_use ON gateway_keys (store_id, provider) WHERE replaced_at = 0;
 CREATE INDEX gateway_keys_of_store ON gateway_keys (store_id, provider);
 
--- An order is the JSON that the API shows, except its two addresses, which depend on where the store is served. What
--- queries need is also in columns.
+-- An order is the JSON that the API shows, except its two addresses, which depend on the store's host. Columns repeat
+-- what queries need.
 CREATE TABLE orders (
   id          TEXT    PRIMARY KEY,
   store_id    TEXT    NOT NULL REFERENCES stores,
   status      TEXT    NOT NULL CHECK (status IN ('pending', 'awaiting_verification', 'paid', 'failed', 'expired', 'refunded')),
   reference   TEXT    NOT NULL,           -- its payment_reference
-  external_id TEXT,                       -- NULL = it has none
+  external_id TEXT,                       -- NULL = none
   provider    TEXT    NOT NULL,
   method      TEXT    NOT NULL,
-  test        INTEGER NOT NULL CHECK (test IN (0, 1)), -- a test order: no real money pays it, and it counts in no revenue
+  test        INTEGER NOT NULL CHECK (test IN (0, 1)), -- paid by test money, and not counted as revenue
   amount      INTEGER NOT NULL,           -- what is to be paid now
-  unique_code INTEGER NOT NULL,           -- of the amount; kept when the method changes to one without
+  unique_code INTEGER NOT NULL,           -- part of the amount; kept if another method has none
   created_at  INTEGER NOT NULL,
   expires_at  INTEGER NOT NULL,
   paid_at     INTEGER NOT NULL DEFAULT 0, -- 0 = not paid, or reversed
   attention   INTEGER NOT NULL DEFAULT 0 CHECK (attention IN (0, 1)), -- it has open alerts
-  events      INTEGER NOT NULL DEFAULT 0, -- how many it has
-  components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: what it takes from the stock
+  events      INTEGER NOT NULL DEFAULT 0, -- how many events it has
+  components  TEXT    NOT NULL,           -- JSON [{product_id, quantity, reserved}]: its stock
   book        TEXT    NOT NULL DEFAULT '{}', -- JSON: the book (order_book.go) without its payments
   json        TEXT    NOT NULL,
   source      TEXT    NOT NULL DEFAULT '', -- who created it: api, owner or shop; '' = version 1 did
-  handover    TEXT    NOT NULL DEFAULT '' CHECK (handover IN ('', 'pickup', 'delivery')), -- '' = nothing is handed over
+  handover    TEXT    NOT NULL DEFAULT '' CHECK (handover IN ('', 'pickup', 'delivery')), -- '' = no handover
   shipped_at  INTEGER NOT NULL DEFAULT 0, -- when it was handed over; 0 = not yet
-  stock_until INTEGER NOT NULL DEFAULT 0  -- when a reported order of the shop page gives its stock back; 0 = it does not
+  stock_until INTEGER NOT NULL DEFAULT 0  -- when a reported order of the shop releases its stock; 0 = never
 ) STRICT;
 CREATE INDEX        orders_by_time      ON orders (store_id, created_at, id, amount);
 CREATE INDEX        orders_by_amount    ON orders (store_id, amount, created_at);
@@ -177,7 +177,7 @@ CREATE INDEX        orders_of_shop      ON orders (store_id)
   WHERE source = 'shop' AND status IN ('pending', 'awaiting_verification') AND shipped_at = 0;
 CREATE INDEX        orders_to_release   ON orders (stock_until) WHERE stock_until > 0;
 
-CREATE TABLE order_history (              -- a row per change of state, and per note (to_status = from_status)
+CREATE TABLE order_history (              -- a row per change of status, or per note (to_status = from_status)
   order_id    TEXT    NOT NULL REFERENCES orders,
   position    INTEGER NOT NULL,           -- 1, 2, …
   at          INTEGER NOT NULL,
@@ -192,7 +192,7 @@ CREATE TABLE idempotency_keys (           -- kept 48 h at least
   store_id   TEXT    NOT NULL REFERENCES stores,
   key        TEXT    NOT NULL,
   body_hash  BLOB    NOT NULL,            -- SHA-256 of the request's body
-  answer     TEXT    NOT NULL,            -- the order as the first answer showed it
+  answer     TEXT    NOT NULL,            -- the order as in the first answer
   created_at INTEGER NOT NULL,
   PRIMARY KEY (store_id, key)
 ) STRICT, WITHOUT ROWID;
@@ -208,11 +208,11 @@ CREATE TABLE catalog_changes (            -- answers to PUT /v1/catalog with sto
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX catalog_changes_by_age ON catalog_changes (created_at);
 
-CREATE TABLE saved_forms (                -- forms that were saved, kept 48 h at least: sent again, they change nothing
+CREATE TABLE saved_forms (                -- saved forms, kept 48 h at least: sent again, they change nothing
   store_id TEXT    NOT NULL REFERENCES stores,
-  token    TEXT    NOT NULL,              -- that no other form has
+  token    TEXT    NOT NULL,              -- of one form
   at       INTEGER NOT NULL,
-  order_id TEXT    REFERENCES orders,     -- that it created; NULL = none
+  order_id TEXT    REFERENCES orders,     -- created by it; NULL = none
   PRIMARY KEY (store_id, token)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX saved_forms_by_age ON saved_forms (at);
@@ -222,20 +222,20 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
   number     INTEGER NOT NULL,            -- 1, 2, …; the API's attempt
   id         TEXT    NOT NULL UNIQUE,     -- the API's payment_session.id
   provider   TEXT    NOT NULL,
-  method     TEXT    NOT NULL,            -- of its page: the order takes it over, with its amount, when the page pays it
+  method     TEXT    NOT NULL,            -- of its page, which becomes the order's if the page pays it
   asked      INTEGER NOT NULL,            -- the amount that its page asks for
-  key_id     TEXT    NOT NULL,            -- of gateway_keys: what it was made with; '' = the sandbox
+  key_id     TEXT    NOT NULL,            -- of gateway_keys, with which it was created; '' = the sandbox
   gateway_id TEXT    NOT NULL,            -- the gateway's name for the page; '' = not known yet
   url        TEXT    NOT NULL,
   expires_at INTEGER NOT NULL,            -- of its page
-  seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have seen its page
-  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was unwanted at some time: it is no longer offered
-  over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- no payment can begin there any more; one that has begun may still arrive
-  claimed    TEXT    NOT NULL,            -- the payment that a notification says arrived or is held, until an answer says what became of it
+  seen       INTEGER NOT NULL CHECK (seen IN (0, 1)), -- somebody may have opened its page
+  left       INTEGER NOT NULL CHECK (left IN (0, 1)), -- its page was once not wanted, and is not offered again
+  over       INTEGER NOT NULL CHECK (over IN (0, 1)), -- no new payment can begin; one that has begun may arrive
+  claimed    TEXT    NOT NULL,            -- a payment that a notification reports, until an answer settles it
   notified   INTEGER NOT NULL,            -- counts its verified notifications
   names      TEXT    NOT NULL,            -- unused since version 2: see payment_identifiers
-  news_at    INTEGER NOT NULL,            -- when something was last new, a notification came or its page was given up
-  due_at     INTEGER NOT NULL,            -- of its next check, 0 = none; while nobody has seen a page, when one may be asked for again
+  news_at    INTEGER NOT NULL,            -- of its last change, notification, or end of its page being wanted
+  due_at     INTEGER NOT NULL,            -- of its next check, 0 = none; without a page, of the next request
   problem    TEXT    NOT NULL,            -- refused, unreachable: why the gateway gave no page or answer; '' = it did
   words      TEXT    NOT NULL,            -- the gateway's, for the owner
   PRIMARY KEY (order_id, number)
@@ -243,16 +243,16 @@ CREATE TABLE payment_sessions (           -- a row per page at a gateway; the ga
 CREATE INDEX payment_sessions_due     ON payment_sessions (due_at) WHERE due_at > 0 AND seen = 1;
 CREATE INDEX payment_sessions_gateway ON payment_sessions (gateway_id) WHERE gateway_id <> '';
 
-CREATE TABLE payment_identifiers (        -- what a gateway calls a session's payments, pages and refunds; and news of disputes
+CREATE TABLE payment_identifiers (        -- a gateway's names for a session's payments, pages, refunds and disputes
   order_id TEXT    NOT NULL REFERENCES orders,
   number   INTEGER NOT NULL,              -- of the session
-  position INTEGER NOT NULL,              -- 1, 2, … in the order in which they became known
+  position INTEGER NOT NULL,              -- 1, 2, … in the order in which we learned them
   id       TEXT    NOT NULL,
   PRIMARY KEY (order_id, number, position)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX payment_identifiers_by_id ON payment_identifiers (id);
 
-CREATE TABLE payments (                   -- of an order's book: a row per payment that a gateway knows
+CREATE TABLE payments (                   -- the rows of an order's book: payments at gateways
   order_id TEXT    NOT NULL REFERENCES orders,
   attempt  INTEGER NOT NULL,              -- the number of its session
   id       TEXT    NOT NULL,              -- the gateway's name for it; at Xendit the session's
@@ -272,17 +272,17 @@ CREATE TABLE sandbox_payments (           -- what the built-in sandbox gateway k
   disputed   INTEGER NOT NULL DEFAULT 0   -- of the amount
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE endpoints (                  -- where a store's webhooks go
+CREATE TABLE endpoints (                  -- the receivers of a store's events
   id               TEXT    PRIMARY KEY,
   store_id         TEXT    NOT NULL REFERENCES stores,
   kind             TEXT    NOT NULL CHECK (kind IN ('webhook', 'ntfy')), -- ntfy: an owner's phone
   url              TEXT    NOT NULL,
   events           TEXT    NOT NULL,      -- JSON array of names; [] = all
-  secret           TEXT    NOT NULL,      -- in plain text: it signs
+  secret           TEXT    NOT NULL,      -- in plain text, for signing
   old_secret       TEXT    NOT NULL DEFAULT '',
   old_secret_until INTEGER NOT NULL DEFAULT 0, -- after a rotation both sign until then
   off              TEXT    NOT NULL DEFAULT '' CHECK (off IN ('', 'owner', 'gone')), -- why it is off; '' = it is on
-  did_well         INTEGER NOT NULL DEFAULT 0 CHECK (did_well IN (0, 1)), -- its last attempt was acknowledged within two seconds; 0 when new or just turned on
+  did_well         INTEGER NOT NULL DEFAULT 0 CHECK (did_well IN (0, 1)), -- its last attempt did; 0 if just turned on
   created_at       INTEGER NOT NULL,
   removed_at       INTEGER NOT NULL DEFAULT 0
 ) STRICT;
@@ -302,15 +302,14 @@ CREATE INDEX events_of_store ON events (store_id, number, created_at);
 CREATE INDEX events_of_order ON events (order_id, number) WHERE order_id IS NOT NULL;
 CREATE INDEX events_by_age   ON events (created_at);
 
--- A pending delivery is due at next_at until a result says otherwise: which attempts are under way is known only in
--- memory.
+-- A pending delivery is due at next_at until a result says otherwise. Only memory knows which attempts are under way.
 CREATE TABLE deliveries (                 -- a row per event and endpoint
   id          TEXT    PRIMARY KEY,
   endpoint_id TEXT    NOT NULL REFERENCES endpoints ON DELETE CASCADE,
   event       INTEGER NOT NULL REFERENCES events ON DELETE CASCADE, -- its number; both are purged by age (-keep-events)
   status      TEXT    NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'delivered', 'failed')),
-  attempt     INTEGER NOT NULL DEFAULT 0, -- attempts that have ended
-  next_at     INTEGER,                    -- when it is due, once its endpoint is on; NULL = done
+  attempt     INTEGER NOT NULL DEFAULT 0, -- number of ended attempts
+  next_at     INTEGER,                    -- when it is due, if its endpoint is on; NULL = done
   tried_at    INTEGER NOT NULL DEFAULT 0,
   answer_status INTEGER NOT NULL DEFAULT 0, -- HTTP status of the last answer; 0 = there was none
   answer      TEXT    NOT NULL DEFAULT '' -- its first bytes, or why there was none

@@ -1,10 +1,11 @@
--- What turns a database of version n into one of n+1, a part per version. A part only adds columns, tables and indexes, drops
--- indexes, and fills new tables from old rows. It rewrites no row of orders: a million of them take a minute at most.
+-- Each part turns a database of version n into one of version n+1. A part only adds columns, tables and indexes,
+-- drops indexes, and fills new tables from old rows. It rewrites no rows of orders, so a million orders take a minute
+-- at most.
 --
--- Whoever changes schema.sql adds the same here, at the end of the last part; TestUpgradedSchema says what is missing. A
--- column is added with its definition as it stands in schema.sql, so it needs a DEFAULT unless NULL is allowed. A part that
--- was published stays as it is: then there is a new part, schemaVersion in store.go is one more, and the schema as it was
--- published stands in testdata/schema-<version>.sql.
+-- A change of schema.sql needs the same change here, at the end of the last part; TestUpgradedSchema says what is
+-- missing. A new column is defined as in schema.sql, so it needs a DEFAULT unless NULL is allowed. A published part
+-- never changes. After a release, begin a new part, add one to schemaVersion in store.go, and keep the published
+-- schema in testdata/schema-<version>.sql.
 
 -- To version 2
 ALTER TABLE products ADD COLUMN removed_at INTEGER NOT NULL DEFAULT 0;
