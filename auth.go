@@ -2,11 +2,11 @@ package main
 
 // This file says who may do what.
 //
-// An API key opens one store and does what its scope says, until it ends or is revoked, which takes effect with the
-// next request. Only hashes of keys, sign-ins and sign-in links are stored. Passwords can only be guessed slowly: tries
-// are counted by address and account, and one password is hashed at a time. Strangers cannot keep an owner out: a
-// browser that has signed in before is counted separately and does not wait behind them. A new password ends all
-// sign-ins.
+// An API key opens one store and allows what its scope says, until it expires or is revoked. A revocation takes effect
+// with the next request. Only hashes of keys, sign-ins and sign-in links are stored. Passwords can only be guessed
+// slowly, because tries are counted by address and account, and passwords are hashed one at a time. Strangers cannot
+// keep an owner out, because a browser that has signed in before is counted separately and does not wait behind them. A
+// new password ends all sign-ins.
 
 import (
 	"context"
@@ -27,13 +27,13 @@ import (
 	"time"
 )
 
-// Scope is what a key may do: each allows all that those before it do.
+// Scope is what a key may do. Each scope includes the one before it.
 type Scope string
 
 const (
 	ScopeRead   Scope = "read"   // all GETs; no payment session is started
-	ScopeWrite  Scope = "write"  // and create orders
-	ScopeManage Scope = "manage" // and do what the owner does with orders and the catalog
+	ScopeWrite  Scope = "write"  // also create orders
+	ScopeManage Scope = "manage" // also act as the owner on orders and the catalog
 )
 
 var scopes = []Scope{ScopeRead, ScopeWrite, ScopeManage}
@@ -60,11 +60,11 @@ const sqlKeys = `
 	FROM   api_keys k
 	`
 
-// keyIsLive is the SQL condition that the key k works at a given time, its parameter.
+// keyIsLive is the SQL condition that the key k works at the time that is its parameter.
 const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 
 // KeyHolder returns the key with this hash and the store that it opens. The error is ErrNotFound if there is none, or
-// it was revoked or has ended.
+// if it was revoked or has expired.
 func (db *DB) KeyHolder(ctx context.Context, hash []byte) (Store, APIKey, error) {
 	key, err := one[APIKey](ctx, db, sqlKeys+"WHERE k.hash = ? AND "+keyIsLive, hash, db.now())
 	if err != nil {
@@ -76,10 +76,10 @@ func (db *DB) KeyHolder(ctx context.Context, hash []byte) (Store, APIKey, error)
 
 const mostRemembered = 10_000
 
-// rememberedKeys are keys that were just found, with their stores, by hash: most requests come with the key of the one
-// before. A write that changes a key or a store raises the database's generation after its COMMIT and before it is
-// answered, and then nothing of before is used. Another process cannot raise it, so such a command returns only when
-// nothing of before is remembered (enqueue).
+// rememberedKeys are recently found keys with their stores, by hash, because most requests repeat the key of an earlier
+// one. A write that changes a key or a store raises the database's generation between its COMMIT and its answer, and
+// earlier entries are no longer used. Another process cannot raise it, so its command returns only when all earlier
+// entries are too old (enqueue).
 type rememberedKeys struct {
 	sync.RWMutex
 	byHash map[string]rememberedKey
@@ -92,7 +92,7 @@ type rememberedKey struct {
 	at         time.Time // before they were read
 }
 
-// keyHolder is KeyHolder by the secret of a key, with what is remembered.
+// keyHolder is KeyHolder by the secret of a key, with a memory.
 func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
 	hash := digest(secret)
 	now := a.db.now()
@@ -122,8 +122,8 @@ func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, err
 	return found.store, found.key, nil
 }
 
-// bearer returns the key in the Authorization header, whose scheme may be in any case and has one or more spaces behind
-// it (RFC 9110, 11.4). Two such headers give no valid key.
+// bearer returns the key in the Authorization header. The scheme may be in any case, with one or more spaces after it
+// (RFC 9110, 11.4). Two such headers give no valid key.
 func bearer(h http.Header) string {
 	scheme, key, _ := strings.Cut(strings.Join(h.Values("Authorization"), ", "), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -132,8 +132,8 @@ func bearer(h http.Header) string {
 	return strings.TrimLeft(key, " ")
 }
 
-// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works for as long as lasts
-// says or, if that is 0, until it is revoked.
+// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works as long as lasts says; with 0,
+// until it is revoked.
 func (db *DB) AddKey(
 	ctx context.Context, storeID, name string, scope Scope, lasts time.Duration,
 ) (key APIKey, secret string, err error) {
@@ -164,7 +164,7 @@ func (db *DB) Keys(ctx context.Context, storeID string) ([]APIKey, error) {
 		ORDER BY k.created_at, k.id`, storeID)
 }
 
-// RevokeKey ends a key for good. Nobody is let in with it once that has been answered.
+// RevokeKey ends a key for good. Once it has returned, nobody is let in with the key.
 func (db *DB) RevokeKey(ctx context.Context, storeID, keyID string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		tx.keysChanged = true
@@ -209,7 +209,7 @@ type auth struct {
 	usedSignIns sync.Map // when a sign-in was last used, until that is written: Time, by its hash as a string
 }
 
-// secret returns what the file knows and nobody else.
+// secret returns the secret that only the file knows.
 func (db *DB) secret(ctx context.Context) ([]byte, error) {
 	return one[[]byte](ctx, db, "SELECT secret FROM settings")
 }
@@ -253,8 +253,8 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 	return a, nil
 }
 
-// writeUses writes when keys and sign-ins were last used. No request waits for that. If it fails, some last uses are
-// not recorded.
+// writeUses records when keys and sign-ins were last used. No request waits for it. If it fails, some last uses are
+// lost.
 func (a *auth) writeUses() {
 	a.db.write(context.Background(), func(tx *Tx) error {
 		for id, at := range a.usedKeys.Range {
@@ -289,14 +289,14 @@ const (
 	deviceLasts = 183 * 24 * time.Hour // after its sign-in
 )
 
-// account is what signing in needs to know of a store.
+// account is what signing in needs to know about a store.
 type account struct {
 	StoreID      string
 	PasswordHash `sql:"password_"`
 }
 
-// devices returns the purpose of the cookie by which an account knows a browser: a new password forgets all
-// of them.
+// devices returns the purpose of the cookie by which an account recognizes a browser. A new password changes it, so
+// that all browsers are forgotten.
 func (acc account) devices() string { return acc.StoreID + string(acc.Salt) }
 
 // account returns the account that a condition selects.
@@ -314,7 +314,7 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 		return err
 	}
 
-	// A browser that has signed in before waits and is counted by itself; all others wait together.
+	// A browser that has signed in before is counted by itself and waits alone. All others wait together.
 	who := a.kept(r, "device", acc.devices())
 	waitsWith := acc.StoreID
 	if who == "" {
@@ -333,9 +333,8 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 	return a.begin(w, r, acc)
 }
 
-// tryPassword compares a password with an account's. It is hashed even if there is no account, so that the
-// answer takes as long. Whoever gives it has ten tries, then one a minute. A browser that has signed in
-// before has tries of its own.
+// tryPassword compares a password with an account's. It is hashed even if there is no account, so that the answer takes
+// the same time. Each who has ten tries, and then one a minute. A browser that has signed in before has its own.
 func (a *auth) tryPassword(ctx context.Context, acc account, password, who string) error {
 	if err := a.passwordLimiter.take(who).err; err != nil {
 		return err
@@ -351,8 +350,8 @@ func (a *auth) tryPassword(ctx context.Context, acc account, password, who strin
 	return nil
 }
 
-// hash is hashPassword, one at a time. Few wait for it, because each holds a place for a password: one for
-// each owner, and one for all strangers together.
+// hash is hashPassword, one at a time. Few callers wait for it, because each holds a place for a password. Each owner
+// has one place, and all strangers share one.
 func (a *auth) hash(ctx context.Context, password string, salt []byte) (PasswordHash, error) {
 	leave, err := a.place(ctx, "", "hash")
 	if err != nil {
@@ -362,8 +361,8 @@ func (a *auth) hash(ctx context.Context, password string, salt []byte) (Password
 	return hashPassword(password, salt, a.db.env.rounds), nil
 }
 
-// changePassword gives an owner who knows the current password a new one, ends all their sign-ins, and signs
-// this browser in again. ErrNotFound says that the current one is wrong.
+// changePassword gives an owner who knows the current password a new one. It ends all their sign-ins, and signs this
+// browser in again. ErrNotFound says that the current password is wrong.
 func (a *auth) changePassword(
 	w http.ResponseWriter, r *http.Request, st Store, present, password string,
 ) error {
@@ -393,9 +392,8 @@ func (a *auth) changePassword(
 	return a.begin(w, r, acc)
 }
 
-// SetPassword gives an owner a password and ends all their sign-ins and sign-in links. replaced is the salt
-// of the password that it replaces, or nil: if the store has another password by now, nothing is changed, and
-// the error is ErrNotFound.
+// SetPassword gives an owner a password and ends all their sign-ins and sign-in links. replaced is the salt of the
+// password to replace, or nil. If the store has another password by now, nothing changes, and the error is ErrNotFound.
 func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHash, replaced []byte) error {
 	return db.write(ctx, func(tx *Tx) error {
 		tx.exec("DELETE FROM sign_ins WHERE store_id = ?", storeID)
@@ -405,15 +403,15 @@ func (db *DB) SetPassword(ctx context.Context, storeID string, hashed PasswordHa
 	})
 }
 
-// NewSignInLink returns the path of a page that signs a store's owner in, once and before a time.
+// NewSignInLink returns the path of a page that signs a store's owner in once, until a given time.
 func (db *DB) NewSignInLink(ctx context.Context, storeID string, until Time) (path string, err error) {
 	token := newSecret()
 	return "/dashboard/enter/" + token, db.mustChange(ctx,
 		"INSERT INTO sign_ins (hash, store_id, link, ends_at) VALUES (?, ?, 1, ?)", digest(token), storeID, until)
 }
 
-// signInByLink signs in whoever presses the button of that page. ErrNotFound says that the link was used or
-// is too old.
+// signInByLink signs in the person who presses the button of that page. ErrNotFound says that the link was used or is
+// too old.
 func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string) error {
 	const ofLink = "id = (SELECT store_id FROM sign_ins WHERE hash = ? AND link = 1 AND ends_at > ?)"
 	acc, err := a.account(r.Context(), ofLink, digest(token), a.db.now())
@@ -426,13 +424,13 @@ func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string
 	return a.begin(w, r, acc)
 }
 
-// end ends a sign-in or uses up a link. ErrNotFound says that it no longer exists.
+// end ends a sign-in, or uses up a link. ErrNotFound says that it no longer exists.
 func (a *auth) end(r *http.Request, token string) error {
 	return a.db.mustChange(r.Context(), "DELETE FROM sign_ins WHERE hash = ?", digest(token))
 }
 
 // begin begins a sign-in in this browser, and marks the browser as one that has signed in. ErrNotFound says that the
-// account has another password by now.
+// account's password has changed since.
 func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error {
 	token := newSecret()
 	until := a.db.now().Add(signInLasts)
@@ -448,7 +446,7 @@ func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error 
 	return nil
 }
 
-// owner returns the store whose owner sent a request, and notes the use of the sign-in. ErrNotFound says that
+// owner returns the store whose owner sent a request, and records that the sign-in was used. ErrNotFound says that
 // nobody is signed in.
 func (a *auth) owner(r *http.Request) (Store, error) {
 	hash := digest(a.cookie(r, "sign-in"))
@@ -488,15 +486,15 @@ func (a *auth) cookie(r *http.Request, name string) string {
 	return c.Value
 }
 
-// keep seals a text without spaces in a cookie, for one purpose, for as long as lasts says.
+// keep seals a text without spaces in a cookie, for one purpose, as long as lasts says.
 func (a *auth) keep(w http.ResponseWriter, name, purpose, text string, lasts time.Duration) {
 	content := fmt.Sprintf("%s %d", text, a.db.now().Add(lasts))
 	sealed := a.sealing.Seal(nil, nil, []byte(content), []byte(name+" "+purpose))
 	a.setCookie(w, name, base64.RawURLEncoding.EncodeToString(sealed), lasts)
 }
 
-// kept returns a text that was kept for this purpose, or "" if there is none, it is too old, or somebody else
-// has planted it.
+// kept returns a text that was kept for this purpose. It is "" if there is none, if it is too old, or if somebody else
+// planted it.
 func (a *auth) kept(r *http.Request, name, purpose string) (text string) {
 	sealed, _ := base64.RawURLEncoding.DecodeString(a.cookie(r, name))
 	content, _ := a.sealing.Open(nil, nil, sealed, []byte(name+" "+purpose))

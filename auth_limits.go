@@ -1,7 +1,7 @@
 package main
 
-// This file says how much. Requests are limited by key and by store, forms and wrong keys by address, and the work that
-// a store may have under way by places. docs/operation.md has the table of all bounds.
+// This file says how much anybody may do. Requests are limited by key and by store, forms and wrong keys by address,
+// and the work of a store by places. docs/operation.md has the table of all bounds.
 
 import (
 	"context"
@@ -47,13 +47,13 @@ func (l *limiter) take(name string) allowance {
 	defer l.mu.Unlock()
 	now := time.Now()
 
-	// Memory is bounded: with too many names, all are forgotten. Whoever makes up that many gains only what each new
-	// name has anyway: a full bucket.
+	// Memory is bounded: with too many names, all are forgotten. Making up names gains nothing, because a new name has
+	// a full bucket anyway.
 	if len(l.buckets) >= mostBuckets {
 		clear(l.buckets)
 	}
 
-	last := l.buckets[name] // A name without a bucket was last seen in the year 1: its bucket is full.
+	last := l.buckets[name] // A name without a bucket was last seen in the year 1, so its bucket is full.
 	tokens := min(l.burst, last.tokens+now.Sub(last.at).Minutes()*l.perMinute)
 	var err error
 	if tokens >= 1 {
@@ -75,11 +75,11 @@ func (l *limiter) secondsFor(tokens float64) int {
 	return int(math.Ceil(max(0, tokens) * 60 / l.perMinute))
 }
 
-// groupFactor is how many times as much those who belong together may do as one of them: the keys of a store, and the
-// addresses of a network.
+// groupFactor is how much more a group may do than one of its members: the keys of a store, or the addresses of a
+// network.
 const groupFactor = 4
 
-// takeRequest takes a token of a key and one of its store. A key that has none left takes nothing from the others.
+// takeRequest takes a token of a key and one of its store. A key without tokens takes none of its store's.
 func (a *auth) takeRequest(keyID, storeID string) allowance {
 	ofKey := a.keyLimiter.take(keyID)
 	if ofKey.err != nil {
@@ -91,8 +91,7 @@ func (a *auth) takeRequest(keyID, storeID string) allowance {
 	return ofKey
 }
 
-// addressLimiter limits clients by address. With IPv6 a customer has a /64, which counts as one address, and often a
-// /48.
+// addressLimiter limits clients by address. An IPv6 customer has a /64, which counts as one address, and often a /48.
 type addressLimiter struct{ address, network *limiter }
 
 func newAddressLimiter(perMinute, burst int64) addressLimiter {
@@ -121,18 +120,18 @@ var mostPlaces = map[string]int{
 	"api": 8, "owner": 8, "pay": 8, "shop": 4,
 	"long":     4, // pages for strangers that are being sent
 	"large":    1, // an import, an export or an upload
-	"search":   1, // or a sum, which reads all products, or many orders, and keeps a core busy
-	"catalog":  2, // being decoded, which takes much memory; the process has two places
-	"picture":  1, // being decoded, which takes much memory; the process has one place
-	"password": 1, // all strangers together have one place
-	"hash":     1, // of a password; the process has one place, because the other cores are for orders
+	"search":   1, // or a sum, reads many rows, and keeps a core busy
+	"catalog":  2, // decoding takes much memory; the process has two places
+	"picture":  1, // decoding takes much memory; the process has one place
+	"password": 1, // all strangers share one place
+	"hash":     1, // the process has one place to hash a password, so that the other cores are free for orders
 
-	// writes that wait for their commit: there is one writer, and each store can keep the others waiting by these alone
+	// Writes that wait for their commit. There is one writer, so a store can make others wait by these alone.
 	"api writes": 64, "owner writes": 8, "buyer writes": 8, "notification writes": 8,
 }
 
-// place takes a place for work of a store (or, without one, of the process) and waits for it, but not for long, and no
-// longer than the request. leave gives it back, and may be called twice.
+// place takes a place for work of a store or, without one, of the process. It waits a short time for it, and no longer
+// than the request lasts. leave gives the place back, and may be called twice.
 func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
 	name := kind + " " + store
 	made, ok := a.places.Load(name)
@@ -157,14 +156,14 @@ func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err
 	return nil, &Refusal{Reason: RateLimited, Wait: 2}
 }
 
-// boundWrites returns a context for a request to a store: each write with it holds one of the store's places for writes
+// boundWrites returns a context for a request to a store. Each write with it holds one of the store's places for writes
 // of a kind, from before it waits for its turn until its commit.
 func (a *auth) boundWrites(ctx context.Context, store, kind string) context.Context {
 	return withPlaces(ctx, func(ctx context.Context) (leave func(), err error) { return a.place(ctx, store, kind) })
 }
 
-// client returns the address that a request comes from. Behind a trusted proxy, that is the last one in
-// X-Forwarded-For that is not a trusted proxy's: a client can invent those before it.
+// client returns the address that a request comes from. Behind a trusted proxy, it is the last one in X-Forwarded-For
+// that is not a trusted proxy, because a client can invent those before it.
 func (a *auth) client(r *http.Request) netip.Addr {
 	addr := parseAddress(r.RemoteAddr)
 	forwarded := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
@@ -215,7 +214,7 @@ func limitConnections(ctx context.Context, most int) func(net.Conn, http.ConnSta
 		case http.StateClosed:
 			select {
 			case <-places:
-			default: // It got none, because the server stops.
+			default: // It got no place, because the server stops.
 			}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// channelTable has a row per channel: its code, and for Midtrans and then for Xendit its name there and the least and
-// the largest amount in rupiah that the gateway publishes. A dash is none.
+// channelTable has a row per channel. After the code it has three columns for Midtrans and three for Xendit: the name
+// there, and the least and the largest amount in rupiah that the gateway publishes. A dash is none.
 const channelTable = `
 	va_bca      bca_va       10000  20000000000  BCA_VIRTUAL_ACCOUNT       10000  50000000
 	va_bni      bni_va       1      -            BNI_VIRTUAL_ACCOUNT       1      50000000
@@ -40,7 +40,7 @@ const channelTable = `
 	indodana    -            -      -            INDODANA                  10000  25000000
 `
 
-// notifiedOnly are the channels at Midtrans whose payments can only be asked about by an identifier that a notification
+// notifiedOnly are the channels at Midtrans whose payments can only be checked by an identifier that a notification
 // brings.
 const notifiedOnly = "dana va_bsi va_danamon va_seabank va_saqu"
 
@@ -73,7 +73,7 @@ func (p Provider) isChannel(code string) bool {
 	return slices.ContainsFunc(p.Channels(), func(c Channel) bool { return c.Code == code })
 }
 
-// limit returns the codes of the only channels that a method offers, none = all of its gateway. Without channels, its
+// limit returns the codes of the channels that a method is limited to; none = all of its gateway. Without channels, its
 // own code may be one.
 func (m Method) limit() []string {
 	if len(m.Channels) == 0 && m.Provider.isChannel(m.Code) {
@@ -83,7 +83,7 @@ func (m Method) limit() []string {
 }
 
 // offered lists the channels that a method's page can offer in a store. isAll says that these are all of the gateway's.
-// In a store that no gateway can reach, Midtrans's page has no channel that only notifications tell about.
+// In a store that no gateway can reach, Midtrans's page leaves out the channels of notifiedOnly.
 func (m Method) offered(st Store) (channels []Channel, isAll bool) {
 	limit := m.limit()
 	isAll = len(limit) == 0
@@ -99,8 +99,8 @@ func (m Method) offered(st Store) (channels []Channel, isAll bool) {
 	return channels, isAll
 }
 
-// channelNames returns the gateway's names for the only channels that a method's page offers, none = all of them. A
-// method that lost all its channels since it was chosen offers all that are left.
+// channelNames returns the gateway's names for the channels that a method's page is limited to; none = all. A method
+// that has lost all its channels since it was chosen offers all that are left.
 func (m Method) channelNames(st Store) (names []string) {
 	channels, isAll := m.offered(st)
 	if len(channels) == 0 {

@@ -1,8 +1,8 @@
 package main
 
-// This file is about the text of a QRIS code: what a shop's own code says, and the one of an order, which has the
-// order's amount in it. The format is EMVCo's for codes that merchants show: fields one after the other, each with a
-// number of two digits, a length of two digits, and that many characters.
+// This file is about the text of a QRIS code: that of a shop's own code, and that of an order's code, which has the
+// amount in it. The format is EMVCo's for codes that merchants show. It is a sequence of fields, each with a number of
+// two digits, a length of two digits, and that many characters.
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	mostQRISAmount = 10_000_000 // More is refused in one payment.
-	qrisTrial      = 1000       // of the code by which an owner sees that it is theirs
+	mostQRISAmount = 10_000_000 // Banks refuse more in one payment.
+	qrisTrial      = 1000       // the amount of the code that an owner scans as a trial
 )
 
 // qris is the text of a shop's own code, in its fields.
@@ -39,8 +39,8 @@ type QRISMerchant struct {
 	City string `json:"city"`
 }
 
-// readQRIS reads the text of a shop's own code, or says what is wrong with it. An order's code differs from it by the
-// amount alone, so a text that already has one is refused.
+// readQRIS reads the text of a shop's own code, or says what is wrong with it. An order's code differs from it only by
+// the amount, so a text with an amount is refused.
 func readQRIS(text string) (q qris, wrong string) {
 	q, isWhole := fieldsOfQRIS(text)
 	last := len(q) - 1
@@ -62,8 +62,8 @@ func readQRIS(text string) (q qris, wrong string) {
 	return q, ""
 }
 
-// fieldsOfQRIS divides a text into its fields. isWhole is false if it cannot be divided, is not in ASCII, has a field
-// twice, or is so long that no code can hold it with an amount.
+// fieldsOfQRIS divides a text into its fields. isWhole is false if the text cannot be divided, is not ASCII, repeats a
+// field, or is too long for a code with an amount.
 func fieldsOfQRIS(text string) (q qris, isWhole bool) {
 	isOdd := func(c rune) bool { return c < ' ' || c > '~' }
 	if len(text) > 490 || strings.ContainsFunc(text, isOdd) {
@@ -88,7 +88,7 @@ func fieldsOfQRIS(text string) (q qris, isWhole bool) {
 // isQRISHead reports whether a text begins a field: its number and its length.
 var isQRISHead = matcher(`^[0-9]{4}$`)
 
-// value returns that of a field, or "" if there is none.
+// value returns the value of a field, or "" if there is none.
 func (q qris) value(id string) string {
 	for _, f := range q {
 		if f.id == id {
@@ -100,7 +100,7 @@ func (q qris) value(id string) string {
 
 func (q qris) merchant() QRISMerchant { return QRISMerchant{q.value(qrisName), q.value(qrisCity)} }
 
-// merchant returns what the own code of a method says; nil = its text is not known.
+// merchant returns what the code of a method says; nil = its text is unknown.
 func (m Method) merchant() *QRISMerchant {
 	q, problem := readQRIS(m.QRIS)
 	if problem != "" {

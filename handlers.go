@@ -1,8 +1,8 @@
 package main
 
 // Every request goes through logged, which gives it an id and a line in the log. A request to the API then goes through
-// api: its key, its limits, its plan and scope, its parameters and its body are checked in this order, it waits for one
-// of its store's places, and its handler gets the results. Every answer of the API is one of two envelopes, and every
+// api, which checks its key, limits, plan and scope, parameters and body, in this order. It waits for one of its
+// store's places, and then its handler gets the results. Every answer of the API is one of two envelopes, and every
 // error becomes one of those in descriptions.
 
 import (
@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// routes builds the table of all paths. Those of pages are in pageRoutes.
+// routes builds the table of all paths. pageRoutes has those of pages.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	api(s, mux, "GET /v1/store", ScopeRead, s.getStore)
@@ -65,8 +65,7 @@ type server struct {
 	failedAt     atomic.Int64 // the second of the log's last line about a failing database
 }
 
-// recorder collects the facts of a request for its line in the log. It holds no key and nothing about a
-// buyer.
+// recorder collects the facts about a request for its line in the log: no keys, and nothing about a buyer.
 type recorder struct {
 	http.ResponseWriter
 	status int // 0 until the answer begins, with WriteHeader
@@ -120,7 +119,7 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 		case p != "/" && p != path.Clean(p): // ServeMux would redirect.
 			s.fail(rec, r, ErrNotFound)
 		case route == "":
-			mux.ServeHTTP(silent{rec}, r) // It sets the Allow header if another method would do.
+			mux.ServeHTTP(silent{rec}, r) // It sets the Allow header if the path has other methods.
 			err := ErrNotFound
 			if w.Header().Get("Allow") != "" {
 				err = refuse(methodNotAllowed)
@@ -132,7 +131,7 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// anyID matches what may be an id, a key or a sign-in token: it opens something, so it is not logged.
+// anyID matches what may be an id, a key or a sign-in token. Such a text opens something, so it is not logged.
 var anyID = regexp.MustCompile(`[\w-]{20,}`)
 
 // loggedPath returns the route of a request, or its path without ids where there is no route.
@@ -175,8 +174,7 @@ type errorDetail struct {
 	Left    *int64 `json:"left,omitempty"`     // with OUT_OF_STOCK: how many of it could be ordered
 }
 
-// descriptions are the HTTP status and the message of each Reason. A refusal's words stand at %s, or in its
-// place.
+// descriptions has the HTTP status and the message of each Reason. A refusal's words replace %s, or the whole message.
 var descriptions = map[Reason]struct {
 	status  int
 	message string
@@ -206,8 +204,7 @@ var descriptions = map[Reason]struct {
 			"changed."},
 }
 
-// describe turns an error into what a client is told, including the answer's header. It is the only place
-// that does.
+// describe turns an error into a client's answer, including its header. Nothing else does.
 func describe(h http.Header, err error) (status int, e apiError) {
 	refusal := refuse(internalError)
 	switch {
@@ -246,8 +243,8 @@ func describe(h http.Header, err error) (status int, e apiError) {
 // isAPI reports whether a path's errors are answered in the envelope. Errors of all other paths are pages.
 var isAPI = matcher(`^/(v1|notifications|healthz|readyz)(/|$)`)
 
-// fail answers an error: in the envelope, or with a page. Failures of the service go into the log, but at
-// most once a second while every request may fail, because the database does.
+// fail answers an error: in the envelope, or with a page. Failures of the service are logged, but at most once a second
+// while the database fails, because then every request may fail.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, e := describe(w.Header(), err)
 	now := time.Now().Unix()
@@ -270,7 +267,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	respond(w, status, `{"success":false,"error":`, pieces{string(toJSON(e))})
 }
 
-// answerClosed answers while serve still opens the file: the process lives, and is not ready.
+// answerClosed answers while serve is still opening the file. The process is healthy, but not ready.
 func answerClosed(w http.ResponseWriter, r *http.Request) {
 	beginAnswer(w.Header())
 	if r.URL.Path == "/healthz" {
@@ -299,8 +296,8 @@ func respond(w http.ResponseWriter, status int, before string, inside pieces) {
 	w.Write(body)
 }
 
-// listOf returns the data of an answer with a page of a list, whose entries are JSON already: encoding/json
-// would check and copy them once more.
+// listOf returns the data of an answer with a page of a list. The entries are JSON already; encoding/json would check
+// and copy them again.
 func listOf(name string, list []pieces, more bool) pieces {
 	data := pieces{`{"`, name, `":[`}
 	for i, entry := range list {
@@ -312,7 +309,7 @@ func listOf(name string, list []pieces, more bool) pieces {
 	return append(data, fmt.Sprintf(`],"has_more":%t}`, more))
 }
 
-// answer answers with data, or with an error. Data that is JSON already goes out as it is.
+// answer answers with data, or with an error. Data that is JSON already is sent as it is.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, status int, found any, err error) {
 	if err != nil {
 		s.fail(w, r, err)
@@ -359,8 +356,8 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	})
 }
 
-// begin checks and reads a request to the API, and takes one of its store's places for it. A catalog, whose body alone
-// takes much memory, waits for the store's place for large work before its body is read.
+// begin checks and reads a request to the API, and takes one of its store's places for it. The body of a catalog takes
+// much memory, so it waits for the store's place for large work before it is read.
 func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any) error {
 	err := s.admit(c, needs)
 	logStore(w, c.store.ID)
@@ -389,7 +386,7 @@ func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any
 	return nil
 }
 
-// changePlace takes another place for a request to the API in the place of the one that it has.
+// changePlace exchanges the place of a request to the API for one of another kind.
 func (s *server) changePlace(c *apiCall, kind string) error {
 	c.leave()
 	return s.takePlace(c, kind)
@@ -436,8 +433,8 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	return nil
 }
 
-// readBody reads the body of a request to the API, which for PUT is a catalog, or of a notification. Its
-// Content-Type does not matter: what is not JSON is refused as such.
+// readBody reads the body of a request to the API, which for PUT is a catalog, or of a notification. Its Content-Type
+// does not matter: a body that is not JSON is refused anyway.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	most := int64(maxBody)
 	if r.Method == http.MethodPut {
@@ -454,8 +451,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// limitBody bounds a body. The server's own writer has to know of the limit: then the connection stays open for a
-// moment after a refusal. Otherwise what was not read resets it, and a proxy may lose the answer.
+// limitBody bounds a body. The server's own writer has to know the limit, so that the connection stays open for a
+// moment after a refusal. Otherwise the unread rest resets it, and a proxy may lose the answer.
 func limitBody(w http.ResponseWriter, r *http.Request, most int64) io.ReadCloser {
 	return http.MaxBytesReader(w.(*recorder).ResponseWriter, r.Body, most) // logged made it one.
 }

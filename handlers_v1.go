@@ -63,7 +63,7 @@ func hasTag(values []string, tag string) bool {
 		list = strings.TrimLeft(list, " \t,")
 		opaque := strings.TrimPrefix(list, "W/")
 		if !strings.HasPrefix(opaque, `"`) {
-			return false // This is no list of tags.
+			return false // This is not a list of tags.
 		}
 		end := strings.IndexByte(opaque[1:], '"')
 		if end < 0 {
@@ -90,8 +90,8 @@ func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) 
 	return jsonObject{"payment_methods": methods}, err
 }
 
-// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are one key in valid UTF-8. A
-// broken byte counts as U+FFFD, which is refused.
+// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are a single key in valid UTF-8. A broken
+// byte reads as U+FFFD, which is refused.
 var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
 
 // idempotencyKey returns the request's Idempotency-Key, "" if it has none.
@@ -133,8 +133,8 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	return pieces{`{"order":`, created.Shown, "}"}, nil
 }
 
-// getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not
-// show it; neither does a key that may only read.
+// getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not show it. A
+// key that may only read starts none either.
 func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 	c.leave()
 	starts := c.Method == http.MethodGet && c.key.Scope.allows(ScopeWrite)
@@ -188,7 +188,7 @@ func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
 	return listOf("orders", shown, more)
 }
 
-// editOrder changes what a program said about an order.
+// editOrder changes an order's note, metadata and address.
 func (s *server) editOrder(c *apiCall, _ noQuery) (any, error) {
 	var in OrderEdit
 	if err := readPatch(c.body, &in); err != nil {
@@ -199,8 +199,8 @@ func (s *server) editOrder(c *apiCall, _ noQuery) (any, error) {
 	return c.showOrder(o), err
 }
 
-// decide performs an act of the owner, named by the last part of the path. A key that may only write cancels pending
-// orders.
+// decide performs an act of the owner, which the last part of the path names. A key that may only write can only cancel
+// pending orders.
 func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	var in struct {
 		Reason string `json:"reason" rule:"text 1..200 optional"`
@@ -243,13 +243,13 @@ func (c *apiCall) orderID() string { return strings.ToLower(c.PathValue("order_i
 
 // showOrder returns the data of an answer with an order.
 func (c *apiCall) showOrder(o OrderRow) any {
-	if o.ID == "" { // There was an error, which is answered instead.
+	if o.ID == "" { // There was an error, which is answered.
 		return nil
 	}
 	return jsonObject{"order": c.store.show(o.StoredOrder, "")}
 }
 
-// readOptionalBody is for a call whose body may be left out.
+// readOptionalBody reads a body that may be left out.
 func (c *apiCall) readOptionalBody(in any) error {
 	if len(c.body) == 0 {
 		return nil
@@ -314,7 +314,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	return pieces{answer}, err
 }
 
-// listWebhooks lists the endpoints that programs take events at. The owner's phones are not among them.
+// listWebhooks lists a store's endpoints, without the owner's phones.
 func (s *server) listWebhooks(c *apiCall, _ noQuery) (any, error) {
 	endpoints, err := s.db.Endpoints(c.Context(), c.store.ID)
 	if err != nil {
@@ -366,14 +366,14 @@ func (s *server) removeWebhook(c *apiCall, _ noQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Kind != Webhook { // A phone is its owner's matter.
+	if e.Kind != Webhook { // Phones belong to the owner.
 		return nil, ErrNotFound
 	}
 	return jsonObject{"webhook": jsonObject{"id": id}}, s.db.RemoveEndpoint(c.Context(), c.store.ID, id)
 }
 
-// notify takes a gateway's notification, and answers once it is on disk: the gateway is asked about it later.
-// With 503 the gateway sends it again.
+// notify takes a gateway's notification, and answers once it is on disk. The gateway is asked later. With 503 the
+// gateway sends it again.
 func (s *server) notify(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	if err != nil {

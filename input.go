@@ -1,9 +1,9 @@
 package main
 
-// What clients, owners and operators send is read here, by one reader: the bodies of requests (readJSON, readPatch,
-// readCatalog), forms (readForm) and query parameters (readQuery) fill a struct. A field with a `rule` tag is taken
-// under the name of its json tag, or its own name in lower case where json hides it. All other names are refused,
-// except in forms. All wrong fields are reported at once, in one *Refusal.
+// One parser reads all input of clients, owners and operators. The bodies of requests (readJSON, readPatch,
+// readCatalog), forms (readForm) and query parameters (readQuery) fill a struct. A field with a `rule` tag is read
+// under the name in its json tag, or under its own name in lower case if json hides it. All other names are refused,
+// except in forms. One *Refusal reports all wrong fields.
 //
 //	text 1..200    a text of one line with that many characters; not blank
 //	lines 0..1000  a text of several lines, which may be empty
@@ -27,7 +27,7 @@ package main
 // The rule may be followed by `optional` (it may be left out), `unique` (no two elements of the list share it), `=20`
 // (its value when it is left out), `without=x,y` (elements of the list have no fields x and y).
 //
-// Many programs send null or an empty text for what they do not have. What that means depends on what is read:
+// Many programs send null or an empty text for values that they do not have. The meaning depends on the reader:
 //
 //	             null                        "" for what is optional        {} and [] for an optional object or map
 //	readJSON     left out                    left out                       left out
@@ -37,8 +37,8 @@ package main
 //	             is a pointer; or refused    that is allowed; or refused
 //	readForm                                 left out, but in Given
 //
-// A field Given map[string]bool is set to the names that were given. A struct that is a checker checks what no single
-// field can say.
+// A field Given map[string]bool gets the names that were given. A struct that is a checker checks what involves several
+// fields.
 
 import (
 	"bytes"
@@ -59,7 +59,7 @@ import (
 	"unicode/utf8"
 )
 
-// source is what an input comes from.
+// source is where an input comes from.
 type source int
 
 const (
@@ -76,8 +76,8 @@ func readJSON(body []byte, into any) error { return readBodyOf(fromBody, math.Ma
 // readPatch reads a body that changes the fields it has.
 func readPatch(body []byte, into any) error { return readBodyOf(fromPatch, math.MaxInt, body, into) }
 
-// readCatalog reads entries of a catalog, and stops when there are more than most. What an entry leaves out stays as it
-// is.
+// readCatalog reads entries of a catalog, and stops after most of them. A field that an entry leaves out keeps its
+// value.
 func readCatalog(body []byte, most int, into any) error {
 	return readBodyOf(fromCatalog, most, body, into)
 }
@@ -85,7 +85,7 @@ func readCatalog(body []byte, most int, into any) error {
 const maxDepth = 16
 
 // readBodyOf reads one JSON object. It is stricter than encoding/json: the text must be UTF-8, end after the object,
-// give no key twice and be nested at most 16 levels deep.
+// have no key twice, and be nested at most 16 levels deep.
 func readBodyOf(s source, mostEntries int, body []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
@@ -112,8 +112,8 @@ func malformed(format string, values ...any) *Refusal {
 	return &Refusal{Reason: InvalidRequest, Words: fmt.Sprintf(format, values...)}
 }
 
-// parser reads JSON. The values take many times the memory of their text, so it stops where a text has too many
-// entries: elements of the lists in its outermost object.
+// parser reads JSON. Values take many times the memory of their text, so it stops after too many entries, which are the
+// elements of the lists in the outermost object.
 type parser struct {
 	*json.Decoder
 	entries, mostEntries int
@@ -242,8 +242,8 @@ func (r reader) read(fields map[string]any, into any) error {
 	return r.wrong.orNil()
 }
 
-// checker is a struct that checks what no single field can say. path precedes the names of its fields, and
-// given has those that were given.
+// checker is a struct that checks what involves several fields. path precedes the names of its fields, and given has
+// the names that were given.
 type checker interface {
 	check(wrong *Refusal, path string, given map[string]bool)
 }
@@ -279,8 +279,8 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 	}
 }
 
-// refuseUnknown refuses the names that are not known. A known name in another case makes the input malformed,
-// because many decoders would take it for the right one.
+// refuseUnknown refuses unknown names. A known name in another case makes the input malformed, because many decoders
+// would take it for the right one.
 func (r *reader) refuseUnknown(path string, fields map[string]any, known []input) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		right := slices.IndexFunc(known, func(f input) bool { return strings.EqualFold(f.name, name) })
@@ -293,7 +293,7 @@ func (r *reader) refuseUnknown(path string, fields map[string]any, known []input
 	}
 }
 
-// isLeftOut reports whether a value that is there counts as left out.
+// isLeftOut reports whether a value counts as left out although it was given.
 func (r *reader) isLeftOut(rule rule, value any) bool {
 	switch r.source {
 	case fromBody:
@@ -307,8 +307,7 @@ func (r *reader) isLeftOut(rule rule, value any) bool {
 	}
 }
 
-// isEmpty reports whether a value says nothing: an empty text or, for an object or a map, an empty one. PHP writes an
-// empty map as [].
+// isEmpty reports whether a value is an empty text, object or map. PHP writes an empty map as [].
 func isEmpty(kind string, value any) bool {
 	isObject := kind == "object" || kind == "map"
 	switch v := value.(type) {
@@ -376,7 +375,7 @@ func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
 		r.list(path, rule, value, to)
 	case "codes", "events":
 		r.words(path, rule, value, to)
-	case "ignored": // The program has answered it, and takes it back unread.
+	case "ignored": // The program sent it in an answer, and does not read it back.
 	case "map":
 		r.texts(path, rule, value, to)
 	default:
@@ -407,8 +406,8 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 	to.SetInt(n)
 }
 
-// typedInteger returns the digits of an integer that is written as a text: as people write it in a form, or plainly in
-// a query. In JSON a text is no integer.
+// typedInteger returns the digits of an integer that is written as a text. A form takes what people type, and a query
+// only plain digits. In JSON a text is not an integer.
 func (r *reader) typedInteger(rule rule, text string) (digits string) {
 	switch {
 	case r.source == fromQuery:
@@ -435,7 +434,7 @@ func (r *reader) time(path string, rule rule, text string, to reflect.Value) {
 	if !ok {
 		r.wrong.add(path, "must be an ISO 8601 date or time, such as %s", r.example(path, "2026-01-31"))
 	}
-	to.SetInt(cmp.Or(int64(t), 1)) // The first moment of 1970 is a bound too, and 0 means no bound.
+	to.SetInt(cmp.Or(int64(t), 1)) // 0 means no bound, so the first moment of 1970 becomes 1.
 }
 
 func (r *reader) duration(path string, rule rule, text string, to reflect.Value) {
@@ -477,7 +476,7 @@ func (r *reader) text(path string, rule rule, value any) string {
 	return ""
 }
 
-// list fills a slice of structs. Rows of a form into which nothing was typed are no elements.
+// list fills a slice of structs. Empty rows of a form are not elements.
 func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	values, isList := value.([]any)
 	isTooLong := len(values) > int(rule.most)
@@ -512,8 +511,8 @@ func (r *reader) list(path string, rule rule, value any, to reflect.Value) {
 	to.Set(elements)
 }
 
-// refuseTwice refuses what an earlier element of a list has in a field that is unique. seen has the names and values
-// of these fields so far.
+// refuseTwice refuses a value of a unique field that an earlier element of the list has. seen has the names and values
+// so far.
 func (r *reader) refuseTwice(path string, known []input, element reflect.Value, seen map[string]bool) {
 	for _, f := range known {
 		value := element.FieldByIndex(f.index)
@@ -562,7 +561,8 @@ func isEmptyRow(fields map[string]any) bool {
 	return true
 }
 
-// texts fills a map. In a body a key with null is left out; in a patch it is as empty, which removes it.
+// texts fills a map. In a body, a key with null is left out. In a patch, null is like an empty text, which removes the
+// key.
 func (r *reader) texts(path string, rule rule, value any, to reflect.Value) {
 	fields, ok := value.(map[string]any)
 	if !ok || len(fields) > int(rule.most) {

@@ -102,7 +102,7 @@ func mustInteger(tag, digits string) int64 {
 	return n
 }
 
-// fillIn sets the fields of an input that were left out to those of what is there already.
+// fillIn gives the fields that an input leaves out their present values.
 func fillIn[T any](in *T, there T, given map[string]bool) {
 	to := reflect.ValueOf(in).Elem()
 	from := reflect.ValueOf(there)

@@ -19,8 +19,7 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// demo runs the service on a database that lasts as long as the program, with a store, its catalog and
-// orders.
+// demo runs the service with a store, its catalog and orders, on a database that lasts as long as the program.
 func demo(c *call) (any, error) {
 	dir, err := os.MkdirTemp("", "storeorder-demo-")
 	if err != nil {
@@ -174,8 +173,8 @@ func (c *call) addStore() (password string, err error) {
 	return password, err
 }
 
-// access returns how an owner signs in: with a password, or by a link that works once, for an hour. err is
-// that of storing the password.
+// access returns how an owner signs in: with a password, or by a link that works once within an hour. err is the error
+// of storing the password.
 func (c *call) access(password string, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -314,8 +313,8 @@ func orderShow(c *call) (any, error) {
 	return c.store.showSession(row, session), nil
 }
 
-// payments returns what starts and checks payment sessions. Of the commands only gateway set asks a gateway, to
-// try a key.
+// payments returns what starts and checks payment sessions. Of the commands, only gateway set asks a gateway, to try a
+// key.
 func (c *call) payments() *payments {
 	return &payments{
 		db:       c.db,
@@ -387,7 +386,7 @@ func check(c *call) (any, error) {
 	return report, err
 }
 
-// health succeeds when the service at an address is ready.
+// health succeeds if the service at an address is ready.
 func health(c *call) (any, error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get("http://" + c.addr + "/readyz")
@@ -401,8 +400,7 @@ func health(c *call) (any, error) {
 	return jsonObject{"ready": true}, nil
 }
 
-// programVersion is what storeorder version tells and the name of a release. The version of the API is the
-// description's.
+// programVersion is printed by storeorder version and names a release. openapi.json has the version of the API.
 const programVersion = "1.1.0"
 
 func version(*call) (any, error) {

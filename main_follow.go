@@ -1,8 +1,8 @@
 package main
 
-// This file is webhook listen, by which a developer receives webhooks without an address that the service can reach. It
-// follows a store's events, in the file or over the API, and prints their bodies. With -forward it also posts them as
-// webhooks are posted, with the same bytes, signed, and says how each was answered. It sends nothing a second time.
+// This file is webhook listen, which gives a developer webhooks without an address that the service can reach. It
+// follows a store's events, in the file or over the API, and prints their bodies. With -forward it also posts them like
+// webhooks, signed and with the same bytes, and prints each answer. It sends nothing twice.
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 type listener struct {
 	*call
 	client *http.Client
-	secret string // by which forwarded events are signed
+	secret string // signs forwarded events
 }
 
 func webhookListen(c *call) (any, error) {
@@ -56,8 +56,8 @@ func listenToFile(c *call) (any, error) {
 	return nil, nil
 }
 
-// listenToAPI begins with what was written in the second of the server's first answer. After a failure that may pass it
-// tries again.
+// listenToAPI begins with the events from the second of the server's first answer. It tries again after a temporary
+// failure.
 func listenToAPI(c *call) error {
 	l := newListener(c)
 	var data struct{ Store struct{ Name string } }
@@ -103,8 +103,8 @@ func newListener(c *call) *listener {
 	}}
 }
 
-// greet says whose events follow. The secret is made from another that the developer has, so that it is the same
-// whenever they listen.
+// greet says whose events follow. The secret is derived from one that the developer has, so that it is the same every
+// time.
 func (l *listener) greet(store, seed string) {
 	l.hint("the events of %s, from now on", store)
 	if l.Forward != "" {
@@ -113,10 +113,10 @@ func (l *listener) greet(store, seed string) {
 	}
 }
 
-// refusedByAPI is an answer that trying again does not change.
+// refusedByAPI is an answer that will not change, so trying again is useless.
 type refusedByAPI struct{ error }
 
-// read reads the data of an answer of the API.
+// read reads the data of an API answer.
 func (l *listener) read(path string, data any) (http.Header, error) {
 	req, err := http.NewRequestWithContext(l, "GET", strings.TrimSuffix(l.API, "/")+path, nil)
 	if err != nil {

@@ -28,7 +28,7 @@ type NewItem struct {
 	BundleID  string `json:"bundle_id" rule:"id unique optional"`
 	Slug      string `json:"slug" rule:"slug optional"`
 
-	// Of goods that are not in the catalog, which only the program itself can order: the kind Custom.
+	// For goods outside the catalog (Custom), which only the program itself can order.
 	Title string
 	Price int64
 }
@@ -78,7 +78,7 @@ type forSale struct {
 	Stock     *int64 // of that product; nil is unlimited
 }
 
-// component is what an order takes from a product's stock.
+// component is an order's part of a product's stock.
 type component struct {
 	ProductID string `json:"product_id"`
 	Quantity  int64  `json:"quantity"`
@@ -95,12 +95,12 @@ type componentUse struct {
 	units int64 // of the product, in one piece of the item
 }
 
-// mostComponents is how many products an order may have, those of its bundles included. All other writes wait while
-// they are read, and while their stock is reserved.
+// mostComponents is how many products an order may have, including those of its bundles. All other writes wait while
+// their stock is read and reserved.
 const mostComponents = 500
 
-// addItems fills in the order's items, its subtotal and its components from what is published now. A product's only
-// component is the product itself.
+// addItems fills in the order's items, subtotal and components from the published catalog. A product's only component
+// is the product itself.
 func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	ids := tx.idsOf(o.StoreID, items)
 	goods, isTooMuch := tx.goods(o.StoreID, ids)
@@ -158,8 +158,8 @@ func (tx *Tx) idsOf(storeID string, items []NewItem) (ids []string) {
 	return ids
 }
 
-// goods reads what the store sells of these ids now, with the products that each consists of, unless these are too many
-// for an order. The + keeps SQLite from reading all products of the store.
+// goods reads the published products and bundles with these ids, and the products that they consist of, unless those
+// are too many for an order. The + keeps SQLite from reading all products of the store.
 func (tx *Tx) goods(storeID string, ids []string) (goods map[string][]forSale, isTooMuch bool) {
 	var rows []forSale
 	tx.list(&rows, `
@@ -207,8 +207,8 @@ func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, pa
 // isUnlimited reports whether the product of a new order's component had no stock to reserve.
 func (c component) isUnlimited() bool { return c.uses != nil && c.stock == nil }
 
-// reserve takes the stock of the order's components that are not reserved yet, in one statement, and returns those with
-// too little stock left. Unlimited stock is not reserved.
+// reserve reserves, in one statement, the stock of those components of the order that have none yet. It returns those
+// with too little stock left. Unlimited stock is not reserved.
 func (tx *Tx) reserve(o *OrderRow) (short []component) {
 	wanted := []component{}
 	for _, c := range o.Components {
@@ -255,7 +255,7 @@ func (tx *Tx) ids(statement string, args ...any) map[string]bool {
 	return found
 }
 
-// release puts back the stock that the order holds.
+// release releases the stock that the order holds.
 func (tx *Tx) release(o *OrderRow) {
 	held := []component{}
 	for i, c := range o.Components {
@@ -274,7 +274,7 @@ func (tx *Tx) release(o *OrderRow) {
 		WHERE  p.id = c.id AND p.stock IS NOT NULL`, fromJSON{held})
 }
 
-// outOfStock refuses a new order, and says of the items that ask for too much how many are left.
+// outOfStock refuses a new order, and says how many are left of each item that asks for too much.
 func (o *OrderRow) outOfStock(short []component) error {
 	refusal := refuse(OutOfStock)
 	for _, c := range short {

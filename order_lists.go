@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// OrderFilter says which orders a list has. A zero field excludes none.
+// OrderFilter selects the orders of a list. A zero field excludes none.
 type OrderFilter struct {
 	Status        Status `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
 	CreatedMin    Time   `json:"created_at_min" rule:"time optional"` // inclusive, as CreatedMax is
@@ -46,7 +46,7 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		where, args = where+" AND (created_at, id) < (?, ?)", append(args, created, f.StartingAfter)
 	}
 
-	if f.Status != "" { // With a plain ? the statement would be compiled again each time: see some.
+	if f.Status != "" { // A plain ? would recompile the statement each time: see some.
 		where, args = where+" AND status = +?", append(args, f.Status)
 	}
 	if f.CreatedMax != 0 {
@@ -69,8 +69,8 @@ const (
 	mostSummed   = 50_000
 )
 
-// Desk lists the orders of a store that wait for a decision of its owner: those with alerts, then those with a payment
-// to look for; the oldest first. What is to be paid in cash is handed over first (ToHandOver).
+// Desk lists the orders of a store that wait for a decision of its owner, the oldest first: those with alerts, then
+// those with a payment to look for. Cash orders are handed over first (ToHandOver).
 func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, error) {
 	ids, err := all[string](ctx, db, `
 		SELECT id FROM (
@@ -99,14 +99,14 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 	return waiting, nil
 }
 
-// HandOver is an order that has to be sent or picked up.
+// HandOver is an order that is to be sent or picked up.
 type HandOver struct {
 	StoredOrder
 	IsByBuyer bool // The buyer has entered the address.
 }
 
-// ToHandOver lists the orders of a store that have to be sent or picked up, the oldest first: those that are paid, and
-// the cash orders that their buyers confirmed.
+// ToHandOver lists the orders of a store that are to be sent or picked up, the oldest first. They are paid, or are cash
+// orders that their buyers confirmed.
 func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandOver, error) {
 	return all[HandOver](ctx, db, `
 		SELECT id, json, events,
@@ -142,7 +142,7 @@ func (db *DB) LastCarrier(ctx context.Context, storeID string) (string, error) {
 	return carrier, err
 }
 
-// CashUnderWay is what was sent and is paid in cash on delivery: numbers of orders and rupiah.
+// CashUnderWay counts the orders that were sent and are to be paid in cash, and their rupiah.
 func (db *DB) CashUnderWay(ctx context.Context, storeID string) (Revenue, error) {
 	return db.sum(ctx, `
 		SELECT amount, shipped_at > 0 AS counts
@@ -152,10 +152,10 @@ func (db *DB) CashUnderWay(ctx context.Context, storeID string) (Revenue, error)
 
 const mostFound = 50
 
-// FindOrders finds orders of a store by their exact names: payment reference, external id, or a gateway's id. If there
-// are none, it looks among the store's newest 10,000 for a part of the buyer's name and contact, of the address and of
-// what was ordered, for a part of the phone number in any spelling, for the amount, and for the end of the reference
-// that buyers quote. The filter's status and period count.
+// FindOrders finds orders of a store by an exact payment reference, external id or gateway id. If there are none, it
+// searches the store's newest 10,000 orders: for a part of the buyer's name or contact, of the address or of the items,
+// for a part of the phone number in any spelling, for the amount, and for the end of the payment reference. The
+// filter's status and period apply.
 func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilter) ([]StoredOrder, error) {
 	last := cmp.Or(f.CreatedMax, math.MaxInt64)
 	named, err := all[StoredOrder](ctx, db, `
@@ -208,8 +208,8 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
 }
 
-// phonePart returns a telephone number, or at least four digits of one, without the marks in between, and as it is
-// called within its country. It is "" for any other text.
+// phonePart returns a telephone number, or at least four digits of one, without the marks in between and in its
+// national form. It is "" for any other text.
 func phonePart(text string) string {
 	digits := cmp.Or(internationalPhone(text), phoneMarks.Replace(plainMarks(text)))
 	digits = strings.TrimPrefix(digits, "+")
@@ -245,8 +245,8 @@ func (db *DB) sum(ctx context.Context, query string, args ...any) (Revenue, erro
 		FROM   (%s LIMIT %[1]d)`, mostSummed, query), args...)
 }
 
-// SumOfOrders counts the orders that a filter's status and period let through. Test orders do not count and, unless
-// their status is asked for, neither do those that will bring nothing: canceled, expired and refunded ones.
+// SumOfOrders counts the orders that match a filter's status and period. Test orders do not count. Canceled, expired
+// and refunded orders count only if the filter asks for their status.
 func (db *DB) SumOfOrders(ctx context.Context, storeID string, f OrderFilter) (Revenue, error) {
 	return db.sum(ctx, `
 		SELECT amount, test = 0 AND (status = ?4 OR ?4 = '' AND status IN ('pending', 'awaiting_verification', 'paid')) AS counts
@@ -256,8 +256,7 @@ func (db *DB) SumOfOrders(ctx context.Context, storeID string, f OrderFilter) (R
 		storeID, f.CreatedMin, cmp.Or(f.CreatedMax, math.MaxInt64), f.Status)
 }
 
-// Revenue counts the orders of a store that were paid in the last 30 days and still are. Test orders bring
-// nothing.
+// Revenue counts the orders of a store that were paid in the last 30 days and still are, without test orders.
 func (db *DB) Revenue(ctx context.Context, storeID string) (Revenue, error) {
 	return db.sum(ctx, `
 		SELECT amount, status = 'paid' AND test = 0 AS counts

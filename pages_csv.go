@@ -1,8 +1,8 @@
 package main
 
-// This file is about the list of an owner's orders: which ones are asked for, and the same list as CSV, for a
-// spreadsheet. The CSV has a row per item, so that products can be summed too. What belongs to the order as a whole
-// stands in the first of its rows only, so that each column of amounts adds up.
+// This file is about the list of an owner's orders: which orders it shows, and the same list as CSV for a spreadsheet.
+// The CSV has a row per item, so that products can be summed too. Values of a whole order stand in its first row only,
+// so that each column of amounts adds up.
 
 import (
 	"bufio"
@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// asked is which orders an owner asks for, in the address of the desk and of the CSV.
+// asked says which orders an owner asks for, in the address of the desk and of the CSV.
 type asked struct {
 	Text, State string // a text to search for, and a status
 	From, To    string // the first and the last day, such as 2026-01-31; in WIB
 }
 
-// asked reads which orders a page's address asks for. What is no day counts as left out.
+// asked reads which orders a page's address asks for. An invalid day counts as left out.
 func (p *page) asked() (a asked, f OrderFilter) {
 	a = asked{Text: strings.TrimSpace(dropInvisible(p.Query("q"))), State: p.Query("status")}
 	f = OrderFilter{Status: Status(a.State), StartingAfter: p.Query("after"), Limit: 50}
@@ -51,7 +51,7 @@ func (a asked) CSV() string {
 	return strings.TrimSuffix("/dashboard/orders.csv?"+query.Encode(), "?")
 }
 
-// ordersAsked returns the orders that a text finds or, without one, a page of those that a filter lets through.
+// ordersAsked returns the orders that a text finds or, without a text, a page of those that match a filter.
 func (s *server) ordersAsked(p *page, text string, f OrderFilter) (orders []Order, more bool, err error) {
 	var stored []StoredOrder
 	if text != "" {
@@ -79,8 +79,8 @@ func (s *server) searchOrders(p *page, text string, f OrderFilter) ([]StoredOrde
 	return s.db.FindOrders(p.Context(), p.Store.ID, text, f)
 }
 
-// exportOrders writes the orders that are asked for as the CSV that Excel uses in Indonesia: with ; and a byte order
-// mark, which says that it is UTF-8.
+// exportOrders writes the orders asked for, as the CSV that Excel uses in Indonesia: with ; and a byte order mark,
+// which marks it as UTF-8.
 func (s *server) exportOrders(p *page) error {
 	leave, err := s.auth.place(p.Context(), p.Store.ID, "large")
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *server) exportOrders(p *page) error {
 	out := bufio.NewWriter(p.w)
 	fmt.Fprint(out, "\ufeff", p.Language.say("csv.order"), "\r\n")
 	err = s.exportRows(p, out)
-	if err != nil { // Half a file must not pass for a whole one.
+	if err != nil { // Half a file must not look like a whole one.
 		panic(http.ErrAbortHandler)
 	}
 	return out.Flush()
@@ -179,16 +179,17 @@ func writeRows(out *bufio.Writer, l language, o Order, m Method, returned Time) 
 	}
 }
 
-// oneBreak leaves a cell neither tabs nor carriage returns: some spreadsheets drop them, others begin a cell there.
+// oneBreak removes tabs and carriage returns from a cell. Some spreadsheets drop them, others begin a new cell there.
 var oneBreak = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\t", " ")
 
-// formulas are where a formula begins, even for a spreadsheet that begins a cell after each comma, semicolon and line
-// break.
+// formulas matches where a formula begins, even for a spreadsheet that begins a cell after each comma, semicolon and
+// line break.
 var formulas = regexp.MustCompile(`((?:^|[,;\n])[\s"]*)([=+@＝＋＠－-])`)
 
-// notWords are texts that a spreadsheet takes for something else and rewrites: those that have a digit, and nothing but
-// what numbers, amounts, dates and times are made of; truth values; and names of errors, such as #N/A. 081234567890
-// would lose its 0, 3-12 would become a day, 1E5 a hundred thousand, and of twenty digits the last would become zeros.
+// notWords matches texts that a spreadsheet takes for something else and rewrites: texts with a digit that consist of
+// nothing but the characters of numbers, amounts, dates and times; truth values; and names of errors, such as #N/A.
+// 081234567890 would lose its 0, 3-12 would become a day, 1E5 a hundred thousand, and a number of twenty digits would
+// end in zeros.
 var notWords = func() *regexp.Regexp {
 	part := `(?:[^\pL]|e|t|z|rp|idr|usd|eur|am|pm|` +
 		`(?:jan|feb|peb|mar|apr|ma[yi]|mei|jun|jul|a[gu][guts]|sep|o[ck]t|no[pv]|de[cs]|` +

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session is a page. What the buyer begins there
-// is a payment request with a clock of its own: its payment may arrive after the session has ended, and then only a
-// notification names it. If the answer to a creation was lost, there are two sessions with our reference.
+// xendit is Xendit (https://docs.xendit.co) with its Payment Sessions. A session is a page. The buyer begins a payment
+// request there, which has an end of its own. Its payment may arrive after the session has ended, and then only a
+// notification names it. If the answer to a creation was lost, two sessions have our reference.
 //
 // Identifiers are ps-1 for a session, py-1 and pr-1 for a payment and its request, the path refunds/rfd-1 for a refund,
 // and disputes/… for each news of a dispute. The book has the payment of a completed session under the session's id,
-// unless it was known by its own before.
+// unless it already knew the payment's own id.
 type xendit struct{ gatewayClient }
 
 const xenditHost = "https://api.xendit.co"
@@ -86,7 +86,7 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 	call := gatewayCall{key: key, method: "POST", host: xenditHost, path: "/sessions"}
 	err := x.createPage(ctx, call, request, &a, func() bool {
 		if a.refusesEnd() && request["expires_at"] != nil {
-			delete(request, "expires_at") // Xendit says when it ends.
+			delete(request, "expires_at") // Then Xendit chooses the end.
 			return true
 		}
 		return request.dropOptional()
@@ -98,10 +98,10 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 	return Page{identifier(a.SessionID), a.URL, expires}, c.scrub(err)
 }
 
-// defaultAtXendit is how long a session lasts that was made without an end.
+// defaultAtXendit is how long a session without an expires_at lasts.
 const defaultAtXendit = 30 * time.Minute
 
-// xenditAnswer is a session, a payment, a refund, a list of refunds, or why there is none.
+// xenditAnswer is a session, a payment, a refund, a list of refunds, or an error.
 type xenditAnswer struct {
 	SessionID     string      `json:"payment_session_id"`
 	RefundID      string      `json:"refund_id"`
@@ -136,7 +136,7 @@ func (a *xenditAnswer) isInRupiah() bool {
 	return a.Currency == "" || strings.EqualFold(a.Currency, "IDR")
 }
 
-// refund returns the identifier of a refund, "" if it has none that we take.
+// refund returns the identifier of a refund, "" if identifier refuses it.
 func (a *xenditAnswer) refund() string {
 	id := identifier(cmp.Or(a.RefundID, a.OldRefundID))
 	if id == "" {
@@ -145,8 +145,8 @@ func (a *xenditAnswer) refund() string {
 	return "refunds/" + id
 }
 
-// status asks about every session of our reference that is known, about the payments that none of these has, and about
-// the refunds of what was paid. What cannot be read does not hide the rest.
+// status asks about all known sessions of our reference, about payments that none of them has, and about refunds. An
+// answer that cannot be read does not hide the others.
 func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
 	a.Aliases = map[string][]string{}
@@ -155,7 +155,7 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 		err := x.addSession(ctx, key, s, &a, id, named)
 		failed = cmp.Or(err, failed)
 	}
-	isSessionUnread := failed != nil // It may name a payment that would be counted twice.
+	isSessionUnread := failed != nil // It may name a payment, which would be counted twice.
 	for _, id := range s.Identifiers {
 		isLate := strings.HasPrefix(id, "py-") && !named[id] && !s.staysDenied(id)
 		if isLate && (!isSessionUnread || s.hasPayment(id)) {
@@ -214,9 +214,9 @@ var xenditStates = map[string]PaymentState{
 	"EXPIRED":    ExpiredPayment,
 }
 
-// addLatePayment asks about a payment that a notification named and no session has. It is ours if it has our reference,
-// or a request that is known. What the account may not see, or Xendit does not know, is only missed if it was reported
-// to have arrived.
+// addLatePayment asks about a payment that a notification named and no session has. It is ours if it has our reference
+// or a known request. If the account may not see it, or Xendit does not know it, that is a failure only if it was
+// reported as arrived.
 func (x xendit) addLatePayment(ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string) error {
 	payment, _, err := x.call(ctx, key, "GET", "/v3/payments/"+url.PathEscape(id))
 	if err != nil {
@@ -246,7 +246,7 @@ func (x xendit) addLatePayment(ctx context.Context, key GatewayKey, s PaymentSes
 	return x.addPayment(ctx, key, s, a, p, payment)
 }
 
-// addPayment adds a payment to an answer, with what was returned of it. about has its identifiers.
+// addPayment adds a payment to an answer, with the amount that was returned. about has its identifiers.
 func (x xendit) addPayment(
 	ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, p Payment, about xenditAnswer,
 ) (err error) {
@@ -311,8 +311,8 @@ func (x xendit) refunded(
 	return sum, nil
 }
 
-// refunds asks where newer accounts have their refunds, and then where older ones do. What the account may
-// not see counts as none.
+// refunds asks where newer accounts have their refunds, and then where older ones do. Refunds that the account may not
+// see count as none.
 func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xenditAnswer, err error) {
 	for _, version := range []string{"/v3/", "/"} {
 		a, _, err = x.call(ctx, key, "GET", version+path)
@@ -324,8 +324,8 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 }
 
 // closePage cancels every session of the reference, and the payment requests that are known. Xendit refuses if a
-// session has ended: the next answer shows that. What it says to the end of a request does not matter, because only its
-// payment would show that.
+// session has ended, which the next answer shows. Its answer about a request does not matter, because only a payment
+// would show that the request is still open.
 func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	closed := true
 	for _, id := range s.xenditSessions() {
@@ -344,8 +344,8 @@ func (x xendit) decide(context.Context, GatewayKey, PaymentSession, string, bool
 	return false, nil
 }
 
-// validateXendit refuses what Xendit itself would take: a key of the other mode, because one address serves
-// both, and a key without the token that verifies notifications.
+// validateXendit refuses a key that Xendit itself would accept: a key of the other mode, because one address serves
+// both, or a key without the token that verifies notifications.
 func (k GatewayKey) validateXendit() error {
 	switch {
 	case k.Provider != Xendit:
@@ -376,7 +376,7 @@ type xenditMessage struct {
 	} `json:"amount"`
 }
 
-// verify compares the token: Xendit signs nothing.
+// verify compares the token, because Xendit signs nothing.
 func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notification, err error) {
 	token := header.Get("X-Callback-Token")
 	var m xenditMessage
@@ -413,8 +413,8 @@ func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notif
 	return n, nil
 }
 
-// dispute reads the news of a dispute. An amount that cannot be read, or is in another currency, counts as all that was
-// paid.
+// dispute reads a message about a dispute. If the amount cannot be read, or is in another currency, all that was paid
+// counts as disputed.
 func (m xenditMessage) dispute() (n Notification) {
 	isOdd := func(c rune) rune {
 		if identifier(string(c)) == "" && c != '.' {

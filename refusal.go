@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	// ErrNotFound is also the error for whatever belongs to another store.
+	// ErrNotFound is also the error for everything that belongs to another store.
 	ErrNotFound = errors.New("not found")
 
 	// ErrUnavailable says that nothing was changed, because of the file, the disk, another program's lock or

@@ -2,8 +2,8 @@ package main
 
 // This file reads rows. Columns and fields match by name: the column store_id is read into the field StoreID, and an
 // expression gets a name by AS. Lists, maps and structs are JSON in their column. An embedded struct has columns of its
-// own, which begin with the prefix in its sql tag. A field that is no column has the tag sql:"-". A column without a
-// field, a field without a column and a name that is there twice are errors.
+// own, which begin with the prefix in its sql tag. A field without a column has the tag sql:"-". Any other field
+// without a column, a column without a field, and a repeated name are errors.
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 	"unicode"
 )
 
-// querier is what can be read from: the DB or, for what a write reads, a Tx.
+// querier is what can be read from: the DB or, within a write, a Tx.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	result(err error) error // what a query's error means
@@ -58,7 +58,7 @@ func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T,
 	return list, nil
 }
 
-// some is all for one page of a list. It reads one row more than limit, to know whether there are more. The query ends
+// some is all for one page of a list. It reads one row more than limit, to see whether there are more. The query ends
 // with LIMIT +? OFFSET ?: SQLite's planner looks at the value of a plain ?, and recompiles the statement for the next
 // value (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG).
 func some[T any](ctx context.Context, q querier, limit, offset int64, query string, args ...any) (
@@ -100,8 +100,8 @@ func (tx *Tx) count(query string, args ...any) (n int64) {
 	return n
 }
 
-// read scans the rows of a query into what row points to, one after the other, and calls each after each of them for as
-// long as it wants more.
+// read scans the rows of a query into what row points to, one after the other. After each row it calls each, until that
+// wants no more.
 func read(ctx context.Context, q querier, row any, query string, args []any, each func() (more bool)) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -128,8 +128,8 @@ func read(ctx context.Context, q querier, row any, query string, args []any, eac
 	return q.result(rows.Err())
 }
 
-// destinations returns where the columns with these names go: the fields of a struct, or the only column to any other
-// value.
+// destinations returns where the columns with these names are scanned: into the fields of a struct or, for a single
+// column, into any other value.
 func destinations(row reflect.Value, names []string) (into []any, err error) {
 	if row.Kind() != reflect.Struct {
 		if len(names) != 1 {
@@ -175,7 +175,7 @@ func (c column) of(row reflect.Value) any {
 	return field
 }
 
-// knownColumns are the columns of the structs that were read so far.
+// knownColumns remembers the columns of structs.
 var knownColumns sync.Map // []column, by reflect.Type
 
 func columnsOf(t reflect.Type) []column {

@@ -1,9 +1,8 @@
 package main
 
-// This file brings the database of an earlier version to this program's. Only serve does that, in one transaction:
-// after a kill or an error the file is what it was. Before anything is changed, a copy is written beside it, as a
-// backup that "storeorder restore" takes back with the earlier program. What is done to the tables stands in
-// upgrade.sql.
+// This file upgrades the database of an earlier version. Only serve does that, in one transaction, so that the file is
+// unchanged after a kill or an error. First a copy is written beside it, a backup that "storeorder restore" of the
+// earlier program can restore. upgrade.sql has the changes of the tables.
 
 import (
 	"context"
@@ -71,7 +70,7 @@ func (db *DB) saveCopy(saved string) error {
 	if err != nil {
 		return err
 	}
-	for _, entry := range beside { // what upgrades have left that were killed
+	for _, entry := range beside { // left by killed upgrades
 		name := entry.Name()
 		if strings.HasPrefix(name, filepath.Base(db.path)+"-before-") && strings.Contains(name, ".part") {
 			os.Remove(filepath.Join(filepath.Dir(db.path), name))
@@ -94,7 +93,7 @@ func (db *DB) saveCopy(saved string) error {
 	return errors.Join(os.Rename(part, saved), syncFolder(saved))
 }
 
-// checkReferences refuses an upgrade after which a row refers to one that is not there.
+// checkReferences refuses an upgrade that leaves a row with a broken reference.
 func (db *DB) checkReferences() error {
 	tx := &Tx{Context: context.Background(), db: db}
 	broken := ""
@@ -105,8 +104,8 @@ func (db *DB) checkReferences() error {
 	return tx.err
 }
 
-// checkColumns refuses a file whose tables are not those of schema.sql, although it has the same version: a
-// version that was not released has made it. Tables of other programs, such as Litestream's, do no harm.
+// checkColumns refuses a file of this version whose tables are not those of schema.sql: an unreleased program has made
+// it. Tables of other programs, such as Litestream's, do no harm.
 func (db *DB) checkColumns(ctx context.Context) error {
 	fresh := &DB{readers: openPool(":memory:", "mode=memory", 1)}
 	defer fresh.readers.Close()

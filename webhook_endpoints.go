@@ -1,7 +1,7 @@
 package main
 
-// This file has the endpoints that get events, a store's own programs and its owner's phones; the lists of events and
-// deliveries, and how they are sent again; what a phone is sent; and the way to the network.
+// This file has the endpoints, which are a store's own programs and its owner's phones. It also has the lists of events
+// and deliveries, resending, the messages to phones, and the way to the network.
 
 import (
 	"context"
@@ -29,9 +29,9 @@ type Endpoint struct {
 	URL       string       `json:"url"`
 	Events    []EventName  `json:"events"` // empty: all
 	Active    bool         `json:"active"`
-	OffReason string       `json:"off_reason,omitempty"` // owner; gone: the receiver answered 410
+	OffReason string       `json:"off_reason,omitempty"` // owner, or gone: the receiver answered 410
 	CreatedAt Time         `json:"created_at"`
-	Fails     bool         `json:"-"`                            // it is on, and the newest one tried did not arrive
+	Fails     bool         `json:"-"`                            // it is on, and the latest delivery failed
 	Recent    []Delivery   `json:"deliveries,omitempty" sql:"-"` // the latest first
 }
 
@@ -63,8 +63,8 @@ type NewEndpoint struct {
 	AllowPrivate bool        // also http and private addresses
 }
 
-// check refuses an address or an event that is not allowed. The IP addresses of a name can change: they are
-// checked whenever it is dialed (refusePrivate).
+// check refuses a forbidden address or event. The IP addresses of a name can change, so they are checked at each dial
+// (refusePrivate).
 func (in NewEndpoint) check() error {
 	refusal := refuse(ValidationFailed)
 	u, err := url.Parse(in.URL)
@@ -113,8 +113,8 @@ func (db *DB) AddEndpoint(
 	return id, secret, err
 }
 
-// RotateSecret gives an endpoint a new secret. For 24 hours the old one signs too. A second call within a
-// minute is a double click: it replaces the new secret, and the old one stays.
+// RotateSecret gives an endpoint a new secret. For 24 hours the old secret signs too. A second call within a minute is
+// a double click. It replaces the new secret, and the old one stays.
 func (db *DB) RotateSecret(ctx context.Context, storeID, id string) (secret string, err error) {
 	secret = "whsec_" + newSecret()
 	return secret, db.mustChange(ctx, `
@@ -139,8 +139,8 @@ func (db *DB) SetEndpointEvents(ctx context.Context, storeID, id string, events 
 		WHERE  id = ? AND store_id = ? AND removed_at = 0`, fromJSON{append([]EventName{}, events...)}, id, storeID) // [], not null
 }
 
-// RemoveEndpoint hides an endpoint and turns it off. Its deliveries, of which there may be a million, go in small
-// writes within the hour (purge), and it goes after them.
+// RemoveEndpoint hides an endpoint and turns it off. There may be a million deliveries, so purge deletes them in small
+// writes within the hour, and then the endpoint.
 func (db *DB) RemoveEndpoint(ctx context.Context, storeID, id string) error {
 	return db.mustChange(ctx, `
 		UPDATE endpoints SET removed_at = ?, off = 'owner' WHERE id = ? AND store_id = ? AND removed_at = 0`,
@@ -243,8 +243,8 @@ func (db *DB) Resend(ctx context.Context, storeID, id string) error {
 	})
 }
 
-// ResendSince makes the deliveries of an endpoint due again that were not acknowledged and whose event is
-// from since or later. n is how many there are.
+// ResendSince makes those deliveries of an endpoint due again that were not acknowledged, for events from since on. n
+// is their number.
 func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since Time) (n int64, err error) {
 	err = db.enqueue(ctx, db.large, func(tx *Tx) error {
 		n = tx.exec(`
@@ -263,7 +263,7 @@ var phoneEvents = []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid
 
 var errNoNews = errors.New("not sent: it is more than an hour old, which is no news for a phone")
 
-// isOldNews reports whether an event will be too old for a phone after a wait.
+// isOldNews reports whether an event will be too old for a phone after wait.
 func (q *queue) isOldNews(s sending, wait time.Duration) bool {
 	return q.db.now().Add(wait).Sub(s.CreatedAt) > time.Hour
 }
