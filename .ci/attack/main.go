@@ -1,14 +1,17 @@
-// Attack has a greedy store and a stranger do what they may within the usual limits, beside a store that sells: its program
-// creates an order four times a second. It prints how long these orders take, and fails if one takes over a second, if one
-// is refused, or if the service takes too much memory.
+// Attack has three greedy stores and strangers do what they may within the usual limits, beside a store that sells: its
+// program creates an order four times a second. It prints how long these orders take, and fails if one takes over a second,
+// if one is refused, if the service takes too much memory, or if an order that was answered is not there at the end.
 //
 //	go build -o /tmp/storeorder . && go build -o /tmp/attack ./.ci/attack && /tmp/attack -seconds 20 -orders 1000000 /tmp/storeorder
+//
+// Twenty minutes of everything at once, without the attacks one by one, are -seconds 0 -together 1200.
 //
 // The clients keep the same cores busy as the service. docs/operation.md has the bounds that hold it back.
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha512"
 	"database/sql"
 	"encoding/json"
@@ -45,22 +48,27 @@ const (
 	formType    = "application/x-www-form-urlencoded"
 )
 
-// service is the program, serving both stores.
+// service is the program, serving all stores.
 type service struct {
 	program, dir, file, address string
 	serving                     *exec.Cmd
-	greedy, seller              store
-	seconds                     time.Duration
-	stock                       []string // of the greedy store: ids of bundles with 50 products each
+	greedy                      []*store
+	seller                      *store
 	failed                      bool
+
+	mu   sync.Mutex
+	made []string // the orders that were answered as made: their ids
 }
 
-// store is what its programs and its owner have.
+// store is what its programs and its owner have. Its slug is that of its shop page.
 type store struct {
-	id     string
-	keys   []string
-	order  string // the body of an order
-	signIn string // the cookies of its owner
+	id, slug string
+	keys     []string
+	bundles  []string // ids of bundles with 50 products each
+	order    string   // the body of an order
+	signIn   string   // the cookies of its owner
+	pending  string   // an order that is paid at a gateway
+	payPage  string   // and one that is not: their ids
 }
 
 // attack is what the greedy store or a stranger does, by several clients at once, until the time is over.
@@ -72,12 +80,13 @@ type attack struct {
 
 func main() {
 	seconds := flag.Int("seconds", 10, "how long each attack takes")
-	orders := flag.Int("orders", 300_000, "that the greedy store has already")
+	together := flag.Int("together", 0, "how long all of them at once take; 0 = as long as each")
+	orders := flag.Int("orders", 300_000, "that the first greedy store has already; the others have a tenth of them")
 	only := flag.String("only", "", "a pattern of the attacks' names: these, and no others")
 	flag.Parse()
 	runtime.LockOSThread() // The server ends with the thread that started it.
 	if flag.NArg() != 1 {
-		log.Fatal("usage: attack [-seconds N] [-orders N] PROGRAM")
+		log.Fatal("usage: attack [-seconds N] [-together N] [-orders N] [-only PATTERN] PROGRAM")
 	}
 	dir, err := os.MkdirTemp("", "storeorder-attack-")
 	check(err)
@@ -85,7 +94,7 @@ func main() {
 	program, err := filepath.Abs(flag.Arg(0))
 	check(err)
 
-	s := &service{program: program, dir: dir, file: filepath.Join(dir, "shop.db"), seconds: time.Duration(*seconds) * time.Second}
+	s := &service{program: program, dir: dir, file: filepath.Join(dir, "shop.db")}
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status_code":"404","status_message":"Transaction doesn't exist."}`)
 	}))
@@ -93,69 +102,179 @@ func main() {
 	s.open(gateway.URL, *orders)
 	defer s.close()
 
-	fmt.Println("| attack | clients | orders of the other store | p50 | longest | memory at most |\n|---|---|---|---|---|---|")
+	fmt.Println("| attack | clients | orders of the seller | p50 | p99 | longest | memory at most |\n|---|---|---|---|---|---|---|")
 	isOther := func(a attack) bool { return !regexp.MustCompile(*only).MatchString(a.name) }
 	all := slices.DeleteFunc(s.attacks(), isOther)
-	s.measure("none")
-	for _, a := range all {
-		s.measure(a.name, a)
+	long := time.Duration(*seconds) * time.Second
+	if long > 0 {
+		s.measure("none", long)
+		for _, a := range all {
+			s.measure(a.name, long, a)
+		}
 	}
 	for i := range all {
 		all[i].clients = 1 + all[i].clients/3 // The service takes 1,024 connections; more are the proxy's to stop.
 	}
-	s.measure("all of them", all...)
-	s.idle()
+	if *together > 0 {
+		long = time.Duration(*together) * time.Second
+	}
+	s.measure("all of them", long, all...)
+	s.idle(min(long, 20*time.Second))
+	s.findOrders()
 	if s.failed {
-		log.Fatal("somebody was kept waiting, refused, or too much memory was taken")
+		log.Fatal("somebody was kept waiting or refused, too much memory was taken, or an order is lost")
 	}
 }
 
 // attacks are those of the table of bounds.
 func (s *service) attacks() []attack {
-	g := s.greedy
-	key := func(client int) string { return g.keys[client%len(g.keys)] }
-	wide := []map[string]any{}
-	for _, id := range s.stock {
-		wide = append(wide, map[string]any{"type": "bundle", "bundle_id": id, "quantity": 1})
+	of := func(client int) *store { return s.greedy[client%len(s.greedy)] }
+	key := func(client int) string {
+		keys := of(client).keys
+		return keys[client/len(s.greedy)%len(keys)]
 	}
-	wideOrder := orderOf(wide[:10], "bca")
-	widest := orderOf(wide, "bca")
-	pending := s.create(g, strings.Replace(g.order, "bca", "snap", 1))
-	payPage := s.create(g, g.order)
+	wideOrders := map[*store][]string{} // of 500 products, and of 5,000
+	for _, g := range s.greedy {
+		wide := []map[string]any{}
+		for _, id := range g.bundles {
+			wide = append(wide, map[string]any{"type": "bundle", "bundle_id": id, "quantity": 1})
+		}
+		wideOrders[g] = []string{orderOf(wide[:10], "bca"), orderOf(wide, "bca")}
+	}
 	nothing := `{"products":[` + strings.Repeat(`{"items":[`+strings.Repeat("{},", 250)+`{}]},`, 1300) + `{}]}`
 	many := `{"products":[` + strings.Repeat("{},", 300_000) + `{}]}`
 	long := strings.Repeat("x", 60_000)
+	catalogs := []string{nothing, many}
 
-	return []attack{
-		{"orders of 500 products", 80, func(c int) { s.api("POST", "/v1/orders", key(c), wideOrder) }},
-		{"orders of 5,000 products", 80, func(c int) { s.api("POST", "/v1/orders", key(c), widest) }},
-		{"unique amounts", 80, func(c int) { s.api("POST", "/v1/orders", key(c), strings.Replace(g.order, "bca", "unik", 1)) }},
-		{"signed notifications with long names", 24, func(int) { s.notify(pending+"-1", long) }},
-		{"signed notifications of other sessions", 24, func(int) { s.notify(fmt.Sprint(pending, "-", rand.IntN(100_000)), "x") }},
-		{"catalogs of empty objects", 24, func(c int) { s.api("PUT", "/v1/catalog", key(c), []string{nothing, many}[c%2]) }},
-		{"the owner removes goods", 8, func(c int) {
-			s.page("POST", fmt.Sprint("/dashboard/catalog/product?slug=p-", rand.IntN(50_000)), g.signIn, "act=remove")
+	return append(s.shopAttacks(), []attack{
+		{"orders of 500 products", 80, func(c int) { s.order(key(c), wideOrders[of(c)][0]) }},
+		{"orders of 5,000 products", 80, func(c int) { s.order(key(c), wideOrders[of(c)][1]) }},
+		{"unique amounts", 80, func(c int) { s.order(key(c), strings.Replace(of(c).order, "bca", "unik", 1)) }},
+		{"signed notifications with long names", 24, func(c int) { s.notify(of(c), of(c).pending+"-1", long) }},
+		{"signed notifications of other sessions", 24, func(c int) {
+			s.notify(of(c), fmt.Sprint(of(c).pending, "-", rand.IntN(100_000)), "x")
 		}},
-		{"the owner opens forms and reads slowly", 70, func(int) { s.slowly("/dashboard/catalog/bundle", g.signIn) }},
-		{"the owner searches", 16, func(int) { s.page("GET", "/dashboard?q=kopi+susu+gula", g.signIn, "") }},
+		{"catalogs of empty objects", 24, func(c int) { s.api("PUT", "/v1/catalog", key(c), catalogs[c/3%2]) }},
+		{"the owner removes goods", 8, func(c int) {
+			s.page("POST", fmt.Sprint("/dashboard/catalog/product?slug=p-", 5000+rand.IntN(40_000)), of(c).signIn, "act=remove")
+		}},
+		{"the owner opens forms and reads slowly", 70, func(c int) { s.slowly("/dashboard/catalog/bundle", "Cookie: "+of(c).signIn) }},
+		{"the owner searches", 16, func(c int) { s.page("GET", "/dashboard?q=kopi+susu+gula", of(c).signIn, "") }},
+		{"the owner opens the desk, with its sums", 16, func(c int) {
+			s.page("GET", []string{"/dashboard", "/dashboard?from=2020-01-01"}[c/3%2], of(c).signIn, "")
+		}},
 		{"a stranger reads pictures slowly", 300, func(int) { s.slowly("/pictures/"+strings.Repeat("a", 64), "") }},
 		{"a stranger reads the documentation slowly", 300, func(c int) { s.slowly([]string{"/docs", "/v1/openapi.json"}[c%2], "") }},
 		{"a stranger makes up pay pages", 64, func(int) { s.page("GET", fmt.Sprintf("/pay/%036d", rand.IntN(1e9)), "", "") }},
 		{"a buyer opens and reports", 64, func(c int) {
-			act := []string{"claim", "unclaim"}[c%2]
-			s.page("POST", "/pay/"+payPage, "", "act="+act+"&method=bca")
+			act := []string{"claim", "unclaim"}[c/3%2]
+			s.page("POST", "/pay/"+of(c).payPage, "", "act="+act+"&method=bca")
 		}},
 		{"wrong keys", 64, func(int) { s.api("GET", "/v1/orders", "so_wrong", "") }},
 		{"lists of everything", 64, func(c int) {
-			path := []string{"/v1/orders?limit=50", "/v1/products?limit=50&q=p", "/v1/events?limit=50"}[c%3]
+			path := []string{"/v1/orders?limit=50", "/v1/products?limit=50&q=p", "/v1/events?limit=50"}[c/3%3]
 			s.api("GET", path, key(c), "")
+		}},
+	}...)
+}
+
+// shopAttacks are those of strangers on the shop pages, the seller's among them. Unless an attack is that of one address,
+// it comes from a hundred networks of IPv6, and each order has a telephone number of its own.
+func (s *service) shopAttacks() []attack {
+	shops := append(slices.Clone(s.greedy), s.seller)
+	shop := func(client int) string { return "/shop/" + shops[client%len(shops)].slug }
+	one := func() string { return "1.1.1.1" }
+	cart := url.Values{}
+	for i := range 100 {
+		cart.Set(fmt.Sprint("bundle.b-", i), "1")
+	}
+	large := cart.Encode()
+	longPage := "/checkout?" + large + "&name=" + strings.Repeat("'", 8000)
+
+	return []attack{
+		{"a stranger orders on the shop pages", 64, func(c int) { s.orderInShop(shop(c), one(), "product.p-1=1&seen=85000") }},
+		{"a hundred networks order on the shop pages", 64, func(c int) {
+			s.orderInShop(shop(c), networks(), "product.p-1=1&seen=85000")
+		}},
+		{"orders of all that a cart may have", 64, func(c int) {
+			goods := ""
+			for i := range 10 {
+				goods += fmt.Sprintf("bundle.b-%d=20&", i)
+			}
+			s.orderInShop(shop(c), networks(), goods+"seen=17000000")
+		}},
+		{"large carts", 64, func(c int) {
+			path := []string{"?", "/checkout?"}[c/4%2] + large
+			s.shopRequest("GET", shop(c)+path, networks(), "")
+			s.shopRequest("POST", shop(c)+"/checkout", networks(), "go=order&"+large)
+		}},
+		{"searches on the shop pages", 64, func(c int) {
+			s.shopRequest("GET", fmt.Sprint(shop(c), "?q=kopi+", rand.IntN(50_000), "&page=", 1+c%2*2000), networks(), "")
+		}},
+		{"codes", 64, func(c int) { s.shopRequest("GET", shop(c)+"/qr.png", networks(), "") }},
+		{"slow readers of the shop pages", 300, func(c int) {
+			s.slowly(shop(c)+[]string{"", longPage}[c/4%2], "X-Forwarded-For: "+networks())
 		}},
 	}
 }
 
+// networks returns an address in one of a hundred networks of IPv6.
+func networks() string {
+	return fmt.Sprintf("2001:db8:%x:%x::%x", 1+rand.IntN(100), rand.IntN(1<<16), 1+rand.IntN(1<<16))
+}
+
+func (s *service) shopRequest(method, path, from, form string) http.Header {
+	_, _, h := s.request(method, path, form, "Content-Type", formType, "Sec-Fetch-Site", "same-origin", "X-Forwarded-For", from)
+	return h
+}
+
+// orderInShop orders goods by the form of a shop page, with a new telephone number.
+func (s *service) orderInShop(shop, from, goods string) {
+	buyer := fmt.Sprintf("&go=order&name=Siti&phone=0812%08d&payment_method=0+bca", rand.IntN(1e8))
+	to := s.shopRequest("POST", shop+"/checkout", from, goods+buyer).Get("Location")
+	if id, isOrder := strings.CutPrefix(to, "/pay/"); isOrder {
+		s.note(strings.TrimSuffix(id, "?new=1"))
+	}
+}
+
+// order creates an order by the API.
+func (s *service) order(key, body string) (status int) {
+	status, answer := s.api("POST", "/v1/orders", key, body)
+	if id := orderID.FindSubmatch(answer); status == http.StatusCreated && id != nil {
+		s.note(string(id[1]))
+	}
+	return status
+}
+
+var orderID = regexp.MustCompile(`"order":\{"id":"([^"]+)"`)
+
+// note keeps the id of an order that was answered as made.
+func (s *service) note(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.made = append(s.made, id)
+}
+
+// findOrders looks for every order that was answered as made, in the file that the service has left.
+func (s *service) findOrders() {
+	s.close()
+	if ok := s.command("check")["ok"]; ok != true {
+		log.Fatal("the file is damaged")
+	}
+	db, err := sql.Open("sqlite3", "file:"+s.file+"?mode=ro")
+	check(err)
+	defer db.Close()
+	made, err := json.Marshal(s.made)
+	check(err)
+	lost := 0
+	check(db.QueryRow("SELECT count(*) FROM json_each(?) WHERE value NOT IN (SELECT id FROM orders)", string(made)).Scan(&lost))
+	fmt.Printf("\norders that were answered as made: %d, lost: %d\n", len(s.made), lost)
+	s.failed = s.failed || lost > 0
+}
+
 // measure lets attacks go on while the other store sells, and prints a row.
-func (s *service) measure(name string, attacks ...attack) {
-	end := time.Now().Add(s.seconds)
+func (s *service) measure(name string, long time.Duration, attacks ...attack) {
+	end := time.Now().Add(long)
 	clients, memory := 0, atomic.Int64{}
 	var all sync.WaitGroup
 	for _, a := range attacks {
@@ -179,7 +298,7 @@ func (s *service) measure(name string, attacks ...attack) {
 	took, refused := []time.Duration{}, 0
 	for time.Now().Before(end) {
 		begun := time.Now()
-		if status, _ := s.api("POST", "/v1/orders", s.seller.keys[0], s.seller.order); status != http.StatusCreated {
+		if s.order(s.seller.keys[0], s.seller.order) != http.StatusCreated {
 			refused++
 		}
 		took = append(took, time.Since(begun))
@@ -194,19 +313,19 @@ func (s *service) measure(name string, attacks ...attack) {
 		s.failed = true
 		note = fmt.Sprintf(" **too much**, %d refused |", refused)
 	}
-	fmt.Printf("| %s | %d | %d | %d ms | %d ms | %d MB |%s\n", name, clients, len(took), took[len(took)/2].Milliseconds(),
-		longest.Milliseconds(), memory.Load()>>10, note)
+	fmt.Printf("| %s | %d | %d | %d ms | %d ms | %d ms | %d MB |%s\n", name, clients, len(took), took[len(took)/2].Milliseconds(),
+		took[len(took)*99/100].Milliseconds(), longest.Milliseconds(), memory.Load()>>10, note)
 }
 
 // idle prints what the service does when nobody asks for anything: many orders are past their end, and their pages cannot
 // be closed.
-func (s *service) idle() {
+func (s *service) idle(long time.Duration) {
 	time.Sleep(5 * time.Second)
 	before := s.processorTime()
-	time.Sleep(s.seconds)
+	time.Sleep(long)
 	used := s.processorTime() - before
-	fmt.Printf("\nprocessor time in %s without requests: %s\n", s.seconds, used)
-	s.failed = s.failed || used > s.seconds/20
+	fmt.Printf("\nprocessor time in %s without requests: %s\n", long, used)
+	s.failed = s.failed || used > long/20
 }
 
 var transport = &http.Transport{MaxIdleConnsPerHost: 400}
@@ -243,25 +362,25 @@ func (s *service) page(method, path, cookies, form string) http.Header {
 	return h
 }
 
-// notify sends a notification of Midtrans that is signed with the greedy store's own key.
-func (s *service) notify(reference, transaction string) {
+// notify sends a notification of Midtrans that is signed with a greedy store's own key.
+func (s *service) notify(of *store, reference, transaction string) {
 	hash := sha512.Sum512([]byte(reference + "200" + "85000.00" + gatewayKey))
 	body, err := json.Marshal(map[string]string{"order_id": reference, "status_code": "200", "gross_amount": "85000.00",
 		"signature_key": fmt.Sprintf("%x", hash), "transaction_id": transaction, "transaction_status": "pending"})
 	check(err)
-	s.request("POST", "/notifications/midtrans/"+s.greedy.id, string(body))
+	s.request("POST", "/notifications/midtrans/"+of.id, string(body))
 }
 
-// slowly reads an answer at a few bytes a second.
-func (s *service) slowly(path, cookies string) {
+// slowly reads an answer at a few bytes a second. header is a further line of the request.
+func (s *service) slowly(path, header string) {
 	conn, err := net.Dial("tcp", s.address)
 	if err != nil {
 		return
 	}
 	defer conn.Close()
 	conn.(*net.TCPConn).SetReadBuffer(4096)
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nCookie: %s\r\n\r\n", path, s.address, cookies)
-	end := time.Now().Add(min(s.seconds, 20*time.Second))
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n", path, s.address, cmp.Or(header, "Accept: */*"))
+	end := time.Now().Add(10 * time.Second)
 	for buf := make([]byte, 1024); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 		conn.SetReadDeadline(time.Now().Add(time.Second))
 		if n, err := conn.Read(buf); n == 0 && err == io.EOF {
@@ -270,37 +389,43 @@ func (s *service) slowly(path, cookies string) {
 	}
 }
 
-// open makes the file with both stores, and serves it.
+// open makes the file with all stores, and serves it.
 func (s *service) open(gateway string, orders int) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	check(err)
 	s.address = ln.Addr().String()
 	check(ln.Close())
-	s.seller = s.addStore("Seller", 1)
-	s.greedy = s.addStore("Greedy", 8)
+	s.seller = s.addStore("Seller", 1, 6_000)
+	for i, products := range []int{49_000, 6_000, 6_000} {
+		s.greedy = append(s.greedy, s.addStore(fmt.Sprint("Greedy", i), 8, products))
+	}
 	s.serve(gateway)
 
-	s.seller.order = orderOf([]map[string]any{{"type": "product", "product_id": s.products(s.seller)["p-1"], "quantity": 1}}, "bca")
-	mine := s.products(s.greedy)
-	s.greedy.order = orderOf([]map[string]any{{"type": "product", "product_id": mine["p-1"], "quantity": 1}}, "bca")
-	for slug, id := range mine {
-		if strings.HasPrefix(slug, "b-") {
-			s.stock = append(s.stock, id)
+	for _, of := range append(slices.Clone(s.greedy), s.seller) {
+		ids := s.products(of)
+		of.order = orderOf([]map[string]any{{"type": "product", "product_id": ids["p-1"], "quantity": 1}}, "bca")
+		for slug, id := range ids {
+			if strings.HasPrefix(slug, "b-") {
+				of.bundles = append(of.bundles, id)
+			}
 		}
+		of.payPage = s.create(of, of.order)
 	}
-	pattern := s.create(s.greedy, s.greedy.order)
 	s.close()
-	s.fill(pattern, orders)
+	s.fill(orders)
 	s.serve(gateway)
+	for _, of := range s.greedy {
+		of.pending = s.create(of, strings.Replace(of.order, "bca", "snap", 1))
+	}
 }
 
-// addStore adds a store with 50,000 products, a hundred bundles of fifty, and so many keys.
-func (s *service) addStore(name string, keys int) (added store) {
-	out := s.command("store", "add", "-name", name, "-email", name+"@example.id")
-	added.id = out["store_id"].(string)
-	added.signIn = out["sign_in"].(string)
+// addStore adds a store with so many products and keys, a hundred bundles of fifty products, and an open shop page.
+func (s *service) addStore(name string, keys, goods int) *store {
+	slug := strings.ToLower(name)
+	out := s.command("store", "add", "-name", name, "-slug", slug, "-email", name+"@example.id")
+	added := &store{id: out["store_id"].(string), slug: slug, signIn: out["sign_in"].(string)}
 	products, bundles := []map[string]any{}, []map[string]any{}
-	for i := range 49_000 {
+	for i := range goods {
 		products = append(products, map[string]any{"slug": fmt.Sprint("p-", i), "title": fmt.Sprint("Kopi ", i), "price": 85_000, "stock": 1e6})
 	}
 	for i := range 100 {
@@ -321,50 +446,54 @@ func (s *service) addStore(name string, keys int) (added store) {
 	file := filepath.Join(s.dir, "catalog.json")
 	check(os.WriteFile(file, text, 0o600))
 	s.command("catalog", "import", file, "-store", added.id)
-	s.command("store", "set", "-store", added.id, "-test", "on", "-contact", "0812 3456 7890")
+	s.command("store", "set", "-store", added.id, "-test", "on", "-contact", "0812 3456 7890", "-shop", "open")
 	for range keys {
 		added.keys = append(added.keys, s.command("key", "add", "-name", "attack", "-scope", "manage", "-store", added.id)["key"].(string))
 	}
 	return added
 }
 
-// fill gives the greedy store many orders like one that it has, a gateway's key, pages that cannot be closed, and a picture.
-func (s *service) fill(pattern string, orders int) {
+// fill gives the greedy stores many orders like one that they have, a gateway's key, and pages that cannot be closed; and
+// all stores a picture.
+func (s *service) fill(orders int) {
 	db, err := sql.Open("sqlite3", "file:"+s.file)
 	check(err)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	now := time.Now().UnixMilli()
-	for _, statement := range []struct {
-		text string
-		args []any
-	}{
-		{`CREATE TEMP TABLE copies AS
-		  WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
-		  SELECT i, o.* FROM n, orders o WHERE o.id = ?1`, []any{pattern, orders}},
-		{`UPDATE copies SET id = printf('0190f5a0-0000-7000-8000-%012d', i), reference = 'INV-20000101-' || i, status = 'paid',
-		                    unique_code = 1 + i % 999, amount = 85001 + i % 999, created_at = ? - i, expires_at = ? - i`, []any{now, now}},
-		{`UPDATE copies SET status = 'pending' WHERE i <= ?`, []any{min(orders, 300_000)}},
-		{`ALTER TABLE copies DROP COLUMN i`, nil},
-		{`INSERT INTO orders SELECT * FROM copies`, nil},
-		{`INSERT INTO gateway_keys (id, store_id, provider, mode, secret_key, callback_token) VALUES ('key-1', ?, 'midtrans', 'sandbox', ?, '')`,
-			[]any{s.greedy.id, gatewayKey}},
-		{`INSERT INTO pictures (hash, jpeg) VALUES (?, randomblob(400000))`, []any{strings.Repeat("a", 64)}},
-		{`UPDATE products SET image_url = ? WHERE slug = 'p-1'`, []any{"/pictures/" + strings.Repeat("a", 64)}},
-	} {
-		_, err := db.Exec(statement.text, statement.args...)
+	exec := func(text string, args ...any) {
+		_, err := db.Exec(text, args...)
 		check(err)
 	}
-	s.stick(db, now)
+	now := time.Now().UnixMilli()
+	for i, of := range s.greedy {
+		exec("CREATE TEMP TABLE copies AS "+
+			"WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?2) "+
+			"SELECT i, o.* FROM n, orders o WHERE o.id = ?1", of.payPage, orders)
+		exec("UPDATE copies SET id = printf('0190f5a0-0000-7000-800%d-%012d', ?, i), reference = 'INV-20000101-' || i, status = 'paid', "+
+			"unique_code = 1 + i % 999, amount = 85001 + i % 999, created_at = ? - i, expires_at = ? - i, paid_at = ? - i",
+			i, now, now, now)
+		exec("UPDATE copies SET status = 'pending', paid_at = 0 WHERE i <= ?", min(orders, 300_000))
+		exec("ALTER TABLE copies DROP COLUMN i")
+		exec("INSERT INTO orders SELECT * FROM copies")
+		exec("DROP TABLE copies")
+		exec("INSERT INTO gateway_keys (id, store_id, provider, mode, secret_key, callback_token) VALUES (?, ?, 'midtrans', 'sandbox', ?, '')",
+			fmt.Sprint("key-", i), of.id, gatewayKey)
+		s.stick(db, now, i)
+		if i == 0 {
+			orders = max(1, orders/10) // of the others
+		}
+	}
+	exec("INSERT INTO pictures (hash, jpeg) VALUES (?, randomblob(400000))", strings.Repeat("a", 64))
+	exec("UPDATE products SET image_url = ? WHERE slug = 'p-1'", "/pictures/"+strings.Repeat("a", 64))
 }
 
 // stick gives pending orders a page each that nobody can close: it is checked again in some hours.
-func (s *service) stick(db *sql.DB, now int64) {
+func (s *service) stick(db *sql.DB, now int64, of int) {
 	rows, err := db.Query("SELECT name, type FROM pragma_table_info('payment_sessions') WHERE dflt_value IS NULL")
 	check(err)
 	names, values := []string{}, []string{}
 	known := map[string]string{"order_id": "id", "number": "1", "id": "'s-' || id", "provider": "'midtrans'", "method": "'snap'",
-		"key_id": "'key-1'", "seen": "1", "asked": "amount", "due_at": fmt.Sprint(now + 6*3600_000), "gateway_id": "'g-' || id",
+		"key_id": fmt.Sprintf("'key-%d'", of), "seen": "1", "asked": "amount", "due_at": fmt.Sprint(now + 6*3600_000), "gateway_id": "'g-' || id",
 		"names": "'[]'", "url": "'https://example.id/'", "expires_at": fmt.Sprint(now), "news_at": fmt.Sprint(now)}
 	for rows.Next() {
 		var name, kind string
@@ -378,12 +507,12 @@ func (s *service) stick(db *sql.DB, now int64) {
 		names, values = append(names, `"`+name+`"`), append(values, value)
 	}
 	check(rows.Err())
-	_, err = db.Exec("INSERT INTO payment_sessions (" + strings.Join(names, ", ") + ") SELECT " + strings.Join(values, ", ") +
-		" FROM orders WHERE status = 'pending' AND id LIKE '0190f5a0-%'")
+	_, err = db.Exec("INSERT INTO payment_sessions ("+strings.Join(names, ", ")+") SELECT "+strings.Join(values, ", ")+
+		" FROM orders WHERE status = 'pending' AND id LIKE ?", fmt.Sprintf("0190f5a0-0000-7000-800%d-%%", of))
 	check(err)
 }
 
-// serve starts the service with its usual limits, and signs both owners in.
+// serve starts the service with its usual limits, and signs the owners in.
 func (s *service) serve(gateway string) {
 	s.serving = exec.Command(s.program, "serve", "-db", s.file, "-addr", s.address, "-public-url", "http://"+s.address,
 		"-gateway-url", "midtrans="+gateway)
@@ -405,26 +534,28 @@ func (s *service) serve(gateway string) {
 
 var setCookie = regexp.MustCompile(`^[^;]*`)
 
-// enter signs the greedy store's owner in by the link that was printed, once.
+// enter signs the owners of the greedy stores in by the links that were printed, once.
 func (s *service) enter() {
-	if !strings.HasPrefix(s.greedy.signIn, "http") {
-		return // They are signed in already.
+	for _, of := range s.greedy {
+		if !strings.HasPrefix(of.signIn, "http") {
+			return // They are signed in already.
+		}
+		link, err := url.Parse(of.signIn)
+		check(err)
+		h := s.page("POST", link.Path, "", "act=")
+		var cookies []string
+		for _, c := range h.Values("Set-Cookie") {
+			cookies = append(cookies, setCookie.FindString(c))
+		}
+		if len(cookies) == 0 {
+			log.Fatal("the owner cannot sign in")
+		}
+		of.signIn = strings.Join(cookies, "; ")
 	}
-	link, err := url.Parse(s.greedy.signIn)
-	check(err)
-	h := s.page("POST", link.Path, "", "act=")
-	var cookies []string
-	for _, c := range h.Values("Set-Cookie") {
-		cookies = append(cookies, setCookie.FindString(c))
-	}
-	if len(cookies) == 0 {
-		log.Fatal("the owner cannot sign in")
-	}
-	s.greedy.signIn = strings.Join(cookies, "; ")
 }
 
 // products are the ids of what a store sells that an order may name, by slug.
-func (s *service) products(of store) map[string]string {
+func (s *service) products(of *store) map[string]string {
 	ids := map[string]string{}
 	for _, query := range []string{"type=product&q=Kopi+1&limit=50", "type=bundle&limit=50", "type=bundle&limit=50&offset=50"} {
 		_, answer := s.api("GET", "/v1/products?"+query, of.keys[0], "")
@@ -440,7 +571,7 @@ func (s *service) products(of store) map[string]string {
 }
 
 // create creates an order of a store, and returns its id.
-func (s *service) create(of store, body string) string {
+func (s *service) create(of *store, body string) string {
 	status, answer := s.api("POST", "/v1/orders", of.keys[0], body)
 	var created struct {
 		Data struct{ Order struct{ ID string } }
