@@ -69,6 +69,17 @@ func TestNobodyStopsTheOthers(t *testing.T) {
 			body := `{"products":[` + strings.Repeat(`{"items":[`+strings.Repeat("{},", 250)+`{}]},`, 1300) + `{}]}`
 			return func(int) int { return w.status("PUT", "/v1/catalog", body, as(w.shop.keys["manage"])...) }
 		}, "422 429"},
+		{"strangers on the shop page, of a store with many orders", 60, func(t *testing.T, w *world) func(int) int {
+			p := openShop(t, w)
+			w.manyOrders("pending", 50_000)
+			p.play("owner open /dashboard?from=2020-01-01 | sees lebih dari 50000 pesanan")
+			var buyers atomic.Int64
+			return func(client int) int {
+				form := shopForm("product.kopi", "", "product.teh", "1", "seen", "50000", "phone", fmt.Sprint("08123", 1e7+buyers.Add(1)))
+				return w.status("POST", checkoutAt, form.Encode(), "Content-Type", "application/x-www-form-urlencoded",
+					"X-Forwarded-For", fmt.Sprintf("2001:db8:%x::1", client))
+			}
+		}, "303"},
 		{"pay pages", 60, func(t *testing.T, w *world) func(int) int {
 			id := w.create(t, "teh", 1)
 			return func(int) int { return w.status("GET", "/pay/"+id, nil) }
@@ -225,4 +236,33 @@ func TestWritesThatWait(t *testing.T) {
 	if status := <-other; status != 201 {
 		t.Errorf("the order of another shop is answered %d", status)
 	}
+}
+
+// TestThingsThatWereReplaced adds methods and gateway keys for years: what was removed or replaced counts too, because
+// it is read with the others.
+func TestThingsThatWereReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	many := func(statement string) {
+		w.sql("WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 1000) "+statement, w.shop.id)
+	}
+	put := func(code string) response {
+		method := fields{"code": code, "name": "M", "provider": "manual"}
+		return w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []fields{method}}, as(w.shop.keys["manage"])...)
+	}
+	many(`INSERT INTO payment_methods (store_id, code, name, provider, kind, fee, instructions, accounts, unique_code, enabled, removed_at)
+		SELECT ?, 'old-' || i, 'M', 'manual', 'transfer', 0, '', '[]', 0, 1, 1 FROM n`)
+	put("new").wantRefusal(t, "422 VALIDATION_FAILED payment_methods")
+	w.sql("DELETE FROM payment_methods WHERE code LIKE 'old-___'")
+	put("new").want(t, 200, "")
+
+	many(`INSERT INTO gateway_keys (id, store_id, provider, mode, secret_key, callback_token, replaced_at)
+		SELECT 'old-' || i, ?, 'midtrans', 'live', 'old', '', 1 FROM n WHERE i < 100`)
+	w.net.midtrans.key = "Mid-server-new"
+	set := "gateway set -mode live -provider midtrans -store " + w.shop.id
+	if code, _, errs := w.run(set, stdin+w.net.midtrans.key); code != 1 || !strings.Contains(errs, "already as many") {
+		t.Errorf("the 101st key of a gateway: exit %d %s", code, errs)
+	}
+	w.sql("DELETE FROM gateway_keys WHERE id = 'old-1'")
+	w.command(set, stdin+w.net.midtrans.key)
 }

@@ -198,7 +198,12 @@ func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
 	default:
 		status, err := strconv.Atoi(kind)
 		must(n.t, err)
-		said := fields{"error_messages": []string{"a fault"}, "message": "a fault"}
+		words := "a fault:"
+		text, _ := decode(r)
+		for _, repeated := range askedFor.FindAllStringSubmatch(text, -1) {
+			words += " " + repeated[1]
+		}
+		said := fields{"error_messages": []string{words}, "message": words}
 		if status < 500 {
 			said["status_code"] = kind
 		}
@@ -218,6 +223,9 @@ func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return answer.Result(), nil
 }
+
+// askedFor matches what the words of a fault repeat: our reference, and what a request for a page says of its buyer.
+var askedFor = regexp.MustCompile(`"(?:email|first_name|given_names|phone|mobile_number|order_id|reference_id)":"([^"]*)"`)
 
 // faultOf notes a call and returns the kind of its fault, "" if it has none.
 func (n *internet) faultOf(name string) (kind string) {

@@ -395,9 +395,6 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 
 	return db.write(ctx, func(tx *Tx) error {
 		before := tx.gatewayKeys(key.StoreID, key.Provider)
-		if len(before) >= mostKeysOfProvider {
-			return refuse(LimitReached)
-		}
 		for _, old := range before {
 			isSame := old.Mode == key.Mode && old.SecretKey == key.SecretKey && old.CallbackToken == key.CallbackToken
 			if isSame && old.ReplacedAt == 0 {
@@ -408,6 +405,9 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 			}
 		}
 
+		if len(before) >= mostKeysOfProvider {
+			return refuse(LimitReached)
+		}
 		tx.exec(`
 			UPDATE gateway_keys
 			SET replaced_at = ?

@@ -1167,3 +1167,29 @@ func TestRequestsAreCanceled(t *testing.T) {
 		}
 	})
 }
+
+// TestWordsOfGateways refuses pages with words that repeat what the gateway was told: the reason is shown and logged, the
+// buyer is not, in whatever case and however long.
+func TestWordsOfGateways(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := newPlayer(t, w)
+		w.net.setFault(fault{kind: "403", on: "create", always: true})
+		for method, buyer := range map[string]fields{
+			"snap": {"name": "Siti", "email": "SITINURHALIZA@example.id", "phone": "081234567890"},
+			"link": {"name": "siti nurhaliza", "email": "sitinurhaliza@example.id"},
+			"qris": {"name": "Ani", "email": strings.Repeat("a", 60) + "@" + strings.Repeat("b", 60) + "." + strings.Repeat("c", 60) + ".rahasiasekali.id"},
+		} {
+			body := w.shop.body("teh", 1)
+			body["buyer"] = buyer
+			body["payment_method"] = method
+			p.order = w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id")
+			w.get(t, "/v1/orders/"+p.order)
+			p.play("owner open order | sees a fault:")
+		}
+		for _, private := range []string{"nurhaliza", "rahasia", "bbbb", "6281234567890"} {
+			if strings.Contains(strings.ToLower(w.log.String()), private) {
+				t.Errorf("the log has %s", private)
+			}
+		}
+	})
+}

@@ -360,7 +360,7 @@ func TestReportsOfManyOrders(t *testing.T) {
 		_, _, to := w.stranger("1.1.1.1", "POST", checkoutAt, shopForm())
 		id := strings.TrimSuffix(strings.TrimPrefix(to, "/pay/"), "?new=1")
 		w.sleep(4 * time.Hour)
-		w.manyOrders("pending", mostShopOrders)
+		w.manyOrders("pending", 500)
 		w.sql("UPDATE orders SET source = 'shop' WHERE status = 'pending'")
 		report := func() string {
 			w.stranger("1.1.1.1", "POST", "/pay/"+id, url.Values{"act": {"claim"}, "method": {"bank_transfer"}})
