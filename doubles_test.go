@@ -201,7 +201,7 @@ func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
 		words := "a fault:"
 		text, _ := decode(r)
 		for _, repeated := range askedFor.FindAllStringSubmatch(text, -1) {
-			words += " " + repeated[1]
+			words += " " + repeated[1] + " " + strings.ToUpper(repeated[1])
 		}
 		said := fields{"error_messages": []string{words}, "message": words}
 		if status < 500 {

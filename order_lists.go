@@ -62,8 +62,8 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		"SELECT id, json, events FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
 }
 
-// mostLookedAt is how many orders of a store the desk and a search look through, and mostSummed how many a sum has: so
-// that no store's pages take long, whatever it has.
+// mostLookedAt is how many orders of a store the desk, a search and a refund look through, and mostSummed how many a sum
+// has: so that none of these takes long, whatever a store has.
 const (
 	mostLookedAt = 10_000
 	mostSummed   = 50_000

@@ -95,19 +95,19 @@ func (p *payments) noteVerified(ctx context.Context, key GatewayKey) {
 }
 
 // refuseEarlyRefund has the gateway send a refund again that no answer has shown a payment for, if it may belong to a
-// session of the store that has no payment yet. A refund that has been on its way for an hour, or a gateway's sample,
-// belongs to none.
+// session that has no payment yet, of one of the store's newest orders. A refund that has been on its way for an hour,
+// or a gateway's sample, belongs to none.
 func (p *payments) refuseEarlyRefund(ctx context.Context, provider Provider, storeID string, createdAt Time) error {
 	if p.db.now().Sub(createdAt) > time.Hour {
 		return nil
 	}
 	_, err := one[int](ctx, p.db, `
 		SELECT 1
-		FROM   payment_sessions s
-		JOIN   orders o ON o.id = s.order_id
-		WHERE  s.due_at > 0 AND s.seen = 1 AND s.provider = ? AND o.store_id = ? AND NOT EXISTS (
+		FROM   (SELECT id FROM orders WHERE store_id = ? ORDER BY created_at DESC LIMIT ?) o
+		JOIN   payment_sessions s ON s.order_id = o.id
+		WHERE  s.due_at > 0 AND s.seen = 1 AND s.provider = ? AND NOT EXISTS (
 			SELECT 1 FROM payments p WHERE p.order_id = s.order_id AND p.attempt = s.number)
-		LIMIT  1`, provider, storeID)
+		LIMIT  1`, storeID, mostLookedAt, provider)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}

@@ -1175,7 +1175,7 @@ func TestWordsOfGateways(t *testing.T) {
 		p := newPlayer(t, w)
 		w.net.setFault(fault{kind: "403", on: "create", always: true})
 		for method, buyer := range map[string]fields{
-			"snap": {"name": "Siti", "email": "SITINURHALIZA@example.id", "phone": "081234567890"},
+			"snap": {"name": "siti", "email": "sitinurhaliza@example.id", "phone": "081234567890"},
 			"link": {"name": "siti nurhaliza", "email": "sitinurhaliza@example.id"},
 			"qris": {"name": "Ani", "email": strings.Repeat("a", 60) + "@" + strings.Repeat("b", 60) + "." + strings.Repeat("c", 60) + ".rahasiasekali.id"},
 		} {
