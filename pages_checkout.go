@@ -144,9 +144,9 @@ func (s *server) readCheckout(p *page) (any, error) {
 	v := checkoutPage{page: p, Form: form{values, p.typed.Refusal}, Contact: p.askStore()}
 	v.At = p.shopAddress(p.Store.shopPath()+"/checkout", nil)
 	v.Back = p.shopAddress(p.Store.shopPath(), lines)
-	v.IsFolded = p.typed.Refusal == nil && values.Get("email")+values.Get("note") == ""
+	v.IsFolded = values.Get("email")+values.Get("note") == ""
 	p.Title = p.Language.say("title.checkout")
-	p.Head = &publicHead{}
+	p.Head = &publicHead{Description: p.describe("")}
 
 	var err error
 	if v.Lines, v.Skipped, err = s.chosen(p, lines); err != nil {
