@@ -122,7 +122,7 @@ type Book struct {
 	Status   Status    `json:"-"`                   // in a column of its own
 	Payments []Payment `json:"-"`                   // in a table of their own
 	PaidBy   string    `json:"paid_by,omitempty"`   // a payment's key, or byOwner; "" = nobody
-	PaidFrom Status    `json:"paid_from,omitempty"` // the status that an approval ended; "" = nobody approved it, or 1.0 did
+	PaidFrom Status    `json:"paid_from,omitempty"` // the status before an approval; "" = none, or one of 1.0
 	Reported bool      `json:"reported,omitempty"`  // the buyer has reported a payment, or confirmed a cash order
 	Oversold bool      `json:"oversold,omitempty"`  // it was paid after its stock was gone
 	Accepted []string  `json:"accepted,omitempty"`  // keys of the payments that an approval accepted
@@ -286,41 +286,47 @@ func alerts(b Book) []Alert {
 	}
 
 	for _, p := range b.Payments {
-		key := p.key()
-		isPayer := key == b.PaidBy
-		if isPayer && b.Status == Refunded {
-			continue
-		}
-
-		isTaken := b.isTaken(key)
-		var code AlertCode // what is wrong with its money
-		switch {
-		case !p.hasMoney():
-		case isPayer && (p.Amount > p.Asked || b.Reported):
-			code = Overpaid
-		case isTaken: // as much as was asked for, or accepted
-		case b.isUnneeded(key), p.Amount >= p.Asked:
-			code = Overpaid
-		default:
-			code = Underpaid
-		}
-
-		if code != "" {
-			all = append(all, Alert{code, key, p.Amount, p.Asked})
-		}
-		returned := p.Returned
-		if p.State == Reversed { // All of it was taken back.
-			returned = p.Amount
-		}
-
-		if isTaken && returned > 0 {
-			all = append(all, Alert{PartlyRefunded, key, returned, p.Amount})
-		}
-		if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.hasMoney()) {
-			all = append(all, Alert{Disputed, key, p.Disputed, p.Amount})
+		if b.Status != Refunded || p.key() != b.PaidBy {
+			all = append(all, b.alertsAbout(p)...)
 		}
 	}
 	return slices.DeleteFunc(all, func(a Alert) bool { return slices.Contains(b.Resolved, a) })
+}
+
+// alertsAbout derives the alerts about one payment.
+func (b Book) alertsAbout(p Payment) (about []Alert) {
+	key := p.key()
+	if code := b.misfit(p); code != "" {
+		about = append(about, Alert{code, key, p.Amount, p.Asked})
+	}
+
+	returned := p.Returned
+	if p.State == Reversed { // All of it was taken back.
+		returned = p.Amount
+	}
+	if b.isTaken(key) && returned > 0 {
+		about = append(about, Alert{PartlyRefunded, key, returned, p.Amount})
+	}
+	if p.Disputed > 0 && p.State != Reversed && (p.State != Arrived || p.hasMoney()) {
+		about = append(about, Alert{Disputed, key, p.Disputed, p.Amount})
+	}
+	return about
+}
+
+// misfit says what is wrong with the amount of a payment's money, "" if nothing is.
+func (b Book) misfit(p Payment) AlertCode {
+	key := p.key()
+	switch {
+	case !p.hasMoney():
+		return ""
+	case key == b.PaidBy && (p.Amount > p.Asked || b.Reported):
+		return Overpaid
+	case b.isTaken(key): // as much as was asked for, or accepted
+		return ""
+	case b.isUnneeded(key), p.Amount >= p.Asked:
+		return Overpaid
+	}
+	return Underpaid
 }
 
 // isUnneeded reports whether the order was paid without the payment with this key: by other payments, or by

@@ -26,7 +26,7 @@ const (
 )
 
 // tablesOfCases are switches that are read row by row, as a table is. They may have as many cases as they need.
-var tablesOfCases = []string{"settle", "alerts"}
+var tablesOfCases = []string{"settle"}
 
 func main() {
 	names, err := filepath.Glob("*.go")
