@@ -40,7 +40,9 @@ type payments struct {
 // Notify takes a notification. The error is ErrNotFound if it is not verified, RateLimited if the store gets too many,
 // and Unavailable for a refund whose payment may not be known yet: the gateway sends it again. Any other notification
 // that matches no session is only logged.
-func (p *payments) Notify(ctx context.Context, provider Provider, storeID string, header http.Header, body []byte) error {
+func (p *payments) Notify(
+	ctx context.Context, provider Provider, storeID string, header http.Header, body []byte,
+) error {
 	keys, err := p.db.GatewayKeys(ctx, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
 		return err
@@ -159,7 +161,9 @@ func (key GatewayKey) opensPagesOf(o OrderRow) bool {
 
 // sessionOf finds the order and the number of the session that a notification is about: by our name for it,
 // which is <order id>-<number>, or without that (a refund at Xendit) by an identifier that is known to belong to it.
-func (p *payments) sessionOf(ctx context.Context, key GatewayKey, n Notification) (orderID string, number int, err error) {
+func (p *payments) sessionOf(
+	ctx context.Context, key GatewayKey, n Notification,
+) (orderID string, number int, err error) {
 	// All ids are as long as the store's; another reference is not ours.
 	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) {
 		number, err := strconv.Atoi(n.Reference[i+1:])
@@ -520,6 +524,13 @@ func (p *payments) recordAnswer(
 			s.DueAt = tx.now
 		}
 		return nil
+	})
+}
+
+// confirms reports whether an answer says what became of a payment that was reported: it is anything but open.
+func (a Answer) confirms(reported string) bool {
+	return slices.ContainsFunc(a.Payments, func(p Payment) bool {
+		return p.State != Open && (p.ID == reported || slices.Contains(a.Aliases[p.ID], reported))
 	})
 }
 

@@ -26,8 +26,8 @@ import (
 // gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words
 // if the same request cannot succeed later, or else an outage.
 type gateway interface {
-	// create makes a page where an order is paid. If the gateway refuses a field, it tries again by itself with only what
-	// is required. errTaken means that the gateway already has payments for this reference.
+	// create makes a page where an order is paid. If the gateway refuses a field, it tries again by itself with only
+	// what is required. errTaken means that the gateway already has payments for this reference.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
 	// status asks what became of a session. If the gateway does not know an id, the answer has no payments;
@@ -42,7 +42,9 @@ type gateway interface {
 
 	// decide accepts or denies a held payment. isSettled says that its money is with the store already, and that the
 	// gateway leaves an approval to the owner. A gateway that holds none is never called.
-	decide(ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool) (isSettled bool, err error)
+	decide(
+		ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
+	) (isSettled bool, err error)
 
 	// verify reads a notification and returns what it says. The error is ErrNotFound if it does not come
 	// from the gateway.
@@ -82,13 +84,6 @@ type Answer struct {
 
 	// Other identifiers of a payment, by its id: a notification may have named it by one of them.
 	Aliases map[string][]string
-}
-
-// confirms reports whether an answer says what became of a payment that was reported: it is anything but open.
-func (a Answer) confirms(reported string) bool {
-	return slices.ContainsFunc(a.Payments, func(p Payment) bool {
-		return p.State != Open && (p.ID == reported || slices.Contains(a.Aliases[p.ID], reported))
-	})
 }
 
 // Notification is what a verified notification says. Its session is that of Reference or, without one (a
@@ -218,8 +213,8 @@ func (o jsonObject) dropOptional() bool {
 	return len(o) < before
 }
 
-// scrub removes from a gateway's words what they repeat about the buyer, in any case. The longest parts go first, because
-// one may begin with another; and the words are cut after that, because half a part would stay.
+// scrub removes from a gateway's words what they repeat about the buyer, in any case. The longest parts go first,
+// because one may begin with another; and the words are cut after that, because half a part would stay.
 func (c checkout) scrub(err error) error {
 	refusal, ok := errors.AsType[*Refusal](err)
 	if !ok {
@@ -377,7 +372,8 @@ const sqlGatewayKeys = `
 // changes nothing.
 func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	if key.SecretKey == "" {
-		return refuse(ValidationFailed).add("secret_key", "is needed: gateway set reads it from the first line of stdin")
+		return refuse(ValidationFailed).add("secret_key",
+			"is needed: gateway set reads it from the first line of stdin")
 	}
 	if err := key.validateXendit(); err != nil {
 		return err
@@ -414,7 +410,8 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 			WHERE store_id = ? AND provider = ? AND replaced_at = 0`, tx.now, key.StoreID, key.Provider)
 		tx.exec(`
 			INSERT INTO gateway_keys (id, store_id, provider, mode, secret_key, callback_token)
-			VALUES (?, ?, ?, ?, ?, ?)`, tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
+			VALUES (?, ?, ?, ?, ?, ?)`,
+			tx.newID(), key.StoreID, key.Provider, key.Mode, key.SecretKey, key.CallbackToken)
 		return nil
 	})
 }
