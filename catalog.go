@@ -2,8 +2,8 @@ package main
 
 // This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT
 // /v1/catalog share one import, which checks every entry, and writes all of them or none. An update leaves alone what
-// it does not mention. What is removed is hidden: orders refer to it, so its row stays. At the end are the pictures that
-// are shown with products and methods.
+// it does not mention. What is removed is hidden: orders refer to it, so its row stays. At the end are the pictures
+// that are shown with products and methods.
 
 import (
 	"context"
@@ -36,12 +36,12 @@ type Entry struct {
 	CreatedAt   Time            `json:"created_at" rule:"ignored optional"`
 	UpdatedAt   Time            `json:"updated_at" rule:"ignored optional"`
 	Published   bool            `json:"-" rule:"bool optional"`
-	Position    int64           `json:"-" rule:"int 0..1000000 optional"`          // on the shop page, the smallest first
+	Position    int64           `json:"-" rule:"int 0..1000000 optional"`          // on the shop page, smallest first
 	Stock       *int64          `json:"stock" rule:"int 0..999999999999 optional"` // pieces left; nil is unlimited
 	StockChange *int64          `json:"stock_change,omitempty" sql:"-" rule:"int -999999999999..999999999999 optional"`
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available" sql:"-"` // stock is left
-	Given       map[string]bool `json:"-" sql:"-"`         // the fields that an input has; what it leaves out stays as it is
+	Given       map[string]bool `json:"-" sql:"-"`         // the fields that an input has; others stay
 	StockShown  string          `json:"-" sql:"-"`         // as the form that was sent had shown it; "" = unlimited
 	FormToken   string          `json:"-" sql:"-"`         // which no other form has; "" = it is no form
 }
@@ -68,7 +68,8 @@ type EntryFilter struct {
 // slugs. A bundle's stock is how many of it can be sold with the stock of its products, NULL if all of that
 // is unlimited.
 const sqlEntries = `
-	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR' AS currency, p.image_url, p.created_at, p.updated_at,
+	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR' AS currency, p.image_url,
+	       p.created_at, p.updated_at,
 	       p.published, p.position,
 	       coalesce(p.stock, (
 	           SELECT min(c.stock / i.quantity)
@@ -180,7 +181,8 @@ func (db *DB) AddPicture(ctx context.Context, picture Picture) (path string, err
 
 // Picture reads the picture at /pictures/{hash}. Those of version 1 have one size.
 func (db *DB) Picture(ctx context.Context, hash string) (Picture, error) {
-	return one[Picture](ctx, db, "SELECT jpeg AS large, coalesce(small, jpeg) AS small FROM pictures WHERE hash = ?", hash)
+	return one[Picture](ctx, db,
+		"SELECT jpeg AS large, coalesce(small, jpeg) AS small FROM pictures WHERE hash = ?", hash)
 }
 
 // MarkUnusedPictures notes since when nothing shows a picture. The catalog is read outside the write, because it can be
@@ -208,7 +210,8 @@ func (db *DB) MarkUnusedPictures(ctx context.Context) error {
 func (db *DB) setUnused(ctx context.Context, hashes []string, since Time) error {
 	for few := range slices.Chunk(hashes, 10) {
 		err := db.write(ctx, func(tx *Tx) error {
-			tx.exec("UPDATE pictures SET unused_since = ? WHERE hash IN (SELECT value FROM json_each(?))", since, fromJSON{few})
+			tx.exec("UPDATE pictures SET unused_since = ? WHERE hash IN (SELECT value FROM json_each(?))",
+				since, fromJSON{few})
 			return nil
 		})
 		if err != nil {

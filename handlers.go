@@ -106,8 +106,8 @@ func (s *server) logged(mux *http.ServeMux) http.Handler {
 			if p != nil && p != http.ErrAbortHandler && rec.status == 0 {
 				s.fail(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 			}
-			s.db.log.Info("request", "method", fmt.Sprintf("%.20s", r.Method), "path", loggedPath(r), "status", rec.status,
-				"duration_ms", float64(time.Since(start).Microseconds())/1000, "store", rec.store,
+			s.db.log.Info("request", "method", fmt.Sprintf("%.20s", r.Method), "path", loggedPath(r),
+				"status", rec.status, "duration_ms", float64(time.Since(start).Microseconds())/1000, "store", rec.store,
 				"client", s.auth.client(r).String(), "request_id", id)
 			if p != nil && rec.status != http.StatusInternalServerError {
 				panic(http.ErrAbortHandler) // Half an answer must not pass for a whole one.
@@ -200,8 +200,8 @@ var descriptions = map[Reason]struct {
 	RateLimited:         {429, "Rate limit exceeded."},
 	internalError:       {500, "Internal error."},
 	Unavailable: {503,
-		"The payment gateway cannot be reached, or did not answer. Look again in a minute, and try again if nothing has " +
-			"changed."},
+		"The payment gateway cannot be reached, or did not answer. Look again in a minute, and try again if nothing " +
+			"has changed."},
 }
 
 // describe turns an error into a client's answer, including its header. Nothing else does.
@@ -276,7 +276,8 @@ func answerClosed(w http.ResponseWriter, r *http.Request) {
 	}
 
 	status, e := describe(w.Header(), &Refusal{Reason: Unavailable,
-		Words: "The service is starting: it is upgrading or checking its database. This request changed nothing; try again."})
+		Words: "The service is starting: it is upgrading or checking its database. " +
+			"This request changed nothing; try again."})
 	if isAPI(path.Clean(r.URL.Path)) {
 		respond(w, status, `{"success":false,"error":`, pieces{string(toJSON(e))})
 		return

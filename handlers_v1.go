@@ -1,6 +1,6 @@
 package main
 
-// This file has the endpoints of /v1, in the order of the specification, then health and the description.
+// This file has the endpoints of /v1, then notifications, health and the description.
 
 import (
 	_ "embed"

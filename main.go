@@ -127,7 +127,8 @@ var commands = []command{
 	{"webhook add", "db store url! events webhook-allow-private", "register an endpoint; prints its secret once",
 		onRow("store", webhookAdd)},
 	{"webhook list", "db store", "list a store's endpoints and last deliveries", onRow("store", webhookList)},
-	{"webhook listen", "db store api key forward", "print a store's events as they happen, and forward them", webhookListen},
+	{"webhook listen", "db store api key forward", "print a store's events as they happen, and forward them",
+		webhookListen},
 	{"webhook remove", "db endpoint!", "delete an endpoint and its deliveries", onRow("endpoint", webhookRemove)},
 	{"webhook resend", "db delivery endpoint since", "send deliveries again", onFile(webhookResend)},
 	{"order list", "db store status from to", "list a store's 50 newest orders", onRow("store", orderList)},
@@ -164,7 +165,8 @@ func help(args []string, env environment) (code int) {
 		for _, command := range commands {
 			names = append(names, command.name())
 		}
-		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n", given, strings.Join(names, ", "))
+		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n",
+			given, strings.Join(names, ", "))
 		return 2
 	}
 
@@ -387,7 +389,8 @@ func (c *call) find(kind, id string) (err error) {
 			return err
 		}
 		if len(stores) != 1 {
-			return usagef("-store is needed, because there are %d stores: see \"store list\" and \"store add\"", len(stores))
+			return usagef("-store is needed, because there are %d stores: see \"store list\" and \"store add\"",
+				len(stores))
 		}
 		id = stores[0].ID
 	}
@@ -535,8 +538,9 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 
 	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
 	if !isReachable(c.PublicURL) {
-		log.Warn("gateways cannot reach " + c.PublicURL + " (Xendit's methods need https), and passwords are not safe on " +
-			"http: before you sell, start serve with your own host as -public-url https://…, behind a proxy with TLS")
+		log.Warn("gateways cannot reach " + c.PublicURL + " (Xendit's methods need https), and passwords are not " +
+			"safe on http: before you sell, start serve with your own host as -public-url https://…, " +
+			"behind a proxy with TLS")
 	}
 
 	door.open(s.routes())

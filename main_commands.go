@@ -189,8 +189,8 @@ func (c *call) access(password string, err error) (any, error) {
 		return nil, err
 	}
 
-	c.hint("the link in sign_in works once, within an hour, while the service runs at %s. If it runs elsewhere, start it "+
-		"first, and run \"store password\" for a link to it", address)
+	c.hint("the link in sign_in works once, within an hour, while the service runs at %s. If it runs elsewhere, "+
+		"start it first, and run \"store password\" for a link to it", address)
 	return jsonObject{
 		"store_id":       c.store.ID,
 		"owner_email":    c.store.OwnerEmail,

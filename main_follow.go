@@ -157,7 +157,9 @@ func (l *listener) pass(body string) (id string) {
 		return event.ID
 	}
 
-	status, err := l.forward(sending{Event: event.Event, EventID: event.ID, Secrets: []string{l.secret}, Body: []byte(body)})
+	status, err := l.forward(sending{
+		Event: event.Event, EventID: event.ID, Secrets: []string{l.secret}, Body: []byte(body),
+	})
 	if err != nil {
 		status = err.Error()
 	}

@@ -102,9 +102,10 @@ type OrderRow struct {
 	hasRung    bool             // the owner's phone rings for what this write has done before
 }
 
-// sqlOrder reads what readColumns needs of an order.
+// sqlOrder reads a row of an order, of which readOrder and readColumns make an OrderRow.
 const sqlOrder = `
-	SELECT id, json, store_id, unique_code, handover, stock_until, events, components, book, status, provider, method, amount, expires_at,
+	SELECT id, json, store_id, unique_code, handover, stock_until, events, components, book, status, provider, method,
+	       amount, expires_at,
 	       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id) AS has_sessions
 	FROM   orders
 	WHERE  id = ?`
@@ -303,7 +304,8 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 func (tx *Tx) newReference() string {
 	number := max(tx.db.latestReference+1, int64(tx.now)*12)
 	tx.db.latestReference = number
-	tail := crockford.EncodeToString(binary.BigEndian.AppendUint32(nil, uint32(number)<<2)) // six characters have 30 bits
+	bits := binary.BigEndian.AppendUint32(nil, uint32(number)<<2) // six characters have 30 bits
+	tail := crockford.EncodeToString(bits)
 	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
 }
 
@@ -554,14 +556,15 @@ func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) 
 	if name == OrderUpdated {
 		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
 	}
+	rings := tx.ringsPhone(o, name)
 	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data)
-	tx.addDeliveries(eventID, o.StoreID, name, tx.ringsPhone(o, name))
+	tx.addDeliveries(eventID, o.StoreID, name, rings)
 	return shown
 }
 
 // ringsPhone reports whether an event is news for its owner's phone. That is decided when the event is written: what is
-// no news has no delivery. What buyers of the shop page do is bounded, so each such event takes a ring: the order, and the
-// report of its payment. A cash order, which is confirmed as it is made, rings once.
+// no news has no delivery. What buyers of the shop page do is bounded, so each such event takes a ring: the order, and
+// the report of its payment. A cash order, which is confirmed as it is made, rings once.
 func (tx *Tx) ringsPhone(o *OrderRow, name EventName) bool {
 	isNews := slices.Contains(phoneEvents, name) && (name != OrderAlerted || o.Order.Alerts != nil)
 	if !isNews || o.isByOwner() {
@@ -592,8 +595,8 @@ func (tx *Tx) storeOrder(o *OrderRow) {
 	order := o.Order
 	tx.exec(`
 		INSERT INTO orders (id, store_id, status, reference, external_id, provider, method, test, amount, unique_code,
-		                    created_at, expires_at, paid_at, attention, events, components, book, json, source, handover,
-		                    shipped_at, stock_until)
+		                    created_at, expires_at, paid_at, attention, events, components, book, json, source,
+		                    handover, shipped_at, stock_until)
 		VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE
 		SET status = excluded.status, provider = excluded.provider, method = excluded.method, amount = excluded.amount,

@@ -1,7 +1,7 @@
 package main
 
-// This file is about what is changed in an order after it was made: its buyer enters an address, its owner corrects what
-// was typed wrong, and a program changes its note, its metadata and its address.
+// This file is about what is changed in an order after it was made: its buyer enters an address, its owner corrects
+// what was typed wrong, and a program changes its note, its metadata and its address.
 
 import (
 	"context"
@@ -120,8 +120,8 @@ func (o *OrderRow) mergeMetadata(in map[string]string) error {
 	maps.Copy(merged, in)
 	maps.DeleteFunc(merged, func(key, value string) bool { _, given := in[key]; return given && value == "" })
 	if len(merged) > mostMetadata {
-		return refuse(ValidationFailed).add("metadata", "would have %d keys, and at most %d are allowed: remove some with \"\"",
-			len(merged), mostMetadata)
+		return refuse(ValidationFailed).add("metadata",
+			"would have %d keys, and at most %d are allowed: remove some with \"\"", len(merged), mostMetadata)
 	}
 	o.Order.Metadata = merged
 	return nil

@@ -124,7 +124,8 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 			unknown.add(fmt.Sprintf("items[%d].%s", i, in.field()),
 				"is not a published %s of this store: take one from GET /v1/products", in.Kind)
 		case slices.Contains(ids[:i], ids[i]):
-			wrong.add(fmt.Sprintf("items[%d].%s", i, in.field()), "is an item of this order already: give its quantity once")
+			wrong.add(fmt.Sprintf("items[%d].%s", i, in.field()),
+				"is an item of this order already: give its quantity once")
 		default:
 			item.fill(parts[0])
 			o.addComponents(at, i, in.Quantity, parts)
@@ -151,7 +152,8 @@ func (tx *Tx) idsOf(storeID string, items []NewItem) (ids []string) {
 	for _, in := range items {
 		id := cmp.Or(in.ProductID, in.BundleID)
 		if in.Slug != "" {
-			tx.find(&id, "SELECT id FROM products WHERE store_id = ? AND type = ? AND slug = ?", storeID, in.Kind, in.Slug)
+			tx.find(&id, "SELECT id FROM products WHERE store_id = ? AND type = ? AND slug = ?",
+				storeID, in.Kind, in.Slug)
 		}
 		ids = append(ids, id)
 	}
@@ -163,7 +165,8 @@ func (tx *Tx) idsOf(storeID string, items []NewItem) (ids []string) {
 func (tx *Tx) goods(storeID string, ids []string) (goods map[string][]forSale, isTooMuch bool) {
 	var rows []forSale
 	tx.list(&rows, `
-		SELECT s.id, s.type AS kind, s.slug, s.title, s.price, p.id AS component, coalesce(i.quantity, 1) AS units, p.stock
+		SELECT s.id, s.type AS kind, s.slug, s.title, s.price, p.id AS component,
+		       coalesce(i.quantity, 1) AS units, p.stock
 		FROM   products s
 		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)

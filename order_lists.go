@@ -59,7 +59,8 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		where, args = where+" AND external_id = ?", append(args, f.ExternalID)
 	}
 	return some[StoredOrder](ctx, db, f.Limit, f.Offset,
-		"SELECT id, json, events FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
+		"SELECT id, json, events FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?",
+		args...)
 }
 
 // mostLookedAt is how many orders of a store the desk, a search and a refund look through, and mostSummed how many a sum
@@ -110,7 +111,9 @@ type HandOver struct {
 func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandOver, error) {
 	return all[HandOver](ctx, db, `
 		SELECT id, json, events,
-		       EXISTS (SELECT 1 FROM order_history WHERE order_id = id AND note ->> '$.code' = 'address_entered') AS is_by_buyer
+		       EXISTS (
+		           SELECT 1 FROM order_history
+		           WHERE order_id = id AND note ->> '$.code' = 'address_entered') AS is_by_buyer
 		FROM (
 			SELECT id, json, events
 			FROM   orders
@@ -197,7 +200,8 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 			break
 		}
 		if strings.Contains(strings.ToLower(f.Text), part) || f.Amount == amount ||
-			strings.EqualFold(referenceTail(f.Reference), text) || phone != "" && strings.Contains(phonePart(f.Phone), phone) {
+			strings.EqualFold(referenceTail(f.Reference), text) ||
+			phone != "" && strings.Contains(phonePart(f.Phone), phone) {
 			ids = append(ids, f.ID)
 		}
 	}
@@ -249,7 +253,8 @@ func (db *DB) sum(ctx context.Context, query string, args ...any) (Revenue, erro
 // and refunded orders count only if the filter asks for their status.
 func (db *DB) SumOfOrders(ctx context.Context, storeID string, f OrderFilter) (Revenue, error) {
 	return db.sum(ctx, `
-		SELECT amount, test = 0 AND (status = ?4 OR ?4 = '' AND status IN ('pending', 'awaiting_verification', 'paid')) AS counts
+		SELECT amount, test = 0 AND (
+		           status = ?4 OR ?4 = '' AND status IN ('pending', 'awaiting_verification', 'paid')) AS counts
 		FROM   orders
 		WHERE  store_id = ?1 AND created_at BETWEEN ?2 AND ?3
 		ORDER  BY created_at DESC`,

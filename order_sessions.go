@@ -26,7 +26,7 @@ type PaymentSession struct {
 	Seen        bool     // somebody may have its page: only such sessions are checked
 	NotOffered  bool     `sql:"left"`    // its page was not wanted at some time: it is never offered again
 	Closed      bool     `sql:"over"`    // no payment can begin there any more; one that has begun may still arrive
-	Unconfirmed string   `sql:"claimed"` // the payment that was reported as arrived or held, until an answer says what became of it
+	Unconfirmed string   `sql:"claimed"` // the payment reported as arrived or held, until an answer settles it
 	Notified    int      // counts its notifications
 	Identifiers []string // at the gateway, of its payments, pages and refunds; and news of disputes
 	NewsAt      Time     // when something was last new, a notification came or its page was no longer wanted
@@ -44,8 +44,8 @@ func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.Order
 // readSessions reads the sessions of an order, the latest first, and their payments in its book.
 func (o *OrderRow) readSessions(ctx context.Context, q querier) (err error) {
 	o.Sessions, err = all[PaymentSession](ctx, q, `
-		SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left, over, claimed,
-		       notified, news_at, due_at, problem, words,
+		SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left, over,
+		       claimed, notified, news_at, due_at, problem, words,
 		       (SELECT json_group_array(i.id ORDER BY i.position)
 		        FROM   payment_identifiers i
 		        WHERE  i.order_id = s.order_id AND i.number = s.number) AS identifiers
@@ -121,7 +121,7 @@ type sessionPhase int
 //
 //	phase      when                                     buyers are    a check that finds it so
 //	                                                    sent there
-//	requested  wanted, without an address               no            waits; the next request for a page is made under its number
+//	requested  wanted, without an address               no            waits; its number is used for the next request
 //	offered    wanted, before the page's end            yes           waits
 //	ended      wanted, after the page's end             no            waits for the gateway to say so: its clock counts
 //	held       wanted for a held payment                no            waits: a person decides
@@ -376,7 +376,8 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 		return v
 	case v.Provider == Manual, s == nil: // The order's status says it all.
 		return v
-	case isPending && (s.phase(o, now) != pageOffered || v.Provider == Sandbox && !st.TestMode): // No page can be shown.
+	case isPending && (s.phase(o, now) != pageOffered || v.Provider == Sandbox && !st.TestMode):
+		// No page can be shown.
 		v.Reason = cmp.Or(s.Problem, "unreachable")
 		return v
 	}

@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -105,7 +104,7 @@ func (seen SeenPrices) compare(o OrderRow) error {
 // holdsStock reports whether a reported order keeps its stock only for a while: it is of the shop page, nothing is
 // known of its money, and it is not with its buyer.
 func (o OrderRow) holdsStock(m Method) bool {
-	hasMoney := slices.ContainsFunc(o.Book.Payments, func(p Payment) bool { return p.State == Held || p.State == Arrived })
+	hasMoney := o.Book.has(Held) || o.Book.has(Arrived)
 	return o.Order.Source == FromShop && m.Kind != Cash && !hasMoney && !o.Order.isShipped()
 }
 

@@ -28,21 +28,23 @@ import (
 // pageRoutes adds the routes of all pages.
 func (s *server) pageRoutes(mux *http.ServeMux) {
 	entry := acts{"save": s.saveEntry, "remove": s.removeEntry}
-	decisions := acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder, "refund": s.decideOrder,
-		"resolve": s.resolveAlert, "check": s.checkOrder, "ship": s.shipOrder, "unship": s.unshipOrder,
-		"undo": s.undoApproval, "correct": s.correctOrder}
-	ofBuyer := acts{"cancel": s.actOfBuyer, "claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer, "address": s.enterAddress}
+	decisions := acts{"approve": s.decideOrder, "reject": s.decideOrder, "cancel": s.decideOrder,
+		"refund": s.decideOrder, "resolve": s.resolveAlert, "check": s.checkOrder, "ship": s.shipOrder,
+		"unship": s.unshipOrder, "undo": s.undoApproval, "correct": s.correctOrder}
+	ofBuyer := acts{"cancel": s.actOfBuyer, "claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer,
+		"address": s.enterAddress}
 	ofGateways := acts{"save-gateway": s.saveGateway, "try": s.startTrial}
 	inSandbox := acts{}
 	for _, act := range sandboxActs {
 		inSandbox[act] = s.actInSandbox
 	}
-	ofEndpoint := acts{"events": s.changeEndpoint, "ping": s.changeEndpoint, "on": s.changeEndpoint, "off": s.changeEndpoint,
-		"rotate": s.changeEndpoint, "resend": s.changeEndpoint, "remove": s.changeEndpoint}
+	ofEndpoint := acts{"events": s.changeEndpoint, "ping": s.changeEndpoint, "on": s.changeEndpoint,
+		"off": s.changeEndpoint, "rotate": s.changeEndpoint, "resend": s.changeEndpoint, "remove": s.changeEndpoint}
 	ofAccount := acts{"save": s.saveStore, "add-phone": s.addPhone, "password": s.changePassword, "sign-out": s.signOut}
 
 	for _, route := range []pageRoute{
-		{path: "/pay/{id}", Template: "pay", admit: s.admitBuyer, before: s.checkOnReturn, read: s.readPay, acts: ofBuyer},
+		{path: "/pay/{id}", Template: "pay", admit: s.admitBuyer, before: s.checkOnReturn, read: s.readPay,
+			acts: ofBuyer},
 		{path: "/pay/{id}/qris.png", admit: s.admitBuyer, before: s.drawCode},
 		{path: "/pay/{id}/go", admit: s.admitBuyer, before: s.goPay},
 		{path: backFromGateway, admit: s.comeBack, acts: acts{}},
@@ -50,11 +52,12 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		{path: "/shop/{slug}", Template: "shop", admit: s.admitShopper, read: s.readShop, acts: acts{"": s.changeCart}},
 		{path: "/shop/{slug}/product/{good}", Template: "shop", admit: s.admitShopper, read: s.readGood},
 		{path: "/shop/{slug}/bundle/{good}", Template: "shop", admit: s.admitShopper, read: s.readGood},
-		{path: "/shop/{slug}/checkout", Template: "checkout", admit: s.admitShopper, before: s.leaveClosed, read: s.readCheckout,
-			acts: acts{"": s.checkOut}},
+		{path: "/shop/{slug}/checkout", Template: "checkout", admit: s.admitShopper, before: s.leaveClosed,
+			read: s.readCheckout, acts: acts{"": s.checkOut}},
 		{path: "/shop/{slug}/qr.png", admit: s.admitShopper, before: s.drawShopCode},
 		{path: "/docs", Template: "docs", admit: s.admitReader, before: s.answerStranger, read: s.readDocs},
-		{path: "/dashboard/login", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn, acts: acts{"": s.signIn}},
+		{path: "/dashboard/login", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn,
+			acts: acts{"": s.signIn}},
 		{path: "/dashboard/enter/{token}", Template: "sign-in", admit: s.admitStranger, read: s.readSignIn,
 			acts: acts{"": s.signIn}},
 
@@ -71,13 +74,14 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 			acts: acts{"save": s.saveMethod, "remove": s.removeMethod, "read-code": s.readCode, "use-code": s.useCode}},
 		{path: "/dashboard/payments/trial", Template: "trial", read: s.readTrial,
 			acts: acts{"check": s.checkTrial, "close": s.closeTrial}},
-		{path: "/dashboard/payments/picture", Template: "method", read: s.readMethod, acts: acts{"upload": s.saveCodePicture},
-			takesPicture: true},
+		{path: "/dashboard/payments/picture", Template: "method", read: s.readMethod,
+			acts: acts{"upload": s.saveCodePicture}, takesPicture: true},
 		{path: "/dashboard/shipping", Template: "shipping", read: s.readShipping, acts: acts{"save": s.saveShipping}},
 		{path: "/dashboard/developers", Template: "developers", read: s.readDevelopers,
 			acts: acts{"add-key": s.addKey, "revoke": s.revokeKey, "add-endpoint": s.addEndpoint}},
 		{path: "/dashboard/endpoints/{id}", Template: "endpoint", read: s.readEndpoint, acts: ofEndpoint},
-		{path: "/dashboard/shop", Template: "shop-settings", read: s.readShopSettings, acts: acts{"save": s.saveShopSettings}},
+		{path: "/dashboard/shop", Template: "shop-settings", read: s.readShopSettings,
+			acts: acts{"save": s.saveShopSettings}},
 		{path: "/dashboard/shop/poster", Template: "poster", read: s.readPoster},
 		{path: "/dashboard/account", Template: "account", read: s.readAccount, acts: ofAccount},
 	} {

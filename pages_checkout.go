@@ -185,7 +185,8 @@ func (s *server) readOptions(v *checkoutPage) error {
 	_, wanted := cutSeenValue(v.Form.Values.Get("shipping"))
 	for _, o := range options {
 		costs := o.feeFor(v.Subtotal)
-		v.Options = append(v.Options, checkoutOption{o, costs, seenValue(costs, o.Name), o.Name == wanted || len(options) == 1})
+		isChosen := o.Name == wanted || len(options) == 1
+		v.Options = append(v.Options, checkoutOption{o, costs, seenValue(costs, o.Name), isChosen})
 		v.TakesAddress = v.TakesAddress || o.AddressRequired
 	}
 	for i, o := range v.Options {

@@ -136,7 +136,8 @@ func (p *page) nameFor(field, titleField string, find func(name string) (title s
 	case err != nil:
 		return "", err
 	case typed != "" || found == title:
-		return "", refuse(ValidationFailed).add(titleField, "already exists: choose another, unless you have just saved it")
+		return "", refuse(ValidationFailed).add(titleField,
+			"already exists: choose another, unless you have just saved it")
 	}
 	return name + "-" + strings.ToLower(rand.Text()[:6]), nil
 }

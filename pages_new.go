@@ -60,7 +60,8 @@ type newOrderPage struct {
 
 func (s *server) readNewOrder(p *page) (any, error) {
 	ctx := p.Context()
-	v := newOrderPage{page: p, Form: p.Form("order"), Key: cmp.Or(p.Query("key"), newSecret()), Another: newOrderAddress()}
+	v := newOrderPage{page: p, Form: p.Form("order"), Another: newOrderAddress()}
+	v.Key = cmp.Or(p.Query("key"), newSecret())
 	v.Become = p.become
 	var err error
 	if v.Products, err = s.suggested(p, ""); err != nil {
@@ -162,12 +163,13 @@ func (s *server) makeOrder(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
+	shipping := NewShipping{Address: in.Address, Method: in.Option, IsOption: in.Option != "", IsPriced: in.Fee != nil}
 	order := NewOrder{
 		Buyer:          Buyer{Name: in.Name, Email: in.Email, Phone: in.Phone},
 		PaymentMethod:  in.Method,
 		Discount:       in.Discount,
 		Note:           in.Note,
-		Shipping:       NewShipping{Address: in.Address, Method: in.Option, IsOption: in.Option != "", IsPriced: in.Fee != nil},
+		Shipping:       shipping,
 		Source:         FromOwner,
 		IdempotencyKey: "form-" + p.Query("key"),
 		BodyHash:       digest(p.PostForm.Encode()),
@@ -279,8 +281,8 @@ func (s *server) confirmCash(p *page, orderID, method string) error {
 		return err
 	}
 	err = s.db.ReportPayment(p.Context(), orderID, ActorOwner, method, "", "")
-	if isRefused(err, WrongState) { // A double click has confirmed it, the order has moved on, or nothing has to be paid.
-		return nil
+	if isRefused(err, WrongState) {
+		return nil // A double click has confirmed it, the order has moved on, or nothing has to be paid.
 	}
 	return err
 }

@@ -246,13 +246,15 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 		return waiting{}, err
 	}
 
-	w := waiting{OrderRow: o, Tail: referenceTail(o.Order.PaymentReference), Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
+	w := waiting{OrderRow: o, Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
+	w.Tail = referenceTail(o.Order.PaymentReference)
 	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
 		w.Said = history[i].Note
 		w.Since = history[i].At
 		isReport := func(h HistoryEntry) bool { return h.Note.Code == NoteReported }
-		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone { // What the buyer said is true still.
+		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone {
+			// What the buyer said is true still.
 			w.Said.Bank = history[r].Note.Bank
 			w.Said.Sender = history[r].Note.Sender
 		}

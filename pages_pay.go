@@ -281,8 +281,10 @@ func (s *server) readWaysToPay(v *payPage) error {
 
 	book := v.order.Book
 	v.IsDenied = book.has(Denied) && !book.has(Open)
-	if sessions := v.order.Sessions; len(sessions) > 0 && sessions[0].URL == "" && sessions[0].Method == o.PaymentMethod {
-		v.Problem = sessions[0].Problem
+	if sessions := v.order.Sessions; len(sessions) > 0 {
+		if latest := sessions[0]; latest.URL == "" && latest.Method == o.PaymentMethod {
+			v.Problem = latest.Problem
+		}
 	}
 	v.Change = v.Form("change")
 	v.IsChangeOpen = v.Change.Refusal != nil || v.Problem != ""

@@ -67,7 +67,8 @@ func weightOf(size image.Config, format string, head []byte) int {
 	switch {
 	case size.ColorModel == color.CMYKModel: // for print
 		return 4
-	case size.ColorModel == color.NRGBA64Model, size.ColorModel == color.RGBA64Model, format == "jpeg" && isProgressive(head):
+	case size.ColorModel == color.NRGBA64Model, size.ColorModel == color.RGBA64Model,
+		format == "jpeg" && isProgressive(head):
 		return 2
 	}
 	return 1

@@ -111,7 +111,8 @@ func qrCodewords(text string, version int) []byte {
 	if version > 9 {
 		digits = 4
 	}
-	codewords, _ := hex.DecodeString(fmt.Sprintf("4%0*x%x0", digits, len(text), text)) // These are digits, and even in number.
+	// This cannot fail: these are digits, and even in number.
+	codewords, _ := hex.DecodeString(fmt.Sprintf("4%0*x%x0", digits, len(text), text))
 	return codewords
 }
 

@@ -86,7 +86,8 @@ func firstWord(codes ...string) string {
 
 // alert returns what an alert is about.
 func (l language) alert(a shownAlert) string {
-	return l.say("alert."+a.Kind, "{amount}", rupiah(a.Amount), "{due}", rupiah(a.Due), "{excess}", rupiah(a.Amount-a.Due))
+	return l.say("alert."+a.Kind, "{amount}", rupiah(a.Amount), "{due}", rupiah(a.Due),
+		"{excess}", rupiah(a.Amount-a.Due))
 }
 
 // note returns what a line of an order's history says.

@@ -23,9 +23,10 @@ func (s *server) startTrial(p *page) error {
 		return ErrNotFound
 	}
 
+	goods := NewItem{Kind: Custom, Quantity: 1, Title: p.Language.word("trial", "goods"), Price: provider.leastOfAll()}
 	created, err := s.db.CreateOrder(p.Context(), p.Store, NewOrder{
 		Buyer:  Buyer{Name: "Uji coba", Email: p.Store.OwnerEmail},
-		Items:  []NewItem{{Kind: Custom, Quantity: 1, Title: p.Language.word("trial", "goods"), Price: provider.leastOfAll()}},
+		Items:  []NewItem{goods},
 		Source: FromOwner,
 		Trial:  &Method{Code: string(provider), Provider: provider, Channel: "gateway", Test: true},
 	})
@@ -66,7 +67,8 @@ func (s *server) readTrial(p *page) (any, error) {
 	for i, step := range v.Steps {
 		lines = append(lines, fmt.Sprintf("%d. %s: %s", i+1, step.Name, step.Said))
 	}
-	lines = append(lines, p.Language.word("status", string(o.Order.Status)), p.Language.word("trial.unknown", string(provider)))
+	lines = append(lines, p.Language.word("status", string(o.Order.Status)),
+		p.Language.word("trial.unknown", string(provider)))
 	v.Text = strings.Join(lines, "\n")
 	return v, nil
 }

@@ -59,7 +59,8 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		"transaction_details": jsonObject{"order_id": c.Session.reference(), "gross_amount": c.Session.Asked},
 		"item_details":        c.lines(),
 		"customer_details": jsonObject{
-			"first_name": fmt.Sprintf("%.30s", withoutBars(c.Order.Buyer.Name)), // as much as BCA's virtual accounts take
+			// as much of the name as BCA's virtual accounts take
+			"first_name": fmt.Sprintf("%.30s", withoutBars(c.Order.Buyer.Name)),
 			"email":      c.Order.Buyer.Email,
 			"phone":      phone,
 		}.filled(),
@@ -314,7 +315,8 @@ func (m midtrans) call(
 	ctx context.Context, key GatewayKey, method, id, act string, header http.Header,
 ) (a midtransAnswer, status int, err error) {
 	path := "/v2/" + url.PathEscape(id) + "/" + act
-	status, err = m.send(ctx, gatewayCall{key: key, method: method, host: midtransHost(key, "api"), path: path, header: header}, &a)
+	call := gatewayCall{key: key, method: method, host: midtransHost(key, "api"), path: path, header: header}
+	status, err = m.send(ctx, call, &a)
 	return a, status, err
 }
 

@@ -226,7 +226,9 @@ func (p *payments) decideHeld(
 }
 
 // decideAtGateway has a gateway accept or deny a payment that it holds.
-func (p *payments) decideAtGateway(ctx context.Context, o OrderRow, held Payment, accept bool) (isSettled bool, err error) {
+func (p *payments) decideAtGateway(
+	ctx context.Context, o OrderRow, held Payment, accept bool,
+) (isSettled bool, err error) {
 	s := *o.session(held.Attempt)
 	keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {

@@ -52,8 +52,8 @@ type Store struct {
 
 // sqlStores reads stores s. url is where a store's pay pages are.
 const sqlStores = `
-	SELECT s.id, s.name, s.slug, coalesce(s.domain, '') AS domain, s.plan, s.expiry_ms * 1000000 AS expiry, s.owner_email,
-	       s.contact, s.language, s.test_mode, s.created_at,
+	SELECT s.id, s.name, s.slug, coalesce(s.domain, '') AS domain, s.plan, s.expiry_ms * 1000000 AS expiry,
+	       s.owner_email, s.contact, s.language, s.test_mode, s.created_at,
 	       s.shop, s.shop_text, s.shop_hold_ms * 1000000 AS shop_hold, s.shop_max_quantity,
 	       g.scheme || coalesce(s.domain, iif(g.subdomains, s.slug || '.', '') || g.host) || g.port AS url
 	FROM   stores s, settings g

@@ -202,9 +202,11 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 }
 
 // writeFor is write for a function that returns something beside its error.
-func writeFor[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (result T, err error) {
-	err = db.write(ctx, func(tx *Tx) (err error) {
-		result, err = fn(tx)
+func writeFor[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
+	var result T
+	err := db.write(ctx, func(tx *Tx) error {
+		made, err := fn(tx)
+		result = made
 		return err
 	})
 	return result, err
@@ -459,8 +461,8 @@ func (db *DB) checkEmptiedWAL() error {
 	if frames <= 0 {
 		return nil
 	}
-	return db.stopWriting(db.path + "-wal was emptied, and the latest orders were in it: put it back, or save what is left " +
-		"before you stop the service (docs/operation.md, damage)")
+	return db.stopWriting(db.path + "-wal was emptied, and the latest orders were in it: put it back, or save what " +
+		"is left before you stop the service (docs/operation.md, damage)")
 }
 
 // run executes statements without parameters.
@@ -489,8 +491,8 @@ func (db *DB) unavailable(err error) error {
 		return err
 	}
 	if db.file != nil && (code == sqlite3.ErrCorrupt || code == sqlite3.ErrNotADB || isShortRead(err)) {
-		db.stopWriting(fmt.Sprintf("%s or its -wal is damaged (%v): stop the service, save both, run \"storeorder check\", "+
-			"and restore a backup if it finds faults (docs/operation.md, damage)", db.path, err))
+		db.stopWriting(fmt.Sprintf("%s or its -wal is damaged (%v): stop the service, save both, run "+
+			"\"storeorder check\", and restore a backup if it finds faults (docs/operation.md, damage)", db.path, err))
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

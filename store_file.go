@@ -96,11 +96,13 @@ func openPool(path, options string, connections int) *sql.DB {
 }
 
 // lockAndPrepare prepares a file. One that is served gets a lock first, and is watched from then on.
-func (db *DB) lockAndPrepare(mode openMode) (err error) {
+func (db *DB) lockAndPrepare(mode openMode) error {
 	if mode != openToServe {
 		return db.prepare(mode)
 	}
-	if db.lock, err = lockServing(db.path); err != nil {
+	lock, err := lockServing(db.path)
+	db.lock = lock
+	if err != nil {
 		return err
 	}
 	if err := db.prepare(mode); err != nil {
@@ -184,8 +186,9 @@ func (h header) problem(mode openMode) string {
 	case h.ApplicationID != applicationID && h.ApplicationID != backupID, h.Version < 1:
 		return "not a storeorder database: name another file with -db"
 	case h.Version > schemaVersion:
-		return fmt.Sprintf("a database of version %d, and this program takes versions up to %d: run the storeorder that "+
-			"made it, or go back to the copy that it made before (docs/operation.md, upgrades)", h.Version, schemaVersion)
+		return fmt.Sprintf("a database of version %d, and this program takes versions up to %d: run the storeorder "+
+			"that made it, or go back to the copy that it made before (docs/operation.md, upgrades)",
+			h.Version, schemaVersion)
 	case h.ApplicationID == backupID && mode != openReadOnly:
 		return "a backup: put it in place with \"storeorder restore\""
 	case h.Version < schemaVersion && (mode == openExisting || mode == openOrCreate):
@@ -251,7 +254,8 @@ func checkNames(path string, mode openMode) error {
 	}
 	wal, err := os.Stat(path + "-wal")
 	if err == nil && wal.Size() > 0 && file.Size() == 0 {
-		return fmt.Errorf("%s is empty, but %s-wal is not: put the file back, or run \"storeorder restore\"", path, path)
+		return fmt.Errorf("%s is empty, but %s-wal is not: put the file back, or run \"storeorder restore\"",
+			path, path)
 	}
 	names, ok := file.Sys().(*syscall.Stat_t)
 	if mode == openToServe && ok && names.Nlink > 1 && file.Mode().IsRegular() {
@@ -344,8 +348,8 @@ func (db *DB) checkpoint(ctx context.Context) {
 		return
 	}
 	db.noCheckpoint.CompareAndSwap(0, time.Now().Unix())
-	db.log.Error("the database file cannot be written, only its -wal, which grows until the disk is full: look for disk "+
-		"errors (dmesg). Nothing is lost: keep both files", "error", err)
+	db.log.Error("the database file cannot be written, only its -wal, which grows until the disk is full: look for "+
+		"disk errors (dmesg). Nothing is lost: keep both files", "error", err)
 }
 
 // isReady returns nil, or why the file cannot be relied on: it takes no writes, or checkpoints have failed for five

@@ -87,8 +87,8 @@ func (db *DB) saveCopy(saved string) error {
 		if info, err := os.Stat(db.path); err == nil {
 			size = info.Size()
 		}
-		return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes %d MB, "+
-			"and then a tenth of that for itself (%v)", size>>20+1, err)
+		return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes "+
+			"%d MB, and then a tenth of that for itself (%v)", size>>20+1, err)
 	}
 	return errors.Join(os.Rename(part, saved), syncFolder(saved))
 }
@@ -98,8 +98,8 @@ func (db *DB) checkReferences() error {
 	tx := &Tx{Context: context.Background(), db: db}
 	broken := ""
 	if tx.find(&broken, sqlBrokenReferences+" LIMIT 1") {
-		return fmt.Errorf("%s cannot be upgraded: %s; restore a backup that \"storeorder check\" finds nothing wrong with",
-			db.path, broken)
+		return fmt.Errorf("%s cannot be upgraded: %s; restore a backup that \"storeorder check\" finds nothing "+
+			"wrong with", db.path, broken)
 	}
 	return tx.err
 }
@@ -124,8 +124,9 @@ func (db *DB) checkColumns(ctx context.Context) error {
 
 	for table, columns := range wanted {
 		if !slices.Equal(found[table], columns) {
-			return fmt.Errorf("%s has version %d of the database as it was before the release: the table %s has the columns "+
-				"%q, and this program needs %q; go back to a copy that was made before (docs/operation.md, upgrades)",
+			return fmt.Errorf("%s has version %d of the database as it was before the release: the table %s has the "+
+				"columns %q, and this program needs %q; go back to a copy that was made before "+
+				"(docs/operation.md, upgrades)",
 				db.path, schemaVersion, table, found[table], columns)
 		}
 	}

@@ -90,7 +90,8 @@ func (tx *Tx) addDeliveries(eventID, storeID string, name EventName, ringsPhone 
 	tx.list(&endpoints, `
 		SELECT id
 		FROM   endpoints
-		WHERE  store_id = ? AND removed_at = 0 AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
+		WHERE  store_id = ? AND removed_at = 0
+		       AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(events) WHERE value = ?))
 		       AND (kind = 'webhook' OR ?)
 		ORDER BY id`, storeID, name, ringsPhone)
 	for _, id := range endpoints { // The event and the endpoint exist, so the only possible error is the write's.

@@ -136,7 +136,8 @@ func (db *DB) SetEndpointEvents(ctx context.Context, storeID, id string, events 
 	return db.mustChange(ctx, `
 		UPDATE endpoints
 		SET    events = ?
-		WHERE  id = ? AND store_id = ? AND removed_at = 0`, fromJSON{append([]EventName{}, events...)}, id, storeID) // [], not null
+		WHERE  id = ? AND store_id = ? AND removed_at = 0`,
+		fromJSON{append([]EventName{}, events...)}, id, storeID) // [], not null
 }
 
 // RemoveEndpoint hides an endpoint and turns it off. There may be a million deliveries, so purge deletes them in small
@@ -239,7 +240,8 @@ func (db *DB) Resend(ctx context.Context, storeID, id string) error {
 			UPDATE deliveries
 			SET    status = 'pending', attempt = 0, next_at = ?
 			WHERE  id = ?
-			AND    endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ? AND removed_at = 0)`, tx.now, id, storeID)
+			AND    endpoint_id IN (SELECT id FROM endpoints WHERE store_id = ? AND removed_at = 0)`,
+			tx.now, id, storeID)
 	})
 }
 
