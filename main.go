@@ -111,7 +111,7 @@ type commandFunc func(c *call) (result any, err error)
 
 // commands are in the order of the help.
 var commands = []command{
-	{"demo", "addr", "try it out: a temporary store with orders", demo},
+	{"demo", "addr", "run a temporary store with orders, to try it out", demo},
 	{"serve", "db addr public-url subdomains rate burst trusted-proxy gateway-url webhook-allow-private keep-events " +
 		"log-format", "run the service", serve},
 	{"store add", "db name! email! plan slug domain expiry contact language test",
@@ -140,7 +140,7 @@ var commands = []command{
 	{"restore <copy.db>", "db", "put a backup in the database's place", restoreBackup},
 	{"check", "db", "check a database or a backup", onFileToRead(check)},
 	{"health", "addr", "ask a running service whether it is ready", health},
-	{"version", "", "print the versions of this program", version},
+	{"version", "", "print the version", version},
 }
 
 // name is what a person types before flags and arguments.
@@ -276,50 +276,50 @@ type textFlags struct {
 	Given map[string]bool
 }
 
-// define defines all the flags that exist. What stands between ` + "`" + ` is what a flag takes.
+// define defines all the flags that exist. A word between backticks names what a flag takes.
 func (c *call) define(f *flag.FlagSet) {
 	f.StringVar(&c.file, "db", "storeorder.db", "the database `file`")
-	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` that the service listens on")
+	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` where the service listens")
 	f.BoolVar(&c.subdomains, "subdomains", false, "serve each store's pages at <slug>.<public host>")
 	f.BoolVar(&c.allowPrivate, "webhook-allow-private", false,
-		"allow http and private addresses; serve and webhook add each need it")
-	f.Func("trusted-proxy", "believe X-Forwarded-For from this `CIDR` (repeatable)", c.addProxy)
-	f.Func("gateway-url", "reach a gateway elsewhere, `provider=URL` (repeatable)", c.addGatewayURL)
+		"allow http and private addresses; serve and webhook add both need it")
+	f.Func("trusted-proxy", "trust X-Forwarded-For from this `CIDR` (repeatable)", c.addProxy)
+	f.Func("gateway-url", "reach a gateway at another address, `provider=URL` (repeatable)", c.addGatewayURL)
 
 	text := func(name, usage string) { f.String(name, "", usage) } // for textFlags
-	text("public-url", "the `address` that buyers reach the service at")
-	text("log-format", "how the log is written: `text|json` (default text)")
-	text("rate", "requests a minute for each key: an `int` (default 300)")
-	text("burst", "requests at once for each key: an `int` (default 60)")
-	text("keep-events", "a `duration`: how long events are kept (default 2160h)")
-	text("store", "a store's `id`; needed if there are several")
-	text("key", "a key's `id`; with -api, the key itself")
-	text("endpoint", "an endpoint's `id`")
-	text("delivery", "a delivery's `id`")
-	text("order", "an order's `id`")
-	text("name", "its name, a `text`")
-	text("email", "the owner's `e-mail` address")
-	text("plan", "`free|growth|scale`: free has no API")
-	text("slug", "its `name` in addresses")
-	text("domain", "its own `host`, if it has one")
-	text("expiry", "a `duration`: time to pay an order (a new store has 24h)")
+	text("public-url", "the `address` where buyers reach the service")
+	text("log-format", "the format of the log, `text|json` (default text)")
+	text("rate", "how many `requests` each key may send per minute (default 300)")
+	text("burst", "how many `requests` each key may send at once (default 60)")
+	text("keep-events", "delete events after this `duration` (default 2160h)")
+	text("store", "the store's `id`; needed if there are several")
+	text("key", "the key's `id`; with -api, the key itself")
+	text("endpoint", "the endpoint's `id`")
+	text("delivery", "the delivery's `id`")
+	text("order", "the order's `id`")
+	text("name", "a `name` for people to read")
+	text("email", "the owner's e-mail `address`")
+	text("plan", "the store's plan, `free|growth|scale`; free has no API")
+	text("slug", "the store's `name` in addresses")
+	text("domain", "the store's own `host`, if it has one")
+	text("expiry", "orders expire after this `duration` (a new store has 24h)")
 	text("contact", "for buyers: a WhatsApp `number` or an e-mail address")
-	text("language", "`id|en`: of messages to the owner's phone")
-	text("test", "`on|off`: offer the sandbox")
-	text("shop", "`open|closed|off`: the store's public page")
-	text("shop-text", "a `text` on that page: address, hours, rules")
-	text("shop-hold", "a `duration`: time to pay an order of that page (a new store has 3h)")
-	text("shop-max-quantity", "pieces in a line of such an order: an `int` (a new store has 20)")
-	text("scope", "`read|write|manage`: what a key may do (default write)")
-	text("expires", "a `duration`: how long the key works (default: for good)")
-	text("url", "the `address` that events are sent to")
-	text("events", "`names` separated by commas (default all)")
-	text("api", "read the events from this `address` of a service, with -key, instead of a file")
-	text("forward", "post the events to this `address` too, signed as webhooks are")
-	text("since", "with -endpoint, a `time`: whatever was not delivered since")
-	text("provider", "`midtrans|xendit`: whose key it is")
-	text("mode", "`sandbox|live`: whether it takes real money")
-	text("status", "only orders in this `state`")
+	text("language", "the language of messages to the owner's phone, `id|en`")
+	text("test", "test mode, `on|off`; it offers the sandbox")
+	text("shop", "the shop page, `open|closed|off`")
+	text("shop-text", "a `text` on the shop page: address, hours, rules")
+	text("shop-hold", "orders of the shop page expire after this `duration` (a new store has 3h)")
+	text("shop-max-quantity", "how many `pieces` of an item such an order may have (a new store has 20)")
+	text("scope", "what the key may do, `read|write|manage` (default write)")
+	text("expires", "the key expires after this `duration` (default: never)")
+	text("url", "the `address` to which events are sent")
+	text("events", "the `names` of the events to send, separated by commas (default all)")
+	text("api", "read the events from a service at this `address`, with -key, instead of from a file")
+	text("forward", "also post the events to this `address`, signed like webhooks")
+	text("since", "with -endpoint: all that was not delivered since this `time`")
+	text("provider", "the gateway, `midtrans|xendit`")
+	text("mode", "the key's mode, `sandbox|live`; live takes real money")
+	text("status", "only orders with this `status`")
 	text("from", "only orders of this `day` and later, such as 2026-01-31, in WIB")
 	text("to", "only orders of this `day` and before")
 }
@@ -607,10 +607,10 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 		isSteady := c.db.observeClock() // A jump shows as the difference to the last call.
 		if minute%60 == 0 && isSteady && !c.db.waitsForClock(24*time.Hour) {
 			if err := c.db.MarkUnusedPictures(ctx); err != nil && ctx.Err() == nil {
-				c.db.log.Warn("unused pictures could not be found", "error", err)
+				c.db.log.Warn("cannot find unused pictures", "error", err)
 			}
 			if err := c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)); err != nil && ctx.Err() == nil {
-				c.db.log.Warn("the database could not be cleaned up", "error", err)
+				c.db.log.Warn("cannot clean up the database", "error", err)
 			}
 		}
 

@@ -317,8 +317,8 @@ func referenceTail(reference string) string { return reference[strings.LastIndex
 var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 // changeOrder changes an order of a store in a write of its own. fn changes the order, its book and its sessions. Then
-// its state becomes what its book implies (settle), and everything that follows from that is written: stock, history,
-// sessions, and events: for the new state, for alerts that have changed, for a shipment, or for whatever else changed.
+// the status becomes what the book implies (settle), and all consequences are written: stock, history, sessions and
+// events. An event is for the new status, for changed alerts, for a shipment, or for any other change.
 func (db *DB) changeOrder(
 	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
 ) (OrderRow, error) {
@@ -332,7 +332,7 @@ func (db *DB) changeOrder(
 	})
 }
 
-// changeOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
+// changeOrderOfAnyStore is for pay pages, the clock and gateways, which know an order but not its store.
 func (db *DB) changeOrderOfAnyStore(
 	ctx context.Context, id string, fn func(tx *Tx, o *OrderRow) error,
 ) (OrderRow, error) {
@@ -389,11 +389,11 @@ func (tx *Tx) changeOrder(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error
 	return nil
 }
 
-// applyBook brings the order into the state that its book implies, with what that means for its stock and paid_at. The
-// method and amounts of a paid order are those of the page that pays it, which has no unique code. If the stock is
-// short, the order is paid all the same, and oversold; a refund releases no stock. The history gets one line for a
-// change of state, whose note is the news about the payer; other news becomes notes. statusBefore is the status before
-// this change, in which an act, or the order's end, may already have set o.Book.Status.
+// applyBook gives the order the status that its book implies, with the consequences for its stock and paid_at. A paid
+// order has the method and amounts of the page that pays it, which has no unique code. If stock is missing, the order
+// is paid all the same, and oversold. A refund releases no stock. A change of status is one line of the history, with
+// the news about the payer as its note. Other news becomes lines of its own. statusBefore is the status before this
+// change; an act or the order's end may already have set o.Book.Status.
 func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	after := settle(o.Book, statusBefore)
 	reason, notes := o.reasonAndNotes(after.PaidBy)
@@ -402,7 +402,7 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	}
 
 	if after.Status != o.Book.Status {
-		// This never fails for a change that settle makes: all of them are in transitions.
+		// This cannot fail, because all changes that settle makes are in transitions.
 		if err := o.become(after.Status, ActorGateway, reason); err != nil {
 			return err
 		}
@@ -427,8 +427,8 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	return nil
 }
 
-// reasonAndNotes returns the news that explains a change of state: the first about the payment that pays, or else the
-// last that is not a denial, or else the first. The rest are notes.
+// reasonAndNotes picks the news that explains a change of status: the first about the payment that pays; else the last
+// that is not a denial; else the first. The rest are notes.
 func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
 	if len(o.news) == 0 {
 		return reason, nil
@@ -444,8 +444,8 @@ func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
 	return o.news[i], slices.Delete(slices.Clone(o.news), i, i+1)
 }
 
-// transitions are all the changes of state that can happen, whoever causes them, but for UndoApproval. Everything else
-// is refused.
+// transitions are all possible changes of status, whoever causes them, except by UndoApproval. Everything else is
+// refused.
 var transitions = map[Status][]Status{
 	Pending:              {AwaitingVerification, Paid, Failed, Expired},
 	AwaitingVerification: {Pending, Paid, Failed},
@@ -474,8 +474,8 @@ func (o *OrderRow) note(actor Actor, n Note) {
 	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: o.Book.Status, Actor: actor, Note: n})
 }
 
-// followStatus does what a new status means for an order's stock and paid_at. A refund keeps both: the goods may be
-// with the buyer. What was shipped comes back only if somebody says so.
+// followStatus adapts an order's stock and paid_at to a new status. A refund keeps both, because the buyer may have the
+// goods. Shipped goods come back only when somebody says so.
 func (tx *Tx) followStatus(o *OrderRow) {
 	switch o.Book.Status {
 	case Paid:

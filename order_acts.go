@@ -30,8 +30,8 @@ type Note struct {
 	Amount   int64    `json:"amount,omitempty"`  // that arrived or was returned
 	Due      int64    `json:"due,omitempty"`     // that was asked for
 	Alert    string   `json:"alert,omitempty"`   // that was resolved
-	Sender   string   `json:"sender,omitempty"`  // the name that a buyer says they sent money under
-	Bank     string   `json:"bank,omitempty"`    // the bank that they say they sent it from
+	Sender   string   `json:"sender,omitempty"`  // the name under which a buyer sent money, by their own words
+	Bank     string   `json:"bank,omitempty"`    // the bank that they name
 	Carrier  string   `json:"carrier,omitempty"` // with a shipment's news
 	Tracking string   `json:"tracking,omitempty"`
 }
@@ -80,10 +80,10 @@ type Act string
 const (
 	Approve Act = "approve"
 	Reject  Act = "reject"
-	Cancel  Act = "cancel" // for an order that waits for its owner, the same as reject
+	Cancel  Act = "cancel" // for an order that waits for its owner, this is Reject
 	Refund  Act = "refund"
 
-	// CancelPending is for keys that may create orders and not decide about them.
+	// CancelPending is for keys that may create orders but not decide about them.
 	CancelPending Act = "cancel pending"
 )
 
@@ -99,8 +99,8 @@ var statusAfter = map[Act]Status{
 	Refund:        Refunded,
 }
 
-// decide performs an act of the owner. seen is the order's State as they saw it: in any other, the act is refused. It
-// is "" where nothing was shown.
+// decide performs an act of the owner. seen is the order's State as they saw it, or "" if nothing was shown. If the
+// order has changed since, the act is refused.
 func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
 	if seen != "" && seen != o.State() {
 		return o.wrongState()
@@ -118,12 +118,12 @@ func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
 	return nil
 }
 
-// refuseDecision refuses acts that a change of state alone would allow.
+// refuseDecision refuses acts that transitions would allow.
 func (o *OrderRow) refuseDecision(act Act) error {
 	status := o.Book.Status
 	switch act {
 	case Approve:
-		if !o.Book.Reported && o.Book.held() { // It was held after the owner looked.
+		if !o.Book.Reported && o.Book.held() { // The payment was held after the owner looked.
 			return o.wrongState()
 		}
 	case Reject:
@@ -153,9 +153,9 @@ func (o OrderRow) State() string {
 		o.Book.Reported, o.Book.held(), alerts(o.Book))
 }
 
-// UndoApproval takes back an approval that was a mistake: the order has the status from before it. seen is the order's
-// State as the owner saw it. Money that arrived meanwhile goes on paying the order. An order that was shipped keeps its
-// approval, unless it is paid in cash.
+// UndoApproval takes back a mistaken approval, so the order has its earlier status again. seen is the order's State as
+// the owner saw it. Money that has arrived since still pays the order. A shipped order keeps its approval, unless it is
+// paid in cash.
 func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) error {
 	_, err := db.changeOrder(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
 		from := tx.approvedFrom(o)
@@ -174,8 +174,8 @@ func (o *OrderRow) restore(to Status, actor Actor, n Note) {
 	o.Book = o.Book.undo(to)
 }
 
-// approvedFrom returns the status from before the approval of an order, "" if there is none that can be taken back. Of
-// approvals of 1.0 the history knows it.
+// approvedFrom returns an order's status before its approval, "" if no approval can be taken back. For approvals by 1.0
+// it is in the history.
 func (tx *Tx) approvedFrom(o *OrderRow) (from Status) {
 	if !o.Book.mayBeUndone() || o.Order.isShipped() && !tx.isCash(o) {
 		return ""
@@ -198,7 +198,7 @@ const (
 	mostTakenBack     = 5
 )
 
-// limitNotes refuses another line with a code in an order's history once it has as many as most.
+// limitNotes refuses an act once an order's history has most lines with a code.
 func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 	lines := tx.count(`
 		SELECT count(*)
@@ -210,8 +210,8 @@ func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 	return nil
 }
 
-// ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order
-// that is paid in cash. It is refused if the order has another method by now.
+// ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order that is
+// paid in cash. It is refused if the order's method has changed since.
 func (db *DB) ReportPayment(ctx context.Context, orderID string, actor Actor, method, sender, bank string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
 		return tx.report(o, method, actor, sender, bank)
@@ -231,7 +231,7 @@ func (tx *Tx) report(o *OrderRow, method string, actor Actor, sender, bank strin
 	n := Note{Code: NoteReported, Sender: sender, Bank: bank}
 	m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
 	if m.Kind == Cash {
-		if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so there is nothing to look for.
+		if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so the owner has nothing to look for.
 			return refuse(WrongState)
 		}
 		n.Code = NoteConfirmed
@@ -243,7 +243,7 @@ func (tx *Tx) report(o *OrderRow, method string, actor Actor, sender, bank strin
 	return o.become(AwaitingVerification, actor, n)
 }
 
-// TakeBackReport is for the buyer who has not paid after all, before the order's end.
+// TakeBackReport takes back a buyer's report, before the order's end.
 func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt || o.Order.isShipped() {
@@ -259,7 +259,7 @@ func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
 	return err
 }
 
-// EndTestOrder lets a pending test order's time be over now.
+// EndTestOrder ends a pending test order's time now.
 func (db *DB) EndTestOrder(ctx context.Context, orderID string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.Order.Test || o.Book.Status != Pending {
@@ -271,9 +271,9 @@ func (db *DB) EndTestOrder(ctx context.Context, orderID string) error {
 	return err
 }
 
-// ResolveAlert records that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an
-// overpaid one, isPayer says that it is the payment that they had approved. The error is WrongState if the
-// alert is gone or has other amounts now.
+// ResolveAlert records that the owner has dealt with an alert, which is given as fmt.Sprint shows it. For an overpaid
+// order, isPayer says that the money is the payment that they had approved. The error is WrongState if the alert has
+// gone, or has other amounts now.
 func (db *DB) ResolveAlert(ctx context.Context, storeID, orderID, alert string, isPayer bool) error {
 	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		for _, a := range alerts(o.Book) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// EnterAddress is for the buyer of an order that is delivered and has no address yet. They can enter it once.
+// EnterAddress lets the buyer enter the missing address of an order that is delivered, once.
 func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
 		if o.Handover != ToDeliver || o.Order.Shipping.Address != "" {
@@ -24,7 +24,7 @@ func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {
 	return err
 }
 
-// Correction is what the owner corrects in an order.
+// Correction is an owner's correction of an order.
 type Correction struct {
 	Name    string          `json:"name" rule:"text 1..200"`
 	Email   string          `json:"email" rule:"email optional"`
@@ -40,7 +40,7 @@ func editableOf(o Order) Correction {
 	}
 }
 
-// CorrectOrder writes what the owner corrects, at any time.
+// CorrectOrder corrects an order, at any time.
 func (db *DB) CorrectOrder(ctx context.Context, storeID, orderID string, in Correction) error {
 	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		fillIn(&in, editableOf(o.Order), in.Given)
@@ -57,7 +57,7 @@ func (db *DB) CorrectOrder(ctx context.Context, storeID, orderID string, in Corr
 	return err
 }
 
-// OrderEdit is what changes in an order.
+// OrderEdit is a program's change of an order.
 type OrderEdit struct {
 	Note     string            `json:"note" rule:"lines 0..1000 optional"` // "" empties it, if it was given
 	Metadata map[string]string `json:"metadata" rule:"map 0..40 optional"` // an empty value removes its key
@@ -65,12 +65,12 @@ type OrderEdit struct {
 	Given    map[string]bool
 }
 
-// EditedAddress is where an order is sent now; "" leaves the address as it is.
+// EditedAddress is an order's new address; "" keeps the old one.
 type EditedAddress struct {
 	Address string `json:"address" rule:"lines 1..500 optional"`
 }
 
-// EditOrder changes what a request says. The address of an order that was shipped stays.
+// EditOrder makes a program's change. The address of a shipped order stays.
 func (db *DB) EditOrder(ctx context.Context, storeID, orderID string, actor Actor, in OrderEdit) (OrderRow, error) {
 	return db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		if in.Shipping.Address != "" && in.Shipping.Address != o.Order.Shipping.Address {
@@ -90,7 +90,7 @@ func (db *DB) EditOrder(ctx context.Context, storeID, orderID string, actor Acto
 	})
 }
 
-// setAddress gives an order the address that it is sent to.
+// setAddress sets the address that an order is sent to.
 func (o *OrderRow) setAddress(address string) error {
 	if o.Order.isShipped() {
 		return (&Refusal{Reason: WrongState, Words: "shipped"}).add("shipping.address",

@@ -111,8 +111,8 @@ func (o Order) isOffered(st Store, m Method) bool {
 	return m.Test == o.Test && m.usable(st, o.Subtotal) && (o.Source != FromShop || m.Shop)
 }
 
-// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. Pages of the old
-// one are closed by their next check, which is due now.
+// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. The next check closes pages
+// of the old method, and is due now.
 func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
 	_, err := db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt || o.Order.isShipped() {

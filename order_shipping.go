@@ -15,7 +15,7 @@ type Shipping struct {
 	Method         string `json:"method,omitempty"` // the name of the shipping option
 	Carrier        string `json:"carrier,omitempty"`
 	TrackingNumber string `json:"tracking_number,omitempty"`
-	ShippedAt      Time   `json:"shipped_at,omitempty"` // 0 = it is not shipped; of a pickup, when it was picked up
+	ShippedAt      Time   `json:"shipped_at,omitempty"` // 0 = not shipped; also the time of a pickup
 }
 
 // NewShipping is what a request to create an order says about shipping.
@@ -23,12 +23,12 @@ type NewShipping struct {
 	Address string `json:"address" rule:"lines 1..500 optional"`
 	Method  string `json:"method" rule:"text 1..60 optional"`
 
-	// Only the program's own pages say the rest.
+	// The rest is set by the program's own pages only.
 	IsOption bool // Method is one of the store's shipping options
-	IsPriced bool // the fee of the order is its shipping_fee, whatever the option costs
+	IsPriced bool // the order's shipping_fee counts, whatever the option costs
 }
 
-// Handover is whether an order has to be handed over to its buyer, and how.
+// Handover says whether an order has to be handed over to its buyer, and how.
 type Handover string
 
 const (
@@ -37,7 +37,7 @@ const (
 	ToDeliver  Handover = "delivery" // to an address
 )
 
-// handover says of an order of the API that it is delivered if it has an address.
+// handover returns the handover of an order by API: it is delivered if it has an address.
 func (in NewShipping) handover() Handover {
 	if in.Address != "" {
 		return ToDeliver
@@ -70,15 +70,15 @@ func (tx *Tx) chooseShipping(o *OrderRow, in NewShipping) error {
 // isShipped reports whether the order is on its way, or was picked up.
 func (o Order) isShipped() bool { return o.Shipping.ShippedAt > 0 }
 
-// Shipment is what is known about a parcel. What is empty stays as it is.
+// Shipment is what is known about a parcel. An empty field keeps its value.
 type Shipment struct {
 	Carrier        string `json:"carrier" rule:"text 1..60 optional"`
 	TrackingNumber string `json:"tracking_number" rule:"text 1..60 optional"`
 	Given          map[string]bool
 }
 
-// Ship records that an order was shipped or picked up. It has to be paid, or to be paid in cash and confirmed by its
-// buyer. Once it is shipped, in any state, Ship corrects what is given.
+// Ship records that an order was shipped or picked up. The order has to be paid, or to be a cash order that its buyer
+// has confirmed. Once it is shipped, in any status, Ship corrects the given fields.
 func (db *DB) Ship(ctx context.Context, storeID, orderID string, actor Actor, in Shipment) (OrderRow, error) {
 	return db.changeOrder(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
 		shipping := &o.Order.Shipping
@@ -115,13 +115,13 @@ func (tx *Tx) isCash(o *OrderRow) bool {
 	return m.Kind == Cash
 }
 
-// isConfirmedCash reports whether an order is to be prepared, and paid when it is handed over.
+// isConfirmedCash reports whether an order is a cash order that its buyer has confirmed.
 func isConfirmedCash(o OrderRow, m Method) bool {
 	return o.Book.Status == AwaitingVerification && o.Book.Reported && m.Kind == Cash
 }
 
-// TakeBackShipping records that an order is not shipped after all. One that has failed or expired meanwhile gives its
-// stock back now.
+// TakeBackShipping records that an order is not shipped after all. If it has failed or expired since, its stock is
+// released now.
 func (db *DB) TakeBackShipping(ctx context.Context, storeID, orderID string, actor Actor) (OrderRow, error) {
 	return db.changeOrder(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.Order.isShipped() {

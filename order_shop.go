@@ -1,9 +1,9 @@
 package main
 
-// This file is about the orders of the shop page, which strangers make. Their buyers pay no price that they have not
-// seen: what the page showed is compared in the write that creates the order. How much of the stock strangers can hold
-// is bounded, and for how long: an unpaid order ends after the store's hold, and one that its buyer reports as paid
-// gives its stock back a day after the report, if nobody has decided about it by then.
+// This file is about orders of the shop page, which strangers make. Buyers pay no price that they have not seen: the
+// write that creates an order compares its prices with what the page showed. It is bounded how much stock strangers can
+// hold, and for how long. An unpaid order ends after the store's hold. An order that its buyer reports as paid releases
+// its stock a day after the report, if nobody has decided about it by then.
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	mostShopOrders = 500 // of a store, that are unpaid or reported
+	mostShopOrders = 500 // unpaid or reported orders of a store
 	sameFormFor    = 10 * time.Minute
 	reportHolds    = 24 * time.Hour // the stock of a reported order
 	mostToRelease  = 64             // at a time; the rest follows at once
@@ -27,7 +27,7 @@ func newShopRings() *limiter {
 type ShopOrder struct {
 	NewOrder
 	Seen   SeenPrices
-	Digest string // of what the form says: sent again within ten minutes, it leads to the order that it made
+	Digest string // of the form: sent again within ten minutes, it leads to its order
 }
 
 // SeenPrices is what a checkout has shown to its buyer.
@@ -36,7 +36,7 @@ type SeenPrices struct{ Subtotal, ShippingFee, Fee int64 }
 // PriceChanged refuses an order whose buyer has seen other prices.
 const PriceChanged Reason = "PRICE_CHANGED"
 
-// OrderFromShop creates an order of the shop page. One that is paid in cash is confirmed by that.
+// OrderFromShop creates an order of the shop page. A cash order is confirmed at once.
 func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (string, error) {
 	return writeFor(ctx, db, func(tx *Tx) (string, error) {
 		st := tx.store(storeID)
@@ -90,7 +90,7 @@ func (tx *Tx) hasManyShopOrders(storeID string) bool {
 		storeID) >= mostShopOrders
 }
 
-// compare refuses an order that costs something else than its buyer has seen, and one that costs nothing.
+// compare refuses an order whose price differs from what its buyer has seen, and one that costs nothing.
 func (seen SeenPrices) compare(o OrderRow) error {
 	if o.Book.Status == Paid {
 		return refuse(PaymentMethodUnavailable).add("payment_method", "is not for an order that costs nothing")
@@ -101,15 +101,15 @@ func (seen SeenPrices) compare(o OrderRow) error {
 	return nil
 }
 
-// holdsStock reports whether a reported order keeps its stock only for a while: it is of the shop page, nothing is
-// known of its money, and it is not with its buyer.
+// holdsStock reports whether a reported order keeps its stock only for a while: it is of the shop page, no money is
+// known, and it is not shipped.
 func (o OrderRow) holdsStock(m Method) bool {
 	hasMoney := o.Book.has(Held) || o.Book.has(Arrived)
 	return o.Order.Source == FromShop && m.Kind != Cash && !hasMoney && !o.Order.isShipped()
 }
 
-// releaseReported gives back the stock of orders that were reported a day ago and that nobody has decided about. They
-// go on waiting: an approval takes the stock again, or says that there is too little.
+// releaseReported releases the stock of orders that were reported a day ago and that nobody has decided about. They go
+// on waiting. An approval reserves the stock again, or says that there is too little.
 func (db *DB) releaseReported(ctx context.Context) error {
 	ids, err := all[string](ctx, db, "SELECT id FROM orders WHERE stock_until > 0 AND stock_until <= ? LIMIT ?",
 		db.now(), mostToRelease)
@@ -130,7 +130,7 @@ func (db *DB) releaseReported(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			db.log.Error("an order could not give its stock back", "error", err)
+			db.log.Error("cannot release an order's stock", "error", err)
 		}
 	}
 	if len(ids) == mostToRelease {
@@ -139,7 +139,7 @@ func (db *DB) releaseReported(ctx context.Context) error {
 	return nil
 }
 
-// CancelOwnOrder is for the buyer of an order of the shop page who has not paid: they may order anew.
+// CancelOwnOrder lets the buyer of an unpaid order of the shop page cancel it.
 func (db *DB) CancelOwnOrder(ctx context.Context, orderID string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
 		if o.Order.Source != FromShop || o.Book.Status != Pending {

@@ -401,7 +401,7 @@ func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, e
 	p.Status = status
 	isShop, _ := path.Match("/shop/*", r.URL.Path)
 	if err := p.sendError(errorPage{p, errors.Is(err, ErrUnknown), isShop}); err != nil {
-		s.db.log.Error("an error page could not be shown", "error", err)
+		s.db.log.Error("cannot show an error page", "error", err)
 		w.WriteHeader(p.Status)
 	}
 }

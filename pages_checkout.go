@@ -1,7 +1,8 @@
 package main
 
-// This file has the checkout of the shop page: what was chosen, at the prices of now, and the fields of an order. It
-// shows itself again with what is wrong, and says which price has changed: a buyer pays none that they have not seen.
+// This file has the checkout of the shop page: the chosen goods at today's prices, and the fields of an order. If
+// something is wrong, it is shown again and says what. It also says which price has changed, because buyers pay no
+// price that they have not seen.
 
 import (
 	"encoding/json"
@@ -13,7 +14,7 @@ import (
 	"strings"
 )
 
-// errShownAgain ends an act that changes nothing: the page is shown with what was typed.
+// errShownAgain ends an act that changes nothing. The page is shown again with what was typed.
 var errShownAgain = errors.New("the page is shown again")
 
 // checkoutForm is what a buyer types.
@@ -32,7 +33,7 @@ type checkoutForm struct {
 	LeaveEmpty    string `json:"leave_empty" rule:"text 1..200 optional"` // hidden from people
 }
 
-// check brings the telephone number into E.164, and refuses what only robots fill in.
+// check turns the telephone number into E.164, and refuses a form with the field that only robots fill in.
 func (f *checkoutForm) check(wrong *Refusal, path string, given map[string]bool) {
 	phone := shopPhone(f.Phone)
 	if f.Phone != "" && phone == "" {
@@ -49,8 +50,8 @@ func (f *checkoutForm) check(wrong *Refusal, path string, given map[string]bool)
 
 var isPostcode = matcher(`^[0-9]{5}$`)
 
-// shopPhone writes a telephone number of a buyer as E.164: 812… and 0812… are Indonesian. It is empty if the number
-// cannot be called.
+// shopPhone writes a buyer's telephone number as E.164. 812… and 0812… are Indonesian. The result is empty if the
+// number cannot be called.
 func shopPhone(text string) string {
 	digits := phoneMarks.Replace(plainMarks(text))
 	isLocal := strings.HasPrefix(digits, "0") && !strings.HasPrefix(digits, "00")
@@ -68,7 +69,7 @@ func shopPhone(text string) string {
 	return internationalPhone(text)
 }
 
-// seenValue is the value of a choice with a price: the price, a space and a name. It is cut at the first space.
+// seenValue is the value of a choice with a price: the price, a space and a name.
 func seenValue(price int64, name string) string { return fmt.Sprint(price, " ", name) }
 
 func cutSeenValue(value string) (price int64, name string) {
@@ -80,7 +81,7 @@ func cutSeenValue(value string) (price int64, name string) {
 	return price, name
 }
 
-// address writes the parts of an address in lines, the last of which is district, city and code.
+// address joins the parts of an address to lines. The last line has district, city and postcode.
 func (f checkoutForm) address() string {
 	last := f.City
 	if f.District != "" {
@@ -89,7 +90,7 @@ func (f checkoutForm) address() string {
 	return f.Street + "\n" + strings.TrimSpace(last+" "+f.Postcode)
 }
 
-// refuseAddress refuses an address that no parcel arrives at.
+// refuseAddress refuses an incomplete address.
 func (f checkoutForm) refuseAddress(wrong *Refusal) {
 	for name, text := range map[string]string{"street": f.Street, "district": f.District, "city": f.City} {
 		if text == "" {
@@ -120,9 +121,9 @@ type checkoutPage struct {
 	Back         string // to the shop
 	Lines        []chosenLine
 	Skipped      int
-	Wrong        string // the code of what is wrong with the whole
+	Wrong        string // the code of an error of the whole form
 	Subtotal     int64
-	Before, Now  int64 // the sum that the buyer had seen, and that of now; equal if nothing changed
+	Before, Now  int64 // the sum that the buyer saw, and today's; equal if nothing changed
 	Options      []checkoutOption
 	Chosen       *checkoutOption
 	Methods      []checkoutMethod
@@ -171,7 +172,7 @@ func (s *server) readCheckout(p *page) (any, error) {
 	return v, nil
 }
 
-// leaveClosed leads from the checkout of a closed shop to the shop, which says so.
+// leaveClosed leads from the checkout of a closed shop to its shop page, which says that it is closed.
 func (s *server) leaveClosed(p *page) error {
 	if p.Store.Shop != ShopOpen {
 		p.next = p.Store.shopPath()
@@ -179,7 +180,7 @@ func (s *server) leaveClosed(p *page) error {
 	return nil
 }
 
-// readOptions reads the shipping options. The only one is chosen; of several, the one that was.
+// readOptions reads the shipping options. A single one is chosen; of several, the one that the buyer chose.
 func (s *server) readOptions(v *checkoutPage) error {
 	options, err := s.db.ShippingOptions(v.Context(), v.Store.ID)
 	_, wanted := cutSeenValue(v.Form.Values.Get("shipping"))
@@ -197,7 +198,8 @@ func (s *server) readOptions(v *checkoutPage) error {
 	return err
 }
 
-// readMethods reads the payment methods. The only one is chosen unless it is cash; of several, the one that was.
+// readMethods reads the payment methods. A single one is chosen unless it is cash; of several, the one that the buyer
+// chose.
 func (s *server) readMethods(v *checkoutPage) error {
 	methods, err := s.db.ShopMethods(v.Context(), v.Store)
 	_, wanted := cutSeenValue(v.Form.Values.Get("payment_method"))
@@ -219,7 +221,7 @@ func (s *server) readMethods(v *checkoutPage) error {
 	return err
 }
 
-// compareSums sets the sum that the form had shown, and that of now, as far as both are known.
+// compareSums sets the sum that the form showed, and today's, if both are known.
 func (v *checkoutPage) compareSums() {
 	v.Now = v.Subtotal
 	if v.Chosen != nil {
@@ -301,7 +303,7 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 	return nil
 }
 
-// refuseLines refuses a cart that is empty, too long, or has more than there is.
+// refuseLines refuses a cart that is empty or too long, or that has more than the stock.
 func (s *server) refuseLines(lines []cartLine, list []chosenLine, wrong *Refusal) error {
 	switch {
 	case len(list) == 0:
@@ -317,7 +319,7 @@ func (s *server) refuseLines(lines []cartLine, list []chosenLine, wrong *Refusal
 	return nil
 }
 
-// chooseOption fills in how the order is handed over.
+// chooseOption fills in the shipping option of the order.
 func (s *server) chooseOption(p *page, in checkoutForm, order *ShopOrder, wrong *Refusal) error {
 	options, err := s.db.ShippingOptions(p.Context(), p.Store.ID)
 	if err != nil || len(options) == 0 {
@@ -338,7 +340,7 @@ func (s *server) chooseOption(p *page, in checkoutForm, order *ShopOrder, wrong 
 	return nil
 }
 
-// formDigest returns what two forms with the same content have in common.
+// formDigest returns a digest of a form's content.
 func formDigest(values url.Values) string {
 	text, _ := json.Marshal(values) // Maps are sorted, and texts cannot fail.
 	return fmt.Sprintf("%x", digest(string(text)))

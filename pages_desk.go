@@ -1,8 +1,8 @@
 package main
 
-// This file is the owner's desk: signing in, what waits and the orders, and what rings a phone. pages_order.go has the
-// page of one order, pages_new.go the form for an order of the owner's own, pages_csv.go the list of orders for a
-// spreadsheet.
+// This file is the owner's desk: signing in, what waits for the owner, the list of orders, and the words for a phone.
+// pages_order.go has the page of one order, pages_new.go the form for an order that the owner enters, and pages_csv.go
+// the list of orders for a spreadsheet.
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// admitOwner lets a store's owner in. Whoever is not signed in is sent to the sign-in page.
+// admitOwner lets a store's owner in, and sends anybody else to the sign-in page.
 func (s *server) admitOwner(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
 	if errors.Is(err, ErrNotFound) {
@@ -57,8 +57,8 @@ func (s *server) readSignIn(p *page) (any, error) {
 	return v, nil
 }
 
-// signIn signs an owner in by a password, or by the button of a sign-in link: a preview that fetches the link
-// does not use it up.
+// signIn signs an owner in by a password, or by the button behind a sign-in link. A preview that fetches the link does
+// not use it up.
 func (s *server) signIn(p *page) (err error) {
 	if token := p.PathValue("token"); token != "" {
 		err = s.auth.signInByLink(p.w, p.Request, token)
@@ -76,7 +76,7 @@ func (s *server) signIn(p *page) (err error) {
 	return err
 }
 
-// ownPaths are the addresses of the dashboard that a sign-in may lead to.
+// ownPaths matches the addresses of the dashboard that a sign-in may lead to.
 var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 
 // deskPage is what waits for the owner, and then the orders.
@@ -97,7 +97,7 @@ type deskPage struct {
 	IsMoreToDo bool       // more have to be handed over than are shown
 	OnTheirWay Revenue    // cash orders that were sent and are not paid
 	Unanswered int        // payment sessions whose gateway does not answer
-	Failing    []Endpoint // those where nothing arrives
+	Failing    []Endpoint // endpoints where nothing arrives
 	Orders     []Order
 	IsCash     map[string]bool // by the code of a method: its money comes when the order is handed over
 	Older      string          // the address of the next page, "" = there is none
@@ -154,7 +154,7 @@ func (s *server) sumOrders(p *page, sum func() (Revenue, error)) (Revenue, error
 	return sum()
 }
 
-// readOrders reads the orders that are asked for, and what those of the period, or of today, come to.
+// readOrders reads the orders asked for, and the sum of the period's or today's orders.
 func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 	var more bool
 	var err error
@@ -176,7 +176,7 @@ func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 	return err
 }
 
-// readFirstSteps reads what a new store still lacks, and the endpoints where nothing arrives.
+// readFirstSteps reads what a new store still lacks, and which endpoints fail.
 func (s *server) readFirstSteps(p *page, v *deskPage) error {
 	products, _, err := s.db.Entries(p.Context(), p.Store.ID, EntryFilter{Limit: 1, Drafts: true})
 	if err != nil {
@@ -231,8 +231,8 @@ func (s *server) readWaiting(p *page, v *deskPage) error {
 	return err
 }
 
-// phoneWords returns what an owner's phone shows of an event: the state and the amount first, and the buyer's
-// name last and cut, so that no name can pass for a state. It has no id, no telephone number and no note.
+// phoneWords returns what an owner's phone shows of an event. The state and the amount come first, and the buyer's name
+// last and cut, so that no name can look like a state. It has no id, telephone number or note.
 func phoneWords(lang string, event EventName, order []byte) (title, text string) {
 	var o Order
 	json.Unmarshal(order, &o) // A ping has none.

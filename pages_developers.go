@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// secret returns the one just made for a key or an endpoint, for ten minutes.
+// secret returns the new secret of a key or an endpoint, for ten minutes.
 func (p *page) secret(id string) string {
 	return p.auth.kept(p.Request, "secret-"+id, p.auth.cookie(p.Request, "sign-in"))
 }
 
-// keepSecret lets this sign-in show a secret for ten minutes. It waits in a cookie, so it is stored nowhere
-// here, and a page that a phone threw away can show it again.
+// keepSecret lets this sign-in show a secret for ten minutes. The secret waits in a cookie, so that it is not stored
+// here, and a page that a phone dropped can show it again.
 func (p *page) keepSecret(id, secret string) {
 	p.auth.keep(p.w, "secret-"+id, p.auth.cookie(p.Request, "sign-in"), secret, 10*time.Minute)
 }
@@ -88,7 +88,7 @@ type eventBox struct {
 	Chosen bool
 }
 
-// eventBoxes are the events that can be chosen: a ping comes in any case.
+// eventBoxes are the events that can be chosen. A ping is always sent.
 func eventBoxes(chosen []EventName) (boxes []eventBox) {
 	for _, name := range EventNames {
 		if name != Ping {
@@ -192,7 +192,7 @@ func (s *server) chooseEvents(p *page, id string) error {
 	return s.db.SetEndpointEvents(p.Context(), p.Store.ID, id, in.Events)
 }
 
-// removeEndpoint leads back to where endpoints of its kind are listed.
+// removeEndpoint removes an endpoint and leads back to the list of its kind.
 func (s *server) removeEndpoint(p *page, id string) error {
 	e, err := s.db.Endpoint(p.Context(), p.Store.ID, id)
 	if err != nil {

@@ -1,8 +1,8 @@
 package main
 
-// This file says how the forms of pages work: what their fields hold, and what is wrong with them. A form shows what is
-// there, or what was typed if it was refused. It carries a digest of what each field showed: a field that was not
-// changed is not written, so an older page undoes nothing.
+// This file says how the forms of pages work: what their fields hold, and what is wrong with them. A form shows the
+// present values, or what was typed if it was refused. It carries a digest of what each field showed. A field that was
+// not changed is not written, so an older page undoes nothing.
 
 import (
 	"cmp"
@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// form is a form of a page: what its fields hold, and why it was refused, if it was.
+// form is a form of a page: the values of its fields, and why it was refused, if it was.
 type form struct {
 	Values  url.Values
 	Refusal *Refusal
 }
 
-// Form returns the form of an act, filled in with the fields of what it is about; without those, it is about
-// something new. Without an act, it is the refused form, whatever its act.
+// Form returns the form of an act, filled in with the fields of its subject; without those, the subject is new. Without
+// an act, it is the refused form.
 func (p *page) Form(act string, about ...url.Values) form {
 	if p.typed.Refusal != nil && (act == p.act || act == "") {
 		return p.typed
@@ -33,7 +33,7 @@ func (p *page) Form(act string, about ...url.Values) form {
 	return form{Values: values}
 }
 
-// refusal returns why the form that was posted is refused, nil if none is.
+// refusal returns why the posted form was refused, or nil.
 func (p *page) refusal() error {
 	if p.typed.Refusal == nil {
 		return nil
@@ -92,11 +92,10 @@ func addValues(values url.Values, prefix string, v reflect.Value) {
 	}
 }
 
-// Shown returns what the fields of a form show, in a few characters each. It is sent with the form: a field that was
-// not changed is not written, so that an older page undoes nothing.
+// Shown returns a digest of each field as the form shows it, which is sent along with the form.
 func (f form) Shown() string {
 	if f.Refusal != nil {
-		return f.Values.Get("shown") // as the page showed them that was sent first
+		return f.Values.Get("shown") // as the first page showed them
 	}
 	shown := url.Values{}
 	for field := range f.Values {
@@ -114,7 +113,7 @@ func (p *page) keepUnchanged(given map[string]bool, saved any, now url.Values) e
 		return nil
 	}
 	wrong := refuse(ValidationFailed)
-	shown, _ := url.ParseQuery(p.PostFormValue("shown")) // What cannot be read has changed.
+	shown, _ := url.ParseQuery(p.PostFormValue("shown")) // A field that is missing here has changed.
 	saves := p.Fields(saved)
 	for _, in := range inputs(reflect.TypeOf(saved)) {
 		before := cmp.Or(shown.Get(in.name), digestOf(nil, in.name))
@@ -153,7 +152,7 @@ func sortedWords(text string) string {
 	return strings.Join(words, " ")
 }
 
-// filledRows returns the beginnings of the names of a list's rows that have something in them, such as "items[2].".
+// filledRows returns the prefixes of the filled-in rows of a list, such as "items[2].".
 func filledRows(values url.Values, list string, most int) (rows []string) {
 	for row := range most {
 		name := fmt.Sprintf("%s[%d].", list, row)
@@ -167,7 +166,7 @@ func filledRows(values url.Values, list string, most int) (rows []string) {
 	return rows
 }
 
-// Holds reports whether one of some fields has a value or an error: then it is not folded away.
+// Holds reports whether any of the fields has a value or an error. Then they are not folded away.
 func (f form) Holds(names ...string) bool {
 	for _, name := range names {
 		if field := f.Field(name, "", false, "", ""); field.Value != "" || field.Error != nil {
@@ -177,8 +176,7 @@ func (f form) Holds(names ...string) bool {
 	return false
 }
 
-// Rows returns the rows of a list that a form has: those up to the last one that is filled in, and two more,
-// but no more than the list may have.
+// Rows returns the rows of a list in a form: all up to the last filled-in one, and two more, within the list's limit.
 func (f form) Rows(list, name string, most int) (rows []int) {
 	last := -1
 	for row := range most {

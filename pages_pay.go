@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// admitBuyer lets in whoever has the address of an order's pay page. Addresses that are made up take no tokens.
+// admitBuyer lets in anybody with the address of an order's pay page. Made-up addresses use no tokens.
 func (s *server) admitBuyer(p *page) error {
 	if err := s.openOrder(p, strings.ToLower(p.PathValue("id"))); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (s *server) admitBuyer(p *page) error {
 	return s.auth.payLimiter.take(p.order.ID).err
 }
 
-// admitToSandbox lets in the buyer of an order that the sandbox can pay.
+// admitToSandbox lets in the buyer of an order at the sandbox.
 func (s *server) admitToSandbox(p *page) error {
 	id, err := s.db.SandboxOrder(p.Context(), p.PathValue("id"))
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *server) admitToSandbox(p *page) error {
 	return s.auth.payLimiter.take(p.order.ID).err
 }
 
-// openOrder reads the order that a buyer's page is about. Their pages are on every host but another store's, so that
-// links still work after a store's domain changes.
+// openOrder reads the order of a buyer's page. Pay pages are on every host except another store's, so that links still
+// work after a store's domain changes.
 func (s *server) openOrder(p *page, orderID string) (err error) {
 	if p.order, err = readOrderOfAnyStore(p.Context(), s.db, orderID); err != nil {
 		return err
@@ -51,25 +51,25 @@ func (s *server) openOrder(p *page, orderID string) (err error) {
 }
 
 const (
-	mostChecks = 10              // times that the page asks the gateway by itself
+	mostChecks = 10              // how often the page asks the gateway by itself
 	buyerWaits = 4 * time.Second // for a gateway's answer
 )
 
-// backFromGateway is where gateways lead buyers back to. The address has no query, because some gateways drop it, and
-// others add theirs after a second ?.
+// backFromGateway is the path to which gateways lead buyers back. It has no query, because some gateways drop it, and
+// others append a second ?.
 const backFromGateway = "/pay/{id}/back"
 
-// comeBack leads a buyer who comes back from a gateway to their pay page, which asks the gateway what became of the
-// payment. Some gateways post.
+// comeBack leads a buyer from a gateway back to the pay page, which asks the gateway about the payment. Some gateways
+// lead back by a POST.
 func (s *server) comeBack(p *page) error {
 	err := s.admitBuyer(p)
 	p.next = "/pay/" + p.order.ID + "?back=1"
 	return err
 }
 
-// checkOnReturn asks the gateway about a pending order whose buyer comes back from there, or about which a
-// notification claims that money came. While somebody else is asking, or if no answer comes, the page says
-// that the gateway is being asked (past the order's end, that its time is over), and tries again.
+// checkOnReturn asks the gateway about a pending order if its buyer comes back from there, or if a notification claims
+// that money came. While somebody else is asking, or if no answer comes, the page says that the gateway is being asked,
+// and tries again. Past the order's end, it says that the time is over.
 func (s *server) checkOnReturn(p *page) error {
 	back, _, _ := strings.Cut(p.Query("back"), "?") // Gateways may add another query with a ?.
 	checks, _ := strconv.Atoi(back)
@@ -104,56 +104,56 @@ type payPage struct {
 	Order       Order
 	Tail        string // of its reference
 	Contact     string // the buyer's, as others may see it
-	Method      Method // that it is paid by; one that was removed has no name
+	Method      Method // of the order; a removed one has no name
 	Part        string // asking, manual, gateway, checking or over
-	IsChanged   bool   // The button that was pressed came from the page of another method.
+	IsChanged   bool   // the pressed button came from the page of another method
 	IsManual    bool
 	IsBackFirst bool // the way back to the store's own page comes first
 	Question    toStore
 	URL         string
 	Alerts      []shownAlert
-	Code        *QRISMerchant // of the code with the amount by which it can be paid; nil = there is none
+	Code        *QRISMerchant // of the order's QRIS code; nil = it has none
 	IsFirst     bool          // the buyer has just ordered on the shop page
-	Keep        toStore       // by which they keep the page's address in a chat
+	Keep        toStore       // a link that keeps the page's address in a chat
 	MayCancel   bool          // an unpaid order of the shop page
-	OrderAgain  string        // the shop page with what the order has; "" = it is none of it
-	Target      string        // the heading of where the money goes; "" = nowhere is known
-	CanSave     bool          // the picture of where it goes
-	LacksTarget bool          // The store has removed where the money should go.
+	OrderAgain  string        // the shop page with the same goods; "" = not an order of it
+	Target      string        // the heading above the account; "" = there is none
+	CanSave     bool          // the picture can be saved
+	LacksTarget bool          // the store has removed the account
 	Claim       form
 
-	// While it waits for its payment.
-	AmountStart  string // the amount without the digits by which the store recognizes the payment
-	AmountEnd    string // those digits
+	// While the order waits for payment.
+	AmountStart  string // the amount without its last digits
+	AmountEnd    string // the digits by which the store recognizes the payment
 	IsLong       bool
-	AsksAgain    bool   // The page asks the gateway again by itself.
-	IsDenied     bool   // The last payment was denied, and none is open.
-	Problem      string // why its gateway gave no page
+	AsksAgain    bool   // the page asks the gateway again by itself
+	IsDenied     bool   // the last payment was denied, and none is open
+	Problem      string // why the gateway gave no page
 	Others       []otherMethod
 	Change       form
 	IsChangeOpen bool
 
-	// While its payment is checked.
+	// While the payment is checked.
 	IsConfirmed bool // in cash
 	Proof       toStore
 	MayUnclaim  bool
 	Unclaim     form
 
-	// On its way to the buyer.
-	Delivery     *delivery // nil = there is nothing to be said of it
+	// While the order is on its way.
+	Delivery     *delivery // nil = there is nothing to say
 	IsHandedOver bool      // and that comes first
 	AsksFirst    bool      // the way to write to the store stands above the summary
 
-	// Once it needs nothing from its buyer.
+	// Once the buyer has nothing left to do.
 	Outcome      string // free, paid, failed, expired, nothing or refunded
 	IsOverUnpaid bool   // its buyer may order anew
 	AnyDenied    bool
 	Kept         []shownAlert // money that the store has although the order is not paid
-	MayClaim     bool         // It was paid too late.
+	MayClaim     bool         // the buyer may have paid too late
 }
 
-// delivery is what a buyer reads of how the order gets to them. Of the address it has only the last line: whoever has
-// the link can read it.
+// delivery is what a buyer reads about how the order reaches them. It has only the last line of the address, because
+// everybody with the link can read it.
 type delivery struct {
 	State     string // asks (for the address), waits, prepared, sent or picked_up
 	Shipping  Shipping
@@ -161,18 +161,18 @@ type delivery struct {
 	EnteredBy form
 }
 
-// toStore is the link by which a buyer writes to the store; "" = there is none.
+// toStore is a link for writing to the store; "" = there is none.
 type toStore struct{ URL, By string }
 
-// otherMethod is another way to pay, and what the order would cost then.
+// otherMethod is another way to pay, with the costs of the order by it.
 type otherMethod struct {
 	Method
 	Costs      int64
-	ShowsCosts bool // because they are not those of now
+	ShowsCosts bool // because they differ from today's
 }
 
-// readPay reads a pay page. An order that is still pending after its end has a page at the gateway that is not closed
-// yet. Late money may still pay it, or one that has expired or failed.
+// readPay reads a pay page. An order that is still pending after its end has an open page at the gateway. Late money
+// may still pay it, as it pays an expired or failed order.
 func (s *server) readPay(p *page) (any, error) {
 	o := p.order
 	v := payPage{page: p, Order: o.Order, Contact: masked(o.Order.Buyer), IsChanged: p.Query("changed") != ""}
@@ -215,7 +215,7 @@ func (s *server) readPay(p *page) (any, error) {
 	return v, err
 }
 
-// toStore returns the link for a message of the buyer's, with the code of the link's words.
+// toStore returns the link for a buyer's message, with the code of the link's words.
 func (p *page) toStore(message, words string) toStore {
 	o := p.order.Order
 	link := writeTo(p.Store.Contact, p.Language.say(message,
@@ -230,7 +230,7 @@ func (p *page) toStore(message, words string) toStore {
 	return toStore{link, words + "whatsapp"}
 }
 
-// readShopOrder says what the buyer of an order of the shop page can do besides.
+// readShopOrder reads what else the buyer of an order of the shop page can do.
 func (v *payPage) readShopOrder() {
 	o := v.order
 	if o.Order.Source != FromShop {
@@ -248,14 +248,14 @@ func (v *payPage) readShopOrder() {
 	}
 }
 
-// readTarget says where the money of a manual order goes.
+// readTarget reads where the money of a manual order goes.
 func (v *payPage) readTarget(now Time) {
 	m := v.Method
 	isQRIS := m.Kind == QRIS
 	if v.order.qris(m, now) != "" {
 		v.Code = m.merchant()
 	}
-	v.CanSave = m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") // It is one of ours.
+	v.CanSave = m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") // the picture is one of ours
 	switch {
 	case len(m.Accounts) == 0 && m.ImageURL == nil && m.Instructions == "" && v.Code == nil:
 	case v.order.Book.Status == AwaitingVerification && m.Kind != Cash:
@@ -299,7 +299,7 @@ func (s *server) readWaysToPay(v *payPage) error {
 	return err
 }
 
-// readChecking says what a buyer can do while their payment is checked.
+// readChecking reads what a buyer can do while the payment is checked.
 func (v *payPage) readChecking(inTime bool) {
 	reported := v.order.Book.Reported
 	v.IsConfirmed = isConfirmedCash(v.order, v.Method) && len(v.Alerts) == 0
@@ -311,12 +311,11 @@ func (v *payPage) readChecking(inTime bool) {
 	v.Unclaim = v.Form("unclaim")
 	isSent := v.IsManual && v.Method.Kind != Cash && reported
 	if !v.IsConfirmed && !isSent {
-		v.Target = "" // What is checked came another way.
+		v.Target = "" // The payment to check came another way.
 	}
 }
 
-// readDelivery says how the order gets to its buyer. Thirty days after it was handed over, nothing is said of that any
-// more.
+// readDelivery reads how the order reaches its buyer. Thirty days after the handover, the page no longer says so.
 func (v *payPage) readDelivery(now Time) {
 	shipping := v.Order.Shipping
 	status := v.order.Book.Status
@@ -346,7 +345,7 @@ func (v *payPage) readDelivery(now Time) {
 	v.Delivery = d
 }
 
-// lastLine returns the last line of an address or, of one with a single line, what follows its last comma.
+// lastLine returns the last line of an address or, if it has one line, the text after the last comma.
 func lastLine(address string) string {
 	if i := strings.LastIndex(address, "\n"); i >= 0 {
 		return address[i+1:]
@@ -357,7 +356,7 @@ func lastLine(address string) string {
 	return ""
 }
 
-// readOutcome says how an order has ended.
+// readOutcome reads how an order ended.
 func (v *payPage) readOutcome() {
 	status := v.order.Book.Status
 	switch {
@@ -386,8 +385,8 @@ func (v *payPage) readOutcome() {
 	}
 }
 
-// actOfBuyer does what a button of the pay page says. If that comes too late, the page shows how things
-// stand; if it comes from the page of another method, the page says that they have changed.
+// actOfBuyer performs the act of a button of the pay page. If it comes too late, the page shows the present state. If
+// it comes from the page of another method, the page says that the method has changed.
 func (s *server) actOfBuyer(p *page) (err error) {
 	p.next = "/pay/" + p.order.ID
 	act := p.PostFormValue("act")
@@ -411,7 +410,7 @@ func (s *server) actOfBuyer(p *page) (err error) {
 	return err
 }
 
-// reportPayment writes what the buyer says of their payment.
+// reportPayment records the buyer's report of a payment.
 func (s *server) reportPayment(p *page, method string) error {
 	var said struct {
 		Sender string `json:"sender" rule:"text 1..100 optional"`
@@ -423,7 +422,7 @@ func (s *server) reportPayment(p *page, method string) error {
 	return s.db.ReportPayment(p.Context(), p.order.ID, ActorBuyer, method, said.Sender, said.Bank)
 }
 
-// enterAddress keeps the address that the buyer of an order without one enters.
+// enterAddress stores the address that the buyer enters.
 func (s *server) enterAddress(p *page) error {
 	var in struct {
 		Address string `json:"address" rule:"lines 1..500"`
@@ -434,13 +433,13 @@ func (s *server) enterAddress(p *page) error {
 	p.next = "/pay/" + p.order.ID
 	err := s.db.EnterAddress(p.Context(), p.order.ID, in.Address)
 	if isRefused(err, WrongState) {
-		return nil // The page shows how things stand.
+		return nil // The page shows the present state.
 	}
 	return err
 }
 
-// goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a
-// GET because form-action allows no form that leads to a gateway. A preview (HEAD) starts nothing.
+// goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a GET,
+// because form-action allows no form that leads to a gateway. A preview (HEAD) starts nothing.
 func (s *server) goPay(p *page) error {
 	_, session, err := s.payments.OrderWithSession(p.Context(), p.Store, p.order.ID, p.Method == http.MethodGet)
 	p.next = session.PaymentURL

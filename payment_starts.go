@@ -1,17 +1,17 @@
 package main
 
-// This file is about what a person sets off at a gateway. A buyer, or a shop's program, wants a page where an order can
-// be paid: a session is written, its page is requested, and what came of that is written too. An owner decides about a
-// payment that the gateway holds.
+// This file is about what people start at a gateway. A buyer, or a shop's program, wants a page for paying an order: a
+// session is written, its page is requested, and the result is recorded. An owner decides about a payment that the
+// gateway holds.
 
 import (
 	"context"
 	"errors"
 )
 
-// OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. If start is
-// true and the order can be paid at a gateway and has no page, it starts a session, or waits for the call
-// that does.
+// OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. With start, it also
+// starts a session if the order can be paid at a gateway and has no page. If another call does that already, it waits
+// for it.
 func (p *payments) OrderWithSession(
 	ctx context.Context, st Store, orderID string, start bool,
 ) (OrderRow, SessionView, error) {
@@ -21,28 +21,28 @@ func (p *payments) OrderWithSession(
 	}
 
 	err = p.startPage(ctx, st, orderID)
-	if err != nil && !errors.Is(err, ErrUnavailable) { // An order can be shown although nothing can be written.
+	if err != nil && !errors.Is(err, ErrUnavailable) { // The order can be shown even if nothing can be written.
 		return o, o.view(st, p.db.now()), err
 	}
 	o, err = readColumns(ctx, p.db, st.ID, orderID)
 	return o, o.view(st, p.db.now()), err
 }
 
-// startPage gets a page for an order from its gateway. If the gateway gives none, the session says why, and
-// there is no error. The call goes on even if the client has left, so that what the gateway did is known.
+// startPage gets a page for an order from its gateway. If the gateway gives none, the session says why, and there is no
+// error. The call goes on even if the client leaves, so that the result is known.
 func (p *payments) startPage(ctx context.Context, st Store, orderID string) error {
 	wait, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	unlock, err := p.lock(wait, orderID)
 	if err != nil {
-		return nil // The order shows what there is.
+		return nil // The order shows its present state.
 	}
 	defer unlock()
 
 	ctx = context.WithoutCancel(ctx)
 	call, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
-	for range 3 { // The reference may be taken each time: a restored backup does not know its latest pages.
+	for range 3 { // Each reference may be taken: a restored backup does not know the latest pages.
 		c, key, err := p.beginSession(ctx, st, orderID)
 		if err != nil || key.Provider == "" { // There is nothing to do, or no key for it.
 			return err
@@ -54,7 +54,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 			failed = errNotUnderstood
 		}
 		if failed != nil {
-			p.db.log.Warn("a gateway made no page", "provider", s.Provider, "store", st.ID, "error", failed)
+			p.db.log.Warn("a gateway started no payment session", "provider", s.Provider, "store", st.ID, "error", failed)
 		}
 
 		o, err := p.recordPage(withoutPlaces(ctx), s, page, failed)
@@ -62,11 +62,11 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 			return err
 		}
 
-		// A notification may have come before the page's address. Who has paid on a page that is taken needs no other.
+		// A notification may have come before the page's address. A buyer who has paid on a taken page needs no other.
 		s = *o.session(s.Number)
 		isTaken := errors.Is(failed, errTaken)
 		if s.Notified > 0 || isTaken {
-			p.checkSession(call, o, s) // If that fails, the session is still due.
+			p.checkSession(call, o, s) // On failure the session stays due.
 		}
 		if !isTaken {
 			return nil
@@ -75,9 +75,9 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	return nil
 }
 
-// beginSession writes the order's latest session before its page is requested, and returns what the page is made from.
-// If a start brought no page, its row is reused for the next one, after half a minute. The key has no provider if there
-// is nothing to do or no key to do it with.
+// beginSession writes the order's latest session before its page is requested, and returns what the page is created
+// from. The row of a start without a page is reused for the next one, after half a minute. The key has no provider if
+// there is nothing to do, or no key for it.
 func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (c checkout, key GatewayKey, err error) {
 	o, err := p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
@@ -108,7 +108,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 		}
 
 		method, found := tx.method(o.StoreID, s.Method)
-		if !found { // It was removed: its page offers everything.
+		if !found { // The method was removed, so its page offers everything.
 			method = Method{Code: s.Method, Provider: s.Provider}
 		}
 		c.channels = method.channelNames(st)
@@ -123,7 +123,7 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 	return c, key, nil
 }
 
-// recordPage writes what came of a call that requested a page.
+// recordPage records the result of requesting a page.
 func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Page, failed error) (OrderRow, error) {
 	return p.db.changeOrderOfAnyStore(ctx, sent.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
@@ -136,7 +136,7 @@ func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Pag
 			s.DueAt = tx.now.Add(firstCheck)
 			s.ExpiresAt = page.Expires
 			tx.exec("UPDATE gateway_keys SET paged_at = ? WHERE id = ?", tx.now, s.KeyID)
-		case errors.Is(failed, errTaken): // Somebody may have seen a page of this reference: it is checked and closed.
+		case errors.Is(failed, errTaken): // Somebody may have such a page, so it is checked and closed.
 			s.Seen = true
 			s.NotOffered = true
 			s.DueAt = tx.now
@@ -145,7 +145,7 @@ func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Pag
 	})
 }
 
-// problemOf says in a word why a gateway gave no page or answer, with the gateway's own words if it refused.
+// problemOf returns a word for why a gateway gave no page or answer, and the gateway's own words if it refused.
 func problemOf(err error) (problem, words string) {
 	if refusal, refused := errors.AsType[*Refusal](err); refused {
 		return "refused", refusal.Words
@@ -156,9 +156,9 @@ func problemOf(err error) (problem, words string) {
 	return problem, ""
 }
 
-// Decide performs an act of the owner. A payment that the gateway holds is approved or rejected there first, and the
-// order is paid when the gateway says so. If the buyer has reported a transfer, that is what the owner approves. seen
-// is the order's State as the owner saw it, or "": in any other, no gateway is told of the act, and it is refused.
+// Decide performs an act of the owner. A held payment is accepted or denied at the gateway first, and the order is paid
+// once the gateway says so. If the buyer has reported a transfer, the owner approves the transfer. seen is the order's
+// State as the owner saw it, or "". If the order has changed since, the act is refused before any gateway is told.
 // Refusals are WrongState, GatewayRefused with the gateway's words, and Unavailable.
 func (p *payments) Decide(
 	ctx context.Context, storeID, orderID string, act Act, actor Actor, n Note, seen string,
@@ -188,8 +188,9 @@ func (o OrderRow) decidesHeld(act Act) bool {
 	return o.Book.Status == AwaitingVerification && o.Book.held() && act != Refund && !isTransfer
 }
 
-// decideHeld accepts one held payment of an order at its gateway, or denies them all, if the order is still as the
-// owner saw it. It returns the order as it was then, and the accepted payment if the gateway left that to the owner.
+// decideHeld accepts one held payment of an order at its gateway, or denies all of them, provided that the order is
+// still as the owner saw it. It returns the order as it was then. If the gateway left the acceptance to the owner, it
+// also returns that payment.
 func (p *payments) decideHeld(
 	ctx context.Context, storeID, orderID string, act Act, seen string,
 ) (o OrderRow, settled *Payment, err error) {
@@ -241,8 +242,9 @@ func (p *payments) decideAtGateway(
 	return isSettled, err
 }
 
-// noteAccepted notes in an order's history that its owner has accepted a payment, and asks the gateway what came of it.
-// If that fails, the next check shows it. A payment that the gateway left to the owner has arrived with their word.
+// noteAccepted notes in an order's history that its owner accepted a payment, and asks the gateway for the result. If
+// that fails, the next check will show it. A payment that the gateway left to the owner has arrived by the owner's
+// word.
 func (p *payments) noteAccepted(
 	ctx context.Context, o OrderRow, settled *Payment, actor Actor, n Note,
 ) (OrderRow, error) {

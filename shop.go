@@ -1,6 +1,6 @@
 package main
 
-// This file is about the store: the tenant that every other row belongs to, its settings, hosts and addresses.
+// This file is about the store as a tenant: its settings, hosts and addresses.
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ type ShopState string
 const (
 	ShopOff    ShopState = "off" // there is no page
 	ShopOpen   ShopState = "open"
-	ShopClosed ShopState = "closed" // it shows what there is, and takes no orders
+	ShopClosed ShopState = "closed" // shows the goods, takes no orders
 )
 
 // Store is the shop: the tenant that every other row belongs to.
@@ -39,8 +39,8 @@ type Store struct {
 	Expiry     time.Duration `json:"-"` // how long an order waits for its payment
 	OwnerEmail string        `json:"owner_email"`
 	Contact    string        `json:"contact"`  // for buyers: WhatsApp or an e-mail address; empty if there is none
-	Language   string        `json:"language"` // of what its owner's phone shows: id or en
-	TestMode   bool          `json:"test"`     // only then are the sandbox and gateways with a sandbox key usable
+	Language   string        `json:"language"` // of messages to its owner's phone: id or en
+	TestMode   bool          `json:"test"`     // offers the sandbox and gateways with a sandbox key
 	CreatedAt  Time          `json:"created_at"`
 	URL        string        `json:"url"` // where its pay pages are, without a trailing slash
 
@@ -79,7 +79,7 @@ func (st Store) pictureURL(picture *string) *string {
 	return new(st.URL + *picture)
 }
 
-// isLocal reports whether buyers on the internet cannot open the store's pay pages.
+// isLocal reports whether the store's pay pages cannot be opened from the internet.
 func (st Store) isLocal() bool {
 	u, err := url.Parse(st.URL)
 	return err != nil || isPrivateHost(u.Hostname())
@@ -209,10 +209,10 @@ func (tx *Tx) putStore(st *Store) error {
 	return nil
 }
 
-// setAddress records where the service is reached, for the commands too.
+// setAddress records the public address of the service, also for the commands.
 func (db *DB) setAddress(publicURL string, subdomains bool) error {
 	u, err := url.Parse(publicURL)
-	if err != nil { // The rule of its flag takes some hosts that are none, such as [::::1].
+	if err != nil { // The rule of the flag accepts some invalid hosts, such as [::::1].
 		return fmt.Errorf("-public-url must be an address such as https://orders.example.id (%w)", err)
 	}
 	host := strings.TrimSuffix(u.Host, ":"+u.Port())
@@ -221,7 +221,7 @@ func (db *DB) setAddress(publicURL string, subdomains bool) error {
 		u.Scheme+"://", host, u.Host[len(host):], subdomains)
 }
 
-// publicURL returns where the service is reached, without a slash at its end.
+// publicURL returns the public address of the service, without a slash at its end.
 func (db *DB) publicURL(ctx context.Context) (string, error) {
 	return one[string](ctx, db, "SELECT scheme || host || port FROM settings")
 }

@@ -1,9 +1,9 @@
 package main
 
-// The database is one SQLite file. A write that has returned is on disk, complete; one that has returned an error has
-// changed nothing, unless the error is ErrUnknown. Writes that arrive together share a commit. Reads never wait for
-// writes. No orders are taken while the disk is full. Once a commit fails for another reason, or the file is lost or
-// replaced, none are taken until the next start. The operator is told in one sentence what to do.
+// The database is one SQLite file. A write that has returned is completely on disk. A write that has returned an error
+// has changed nothing, unless the error is ErrUnknown. Writes that arrive together share a commit. Reads never wait for
+// writes. No orders are taken while the disk is full. After a commit has failed for another reason, or the file was
+// lost or replaced, none are taken until the next start. The log tells the operator in one sentence what to do.
 
 import (
 	"cmp"
@@ -55,7 +55,7 @@ func (t *Time) UnmarshalText(text []byte) error {
 	return err
 }
 
-// environment is what the program gets from outside. Tests replace parts of it.
+// environment is the program's surroundings. Tests replace parts of them.
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -83,9 +83,9 @@ type DB struct {
 	running         sync.WaitGroup
 	broken          atomic.Pointer[error] // why nothing is written until the next start
 	noCheckpoint    atomic.Int64          // since when checkpoints fail, in Unix seconds; 0 = the last one did not
-	generation      atomic.Int64          // of the API keys and stores: it is raised when one has changed
-	latestID        int64                 // its milliseconds, with a count in the low 12 bits
-	shopRings       *limiter              // of owners' phones, by what buyers of the shop page do
+	generation      atomic.Int64          // of the API keys and stores, raised by each change
+	latestID        int64                 // in milliseconds, with a count in the low 12 bits
+	shopRings       *limiter              // of owners' phones, for buyers of the shop page
 	latestReference int64                 // the count in the latest payment_reference: see newReference
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that
@@ -120,19 +120,19 @@ func (db *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql
 func (db *DB) result(err error) error { return db.unavailable(err) }
 
 // Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a database error
-// nothing more is done, and the write fails with that error, so its functions need not check for it: what a query that
-// failed returns has no consequences. Its reads, find, list and count, return no error. A Tx is its own context, which
-// never ends: interrupting a statement may end the transaction that its neighbours share.
+// nothing more is done. A failed query returns no rows, and the write fails with that error whatever its code decides.
+// So its functions need not check for errors, and its reads, find, list and count, return none. A Tx is its own
+// context, which never ends: interrupting a statement may end the transaction that its neighbours share.
 type Tx struct {
 	context.Context
 	now                    Time
 	db                     *DB
-	webhooksDue, checksDue bool // set when a delivery or a check becomes due: the commit wakes their loops
-	keysChanged            bool // set when an API key or a store changes: the commit raises the generation
+	webhooksDue, checksDue bool // set when a delivery or a check becomes due; the commit wakes their loops
+	keysChanged            bool // set when an API key or a store changes; the commit raises the generation
 	err                    error
 
 	fn   func(*Tx) error
-	done chan struct{} // closed once the commit is on disk, or err says why there is none
+	done chan struct{} // closed once the commit is on disk, or err is set
 }
 
 // QueryContext reads on the writing connection. It does nothing after an error of the write.
@@ -193,10 +193,10 @@ const (
 	groupWork = 10 * time.Millisecond
 )
 
-// write runs fn on the writing goroutine, in a transaction that it shares with other writes: fn must not
-// block. It returns once the commit is on disk. If fn returns an error or panics, nothing of it is written,
-// but the others are. Only when the database itself fails do all of them fail. write waits at most five
-// seconds for its turn, and no longer than ctx; from then on it waits for the result, whatever ctx does.
+// write runs fn on the writing goroutine, in a transaction that other writes share, so fn must not block. It returns
+// once the commit is on disk. If fn returns an error or panics, its own changes are undone, but not those of the
+// others. Only if the database itself fails do all of them fail. write waits at most five seconds for its turn, and no
+// longer than ctx. From then on it waits for the result, whatever happens to ctx.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.enqueue(ctx, db.small, fn)
 }
@@ -216,8 +216,8 @@ func writeFor[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, e
 const keysRemembered = 500 * time.Millisecond
 
 // enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own, because
-// a savepoint with many rows is slow. A write leaves its queue if it waits too long. With a context of withPlaces it
-// first takes a place, and keeps it until its commit.
+// a savepoint with many rows is slow. A write that waits too long leaves its queue. With a context of withPlaces, a
+// write first takes a place, and keeps it until its commit.
 func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
 	if take, ok := ctx.Value(placesKey{}).(takePlace); ok && take != nil {
 		leave, err := take(ctx)
@@ -231,7 +231,7 @@ func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) e
 	select {
 	case queue <- tx:
 		<-tx.done
-		if tx.keysChanged && db.lock == nil { // A command has changed what the serving process may remember.
+		if tx.keysChanged && db.lock == nil { // A command has changed what the serving process remembers.
 			time.Sleep(keysRemembered)
 		}
 		return tx.err
@@ -247,14 +247,14 @@ type takePlace func(ctx context.Context) (leave func(), err error)
 
 type placesKey struct{}
 
-// withPlaces returns a context whose writes take a place. There is one writer for all stores, so whoever lets a store's
-// clients write bounds how many of their writes wait at once.
+// withPlaces returns a context whose writes take a place. All stores share one writer, so each caller bounds how many
+// writes of a store's clients wait at once.
 func withPlaces(ctx context.Context, take takePlace) context.Context {
 	return context.WithValue(ctx, placesKey{}, take)
 }
 
-// withoutPlaces returns a context that does not end, and whose writes take no place: for what has to be written because
-// a gateway has answered.
+// withoutPlaces returns a context that does not end, and whose writes take no place. It is for the consequences of a
+// gateway's answer.
 func withoutPlaces(ctx context.Context) context.Context {
 	return withPlaces(context.WithoutCancel(ctx), nil)
 }
@@ -274,9 +274,9 @@ func (db *DB) runWrites() {
 	}
 }
 
-// writeGroup runs the waiting writes in one transaction, up to groupSize of them and for groupWork, so that
-// one sync of the disk serves them all. Nobody is answered before the commit, not even with a refusal, which
-// may depend on a neighbour's row.
+// writeGroup runs up to groupSize waiting writes in one transaction, for groupWork at most, so that one sync of the
+// disk serves all of them. Nobody is answered before the commit. Even a refusal waits, because it may depend on a
+// neighbour's row.
 func (db *DB) writeGroup(first *Tx) {
 	group := []*Tx{first}
 	lost := db.transaction(func() error {
@@ -292,14 +292,14 @@ func (db *DB) writeGroup(first *Tx) {
 				return nil
 			}
 		}
-		return err // It loses the whole group; after a refusal it is nil.
+		return err // This loses the whole group. After a refusal it is nil.
 	})
 	for _, tx := range group {
 		tx.end(lost)
 	}
 }
 
-// callInSavepoint runs a write. If it fails, it alone is undone: tx.err says why, and nil is returned. A
+// callInSavepoint runs a write. If the write fails, only it is undone: tx.err says why, and the result is nil. A
 // returned error means that the whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
 	if err := tx.db.run("SAVEPOINT write"); err != nil {
@@ -328,8 +328,8 @@ func (tx *Tx) call() (err error) {
 	return tx.result(tx.fn(tx))
 }
 
-// end answers a write, and wakes the loops for what it made due. lost is why its transaction was not
-// committed, or ErrUnknown, and takes precedence over the write's own error.
+// end answers a write, and wakes the loops for what it made due. lost is the reason why its transaction was not
+// committed, or ErrUnknown. It takes precedence over the write's own error.
 func (tx *Tx) end(lost error) {
 	tx.err = cmp.Or(lost, tx.err)
 	if tx.keysChanged {
@@ -367,7 +367,7 @@ func (db *DB) transaction(work func() error) error {
 		return err
 	}
 	if err := work(); err != nil {
-		db.run("ROLLBACK") // This fails if the transaction has already ended.
+		db.run("ROLLBACK") // It fails if the transaction has already ended.
 		return err
 	}
 	return db.commit()
@@ -441,8 +441,8 @@ func (db *DB) checkWritable() error {
 	return nil
 }
 
-// checkEmptiedWAL tells a WAL that somebody has emptied, whose frames are still in its index, from one that a
-// checkpoint of another program has emptied. Only the writing goroutine calls it.
+// checkEmptiedWAL distinguishes a WAL that somebody has emptied, whose frames are still in its index, from one that
+// another program's checkpoint has emptied. Only the writing goroutine calls it.
 func (db *DB) checkEmptiedWAL() error {
 	s := &db.seen
 	s.Lock()
@@ -480,10 +480,10 @@ func (db *DB) stopWriting(cause string) error {
 	return err
 }
 
-// unavailable wraps an SQLite error in ErrUnavailable, which makes callInSavepoint give up the whole group:
-// SQLite may have ended the transaction on its own, and each later statement would be committed by itself
-// (https://sqlite.org/lang_transaction.html). A violated constraint and an invalid statement leave the
-// transaction as it is, and are returned unchanged. Damage to a file that is served ends all writing.
+// unavailable wraps an SQLite error in ErrUnavailable, so that callInSavepoint gives up the whole group. SQLite may
+// have ended the transaction on its own, and then each later statement would be committed by itself
+// (https://sqlite.org/lang_transaction.html). A violated constraint or an invalid statement leaves the transaction as
+// it is, and is returned unchanged. Damage to a served file ends all writing.
 func (db *DB) unavailable(err error) error {
 	code := sqliteCode(err)
 	switch code {

@@ -37,10 +37,10 @@ type openMode int
 
 const (
 	openExisting openMode = iota
-	openReadOnly          // any file of this or an earlier version, even a copy that nobody may write to
+	openReadOnly          // any file of this or an earlier version, even a read-only copy
 	openToCopy            // a file of this or an earlier version
 	openOrCreate
-	openToServe // upgrades the file, keeps a second service off it, and watches that it stays the same file
+	openToServe // upgrades the file, locks it against a second service, and watches that it stays the same
 )
 
 // openDB opens a file. Its errors are sentences for the person who runs the program. Commands have no log.
@@ -85,7 +85,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 	return db, nil
 }
 
-// openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no): the pool
+// openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no), because the pool
 // does.
 func openPool(path, options string, connections int) *sql.DB {
 	pool, _ := sql.Open("sqlite3", "file:"+url.PathEscape(path)+
@@ -111,8 +111,8 @@ func (db *DB) lockAndPrepare(mode openMode) error {
 	return db.takeFile()
 }
 
-// prepare inspects the file before anything in it is changed, opens it for writing, and creates its tables or
-// brings them to this version.
+// prepare inspects the file before it changes anything. Then it opens the file for writing, and creates or upgrades its
+// tables.
 func (db *DB) prepare(mode openMode) error {
 	version, err := db.inspect(mode)
 	if err != nil || mode == openReadOnly {
@@ -153,8 +153,8 @@ func (db *DB) prepare(mode openMode) error {
 	return db.checkColumns(ctx)
 }
 
-// inspect returns the version of a file that may be opened in this mode, or 0 if it is empty. Its errors say
-// what to do with another one.
+// inspect returns the version of a file that may be opened in this mode, or 0 if it is empty. Its errors say what to do
+// with any other file.
 func (db *DB) inspect(mode openMode) (version int, err error) {
 	h, err := one[header](context.Background(), db, `
 		SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema) AS empty, application_id, user_version AS version
@@ -198,7 +198,7 @@ func (h header) problem(mode openMode) string {
 	return ""
 }
 
-// close waits for the write in progress; later ones fail. SQLite copies the WAL into the file when its last
+// close waits for the write in progress; later writes fail. SQLite copies the WAL into the file when the last
 // connection is closed, so the connection to a broken file stays open until the process ends.
 func (db *DB) close() error {
 	close(db.closing)
@@ -245,8 +245,8 @@ func findFile(path string, mode openMode) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// checkNames refuses a file that was emptied beside its WAL, which SQLite would delete, and to serve a file with a
-// second name (a hard link), which would have a second WAL.
+// checkNames refuses a file that was emptied beside its WAL, because SQLite would delete the WAL. It also refuses to
+// serve a file with a second name (a hard link), which would have a second WAL.
 func checkNames(path string, mode openMode) error {
 	file, err := os.Stat(path)
 	if err != nil {
@@ -264,8 +264,8 @@ func checkNames(path string, mode openMode) error {
 	return nil
 }
 
-// createFor creates a file that nobody else can read, and that is missing. If root does, it gets the owner of the
-// database that it stands for or, while there is none, of that one's folder: the service runs as another user.
+// createFor creates a missing file that nobody else can read. If root creates it, it gets the owner of its database or,
+// without one, of the folder, because the service runs as another user.
 func createFor(database, path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil || os.Geteuid() != 0 {
@@ -285,7 +285,7 @@ func createFor(database, path string) (*os.File, error) {
 	return file, nil
 }
 
-// lockServing keeps other services, and a restore, off a file.
+// lockServing locks a file against other services and against a restore.
 func lockServing(path string) (*os.File, error) {
 	lock, err := createFor(path, path+"-serving")
 	if errors.Is(err, fs.ErrExist) {
@@ -300,8 +300,8 @@ func lockServing(path string) (*os.File, error) {
 	return lock, err
 }
 
-// checkIfCopied checks a file that is newer than its WAL: somebody may have put a copy in its place, which
-// does not match the WAL of the old file.
+// checkIfCopied checks a file that is newer than its WAL. Somebody may have put a copy in its place, which does not
+// match the old file's WAL.
 func (db *DB) checkIfCopied() error {
 	file, err := os.Stat(db.path)
 	if err != nil {
@@ -326,8 +326,8 @@ func (db *DB) takeFile() (err error) {
 	return db.checkWritable()
 }
 
-// checkpoint copies the WAL into the file, as far as nobody reads what it replaces. SQLite does so with every
-// thousandth page, and keeps an error of that to itself: the WAL would grow until the disk is full.
+// checkpoint copies the WAL into the file, except for parts that readers still need. SQLite does that by itself after
+// every thousand pages, but hides its errors. The WAL would then grow until the disk is full.
 func (db *DB) checkpoint(ctx context.Context) {
 	done := make(chan error, 1)
 	select {
@@ -365,8 +365,8 @@ func (db *DB) isReady() error {
 	return nil
 }
 
-// watch wakes the queue and the checks when the file was written, so that they notice within five seconds
-// what commands do, and that the dashboard has turned an endpoint on.
+// watch wakes the queue and the checks when the file was written. So they notice within five seconds what commands did,
+// and that the dashboard has turned an endpoint on.
 func (db *DB) watch(ctx context.Context) {
 	var before time.Time
 	for ctx.Err() == nil {
@@ -384,7 +384,7 @@ func (db *DB) watch(ctx context.Context) {
 }
 
 // checkClock compares the clock at the start with the newest event. If they are over a day apart, the clock may be
-// wrong, as that of a machine without a battery is: waitsForClock says what waits.
+// wrong, as on a machine without a battery. waitsForClock says what waits then.
 func (db *DB) checkClock() error {
 	newest, err := one[Time](context.Background(), db, "SELECT created_at FROM events ORDER BY number DESC LIMIT 1")
 	if errors.Is(err, ErrNotFound) {
@@ -409,9 +409,9 @@ func (db *DB) waitsForClock(d time.Duration) bool {
 	return !db.strangeStart.IsZero() && time.Since(db.strangeStart) < d
 }
 
-// observeClock compares the wall clock with one that nobody sets, and reports whether the wall clock can be trusted: it
-// has not jumped by over a minute in the last five minutes. Until it is steady again, nothing expires or is purged, no
-// delivery is given up, and no payment is checked. Whoever decides something by the time calls it.
+// observeClock compares the wall clock with one that nobody sets. The wall clock can be trusted if it has not jumped by
+// over a minute in the last five minutes. Until then, nothing expires or is purged, no delivery is given up, and no
+// payment is checked. Every decision by the time calls it.
 func (db *DB) observeClock() (isSteady bool) {
 	c := &db.clock
 	c.Lock()
@@ -441,13 +441,13 @@ type Report struct {
 	LatestEvent       Time     `json:"latest_event_at,omitzero"` // shows how old a copy is
 }
 
-// sqlBrokenReferences has a sentence for each row that refers to one that is not there.
+// sqlBrokenReferences returns a sentence for each row with a broken reference.
 const sqlBrokenReferences = `
 	SELECT "table" || ': row ' || coalesce(rowid, '?') || ' refers to a missing row of ' || parent
 	FROM   pragma_foreign_key_check`
 
-// check says what is in the database, which may be one of an earlier version. If it is damaged, the report has
-// faults, and there is an error.
+// check reports what is in the database, which may be of an earlier version. If it is damaged, the report has faults,
+// and there is an error.
 func (db *DB) check(ctx context.Context) (Report, error) {
 	r, err := one[Report](ctx, db, `
 		SELECT user_version AS schema_version, (SELECT count(*) FROM stores) AS stores,
@@ -494,7 +494,7 @@ func (db *DB) copyInto(ctx context.Context, file *os.File, id uint32) error {
 	err = errors.Join(err, file.Sync(), file.Close(), syncFolder(out))
 	if err != nil {
 		os.Remove(out)
-		os.Remove(out + "-journal") // which SQLite leaves when the disk is full
+		os.Remove(out + "-journal") // left by SQLite when the disk is full
 		return fmt.Errorf("cannot copy %s to %s: is the disk full? (%w)", db.path, out, err)
 	}
 	return nil
@@ -509,8 +509,7 @@ func syncFolder(path string) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// restore puts a copy of a sound file in a database's place. aside is the new name of what was there, or
-// empty.
+// restore puts a copy of a sound file in a database's place. aside is the new name of the old file, or empty.
 func restore(ctx context.Context, path, from string, env environment) (aside string, r Report, err error) {
 	source, err := openDB(from, openReadOnly, env, nil)
 	if err != nil {
@@ -548,8 +547,8 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 	return aside, r, errors.Join(os.Rename(fresh, path), syncFolder(path))
 }
 
-// setAside renames a database, whose WAL must not stay beside another file. The file goes first: a restore
-// that is killed then leaves no file, which everybody notices, rather than one without its latest orders.
+// setAside renames a database, whose WAL must not stay beside another file. The file goes first. So a killed restore
+// leaves no file, which everybody notices, rather than one without its latest orders.
 func setAside(path, aside string) (moved string, err error) {
 	for _, ending := range endings {
 		switch err := os.Rename(path+ending, aside+ending); {

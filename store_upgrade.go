@@ -28,7 +28,7 @@ func upgradeParts() []string {
 // there is no copy, unless the error is ErrUnknown.
 func (db *DB) upgrade(version int) error {
 	saved := fmt.Sprintf("%s-before-%d-%s", db.path, schemaVersion, db.now().Time().Format("20060102-150405.000"))
-	db.log.Warn("the database is upgraded before it is served, which takes a minute for a million orders",
+	db.log.Warn("upgrading the database before serving it; a million orders take a minute",
 		"from", version, "to", schemaVersion, "copy", saved)
 
 	// With foreign keys on, a part could delete rows that refer to a table. They cannot be turned off within a
@@ -59,7 +59,7 @@ func (db *DB) upgrade(version int) error {
 		return err
 	}
 
-	db.log.Info("the database is upgraded", "to", schemaVersion, "copy", saved)
+	db.log.Info("the database has been upgraded", "to", schemaVersion, "copy", saved)
 	return db.run("PRAGMA foreign_keys = ON")
 }
 

@@ -2,19 +2,18 @@ package main
 
 // Webhooks tell a store's own programs, and its owner's phone, what happens to orders.
 //
-// The creation of an order, and each change of its state or alerts, has an event. Its bytes are written once, in the
-// transaction of the change, with a delivery for each endpoint that wants it, and every attempt sends the same bytes
-// with a fresh signature. A delivery is tried up to ten times in some 75 hours, until the receiver answers 2xx. It can
-// arrive twice, because nothing is written before it is sent: a delivery is due until the result of an attempt says
-// otherwise.
+// The creation of an order, and each change of what it shows, has an event. Its bytes are written once, in the
+// transaction of the change, with a delivery for each endpoint that takes it. Every attempt sends the same bytes with a
+// fresh signature. A delivery is tried up to ten times in some 75 hours, until the receiver answers 2xx. It can arrive
+// twice, because nothing is written before it is sent. It stays due until the result of an attempt says otherwise.
 //
-// An endpoint gets an order's events in order as long as it acknowledges them: the next one waits while an attempt is
-// under way, and overtakes one that failed. A receiver that is slow, or down, delays its own deliveries; once 128
-// attempts to such receivers hang, they delay each other and new ones (mayBegin). Only its owner or a 410 answer turns
-// an endpoint off: one that always fails stays on.
+// An endpoint gets an order's events in order as long as it acknowledges them. The next one waits while an attempt is
+// under way, and overtakes one that failed. A receiver that is slow or down delays its own deliveries. Once 128
+// attempts to such receivers hang, they delay each other and new ones (mayBegin). Only its owner or a 410 turns an
+// endpoint off; one that always fails stays on.
 //
-// The file follows an event to its receiver: it is written with its deliveries, the queue begins attempts for those
-// that are due, each attempt sends and its result is recorded.
+// This file follows an event to its receiver. It is written with its deliveries, the queue begins attempts for the due
+// ones, and each attempt sends and records its result.
 
 import (
 	"bytes"
@@ -49,11 +48,11 @@ const (
 	OrderFailed               EventName = "orderFailed"
 	OrderExpired              EventName = "orderExpired"
 	OrderRefunded             EventName = "orderRefunded"
-	OrderPending              EventName = "orderPending" // it waits for its payment again
+	OrderPending              EventName = "orderPending" // it waits for payment again
 	OrderAlerted              EventName = "orderAlerted" // its alerts have changed
 	OrderShipped              EventName = "orderShipped" // it was handed over: sent, or picked up
-	OrderUpdated              EventName = "orderUpdated" // what it shows has changed, but neither status nor alerts
-	Ping                      EventName = "ping"         // a trial, without an order; every endpoint takes it
+	OrderUpdated              EventName = "orderUpdated" // anything else that it shows has changed
+	Ping                      EventName = "ping"         // a test without an order, which every endpoint takes
 )
 
 // EventNames are all the names that a store's events can have.
@@ -80,7 +79,7 @@ type DeliveryStatus string
 const (
 	deliveryPending   DeliveryStatus = "pending"
 	deliveryDelivered DeliveryStatus = "delivered" // acknowledged
-	deliveryFailed    DeliveryStatus = "failed"    // given up until it is sent again
+	deliveryFailed    DeliveryStatus = "failed"    // given up, until somebody resends it
 )
 
 // addDeliveries makes an event due at the endpoints of its store that take it, and at phones if it rings them. One that
@@ -110,11 +109,11 @@ func (tx *Tx) addDelivery(eventID, endpointID string) error {
 		WHERE  v.id = ? AND e.id = ? AND e.removed_at = 0`, tx.newID(), tx.now, eventID, endpointID)
 }
 
-// queue sends what is due. It writes nothing before it sends: which attempts are under way is known only in its memory.
-// That is enough: one process serves a file, and after a crash a delivery is still due, at its old time.
+// queue sends due deliveries. It writes nothing before it sends, and knows only in memory which attempts are under way.
+// That is enough, because one process serves a file, and after a crash a delivery is still due at its old time.
 //
 // The queue looks for due deliveries when something was written, when an attempt has ended and when the next delivery
-// is due. While an endpoint has an attempt under way, it waits for the end of that, not for the next due time.
+// is due. An endpoint with an attempt under way waits for the end of that attempt, not for its next due time.
 //
 // underWay and paused belong to the goroutine of run.
 type queue struct {
@@ -123,7 +122,7 @@ type queue struct {
 
 	underWay []dueDelivery
 	paused   map[string]time.Time // until when nothing is sent to an endpoint, by its id
-	ended    chan dueDelivery     // those whose attempt has ended
+	ended    chan dueDelivery     // deliveries whose attempt has ended
 }
 
 // newQueue returns a queue that is not running. Without a transport it sends over the network.
@@ -154,7 +153,7 @@ func (q *queue) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 
-		for len(q.ended) > 0 { // One pass of sendDue serves all that have ended together.
+		for len(q.ended) > 0 { // One pass of sendDue serves all attempts that have ended.
 			q.end(<-q.ended)
 		}
 	}
@@ -173,7 +172,7 @@ const (
 	pauseOfFailing = time.Second // between the attempts to an endpoint that fails or is slow
 )
 
-// waitingEndpoint is an endpoint with deliveries that wait, or are under way.
+// waitingEndpoint is an endpoint with deliveries that wait or are under way.
 type waitingEndpoint struct {
 	ID      string
 	DidWell bool // Its last attempt was acknowledged, and quickly.
@@ -181,7 +180,7 @@ type waitingEndpoint struct {
 }
 
 // sendDue begins the attempts that are due and may begin. It returns how long to sleep if nothing wakes the queue:
-// until the next delivery or the end of a pause, a minute at most because somebody may set the clock.
+// until the next delivery or the end of a pause, but a minute at most, because somebody may set the clock.
 func (q *queue) sendDue(untilCutOff context.Context) (sleep time.Duration) {
 	maps.DeleteFunc(q.paused, func(_ string, until time.Time) bool { return time.Until(until) <= 0 })
 	endpoints, err := q.waiting()
@@ -199,7 +198,7 @@ func (q *queue) sendDue(untilCutOff context.Context) (sleep time.Duration) {
 			continue
 		}
 		if !q.mayBegin(e) {
-			continue // It is looked at again when an attempt ends.
+			continue // The end of an attempt starts another pass.
 		}
 		if err := q.sendTo(untilCutOff, e, now); err != nil {
 			q.db.log.Error("webhooks: cannot read an endpoint's due deliveries; trying again", "error", err)
@@ -209,8 +208,8 @@ func (q *queue) sendDue(untilCutOff context.Context) (sleep time.Duration) {
 	return sleep
 }
 
-// waiting lists the endpoints that are on and have deliveries, in random order. It walks from one endpoint to the next
-// in the index, without reading all their deliveries.
+// waiting lists, in random order, the endpoints that are on and have deliveries. It walks from endpoint to endpoint in
+// the index, without reading all deliveries.
 func (q *queue) waiting() ([]waitingEndpoint, error) {
 	return all[waitingEndpoint](context.Background(), q.db, `
 		WITH RECURSIVE waiting (id) AS (
@@ -280,8 +279,8 @@ func (q *queue) sendTo(untilCutOff context.Context, e waitingEndpoint, now Time)
 	return err
 }
 
-// mustWait reports whether an attempt of a delivery, or of another one of its order to the same endpoint, is under way.
-// If that one fails, this one is due earlier than the retry, and goes first.
+// mustWait reports whether an attempt is under way for a delivery, or for another one of its order to the same
+// endpoint. If that attempt fails, this delivery is due before its retry, and goes first.
 func (q *queue) mustWait(d dueDelivery) bool {
 	return slices.ContainsFunc(q.underWay, func(other dueDelivery) bool {
 		ofOrder := d.OrderID != "" && other.OrderID == d.OrderID // A ping has no order.
@@ -289,8 +288,9 @@ func (q *queue) mustWait(d dueDelivery) bool {
 	})
 }
 
-// attempt sends a delivery once, records what came of it, and returns the delivery with pauses. Nothing is recorded if
-// the service stops first, or if the endpoint was removed or turned off before the delivery was sent: it stays due.
+// attempt sends a delivery once, records the result, and returns the delivery with pauses set. It records nothing if
+// the service stops first, or if the endpoint was removed or turned off before the delivery was sent. The delivery then
+// stays due.
 func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery {
 	begun := time.Now()
 	s, a, err := q.send(untilCutOff, d)
@@ -323,7 +323,7 @@ func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery 
 	return d
 }
 
-// sending is what an attempt sends, and where.
+// sending is what an attempt sends, and where to.
 type sending struct {
 	Kind      EndpointKind
 	URL       string
@@ -336,15 +336,14 @@ type sending struct {
 	Language  string // the store's
 }
 
-// httpAnswer is what came back. What the store sees of it reveals nothing about the network that the service
-// runs in.
+// httpAnswer is a receiver's answer. What the store sees of it reveals nothing about the network of the service.
 type httpAnswer struct {
 	code       int    // the HTTP status; 0: there was no answer
 	text       string // its first bytes, or why there was none, such as "timed out"
 	retryAfter string
 }
 
-// send reads a delivery and sends it. A panic becomes an error, so that it has a result like any other.
+// send reads a delivery and sends it. A panic becomes an error, so that the attempt has a result like any other.
 func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a httpAnswer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -425,7 +424,7 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 	defer resp.Body.Close()
 
 	var text []byte
-	if resp.StatusCode != http.StatusSwitchingProtocols { // Its body is the connection, which no deadline ends.
+	if resp.StatusCode != http.StatusSwitchingProtocols { // else the body is the connection, without an end
 		text, _ = io.ReadAll(io.LimitReader(resp.Body, 4096))
 	}
 
@@ -458,8 +457,8 @@ func newTransport(allowPrivate bool) *http.Transport {
 
 var errNotPublic = errors.New("not a public address")
 
-// refusePrivate is a net.Dialer's Control. It checks the address that is dialed, so a name that changes its
-// address gains nothing.
+// refusePrivate is a net.Dialer's Control. It checks the dialed address, so a name that changes its address gains
+// nothing.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	if dialed, _ := netip.ParseAddrPort(address); !isPublic(dialed.Addr()) {
 		return errNotPublic
@@ -477,7 +476,7 @@ func whyNoAnswer(err error) string {
 	case errors.Is(err, errNoNews):
 		return errNoNews.Error()
 	case errors.Is(err, errNotPublic), isLookup && lookup.IsNotFound:
-		// This does not reveal whether a private one has.
+		// This does not reveal whether a private host has it.
 		return "no public host has this name or address (a private one needs serve -webhook-allow-private)"
 	case isNetwork && network.Timeout():
 		return "timed out"
@@ -489,21 +488,21 @@ func whyNoAnswer(err error) string {
 	return "no answer"
 }
 
-// attemptResult is what an attempt means for its delivery and its endpoint.
+// attemptResult is the result of an attempt for its delivery and its endpoint.
 type attemptResult struct {
 	httpAnswer
-	attempts int // of the delivery that have ended, with this one
+	attempts int // of the delivery so far, including this one
 	status   DeliveryStatus
 	wait     time.Duration // of a pending delivery, until the next attempt
 	didWell  bool          // It was acknowledged, and quickly.
 }
 
-// afterAttempt says what the HTTP status of an answer, or 0, means for its delivery, and how long a pending
-// one waits. The exceptions are in attempt; what it means for the endpoint is in record, below. number counts from
-// 1, and spread is random, from 0.8 to 1.2, so that deliveries that failed together are not tried again
-// together. A receiver that is overloaded may ask for more time, up to twice the wait.
+// afterAttempt derives the status of a delivery, and its wait while it is pending, from the HTTP status of an answer,
+// or 0. The exceptions are in attempt, and the consequences for the endpoint in record, below. number counts from 1.
+// spread is random, from 0.8 to 1.2, so that deliveries that failed together are not retried together. An overloaded
+// receiver may ask for more time, up to twice the wait.
 func afterAttempt(number, code int, asked time.Duration, spread float64) (DeliveryStatus, time.Duration) {
-	waits := []time.Duration{ // before the second and every later one of ten attempts: 75 h 35 min in all
+	waits := []time.Duration{ // before the second to tenth attempt: 75 h 35 min in all
 		5 * time.Second,
 		5 * time.Minute,
 		30 * time.Minute,
@@ -529,8 +528,8 @@ func afterAttempt(number, code int, asked time.Duration, spread float64) (Delive
 	return deliveryPending, wait
 }
 
-// askedWait returns how long a Retry-After header asks to wait: it has seconds or a date (RFC 9110, 10.2.3). Without a
-// right one it is 0 or less.
+// askedWait returns how long a Retry-After header asks to wait, in seconds or until a date (RFC 9110, 10.2.3). Without
+// a valid header it is 0 or less.
 func askedWait(retryAfter string, now Time) time.Duration {
 	at, err := http.ParseTime(retryAfter)
 	if err == nil {
@@ -540,10 +539,10 @@ func askedWait(retryAfter string, now Time) time.Duration {
 	return time.Duration(min(seconds, 1e6)) * time.Second
 }
 
-// record writes the result of an attempt. A delivery that is resent counts its attempts from the start: if its second
-// or a later attempt is under way then, that result counts only for the endpoint. 410 turns the endpoint off. A result
-// that cannot be written is tried again each second, and its delivery stays under way: otherwise it would be sent all
-// the time.
+// record writes the result of an attempt. A resent delivery counts its attempts from the start, so a result of its
+// second or a later attempt that was still under way counts only for the endpoint. A 410 turns the endpoint off. If the
+// result cannot be written, record tries again each second, and the delivery stays under way. Otherwise it would be
+// sent all the time.
 func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResult) {
 	for tries := 0; untilCutOff.Err() == nil; tries++ {
 		err := q.db.write(untilCutOff, func(tx *Tx) error {
@@ -571,7 +570,7 @@ func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResu
 	}
 }
 
-// end notes that the attempt of a delivery has ended, and makes its endpoint pause if it failed or was slow.
+// end marks the attempt of a delivery as ended, and makes its endpoint pause if the attempt failed or was slow.
 func (q *queue) end(d dueDelivery) {
 	q.underWay = slices.DeleteFunc(q.underWay, func(other dueDelivery) bool { return other.ID == d.ID })
 	if d.pauses {
