@@ -195,7 +195,7 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			was.ID, in.store.ID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
 			e.ImageURL, e.Published, in.now, in.now, e.Position)
-	case e.isLike(was):
+	case alike(reflect.ValueOf(e), reflect.ValueOf(was)):
 		result = Unchanged
 	default:
 		in.exec(`
@@ -209,16 +209,6 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 		in.putItems(was.ID, e.Items, path+"items")
 	}
 	in.done.Entries = append(in.done.Entries, EntryResult{Type: string(kind), Slug: e.Slug, ID: was.ID, Result: result})
-}
-
-// isLike reports whether an entry has what another one has, but for its times.
-func (e Entry) isLike(was Entry) bool {
-	sameItems := len(e.Items) == len(was.Items)
-	for i := range e.Items {
-		sameItems = sameItems && e.Items[i].Slug == was.Items[i].Slug && e.Items[i].Quantity == was.Items[i].Quantity
-	}
-	return sameItems && e.Title == was.Title && e.Description == was.Description && e.Price == was.Price &&
-		e.Published == was.Published && e.Position == was.Position && reflect.DeepEqual(e.ImageURL, was.ImageURL) && reflect.DeepEqual(e.Stock, was.Stock)
 }
 
 // changeStock sets the stock that a product has after an input. A form changes it by as much as its field was changed:
@@ -266,6 +256,7 @@ func (in *importRun) addToStock(e *Entry, was Entry, found bool, path string) {
 		after := *was.Stock + *e.StockChange
 		e.Stock = &after
 	}
+	e.StockChange = nil // It is done.
 	e.Given["stock"] = true
 }
 

@@ -255,12 +255,13 @@ func (in *importRun) putMethod(m Method, path string) {
 		in.refuseOther(was, path)
 		return
 	}
+	was.Kind = m.Kind // The row of a gateway's method has one too.
 
 	result := Changed
 	switch {
 	case isNew:
 		result = Created
-	case m.isLike(was):
+	case alike(reflect.ValueOf(m), reflect.ValueOf(was)):
 		result = Unchanged
 	}
 	if result != Unchanged {
@@ -279,23 +280,6 @@ func (in *importRun) putMethod(m Method, path string) {
 			fromJSON{append([]string{}, m.Channels...)}, m.QRIS, m.Shop, m.Position)
 	}
 	in.done.Entries = append(in.done.Entries, EntryResult{Type: "payment_method", Code: m.Code, Result: result})
-}
-
-// isLike reports whether an input gives a method the fields that it has.
-func (m Method) isLike(was Method) bool {
-	after := was
-	given := map[string]bool{}
-	fillIn(&after, m, given)
-	if len(after.Accounts) == 0 && len(was.Accounts) == 0 {
-		after.Accounts = was.Accounts
-	}
-	if len(after.Channels) == 0 && len(was.Channels) == 0 {
-		after.Channels = was.Channels
-	}
-	if m.Provider != Manual {
-		after.Kind = was.Kind
-	}
-	return reflect.DeepEqual(after, was)
 }
 
 // refuseOther refuses another provider or kind for a method's code.

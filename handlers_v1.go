@@ -202,9 +202,7 @@ func (s *server) editOrder(c *apiCall, _ noQuery) (any, error) {
 // decide performs an act of the owner, which the last part of the path names. A key that may only write can only cancel
 // pending orders.
 func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
-	var in struct {
-		Reason string `json:"reason" rule:"text 1..200 optional"`
-	}
+	var in OwnerAct
 	if err := c.readOptionalBody(&in); err != nil {
 		return nil, err
 	}
@@ -217,6 +215,11 @@ func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
 	note := Note{Code: NoteByAPI, Text: in.Reason}
 	o, err := s.payments.Decide(c.Context(), c.store.ID, c.orderID(), act, ActorAPI, note, "")
 	return c.showOrder(o), err
+}
+
+// OwnerAct is the body of an act of the owner.
+type OwnerAct struct {
+	Reason string `json:"reason" rule:"text 1..200 optional"`
 }
 
 func (s *server) ship(c *apiCall, _ noQuery) (any, error) {

@@ -112,3 +112,25 @@ func fillIn[T any](in *T, there T, given map[string]bool) {
 		}
 	}
 }
+
+// alike reports whether two structs have the same inputs, but for those that are ignored.
+func alike(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Struct:
+		for _, f := range inputs(a.Type()) {
+			if f.kind != "ignored" && !alike(a.FieldByIndex(f.index), b.FieldByIndex(f.index)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Slice:
+		for i := range min(a.Len(), b.Len()) {
+			if !alike(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return a.Len() == b.Len()
+	default:
+		return reflect.DeepEqual(a.Interface(), b.Interface())
+	}
+}

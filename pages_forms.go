@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -507,13 +506,7 @@ func (s *server) saveStore(p *page) error {
 	}
 	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
 		fillIn(&in, st.Settings(), in.Given)
-		if in.Hours != nil {
-			st.Expiry = time.Duration(*in.Hours) * time.Hour
-		}
-		st.Name = in.Name
-		st.Contact = in.Contact
-		st.Language = in.Language
-		st.TestMode = in.TestMode
+		st.applySettings(in)
 	})
 	return err
 }

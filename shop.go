@@ -168,12 +168,24 @@ type settings struct {
 	Given    map[string]bool
 }
 
+// Settings returns what the form shows of a store.
 func (st Store) Settings() settings {
 	in := settings{Name: st.Name, Contact: st.Contact, Language: st.Language, TestMode: st.TestMode}
 	if hours := int64(st.Expiry.Hours()); st.Expiry%time.Hour == 0 {
 		in.Hours = &hours
 	}
 	return in
+}
+
+// applySettings gives a store what its form has.
+func (st *Store) applySettings(in settings) {
+	st.Name = in.Name
+	st.Contact = in.Contact
+	st.Language = in.Language
+	st.TestMode = in.TestMode
+	if in.Hours != nil {
+		st.Expiry = time.Duration(*in.Hours) * time.Hour
+	}
 }
 
 // putStore writes a store's row and reads its address again. It refuses a domain, e-mail address or slug that
