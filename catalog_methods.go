@@ -63,7 +63,7 @@ type Method struct {
 	QRISMerchant *QRISMerchant   `json:"qris_merchant,omitempty" sql:"-"`                // what the API shows of it
 	Enabled      bool            `json:"-" rule:"bool optional"`
 	Shop         bool            `json:"shop" rule:"bool optional"`               // offered on the shop page
-	Position     int64           `json:"position" rule:"int 0..1000000 optional"` // there, the smallest first
+	Position     int64           `json:"position" rule:"int 0..1000000 optional"` // in lists, the smallest first
 	Removed      bool            `json:"-"`                                       // no list shows it, but orders name it
 	Test         bool            `json:"-"`                                       // its orders are test orders: no real money pays them
 	HasKey       bool            `json:"-"`                                       // its gateway has a key in use, or it needs none
@@ -198,9 +198,9 @@ const sqlMethods = `
 	LEFT JOIN gateway_keys k ON k.store_id = m.store_id AND k.provider = m.provider AND k.replaced_at = 0
 	WHERE  m.store_id = ?`
 
-// Methods lists a store's payment methods by code, usable or not.
+// Methods lists a store's payment methods, usable or not, in the owner's order.
 func (db *DB) Methods(ctx context.Context, storeID string) ([]Method, error) {
-	return all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.code", storeID)
+	return all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.position, m.code", storeID)
 }
 
 // UsableMethods lists what a store's buyers may pay an order of this subtotal with; -1 means any subtotal.
@@ -211,7 +211,7 @@ func (db *DB) UsableMethods(ctx context.Context, st Store, subtotal int64) ([]Me
 
 // ShopMethods lists the methods that buyers of the shop page are offered, in the owner's order.
 func (db *DB) ShopMethods(ctx context.Context, st Store) ([]Method, error) {
-	methods, err := all[Method](ctx, db, sqlMethods+" AND m.removed_at = 0 ORDER BY m.position, m.code", st.ID)
+	methods, err := db.Methods(ctx, st.ID)
 	return slices.DeleteFunc(methods, func(m Method) bool { return !m.isOfShop(st) }), err
 }
 

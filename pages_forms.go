@@ -436,6 +436,7 @@ func (s *server) saveShipping(p *page) error {
 		if strings.TrimSpace(in.Get(name+"name")+in.Get(name+"fee")) == "" {
 			in.Del(name + "address_required")
 			in.Del(name + "free_from")
+			in.Del(name + "position")
 		}
 	}
 	var shipping shippingForm

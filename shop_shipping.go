@@ -4,7 +4,11 @@ package main
 // belong to the whole store and are written as a whole, by the owner's form or a catalog. An order keeps the name of
 // its option.
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"slices"
+)
 
 // ShippingOption is a way to hand an order over.
 type ShippingOption struct {
@@ -12,6 +16,7 @@ type ShippingOption struct {
 	Fee             int64  `json:"fee" rule:"money"`
 	AddressRequired bool   `json:"address_required" rule:"bool optional"` // false: the buyer picks it up
 	FreeFrom        *int64 `json:"free_from" rule:"money optional"`       // the subtotal from which it is free; nil is never
+	Position        int64  `json:"-" rule:"int 0..1000000 =1000000"`      // the smallest first; equal ones as they are given
 }
 
 // mostShippingOptions is how many a store may have.
@@ -25,7 +30,7 @@ func (o ShippingOption) feeFor(subtotal int64) int64 {
 	return o.Fee
 }
 
-const sqlShippingOptions = "SELECT name, fee, address_required, free_from FROM shipping_options WHERE store_id = ? "
+const sqlShippingOptions = "SELECT name, fee, address_required, free_from, position FROM shipping_options WHERE store_id = ? "
 
 // ShippingOptions lists a store's shipping options, in the order that its owner chose.
 func (db *DB) ShippingOptions(ctx context.Context, storeID string) ([]ShippingOption, error) {
@@ -48,9 +53,10 @@ func (db *DB) SetShippingOptions(ctx context.Context, storeID string, options []
 
 func (tx *Tx) putShippingOptions(storeID string, options []ShippingOption) {
 	tx.exec("DELETE FROM shipping_options WHERE store_id = ?", storeID)
-	for i, o := range options {
+	byPosition := func(a, b ShippingOption) int { return cmp.Compare(a.Position, b.Position) }
+	for i, o := range slices.SortedStableFunc(slices.Values(options), byPosition) {
 		tx.exec(`
 			INSERT INTO shipping_options (store_id, position, name, fee, address_required, free_from)
-			VALUES (?, ?, ?, ?, ?, ?)`, storeID, i, o.Name, o.Fee, o.AddressRequired, o.FreeFrom)
+			VALUES (?, ?, ?, ?, ?, ?)`, storeID, i+1, o.Name, o.Fee, o.AddressRequired, o.FreeFrom)
 	}
 }

@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"image"
 	"image/png"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -230,6 +233,78 @@ func TestGoodsPictures(t *testing.T) {
 			t.Errorf("13 MB: %d", status)
 		}
 	})
+}
+
+// TestShopOrder is about the order in which the shop page lists goods, shipping options and methods, and about cash there:
+// forms, PUT and a catalog file can all set them.
+func TestShopOrder(t *testing.T) {
+	ways := map[string]func(t *testing.T, w *world, catalog fields){
+		"PUT": func(t *testing.T, w *world, catalog fields) {
+			w.do(t, "PUT", "/v1/catalog", catalog, as(w.shop.keys["manage"])...).want(t, 200, "")
+		},
+		"file": func(t *testing.T, w *world, catalog fields) {
+			file := filepath.Join(t.TempDir(), "catalog.json")
+			text, err := json.Marshal(catalog)
+			must(t, err)
+			must(t, os.WriteFile(file, text, 0o600))
+			w.command("catalog import -store "+w.shop.id, file)
+		},
+		"forms": func(t *testing.T, w *world, _ fields) {
+			p := newPlayer(t, w)
+			p.play(
+				`owner open "/dashboard/catalog/product?slug=teh", press save position=1`,
+				`owner open "/dashboard/catalog/product?slug=kopi", press save position=2`,
+				`owner open "/dashboard/catalog/bundle?slug=duo", press save position=0`,
+				`owner open "/dashboard/payments/method?code=kode", press save position=1`,
+				`owner open "/dashboard/payments/method?code=cod", press save position=2 shop=on`,
+				`owner open "/dashboard/payments/method?code=bank_transfer", press save position=3`,
+				`owner open /dashboard/shipping, press save options[0].position=7`,
+			)
+		},
+	}
+	for name, set := range ways {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				openShop(t, w)
+				w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []any{
+					fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "shop": false},
+					fields{"code": "kode", "name": "Kode", "provider": "manual", "kind": "qris", "qris": ownCodeText}}},
+					as(w.shop.keys["manage"])...).want(t, 200, "")
+				others := []any{}
+				for _, e := range w.get(t, "/v1/products?limit=50").list("products") {
+					others = append(others, fields{"slug": e["slug"], "title": e["title"], "price": e["price"], "position": 9})
+				}
+				w.do(t, "PUT", "/v1/catalog", fields{"products": others}, as(w.shop.keys["manage"])...).want(t, 200, "")
+				set(t, w, fields{
+					"products": []any{fields{"slug": "kopi", "title": "Kopi Gayo", "price": 85000, "position": 2},
+						fields{"slug": "teh", "title": "Teh", "price": 50000, "position": 1}},
+					"bundles": []any{fields{"slug": "duo", "title": "Duo", "price": 90000, "position": 0,
+						"items": []any{fields{"slug": "kopi", "quantity": 1}}}},
+					"payment_methods": []any{fields{"code": "bank_transfer", "name": "Transfer", "provider": "manual", "position": 3},
+						fields{"code": "kode", "name": "Kode", "provider": "manual", "kind": "qris", "position": 1},
+						fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "position": 2, "shop": true}},
+					"shipping_options": []any{fields{"name": "Ambil sendiri", "fee": 0, "position": 7},
+						fields{"name": "Kurir", "fee": 15000, "address_required": true, "position": 2}},
+				})
+
+				_, text, _ := w.stranger("1.1.1.1", "GET", shopAt, nil)
+				_, checkout, _ := w.stranger("1.1.1.1", "GET", checkoutAt+"?product.kopi=1", nil)
+				for text, names := range map[*string][]string{
+					&text:     {"bundle.duo", "product.teh", "product.kopi"},
+					&checkout: {"15000 Kurir", "0 Ambil sendiri", "0 kode", "5000 cod", "0 bank_transfer"},
+				} {
+					at := 0
+					for _, name := range names {
+						i := strings.Index(*text, `="`+name+`"`)
+						if i < at {
+							t.Errorf("%s is not in its place", name)
+						}
+						at = i
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestShopHolds is about how long strangers hold stock: three hours, or a day after they report a payment.
