@@ -90,7 +90,9 @@ type deskPage struct {
 	Today      string  // a day, as asked has it
 	NewOrder   string
 	Steps      firstSteps
-	HasSteps   bool // some are left
+	HasSteps   bool   // some are left
+	Shop       string // the address of the shop page, "" = it is off
+	IsLocal    bool   // Buyers on the internet cannot open it.
 	Waiting    []waiting
 	IsMore     bool // more may wait than are shown
 	ToHandOver []toHandOver
@@ -104,10 +106,11 @@ type deskPage struct {
 	Revenue    Revenue
 }
 
-// firstSteps says what an owner has done in a new store.
-type firstSteps struct{ Product, Method, Contact, Phone, Order bool }
+// firstSteps says what an owner has done in a new store. A store that sells without a shop page needs none.
+type firstSteps struct{ Product, Method, Contact, Shipping, Shop, Phone, Order bool }
 
 const (
+	manyOrders     = 10 // Whoever has as many sells.
 	mostWaiting    = 20 // that the desk shows at once
 	mostToHandOver = 30
 )
@@ -186,6 +189,10 @@ func (s *server) readFirstSteps(p *page, v *deskPage) error {
 	if err != nil {
 		return err
 	}
+	options, err := s.db.ShippingOptions(p.Context(), p.Store.ID)
+	if err != nil {
+		return err
+	}
 	endpoints, err := s.db.Endpoints(p.Context(), p.Store.ID)
 	if err != nil {
 		return err
@@ -198,11 +205,16 @@ func (s *server) readFirstSteps(p *page, v *deskPage) error {
 			v.Failing = append(v.Failing, e)
 		}
 	}
+	sells := len(v.Orders) >= manyOrders
 	v.Steps = firstSteps{
-		Product: len(products) > 0, Method: len(methods) > 0, Contact: p.Store.Contact != "", Phone: hasPhone,
-		Order: len(v.Orders) > 0,
+		Product: len(products) > 0, Method: len(methods) > 0, Contact: p.Store.Contact != "",
+		Shipping: sells || len(options) > 0, Shop: sells || p.Store.Shop != ShopOff, Phone: hasPhone, Order: len(v.Orders) > 0,
 	}
-	v.HasSteps = v.Steps != firstSteps{true, true, true, true, true}
+	v.HasSteps = v.Steps != firstSteps{true, true, true, true, true, true, true}
+	v.IsLocal = p.Store.isLocal()
+	if p.Store.Shop != ShopOff {
+		v.Shop = p.Store.URL + p.Store.shopPath()
+	}
 	return nil
 }
 

@@ -117,6 +117,14 @@ func (s *server) readEntry(p *page) (any, error) {
 	return v, err
 }
 
+// leadOn says where a saved form leads: to the first steps, if it was opened from there.
+func (p *page) leadOn(usual string) {
+	p.next = usual
+	if p.Query("first") != "" {
+		p.next = "/dashboard"
+	}
+}
+
 // nameFor returns the name of what a form saves: the one in the address or, for something new, the one that was
 // typed, or one made from its title. find returns the title of what already has a name, or ErrNotFound. A
 // typed name that is taken is refused. So is one made from a title if the title is the same too: a double
@@ -145,7 +153,7 @@ func (p *page) nameFor(field, titleField string, find func(name string) (title s
 // by as much as the field: pieces that were sold while the form was open stay sold.
 func (s *server) saveEntry(p *page) error {
 	kind := Kind(path.Base(p.URL.Path))
-	p.next = "/dashboard/catalog?kind=" + string(kind)
+	p.leadOn("/dashboard/catalog?kind=" + string(kind))
 	token := p.PostFormValue("token")
 	if saved, err := s.db.FormWasSaved(p.Context(), p.Store.ID, token); saved || err != nil {
 		return err
@@ -262,6 +270,7 @@ func (s *server) removeEntry(p *page) error {
 // paymentsPage has a store's payment methods and gateways.
 type paymentsPage struct {
 	*page
+	IsFirst   bool // It was opened from the first steps.
 	Methods   []methodLine
 	Gateways  []gatewayLine
 	Gateway   form
@@ -282,7 +291,7 @@ type channelBox struct {
 }
 
 func (s *server) readPayments(p *page) (any, error) {
-	v := paymentsPage{page: p, Gateway: p.Form("save-gateway"), IsKeyLost: isRefused(p.refusal(), Unavailable)}
+	v := paymentsPage{page: p, IsFirst: p.Query("first") != "", Gateway: p.Form("save-gateway"), IsKeyLost: isRefused(p.refusal(), Unavailable)}
 	methods, err := s.db.Methods(p.Context(), p.Store.ID)
 	if err != nil {
 		return nil, err
@@ -391,7 +400,7 @@ func (s *server) saveMethod(p *page) error {
 			return err
 		}
 	}
-	p.next = "/dashboard/payments"
+	p.leadOn("/dashboard/payments")
 	if m.Kind == QRIS { // Its code may still have to be given.
 		p.next = methodPath(m.Code)
 	}
@@ -448,6 +457,7 @@ func (s *server) saveShipping(p *page) error {
 		return err
 	}
 	err = p.keepUnchanged(shipping.Given, shipping, p.Fields(shippingForm{Options: there}))
+	p.leadOn("")
 	if err != nil || !shipping.Given["options"] {
 		return err
 	}
@@ -505,6 +515,7 @@ func (s *server) saveStore(p *page) error {
 	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
 		return err
 	}
+	p.leadOn("")
 	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
 		fillIn(&in, st.Settings(), in.Given)
 		st.applySettings(in)

@@ -467,6 +467,7 @@ func (st Store) shopSettings() shopSettings {
 type shopSettingsPage struct {
 	*page
 	Address string
+	Share   string // opens WhatsApp with it
 	IsOn    bool
 	IsLocal bool // Buyers on the internet cannot open it.
 	Save    form
@@ -475,7 +476,9 @@ type shopSettingsPage struct {
 func (s *server) readShopSettings(p *page) (any, error) {
 	st := p.Store
 	save := p.Form("save", p.Fields(st.shopSettings()))
-	return shopSettingsPage{p, st.URL + st.shopPath(), st.Shop != ShopOff, st.isLocal(), save}, nil
+	address := st.URL + st.shopPath()
+	share := "https://wa.me/?text=" + url.QueryEscape(st.Name+" "+address)
+	return shopSettingsPage{p, address, share, st.Shop != ShopOff, st.isLocal(), save}, nil
 }
 
 func (s *server) saveShopSettings(p *page) error {
