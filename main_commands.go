@@ -7,7 +7,11 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,6 +53,7 @@ const demoText = `storeorder demo: a store that lasts until you press Ctrl-C.
 
   API key     %[2]s
   Dashboard   %[1]s%[3]s
+  Shop page   %[1]s%[6]s
 
 Paste these into another terminal to see what is for sale, order it (open checkout_url to pay), and list the orders.
 
@@ -78,7 +83,7 @@ func (c *call) fillDemo() error {
 	if _, err := c.addStore(); err != nil {
 		return err
 	}
-	if _, err := c.importCatalog(demoCatalog); err != nil {
+	if err := c.openDemoShop(); err != nil {
 		return err
 	}
 
@@ -104,8 +109,54 @@ func (c *call) fillDemo() error {
 	if strings.Contains(program, "/go-build") {
 		program = "go run ."
 	}
-	fmt.Fprintf(c.stdout, demoText, c.PublicURL, key, link, product.ID, program)
+	fmt.Fprintf(c.stdout, demoText, c.PublicURL, key, link, product.ID, program, c.store.shopPath())
 	return err
+}
+
+// openDemoShop fills the catalog, with a picture for each of its goods, and opens the shop page.
+func (c *call) openDemoShop() error {
+	catalog, err := readCatalogFile(demoCatalog)
+	if err != nil {
+		return err
+	}
+	for _, entries := range [][]Entry{catalog.Products, catalog.Bundles} {
+		for i, e := range entries {
+			path, err := c.db.AddPicture(c, demoPicture(e.Slug))
+			if err != nil {
+				return err
+			}
+			entries[i].ImageURL = &path
+			e.Given["image_url"] = true
+		}
+	}
+	if _, err := c.db.ImportCatalog(c, c.store, catalog); err != nil {
+		return err
+	}
+	_, err = c.db.SetStore(c, c.store.ID, func(st *Store) {
+		st.Shop = ShopOpen
+		st.ShopText = "Jl. Braga 12, Bandung. Buka 08.00–20.00."
+	})
+	return err
+}
+
+// demoPicture draws a bag with a round label, in a colour that the name chooses.
+func demoPicture(name string) Picture {
+	chosen := digest(name)
+	bag := color.YCbCr{Y: 95, Cb: 64 + chosen[0]/2, Cr: 64 + chosen[1]/2}
+	wall := color.YCbCr{Y: 205, Cb: 120, Cr: 132}
+	label := color.YCbCr{Y: 235, Cb: 120, Cr: 132}
+	picture := image.NewRGBA(image.Rect(0, 0, 480, 480))
+	fill := func(part image.Rectangle, with color.Color) {
+		draw.Draw(picture, part, image.NewUniform(with), image.Point{}, draw.Src)
+	}
+	fill(picture.Rect, wall)
+	fill(image.Rect(120, 90, 360, 420), bag)
+	fill(image.Rect(120, 130, 360, 136), label) // the fold
+	for y := -80; y < 80; y++ {
+		half := int(math.Sqrt(float64(80*80 - y*y)))
+		fill(image.Rect(240-half, 270+y, 240+half, 271+y), label)
+	}
+	return pictureOf(picture)
 }
 
 func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) error {

@@ -216,6 +216,17 @@ func TestDemo(t *testing.T) {
 	if len(answer.Data.Orders) < 8 || len(statuses) != 6 {
 		t.Errorf("the demo has %d orders, in %v", len(answer.Data.Orders), statuses)
 	}
+	// Its shop page has a picture for each of its goods, and a QRIS code to order by.
+	shop := said.await(t, `Shop page +(http://\S+)`)
+	for path, want := range map[string]string{"": `src="/pictures/[0-9a-f]{64}/small"`, "/checkout?product.kopi-gayo=1": `value="0 qris"`} {
+		resp, err := http.Get(shop + path)
+		must(t, err)
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		if found := regexp.MustCompile(want).FindAll(text, -1); path == "" && len(found) != 5 || len(found) == 0 {
+			t.Errorf("%s has %d times %s", shop+path, len(found), want)
+		}
+	}
 	page, err := http.Get(enter)
 	must(t, err)
 	defer page.Body.Close()
