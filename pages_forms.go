@@ -439,7 +439,7 @@ func (s *server) readShipping(p *page) (any, error) {
 }
 
 func (s *server) saveShipping(p *page) error {
-	in := maps.Clone(p.PostForm)
+	in := p.PostForm
 	for row := range mostShippingOptions { // An empty row has no option, whatever its box says.
 		name := fmt.Sprintf("options[%d].", row)
 		if strings.TrimSpace(in.Get(name+"name")+in.Get(name+"fee")) == "" {

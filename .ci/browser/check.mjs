@@ -17,9 +17,11 @@ async function firstDay(url, store) {
   await page.keyboard.press('Enter');
   await see(page, 'Mulai di sini');
 
-  await page.goto(url + '/dashboard/catalog/product');
+  const photo = { name: 'kopi.jpg', mimeType: 'image/jpeg', buffer: await page.screenshot({ type: 'jpeg' }) };
+  await page.click('a[href^="/dashboard/catalog/product"]');
   await page.fill('[name=title]', 'Kopi Gayo 250 g');
   await page.fill('[name=price]', 'Rp 85.000');
+  await page.setInputFiles('[name=picture]', photo);
   await Promise.all([page.waitForNavigation(), page.click(act('save'))]);
   await page.goto(url + '/dashboard/payments');
   await page.click('a[href$="kind=transfer"]');
@@ -32,6 +34,12 @@ async function firstDay(url, store) {
   await page.goto(url + '/dashboard/account');
   await page.fill('[name=contact]', '0812 3456 7890');
   await Promise.all([page.waitForNavigation(), page.click(act('save'))]);
+  await page.goto(url + '/dashboard/shop');
+  await page.check('[name=shop][value=open]');
+  await Promise.all([page.waitForNavigation(), page.click(act('save'))]);
+  await see(page, 'Kirim lewat WhatsApp');
+  await page.click('text=Lihat toko');
+  await page.locator('.ware img').waitFor(); // The photo is there.
 
   await page.goto(url + '/dashboard');
   await page.click('a[href^="/dashboard/orders/new"]');
