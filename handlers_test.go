@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -422,47 +421,6 @@ func TestWhatPeoplePaste(t *testing.T) {
 	// What a program has written stays as it is.
 	body["external_id"] = "\u200bA-1"
 	w.do(t, "POST", "/v1/orders", body).want(t, 201, "").has(t, "order.external_id \u200bA-1")
-}
-
-// TestPatch reads changes: what is left out stays, and what is empty empties, where the rule allows it.
-func TestPatch(t *testing.T) {
-	t.Parallel()
-	type patch struct {
-		Note     string `json:"note" rule:"lines 0..9 optional"`
-		Shipping struct {
-			Address string `json:"address" rule:"lines 1..9 optional"`
-			Given   map[string]bool
-		} `json:"shipping" rule:"object optional"`
-		Metadata map[string]string `json:"metadata" rule:"map 0..2 optional"`
-		Given    map[string]bool
-	}
-	for body, want := range map[string]string{
-		`{}`:                                   "map[metadata:false note:false shipping:false]",
-		`{"note":""}`:                          "map[metadata:false note:true shipping:false]",
-		`{"metadata":{"a":null,"b":""}}`:       "map[metadata:true note:false shipping:false] map[a: b:]",
-		`{"shipping":{"address":""}}`:          "map[metadata:false note:false shipping:true] map[address:false]",
-		`{"shipping":{"address":"Jl. A"}}`:     "map[metadata:false note:false shipping:true] map[address:true]",
-		`{"note":null}`:                        "note must not be null: leave it out",
-		`{"metadata":null}`:                    "metadata must not be null: leave it out",
-		`{"metadata":[]}`:                      "metadata must be an object with at most 2 keys",
-		`{"shipping":[]}`:                      "shipping must be an object",
-		`{"shipping":{"city":"Bandung"}}`:      "shipping.city is not known here: leave it out",
-		`{"metadata":{"a":"1","b":"","c":""}}`: "metadata must be an object with at most 2 keys",
-	} {
-		var in patch
-		err := readPatch([]byte(body), &in)
-		got := fmt.Sprint(in.Given)
-		if refusal, ok := errors.AsType[*Refusal](err); ok {
-			got = refusal.Fields[0].Field + " " + refusal.Fields[0].Message()
-		} else if in.Metadata != nil {
-			got += fmt.Sprint(" ", in.Metadata)
-		} else if in.Given["shipping"] {
-			got += fmt.Sprint(" ", in.Shipping.Given)
-		}
-		if got != want {
-			t.Errorf("%s is %s, want %s", body, got, want)
-		}
-	}
 }
 
 // TestTimes is about the times of testdata/times.txt, as bounds of a list.

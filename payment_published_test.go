@@ -144,7 +144,7 @@ func TestPublishedAtXendit(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				token := []string{"X-Callback-Token", xenditToken}
 				send := func(message any) int {
-					return w.do(t, "POST", "/notifications/xendit/"+w.shop.id, string(toJSON(message)), token...).Status
+					return w.do(t, "POST", "/notifications/xendit/"+w.shop.id, message, token...).Status
 				}
 				foreign := send(example.Body)
 				got := []string{strconv.Itoa(foreign)}

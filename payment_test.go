@@ -752,7 +752,7 @@ func TestDenialThatIsClaimed(t *testing.T) {
 		}
 		signed := set("settlement")
 		set("deny")
-		w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(signed))).want(t, 200, "")
+		w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, signed).want(t, 200, "")
 		w.sleep(time.Minute)
 		set("settlement")
 		p.play("+24h", "= paid by 1, Paid, stock 8")
@@ -882,21 +882,37 @@ func TestChannels(t *testing.T) {
 // TestChannelsThatOnlyANotificationTellsAbout has a shop that no gateway can reach: at an address on another port, or
 // inside.
 func TestChannelsThatOnlyANotificationTellsAbout(t *testing.T) {
-	for _, address := range []string{"https://shop.test:8443", "http://shop.test", "https://192.168.1.5"} {
-		st := Store{URL: address}
-		names := strings.Join(Method{Provider: Midtrans}.channelNames(st), " ")
-		wantTexts(t, names, "bca_va", "other_qris", "!dana", "!bsi_va", "!seabank_va")
-		some := Method{Provider: Midtrans, Channels: []string{"dana", "qris"}}
-		if names := fmt.Sprint(some.channelNames(st)); names != "[other_qris]" {
-			t.Errorf("%s: the page offers %s", address, names)
-		}
-		none := Method{Provider: Midtrans, Code: "dana", Enabled: true, HasKey: true}
-		if why := none.lacks(st); why != "reachable" {
-			t.Errorf("%s: a method of DANA lacks %q", address, why)
-		}
-	}
-	if names := (Method{Provider: Midtrans}).channelNames(Store{URL: "https://shop.test:443"}); names != nil {
-		t.Errorf("a shop that can be reached offers only %s", names)
+	t.Parallel()
+	for _, address := range []string{"https://shop.test:8443", "http://shop.test", "https://192.168.1.5", "https://shop.test:443"} {
+		t.Run(address, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				method := fields{"code": "semua", "name": "Semua", "provider": "midtrans"}
+				some := fields{"code": "dua", "name": "Dua", "provider": "midtrans", "channels": []string{"dana", "qris"}}
+				one := fields{"code": "satu", "name": "Satu", "provider": "midtrans", "channels": []string{"dana"}}
+				putMethods(w, t, method, some, one).want(t, 200, "")
+				sent := func(method string) (channels string) {
+					newPlayer(t, w).play("order teh 1 " + method + " as A, get")
+					_, channels, _ = strings.Cut(w.net.midtrans.sent[len(w.net.midtrans.sent)-1], `"enabled_payments":`)
+					channels, _, _ = strings.Cut(channels, "]")
+					return channels
+				}
+				offered := slices.ContainsFunc(w.get(t, "/v1/payment-methods").list("payment_methods"), func(m fields) bool {
+					return m["code"] == "satu"
+				})
+				if address == "https://shop.test:443" {
+					wantTexts(t, sent("dua"), "dana", "other_qris")
+					if all := sent("semua"); all != "" || !offered {
+						t.Errorf("a shop that can be reached offers only %s; DANA alone: %t", all, offered)
+					}
+					return
+				}
+				wantTexts(t, sent("semua"), "bca_va", "other_qris", "!dana", "!bsi_va", "!seabank_va")
+				wantTexts(t, sent("dua"), "other_qris", "!dana")
+				if offered {
+					t.Error("a method of DANA alone is offered")
+				}
+			}, "-public-url", address)
+		})
 	}
 }
 
@@ -980,7 +996,7 @@ func TestOddIdentifiers(t *testing.T) {
 			p.play("order teh 1 snap as A, get, settlement lost")
 			said := w.net.midtrans.sign(w.net.midtrans.page(p.order, "1").latest())
 			said.ID = id
-			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(said))).want(t, 200, "")
+			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, said).want(t, 200, "")
 			w.sleep(time.Second)
 			p.play("= paid by 1, Paid, stock 10")
 		}
@@ -1032,7 +1048,7 @@ func TestManySessionsByNotification(t *testing.T) {
 		}
 		for _, number := range []string{"1000000", "0", "x", "-1", "+1"} {
 			said := snapPayment{Order: p.order + "-" + number, ID: "tx", Status: "pending", Gross: "1.00"}
-			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(w.net.midtrans.sign(said)))).want(t, 200, "")
+			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, w.net.midtrans.sign(said)).want(t, 200, "")
 		}
 		if n := countRows(t, w, "payment_sessions", p.order); n != 50 {
 			t.Errorf("the order has %d sessions, want 50", n)
@@ -1047,7 +1063,7 @@ func TestShiftedSignature(t *testing.T) {
 		p.play("order kopi 1 snap as A, get")
 		said := w.net.midtrans.sign(snapPayment{Order: p.order + "-1", ID: "tx", Status: "settlement", Gross: "12.00"})
 		said.Code, said.Gross = said.Code+"1", said.Gross[1:]
-		w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, string(toJSON(said))).want(t, 404, "NOT_FOUND")
+		w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, said).want(t, 404, "NOT_FOUND")
 	})
 }
 

@@ -112,7 +112,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.net.inbox.answer = func(webhook) string { return "500" }
 		var ids []string
-		for i := range maxEndpoints {
+		for i := range 10 {
 			ids = append(ids, w.endpoint(fmt.Sprintf("shop%d.example", i)))
 		}
 		w.create(t, "teh", 1)
