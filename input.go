@@ -393,7 +393,12 @@ func (r *reader) integer(path string, rule rule, value any, to reflect.Value) {
 	}
 
 	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || strconv.FormatInt(n, 10) != digits || n < rule.least || n > rule.most {
+	isValid := err == nil && strconv.FormatInt(n, 10) == digits && n >= rule.least && n <= rule.most
+	if !isValid && r.source == fromForm && rule.kind == "money" { // Who types an amount knows no bounds of ours.
+		r.wrong.add(path, "must be an amount in rupiah, such as 85.000")
+		return
+	}
+	if !isValid {
 		such := max(rule.least, min(20, rule.most))
 		if rule.kind == "money" {
 			such = 85000
