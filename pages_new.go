@@ -226,7 +226,7 @@ func (s *server) findGoods(p *page, in ownOrder, order *NewOrder) (rows []string
 	return append(rows, filledRows(p.PostForm, "custom", mostCustomItems)...), wrong.orNil()
 }
 
-// inRows says of a refused order's items which rows of the form they stand in.
+// inRows says of a refused order's items which rows of the form they stand in, and how many are left of what is short.
 func inRows(err error, rows []string) error {
 	refusal, ok := errors.AsType[*Refusal](err)
 	if !ok {
@@ -242,6 +242,10 @@ func inRows(err error, rows []string) error {
 			field = "title"
 		}
 		refusal.Fields[i].Field = rows[item] + field
+		if wrong.Left != nil {
+			refusal.Fields[i].Format = "is more than there is: only %d left"
+			refusal.Fields[i].Values = []any{*wrong.Left}
+		}
 	}
 	return refusal
 }
