@@ -456,6 +456,9 @@ func (r *reader) duration(path string, rule rule, text string, to reflect.Value)
 func (r *reader) text(path string, rule rule, value any) string {
 	text, isText := value.(string)
 	text = withoutPaste(rule.kind, text)
+	if r.source == fromForm && (rule.kind == "phone" || rule.kind == "contact") {
+		text = typedPhone(text)
+	}
 	format, hasFormat := formats[rule.kind]
 	length := int64(utf8.RuneCountInString(text))
 	isForbidden := func(c rune) bool { return isForbiddenIn(rule.kind, c) }

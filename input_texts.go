@@ -112,6 +112,24 @@ var trunkZero = regexp.MustCompile(`\( *0 *\)`)
 // phoneMarks removes the marks around and between the digits of a telephone number.
 var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
 
+// typedPhone returns the telephone number that somebody means who types it with dots, leaves the 0 of an Indonesian
+// mobile number out, or pastes a link to WhatsApp. Any other text stays as it is.
+func typedPhone(text string) string {
+	number := strings.ReplaceAll(chatLink.ReplaceAllString(text, "+$1"), ".", " ")
+	if isBareMobile(number) {
+		number = "0" + number
+	}
+	if !isPhone(number) {
+		return text
+	}
+	return number
+}
+
+var (
+	chatLink     = regexp.MustCompile(`^(?i:https?://)?(?i:wa\.me/|api\.whatsapp\.com/send/?\?phone=)\+?([0-9]+)(?:[?&].*)?$`)
+	isBareMobile = matcher(`^8[0-9](?:[ -]*[0-9]){7,10}$`)
+)
+
 // isContact reports whether text can be a store's contact: an e-mail address or a number on WhatsApp.
 func isContact(text string) bool {
 	return isEmail(text) || isPhone(text) && internationalPhone(text) != ""
