@@ -452,13 +452,19 @@ func (r *reader) duration(path string, rule rule, text string, to reflect.Value)
 	to.SetInt(int64(d))
 }
 
+// asMeant returns a text without what comes along when people copy it; in a form, a telephone number as it was meant.
+func (r *reader) asMeant(kind, text string) string {
+	text = withoutPaste(kind, text)
+	if r.source == fromForm && (kind == "phone" || kind == "contact") {
+		return typedPhone(text)
+	}
+	return text
+}
+
 // text reads a text. The result is empty if the text is refused.
 func (r *reader) text(path string, rule rule, value any) string {
 	text, isText := value.(string)
-	text = withoutPaste(rule.kind, text)
-	if r.source == fromForm && (rule.kind == "phone" || rule.kind == "contact") {
-		text = typedPhone(text)
-	}
+	text = r.asMeant(rule.kind, text)
 	format, hasFormat := formats[rule.kind]
 	length := int64(utf8.RuneCountInString(text))
 	isForbidden := func(c rune) bool { return isForbiddenIn(rule.kind, c) }
