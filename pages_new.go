@@ -243,7 +243,7 @@ func inRows(err error, rows []string) error {
 		}
 		refusal.Fields[i].Field = rows[item] + field
 		if wrong.Left != nil {
-			refusal.Fields[i].Format = "is more than there is: only %d left"
+			refusal.Fields[i].Format = "is more than is left, which is %d"
 			refusal.Fields[i].Values = []any{*wrong.Left}
 		}
 	}
