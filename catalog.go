@@ -1,9 +1,7 @@
 package main
 
-// This file is about what a store sells: products and bundles with their stock. A catalog file, a form and PUT
-// /v1/catalog share one import, which checks every entry, and writes all of them or none. An update leaves alone what
-// it does not mention. What is removed is hidden: orders refer to it, so its row stays. At the end are the pictures
-// that are shown with products and methods.
+// This file is about what a store sells: products and bundles with their stock. An entry that is removed is only
+// hidden: orders refer to it, so its row stays. At the end are the pictures that are shown with products and methods.
 
 import (
 	"context"
@@ -13,14 +11,14 @@ import (
 	"strings"
 )
 
-// Kind is what can be sold: a product, a bundle of products at one price, or something else that the owner agreed with
-// a buyer.
+// Kind is what can be sold: a product, a bundle of products at one price, or something that the owner agreed with a
+// buyer.
 type Kind string
 
 const (
 	Product Kind = "product"
 	Bundle  Kind = "bundle"
-	Custom  Kind = "custom" // goods of one order, which are not in the catalog and have no stock
+	Custom  Kind = "custom" // goods of one order, not in the catalog and without stock
 )
 
 // Entry is a product or bundle as the API shows it and, with its rules, as a catalog file or a form gives it.
@@ -42,8 +40,8 @@ type Entry struct {
 	Items       []BundleItem    `json:"items,omitempty" rule:"list 1..50 optional"`
 	Available   bool            `json:"available" sql:"-"` // stock is left
 	Given       map[string]bool `json:"-" sql:"-"`         // the fields that an input has; others stay
-	StockShown  string          `json:"-" sql:"-"`         // as the form that was sent had shown it; "" = unlimited
-	FormToken   string          `json:"-" sql:"-"`         // which no other form has; "" = it is no form
+	StockShown  string          `json:"-" sql:"-"`         // as the form had shown it; "" = unlimited
+	FormToken   string          `json:"-" sql:"-"`         // names the form; "" = there is none
 }
 
 // BundleItem is a product in a bundle.
@@ -64,9 +62,8 @@ type EntryFilter struct {
 	Drafts bool   // also those that are not published
 }
 
-// sqlEntries reads the entries of the store ?1, with drafts if ?2 is set; only then do items have their
-// slugs. A bundle's stock is how many of it can be sold with the stock of its products, NULL if all of that
-// is unlimited.
+// sqlEntries reads the entries of the store ?1, with drafts if ?2 is set; only then do items have their slugs. A
+// bundle's stock is how many can be sold with the stock of its products, NULL if all of them are unlimited.
 const sqlEntries = `
 	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR' AS currency, p.image_url,
 	       p.created_at, p.updated_at,
@@ -112,8 +109,8 @@ func (db *DB) EntryForSale(ctx context.Context, storeID, id string) (Entry, erro
 }
 
 // EntriesLike returns what a person may mean by a text, in any case: the products and bundles with this title or slug
-// or, if there are none, those whose title contains it. Two are enough to tell that it could be several. A kind leaves
-// out the other one, and then drafts are found too.
+// or, if there are none, those whose title contains it. It returns at most two, which is enough to see that the text is
+// ambiguous. With a kind, it finds only that kind, and drafts too.
 func (db *DB) EntriesLike(ctx context.Context, storeID string, kind Kind, text string) ([]Entry, error) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	for _, matches := range []string{"(p.title_folded = ?4 OR p.slug = ?4)", "instr(p.title_folded, ?4) > 0"} {
@@ -147,8 +144,8 @@ func (db *DB) EntriesNamed(ctx context.Context, storeID string, names [][2]strin
 		storeID, false, fromJSON{names})
 }
 
-// RemoveEntry hides a product or bundle from everything but the orders that it is in, and sets its slug free: a
-// slug that somebody types has no ~. A product that a bundle has is refused.
+// RemoveEntry hides a product or bundle from everything but its orders. It frees the slug by adding a ~, which nobody
+// can type. A product that is part of a bundle is refused.
 func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {
 	return db.write(ctx, func(tx *Tx) error {
 		var bundles []string
@@ -185,8 +182,8 @@ func (db *DB) Picture(ctx context.Context, hash string) (Picture, error) {
 		"SELECT jpeg AS large, coalesce(small, jpeg) AS small FROM pictures WHERE hash = ?", hash)
 }
 
-// MarkUnusedPictures notes since when nothing shows a picture. The catalog is read outside the write, because it can be
-// long; whoever shows a picture in that moment sets unused_since to 0.
+// MarkUnusedPictures records since when nothing has shown a picture. The catalog can be long, so it is read outside the
+// write. Whoever shows a picture in between sets unused_since to 0.
 func (db *DB) MarkUnusedPictures(ctx context.Context) error {
 	const shown = `
 		hash IN (SELECT substr(image_url, 11) FROM payment_methods WHERE removed_at = 0 AND image_url LIKE '/pictures/%'

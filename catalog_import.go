@@ -1,9 +1,9 @@
 package main
 
 // This file is about writing a catalog and reading it back. A catalog file, PUT /v1/catalog and the forms of the
-// dashboard share one import, which checks every entry, and writes all of them or none. An entry is found by its slug
-// or code. What it leaves out stays as it is. Of each entry the import says whether it was created, changed or
-// unchanged; an unchanged one keeps the time of its last edit.
+// dashboard share one import. It checks every entry, and writes all of them or none. An entry is found by its slug or
+// code. A field that it leaves out keeps its value. The import says whether each entry was created, changed or
+// unchanged. An unchanged one keeps the time of its last edit.
 
 import (
 	"bytes"
@@ -24,12 +24,12 @@ type Catalog struct {
 	PaymentMethods []Method `json:"payment_methods" rule:"list 0..50000 optional"`
 	HasMore        bool     `json:"has_more" rule:"ignored optional"` // in what GET /v1/catalog answers
 
-	ShippingOptions []ShippingOption `json:"shipping_options" rule:"list 0..10 optional"` // they replace those of before
+	ShippingOptions []ShippingOption `json:"shipping_options" rule:"list 0..10 optional"` // replaces the list
 	Given           map[string]bool
 }
 
 const (
-	mostEntriesOfFile = 50_000 // nothing else is written while they are
+	mostEntriesOfFile = 50_000 // other writes wait for all of them
 	mostEntriesOfPut  = 2_000
 )
 
@@ -45,7 +45,7 @@ func readCatalogFile(file []byte) (c Catalog, err error) {
 	return c, err
 }
 
-// changesStock reports whether an entry adds to a stock: sent twice, it would do so twice.
+// changesStock reports whether an entry adds to a stock. Sent twice, it would add twice.
 func (c Catalog) changesStock() bool {
 	for _, e := range c.Products {
 		if e.StockChange != nil {
@@ -73,7 +73,7 @@ const (
 	Unchanged Result = "unchanged"
 )
 
-// Imported is what an import did: the numbers of entries in it, and what became of each.
+// Imported is what an import did: how many entries it had, and what became of each.
 type Imported struct {
 	Products       int           `json:"products"`
 	Bundles        int           `json:"bundles"`
@@ -211,8 +211,8 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 	in.done.Entries = append(in.done.Entries, EntryResult{Type: string(kind), Slug: e.Slug, ID: was.ID, Result: result})
 }
 
-// changeStock sets the stock that a product has after an input. A form changes it by as much as its field was changed:
-// pieces that were sold while the form was open stay sold.
+// changeStock sets the stock of a product after an input. A form changes it by as much as the owner changed the field,
+// so pieces sold while the form was open stay sold.
 func (in *importRun) changeStock(e *Entry, was Entry, found bool, path string) {
 	if e.Type = was.Type; was.Type == Bundle {
 		e.Stock = nil // It is that of its products.
@@ -233,14 +233,14 @@ func (in *importRun) changeStock(e *Entry, was Entry, found bool, path string) {
 		e.Stock = was.Stock
 	case found && e.FormToken != "" && typed == e.StockShown: // The owner did not change the field.
 		e.Stock = was.Stock
-	case e.Stock == nil, was.Stock == nil, err != nil: // It is, was or was shown as unlimited, or this is no form.
+	case e.Stock == nil, was.Stock == nil, err != nil: // It is, was or was shown as unlimited, or there is no form.
 	default:
 		after := max(0, *was.Stock+*e.Stock-shown)
 		e.Stock = &after
 	}
 }
 
-// addToStock adds an entry's change to the stock that is there.
+// addToStock adds an entry's change to the current stock.
 func (in *importRun) addToStock(e *Entry, was Entry, found bool, path string) {
 	field := path + "stock_change"
 	switch {
@@ -260,8 +260,8 @@ func (in *importRun) addToStock(e *Entry, was Entry, found bool, path string) {
 	e.Given["stock"] = true
 }
 
-// ownPicture returns the path of one of our pictures, if an entry gives its address as GET shows it. Any other address
-// stays as it is.
+// ownPicture turns the address of one of our pictures, as GET shows it, into its path. Any other address stays as it
+// is.
 func (in *importRun) ownPicture(address *string, path string) *string {
 	if address == nil {
 		return nil
@@ -276,7 +276,7 @@ func (in *importRun) ownPicture(address *string, path string) *string {
 	return new("/pictures/" + hash)
 }
 
-// putItems replaces the items of a bundle, and refuses slugs that no product of the store has.
+// putItems replaces the items of a bundle. It refuses slugs that no product of the store has.
 func (in *importRun) putItems(bundle string, items []BundleItem, path string) {
 	in.exec("DELETE FROM bundle_items WHERE bundle_id = ?", bundle)
 	for i, item := range items {
@@ -292,7 +292,7 @@ func (in *importRun) putItems(bundle string, items []BundleItem, path string) {
 	}
 }
 
-// FormWasSaved reports whether a form was saved in the last 48 hours: sent again, it changes nothing.
+// FormWasSaved reports whether a form was saved in the last 48 hours. Sent again, it changes nothing.
 func (db *DB) FormWasSaved(ctx context.Context, storeID, token string) (bool, error) {
 	return one[bool](ctx, db, "SELECT EXISTS (SELECT 1 FROM saved_forms WHERE store_id = ? AND token = ?)", storeID, token)
 }
@@ -317,7 +317,7 @@ type CatalogQuery struct {
 const mostOfPage = 900_000
 
 // CatalogPage returns entries as an import takes them, sorted by id or code, and whether there are more. A page may
-// have fewer than it was asked for.
+// have fewer entries than the limit.
 func (db *DB) CatalogPage(ctx context.Context, st Store, q CatalogQuery) (entries []json.RawMessage, more bool, err error) {
 	size := 0
 	for {
@@ -341,7 +341,7 @@ func (db *DB) CatalogPage(ctx context.Context, st Store, q CatalogQuery) (entrie
 	}
 }
 
-// storedEntry is an entry as an import takes it, with the id or code that lists are sorted by.
+// storedEntry is an entry as an import takes it, with the id or code by which lists are sorted.
 type storedEntry struct {
 	key   string
 	entry jsonObject

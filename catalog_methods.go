@@ -1,6 +1,6 @@
 package main
 
-// This file has the methods by which a store's buyers pay. A method that nobody can pay by is not offered.
+// This file has a store's payment methods. A method that nobody can use is not offered.
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Provider is who takes the money of a payment method: the store itself or a gateway.
+// Provider is who receives the money of a payment method: the store itself or a gateway.
 type Provider string
 
 const (
@@ -32,7 +32,7 @@ const (
 	EWallet  MethodKind = "ewallet"  // to one of the method's accounts, which are telephone numbers
 )
 
-// BankAccount is an account, at a bank or an e-wallet, that buyers pay to.
+// BankAccount is an account at a bank or an e-wallet to which buyers pay.
 type BankAccount struct {
 	Bank   string `json:"bank" rule:"text 1..60"`
 	Number string `json:"number" rule:"account"` // as the owner writes it
@@ -58,21 +58,21 @@ type Method struct {
 	Instructions string          `json:"instructions" rule:"lines 0..10000 optional"`
 	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
 	ImageURL     *string         `json:"image_url" rule:"url optional"`
-	Channels     []string        `json:"channels,omitempty" rule:"codes 0..40 optional"` // the only ones of a gateway's page; none = all
-	QRIS         string          `json:"-" rule:"lines 0..490 optional"`                 // the text of the shop's own code; "" = unknown
+	Channels     []string        `json:"channels,omitempty" rule:"codes 0..40 optional"` // of a gateway's page; none = all
+	QRIS         string          `json:"-" rule:"lines 0..490 optional"`                 // of the shop's own code
 	QRISMerchant *QRISMerchant   `json:"qris_merchant,omitempty" sql:"-"`                // what the API shows of it
 	Enabled      bool            `json:"-" rule:"bool optional"`
 	Shop         bool            `json:"shop" rule:"bool optional"`               // offered on the shop page
 	Position     int64           `json:"position" rule:"int 0..1000000 optional"` // in lists, the smallest first
-	Removed      bool            `json:"-"`                                       // no list shows it, but orders name it
-	Test         bool            `json:"-"`                                       // its orders are test orders: no real money pays them
-	HasKey       bool            `json:"-"`                                       // its gateway has a key in use, or it needs none
+	Removed      bool            `json:"-"`                                       // only orders show it
+	Test         bool            `json:"-"`                                       // its orders are test orders
+	HasKey       bool            `json:"-"`                                       // a key is in use, or not needed
 	Channel      string          `json:"settlement_channel"`                      // manual or gateway
-	Given        map[string]bool `json:"-" sql:"-"`                               // the fields that an input has; what it leaves out stays as it is
+	Given        map[string]bool `json:"-" sql:"-"`                               // the fields that the input has
 }
 
-// check refuses what only manual methods have. The form of a method, which has no path, may have the fields
-// of all kinds.
+// check refuses fields that only manual methods have. The form of a method, which has no path, may have the fields of
+// all kinds.
 func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 	for _, name := range []string{"kind", "accounts", "unique_code", "qris"} {
 		if path != "" && m.Provider != "" && m.Provider != Manual && given[name] {
@@ -90,10 +90,10 @@ func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 	m.checkCode(wrong, path)
 }
 
-// isPicture reports whether an address may be that of a picture of ours, which on a local address is not https.
+// isPicture reports whether an address may be that of one of our pictures, which is not https on a local address.
 var isPicture = matcher(`/pictures/[0-9a-f]{64}$`)
 
-// checkCode refuses a picture that no pay page can show, and a text that is not that of a shop's code.
+// checkCode refuses a picture that no pay page can show, and a text that is not a shop's code.
 func (m Method) checkCode(wrong *Refusal, path string) {
 	if m.ImageURL != nil && !isPicture(*m.ImageURL) {
 		m.checkImage(wrong, path)
@@ -117,11 +117,11 @@ func (m Method) usable(st Store, subtotal int64) bool {
 	return m.lacks(st) == "" && (subtotal < 0 || !below && !above && m.takes(subtotal))
 }
 
-// isOfShop reports whether buyers of the shop page may be offered a method. No test method is.
+// isOfShop reports whether the shop page may offer a method. It offers no test methods.
 func (m Method) isOfShop(st Store) bool { return m.Shop && !m.Test && m.lacks(st) == "" }
 
-// refuseOpening refuses to open a shop page that nobody could order from. What an open one loses later is said on the
-// page.
+// refuseOpening refuses to open a shop page from which nobody could order. If an open one loses something later, the
+// page says so.
 func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
 	if tx.count("SELECT count(*) FROM stores WHERE id = ? AND shop = ?", st.ID, ShopOpen) > 0 {
 		return
@@ -140,7 +140,7 @@ func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
 	}
 }
 
-// takes reports whether an amount is not too much for a method of which only the text of its code is known.
+// takes reports whether an amount is within the bound of a method that has only the text of its code.
 func (m Method) takes(amount int64) bool {
 	return m.Kind != QRIS || m.ImageURL != nil || amount <= mostQRISAmount
 }
@@ -168,8 +168,7 @@ func (m Method) lacks(st Store) string {
 	return ""
 }
 
-// lacksTarget says what is missing of where the money of a manual method goes: account or picture. It is empty if
-// nothing is.
+// lacksTarget says what a manual method lacks to receive money: account or picture. It is empty if it lacks nothing.
 func (m Method) lacksTarget() string {
 	needsAccount := m.Kind == Transfer || m.Kind == EWallet // Only manual methods have a kind.
 	switch {
@@ -215,7 +214,7 @@ func (db *DB) ShopMethods(ctx context.Context, st Store) ([]Method, error) {
 	return slices.DeleteFunc(methods, func(m Method) bool { return !m.isOfShop(st) }), err
 }
 
-// Method reads one of a store's payment methods, usable or not. One that was removed is found too, and is off.
+// Method reads one of a store's payment methods, usable or not. It also finds a removed one, which is off.
 func (db *DB) Method(ctx context.Context, storeID, code string) (Method, error) {
 	return one[Method](ctx, db, sqlMethods+" AND m.code = ?", storeID, code)
 }
@@ -226,8 +225,8 @@ func (tx *Tx) method(storeID, code string) (m Method, found bool) {
 	return m, found
 }
 
-// mostMethods is how many payment methods a store may have: lists of them are not paged. mostMethodsEver counts the
-// removed ones too.
+// mostMethods is how many payment methods a store may have, because their lists are not paged. mostMethodsEver counts
+// the removed ones too.
 const (
 	mostMethods     = 100
 	mostMethodsEver = 1000
@@ -235,9 +234,9 @@ const (
 
 const sqlCountMethods = "SELECT count(*) FROM payment_methods WHERE store_id = ? AND removed_at = 0"
 
-// putMethod adds a payment method, or sets the fields that its input has. It refuses another provider or kind: the pay
-// pages of orders depend on them. For the same reason a method that was removed keeps its code: who adds that again
-// gets a new method of the same provider and kind.
+// putMethod adds a payment method, or sets the fields that its input has. It refuses another provider or kind, because
+// the pay pages of orders depend on them. For the same reason a removed method keeps its code. Adding that code again
+// makes a new method of the same provider and kind.
 func (in *importRun) putMethod(m Method, path string) {
 	was, found := in.method(in.store.ID, m.Code)
 	isNew := !found || was.Removed
@@ -293,7 +292,7 @@ func (in *importRun) refuseOther(was Method, path string) {
 		strings.TrimSpace(string(was.Provider)+" "+string(was.Kind)))
 }
 
-// RemoveMethod hides a payment method from everything but the orders that name it, whose buyers can still pay.
+// RemoveMethod hides a payment method from everything but its orders, whose buyers can still pay.
 func (db *DB) RemoveMethod(ctx context.Context, storeID, code string) error {
 	return db.mustChange(ctx, `
 		UPDATE payment_methods SET removed_at = ? WHERE store_id = ? AND code = ? AND removed_at = 0`,

@@ -25,8 +25,8 @@ const (
 // PaymentState is how far a payment has got, according to its gateway.
 type PaymentState string
 
-// The states of a payment, in the order in which knowledge of it grows. Of Denied and ExpiredPayment,
-// whichever comes first stays.
+// The states of a payment, in the order in which we learn of them. Of Denied and ExpiredPayment, the first to come
+// stays.
 const (
 	Open           PaymentState = "open"
 	Held           PaymentState = "held" // the gateway wants a person to decide
@@ -55,9 +55,9 @@ func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
 // hasMoney reports whether money has arrived and some of it has not been returned.
 func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.Amount }
 
-// learn adds what a gateway says to what is known. A state and its amount give way only to those of a later
-// state, and returned money only grows, so an old answer changes nothing. There are two exceptions: a denial
-// of a payment that had arrived means that it was reversed, and -1 ends a dispute, which may begin again.
+// learn adds what a gateway says to what is known. Only a later state replaces a state and its amount, and returned
+// money only grows, so an old answer changes nothing. There are two exceptions. A denial of a payment that had arrived
+// means that it was reversed. A dispute of -1 ends the dispute, which may begin again.
 func (p Payment) learn(news Payment) Payment {
 	if p.State == Arrived && news.State == Denied {
 		news.State = Reversed
@@ -75,8 +75,8 @@ func (p Payment) learn(news Payment) Payment {
 	return p
 }
 
-// enterInBook adds what a gateway has said about the payments of a session to the book, and a note to o.news
-// of each change that belongs in the history. It reports whether anything changed.
+// enterInBook adds a gateway's words about the payments of a session to the book. Each change that belongs in the
+// history becomes a note in o.news. It reports whether anything changed.
 func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
 		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
@@ -97,7 +97,7 @@ func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	return news
 }
 
-// noteNews adds what belongs in the history of a payment's change to o.news.
+// noteNews adds a payment's change to o.news, if it belongs in the history.
 func (o *OrderRow) noteNews(s *PaymentSession, before, after Payment) {
 	add := func(code NoteCode, amount, due int64) {
 		o.news = append(o.news, Note{Code: code, Provider: s.Provider, Attempt: s.Number, Payment: after.ID,
@@ -130,8 +130,8 @@ type Book struct {
 	Resolved []Alert   `json:"resolved,omitempty"`  // the alerts that the owner has dealt with
 }
 
-// payer returns the payment that pays the order. ok is false if none does, or if the owner approved the order
-// without one.
+// payer returns the payment that pays the order. ok is false if none does, also if the owner approved the order without
+// a payment.
 func (b Book) payer() (p Payment, ok bool) {
 	i := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.key() == b.PaidBy })
 	if i < 0 {
@@ -155,10 +155,9 @@ func (b Book) has(state PaymentState) bool {
 	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == state })
 }
 
-// exactPayment returns the key of a payment, other than the payer, whose money is there and is exactly what
-// its page asked for. It skips one that the owner has called a second payment. In a paid or failed order it
-// also skips one that was partly returned, because its money is on the way back to the buyer; in other orders
-// such a payment counts. "" = there is none.
+// exactPayment returns the key of a payment, other than the payer, that brought exactly what its page asked for and
+// still has money. It skips a payment that the owner has called a second one. In a paid or failed order it also skips a
+// partly returned one, because its money is on the way back to the buyer. "" = there is none.
 func (b Book) exactPayment() (key string) {
 	onlyWhole := b.Status == Paid || b.Status == Failed
 	for _, p := range b.Payments {
@@ -170,9 +169,8 @@ func (b Book) exactPayment() (key string) {
 	return ""
 }
 
-// settle gives a book the state that its payments imply, and says which of them pays the order. It knows
-// neither time nor database. statusBefore is the status that the order is stored with; an act may have
-// changed it since.
+// settle gives a book the status that its payments imply, and says which of them pays the order. It knows neither time
+// nor database. statusBefore is the stored status of the order; an act may have changed b.Status since.
 func settle(b Book, statusBefore Status) Book {
 	held := b.held()
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
@@ -181,11 +179,10 @@ func settle(b Book, statusBefore Status) Book {
 
 	switch {
 	case b.Status == Refunded, b.Status == Paid && (!isPayment || payer.hasMoney()):
-		// It stays: it was refunded, was paid without a payment, or the money that paid it is still there.
+		// It stays as it is: it was refunded, was paid without a payment, or still has the money that paid it.
 	case exactKey != "":
-		// An exact payment pays any other order, even one that has expired or failed. In a paid order it
-		// takes the place of the payer that is gone, and what was accepted beside that one is no longer
-		// needed.
+		// An exact payment pays any other order, even one that has expired or failed. In a paid order it replaces a
+		// payer that is gone, and payments accepted beside that payer are no longer needed.
 		b.Status = Paid
 		b.PaidBy = exactKey
 		b.PaidFrom = ""
@@ -200,17 +197,17 @@ func settle(b Book, statusBefore Status) Book {
 		b.Status = Failed
 	}
 
-	// The book of an order that fails starts over, with its payments and which of them are second ones.
+	// The book of an order that fails starts over. It keeps its payments, and which of them are second ones.
 	if b.Status == Failed && statusBefore != Failed {
 		return Book{Status: Failed, Payments: b.Payments, Second: b.Second}
 	}
 	return b
 }
 
-// approve returns the book after the owner approved an order of the status from. If the buyer reported a transfer, that
-// is what the owner approved: no payment pays the order, and other money is not needed. Otherwise, of the payments
-// whose money is there and that the owner has not called a second payment, the first is the payer, and all that brought
-// too little are accepted. Alerts that were dealt with before may come up again.
+// approve returns the book after the owner approved an order of the status from. If the buyer reported a transfer, the
+// owner approved that transfer: no payment pays the order, and other money is not needed. Otherwise it looks at the
+// payments that have money and that the owner has not called a second one. The first of them is the payer, and all that
+// brought too little are accepted. Resolved alerts may come up again.
 func (b Book) approve(from Status) Book {
 	b.PaidFrom = from
 	b.Status = Paid
@@ -235,8 +232,8 @@ func (b Book) approve(from Status) Book {
 	return b
 }
 
-// mayBeUndone reports whether an approval can be taken back: the owner said that the order is paid, and no exact
-// payment has.
+// mayBeUndone reports whether an approval can be taken back: the order is paid by the owner's word, and not by an exact
+// payment.
 func (b Book) mayBeUndone() bool {
 	payer, isPayment := b.payer()
 	if b.Status != Paid || b.PaidBy == "" {
@@ -245,8 +242,8 @@ func (b Book) mayBeUndone() bool {
 	return !isPayment || payer.Amount != payer.Asked
 }
 
-// undo returns the book with the status from before its approval. What the buyer reported, and what the owner called a
-// second payment, stays. Alerts that were dealt with since come up again.
+// undo returns the book with the status before its approval. The buyer's report stays, and so does what the owner
+// called a second payment. Alerts resolved since come up again.
 func (b Book) undo(from Status) Book {
 	b.Status = from
 	b.PaidBy = ""
@@ -268,8 +265,8 @@ const (
 	Disputed       AlertCode = "disputed"
 )
 
-// Alert is something that the owner has to look at although the order's state does not show it. What each
-// asks of them is in docs/payments.md; the words of the pages are alert.… and advice.… in web/words.txt.
+// Alert is something that the owner has to look at although the order's status does not show it. docs/payments.md says
+// what to do about each. The words of the pages are alert.… and advice.… in web/words.txt.
 type Alert struct {
 	Code    AlertCode `json:"code"`
 	Payment string    `json:"payment,omitempty"` // its key; "" = it is about no payment
@@ -277,8 +274,8 @@ type Alert struct {
 	Due     int64     `json:"due,omitempty"`     // in rupiah: what was asked for, or what that payment had brought
 }
 
-// alerts derives the alerts of an order from its book, without those that the owner has dealt with. The payer
-// of a refunded order raises none.
+// alerts derives the alerts of an order from its book, without those that the owner has resolved. The payer of a
+// refunded order raises none.
 func alerts(b Book) []Alert {
 	var all []Alert
 	if b.Oversold && b.Status == Paid {
@@ -329,8 +326,7 @@ func (b Book) misfit(p Payment) AlertCode {
 	return Underpaid
 }
 
-// isUnneeded reports whether the order was paid without the payment with this key: by other payments, or by
-// its owner.
+// isUnneeded reports whether the order was paid without the payment with this key, by other payments or by its owner.
 func (b Book) isUnneeded(key string) bool {
 	return (b.Status == Paid || b.Status == Refunded) && !b.isTaken(key)
 }
@@ -350,10 +346,9 @@ func alertCodes(all []Alert) []AlertCode {
 	return slices.Compact(codes)
 }
 
-// resolve returns the book after the owner dealt with an alert. An overpaid one may turn out to be the
-// payment that they approved, and that the buyer may have reported: then it is the payer from now on, and a
-// surplus remains an alert. Otherwise, if the order does not need it, it is a second payment, which becomes
-// the payer only if the owner says so later.
+// resolve returns the book after the owner dealt with an alert. An overpaid payment may turn out to be the one that
+// they approved: then it is the payer from now on, and a surplus remains an alert. Otherwise, if the order does not
+// need it, it is a second payment. That becomes the payer only if the owner says so later.
 func (b Book) resolve(a Alert, isPayer bool) Book {
 	if a.Code == Overpaid && isPayer && b.PaidBy == byOwner {
 		b.PaidBy = a.Payment

@@ -23,19 +23,19 @@ type PaymentSession struct {
 	GatewayID   string // the gateway's name for the page; "" = not known yet
 	URL         string
 	ExpiresAt   Time     // of its page
-	Seen        bool     // somebody may have its page: only such sessions are checked
-	NotOffered  bool     `sql:"left"`    // its page was not wanted at some time: it is never offered again
-	Closed      bool     `sql:"over"`    // no payment can begin there any more; one that has begun may still arrive
+	Seen        bool     // somebody may have opened its page: only such sessions are checked
+	NotOffered  bool     `sql:"left"`    // its page was once not wanted, and is never offered again
+	Closed      bool     `sql:"over"`    // no new payment can begin; one that has begun may arrive
 	Unconfirmed string   `sql:"claimed"` // the payment reported as arrived or held, until an answer settles it
 	Notified    int      // counts its notifications
 	Identifiers []string // at the gateway, of its payments, pages and refunds; and news of disputes
-	NewsAt      Time     // when something was last new, a notification came or its page was no longer wanted
-	DueAt       Time     // of its next check, 0 = none; while nobody has its page, when one may be asked for again
+	NewsAt      Time     // of the last change, notification, or end of its page being wanted
+	DueAt       Time     // of its next check, 0 = none; without a page, of the next request for one
 	Problem     string   // refused or unreachable: why the gateway gave no page or answer; "" = it did
 	Words       string   // the gateway's
 
 	payments  []Payment // of this session in the book, when its gateway is called; no column
-	isChanged bool      // its identifiers differ from those that are stored; no column
+	isChanged bool      // its identifiers differ from the stored ones; no column
 }
 
 // reference returns our name for the session at the gateway.
@@ -108,12 +108,12 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
-// isUnconfirmed reports whether a notification reports a payment that no answer has shown.
+// isUnconfirmed reports whether a notification has reported a payment that no answer has shown yet.
 func (o OrderRow) isUnconfirmed() bool {
 	return slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.Unconfirmed != "" })
 }
 
-// sessionPhase is what is done with the page of a session.
+// sessionPhase says what is done with the page of a session.
 type sessionPhase int
 
 // The phases. A page is wanted while its order is pending, not past its end, and has the page's method and amount,
@@ -154,7 +154,7 @@ func (s PaymentSession) phase(o OrderRow, now Time) sessionPhase {
 	return pageOffered
 }
 
-// isWanted reports whether the page of a session may go on taking money.
+// isWanted reports whether the page of a session may still take money.
 func (s PaymentSession) isWanted(o OrderRow, now Time) bool {
 	switch o.Book.Status {
 	case Pending:
@@ -189,8 +189,8 @@ func (o *OrderRow) addSession(tx *Tx, number int) {
 // mostIdentifiers is how many of the identifiers are kept at a session that may go.
 const mostIdentifiers = 20
 
-// addIdentifiers adds those that are new to what is known of a session, and reports whether any was. If there are too
-// many, the oldest of those that may go are dropped: first those of denied and expired payments, then news of disputes.
+// addIdentifiers adds new identifiers to a session, and reports whether there were any. If there are too many, it drops
+// the oldest of those that may go: first those of denied and expired payments, then those of disputes.
 func (s *PaymentSession) addIdentifiers(b Book, more []string) (news bool) {
 	for _, id := range more {
 		if id != "" && !slices.Contains(s.Identifiers, id) {
@@ -242,10 +242,10 @@ const (
 	mostPageWait  = 10 * time.Minute // the longest pause until its page is closed
 	mostQuietWait = 12 * time.Hour   // the longest pause once its page is closed
 	tryAgain      = 30 * time.Second // before a page is requested or closed again
-	// Checks stop so long after the last news and the page's end. An order that is still pending so long
-	// after its end expires in any case.
+	// Checks stop this long after the last news and the page's end. An order that is still pending this long after its
+	// end expires in any case.
 	giveUpAfter = 7 * 24 * time.Hour
-	callTime    = 10 * time.Second // for a gateway; a person waits as long for a call that somebody else makes
+	callTime    = 10 * time.Second // for a gateway; others wait as long for a call under way
 )
 
 // makeSessionsDue marks the pages that are not wanted from now on. Of the sessions whose page somebody may have, it
@@ -254,8 +254,8 @@ const (
 //   - all, when the order has become pending;
 //   - after another change of status, those whose page is not closed.
 //
-// So late money on a closed page pays the order without making its session due at once. It is news, so the next check
-// is in ten seconds (nextCheck).
+// So late money on a closed page pays the order, but does not make its session due at once. Being news, it brings the
+// next check in ten seconds (nextCheck).
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
@@ -272,12 +272,12 @@ func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	}
 }
 
-// nextCheck says when a session is checked again. 0 means never automatically: both the last news and the
-// page's end are over a week ago. The pause is as long as the time since the last news, but at least ten
-// seconds, so each is longer than the one before: up to ten minutes while the page takes money, so that a
-// payment is found even if its notification was lost, and up to twelve hours once it is closed. While a page
-// is being closed, the pause is a tenth of that time, from half a minute to ten minutes.
-// No pause goes beyond the end of a pending order: then it may expire, once every session has been checked.
+// nextCheck says when a session is checked again; 0 means never automatically, because the last news and the page's end
+// are over a week ago. The pause is the time since the last news, at least ten seconds, so each is longer than the one
+// before. It is at most ten minutes while the page takes money, so that a payment is found even if its notification was
+// lost, and at most twelve hours once the page is closed. While a page is being closed, it is a tenth of that time,
+// from half a minute to ten minutes. No pause goes beyond the end of a pending order: the order may expire then, once
+// every session has been checked.
 func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	quiet := now.Sub(s.NewsAt)
 	if quiet > giveUpAfter && now.Sub(s.ExpiresAt) > giveUpAfter {
@@ -299,15 +299,15 @@ func (s PaymentSession) nextCheck(o OrderRow, now Time) Time {
 	return next
 }
 
-// isDue reports whether a session is due. What is due later than the longest pause was written by a clock that was
-// ahead, and is due now.
+// isDue reports whether a session is due. A due time beyond the longest pause was written by a clock that was ahead, so
+// the session is due now.
 func (s PaymentSession) isDue(now Time) bool {
 	return s.DueAt > 0 && (s.DueAt <= now || s.DueAt > now.Add(mostQuietWait))
 }
 
-// mayExpire reports whether a pending order is past its end and none of its pages can bring money any more: each has to
-// be closed, and checked since the end, when all of them became due. A reported payment keeps the order pending until
-// an answer says what became of it. After a week the order expires in any case.
+// mayExpire reports whether a pending order is past its end and none of its pages can bring money any more. Each page
+// has to be closed, and checked after the end. A reported payment keeps the order pending until an answer settles it.
+// After a week the order expires in any case.
 func (o OrderRow) mayExpire(now Time) bool {
 	if o.Book.Status != Pending || now < o.Order.ExpiresAt {
 		return false
@@ -332,7 +332,7 @@ type SessionView struct {
 	QRString   string   `json:"qr_string,omitempty"` // the text of the code by which it can be paid
 }
 
-// sessionStatuses are what payment_session says about orders in each state, unless view knows more.
+// sessionStatuses are the statuses of payment_session by the status of the order, unless view knows more.
 var sessionStatuses = map[Status]string{
 	Pending:              "unavailable",
 	AwaitingVerification: "active",
@@ -342,8 +342,8 @@ var sessionStatuses = map[Status]string{
 	Refunded:             "paid",
 }
 
-// shownSession returns the session that pays the order, or else the latest. There is none if the owner approved the
-// order without a payment, or if the order is pending and its latest page is not offered any more.
+// shownSession returns the session that pays the order, or else the latest. It is nil if the owner approved the order
+// without a payment, or if the latest page of a pending order is not offered any more.
 func (o OrderRow) shownSession() *PaymentSession {
 	payer, isPayment := o.Book.payer()
 	if isPayment {
@@ -377,7 +377,7 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	case v.Provider == Manual, s == nil: // The order's status says it all.
 		return v
 	case isPending && (s.phase(o, now) != pageOffered || v.Provider == Sandbox && !st.TestMode):
-		// No page can be shown.
+		// no page can be shown
 		v.Reason = cmp.Or(s.Problem, "unreachable")
 		return v
 	}
@@ -392,8 +392,8 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	return v
 }
 
-// qris returns the text of the code by which an order can be paid: that of its method as it is now, with the amount. It
-// is empty if the order cannot be paid, or not with such a code.
+// qris returns the text of the order's QRIS code: the present code of its method, with the amount. It is empty if the
+// order cannot be paid, or not by such a code.
 func (o OrderRow) qris(m Method, now Time) string {
 	q, problem := readQRIS(m.QRIS)
 	mayPay := o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider == Manual

@@ -1,7 +1,7 @@
 package main
 
-// This file is the form for an order of the owner's own, for a buyer who orders by chat or in the shop. It is empty, or
-// filled in like another order, at today's prices.
+// This file is the form for an order that the owner enters, for a buyer who orders by chat or in the shop. It is empty,
+// or filled in like another order at today's prices.
 
 import (
 	"cmp"
@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// newOrderAddress returns the address of an empty form, with a key of its own.
+// newOrderAddress returns the address of an empty form, with a new key.
 func newOrderAddress() string { return "/dashboard/orders/new?key=" + newSecret() }
 
 // ownOrder is what the form holds.
@@ -46,16 +46,16 @@ type newOrderPage struct {
 	Form     form
 	Key      string
 	Rows     []int   // of goods of the catalog
-	More     []int   // of them, which are folded
+	More     []int   // further rows, which are folded
 	Custom   []int   // of other goods
 	Products []Entry // that the form suggests
 	Options  []ShippingOption
 	Methods  []Method
 	Chosen   string   // the code of a method
-	IsReady  bool     // there is something to sell, and a way to pay
-	Become   string   // the order that this form has become before, with other contents
-	Another  string   // the address of a form like this one that has become none
-	Gone     []string // what the order that is copied had, and is not sold any more
+	IsReady  bool     // the store has something to sell, and a way to pay
+	Become   string   // the order that this form created before, with other contents
+	Another  string   // the address of a form like this one with a new key
+	Gone     []string // goods of the copied order that are not sold any more
 }
 
 func (s *server) readNewOrder(p *page) (any, error) {
@@ -83,7 +83,7 @@ func (s *server) readNewOrder(p *page) (any, error) {
 	v.IsReady = len(v.Products) > 0 && len(v.Methods) > 0
 	v.Chosen = v.Form.Values.Get("payment_method")
 	if isFresh := v.Form.Refusal == nil; isFresh && len(v.Methods) == 1 && v.Methods[0].Kind != Cash {
-		v.Chosen = v.Methods[0].Code // A method that nobody chose must not send unpaid goods away.
+		v.Chosen = v.Methods[0].Code // A preselected method could send unpaid goods away.
 	}
 	rows := v.Form.Rows("items", "title", mostOwnItems)
 	v.Rows = rows
@@ -146,7 +146,7 @@ func (s *server) copyOrder(p *page, id string, v *newOrderPage) error {
 	return nil
 }
 
-// suggested returns the first of a kind's goods, which the list of a field suggests. Others can be typed too.
+// suggested returns the first goods of a kind, for the list of a field. Others can be typed too.
 func (s *server) suggested(p *page, kind Kind) ([]Entry, error) {
 	f := EntryFilter{Type: kind, Limit: 500, Drafts: kind != ""}
 	entries, _, err := s.db.Entries(p.Context(), p.Store.ID, f)
@@ -156,8 +156,8 @@ func (s *server) suggested(p *page, kind Kind) ([]Entry, error) {
 	return entries, err
 }
 
-// makeOrder creates an order of the owner's own, and confirms it if it is to be paid in cash. The form's
-// address has its idempotency key: a double click makes only one order.
+// makeOrder creates the owner's order, and confirms a cash order. The form's address has its idempotency key, so a
+// double click creates only one order.
 func (s *server) makeOrder(p *page) error {
 	var in ownOrder
 	if err := readForm(p.PostForm, &in); err != nil {
@@ -195,7 +195,7 @@ func (s *server) makeOrder(p *page) error {
 	return s.confirmCash(p, created.ID, order.PaymentMethod)
 }
 
-// findGoods adds the goods that the owner has typed to an order, and returns the rows of the form that they stand in.
+// findGoods adds the goods that the owner typed to an order, and returns their rows in the form.
 func (s *server) findGoods(p *page, in ownOrder, order *NewOrder) (rows []string, err error) {
 	wrong := refuse(ValidationFailed)
 	rows = filledRows(p.PostForm, "items", mostOwnItems)
@@ -250,8 +250,8 @@ func inRows(err error, rows []string) error {
 	return refusal
 }
 
-// meant returns the entry of a kind, or of any, that an owner means by a text, or what is wrong with the text: it means
-// none, or several.
+// meant returns the entry, of one kind or of any, that an owner means by a text. wrong says that the text means none,
+// or several.
 func (s *server) meant(p *page, kind Kind, text string) (e Entry, wrong string, err error) {
 	entries, err := s.db.EntriesLike(p.Context(), p.Store.ID, kind, text)
 	switch {
@@ -265,7 +265,7 @@ func (s *server) meant(p *page, kind Kind, text string) (e Entry, wrong string, 
 	return entries[0], "", nil
 }
 
-// nameOf returns what an owner types to mean an entry: its title or, if that means others too, its slug.
+// nameOf returns what an owner types for an entry: its title or, if others have it too, its slug.
 func (s *server) nameOf(p *page, kind Kind, e Entry) (string, error) {
 	meant, _, err := s.meant(p, kind, e.Title)
 	if meant.ID == e.ID {
@@ -274,8 +274,7 @@ func (s *server) nameOf(p *page, kind Kind, e Entry) (string, error) {
 	return e.Slug, err
 }
 
-// confirmCash confirms an order that is to be paid in cash: its buyer has agreed already, and may never open the pay
-// page.
+// confirmCash confirms a cash order, because its buyer has agreed already, and may never open the pay page.
 func (s *server) confirmCash(p *page, orderID, method string) error {
 	m, err := s.db.Method(p.Context(), p.Store.ID, method)
 	if errors.Is(err, ErrNotFound) || err == nil && m.Kind != Cash {
@@ -286,7 +285,7 @@ func (s *server) confirmCash(p *page, orderID, method string) error {
 	}
 	err = s.db.ReportPayment(p.Context(), orderID, ActorOwner, method, "", "")
 	if isRefused(err, WrongState) {
-		return nil // A double click has confirmed it, the order has moved on, or nothing has to be paid.
+		return nil // a double click, a change since, or nothing to pay
 	}
 	return err
 }

@@ -1,8 +1,8 @@
 package main
 
-// This file is the page of one order, for its owner: the alerts and what each advises, what is to be decided, handing
-// it over, the link for the buyer, the order itself, what else can be done, and everything that happened to it. Then
-// what its buttons do, and the slips that are packed with orders.
+// This file is the owner's page of one order. It shows the alerts with advice, the decision, the handover, the link for
+// the buyer, the order itself, rarer acts, and the history. Then come the acts of its buttons, and the slips that are
+// packed with orders.
 
 import (
 	"cmp"
@@ -16,15 +16,15 @@ type orderPage struct {
 	*page
 	Order       Order
 	State       string // what the owner decides about
-	IsConfirmed bool   // to be prepared, and paid in cash
+	IsConfirmed bool   // a cash order to prepare
 	Alerts      []shownAlert
 	Decision    *decision // nil = there is nothing to decide
 	Refused     form
-	Method      Method // removed or not, or one without a name
+	Method      Method // may be removed, or without a name
 	Link        buyerLink
 	Parcel      *parcel // nil = it cannot be handed over
-	MayPay      bool    // the link is for somebody who pays, or has just paid
-	WriteTo     string  // the link by which the owner writes to the buyer
+	MayPay      bool    // the buyer still pays, or has just paid
+	WriteTo     string  // a link for writing to the buyer
 	Acts        []Act   // what else the owner can do
 	MayUndo     bool    // an approval can be taken back
 	Correct     form
@@ -32,18 +32,18 @@ type orderPage struct {
 	History     []HistoryEntry
 	Sessions    []sessionLine
 	Payments    []Payment
-	MayCheck    bool // its gateway can be asked
+	MayCheck    bool // its gateway can be checked
 	Deliveries  []Delivery
 }
 
-// decision is what an order that waits asks of its owner. Its texts are codes of words.
+// decision is what a waiting order asks its owner. Its texts are codes of words.
 type decision struct {
 	Question string  // prepare, held, amount or arrived
 	Yes      string  // the button's
 	No       Act     // reject or cancel
-	About    string  // what that means, "" = the alerts say it
+	About    string  // what No means, "" = the alerts say it
 	Held     []int64 // amounts that the gateway holds
-	AlsoHeld bool    // The gateway also holds a payment that is not decided about.
+	AlsoHeld bool    // the gateway also holds a payment that this decision is not about
 	Accounts []BankAccount
 	Said     Note
 	Since    Time
@@ -61,12 +61,12 @@ type parcel struct {
 // buyerLink is the address of an order's pay page, to be copied or sent.
 type buyerLink struct {
 	URL      string
-	WhatsApp string // sends it with a message that says how the order stands
-	IsNews   bool   // the buyer does not know yet that it was sent
+	WhatsApp string // sends it with a message about the order
+	IsNews   bool   // the buyer was not told yet that it was sent
 	IsLocal  bool   // buyers on the internet cannot open it
 }
 
-// sessionLine is a payment session, with the code of what its gateway's silence or refusal means.
+// sessionLine is a payment session, with a code for its gateway's silence or refusal.
 type sessionLine struct {
 	PaymentSession
 	Trouble string
@@ -129,7 +129,7 @@ func (s *server) nextWaiting(ctx context.Context, o OrderRow) (*OrderRow, error)
 	return &rows[i], err
 }
 
-// rareActs are what an owner can do about an order that does not wait for them.
+// rareActs are an owner's acts on an order that does not wait for them.
 var rareActs = map[Status][]Act{
 	Pending: {Approve, Cancel},
 	Failed:  {Approve},
@@ -137,7 +137,7 @@ var rareActs = map[Status][]Act{
 	Paid:    {Refund},
 }
 
-// readParcel says whether and how the order is handed over.
+// readParcel reads whether and how the order is handed over.
 func (s *server) readParcel(p *page, o OrderRow, v *orderPage) error {
 	if !o.Order.isShipped() && o.Book.Status != Paid && !v.IsConfirmed {
 		return nil
@@ -158,7 +158,7 @@ func (s *server) readParcel(p *page, o OrderRow, v *orderPage) error {
 	return nil
 }
 
-// writeToBuyer makes the links by which the owner writes to the buyer.
+// writeToBuyer fills in the links for writing to the buyer.
 func (v *orderPage) writeToBuyer(o OrderRow) {
 	l := v.Language
 	about := o.Order
@@ -176,7 +176,7 @@ func (v *orderPage) writeToBuyer(o OrderRow) {
 	v.WriteTo = writeTo(about.Buyer.Phone, l.say("message.about", values...))
 }
 
-// standing returns the code of what a message to the buyer says of an order.
+// standing returns the code of a message to the buyer about an order.
 func (v *orderPage) standing(o OrderRow) string {
 	status := o.Book.Status
 	switch {
@@ -193,7 +193,7 @@ func (v *orderPage) standing(o OrderRow) string {
 	return string(status)
 }
 
-// trouble returns the code of what the silence or refusal of a session's gateway means. "" = there is none.
+// trouble returns a code for the silence or refusal of a session's gateway; "" = there is none.
 func (s PaymentSession) trouble() string {
 	if s.Problem == "unreachable" && !s.Seen {
 		return "unopened" // It is asked again when the buyer goes to pay.
@@ -210,7 +210,7 @@ type shownAlert struct {
 
 	// These are set on the page of its order only.
 	Advice     string // the code of what it advises
-	IsWhichOne bool   // The owner says whether this is the payment that they approved, or a second one.
+	IsWhichOne bool   // the owner is asked whether this is the approved payment or a second one
 }
 
 // shownAlerts returns the alerts of a book, as pages show them.
@@ -254,13 +254,13 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 		w.Since = history[i].At
 		isReport := func(h HistoryEntry) bool { return h.Note.Code == NoteReported }
 		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone {
-			// What the buyer said is true still.
+			// the buyer's report holds
 			w.Said.Bank = history[r].Note.Bank
 			w.Said.Sender = history[r].Note.Sender
 		}
 	}
 
-	// Nobody has said anything when the order waits again for a payment that was held before.
+	// Nothing is said when the order waits again for a payment that was held before.
 	w.Why = cmp.Or(string(w.Said.Code), "held")
 	if len(w.Alerts) > 0 {
 		w.Why = w.Alerts[0].Kind
@@ -268,7 +268,7 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 	return w, nil
 }
 
-// advise fills in the alerts, and what each advises.
+// advise fills in the alerts with advice.
 func (v *orderPage) advise(w waiting) {
 	book := w.Book
 	isApproved := book.Status == Paid && book.PaidBy == byOwner // without a gateway's payment
@@ -287,13 +287,13 @@ func (v *orderPage) advise(w waiting) {
 	}
 }
 
-// isHeld reports whether the owner decides about what a gateway holds, and not about what the buyer has reported.
+// isHeld reports whether the owner decides about a held payment, and not about the buyer's report.
 func (w waiting) isHeld() bool { return w.Book.held() && !w.Book.Reported }
 
-// accepts reports whether the owner is asked to accept what has arrived.
+// accepts reports whether the owner is asked to accept the money that arrived.
 func (w waiting) accepts() bool { return len(w.Alerts) > 0 && !w.Book.Reported && !w.isHeld() }
 
-// askOwner fills in what there is to decide.
+// askOwner fills in the decision.
 func (v *orderPage) askOwner(w waiting) {
 	if w.Book.Status != AwaitingVerification {
 		return
@@ -336,8 +336,7 @@ func (v *orderPage) askOwner(w waiting) {
 	}
 }
 
-// decideOrder does one of the acts approve, reject, cancel and refund, unless the order's State has changed
-// since the owner saw it.
+// decideOrder approves, rejects, cancels or refunds an order, unless its State has changed since the owner saw it.
 func (s *server) decideOrder(p *page) error {
 	_, err := s.payments.Decide(p.Context(), p.Store.ID, p.PathValue("id"), Act(p.PostFormValue("act")), ActorOwner,
 		Note{Code: NoteInDashboard}, p.PostFormValue("state"))
@@ -357,7 +356,7 @@ func (s *server) checkOrder(p *page) error {
 	return err
 }
 
-// shipOrder marks an order as sent or picked up, or corrects what is known about its parcel.
+// shipOrder marks an order as sent or picked up, or corrects its parcel.
 func (s *server) shipOrder(p *page) error {
 	var in Shipment
 	if err := readForm(p.PostForm, &in); err != nil {
@@ -391,14 +390,14 @@ func (s *server) correctOrder(p *page) error {
 	return s.db.CorrectOrder(p.Context(), p.Store.ID, p.PathValue("id"), in)
 }
 
-// slipsPage has what is packed with the orders that have to be handed over, a sheet for each. It has no link to a pay
-// page: whoever carries a parcel can read it.
+// slipsPage has a sheet to pack with each order that is to be handed over. It has no link to a pay page, because
+// whoever carries a parcel can read it.
 type slipsPage struct {
 	*page
 	Slips []toHandOver
 }
 
-// toHandOver is an order that has to be sent or picked up.
+// toHandOver is an order that is to be sent or picked up.
 type toHandOver struct {
 	Order
 	IsCash    bool // its money is collected
@@ -412,7 +411,7 @@ func (s *server) readSlips(p *page) (any, error) {
 	return slipsPage{p, orders}, err
 }
 
-// readToHandOver returns the orders that have to be sent or picked up.
+// readToHandOver returns the orders that are to be sent or picked up.
 func (s *server) readToHandOver(p *page, most int) (orders []toHandOver, err error) {
 	rows, err := s.db.ToHandOver(p.Context(), p.Store.ID, most)
 	if err != nil {

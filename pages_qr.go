@@ -1,8 +1,8 @@
 package main
 
-// This file draws QR codes (ISO/IEC 18004:2015) of texts of up to 560 bytes: in the mode for bytes, with the correction
-// of level M, in the versions 1 to 18. A code is a square of dark and light modules. Some are the same in all codes of
-// a version, the others hold the text and what corrects it.
+// This file draws QR codes (ISO/IEC 18004:2015) of texts of up to 560 bytes: in byte mode, with error correction level
+// M, in versions 1 to 18. A code is a square of dark and light modules. Some are the same in all codes of a version.
+// The others hold the text and its error correction.
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// qrLevels are, for each version, the blocks that the codewords are divided into, and the codewords for correction in
-// each of them (table 9).
+// qrLevels has, for each version, the number of blocks of codewords, and of error correction codewords in each block
+// (table 9).
 var qrLevels = []struct{ blocks, correction int }{
 	{}, {1, 10}, {1, 16}, {1, 26}, {2, 18}, {2, 24}, {4, 16}, {4, 18}, {4, 22}, {5, 22}, {5, 26}, {5, 30}, {8, 22}, {9, 22},
 	{9, 24}, {10, 24}, {10, 28}, {11, 28}, {13, 26},
@@ -29,7 +29,7 @@ const (
 	qrScale     = 8 // pixels of a module
 )
 
-// qrCode is a code while it is drawn: rows of modules, and which of them hold no data.
+// qrCode is a code while it is drawn: rows of modules, and which of them are fixed.
 type qrCode struct {
 	version, side int
 	modules       [][]byte
@@ -56,7 +56,7 @@ func qrPicture(text string) []byte {
 	return file.Bytes()
 }
 
-// drawQR returns the code of a text, in the smallest version that it fits into, with the mask that makes it easiest to
+// drawQR returns the code of a text, in the smallest version that holds it, with the mask that makes it easiest to
 // read.
 func drawQR(text string) (best qrCode) {
 	least := -1
@@ -116,8 +116,8 @@ func qrCodewords(text string, version int) []byte {
 	return codewords
 }
 
-// interleaved divides codewords into blocks, the shorter ones first, and returns the first codewords of all blocks, the
-// second ones and so on, and then their corrections alike.
+// interleaved divides codewords into blocks, the shorter ones first. It returns the first codewords of all blocks, then
+// the second ones and so on, and then the corrections in the same way.
 func interleaved(codewords []byte, blocks, correction int) (all []byte) {
 	var data, corrections [][]byte
 	short := len(codewords) / blocks
@@ -147,7 +147,7 @@ func interleaved(codewords []byte, blocks, correction int) (all []byte) {
 	return all
 }
 
-// correctionOf returns the Reed-Solomon codewords of a block: the remainder of its polynomial, divided by the one whose
+// correctionOf returns the Reed-Solomon codewords of a block: the remainder of its polynomial divided by the one whose
 // roots are the first powers of 2.
 func correctionOf(block []byte, length int) []byte {
 	divisor := make([]byte, length) // without its first coefficient, which is 1
@@ -184,7 +184,7 @@ func product(a, b byte) (p byte) {
 	return p
 }
 
-// emptyQR draws what is the same in all codes of a version, and keeps the place of the format.
+// emptyQR draws what is the same in all codes of a version, and reserves the format's modules.
 func emptyQR(version int) qrCode {
 	q := qrCode{version: version, side: 17 + 4*version}
 	for range q.side {
@@ -222,7 +222,7 @@ func emptyQR(version int) qrCode {
 	return q
 }
 
-// set fixes a module. What is outside is left out.
+// set fixes a module, if it is inside the code.
 func (q qrCode) set(x, y int, isDark bool) {
 	if min(x, y) < 0 || max(x, y) >= q.side {
 		return
@@ -325,8 +325,8 @@ func isMasked(mask, x, y int) bool {
 	}[mask] == 0
 }
 
-// penalty says how hard a code is to read (section 7.8.3): long runs and squares of one colour, what looks like a
-// finder, and many more modules of one colour than of the other.
+// penalty returns how hard a code is to read (section 7.8.3). It counts long runs and squares of one colour, patterns
+// that look like a finder, and an uneven number of dark and light modules.
 func (q qrCode) penalty() (points int) {
 	darks := 0
 	for y, row := range q.modules {
@@ -344,7 +344,7 @@ func (q qrCode) penalty() (points int) {
 	return points + max(share-50, 50-share)/5*10
 }
 
-// linePenalty is the part of a row or a column.
+// linePenalty is the penalty of a row or a column.
 func linePenalty(line []byte) (points int) {
 	run := 0
 	for i, module := range line {

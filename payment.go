@@ -1,12 +1,12 @@
 package main
 
-// This file is about how money becomes known, in the order in which things happen: a notification comes and makes its
-// payment session due; a due session is checked at its gateway; what the gateway answers is entered in the order's
-// book, and order_book.go says what that means for the order; an order that is past its end expires.
+// This file is about how money becomes known. It goes in the order of events. A notification makes its payment session
+// due. A due session is checked at its gateway. The answer is entered in the order's book, and order_book.go says what
+// that means for the order. An order that is past its end expires.
 //
-// Only a gateway's answer counts. From a notification, only identifiers, a reported payment and a dispute are kept. The
-// serving process alone checks what is due, one call about an order at a time; what a person does calls a gateway from
-// wherever it is done (payment_starts.go).
+// Only a gateway's answer counts. From a notification, only identifiers, a reported payment and a dispute are kept.
+// Only the serving process checks what is due, and it makes one call at a time about an order. A person's act calls the
+// gateway at once (payment_starts.go).
 //
 // A page is wanted or it is closed: order_sessions.go has the phases of a session, and when it is checked next.
 // Whatever changes an order goes through changeOrder (order.go): its callback changes the book or a session; then
@@ -33,13 +33,14 @@ type payments struct {
 	locks    sync.Map // a chan struct{} by order id: one call about an order at a time
 	notified *limiter // of verified notifications, by store
 
-	// Up to here, ends of orders were looked at: those that did not expire wait for a check. Only expire uses it.
+	// Orders that ended up to this time have been looked at. Those that did not expire wait for a check. Only expire
+	// uses it.
 	expiredUntil Time
 }
 
-// Notify takes a notification. The error is ErrNotFound if it is not verified, RateLimited if the store gets too many,
-// and Unavailable for a refund whose payment may not be known yet: the gateway sends it again. Any other notification
-// that matches no session is only logged.
+// Notify takes a notification. The error is ErrNotFound if it cannot be verified, and RateLimited if the store gets too
+// many. It is Unavailable for a refund whose payment may not be known yet, so that the gateway sends it again. Any
+// other notification that matches no session is only logged.
 func (p *payments) Notify(
 	ctx context.Context, provider Provider, storeID string, header http.Header, body []byte,
 ) error {
@@ -84,7 +85,7 @@ func (p *payments) Notify(
 	return nil
 }
 
-// noteVerified writes when a notification was verified with a key: its owner sees that notifications come.
+// noteVerified records when a notification was verified with a key, so that its owner sees that notifications arrive.
 func (p *payments) noteVerified(ctx context.Context, key GatewayKey) {
 	now := p.db.now()
 	if now.Sub(key.NotifiedAt) < time.Minute {
@@ -92,7 +93,7 @@ func (p *payments) noteVerified(ctx context.Context, key GatewayKey) {
 	}
 	err := p.db.mustChange(ctx, "UPDATE gateway_keys SET notified_at = ? WHERE id = ?", now, key.ID)
 	if err != nil {
-		p.db.log.Warn("it is not noted that a notification came", "error", err)
+		p.db.log.Warn("cannot record that a notification came", "error", err)
 	}
 }
 
@@ -119,12 +120,12 @@ func (p *payments) refuseEarlyRefund(ctx context.Context, provider Provider, sto
 	return refuse(Unavailable)
 }
 
-// mostNotified is how many sessions an order may have for another to be added by a notification.
+// mostNotified is how many sessions an order may have before notifications stop adding any.
 const mostNotified = 50
 
-// markDue makes the session due that a notification is about. A session that the file does not know, after a
-// restore, is added to its order. A session trusts the key that it was made with, and the one that new pages
-// of its order are made with, but no other: strangers may know a key that was replaced.
+// markDue makes the session of a notification due. A session that the file does not know, after a restore, is added to
+// its order. A session trusts the key that it was made with, and the one that new pages of its order are made with. It
+// trusts no other key, because strangers may know a key that was replaced.
 func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) error {
 	orderID, number, err := p.sessionOf(ctx, key, n)
 	if err != nil {
@@ -153,18 +154,18 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 	return err
 }
 
-// opensPagesOf reports whether new pages of an order are made with a key: it is in use, and of the order's
-// mode. Play money pays test orders only, and real money pays none of them.
+// opensPagesOf reports whether new pages of an order are made with a key: one in use, of the order's mode. Test money
+// pays test orders only, and real money never pays them.
 func (key GatewayKey) opensPagesOf(o OrderRow) bool {
 	return key.ReplacedAt == 0 && (key.Mode == ModeSandbox) == o.Order.Test
 }
 
-// sessionOf finds the order and the number of the session that a notification is about: by our name for it,
-// which is <order id>-<number>, or without that (a refund at Xendit) by an identifier that is known to belong to it.
+// sessionOf finds the order and the number of a notification's session by our reference, <order id>-<number>. A refund
+// at Xendit has none, so it is found by an identifier that is known to belong to the session.
 func (p *payments) sessionOf(
 	ctx context.Context, key GatewayKey, n Notification,
 ) (orderID string, number int, err error) {
-	// All ids are as long as the store's; another reference is not ours.
+	// All our ids have the same length. A reference of another length is not ours.
 	if i := strings.LastIndexByte(n.Reference, '-'); i == len(key.StoreID) {
 		number, err := strconv.Atoi(n.Reference[i+1:])
 		if err != nil || number < 1 || number > mostNumber {
@@ -190,7 +191,7 @@ func (p *payments) sessionOf(
 // mostNumber is the largest number of a session that a notification may name.
 const mostNumber = 999_999
 
-// notify keeps what a notification says of a session. A dispute is entered in the book, because no answer shows it.
+// notify keeps what a notification says of a session. A dispute goes into the book, because no answer shows it.
 func (o *OrderRow) notify(s *PaymentSession, n Notification) {
 	s.Seen = true
 	s.Notified++
@@ -208,7 +209,7 @@ func (o *OrderRow) notify(s *PaymentSession, n Notification) {
 		disputed = n.Known[0]
 	}
 	if disputed == "" {
-		return // After a restore, its payment is not known yet: what is said after it is still news.
+		return // After a restore, its payment is not known yet, so later notifications are still news.
 	}
 	if s.addIdentifiers(o.Book, n.Identifiers) { // The owner has not dealt with it.
 		o.Book.Resolved = slices.DeleteFunc(o.Book.Resolved, func(a Alert) bool { return a.Code == Disputed })
@@ -235,7 +236,7 @@ func (p *payments) run(ctx context.Context) {
 	for {
 		wait, err := p.startDue(ctx, underWay, ended)
 		if err != nil && ctx.Err() == nil {
-			p.db.log.Error("payments cannot be checked", "error", err)
+			p.db.log.Error("cannot check payments", "error", err)
 			wait = 10 * time.Second
 		}
 
@@ -278,7 +279,7 @@ func (p *payments) startDue(
 	if err != nil {
 		return 0, err
 	}
-	for _, d := range due { // Those under way may be among them.
+	for _, d := range due { // Some of them may be under way.
 		if hasPlace(underWay, d) {
 			underWay[d.ID] = d
 			go func() {
@@ -290,7 +291,7 @@ func (p *payments) startDue(
 	return p.untilNext(ctx)
 }
 
-// dueOrders lists the orders with due sessions (isDue): of each store the first ones, and the stores in any order.
+// dueOrders lists orders with due sessions (isDue): the first ones of each store, the stores in random order.
 func (p *payments) dueOrders(ctx context.Context) ([]dueOrder, error) {
 	now := p.db.now()
 	return all[dueOrder](ctx, p.db, `
@@ -325,7 +326,7 @@ func hasPlace(underWay map[string]dueOrder, d dueOrder) bool {
 	return ofProvider < mostChecksOfProvider && ofStore < mostChecksOfStore
 }
 
-// untilNext returns how long until the next session is due, or the next order comes to its end.
+// untilNext returns the time until the next session is due or the next order ends.
 func (p *payments) untilNext(ctx context.Context) (time.Duration, error) {
 	now := p.db.now()
 	next, err := one[Time](ctx, p.db, `
@@ -347,7 +348,7 @@ func (p *payments) checkDue(ctx context.Context, d dueOrder) {
 		return
 	}
 
-	p.db.log.Error("a payment could not be checked", "error", err)
+	p.db.log.Error("cannot check a payment", "error", err)
 	select {
 	case <-time.After(10 * time.Second):
 	case <-ctx.Done():
@@ -365,9 +366,9 @@ func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answe
 	return answered, err
 }
 
-// check checks an order's sessions whose page somebody may have: all of these, or those that are due. It reports
-// whether all gateways have answered. After a jump of the clock it calls none, because a wrong time would make it close
-// pages. A panic over an answer becomes an error, and the session stays due.
+// check checks those sessions of an order whose page somebody may have opened: all of them, or only those that are due.
+// It reports whether all gateways have answered. After a jump of the clock it calls none, because a wrong time would
+// make it close pages. A panic over an answer becomes an error, and the session stays due.
 func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -408,7 +409,7 @@ func (p *payments) check(ctx context.Context, storeID, orderID string, everySess
 	return answered, err
 }
 
-// lock waits until nobody else calls a gateway about an order. The error is that of ctx if it ends first.
+// lock waits until nobody else calls a gateway about an order. If ctx ends first, its error is returned.
 func (p *payments) lock(ctx context.Context, orderID string) (unlock func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -433,7 +434,7 @@ func (p *payments) isBusy(orderID string) bool {
 
 // checkSession checks a session. If its page is not wanted, the page is closed, and the session is checked again,
 // because money may have arrived meanwhile. Closing never takes money back. It returns the order, and whether the
-// gateway has answered.
+// gateway answered.
 func (p *payments) checkSession(
 	ctx context.Context, o OrderRow, s PaymentSession,
 ) (after OrderRow, answered bool, err error) {
@@ -454,12 +455,11 @@ func (p *payments) checkSession(
 	if !p.gateways[s.Provider].closePage(ctx, keys[0], o.withItsPayments(s)) {
 		return o, true, nil // The next check tries again, until the gateway says that it is closed.
 	}
-	s.Closed = true // This is recorded, unless the gateway says that the page is open.
+	s.Closed = true // It is recorded, unless the gateway says that the page is open.
 	return p.checkOnce(ctx, keys, o, s)
 }
 
-// checkOnce asks the gateway about a session and records the answer. A session whose page has just been closed is given
-// as closed.
+// checkOnce asks the gateway about a session and records the answer. If its page was just closed, s says so.
 func (p *payments) checkOnce(
 	ctx context.Context, keys []GatewayKey, o OrderRow, s PaymentSession,
 ) (after OrderRow, answered bool, err error) {
@@ -475,7 +475,7 @@ func (p *payments) checkOnce(
 	return after, failed == nil, err
 }
 
-// ask asks with the key that the session was made with, keys[0]. If that key is refused, the one in use is tried; its
+// ask uses the key that the session was made with, keys[0]. If the gateway refuses it, ask tries the key in use. That
 // answer counts only if it has a payment.
 func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession) (answer Answer, failed error) {
 	gateway := p.gateways[s.Provider]
@@ -491,9 +491,9 @@ func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession)
 	return other, otherFailed
 }
 
-// recordAnswer writes an answer, or the lack of one, with what follows for the order. sent is the session as it was
-// when the check began, and is known to be closed by now if sent.Closed. The answer is applied to the session as it is
-// by then: if a notification came meanwhile, the session stays due.
+// recordAnswer writes an answer, or that there was none, with its consequences for the order. sent is the session as it
+// was when the check began; with sent.Closed its page has been closed since. The answer is applied to the session as it
+// is now. If a notification came in between, the session stays due.
 func (p *payments) recordAnswer(
 	ctx context.Context, storeID string, sent PaymentSession, answer Answer, failed error, began Time,
 ) (OrderRow, error) {
@@ -513,12 +513,12 @@ func (p *payments) recordAnswer(
 
 		s.NotOffered = s.NotOffered || answer.Canceled
 		if failed == nil {
-			// A page opens again once a payment was taken back. If the answer says neither, what was known stays.
+			// A reversed payment opens its page again. If the answer says neither, the state stays as it was.
 			s.Closed = answer.Closed || (s.Closed || sent.Closed) && !answer.Open
 		}
 
-		// changeOrder settles after this, and makeSessionsDue may make the session due then. If the end of a pending
-		// order has passed since the check began, nextCheck returns that end: the session is checked once more, now.
+		// Afterwards changeOrder settles, and makeSessionsDue may make the session due. If a pending order has reached
+		// its end since the check began, nextCheck returns that end, so the session is checked once more at once.
 		s.DueAt = s.nextCheck(*o, began)
 		if s.Notified != sent.Notified {
 			s.DueAt = tx.now
@@ -527,17 +527,17 @@ func (p *payments) recordAnswer(
 	})
 }
 
-// confirms reports whether an answer says what became of a payment that was reported: it is anything but open.
+// confirms reports whether an answer settles a payment that was reported: it has it in any state but open.
 func (a Answer) confirms(reported string) bool {
 	return slices.ContainsFunc(a.Payments, func(p Payment) bool {
 		return p.State != Open && (p.ID == reported || slices.Contains(a.Aliases[p.ID], reported))
 	})
 }
 
-// expire lets orders expire that have come to their end since it was called last, or a week after their end. Those
-// whose pages may still bring money are left to their checks, so an order that waits costs nothing here.
+// expire expires the orders that have ended since its last call, and those that ended a week ago. An order whose page
+// may still bring money is left to its checks, so it costs nothing here.
 func (p *payments) expire(ctx context.Context) error {
-	const most = 64 // at a time; the rest follows at once
+	const most = 64 // per call; the rest follows at once
 	now := p.db.now()
 	ids, err := all[string](ctx, p.db, `
 		SELECT id FROM orders o
@@ -559,7 +559,7 @@ func (p *payments) expire(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			p.db.log.Error("an order could not expire", "error", err)
+			p.db.log.Error("cannot expire an order", "error", err)
 		}
 	}
 	if len(ids) == most {
@@ -570,8 +570,8 @@ func (p *payments) expire(ctx context.Context) error {
 	return nil
 }
 
-// expireOrder lets an order expire, unless it may not by the time of the write. Its history names a payment that was
-// reported and never confirmed.
+// expireOrder expires an order, if it still may when the write begins. The history names a payment that was reported
+// and never confirmed.
 func (p *payments) expireOrder(ctx context.Context, orderID string) error {
 	_, err := p.db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.mayExpire(tx.now) {

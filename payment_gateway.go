@@ -1,9 +1,8 @@
 package main
 
-// This file holds what payment gateways have in common. A gateway makes the page of a session, says what became of it,
-// and closes it. Nothing here decides anything about an order: an answer is a list of payments for its book. The wire
-// formats are in payment_midtrans.go and payment_xendit.go; the sandbox, whose memory is a table of our own, is at the
-// end.
+// This file holds what payment gateways have in common. A gateway creates the page of a session, reports on it, and
+// closes it. Nothing here decides about an order: an answer is a list of payments for its book. The wire formats are in
+// payment_midtrans.go and payment_xendit.go. The sandbox is at the end; it keeps what it knows in a table of ours.
 
 import (
 	"bytes"
@@ -23,25 +22,23 @@ import (
 	"unicode"
 )
 
-// gateway is a payment provider. An error is errTaken, a *Refusal with GatewayRefused and the gateway's words
-// if the same request cannot succeed later, or else an outage.
+// gateway is a payment provider. Its errors are errTaken, a *Refusal with GatewayRefused and the gateway's words if the
+// same request can never succeed, and otherwise outages.
 type gateway interface {
-	// create makes a page where an order is paid. If the gateway refuses a field, it tries again by itself with only
-	// what is required. errTaken means that the gateway already has payments for this reference.
+	// create creates a page for paying an order. If the gateway refuses a field, create tries again with the required
+	// fields only. errTaken means that the gateway already has payments for this reference.
 	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
 
-	// status asks what became of a session. If the gateway does not know an id, the answer has no payments;
-	// only for the session's own GatewayID is that an error. A new key is tested with this, on a session that
-	// SetKey makes up.
+	// status asks for the state of a session. An id that the gateway does not know yields no payments, and is an error
+	// only if it is the session's GatewayID. SetKey tests a new key with this, on a session that it makes up.
 	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
 
-	// closePage ends a page, the payments that wait for money there, and the held ones; money that arrived
-	// stays. It reports whether no payment can begin there any more, which it does not know if the gateway
-	// cannot be reached.
+	// closePage ends a page, its open payments and its held ones. Money that has arrived stays. closed says that no
+	// payment can begin there any more; it is false if the gateway cannot be reached.
 	closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool)
 
-	// decide accepts or denies a held payment. isSettled says that its money is with the store already, and that the
-	// gateway leaves an approval to the owner. A gateway that holds none is never called.
+	// decide accepts or denies a held payment. isSettled says that the store already has the money, so that the gateway
+	// leaves an approval to the owner. It is only called on gateways that hold payments.
 	decide(
 		ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
 	) (isSettled bool, err error)
@@ -56,31 +53,31 @@ var errTaken = errors.New("the gateway already has payments for this reference")
 // errNotUnderstood is logged: an operator who reads it looks at the payment in the gateway's dashboard.
 var errNotUnderstood = errors.New("the answer is about another session, or its status or amount is not known")
 
-// checkout is what a page is made from.
+// checkout is what a page is created from.
 type checkout struct {
 	Session  PaymentSession
 	Order    Order
 	Store    Store
-	channels []string // the gateway's names for the only ways to pay that the page offers; none = all
+	channels []string // the ways to pay that the page offers, by the gateway's names; none = all
 }
 
-// returnURL returns where the page leads back to. It is a path, because gateways add a ? where one is, or drop a query.
+// returnURL returns where the page leads back to. It has no query: some gateways drop it, others append a second ?.
 func (c checkout) returnURL() string { return c.Store.payPage(c.Order.ID) + "/back" }
 
-// Page is a page that a gateway made.
+// Page is a page that a gateway has created.
 type Page struct {
 	ID, URL string
 	Expires Time // may be later than the order's end: gateways have a minimum
 }
 
-// Answer is what a gateway says about a session: its latest payment, and those whose identifiers are known. With an
-// error, it has the payments that could be read.
+// Answer is a gateway's report on a session: its latest payment, and those with known identifiers. With an error, it
+// has the payments that could be read.
 type Answer struct {
 	Open        bool      // money can still arrive: a payment waits for it, or the buyer can begin one
-	Closed      bool      // no payment can begin there any more, unless a reversal opens it again; neither: one is held
-	Canceled    bool      // somebody has canceled the page at the gateway: the order needs another one
+	Closed      bool      // no payment can begin there, until a reversal; neither: one is held
+	Canceled    bool      // somebody canceled the page at the gateway, so the order needs another one
 	Payments    []Payment // their attempts are 0
-	Identifiers []string  // to be remembered with the session's
+	Identifiers []string  // to be kept with the session's
 
 	// Other identifiers of a payment, by its id: a notification may have named it by one of them.
 	Aliases map[string][]string
@@ -91,17 +88,17 @@ type Answer struct {
 type Notification struct {
 	Reference    string
 	SessionID    string   // the gateway's
-	Identifiers  []string // to be remembered; "" = none that we take
-	Known        []string // of its payment, which is known by one of them if the reference is not ours
+	Identifiers  []string // to be kept; "" = one that identifier refused
+	Known        []string // of its payment, which identify it if the reference is not ours
 	IsRefund     bool     // a refund, which names nothing but its payment
 	CreatedAt    Time     // of a refund
 	ReportsMoney bool     // it says that Payment arrived or is held
-	Payment      string   // its id in answers, or our reference if the gateway's is none that we take
+	Payment      string   // its id in answers, or our reference if identifier refused it
 	Disputed     int64    // in rupiah, with a dispute; negative once the store has won
 }
 
-// identifier returns what a gateway calls something, or "" for a text that no gateway would write: it is stored, and
-// stands in addresses.
+// identifier returns a gateway's name for something, or "" if no gateway would write such a text. Names are stored, and
+// become part of addresses.
 func identifier(id string) string {
 	isOdd := func(c rune) bool { return !strings.ContainsRune("._:-", c) && (c > unicode.MaxASCII || isMark(c)) }
 	if len(id) > 64 || strings.ContainsFunc(id, isOdd) || strings.Trim(id, ".") == "" {
@@ -164,7 +161,7 @@ func (c gatewayClient) send(ctx context.Context, call gatewayCall, out reply) (s
 		return 0, errors.Unwrap(err) // without the address
 	}
 	defer answer.Body.Close()
-	reflect.ValueOf(out).Elem().SetZero() // It may hold the answer to the first try.
+	reflect.ValueOf(out).Elem().SetZero() // It may still hold the answer to an earlier try.
 	err = json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(out)
 	status, words := out.refusal()
 	words = uuidPattern.ReplaceAllString(words, "…") // An order's id opens its pay page.
@@ -182,8 +179,8 @@ func (c gatewayClient) send(ctx context.Context, call gatewayCall, out reply) (s
 
 var uuidPattern = regexp.MustCompile(`[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`)
 
-// createPage sends the request for a page. If the gateway refuses a field, leaveOut takes it out of the request and
-// reports whether it did: then the request is sent again, three times in all at most.
+// createPage requests a page. If the gateway refuses a field, leaveOut removes it from the request and reports whether
+// it did. Then the request is sent again, three times in all at most.
 func (c gatewayClient) createPage(
 	ctx context.Context, call gatewayCall, request jsonObject, out reply, leaveOut func() bool,
 ) error {
@@ -203,7 +200,7 @@ func (c gatewayClient) createPage(
 	return err
 }
 
-// dropOptional takes what a page can be made without out of a request. It reports whether anything was left to take.
+// dropOptional removes from a request what a page does not need. It reports whether there was anything to remove.
 func (o jsonObject) dropOptional() bool {
 	before := len(o)
 	for _, optional := range []string{"item_details", "customer_details", "customer_imposed_payment_fee", "gopay",
@@ -264,7 +261,7 @@ func (a *wholeRupiah) UnmarshalJSON(text []byte) error {
 
 var errNotRupiah = errors.New("an amount is not in whole rupiah")
 
-// writtenText is a text in JSON or, where a number stands in its place, the number's characters.
+// writtenText is a JSON text, or the characters of a JSON number.
 type writtenText string
 
 func (t *writtenText) UnmarshalJSON(text []byte) error {
@@ -275,7 +272,7 @@ func (t *writtenText) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// ifRead is a field that an answer may have: if it is of another type, it counts as left out.
+// ifRead is an optional field of an answer. A value of another type counts as left out.
 type ifRead[T any] struct{ value T }
 
 func (f *ifRead[T]) UnmarshalJSON(text []byte) error {
@@ -316,7 +313,7 @@ func (c checkout) lines() []line {
 // withoutBars replaces a character that Alfamart refuses.
 func withoutBars(text string) string { return strings.ReplaceAll(text, "|", "/") }
 
-// Mode is whether a gateway takes real money.
+// Mode says whether a gateway takes real money.
 type Mode string
 
 const (
@@ -336,9 +333,9 @@ type GatewayKey struct {
 	NotifiedAt    Time     // when a notification was last verified with it, to a minute; 0 = never
 }
 
-// GatewayKeys lists a store's keys at a provider: the one with the id own, which a session was made with,
-// then the one in use, then those that were replaced. Without a provider, it lists the keys in use at all of
-// them. Every store has one for the sandbox, without an id.
+// GatewayKeys lists a store's keys at a provider: first the one with the id own, with which a session was made, then
+// the one in use, then replaced ones. Without a provider, it lists the keys in use at all providers. Every store has
+// one for the sandbox, without an id.
 func (db *DB) GatewayKeys(ctx context.Context, storeID string, provider Provider, own string) ([]GatewayKey, error) {
 	if provider == Sandbox {
 		return []GatewayKey{sandboxKey}, nil
@@ -367,9 +364,8 @@ const sqlGatewayKeys = `
 	WHERE store_id = ?1 AND (provider = ?2 OR ?2 = '' AND replaced_at = 0)
 	ORDER BY id = ?3 DESC, replaced_at > 0, replaced_at DESC, provider`
 
-// SetKey tries a key at its gateway and replaces the store's earlier one with it, which is kept for the
-// sessions that were made with it. A sandbox key never replaces a live one. A key that is in use already
-// changes nothing.
+// SetKey tries a key at its gateway and then uses it in place of the store's earlier one. The earlier key is kept for
+// its sessions. A sandbox key never replaces a live one. Setting the key in use changes nothing.
 func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	if key.SecretKey == "" {
 		return refuse(ValidationFailed).add("secret_key",
@@ -379,7 +375,7 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 		return err
 	}
 
-	// No gateway knows this session, so what it refuses is the key.
+	// No gateway knows this session, so a refusal means the key.
 	madeUp := PaymentSession{OrderID: "storeorder-key-test", Identifiers: []string{"ps-000000000000000000000000"}}
 	_, err := g[key.Provider].status(ctx, key, madeUp)
 	if isRefused(err, GatewayRefused) {
@@ -416,7 +412,7 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	})
 }
 
-// sandbox is a gateway without network, keys or notifications: the buttons of its page write what it knows.
+// sandbox is a gateway without network, keys or notifications. The buttons of its page write what it knows.
 type sandbox struct{ db *DB }
 
 // What the buttons of the sandbox's page do.
@@ -431,7 +427,7 @@ const (
 
 var sandboxActs = []string{sandboxPaid, sandboxOther, sandboxDenied, sandboxReturned, sandboxDisputed, sandboxExpired}
 
-// ActInSandbox presses a button of a session's page and makes the session due. Any other act only makes it due, and a
+// ActInSandbox presses a button of a session's page and makes the session due. An unknown act only makes it due. A
 // closed page takes no payment.
 func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
 	if act == sandboxExpired {
@@ -512,7 +508,7 @@ func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSessio
 	return a, err
 }
 
-// closePage has nothing to do: nothing is paid in a session that is over.
+// closePage has nothing to do, because the sandbox takes no money in a closed session.
 func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession) bool { return true }
 
 func (s sandbox) decide(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {

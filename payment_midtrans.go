@@ -19,11 +19,10 @@ import (
 	"time"
 )
 
-// midtrans is Midtrans (https://docs.midtrans.com): its Snap API has the pages, its Core API the transactions
-// that buyers begin there. What became of a page is asked by our reference, its order_id, which gives the
-// latest transaction. Earlier ones, and those of some ways to pay, can be asked about only by their
-// transaction_id, which notifications bring. After a transaction has failed, the buyer may begin another one
-// until the page ends.
+// midtrans is Midtrans (https://docs.midtrans.com). Its Snap API has the pages, and its Core API the transactions that
+// buyers begin there. Our reference, its order_id, finds the latest transaction of a page. Earlier ones, and those of
+// some ways to pay, are found only by their transaction_id, which notifications bring. After a failed transaction, the
+// buyer may begin another one until the page ends.
 type midtrans struct{ gatewayClient }
 
 // midtransHost returns the address of an API: app is Snap, api is Core.
@@ -37,7 +36,7 @@ func midtransHost(key GatewayKey, name string) string {
 // snapPages is where pages are made.
 const snapPages = "/snap/v1/transactions"
 
-// Midtrans takes five minutes to seven days for a page. DANA takes 15 minutes to a day, and one end is for all
+// Midtrans accepts five minutes to seven days for a page, and DANA 15 minutes to a day. One end has to fit all
 // channels.
 const (
 	leastAtMidtrans = 15 * time.Minute
@@ -50,7 +49,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	lasts = min(max(lasts, leastAtMidtrans), mostAtMidtrans)
 
 	phone := internationalPhone(c.Order.Buyer.Phone)
-	if !strings.HasPrefix(phone, "+62") { // Midtrans takes no other.
+	if !strings.HasPrefix(phone, "+62") { // Midtrans accepts no other.
 		phone = ""
 	}
 
@@ -69,7 +68,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		"custom_field1":                c.Order.PaymentReference,   // for the owner, in Midtrans's own list
 		"customer_imposed_payment_fee": jsonObject{"enable": false},
 		"callbacks":                    jsonObject{"finish": back, "error": back},
-		// Some apps lead back by fields of their own only.
+		// Some apps lead back only by fields of their own.
 		"gopay":     jsonObject{"enable_callback": true, "callback_url": back},
 		"shopeepay": jsonObject{"callback_url": back},
 		"dana":      jsonObject{"callback_url": back},
@@ -80,7 +79,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 		},
 	}.filled()
 
-	// With this header, the address in Midtrans's own settings does not matter.
+	// This header overrides the address in Midtrans's own settings.
 	header := http.Header{"X-Override-Notification": {c.Store.URL + "/notifications/midtrans/" + c.Store.ID}}
 	var a midtransAnswer
 	leaveOut := func() bool { return !a.namesReference() && request.dropOptional() }
@@ -95,8 +94,8 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 // namesReference reports whether a refusal is about our reference.
 func (a *midtransAnswer) namesReference() bool { return a.says("order_id") || a.says("order id") }
 
-// isTaken reports whether Midtrans refuses a reference because it has a payment of it: by its words, of which four were
-// published, or because it knows the transaction.
+// isTaken reports whether Midtrans refuses a reference because it has a payment for it. Either its words say so, in one
+// of four published forms, or it knows the transaction.
 func (m midtrans) isTaken(ctx context.Context, key GatewayKey, s PaymentSession, refusal midtransAnswer) bool {
 	for _, words := range []string{"already been taken", "sudah digunakan", "paid and utilized", "duplicate order"} {
 		if refusal.says(words) {
@@ -123,7 +122,7 @@ type midtransAnswer struct {
 		Amount wholeRupiah `json:"refund_amount"`
 	}] `json:"refunds"`
 
-	// With a fee that Midtrans adds for the buyer, they say what the page asked for.
+	// If Midtrans adds a fee for the buyer, these say what the page asked for.
 	Extra    ifRead[midtransExtra] `json:"extra_info"`
 	Metadata ifRead[struct {
 		Extra midtransExtra `json:"extra_info"`
@@ -146,8 +145,7 @@ type midtransExtra struct {
 	} `json:"gross_amount_info"`
 }
 
-// refusal has the status that may be inside an answer with 200, which then has neither a page nor a
-// transaction.
+// refusal returns the status inside an answer with HTTP status 200 that has neither a page nor a transaction.
 func (a *midtransAnswer) refusal() (status int, words string) {
 	if a.Token == "" && a.Status == "" {
 		status, _ = strconv.Atoi(string(a.Code))
@@ -194,7 +192,7 @@ func (a *midtransAnswer) state() PaymentState {
 	return midtransStates[status]
 }
 
-// amount returns how much of the money is the store's: without a fee that Midtrans added for the buyer.
+// amount returns the store's part of the money, without a fee that Midtrans added for the buyer.
 func (a *midtransAnswer) amount() (wholeRupiah, error) {
 	var gross wholeRupiah
 	err := gross.UnmarshalJSON([]byte(a.GrossAmount))
@@ -205,7 +203,7 @@ func (a *midtransAnswer) amount() (wholeRupiah, error) {
 	return gross, err
 }
 
-// payment returns the transaction of an answer. One without an order_id, or in another currency, is not understood.
+// payment returns the transaction of an answer. It is not understood without an order_id or in another currency.
 func (a *midtransAnswer) payment() (Payment, error) {
 	amount, err := a.amount()
 	p := Payment{ID: cmp.Or(identifier(a.ID), a.OrderID), State: a.state(), Amount: int64(amount)}
@@ -217,8 +215,7 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	case "refund", "chargeback":
 		p.Returned = p.Amount
 	case "partial_refund", "partial_chargeback":
-		// According to the documentation, refund_amount is the sum of the refunds. If they differ, the larger
-		// one counts.
+		// According to the documentation, refund_amount is the sum of the refunds. The larger of the two counts.
 		sum := wholeRupiah(0)
 		for _, refund := range a.Refunds.value {
 			sum += refund.Amount
@@ -232,13 +229,13 @@ func (a *midtransAnswer) payment() (Payment, error) {
 	return p, nil
 }
 
-// status asks by our reference, and by the identifiers of all transactions that are known. An answer that is not
-// understood does not hide the others.
+// status asks by our reference, and by the identifiers of all known transactions. An answer that is not understood does
+// not hide the others.
 func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
 	states := map[string]PaymentState{}
 	for _, id := range append([]string{s.reference()}, s.Identifiers...) {
 		if states[id] != "" || s.staysDenied(id) {
-			continue // It has already been answered, or will not change.
+			continue // It was answered already, or will not change.
 		}
 
 		t, isFound, err := m.transaction(ctx, key, s, id)
@@ -255,7 +252,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 		}
 
 		states[p.ID] = p.State
-		if id == s.reference() { // This is the latest payment that has this name.
+		if id == s.reference() { // This is the latest payment with this reference.
 			a.Canceled = strings.EqualFold(t.Status, "cancel")
 			a.Aliases = map[string][]string{p.ID: {id}}
 		}
@@ -267,15 +264,15 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 	return a, failed
 }
 
-// staysDenied reports whether an identifier is that of a denied payment on a page with many payments: one that is
-// denied stays so, unless a notification reports otherwise.
+// staysDenied reports whether an identifier belongs to a denied payment on a page with many payments. Such a payment
+// stays denied, unless a notification reports otherwise.
 func (s PaymentSession) staysDenied(id string) bool {
 	return len(s.Identifiers) > 8 && id != s.Unconfirmed &&
 		slices.ContainsFunc(s.payments, func(p Payment) bool { return p.ID == id && p.State == Denied })
 }
 
-// transaction asks for one of a session's transactions. It is not found if no way to pay has been chosen yet, or if the
-// identifier is another order's.
+// transaction asks for one of a session's transactions. It is not found if the buyer has not chosen how to pay, or if
+// the identifier belongs to another order.
 func (m midtrans) transaction(
 	ctx context.Context, key GatewayKey, s PaymentSession, id string,
 ) (t midtransAnswer, isFound bool, err error) {
@@ -283,29 +280,29 @@ func (m midtrans) transaction(
 	if status == http.StatusNotFound { // Midtrans may also say so in an answer with 200.
 		return t, false, nil
 	}
-	isOurs := t.OrderID == s.reference() || t.OrderID == id // Some ways to pay have the transaction_id in its place.
+	isOurs := t.OrderID == s.reference() || t.OrderID == id // Some ways to pay have the transaction_id there.
 	if err == nil && !isOurs && t.OrderID != "" {
 		return t, false, nil
 	}
 	return t, true, err
 }
 
-// judgePage says what the states of a page's transactions, by their ids, mean for the page.
+// judgePage derives the state of a page from the states of its transactions, which are given by id.
 func (a *Answer) judgePage(s PaymentSession, states map[string]PaymentState, now Time) {
 	has := slices.Collect(maps.Values(states))
-	if slices.Contains(has, Open) { // It may have an id of its own, and be later than one that was canceled.
+	if slices.Contains(has, Open) { // Its id may differ from that of an earlier, canceled one.
 		a.Open = true
 		a.Canceled = false
 		return
 	}
-	if slices.Contains(has, Held) { // It is neither: a person decides.
+	if slices.Contains(has, Held) { // Neither: a person decides.
 		return
 	}
 
-	// After a payment was taken back the buyer may begin another one on a page that was closed.
+	// After a reversal, the buyer may begin another payment on a closed page.
 	isGone := func(p Payment) bool { return p.State == Arrived && states[p.ID] != Arrived }
 	staysClosed := s.Closed && !slices.ContainsFunc(s.payments, isGone)
-	hasEnded := now >= s.ExpiresAt.Add(10*time.Minute) // by Midtrans's clock: ours may be as much ahead
+	hasEnded := now >= s.ExpiresAt.Add(10*time.Minute) // by Midtrans's clock: ours may be ahead by that much
 	a.Closed = staysClosed || hasEnded || slices.Contains(has, Arrived)
 	a.Open = !a.Closed
 }
@@ -320,9 +317,9 @@ func (m midtrans) call(
 	return a, status, err
 }
 
-// closePage ends what is open first, because a page in use cannot be closed. Midtrans does not document the
-// status with which it refuses to close a page, nor its words once the page has ended: past the page's end,
-// any answer but "in progress" means that it has.
+// closePage first ends the open payments, because a page in use cannot be closed. Midtrans documents neither the status
+// of a refusal to close a page, nor its words once the page has ended. Past the page's end, any answer but "in
+// progress" means that it has ended.
 func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	for _, p := range s.payments {
 		if !m.endPayment(ctx, key, s, p) {
@@ -341,10 +338,10 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 	return err == nil && len(a.Errors) == 0 || a.says("already canceled") || isOver
 }
 
-// endPayment ends a payment that is open, and denies one that is held. What refuses to end has ended already, or has
-// probably just been paid: closing takes no money back. It reports whether Midtrans could be reached.
+// endPayment ends an open payment and denies a held one. A payment that refuses to end has ended already, or was
+// probably just paid; closing takes no money back. It reports whether Midtrans could be reached.
 func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSession, p Payment) bool {
-	act := "expire" // cancel would also take back a card payment that was captured
+	act := "expire" // cancel would also reverse a captured card payment
 	switch p.State {
 	case Open:
 	case Held:
@@ -366,8 +363,8 @@ func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSessi
 	return err == nil || isRefused(err, GatewayRefused)
 }
 
-// runsOverSNAP reports whether a transaction is one of DANA or of the banks that Midtrans serves by the national
-// standard SNAP: these know no expire, and are found by their transaction_id only.
+// runsOverSNAP reports whether a transaction is at DANA or at a bank that Midtrans serves by the national standard
+// SNAP. These have no expire, and are found only by their transaction_id.
 func (a *midtransAnswer) runsOverSNAP() bool {
 	if strings.EqualFold(a.Channel, "dana") {
 		return true
@@ -380,7 +377,7 @@ func (a *midtransAnswer) runsOverSNAP() bool {
 	return false
 }
 
-// decide approves or denies a payment. Midtrans decides only about what is captured: where it refuses, and the money is
+// decide approves or denies a payment. Midtrans decides only about captured money. If it refuses because the money is
 // settled, the owner's word counts.
 func (m midtrans) decide(
 	ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
@@ -401,8 +398,8 @@ func (m midtrans) decide(
 	return false, err
 }
 
-// verify checks the signature: hex of SHA-512 over some of the fields, as they were sent, and the key. A code of
-// another length would let characters move from one field to the next.
+// verify checks the signature, which is the hex SHA-512 of some fields as they were sent, and of the key. It fixes the
+// length of the status code, so that no character can move from one field to the next.
 func (m midtrans) verify(key GatewayKey, _ http.Header, body []byte) (n Notification, err error) {
 	var t midtransAnswer
 	err = json.Unmarshal(body, &t)

@@ -1,8 +1,7 @@
 package main
 
-// This file is about the shipping options of a store: the ways in which it hands orders over, each at one price. They
-// belong to the whole store and are written as a whole, by the owner's form or a catalog. An order keeps the name of
-// its option.
+// This file is about the shipping options of a store: the ways in which it hands orders over, each at one price. The
+// owner's form or a catalog writes all of them at once. An order keeps the name of its option.
 
 import (
 	"cmp"
