@@ -104,12 +104,16 @@ func TestNobodyStopsTheOthers(t *testing.T) {
 					}
 				})
 			}
-			longest := time.Duration(0)
-			for range 4 {
-				time.Sleep(200 * time.Millisecond)
-				begun, used := time.Now(), processorTime(t)
-				w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
-				longest = max(longest, min(time.Since(begun), processorTime(t)-used))
+			// A machine that does something else is slow once. A shop that stops the others stops them each time.
+			longest := time.Minute
+			for tries := 0; tries < 4 && longest > time.Second; tries++ {
+				longest = 0
+				for range 4 {
+					time.Sleep(200 * time.Millisecond)
+					begun, used := time.Now(), processorTime(t)
+					w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+					longest = max(longest, min(time.Since(begun), processorTime(t)-used))
+				}
 			}
 			stopped.Store(true)
 			clients.Wait()
@@ -177,9 +181,9 @@ func (w *world) manyOrders(status Status, n int) {
 }
 
 // TestWritesThatWait has another program keep the writer waiting. Of each kind, a shop has so many writes that wait;
-// the others are told to come again after two seconds. Those of another shop wait beside them.
+// the others are told to come again after two seconds. Those of another shop wait beside them. No other test runs beside
+// it, because SQLite gives up after five seconds.
 func TestWritesThatWait(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.ruin = true
 	p := newPlayer(t, w)
