@@ -163,6 +163,9 @@ func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) e
 			return o.wrongState()
 		}
 		o.restore(from, ActorOwner, Note{Code: NoteUndone})
+		if from == AwaitingVerification {
+			tx.holdForADay(o)
+		}
 		return nil
 	})
 	return err
@@ -236,9 +239,7 @@ func (tx *Tx) report(o *OrderRow, method string, actor Actor, sender, bank strin
 		}
 		n.Code = NoteConfirmed
 	}
-	if o.holdsStock(m) {
-		o.StockUntil = tx.now.Add(reportHolds)
-	}
+	tx.holdForADay(o)
 	o.Book.Reported = true
 	return o.become(AwaitingVerification, actor, n)
 }

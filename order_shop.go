@@ -108,6 +108,14 @@ func (o OrderRow) holdsStock(m Method) bool {
 	return o.Order.Source == FromShop && m.Kind != Cash && !hasMoney && !o.Order.isShipped()
 }
 
+// holdForADay lets an order that waits for its owner hold its stock until a day from now.
+func (tx *Tx) holdForADay(o *OrderRow) {
+	m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
+	if o.holdsStock(m) {
+		o.StockUntil = tx.now.Add(reportHolds)
+	}
+}
+
 // releaseReported releases the stock of orders that were reported a day ago and that nobody has decided about. They go
 // on waiting. An approval reserves the stock again, or says that there is too little.
 func (db *DB) releaseReported(ctx context.Context) error {
@@ -142,7 +150,7 @@ func (db *DB) releaseReported(ctx context.Context) error {
 // CancelOwnOrder lets the buyer of an unpaid order of the shop page cancel it.
 func (db *DB) CancelOwnOrder(ctx context.Context, orderID string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
-		if o.Order.Source != FromShop || o.Book.Status != Pending {
+		if o.Order.Source != FromShop || o.Book.Status != Pending || o.Order.isShipped() {
 			return refuse(WrongState)
 		}
 		return o.become(Failed, ActorBuyer, Note{Code: NoteByBuyer})

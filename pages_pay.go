@@ -238,7 +238,7 @@ func (v *payPage) readShopOrder() {
 	}
 	v.IsFirst = v.Query("new") != "" && (o.Book.Status == Pending || o.Book.Status == AwaitingVerification)
 	v.Keep = v.toStore("message.keep", "keep.")
-	v.MayCancel = o.Book.Status == Pending
+	v.MayCancel = o.Book.Status == Pending && !o.Order.isShipped()
 	var lines []cartLine
 	for _, i := range o.Order.Items {
 		lines = append(lines, cartLine{Kind: i.Type, Slug: i.Slug, Quantity: i.Quantity})
@@ -289,6 +289,9 @@ func (s *server) readWaysToPay(v *payPage) error {
 	v.Change = v.Form("change")
 	v.IsChangeOpen = v.Change.Refusal != nil || v.Problem != ""
 
+	if o.isShipped() {
+		return nil // Its method stays.
+	}
 	offered, err := s.db.OfferedMethods(v.Context(), v.Store, o)
 	for _, m := range offered {
 		if m.Code != o.PaymentMethod {

@@ -358,6 +358,33 @@ func TestShopHolds(t *testing.T) {
 		w.get(t, "/v1/orders/"+id).has(t, "order.status awaiting_verification")
 		w.decide(t, id, "approve")
 		stock("4")
+
+		p := newPlayer(t, w)
+		p.play("owner open /dashboard/orders/"+id+", press undo", "shop GET /v1/orders/"+id+" | 200 | sees awaiting_verification")
+		stock("4")
+		w.sleep(24*time.Hour + time.Minute) // after the approval was undone
+		stock("10")
+	})
+}
+
+// TestShippedShopOrder is about a cash order of the shop page that was sent before it was paid: its buyer cannot cancel it,
+// nor change how to pay.
+func TestShippedShopOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := openShop(t, w)
+		w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []any{
+			fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "shop": true}}},
+			as(w.shop.keys["manage"])...).want(t, 200, "")
+		_, _, to := w.stranger("1.1.1.1", "POST", checkoutAt,
+			shopForm("product.kopi", "2", "seen", "170000", "payment_method", "5000 cod"))
+		pay, _, _ := strings.Cut(to, "?")
+		p.play(
+			"buyer open "+pay+", press unclaim",
+			"owner open /dashboard/orders/"+strings.TrimPrefix(pay, "/pay/")+", press approve, press ship, press undo",
+			"buyer open "+pay+" | can claim",
+		)
+		w.stranger("1.1.1.1", "POST", pay, url.Values{"act": {"cancel"}})
+		w.get(t, "/v1/orders/"+strings.TrimPrefix(pay, "/pay/")).has(t, "order.status pending")
 	})
 }
 
