@@ -288,7 +288,7 @@ type walk struct {
 	*rand.Rand
 	orders []string
 	trail  []string
-	counts map[string]int // of crashes, and of the statuses that were seen
+	counts map[string]int // of crashes, of what people did, and of the statuses that were seen
 	over   map[string]bool
 	shown  strings.Builder // all answers: nobody pays at a page whose address has never been seen
 	short  map[string]bool // orders that were paid when there was too little left
@@ -300,7 +300,8 @@ var (
 )
 
 // TestWalk draws steps at random: people, gateways, faults, crashes and time. Whatever happens, money is seen, no
-// page can be paid after its order has expired, and stock adds up. A walk that fails prints its story.
+// page can be paid after its order has expired, and stock adds up: also that of what was sent, of orders of the shop
+// page and after an approval was undone. A walk that fails prints its story.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -318,7 +319,7 @@ func TestWalk(t *testing.T) {
 			for seed := first; seed < first+5; seed++ {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
 					inBubble(t, func(t *testing.T, w *world) {
-						walk := &walk{player: newPlayer(t, w), Rand: rand.New(rand.NewPCG(seed, 1))}
+						walk := &walk{player: openShop(t, w), Rand: rand.New(rand.NewPCG(seed, 1))}
 						walk.counts, walk.over, walk.short = map[string]int{}, map[string]bool{}, map[string]bool{}
 						walk.play()
 						mu.Lock()
@@ -331,8 +332,10 @@ func TestWalk(t *testing.T) {
 			}
 		})
 	}
-	for _, what := range []string{"crash", "paid", "failed", "expired", "refunded", "awaiting_verification", "alerts"} {
-		if all[what] < 5 {
+	t.Logf("%d walks: %v", first-*walkFrom, all)
+	for _, what := range []string{"crash", "paid", "failed", "expired", "refunded", "awaiting_verification", "alerts",
+		"ship", "unship", "corrected", "undo", "shop"} {
+		if all[what] < 3 {
 			t.Errorf("%s has happened %d times: %v", what, all[what], all)
 		}
 	}
@@ -346,7 +349,7 @@ func (w *walk) play() {
 			w.t.Logf("the story:\n    %s", strings.Join(w.trail, "\n    "))
 		}
 	}()
-	for range 70 {
+	for range 120 {
 		w.step()
 		w.refused = ""
 		if w.check(false); w.t.Failed() {
@@ -354,7 +357,7 @@ func (w *walk) play() {
 		}
 	}
 	w.try("shop fault none")
-	for _, wait := range []string{"+7h", "+1h"} {
+	for _, wait := range []string{"+7h", "+1h", "+25h"} { // A day after a report, its stock is given back.
 		w.try("shop " + wait)
 	}
 	w.check(true)
@@ -378,18 +381,21 @@ func (w *walk) step() {
 			w.orders = append(w.orders, w.order)
 		}
 	}
+	if w.IntN(16) == 0 {
+		w.strangerOrders()
+	}
 	if len(w.orders) == 0 {
 		w.t.Fatalf("the first order is refused: %d %s", w.who.status, w.who.text)
 	}
 	i := w.IntN(len(w.orders))
 	w.order = w.orders[i]
 	w.trail = append(w.trail, "# of "+string(rune('A'+i)))
-	switch w.IntN(10) {
+	switch w.IntN(15) {
 	case 0, 1:
 		w.try("shop get")
 	case 2:
 		w.try("shop +" + w.draw("1s", "20s", "2m", "2m", "20m", "20m", "1h", "7h"))
-	case 3:
+	case 3, 11:
 		w.try("shop POST /v1/orders/" + w.order + "/" + w.draw("approve", "cancel", "refund") + " {}")
 	case 4:
 		w.try("shop " + w.draw("fault", "faults") + " " + w.draw("down", "lost", "500", "slow", "hang") + " " +
@@ -404,19 +410,81 @@ func (w *walk) step() {
 		w.life.dieAt(0, false)
 		w.try("shop crash")
 		w.counts["crash"]++
-	case 6:
+	case 6, 10:
 		w.try("buyer open pay")
 		acts := slices.DeleteFunc(strings.Fields(w.who.page.acts()), func(act string) bool { return act == "pay" })
+		if o := w.get(w.t, "/v1/orders/"+w.order).Data["order"]; isShipped(asFields(o)) {
+			for _, act := range []string{"cancel", "change", "unclaim"} {
+				if slices.Contains(acts, act) {
+					w.t.Errorf("the buyer of what is shipped can %s", act)
+				}
+			}
+		}
 		if len(acts) > 0 && w.who.status == 200 {
 			act := w.draw(acts...)
 			all := slices.DeleteFunc(slices.Clone(w.who.page.controls), func(c control) bool { return c.act != act })
 			c := all[w.IntN(len(all))]
 			w.try("buyer press " + c.act + " " + c.value)
+			w.count("buyer " + act)
+		}
+	case 7, 8:
+		w.handOver()
+	case 9:
+		if w.IntN(2) == 0 {
+			w.try("shop POST /v1/orders/" + w.order + "/approve {}")
+		}
+		w.try("owner open order")
+		if w.who.page.find("undo", "") != nil {
+			w.try("owner press undo")
+			w.count("undo")
 		}
 	default:
 		w.gatewayActs()
 	}
 	synctest.Wait()
+}
+
+// count counts what was done, unless it was refused.
+func (w *walk) count(what string) {
+	if w.who.status < 400 {
+		w.counts[what]++
+	}
+}
+
+// strangerOrders has somebody order at the shop page.
+func (w *walk) strangerOrders() {
+	name, quantity := string(rune('A'+len(w.orders))), 1+w.IntN(2)
+	method := w.draw("0 bank_transfer", "0 bank_transfer", "5000 cod", "2500 snap")
+	w.trail = append(w.trail, fmt.Sprintf("# a stranger orders kopi %d by %s as %s", quantity, method, name))
+	form := shopForm("name", name, "product.kopi", strconv.Itoa(quantity), "seen", strconv.Itoa(quantity*85000),
+		"payment_method", method)
+	status, text, to := w.stranger("1.1.1.1", "POST", checkoutAt, form)
+	id, isOrder := strings.CutPrefix(strings.TrimSuffix(to, "?new=1"), "/pay/")
+	switch {
+	case isOrder:
+		w.orders = append(w.orders, id)
+		w.counts["shop"]++
+	case status != 422: // There are too few left.
+		w.t.Errorf("an order of the shop page: %d %s", status, text)
+	}
+}
+
+// handOver ships the order, corrects that or takes it back, whether or not it can be.
+func (w *walk) handOver() {
+	w.try("shop get")
+	wasShipped := isShipped(asFields(w.who.response.Data["order"]))
+	act, body := "ship", w.draw("{}", `{"carrier":"JNE"}`, `{"tracking_number":"1"}`, `{"carrier":"J&T","tracking_number":"2"}`)
+	if wasShipped && w.IntN(2) == 0 || w.IntN(10) == 0 {
+		act, body = "unship", "{}"
+	}
+	w.try("shop POST /v1/orders/" + w.order + "/" + act + " " + body)
+	if act == "ship" && wasShipped {
+		act = "corrected"
+	}
+	w.count(act)
+	if wasShipped && w.who.status >= 400 {
+		w.t.Errorf("what is shipped refuses %s: %d %s", act, w.who.status, w.who.text)
+	}
 }
 
 // gatewayActs lets a payment go its way, and perhaps tells nobody.
@@ -461,15 +529,29 @@ func (w *walk) check(rest bool) {
 		id, status := textOf(o, "id"), textOf(o, "status")
 		alerted := o["alerts"] != nil
 		isOff := status == "failed" || status == "expired"
-		w.short[id] = !isOff && (w.short[id] || strings.Contains(fmt.Sprint(o["alerts"]), "oversold"))
+		shipped := isShipped(o)
+		holds := !isOff || shipped // While it is shipped, nothing gives stock back.
+		w.short[id] = holds && (w.short[id] || strings.Contains(fmt.Sprint(o["alerts"]), "oversold"))
 		w.counts[status]++
 		if alerted {
 			w.counts["alerts"]++
 		}
-		if !isOff {
+		if shipped {
+			w.counts["shipped "+status]++
+		}
+		ofShop := textOf(o, "source") == "shop" && w.pages(id) == 0
+		if rest && ofShop && status == "pending" && !shipped {
+			w.t.Errorf("%s of the shop page is not paid, and has not ended", id)
+		}
+		isReported := status == "awaiting_verification" && textOf(o, "payment_method") != "cod"
+		isReleased := rest && ofShop && isReported && !shipped
+		if isReleased {
+			w.counts["released"]++
+		}
+		if holds && !isReleased {
 			for _, item := range o["items"].([]any) {
 				n, _ := strconv.Atoi(textOf(item.(fields), "quantity"))
-				if status == "awaiting_verification" || w.short[id] {
+				if status == "awaiting_verification" && !shipped || w.short[id] {
 					perhaps += n
 				} else {
 					taken += n
@@ -495,6 +577,16 @@ func (w *walk) check(rest bool) {
 	if sum := left + taken; sum > 10 || sum+perhaps < 10 {
 		w.t.Errorf("%d pieces are left, %d and perhaps %d taken of ten", left, taken, perhaps)
 	}
+}
+
+func isShipped(o fields) bool {
+	shipping, _ := o["shipping"].(fields)
+	return shipping["shipped_at"] != nil
+}
+
+// pages counts the pages of an order that have been made at the gateways.
+func (w *walk) pages(order string) int {
+	return len(w.net.midtrans.pages(order, false)) + len(w.net.xendit.pages(order, false))
 }
 
 // money counts the payments of an order that are at the gateways: those of exactly what was asked for, and all.
