@@ -84,7 +84,7 @@ async function linked(page, url) {
     await page.goto(addresses[i]);
     const found = await page.$$eval('a[href]', (all) => all.map((a) => a.href.split('#')[0]));
     for (const address of found) {
-      if (!address.startsWith(url + '/') || /\.csv|openapi|lang=|[?&]language=|\/go$|\/sandbox\//.test(address) || addresses.includes(address)) continue;
+      if (!address.startsWith(url + '/') || /\.csv|\.md|openapi|lang=|[?&]language=|\/go$|\/sandbox\//.test(address) || addresses.includes(address)) continue;
       const kind = address.replace(/[0-9a-f-]{36}/, 'ID').replace(/(after|before|q|code|slug|key)=[^&]*/, '$1');
       seen.set(kind, (seen.get(kind) ?? 0) + 1);
       if (seen.get(kind) <= 2) addresses.push(address);
