@@ -92,7 +92,7 @@ type rememberedKey struct {
 	at         time.Time // before they were read
 }
 
-// keyHolder is KeyHolder by the secret of a key, with a memory.
+// keyHolder is KeyHolder for the secret of a key. It uses a remembered key if there is one.
 func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
 	hash := digest(secret)
 	now := a.db.now()

@@ -112,8 +112,8 @@ var trunkZero = regexp.MustCompile(`\( *0 *\)`)
 // phoneMarks removes the marks around and between the digits of a telephone number.
 var phoneMarks = strings.NewReplacer(" ", "", "+", "", "(", "", ")", "", "-", "")
 
-// typedPhone returns the telephone number that somebody means who types it with dots, leaves the 0 of an Indonesian
-// mobile number out, or pastes a link to WhatsApp. Any other text stays as it is.
+// typedPhone reads a telephone number that was typed with dots, an Indonesian mobile number without its 0, or a link to
+// WhatsApp. Any other text stays as it is.
 func typedPhone(text string) string {
 	number := strings.ReplaceAll(chatLink.ReplaceAllString(text, "+$1"), ".", " ")
 	if isBareMobile(number) {

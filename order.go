@@ -99,7 +99,7 @@ type OrderRow struct {
 	Sessions   []PaymentSession `sql:"-"` // the latest first
 	news       []Note           // from gateways, in this write; the history gets them
 	history    []HistoryEntry   // to be written
-	hasRung    bool             // the owner's phone rings for what this write has done before
+	hasRung    bool             // the phone has already rung for this order in this write
 }
 
 // sqlOrder reads a row of an order, of which readOrder and readColumns make an OrderRow.

@@ -101,9 +101,9 @@ func (seen SeenPrices) compare(o OrderRow) error {
 	return nil
 }
 
-// holdsStock reports whether a reported order keeps its stock only for a while: it is of the shop page, no money is
+// holdsForADay reports whether a reported order keeps its stock only for a while: it is of the shop page, no money is
 // known, and it is not shipped.
-func (o OrderRow) holdsStock(m Method) bool {
+func (o OrderRow) holdsForADay(m Method) bool {
 	hasMoney := o.Book.has(Held) || o.Book.has(Arrived)
 	return o.Order.Source == FromShop && m.Kind != Cash && !hasMoney && !o.Order.isShipped()
 }
@@ -111,7 +111,7 @@ func (o OrderRow) holdsStock(m Method) bool {
 // holdForADay lets an order that waits for its owner hold its stock until a day from now.
 func (tx *Tx) holdForADay(o *OrderRow) {
 	m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
-	if o.holdsStock(m) {
+	if o.holdsForADay(m) {
 		o.StockUntil = tx.now.Add(reportHolds)
 	}
 }
@@ -127,7 +127,7 @@ func (db *DB) releaseReported(ctx context.Context) error {
 	for _, id := range ids {
 		_, err := db.changeOrderOfAnyStore(ctx, id, func(tx *Tx, o *OrderRow) error {
 			m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
-			if o.StockUntil > 0 && o.StockUntil <= tx.now && o.holdsStock(m) {
+			if o.StockUntil > 0 && o.StockUntil <= tx.now && o.holdsForADay(m) {
 				tx.release(o)
 				o.note(ActorClock, Note{Code: NoteStockReleased})
 			}
