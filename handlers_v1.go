@@ -143,13 +143,7 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 		return nil, err
 	}
 
-	if session.Status == "manual" {
-		m, err := s.db.MethodOf(c.Context(), o)
-		if err != nil {
-			return nil, err
-		}
-		session.QRString = o.qris(m, s.db.now())
-	}
+	session.QRString = o.qris(s.db.now())
 	return c.store.showSession(o, session), nil
 }
 

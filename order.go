@@ -91,6 +91,7 @@ type OrderRow struct {
 	UniqueCode     int64    // the one drawn for the order, whatever its method is now
 	Handover       Handover // chosen when the order was made, because a store's options change later
 	StockUntil     Time     // when a reported order of the shop page gives its stock back; 0 = it does not
+	QRIS           string   // the present QRIS code of its payment method, without an amount; "" = it has none
 	ComponentsJSON string   `sql:"components"` // its Components
 	Book           Book
 
@@ -106,6 +107,9 @@ type OrderRow struct {
 const sqlOrder = `
 	SELECT id, json, store_id, unique_code, handover, stock_until, events, components, book, status, provider, method,
 	       amount, expires_at,
+	       coalesce((SELECT iif(m.provider = 'manual' AND m.kind = 'qris', m.qris, '')
+	                 FROM   payment_methods m
+	                 WHERE  m.store_id = orders.store_id AND m.code = orders.method), '') AS qris,
 	       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id) AS has_sessions
 	FROM   orders
 	WHERE  id = ?`

@@ -394,8 +394,11 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 
 // qris returns the text of the order's QRIS code: the present code of its method, with the amount. It is empty if the
 // order cannot be paid, or not by such a code.
-func (o OrderRow) qris(m Method, now Time) string {
-	q, problem := readQRIS(m.QRIS)
+func (o OrderRow) qris(now Time) string {
+	if o.QRIS == "" {
+		return ""
+	}
+	q, problem := readQRIS(o.QRIS)
 	mayPay := o.Book.Status == Pending && now < o.Order.ExpiresAt && o.Order.PaymentProvider == Manual
 	if problem != "" || !mayPay || o.Order.Amount > mostQRISAmount {
 		return ""

@@ -252,7 +252,7 @@ func (v *payPage) readShopOrder() {
 func (v *payPage) readTarget(now Time) {
 	m := v.Method
 	isQRIS := m.Kind == QRIS
-	if v.order.qris(m, now) != "" {
+	if v.order.qris(now) != "" {
 		v.Code = m.merchant()
 	}
 	v.CanSave = m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") // the picture is one of ours

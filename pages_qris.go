@@ -78,11 +78,7 @@ func (s *server) changeCode(p *page, m Method) error {
 // drawCode answers with the picture of the code by which an order can be paid. Browsers do not keep it: it is the
 // method's as it is now.
 func (s *server) drawCode(p *page) error {
-	m, err := s.db.MethodOf(p.Context(), p.order)
-	if err != nil {
-		return err
-	}
-	text := p.order.qris(m, s.db.now())
+	text := p.order.qris(s.db.now())
 	if text == "" {
 		return ErrNotFound
 	}
