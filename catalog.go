@@ -131,17 +131,20 @@ func (db *DB) ShopEntries(ctx context.Context, storeID, text string, limit, offs
 		LIMIT +? OFFSET ?`, storeID, false, strings.ToLower(text))
 }
 
+// sqlEntriesNamed reads those of some entries that are for sale. Left to itself, SQLite would read all of a store's
+// entries for it: the + and CROSS JOIN make it look each name up.
+var sqlEntriesNamed = strings.Replace(sqlEntries, "p.store_id", "+p.store_id", 1) + `
+	AND p.id IN (
+		SELECT g.id
+		FROM   json_each(?3) n
+		CROSS JOIN products g ON g.store_id = ?1 AND g.type = n.value ->> 0 AND g.slug = n.value ->> 1)`
+
 // EntriesNamed returns those of some entries that are for sale. Each name is a kind and a slug.
 func (db *DB) EntriesNamed(ctx context.Context, storeID string, names [][2]string) ([]Entry, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return all[Entry](ctx, db, sqlEntries+`
-		AND p.id IN (
-			SELECT g.id
-			FROM   json_each(?3) n
-			JOIN   products g ON g.store_id = ?1 AND g.type = n.value ->> 0 AND g.slug = n.value ->> 1)`,
-		storeID, false, fromJSON{names})
+	return all[Entry](ctx, db, sqlEntriesNamed, storeID, false, fromJSON{names})
 }
 
 // RemoveEntry hides a product or bundle from everything but its orders. It frees the slug by adding a ~, which nobody
