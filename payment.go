@@ -229,12 +229,22 @@ type dueOrder struct {
 	Provider    Provider
 }
 
+// dueList has the due orders whose checks wait for a place. Reading it takes long if very many sessions are due, so no
+// more than a sixtieth of the time is spent on it.
+type dueList struct {
+	orders []dueOrder // at most mostDueOfStore of a store at a provider
+	next   time.Time  // when it may be read again
+}
+
+const mostDueOfStore = 100
+
 // run checks what is due and lets orders expire, until ctx ends.
 func (p *payments) run(ctx context.Context) {
 	underWay := map[string]dueOrder{}
 	ended := make(chan string)
+	var due dueList
 	for {
-		wait, err := p.startDue(ctx, underWay, ended)
+		wait, err := p.startDue(ctx, &due, underWay, ended)
 		if err != nil && ctx.Err() == nil {
 			p.db.log.Error("cannot check payments", "error", err)
 			wait = 10 * time.Second
@@ -257,7 +267,7 @@ func (p *payments) run(ctx context.Context) {
 // startDue lets orders expire and begins the checks that are due and that the limits allow, but not after a jump of the
 // clock. It returns how long until there is more to do.
 func (p *payments) startDue(
-	ctx context.Context, underWay map[string]dueOrder, ended chan<- string,
+	ctx context.Context, due *dueList, underWay map[string]dueOrder, ended chan<- string,
 ) (wait time.Duration, err error) {
 	if !p.db.observeClock() {
 		p.expiredUntil = 0 // It may have been ahead.
@@ -275,20 +285,32 @@ func (p *payments) startDue(
 		}
 	}
 
-	due, err := p.dueOrders(ctx)
+	wait, err = p.untilNext(ctx)
 	if err != nil {
 		return 0, err
 	}
-	for _, d := range due { // Some of them may be under way.
-		if hasPlace(underWay, d) {
-			underWay[d.ID] = d
-			go func() {
-				p.checkDue(ctx, d)
-				ended <- d.ID
-			}()
+	if untilRead := time.Until(due.next); untilRead > 0 {
+		wait = min(wait, untilRead)
+	} else {
+		begun := time.Now()
+		if due.orders, err = p.dueOrders(ctx); err != nil {
+			return 0, err
 		}
+		due.next = time.Now().Add(59 * time.Since(begun))
 	}
-	return p.untilNext(ctx)
+
+	due.orders = slices.DeleteFunc(due.orders, func(d dueOrder) (isStarted bool) {
+		if !hasPlace(underWay, d) {
+			return false
+		}
+		underWay[d.ID] = d
+		go func() {
+			p.checkDue(ctx, d)
+			ended <- d.ID
+		}()
+		return true
+	})
+	return wait, nil
 }
 
 // dueOrders lists orders with due sessions (isDue): the first ones of each store, the stores in random order.
@@ -303,7 +325,7 @@ func (p *payments) dueOrders(ctx context.Context) ([]dueOrder, error) {
 			WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?)
 			GROUP  BY s.order_id, s.provider)
 		WHERE  place <= ?
-		ORDER  BY random()`, now, now.Add(mostQuietWait), mostChecksOfStore)
+		ORDER  BY random()`, now, now.Add(mostQuietWait), mostDueOfStore)
 }
 
 // hasPlace reports whether the check of an order may begin beside those that are under way.
