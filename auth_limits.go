@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -125,41 +126,83 @@ var mostPlaces = map[string]int{
 	"picture":  1, // decoding takes much memory; the process has one place
 	"password": 1, // all strangers share one place
 	"hash":     1, // the process has one place to hash a password, so that the other cores are free for orders
+	"turn":     1, // to be the one that waits for a core, or that is in the writer's queue
+
+	// The process has these for all that keeps a core busy.
+	"work": 2 * runtime.GOMAXPROCS(0),
 
 	// Writes that wait for their commit. There is one writer, so a store can make others wait by these alone.
 	"api writes": 64, "owner writes": 8, "buyer writes": 8, "notification writes": 8,
 }
 
 // place takes a place for work of a store or, without one, of the process. It waits a short time for it, and no longer
-// than the request lasts. leave gives the place back, and may be called twice.
+// than the request lasts. If the work keeps a core busy, it also takes a place for that. leave gives the places back,
+// and may be called twice.
 func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
+	places := a.placesOf(store, kind)
+	if err := takePlace(ctx, places); err != nil {
+		return nil, err
+	}
+	rest := func() {}
+	if slices.Contains(busyKinds, kind) {
+		if rest, err = a.work(ctx, store, kind); err != nil {
+			<-places
+			return nil, err
+		}
+	}
+	return sync.OnceFunc(func() {
+		rest()
+		<-places
+	}), nil
+}
+
+// busyKinds are the kinds of places that are left as soon as the core is no longer needed. A request to the API may
+// keep its place for longer than its work.
+var busyKinds = []string{"pay", "shop", "search", "catalog", "picture"}
+
+// placesOf returns a store's places of a kind: as many may be taken as the channel has capacity.
+func (a *auth) placesOf(store, kind string) chan struct{} {
 	name := kind + " " + store
 	made, ok := a.places.Load(name)
 	if !ok {
 		made, _ = a.places.LoadOrStore(name, make(chan struct{}, mostPlaces[kind]))
 	}
-	places := made.(chan struct{})
-	leave = sync.OnceFunc(func() { <-places })
+	return made.(chan struct{})
+}
 
+func takePlace(ctx context.Context, places chan struct{}) error {
 	select {
 	case places <- struct{}{}:
-		return leave, nil
+		return nil
 	default:
 	}
-
 	select {
 	case places <- struct{}{}:
-		return leave, nil
+		return nil
 	case <-ctx.Done():
 	case <-time.After(2 * time.Second):
 	}
-	return nil, &Refusal{Reason: RateLimited, Wait: 2}
+	return &Refusal{Reason: RateLimited, Wait: 2}
+}
+
+// work takes one of the places of the process for work that keeps a core busy: with more of it, the writer would wait
+// for a core. Of each store and kind only one request waits for it at a time, so that they take turns.
+func (a *auth) work(ctx context.Context, store, kind string) (rest func(), err error) {
+	turn := a.placesOf(store+" "+kind, "turn")
+	if err := takePlace(ctx, turn); err != nil {
+		return nil, err
+	}
+	defer func() { <-turn }()
+	return a.place(ctx, "", "work")
 }
 
 // boundWrites returns a context for a request to a store. Each write with it holds one of the store's places for writes
 // of a kind, from before it waits for its turn until its commit.
 func (a *auth) boundWrites(ctx context.Context, store, kind string) context.Context {
-	return withPlaces(ctx, func(ctx context.Context) (leave func(), err error) { return a.place(ctx, store, kind) })
+	return withPlaces(ctx, writes{
+		take: func(ctx context.Context) (leave func(), err error) { return a.place(ctx, store, kind) },
+		turn: a.placesOf(store+" "+kind, "turn"),
+	})
 }
 
 // client returns the address that a request comes from. Behind a trusted proxy, it is the last one in X-Forwarded-For

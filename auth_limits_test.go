@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -240,6 +241,91 @@ func TestWritesThatWait(t *testing.T) {
 	if status := <-other; status != 201 {
 		t.Errorf("the order of another shop is answered %d", status)
 	}
+}
+
+// TestWritersTakeTurns has another program keep the writer waiting. Meanwhile many orders of a shop wait, and then one
+// of another shop. That comes second.
+func TestWritersTakeTurns(t *testing.T) {
+	w := newWorld(t)
+	letGo := w.atCommit("store add -name Third -email third@example.id")
+	ids := make(chan string, 100)
+	order := func(s *store) {
+		ids <- w.do(t, "POST", "/v1/orders", s.body("teh", 1), as(s.keys["write"])...).at("order.id")
+	}
+	var senders sync.WaitGroup
+	for range 40 {
+		senders.Go(func() { order(w.shop) })
+	}
+	time.Sleep(300 * time.Millisecond) // Until they wait. If they take longer, the test sees less.
+	var other string
+	senders.Go(func() {
+		other = w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).at("order.id")
+	})
+	time.Sleep(300 * time.Millisecond)
+	letGo()
+	senders.Wait()
+
+	before := 0
+	for range 40 {
+		if id := <-ids; id < other { // Ids are in the order in which they are made.
+			before++
+		}
+	}
+	if before > 10 {
+		t.Errorf("%d of 40 orders that waited were made before that of another shop", before)
+	}
+}
+
+// TestWorkTakesTurns has a store do as much as the process works on at once. Much more of it waits, and then a request
+// to another store. That comes second.
+func TestWorkTakesTurns(t *testing.T) {
+	a := &auth{}
+	place := func(store, kind string) func() {
+		leave, err := a.place(t.Context(), store, kind)
+		must(t, err)
+		return leave
+	}
+	var busy []func()
+	for i := range mostPlaces["work"] {
+		busy = append(busy, place(fmt.Sprint("greedy", i), "search"))
+	}
+	served := make(chan string, 10)
+	var asking sync.WaitGroup
+	for _, store := range []string{"greedy", "greedy", "greedy", "other"} {
+		asking.Go(func() {
+			leave := place(store, "pay")
+			served <- store
+			leave()
+		})
+		time.Sleep(50 * time.Millisecond)
+	}
+	busy[0]()
+	asking.Wait()
+	if first, second := <-served, <-served; first != "greedy" || second != "other" {
+		t.Errorf("%s is served, then %s", first, second)
+	}
+}
+
+// TestCartIsLookedUp asks SQLite how it finds the goods of a cart: by their kinds and slugs, and then by their ids. To
+// read all goods of a store for it takes over a second if they are many.
+func TestCartIsLookedUp(t *testing.T) {
+	w := newWorld(t)
+	db, err := sql.Open("sqlite3", "file:"+w.file+"?mode=ro")
+	must(t, err)
+	defer db.Close()
+	rows, err := db.Query("EXPLAIN QUERY PLAN "+sqlEntriesNamed, w.shop.id, false, `[["product","kopi"]]`)
+	must(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		must(t, rows.Scan(&id, &parent, &unused, &step))
+		isScan := strings.HasPrefix(step, "SCAN") && !strings.Contains(step, "VIRTUAL TABLE")
+		if isScan || strings.HasSuffix(step, "(store_id=?)") {
+			t.Errorf("it reads all goods: %s", step)
+		}
+	}
+	must(t, rows.Err())
 }
 
 // TestThingsThatWereReplaced adds methods and gateway keys for years: what was removed or replaced counts too, because

@@ -337,7 +337,8 @@ type apiCall struct {
 	body         []byte
 	answerHeader http.Header // Header is the request's
 	status       int         // of the answer; 200 unless the handler says something else
-	leave        func()      // leaves the call's place: a handler calls it before it waits for a commit or a gateway
+	rest         func()      // ends the call's work: an answer may be read slowly
+	leave        func()      // also leaves the call's place: a handler calls it before it waits for a commit or a gateway
 }
 
 // api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query
@@ -346,13 +347,14 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	handle func(c *apiCall, query Q) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var query Q
-		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK, leave: func() {}}
+		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK, leave: func() {}, rest: func() {}}
 		defer func() { c.leave() }() // A long answer is in memory until it has been written.
 		if err := s.begin(w, c, needs, &query); err != nil {
 			s.fail(w, r, err)
 			return
 		}
 		found, err := handle(c, query)
+		c.rest()
 		s.answer(w, r, c.status, found, err)
 	})
 }
@@ -382,6 +384,11 @@ func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any
 		if err := s.takePlace(c, "api"); err != nil {
 			return err
 		}
+		leave := c.leave
+		if c.rest, err = s.auth.work(c.Context(), c.store.ID, "api"); err != nil {
+			return err
+		}
+		c.leave = func() { c.rest(); leave() }
 	}
 	c.Request = c.WithContext(s.auth.boundWrites(c.Context(), c.store.ID, "api writes"))
 	return nil

@@ -53,8 +53,9 @@ func (s *server) takePicture(p *page) (path string, err error) {
 	if err != nil {
 		return "", refusePicture()
 	}
-	large := turned(scaled(decoded, largeSide), orientation(head))
-	return s.db.AddPicture(p.Context(), pictureOf(large))
+	picture := pictureOf(turned(scaled(decoded, largeSide), orientation(head)))
+	leave()
+	return s.db.AddPicture(p.Context(), picture)
 }
 
 func refusePicture() error {

@@ -77,8 +77,9 @@ type DB struct {
 	readers, writers *sql.DB
 	conn             *sql.Conn // of writers, for the writing goroutine; nil if the file is only read
 
-	small, large    chan *Tx    // unbuffered: the senders blocked on them are the queues
-	between         chan func() // what the writing goroutine does between two transactions
+	small, large    chan *Tx      // unbuffered: the senders blocked on them are the queues
+	turn            chan struct{} // to be in the queue, for the service's own writes; capacity 1
+	between         chan func()   // what the writing goroutine does between two transactions
 	closing         chan struct{}
 	running         sync.WaitGroup
 	broken          atomic.Pointer[error] // why nothing is written until the next start
@@ -219,8 +220,9 @@ const keysRemembered = 500 * time.Millisecond
 // a savepoint with many rows is slow. A write that waits too long leaves its queue. With a context of withPlaces, a
 // write first takes a place, and keeps it until its commit.
 func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
-	if take, ok := ctx.Value(placesKey{}).(takePlace); ok && take != nil {
-		leave, err := take(ctx)
+	of, isBounded := ctx.Value(writesKey{}).(writes)
+	if isBounded {
+		leave, err := of.take(ctx)
 		if err != nil {
 			return err
 		}
@@ -228,35 +230,54 @@ func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) e
 	}
 
 	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
+	late := time.After(writeWait)
+	turn := cmp.Or(of.turn, db.turn)
+	if err := send(ctx, db, late, turn, struct{}{}); err != nil {
+		return err
+	}
+	err := send(ctx, db, late, queue, tx)
+	<-turn
+	if err != nil {
+		return err
+	}
+
+	<-tx.done
+	if tx.keysChanged && db.lock == nil { // A command has changed what the serving process remembers.
+		time.Sleep(keysRemembered)
+	}
+	return tx.err
+}
+
+// send sends to a channel that a write waits for, unless the write has to give up.
+func send[T any](ctx context.Context, db *DB, late <-chan time.Time, to chan<- T, v T) error {
 	select {
-	case queue <- tx:
-		<-tx.done
-		if tx.keysChanged && db.lock == nil { // A command has changed what the serving process remembers.
-			time.Sleep(keysRemembered)
-		}
-		return tx.err
+	case to <- v:
+		return nil
 	case <-ctx.Done():
-	case <-time.After(writeWait):
+	case <-late:
 	case <-db.closing:
 	}
 	return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping", ErrUnavailable)
 }
 
-// takePlace takes a place for a write that waits. The write leaves it once it is on disk.
-type takePlace func(ctx context.Context) (leave func(), err error)
+// writes are those of a store's clients of a kind. All stores share one writer, so it is bounded how many of them wait
+// at once, and only one of them is in the queue: however many wait, the others' writes come between them.
+type writes struct {
+	take func(ctx context.Context) (leave func(), err error) // a place, until the write is on disk
+	turn chan struct{}                                       // of capacity 1, to be in the queue
+}
 
-type placesKey struct{}
+type writesKey struct{}
 
-// withPlaces returns a context whose writes take a place. All stores share one writer, so each caller bounds how many
-// writes of a store's clients wait at once.
-func withPlaces(ctx context.Context, take takePlace) context.Context {
-	return context.WithValue(ctx, placesKey{}, take)
+// withPlaces returns a context for such writes.
+func withPlaces(ctx context.Context, of writes) context.Context {
+	return context.WithValue(ctx, writesKey{}, of)
 }
 
 // withoutPlaces returns a context that does not end, and whose writes take no place. It is for the consequences of a
 // gateway's answer.
 func withoutPlaces(ctx context.Context) context.Context {
-	return withPlaces(context.WithoutCancel(ctx), nil)
+	return context.WithValue(context.WithoutCancel(ctx), writesKey{}, nil)
 }
 
 func (db *DB) runWrites() {
@@ -283,20 +304,32 @@ func (db *DB) writeGroup(first *Tx) {
 		began := time.Now()
 		err := first.callInSavepoint()
 		for err == nil && len(group) < groupSize && time.Since(began) <= groupWork {
-			runtime.Gosched() // Groups get larger when the other goroutines run first.
-			select {
-			case tx := <-db.small:
-				group = append(group, tx)
-				err = tx.callInSavepoint()
-			default:
+			tx := db.nextSmall()
+			if tx == nil {
 				return nil
 			}
+			group = append(group, tx)
+			err = tx.callInSavepoint()
 		}
 		return err // This loses the whole group. After a refusal it is nil.
 	})
 	for _, tx := range group {
 		tx.end(lost)
 	}
+}
+
+// nextSmall returns a write that waits, or nil. If none does, it looks again after the other goroutines had a turn,
+// so that groups get larger. It does not give them a turn before: with many that are busy, the next one is far.
+func (db *DB) nextSmall() *Tx {
+	for range 2 {
+		select {
+		case tx := <-db.small:
+			return tx
+		default:
+			runtime.Gosched()
+		}
+	}
+	return nil
 }
 
 // callInSavepoint runs a write. If the write fails, only it is undone: tx.err says why, and the result is nil. A

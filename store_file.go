@@ -66,6 +66,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		writers:     openPool(path, "_journal_mode=WAL&_synchronous=FULL", 1),
 		small:       make(chan *Tx),
 		large:       make(chan *Tx),
+		turn:        make(chan struct{}, 1),
 		between:     make(chan func()),
 		closing:     make(chan struct{}),
 	}
