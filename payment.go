@@ -178,15 +178,19 @@ func (p *payments) sessionOf(
 		OrderID string
 		Number  int
 	}
-	s, err := one[found](ctx, p.db, `
-		SELECT i.order_id, i.number
-		FROM   payment_identifiers i
-		JOIN   payment_sessions s ON s.order_id = i.order_id AND s.number = i.number
-		JOIN   orders o ON o.id = i.order_id
-		WHERE  i.id IN (SELECT value FROM json_each(?)) AND i.id <> '' AND s.provider = ? AND o.store_id = ?
-		LIMIT  1`, fromJSON{n.Known}, key.Provider, key.StoreID)
+	s, err := one[found](ctx, p.db, sqlSessionKnown, fromJSON{n.Known}, key.Provider, key.StoreID)
 	return s.OrderID, s.Number, err
 }
+
+// sqlSessionKnown finds a session of a store by what its gateway calls it. The + keeps SQLite from reading all orders
+// of the store.
+const sqlSessionKnown = `
+	SELECT i.order_id, i.number
+	FROM   payment_identifiers i
+	JOIN   payment_sessions s ON s.order_id = i.order_id AND s.number = i.number
+	JOIN   orders o ON o.id = i.order_id
+	WHERE  i.id IN (SELECT value FROM json_each(?)) AND i.id <> '' AND s.provider = ? AND +o.store_id = ?
+	LIMIT  1`
 
 // mostNumber is the largest number of a session that a notification may name.
 const mostNumber = 999_999
