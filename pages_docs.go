@@ -1,7 +1,7 @@
 package main
 
 // This file is what a programmer reads about the API: /docs, and for programs /docs.md and /llms.txt. The page has a
-// first order with the store's own ids, then the guide, which is docs/integration.md, then the description, which is
+// first order of the store's own product, then the guide, which is docs/integration.md, then the description, which is
 // openapi.json. The guide is Markdown. As much of it as the guide uses becomes the page: headings, paragraphs, lists,
 // tables and code.
 
@@ -64,11 +64,11 @@ type docsPage struct {
 	*page
 	Spec            map[string]any // openapi.json
 	Guide           []guidePart
-	Product, Method string // an id and a code for the examples
+	Product, Method string // a slug and a code for the examples, the demo's at first
 	IsOwn           bool   // They are the store's own.
 }
 
-// admitReader lets everybody in. An owner who is signed in sees their own ids in the examples.
+// admitReader lets everybody in. An owner who is signed in sees their own product in the first order.
 func (s *server) admitReader(p *page) (err error) {
 	p.Store, err = s.auth.owner(p.Request)
 	if errors.Is(err, ErrNotFound) {
@@ -100,7 +100,7 @@ func (s *server) answerStranger(p *page) error {
 }
 
 func (s *server) readDocs(p *page) (any, error) {
-	v := docsPage{page: p, Guide: guideParts(guideText()), Product: "…", Method: "…"}
+	v := docsPage{page: p, Guide: guideParts(guideText()), Product: "kopi-gayo", Method: "bank_transfer"}
 	if err := json.Unmarshal([]byte(description), &v.Spec); err != nil || p.Store.ID == "" {
 		return v, err
 	}
@@ -109,13 +109,11 @@ func (s *server) readDocs(p *page) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range products {
-		v.Product = e.ID
-		v.IsOwn = true
-	}
 	methods, err := s.db.UsableMethods(p.Context(), p.Store, -1)
-	if len(methods) > 0 {
+	if len(products) > 0 && len(methods) > 0 {
+		v.Product = products[0].Slug
 		v.Method = methods[0].Code
+		v.IsOwn = true
 	}
 	return v, err
 }
