@@ -24,6 +24,14 @@ $first = placeOrder($api, $key, $order);
 $second = placeOrder("$api/", $key, $order);
 must($first['id'] === $second['id'] && $first['amount'] === 170000, [$first, $second]);
 
+$counted = placeOrder($api, $key, ['external_id' => 1042] + $order);
+must($counted === placeOrder($api, $key, ['external_id' => '1042'] + $order), $counted);
+try {
+    placeOrder($api, $key, ['external_id' => null] + $order);
+    must(false, 'an order that could be made twice');
+} catch (InvalidArgumentException) {
+}
+
 try {
     placeOrder($api, $key, ['items' => [], 'external_id' => 'php-2'] + $order);
     must(false, 'an order of nothing');
@@ -35,6 +43,6 @@ for ($n = 3; $n <= 55; $n++) {
     placeOrder($api, $key, ['external_id' => "php-$n"] + $order);
 }
 $all = iterator_to_array(events($api, $key, '2026-01-01T00:00:00Z'), false);
-must(count($all) === 54 && $all[0]['data']['order']['id'] === $first['id'], count($all));
-must(count(iterator_to_array(events($api, $key, $all[49]['id']), false)) === 4, $all[49]);
+must(count($all) === 55 && $all[0]['data']['order']['id'] === $first['id'], count($all));
+must(count(iterator_to_array(events($api, $key, $all[49]['id']), false)) === 5, $all[49]);
 echo "placed, refused, caught up\n";

@@ -5,13 +5,17 @@
  *     require 'storeorder.php';
  *
  *     // At the checkout. Save your own order first, under the same external_id.
- *     $order = Storeorder\placeOrder('https://orders.example.id', $key, [
- *         'items' => [['type' => 'product', 'slug' => 'kopi-gayo', 'quantity' => 2]],
- *         'buyer' => ['name' => 'Siti', 'phone' => '0812 3456 7890'],
- *         'payment_method' => 'bank_transfer',
- *         'external_id' => 'shop-1042',
- *     ]);
- *     header('Location: ' . $order['checkout_url']);
+ *     try {
+ *         $order = Storeorder\placeOrder('https://orders.example.id', $key, [
+ *             'items' => [['type' => 'product', 'slug' => 'kopi-gayo', 'quantity' => 2]],
+ *             'buyer' => ['name' => 'Siti', 'phone' => '0812 3456 7890'],
+ *             'payment_method' => 'bank_transfer',
+ *             'external_id' => 'shop-1044',
+ *         ]);
+ *         header('Location: ' . $order['checkout_url']);
+ *     } catch (Storeorder\NoAnswer) {
+ *         // There may be an order. Show "We are checking your order", and let a cron job call this again.
+ *     }
  *
  *     // At the address of your webhook.
  *     $body = file_get_contents('php://input');
@@ -21,8 +25,11 @@
  *     }
  *     handle(json_decode($body, true)); // A 2xx acknowledges it. The same event may come twice: its id tells.
  *
- *     // After your server was down: what it has missed, with the id of the last event that it handled.
- *     foreach (Storeorder\events('https://orders.example.id', $key, $lastId) as $event) handle($event);
+ *     // After your server was down: what it has missed. $lastId comes from here only, never from a webhook.
+ *     foreach (Storeorder\events('https://orders.example.id', $key, $lastId) as $event) {
+ *         handle($event);
+ *         $lastId = $event['id']; // Save it.
+ *     }
  */
 declare(strict_types=1);
 
@@ -43,12 +50,20 @@ final class NoAnswer extends \RuntimeException
 }
 
 /**
- * Creates an order and returns it. It tries five times; one external_id makes one order, however often this is called.
+ * Creates an order and returns it. One external_id makes one order, however often this is called with the same array.
+ * "Retry safely" in the guide says what a repetition returns, and "When the cart changes" what another array needs.
+ *
+ * It tries five times. While the service does not answer, that can take 195 seconds: 15 for each try, and at most 30
+ * between two.
  *
  * @param array $order the body of POST /v1/orders, with an external_id
  */
 function placeOrder(string $api, string $key, array $order): array
 {
+    $order['external_id'] = (string) ($order['external_id'] ?? ''); // Databases count with integers.
+    if ($order['external_id'] === '') {
+        throw new \InvalidArgumentException('the order has no external_id');
+    }
     $idempotency = hash('sha256', $order['external_id']);
     return call($api, $key, '/v1/orders', json_encode($order, JSON_THROW_ON_ERROR), $idempotency)['order'];
 }
@@ -79,7 +94,7 @@ function verify(string $secret, string $header, string $body): bool
 /**
  * Yields the events after one, oldest first, as webhooks carry them.
  *
- * @param string $after the id of the last event that you have handled; the first time, a time: 2026-11-01T00:00:00Z
+ * @param string $after the id of the last event that this gave you; the first time, a time: 2026-11-01T00:00:00Z
  */
 function events(string $api, string $key, string $after): \Generator
 {
@@ -93,7 +108,12 @@ function events(string $api, string $key, string $after): \Generator
     } while ($page['has_more']);
 }
 
-/** Sends a request, a POST if it has a body, and returns the answer's data. */
+/**
+ * Sends a request, a POST if it has a body, and returns the answer's data. PATCH and DELETE need a request of your own.
+ *
+ *     $products = Storeorder\call($api, $key, '/v1/products')['products'];
+ *     $order = Storeorder\call($api, $key, "/v1/orders/$id/cancel", '{}')['order'];
+ */
 function call(string $api, string $key, string $path, ?string $body = null, string $idempotency = ''): array
 {
     $headers = ["Authorization: Bearer $key"];
