@@ -166,6 +166,9 @@ func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) e
 		if from == AwaitingVerification {
 			tx.holdForADay(o)
 		}
+		if o.mayExpire(tx.now) { // The clock has already passed its end, and does not look there again.
+			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
+		}
 		return nil
 	})
 	return err
