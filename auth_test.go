@@ -169,7 +169,7 @@ func TestRevokedKeys(t *testing.T) {
 // TestClientAddresses is about testdata/client-addresses.txt: who is counted and logged as the client.
 func TestClientAddresses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "-trusted-proxy", "10.0.0.0/8")
+	w := newWorld(t, "-trusted-proxy", "10.0.0.0/8", "-trusted-proxy", "172.16.0.9")
 	for _, c := range readCases(t, "testdata/client-addresses.txt") {
 		w.life.peer = strings.Trim(c.column(0), "[]")
 		w.http.CloseIdleConnections()

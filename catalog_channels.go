@@ -88,7 +88,7 @@ func (m Method) offered(st Store) (channels []Channel, isAll bool) {
 	limit := m.limit()
 	isAll = len(limit) == 0
 	for _, c := range m.Provider.Channels() {
-		if c.NotifiedOnly && !isReachable(st.URL) {
+		if c.NotifiedOnly && unreachable(st.URL) != "" {
 			isAll = false
 			continue
 		}

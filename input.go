@@ -447,7 +447,7 @@ func (r *reader) duration(path string, rule rule, text string, to reflect.Value)
 	least := time.Duration(rule.least) * time.Minute
 	most := time.Duration(rule.most) * time.Minute
 	if err != nil || d < least || d > most {
-		r.wrong.add(path, "must be %s to %s", least, most)
+		r.wrong.add(path, "must be %s to %s, in hours or minutes such as 2160h or 90m", least, most)
 	}
 	to.SetInt(int64(d))
 }

@@ -275,13 +275,21 @@ func isLoopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// isReachable reports whether a gateway can reach an address, so that its notifications arrive.
-func isReachable(address string) bool {
+// unreachable says why a gateway cannot reach the service at its address, which has no usual port, so that no
+// notifications arrive, and what to do. It is empty if one can.
+func unreachable(address string) string {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" || isPrivateHost(u.Hostname()) {
-		return false
+	switch {
+	case err != nil, u.Scheme != "https":
+		return "Xendit's methods need https, and passwords are not safe on http. Before you sell, start serve with " +
+			"your own host as -public-url https://…, behind a proxy with TLS"
+	case isPrivateHost(u.Hostname()):
+		return "it is not on the internet. Before you sell, start serve with a public host as -public-url"
+	case u.Port() != "":
+		return "they deliver to no port but 443. Before you sell, let the proxy listen there, and start serve with a " +
+			"-public-url without a port"
 	}
-	return u.Port() == "" || u.Port() == "443" || u.Port() == "80" // They call no other ports.
+	return ""
 }
 
 // plainMarks writes what people paste between digits as they would type it: each dash as a hyphen and each space as a

@@ -36,6 +36,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -283,7 +284,7 @@ func (c *call) define(f *flag.FlagSet) {
 	f.BoolVar(&c.subdomains, "subdomains", false, "serve each store's pages at <slug>.<public host>")
 	f.BoolVar(&c.allowPrivate, "webhook-allow-private", false,
 		"allow http and private addresses; serve and webhook add both need it")
-	f.Func("trusted-proxy", "trust X-Forwarded-For from this `CIDR` (repeatable)", c.addProxy)
+	f.Func("trusted-proxy", "trust X-Forwarded-For from this `address` or network (repeatable)", c.addProxy)
 	f.Func("gateway-url", "reach a gateway at another address, `provider=URL` (repeatable)", c.addGatewayURL)
 
 	text := func(name, usage string) { f.String(name, "", usage) } // for textFlags
@@ -293,7 +294,7 @@ func (c *call) define(f *flag.FlagSet) {
 	text("burst", "how many `requests` each key may send at once (default 60)")
 	text("keep-events", "delete events after this `duration` (default 2160h)")
 	text("store", "the store's `id`; needed if there are several")
-	text("key", "the key's `id`; with -api, the key itself")
+	text("key", "the key's `id`; for webhook listen, the key itself")
 	text("endpoint", "the endpoint's `id`")
 	text("delivery", "the delivery's `id`")
 	text("order", "the order's `id`")
@@ -357,13 +358,17 @@ func (c *call) parse(words []string, command command) error {
 	if err := readForm(given, &c.textFlags); err != nil {
 		return usageError{err}
 	}
-	return nil
+	c.file, err = filepath.Abs(c.file)
+	return err
 }
 
 func (c *call) addProxy(text string) error {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		text += fmt.Sprint("/", ip.BitLen())
+	}
 	network, err := netip.ParsePrefix(text)
 	if err != nil {
-		return errors.New("must be a network such as 10.0.0.0/8")
+		return errors.New("must be an address such as 10.0.0.1, or a network such as 10.0.0.0/8")
 	}
 	c.trusted = append(c.trusted, network)
 	return nil
@@ -389,8 +394,8 @@ func (c *call) find(kind, id string) (err error) {
 			return err
 		}
 		if len(stores) != 1 {
-			return usagef("-store is needed, because there are %d stores: see \"store list\" and \"store add\"",
-				len(stores))
+			return usagef("-store is needed, because there are %d stores: \"storeorder store list\" shows them, "+
+				"and \"storeorder store add\" adds the first", len(stores))
 		}
 		id = stores[0].ID
 	}
@@ -457,7 +462,8 @@ func serve(c *call) (any, error) {
 	return nil, c.serve(slog.New(handler), func() error {
 		stores, err := c.db.Stores(c)
 		if err == nil && len(stores) == 0 {
-			c.db.log.Warn("the database has no store yet: add one with \"storeorder store add -db " + c.file + "\"")
+			c.db.log.Warn("the database has no store yet: add one with storeorder store add -db " + c.file +
+				" -name NAME -email ADDRESS")
 		}
 		return err
 	})
@@ -470,8 +476,12 @@ var usualPort = regexp.MustCompile(`^(http:.*):80$|^(https:.*):443$`)
 // what was begun, in 25 seconds at most.
 func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	ln, err := c.listen("tcp", c.addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("the port of %s is taken (ss -ltnp shows by whom): choose another with -addr", c.addr)
+	}
 	if err != nil {
-		return fmt.Errorf("cannot listen: -addr must be a host and a port that is not taken (%w)", err)
+		return fmt.Errorf("cannot listen: -addr must be an address of this machine and a port up to 65535 that this "+
+			"user may take, such as 127.0.0.1:8080 (%w)", err)
 	}
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
@@ -504,7 +514,11 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	c.db = db
-	if err := db.setAddress(c.PublicURL, c.subdomains); err != nil {
+	err = db.setAddress(c.PublicURL, c.subdomains)
+	if sqliteCode(err) != 0 {
+		return unusable(db.path, err)
+	}
+	if err != nil {
 		return err
 	}
 	if err := db.checkClock(); err != nil {
@@ -537,10 +551,8 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	background.Go(func() { c.upkeep(working, auth) })
 
 	log.Info("serving", "address", ln.Addr().String(), "dashboard", c.PublicURL+"/dashboard", "database", c.file)
-	if !isReachable(c.PublicURL) {
-		log.Warn("gateways cannot reach " + c.PublicURL + " (Xendit's methods need https), and passwords are not " +
-			"safe on http: before you sell, start serve with your own host as -public-url https://…, " +
-			"behind a proxy with TLS")
+	if why := unreachable(c.PublicURL); why != "" {
+		log.Warn("gateways cannot reach " + c.PublicURL + ": " + why)
 	}
 
 	door.open(s.routes())

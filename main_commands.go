@@ -385,9 +385,8 @@ func gatewaySet(c *call) (any, error) {
 		return nil, err
 	}
 
-	if address, err := c.db.publicURL(c); err == nil && !isReachable(address) {
-		c.hint("the gateway cannot reach %s (Xendit's methods need https): "+
-			"start serve with your own host as -public-url https://…", address)
+	if address, err := c.db.publicURL(c); err == nil && unreachable(address) != "" {
+		c.hint("the gateway cannot reach %s: %s", address, unreachable(address))
 	}
 
 	return jsonObject{"provider": c.Provider, "mode": c.Mode,
@@ -411,12 +410,16 @@ func (c *call) importCatalog(file []byte) (any, error) {
 }
 
 func backup(c *call) (any, error) {
-	return jsonObject{"backup": c.argument}, c.db.copyTo(c, c.argument, backupID)
+	return jsonObject{"backup": c.argument, "database": c.file}, c.db.copyTo(c, c.argument, backupID)
 }
 
 func restoreBackup(c *call) (any, error) {
-	if info, err := os.Stat(c.file); err == nil && !info.Mode().IsRegular() {
+	info, err := os.Stat(c.file)
+	if err == nil && !info.Mode().IsRegular() {
 		return nil, usagef("-db must be a file, and %s is not one", c.file)
+	}
+	if from, _ := os.Stat(c.argument); os.SameFile(from, info) {
+		return nil, usagef("the copy %s is the database itself: name the database with -db", c.argument)
 	}
 
 	aside, report, err := restore(c, c.file, c.argument, c.environment)
@@ -426,7 +429,7 @@ func restoreBackup(c *call) (any, error) {
 	if err == nil && report.LatestEvent > 0 {
 		c.hint("compare your bank's and gateways' lists with the orders since %s", report.LatestEvent)
 	}
-	return jsonObject{"restored": c.argument, "set_aside": aside, "orders": report.Orders}, err
+	return jsonObject{"restored": c.argument, "database": c.file, "set_aside": aside, "orders": report.Orders}, err
 }
 
 func check(c *call) (any, error) {
@@ -442,7 +445,8 @@ func health(c *call) (any, error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get("http://" + c.addr + "/readyz")
 	if err != nil {
-		return nil, fmt.Errorf("nothing answers: is the service running, and is it at -addr %s? (%w)", c.addr, err)
+		return nil, fmt.Errorf("nothing answers: does the service run, and is it at -addr %s, a host and a port? (%w)",
+			c.addr, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

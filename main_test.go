@@ -47,9 +47,16 @@ func TestMistakes(t *testing.T) {
 		file.sql(statement)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "empty.db"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "byte.db"), []byte("x"), 0o600))
+	must(t, os.Symlink(w.file, filepath.Join(dir, "link.db")))
+	must(t, os.WriteFile(filepath.Join(dir, "storeless.db"), nil, 0o600))
+	storeless, err := openDB(filepath.Join(dir, "storeless.db"), openOrCreate, w.environment(nil, nil, nil, nil), nil)
+	must(t, err)
+	must(t, storeless.close())
 	must(t, os.WriteFile(filepath.Join(dir, "text.db"), bytes.Repeat([]byte("text "), 2000), 0o600))
 	before, err := os.ReadFile(w.file)
 	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "part.db"), before[:20000], 0o600))
 
 	words := map[string]string{
 		"db":       w.file,
@@ -512,6 +519,9 @@ func TestPublicURLs(t *testing.T) {
 		w := newWorld(t, "-public-url", c.column(0))
 		if got := !strings.Contains(w.log.String(), "gateways cannot reach"); got != (c.heading == "reached") {
 			t.Errorf("%s: reached: %t", c.column(0), got)
+		}
+		if !strings.Contains(w.log.String(), c.column(1)) {
+			t.Errorf("%s: %q is not in %s", c.column(0), c.column(1), w.log.String())
 		}
 		w.ruin = true
 	}

@@ -159,7 +159,7 @@ func (s *server) gatewayLines(p *page) (lines []gatewayLine, err error) {
 		line := gatewayLine{
 			Provider:    provider,
 			Webhook:     fmt.Sprintf("%s/notifications/%s/%s", p.Home, provider, p.Store.ID),
-			IsReachable: isReachable(p.Store.URL),
+			IsReachable: unreachable(p.Store.URL) == "",
 		}
 		i := slices.IndexFunc(keys, func(k GatewayKey) bool { return k.Provider == provider })
 		if i >= 0 {

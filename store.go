@@ -88,6 +88,7 @@ type DB struct {
 	latestID        int64                 // in milliseconds, with a count in the low 12 bits
 	shopRings       *limiter              // of owners' phones, for buyers of the shop page
 	latestReference int64                 // the count in the latest payment_reference: see newReference
+	fullLogged      time.Time             // when the log last told of a full disk; only the writing goroutine uses it
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that
 	// SQLite holds on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks). Both are nil in
@@ -362,8 +363,12 @@ func (tx *Tx) call() (err error) {
 }
 
 // end answers a write, and wakes the loops for what it made due. lost is the reason why its transaction was not
-// committed, or ErrUnknown. It takes precedence over the write's own error.
+// committed, or ErrUnknown. It takes precedence over the write's own error. A full disk is logged once a minute.
 func (tx *Tx) end(lost error) {
+	if sqliteCode(lost) == sqlite3.ErrFull && time.Since(tx.db.fullLogged) >= time.Minute {
+		tx.db.fullLogged = time.Now()
+		tx.db.log.Error("no orders are taken, because the disk of " + tx.db.path + " is full: make space")
+	}
 	tx.err = cmp.Or(lost, tx.err)
 	if tx.keysChanged {
 		tx.db.generation.Add(1)
@@ -455,7 +460,7 @@ func (db *DB) checkWritable() error {
 		info, _ := os.Stat(db.path + ending)
 		if before := s.found[i]; before != nil && !os.SameFile(info, before) {
 			return db.stopWriting(db.path + ending + " is gone or was replaced: put it back, or save it before you " +
-				"stop the service (docs/operation.md, a deleted file)")
+				"stop the service (docs/operation.md, \"A deleted file\")")
 		}
 		if i == 1 && s.found[i] != nil {
 			s.emptied = s.emptied || info.Size() == 0 && s.found[i].Size() > 0
@@ -495,7 +500,7 @@ func (db *DB) checkEmptiedWAL() error {
 		return nil
 	}
 	return db.stopWriting(db.path + "-wal was emptied, and the latest orders were in it: put it back, or save what " +
-		"is left before you stop the service (docs/operation.md, damage)")
+		"is left before you stop the service (docs/operation.md, \"Damage\")")
 }
 
 // run executes statements without parameters.
@@ -525,7 +530,8 @@ func (db *DB) unavailable(err error) error {
 	}
 	if db.file != nil && (code == sqlite3.ErrCorrupt || code == sqlite3.ErrNotADB || isShortRead(err)) {
 		db.stopWriting(fmt.Sprintf("%s or its -wal is damaged (%v): stop the service, save both, run "+
-			"\"storeorder check\", and restore a backup if it finds faults (docs/operation.md, damage)", db.path, err))
+			"\"storeorder check\", and restore a backup if it finds faults (docs/operation.md, \"Damage\")",
+			db.path, err))
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -73,9 +73,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 
 	err = db.lockAndPrepare(mode)
 	if sqliteCode(err) != 0 {
-		err = fmt.Errorf("cannot use the database: %s is damaged or not a database (restore a backup, "+
-			"or name another), or it or its folder is not writable, or the disk is full, "+
-			"or another program is writing to it (%w)", path, err)
+		err = unusable(path, err)
 	}
 
 	if err != nil {
@@ -84,6 +82,22 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 
 	db.running.Go(db.runWrites)
 	return db, nil
+}
+
+// troubles say what to do about a file that SQLite cannot use.
+var troubles = map[sqlite3.ErrNo]string{
+	sqlite3.ErrCorrupt: "is damaged: restore a backup",
+	sqlite3.ErrNotADB:  "is damaged or not a database: restore a backup, or name another file",
+	sqlite3.ErrFull:    "is on a full disk: make space",
+	sqlite3.ErrIoErr:   "is on a disk that is full or fails: make space, or look for disk errors (dmesg)",
+	sqlite3.ErrBusy:    "is in use by another program: stop that first",
+}
+
+// unusable says why a file cannot be used. Most often it belongs to another user.
+func unusable(path string, err error) error {
+	return fmt.Errorf("%s %s (%w)", path, cmp.Or(troubles[sqliteCode(err)],
+		"cannot be used by this user: run this as the user of the service, or create the folder and give that user "+
+			"it and the files there whose names begin like this one (chown)"), err)
 }
 
 // openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no), because the pool
@@ -183,12 +197,12 @@ type header struct {
 func (h header) problem(mode openMode) string {
 	switch {
 	case h.Empty:
-		return "empty: name another file with -db"
+		return "empty: name another file"
 	case h.ApplicationID != applicationID && h.ApplicationID != backupID, h.Version < 1:
-		return "not a storeorder database: name another file with -db"
+		return "not a storeorder database: name another file"
 	case h.Version > schemaVersion:
 		return fmt.Sprintf("a database of version %d, and this program takes versions up to %d: run the storeorder "+
-			"that made it, or go back to the copy that it made before (docs/operation.md, upgrades)",
+			"that made it, or go back to the copy that it made before (docs/operation.md, \"Upgrade, and go back\")",
 			h.Version, schemaVersion)
 	case h.ApplicationID == backupID && mode != openReadOnly:
 		return "a backup: put it in place with \"storeorder restore\""
@@ -223,11 +237,11 @@ func findFile(path string, mode openMode) (string, error) {
 		return found, checkNames(found, mode)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+		return "", unusable(path, err)
 	}
 	if mode < openOrCreate {
-		return "", fmt.Errorf("there is no database %s: check the name, "+
-			"or create one with \"storeorder store add\"", path)
+		return "", fmt.Errorf("there is no database %s: check the name (\"storeorder store add\" creates the first)",
+			path)
 	}
 
 	for _, rest := range []string{path + "-wal", path + "-restoring"} {
@@ -239,19 +253,26 @@ func findFile(path string, mode openMode) (string, error) {
 
 	file, err := createFor(path, path)
 	if err != nil {
-		return "", fmt.Errorf("cannot create the database: %w", err)
+		return "", fmt.Errorf("cannot create the database: create a folder first where this user may write (%w)", err)
 	}
 
 	file.Close()
 	return filepath.EvalSymlinks(path)
 }
 
-// checkNames refuses a file that was emptied beside its WAL, because SQLite would delete the WAL. It also refuses to
-// serve a file with a second name (a hard link), which would have a second WAL.
+// checkNames refuses a folder, and a file of one byte, which SQLite takes for an empty one (unixFileSize in os_unix.c).
+// It refuses a file that was emptied beside its WAL, because SQLite would delete the WAL. It also refuses to serve a
+// file with a second name (a hard link), which would have a second WAL.
 func checkNames(path string, mode openMode) error {
 	file, err := os.Stat(path)
 	if err != nil {
 		return err
+	}
+	if file.IsDir() {
+		return fmt.Errorf("%s is a folder: name a file in it", path)
+	}
+	if file.Size() == 1 {
+		return fmt.Errorf("%s is not a storeorder database: name another file", path)
 	}
 	wal, err := os.Stat(path + "-wal")
 	if err == nil && wal.Size() > 0 && file.Size() == 0 {
@@ -292,9 +313,11 @@ func lockServing(path string) (*os.File, error) {
 	if errors.Is(err, fs.ErrExist) {
 		lock, err = os.OpenFile(path+"-serving", os.O_RDWR, 0)
 	}
-	if err == nil {
-		err = os.NewSyscallError("flock", syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
+	if err != nil {
+		return nil, unusable(path, err)
 	}
+
+	err = os.NewSyscallError("flock", syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = fmt.Errorf("another storeorder is serving %s: stop it first", path)
 	}
@@ -349,8 +372,8 @@ func (db *DB) checkpoint(ctx context.Context) {
 		return
 	}
 	db.noCheckpoint.CompareAndSwap(0, time.Now().Unix())
-	db.log.Error("the database file cannot be written, only its -wal, which grows until the disk is full: look for "+
-		"disk errors (dmesg). Nothing is lost: keep both files", "error", err)
+	db.log.Error("the database file cannot be written, only its -wal, which grows until the disk is full: make "+
+		"space, or look for disk errors (dmesg). Nothing is lost: keep both files", "error", err)
 }
 
 // isReady returns nil, or why the file cannot be relied on: it takes no writes, or checkpoints have failed for five
@@ -480,7 +503,7 @@ func (db *DB) check(ctx context.Context) (Report, error) {
 func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
 	file, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("cannot create the copy: name a new file (%w)", err)
+		return fmt.Errorf("cannot create the copy: name a new file, in a folder where this user may write (%w)", err)
 	}
 	return db.copyInto(ctx, file, id)
 }

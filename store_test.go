@@ -227,6 +227,29 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestFullDiskInTheLog says once a minute that no orders are taken, while somebody tries.
+func TestFullDiskInTheLog(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, c := range []struct {
+			fault error
+			lines int
+		}{{errFull, 1}, {errFull, 2}, {sqlite3.Error{Code: sqlite3.ErrBusy}, 2}} {
+			w.life.failAt(c.fault, false)
+			for range 5 {
+				w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
+				time.Sleep(2 * time.Second)
+			}
+			w.life.failAt(nil, false)
+			log := w.log.String()
+			if n := strings.Count(log, `level=ERROR msg="no orders are taken, because the disk of `+w.file+" is full"); n != c.lines {
+				t.Errorf("%v: the log says %d times, want %d, that the disk is full: %s", c.fault, n, c.lines, log)
+			}
+			w.do(t, "GET", "/readyz", nil).want(t, 200, "")
+			w.sleep(time.Minute)
+		}
+	})
+}
+
 // TestDiskThatIsFullInBetween lets the program write no more than some hundred KB. What it took is there.
 func TestDiskThatIsFullInBetween(t *testing.T) {
 	t.Parallel()
@@ -640,7 +663,9 @@ func TestRestoreDrill(t *testing.T) {
 	for range 3 {
 		w.create(t, "teh", 1)
 	}
-	w.command("backup " + backup)
+	if printed := w.command("backup " + backup); textOf(printed, "database") != w.file {
+		t.Errorf("backup prints %v", printed)
+	}
 	for range 2 {
 		w.create(t, "teh", 1)
 	}
@@ -651,11 +676,12 @@ func TestRestoreDrill(t *testing.T) {
 	w.shell(`head -c 20000 "` + backup + `" > "$1.half"`)
 	w.refused("restore "+w.file+".half", "damaged")
 	copied := w.beside(backup)
+	copied.refused("restore "+backup, "is the database itself")
 	copied.refused("serve -addr 127.0.0.1:0", "restore")
 
 	restored := w.command("restore " + backup)
 	aside := textOf(restored, "set_aside")
-	if textOf(restored, "orders") != "3" {
+	if textOf(restored, "orders") != "3" || textOf(restored, "database") != w.file {
 		t.Errorf("restore prints %v", restored)
 	}
 	for file, want := range map[string]string{w.file: "3", aside: "5"} {
@@ -709,6 +735,53 @@ func TestOwnersOfFiles(t *testing.T) {
 		must(t, err)
 		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != service || file.Name() == "shop.db" && owner.Gid != service+1 {
 			t.Errorf("%s belongs to %d:%d", file.Name(), owner.Uid, owner.Gid)
+		}
+	}
+}
+
+// TestFileThatMayNotBeWritten starts a service that may not write its file, or not beside it. If root runs this, it is
+// root without its right to write everything.
+func TestFileThatMayNotBeWritten(t *testing.T) {
+	t.Parallel()
+	asOwner := ""
+	if os.Geteuid() == 0 {
+		if _, err := exec.LookPath("setpriv"); err != nil {
+			t.Skip("root may write everything")
+		}
+		asOwner = `exec setpriv --bounding-set -dac_override,-dac_read_search "$0" "$@"; `
+	}
+	w := newWorld(t)
+	w.stop()
+	w.ruin = true
+	for _, c := range []struct {
+		name string
+		mode os.FileMode
+	}{{w.file, 0o400}, {w.file + "-serving", 0o400}, {w.file, 0}, {filepath.Dir(w.file), 0o500}, {filepath.Dir(w.file), 0}} {
+		before, err := os.Stat(c.name)
+		must(t, err)
+		must(t, os.Chmod(c.name, c.mode))
+		out, err := w.process(asOwner).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), w.file+" cannot be used by this user: run this as") {
+			t.Errorf("%s with the mode %o: %v %s", c.name, c.mode, err, out)
+		}
+		must(t, os.Chmod(c.name, before.Mode()))
+	}
+}
+
+// TestUnusable says what to do for each reason why SQLite cannot use a file.
+func TestUnusable(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[sqlite3.ErrNo]string{
+		sqlite3.ErrCorrupt:  "shop.db is damaged: restore a backup (",
+		sqlite3.ErrNotADB:   "shop.db is damaged or not a database: restore a backup, or name another file (",
+		sqlite3.ErrFull:     "shop.db is on a full disk: make space (",
+		sqlite3.ErrIoErr:    "shop.db is on a disk that is full or fails: make space, or look for disk errors (dmesg) (",
+		sqlite3.ErrBusy:     "shop.db is in use by another program: stop that first (",
+		sqlite3.ErrReadonly: "shop.db cannot be used by this user: ",
+		sqlite3.ErrCantOpen: "shop.db cannot be used by this user: ",
+	} {
+		if got := unusable("shop.db", sqlite3.Error{Code: code}).Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("%v: %s", code, got)
 		}
 	}
 }

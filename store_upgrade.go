@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 //go:embed upgrade.sql
@@ -56,6 +58,15 @@ func (db *DB) upgrade(version int) error {
 	}
 	if err != nil {
 		os.Remove(saved)
+		switch sqliteCode(err) {
+		case sqlite3.ErrFull, sqlite3.ErrIoErr:
+			size := int64(0)
+			if info, err := os.Stat(db.path); err == nil {
+				size = info.Size()
+			}
+			return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes "+
+				"%d MB, and then a tenth of that for itself (%v)", size>>20+1, err)
+		}
 		return err
 	}
 
@@ -83,12 +94,7 @@ func (db *DB) saveCopy(saved string) error {
 		err = db.copyInto(context.Background(), file, backupID)
 	}
 	if err != nil {
-		size := int64(0)
-		if info, err := os.Stat(db.path); err == nil {
-			size = info.Size()
-		}
-		return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes "+
-			"%d MB, and then a tenth of that for itself (%v)", size>>20+1, err)
+		return err
 	}
 	return errors.Join(os.Rename(part, saved), syncFolder(saved))
 }
@@ -126,7 +132,7 @@ func (db *DB) checkColumns(ctx context.Context) error {
 		if !slices.Equal(found[table], columns) {
 			return fmt.Errorf("%s has version %d of the database as it was before the release: the table %s has the "+
 				"columns %q, and this program needs %q; go back to a copy that was made before "+
-				"(docs/operation.md, upgrades)",
+				"(docs/operation.md, \"Upgrade, and go back\")",
 				db.path, schemaVersion, table, found[table], columns)
 		}
 	}

@@ -389,6 +389,9 @@ func TestFullDiskDuringAnUpgrade(t *testing.T) {
 		if code := w.stop(); code != 1 {
 			t.Errorf("without room for the upgrade it ends with %d", code)
 		}
+		if log := w.log.String(); !strings.Contains(log, "nothing was upgraded: ") || strings.Contains(log, "damaged") {
+			t.Errorf("without room for the upgrade it says %s", log)
+		}
 		after, err := os.ReadFile(w.file)
 		must(t, err)
 		if !bytes.Equal(before, after) || len(w.copies()) > 0 {
