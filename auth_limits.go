@@ -157,7 +157,7 @@ func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err
 }
 
 // busyKinds are the kinds of places that are left as soon as the core is no longer needed. A request to the API may
-// keep its place for longer than its work.
+// keep its place for longer than its work, so begin takes both.
 var busyKinds = []string{"pay", "shop", "search", "catalog", "picture"}
 
 // placesOf returns a store's places of a kind: as many may be taken as the channel has capacity.

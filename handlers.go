@@ -337,7 +337,7 @@ type apiCall struct {
 	body         []byte
 	answerHeader http.Header // Header is the request's
 	status       int         // of the answer; 200 unless the handler says something else
-	rest         func()      // ends the call's work: an answer may be read slowly
+	endWork      func()      // leaves the core: an answer may be read slowly
 	leave        func()      // also leaves the call's place: a handler calls it before it waits for a commit or a gateway
 }
 
@@ -347,14 +347,14 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	handle func(c *apiCall, query Q) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var query Q
-		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK, leave: func() {}, rest: func() {}}
+		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK, leave: func() {}, endWork: func() {}}
 		defer func() { c.leave() }() // A long answer is in memory until it has been written.
 		if err := s.begin(w, c, needs, &query); err != nil {
 			s.fail(w, r, err)
 			return
 		}
 		found, err := handle(c, query)
-		c.rest()
+		c.endWork()
 		s.answer(w, r, c.status, found, err)
 	})
 }
@@ -385,10 +385,10 @@ func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any
 			return err
 		}
 		leave := c.leave
-		if c.rest, err = s.auth.work(c.Context(), c.store.ID, "api"); err != nil {
+		if c.endWork, err = s.auth.work(c.Context(), c.store.ID, "api"); err != nil {
 			return err
 		}
-		c.leave = func() { c.rest(); leave() }
+		c.leave = func() { c.endWork(); leave() }
 	}
 	c.Request = c.WithContext(s.auth.boundWrites(c.Context(), c.store.ID, "api writes"))
 	return nil

@@ -6,7 +6,7 @@
 //	main       the process: flags of serve, wiring, stopping, upkeep; the other commands and the demo
 //	pages      how pages work; words, money and dates; the desk and its forms; the pay page; the shop page; pictures
 //	handlers   routes, what every request goes through, errors; the endpoints of /v1
-//	payment    notification, check, book, expiry; a page for a buyer; what the gateways want on the wire
+//	payment    notification, check, expiry; a page for a buyer; what the gateways want on the wire
 //	order      creating and changing an order; its method, items, shipping; acts; the book; payment sessions; lists
 //	catalog    products and bundles; payment methods
 //	webhook    events, signing, the queue; endpoints and the way to the network
