@@ -99,7 +99,7 @@ func (l language) trialSteps(o OrderRow) []trialStep {
 
 	var payments []string
 	for _, payment := range o.Book.Payments {
-		payments = append(payments, fmt.Sprintf("%s %s %s", payment.ID, payment.State, rupiah(payment.Amount)))
+		payments = append(payments, payment.ID+" "+l.word("payment", string(payment.State))+" "+rupiah(payment.Amount))
 	}
 	asked := step("asked", "asked.none", false)
 	switch {

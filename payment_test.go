@@ -1101,7 +1101,7 @@ func TestTrial(t *testing.T) {
 		path, _, body := w.net.midtrans.message(p.order, "1", "settlement")
 		w.do(t, "POST", path+w.other.id, body).want(t, 200, "")
 		w.sleep(2 * time.Minute)
-		p.play("other press check | sees dibuat, berlaku sampai | sees 1 masuk | sees arrived Rp10.000 | sees Lunas | sees Uji coba",
+		p.play("other press check | sees dibuat, berlaku sampai | sees 1 masuk | sees Sudah dibayar Rp10.000 | sees Lunas | sees Uji coba",
 			"other open payments | sees Notifikasi terakhir masuk 2 menit lalu | sees Halaman pembayaran terakhir dibuat")
 		wantTexts(t, w.net.midtrans.sent[0], `"gross_amount":10000`, `"id":"custom-1"`)
 		p.play("other get | sees \"type\":\"custom\" | sees \"test\":true")
