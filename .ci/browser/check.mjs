@@ -1,7 +1,7 @@
 // Opens a shop in a browser as an owner does on the first day, without a terminal and without scripts, then looks at every
 // page that the dashboards link to: in both languages, on a phone and on a desk, in light and in dark, with axe-core.
 import assert from 'node:assert/strict';
-import { act, command, enter, freePort, look, onOneSheet, run, see, start, visitor, wrong } from './kit.mjs';
+import { act, command, enter, freePort, look, onOneSheet, run, see, start, visitor, ways, wrong } from './kit.mjs';
 
 // firstDay opens a shop on a phone: a product, a bank account, a contact, an order for a buyer in a chat, its payment.
 async function firstDay(url, store) {
@@ -138,10 +138,6 @@ await run(async () => {
   const { orders } = await api('GET', '/v1/orders?limit=50');
   assert.ok(new Set(orders.map((o) => o.status)).size >= 5, 'the demo has orders in every state');
 
-  const ways = [];
-  for (const width of [360, 1280])
-    for (const locale of ['id-ID', 'en-GB'])
-      for (const colorScheme of ['light', 'dark']) ways.push({ locale, colorScheme, viewport: { width, height: 800 } });
   const owner = await visitor({ locale: 'id-ID' });
   await enter(owner, demoLink);
   const pages = await linked(owner, demoURL);
@@ -151,11 +147,11 @@ await run(async () => {
   const empty = command('store', 'password');
   const fresh = await visitor({ locale: 'id-ID' });
   await enter(fresh, empty.sign_in);
-  const emptyPages = ['', '/catalog', '/payments', '/developers', '/account', '/orders/new'].map((p) => url + '/dashboard' + p);
+  const emptyPages = ['', '/catalog', '/payments', '/developers', '/account', '/orders/new', '/shipping', '/shop', '/catalog/product?first=1',
+    '/payments?first=1', '/account?first=1', '/shipping?first=1'].map((p) => url + '/dashboard' + p);
   const emptyState = await fresh.context().storageState();
 
-  for (const way of ways) {
-    const name = `${way.locale.slice(0, 2)}-${way.viewport.width}-${way.colorScheme}`;
+  for (const { name, ...way } of ways) {
     const page = await visitor({ ...way, storageState: state });
     for (const address of pages) await look(page, address, name);
     const first = await visitor({ ...way, storageState: emptyState });

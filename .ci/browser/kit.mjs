@@ -1,6 +1,7 @@
 // What the checks of this folder share: the program, a browser, and how a page is judged. Each check is run as
 //
 //	node CHECK.mjs PROGRAM [FOLDER FOR SCREENSHOTS]
+//	ONLY='id-1280-light|en-360-dark' node CHECK.mjs PROGRAM     # looks in these ways only
 //
 // Exit code 0: all is well; else stderr says what is not.
 import { execFileSync, spawn } from 'node:child_process';
@@ -17,6 +18,10 @@ export const [program, shots] = process.argv.slice(2);
 const dir = mkdtempSync(join(tmpdir(), 'storeorder-browser-'));
 const started = [];
 export const wrong = [];
+// ways are those in which each page is seen: in both languages, on a phone and on a desk, in light and in dark.
+export const ways = [360, 1280].flatMap((width) => ['id-ID', 'en-GB'].flatMap((locale) => ['light', 'dark'].map((colorScheme) => (
+  { name: `${locale.slice(0, 2)}-${width}-${colorScheme}`, locale, colorScheme, viewport: { width, height: width === 360 ? 640 : 800 } }
+)))).filter(({ name }) => new RegExp(process.env.ONLY ?? '').test(name));
 export const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 export async function freePort() {

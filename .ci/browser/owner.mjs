@@ -2,7 +2,10 @@
 // page on the way, prints thirty slips, and looks at an order's page in every state.
 import { execFileSync } from 'node:child_process';
 import assert from 'node:assert/strict';
-import { act, command, freePort, judge, run, start, visitor, wait, wrong } from './kit.mjs';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { act, command, freePort, judge, run, start, visitor, wait, ways, wrong } from './kit.mjs';
+import { ownCode } from './shop.mjs';
 
 const phone = { locale: 'id-ID', viewport: { width: 360, height: 740 }, hasTouch: true };
 const address = 'Jl. Melati 5 RT 02/RW 07, Kelurahan Sukamaju\nCoblong, Bandung 40132';
@@ -10,8 +13,16 @@ const address = 'Jl. Melati 5 RT 02/RW 07, Kelurahan Sukamaju\nCoblong, Bandung 
 const port = await freePort();
 const url = `http://127.0.0.1:${port}`;
 const store = command('store', 'add', '-name', 'Kopi Kita', '-email', 'owner@example.id', '-contact', '0812 3456 7890', '-test', 'on');
+// midtrans makes pages for payments, which nobody pays.
+const midtrans = createServer((request, answer) => {
+  const [code, body] = request.method === 'POST' ? [201, { token: 'page', redirect_url: 'https://app.sandbox.midtrans.com/snap/v4/redirection/page' }]
+    : [404, { status_code: '404', status_message: "Transaction doesn't exist." }];
+  answer.writeHead(code, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
+}).listen(0, '127.0.0.1').unref();
+await once(midtrans, 'listening');
 const key = command('key', 'add', '-name', 'situs', '-scope', 'manage').key;
-await start(port, 'serve', '-addr', `127.0.0.1:${port}`, '-public-url', url);
+await start(port, 'serve', '-addr', `127.0.0.1:${port}`, '-public-url', url, '-webhook-allow-private', '-gateway-url',
+  `midtrans=http://127.0.0.1:${midtrans.address().port}`);
 
 async function api(method, path, body) {
   const answer = await fetch(url + path, { method, headers: { Authorization: `Bearer ${key}` }, body: body && JSON.stringify(body) });
@@ -30,6 +41,7 @@ async function openShop() {
     payment_methods: [
       { code: 'bca', name: 'Transfer BCA', provider: 'manual', kind: 'transfer', accounts: [{ bank: 'BCA', number: '1234567890', holder: 'Kopi Kita' }] },
       { code: 'mandiri', name: 'Transfer Mandiri', provider: 'manual', kind: 'transfer', accounts: [{ bank: 'Mandiri', number: '9870012345678' }] },
+      { code: 'qris', name: 'QRIS', provider: 'manual', kind: 'qris', qris: ownCode },
       { code: 'cod', name: 'Bayar di tempat (COD)', provider: 'manual', kind: 'cash' },
       { code: 'sandbox', name: 'Gateway uji coba', provider: 'sandbox' }],
     shipping_options: [{ name: 'JNE REG', fee: 18000, address_required: true, free_from: 300000 }, { name: 'Ambil di toko', fee: 0 }],
@@ -81,7 +93,14 @@ const done = () => page.locator('[role=status]').waitFor();
 let copy;
 async function look(name) {
   copy ??= await visitor(phone);
-  const body = await page.content();
+  const body = await page.evaluate(() => { // what was typed and chosen, too
+    document.querySelectorAll('input, textarea').forEach((e) => {
+      if (e.matches('textarea')) e.textContent = e.value;
+      else if (e.matches('[type=radio], [type=checkbox]')) e.toggleAttribute('checked', e.checked);
+      else e.setAttribute('value', e.value);
+    });
+    return '<!doctype html>' + document.documentElement.outerHTML;
+  });
   await copy.unroute(url + '/copy');
   await copy.route(url + '/copy', (route) => route.fulfill({ body, contentType: 'text/html' }));
   await copy.goto(url + '/copy');
@@ -208,21 +227,59 @@ async function everyState() {
   await api('POST', `/v1/orders/${states.refunded.id}/refund`, {});
   states.other = await sandbox(await order('Hadi', { payment_method: 'sandbox' }), 'other');
   states.expired = await sandbox(await order('Joko', { payment_method: 'sandbox' }), 'expired');
+  states.open = await sandbox(await order('Lina', { payment_method: 'sandbox' }));
   await wait(6000); // until the gateway was asked
   const pages = Object.entries(states).map(([name, o]) => [name, `/dashboard/orders/${o.id}`]);
   pages.push(['list', '/dashboard?status=paid&from=2026-01-01&to=2099-12-31'], ['nothing', '/dashboard?q=tidak+ada']);
   for (const name of ['shipping', 'shop', 'account', 'payments', 'catalog', 'developers', 'catalog/product', 'catalog/bundle',
-    'payments/method?code=bca', 'payments/method?provider=manual&kind=qris', 'shop/poster']) pages.push([name, '/dashboard/' + name]);
+    'catalog/product?slug=kopi-gayo', 'payments/method?code=bca', 'payments/method?code=qris',
+    'payments/method?provider=manual&kind=qris', 'shop/poster']) pages.push([name, '/dashboard/' + name]);
+  await saveKey();
+  pages.push(['trial-new', await trial()], ['trial-page', await trial('page')], ['trial-closed', await trial('page', 'close')]);
+  pages.push(['endpoint', await endpoint('developers', 'add-endpoint', { url: url + '/webhook' })], ['phone', await endpoint('account', 'add-phone')]);
 
-
-  for (const [locale, colorScheme, width] of [['id-ID', 'light', 360], ['en-GB', 'dark', 360], ['en-GB', 'light', 1280], ['id-ID', 'dark', 1280]]) {
-    const visit = await visitor({ locale, colorScheme, viewport: { width, height: 800 }, storageState: await page.context().storageState() });
+  for (const { name: way, ...how } of ways) {
+    const visit = await visitor({ ...how, storageState: await page.context().storageState() });
     for (const [name, path] of pages) {
       await visit.goto(url + path);
-      await judge(visit, `${locale}-${width}-${colorScheme}-${name.replaceAll(/\W/g, '-')}`);
+      await judge(visit, `${way}-${name.replaceAll(/\W/g, '-')}`);
     }
     await visit.context().close();
   }
+}
+
+// saveKey saves a sandbox key of a gateway.
+async function saveKey() {
+  await page.goto(url + '/dashboard/payments');
+  await page.click('#save-gateway summary');
+  await page.selectOption('#save-gateway [name=provider]', 'midtrans');
+  await page.selectOption('[name=mode]', 'sandbox');
+  await page.fill('[name=secret_key]', 'SB-Mid-server-of-a-check');
+  await page.click(act('save-gateway'));
+  await done();
+  await look('gateway');
+}
+
+// trial tries the gateway, and returns the page of what came of it.
+async function trial(opened, closed) {
+  await page.goto(url + '/dashboard/payments');
+  await page.click(act('try'));
+  await page.waitForURL('**/trial?order=*');
+  const { pathname, search } = new URL(page.url());
+  if (opened) await fetch(`${url}/pay/${page.url().match(/[0-9a-f-]{36}/)[0]}/go`, { redirect: 'manual' });
+  if (closed) await page.click(act(closed));
+  return pathname + search;
+}
+
+// endpoint adds an address for webhooks, which refuses them, or a phone. It returns its page.
+async function endpoint(where, button, fields = {}) {
+  await page.goto(`${url}/dashboard/${where}`);
+  for (const [name, value] of Object.entries(fields)) await page.fill(`[name=${name}]`, value);
+  await page.click(act(button));
+  await page.waitForURL('**/endpoints/*');
+  await look(button);
+  if (where === 'developers') await page.click(act('ping'));
+  return new URL(page.url()).pathname;
 }
 
 // refusals looks at forms that were refused.
@@ -262,12 +319,12 @@ async function keyboard() {
   await page.waitForURL(/orders\/[0-9a-f-]{36}/);
 }
 
-// sandbox presses a button of the page at which a test order is paid.
+// sandbox opens the page at which a test order is paid, and presses a button there.
 async function sandbox(o, button) {
   const buyer = await visitor(phone);
   await buyer.goto(o.checkout_url);
   await buyer.click(act('pay'));
-  await Promise.all([buyer.waitForNavigation(), buyer.click(act(button))]);
+  if (button) await Promise.all([buyer.waitForNavigation(), buyer.click(act(button))]);
   await buyer.context().close();
   return o;
 }

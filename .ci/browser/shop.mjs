@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { act, command, enter, freePort, start, visitor } from './kit.mjs';
 
-const ownCode = '00020101021126610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI51440014ID.CO.QRIS.WWW' +
+export const ownCode = '00020101021126610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI51440014ID.CO.QRIS.WWW' +
   '0215ID10200000000010303UMI5204581453033605802ID5909KOPI KITA6007BANDUNG61054011162070703A0163043EC0';
 export const shop = '/shop/kopi-kita';
 export const phone = { locale: 'id-ID', viewport: { width: 360, height: 640 }, isMobile: true, hasTouch: true };
