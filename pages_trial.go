@@ -55,7 +55,7 @@ func (s *server) readTrial(p *page) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !o.Order.Test {
+	if !o.Order.Test || o.Order.PaymentProvider == Sandbox {
 		return nil, ErrNotFound
 	}
 

@@ -1118,7 +1118,8 @@ func TestTrialNeedsASandboxKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		p.play("order kopi 1 snap as A", "owner open payments | lacks Coba sekarang",
-			"owner open /dashboard/payments/trial?order=$A | 404")
+			"owner open /dashboard/payments/trial?order=$A | 404",
+			"order kopi 1 sandbox as B", "owner open /dashboard/payments/trial?order=$B | 404")
 	})
 }
 
