@@ -114,7 +114,7 @@ type endpointPage struct {
 	*page
 	Endpoint   Endpoint
 	IsPhone    bool
-	Subscribe  string // the address at which a phone's app subscribes
+	Subscribe  string // the address at which a phone's app subscribes, after ntfy://
 	Secret     string // the one that was just made
 	MayResend  bool
 	Events     []eventBox
@@ -134,7 +134,7 @@ func (s *server) readEndpoint(p *page) (any, error) {
 	v.Choice = p.Form("events", p.Fields(chosenEvents{Events: e.Events}))
 	if v.IsPhone {
 		scheme, rest, _ := strings.Cut(e.URL, "://")
-		v.Subscribe = "ntfy://" + rest
+		v.Subscribe = rest // The template has the scheme: html/template refuses ntfy: in a value.
 		if scheme == "http" {
 			v.Subscribe += "?secure=false"
 		}

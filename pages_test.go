@@ -55,6 +55,7 @@ func (p *player) code(method, path string, form url.Values, headers ...string) (
 	var body bytes.Buffer
 	_, err = body.ReadFrom(resp.Body)
 	must(p.t, err)
+	wantAddresses(p.t, path, body.String())
 	return resp.StatusCode, body.String()
 }
 
@@ -194,7 +195,8 @@ func TestEveryPage(t *testing.T) {
 		"/dashboard/payments/method?provider=manual&kind=qris", "/dashboard/payments/method?code=kode",
 		"/dashboard/payments/method?code=cod", "/dashboard/developers", "/dashboard/endpoints/" + endpoint,
 		"/dashboard/payments/method?provider=midtrans", "/dashboard/payments/method?code=link",
-		"/dashboard/account", "/pay/" + order, "/pay/" + p.order,
+		"/dashboard/account", "/pay/" + order, "/pay/" + p.order, "/dashboard/shop", "/dashboard/shop/poster",
+		"/dashboard/shipping", "/dashboard/orders/slips", "/dashboard/orders/new?from=" + order,
 	} {
 		shown := map[string]string{}
 		for _, lang := range []string{"id", "en"} {
@@ -897,7 +899,11 @@ func TestTranslatedTexts(t *testing.T) {
 func TestPhone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
-		p.play("owner open account, press add-phone server=ntfy.sh | at /dashboard/endpoints/ | sees ntfy")
+		p.play("owner open account, press add-phone server=ntfy.sh | at /dashboard/endpoints/ | sees Riwayat notifikasi")
+		_, page := p.code("GET", strings.TrimPrefix(p.who.page.address, "https://shop.test"), nil)
+		if !strings.Contains(page, `href="ntfy://ntfy.sh/storeorder-`) {
+			t.Error("the page of a phone does not lead to its app")
+		}
 		body := w.shop.body("kopi", 2)
 		body["buyer"] = fields{"name": strings.Repeat("LUNAS ", 20), "phone": "0812 3456 789"}
 		body["note"] = "rahasia"

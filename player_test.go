@@ -497,12 +497,21 @@ func (p *player) visit(method, address string, form url.Values) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	must(p.t, err)
+	wantAddresses(p.t, address, string(body))
 	p.who.page = readPage(string(body))
 	if code := missingWord().FindString(p.who.page.text); code != "" && req.URL.Path != "/docs" { // It has programs.
 		p.t.Errorf("%s\n%s has no word for %s", p.line, address, code)
 	}
 	p.who.page.address = cmp.Or(resp.Header.Get("Location"), resp.Request.URL.String())
 	p.read(resp.StatusCode, p.who.page.text)
+}
+
+// wantAddresses fails if html/template has refused an address of a page, because of its scheme.
+func wantAddresses(t *testing.T, path, page string) {
+	t.Helper()
+	if strings.Contains(page, "ZgotmplZ") {
+		t.Errorf("%s has an address that html/template refuses", path)
+	}
 }
 
 // press presses what does an act, and fills the fields of its form: press claim bank=BCA. A word without =

@@ -56,6 +56,7 @@ func (w *world) stranger(from, method, path string, form url.Values) (status int
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	must(w.t, err)
+	wantAddresses(w.t, path, string(body))
 	if resp.Header.Get("Set-Cookie") != "" || resp.StatusCode == 200 && strings.Contains(string(body), "<script") && strings.HasPrefix(path, "/shop/") {
 		w.t.Errorf("%s %s has a cookie or a script", method, path)
 	}
