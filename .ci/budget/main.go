@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	programTokens = 110_000
+	programTokens = 110_300
 	testTokens    = 115_000
 	mostLines     = 700 // of a file of the program
 	mostBranches  = 15  // of a function of the program
