@@ -361,6 +361,13 @@ func (s *server) show(p *page) error {
 // stranger has typed can make a page longer: they keep only such pages waiting. Those of owners always need one.
 const mostUnplaced = 64 << 10
 
+// specify lets the line about what was just done say more, where there is a word for this detail.
+func (p *page) specify(detail string) {
+	if firstWord("done."+p.Done+"."+detail) != "" {
+		p.Done += "." + detail
+	}
+}
+
 // render executes the page's templates with its struct.
 func (p *page) render(view any) ([]byte, error) {
 	var content, whole bytes.Buffer

@@ -116,6 +116,7 @@ func (s *server) readOrderPage(p *page) (any, error) {
 	if p.Done != "" && p.Done != "order" {
 		p.Next, err = s.nextWaiting(ctx, o)
 	}
+	p.specify(string(o.Handover))
 	return v, err
 }
 
