@@ -342,6 +342,7 @@ func (s *server) readMethod(p *page) (any, error) {
 		v.SaveAt = at + "#save"
 		v.Save = p.Form("save", p.Fields(m))
 		v.Lacks = m.lacks(p.Store)
+		p.specify(v.Lacks)
 		v.Removal = &removal{p.Form("remove"), at + "#remove", "remove.method"}
 	}
 
@@ -401,7 +402,7 @@ func (s *server) saveMethod(p *page) error {
 		}
 	}
 	p.leadOn("/dashboard/payments")
-	if m.Kind == QRIS { // Its code may still have to be given.
+	if m.lacksTarget() != "" { // Its page says what is missing, and takes the code of a QRIS, which no form has here.
 		p.next = methodPath(m.Code)
 	}
 	return s.importOne(p, Catalog{PaymentMethods: []Method{m}})
