@@ -70,7 +70,7 @@ func TestShopPage(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, path := range []string{shopAt, checkoutAt, shopAt + "/product/kopi", "/shop/nobody"} {
 			status, text, _ := w.stranger("1.1.1.1", "GET", path, nil)
-			if status != 404 || strings.Contains(text, "belum menerima pesanan di sini") != (strings.Count(path, "/") == 2) {
+			if status != 404 || strings.Contains(text, "tidak menerima pesanan lewat halaman ini") != (strings.Count(path, "/") == 2) {
 				t.Errorf("%s without a shop: %d", path, status)
 			}
 		}
