@@ -242,7 +242,7 @@ func inRows(err error, rows []string) error {
 			field = "title"
 		}
 		refusal.Fields[i].Field = rows[item] + field
-		if wrong.Left != nil {
+		if wrong.Left != nil && *wrong.Left > 0 {
 			refusal.Fields[i].Format = "is more than is left, which is %d"
 			refusal.Fields[i].Values = []any{*wrong.Left}
 		}

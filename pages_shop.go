@@ -211,6 +211,8 @@ func (l cartLine) errorFor(e Entry, st Store) *FieldError {
 		return &FieldError{Field: l.Field(), Format: "must be a whole number"}
 	case l.Quantity <= most:
 		return nil
+	case most == 0:
+		return &FieldError{Field: l.Field(), Format: "is sold out: %s", Values: []any{e.Title}}
 	case e.Stock != nil && *e.Stock == most:
 		return &FieldError{Field: l.Field(), Format: "is more than there is: %s, only %d left", Values: []any{e.Title, most}}
 	}
