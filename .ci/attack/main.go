@@ -100,7 +100,6 @@ func main() {
 	}))
 	defer gateway.Close()
 	s.open(gateway.URL, *orders)
-	defer s.close()
 
 	fmt.Println("| attack | clients | orders of the seller | p50 | p99 | longest | memory at most |\n|---|---|---|---|---|---|---|")
 	isOther := func(a attack) bool { return !regexp.MustCompile(*only).MatchString(a.name) }
