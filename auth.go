@@ -203,7 +203,7 @@ type auth struct {
 	orderLimiter             addressLimiter // of orders of a shop page, by store
 	passwordLimiter          *limiter       // of tries, by who tries
 
-	places      sync.Map // for work, by its kind and store: chan struct{}
+	channels    sync.Map // for places and turns, by their kinds and stores: chan struct{}
 	remembered  rememberedKeys
 	usedKeys    sync.Map // when a key was last used, until that is written: Time, by the key's id
 	usedSignIns sync.Map // when a sign-in was last used, until that is written: Time, by its hash as a string

@@ -126,9 +126,8 @@ var mostPlaces = map[string]int{
 	"picture":  1, // decoding takes much memory; the process has one place
 	"password": 1, // all strangers share one place
 	"hash":     1, // the process has one place to hash a password, so that the other cores are free for orders
-	"turn":     1, // to be the one that waits for a core, or that is in the writer's queue
 
-	// The process has these for all that keeps a core busy.
+	// The process has these for all that keeps a core busy (busyPlace).
 	"work": 2 * runtime.GOMAXPROCS(0),
 
 	// Writes that wait for their commit. There is one writer, so a store can make others wait by these alone.
@@ -136,64 +135,67 @@ var mostPlaces = map[string]int{
 }
 
 // place takes a place for work of a store or, without one, of the process. It waits a short time for it, and no longer
-// than the request lasts. If the work keeps a core busy, it also takes a place for that. leave gives the places back,
-// and may be called twice.
+// than the request lasts. leave gives the place back, and may be called twice.
 func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
-	places := a.placesOf(store, kind)
-	if err := takePlace(ctx, places); err != nil {
+	return take(ctx, a.channel(kind+" "+store, mostPlaces[kind]))
+}
+
+// busyPlace is place for work that keeps a core busy until the place is left.
+func (a *auth) busyPlace(ctx context.Context, store, kind string) (leave func(), err error) {
+	leavePlace, err := a.place(ctx, store, kind)
+	if err != nil {
 		return nil, err
 	}
-	rest := func() {}
-	if slices.Contains(busyKinds, kind) {
-		if rest, err = a.work(ctx, store, kind); err != nil {
-			<-places
-			return nil, err
-		}
+	endWork, err := a.work(ctx, store, kind)
+	if err != nil {
+		leavePlace()
+		return nil, err
 	}
-	return sync.OnceFunc(func() {
-		rest()
-		<-places
-	}), nil
-}
-
-// busyKinds are the kinds of places that are left as soon as the core is no longer needed. A request to the API may
-// keep its place for longer than its work, so begin takes both.
-var busyKinds = []string{"pay", "shop", "search", "catalog", "picture"}
-
-// placesOf returns a store's places of a kind: as many may be taken as the channel has capacity.
-func (a *auth) placesOf(store, kind string) chan struct{} {
-	name := kind + " " + store
-	made, ok := a.places.Load(name)
-	if !ok {
-		made, _ = a.places.LoadOrStore(name, make(chan struct{}, mostPlaces[kind]))
-	}
-	return made.(chan struct{})
-}
-
-func takePlace(ctx context.Context, places chan struct{}) error {
-	select {
-	case places <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case places <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-	case <-time.After(2 * time.Second):
-	}
-	return &Refusal{Reason: RateLimited, Wait: 2}
+	return func() {
+		endWork()
+		leavePlace()
+	}, nil
 }
 
 // work takes one of the places of the process for work that keeps a core busy: with more of it, the writer would wait
 // for a core. Of each store and kind only one request waits for it at a time, so that they take turns.
-func (a *auth) work(ctx context.Context, store, kind string) (rest func(), err error) {
-	turn := a.placesOf(store+" "+kind, "turn")
-	if err := takePlace(ctx, turn); err != nil {
+func (a *auth) work(ctx context.Context, store, kind string) (endWork func(), err error) {
+	endTurn, err := take(ctx, a.turn(store, kind))
+	if err != nil {
 		return nil, err
 	}
-	defer func() { <-turn }()
+	defer endTurn()
 	return a.place(ctx, "", "work")
+}
+
+// turn returns what those of a store and a kind need, one at a time, to wait beside the others: requests that wait for
+// a core, or writes that wait for the writer. It has the capacity 1.
+func (a *auth) turn(store, kind string) chan struct{} { return a.channel("turn "+kind+" "+store, 1) }
+
+// channel returns the channel with a name, whose capacity is how many may hold it at once.
+func (a *auth) channel(name string, capacity int) chan struct{} {
+	made, ok := a.channels.Load(name)
+	if !ok {
+		made, _ = a.channels.LoadOrStore(name, make(chan struct{}, capacity))
+	}
+	return made.(chan struct{})
+}
+
+// take takes a place in a channel for two seconds at most, and returns what leaves it again.
+func take(ctx context.Context, places chan struct{}) (leave func(), err error) {
+	leave = sync.OnceFunc(func() { <-places })
+	select {
+	case places <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	select {
+	case places <- struct{}{}:
+		return leave, nil
+	case <-ctx.Done():
+	case <-time.After(2 * time.Second):
+	}
+	return nil, &Refusal{Reason: RateLimited, Wait: 2}
 }
 
 // boundWrites returns a context for a request to a store. Each write with it holds one of the store's places for writes
@@ -201,7 +203,7 @@ func (a *auth) work(ctx context.Context, store, kind string) (rest func(), err e
 func (a *auth) boundWrites(ctx context.Context, store, kind string) context.Context {
 	return withPlaces(ctx, writes{
 		take: func(ctx context.Context) (leave func(), err error) { return a.place(ctx, store, kind) },
-		turn: a.placesOf(store+" "+kind, "turn"),
+		turn: a.turn(store, kind),
 	})
 }
 

@@ -251,7 +251,7 @@ func TestWritesThatWait(t *testing.T) {
 }
 
 // TestWritersTakeTurns has another program keep the writer waiting. Meanwhile many orders of a shop wait, and then one
-// of another shop. That comes second.
+// of another shop. That is among the first to be made.
 func TestWritersTakeTurns(t *testing.T) {
 	w := newWorld(t)
 	letGo := w.atCommit("store add -name Third -email third@example.id")
@@ -288,7 +288,7 @@ func TestWritersTakeTurns(t *testing.T) {
 func TestWorkTakesTurns(t *testing.T) {
 	a := &auth{}
 	place := func(store, kind string) func() {
-		leave, err := a.place(t.Context(), store, kind)
+		leave, err := a.busyPlace(t.Context(), store, kind)
 		must(t, err)
 		return leave
 	}

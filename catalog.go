@@ -62,9 +62,9 @@ type EntryFilter struct {
 	Drafts bool   // also those that are not published
 }
 
-// sqlEntries reads the entries of the store ?1, with drafts if ?2 is set; only then do items have their slugs. A
-// bundle's stock is how many can be sold with the stock of its products, NULL if all of them are unlimited.
-const sqlEntries = `
+// sqlEntriesOfAll reads the entries of all stores. Items have their slugs only if ?2 is set. A bundle's stock is how
+// many can be sold with the stock of its products, NULL if all of them are unlimited.
+const sqlEntriesOfAll = `
 	SELECT p.id, p.type, p.slug, p.title, p.description, p.price, 'IDR' AS currency, p.image_url,
 	       p.created_at, p.updated_at,
 	       p.published, p.position,
@@ -79,7 +79,10 @@ const sqlEntries = `
 	                      ORDER BY i.position)
 	           FROM   bundle_items i JOIN products c ON c.id = i.product_id
 	           WHERE  i.bundle_id = p.id)) AS items
-	FROM   products p
+	FROM   products p`
+
+// sqlEntries reads the entries of the store ?1, with drafts if ?2 is set.
+const sqlEntries = sqlEntriesOfAll + `
 	WHERE  p.store_id = ?1 AND p.removed_at = 0 AND (p.published OR ?2)`
 
 // Entries lists a page of a store's products and bundles, and reports whether there are more.
@@ -131,10 +134,10 @@ func (db *DB) ShopEntries(ctx context.Context, storeID, text string, limit, offs
 		LIMIT +? OFFSET ?`, storeID, false, strings.ToLower(text))
 }
 
-// sqlEntriesNamed reads those of some entries that are for sale. Left to itself, SQLite would read all of a store's
-// entries for it: the + and CROSS JOIN make it look each name up.
-var sqlEntriesNamed = strings.Replace(sqlEntries, "p.store_id", "+p.store_id", 1) + `
-	AND p.id IN (
+// sqlEntriesNamed reads those of some entries of the store ?1 that are for sale. CROSS JOIN makes SQLite look up each
+// name; left to itself, it reads all entries of the store.
+const sqlEntriesNamed = sqlEntriesOfAll + `
+	WHERE  p.removed_at = 0 AND p.published AND p.id IN (
 		SELECT g.id
 		FROM   json_each(?3) n
 		CROSS JOIN products g ON g.store_id = ?1 AND g.type = n.value ->> 0 AND g.slug = n.value ->> 1)`

@@ -337,8 +337,8 @@ type apiCall struct {
 	body         []byte
 	answerHeader http.Header // Header is the request's
 	status       int         // of the answer; 200 unless the handler says something else
-	endWork      func()      // leaves the core: an answer may be read slowly
-	leave        func()      // also leaves the call's place: a handler calls it before it waits for a commit or a gateway
+	leave        func()      // leaves all of the call's places: before a handler waits for a commit or a gateway
+	endWork      func()      // leaves only that for busy work: before the answer is written, which may be read slowly
 }
 
 // api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query
@@ -381,14 +381,9 @@ func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any
 		return err
 	}
 	if !isCatalog {
-		if err := s.takePlace(c, "api"); err != nil {
+		if err := s.beginWork(c, "api"); err != nil {
 			return err
 		}
-		leave := c.leave
-		if c.endWork, err = s.auth.work(c.Context(), c.store.ID, "api"); err != nil {
-			return err
-		}
-		c.leave = func() { c.endWork(); leave() }
 	}
 	c.Request = c.WithContext(s.auth.boundWrites(c.Context(), c.store.ID, "api writes"))
 	return nil
@@ -397,7 +392,25 @@ func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any
 // changePlace exchanges the place of a request to the API for one of another kind.
 func (s *server) changePlace(c *apiCall, kind string) error {
 	c.leave()
-	return s.takePlace(c, kind)
+	return s.beginWork(c, kind)
+}
+
+// beginWork takes a place for a request to the API, and one of the process's for work that keeps a core busy.
+func (s *server) beginWork(c *apiCall, kind string) error {
+	if err := s.takePlace(c, kind); err != nil {
+		return err
+	}
+	endWork, err := s.auth.work(c.Context(), c.store.ID, kind)
+	if err != nil {
+		return err // api leaves the place.
+	}
+	leavePlace := c.leave
+	c.endWork = endWork
+	c.leave = func() {
+		endWork()
+		leavePlace()
+	}
+	return nil
 }
 
 // takePlace takes a place for a request to the API.

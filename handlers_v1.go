@@ -285,7 +285,7 @@ func (s *server) putCatalog(c *apiCall, _ noQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.auth.place(c.Context(), "", "catalog")
+	leave, err := s.auth.busyPlace(c.Context(), "", "catalog")
 	if err != nil {
 		return nil, err
 	}

@@ -393,9 +393,12 @@ func (c *call) find(kind, id string) (err error) {
 		if err != nil {
 			return err
 		}
-		if len(stores) != 1 {
-			return usagef("-store is needed, because there are %d stores: \"storeorder store list\" shows them, "+
-				"and \"storeorder store add\" adds the first", len(stores))
+		if len(stores) == 0 {
+			return usagef("there is no store yet: add one with \"storeorder store add\"")
+		}
+		if len(stores) > 1 {
+			return usagef("-store is needed, because there are %d stores: \"storeorder store list\" shows them",
+				len(stores))
 		}
 		id = stores[0].ID
 	}

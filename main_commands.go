@@ -445,7 +445,7 @@ func health(c *call) (any, error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get("http://" + c.addr + "/readyz")
 	if err != nil {
-		return nil, fmt.Errorf("nothing answers: does the service run, and is it at -addr %s, a host and a port? (%w)",
+		return nil, fmt.Errorf("nothing answers: does the service run, and is %s its -addr, a host and a port? (%w)",
 			c.addr, err)
 	}
 	defer resp.Body.Close()

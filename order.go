@@ -91,7 +91,7 @@ type OrderRow struct {
 	UniqueCode     int64    // the one drawn for the order, whatever its method is now
 	Handover       Handover // chosen when the order was made, because a store's options change later
 	StockUntil     Time     // when a reported order of the shop page gives its stock back; 0 = it does not
-	QRIS           string   // the present QRIS code of its payment method, without an amount; "" = it has none
+	QRIS           string   // the code of its payment method when the order was read, without an amount; "" = none
 	ComponentsJSON string   `sql:"components"` // its Components
 	Book           Book
 

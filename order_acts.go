@@ -166,7 +166,7 @@ func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) e
 		if from == AwaitingVerification {
 			tx.holdForADay(o)
 		}
-		if o.mayExpire(tx.now) { // The clock has already passed its end, and does not look there again.
+		if o.mayExpire(tx.now) { // The clock looks only once for orders that have ended.
 			return o.become(Expired, ActorClock, Note{Code: NoteNotPaid})
 		}
 		return nil

@@ -134,6 +134,7 @@ type page struct {
 	Store           Store
 	IsOwner         bool      // the store's owner is signed in
 	Done            string    // the act that was just done
+	DoneDetail      string    // of what it was done to, if the words for this act differ; "" = they do not
 	Title           string    // what the page is about; "" = that of its template
 	Next            *OrderRow // the order that waits after the one that was just decided
 	Content         template.HTML
@@ -325,7 +326,11 @@ func (s *server) show(p *page) error {
 	if p.isShop {
 		kind = "shop"
 	}
-	leave, err := s.auth.place(p.Context(), p.Store.ID, kind)
+	place := s.auth.busyPlace
+	if p.IsOwner { // The place is kept while the page is sent, perhaps slowly.
+		place = s.auth.place
+	}
+	leave, err := place(p.Context(), p.Store.ID, kind)
 	if err != nil {
 		return err
 	}
@@ -361,10 +366,10 @@ func (s *server) show(p *page) error {
 // stranger has typed can make a page longer: they keep only such pages waiting. Those of owners always need one.
 const mostUnplaced = 64 << 10
 
-// specify lets the line about what was just done say more, where there is a word for this detail.
+// specify tells the line about what was just done a detail, if there are words for it.
 func (p *page) specify(detail string) {
 	if firstWord("done."+p.Done+"."+detail) != "" {
-		p.Done += "." + detail
+		p.DoneDetail = detail
 	}
 }
 

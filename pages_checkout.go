@@ -263,7 +263,7 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 	if refusal, ok := errors.AsType[*Refusal](readForm(p.PostForm, &in)); ok {
 		wrong = refusal
 	}
-	leave, err := s.auth.place(p.Context(), p.Store.ID, "shop")
+	leave, err := s.auth.busyPlace(p.Context(), p.Store.ID, "shop")
 	if err != nil {
 		return err
 	}

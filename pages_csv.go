@@ -71,7 +71,7 @@ func (s *server) ordersAsked(p *page, text string, f OrderFilter) (orders []Orde
 
 // searchOrders finds orders, in the store's place for a search.
 func (s *server) searchOrders(p *page, text string, f OrderFilter) ([]StoredOrder, error) {
-	leave, err := s.auth.place(p.Context(), p.Store.ID, "search")
+	leave, err := s.auth.busyPlace(p.Context(), p.Store.ID, "search")
 	if err != nil {
 		return nil, err
 	}

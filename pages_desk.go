@@ -149,7 +149,7 @@ func (s *server) readDesk(p *page) (any, error) {
 
 // sumOrders sums orders in the store's place for a search.
 func (s *server) sumOrders(p *page, sum func() (Revenue, error)) (Revenue, error) {
-	leave, err := s.auth.place(p.Context(), p.Store.ID, "search")
+	leave, err := s.auth.busyPlace(p.Context(), p.Store.ID, "search")
 	if err != nil {
 		return Revenue{}, err
 	}

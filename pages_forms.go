@@ -42,7 +42,7 @@ func (s *server) readCatalog(p *page) (any, error) {
 		f.Type = Bundle
 	}
 	if f.Text != "" {
-		leave, err := s.auth.place(p.Context(), p.Store.ID, "search")
+		leave, err := s.auth.busyPlace(p.Context(), p.Store.ID, "search")
 		if err != nil {
 			return nil, err
 		}

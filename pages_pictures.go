@@ -43,7 +43,7 @@ func (s *server) takePicture(p *page) (path string, err error) {
 		return "", refusePicture()
 	}
 
-	leave, err := s.auth.place(p.Context(), "", "picture")
+	leave, err := s.auth.busyPlace(p.Context(), "", "picture")
 	if err != nil {
 		return "", err
 	}

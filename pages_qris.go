@@ -87,7 +87,7 @@ func (s *server) drawCode(p *page) error {
 
 // writeCode answers with the picture of a code. It is drawn in one of the store's places of a kind.
 func (s *server) writeCode(p *page, kind, text string) error {
-	leave, err := s.auth.place(p.Context(), p.Store.ID, kind)
+	leave, err := s.auth.busyPlace(p.Context(), p.Store.ID, kind)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ type DB struct {
 	conn             *sql.Conn // of writers, for the writing goroutine; nil if the file is only read
 
 	small, large    chan *Tx      // unbuffered: the senders blocked on them are the queues
-	turn            chan struct{} // to be in the queue, for the service's own writes; capacity 1
+	turn            chan struct{} // as in writes, for those of the service itself
 	between         chan func()   // what the writing goroutine does between two transactions
 	closing         chan struct{}
 	running         sync.WaitGroup
@@ -217,55 +217,11 @@ func writeFor[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, e
 // keysRemembered is how long the serving process remembers API keys and stores (rememberedKeys).
 const keysRemembered = 500 * time.Millisecond
 
-// enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own, because
-// a savepoint with many rows is slow. A write that waits too long leaves its queue. With a context of withPlaces, a
-// write first takes a place, and keeps it until its commit.
-func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
-	of, isBounded := ctx.Value(writesKey{}).(writes)
-	if isBounded {
-		leave, err := of.take(ctx)
-		if err != nil {
-			return err
-		}
-		defer leave()
-	}
-
-	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
-	late := time.After(writeWait)
-	turn := cmp.Or(of.turn, db.turn)
-	if err := send(ctx, db, late, turn, struct{}{}); err != nil {
-		return err
-	}
-	err := send(ctx, db, late, queue, tx)
-	<-turn
-	if err != nil {
-		return err
-	}
-
-	<-tx.done
-	if tx.keysChanged && db.lock == nil { // A command has changed what the serving process remembers.
-		time.Sleep(keysRemembered)
-	}
-	return tx.err
-}
-
-// send sends to a channel that a write waits for, unless the write has to give up.
-func send[T any](ctx context.Context, db *DB, late <-chan time.Time, to chan<- T, v T) error {
-	select {
-	case to <- v:
-		return nil
-	case <-ctx.Done():
-	case <-late:
-	case <-db.closing:
-	}
-	return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping", ErrUnavailable)
-}
-
 // writes are those of a store's clients of a kind. All stores share one writer, so it is bounded how many of them wait
 // at once, and only one of them is in the queue: however many wait, the others' writes come between them.
 type writes struct {
-	take func(ctx context.Context) (leave func(), err error) // a place, until the write is on disk
-	turn chan struct{}                                       // of capacity 1, to be in the queue
+	take func(ctx context.Context) (leave func(), err error) // takes a place, until the write is on disk
+	turn chan struct{}                                       // of capacity 1: whoever has it is in the queue
 }
 
 type writesKey struct{}
@@ -279,6 +235,50 @@ func withPlaces(ctx context.Context, of writes) context.Context {
 // gateway's answer.
 func withoutPlaces(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), writesKey{}, nil)
+}
+
+// enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own, because
+// a savepoint with many rows is slow. With a context of withPlaces, a write first takes a place, and keeps it until its
+// commit. Then it waits for its turn, and in the queue for the writer, but not too long.
+func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
+	of, isBounded := ctx.Value(writesKey{}).(writes)
+	if isBounded {
+		leave, err := of.take(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+
+	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
+	late := time.After(writeWait)
+	turn := cmp.Or(of.turn, db.turn)
+	if err := sendInTime(ctx, db, late, turn, struct{}{}); err != nil {
+		return err
+	}
+	err := sendInTime(ctx, db, late, queue, tx)
+	<-turn
+	if err != nil {
+		return err
+	}
+
+	<-tx.done
+	if tx.keysChanged && db.lock == nil { // A command has changed what the serving process remembers.
+		time.Sleep(keysRemembered)
+	}
+	return tx.err
+}
+
+// sendInTime sends to a channel that a write waits for, unless the write has to give up before.
+func sendInTime[T any](ctx context.Context, db *DB, late <-chan time.Time, to chan<- T, v T) error {
+	select {
+	case to <- v:
+		return nil
+	case <-ctx.Done():
+	case <-late:
+	case <-db.closing:
+	}
+	return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping", ErrUnavailable)
 }
 
 func (db *DB) runWrites() {
@@ -319,18 +319,21 @@ func (db *DB) writeGroup(first *Tx) {
 	}
 }
 
-// nextSmall returns a write that waits, or nil. If none does, it looks again after the other goroutines had a turn,
-// so that groups get larger. It does not give them a turn before: with many that are busy, the next one is far.
+// nextSmall returns a write that waits, or nil. If none does, it looks again after the other goroutines have run, so
+// that groups get larger. It does not let them run before: while many are busy, it would wait long for a core.
 func (db *DB) nextSmall() *Tx {
-	for range 2 {
-		select {
-		case tx := <-db.small:
-			return tx
-		default:
-			runtime.Gosched()
-		}
+	select {
+	case tx := <-db.small:
+		return tx
+	default:
 	}
-	return nil
+	runtime.Gosched()
+	select {
+	case tx := <-db.small:
+		return tx
+	default:
+		return nil
+	}
 }
 
 // callInSavepoint runs a write. If the write fails, only it is undone: tx.err says why, and the result is nil. A

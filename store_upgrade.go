@@ -58,14 +58,8 @@ func (db *DB) upgrade(version int) error {
 	}
 	if err != nil {
 		os.Remove(saved)
-		switch sqliteCode(err) {
-		case sqlite3.ErrFull, sqlite3.ErrIoErr:
-			size := int64(0)
-			if info, err := os.Stat(db.path); err == nil {
-				size = info.Size()
-			}
-			return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes "+
-				"%d MB, and then a tenth of that for itself (%v)", size>>20+1, err)
+		if code := sqliteCode(err); code == sqlite3.ErrFull || code == sqlite3.ErrIoErr {
+			return db.noRoom(err)
 		}
 		return err
 	}
@@ -94,9 +88,19 @@ func (db *DB) saveCopy(saved string) error {
 		err = db.copyInto(context.Background(), file, backupID)
 	}
 	if err != nil {
-		return err
+		return db.noRoom(err)
 	}
 	return errors.Join(os.Rename(part, saved), syncFolder(saved))
+}
+
+// noRoom says how much room an upgrade takes. Most often there was too little.
+func (db *DB) noRoom(err error) error {
+	size := int64(0)
+	if info, err := os.Stat(db.path); err == nil {
+		size = info.Size()
+	}
+	return fmt.Errorf("nothing was upgraded: the upgrade first makes a copy beside the database, which takes "+
+		"%d MB, and then a tenth of that for itself (%v)", size>>20+1, err)
 }
 
 // checkReferences refuses an upgrade that leaves a row with a broken reference.
