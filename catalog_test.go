@@ -141,6 +141,14 @@ func TestPutCatalog(t *testing.T) {
 	w.create(t, "duo", 3)
 	w.get(t, "/v1/products?q=gayo").has(t, "products.0.stock 1", "products.0.available true")
 	w.get(t, "/v1/products?type=bundle").has(t, "bundles.0.slug duo", "bundles.0.available false")
+
+	// A bundle that lacks two of its products is refused once.
+	put(`{"products": [{"slug": "m-1", "title": "M", "price": 1, "stock": 1}, {"slug": "m-2", "title": "M", "price": 1, "stock": 1}],
+		"bundles": [{"slug": "pair", "title": "P", "price": 2, "items": [
+			{"slug": "m-1", "quantity": 1}, {"slug": "m-2", "quantity": 1}]}]}`).want(t, 200, "")
+	pair := w.shop.body("teh", 1)
+	pair["items"] = []any{fields{"type": "bundle", "slug": "pair", "quantity": 2}}
+	w.do(t, "POST", "/v1/orders", pair).wantRefusal(t, "409 OUT_OF_STOCK items[0].quantity")
 }
 
 // TestMethodsThatCanBePaid are offered, and no others.

@@ -280,8 +280,8 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 			return created, err
 		}
 	}
-	if short := tx.reserve(&o); len(short) > 0 {
-		return created, o.outOfStock(short)
+	if tx.reserve(&o) {
+		return created, o.outOfStock()
 	}
 
 	o.ID = tx.newID()
@@ -484,7 +484,7 @@ func (tx *Tx) followStatus(o *OrderRow) {
 	switch o.Book.Status {
 	case Paid:
 		o.Order.PaidAt = tx.now
-		o.Book.Oversold = len(tx.reserve(o)) > 0
+		o.Book.Oversold = tx.reserve(o)
 	case Failed, Expired:
 		o.Order.PaidAt = 0
 		if !o.Order.isShipped() {

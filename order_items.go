@@ -210,9 +210,9 @@ func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, pa
 // isUnlimited reports whether the product of a new order's component had no stock to reserve.
 func (c component) isUnlimited() bool { return c.uses != nil && c.stock == nil }
 
-// reserve reserves, in one statement, the stock of those components of the order that have none yet. It returns those
-// with too little stock left. Unlimited stock is not reserved.
-func (tx *Tx) reserve(o *OrderRow) (short []component) {
+// reserve reserves, in one statement, the stock of those components of the order that have none yet. It reports
+// whether too little of any is left. Unlimited stock is not reserved.
+func (tx *Tx) reserve(o *OrderRow) (isShort bool) {
 	wanted := []component{}
 	for _, c := range o.Components {
 		if !c.Reserved && !c.isUnlimited() {
@@ -220,7 +220,7 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 		}
 	}
 	if len(wanted) == 0 {
-		return nil
+		return false
 	}
 
 	reserved := tx.ids(`
@@ -229,22 +229,19 @@ func (tx *Tx) reserve(o *OrderRow) (short []component) {
 		FROM   (SELECT value ->> 'product_id' AS id, value ->> 'quantity' AS quantity FROM json_each(?)) c
 		WHERE  p.id = c.id AND p.stock >= c.quantity
 		RETURNING id`, fromJSON{wanted})
-	limited := reserved
-	if len(reserved) < len(wanted) {
-		limited = tx.ids(`
-			SELECT id FROM products
-			WHERE  stock IS NOT NULL AND id IN (SELECT value ->> 'product_id' FROM json_each(?))`, fromJSON{wanted})
-	}
-
 	for i, c := range o.Components {
-		switch {
-		case reserved[c.ProductID]:
+		if reserved[c.ProductID] {
 			o.Components[i].Reserved = true
-		case limited[c.ProductID] && !c.Reserved:
-			short = append(short, c)
 		}
 	}
-	return short
+	if len(reserved) == len(wanted) {
+		return false
+	}
+
+	limited := tx.ids(`
+		SELECT id FROM products
+		WHERE  stock IS NOT NULL AND id IN (SELECT value ->> 'product_id' FROM json_each(?))`, fromJSON{wanted})
+	return len(limited) > len(reserved)
 }
 
 // ids returns the ids that a statement returns.
@@ -278,24 +275,25 @@ func (tx *Tx) release(o *OrderRow) {
 }
 
 // outOfStock refuses a new order, and says how many are left of each item that asks for too much.
-func (o *OrderRow) outOfStock(short []component) error {
+func (o *OrderRow) outOfStock() error {
 	refusal := refuse(OutOfStock)
-	for _, c := range short {
-		for _, use := range c.uses {
-			refusal.addLeft(fmt.Sprintf("items[%d].quantity", use.item), o.left(use.item),
-				"is more than is left: order fewer, or leave it out")
+	for i, item := range o.Order.Items {
+		if left := o.left(i); left < item.Quantity {
+			refusal.addLeft(fmt.Sprintf("items[%d].quantity", i), left, "is more than is left: order fewer, or leave it out")
 		}
 	}
 	return refusal
 }
 
-// left returns how many of an item could be ordered: of a bundle, as many as its scarcest product allows.
+// left returns how many of an item could be ordered beside the other items: of a bundle, as many as its scarcest
+// product allows.
 func (o *OrderRow) left(item int) int64 {
 	most := int64(maxMoney)
 	for _, c := range o.Components {
 		for _, use := range c.uses {
 			if use.item == item && c.stock != nil {
-				most = min(most, *c.stock/use.units)
+				others := c.Quantity - use.units*o.Order.Items[item].Quantity
+				most = min(most, max(0, *c.stock-others)/use.units)
 			}
 		}
 	}
