@@ -1,10 +1,10 @@
 <?php
-// Places an order twice, is refused, and reads the events, 50 and then those that follow. Its arguments are the service's
-// address and a key.
+// Lists the goods, places an order twice, changes it, is refused, and reads the events, 50 and then those that follow.
+// Its arguments are the service's address and a key.
 declare(strict_types=1);
 require __DIR__ . '/../../docs/php/storeorder.php';
 
-use function Storeorder\{events, placeOrder};
+use function Storeorder\{call, events, placeOrder};
 
 [, $api, $key] = $argv;
 
@@ -15,6 +15,12 @@ function must(bool $holds, mixed $what): void
     }
 }
 
+for ($goods = [], $more = true; $more; $more = $page['has_more']) {
+    $page = call($api, $key, '/v1/products?limit=1&offset=' . count($goods));
+    array_push($goods, ...$page['products'], ...$page['bundles']);
+}
+must(array_column($goods, 'slug') === ['kopi', 'duo'], $goods);
+
 $order = [
     'items' => [['type' => 'product', 'slug' => 'kopi', 'quantity' => 2]],
     'buyer' => ['name' => 'Siti', 'email' => 'siti@example.id', 'phone' => ''],
@@ -23,6 +29,9 @@ $order = [
 $first = placeOrder($api, $key, $order);
 $second = placeOrder("$api/", $key, $order);
 must($first['id'] === $second['id'] && $first['amount'] === 170000, [$first, $second]);
+
+$changed = call($api, $key, "/v1/orders/{$first['id']}", '{"note": "Tanpa gula"}', method: 'PATCH')['order'];
+must($changed['note'] === 'Tanpa gula', $changed);
 
 $counted = placeOrder($api, $key, ['external_id' => 1042] + $order);
 must($counted === placeOrder($api, $key, ['external_id' => '1042'] + $order), $counted);
@@ -43,6 +52,6 @@ for ($n = 3; $n <= 55; $n++) {
     placeOrder($api, $key, ['external_id' => "php-$n"] + $order);
 }
 $all = iterator_to_array(events($api, $key, '2026-01-01T00:00:00Z'), false);
-must(count($all) === 55 && $all[0]['data']['order']['id'] === $first['id'], count($all));
-must(count(iterator_to_array(events($api, $key, $all[49]['id']), false)) === 5, $all[49]);
+must(count($all) === 56 && $all[0]['data']['order']['id'] === $first['id'], count($all));
+must(count(iterator_to_array(events($api, $key, $all[49]['id']), false)) === 6, $all[49]);
 echo "placed, refused, caught up\n";

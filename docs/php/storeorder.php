@@ -23,7 +23,7 @@
  *         http_response_code(400);
  *         exit;
  *     }
- *     handle(json_decode($body, true)); // A 2xx acknowledges it. The same event may come twice: its id tells.
+ *     handle(json_decode($body, true)); // A 2xx acknowledges it. It may come twice, or late: its sequence tells.
  *
  *     // After your server was down: what it has missed. $lastId comes from here only, never from a webhook.
  *     foreach (Storeorder\events('https://orders.example.id', $key, $lastId) as $event) {
@@ -109,19 +109,25 @@ function events(string $api, string $key, string $after): \Generator
 }
 
 /**
- * Sends a request, a POST if it has a body, and returns the answer's data. PATCH and DELETE need a request of your own.
+ * Sends a request, a POST if it has a body, and returns the answer's data. It sends no If-None-Match.
  *
- *     $products = Storeorder\call($api, $key, '/v1/products')['products'];
  *     $order = Storeorder\call($api, $key, "/v1/orders/$id/cancel", '{}')['order'];
+ *     $order = Storeorder\call($api, $key, "/v1/orders/$id", '{"note": "Tanpa gula"}', method: 'PATCH')['order'];
+ *
+ *     for ($goods = [], $more = true; $more; $more = $page['has_more']) { // A list comes in pages.
+ *         $page = Storeorder\call($api, $key, '/v1/products?limit=50&offset=' . count($goods));
+ *         array_push($goods, ...$page['products'], ...$page['bundles']);
+ *     }
  */
-function call(string $api, string $key, string $path, ?string $body = null, string $idempotency = ''): array
-{
+function call(
+    string $api, string $key, string $path, ?string $body = null, string $idempotency = '', string $method = '',
+): array {
     $headers = ["Authorization: Bearer $key"];
     if ($body !== null) {
         array_push($headers, 'Content-Type: application/json', "Idempotency-Key: $idempotency");
     }
-    $wait = 2;
     for ($tries = 1; $tries <= 5; $tries++) {
+        $wait = 2;
         $request = curl_init(rtrim($api, '/') . $path);
         curl_setopt_array($request, [
             CURLOPT_HTTPHEADER => $headers,
@@ -136,6 +142,9 @@ function call(string $api, string $key, string $path, ?string $body = null, stri
         ]);
         if ($body !== null) {
             curl_setopt($request, CURLOPT_POSTFIELDS, $body);
+        }
+        if ($method !== '') {
+            curl_setopt($request, CURLOPT_CUSTOMREQUEST, $method);
         }
 
         $answer = json_decode((string) curl_exec($request), true);
