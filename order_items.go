@@ -171,7 +171,6 @@ func (tx *Tx) goods(storeID string, ids []string) (goods map[string][]forSale, i
 		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
 		WHERE  +s.store_id = ? AND s.published = 1 AND s.removed_at = 0 AND s.id IN (SELECT value FROM json_each(?))
-		ORDER  BY s.id, i.position
 		LIMIT  +?`, storeID, fromJSON{ids}, mostComponents+1)
 	goods = map[string][]forSale{}
 	for _, row := range rows {
@@ -210,68 +209,35 @@ func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, pa
 // isUnlimited reports whether the product of a new order's component had no stock to reserve.
 func (c component) isUnlimited() bool { return c.uses != nil && c.stock == nil }
 
-// reserve reserves, in one statement, the stock of those components of the order that have none yet. It reports
-// whether too little of any is left. Unlimited stock is not reserved.
+// reserve reserves the stock of those components of the order that have none yet. It reports whether too little of any
+// is left. Unlimited stock is not reserved.
 func (tx *Tx) reserve(o *OrderRow) (isShort bool) {
-	wanted := []component{}
-	for _, c := range o.Components {
-		if !c.Reserved && !c.isUnlimited() {
-			wanted = append(wanted, c)
-		}
-	}
-	if len(wanted) == 0 {
-		return false
-	}
-
-	reserved := tx.ids(`
-		UPDATE products AS p
-		SET    stock = p.stock - c.quantity
-		FROM   (SELECT value ->> 'product_id' AS id, value ->> 'quantity' AS quantity FROM json_each(?)) c
-		WHERE  p.id = c.id AND p.stock >= c.quantity
-		RETURNING id`, fromJSON{wanted})
 	for i, c := range o.Components {
-		if reserved[c.ProductID] {
-			o.Components[i].Reserved = true
+		if c.Reserved || c.isUnlimited() {
+			continue
+		}
+		changed := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND stock >= ?2", c.ProductID, c.Quantity)
+		o.Components[i].Reserved = changed > 0
+		if changed == 0 && tx.hasStock(c.ProductID) {
+			isShort = true
 		}
 	}
-	if len(reserved) == len(wanted) {
-		return false
-	}
-
-	limited := tx.ids(`
-		SELECT id FROM products
-		WHERE  stock IS NOT NULL AND id IN (SELECT value ->> 'product_id' FROM json_each(?))`, fromJSON{wanted})
-	return len(limited) > len(reserved)
+	return isShort
 }
 
-// ids returns the ids that a statement returns.
-func (tx *Tx) ids(statement string, args ...any) map[string]bool {
-	var list []string
-	tx.list(&list, statement, args...)
-	found := map[string]bool{}
-	for _, id := range list {
-		found[id] = true
-	}
-	return found
+// hasStock reports whether a product is there, with a limited stock.
+func (tx *Tx) hasStock(productID string) bool {
+	return tx.count("SELECT count(*) FROM products WHERE id = ? AND stock IS NOT NULL", productID) > 0
 }
 
 // release releases the stock that the order holds.
 func (tx *Tx) release(o *OrderRow) {
-	held := []component{}
 	for i, c := range o.Components {
 		if c.Reserved {
-			held = append(held, c)
+			tx.exec("UPDATE products SET stock = stock + ? WHERE id = ? AND stock IS NOT NULL", c.Quantity, c.ProductID)
 		}
 		o.Components[i].Reserved = false
 	}
-	if len(held) == 0 {
-		return
-	}
-	tx.exec(`
-		UPDATE products AS p
-		SET    stock = p.stock + c.quantity
-		FROM   (SELECT value ->> 'product_id' AS id, value ->> 'quantity' AS quantity FROM json_each(?)) c
-		WHERE  p.id = c.id AND p.stock IS NOT NULL`, fromJSON{held})
 }
 
 // outOfStock refuses a new order, and says how many are left of each item that asks for too much.
