@@ -109,14 +109,14 @@ func read(ctx context.Context, q querier, row any, query string, args []any, eac
 	}
 	defer rows.Close()
 
-	names, err := rows.Columns()
+	to := reflect.ValueOf(row).Elem()
+	columns, err := columnsOf(to.Type(), query, rows)
 	if err != nil {
 		return q.result(err)
 	}
-	to := reflect.ValueOf(row).Elem()
-	into, err := destinations(to, names)
-	if err != nil {
-		return q.result(err)
+	into := make([]any, 0, len(columns))
+	for _, c := range columns {
+		into = append(into, c.of(to))
 	}
 
 	for more := true; more && rows.Next(); more = each() {
@@ -128,62 +128,80 @@ func read(ctx context.Context, q querier, row any, query string, args []any, eac
 	return q.result(rows.Err())
 }
 
-// destinations returns where the columns with these names are scanned: into the fields of a struct or, for a single
-// column, into any other value.
-func destinations(row reflect.Value, names []string) (into []any, err error) {
-	if row.Kind() != reflect.Struct {
-		if len(names) != 1 {
-			return nil, fmt.Errorf("a query has %d columns for one %s", len(names), row.Type())
-		}
-		return []any{row.Addr().Interface()}, nil
-	}
-
-	columns := columnsOf(row.Type())
-	into = make([]any, 0, len(names))
-	read := make([]bool, len(columns))
-	for _, name := range names {
-		at := slices.IndexFunc(columns, func(c column) bool { return c.name == name })
-		if at < 0 {
-			return nil, fmt.Errorf("the column %s of a query has no field in %s", name, row.Type())
-		}
-		if read[at] {
-			return nil, fmt.Errorf("a query for %s has the column %s twice", row.Type(), name)
-		}
-		read[at] = true
-		into = append(into, columns[at].of(row))
-	}
-	if at := slices.Index(read, false); at >= 0 {
-		c := columns[at]
-		return nil, fmt.Errorf("the field %s of %s has no column %s in a query", c.field, row.Type(), c.name)
-	}
-	return into, nil
+// rowQuery is a query, and the type that its rows are read into.
+type rowQuery struct {
+	row  reflect.Type
+	text string
 }
 
-// column is a field of a struct that a column is read into.
+// knownColumns remembers the columns of queries. Their texts are the program's own, so there are not many.
+var knownColumns sync.Map // []column, by rowQuery
+
+// columnsOf returns the columns of a query, with the fields that they are read into.
+func columnsOf(row reflect.Type, text string, rows *sql.Rows) ([]column, error) {
+	known, ok := knownColumns.Load(rowQuery{row, text})
+	if ok {
+		return known.([]column), nil
+	}
+
+	names, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	columns, err := matchColumns(row, names)
+	if err == nil {
+		knownColumns.Store(rowQuery{row, text}, columns)
+	}
+	return columns, err
+}
+
+// matchColumns finds the fields of a struct that have the names of columns. Into any other type a single column is
+// read.
+func matchColumns(row reflect.Type, names []string) (columns []column, err error) {
+	if row.Kind() != reflect.Struct {
+		if len(names) != 1 {
+			return nil, fmt.Errorf("a query has %d columns for one %s", len(names), row)
+		}
+		return []column{{name: names[0]}}, nil
+	}
+
+	fields := fieldColumns(row, "")
+	read := make([]bool, len(fields))
+	for _, name := range names {
+		at := slices.IndexFunc(fields, func(c column) bool { return c.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("the column %s of a query has no field in %s", name, row)
+		}
+		if read[at] {
+			return nil, fmt.Errorf("a query for %s has the column %s twice", row, name)
+		}
+		read[at] = true
+		columns = append(columns, fields[at])
+	}
+	if at := slices.Index(read, false); at >= 0 {
+		c := fields[at]
+		return nil, fmt.Errorf("the field %s of %s has no column %s in a query", c.field, row, c.name)
+	}
+	return columns, nil
+}
+
+// column is a column of a query, with the field of a struct that it is read into.
 type column struct {
 	name, field string
-	index       []int
+	index       []int // of the field in the struct, and in those that it is embedded in; none is the row itself
 	isJSON      bool
 }
 
-// of returns the field of a row that the column is scanned into.
+// of returns where the column is scanned into a row.
 func (c column) of(row reflect.Value) any {
-	field := row.FieldByIndex(c.index).Addr().Interface()
+	for _, i := range c.index {
+		row = row.Field(i)
+	}
+	into := row.Addr().Interface()
 	if c.isJSON {
-		return fromJSON{field}
+		return fromJSON{into}
 	}
-	return field
-}
-
-// knownColumns remembers the columns of structs.
-var knownColumns sync.Map // []column, by reflect.Type
-
-func columnsOf(t reflect.Type) []column {
-	known, ok := knownColumns.Load(t)
-	if !ok {
-		known, _ = knownColumns.LoadOrStore(t, fieldColumns(t, ""))
-	}
-	return known.([]column)
+	return into
 }
 
 func fieldColumns(t reflect.Type, prefix string) (columns []column) {

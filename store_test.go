@@ -921,7 +921,7 @@ func TestRowsByName(t *testing.T) {
 		"store_id":               "the field Note of main.row has no column note in a query",
 		"store_id note store_id": "a query for main.row has the column store_id twice",
 	} {
-		_, err := destinations(reflect.ValueOf(new(row)).Elem(), strings.Fields(columns))
+		_, err := matchColumns(reflect.TypeFor[row](), strings.Fields(columns))
 		if got := fmt.Sprint(err); got != want {
 			t.Errorf("%s: %s, want %s", columns, got, want)
 		}
