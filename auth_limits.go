@@ -160,17 +160,13 @@ func (a *auth) busyPlace(ctx context.Context, store, kind string) (leave func(),
 // work takes one of the places of the process for work that keeps a core busy: with more of it, the writer would wait
 // for a core. Of each store and kind only one request waits for it at a time, so that they take turns.
 func (a *auth) work(ctx context.Context, store, kind string) (endWork func(), err error) {
-	endTurn, err := take(ctx, a.turn(store, kind))
+	endTurn, err := take(ctx, a.channel("turn "+kind+" "+store, 1))
 	if err != nil {
 		return nil, err
 	}
 	defer endTurn()
 	return a.place(ctx, "", "work")
 }
-
-// turn returns what those of a store and a kind need, one at a time, to wait beside the others: requests that wait for
-// a core, or writes that wait for the writer. It has the capacity 1.
-func (a *auth) turn(store, kind string) chan struct{} { return a.channel("turn "+kind+" "+store, 1) }
 
 // channel returns the channel with a name, whose capacity is how many may hold it at once.
 func (a *auth) channel(name string, capacity int) chan struct{} {
@@ -199,11 +195,11 @@ func take(ctx context.Context, places chan struct{}) (leave func(), err error) {
 }
 
 // boundWrites returns a context for a request to a store. Each write with it holds one of the store's places for writes
-// of a kind, from before it waits for its turn until its commit.
+// of a kind, from before it waits for the writer until its commit.
 func (a *auth) boundWrites(ctx context.Context, store, kind string) context.Context {
 	return withPlaces(ctx, writes{
 		take: func(ctx context.Context) (leave func(), err error) { return a.place(ctx, store, kind) },
-		turn: a.turn(store, kind),
+		line: kind + " " + store,
 	})
 }
 

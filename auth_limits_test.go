@@ -283,6 +283,24 @@ func TestWritersTakeTurns(t *testing.T) {
 	}
 }
 
+// TestWriteThatGivesUp: a write whose sender gives up is not done any more, and one that the writer has taken is.
+func TestWriteThatGivesUp(t *testing.T) {
+	queue := newWriteQueue()
+	first, second, third := &Tx{}, &Tx{}, &Tx{}
+	queue.join("a line", first)
+	queue.join("a line", second)
+	queue.join("another line", third)
+	if !queue.leave(first) {
+		t.Error("a write that waits cannot leave")
+	}
+	if queue.next() != third || queue.next() != second || queue.next() != nil {
+		t.Error("the writer does not take the two writes that still wait, each line in turn")
+	}
+	if queue.leave(second) {
+		t.Error("a write leaves that is being done")
+	}
+}
+
 // TestWorkTakesTurns has a store do as much as the process works on at once. Much more of it waits, and then a request
 // to another store. That comes second.
 func TestWorkTakesTurns(t *testing.T) {

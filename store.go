@@ -77,8 +77,8 @@ type DB struct {
 	readers, writers *sql.DB
 	conn             *sql.Conn // of writers, for the writing goroutine; nil if the file is only read
 
-	small, large    chan *Tx      // unbuffered: the senders blocked on them are the queues
-	turn            chan struct{} // as in writes, for those of the service itself
+	small, large    *writeQueue
+	writesWait      chan struct{} // signaled when a write has joined a queue; capacity 1
 	between         chan func()   // what the writing goroutine does between two transactions
 	closing         chan struct{}
 	running         sync.WaitGroup
@@ -133,8 +133,9 @@ type Tx struct {
 	keysChanged            bool // set when an API key or a store changes; the commit raises the generation
 	err                    error
 
-	fn   func(*Tx) error
-	done chan struct{} // closed once the commit is on disk, or err is set
+	fn      func(*Tx) error
+	done    chan struct{} // closed once the commit is on disk, or err is set
+	isTaken bool          // from its queue, by the writer or by its sender, who has given up
 }
 
 // QueryContext reads on the writing connection. It does nothing after an error of the write.
@@ -218,10 +219,10 @@ func writeFor[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, e
 const keysRemembered = 500 * time.Millisecond
 
 // writes are those of a store's clients of a kind. All stores share one writer, so it is bounded how many of them wait
-// at once, and only one of them is in the queue: however many wait, the others' writes come between them.
+// at once. They have a line of their own in the queue: however many wait, the others' writes come between them.
 type writes struct {
 	take func(ctx context.Context) (leave func(), err error) // takes a place, until the write is on disk
-	turn chan struct{}                                       // of capacity 1: whoever has it is in the queue
+	line string
 }
 
 type writesKey struct{}
@@ -239,8 +240,8 @@ func withoutPlaces(ctx context.Context) context.Context {
 
 // enqueue is write with a queue: db.small, or db.large for a large write, which gets a transaction of its own, because
 // a savepoint with many rows is slow. With a context of withPlaces, a write first takes a place, and keeps it until its
-// commit. Then it waits for its turn, and in the queue for the writer, but not too long.
-func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) error {
+// commit. The writes of the service itself share a line.
+func (db *DB) enqueue(ctx context.Context, queue *writeQueue, fn func(*Tx) error) error {
 	of, isBounded := ctx.Value(writesKey{}).(writes)
 	if isBounded {
 		leave, err := of.take(ctx)
@@ -251,15 +252,16 @@ func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) e
 	}
 
 	tx := &Tx{Context: context.Background(), db: db, fn: fn, done: make(chan struct{})}
-	late := time.After(writeWait)
-	turn := cmp.Or(of.turn, db.turn)
-	if err := sendInTime(ctx, db, late, turn, struct{}{}); err != nil {
-		return err
+	queue.join(of.line, tx)
+	wake(db.writesWait)
+	select {
+	case <-tx.done:
+	case <-ctx.Done():
+	case <-time.After(writeWait):
+	case <-db.closing:
 	}
-	err := sendInTime(ctx, db, late, queue, tx)
-	<-turn
-	if err != nil {
-		return err
+	if queue.leave(tx) {
+		return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping", ErrUnavailable)
 	}
 
 	<-tx.done
@@ -269,25 +271,73 @@ func (db *DB) enqueue(ctx context.Context, queue chan *Tx, fn func(*Tx) error) e
 	return tx.err
 }
 
-// sendInTime sends to a channel that a write waits for, unless the write has to give up before.
-func sendInTime[T any](ctx context.Context, db *DB, late <-chan time.Time, to chan<- T, v T) error {
-	select {
-	case to <- v:
-		return nil
-	case <-ctx.Done():
-	case <-late:
-	case <-db.closing:
-	}
-	return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping", ErrUnavailable)
+// writeQueue has the writes that wait, in lines that take turns.
+type writeQueue struct {
+	mu    sync.Mutex
+	lines map[string][]*Tx // Each has a write at least.
+	turns []string         // the lines, the one whose turn it is first
 }
 
+func newWriteQueue() *writeQueue { return &writeQueue{lines: map[string][]*Tx{}} }
+
+// join puts a write at the end of a line.
+func (q *writeQueue) join(line string, tx *Tx) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lines[line] == nil {
+		q.turns = append(q.turns, line)
+	}
+	q.lines[line] = append(q.lines[line], tx)
+}
+
+// leave takes a write out of its line, because its sender gives up. It reports false if the writer has taken it before.
+func (q *writeQueue) leave(tx *Tx) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if tx.isTaken {
+		return false
+	}
+	tx.isTaken = true // next passes over it.
+	return true
+}
+
+// next takes the first write of the line whose turn it is. It returns nil if no write waits.
+func (q *writeQueue) next() *Tx {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.turns) > 0 {
+		line := q.turns[0]
+		waiting := q.lines[line]
+		q.turns = q.turns[1:]
+		if len(waiting) > 1 {
+			q.lines[line] = waiting[1:]
+			q.turns = append(q.turns, line)
+		} else {
+			delete(q.lines, line)
+		}
+		if tx := waiting[0]; !tx.isTaken {
+			tx.isTaken = true
+			return tx
+		}
+	}
+	return nil
+}
+
+// runWrites does the writes that wait, a group of small ones and a large one at a time.
 func (db *DB) runWrites() {
 	for {
 		select {
-		case tx := <-db.small:
-			db.writeGroup(tx)
-		case tx := <-db.large:
-			tx.end(db.transaction(tx.call))
+		case <-db.writesWait:
+			small, large := db.small.next(), db.large.next()
+			if small != nil {
+				db.writeGroup(small)
+			}
+			if large != nil {
+				large.end(db.transaction(large.call))
+			}
+			if small != nil || large != nil {
+				wake(db.writesWait) // There may be more.
+			}
 		case do := <-db.between:
 			do()
 		case <-db.closing:
@@ -322,18 +372,11 @@ func (db *DB) writeGroup(first *Tx) {
 // nextSmall returns a write that waits, or nil. If none does, it looks again after the other goroutines have run, so
 // that groups get larger. It does not let them run before: while many are busy, it would wait long for a core.
 func (db *DB) nextSmall() *Tx {
-	select {
-	case tx := <-db.small:
+	if tx := db.small.next(); tx != nil {
 		return tx
-	default:
 	}
 	runtime.Gosched()
-	select {
-	case tx := <-db.small:
-		return tx
-	default:
-		return nil
-	}
+	return db.small.next()
 }
 
 // callInSavepoint runs a write. If the write fails, only it is undone: tx.err says why, and the result is nil. A
