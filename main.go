@@ -116,8 +116,8 @@ var commands = []command{
 	{"serve", "db addr public-url subdomains rate burst trusted-proxy gateway-url webhook-allow-private keep-events " +
 		"log-format", "run the service", serve},
 	{"store add", "db name! email! plan slug domain expiry contact language test",
-		"create a store; prints its owner's password once", onNewFile(storeAdd)},
-	{"store list", "db", "list the stores", onFile(storeList)},
+		"create a store; prints its owner's password once", on(openOrCreate, storeAdd)},
+	{"store list", "db", "list the stores", on(openExisting, storeList)},
 	{"store set", "db store name email plan slug domain expiry contact language test shop shop-text shop-hold " +
 		"shop-max-quantity", "change a store",
 		onRow("store", storeSet)},
@@ -131,15 +131,15 @@ var commands = []command{
 	{"webhook listen", "db store api key forward", "print a store's events as they happen, and forward them",
 		webhookListen},
 	{"webhook remove", "db endpoint!", "delete an endpoint and its deliveries", onRow("endpoint", webhookRemove)},
-	{"webhook resend", "db delivery endpoint since", "send deliveries again", onFile(webhookResend)},
+	{"webhook resend", "db delivery endpoint since", "send deliveries again", on(openExisting, webhookResend)},
 	{"order list", "db store status from to", "list a store's 50 newest orders", onRow("store", orderList)},
 	{"order show", "db order!", "show an order as the API does", onRow("order", orderShow)},
 	{"gateway set", "db store provider! mode! gateway-url", "store a gateway's key, read from stdin",
 		onRow("store", gatewaySet)},
 	{"catalog import <file.json>", "db store", "add or change what a store sells", onRow("store", catalogImport)},
-	{"backup <copy.db>", "db", "copy the database while it is in use", onFileOfAnyVersion(backup)},
+	{"backup <copy.db>", "db", "copy the database while it is in use", on(openToCopy, backup)},
 	{"restore <copy.db>", "db", "put a backup in the database's place", restoreBackup},
-	{"check", "db", "check a database or a backup", onFileToRead(check)},
+	{"check", "db", "check a database or a backup", on(openReadOnly, check)},
 	{"health", "addr", "ask a running service whether it is ready", health},
 	{"version", "", "print the version", version},
 }
@@ -150,24 +150,27 @@ func (c command) name() string {
 	return name
 }
 
+// isNamedBy takes --version, too.
 func (c command) isNamedBy(args []string) bool {
-	words := strings.Fields(c.name())
-	return len(args) >= len(words) && slices.Equal(args[:len(words)], words)
+	words := len(strings.Fields(c.name()))
+	return len(args) >= words && strings.TrimLeft(strings.Join(args[:words], " "), "-") == c.name()
 }
 
 // asksForHelp reports whether a command line is empty or begins with help, -h or the like.
 var asksForHelp = matcher(`^(?:-*(?:h|help)(?: .*)?)?$`)
 
-// help lists the commands: as an answer, or because args name none of them.
+// help lists the commands: as an answer, or because args name none of them. Then it lists those that begin in the same
+// way. It does not repeat the rest of args, which may have secrets.
 func help(args []string, env environment) (code int) {
-	given := strings.Join(args, " ")
-	if !asksForHelp(given) {
+	if !asksForHelp(strings.Join(args, " ")) {
 		var names []string
 		for _, command := range commands {
-			names = append(names, command.name())
+			if strings.HasPrefix(command.usage, args[0]) {
+				names = append(names, command.name())
+			}
 		}
-		fmt.Fprintf(env.stderr, "storeorder: there is no command %q: choose from %s\n",
-			given, strings.Join(names, ", "))
+		fmt.Fprintf(env.stderr, "storeorder: there is no command \"%s …\": choose from %s\n",
+			args[0], cmp.Or(strings.Join(names, ", "), "those that \"storeorder help\" lists"))
 		return 2
 	}
 
@@ -178,19 +181,8 @@ func help(args []string, env environment) (code int) {
 	return 0
 }
 
-// onFile returns a command that works on a database that exists.
-func onFile(do commandFunc) commandFunc { return withDB(openExisting, do) }
-
-// onNewFile returns a command that creates the database if it is missing.
-func onNewFile(do commandFunc) commandFunc { return withDB(openOrCreate, do) }
-
-// onFileOfAnyVersion returns a command that takes a database of an earlier version too.
-func onFileOfAnyVersion(do commandFunc) commandFunc { return withDB(openToCopy, do) }
-
-// onFileToRead returns a command that changes nothing, and takes a backup too.
-func onFileToRead(do commandFunc) commandFunc { return withDB(openReadOnly, do) }
-
-func withDB(mode openMode, do commandFunc) commandFunc {
+// on returns a command that works on a database, which mode says how to open.
+func on(mode openMode, do commandFunc) commandFunc {
 	return func(c *call) (any, error) {
 		db, err := openDB(c.file, mode, c.environment, nil)
 		if err != nil {
@@ -204,7 +196,7 @@ func withDB(mode openMode, do commandFunc) commandFunc {
 
 // onRow returns a command about one row of a table. The flag that is named like the kind of row has its id.
 func onRow(kind string, do commandFunc) commandFunc {
-	return onFile(func(c *call) (any, error) {
+	return on(openExisting, func(c *call) (any, error) {
 		if err := c.find(kind, c.flags.Lookup(kind).Value.String()); err != nil {
 			return nil, err
 		}
@@ -244,7 +236,7 @@ type textFlags struct {
 	Key      string `json:"key" rule:"text 1..100 optional"`
 	Endpoint string `json:"endpoint" rule:"id optional"`
 	Delivery string `json:"delivery" rule:"id optional"`
-	Order    string `json:"order" rule:"id optional"`
+	Order    string `json:"order" rule:"text 1..64 optional"`
 
 	Name     string        `json:"name" rule:"text 1..100 optional"`
 	Email    string        `json:"email" rule:"email optional"`
@@ -293,11 +285,11 @@ func (c *call) define(f *flag.FlagSet) {
 	text("rate", "how many `requests` each key may send per minute (default 300)")
 	text("burst", "how many `requests` each key may send at once (default 60)")
 	text("keep-events", "delete events after this `duration` (default 2160h)")
-	text("store", "the store's `id`; needed if there are several")
-	text("key", "the key's `id`; for webhook listen, the key itself")
+	text("store", "the store's `id`, which store list shows; needed if there are several")
+	text("key", "the key's `id`, which key list shows; for webhook listen, the key itself")
 	text("endpoint", "the endpoint's `id`")
 	text("delivery", "the delivery's `id`")
-	text("order", "the order's `id`")
+	text("order", "the order's `id`, or its number INV-…")
 	text("name", "a `name` for people to read")
 	text("email", "the owner's e-mail `address`")
 	text("plan", "the store's plan, `free|growth|scale`; free has no API")
@@ -343,7 +335,7 @@ func (c *call) parse(words []string, command command) error {
 		return usageError{err}
 	}
 	if c.flags.NArg() > 0 || (c.argument != "") != strings.Contains(command.usage, "<") {
-		return usagef("wrong arguments: the command is \"storeorder %s\"", command.usage)
+		return usagef("wrong arguments (%q): the command is \"storeorder %s\" with flags", c.argument, command.usage)
 	}
 
 	given := url.Values{}
@@ -370,6 +362,9 @@ func (c *call) addProxy(text string) error {
 	if err != nil {
 		return errors.New("must be an address such as 10.0.0.1, or a network such as 10.0.0.0/8")
 	}
+	if network.Bits() == 0 {
+		c.hint("-trusted-proxy %s lets anyone claim to be any client: name only your proxy's address", text)
+	}
 	c.trusted = append(c.trusted, network)
 	return nil
 }
@@ -386,7 +381,8 @@ func (c *call) addGatewayURL(text string) error {
 	return nil
 }
 
-// find sets c.id and c.store by the id of a row or, if that is "", to the only store.
+// find sets c.id and c.store by the id of a row or, if that is "", to the only store. An order may be named by its
+// reference.
 func (c *call) find(kind, id string) (err error) {
 	if id == "" {
 		stores, err := c.db.Stores(c)
@@ -403,7 +399,9 @@ func (c *call) find(kind, id string) (err error) {
 		id = stores[0].ID
 	}
 
-	c.id = strings.ToLower(id)
+	if c.id, err = c.db.RowID(c, id); err != nil {
+		return err
+	}
 	c.store, err = c.db.StoreOf(c, kind, c.id)
 	return err
 }
@@ -445,6 +443,9 @@ func (c *call) report(err error) int {
 
 	if errors.Is(err, ErrNotFound) {
 		text = c.file + " has nothing with this id: the list commands show the ids"
+		if strings.HasPrefix(c.Key, "so_") {
+			text = "-key must be the key_id that \"storeorder key list\" shows, and not the key"
+		}
 	}
 
 	c.hint("%s%s", text, after)

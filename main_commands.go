@@ -240,9 +240,10 @@ func (c *call) access(password string, err error) (any, error) {
 		return nil, err
 	}
 
-	c.hint("the link in sign_in works once, within an hour, while the service runs at %s. If it runs elsewhere, "+
-		"start it first, and run \"store password\" for a link to it", address)
+	c.hint("the link in sign_in works once, within an hour, if the service is at %s. If it is elsewhere, start it there, "+
+		"and then get another link with \"store password\"", address)
 	return jsonObject{
+		"database":       c.file,
 		"store_id":       c.store.ID,
 		"owner_email":    c.store.OwnerEmail,
 		"owner_password": password,
@@ -398,10 +399,6 @@ func catalogImport(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.importCatalog(file)
-}
-
-func (c *call) importCatalog(file []byte) (any, error) {
 	catalog, err := readCatalogFile(file)
 	if err != nil {
 		return nil, err

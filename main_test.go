@@ -57,6 +57,9 @@ func TestMistakes(t *testing.T) {
 	before, err := os.ReadFile(w.file)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "part.db"), before[:20000], 0o600))
+	damaged := slices.Clone(before)
+	copy(damaged[10*4096:], bytes.Repeat([]byte("x"), 5*4096))
+	must(t, os.WriteFile(filepath.Join(dir, "damaged.db"), damaged, 0o600))
 
 	words := map[string]string{
 		"db":       w.file,
@@ -126,7 +129,7 @@ func TestNamesInTheDocumentation(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, line := range []string{"", "-h", "help", "serve -h", "catalog import -h"} {
+	for _, line := range []string{"", "-h", "help", "serve -h", "catalog import -h", "--version"} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), strings.Fields(line), w.environment(nil, strings.NewReader(""), &out, &errs))
 		if code != 0 || out.Len() == 0 || errs.Len() > 0 {
@@ -146,6 +149,7 @@ func TestCommandsShowWhatTheAPIShows(t *testing.T) {
 	w := newWorld(t)
 	first, second := w.create(t, "teh", 1), w.create(t, "kopi", 2)
 	w.decide(t, first, "approve")
+	reference := w.get(t, "/v1/orders/"+second).at("order.payment_reference")
 	day := time.Now().In(wib).Format(time.DateOnly)
 	ofDay := "/v1/orders?created_at_min=" + day + "T00:00:00%2B07:00&created_at_max=" + day + "T23:59:59.999%2B07:00"
 	for command, path := range map[string]string{
@@ -154,6 +158,7 @@ func TestCommandsShowWhatTheAPIShows(t *testing.T) {
 		"order list -store " + w.shop.id:                                   "/v1/orders?limit=50",
 		"order list -status paid -store " + w.shop.id:                      "/v1/orders?limit=50&status=paid",
 		"order show -order " + strings.ToUpper(second):                     "/v1/orders/" + second,
+		"order show -order " + strings.ToLower(reference):                  "/v1/orders/" + second,
 		"order list -status refunded -store " + strings.ToUpper(w.shop.id): "/v1/orders?status=refunded",
 	} {
 		if got, want := fmt.Sprint(w.command(command)), fmt.Sprint(w.get(t, path).Data); got != want {
@@ -181,7 +186,8 @@ func TestSignInLinkSaysWhere(t *testing.T) {
 		{w.file, "store password -store " + w.shop.id, "https://shop.test"},
 	} {
 		code, out, errs := w.beside(c.file).run(c.command)
-		if code != 0 || !strings.Contains(out, `"sign_in":"`+c.address+"/") || !strings.Contains(errs, "at "+c.address) {
+		if code != 0 || !strings.Contains(out, `"sign_in":"`+c.address+"/") ||
+			!strings.Contains(out, `"database":"`+c.file+`"`) || !strings.Contains(errs, "at "+c.address) {
 			t.Errorf("%s: exit %d, %s%s", c.command, code, out, errs)
 		}
 	}

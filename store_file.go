@@ -96,8 +96,8 @@ var troubles = map[sqlite3.ErrNo]string{
 // unusable says why a file cannot be used. Most often it belongs to another user.
 func unusable(path string, err error) error {
 	return fmt.Errorf("%s %s (%w)", path, cmp.Or(troubles[sqliteCode(err)],
-		"cannot be used by this user: run this as the user of the service, or create the folder and give that user "+
-			"it and the files there whose names begin like this one (chown)"), err)
+		"cannot be used by this user: run this as the user of the service. Or create the folder, and let that user "+
+			"own and write the folder and all files whose names begin like this one (chown, chmod u+rw)"), err)
 }
 
 // openPool opens a file with options for the driver. SQLite need not lock a connection (_mutex=no), because the pool
@@ -240,8 +240,7 @@ func findFile(path string, mode openMode) (string, error) {
 		return "", unusable(path, err)
 	}
 	if mode < openOrCreate {
-		return "", fmt.Errorf("there is no database %s: check the name (\"storeorder store add\" creates the first)",
-			path)
+		return "", fmt.Errorf("there is no database %s: check the path, and -db", path)
 	}
 
 	for _, rest := range []string{path + "-wal", path + "-restoring"} {
@@ -519,7 +518,7 @@ func (db *DB) copyInto(ctx context.Context, file *os.File, id uint32) error {
 	if err != nil {
 		os.Remove(out)
 		os.Remove(out + "-journal") // left by SQLite when the disk is full
-		return fmt.Errorf("cannot copy %s to %s: is the disk full? (%w)", db.path, out, err)
+		return fmt.Errorf("cannot copy %s to %s: is the disk full, or the database damaged? (%w)", db.path, out, err)
 	}
 	return nil
 }
