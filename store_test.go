@@ -399,6 +399,12 @@ func TestDamagedWhileServed(t *testing.T) {
 			if log := w.log.String(); strings.Count(log, "no orders are taken") != 1 || !strings.Contains(log, "docs/operation.md") {
 				t.Errorf("the log does not say what to do: %s", log)
 			}
+			w.sleep(time.Hour) // The hourly purge fails.
+			for line := range strings.Lines(w.log.String()) {
+				if strings.Count(line, "docs/operation.md") > 1 {
+					t.Errorf("a line says it more than once: %s", line)
+				}
+			}
 		}
 		t.Run(damage, func(t *testing.T) { inBubble(t, damaged) })
 	}
