@@ -282,8 +282,8 @@ func unreachable(address string) string {
 	switch {
 	case err != nil, u.Scheme != "https":
 		return "Xendit's methods need https, and passwords are not safe on http. Before you sell, start serve with " +
-			"your own host as -public-url https://… (the package: PUBLIC_URL in /etc/default/storeorder), behind a proxy " +
-			"with TLS"
+			"your own host as -public-url https://… (the package: PUBLIC_URL in /etc/default/storeorder), behind a " +
+			"proxy with TLS"
 	case isPrivateHost(u.Hostname()):
 		return "it is not on the internet. Before you sell, start serve with a public host as -public-url"
 	case u.Port() != "":

@@ -240,8 +240,8 @@ func (c *call) access(password string, err error) (any, error) {
 		return nil, err
 	}
 
-	c.hint("the link in sign_in works once, within an hour, if the service is at %s. If it is elsewhere, start it there, "+
-		"and then get another link with \"store password\"", address)
+	c.hint("the link in sign_in works once, within an hour, if the service is at %s. If it is elsewhere, start it "+
+		"there, and then get another link with \"store password\"", address)
 	return jsonObject{
 		"database":       c.file,
 		"store_id":       c.store.ID,
