@@ -4,6 +4,9 @@ package main
 // api, which checks its key, limits, plan and scope, parameters and body, in this order. It waits for one of its
 // store's places, and then its handler gets the results. Every answer of the API is one of two envelopes, and every
 // error becomes one of those in descriptions.
+//
+// At the end are the two endpoints where most begins: a client creates an order, and a gateway notifies about its
+// payment. handlers_v1.go has the others.
 
 import (
 	"cmp"
@@ -487,3 +490,60 @@ func refuseBody(err error) error {
 }
 
 type noQuery struct{}
+
+func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return nil, err
+	}
+
+	var in NewOrder
+	if err := readJSON(c.body, &in); err != nil {
+		return nil, err
+	}
+
+	in.Source = FromAPI
+	in.IdempotencyKey = key
+	in.BodyHash = digest(string(c.body))
+
+	c.leave()
+	created, err := s.db.CreateOrder(c.Context(), c.store, in)
+	if err != nil {
+		return nil, err
+	}
+
+	c.status = http.StatusCreated
+	c.answerHeader.Set("Location", "/v1/orders/"+created.ID)
+	if created.Replayed {
+		c.answerHeader.Set("Idempotent-Replayed", "true")
+	}
+	return pieces{`{"order":`, created.Shown, "}"}, nil
+}
+
+// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are a single key in valid UTF-8. A broken
+// byte reads as U+FFFD, which is refused.
+var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
+
+// idempotencyKey returns the request's Idempotency-Key, "" if it has none.
+func (c *apiCall) idempotencyKey() (string, error) {
+	keys := c.Header.Values("Idempotency-Key")
+	key := strings.Join(keys, "\n")
+	if keys != nil && !isOneKey(key) {
+		return "", malformed("Idempotency-Key must be given once and have 1 to 255 characters, such as a UUID.")
+	}
+	return key, nil
+}
+
+// notify takes a gateway's notification, and answers once it is on disk. The gateway is asked later. With 503 the
+// gateway sends it again.
+func (s *server) notify(w http.ResponseWriter, r *http.Request) {
+	body, err := readBody(w, r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	storeID := r.PathValue("store_id")
+	ctx := s.auth.boundWrites(r.Context(), storeID, "notification writes")
+	err = s.payments.Notify(ctx, Provider(r.PathValue("provider")), storeID, r.Header, body)
+	s.answer(w, r, http.StatusOK, jsonObject{}, err)
+}

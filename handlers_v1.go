@@ -1,6 +1,6 @@
 package main
 
-// This file has the endpoints of /v1, then notifications, health and the description.
+// This file has the other endpoints of /v1, then health and the description.
 
 import (
 	_ "embed"
@@ -88,49 +88,6 @@ func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) 
 		methods[i].QRISMerchant = m.merchant()
 	}
 	return jsonObject{"payment_methods": methods}, err
-}
-
-// isOneKey reports whether the values of Idempotency-Key, joined by newlines, are a single key in valid UTF-8. A broken
-// byte reads as U+FFFD, which is refused.
-var isOneKey = matcher(`^[^\n\x{FFFD}]{1,255}$`)
-
-// idempotencyKey returns the request's Idempotency-Key, "" if it has none.
-func (c *apiCall) idempotencyKey() (string, error) {
-	keys := c.Header.Values("Idempotency-Key")
-	key := strings.Join(keys, "\n")
-	if keys != nil && !isOneKey(key) {
-		return "", malformed("Idempotency-Key must be given once and have 1 to 255 characters, such as a UUID.")
-	}
-	return key, nil
-}
-
-func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
-	key, err := c.idempotencyKey()
-	if err != nil {
-		return nil, err
-	}
-
-	var in NewOrder
-	if err := readJSON(c.body, &in); err != nil {
-		return nil, err
-	}
-
-	in.Source = FromAPI
-	in.IdempotencyKey = key
-	in.BodyHash = digest(string(c.body))
-
-	c.leave()
-	created, err := s.db.CreateOrder(c.Context(), c.store, in)
-	if err != nil {
-		return nil, err
-	}
-
-	c.status = http.StatusCreated
-	c.answerHeader.Set("Location", "/v1/orders/"+created.ID)
-	if created.Replayed {
-		c.answerHeader.Set("Idempotent-Replayed", "true")
-	}
-	return pieces{`{"order":`, created.Shown, "}"}, nil
 }
 
 // getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not show it. A
@@ -367,20 +324,6 @@ func (s *server) removeWebhook(c *apiCall, _ noQuery) (any, error) {
 		return nil, ErrNotFound
 	}
 	return jsonObject{"webhook": jsonObject{"id": id}}, s.db.RemoveEndpoint(c.Context(), c.store.ID, id)
-}
-
-// notify takes a gateway's notification, and answers once it is on disk. The gateway is asked later. With 503 the
-// gateway sends it again.
-func (s *server) notify(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	storeID := r.PathValue("store_id")
-	ctx := s.auth.boundWrites(r.Context(), storeID, "notification writes")
-	err = s.payments.Notify(ctx, Provider(r.PathValue("provider")), storeID, r.Header, body)
-	s.answer(w, r, http.StatusOK, jsonObject{}, err)
 }
 
 // getHealth says that the program runs.
