@@ -7,7 +7,7 @@
 //	pages      how pages work; words, money and dates; the desk and its forms; the pay page; the shop page; pictures
 //	handlers   routes, what every request goes through, errors; the endpoints of /v1
 //	payment    notification, check, expiry; a page for a buyer; what the gateways want on the wire
-//	order      creating and changing an order; its method, items, shipping; acts; the book; payment sessions; lists
+//	order      changing and creating an order; corrections, acts, shipping; the book; payment sessions; lists
 //	catalog    products and bundles; payment methods
 //	webhook    events, signing, the queue; endpoints and the way to the network
 //	auth       keys, passwords, sign-ins; limits

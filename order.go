@@ -1,14 +1,12 @@
 package main
 
-// This file is about the order: how it is read, created and changed. An order is stored as the JSON that the API shows,
-// rendered once per change, beside the columns that queries need. Every change goes through changeOrder.
+// This file is about the order: how it is read, changed and stored. An order is stored as the JSON that the API shows,
+// rendered once per change, beside the columns that queries need. order_create.go creates it. Every later change goes
+// through changeOrder.
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/base32"
-	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -70,6 +68,17 @@ func (b *Buyer) check(wrong *Refusal, path string, given map[string]bool) {
 	if !given["email"] && !given["phone"] {
 		wrong.add(path+"email", "or phone is needed")
 	}
+}
+
+type Item struct {
+	Type      Kind   `json:"type"`
+	Title     string `json:"title"`
+	Quantity  int64  `json:"quantity"`
+	UnitPrice int64  `json:"unit_price"`
+	LineTotal int64  `json:"line_total"`
+	ProductID string `json:"product_id,omitempty"`
+	BundleID  string `json:"bundle_id,omitempty"`
+	Slug      string `json:"slug,omitempty"` // when the order was made; orders of 1.0 have none
 }
 
 // StoredOrder is an order as it is stored.
@@ -183,142 +192,6 @@ func (o *OrderRow) decodeAll() (err error) {
 	}
 	return json.Unmarshal([]byte(o.ComponentsJSON), &o.Components)
 }
-
-// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them,
-// except the buyer's.
-type NewOrder struct {
-	PaymentMethod  string            `json:"payment_method" rule:"exact 1..64 optional"`
-	ExternalID     string            `json:"external_id" rule:"exact 1..64 optional"`
-	ReturnURL      string            `json:"return_url" rule:"url optional"`
-	Buyer          Buyer             `json:"buyer" rule:"object"`
-	Items          []NewItem         `json:"items" rule:"list 1..100"`
-	ShippingFee    int64             `json:"shipping_fee" rule:"money optional"`
-	Discount       int64             `json:"discount" rule:"money optional"`
-	Note           string            `json:"note" rule:"lines 0..1000 optional"`
-	Metadata       map[string]string `json:"metadata" rule:"map 0..20 optional"`
-	Shipping       NewShipping       `json:"shipping" rule:"object optional"`
-	Source         Source            // set by the caller, as the four fields below are
-	Seen           *SeenPrices       // what the shop page has shown; nil = it is not an order of that page
-	Trial          *Method           // a method that a test order tries, and that need not be the store's
-	IdempotencyKey string            // "" = none
-	BodyHash       []byte            // SHA-256 of the request's body
-}
-
-// CreatedOrder is the answer to a request to create an order.
-type CreatedOrder struct {
-	ID       string
-	Shown    string // the order as the API shows it
-	Replayed bool   // an earlier request with the same Idempotency-Key created it
-	BodyHash []byte // of that request
-}
-
-// CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its
-// Idempotency-Key are written in one transaction. A request that repeats a key and its body gets the first
-// answer again; with another body it is refused, but the order is still returned, because the dashboard
-// offers to open it.
-func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOrder, error) {
-	return writeFor(ctx, db, func(tx *Tx) (CreatedOrder, error) {
-		if in.IdempotencyKey == "" {
-			return tx.insertOrder(st, in)
-		}
-
-		var first CreatedOrder // the stored answer to the first request
-		isAnswered := tx.find(&first, `
-			SELECT answer ->> '$.id' AS id, answer AS shown, 1 AS replayed, body_hash
-			FROM   idempotency_keys
-			WHERE  store_id = ? AND key = ?`, st.ID, in.IdempotencyKey)
-		if isAnswered && !bytes.Equal(first.BodyHash, in.BodyHash) {
-			return first, refuse(IdempotencyKeyReused)
-		}
-		if isAnswered {
-			return first, nil
-		}
-
-		created, err := tx.insertOrder(st, in)
-		if err != nil {
-			return created, err
-		}
-		tx.exec(`
-			INSERT INTO idempotency_keys (store_id, key, body_hash, answer, created_at)
-			VALUES (?, ?, ?, ?, ?)`, st.ID, in.IdempotencyKey, in.BodyHash, created.Shown, tx.now)
-		return created, nil
-	})
-}
-
-// insertOrder checks an order against the store, its goods and its methods, and writes it.
-func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err error) {
-	if in.ExternalID != "" {
-		var other string
-		if tx.find(&other, "SELECT id FROM orders WHERE store_id = ? AND external_id = ?", st.ID, in.ExternalID) {
-			refusal := &Refusal{Reason: DuplicateExternalID, Words: other, OrderID: other}
-			return created, refusal.add("external_id", "must differ from every other order's: order %s has it", other)
-		}
-	}
-
-	o := OrderRow{StoreID: st.ID, Book: Book{Status: Pending}, Order: Order{
-		ShippingFee: in.ShippingFee,
-		Discount:    in.Discount,
-		Currency:    "IDR",
-		Buyer:       in.Buyer,
-		ExternalID:  in.ExternalID,
-		ReturnURL:   in.ReturnURL,
-		Note:        in.Note,
-		Metadata:    in.Metadata,
-		Source:      in.Source,
-	}}
-	if err := tx.addItems(&o, in.Items); err != nil {
-		return created, err
-	}
-	if err := tx.chooseShipping(&o, in.Shipping); err != nil {
-		return created, err
-	}
-	if err := tx.choosePayment(&o, st, in); err != nil {
-		return created, err
-	}
-	if in.Seen != nil {
-		if err := in.Seen.compare(o); err != nil {
-			return created, err
-		}
-	}
-	if tx.reserve(&o) {
-		return created, o.outOfStock()
-	}
-
-	o.ID = tx.newID()
-	o.Order.CreatedAt = tx.now
-	o.Order.ExpiresAt = tx.now.Add(st.Expiry)
-	o.Order.ID = o.ID
-	o.Order.PaymentReference = tx.newReference()
-	o.render(tx.now)
-
-	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated, nil)} // Clients see what the event shows.
-	if o.Book.Status == Paid {
-		created.Shown = tx.addEvent(&o, st, OrderPaid, nil)
-	}
-
-	tx.storeOrder(&o) // after its events, which it counts; they have no foreign key to it
-	return created, nil
-}
-
-// newReference returns an order's payment_reference, which a person can quote: a day in WIB and six
-// characters. The characters are a count modulo 2³⁰: the time in twelfths of a millisecond, or one more than
-// the last count, if that is larger. 2³⁰ twelfths are more than a day, so no reference repeats while the
-// process runs; if one does after a restart with the clock set back, the index refuses it. New references are
-// neighbours in that index, whereas each random one would change a page of its own.
-func (tx *Tx) newReference() string {
-	number := max(tx.db.latestReference+1, int64(tx.now)*12)
-	tx.db.latestReference = number
-	bits := binary.BigEndian.AppendUint32(nil, uint32(number)<<2) // six characters have 30 bits
-	tail := crockford.EncodeToString(bits)
-	return Time(number/12).Time().In(wib).Format("INV-20060102-") + tail[:6]
-}
-
-// referenceTail returns the part of an order's reference that tells it from the others of its day.
-func referenceTail(reference string) string { return reference[strings.LastIndex(reference, "-")+1:] }
-
-// crockford is base32 without letters that look alike, in ASCII order
-// (https://www.crockford.com/base32.html).
-var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 // changeOrder changes an order of a store in a write of its own. fn changes the order, its book and its sessions. Then
 // the status becomes what the book implies (settle), and all consequences are written: stock, history, sessions and

@@ -1,13 +1,60 @@
 package main
 
-// This file is about what is changed in an order after it was made: its buyer enters an address, its owner corrects
-// what was typed wrong, and a program changes its note, its metadata and its address.
+// This file is about what is changed in an order after it was made: its buyer chooses another payment method or enters
+// an address, its owner corrects what was typed wrong, and a program changes its note, its metadata and its address.
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"slices"
 	"strings"
 )
+
+// MethodOf returns the method that an order is paid by; one that was removed has no name.
+func (db *DB) MethodOf(ctx context.Context, o OrderRow) (Method, error) {
+	m, err := db.Method(ctx, o.StoreID, o.Order.PaymentMethod)
+	if errors.Is(err, ErrNotFound) {
+		return Method{}, nil
+	}
+	return m, err
+}
+
+// OfferedMethods lists the methods that the buyer of an order can choose: those of its own mode.
+func (db *DB) OfferedMethods(ctx context.Context, st Store, o Order) ([]Method, error) {
+	methods, err := db.Methods(ctx, st.ID)
+	return slices.DeleteFunc(methods, func(m Method) bool { return !o.isOffered(st, m) }), err
+}
+
+// isOffered reports whether the buyer of an order can choose a method.
+func (o Order) isOffered(st Store, m Method) bool {
+	return m.Test == o.Test && m.usable(st, o.Subtotal) && (o.Source != FromShop || m.Shop)
+}
+
+// ChangeMethod lets the buyer of a pending order choose another method. It changes at once. The next check closes pages
+// of the old method, and is due now.
+func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) error {
+	_, err := db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+		if o.Book.Status != Pending || tx.now >= o.Order.ExpiresAt || o.Order.isShipped() {
+			return refuse(WrongState)
+		}
+
+		m, found := tx.method(o.StoreID, code)
+		if !found || !o.Order.isOffered(st, m) {
+			return refuse(PaymentMethodUnavailable)
+		}
+		if o.Order.PaymentMethod == code {
+			return nil
+		}
+		if err := tx.limitNotes(orderID, NoteMethodChanged, mostMethodChanges); err != nil {
+			return err
+		}
+
+		o.note(ActorBuyer, Note{Code: NoteMethodChanged, Text: m.Name})
+		return tx.setMethod(o, m)
+	})
+	return err
+}
 
 // EnterAddress lets the buyer enter the missing address of an order that is delivered, once.
 func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {

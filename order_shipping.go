@@ -1,8 +1,8 @@
 package main
 
-// This file is about how an order gets to its buyer: the way is chosen, it is shipped or picked up, and that is taken
-// back. Shipping stands beside the status: an order of any status may be shipped. While it is shipped, nothing gives
-// its stock back, and its buyer can neither cancel it nor choose another method.
+// This file is about how an order gets to its buyer: it is shipped or picked up, and that is taken back. Shipping stands
+// beside the status: an order of any status may be shipped. While it is shipped, nothing gives its stock back, and its
+// buyer can neither cancel it nor choose another method.
 
 import (
 	"cmp"
@@ -18,16 +18,6 @@ type Shipping struct {
 	ShippedAt      Time   `json:"shipped_at,omitempty"` // 0 = not shipped; also the time of a pickup
 }
 
-// NewShipping is what a request to create an order says about shipping.
-type NewShipping struct {
-	Address string `json:"address" rule:"lines 1..500 optional"`
-	Method  string `json:"method" rule:"text 1..60 optional"`
-
-	// The rest is set by the program's own pages only.
-	IsOption bool // Method is one of the store's shipping options
-	IsPriced bool // the order's shipping_fee counts, whatever the option costs
-}
-
 // Handover says whether an order has to be handed over to its buyer, and how.
 type Handover string
 
@@ -36,36 +26,6 @@ const (
 	ToPickUp   Handover = "pickup"
 	ToDeliver  Handover = "delivery" // to an address
 )
-
-// handover returns the handover of an order by API: it is delivered if it has an address.
-func (in NewShipping) handover() Handover {
-	if in.Address != "" {
-		return ToDeliver
-	}
-	return NoHandover
-}
-
-// chooseShipping fills in how a new order is handed over, and what that costs.
-func (tx *Tx) chooseShipping(o *OrderRow, in NewShipping) error {
-	o.Order.Shipping = Shipping{Address: in.Address, Method: in.Method}
-	o.Handover = in.handover()
-	if !in.IsOption {
-		return nil
-	}
-
-	option, found := tx.shippingOption(o.StoreID, in.Method)
-	if !found {
-		return refuse(ValidationFailed).add("shipping", "is not offered any more: choose another")
-	}
-	if !in.IsPriced {
-		o.Order.ShippingFee = option.feeFor(o.Order.Subtotal)
-	}
-	o.Handover = ToPickUp
-	if option.AddressRequired {
-		o.Handover = ToDeliver
-	}
-	return nil
-}
 
 // isShipped reports whether the order is on its way, or was picked up.
 func (o Order) isShipped() bool { return o.Shipping.ShippedAt > 0 }
