@@ -9,7 +9,7 @@
 //	payment    notification, check, expiry; a page for a buyer; what the gateways want on the wire
 //	order      changing and creating an order; corrections, acts, shipping; the book; payment sessions; lists
 //	catalog    products and bundles; payment methods
-//	webhook    events, signing, the queue; endpoints and the way to the network
+//	webhook    events, signing, the queue, the way to the network; endpoints
 //	auth       keys, passwords, sign-ins; limits
 //	shop       the store as a tenant: its settings, hosts and addresses
 //	input      the one reader of what comes from outside; texts, numbers, times and addresses

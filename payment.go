@@ -381,17 +381,6 @@ func (p *payments) checkDue(ctx context.Context, d dueOrder) {
 	}
 }
 
-// CheckNow checks all sessions of an order of a store, and waits for the answers.
-func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answered bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	answered, err = p.check(ctx, storeID, orderID, true)
-	if ctx.Err() != nil {
-		err = nil
-	}
-	return answered, err
-}
-
 // check checks those sessions of an order whose page somebody may have opened: all of them, or only those that are due.
 // It reports whether all gateways have answered. After a jump of the clock it calls none, because a wrong time would
 // make it close pages. A panic over an answer becomes an error, and the session stays due.
@@ -551,6 +540,17 @@ func (p *payments) recordAnswer(
 		}
 		return nil
 	})
+}
+
+// problemOf returns a word for why a gateway gave no page or answer, and the gateway's own words if it refused.
+func problemOf(err error) (problem, words string) {
+	if refusal, refused := errors.AsType[*Refusal](err); refused {
+		return "refused", refusal.Words
+	}
+	if err != nil {
+		problem = "unreachable"
+	}
+	return problem, ""
 }
 
 // confirms reports whether an answer settles a payment that was reported: it has it in any state but open.

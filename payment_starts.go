@@ -2,7 +2,7 @@ package main
 
 // This file is about what people start at a gateway. A buyer, or a shop's program, wants a page for paying an order: a
 // session is written, its page is requested, and the result is recorded. An owner decides about a payment that the
-// gateway holds.
+// gateway holds, or wants an order checked at once.
 
 import (
 	"context"
@@ -145,17 +145,6 @@ func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Pag
 	})
 }
 
-// problemOf returns a word for why a gateway gave no page or answer, and the gateway's own words if it refused.
-func problemOf(err error) (problem, words string) {
-	if refusal, refused := errors.AsType[*Refusal](err); refused {
-		return "refused", refusal.Words
-	}
-	if err != nil {
-		problem = "unreachable"
-	}
-	return problem, ""
-}
-
 // Decide performs an act of the owner. A held payment is accepted or denied at the gateway first, and the order is paid
 // once the gateway says so. If the buyer has reported a transfer, the owner approves the transfer. seen is the order's
 // State as the owner saw it, or "". If the order has changed since, the act is refused before any gateway is told.
@@ -261,4 +250,15 @@ func (p *payments) noteAccepted(
 	}
 	p.CheckNow(ctx, o.StoreID, o.ID)
 	return readOrder(ctx, p.db, o.StoreID, o.ID)
+}
+
+// CheckNow checks all sessions of an order of a store, and waits for the answers.
+func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	answered, err = p.check(ctx, storeID, orderID, true)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return answered, err
 }

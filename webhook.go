@@ -28,6 +28,7 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -60,6 +61,9 @@ var EventNames = []EventName{
 	OrderCreated, OrderAwaitingVerification, OrderPaid, OrderFailed,
 	OrderExpired, OrderRefunded, OrderPending, OrderAlerted, OrderShipped, OrderUpdated, Ping,
 }
+
+// phoneEvents are the events that an owner's phone rings for: OrderAlerted only while there are alerts.
+var phoneEvents = []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
 
 // writeEvent writes the bytes that are signed and sent.
 func (tx *Tx) writeEvent(storeID, orderID string, sequence int64, name EventName, data string) (id string) {
@@ -436,6 +440,27 @@ func (q *queue) post(ctx context.Context, address string, body []byte, header ht
 		text:       strings.ToValidUTF8(string(text), "\uFFFD"),
 		retryAfter: resp.Header.Get("Retry-After"),
 	}, nil
+}
+
+// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it opens the
+// dashboard.
+func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
+	title, text := phoneWords(s.Language, s.Event, s.Order)
+	address, err := q.db.publicURL(ctx)
+	if err != nil {
+		return httpAnswer{}, err
+	}
+	return q.post(ctx, s.URL, []byte(text), http.Header{
+		"Title": {mime.QEncoding.Encode("utf-8", title)},
+		"Click": {address + "/dashboard"},
+	})
+}
+
+var errNoNews = errors.New("not sent: it is more than an hour old, which is no news for a phone")
+
+// isOldNews reports whether an event will be too old for a phone after wait.
+func (q *queue) isOldNews(s sending, wait time.Duration) bool {
+	return q.db.now().Add(wait).Sub(s.CreatedAt) > time.Hour
 }
 
 // newTransport returns the way to the network: without a proxy or compression and, unless private addresses

@@ -1,13 +1,10 @@
 package main
 
 // This file has the endpoints, which are a store's own programs and its owner's phones. It also has the lists of events
-// and deliveries, resending, the messages to phones, and the way to the network.
+// and deliveries, and resending.
 
 import (
 	"context"
-	"errors"
-	"mime"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -258,28 +255,4 @@ func (db *DB) ResendSince(ctx context.Context, storeID, endpointID string, since
 		return nil
 	})
 	return n, err
-}
-
-// phoneEvents are the events that an owner's phone rings for: OrderAlerted only while there are alerts.
-var phoneEvents = []EventName{OrderCreated, OrderAwaitingVerification, OrderPaid, OrderAlerted}
-
-var errNoNews = errors.New("not sent: it is more than an hour old, which is no news for a phone")
-
-// isOldNews reports whether an event will be too old for a phone after wait.
-func (q *queue) isOldNews(s sending, wait time.Duration) bool {
-	return q.db.now().Add(wait).Sub(s.CreatedAt) > time.Hour
-}
-
-// ring publishes a text to a topic of an ntfy server, which passes it on to the owner's phone. Tapping it opens the
-// dashboard.
-func (q *queue) ring(ctx context.Context, s sending) (httpAnswer, error) {
-	title, text := phoneWords(s.Language, s.Event, s.Order)
-	address, err := q.db.publicURL(ctx)
-	if err != nil {
-		return httpAnswer{}, err
-	}
-	return q.post(ctx, s.URL, []byte(text), http.Header{
-		"Title": {mime.QEncoding.Encode("utf-8", title)},
-		"Click": {address + "/dashboard"},
-	})
 }
