@@ -392,12 +392,6 @@ func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any
 	return nil
 }
 
-// changePlace exchanges the place of a request to the API for one of another kind.
-func (s *server) changePlace(c *apiCall, kind string) error {
-	c.leave()
-	return s.beginWork(c, kind)
-}
-
 // beginWork takes a place for a request to the API, and one of the process's for work that keeps a core busy.
 func (s *server) beginWork(c *apiCall, kind string) error {
 	if err := s.takePlace(c, kind); err != nil {

@@ -27,7 +27,8 @@ func (s *server) getStore(c *apiCall, _ noQuery) (any, error) {
 
 func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 	if filter.Text != "" {
-		if err := s.changePlace(c, "search"); err != nil {
+		c.leave() // its place for other requests
+		if err := s.beginWork(c, "search"); err != nil {
 			return nil, err
 		}
 	}

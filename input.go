@@ -264,10 +264,14 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 
 		isLeftOut := !isThere || r.isLeftOut(f.rule, value)
 		given[f.name] = !isLeftOut || isThere && r.source == fromForm
-		if isLeftOut {
-			r.leaveOut(path+f.name, f.rule, to.FieldByIndex(f.index))
-		} else {
-			r.field(path+f.name, f.rule, value, to.FieldByIndex(f.index))
+		field := to.FieldByIndex(f.index)
+		switch {
+		case !isLeftOut:
+			r.field(path+f.name, f.rule, value, field)
+		case f.preset != 0:
+			field.SetInt(f.preset)
+		case !f.optional:
+			r.wrong.add(path+f.name, "is needed")
 		}
 	}
 
@@ -319,15 +323,6 @@ func isEmpty(kind string, value any) bool {
 		return len(v) == 0 && isObject
 	default:
 		return false
-	}
-}
-
-func (r *reader) leaveOut(path string, rule rule, to reflect.Value) {
-	switch {
-	case rule.preset != 0:
-		to.SetInt(rule.preset)
-	case !rule.optional:
-		r.wrong.add(path, "is needed")
 	}
 }
 

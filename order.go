@@ -112,7 +112,7 @@ type OrderRow struct {
 	hasRung    bool             // the phone has already rung for this order in this write
 }
 
-// sqlOrder reads a row of an order, of which readOrder and readColumns make an OrderRow.
+// sqlOrder reads a row of an order.
 const sqlOrder = `
 	SELECT id, json, store_id, unique_code, handover, stock_until, events, components, book, status, provider, method,
 	       amount, expires_at,
@@ -122,6 +122,8 @@ const sqlOrder = `
 	       EXISTS (SELECT 1 FROM payment_sessions WHERE order_id = orders.id) AS has_sessions
 	FROM   orders
 	WHERE  id = ?`
+
+const sqlOrderOfStore = sqlOrder + " AND store_id = ?"
 
 // orderColumns is a row of sqlOrder.
 type orderColumns struct {
@@ -136,7 +138,7 @@ type orderColumns struct {
 
 // readOrder reads an order of a store. The error is ErrNotFound if it has none with this id.
 func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
-	o, err := readColumns(ctx, q, storeID, id)
+	o, err := readRow(ctx, q, sqlOrderOfStore, id, storeID)
 	if err != nil {
 		return o, err
 	}
@@ -146,11 +148,7 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 
 // readOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
 func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, error) {
-	row, err := one[orderColumns](ctx, q, sqlOrder, id)
-	if err != nil {
-		return OrderRow{}, err
-	}
-	o, err := row.withSessions(ctx, q)
+	o, err := readRow(ctx, q, sqlOrder, id)
 	if err != nil {
 		return o, err
 	}
@@ -158,19 +156,15 @@ func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, e
 	return o, err
 }
 
-// readColumns is readOrder without decoding JSON: in Order, only the provider, the method, the amount and the end are
-// set.
-func readColumns(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
-	row, err := one[orderColumns](ctx, q, sqlOrder+" AND store_id = ?", id, storeID)
+// readRow reads the order that a query finds, with its sessions and payments, but without decoding JSON: in Order, only
+// the provider, the method, the amount and the end are set.
+func readRow(ctx context.Context, q querier, query string, args ...any) (OrderRow, error) {
+	row, err := one[orderColumns](ctx, q, query, args...)
 	if err != nil {
 		return OrderRow{}, err
 	}
-	return row.withSessions(ctx, q)
-}
 
-// withSessions returns the order of a row, with its sessions and payments.
-func (row orderColumns) withSessions(ctx context.Context, q querier) (o OrderRow, err error) {
-	o = row.OrderRow
+	o := row.OrderRow
 	o.Book.Status = row.Status
 	o.Order = Order{
 		PaymentProvider: row.Provider,

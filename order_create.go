@@ -329,10 +329,13 @@ func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, pa
 	}
 }
 
-// chooseShipping fills in how a new order is handed over, and what that costs.
+// chooseShipping fills in how a new order is handed over, and what that costs. Without an option of the store, it is
+// delivered if it has an address.
 func (tx *Tx) chooseShipping(o *OrderRow, in NewShipping) error {
 	o.Order.Shipping = Shipping{Address: in.Address, Method: in.Method}
-	o.Handover = in.handover()
+	if !in.IsOption && in.Address != "" {
+		o.Handover = ToDeliver
+	}
 	if !in.IsOption {
 		return nil
 	}
@@ -349,14 +352,6 @@ func (tx *Tx) chooseShipping(o *OrderRow, in NewShipping) error {
 		o.Handover = ToDeliver
 	}
 	return nil
-}
-
-// handover returns the handover of an order by API: it is delivered if it has an address.
-func (in NewShipping) handover() Handover {
-	if in.Address != "" {
-		return ToDeliver
-	}
-	return NoHandover
 }
 
 // choosePayment sets how the order is paid, and what that costs. An order with nothing to pay is paid at

@@ -65,7 +65,7 @@ func (o *OrderRow) readSessions(ctx context.Context, q querier) (err error) {
 	return err
 }
 
-// storeSessions writes the sessions and payments of an order, and wakes the checks after the commit.
+// storeSessions writes the sessions and payments of an order.
 func (tx *Tx) storeSessions(o *OrderRow) {
 	for _, s := range o.Sessions {
 		tx.exec(`
@@ -75,7 +75,7 @@ func (tx *Tx) storeSessions(o *OrderRow) {
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '[]', ?, ?, ?, ?)`,
 			s.OrderID, s.Number, s.ID, s.Provider, s.Method, s.Asked, s.KeyID, s.GatewayID, s.URL, s.ExpiresAt, s.Seen,
 			s.NotOffered, s.Closed, s.Unconfirmed, s.Notified, s.NewsAt, s.DueAt, s.Problem, s.Words)
-		tx.checksDue = true
+		tx.checksDue = true // The commit wakes the checks.
 		if s.isChanged {
 			tx.exec("DELETE FROM payment_identifiers WHERE order_id = ? AND number = ?", s.OrderID, s.Number)
 			for i, id := range s.Identifiers {

@@ -474,12 +474,24 @@ func (p *payments) checkSession(
 	return p.checkOnce(ctx, keys, o, s)
 }
 
-// checkOnce asks the gateway about a session and records the answer. If its page was just closed, s says so.
+// checkOnce asks the gateway about a session and records the answer. If its page was just closed, s says so. If the
+// gateway refuses keys[0], with which the session was made, it is asked with the key in use. That answer counts only if
+// it has a payment.
 func (p *payments) checkOnce(
 	ctx context.Context, keys []GatewayKey, o OrderRow, s PaymentSession,
 ) (after OrderRow, answered bool, err error) {
 	began := p.db.now()
-	answer, failed := p.ask(ctx, keys, o.withItsPayments(s))
+	gateway := p.gateways[s.Provider]
+	sent := o.withItsPayments(s)
+	answer, failed := gateway.status(ctx, keys[0], sent)
+	if isRefused(failed, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
+		other, otherFailed := gateway.status(ctx, keys[1], sent)
+		if len(other.Payments) > 0 {
+			answer = other
+			failed = otherFailed
+		}
+	}
+
 	if ctx.Err() != nil {
 		return o, false, ctx.Err()
 	}
@@ -488,22 +500,6 @@ func (p *payments) checkOnce(
 	}
 	after, err = p.recordAnswer(withoutPlaces(ctx), o.StoreID, s, answer, failed, began)
 	return after, failed == nil, err
-}
-
-// ask uses the key that the session was made with, keys[0]. If the gateway refuses it, ask tries the key in use. That
-// answer counts only if it has a payment.
-func (p *payments) ask(ctx context.Context, keys []GatewayKey, s PaymentSession) (answer Answer, failed error) {
-	gateway := p.gateways[s.Provider]
-	answer, failed = gateway.status(ctx, keys[0], s)
-	if !isRefused(failed, GatewayRefused) || len(keys) < 2 || keys[1].ReplacedAt != 0 {
-		return answer, failed
-	}
-
-	other, otherFailed := gateway.status(ctx, keys[1], s)
-	if len(other.Payments) == 0 {
-		return answer, failed
-	}
-	return other, otherFailed
 }
 
 // recordAnswer writes an answer, or that there was none, with its consequences for the order. sent is the session as it

@@ -2,7 +2,7 @@ package main
 
 // This file is about what people start at a gateway. A buyer, or a shop's program, wants a page for paying an order: a
 // session is written, its page is requested, and the result is recorded. An owner decides about a payment that the
-// gateway holds, or wants an order checked at once.
+// gateway holds. Each of them may have an order checked at once.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 func (p *payments) OrderWithSession(
 	ctx context.Context, st Store, orderID string, start bool,
 ) (OrderRow, SessionView, error) {
-	o, err := readColumns(ctx, p.db, st.ID, orderID)
+	o, err := readRow(ctx, p.db, sqlOrderOfStore, orderID, st.ID)
 	if err != nil || !start || !o.needsPage(p.db.now()) {
 		return o, o.view(st, p.db.now()), err
 	}
@@ -24,7 +24,7 @@ func (p *payments) OrderWithSession(
 	if err != nil && !errors.Is(err, ErrUnavailable) { // The order can be shown even if nothing can be written.
 		return o, o.view(st, p.db.now()), err
 	}
-	o, err = readColumns(ctx, p.db, st.ID, orderID)
+	o, err = readRow(ctx, p.db, sqlOrderOfStore, orderID, st.ID)
 	return o, o.view(st, p.db.now()), err
 }
 

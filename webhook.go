@@ -104,7 +104,7 @@ func (tx *Tx) addDeliveries(eventID, storeID string, name EventName, ringsPhone 
 
 // addDelivery makes an event due at an endpoint of its store.
 func (tx *Tx) addDelivery(eventID, endpointID string) error {
-	tx.webhooksDue = true
+	tx.webhooksDue = true // The commit wakes the queue.
 	return tx.mustChange(`
 		INSERT INTO deliveries (id, endpoint_id, event, next_at)
 		SELECT ?, e.id, v.number, ?
