@@ -63,9 +63,9 @@ const sqlKeys = `
 // keyIsLive is the SQL condition that the key k works at the time that is its parameter.
 const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 
-// KeyHolder returns the key with this hash and the store that it opens. The error is ErrNotFound if there is none, or
-// if it was revoked or has expired.
-func (db *DB) KeyHolder(ctx context.Context, hash []byte) (Store, APIKey, error) {
+// readKeyHolder returns the key with this hash and the store that it opens. The error is ErrNotFound if there is none,
+// or if it was revoked or has expired.
+func (db *DB) readKeyHolder(ctx context.Context, hash []byte) (Store, APIKey, error) {
 	key, err := one[APIKey](ctx, db, sqlKeys+"WHERE k.hash = ? AND "+keyIsLive, hash, db.now())
 	if err != nil {
 		return Store{}, APIKey{}, err
@@ -92,7 +92,7 @@ type rememberedKey struct {
 	at         time.Time // before they were read
 }
 
-// keyHolder is KeyHolder for the secret of a key. It uses a remembered key if there is one.
+// keyHolder is readKeyHolder for the secret of a key. It uses a remembered key if there is one.
 func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
 	hash := digest(secret)
 	now := a.db.now()
@@ -108,7 +108,7 @@ func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, err
 	}
 
 	var err error
-	found.store, found.key, err = a.db.KeyHolder(ctx, hash)
+	found.store, found.key, err = a.db.readKeyHolder(ctx, hash)
 	if err != nil {
 		return Store{}, APIKey{}, err
 	}
@@ -330,7 +330,7 @@ func (a *auth) signIn(w http.ResponseWriter, r *http.Request, email, password st
 	if err := a.tryPassword(r.Context(), acc, password, who); err != nil {
 		return err
 	}
-	return a.begin(w, r, acc)
+	return a.beginSignIn(w, r, acc)
 }
 
 // tryPassword compares a password with an account's. It is hashed even if there is no account, so that the answer takes
@@ -389,7 +389,7 @@ func (a *auth) changePassword(
 	if err := a.db.SetPassword(ctx, st.ID, acc.PasswordHash, replaced); err != nil {
 		return err
 	}
-	return a.begin(w, r, acc)
+	return a.beginSignIn(w, r, acc)
 }
 
 // SetPassword gives an owner a password and ends all their sign-ins and sign-in links. replaced is the salt of the
@@ -418,20 +418,20 @@ func (a *auth) signInByLink(w http.ResponseWriter, r *http.Request, token string
 	if err != nil {
 		return err
 	}
-	if err := a.end(r, token); err != nil {
+	if err := a.endSignIn(r, token); err != nil {
 		return err
 	}
-	return a.begin(w, r, acc)
+	return a.beginSignIn(w, r, acc)
 }
 
-// end ends a sign-in, or uses up a link. ErrNotFound says that it no longer exists.
-func (a *auth) end(r *http.Request, token string) error {
+// endSignIn ends a sign-in, or uses up a link. ErrNotFound says that it no longer exists.
+func (a *auth) endSignIn(r *http.Request, token string) error {
 	return a.db.mustChange(r.Context(), "DELETE FROM sign_ins WHERE hash = ?", digest(token))
 }
 
-// begin begins a sign-in in this browser, and marks the browser as one that has signed in. ErrNotFound says that the
-// account's password has changed since.
-func (a *auth) begin(w http.ResponseWriter, r *http.Request, acc account) error {
+// beginSignIn begins a sign-in in this browser, and marks the browser as one that has signed in. ErrNotFound says that
+// the account's password has changed since.
+func (a *auth) beginSignIn(w http.ResponseWriter, r *http.Request, acc account) error {
 	token := newSecret()
 	until := a.db.now().Add(signInLasts)
 	err := a.db.mustChange(r.Context(), `
@@ -462,7 +462,7 @@ func (a *auth) owner(r *http.Request) (Store, error) {
 // signOut ends the sign-in of this browser.
 func (a *auth) signOut(w http.ResponseWriter, r *http.Request) error {
 	a.setCookie(w, "sign-in", "", -time.Second)
-	return a.end(r, a.cookie(r, "sign-in"))
+	return a.endSignIn(r, a.cookie(r, "sign-in"))
 }
 
 func (a *auth) setCookie(w http.ResponseWriter, name, text string, lasts time.Duration) {

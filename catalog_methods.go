@@ -71,9 +71,9 @@ type Method struct {
 	Given        map[string]bool `json:"-" sql:"-"`                               // the fields that the input has
 }
 
-// check refuses fields that only manual methods have. The form of a method, which has no path, may have the fields of
-// all kinds.
-func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
+// validate refuses fields that only manual methods have. The form of a method, which has no path, may have the fields
+// of all kinds.
+func (m *Method) validate(wrong *Refusal, path string, given map[string]bool) {
 	for _, name := range []string{"kind", "accounts", "unique_code", "qris"} {
 		if path != "" && m.Provider != "" && m.Provider != Manual && given[name] {
 			wrong.add(path+name, "is only for methods of the provider manual: leave it out")
@@ -87,24 +87,24 @@ func (m *Method) check(wrong *Refusal, path string, given map[string]bool) {
 	if m.MinAmount != nil && m.MaxAmount != nil && *m.MinAmount > *m.MaxAmount {
 		wrong.add(path+"min_amount", "must not be above max_amount")
 	}
-	m.checkCode(wrong, path)
+	m.validateCode(wrong, path)
 }
 
 // isPicture reports whether an address may be that of one of our pictures, which is not https on a local address.
 var isPicture = matcher(`/pictures/[0-9a-f]{64}$`)
 
-// checkCode refuses a picture that no pay page can show, and a text that is not a shop's code.
-func (m Method) checkCode(wrong *Refusal, path string) {
+// validateCode refuses a picture that no pay page can show, and a text that is not a shop's code.
+func (m Method) validateCode(wrong *Refusal, path string) {
 	if m.ImageURL != nil && !isPicture(*m.ImageURL) {
-		m.checkImage(wrong, path)
+		m.validateImage(wrong, path)
 	}
 	if _, problem := readQRIS(m.QRIS); m.QRIS != "" && problem != "" {
 		wrong.add(path+"qris", problem)
 	}
 }
 
-// checkImage refuses a picture that a pay page, which is https, cannot show.
-func (m Method) checkImage(wrong *Refusal, path string) {
+// validateImage refuses a picture that a pay page, which is https, cannot show.
+func (m Method) validateImage(wrong *Refusal, path string) {
 	if !strings.HasPrefix(*m.ImageURL, "https://") {
 		wrong.add(path+"image_url", "must begin with https://")
 	}
@@ -246,7 +246,7 @@ func (in *importRun) putMethod(m Method, path string) {
 	}
 	m.ImageURL = in.ownPicture(m.ImageURL, path)
 	if m.ImageURL != nil && !strings.HasPrefix(*m.ImageURL, "/") {
-		m.checkImage(in.wrong, path)
+		m.validateImage(in.wrong, path)
 	}
 	fillIn(&m, there, m.Given)
 	m.Kind = cmp.Or(m.Kind, Transfer)

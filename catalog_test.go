@@ -143,7 +143,8 @@ func TestPutCatalog(t *testing.T) {
 	w.get(t, "/v1/products?type=bundle").has(t, "bundles.0.slug duo", "bundles.0.available false")
 
 	// A bundle that lacks two of its products is refused once.
-	put(`{"products": [{"slug": "m-1", "title": "M", "price": 1, "stock": 1}, {"slug": "m-2", "title": "M", "price": 1, "stock": 1}],
+	put(`{"products": [{"slug": "m-1", "title": "M", "price": 1, "stock": 1},
+		{"slug": "m-2", "title": "M", "price": 1, "stock": 1}],
 		"bundles": [{"slug": "pair", "title": "P", "price": 2, "items": [
 			{"slug": "m-1", "quantity": 1}, {"slug": "m-2", "quantity": 1}]}]}`).want(t, 200, "")
 	pair := w.shop.body("teh", 1)

@@ -37,9 +37,9 @@ func (s *server) routes() http.Handler {
 	api(s, mux, "POST /v1/orders", ScopeWrite, s.createOrder)
 	api(s, mux, "GET /v1/orders/{order_id}", ScopeRead, s.getOrder)
 	api(s, mux, "PATCH /v1/orders/{order_id}", ScopeWrite, s.editOrder)
-	api(s, mux, "POST /v1/orders/{order_id}/approve", ScopeManage, s.decide)
-	api(s, mux, "POST /v1/orders/{order_id}/cancel", ScopeWrite, s.decide)
-	api(s, mux, "POST /v1/orders/{order_id}/refund", ScopeManage, s.decide)
+	api(s, mux, "POST /v1/orders/{order_id}/approve", ScopeManage, s.performAct)
+	api(s, mux, "POST /v1/orders/{order_id}/cancel", ScopeWrite, s.performAct)
+	api(s, mux, "POST /v1/orders/{order_id}/refund", ScopeManage, s.performAct)
 	api(s, mux, "POST /v1/orders/{order_id}/ship", ScopeManage, s.ship)
 	api(s, mux, "POST /v1/orders/{order_id}/unship", ScopeManage, s.unship)
 	api(s, mux, "GET /v1/catalog", ScopeManage, s.getCatalog)
@@ -49,7 +49,7 @@ func (s *server) routes() http.Handler {
 	api(s, mux, "DELETE /v1/webhooks/{webhook_id}", ScopeManage, s.removeWebhook)
 	api(s, mux, "GET /v1/events", ScopeRead, s.listEvents)
 	mux.HandleFunc("GET /v1/openapi.json", s.getDescription)
-	mux.HandleFunc("POST /notifications/{provider}/{store_id}", s.notify)
+	mux.HandleFunc("POST /notifications/{provider}/{store_id}", s.takeNotification)
 	mux.HandleFunc("GET /healthz", s.getHealth)
 	mux.HandleFunc("GET /readyz", s.getReadiness)
 	s.pageRoutes(mux)
@@ -352,7 +352,7 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 		var query Q
 		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK, leave: func() {}, endWork: func() {}}
 		defer func() { c.leave() }() // A long answer is in memory until it has been written.
-		if err := s.begin(w, c, needs, &query); err != nil {
+		if err := s.beginCall(w, c, needs, &query); err != nil {
 			s.fail(w, r, err)
 			return
 		}
@@ -362,9 +362,9 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 	})
 }
 
-// begin checks and reads a request to the API, and takes one of its store's places for it. The body of a catalog takes
-// much memory, so it waits for the store's place for large work before it is read.
-func (s *server) begin(w http.ResponseWriter, c *apiCall, needs Scope, query any) error {
+// beginCall checks and reads a request to the API, and takes one of its store's places for it. The body of a catalog
+// takes much memory, so it waits for the store's place for large work before it is read.
+func (s *server) beginCall(w http.ResponseWriter, c *apiCall, needs Scope, query any) error {
 	err := s.admit(c, needs)
 	logStore(w, c.store.ID)
 	if err != nil {
@@ -528,9 +528,9 @@ func (c *apiCall) idempotencyKey() (string, error) {
 	return key, nil
 }
 
-// notify takes a gateway's notification, and answers once it is on disk. The gateway is asked later. With 503 the
-// gateway sends it again.
-func (s *server) notify(w http.ResponseWriter, r *http.Request) {
+// takeNotification takes a gateway's notification, and answers once it is on disk. The gateway is asked later. With 503
+// the gateway sends it again.
+func (s *server) takeNotification(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	if err != nil {
 		s.fail(w, r, err)

@@ -108,7 +108,7 @@ func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
 // showSession returns the data of an answer with an order and its payment session.
 func (st Store) showSession(o OrderRow, session SessionView) pieces {
 	address := toJSON(session.PaymentURL) // as the gateway wrote it
-	shown := st.show(o.StoredOrder, string(address[1:len(address)-1]))
+	shown := st.orderJSON(o.StoredOrder, string(address[1:len(address)-1]))
 	return slices.Concat(pieces{`{"order":`}, shown, pieces{`,"payment_session":`, string(toJSON(session)), "}"})
 }
 
@@ -135,7 +135,7 @@ func (s *server) listOrders(c *apiCall, query OrderFilter) (any, error) {
 func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
 	var shown []pieces
 	for _, o := range orders {
-		shown = append(shown, st.show(o, ""))
+		shown = append(shown, st.orderJSON(o, ""))
 	}
 	return listOf("orders", shown, more)
 }
@@ -151,9 +151,9 @@ func (s *server) editOrder(c *apiCall, _ noQuery) (any, error) {
 	return c.showOrder(o), err
 }
 
-// decide performs an act of the owner, which the last part of the path names. A key that may only write can only cancel
-// pending orders.
-func (s *server) decide(c *apiCall, _ noQuery) (any, error) {
+// performAct performs an act of the owner, which the last part of the path names. A key that may only write can only
+// cancel pending orders.
+func (s *server) performAct(c *apiCall, _ noQuery) (any, error) {
 	var in OwnerAct
 	if err := c.readOptionalBody(&in); err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (c *apiCall) showOrder(o OrderRow) any {
 	if o.ID == "" { // There was an error, which is answered.
 		return nil
 	}
-	return jsonObject{"order": c.store.show(o.StoredOrder, "")}
+	return jsonObject{"order": c.store.orderJSON(o.StoredOrder, "")}
 }
 
 // readOptionalBody reads a body that may be left out.

@@ -37,8 +37,8 @@ package main
 //	             is a pointer; or refused    that is allowed; or refused
 //	readForm                                 left out, but in Given
 //
-// A field Given map[string]bool gets the names that were given. A struct that is a checker checks what involves several
-// fields.
+// A field Given map[string]bool gets the names that were given. A struct that is a validator checks what involves
+// several fields.
 
 import (
 	"bytes"
@@ -242,10 +242,10 @@ func (r reader) read(fields map[string]any, into any) error {
 	return r.wrong.orNil()
 }
 
-// checker is a struct that checks what involves several fields. path precedes the names of its fields, and given has
+// validator is a struct that checks what involves several fields. path precedes the names of its fields, and given has
 // the names that were given.
-type checker interface {
-	check(wrong *Refusal, path string, given map[string]bool)
+type validator interface {
+	validate(wrong *Refusal, path string, given map[string]bool)
 }
 
 // object fills a struct.
@@ -278,8 +278,8 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 	if field := to.FieldByName("Given"); field.IsValid() {
 		field.Set(reflect.ValueOf(given))
 	}
-	if c, ok := to.Addr().Interface().(checker); ok {
-		c.check(r.wrong, path, given)
+	if c, ok := to.Addr().Interface().(validator); ok {
+		c.validate(r.wrong, path, given)
 	}
 }
 

@@ -275,8 +275,8 @@ func isLoopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// unreachable says why the notifications of gateways cannot reach the service at an address, and what to do. It is empty
-// if they can. The address has a port only if it is not the usual one.
+// unreachable says why the notifications of gateways cannot reach the service at an address, and what to do. It is
+// empty if they can. The address has a port only if it is not the usual one.
 func unreachable(address string) string {
 	u, err := url.Parse(address)
 	switch {

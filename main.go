@@ -463,7 +463,7 @@ func serve(c *call) (any, error) {
 	if c.LogFormat == "json" {
 		handler = slog.NewJSONHandler(c.stderr, nil)
 	}
-	return nil, c.serve(slog.New(handler), func() error {
+	return nil, c.runService(slog.New(handler), func() error {
 		stores, err := c.db.Stores(c)
 		if err == nil && len(stores) == 0 {
 			c.db.log.Warn("the database has no store yet: add one with storeorder store add -db " + c.file +
@@ -476,9 +476,9 @@ func serve(c *call) (any, error) {
 // usualPort matches addresses with a port that browsers leave out, and captures the rest.
 var usualPort = regexp.MustCompile(`^(http:.*):80$|^(https:.*):443$`)
 
-// serve listens, opens the file, prepares it and runs the service until the context ends. Then it finishes
+// runService listens, opens the file, prepares it and runs the service until the context ends. Then it finishes
 // what was begun, in 25 seconds at most.
-func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
+func (c *call) runService(log *slog.Logger, prepare func() error) (err error) {
 	ln, err := c.listen("tcp", c.addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("the port of %s is taken (ss -ltnp shows by whom): choose another with -addr", c.addr)
@@ -518,7 +518,7 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	c.db = db
-	err = db.setAddress(c.PublicURL, c.subdomains)
+	err = db.setPublicURL(c.PublicURL, c.subdomains)
 	if sqliteCode(err) != 0 {
 		return unusable(db.path, err)
 	}
@@ -549,8 +549,8 @@ func (c *call) serve(log *slog.Logger, prepare func() error) (err error) {
 	}
 
 	var background sync.WaitGroup
-	background.Go(func() { s.payments.run(working) })
-	background.Go(func() { queue.run(working) })
+	background.Go(func() { s.payments.runChecks(working) })
+	background.Go(func() { queue.deliver(working) })
 	background.Go(func() { db.watch(working) })
 	background.Go(func() { c.upkeep(working, auth) })
 

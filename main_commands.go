@@ -33,7 +33,7 @@ func demo(c *call) (any, error) {
 	c.file = filepath.Join(dir, "demo.db")
 	c.allowPrivate = true
 	log := slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError})
-	return nil, c.serve(slog.New(log), c.fillDemo)
+	return nil, c.runService(slog.New(log), c.fillDemo)
 }
 
 //go:embed web/demo.json

@@ -64,7 +64,7 @@ type Buyer struct {
 	Phone string `json:"phone,omitempty" rule:"phone optional"`
 }
 
-func (b *Buyer) check(wrong *Refusal, path string, given map[string]bool) {
+func (b *Buyer) validate(wrong *Refusal, path string, given map[string]bool) {
 	if !given["email"] && !given["phone"] {
 		wrong.add(path+"email", "or phone is needed")
 	}
@@ -229,7 +229,7 @@ func (tx *Tx) changeOrder(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error
 		return err
 	}
 
-	changed := o.render(tx.now)
+	changed := o.renderJSON(tx.now)
 	changedStatus := o.Book.Status != statusBefore
 	var events []EventName
 	if changedStatus {
@@ -372,9 +372,9 @@ var statusEvents = map[Status]EventName{
 	Refunded:             OrderRefunded,
 }
 
-// render makes the order's JSON again, and returns the names of the fields that have changed, without updated_at, which
-// changes only if another field has. A new order has no names.
-func (o *OrderRow) render(now Time) (changed []string) {
+// renderJSON makes the order's JSON again, and returns the names of the fields that have changed, without updated_at,
+// which changes only if another field has. A new order has no names.
+func (o *OrderRow) renderJSON(now Time) (changed []string) {
 	o.Order.Status = o.Book.Status
 	o.Order.RequiresPayment = o.Book.Status == Pending && o.Order.Amount > 0
 	o.Order.Alerts = alertCodes(alerts(o.Book))
@@ -422,7 +422,7 @@ func shownFields(o Order) (fields map[string]json.RawMessage) {
 // the order as the event shows it. changed has the names of the fields that have changed.
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
 	o.Events++
-	shown = strings.Join(st.show(o.StoredOrder, ""), "")
+	shown = strings.Join(st.orderJSON(o.StoredOrder, ""), "")
 	data := `{"order":` + shown + "}"
 	if name == OrderUpdated {
 		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
@@ -453,15 +453,16 @@ func (o *OrderRow) isByOwner() bool {
 	return o.history[len(o.history)-1].Actor == ActorOwner
 }
 
-// show returns an order as the API shows it: its stored JSON without the last brace, the sequence of its latest event,
-// its two addresses, which are already escaped, and the brace. paymentURL is the page of a payment session, or "".
-func (st Store) show(o StoredOrder, paymentURL string) pieces {
+// orderJSON returns an order as the API shows it: its stored JSON without the last brace, the sequence of its latest
+// event, its two addresses, which are already escaped, and the brace. paymentURL is the page of a payment session, or
+// "".
+func (st Store) orderJSON(o StoredOrder, paymentURL string) pieces {
 	page := st.payPage(o.ID)
 	return pieces{o.JSON[:len(o.JSON)-1], `,"sequence":`, strconv.FormatInt(o.Events, 10),
 		`,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
 }
 
-// storeOrder writes a new order, or what has changed in one. render has set its status and alerts.
+// storeOrder writes a new order, or what has changed in one. renderJSON has set its status and alerts.
 func (tx *Tx) storeOrder(o *OrderRow) {
 	order := o.Order
 	tx.exec(`

@@ -220,12 +220,12 @@ func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 // paid in cash. It is refused if the order's method has changed since.
 func (db *DB) ReportPayment(ctx context.Context, orderID string, actor Actor, method, sender, bank string) error {
 	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
-		return tx.report(o, method, actor, sender, bank)
+		return tx.reportPayment(o, method, actor, sender, bank)
 	})
 	return err
 }
 
-func (tx *Tx) report(o *OrderRow, method string, actor Actor, sender, bank string) error {
+func (tx *Tx) reportPayment(o *OrderRow, method string, actor Actor, sender, bank string) error {
 	if o.Order.PaymentProvider != Manual || o.Order.PaymentMethod != method || o.Book.Status == AwaitingVerification {
 		return refuse(WrongState)
 	}

@@ -62,8 +62,8 @@ func (in NewItem) field() string {
 	}
 }
 
-// check refuses an id of the wrong kind, an item with an id and a slug, and one with neither.
-func (in *NewItem) check(wrong *Refusal, path string, given map[string]bool) {
+// validate refuses an id of the wrong kind, an item with an id and a slug, and one with neither.
+func (in *NewItem) validate(wrong *Refusal, path string, given map[string]bool) {
 	if in.Kind == "" { // It has already been refused.
 		return
 	}
@@ -178,7 +178,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 	o.Order.ExpiresAt = tx.now.Add(st.Expiry)
 	o.Order.ID = o.ID
 	o.Order.PaymentReference = tx.newReference()
-	o.render(tx.now)
+	o.renderJSON(tx.now)
 
 	created = CreatedOrder{ID: o.ID, Shown: tx.addEvent(&o, st, OrderCreated, nil)} // Clients see what the event shows.
 	if o.Book.Status == Paid {
@@ -463,7 +463,8 @@ func (o *OrderRow) outOfStock() error {
 	refusal := refuse(OutOfStock)
 	for i, item := range o.Order.Items {
 		if left := o.left(i); left < item.Quantity {
-			refusal.addLeft(fmt.Sprintf("items[%d].quantity", i), left, "is more than is left: order fewer, or leave it out")
+			refusal.addLeft(fmt.Sprintf("items[%d].quantity", i), left,
+				"is more than is left: order fewer, or leave it out")
 		}
 	}
 	return refusal

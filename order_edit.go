@@ -62,7 +62,7 @@ func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {
 		if o.Handover != ToDeliver || o.Order.Shipping.Address != "" {
 			return o.wrongState()
 		}
-		if err := o.setAddress(address); err != nil {
+		if err := o.setShippingAddress(address); err != nil {
 			return err
 		}
 		o.note(ActorBuyer, Note{Code: NoteAddressEntered})
@@ -121,7 +121,7 @@ type EditedAddress struct {
 func (db *DB) EditOrder(ctx context.Context, storeID, orderID string, actor Actor, in OrderEdit) (OrderRow, error) {
 	return db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		if in.Shipping.Address != "" && in.Shipping.Address != o.Order.Shipping.Address {
-			if err := o.setAddress(in.Shipping.Address); err != nil {
+			if err := o.setShippingAddress(in.Shipping.Address); err != nil {
 				return err
 			}
 		}
@@ -137,8 +137,8 @@ func (db *DB) EditOrder(ctx context.Context, storeID, orderID string, actor Acto
 	})
 }
 
-// setAddress sets the address that an order is sent to.
-func (o *OrderRow) setAddress(address string) error {
+// setShippingAddress sets the address that an order is sent to.
+func (o *OrderRow) setShippingAddress(address string) error {
 	if o.Order.isShipped() {
 		return (&Refusal{Reason: WrongState, Words: "shipped"}).add("shipping.address",
 			"cannot change once the order is shipped: take that back first, or tell the carrier")

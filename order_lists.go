@@ -63,8 +63,8 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		args...)
 }
 
-// mostLookedAt is how many orders of a store the desk, a search and a refund look through, and mostSummed how many a sum
-// has: so that none of these takes long, whatever a store has.
+// mostLookedAt is how many orders of a store the desk, a search and a refund look through, and mostSummed how many a
+// sum has: so that none of these takes long, whatever a store has.
 const (
 	mostLookedAt = 10_000
 	mostSummed   = 50_000

@@ -1,8 +1,8 @@
 package main
 
-// This file is about how an order gets to its buyer: it is shipped or picked up, and that is taken back. Shipping stands
-// beside the status: an order of any status may be shipped. While it is shipped, nothing gives its stock back, and its
-// buyer can neither cancel it nor choose another method.
+// This file is about how an order gets to its buyer: it is shipped or picked up, and that is taken back. Shipping
+// stands beside the status: an order of any status may be shipped. While it is shipped, nothing gives its stock back,
+// and its buyer can neither cancel it nor choose another method.
 
 import (
 	"cmp"

@@ -76,7 +76,7 @@ func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (
 		}
 		o.hasRung = true
 		return id, tx.changeOrder(&o, func(tx *Tx, o *OrderRow) error {
-			return tx.report(o, m.Code, ActorBuyer, "", "")
+			return tx.reportPayment(o, m.Code, ActorBuyer, "", "")
 		})
 	})
 }

@@ -209,7 +209,7 @@ func (s *server) runPage(p *page) (err error) {
 		return p.sendError(errorPage{page: p})
 	}
 
-	for _, step := range []func(p *page) error{p.admit, s.perform, p.before, s.show} {
+	for _, step := range []func(p *page) error{p.admit, s.perform, p.before, s.showPage} {
 		if step == nil {
 			continue
 		}
@@ -313,8 +313,8 @@ func (p *page) With(name string, value any) string {
 	return path.Clean(p.URL.Path) + "?" + query.Encode() // A path that begins with // would be a host.
 }
 
-// show reads what the page shows and executes its template, in one of the store's places.
-func (s *server) show(p *page) error {
+// showPage reads what the page shows and executes its template, in one of the store's places.
+func (s *server) showPage(p *page) error {
 	if p.Template == "" {
 		return nil
 	}
@@ -358,7 +358,7 @@ func (s *server) show(p *page) error {
 		}
 		defer leave()
 	}
-	p.send(text)
+	p.sendPage(text)
 	return nil
 }
 
@@ -385,8 +385,8 @@ func (p *page) render(view any) ([]byte, error) {
 	return whole.Bytes(), err
 }
 
-// send writes the page.
-func (p *page) send(text []byte) {
+// sendPage writes the page.
+func (p *page) sendPage(text []byte) {
 	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	p.w.WriteHeader(p.Status)
 	p.w.Write(text)
@@ -421,7 +421,7 @@ func (s *server) errorPage(w http.ResponseWriter, r *http.Request, status int, e
 func (p *page) sendError(view errorPage) error {
 	text, err := p.render(view)
 	if err == nil {
-		p.send(text)
+		p.sendPage(text)
 	}
 	return err
 }

@@ -33,8 +33,8 @@ type checkoutForm struct {
 	LeaveEmpty    string `json:"leave_empty" rule:"text 1..200 optional"` // hidden from people
 }
 
-// check turns the telephone number into E.164, and refuses a form with the field that only robots fill in.
-func (f *checkoutForm) check(wrong *Refusal, path string, given map[string]bool) {
+// validate turns the telephone number into E.164, and refuses a form with the field that only robots fill in.
+func (f *checkoutForm) validate(wrong *Refusal, path string, given map[string]bool) {
 	phone := shopPhone(f.Phone)
 	if f.Phone != "" && phone == "" {
 		wrong.add(path+"phone", "must be a mobile number: 10 to 13 digits in Indonesia, and + first elsewhere")

@@ -94,7 +94,7 @@ func (s *server) answerStranger(p *page) error {
 		}
 		s.docs.Store(p.Language, text)
 	}
-	p.send(text.([]byte))
+	p.sendPage(text.([]byte))
 	p.Template = "" // It is answered.
 	return nil
 }

@@ -258,8 +258,8 @@ type openPicture struct {
 	read    func() (Picture, error)
 }
 
-// take returns a picture for a reader at an address, who calls leave when they have it.
-func (s *pictures) take(address, hash string, read func() (Picture, error)) (picture Picture, leave func(), err error) {
+// borrow returns a picture for a reader at an address, who calls leave when they have it.
+func (s *pictures) borrow(address, hash string, read func() (Picture, error)) (picture Picture, leave func(), err error) {
 	s.mu.Lock()
 	if s.readers >= mostReaders || s.addresses[address] >= mostReadersAddress {
 		s.mu.Unlock()
@@ -294,7 +294,7 @@ func (s *server) getPicture(w http.ResponseWriter, r *http.Request) {
 	hash := r.PathValue("hash")
 	address := network(s.auth.client(r), 64)
 	read := func() (Picture, error) { return s.db.Picture(context.WithoutCancel(r.Context()), hash) }
-	picture, leave, err := s.pictures.take(address, hash, read)
+	picture, leave, err := s.pictures.borrow(address, hash, read)
 	if leave != nil {
 		defer leave()
 	}

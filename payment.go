@@ -146,7 +146,7 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 			return ErrNotFound // After a restore, the number may be that of a page at the other gateway.
 		}
 
-		o.notify(s, n)
+		o.keepNotification(s, n)
 		s.NewsAt = tx.now
 		s.DueAt = tx.now
 		return nil // Without a dispute the book is as before: status and stock stay, and there is no event.
@@ -195,8 +195,9 @@ const sqlSessionKnown = `
 // mostNumber is the largest number of a session that a notification may name.
 const mostNumber = 999_999
 
-// notify keeps what a notification says of a session. A dispute goes into the book, because no answer shows it.
-func (o *OrderRow) notify(s *PaymentSession, n Notification) {
+// keepNotification keeps what a notification says of a session. A dispute goes into the book, because no answer shows
+// it.
+func (o *OrderRow) keepNotification(s *PaymentSession, n Notification) {
 	s.Seen = true
 	s.Notified++
 	s.GatewayID = cmp.Or(s.GatewayID, n.SessionID)
@@ -242,8 +243,8 @@ type dueList struct {
 
 const mostDueOfStore = 100
 
-// run checks what is due and lets orders expire, until ctx ends.
-func (p *payments) run(ctx context.Context) {
+// runChecks checks what is due and lets orders expire, until ctx ends.
+func (p *payments) runChecks(ctx context.Context) {
 	underWay := map[string]dueOrder{}
 	ended := make(chan string)
 	var due dueList
@@ -369,7 +370,7 @@ func (p *payments) untilNext(ctx context.Context) (time.Duration, error) {
 
 // checkDue checks the due sessions of an order. After an error it is still due, and keeps its place for a while.
 func (p *payments) checkDue(ctx context.Context, d dueOrder) {
-	_, err := p.check(ctx, d.StoreID, d.ID, false)
+	_, err := p.checkOrder(ctx, d.StoreID, d.ID, false)
 	if err == nil || ctx.Err() != nil {
 		return
 	}
@@ -381,10 +382,10 @@ func (p *payments) checkDue(ctx context.Context, d dueOrder) {
 	}
 }
 
-// check checks those sessions of an order whose page somebody may have opened: all of them, or only those that are due.
-// It reports whether all gateways have answered. After a jump of the clock it calls none, because a wrong time would
-// make it close pages. A panic over an answer becomes an error, and the session stays due.
-func (p *payments) check(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
+// checkOrder checks those sessions of an order whose page somebody may have opened: all of them, or only those that are
+// due. It reports whether all gateways have answered. After a jump of the clock it calls none, because a wrong time
+// would make it close pages. A panic over an answer becomes an error, and the session stays due.
+func (p *payments) checkOrder(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())

@@ -143,9 +143,9 @@ type reply interface {
 	refusal() (status int, words string)
 }
 
-// send sends a request and reads the answer, even a refusal, into out. It fails unless the gateway did what
+// requestJSON sends a request and reads the answer, even a refusal, into out. It fails unless the gateway did what
 // was asked, and answered in JSON. No error names the address, because an order's id opens its pay page.
-func (c gatewayClient) send(ctx context.Context, call gatewayCall, out reply) (status int, err error) {
+func (c gatewayClient) requestJSON(ctx context.Context, call gatewayCall, out reply) (status int, err error) {
 	address := cmp.Or(c.url, call.host) + call.path
 	r, err := http.NewRequestWithContext(ctx, call.method, address, bytes.NewReader(call.body))
 	if err != nil {
@@ -188,7 +188,7 @@ func (c gatewayClient) createPage(
 	for range 3 {
 		var status int
 		call.body = toJSON(request)
-		status, err = c.send(ctx, call, out)
+		status, err = c.requestJSON(ctx, call, out)
 		switch status {
 		case 401, 403, 404, 409: // It is not about a field.
 			return err

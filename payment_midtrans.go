@@ -276,7 +276,7 @@ func (s PaymentSession) staysDenied(id string) bool {
 func (m midtrans) transaction(
 	ctx context.Context, key GatewayKey, s PaymentSession, id string,
 ) (t midtransAnswer, isFound bool, err error) {
-	t, status, err := m.call(ctx, key, "GET", id, "status", nil)
+	t, status, err := m.callAPI(ctx, key, "GET", id, "status", nil)
 	if status == http.StatusNotFound { // Midtrans may also say so in an answer with 200.
 		return t, false, nil
 	}
@@ -307,13 +307,13 @@ func (a *Answer) judgePage(s PaymentSession, states map[string]PaymentState, now
 	a.Open = !a.Closed
 }
 
-// call asks for a transaction, or does something to it.
-func (m midtrans) call(
+// callAPI asks for a transaction, or does something to it.
+func (m midtrans) callAPI(
 	ctx context.Context, key GatewayKey, method, id, act string, header http.Header,
 ) (a midtransAnswer, status int, err error) {
 	path := "/v2/" + url.PathEscape(id) + "/" + act
 	call := gatewayCall{key: key, method: method, host: midtransHost(key, "api"), path: path, header: header}
-	status, err = m.send(ctx, call, &a)
+	status, err = m.requestJSON(ctx, call, &a)
 	return a, status, err
 }
 
@@ -333,7 +333,7 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 
 	var a midtransAnswer
 	path := snapPages + "/" + url.PathEscape(s.GatewayID) + "/cancel"
-	_, err := m.send(ctx, gatewayCall{key: key, method: "POST", host: midtransHost(key, "app"), path: path}, &a)
+	_, err := m.requestJSON(ctx, gatewayCall{key: key, method: "POST", host: midtransHost(key, "app"), path: path}, &a)
 	isOver := m.now() >= s.ExpiresAt && (err == nil || isRefused(err, GatewayRefused)) && !a.says("progress")
 	return err == nil && len(a.Errors) == 0 || a.says("already canceled") || isOver
 }
@@ -350,7 +350,7 @@ func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSessi
 		return true
 	}
 
-	_, _, err := m.call(ctx, key, "POST", p.ID, act, nil)
+	_, _, err := m.callAPI(ctx, key, "POST", p.ID, act, nil)
 	if p.State != Open || !isRefused(err, GatewayRefused) {
 		return err == nil || isRefused(err, GatewayRefused)
 	}
@@ -359,7 +359,7 @@ func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSessi
 	if err != nil || !isFound || !t.runsOverSNAP() || !strings.EqualFold(t.Status, "pending") {
 		return err == nil || isRefused(err, GatewayRefused)
 	}
-	_, _, err = m.call(ctx, key, "POST", p.ID, "cancel", http.Header{"Transaction-Source": {"SNAP_API"}})
+	_, _, err = m.callAPI(ctx, key, "POST", p.ID, "cancel", http.Header{"Transaction-Source": {"SNAP_API"}})
 	return err == nil || isRefused(err, GatewayRefused)
 }
 
@@ -383,11 +383,11 @@ func (m midtrans) decide(
 	ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
 ) (isSettled bool, err error) {
 	if !accept {
-		_, _, err := m.call(ctx, key, "POST", payment, "deny", nil)
+		_, _, err := m.callAPI(ctx, key, "POST", payment, "deny", nil)
 		return false, err
 	}
 
-	_, _, err = m.call(ctx, key, "POST", payment, "approve", nil)
+	_, _, err = m.callAPI(ctx, key, "POST", payment, "approve", nil)
 	if !isRefused(err, GatewayRefused) {
 		return false, err
 	}

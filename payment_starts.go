@@ -256,7 +256,7 @@ func (p *payments) noteAccepted(
 func (p *payments) CheckNow(ctx context.Context, storeID, orderID string) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	answered, err = p.check(ctx, storeID, orderID, true)
+	answered, err = p.checkOrder(ctx, storeID, orderID, true)
 	if ctx.Err() != nil {
 		err = nil
 	}

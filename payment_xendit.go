@@ -171,7 +171,7 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 func (x xendit) addSession(
 	ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string, named map[string]bool,
 ) error {
-	session, status, err := x.call(ctx, key, "GET", "/sessions/"+url.PathEscape(id))
+	session, status, err := x.callAPI(ctx, key, "GET", "/sessions/"+url.PathEscape(id))
 	if status == http.StatusNotFound && id != s.GatewayID {
 		return nil // A notification named it.
 	}
@@ -218,7 +218,7 @@ var xenditStates = map[string]PaymentState{
 // or a known request. If the account may not see it, or Xendit does not know it, that is a failure only if it was
 // reported as arrived.
 func (x xendit) addLatePayment(ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string) error {
-	payment, _, err := x.call(ctx, key, "GET", "/v3/payments/"+url.PathEscape(id))
+	payment, _, err := x.callAPI(ctx, key, "GET", "/v3/payments/"+url.PathEscape(id))
 	if err != nil {
 		if isRefused(err, GatewayRefused) && id != s.Unconfirmed {
 			return nil
@@ -270,12 +270,12 @@ func (s PaymentSession) xenditSessions() []string {
 	return slices.Compact(ids)
 }
 
-// call asks for something, or does something to it.
-func (x xendit) call(
+// callAPI asks for something, or does something to it.
+func (x xendit) callAPI(
 	ctx context.Context, key GatewayKey, method, path string,
 ) (a xenditAnswer, status int, err error) {
 	header := http.Header{"Api-Version": {"2024-11-11"}} // for the refunds of newer accounts
-	status, err = x.send(ctx, gatewayCall{key: key, method: method, host: xenditHost, path: path, header: header}, &a)
+	status, err = x.requestJSON(ctx, gatewayCall{key: key, method: method, host: xenditHost, path: path, header: header}, &a)
 	return a, status, err
 }
 
@@ -315,7 +315,7 @@ func (x xendit) refunded(
 // see count as none.
 func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xenditAnswer, err error) {
 	for _, version := range []string{"/v3/", "/"} {
-		a, _, err = x.call(ctx, key, "GET", version+path)
+		a, _, err = x.callAPI(ctx, key, "GET", version+path)
 		if !isRefused(err, GatewayRefused) {
 			return a, err
 		}
@@ -329,12 +329,12 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
 	closed := true
 	for _, id := range s.xenditSessions() {
-		_, _, err := x.call(ctx, key, "POST", "/sessions/"+url.PathEscape(id)+"/cancel")
+		_, _, err := x.callAPI(ctx, key, "POST", "/sessions/"+url.PathEscape(id)+"/cancel")
 		closed = closed && err == nil
 	}
 	for _, id := range s.Identifiers {
 		if strings.HasPrefix(id, "pr-") {
-			x.call(ctx, key, "POST", "/v3/payment_requests/"+url.PathEscape(id)+"/cancel")
+			x.callAPI(ctx, key, "POST", "/v3/payment_requests/"+url.PathEscape(id)+"/cancel")
 		}
 	}
 	return closed

@@ -227,8 +227,8 @@ func (tx *Tx) putStore(st *Store) error {
 	return nil
 }
 
-// setAddress records the public address of the service, also for the commands.
-func (db *DB) setAddress(publicURL string, subdomains bool) error {
+// setPublicURL records the public address of the service, also for the commands.
+func (db *DB) setPublicURL(publicURL string, subdomains bool) error {
 	u, err := url.Parse(publicURL)
 	if err != nil { // The rule of the flag accepts some invalid hosts, such as [::::1].
 		return fmt.Errorf("-public-url must be an address such as https://orders.example.id (%w)", err)

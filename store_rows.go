@@ -31,7 +31,7 @@ type querier interface {
 func one[T any](ctx context.Context, q querier, query string, args ...any) (T, error) {
 	var row, none T
 	isFound := false
-	err := read(ctx, q, &row, query, args, func() (more bool) {
+	err := readRows(ctx, q, &row, query, args, func() (more bool) {
 		isFound = true
 		return false
 	})
@@ -48,7 +48,7 @@ func one[T any](ctx context.Context, q querier, query string, args ...any) (T, e
 func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
 	var row T
 	list := []T{}
-	err := read(ctx, q, &row, query, args, func() (more bool) {
+	err := readRows(ctx, q, &row, query, args, func() (more bool) {
 		list = append(list, row)
 		return true
 	})
@@ -74,7 +74,7 @@ func some[T any](ctx context.Context, q querier, limit, offset int64, query stri
 // find reads the first row of a query into what row points to, and reports whether there is one. After an error of the
 // write there is none.
 func (tx *Tx) find(row any, query string, args ...any) (found bool) {
-	err := read(tx, tx, row, query, args, func() (more bool) {
+	err := readRows(tx, tx, row, query, args, func() (more bool) {
 		found = true
 		return false
 	})
@@ -85,7 +85,7 @@ func (tx *Tx) find(row any, query string, args ...any) (found bool) {
 func (tx *Tx) list(rows any, query string, args ...any) {
 	list := reflect.ValueOf(rows).Elem()
 	row := reflect.New(list.Type().Elem())
-	err := read(tx, tx, row.Interface(), query, args, func() (more bool) {
+	err := readRows(tx, tx, row.Interface(), query, args, func() (more bool) {
 		list.Set(reflect.Append(list, row.Elem()))
 		return true
 	})
@@ -100,9 +100,9 @@ func (tx *Tx) count(query string, args ...any) (n int64) {
 	return n
 }
 
-// read scans the rows of a query into what row points to, one after the other. After each row it calls each, until that
-// wants no more.
-func read(ctx context.Context, q querier, row any, query string, args []any, each func() (more bool)) error {
+// readRows scans the rows of a query into what row points to, one after the other. After each row it calls each, until
+// that wants no more.
+func readRows(ctx context.Context, q querier, row any, query string, args []any, each func() (more bool)) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return q.result(err)

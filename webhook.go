@@ -119,7 +119,7 @@ func (tx *Tx) addDelivery(eventID, endpointID string) error {
 // The queue looks for due deliveries when something was written, when an attempt has ended and when the next delivery
 // is due. An endpoint with an attempt under way waits for the end of that attempt, not for its next due time.
 //
-// underWay and paused belong to the goroutine of run.
+// underWay and paused belong to the goroutine of deliver.
 type queue struct {
 	db        *DB
 	transport http.RoundTripper // newTransport's, except in tests
@@ -142,8 +142,8 @@ func newQueue(db *DB, transport http.RoundTripper, allowPrivate bool) *queue {
 	}
 }
 
-// run delivers until ctx ends. The attempts under way then have five seconds to end.
-func (q *queue) run(ctx context.Context) {
+// deliver delivers until ctx ends. The attempts under way then have five seconds to end.
+func (q *queue) deliver(ctx context.Context) {
 	untilCutOff, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
 
@@ -152,19 +152,19 @@ func (q *queue) run(ctx context.Context) {
 		select {
 		case <-q.db.webhooksDue: // after a commit, or by watch: five seconds at most after any write
 		case d := <-q.ended:
-			q.end(d)
+			q.endAttempt(d)
 		case <-time.After(wait):
 		case <-ctx.Done():
 		}
 
 		for len(q.ended) > 0 { // One pass of sendDue serves all attempts that have ended.
-			q.end(<-q.ended)
+			q.endAttempt(<-q.ended)
 		}
 	}
 
 	defer time.AfterFunc(5*time.Second, cutOff).Stop()
 	for len(q.underWay) > 0 {
-		q.end(<-q.ended)
+		q.endAttempt(<-q.ended)
 	}
 }
 
@@ -297,7 +297,7 @@ func (q *queue) mustWait(d dueDelivery) bool {
 // stays due.
 func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery {
 	begun := time.Now()
-	s, a, err := q.send(untilCutOff, d)
+	s, a, err := q.sendDelivery(untilCutOff, d)
 	if errors.Is(err, ErrNotFound) || untilCutOff.Err() != nil {
 		d.pauses = true
 		return d
@@ -347,8 +347,9 @@ type httpAnswer struct {
 	retryAfter string
 }
 
-// send reads a delivery and sends it. A panic becomes an error, so that the attempt has a result like any other.
-func (q *queue) send(ctx context.Context, d dueDelivery) (s sending, a httpAnswer, err error) {
+// sendDelivery reads a delivery and sends it. A panic becomes an error, so that the attempt has a result like any
+// other.
+func (q *queue) sendDelivery(ctx context.Context, d dueDelivery) (s sending, a httpAnswer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
@@ -595,8 +596,8 @@ func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResu
 	}
 }
 
-// end marks the attempt of a delivery as ended, and makes its endpoint pause if the attempt failed or was slow.
-func (q *queue) end(d dueDelivery) {
+// endAttempt marks the attempt of a delivery as ended, and makes its endpoint pause if the attempt failed or was slow.
+func (q *queue) endAttempt(d dueDelivery) {
 	q.underWay = slices.DeleteFunc(q.underWay, func(other dueDelivery) bool { return other.ID == d.ID })
 	if d.pauses {
 		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)

@@ -60,9 +60,9 @@ type NewEndpoint struct {
 	AllowPrivate bool        // also http and private addresses
 }
 
-// check refuses a forbidden address or event. The IP addresses of a name can change, so they are checked at each dial
-// (refusePrivate).
-func (in NewEndpoint) check() error {
+// validate refuses a forbidden address or event. The IP addresses of a name can change, so they are checked at each
+// dial (refusePrivate).
+func (in NewEndpoint) validate() error {
 	refusal := refuse(ValidationFailed)
 	u, err := url.Parse(in.URL)
 	switch {
@@ -90,7 +90,7 @@ const maxEndpoints = 10
 func (db *DB) AddEndpoint(
 	ctx context.Context, storeID string, in NewEndpoint,
 ) (id, secret string, err error) {
-	if err := in.check(); err != nil {
+	if err := in.validate(); err != nil {
 		return "", "", err
 	}
 
