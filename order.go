@@ -283,7 +283,7 @@ func (tx *Tx) applyBook(o *OrderRow, statusBefore Status) error {
 	o.Book = after
 
 	if payer, isPayment := after.payer(); isPayment && after.Status == Paid {
-		s := o.session(payer.Attempt)
+		s := o.session(payer.SessionNumber)
 		o.Order.PaymentMethod = s.Method
 		o.Order.PaymentProvider = s.Provider
 		o.Order.SettlementChannel = "gateway"

@@ -22,22 +22,24 @@ const (
 // Note says why something happened to an order: a code and the values that go with it. web/words.txt has the
 // words.
 type Note struct {
-	Code     NoteCode `json:"code"`
-	Text     string   `json:"text,omitempty"`     // in a person's words
-	Provider Provider `json:"provider,omitempty"` // with a payment's news
-	Attempt  int      `json:"attempt,omitempty"`
-	Payment  string   `json:"payment,omitempty"` // the gateway's name for it
-	Amount   int64    `json:"amount,omitempty"`  // that arrived or was returned
-	Due      int64    `json:"due,omitempty"`     // that was asked for
-	Alert    string   `json:"alert,omitempty"`   // that was resolved
-	Sender   string   `json:"sender,omitempty"`  // the name under which a buyer sent money, by their own words
-	Bank     string   `json:"bank,omitempty"`    // the bank that they name
-	Carrier  string   `json:"carrier,omitempty"` // with a shipment's news
-	Tracking string   `json:"tracking,omitempty"`
+	Code          NoteCode `json:"code"`
+	Text          string   `json:"text,omitempty"`     // in a person's words
+	Provider      Provider `json:"provider,omitempty"` // with a payment's news
+	SessionNumber int      `json:"attempt,omitempty"`
+	Payment       string   `json:"payment,omitempty"` // the gateway's name for it
+	Amount        int64    `json:"amount,omitempty"`  // that arrived or was returned
+	Due           int64    `json:"due,omitempty"`     // that was asked for
+	Alert         string   `json:"alert,omitempty"`   // that was resolved
+	Sender        string   `json:"sender,omitempty"`  // the name under which a buyer sent money, by their own words
+	Bank          string   `json:"bank,omitempty"`    // the bank that they name
+	Carrier       string   `json:"carrier,omitempty"` // with a shipment's news
+	Tracking      string   `json:"tracking,omitempty"`
 }
 
 // paymentKey is that of the payment that the note is about.
-func (n Note) paymentKey() string { return Payment{Attempt: n.Attempt, ID: n.Payment}.key() }
+func (n Note) paymentKey() string {
+	return Payment{SessionNumber: n.SessionNumber, ID: n.Payment}.key()
+}
 
 type NoteCode string
 
@@ -50,7 +52,7 @@ const (
 	NoteByAPI          NoteCode = "by_api"
 	NoteResolved       NoteCode = "resolved"
 	NoteNotPaid        NoteCode = "not_paid_in_time"
-	NoteUnconfirmed    NoteCode = "unconfirmed"    // the order expires although a notification claimed a payment
+	NoteUnconfirmed    NoteCode = "unconfirmed"    // the order expires although a notification reported a payment
 	NoteMethodChanged  NoteCode = "method_changed" // Text is the new method's name
 	NoteShipped        NoteCode = "shipped"
 	NoteShipmentFixed  NoteCode = "shipment_fixed"

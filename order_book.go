@@ -40,17 +40,17 @@ var stateRanks = map[PaymentState]int{Open: 1, Held: 2, Denied: 3, ExpiredPaymen
 
 // Payment is a row of the book. Amounts are in rupiah.
 type Payment struct {
-	Attempt  int    // the number of its payment session
-	ID       string // the gateway's name for it; at Xendit the session's
-	Asked    int64  // what its page asked for; kept with its session
-	State    PaymentState
-	Amount   int64
-	Returned int64 // of the amount
-	Disputed int64 // of the amount; 0 = nothing. From a gateway, -1 ends the dispute.
+	SessionNumber int    // the number of its payment session
+	ID            string // the gateway's name for it; at Xendit the session's
+	Asked         int64  // what its page asked for; kept with its session
+	State         PaymentState
+	Amount        int64
+	Returned      int64 // of the amount
+	Disputed      int64 // of the amount; 0 = nothing. From a gateway, -1 ends the dispute.
 }
 
 // key tells the payments of an order apart.
-func (p Payment) key() string { return strconv.Itoa(p.Attempt) + ":" + p.ID }
+func (p Payment) key() string { return strconv.Itoa(p.SessionNumber) + ":" + p.ID }
 
 // hasMoney reports whether money has arrived and some of it has not been returned.
 func (p Payment) hasMoney() bool { return p.State == Arrived && p.Returned < p.Amount }
@@ -79,7 +79,7 @@ func (p Payment) learn(news Payment) Payment {
 // history becomes a note in o.news. It reports whether anything changed.
 func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 	for _, payment := range said {
-		before := Payment{Attempt: s.Number, ID: payment.ID, Asked: s.Asked}
+		before := Payment{SessionNumber: s.Number, ID: payment.ID, Asked: s.Asked}
 		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
 		if i < 0 {
 			i = len(o.Book.Payments)
@@ -100,7 +100,7 @@ func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
 // noteNews adds a payment's change to o.news, if it belongs in the history.
 func (o *OrderRow) noteNews(s *PaymentSession, before, after Payment) {
 	add := func(code NoteCode, amount, due int64) {
-		o.news = append(o.news, Note{Code: code, Provider: s.Provider, Attempt: s.Number, Payment: after.ID,
+		o.news = append(o.news, Note{Code: code, Provider: s.Provider, SessionNumber: s.Number, Payment: after.ID,
 			Amount: amount, Due: due})
 	}
 	if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
@@ -146,8 +146,8 @@ func (b Book) held() bool {
 }
 
 // heldOn reports whether a gateway holds a payment of a session.
-func (b Book) heldOn(attempt int) bool {
-	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.Attempt == attempt })
+func (b Book) heldOn(number int) bool {
+	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held && p.SessionNumber == number })
 }
 
 // has reports whether a payment of the order is in a state.

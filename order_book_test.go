@@ -91,22 +91,22 @@ func after(t *testing.T, b Book, event string) Book {
 // tell is the book's payments after an answer of a gateway.
 func tell(t *testing.T, all []Payment, words []string) []Payment {
 	t.Helper()
-	attempt, err := strconv.Atoi(words[0])
+	number, err := strconv.Atoi(words[0])
 	must(t, err)
-	news := Payment{Attempt: attempt, ID: words[1], Asked: 1000, State: PaymentState(words[2]), Amount: 1000}
+	news := Payment{SessionNumber: number, ID: words[1], Asked: 1000, State: PaymentState(words[2]), Amount: 1000}
 	for _, word := range words[3:] {
 		name, value, _ := strings.Cut(word, "=")
 		n, err := strconv.ParseInt(value, 10, 64)
 		must(t, err)
 		*map[string]*int64{"amount": &news.Amount, "returned": &news.Returned, "disputed": &news.Disputed}[name] = n
 	}
-	same := func(p Payment) bool { return p.Attempt == attempt && p.ID == news.ID }
+	same := func(p Payment) bool { return p.SessionNumber == number && p.ID == news.ID }
 	all = slices.Clone(all)
 	if i := slices.IndexFunc(all, same); i >= 0 {
 		all[i] = all[i].learn(news)
 		return all
 	}
-	return append(all, Payment{Attempt: attempt, ID: news.ID, Asked: 1000}.learn(news))
+	return append(all, Payment{SessionNumber: number, ID: news.ID, Asked: 1000}.learn(news))
 }
 
 // TestMoneyIsNeverSilent plays 20,000 random stories, and 2,000,000 with -walk. Whatever happens, money that is there is what the order

@@ -24,9 +24,9 @@ type PaymentSession struct {
 	URL         string
 	ExpiresAt   Time     // of its page
 	Seen        bool     // somebody may have opened its page: only such sessions are checked
-	NotOffered  bool     `sql:"left"`    // its page was once not wanted, and is never offered again
-	Closed      bool     `sql:"over"`    // no new payment can begin; one that has begun may arrive
-	Unconfirmed string   `sql:"claimed"` // the payment reported as arrived or held, until an answer settles it
+	NotOffered  bool     // its page was once not wanted, and is never offered again
+	Closed      bool     // no new payment can begin; one that has begun may arrive
+	Unconfirmed string   // the payment reported as arrived or held, until an answer settles it
 	Notified    int      // counts its notifications
 	Identifiers []string // at the gateway, of its payments, pages and refunds; and news of disputes
 	NewsAt      Time     // of the last change, notification, or end of its page being wanted
@@ -44,8 +44,8 @@ func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.Order
 // readSessions reads the sessions of an order, the latest first, and their payments in its book.
 func (o *OrderRow) readSessions(ctx context.Context, q querier) (err error) {
 	o.Sessions, err = all[PaymentSession](ctx, q, `
-		SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen, left, over,
-		       claimed, notified, news_at, due_at, problem, words,
+		SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen,
+		       left AS not_offered, over AS closed, claimed AS unconfirmed, notified, news_at, due_at, problem, words,
 		       (SELECT json_group_array(i.id ORDER BY i.position)
 		        FROM   payment_identifiers i
 		        WHERE  i.order_id = s.order_id AND i.number = s.number) AS identifiers
@@ -57,7 +57,7 @@ func (o *OrderRow) readSessions(ctx context.Context, q querier) (err error) {
 	}
 
 	o.Book.Payments, err = all[Payment](ctx, q, `
-		SELECT p.attempt, p.id, s.asked, p.state, p.amount, p.returned, p.disputed
+		SELECT p.attempt AS session_number, p.id, s.asked, p.state, p.amount, p.returned, p.disputed
 		FROM   payments p
 		JOIN   payment_sessions s ON s.order_id = p.order_id AND s.number = p.attempt
 		WHERE  p.order_id = ?
@@ -87,7 +87,7 @@ func (tx *Tx) storeSessions(o *OrderRow) {
 	for _, p := range o.Book.Payments {
 		tx.exec(`
 			INSERT OR REPLACE INTO payments (order_id, attempt, id, state, amount, returned, disputed)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`, o.ID, p.Attempt, p.ID, p.State, p.Amount, p.Returned, p.Disputed)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`, o.ID, p.SessionNumber, p.ID, p.State, p.Amount, p.Returned, p.Disputed)
 	}
 }
 
@@ -103,7 +103,7 @@ func (o *OrderRow) session(number int) *PaymentSession {
 
 // withItsPayments returns a session with its payments from the book, which its gateway has to know.
 func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
-	isOfAnother := func(p Payment) bool { return p.Attempt != s.Number }
+	isOfAnother := func(p Payment) bool { return p.SessionNumber != s.Number }
 	s.payments = slices.DeleteFunc(slices.Clone(o.Book.Payments), isOfAnother)
 	return s
 }
@@ -222,7 +222,7 @@ func (s *PaymentSession) mayDrop(b Book) (n int) {
 
 // dropKind says when an identifier may go: 1 first, 3 last, and 0 never.
 func (s *PaymentSession) dropKind(b Book, id string) int {
-	of := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.Attempt == s.Number && p.ID == id })
+	of := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.SessionNumber == s.Number && p.ID == id })
 	switch {
 	case id == s.Unconfirmed, slices.Contains([]string{"ps-", "py-", "pr-"}, id[:min(3, len(id))]):
 		return 0
@@ -347,7 +347,7 @@ var sessionStatuses = map[Status]string{
 func (o OrderRow) shownSession() *PaymentSession {
 	payer, isPayment := o.Book.payer()
 	if isPayment {
-		return o.session(payer.Attempt)
+		return o.session(payer.SessionNumber)
 	}
 	if len(o.Sessions) == 0 || o.Book.PaidBy == byOwner || o.Book.Status == Pending && o.Sessions[0].NotOffered {
 		return nil

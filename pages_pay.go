@@ -101,26 +101,26 @@ func (s *server) checkOnReturn(p *page) error {
 // payPage is a buyer's page of their order.
 type payPage struct {
 	*page
-	Order       Order
-	Tail        string // of its reference
-	Contact     string // the buyer's, as others may see it
-	Method      Method // of the order; a removed one has no name
-	Part        string // asking, manual, gateway, checking or over
-	IsChanged   bool   // the pressed button came from the page of another method
-	IsManual    bool
-	IsBackFirst bool // the way back to the store's own page comes first
-	Question    toStore
-	URL         string
-	Alerts      []shownAlert
-	Code        *QRISMerchant // of the order's QRIS code; nil = it has none
-	IsFirst     bool          // the buyer has just ordered on the shop page
-	Keep        toStore       // a link that keeps the page's address in a chat
-	MayCancel   bool          // an unpaid order of the shop page
-	OrderAgain  string        // the shop page with the same goods; "" = not an order of it
-	Target      string        // the heading above the account; "" = there is none
-	CanSave     bool          // the picture can be saved
-	LacksTarget bool          // the store has removed the account
-	Claim       form
+	Order        Order
+	Tail         string // of its reference
+	BuyerContact string // the buyer's, as others may see it
+	Method       Method // of the order; a removed one has no name
+	Part         string // asking, manual, gateway, checking or over
+	IsChanged    bool   // the pressed button came from the page of another method
+	IsManual     bool
+	IsBackFirst  bool // the way back to the store's own page comes first
+	Question     toStore
+	URL          string
+	Alerts       []shownAlert
+	Code         *QRISMerchant // of the order's QRIS code; nil = it has none
+	IsFirst      bool          // the buyer has just ordered on the shop page
+	Keep         toStore       // a link that keeps the page's address in a chat
+	MayCancel    bool          // an unpaid order of the shop page
+	OrderAgain   string        // the shop page with the same goods; "" = not an order of it
+	Target       string        // the heading above the account; "" = there is none
+	CanSave      bool          // the picture can be saved
+	LacksTarget  bool          // the store has removed the account
+	Claim        form
 
 	// While the order waits for payment.
 	AmountStart  string // the amount without its last digits
@@ -175,7 +175,7 @@ type otherMethod struct {
 // may still pay it, as it pays an expired or failed order.
 func (s *server) readPay(p *page) (any, error) {
 	o := p.order
-	v := payPage{page: p, Order: o.Order, Contact: masked(o.Order.Buyer), IsChanged: p.Query("changed") != ""}
+	v := payPage{page: p, Order: o.Order, BuyerContact: masked(o.Order.Buyer), IsChanged: p.Query("changed") != ""}
 	v.Tail = referenceTail(o.Order.PaymentReference)
 	p.Title = o.Order.PaymentReference
 	v.URL = p.Store.payPage(o.ID)

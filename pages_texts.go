@@ -118,7 +118,7 @@ func (l language) note(n Note) string {
 		text = ": " + strings.Join(names, ", ")
 	}
 
-	payment := fmt.Sprint(l.word("provider", n.Provider), " ", n.Attempt, " ", n.Payment)
+	payment := fmt.Sprint(l.word("provider", n.Provider), " ", n.SessionNumber, " ", n.Payment)
 	return l.say("note."+string(n.Code), "{text}", text, "{alert}", alert, "{from}", from, "{payment}", payment,
 		"{parcel}", l.parcel(n.Carrier, n.Tracking), "{amount}", rupiah(n.Amount), "{due}", rupiah(n.Due))
 }

@@ -565,7 +565,7 @@ func (p *payments) expire(ctx context.Context) error {
 	ids, err := all[string](ctx, p.db, `
 		SELECT id FROM orders o
 		WHERE  status = 'pending' AND expires_at >= ?1 AND expires_at <= ?2 AND NOT EXISTS (
-			SELECT 1 FROM payment_sessions s
+			SELECT 1 FROM payment_sessions s -- not closed, unconfirmed or due, as in mayExpire
 			WHERE  s.order_id = o.id AND s.seen = 1 AND (s.over = 0 OR s.claimed <> '' OR s.due_at BETWEEN 1 AND ?2))
 		UNION
 		SELECT id FROM orders
@@ -604,7 +604,7 @@ func (p *payments) expireOrder(ctx context.Context, orderID string) error {
 		note := Note{Code: NoteNotPaid}
 		for _, s := range o.Sessions {
 			if s.Unconfirmed != "" {
-				note = Note{Code: NoteUnconfirmed, Provider: s.Provider, Attempt: s.Number, Payment: s.Unconfirmed}
+				note = Note{Code: NoteUnconfirmed, Provider: s.Provider, SessionNumber: s.Number, Payment: s.Unconfirmed}
 				p.db.log.Warn("a gateway announced a payment and never confirmed it: look at the order",
 					"store", o.StoreID)
 			}

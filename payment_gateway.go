@@ -76,7 +76,7 @@ type Answer struct {
 	Open        bool      // money can still arrive: a payment waits for it, or the buyer can begin one
 	Closed      bool      // no payment can begin there, until a reversal; neither: one is held
 	Canceled    bool      // somebody canceled the page at the gateway, so the order needs another one
-	Payments    []Payment // their attempts are 0
+	Payments    []Payment // their session numbers are 0
 	Identifiers []string  // to be kept with the session's
 
 	// Other identifiers of a payment, by its id: a notification may have named it by one of them.
@@ -452,10 +452,11 @@ func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
 // pressInSandbox writes what the sandbox knows of a session's payment after a button was pressed.
 func (tx *Tx) pressInSandbox(sessionID, act string) {
 	var s struct {
-		Asked int64
-		Over  bool
+		Asked  int64
+		Closed bool
 	}
-	if !tx.find(&s, "SELECT asked, over FROM payment_sessions WHERE id = ? AND provider = 'sandbox'", sessionID) {
+	const sqlSession = "SELECT asked, over AS closed FROM payment_sessions WHERE id = ? AND provider = 'sandbox'"
+	if !tx.find(&s, sqlSession, sessionID) {
 		return
 	}
 	var p struct {
@@ -466,10 +467,10 @@ func (tx *Tx) pressInSandbox(sessionID, act string) {
 	arrived := p.State == Arrived
 
 	switch {
-	case act == sandboxPaid && !arrived && !s.Over:
+	case act == sandboxPaid && !arrived && !s.Closed:
 		p.State = Arrived
 		p.Amount = s.Asked
-	case act == sandboxOther && !arrived && !s.Over:
+	case act == sandboxOther && !arrived && !s.Closed:
 		p.State = Arrived
 		p.Amount = s.Asked - 1
 	case act == sandboxDenied:
@@ -499,7 +500,7 @@ func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, erro
 
 func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
 	a.Payments, err = all[Payment](ctx, s.db, `
-		SELECT 0 AS attempt, session_id AS id, 0 AS asked, state, amount, returned, disputed
+		SELECT 0 AS session_number, session_id AS id, 0 AS asked, state, amount, returned, disputed
 		FROM   sandbox_payments
 		WHERE  session_id = ?`, session.ID)
 	a.Closed = session.Closed || s.db.now() >= session.ExpiresAt ||

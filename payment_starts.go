@@ -219,7 +219,7 @@ func (p *payments) decideHeld(
 func (p *payments) decideAtGateway(
 	ctx context.Context, o OrderRow, held Payment, accept bool,
 ) (isSettled bool, err error) {
-	s := *o.session(held.Attempt)
+	s := *o.session(held.SessionNumber)
 	keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID)
 	if err != nil {
 		return false, err
@@ -241,7 +241,7 @@ func (p *payments) noteAccepted(
 		o.note(actor, n)
 		if settled != nil {
 			arrived := Payment{ID: settled.ID, State: Arrived, Amount: settled.Amount}
-			o.enterInBook(o.session(settled.Attempt), []Payment{arrived})
+			o.enterInBook(o.session(settled.SessionNumber), []Payment{arrived})
 		}
 		return nil
 	})

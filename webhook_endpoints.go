@@ -198,7 +198,7 @@ type Delivery struct {
 	OrderID      string         `json:"order_id,omitempty"`
 	EndpointID   string         `json:"-"`
 	Status       DeliveryStatus `json:"status"`
-	Attempt      int            `json:"attempt"`          // attempts that have ended
+	Attempts     int            `json:"attempt"`          // attempts that have ended
 	NextAt       Time           `json:"next_at,omitzero"` // 0: it is done, or its endpoint is off
 	TriedAt      Time           `json:"tried_at,omitzero"`
 	AnswerStatus int            `json:"answer_status,omitempty"` // HTTP; 0: there was no answer
@@ -219,8 +219,8 @@ func (db *DB) OrderDeliveries(ctx context.Context, storeID, orderID string, most
 func (db *DB) deliveries(ctx context.Context, column, id, storeID string, most int) ([]Delivery, error) {
 	return all[Delivery](ctx, db, `
 		SELECT d.id, v.id AS event_id, v.event, coalesce(v.order_id, '') AS order_id, e.id AS endpoint_id, d.status,
-		       d.attempt, iif(e.off = '', coalesce(d.next_at, 0), 0) AS next_at, d.tried_at, d.answer_status, d.answer,
-		       v.created_at
+		       d.attempt AS attempts, iif(e.off = '', coalesce(d.next_at, 0), 0) AS next_at, d.tried_at,
+		       d.answer_status, d.answer, v.created_at
 		FROM   deliveries d
 		JOIN   events v ON v.number = d.event
 		JOIN   endpoints e ON e.id = d.endpoint_id
