@@ -109,7 +109,8 @@ func (db *DB) ImportCatalogOnce(
 			Answer   string
 			BodyHash []byte
 		}
-		replayed = tx.find(&first, "SELECT answer, body_hash FROM catalog_changes WHERE store_id = ? AND key = ?", st.ID, key)
+		const sqlFirst = "SELECT answer, body_hash FROM catalog_changes WHERE store_id = ? AND key = ?"
+		replayed = tx.find(&first, sqlFirst, st.ID, key)
 		if replayed && !bytes.Equal(first.BodyHash, bodyHash) {
 			return &Refusal{Reason: IdempotencyKeyReused,
 				Words: "This Idempotency-Key was used with another body: send a new key with a new request."}
@@ -132,12 +133,18 @@ func (db *DB) ImportCatalogOnce(
 }
 
 func (tx *Tx) importCatalog(st Store, c Catalog) (Imported, error) {
-	in := importRun{Tx: tx, store: st, wrong: refuse(ValidationFailed), outOfStock: &Refusal{Reason: OutOfStock, Words: "There is not enough stock for this change."}, done: Imported{
-		Products:       len(c.Products),
-		Bundles:        len(c.Bundles),
-		PaymentMethods: len(c.PaymentMethods),
-		Entries:        []EntryResult{},
-	}}
+	in := importRun{
+		Tx:         tx,
+		store:      st,
+		wrong:      refuse(ValidationFailed),
+		outOfStock: &Refusal{Reason: OutOfStock, Words: "There is not enough stock for this change."},
+		done: Imported{
+			Products:       len(c.Products),
+			Bundles:        len(c.Bundles),
+			PaymentMethods: len(c.PaymentMethods),
+			Entries:        []EntryResult{},
+		},
+	}
 	for i, e := range c.Products {
 		in.putEntry(Product, e, fmt.Sprintf("products[%d].", i))
 	}
@@ -203,7 +210,8 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 			SET    title = ?, title_folded = ?, description = ?, price = ?, stock = ?, image_url = ?, published = ?,
 			       updated_at = ?, position = ?
 			WHERE  id = ?`,
-			e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, in.now, e.Position, was.ID)
+			e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, in.now,
+			e.Position, was.ID)
 	}
 	if kind == Bundle && result != Unchanged {
 		in.putItems(was.ID, e.Items, path+"items")
@@ -271,7 +279,8 @@ func (in *importRun) ownPicture(address *string, path string) *string {
 		return address
 	}
 	if in.count("SELECT count(*) FROM pictures WHERE hash = ?", hash) == 0 {
-		in.wrong.add(path+"image_url", "is the address of a picture that is not here: upload it, or give another address")
+		in.wrong.add(path+"image_url",
+			"is the address of a picture that is not here: upload it, or give another address")
 	}
 	return new("/pictures/" + hash)
 }
@@ -294,7 +303,8 @@ func (in *importRun) putItems(bundle string, items []BundleItem, path string) {
 
 // FormWasSaved reports whether a form was saved in the last 48 hours. Sent again, it changes nothing.
 func (db *DB) FormWasSaved(ctx context.Context, storeID, token string) (bool, error) {
-	return one[bool](ctx, db, "SELECT EXISTS (SELECT 1 FROM saved_forms WHERE store_id = ? AND token = ?)", storeID, token)
+	return one[bool](ctx, db,
+		"SELECT EXISTS (SELECT 1 FROM saved_forms WHERE store_id = ? AND token = ?)", storeID, token)
 }
 
 // wasSaved is FormWasSaved within a write. A form that was not saved yet is remembered.
@@ -318,7 +328,9 @@ const mostOfPage = 900_000
 
 // CatalogPage returns entries as an import takes them, sorted by id or code, and whether there are more. A page may
 // have fewer entries than the limit.
-func (db *DB) CatalogPage(ctx context.Context, st Store, q CatalogQuery) (entries []json.RawMessage, more bool, err error) {
+func (db *DB) CatalogPage(
+	ctx context.Context, st Store, q CatalogQuery,
+) (entries []json.RawMessage, more bool, err error) {
 	size := 0
 	for {
 		const atOnce = 50 // descriptions are long
@@ -369,8 +381,8 @@ func (db *DB) catalogPart(ctx context.Context, st Store, q CatalogQuery, most in
 func (e Entry) forImport(st Store) jsonObject {
 	shown := jsonObject{
 		"id": e.ID, "slug": e.Slug, "title": e.Title, "description": e.Description, "price": e.Price,
-		"image_url": st.pictureURL(e.ImageURL), "published": e.Published, "created_at": e.CreatedAt, "updated_at": e.UpdatedAt,
-		"position": e.Position,
+		"image_url": st.pictureURL(e.ImageURL), "published": e.Published, "created_at": e.CreatedAt,
+		"updated_at": e.UpdatedAt, "position": e.Position,
 	}
 	if e.Type == Product {
 		shown["stock"] = e.Stock
@@ -388,8 +400,8 @@ func (e Entry) forImport(st Store) jsonObject {
 func (m Method) forImport(st Store) jsonObject {
 	shown := jsonObject{
 		"code": m.Code, "name": m.Name, "provider": m.Provider, "fee": m.Fee, "min_amount": m.MinAmount,
-		"max_amount": m.MaxAmount, "instructions": m.Instructions, "image_url": st.pictureURL(m.ImageURL), "enabled": m.Enabled,
-		"shop": m.Shop, "position": m.Position,
+		"max_amount": m.MaxAmount, "instructions": m.Instructions, "image_url": st.pictureURL(m.ImageURL),
+		"enabled": m.Enabled, "shop": m.Shop, "position": m.Position,
 	}
 	if m.Provider == Midtrans || m.Provider == Xendit {
 		shown["channels"] = append([]string{}, m.Channels...) // [], not null

@@ -58,7 +58,7 @@ type Method struct {
 	Instructions string          `json:"instructions" rule:"lines 0..10000 optional"`
 	Accounts     []BankAccount   `json:"accounts" rule:"list 0..10 optional"`
 	ImageURL     *string         `json:"image_url" rule:"url optional"`
-	Channels     []string        `json:"channels,omitempty" rule:"codes 0..40 optional"` // of a gateway's page; none = all
+	Channels     []string        `json:"channels,omitempty" rule:"codes 0..40 optional"` // of its page; none = all
 	QRIS         string          `json:"-" rule:"lines 0..490 optional"`                 // of the shop's own code
 	QRISMerchant *QRISMerchant   `json:"qris_merchant,omitempty" sql:"-"`                // what the API shows of it
 	Enabled      bool            `json:"-" rule:"bool optional"`
@@ -265,8 +265,9 @@ func (in *importRun) putMethod(m Method, path string) {
 	}
 	if result != Unchanged {
 		in.exec(`
-			INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount, enabled,
-			                             kind, accounts, image_url, unique_code, channels, qris, shop, position)
+			INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount,
+			                             enabled, kind, accounts, image_url, unique_code, channels, qris, shop,
+			                             position)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (store_id, code) DO UPDATE
 			SET    name = excluded.name, fee = excluded.fee, instructions = excluded.instructions,
@@ -284,7 +285,8 @@ func (in *importRun) putMethod(m Method, path string) {
 // refuseOther refuses another provider or kind for a method's code.
 func (in *importRun) refuseOther(was Method, path string) {
 	if !was.Removed {
-		in.wrong.add(path+"code", "is taken: a method keeps its provider and kind, so another one needs a code of its own")
+		in.wrong.add(path+"code",
+			"is taken: a method keeps its provider and kind, so another one needs a code of its own")
 		return
 	}
 	in.wrong.add(path+"code", "belongs to the removed method %q, which orders name: "+

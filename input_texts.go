@@ -126,7 +126,8 @@ func typedPhone(text string) string {
 }
 
 var (
-	chatLink     = regexp.MustCompile(`^(?i:https?://)?(?i:wa\.me/|api\.whatsapp\.com/send/?\?phone=)\+?([0-9]+)(?:[?&].*)?$`)
+	chatLink = regexp.MustCompile(
+		`^(?i:https?://)?(?i:wa\.me/|api\.whatsapp\.com/send/?\?phone=)\+?([0-9]+)(?:[?&].*)?$`)
 	isBareMobile = matcher(`^8[0-9](?:[ -]*[0-9]){7,10}$`)
 )
 

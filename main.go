@@ -262,9 +262,10 @@ type textFlags struct {
 	Since    Time          `json:"since" rule:"time optional"`
 	Provider Provider      `json:"provider" rule:"choice midtrans|xendit optional"`
 	Mode     Mode          `json:"mode" rule:"choice sandbox|live optional"`
-	Status   Status        `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
 	From     string        `json:"from" rule:"text 1..20 optional"`
 	To       string        `json:"to" rule:"text 1..20 optional"`
+
+	Status Status `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
 
 	Given map[string]bool
 }

@@ -60,7 +60,8 @@ Paste these into another terminal to see what is for sale, order it (open checko
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/products
 
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders \
-    -d '{"items":[{"type":"product","product_id":"%[4]s","quantity":2}],"buyer":{"name":"Siti","email":"siti@example.id"},"payment_method":"sandbox"}'
+    -d '{"items":[{"type":"product","product_id":"%[4]s","quantity":2}],` +
+	`"buyer":{"name":"Siti","email":"siti@example.id"},"payment_method":"sandbox"}'
 
   curl -s -H 'Authorization: Bearer %[2]s' %[1]s/v1/orders
 

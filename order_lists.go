@@ -14,7 +14,8 @@ import (
 
 // OrderFilter selects the orders of a list. A zero field excludes none.
 type OrderFilter struct {
-	Status        Status `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
+	Status Status `json:"status" rule:"choice pending|awaiting_verification|paid|failed|expired|refunded optional"`
+
 	CreatedMin    Time   `json:"created_at_min" rule:"time optional"` // inclusive, as CreatedMax is
 	CreatedMax    Time   `json:"created_at_max" rule:"end optional"`
 	Offset        int64  `json:"offset" rule:"int 0..1000000000 optional"`

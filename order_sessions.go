@@ -123,7 +123,7 @@ type sessionPhase int
 //	                                                    sent there
 //	requested  wanted, without an address               no            waits; its number is used for the next request
 //	offered    wanted, before the page's end            yes           waits
-//	ended      wanted, after the page's end             no            waits for the gateway to say so: its clock counts
+//	ended      wanted, after the page's end             no            waits: it ends by the gateway's clock
 //	held       wanted for a held payment                no            waits: a person decides
 //	closing    not wanted, and it may take money        no            closes the page
 //	           or the gateway holds a payment there

@@ -208,7 +208,8 @@ func (s *server) readFirstSteps(p *page, v *deskPage) error {
 	sells := len(v.Orders) >= manyOrders
 	v.Steps = firstSteps{
 		Product: len(products) > 0, Method: len(methods) > 0, Contact: p.Store.Contact != "",
-		Shipping: sells || len(options) > 0, Shop: sells || p.Store.Shop != ShopOff, Phone: hasPhone, Order: len(v.Orders) > 0,
+		Shipping: sells || len(options) > 0, Shop: sells || p.Store.Shop != ShopOff, Phone: hasPhone,
+		Order: len(v.Orders) > 0,
 	}
 	v.HasSteps = v.Steps != firstSteps{true, true, true, true, true, true, true}
 	v.IsLocal = p.Store.isLocal()

@@ -41,10 +41,12 @@ var linkToCode = regexp.MustCompile(`(?m)^\[[^\]]*\]\((php/[^)]*)\)$`)
 // llms says to a language model what there is to read.
 const llms = `# Store Order API
 
-> The API of a small shop's order service: read a catalog, create orders whose buyers pay on hosted pages, and receive signed
+> The API of a small shop's order service: read a catalog, create orders whose buyers pay on hosted pages, ` +
+	`and receive signed
 > webhooks. Amounts are whole rupiah (IDR).
 
-- [Guide](/docs.md): a shop's checkout, events and how to verify them, errors and what to do, retries, the test kit, and a PHP client
+- [Guide](/docs.md): a shop's checkout, events and how to verify them, errors and what to do, retries, the test kit, ` +
+	`and a PHP client
 - [Description](/v1/openapi.json): each path and field, as OpenAPI 3.1
 - [For people](/docs): both on one page
 `

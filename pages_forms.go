@@ -291,7 +291,12 @@ type channelBox struct {
 }
 
 func (s *server) readPayments(p *page) (any, error) {
-	v := paymentsPage{page: p, IsFirst: p.Query("first") != "", Gateway: p.Form("save-gateway"), IsKeyLost: isRefused(p.refusal(), Unavailable)}
+	v := paymentsPage{
+		page:      p,
+		IsFirst:   p.Query("first") != "",
+		Gateway:   p.Form("save-gateway"),
+		IsKeyLost: isRefused(p.refusal(), Unavailable),
+	}
 	methods, err := s.db.Methods(p.Context(), p.Store.ID)
 	if err != nil {
 		return nil, err

@@ -259,7 +259,9 @@ type openPicture struct {
 }
 
 // borrow returns a picture for a reader at an address, who calls leave when they have it.
-func (s *pictures) borrow(address, hash string, read func() (Picture, error)) (picture Picture, leave func(), err error) {
+func (s *pictures) borrow(
+	address, hash string, read func() (Picture, error),
+) (picture Picture, leave func(), err error) {
 	s.mu.Lock()
 	if s.readers >= mostReaders || s.addresses[address] >= mostReadersAddress {
 		s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 // qrLevels has, for each version, the number of blocks of codewords, and of error correction codewords in each block
 // (table 9).
 var qrLevels = []struct{ blocks, correction int }{
-	{}, {1, 10}, {1, 16}, {1, 26}, {2, 18}, {2, 24}, {4, 16}, {4, 18}, {4, 22}, {5, 22}, {5, 26}, {5, 30}, {8, 22}, {9, 22},
-	{9, 24}, {10, 24}, {10, 28}, {11, 28}, {13, 26},
+	{}, {1, 10}, {1, 16}, {1, 26}, {2, 18}, {2, 24}, {4, 16}, {4, 18}, {4, 22}, {5, 22}, {5, 26}, {5, 30}, {8, 22},
+	{9, 22}, {9, 24}, {10, 24}, {10, 28}, {11, 28}, {13, 26},
 }
 
 const (
@@ -321,7 +321,8 @@ func (q qrCode) place(codewords []byte) {
 // isMasked reports whether a mask inverts a module (table 10).
 func isMasked(mask, x, y int) bool {
 	return [...]int{
-		(x + y) % 2, y % 2, x % 3, (x + y) % 3, (x/3 + y/2) % 2, x*y%2 + x*y%3, (x*y%2 + x*y%3) % 2, ((x+y)%2 + x*y%3) % 2,
+		(x + y) % 2, y % 2, x % 3, (x + y) % 3, (x/3 + y/2) % 2, x*y%2 + x*y%3, (x*y%2 + x*y%3) % 2,
+		((x+y)%2 + x*y%3) % 2,
 	}[mask] == 0
 }
 

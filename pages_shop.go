@@ -214,9 +214,17 @@ func (l cartLine) errorFor(e Entry, st Store) *FieldError {
 	case most == 0:
 		return &FieldError{Field: l.Field(), Format: "is sold out: %s", Values: []any{e.Title}}
 	case e.Stock != nil && *e.Stock == most:
-		return &FieldError{Field: l.Field(), Format: "is more than there is: %s, only %d left", Values: []any{e.Title, most}}
+		return &FieldError{
+			Field:  l.Field(),
+			Format: "is more than there is: %s, only %d left",
+			Values: []any{e.Title, most},
+		}
 	}
-	return &FieldError{Field: l.Field(), Format: "is more than an order may have: %s, at most %d", Values: []any{e.Title, most}}
+	return &FieldError{
+		Field:  l.Field(),
+		Format: "is more than an order may have: %s, at most %d",
+		Values: []any{e.Title, most},
+	}
 }
 
 // shopGood is a product or bundle as the shop page shows it.
@@ -379,7 +387,8 @@ func (p *page) headOfShop(v shopPage, isHidden bool) {
 // describe shortens a text to what search engines and previews show of a page; one without a text has a sentence.
 func (p *page) describe(text string) string {
 	short := fmt.Sprintf("%.160s", strings.Join(strings.Fields(text), " "))
-	return cmp.Or(short, p.Language.text("Pesan dan bayar di sini, tanpa akun.", "Order and pay here, without an account."))
+	return cmp.Or(short,
+		p.Language.text("Pesan dan bayar di sini, tanpa akun.", "Order and pay here, without an account."))
 }
 
 // previewOf returns the picture of goods by an https address, or "".

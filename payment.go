@@ -385,7 +385,9 @@ func (p *payments) checkDue(ctx context.Context, d dueOrder) {
 // checkOrder checks those sessions of an order whose page somebody may have opened: all of them, or only those that are
 // due. It reports whether all gateways have answered. After a jump of the clock it calls none, because a wrong time
 // would make it close pages. A panic over an answer becomes an error, and the session stays due.
-func (p *payments) checkOrder(ctx context.Context, storeID, orderID string, everySession bool) (answered bool, err error) {
+func (p *payments) checkOrder(
+	ctx context.Context, storeID, orderID string, everySession bool,
+) (answered bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -604,7 +606,12 @@ func (p *payments) expireOrder(ctx context.Context, orderID string) error {
 		note := Note{Code: NoteNotPaid}
 		for _, s := range o.Sessions {
 			if s.Unconfirmed != "" {
-				note = Note{Code: NoteUnconfirmed, Provider: s.Provider, SessionNumber: s.Number, Payment: s.Unconfirmed}
+				note = Note{
+					Code:          NoteUnconfirmed,
+					Provider:      s.Provider,
+					SessionNumber: s.Number,
+					Payment:       s.Unconfirmed,
+				}
 				p.db.log.Warn("a gateway announced a payment and never confirmed it: look at the order",
 					"store", o.StoreID)
 			}

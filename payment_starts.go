@@ -54,7 +54,8 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 			failed = errNotUnderstood
 		}
 		if failed != nil {
-			p.db.log.Warn("a gateway started no payment session", "provider", s.Provider, "store", st.ID, "error", failed)
+			p.db.log.Warn("a gateway started no payment session",
+				"provider", s.Provider, "store", st.ID, "error", failed)
 		}
 
 		o, err := p.recordPage(withoutPlaces(ctx), s, page, failed)

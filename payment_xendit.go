@@ -275,7 +275,8 @@ func (x xendit) callAPI(
 	ctx context.Context, key GatewayKey, method, path string,
 ) (a xenditAnswer, status int, err error) {
 	header := http.Header{"Api-Version": {"2024-11-11"}} // for the refunds of newer accounts
-	status, err = x.requestJSON(ctx, gatewayCall{key: key, method: method, host: xenditHost, path: path, header: header}, &a)
+	call := gatewayCall{key: key, method: method, host: xenditHost, path: path, header: header}
+	status, err = x.requestJSON(ctx, call, &a)
 	return a, status, err
 }
 

@@ -14,8 +14,8 @@ type ShippingOption struct {
 	Name            string `json:"name" rule:"text 1..60 unique"`
 	Fee             int64  `json:"fee" rule:"money"`
 	AddressRequired bool   `json:"address_required" rule:"bool optional"` // false: the buyer picks it up
-	FreeFrom        *int64 `json:"free_from" rule:"money optional"`       // the subtotal from which it is free; nil is never
-	Position        int64  `json:"-" rule:"int 0..1000000 =1000000"`      // the smallest first; equal ones as they are given
+	FreeFrom        *int64 `json:"free_from" rule:"money optional"`       // this subtotal; nil is never
+	Position        int64  `json:"-" rule:"int 0..1000000 =1000000"`      // the smallest first, equal ones as given
 }
 
 // mostShippingOptions is how many a store may have.
@@ -29,7 +29,10 @@ func (o ShippingOption) feeFor(subtotal int64) int64 {
 	return o.Fee
 }
 
-const sqlShippingOptions = "SELECT name, fee, address_required, free_from, position FROM shipping_options WHERE store_id = ? "
+const sqlShippingOptions = `
+	SELECT name, fee, address_required, free_from, position
+	FROM   shipping_options
+	WHERE  store_id = ? `
 
 // ShippingOptions lists a store's shipping options, in the order that its owner chose.
 func (db *DB) ShippingOptions(ctx context.Context, storeID string) ([]ShippingOption, error) {
