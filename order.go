@@ -58,18 +58,6 @@ const (
 	FromShop  Source = "shop"  // on the shop page
 )
 
-type Buyer struct {
-	Name  string `json:"name" rule:"text 1..200"`
-	Email string `json:"email,omitempty" rule:"email optional"`
-	Phone string `json:"phone,omitempty" rule:"phone optional"`
-}
-
-func (b *Buyer) validate(wrong *Refusal, path string, given map[string]bool) {
-	if !given["email"] && !given["phone"] {
-		wrong.add(path+"email", "or phone is needed")
-	}
-}
-
 type Item struct {
 	Type      Kind   `json:"type"`
 	Title     string `json:"title"`

@@ -37,6 +37,18 @@ type NewOrder struct {
 	BodyHash       []byte            // SHA-256 of the request's body
 }
 
+type Buyer struct {
+	Name  string `json:"name" rule:"text 1..200"`
+	Email string `json:"email,omitempty" rule:"email optional"`
+	Phone string `json:"phone,omitempty" rule:"phone optional"`
+}
+
+func (b *Buyer) validate(wrong *Refusal, path string, given map[string]bool) {
+	if !given["email"] && !given["phone"] {
+		wrong.add(path+"email", "or phone is needed")
+	}
+}
+
 // NewItem is a product or bundle in a NewOrder, named by its id or by its slug.
 type NewItem struct {
 	Quantity  int64  `json:"quantity" rule:"int 1..10000"`

@@ -13,7 +13,7 @@ package main
 // endpoint off; one that always fails stays on.
 //
 // This file follows an event to its receiver. It is written with its deliveries, the queue begins attempts for the due
-// ones, and each attempt sends and records its result.
+// ones, and each attempt sends and records its result. At the end is what the owner sees of a delivery.
 
 import (
 	"bytes"
@@ -602,4 +602,43 @@ func (q *queue) endAttempt(d dueDelivery) {
 	if d.pauses {
 		q.paused[d.EndpointID] = time.Now().Add(pauseOfFailing)
 	}
+}
+
+// Delivery is one event on its way to one endpoint.
+type Delivery struct {
+	ID           string         `json:"delivery_id"`
+	EventID      string         `json:"event_id"`
+	Event        EventName      `json:"event"`
+	OrderID      string         `json:"order_id,omitempty"`
+	EndpointID   string         `json:"-"`
+	Status       DeliveryStatus `json:"status"`
+	Attempts     int            `json:"attempt"`          // attempts that have ended
+	NextAt       Time           `json:"next_at,omitzero"` // 0: it is done, or its endpoint is off
+	TriedAt      Time           `json:"tried_at,omitzero"`
+	AnswerStatus int            `json:"answer_status,omitempty"` // HTTP; 0: there was no answer
+	Answer       string         `json:"answer,omitempty"`        // its first bytes, or why there was none
+	CreatedAt    Time           `json:"created_at"`
+}
+
+// Deliveries lists the deliveries to a store's endpoint, the latest first.
+func (db *DB) Deliveries(ctx context.Context, storeID, endpointID string, most int) ([]Delivery, error) {
+	return db.deliveries(ctx, "d.endpoint_id", endpointID, storeID, most)
+}
+
+// OrderDeliveries lists the deliveries of an order's events, the latest first.
+func (db *DB) OrderDeliveries(ctx context.Context, storeID, orderID string, most int) ([]Delivery, error) {
+	return db.deliveries(ctx, "v.order_id", orderID, storeID, most)
+}
+
+func (db *DB) deliveries(ctx context.Context, column, id, storeID string, most int) ([]Delivery, error) {
+	return all[Delivery](ctx, db, `
+		SELECT d.id, v.id AS event_id, v.event, coalesce(v.order_id, '') AS order_id, e.id AS endpoint_id, d.status,
+		       d.attempt AS attempts, iif(e.off = '', coalesce(d.next_at, 0), 0) AS next_at, d.tried_at,
+		       d.answer_status, d.answer, v.created_at
+		FROM   deliveries d
+		JOIN   events v ON v.number = d.event
+		JOIN   endpoints e ON e.id = d.endpoint_id
+		WHERE  `+column+` = ? AND +e.store_id = ? AND e.removed_at = 0
+		ORDER BY d.event DESC, d.id DESC
+		LIMIT  ?`, id, storeID, most)
 }
