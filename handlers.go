@@ -376,9 +376,11 @@ func (s *server) beginCall(w http.ResponseWriter, c *apiCall, needs Scope, query
 
 	isCatalog := c.Method == http.MethodPut
 	if isCatalog {
-		if err := s.takePlace(c, "large"); err != nil {
+		leave, err := s.auth.place(c.Context(), c.store.ID, "large")
+		if err != nil {
 			return err
 		}
+		c.leave = leave
 	}
 	if c.body, err = readBody(w, c.Request); err != nil {
 		return err
@@ -394,29 +396,20 @@ func (s *server) beginCall(w http.ResponseWriter, c *apiCall, needs Scope, query
 
 // beginWork takes a place for a request to the API, and one of the process's for work that keeps a core busy.
 func (s *server) beginWork(c *apiCall, kind string) error {
-	if err := s.takePlace(c, kind); err != nil {
+	leavePlace, err := s.auth.place(c.Context(), c.store.ID, kind)
+	if err != nil {
 		return err
 	}
 	endWork, err := s.auth.work(c.Context(), c.store.ID, kind)
 	if err != nil {
-		return err // api leaves the place.
+		leavePlace()
+		return err
 	}
-	leavePlace := c.leave
 	c.endWork = endWork
 	c.leave = func() {
 		endWork()
 		leavePlace()
 	}
-	return nil
-}
-
-// takePlace takes a place for a request to the API.
-func (s *server) takePlace(c *apiCall, kind string) error {
-	leave, err := s.auth.place(c.Context(), c.store.ID, kind)
-	if err != nil {
-		return err
-	}
-	c.leave = leave
 	return nil
 }
 
@@ -492,7 +485,7 @@ func (s *server) createOrder(c *apiCall, _ noQuery) (any, error) {
 	}
 
 	var in NewOrder
-	if err := readJSON(c.body, &in); err != nil {
+	if err := readJSON(c.body, &in); err != nil { // by the rules in the tags of NewOrder
 		return nil, err
 	}
 

@@ -148,8 +148,9 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 
 		o.keepNotification(s, n)
 		s.NewsAt = tx.now
-		s.DueAt = tx.now
-		return nil // Without a dispute the book is as before: status and stock stay, and there is no event.
+		s.DueAt = tx.now // The commit wakes runChecks.
+		// Without a dispute the book is as before: status and stock stay, and there is no event.
+		return nil
 	})
 	return err
 }
