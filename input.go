@@ -90,7 +90,7 @@ func readBodyOf(s source, mostEntries int, body []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
 	p := parser{Decoder: decoder, mostEntries: mostEntries}
-	value, err := p.value(1)
+	value, err := p.nextValue(1)
 	if _, refused := errors.AsType[*Refusal](err); refused {
 		return err
 	}
@@ -119,8 +119,8 @@ type parser struct {
 	entries, mostEntries int
 }
 
-// value returns the next JSON value as a map, list, string, json.Number, bool or nil.
-func (p *parser) value(depth int) (any, error) {
+// nextValue returns the next JSON value as a map, list, string, json.Number, bool or nil.
+func (p *parser) nextValue(depth int) (any, error) {
 	token, err := p.Token()
 	isObject := token == json.Delim('{')
 	if !isObject && token != json.Delim('[') {
@@ -139,7 +139,7 @@ func (p *parser) value(depth int) (any, error) {
 			return nil, refuse(ValidationFailed).add("products",
 				"and all other entries may be at most %d at once", p.mostEntries)
 		}
-		value, err := p.value(depth + 1)
+		value, err := p.nextValue(depth + 1)
 		if err != nil {
 			return nil, err
 		}
@@ -267,7 +267,7 @@ func (r *reader) object(path string, fields map[string]any, to reflect.Value, kn
 		field := to.FieldByIndex(f.index)
 		switch {
 		case !isLeftOut:
-			r.field(path+f.name, f.rule, value, field)
+			r.setField(path+f.name, f.rule, value, field)
 		case f.preset != 0:
 			field.SetInt(f.preset)
 		case !f.optional:
@@ -326,8 +326,8 @@ func isEmpty(kind string, value any) bool {
 	}
 }
 
-// field sets a field of a struct, which may be a pointer.
-func (r *reader) field(path string, rule rule, value any, to reflect.Value) {
+// setField sets a field of a struct, which may be a pointer.
+func (r *reader) setField(path string, rule rule, value any, to reflect.Value) {
 	isPointer := to.Kind() == reflect.Pointer
 	switch {
 	case value == nil && isPointer, rule.kind == "ignored": // It stays as it is.
@@ -337,14 +337,14 @@ func (r *reader) field(path string, rule rule, value any, to reflect.Value) {
 		r.wrong.add(path, "is needed")
 	case isPointer:
 		to.Set(reflect.New(to.Type().Elem()))
-		r.value(path, rule, value, to.Elem())
+		r.setValue(path, rule, value, to.Elem())
 	default:
-		r.value(path, rule, value, to)
+		r.setValue(path, rule, value, to)
 	}
 }
 
-// value checks one value and keeps it if it is right.
-func (r *reader) value(path string, rule rule, value any, to reflect.Value) {
+// setValue checks one value and keeps it if it is right.
+func (r *reader) setValue(path string, rule rule, value any, to reflect.Value) {
 	text, _ := value.(string)
 	switch rule.kind {
 	case "int", "money":

@@ -197,7 +197,7 @@ func on(mode openMode, do commandFunc) commandFunc {
 // onRow returns a command about one row of a table. The flag that is named like the kind of row has its id.
 func onRow(kind string, do commandFunc) commandFunc {
 	return on(openExisting, func(c *call) (any, error) {
-		if err := c.find(kind, c.flags.Lookup(kind).Value.String()); err != nil {
+		if err := c.findStore(kind, c.flags.Lookup(kind).Value.String()); err != nil {
 			return nil, err
 		}
 		return do(c)
@@ -382,9 +382,9 @@ func (c *call) addGatewayURL(text string) error {
 	return nil
 }
 
-// find sets c.id and c.store by the id of a row or, if that is "", to the only store. An order may be named by its
+// findStore sets c.id and c.store by the id of a row or, if that is "", to the only store. An order may be named by its
 // reference.
-func (c *call) find(kind, id string) (err error) {
+func (c *call) findStore(kind, id string) (err error) {
 	if id == "" {
 		stores, err := c.db.Stores(c)
 		if err != nil {

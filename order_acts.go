@@ -164,7 +164,7 @@ func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) e
 		if seen != o.State() || from == "" {
 			return o.wrongState()
 		}
-		o.restore(from, ActorOwner, Note{Code: NoteUndone})
+		o.restoreStatus(from, ActorOwner, Note{Code: NoteUndone})
 		if from == AwaitingVerification {
 			tx.holdForADay(o)
 		}
@@ -176,8 +176,8 @@ func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) e
 	return err
 }
 
-// restore gives the order the status from before its approval, which transitions do not lead back to.
-func (o *OrderRow) restore(to Status, actor Actor, n Note) {
+// restoreStatus gives the order the status from before its approval, which transitions do not lead back to.
+func (o *OrderRow) restoreStatus(to Status, actor Actor, n Note) {
 	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
 	o.Book = o.Book.undo(to)
 }

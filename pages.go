@@ -282,7 +282,7 @@ func parseTemplates(l language) *template.Template {
 		"rupiah":   rupiah,
 		"grouped":  grouped,
 		"alert":    l.alert,
-		"note":     l.note,
+		"note":     l.noteWords,
 		"style":    func() string { return stylesheetURL },
 		"script":   func() template.JS { return template.JS(copyScript) },
 		"base":     path.Base,

@@ -147,7 +147,7 @@ func (s *server) readCheckout(p *page) (any, error) {
 	v.Back = p.shopAddress(p.Store.shopPath(), lines)
 	v.IsFolded = values.Get("email")+values.Get("note") == ""
 	p.Title = p.Language.say("title.checkout")
-	p.Head = &publicHead{Description: p.describe("")}
+	p.Head = &publicHead{Description: p.summary("")}
 
 	var err error
 	if v.Lines, v.Skipped, err = s.chosen(p, lines); err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// secret returns the new secret of a key or an endpoint, for ten minutes.
-func (p *page) secret(id string) string {
+// keptSecret returns the new secret of a key or an endpoint, for ten minutes.
+func (p *page) keptSecret(id string) string {
 	return p.auth.kept(p.Request, "secret-"+id, p.auth.cookie(p.Request, "sign-in"))
 }
 
@@ -36,7 +36,7 @@ func (s *server) readDevelopers(p *page) (any, error) {
 	v.Events = eventBoxes(nil)
 	v.IsFree = p.Store.Plan == PlanFree
 	if id := p.Query("key"); id != "" {
-		v.NewKey = p.secret(id)
+		v.NewKey = p.keptSecret(id)
 	}
 	var err error
 	if v.Keys, err = s.db.Keys(p.Context(), p.Store.ID); err != nil {
@@ -139,7 +139,7 @@ func (s *server) readEndpoint(p *page) (any, error) {
 			v.Subscribe += "?secure=false"
 		}
 	} else {
-		v.Secret = p.secret(e.ID)
+		v.Secret = p.keptSecret(e.ID)
 	}
 	v.Deliveries, err = s.db.Deliveries(p.Context(), p.Store.ID, e.ID, 50)
 	return v, err

@@ -372,7 +372,7 @@ func (s *server) readShop(p *page) (any, error) {
 // headOfShop says what is told about the shop page. Carts and searches are in no index.
 func (p *page) headOfShop(v shopPage, isHidden bool) {
 	p.Title = p.Store.Name
-	p.Head = &publicHead{Description: p.describe(p.Store.ShopText)}
+	p.Head = &publicHead{Description: p.summary(p.Store.ShopText)}
 	for _, g := range v.Goods {
 		p.Head.Picture = cmp.Or(p.Head.Picture, p.previewOf(g.Entry))
 	}
@@ -384,8 +384,8 @@ func (p *page) headOfShop(v shopPage, isHidden bool) {
 	}
 }
 
-// describe shortens a text to what search engines and previews show of a page; one without a text has a sentence.
-func (p *page) describe(text string) string {
+// summary shortens a text to what search engines and previews show of a page; one without a text has a sentence.
+func (p *page) summary(text string) string {
 	short := fmt.Sprintf("%.160s", strings.Join(strings.Fields(text), " "))
 	return cmp.Or(short,
 		p.Language.text("Pesan dan bayar di sini, tanpa akun.", "Order and pay here, without an account."))
@@ -432,7 +432,7 @@ func (s *server) readGood(p *page) (any, error) {
 		}
 	}
 	p.Title = e.Title
-	p.Head = &publicHead{Description: p.describe(e.Description), Picture: p.previewOf(e)}
+	p.Head = &publicHead{Description: p.summary(e.Description), Picture: p.previewOf(e)}
 	if v.IsOpen && len(lines) == 0 {
 		p.Head.Canonical = p.Store.URL + p.Store.shopPath() + "/" + string(kind) + "/" + e.Slug
 	}

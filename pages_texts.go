@@ -90,8 +90,8 @@ func (l language) alert(a shownAlert) string {
 		"{excess}", rupiah(a.Amount-a.Due))
 }
 
-// note returns what a line of an order's history says.
-func (l language) note(n Note) string {
+// noteWords returns what a line of an order's history says.
+func (l language) noteWords(n Note) string {
 	from := ""
 	for _, part := range []string{n.Bank, n.Sender} {
 		if part != "" {

@@ -37,9 +37,9 @@ type gateway interface {
 	// payment can begin there any more; it is false if the gateway cannot be reached.
 	closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool)
 
-	// decide accepts or denies a held payment. isSettled says that the store already has the money, so that the gateway
-	// leaves an approval to the owner. It is only called on gateways that hold payments.
-	decide(
+	// decidePayment accepts or denies a held payment. isSettled says that the store already has the money, so that the
+	// gateway leaves an approval to the owner. It is only called on gateways that hold payments.
+	decidePayment(
 		ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
 	) (isSettled bool, err error)
 
@@ -512,7 +512,7 @@ func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSessio
 // closePage has nothing to do, because the sandbox takes no money in a closed session.
 func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession) bool { return true }
 
-func (s sandbox) decide(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {
+func (s sandbox) decidePayment(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {
 	return false, nil
 }
 

@@ -85,7 +85,7 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	leaveOut := func() bool { return !a.namesReference() && request.dropOptional() }
 	call := gatewayCall{key: key, method: "POST", host: midtransHost(key, "app"), path: snapPages, header: header}
 	err := m.createPage(ctx, call, request, &a, leaveOut)
-	if isRefused(err, GatewayRefused) && a.namesReference() && m.isTaken(ctx, key, c.Session, a) {
+	if isRefused(err, GatewayRefused) && a.namesReference() && m.isReferenceTaken(ctx, key, c.Session, a) {
 		return Page{}, errTaken
 	}
 	return Page{a.Token, a.URL, now.Add(lasts)}, c.scrub(err)
@@ -94,15 +94,15 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 // namesReference reports whether a refusal is about our reference.
 func (a *midtransAnswer) namesReference() bool { return a.says("order_id") || a.says("order id") }
 
-// isTaken reports whether Midtrans refuses a reference because it has a payment for it. Either its words say so, in one
-// of four published forms, or it knows the transaction.
-func (m midtrans) isTaken(ctx context.Context, key GatewayKey, s PaymentSession, refusal midtransAnswer) bool {
+// isReferenceTaken reports whether Midtrans refuses a reference because it has a payment for it. Either its words say
+// so, in one of four published forms, or it knows the transaction.
+func (m midtrans) isReferenceTaken(ctx context.Context, key GatewayKey, s PaymentSession, refusal midtransAnswer) bool {
 	for _, words := range []string{"already been taken", "sudah digunakan", "paid and utilized", "duplicate order"} {
 		if refusal.says(words) {
 			return true
 		}
 	}
-	_, isFound, err := m.transaction(ctx, key, s, s.reference())
+	_, isFound, err := m.getTransaction(ctx, key, s, s.reference())
 	return isFound && err == nil
 }
 
@@ -238,7 +238,7 @@ func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) 
 			continue // It was answered already, or will not change.
 		}
 
-		t, isFound, err := m.transaction(ctx, key, s, id)
+		t, isFound, err := m.getTransaction(ctx, key, s, id)
 		if err != nil {
 			return a, err
 		}
@@ -271,9 +271,9 @@ func (s PaymentSession) staysDenied(id string) bool {
 		slices.ContainsFunc(s.payments, func(p Payment) bool { return p.ID == id && p.State == Denied })
 }
 
-// transaction asks for one of a session's transactions. It is not found if the buyer has not chosen how to pay, or if
-// the identifier belongs to another order.
-func (m midtrans) transaction(
+// getTransaction asks for one of a session's transactions. It is not found if the buyer has not chosen how to pay, or
+// if the identifier belongs to another order.
+func (m midtrans) getTransaction(
 	ctx context.Context, key GatewayKey, s PaymentSession, id string,
 ) (t midtransAnswer, isFound bool, err error) {
 	t, status, err := m.callAPI(ctx, key, "GET", id, "status", nil)
@@ -355,7 +355,7 @@ func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSessi
 		return err == nil || isRefused(err, GatewayRefused)
 	}
 
-	t, isFound, err := m.transaction(ctx, key, s, p.ID)
+	t, isFound, err := m.getTransaction(ctx, key, s, p.ID)
 	if err != nil || !isFound || !t.runsOverSNAP() || !strings.EqualFold(t.Status, "pending") {
 		return err == nil || isRefused(err, GatewayRefused)
 	}
@@ -377,9 +377,9 @@ func (a *midtransAnswer) runsOverSNAP() bool {
 	return false
 }
 
-// decide approves or denies a payment. Midtrans decides only about captured money. If it refuses because the money is
-// settled, the owner's word counts.
-func (m midtrans) decide(
+// decidePayment approves or denies a payment. Midtrans decides only about captured money. If it refuses because the
+// money is settled, the owner's word counts.
+func (m midtrans) decidePayment(
 	ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
 ) (isSettled bool, err error) {
 	if !accept {
@@ -391,7 +391,7 @@ func (m midtrans) decide(
 	if !isRefused(err, GatewayRefused) {
 		return false, err
 	}
-	t, isFound, failed := m.transaction(ctx, key, s, payment)
+	t, isFound, failed := m.getTransaction(ctx, key, s, payment)
 	if failed == nil && isFound && strings.EqualFold(t.Status, "settlement") {
 		return true, nil
 	}

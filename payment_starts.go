@@ -225,7 +225,7 @@ func (p *payments) decideAtGateway(
 	if err != nil {
 		return false, err
 	}
-	isSettled, err = p.gateways[s.Provider].decide(ctx, keys[0], s, held.ID, accept)
+	isSettled, err = p.gateways[s.Provider].decidePayment(ctx, keys[0], s, held.ID, accept)
 	if err != nil && !isRefused(err, GatewayRefused) {
 		err = refuse(Unavailable)
 	}

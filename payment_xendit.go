@@ -152,7 +152,7 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 	a.Aliases = map[string][]string{}
 	named := map[string]bool{} // the payments that sessions name
 	for _, id := range s.xenditSessions() {
-		err := x.addSession(ctx, key, s, &a, id, named)
+		err := x.addPaymentOfSession(ctx, key, s, &a, id, named)
 		failed = cmp.Or(err, failed)
 	}
 	isSessionUnread := failed != nil // It may name a payment, which would be counted twice.
@@ -167,8 +167,8 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 	return a, failed
 }
 
-// addSession asks about a session, and adds the payment that completed it.
-func (x xendit) addSession(
+// addPaymentOfSession asks about a session, and adds the payment that completed it.
+func (x xendit) addPaymentOfSession(
 	ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string, named map[string]bool,
 ) error {
 	session, status, err := x.callAPI(ctx, key, "GET", "/sessions/"+url.PathEscape(id))
@@ -341,7 +341,7 @@ func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession)
 	return closed
 }
 
-func (x xendit) decide(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {
+func (x xendit) decidePayment(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {
 	return false, nil
 }
 
