@@ -26,7 +26,8 @@ func (w *world) wide(t *testing.T) (items []fields) {
 		for j := range 50 {
 			contents = append(contents, fields{"slug": fmt.Sprint("p-", 50*i+j), "quantity": 1})
 		}
-		bundles = append(bundles, fields{"slug": fmt.Sprint("b-", i), "title": "Wide", "price": 1000, "items": contents})
+		bundles = append(bundles, fields{"slug": fmt.Sprint("b-", i), "title": "Wide", "price": 1000,
+			"items": contents})
 	}
 	catalog := fields{"products": products, "bundles": bundles}
 	w.do(t, "PUT", "/v1/catalog", catalog, as(w.shop.keys["manage"])...).want(t, 200, "")
@@ -76,7 +77,8 @@ func TestNobodyStopsTheOthers(t *testing.T) {
 			p.play("owner open /dashboard?from=2020-01-01 | sees lebih dari 50000 pesanan")
 			var buyers atomic.Int64
 			return func(client int) int {
-				form := shopForm("product.kopi", "", "product.teh", "1", "seen", "50000", "phone", fmt.Sprint("08123", 1e7+buyers.Add(1)))
+				form := shopForm("product.kopi", "", "product.teh", "1", "seen", "50000", "phone",
+					fmt.Sprint("08123", 1e7+buyers.Add(1)))
 				return w.status("POST", checkoutAt, form.Encode(), "Content-Type", "application/x-www-form-urlencoded",
 					"X-Forwarded-For", fmt.Sprintf("2001:db8:%x::1", client))
 			}
@@ -189,8 +191,8 @@ func (w *world) manyOrders(status Status, n int) {
 }
 
 // TestWritesThatWait has another program keep the writer waiting. Of each kind, a shop has so many writes that wait;
-// the others are told to come again after two seconds. Those of another shop wait beside them. No other test runs beside
-// it, because SQLite gives up after five seconds.
+// the others are told to come again after two seconds. Those of another shop wait beside them. No other test runs
+// beside it, because SQLite gives up after five seconds.
 func TestWritesThatWait(t *testing.T) {
 	w := newWorld(t)
 	w.ruin = true
@@ -213,7 +215,8 @@ func TestWritesThatWait(t *testing.T) {
 			return p.browse("POST", "/dashboard/developers", form, "Cookie", signedIn).StatusCode
 		}},
 		"buyers": {8, func() int {
-			return p.browse("POST", "/pay/"+p.kept["B"], url.Values{"act": {"claim"}, "method": {"bank_transfer"}}).StatusCode
+			return p.browse("POST", "/pay/"+p.kept["B"],
+				url.Values{"act": {"claim"}, "method": {"bank_transfer"}}).StatusCode
 		}},
 	}
 	letGo := w.atCommit("store add -name Third -email third@example.id")
@@ -331,8 +334,8 @@ func TestWorkTakesTurns(t *testing.T) {
 	}
 }
 
-// TestRowsAreLookedUp asks SQLite how it finds the goods of a cart, and the session of a gateway's notification: by what
-// the client names. To read all goods or orders of a store for it takes over a second if they are many.
+// TestRowsAreLookedUp asks SQLite how it finds the goods of a cart, and the session of a gateway's notification: by
+// what the client names. To read all goods or orders of a store for it takes over a second if they are many.
 func TestRowsAreLookedUp(t *testing.T) {
 	w := newWorld(t)
 	db, err := sql.Open("sqlite3", "file:"+w.file+"?mode=ro")
@@ -370,7 +373,8 @@ func TestThingsThatWereReplaced(t *testing.T) {
 		method := fields{"code": code, "name": "M", "provider": "manual"}
 		return w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []fields{method}}, as(w.shop.keys["manage"])...)
 	}
-	many(`INSERT INTO payment_methods (store_id, code, name, provider, kind, fee, instructions, accounts, unique_code, enabled, removed_at)
+	many(`INSERT INTO payment_methods (store_id, code, name, provider, kind, fee, instructions, accounts, unique_code,
+		                              enabled, removed_at)
 		SELECT ?, 'old-' || i, 'M', 'manual', 'transfer', 0, '', '[]', 0, 1, 1 FROM n`)
 	put("new").wantRefusal(t, "422 VALIDATION_FAILED payment_methods")
 	w.sql("DELETE FROM payment_methods WHERE code LIKE 'old-___'")

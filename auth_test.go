@@ -46,11 +46,13 @@ func TestRateLimits(t *testing.T) {
 		key := textOf(w.command("key add -name fresh -store "+w.shop.id), "key")
 		h := w.do(t, "GET", "/v1/store", nil, as(key)...).want(t, 429, "RATE_LIMITED").Header
 		if h.Get("X-RateLimit-Remaining") != "0" || h.Get("X-RateLimit-Reset") != "1" {
-			t.Errorf("a fresh key of a store that has nothing left gets %v, want none left, and its own token in a second", h)
+			t.Errorf("a fresh key of a store that has nothing left gets %v, "+
+				"want none left, and its own token in a second", h)
 		}
 		w.get(t, "/v1/store", as(w.other.keys["read"])...)
 		newPlayer(t, w).play("owner open keys | can add-endpoint add-key revoke") // Programs do not keep the owner out.
-		w.ruin = true                                                             // which would read more than the limit
+		// which would read more than the limit
+		w.ruin = true
 	}, "-rate", "60", "-burst", "3")
 }
 

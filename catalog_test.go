@@ -76,7 +76,8 @@ func TestSearch(t *testing.T) {
 		}
 		var got []string
 		for offset := 0; ; offset += 7 {
-			page := w.get(t, fmt.Sprintf("/v1/products?type=product&limit=7&offset=%d&q=%s", offset, url.QueryEscape(q)),
+			page := w.get(t, fmt.Sprintf("/v1/products?type=product&limit=7&offset=%d&q=%s",
+				offset, url.QueryEscape(q)),
 				as(w.other.keys["read"])...)
 			for _, p := range page.list("products") {
 				got = append(got, textOf(p, "slug"))
@@ -109,7 +110,8 @@ func TestPutCatalog(t *testing.T) {
 	w.get(t, "/v1/payment-methods").has(t,
 		"payment_methods.2.name Transfer", "payment_methods.2.accounts.0.bank BCA")
 
-	put(`{"payment_methods":[{"code":"dua","name":"Dua","provider":"manual","accounts":[{"bank":"BRI","number":"9876543210"}]}]}`).want(t, 200, "")
+	put(`{"payment_methods":[{"code":"dua","name":"Dua","provider":"manual",
+		"accounts":[{"bank":"BRI","number":"9876543210"}]}]}`).want(t, 200, "")
 	w.get(t, "/v1/payment-methods").has(t, // each with its own accounts
 		"payment_methods.5.accounts.0.bank DANA", "payment_methods.6.code dua", "payment_methods.6.accounts.0.bank BRI")
 

@@ -225,7 +225,8 @@ func (n *internet) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // askedFor matches what the words of a fault repeat: our reference, and what a request for a page says of its buyer.
-var askedFor = regexp.MustCompile(`"(?:email|first_name|given_names|phone|mobile_number|order_id|reference_id)":"([^"]*)"`)
+var askedFor = regexp.MustCompile(
+	`"(?:email|first_name|given_names|phone|mobile_number|order_id|reference_id)":"([^"]*)"`)
 
 // faultOf notes a call and returns the kind of its fault, "" if it has none.
 func (n *internet) faultOf(name string) (kind string) {
@@ -419,8 +420,9 @@ type midtransDouble struct {
 	// odd is what an account may be like: fee (buyers are charged Rp710 more), promo (Rp500
 	// less), top (it says so at the top of an answer),
 	// numbers (amounts and codes are no texts), nofields (it refuses what is not needed, with 422), used1 to used5 (its
-	// words for a reference that is used; the last was not published), noreference (it refuses a reference that is not used),
-	// dollars (payments are in another currency), unknown200 (it says in an answer with 200 that it knows no such payment).
+	// words for a reference that is used; the last was not published), noreference (it refuses a reference that is not
+	// used), dollars (payments are in another currency), unknown200 (it says in an answer with 200 that it knows no
+	// such payment).
 	odd map[string]bool
 }
 
@@ -745,8 +747,8 @@ func (d *midtransDouble) message(order, name, state string) (path string, header
 	return "/notifications/midtrans/", nil, d.written(d.sign(said))
 }
 
-const xenditChannels = `(BCA|BNI|BRI|MANDIRI|PERMATA|CIMB|BSI|BJB|BNC|MUAMALAT)_VIRTUAL_ACCOUNT|QRIS|GOPAY|SHOPEEPAY|DANA|` +
-	`OVO|LINKAJA|ASTRAPAY|JENIUSPAY|CARDS|ALFAMART|INDOMARET|AKULAKU|KREDIVO|INDODANA`
+const xenditChannels = `(BCA|BNI|BRI|MANDIRI|PERMATA|CIMB|BSI|BJB|BNC|MUAMALAT)_VIRTUAL_ACCOUNT|QRIS|GOPAY|SHOPEEPAY|` +
+	`DANA|OVO|LINKAJA|ASTRAPAY|JENIUSPAY|CARDS|ALFAMART|INDOMARET|AKULAKU|KREDIVO|INDODANA`
 
 const xenditRules = `
 	reference_id                           .{1,64}
@@ -785,8 +787,8 @@ type xenditDouble struct {
 	// odd is what an account may be like: older (refunds have an id and that of the payment's request, and no paths of
 	// /v3), newer (they have the id of the payment alone), nolists (it may not list its refunds), norefunds (nor read
 	// one), nested (a refund's notification has data.data), discounts (lines may be negative), short (a session lasts
-	// an hour at most, not a day), nofields (it refuses what is not needed, with 422), nopayments (it may not read payments),
-	// dollars (sessions are in another currency).
+	// an hour at most, not a day), nofields (it refuses what is not needed, with 422), nopayments (it may not read
+	// payments), dollars (sessions are in another currency).
 	odd       map[string]bool
 	customers map[string]bool // by their reference_id
 	refunds   []*xenditReturn
@@ -949,7 +951,8 @@ func (d *xenditDouble) create(r *http.Request) (session any, refusal string) {
 
 // payment answers a question about a payment, or ends its request.
 func (d *xenditDouble) payment(r *http.Request, newer bool, path []string) (found any, refusal string) {
-	i := slices.IndexFunc(d.payments, func(p *xenditPayment) bool { return p.Payment == path[1] || p.Request == path[1] })
+	i := slices.IndexFunc(d.payments,
+		func(p *xenditPayment) bool { return p.Payment == path[1] || p.Request == path[1] })
 	switch {
 	case !newer, r.Header.Get("Api-Version") != "2024-11-11":
 		return nil, "404 DATA_NOT_FOUND"

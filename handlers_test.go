@@ -619,8 +619,9 @@ func TestBodyThatIsTooLarge(t *testing.T) {
 	conn, err := w.life.dial()
 	must(t, err)
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: shop.test\r\nConnection: close\r\nAuthorization: Bearer %s\r\n"+
-		"Content-Length: 100000\r\n\r\n%s", w.shop.keys["write"], strings.Repeat(" ", 100000))
+	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: shop.test\r\nConnection: close\r\n"+
+		"Authorization: Bearer %s\r\nContent-Length: 100000\r\n\r\n%s",
+		w.shop.keys["write"], strings.Repeat(" ", 100000))
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.Contains(string(answer), "PAYLOAD_TOO_LARGE") {
 		t.Errorf("the answer is %q, %v", answer, err)

@@ -34,7 +34,8 @@ func TestBadChanges(t *testing.T) {
 		t.Errorf("refused requests have events: %v", after[len(before):])
 	}
 	w.get(t, "/v1/webhooks", manage...).has(t, "webhooks []")
-	w.get(t, "/v1/products?slug=kopi").has(t, "products.0.stock 10", "products.0.image_url https://img.example.id/kopi.jpg")
+	w.get(t, "/v1/products?slug=kopi").has(t, "products.0.stock 10",
+		"products.0.image_url https://img.example.id/kopi.jpg")
 }
 
 // TestCatalogBothWays reads a catalog in pages, and sends it back: that changes nothing.
@@ -83,9 +84,10 @@ func TestCatalogBothWays(t *testing.T) {
 
 	// The answer says what became of each entry.
 	w.do(t, "PUT", "/v1/catalog", `{
-		"products":[{"slug":"kopi","title":"Kopi Gayo","price":85000,"stock":10},{"slug":"baru","title":"Baru","price":1},
-			{"slug":"teh","title":"Teh","price":50000}],
-		"bundles":[{"slug":"duo","title":"Duo","price":200000,"items":[{"slug":"teh","quantity":1},{"slug":"kopi","quantity":2}]},
+		"products":[{"slug":"kopi","title":"Kopi Gayo","price":85000,"stock":10},
+			{"slug":"baru","title":"Baru","price":1},{"slug":"teh","title":"Teh","price":50000}],
+		"bundles":[{"slug":"duo","title":"Duo","price":200000,
+			"items":[{"slug":"teh","quantity":1},{"slug":"kopi","quantity":2}]},
 			{"slug":"draf","title":"Draf","price":1,"items":[{"slug":"teh","quantity":1}]}],
 		"payment_methods":[{"code":"cod","name":"COD","provider":"manual","kind":"cash","accounts":[]},
 			{"code":"sandbox","name":"Percobaan","provider":"sandbox","fee":0}]}`, manage...).want(t, 200, "").has(t,
@@ -138,10 +140,12 @@ func TestOwnPictures(t *testing.T) {
 	w.sql("INSERT INTO pictures (hash, jpeg) VALUES (?, x'00')", strings.Repeat("0", 64))
 	put := func(address string) response {
 		return w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []any{
-			fields{"code": "kode", "name": "QRIS toko", "provider": "manual", "kind": "qris", "image_url": address}}}, manage...)
+			fields{"code": "kode", "name": "QRIS toko", "provider": "manual", "kind": "qris", "image_url": address}}},
+			manage...)
 	}
 	put(own).want(t, 200, "").has(t, "entries.0.result changed")
-	w.get(t, "/v1/catalog?type=payment_method&limit=1&starting_after=dana_toko", manage...).has(t, "payment_methods.0.image_url "+own)
+	w.get(t, "/v1/catalog?type=payment_method&limit=1&starting_after=dana_toko", manage...).
+		has(t, "payment_methods.0.image_url "+own)
 	put(own).want(t, 200, "").has(t, "entries.0.result unchanged")
 	for _, address := range []string{"http://img.example.id/qris.png", strings.Replace(own, "shop", "other", 1)} {
 		put(address).wantRefusal(t, "422 VALIDATION_FAILED payment_methods[0].image_url")
@@ -245,13 +249,15 @@ func TestWebhooksByAPI(t *testing.T) {
 		p := newPlayer(t, w)
 		p.play("owner open account, press add-phone server=ntfy.sh")
 
-		added := add(`{"url":"https://plugin.example.id/hook","events":["orderShipped","orderUpdated"]}`).want(t, 201, "")
+		added := add(`{"url":"https://plugin.example.id/hook","events":["orderShipped","orderUpdated"]}`)
+		added.want(t, 201, "")
 		added.has(t, "webhook.active true", "webhook.events [orderShipped orderUpdated]")
 		id := added.at("webhook.id")
 		w.net.inbox.know("plugin.example.id", added.at("webhook.secret"))
 		add(`{"url":"https://all.example.id/hook","events":null}`).want(t, 201, "").has(t, "webhook.events []")
 		all := list().at("webhooks.1.id")
-		w.do(t, "DELETE", "/v1/webhooks/"+strings.ToUpper(all), nil, manage...).want(t, 200, "").has(t, "webhook.id "+all)
+		w.do(t, "DELETE", "/v1/webhooks/"+strings.ToUpper(all), nil, manage...).want(t, 200, "").
+			has(t, "webhook.id "+all)
 		w.do(t, "DELETE", "/v1/webhooks/"+all, nil, manage...).want(t, 404, "NOT_FOUND")
 
 		// The secret is shown once, phones are not shown, and each store has its own endpoints.
@@ -259,7 +265,8 @@ func TestWebhooksByAPI(t *testing.T) {
 		if len(listed.list("webhooks")) != 1 || strings.Contains(string(listed.Body), "whsec_") {
 			t.Errorf("the endpoints are %s", listed.Body)
 		}
-		listed.has(t, "webhooks.0.id "+id, "webhooks.0.url https://plugin.example.id/hook", "webhooks.0.off_reason <nil>")
+		listed.has(t, "webhooks.0.id "+id, "webhooks.0.url https://plugin.example.id/hook",
+			"webhooks.0.off_reason <nil>")
 		other := as(w.other.keys["manage"])
 		w.get(t, "/v1/webhooks", other...).has(t, "webhooks []")
 		w.do(t, "DELETE", "/v1/webhooks/"+id, nil, other...).want(t, 404, "NOT_FOUND")

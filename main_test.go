@@ -114,7 +114,8 @@ func TestNamesInTheDocumentation(t *testing.T) {
 		must(t, err)
 		code += string(source)
 	}
-	for _, m := range regexp.MustCompile("`([A-Za-z_]+)`|`([a-z/_-]+\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
+	names := regexp.MustCompile("`([A-Za-z_]+)`|`([a-z/_-]+\\.[a-z]+)`")
+	for _, m := range names.FindAllStringSubmatch(string(text), -1) {
 		if m[2] != "" {
 			if _, err := os.Stat(m[2]); err != nil {
 				t.Error(err)
@@ -231,7 +232,10 @@ func TestDemo(t *testing.T) {
 	}
 	// Its shop page has a picture for each of its goods, and a QRIS code to order by.
 	shop := said.await(t, `Shop page +(http://\S+)`)
-	for path, want := range map[string]string{"": `src="/pictures/[0-9a-f]{64}/small"`, "/checkout?product.kopi-gayo=1": `value="0 qris"`} {
+	for path, want := range map[string]string{
+		"":                              `src="/pictures/[0-9a-f]{64}/small"`,
+		"/checkout?product.kopi-gayo=1": `value="0 qris"`,
+	} {
 		resp, err := http.Get(shop + path)
 		must(t, err)
 		defer resp.Body.Close()
@@ -533,7 +537,8 @@ func TestPublicURLs(t *testing.T) {
 	}
 	for _, address := range []string{"http://shop.test:80", "https://shop.test:443"} { // ports that browsers leave out
 		w := newWorld(t, "-public-url", address)
-		if home := address[:strings.LastIndexByte(address, ':')]; !strings.Contains(w.log.String(), "dashboard="+home+"/dashboard") {
+		home := address[:strings.LastIndexByte(address, ':')]
+		if !strings.Contains(w.log.String(), "dashboard="+home+"/dashboard") {
 			t.Errorf("%s: %s", address, w.log.String())
 		}
 	}

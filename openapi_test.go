@@ -645,7 +645,8 @@ func TestRandomRequests(t *testing.T) {
 			r.mu.Unlock()
 		}
 		if answer.Status >= 500 || fault != "" {
-			t.Errorf("request %d, %s %s %.500s\n%d %.500s\n%s", i, c.method, path, body, answer.Status, answer.Body, fault)
+			t.Errorf("request %d, %s %s %.500s\n%d %.500s\n%s",
+				i, c.method, path, body, answer.Status, answer.Body, fault)
 		}
 	}
 	for _, c := range calls {

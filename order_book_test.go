@@ -109,8 +109,9 @@ func tell(t *testing.T, all []Payment, words []string) []Payment {
 	return append(all, Payment{SessionNumber: number, ID: news.ID, Asked: 1000}.learn(news))
 }
 
-// TestMoneyIsNeverSilent plays 20,000 random stories, and 2,000,000 with -walk. Whatever happens, money that is there is what the order
-// lives on, or an alert that the owner has seen; and an exact payment pays every order but a refunded one.
+// TestMoneyIsNeverSilent plays 20,000 random stories, and 2,000,000 with -walk. Whatever happens, money that is there
+// is what the order lives on, or an alert that the owner has seen; and an exact payment pays every order but a refunded
+// one.
 func TestMoneyIsNeverSilent(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -156,7 +157,8 @@ func TestMoneyIsNeverSilent(t *testing.T) {
 // silence is what of a book must not be.
 func silence(before, b Book) string {
 	payer, isPayment := b.payer()
-	paidInParts := !isPayment || payer.Amount != payer.Asked || payer.Returned > 0 // else nothing is needed beside the payer
+	// else nothing is needed beside the payer
+	paidInParts := !isPayment || payer.Amount != payer.Asked || payer.Returned > 0
 	for _, p := range b.Payments {
 		key := p.key()
 		about := func(a Alert) bool { return a.Payment == key }

@@ -72,7 +72,8 @@ func TestTransitions(t *testing.T) {
 					if got := after.at("order.status"); got != want && (want != "" || got != status) {
 						t.Errorf("the order is %s, want %s", got, want)
 					}
-					if more := len(w.get(t, "/v1/events").list("events")) - events; more != map[bool]int{true: 1}[want != ""] {
+					more := len(w.get(t, "/v1/events").list("events")) - events
+					if more != map[bool]int{true: 1}[want != ""] {
 						t.Errorf("%d events tell of it", more)
 					}
 					over := slices.Contains([]string{"failed", "expired"}, after.at("order.status"))
@@ -473,7 +474,8 @@ func (w *walk) strangerOrders() {
 func (w *walk) handOver() {
 	w.try("shop get")
 	wasShipped := isShipped(asFields(w.who.response.Data["order"]))
-	act, body := "ship", w.draw("{}", `{"carrier":"JNE"}`, `{"tracking_number":"1"}`, `{"carrier":"J&T","tracking_number":"2"}`)
+	act, body := "ship", w.draw("{}", `{"carrier":"JNE"}`, `{"tracking_number":"1"}`,
+		`{"carrier":"J&T","tracking_number":"2"}`)
 	if wasShipped && w.IntN(2) == 0 || w.IntN(10) == 0 {
 		act, body = "unship", "{}"
 	}

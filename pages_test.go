@@ -147,8 +147,10 @@ func TestLinesOfAnOwnOrder(t *testing.T) {
 		p := newPlayer(t, w)
 		w.sql("UPDATE products SET title = 'Duo', title_folded = 'duo' WHERE slug = 'teh'")
 		for title, want := range map[string]string{"": "Harus diisi", "duo": "Cocok dengan beberapa barang"} {
-			status, text := p.code("POST", "/dashboard/orders/new?key=k"+title, url.Values{"act": {"order"}, "name": {"Siti"},
-				"payment_method": {"bank_transfer"}, "items[0].title": {"Kopi Gayo"}, "items[1].title": {title}, "items[1].quantity": {"3"}})
+			status, text := p.code("POST", "/dashboard/orders/new?key=k"+title,
+				url.Values{"act": {"order"}, "name": {"Siti"},
+					"payment_method": {"bank_transfer"}, "items[0].title": {"Kopi Gayo"}, "items[1].title": {title},
+					"items[1].quantity": {"3"}})
 			if status != 422 || !strings.Contains(text, want) {
 				t.Errorf("%q: %d, without %q", title, status, want)
 			}
@@ -190,7 +192,8 @@ func TestEveryPage(t *testing.T) {
 	w.net.inbox.await(5)
 	for _, path := range []string{
 		"/dashboard", "/dashboard?q=siti", "/dashboard?status=paid", "/dashboard?q=nobody",
-		"/dashboard/orders/" + order, "/dashboard/orders/" + p.order, "/dashboard/catalog", "/dashboard/catalog?kind=bundle",
+		"/dashboard/orders/" + order, "/dashboard/orders/" + p.order, "/dashboard/catalog",
+		"/dashboard/catalog?kind=bundle",
 		"/dashboard/catalog/product", "/dashboard/catalog/bundle?slug=duo", "/dashboard/payments",
 		"/dashboard/payments/method?provider=manual&kind=qris", "/dashboard/payments/method?code=kode",
 		"/dashboard/payments/method?code=cod", "/dashboard/developers", "/dashboard/endpoints/" + endpoint,
@@ -212,7 +215,8 @@ func TestEveryPage(t *testing.T) {
 			if strings.HasSuffix(path, "=kode") { // It may read a code from a picture.
 				scripts = 2
 			}
-			if strings.Count(body, "<script") > scripts || strings.Contains(body, "onclick") || strings.Contains(body, "{{") {
+			if strings.Count(body, "<script") > scripts || strings.Contains(body, "onclick") ||
+				strings.Contains(body, "{{") {
 				t.Errorf("%s has scripts", path)
 			}
 			shown[lang] = text
@@ -239,7 +243,8 @@ func TestOwnOrder(t *testing.T) {
 	form := func(name string) url.Values {
 		return url.Values{
 			"act": {"order"}, "name": {name}, "payment_method": {"bank_transfer"}, "shipping_fee": {"9rb"},
-			"items[0].title": {"kopi gayo"}, "items[0].quantity": {"2"}, "items[1].title": {""}, "items[1].quantity": {""},
+			"items[0].title": {"kopi gayo"}, "items[0].quantity": {"2"}, "items[1].title": {""},
+			"items[1].quantity": {""},
 		}
 	}
 	for range 2 {
@@ -294,12 +299,15 @@ func TestExport(t *testing.T) {
 	w := newWorld(t)
 	p := newPlayer(t, w)
 	texts := map[string]string{} // and the cells that they become
-	for _, text := range strings.Split("=1+1 +62_812 -1 @SUM(A1) ＝1 √2 081234567890 00042 1E5 1.5e3 3-12 12345678901234567890 3_Mei_2026 "+
-		"Mei_5 Sept_3 TRUE #N/A Rp85.000 IDR_5 50% 12:30 1_1/2 (5) ０８１２ 2026-01-31T10:00:00Z 10_AM 5_EUR USD_5 1,5 1.000.000 1_Peb_2026", " ") {
+	for _, text := range strings.Split(
+		"=1+1 +62_812 -1 @SUM(A1) ＝1 √2 081234567890 00042 1E5 1.5e3 3-12 12345678901234567890 3_Mei_2026 "+
+			"Mei_5 Sept_3 TRUE #N/A Rp85.000 IDR_5 50% 12:30 1_1/2 (5) ０８１２ 2026-01-31T10:00:00Z "+
+			"10_AM 5_EUR USD_5 1,5 1.000.000 1_Peb_2026", " ") {
 		text = strings.ReplaceAll(text, "_", " ")
 		texts[text] = "'" + text
 	}
-	for _, text := range strings.Split("Mei|Siti Aminah|Siti; \"Aminah\"|Kopi 200 g|2 kg|Jl. Melati 3|100% Arabika|JP123456789ID|Marina|李小龙", "|") {
+	for _, text := range strings.Split(
+		"Mei|Siti Aminah|Siti; \"Aminah\"|Kopi 200 g|2 kg|Jl. Melati 3|100% Arabika|JP123456789ID|Marina|李小龙", "|") {
 		texts[text] = text
 	}
 	for i := range 15 { // With them they are more than a page.
@@ -317,7 +325,8 @@ func TestExport(t *testing.T) {
 		body["external_id"], body["shipping"] = text, fields{"address": text + "\tA\r\n=5", "method": text}
 		o := w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
 		w.decide(t, o.at("order.id"), "approve")
-		w.do(t, "POST", "/v1/orders/"+o.at("order.id")+"/ship", fields{"carrier": "JNE", "tracking_number": text}, as(w.shop.keys["manage"])...).want(t, 200, "")
+		w.do(t, "POST", "/v1/orders/"+o.at("order.id")+"/ship", fields{"carrier": "JNE", "tracking_number": text},
+			as(w.shop.keys["manage"])...).want(t, 200, "")
 	}
 
 	_, list := p.code("GET", "/dashboard?from=2020-01-01&status=paid", nil)
@@ -345,8 +354,10 @@ func TestExport(t *testing.T) {
 				t.Errorf("%s is %q, want %q", name, cell, wanted)
 			}
 		}
-		for name, want := range map[string]string{"Telepon": "'081234567890", "Metode": "Transfer dengan kode unik", "Kurir": "JNE",
-			"Status": "Lunas", "Barang": "Teh Melati", "Jumlah": "2", "Harga barang": "100000"} {
+		for name, want := range map[string]string{
+			"Telepon": "'081234567890", "Metode": "Transfer dengan kode unik", "Kurir": "JNE",
+			"Status": "Lunas", "Barang": "Teh Melati", "Jumlah": "2", "Harga barang": "100000",
+		} {
 			if cell := column(i, name); cell != want {
 				t.Errorf("%s is %q, want %q", name, cell, want)
 			}
@@ -364,7 +375,8 @@ func TestExport(t *testing.T) {
 		if sum != number(i, "Total") || number(i, "Harga barang")+number(i+1, "Harga barang") != number(i, "Subtotal") {
 			t.Errorf("the amounts do not add up: %q", rows[i:i+2])
 		}
-		second := strings.Join(slices.DeleteFunc(slices.Clone(rows[i+1]), func(cell string) bool { return cell == "" }), "|")
+		noCell := func(cell string) bool { return cell == "" }
+		second := strings.Join(slices.DeleteFunc(slices.Clone(rows[i+1]), noCell), "|")
 		if !regexp.MustCompile(`^Seduhan[^|]*\|1\|1000\|1000$`).MatchString(second) {
 			t.Errorf("the second row of an order is %q", rows[i+1])
 		}
@@ -412,7 +424,8 @@ func openInSpreadsheet(t *testing.T, text string, rows [][]string, locale string
 	must(t, xml.Unmarshal(saved, &sheet))
 	tags := regexp.MustCompile("<[^>]*>")
 	kinds := map[string]string{"Dibuat": "date", "Dikirim": "date", "Lunas": "date"}
-	for _, name := range strings.Split("Jumlah|Harga satuan|Harga barang|Subtotal|Ongkir|Diskon|Biaya|Kode unik|Total", "|") {
+	amounts := "Jumlah|Harga satuan|Harga barang|Subtotal|Ongkir|Diskon|Biaya|Kode unik|Total"
+	for _, name := range strings.Split(amounts, "|") {
 		kinds[name] = "float"
 	}
 	for i, row := range rows {
@@ -474,11 +487,13 @@ func TestOrderSearch(t *testing.T) {
 		return ids
 	}
 	tail := all[5].reference[len("INV-20261124-"):]
-	texts := []string{"shop-104", "b7@example.id", "neil", "%", "élise élan", "nobody", all[3].reference, "100", tail, "0812-3456-7812"}
+	texts := []string{"shop-104", "b7@example.id", "neil", "%", "élise élan", "nobody", all[3].reference, "100", tail,
+		"0812-3456-7812"}
 	for _, q := range append(names, texts...) {
 		var want []string
 		for _, o := range all {
-			if q = strings.ToLower(q); strings.Contains(o.text, q) || o.reference == q || o.external == q || strings.HasSuffix(o.reference, "-"+q) {
+			if q = strings.ToLower(q); strings.Contains(o.text, q) || o.reference == q || o.external == q ||
+				strings.HasSuffix(o.reference, "-"+q) {
 				want = append(want, o.id)
 			}
 		}
@@ -489,7 +504,8 @@ func TestOrderSearch(t *testing.T) {
 			t.Errorf("%q: found %v, want %v", q, got, want)
 		}
 	}
-	for _, q := range []string{"081234567812", "+62 812 3456 7812", "6281234567812", "\u202a0812\u20113456\u20117812\u202c", "567812"} {
+	for _, q := range []string{"081234567812", "+62 812 3456 7812", "6281234567812",
+		"\u202a0812\u20113456\u20117812\u202c", "567812"} {
 		if got := search(url.QueryEscape(q)); !slices.Equal(got, []string{all[2].id}) {
 			t.Errorf("%q: found %v, want the order of 0812-3456-7812", q, got)
 		}
@@ -580,7 +596,8 @@ func TestPicture(t *testing.T) {
 			t.Errorf("at %d the picture has the color %x %x %x, want %x", x, r>>8, g>>8, b>>8, want)
 		}
 	}
-	if listed := fmt.Sprint(w.get(t, "/v1/payment-methods").Data); !strings.Contains(listed, "https://shop.test"+address) {
+	listed := fmt.Sprint(w.get(t, "/v1/payment-methods").Data)
+	if !strings.Contains(listed, "https://shop.test"+address) {
 		t.Errorf("the API names the picture %s", listed)
 	}
 	p.play("order kopi 1 kode as A")
@@ -627,7 +644,8 @@ func TestPictureWeight(t *testing.T) {
 			t.Errorf("%x: %d, want %d", head, got, want)
 		}
 	}
-	if weightOf(image.Config{ColorModel: color.NRGBA64Model}, "png", nil) != 2 || weightOf(image.Config{ColorModel: color.CMYKModel}, "jpeg", nil) != 4 {
+	if weightOf(image.Config{ColorModel: color.NRGBA64Model}, "png", nil) != 2 ||
+		weightOf(image.Config{ColorModel: color.CMYKModel}, "jpeg", nil) != 4 {
 		t.Error("16 bits and colours for print weigh too little")
 	}
 }
@@ -641,10 +659,12 @@ func TestTurnedPicture(t *testing.T) {
 	draw.Draw(photo, image.Rect(0, 0, 48, 32), image.NewUniform(color.RGBA{255, 0, 0, 255}), image.Point{}, draw.Src)
 	var plain bytes.Buffer
 	must(t, jpeg.Encode(&plain, photo, nil))
-	for orientation, want := range []string{"left top", "left top", "right top", "right bottom", "left bottom", "left top", "right top",
+	for orientation, want := range []string{"left top", "left top", "right top", "right bottom", "left bottom",
+		"left top", "right top",
 		"right bottom", "left bottom", "left top"} {
 		exif := "Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x02" + // two entries, of which the second is the orientation
-			"\x01\x0f\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00" + "\x01\x12\x00\x03\x00\x00\x00\x01\x00" + string(rune(orientation)) + "\x00\x00"
+			"\x01\x0f\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00" + "\x01\x12\x00\x03\x00\x00\x00\x01\x00" +
+			string(rune(orientation)) + "\x00\x00"
 		content := append([]byte("\xff\xd8\xff\xe1\x00"+string(rune(len(exif)+2))+exif), plain.Bytes()[2:]...)
 		if status, text := p.upload(content); status != 303 {
 			t.Fatalf("a photo: %d %s", status, text)
@@ -656,15 +676,18 @@ func TestTurnedPicture(t *testing.T) {
 			t.Errorf("orientation %d: the photo is %v", orientation, size)
 		}
 		x, y, _ := strings.Cut(want, " ")
-		at := image.Pt(map[string]int{"left": size.X / 4, "right": size.X * 3 / 4}[x], map[string]int{"top": size.Y / 4, "bottom": size.Y * 3 / 4}[y])
+		at := image.Pt(map[string]int{"left": size.X / 4, "right": size.X * 3 / 4}[x],
+			map[string]int{"top": size.Y / 4, "bottom": size.Y * 3 / 4}[y])
 		if r, g, _, _ := shown.At(at.X, at.Y).RGBA(); r < 0xf000 || g > 0x1000 {
 			t.Errorf("orientation %d: there is no red at %s", orientation, want)
 		}
 	}
-	for _, bad := range []string{"Exif\x00\x00MM\x00*\xff\xff\xff\xff", "Exif\x00\x00II*\x00\x08\x00\x00\x00\xff\xff", "Exif\x00\x00"} {
+	for _, bad := range []string{"Exif\x00\x00MM\x00*\xff\xff\xff\xff", "Exif\x00\x00II*\x00\x08\x00\x00\x00\xff\xff",
+		"Exif\x00\x00"} {
 		content := append([]byte("\xff\xd8\xff\xe1\x00"+string(rune(len(bad)+2))+bad), plain.Bytes()[2:]...)
 		if strings.Contains(bad, "\xff") {
-			content = append([]byte("\xff\xd8\xff\xe1\x00"), append([]byte{byte(len(bad) + 2)}, append([]byte(bad), plain.Bytes()[2:]...)...)...)
+			content = append([]byte("\xff\xd8\xff\xe1\x00"),
+				append([]byte{byte(len(bad) + 2)}, append([]byte(bad), plain.Bytes()[2:]...)...)...)
 		}
 		if status, _ := p.upload(content); status != 303 {
 			t.Errorf("broken metadata %q: %d", bad, status)
@@ -693,14 +716,16 @@ func TestUnusedPicture(t *testing.T) {
 			return all
 		}
 		w.sleep(time.Hour)
-		w.sql("UPDATE pictures SET unused_since = unused_since - ? WHERE unused_since > 0", (29 * 24 * time.Hour).Milliseconds())
+		w.sql("UPDATE pictures SET unused_since = unused_since - ? WHERE unused_since > 0",
+			(29 * 24 * time.Hour).Milliseconds())
 		w.sleep(time.Hour)
 		if got := fmt.Sprint(statuses()); got != "[200 200 200]" {
 			t.Errorf("after 29 days: %s", got)
 		}
 		w.sql("UPDATE payment_methods SET image_url = ? WHERE code = 'kode'", addresses[0])
 		w.sleep(time.Hour)
-		w.sql("UPDATE pictures SET unused_since = unused_since - ? WHERE unused_since > 0", (24 * time.Hour).Milliseconds())
+		w.sql("UPDATE pictures SET unused_since = unused_since - ? WHERE unused_since > 0",
+			(24 * time.Hour).Milliseconds())
 		w.sleep(time.Hour)
 		if got := fmt.Sprint(statuses()); got != "[200 404 200]" {
 			t.Errorf("after 30 days: %s", got)
@@ -775,7 +800,8 @@ func TestDescriptionForStrangers(t *testing.T) {
 	w := newWorld(t)
 	p := newPlayer(t, w)
 	for _, lang := range []string{"id", "en", "id", "en"} {
-		p.play(`anon open "/docs?lang=`+lang+`&jejak=1" | lacks jejak`, "anon open /docs?lang="+lang+" | sees POST /v1/orders")
+		p.play(`anon open "/docs?lang=`+lang+`&jejak=1" | lacks jejak`,
+			"anon open /docs?lang="+lang+" | sees POST /v1/orders")
 	}
 	readme, err := os.ReadFile("README.md")
 	must(t, err)
@@ -813,7 +839,8 @@ func TestGuide(t *testing.T) {
 	for _, table := range regexp.MustCompile(`(?s)<table>.*?</table>`).FindAllString(html, -1) {
 		rows := strings.Split(table, "<tr>")[1:]
 		for _, row := range rows {
-			if got, want := strings.Count(row, "</td>"), strings.Count(rows[0], "</th>"); got != want && row != rows[0] {
+			if got, want := strings.Count(row, "</td>"), strings.Count(rows[0], "</th>"); got != want &&
+				row != rows[0] {
 				t.Errorf("%s has %d columns, want %d", row, got, want)
 			}
 		}
@@ -822,7 +849,8 @@ func TestGuide(t *testing.T) {
 	if left := regexp.MustCompile("`|\\*\\*|\\]\\(|\n(- |\\|).*").FindString(prose); left != "" {
 		t.Errorf("%q is left", left)
 	}
-	for _, text := range []string{"function placeOrder(string $api", "hmac.compare_digest", "timingSafeEqual", "hmac.Equal",
+	for _, text := range []string{"function placeOrder(string $api", "hmac.compare_digest", "timingSafeEqual",
+		"hmac.Equal",
 		"<td>409 <code>OUT_OF_STOCK</code></td>", "<h3 id=\"catch-up\">Catch up</h3>"} {
 		if !strings.Contains(html, text) {
 			t.Errorf("the page does not have %s", text)
@@ -862,7 +890,8 @@ func TestBuyersContactIsMasked(t *testing.T) {
 		body := w.shop.body("teh", 1)
 		body["buyer"] = fields{"name": "Siti", name: value}
 		_, page := p.code("GET", "/pay/"+w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id"), nil)
-		if found := regexp.MustCompile(`\S*•••[\w@]+(?:\.[a-z]+)*`).FindString(page); found != shown || strings.Contains(page, value) {
+		if found := regexp.MustCompile(`\S*•••[\w@]+(?:\.[a-z]+)*`).FindString(page); found != shown ||
+			strings.Contains(page, value) {
 			t.Errorf("of %s the page shows %q", contact, found)
 		}
 	}
@@ -899,7 +928,8 @@ func TestTranslatedTexts(t *testing.T) {
 func TestPhone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
-		p.play("owner open account, press add-phone server=ntfy.sh | at /dashboard/endpoints/ | sees Riwayat notifikasi")
+		p.play("owner open account, press add-phone server=ntfy.sh | at /dashboard/endpoints/ " +
+			"| sees Riwayat notifikasi")
 		_, page := p.code("GET", strings.TrimPrefix(p.who.page.address, "https://shop.test"), nil)
 		if !strings.Contains(page, `href="ntfy://ntfy.sh/storeorder-`) {
 			t.Error("the page of a phone does not lead to its app")
@@ -930,8 +960,11 @@ func TestPhone(t *testing.T) {
 			t.Errorf("the topic is %s", rung[0].topic)
 		}
 
-		p.play(`owner open /dashboard/orders/new?key=k1, press order items[0].title="Kopi Gayo" name=Budi payment_method=cod, +1m`)
-		p.play(`owner open /dashboard/orders/new?key=k2, press order items[0].title="Kopi Gayo" name=Budi payment_method=bank_transfer, press approve, press undo, +1m`)
+		p.play(`owner open /dashboard/orders/new?key=k1, ` +
+			`press order items[0].title="Kopi Gayo" name=Budi payment_method=cod, +1m`)
+		p.play(`owner open /dashboard/orders/new?key=k2, ` +
+			`press order items[0].title="Kopi Gayo" name=Budi payment_method=bank_transfer, ` +
+			`press approve, press undo, +1m`)
 		if now := w.net.inbox.rung[2:]; len(now) > 0 {
 			t.Errorf("the phone rings of what its owner does: %v", now)
 		}
@@ -955,7 +988,8 @@ func TestMessagesToBuyers(t *testing.T) {
 		p := newPlayer(t, w)
 		message := func(lang string) string {
 			_, page := p.code("GET", "/dashboard/orders/"+p.order+"?lang="+lang, nil)
-			link := html.UnescapeString(regexp.MustCompile(`https://wa.me/628123456789\?text=[^"]*%2Fpay%2F[^"]*`).FindString(page))
+			link := html.UnescapeString(
+				regexp.MustCompile(`https://wa.me/628123456789\?text=[^"]*%2Fpay%2F[^"]*`).FindString(page))
 			u, err := url.Parse(link)
 			must(t, err)
 			return u.Query().Get("text")
@@ -964,7 +998,8 @@ func TestMessagesToBuyers(t *testing.T) {
 			{"order kopi 1 bank_transfer as A", "Silakan bayar", "Please pay"},
 			{"buyer claim", "sedang kami cek", "we are checking"},
 			{"owner approve A", "sudah kami terima", "we have received"},
-			{"owner open order A, press ship carrier=JNE tracking_number=0042", "sudah dikirim: JNE 0042", "on its way: JNE 0042"},
+			{"owner open order A, press ship carrier=JNE tracking_number=0042", "sudah dikirim: JNE 0042",
+				"on its way: JNE 0042"},
 			{"owner press unship, press refund", "sudah kami kembalikan", "we have returned"},
 			{"order kopi 1 bank_transfer as B, +7h", "sudah habis", "is over"},
 			{"order kopi 1 cod as C, buyer claim", "sedang kami siapkan", "we are preparing"},
@@ -972,7 +1007,8 @@ func TestMessagesToBuyers(t *testing.T) {
 		} {
 			p.play(c.steps)
 			id, en := message("id"), message("en")
-			isWhole := strings.HasSuffix(id, "\nhttps://shop.test/pay/"+p.order) && strings.Contains(id, "INV-") && strings.Contains(id, "Siti Aminah")
+			isWhole := strings.HasSuffix(id, "\nhttps://shop.test/pay/"+p.order) && strings.Contains(id, "INV-") &&
+				strings.Contains(id, "Siti Aminah")
 			if !isWhole || !strings.Contains(id, c.id) || !strings.Contains(en, c.en) {
 				t.Errorf("after %q the message is\n%s\n%s", c.steps, id, en)
 			}
@@ -1002,7 +1038,8 @@ func TestHosts(t *testing.T) {
 	p := newPlayer(t, w)
 	w.command("store set -domain lain.example -store " + w.other.id)
 	w.command("store set -domain kopi.example -store " + w.shop.id)
-	w.command("store add -name Tuan -email tuan@example.id -domain shop.test") // the public host, which is no store's own
+	// the public host, which is no store's own
+	w.command("store add -name Tuan -email tuan@example.id -domain shop.test")
 	p.play("order kopi 1 bank_transfer as A")
 	for _, c := range []struct {
 		host, path string
@@ -1066,7 +1103,8 @@ func TestMoneyOfThirtyDays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		p.play("order kopi 1 sandbox as A, buyer open pay A, buyer press pay, buyer press paid, +10s | paid by 1")
-		p.play("order kopi 2 bank_transfer as B, owner approve B", "owner open orders | sees Rp170.000 | lacks Rp257.500")
+		p.play("order kopi 2 bank_transfer as B, owner approve B",
+			"owner open orders | sees Rp170.000 | lacks Rp257.500")
 		w.sql("UPDATE orders SET paid_at = paid_at - ? WHERE paid_at > 0", (31 * 24 * time.Hour).Milliseconds())
 		p.play("order kopi 1 bank_transfer as C, owner approve C", "owner open orders | sees terakhir: Rp85.000 dari 1")
 		w.ruin = true
@@ -1125,18 +1163,21 @@ func TestManyProducts(t *testing.T) {
 		products = append(products, fields{"slug": fmt.Sprint("x", i), "title": fmt.Sprintf("Z%03d", i), "price": 1000})
 	}
 	bundle := fields{"slug": "akhir", "title": "Akhir", "price": 5, "items": []fields{{"slug": "x500", "quantity": 2}}}
-	w.do(t, "PUT", "/v1/catalog", fields{"products": products, "bundles": []fields{bundle}}, as(w.shop.keys["manage"])...).want(t, 200, "")
+	w.do(t, "PUT", "/v1/catalog", fields{"products": products, "bundles": []fields{bundle}},
+		as(w.shop.keys["manage"])...).want(t, 200, "")
 
 	p.play(
 		"owner open /dashboard/catalog/bundle?slug=akhir | sees Z500",
 		"owner press save items[1].slug=z499 items[1].quantity=1 | at kind=bundle",
-		"owner open /dashboard/catalog/bundle?slug=akhir, press save items[2].slug=x498 items[2].quantity=1 | at kind=bundle",
+		"owner open /dashboard/catalog/bundle?slug=akhir, "+
+			"press save items[2].slug=x498 items[2].quantity=1 | at kind=bundle",
 		"owner open /dashboard/catalog/bundle?slug=akhir | sees Z500 | sees Z499 | sees Z498",
 		"owner press save items[0].slug=Entah | 422 | sees Entah | sees Tidak ada di daftar",
 	)
 	for i, title := range []string{"Z500", "x500"} {
-		status, text := p.code("POST", fmt.Sprint("/dashboard/orders/new?key=k", i), url.Values{"act": {"order"}, "name": {"Siti"},
-			"payment_method": {"bank_transfer"}, "items[0].title": {title}})
+		status, text := p.code("POST", fmt.Sprint("/dashboard/orders/new?key=k", i),
+			url.Values{"act": {"order"}, "name": {"Siti"},
+				"payment_method": {"bank_transfer"}, "items[0].title": {title}})
 		if status != 303 {
 			t.Errorf("an order of %s: %d %s", title, status, pageText.ReplaceAllString(text, " "))
 		}

@@ -104,7 +104,8 @@ func TestPublishedAtMidtrans(t *testing.T) {
 						saysPublished(t, w, p, example)
 					})
 					if got, want := fmt.Sprint([]string{first, later}), fmt.Sprint(lines[example.Name]); got != want {
-						t.Errorf("%s: at first and after its settlement the order is %s, want %s", example.Name, got, want)
+						t.Errorf("%s: at first and after its settlement the order is %s, want %s",
+							example.Name, got, want)
 					}
 				})
 			})

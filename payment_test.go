@@ -226,7 +226,8 @@ func TestPagesAreClosedFourAtATime(t *testing.T) {
 		w.sleep(time.Minute)
 		w.net.setFault(fault{kind: "hang", on: "close", always: true})
 		for _, o := range w.get(t, "/v1/orders").list("orders") {
-			w.do(t, "POST", "/v1/orders/"+textOf(o, "id")+"/cancel", "{}", as(w.shop.keys["manage"])...).want(t, 200, "")
+			path := "/v1/orders/" + textOf(o, "id") + "/cancel"
+			w.do(t, "POST", path, "{}", as(w.shop.keys["manage"])...).want(t, 200, "")
 		}
 		time.Sleep(5 * time.Second)
 		if closing := w.net.count("midtrans close"); closing != 4 {
@@ -557,8 +558,8 @@ func TestPageThatIsNotOurs(t *testing.T) {
 				p := newPlayer(t, w)
 				p.play("other order kopi 2 bank_transfer as A | 201 170000")
 				setKey(w, w.other, "", "k1")
-				theirs := &gatewayPage{reference: p.order + "-9", id: "theirs", amount: 170000, ends: time.Now().Add(time.Hour),
-					status: "ACTIVE"}
+				theirs := &gatewayPage{reference: p.order + "-9", id: "theirs", amount: 170000,
+					ends: time.Now().Add(time.Hour), status: "ACTIVE"}
 				w.net.midtrans.mu.Lock()
 				w.net.midtrans.all = append(w.net.midtrans.all, theirs)
 				w.net.midtrans.mu.Unlock()
@@ -704,7 +705,8 @@ func TestOddDisputes(t *testing.T) {
 			p.play("order teh 1 link as A, get, COMPLETED, +1m", "= paid by 1, Paid, stock 10")
 			reference := cmp.Or(odd[1], p.order+odd[0])
 			body := `{"event": "dispute.action_required", "amount": {"initial": "11.50"}, "payment_id": "py-` +
-				w.net.xendit.page(p.order, "1").id + `", "reference_id": "` + reference + `", "updated_at": "2000-01-01T00:00:00Z"}`
+				w.net.xendit.page(p.order, "1").id + `", "reference_id": "` + reference +
+				`", "updated_at": "2000-01-01T00:00:00Z"}`
 			w.do(t, "POST", "/notifications/xendit/"+w.shop.id, body, "X-Callback-Token", xenditToken).want(t, 200, "")
 			p.play("+1m", "= paid by 1, Paid Alerted, stock 10, disputed")
 		}
@@ -789,7 +791,8 @@ func TestTwoSessionsOfOneReference(t *testing.T) {
 		w.net.xendit.odd["norefunds"] = true
 		p := newPlayer(t, w)
 		p.play("fault lost create, order kopi 2 link as A, get, +30s, get, 1b:COMPLETED lost, 1a:COMPLETED, +1h")
-		if got := strings.Join(p.outcome(), ", "); !strings.Contains(got, "paid by 1, Paid") || !strings.Contains(got, "overpaid") {
+		if got := strings.Join(p.outcome(), ", "); !strings.Contains(got, "paid by 1, Paid") ||
+			!strings.Contains(got, "overpaid") {
 			t.Errorf("the order is %s", got)
 		}
 	})
@@ -801,7 +804,8 @@ func TestHeldOnAPageThatIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		for _, wait := range []string{"1m", "13h", "360h"} {
-			p.play("order kopi 2 snap as A, get, buyer change bank_transfer, buyer claim, +1m, capture/challenge, +"+wait,
+			p.play("order kopi 2 snap as A, get, buyer change bank_transfer, buyer claim, +1m",
+				"capture/challenge, +"+wait,
 				"owner open order A", "owner press approve, shop +1m")
 			if !w.net.midtrans.page(p.order, "1").latest().is("deny") {
 				t.Errorf("%s later: the gateway holds it still", wait)
@@ -883,11 +887,13 @@ func TestChannels(t *testing.T) {
 // inside.
 func TestChannelsThatOnlyANotificationTellsAbout(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"https://shop.test:8443", "http://shop.test", "https://192.168.1.5", "https://shop.test:443"} {
+	for _, address := range []string{"https://shop.test:8443", "http://shop.test", "https://192.168.1.5",
+		"https://shop.test:443"} {
 		t.Run(address, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				method := fields{"code": "semua", "name": "Semua", "provider": "midtrans"}
-				some := fields{"code": "dua", "name": "Dua", "provider": "midtrans", "channels": []string{"dana", "qris"}}
+				some := fields{"code": "dua", "name": "Dua", "provider": "midtrans",
+					"channels": []string{"dana", "qris"}}
 				one := fields{"code": "satu", "name": "Satu", "provider": "midtrans", "channels": []string{"dana"}}
 				putMethods(w, t, method, some, one).want(t, 200, "")
 				sent := func(method string) (channels string) {
@@ -896,9 +902,8 @@ func TestChannelsThatOnlyANotificationTellsAbout(t *testing.T) {
 					channels, _, _ = strings.Cut(channels, "]")
 					return channels
 				}
-				offered := slices.ContainsFunc(w.get(t, "/v1/payment-methods").list("payment_methods"), func(m fields) bool {
-					return m["code"] == "satu"
-				})
+				offered := slices.ContainsFunc(w.get(t, "/v1/payment-methods").list("payment_methods"),
+					func(m fields) bool { return m["code"] == "satu" })
 				if address == "https://shop.test:443" {
 					wantTexts(t, sent("dua"), "dana", "other_qris")
 					if all := sent("semua"); all != "" || !offered {
@@ -940,7 +945,8 @@ func TestReferenceThatIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
 		w.net.midtrans.odd["noreference"] = true
-		p.play(`order kopi 2 snap as A, get | sees "reason":"refused"`, "owner open order A | sees has too many characters")
+		p.play(`order kopi 2 snap as A, get | sees "reason":"refused"`,
+			"owner open order A | sees has too many characters")
 		if strings.Contains(w.log.String(), p.order) {
 			t.Error("the log has the address of a pay page")
 		}
@@ -951,7 +957,8 @@ func TestReferenceThatIsRefused(t *testing.T) {
 func TestOldRefund(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		refund := func(created string) int {
-			body := `{"event": "refund.succeeded", "created": "` + created + `", "data": {"id": "rfd-1", "amount": 1000, ` +
+			body := `{"event": "refund.succeeded", "created": "` + created +
+				`", "data": {"id": "rfd-1", "amount": 1000, ` +
 				`"payment_id": "py-other", "status": "SUCCEEDED", "currency": "IDR"}}`
 			r := w.do(t, "POST", "/notifications/xendit/"+w.shop.id, body, "X-Callback-Token", xenditToken)
 			return r.Status
@@ -1023,8 +1030,10 @@ func countRows(t *testing.T, w *world, table, order string) (n int) {
 func TestManyIdentifiers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
-		p.play("order kopi 2 snap as A, get"+strings.Repeat(", pending, deny", 60)+", settlement", "= paid by 1, Paid, stock 8")
-		p.play("order teh 1 link as B, get, COMPLETED" + strings.Repeat(", dispute/UNDER_REVIEW=1000, +1s", 40) + ", refund=1000")
+		p.play("order kopi 2 snap as A, get"+strings.Repeat(", pending, deny", 60)+", settlement",
+			"= paid by 1, Paid, stock 8")
+		p.play("order teh 1 link as B, get, COMPLETED" + strings.Repeat(", dispute/UNDER_REVIEW=1000, +1s", 40) +
+			", refund=1000")
 		w.sleep(0)
 		for order, most := range map[string]int{p.kept["A"]: 21, p.kept["B"]: 23} {
 			n := countRows(t, w, "payment_identifiers", order)
@@ -1041,7 +1050,8 @@ func TestManySessionsByNotification(t *testing.T) {
 		p := newPlayer(t, w)
 		p.play("order kopi 2 snap as A")
 		for number := range 70 {
-			said := snapPayment{Order: fmt.Sprintf("%s-%d", p.order, number+1), ID: "tx", Status: "pending", Gross: "1.00"}
+			said := snapPayment{Order: fmt.Sprintf("%s-%d", p.order, number+1), ID: "tx", Status: "pending",
+				Gross: "1.00"}
 			signed := string(toJSON(w.net.midtrans.sign(said)))
 			w.do(t, "POST", "/notifications/midtrans/"+w.shop.id, signed).want(t, 200, "")
 			w.sleep(time.Second)
@@ -1101,8 +1111,10 @@ func TestTrial(t *testing.T) {
 		path, _, body := w.net.midtrans.message(p.order, "1", "settlement")
 		w.do(t, "POST", path+w.other.id, body).want(t, 200, "")
 		w.sleep(2 * time.Minute)
-		p.play("other press check | sees dibuat, berlaku sampai | sees 1 masuk | sees Sudah dibayar Rp10.000 | sees Lunas | sees Uji coba",
-			"other open payments | sees Notifikasi terakhir masuk 2 menit lalu | sees Halaman pembayaran terakhir dibuat")
+		p.play("other press check | sees dibuat, berlaku sampai | sees 1 masuk | sees Sudah dibayar Rp10.000 "+
+			"| sees Lunas | sees Uji coba",
+			"other open payments | sees Notifikasi terakhir masuk 2 menit lalu "+
+				"| sees Halaman pembayaran terakhir dibuat")
 		wantTexts(t, w.net.midtrans.sent[0], `"gross_amount":10000`, `"id":"custom-1"`)
 		p.play("other get | sees \"type\":\"custom\" | sees \"test\":true")
 
@@ -1135,12 +1147,14 @@ func TestChannelsInTheForm(t *testing.T) {
 			}
 			return "no such method"
 		}
-		p.play(`owner open /dashboard/payments/method?code=link | sees Virtual account BCA mulai Rp10.000 sampai Rp50.000.000`,
+		p.play("owner open /dashboard/payments/method?code=link "+
+			"| sees Virtual account BCA mulai Rp10.000 sampai Rp50.000.000",
 			`owner press save channels="va_bca qris"`)
 		if got := channels(); got != "[va_bca qris]" {
 			t.Errorf("the method has the channels %s", got)
 		}
-		p.play("owner open payments | sees biaya QRIS tidak boleh", "owner open /dashboard/payments/method?code=link | sees PBI 23/6/PBI/2021",
+		p.play("owner open payments | sees biaya QRIS tidak boleh",
+			"owner open /dashboard/payments/method?code=link | sees PBI 23/6/PBI/2021",
 			"owner press save")
 		if got := channels(); got != "[va_bca qris]" {
 			t.Errorf("saved again, it has the channels %s", got)
@@ -1176,7 +1190,8 @@ func TestWhosePaymentItIs(t *testing.T) {
 func TestRequestsAreCanceled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
-		p.play("order kopi 2 link as A, get, payment/AUTHORIZED, payment/PENDING lost, owner cancel, +1m | payable none")
+		p.play("order kopi 2 link as A, get, payment/AUTHORIZED, payment/PENDING lost",
+			"owner cancel, +1m | payable none")
 		w.net.xendit.mu.Lock()
 		defer w.net.xendit.mu.Unlock()
 		if status := w.net.xendit.payments[0].Status; status != "CANCELED" {
@@ -1185,8 +1200,8 @@ func TestRequestsAreCanceled(t *testing.T) {
 	})
 }
 
-// TestWordsOfGateways refuses pages with words that repeat what the gateway was told: the reason is shown and logged, the
-// buyer is not, in whatever case and however long.
+// TestWordsOfGateways refuses pages with words that repeat what the gateway was told: the reason is shown and logged,
+// the buyer is not, in whatever case and however long.
 func TestWordsOfGateways(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
@@ -1194,7 +1209,8 @@ func TestWordsOfGateways(t *testing.T) {
 		for method, buyer := range map[string]fields{
 			"snap": {"name": "siti", "email": "sitinurhaliza@example.id", "phone": "081234567890"},
 			"link": {"name": "siti nurhaliza", "email": "sitinurhaliza@example.id"},
-			"qris": {"name": "Ani", "email": strings.Repeat("a", 60) + "@" + strings.Repeat("b", 60) + "." + strings.Repeat("c", 60) + ".rahasiasekali.id"},
+			"qris": {"name": "Ani", "email": strings.Repeat("a", 60) + "@" + strings.Repeat("b", 60) + "." +
+				strings.Repeat("c", 60) + ".rahasiasekali.id"},
 		} {
 			body := w.shop.body("teh", 1)
 			body["buyer"] = buyer

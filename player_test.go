@@ -74,13 +74,14 @@ func playStories(t *testing.T, file string) {
 // player plays a story.
 type player struct {
 	*world
-	t       *testing.T
-	line    string // that is being played
-	people  map[string]*person
-	who     *person
-	kept    map[string]string // what $name stands for: keys by their scope, ids of orders, what the story keeps from pages
-	order   string            // the id of the order that the story is about
-	refused string            // the answer to the last step, if it was a refusal that nobody has expected yet
+	t      *testing.T
+	line   string // that is being played
+	people map[string]*person
+	who    *person
+	// what $name stands for: keys by their scope, ids of orders, what the story keeps from pages
+	kept    map[string]string
+	order   string // the id of the order that the story is about
+	refused string // the answer to the last step, if it was a refusal that nobody has expected yet
 }
 
 // person is somebody in a story. All have a browser, and the key of a store's program.

@@ -20,10 +20,12 @@ import (
 
 // ownCodeText is the code of a shop, and codeOf85347 that of an order of Rp85.347, as another program made it.
 const (
-	ownCodeText = "00020101021126610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI51440014ID.CO.QRIS.WWW" +
-		"0215ID10200000000010303UMI5204581453033605802ID5909KOPI KITA6007BANDUNG61054011162070703A0163043EC0"
-	codeOf85347 = "00020101021226610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI51440014ID.CO.QRIS.WWW" +
-		"0215ID10200000000010303UMI5204581453033605405853475802ID5909KOPI KITA6007BANDUNG61054011162070703A016304D815"
+	ownCodeText = "00020101021126610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI" +
+		"51440014ID.CO.QRIS.WWW0215ID10200000000010303UMI5204581453033605802ID" +
+		"5909KOPI KITA6007BANDUNG61054011162070703A0163043EC0"
+	codeOf85347 = "00020101021226610014COM.GO-JEK.WWW01189360091400000000010210G0000000010303UMI" +
+		"51440014ID.CO.QRIS.WWW0215ID10200000000010303UMI5204581453033605405853475802ID" +
+		"5909KOPI KITA6007BANDUNG61054011162070703A016304D815"
 )
 
 // codeMethod is an entry of a catalog whose orders have codes.
@@ -129,7 +131,8 @@ func TestOwnCodeInTheDashboard(t *testing.T) {
 			t.Errorf("it is used: %d", status)
 		}
 
-		if status, _ = p.code("POST", path, url.Values{"act": {"read-code"}, "qris": {" " + ownCodeText + "\n"}}); status != 303 {
+		if status, _ = p.code("POST", path,
+			url.Values{"act": {"read-code"}, "qris": {" " + ownCodeText + "\n"}}); status != 303 {
 			t.Errorf("the shop's own: %d", status)
 		}
 		_, page = p.code("GET", path+"&qris="+url.QueryEscape(ownCodeText), nil)
@@ -219,8 +222,9 @@ func TestCodes(t *testing.T) {
 	for shop := range 20 { // Their names and numbers have different lengths.
 		name := strings.Repeat("Kopi & Teh ", 3)[:5+shop]
 		for amount := 1 + shop; amount <= 10_000_000; amount = amount*5 + 7 {
-			text := fmt.Sprintf("00020101021226400014COM.GO-JEK.WWW0118%018d51440014ID.CO.QRIS.WWW0215ID%013d0303UMI52045814530336054"+
-				"07%07d5802ID59%02d%s6007BANDUNG63041A2B", shop*7919, shop*104729, amount, len(name), name)
+			text := fmt.Sprintf("00020101021226400014COM.GO-JEK.WWW0118%018d51440014ID.CO.QRIS.WWW0215ID%013d0303UMI"+
+				"5204581453033605407%07d5802ID59%02d%s6007BANDUNG63041A2B",
+				shop*7919, shop*104729, amount, len(name), name)
 			writeCode(t, fmt.Sprintf("shop-%d-%d", shop, amount), text, true)
 		}
 	}

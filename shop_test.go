@@ -25,7 +25,8 @@ func openShop(t *testing.T, w *world) *player {
 		fields{"name": "Kurir", "fee": 15000, "address_required": true, "free_from": 300000},
 	}
 	w.do(t, "PUT", "/v1/catalog", fields{"shipping_options": options,
-		"payment_methods": []any{fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "shop": true}}},
+		"payment_methods": []any{fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash",
+			"shop": true}}},
 		as(w.shop.keys["manage"])...).want(t, 200, "")
 	w.command("store set -shop open -store " + w.shop.id)
 	return newPlayer(t, w)
@@ -33,8 +34,9 @@ func openShop(t *testing.T, w *world) *player {
 
 // shopForm is the form of a buyer who orders two kopi by bank transfer.
 func shopForm(more ...string) url.Values {
-	form := url.Values{"product.kopi": {"2"}, "name": {"Siti"}, "phone": {"0812 3456 7890"}, "shipping": {"0 Ambil sendiri"},
-		"payment_method": {"0 bank_transfer"}, "seen": {"170000"}, "go": {"order"}, "leave_empty": {""}}
+	form := url.Values{"product.kopi": {"2"}, "name": {"Siti"}, "phone": {"0812 3456 7890"},
+		"shipping": {"0 Ambil sendiri"}, "payment_method": {"0 bank_transfer"}, "seen": {"170000"},
+		"go": {"order"}, "leave_empty": {""}}
 	for i := 0; i < len(more); i += 2 {
 		form.Set(more[i], more[i+1])
 	}
@@ -57,7 +59,8 @@ func (w *world) stranger(from, method, path string, form url.Values) (status int
 	body, err := io.ReadAll(resp.Body)
 	must(w.t, err)
 	wantAddresses(w.t, path, string(body))
-	if resp.Header.Get("Set-Cookie") != "" || resp.StatusCode == 200 && strings.Contains(string(body), "<script") && strings.HasPrefix(path, "/shop/") {
+	if resp.Header.Get("Set-Cookie") != "" || resp.StatusCode == 200 && strings.Contains(string(body), "<script") &&
+		strings.HasPrefix(path, "/shop/") {
 		w.t.Errorf("%s %s has a cookie or a script", method, path)
 	}
 	return resp.StatusCode, string(body), resp.Header.Get("Location")
@@ -70,20 +73,27 @@ func TestShopPage(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, path := range []string{shopAt, checkoutAt, shopAt + "/product/kopi", "/shop/nobody"} {
 			status, text, _ := w.stranger("1.1.1.1", "GET", path, nil)
-			if status != 404 || strings.Contains(text, "tidak menerima pesanan lewat halaman ini") != (strings.Count(path, "/") == 2) {
+			says := strings.Contains(text, "tidak menerima pesanan lewat halaman ini")
+			if status != 404 || says != (strings.Count(path, "/") == 2) {
 				t.Errorf("%s without a shop: %d", path, status)
 			}
 		}
 		openShop(t, w)
-		w.get(t, "/v1/store").has(t, "store.shop.status open", "store.shop.hold_minutes 180", "store.shop.max_quantity 20")
+		w.get(t, "/v1/store").has(t, "store.shop.status open", "store.shop.hold_minutes 180",
+			"store.shop.max_quantity 20")
 		for path, shown := range map[string]string{
 			shopAt: "rel=\"canonical\"", shopAt + "?product.kopi=2": "noindex", shopAt + "?q=teh": "noindex",
 			shopAt + "/product/kopi": "rel=\"canonical\"", checkoutAt + "?product.kopi=2&name=Budi": "value=\"Budi\"",
-			shopAt + "?product.kopi=50": "Kopi Gayo: tinggal 10. Ubah jumlahnya.", shopAt + "?lang=en": "content=\"Order and pay here",
-			shopAt + "?product.teh=50": "Teh Melati: paling banyak 20", checkoutAt + "?product.kopi=50": "Kopi Gayo: tinggal 10.",
+			shopAt + "?product.kopi=50":                           "Kopi Gayo: tinggal 10. Ubah jumlahnya.",
+			shopAt + "?lang=en":                                   "content=\"Order and pay here",
+			shopAt + "?product.teh=50":                            "Teh Melati: paling banyak 20",
+			checkoutAt + "?product.kopi=50":                       "Kopi Gayo: tinggal 10.",
 			checkoutAt + "?product.kopi=1&product.lama=1&lang=en": "One item is no longer sold and was left out.",
-			shopAt + "/bundle/duo":                                "class=\"bar\"", shopAt + "/product/kopi?lang=en": "class=\"large\" width=\"800\"",
-			checkoutAt + "?product.kopi=x": "Pilih dulu", shopAt + "?product.lama=1": "tidak dijual lagi", "/robots.txt": "checkout",
+			shopAt + "/bundle/duo":                                "class=\"bar\"",
+			shopAt + "/product/kopi?lang=en":                      "class=\"large\" width=\"800\"",
+			checkoutAt + "?product.kopi=x":                        "Pilih dulu",
+			shopAt + "?product.lama=1":                            "tidak dijual lagi",
+			"/robots.txt":                                         "checkout",
 		} {
 			status, text, _ := w.stranger("1.1.1.1", "GET", path, nil)
 			if status != 200 || !strings.Contains(text, shown) || len(text) > 32<<10 {
@@ -106,10 +116,12 @@ func TestShopPage(t *testing.T) {
 			{"422", "product.kopi", "11"}, {"422", "product.kopi", ""}, {"422", "phone", "0812"}, {"422", "name", " "},
 			{"422", "shipping", ""}, {"422", "shipping", "15000 Kurir"}, {"422", "payment_method", ""},
 			{"422", "payment_method", "2500 sandbox"}, {"422", "leave_empty", "x"}, {"409", "seen", "160000"},
-			{"409", "shipping", "1 Ambil sendiri"}, {"409", "payment_method", "1 bank_transfer"}, {"200", "go", "again"},
+			{"409", "shipping", "1 Ambil sendiri"}, {"409", "payment_method", "1 bank_transfer"},
+			{"200", "go", "again"},
 		} {
 			status, text, _ := w.stranger("1.1.1.1", "POST", checkoutAt, shopForm(wrong[1:]...))
-			if fmt.Sprint(status) != wrong[0] || wrong[1] != "name" && wrong[2] != "" && !strings.Contains(text, "value=\"Siti\"") {
+			if fmt.Sprint(status) != wrong[0] || wrong[1] != "name" && wrong[2] != "" &&
+				!strings.Contains(text, "value=\"Siti\"") {
 				t.Errorf("%v: %d", wrong, status)
 			}
 		}
@@ -123,7 +135,8 @@ func TestShopPage(t *testing.T) {
 			t.Fatalf("an order leads to %s, and again to %s", to, same)
 		}
 		id := strings.TrimSuffix(strings.TrimPrefix(to, "/pay/"), "?new=1")
-		w.get(t, "/v1/orders/"+id).has(t, "order.source shop", "order.buyer.phone +6281234567890", "order.amount 170000",
+		w.get(t, "/v1/orders/"+id).has(t, "order.source shop", "order.buyer.phone +6281234567890",
+			"order.amount 170000",
 			"order.shipping.method Ambil sendiri")
 		_, text, _ := w.stranger("1.1.1.1", "GET", to, nil)
 		if keep := strings.Index(text, "Jangan sampai"); keep < 0 || keep > strings.Index(text, "Cara bayar") {
@@ -138,8 +151,10 @@ func TestShopPage(t *testing.T) {
 
 		w.do(t, "POST", "/v1/orders/"+cash+"/ship", fields{"carrier": "JNE", "tracking_number": "JP01"},
 			as(w.shop.keys["manage"])...).want(t, 200, "")
-		for _, shown := range []string{"Pesanan Anda sudah dikirim", "JP01", "Coblong, Bandung 40132", "✓ Dikirim", "Siapkan uang tunai"} {
-			if _, text, _ := w.stranger("1.1.1.1", "GET", "/pay/"+cash, nil); !strings.Contains(text, shown) || strings.Contains(text, "Melati 3") {
+		for _, shown := range []string{"Pesanan Anda sudah dikirim", "JP01", "Coblong, Bandung 40132", "✓ Dikirim",
+			"Siapkan uang tunai"} {
+			if _, text, _ := w.stranger("1.1.1.1", "GET", "/pay/"+cash, nil); !strings.Contains(text, shown) ||
+				strings.Contains(text, "Melati 3") {
 				t.Errorf("the page of a parcel lacks %s, or shows the street", shown)
 			}
 		}
@@ -153,7 +168,8 @@ func TestShopPage(t *testing.T) {
 		}
 		w.command("store set -shop closed -store " + w.shop.id)
 		w.get(t, "/v1/store").has(t, "store.shop.status closed", "store.shop.url https://shop.test"+shopAt)
-		if status, text, _ := w.stranger("1.1.1.1", "GET", shopAt, nil); status != 200 || !strings.Contains(text, "sedang tutup") {
+		if status, text, _ := w.stranger("1.1.1.1", "GET", shopAt, nil); status != 200 ||
+			!strings.Contains(text, "sedang tutup") {
 			t.Errorf("closed: %d", status)
 		}
 		if _, _, to := w.stranger("1.1.1.1", "POST", checkoutAt, shopForm("name", "Budi")); to != shopAt {
@@ -182,7 +198,8 @@ func TestGoodsPictures(t *testing.T) {
 			return found
 		}
 
-		form := url.Values{"act": {"save"}, "title": {"Gelas"}, "price": {"25rb"}, "published": {"on"}, "position": {"1"}, "token": {"1"}}
+		form := url.Values{"act": {"save"}, "title": {"Gelas"}, "price": {"25rb"}, "published": {"on"},
+			"position": {"1"}, "token": {"1"}}
 		if status, text := p.postPicture("/dashboard/catalog/product", photo(900), form); status != 303 {
 			t.Fatalf("a product with a photo: %d %s", status, text)
 		}
@@ -198,15 +215,18 @@ func TestGoodsPictures(t *testing.T) {
 		}
 		gelas("products.0.image_url https://shop.test" + path)
 
-		// What GET gives, PUT takes; a form that does not mention the photo keeps it; one that is refused has the new one.
+		// What GET gives, PUT takes; a form that does not mention the photo keeps it; one that is refused has the new
+		// one.
 		page := w.get(t, "/v1/catalog?type=product&limit=500", as(w.shop.keys["manage"])...)
-		w.do(t, "PUT", "/v1/catalog", page.Data, as(w.shop.keys["manage"])...).has(t, "entries.0.result unchanged", "entries.1.result unchanged")
+		w.do(t, "PUT", "/v1/catalog", page.Data, as(w.shop.keys["manage"])...).has(t, "entries.0.result unchanged",
+			"entries.1.result unchanged")
 		p.play("owner open product gelas | sees Hapus foto", "owner press save price=26rb")
 		gelas("products.0.image_url https://shop.test"+path, "products.0.price 26000")
 		form.Set("price", "mahal")
 		form.Set("token", "2")
 		status, text := p.postPicture("/dashboard/catalog/product?slug=gelas", photo(300), form)
-		kept := regexp.MustCompile(`name="image_url" value="(https://shop.test/pictures/[0-9a-f]{64})"`).FindStringSubmatch(text)
+		keptURL := regexp.MustCompile(`name="image_url" value="(https://shop.test/pictures/[0-9a-f]{64})"`)
+		kept := keptURL.FindStringSubmatch(text)
 		if status != 422 || kept == nil || strings.Contains(text, path) {
 			t.Fatalf("a refused form with a photo: %d", status)
 		}
@@ -219,18 +239,22 @@ func TestGoodsPictures(t *testing.T) {
 
 		p.play("owner open product gelas, press save remove_picture=on")
 		gelas("products.0.image_url <nil>", "products.0.price 27000")
-		if status, _ := p.postPicture("/dashboard/catalog/bundle?slug=duo", photo(300), url.Values{"act": {"save"}, "title": {"Duo"},
-			"price": {"90rb"}, "published": {"on"}, "items[0].slug": {"kopi"}, "items[0].quantity": {"1"}}); status != 303 {
+		if status, _ := p.postPicture("/dashboard/catalog/bundle?slug=duo", photo(300),
+			url.Values{"act": {"save"}, "title": {"Duo"},
+				"price": {"90rb"}, "published": {"on"}, "items[0].slug": {"kopi"},
+				"items[0].quantity": {"1"}}); status != 303 {
 			t.Errorf("a bundle with a photo: %d", status)
 		}
 		shown("/bundle/duo", kept[1][len("https://shop.test"):])
 		form.Del("token")
 		for name, content := range map[string][]byte{"no picture": []byte("x"), "half": photo(300)[:40]} {
-			if status, text := p.postPicture("/dashboard/catalog/product", content, form); status != 422 || !strings.Contains(text, "JPEG") {
+			if status, text := p.postPicture("/dashboard/catalog/product", content, form); status != 422 ||
+				!strings.Contains(text, "JPEG") {
 				t.Errorf("%s: %d", name, status)
 			}
 		}
-		if status, _ := p.postPicture("/dashboard/catalog/product?act=save", make([]byte, 13<<20), form); status != 413 {
+		if status, _ := p.postPicture("/dashboard/catalog/product?act=save", make([]byte, 13<<20),
+			form); status != 413 {
 			t.Errorf("13 MB: %d", status)
 		}
 	})
@@ -242,13 +266,17 @@ func TestFirstSteps(t *testing.T) {
 		w.command("store set -store "+w.shop.id, "-contact", "")
 		p := newPlayer(t, w)
 		p.play(
-			"owner open orders | sees Mulai di sini | sees dengan fotonya | sees cara kirim | sees Buat pesanan pertama | lacks Salin tautan",
+			"owner open orders | sees Mulai di sini | sees dengan fotonya | sees cara kirim "+
+				"| sees Buat pesanan pertama | lacks Salin tautan",
 			`owner open "/dashboard/catalog/product?first=1", press save title=Gelas price=25rb | at /dashboard`,
-			`owner open "/dashboard/payments/method?provider=manual&kind=ewallet&first=1", press save name=DANA accounts[0].bank=DANA accounts[0].number=08123456789 | at /dashboard`,
+			`owner open "/dashboard/payments/method?provider=manual&kind=ewallet&first=1", `+
+				`press save name=DANA accounts[0].bank=DANA accounts[0].number=08123456789 | at /dashboard`,
 			"owner open /dashboard/shop, press save shop=open | 422 | sees kontak | lacks Kirim lewat WhatsApp",
 			`owner open "/dashboard/account?first=1", press save contact=08123456789 | at /dashboard`,
-			`owner open "/dashboard/shipping?first=1", press save options[0].name=Kurir options[0].fee=10rb | at /dashboard`,
-			"owner open /dashboard/shop, press save shop=open, open /dashboard/shop | sees https://shop.test/shop/kopi-kita | sees Kirim lewat WhatsApp",
+			`owner open "/dashboard/shipping?first=1", `+
+				`press save options[0].name=Kurir options[0].fee=10rb | at /dashboard`,
+			"owner open /dashboard/shop, press save shop=open, open /dashboard/shop "+
+				"| sees https://shop.test/shop/kopi-kita | sees Kirim lewat WhatsApp",
 			"owner open orders | sees Salin tautan toko | sees https://shop.test/shop/kopi-kita | lacks Alamat ini",
 			"owner open account, press add-phone, open orders | sees Mulai di sini",
 			"shop order kopi 1 bank_transfer as A, owner open orders | lacks Mulai di sini",
@@ -262,8 +290,8 @@ func TestFirstSteps(t *testing.T) {
 	})
 }
 
-// TestShopOrder is about the order in which the shop page lists goods, shipping options and methods, and about cash there:
-// forms, PUT and a catalog file can all set them.
+// TestShopOrder is about the order in which the shop page lists goods, shipping options and methods, and about cash
+// there: forms, PUT and a catalog file can all set them.
 func TestShopOrder(t *testing.T) {
 	ways := map[string]func(t *testing.T, w *world, catalog fields){
 		"PUT": func(t *testing.T, w *world, catalog fields) {
@@ -299,7 +327,8 @@ func TestShopOrder(t *testing.T) {
 					as(w.shop.keys["manage"])...).want(t, 200, "")
 				others := []any{}
 				for _, e := range w.get(t, "/v1/products?limit=50").list("products") {
-					others = append(others, fields{"slug": e["slug"], "title": e["title"], "price": e["price"], "position": 9})
+					others = append(others,
+						fields{"slug": e["slug"], "title": e["title"], "price": e["price"], "position": 9})
 				}
 				w.do(t, "PUT", "/v1/catalog", fields{"products": others}, as(w.shop.keys["manage"])...).want(t, 200, "")
 				set(t, w, fields{
@@ -307,9 +336,11 @@ func TestShopOrder(t *testing.T) {
 						fields{"slug": "teh", "title": "Teh", "price": 50000, "position": 1}},
 					"bundles": []any{fields{"slug": "duo", "title": "Duo", "price": 90000, "position": 0,
 						"items": []any{fields{"slug": "kopi", "quantity": 1}}}},
-					"payment_methods": []any{fields{"code": "bank_transfer", "name": "Transfer", "provider": "manual", "position": 3},
+					"payment_methods": []any{fields{"code": "bank_transfer", "name": "Transfer", "provider": "manual",
+						"position": 3},
 						fields{"code": "kode", "name": "Kode", "provider": "manual", "kind": "qris", "position": 1},
-						fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "position": 2, "shop": true}},
+						fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "position": 2,
+							"shop": true}},
 					"shipping_options": []any{fields{"name": "Ambil sendiri", "fee": 0, "position": 7},
 						fields{"name": "Kurir", "fee": 15000, "address_required": true, "position": 2}},
 				})
@@ -344,7 +375,8 @@ func TestShopHolds(t *testing.T) {
 		w.stranger("1.1.1.1", "POST", "/pay/"+id, url.Values{"act": {"claim"}, "method": {"bank_transfer"}})
 		stock := func(want string) {
 			t.Helper()
-			if got := w.value("SELECT stock FROM products WHERE slug = 'kopi' AND store_id = ?", w.shop.id); got != want {
+			got := w.value("SELECT stock FROM products WHERE slug = 'kopi' AND store_id = ?", w.shop.id)
+			if got != want {
 				t.Errorf("stock %s, want %s", got, want)
 			}
 		}
@@ -361,15 +393,16 @@ func TestShopHolds(t *testing.T) {
 		stock("4")
 
 		p := newPlayer(t, w)
-		p.play("owner open /dashboard/orders/"+id+", press undo", "shop GET /v1/orders/"+id+" | 200 | sees awaiting_verification")
+		p.play("owner open /dashboard/orders/"+id+", press undo",
+			"shop GET /v1/orders/"+id+" | 200 | sees awaiting_verification")
 		stock("4")
 		w.sleep(24*time.Hour + time.Minute) // after the approval was undone
 		stock("10")
 	})
 }
 
-// TestShippedShopOrder is about a cash order of the shop page that was sent before it was paid: its buyer cannot cancel it,
-// nor change how to pay.
+// TestShippedShopOrder is about a cash order of the shop page that was sent before it was paid: its buyer cannot cancel
+// it, nor change how to pay.
 func TestShippedShopOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := openShop(t, w)
@@ -411,7 +444,10 @@ func (w *world) idsOf(query string) []string {
 // wantWaiting compares how many orders of the shop page wait for a payment or for the owner.
 func (w *world) wantWaiting(want string) {
 	w.t.Helper()
-	const waiting = "SELECT count(*) FROM orders WHERE source = 'shop' AND status IN ('pending', 'awaiting_verification')"
+	const waiting = `
+		SELECT count(*)
+		FROM   orders
+		WHERE  source = 'shop' AND status IN ('pending', 'awaiting_verification')`
 	if n := w.value(waiting); n != want {
 		w.t.Errorf("%s orders of the shop page wait, want %s", n, want)
 	}
@@ -427,7 +463,8 @@ func TestShopFlood(t *testing.T) {
 		w.sql("UPDATE products SET stock = 1000 WHERE slug = 'teh' AND store_id = ?", w.shop.id)
 		wantStock := func(when, want string) {
 			t.Helper()
-			if got := w.value("SELECT stock FROM products WHERE slug = 'teh' AND store_id = ?", w.shop.id); got != want {
+			got := w.value("SELECT stock FROM products WHERE slug = 'teh' AND store_id = ?", w.shop.id)
+			if got != want {
 				t.Errorf("%s the stock is %s, want %s", when, got, want)
 			}
 		}
@@ -446,7 +483,8 @@ func TestShopFlood(t *testing.T) {
 		if made := w.strangers(123, func(i int) string { return fmt.Sprintf("2001:db8:2:%x::1", i) }); made != 120 {
 			t.Errorf("the networks of a /48 make %d orders at once, want 120", made)
 		}
-		if made := w.strangers(313, func(i int) string { return fmt.Sprintf("2001:db8:%x::1", 100+i%100) }); made != 310 {
+		networks := func(i int) string { return fmt.Sprintf("2001:db8:%x::1", 100+i%100) }
+		if made := w.strangers(313, networks); made != 310 {
 			t.Errorf("a hundred networks make %d orders, want the rest of 500", made)
 		}
 		w.wantWaiting("500")
@@ -480,8 +518,8 @@ func TestShopFlood(t *testing.T) {
 	})
 }
 
-// TestReportsOfManyOrders lets the orders of a flood expire, which gives room for others, and reports them then: no more
-// than 500 wait for the owner.
+// TestReportsOfManyOrders lets the orders of a flood expire, which gives room for others, and reports them then: no
+// more than 500 wait for the owner.
 func TestReportsOfManyOrders(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.ruin = true // Most orders have no events.
@@ -557,7 +595,8 @@ func TestShopReaders(t *testing.T) {
 			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: shop.test\r\nX-Forwarded-For: 2.2.2.2\r\n\r\n", long)
 		}
 		time.Sleep(time.Second)
-		if status, text, _ := w.stranger("3.3.3.3", "GET", shopAt, nil); status != 200 || !strings.Contains(text, "Teh Melati") {
+		if status, text, _ := w.stranger("3.3.3.3", "GET", shopAt, nil); status != 200 ||
+			!strings.Contains(text, "Teh Melati") {
 			t.Errorf("beside slow readers of long pages, the shop is answered %d", status)
 		}
 		if status, _, _ := w.stranger("3.3.3.3", "GET", long, nil); status != 429 {

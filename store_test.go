@@ -37,8 +37,8 @@ func TestUpgradedSchema(t *testing.T) {
 		}
 		sum := sha256.Sum256([]byte(readSchema(t, file)))
 		if got := hex.EncodeToString(sum[:8]); got != hash {
-			t.Errorf("%s has the hash %s, and version %d was published with %s: a change needs another version, with a part "+
-				"of its own in upgrade.sql", file, got, version, hash)
+			t.Errorf("%s has the hash %s, and version %d was published with %s: a change needs another version, "+
+				"with a part of its own in upgrade.sql", file, got, version, hash)
 		}
 	}
 	if n := len(upgradeParts()); n+1 != schemaVersion {
@@ -48,7 +48,8 @@ func TestUpgradedSchema(t *testing.T) {
 	fresh := definitions(t, schema)
 	upgraded := definitions(t, readSchema(t, "testdata/schema-1.sql")+strings.Join(upgradeParts(), ""))
 	for _, missing := range without(fresh, upgraded) {
-		t.Errorf("schema.sql was changed, and upgrade.sql does not make this of a file of version 1: add it there\n%s", missing)
+		t.Errorf("schema.sql was changed, and upgrade.sql does not make this of a file of version 1: add it there\n%s",
+			missing)
 	}
 	for _, surplus := range without(upgraded, fresh) {
 		t.Errorf("upgrade.sql makes this, and schema.sql does not have it:\n%s", surplus)
@@ -241,7 +242,8 @@ func TestFullDiskInTheLog(t *testing.T) {
 			}
 			w.life.failAt(nil, false)
 			log := w.log.String()
-			if n := strings.Count(log, `level=ERROR msg="no orders are taken, because the disk of `+w.file+" is full"); n != c.lines {
+			n := strings.Count(log, `level=ERROR msg="no orders are taken, because the disk of `+w.file+" is full")
+			if n != c.lines {
 				t.Errorf("%v: the log says %d times, want %d, that the disk is full: %s", c.fault, n, c.lines, log)
 			}
 			w.do(t, "GET", "/readyz", nil).want(t, 200, "")
@@ -396,7 +398,8 @@ func TestDamagedWhileServed(t *testing.T) {
 			w.shell(damage)
 			w.send("GET", "/v1/products", nil)
 			w.wantNoWrites(t)
-			if log := w.log.String(); strings.Count(log, "no orders are taken") != 1 || !strings.Contains(log, "docs/operation.md") {
+			if log := w.log.String(); strings.Count(log, "no orders are taken") != 1 ||
+				!strings.Contains(log, "docs/operation.md") {
 				t.Errorf("the log does not say what to do: %s", log)
 			}
 			w.sleep(time.Hour) // The hourly purge fails.
@@ -420,7 +423,8 @@ func TestCheckpointsThatFail(t *testing.T) {
 			stuck   error
 			status  int
 		}{
-			{2, w.life.stuck, 200}, {6, w.life.stuck, 503}, {2, nil, 200}, {2, sqlite3.Error{Code: sqlite3.ErrBusy}, 200},
+			{2, w.life.stuck, 200}, {6, w.life.stuck, 503}, {2, nil, 200},
+			{2, sqlite3.Error{Code: sqlite3.ErrBusy}, 200},
 		} {
 			w.life.mu.Lock()
 			w.life.stuck = c.stuck
@@ -739,7 +743,8 @@ func TestOwnersOfFiles(t *testing.T) {
 	for _, file := range files {
 		info, err := file.Info()
 		must(t, err)
-		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != service || file.Name() == "shop.db" && owner.Gid != service+1 {
+		owner := info.Sys().(*syscall.Stat_t)
+		if owner.Uid != service || file.Name() == "shop.db" && owner.Gid != service+1 {
 			t.Errorf("%s belongs to %d:%d", file.Name(), owner.Uid, owner.Gid)
 		}
 	}
@@ -762,7 +767,8 @@ func TestFileThatMayNotBeWritten(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		mode os.FileMode
-	}{{w.file, 0o400}, {w.file + "-serving", 0o400}, {w.file, 0}, {filepath.Dir(w.file), 0o500}, {filepath.Dir(w.file), 0}} {
+	}{{w.file, 0o400}, {w.file + "-serving", 0o400}, {w.file, 0}, {filepath.Dir(w.file), 0o500},
+		{filepath.Dir(w.file), 0}} {
 		before, err := os.Stat(c.name)
 		must(t, err)
 		must(t, os.Chmod(c.name, c.mode))
@@ -778,10 +784,11 @@ func TestFileThatMayNotBeWritten(t *testing.T) {
 func TestUnusable(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[sqlite3.ErrNo]string{
-		sqlite3.ErrCorrupt:  "shop.db is damaged: restore a backup (",
-		sqlite3.ErrNotADB:   "shop.db is damaged or not a database: restore a backup, or name another file (",
-		sqlite3.ErrFull:     "shop.db is on a full disk: make space (",
-		sqlite3.ErrIoErr:    "shop.db is on a disk that is full or fails: make space, or look for disk errors (dmesg) (",
+		sqlite3.ErrCorrupt: "shop.db is damaged: restore a backup (",
+		sqlite3.ErrNotADB:  "shop.db is damaged or not a database: restore a backup, or name another file (",
+		sqlite3.ErrFull:    "shop.db is on a full disk: make space (",
+		sqlite3.ErrIoErr: "shop.db is on a disk that is full or fails: make space, or look for disk errors " +
+			"(dmesg) (",
 		sqlite3.ErrBusy:     "shop.db is in use by another program: stop that first (",
 		sqlite3.ErrReadonly: "shop.db cannot be used by this user: ",
 		sqlite3.ErrCantOpen: "shop.db cannot be used by this user: ",
@@ -875,7 +882,8 @@ func TestOneServiceServesAFile(t *testing.T) {
 		t.Error("there is a new file beside an old write-ahead log")
 	}
 	must(t, os.WriteFile(again.file, nil, 0o600)) // Nor does any command begin with an emptied one.
-	for _, words := range []string{"serve -addr 127.0.0.1:0", "check", "store list", "store add -name X -email x@example.id"} {
+	for _, words := range []string{"serve -addr 127.0.0.1:0", "check", "store list",
+		"store add -name X -email x@example.id"} {
 		again.refused(words, "is empty")
 	}
 	if rest, err := os.ReadFile(again.file + "-wal"); string(rest) != "the rest" {

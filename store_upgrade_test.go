@@ -71,7 +71,8 @@ func upgradeOnce(t *testing.T) {
 			t.Errorf("%s is answered %s", path, r.Body)
 		}
 	}
-	if page, _ := w.send("GET", "/dashboard", nil); page.Status != 503 || !strings.Contains(string(page.Body), "diperbarui") {
+	if page, _ := w.send("GET", "/dashboard", nil); page.Status != 503 ||
+		!strings.Contains(string(page.Body), "diperbarui") {
 		t.Errorf("a page is answered %d %s", page.Status, page.Body)
 	}
 	w.refused("store list", "start \"storeorder serve\"")
@@ -188,7 +189,8 @@ func upgradeKeepsEverything(t *testing.T) {
 		t.Errorf("there were %d rows, and are %d", len(before), len(after))
 	}
 	names := w.rows("SELECT n.value FROM payment_sessions s, json_each(s.names) n WHERE n.key IS NOT NULL ORDER BY 1")
-	if found := w.rows("SELECT id FROM payment_identifiers ORDER BY 1"); len(names) == 0 || !slices.Equal(found, names) {
+	if found := w.rows("SELECT id FROM payment_identifiers ORDER BY 1"); len(names) == 0 ||
+		!slices.Equal(found, names) {
 		t.Errorf("of the identifiers %v there are %v", names, found)
 	}
 	for _, bad := range []string{
@@ -280,8 +282,8 @@ func (w *world) wantOldOrders(t *testing.T, key []string) {
 const moreOrders = `
 	WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)
 	INSERT INTO orders
-	SELECT format('00dc7000-0000-7000-8000-%012x', i), store_id, status, 'INV-' || i, NULL, provider, method, test, amount,
-	       unique_code, created_at, expires_at, paid_at, attention, events, components, book, json
+	SELECT format('00dc7000-0000-7000-8000-%012x', i), store_id, status, 'INV-' || i, NULL, provider, method, test,
+	       amount, unique_code, created_at, expires_at, paid_at, attention, events, components, book, json
 	FROM   n, (SELECT * FROM orders WHERE status = 'expired' LIMIT 1);`
 
 // nothingDue lets a file be served in another century: nothing ends, goes or is tried.
@@ -301,7 +303,8 @@ func TestKillsDuringAnUpgrade(t *testing.T) {
 	original, err := os.ReadFile(oldShop(t, moreOrders+nothingDue).file)
 	must(t, err)
 
-	run := &world{t: t, file: filepath.Join(t.TempDir(), "shop.db"), net: newNetwork(t), log: &logBuffer{out: t.Output()}}
+	run := &world{t: t, file: filepath.Join(t.TempDir(), "shop.db"), net: newNetwork(t),
+		log: &logBuffer{out: t.Output()}}
 	begin := func() { must(t, os.WriteFile(run.file, original, 0o600)) }
 	begin()
 	before := run.oldRows(t)
@@ -336,7 +339,8 @@ func TestKillsDuringAnUpgrade(t *testing.T) {
 	}
 	for _, name := range run.copies() {
 		if found := run.beside(name).command("check"); textOf(found, "orders") != strconv.Itoa(len(
-			slices.DeleteFunc(slices.Clone(before), func(row string) bool { return !strings.HasPrefix(row, "orders ") }))) {
+			slices.DeleteFunc(slices.Clone(before),
+				func(row string) bool { return !strings.HasPrefix(row, "orders ") }))) {
 			t.Errorf("the copy %s has %v", name, found)
 		}
 	}

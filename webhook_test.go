@@ -536,7 +536,8 @@ func TestReceiversOnSockets(t *testing.T) {
 		})
 		texts := []string{"no public host"}
 		if allowed {
-			texts = []string{"answer_status:101", "answer_status:307", "answer_status:400", "answer:\ufffdyyy", "delivered", "refused"}
+			texts = []string{"answer_status:101", "answer_status:307", "answer_status:400", "answer:\ufffdyyy",
+				"delivered", "refused"}
 		}
 		for _, text := range texts {
 			if !strings.Contains(list, text) {
@@ -544,7 +545,8 @@ func TestReceiversOnSockets(t *testing.T) {
 			}
 		}
 		if !allowed && asked.Load() > 0 || redirected.Load() > 0 || strings.Count(list, "y") > 5000 {
-			t.Errorf("allowed %t: a receiver was asked %d times, redirected %d", allowed, asked.Load(), redirected.Load())
+			t.Errorf("allowed %t: a receiver was asked %d times, redirected %d", allowed, asked.Load(),
+				redirected.Load())
 		}
 	}
 }
