@@ -63,17 +63,6 @@ const sqlKeys = `
 // keyIsLive is the SQL condition that the key k works at the time that is its parameter.
 const keyIsLive = "k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > ?)"
 
-// readKeyHolder returns the key with this hash and the store that it opens. The error is ErrNotFound if there is none,
-// or if it was revoked or has expired.
-func (db *DB) readKeyHolder(ctx context.Context, hash []byte) (Store, APIKey, error) {
-	key, err := one[APIKey](ctx, db, sqlKeys+"WHERE k.hash = ? AND "+keyIsLive, hash, db.now())
-	if err != nil {
-		return Store{}, APIKey{}, err
-	}
-	st, err := db.StoreOf(ctx, "store", key.StoreID)
-	return st, key, err
-}
-
 const mostRemembered = 10_000
 
 // rememberedKeys are recently found keys with their stores, by hash, because most requests repeat the key of an earlier
@@ -92,7 +81,8 @@ type rememberedKey struct {
 	at         time.Time // before they were read
 }
 
-// keyHolder is readKeyHolder for the secret of a key. It uses a remembered key if there is one.
+// keyHolder returns the key with this secret and the store that it opens. The error is ErrNotFound if there is none, or
+// if it was revoked or has expired. A key that is remembered is not read again.
 func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, error) {
 	hash := digest(secret)
 	now := a.db.now()
@@ -108,7 +98,11 @@ func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, err
 	}
 
 	var err error
-	found.store, found.key, err = a.db.readKeyHolder(ctx, hash)
+	found.key, err = one[APIKey](ctx, a.db, sqlKeys+"WHERE k.hash = ? AND "+keyIsLive, hash, now)
+	if err != nil {
+		return Store{}, APIKey{}, err
+	}
+	found.store, err = a.db.StoreOf(ctx, "store", found.key.StoreID)
 	if err != nil {
 		return Store{}, APIKey{}, err
 	}
