@@ -38,6 +38,20 @@ type payments struct {
 	expiredUntil Time
 }
 
+// Notification is what a verified notification says. Its session is that of Reference or, without one (a
+// refund at Xendit), the one whose identifiers include one of Known.
+type Notification struct {
+	Reference    string
+	SessionID    string   // the gateway's
+	Identifiers  []string // to be kept; "" = one that identifier refused
+	Known        []string // of its payment, which identify it if the reference is not ours
+	IsRefund     bool     // a refund, which names nothing but its payment
+	CreatedAt    Time     // of a refund
+	ReportsMoney bool     // it says that Payment arrived or is held
+	Payment      string   // its id in answers, or our reference if identifier refused it
+	Disputed     int64    // in rupiah, with a dispute; negative once the store has won
+}
+
 // Notify takes a notification. The error is ErrNotFound if it cannot be verified, and RateLimited if the store gets too
 // many. It is Unavailable for a refund whose payment may not be known yet, so that the gateway sends it again. Any
 // other notification that matches no session is only logged.
@@ -504,6 +518,19 @@ func (p *payments) checkOnce(
 	}
 	after, err = p.recordAnswer(withoutPlaces(ctx), o.StoreID, s, answer, failed, began)
 	return after, failed == nil, err
+}
+
+// Answer is a gateway's report on a session: its latest payment, and those with known identifiers. With an error, it
+// has the payments that could be read.
+type Answer struct {
+	Open        bool      // money can still arrive: a payment waits for it, or the buyer can begin one
+	Closed      bool      // no payment can begin there, until a reversal; neither: one is held
+	Canceled    bool      // somebody canceled the page at the gateway, so the order needs another one
+	Payments    []Payment // their session numbers are 0
+	Identifiers []string  // to be kept with the session's
+
+	// Other identifiers of a payment, by its id: a notification may have named it by one of them.
+	Aliases map[string][]string
 }
 
 // recordAnswer writes an answer, or that there was none, with its consequences for the order. sent is the session as it
