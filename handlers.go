@@ -428,13 +428,13 @@ func (s *server) admit(c *apiCall, needs Scope) (err error) {
 	}
 
 	s.auth.usedKeys.Store(c.key.ID, s.db.now())
-	left := s.auth.takeRequest(c.key.ID, c.store.ID)
-	c.answerHeader.Set("X-RateLimit-Limit", strconv.Itoa(left.limit))
-	c.answerHeader.Set("X-RateLimit-Remaining", strconv.Itoa(left.remaining))
-	c.answerHeader.Set("X-RateLimit-Reset", strconv.Itoa(left.full))
+	allowed := s.auth.takeRequest(c.key.ID, c.store.ID)
+	c.answerHeader.Set("X-RateLimit-Limit", strconv.Itoa(allowed.limit))
+	c.answerHeader.Set("X-RateLimit-Remaining", strconv.Itoa(allowed.remaining))
+	c.answerHeader.Set("X-RateLimit-Reset", strconv.Itoa(allowed.full))
 	switch {
-	case left.err != nil:
-		return left.err
+	case allowed.err != nil:
+		return allowed.err
 	case c.store.Plan == PlanFree:
 		return refuse(planRequired)
 	case !c.key.Scope.allows(needs):
