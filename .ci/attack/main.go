@@ -1,8 +1,10 @@
 // Attack has three greedy stores and strangers do what they may within the usual limits, beside a store that sells: its
-// program creates an order four times a second. It prints how long these orders take, and fails if one takes over a second,
-// if one is refused, if the service takes too much memory, or if an order that was answered is not there at the end.
+// program creates an order four times a second. It prints how long these orders take, and fails if one takes over a
+// second, if one is refused, if the service takes too much memory, or if an order that was answered is not there at the
+// end.
 //
-//	go build -o /tmp/storeorder . && go build -o /tmp/attack ./.ci/attack && /tmp/attack -seconds 20 -orders 1000000 /tmp/storeorder
+//	go build -o /tmp/storeorder . && go build -o /tmp/attack ./.ci/attack
+//	/tmp/attack -seconds 20 -orders 1000000 /tmp/storeorder
 //
 // Twenty minutes of everything at once, without the attacks one by one, are -seconds 0 -together 1200.
 //
@@ -101,7 +103,8 @@ func main() {
 	defer gateway.Close()
 	s.open(gateway.URL, *orders)
 
-	fmt.Println("| attack | clients | orders of the seller | p50 | p99 | longest | memory at most |\n|---|---|---|---|---|---|---|")
+	fmt.Println("| attack | clients | orders of the seller | p50 | p99 | longest | memory at most |")
+	fmt.Println("|---|---|---|---|---|---|---|")
 	isOther := func(a attack) bool { return !regexp.MustCompile(*only).MatchString(a.name) }
 	all := slices.DeleteFunc(s.attacks(), isOther)
 	long := time.Duration(*seconds) * time.Second
@@ -155,16 +158,20 @@ func (s *service) attacks() []attack {
 		}},
 		{"catalogs of empty objects", 24, func(c int) { s.api("PUT", "/v1/catalog", key(c), catalogs[c/3%2]) }},
 		{"the owner removes goods", 8, func(c int) {
-			s.page("POST", fmt.Sprint("/dashboard/catalog/product?slug=p-", 5000+rand.IntN(40_000)), of(c).signIn, "act=remove")
+			s.page("POST", fmt.Sprint("/dashboard/catalog/product?slug=p-", 5000+rand.IntN(40_000)), of(c).signIn,
+				"act=remove")
 		}},
-		{"the owner opens forms and reads slowly", 70, func(c int) { s.slowly("/dashboard/catalog/bundle", "Cookie: "+of(c).signIn) }},
+		{"the owner opens forms and reads slowly", 70,
+			func(c int) { s.slowly("/dashboard/catalog/bundle", "Cookie: "+of(c).signIn) }},
 		{"the owner searches", 16, func(c int) { s.page("GET", "/dashboard?q=kopi+susu+gula", of(c).signIn, "") }},
 		{"the owner opens the desk, with its sums", 16, func(c int) {
 			s.page("GET", []string{"/dashboard", "/dashboard?from=2020-01-01"}[c/3%2], of(c).signIn, "")
 		}},
 		{"a stranger reads pictures slowly", 300, func(int) { s.slowly("/pictures/"+strings.Repeat("a", 64), "") }},
-		{"a stranger reads the documentation slowly", 300, func(c int) { s.slowly([]string{"/docs", "/v1/openapi.json"}[c%2], "") }},
-		{"a stranger makes up pay pages", 64, func(int) { s.page("GET", fmt.Sprintf("/pay/%036d", rand.IntN(1e9)), "", "") }},
+		{"a stranger reads the documentation slowly", 300,
+			func(c int) { s.slowly([]string{"/docs", "/v1/openapi.json"}[c%2], "") }},
+		{"a stranger makes up pay pages", 64,
+			func(int) { s.page("GET", fmt.Sprintf("/pay/%036d", rand.IntN(1e9)), "", "") }},
 		{"a buyer opens and reports", 64, func(c int) {
 			act := []string{"claim", "unclaim"}[c/3%2]
 			s.page("POST", "/pay/"+of(c).payPage, "", "act="+act+"&method=bca")
@@ -177,8 +184,8 @@ func (s *service) attacks() []attack {
 	}...)
 }
 
-// shopAttacks are those of strangers on the shop pages, the seller's among them. Unless an attack is that of one address,
-// it comes from a hundred networks of IPv6, and each order has a telephone number of its own.
+// shopAttacks are those of strangers on the shop pages, the seller's among them. Unless an attack is that of one
+// address, it comes from a hundred networks of IPv6, and each order has a telephone number of its own.
 func (s *service) shopAttacks() []attack {
 	shops := append(slices.Clone(s.greedy), s.seller)
 	shop := func(client int) string { return "/shop/" + shops[client%len(shops)].slug }
@@ -191,7 +198,8 @@ func (s *service) shopAttacks() []attack {
 	longPage := "/checkout?" + large + "&name=" + strings.Repeat("'", 8000)
 
 	return []attack{
-		{"a stranger orders on the shop pages", 64, func(c int) { s.orderInShop(shop(c), one(), "product.p-1=1&seen=85000") }},
+		{"a stranger orders on the shop pages", 64,
+			func(c int) { s.orderInShop(shop(c), one(), "product.p-1=1&seen=85000") }},
 		{"a hundred networks order on the shop pages", 64, func(c int) {
 			s.orderInShop(shop(c), networks(), "product.p-1=1&seen=85000")
 		}},
@@ -208,7 +216,8 @@ func (s *service) shopAttacks() []attack {
 			s.shopRequest("POST", shop(c)+"/checkout", networks(), "go=order&"+large)
 		}},
 		{"searches on the shop pages", 64, func(c int) {
-			s.shopRequest("GET", fmt.Sprint(shop(c), "?q=kopi+", rand.IntN(50_000), "&page=", 1+c%2*2000), networks(), "")
+			s.shopRequest("GET", fmt.Sprint(shop(c), "?q=kopi+", rand.IntN(50_000), "&page=", 1+c%2*2000), networks(),
+				"")
 		}},
 		{"codes", 64, func(c int) { s.shopRequest("GET", shop(c)+"/qr.png", networks(), "") }},
 		{"slow readers of the shop pages", 300, func(c int) {
@@ -223,7 +232,8 @@ func networks() string {
 }
 
 func (s *service) shopRequest(method, path, from, form string) http.Header {
-	_, _, h := s.request(method, path, form, "Content-Type", formType, "Sec-Fetch-Site", "same-origin", "X-Forwarded-For", from)
+	_, _, h := s.request(method, path, form, "Content-Type", formType, "Sec-Fetch-Site", "same-origin",
+		"X-Forwarded-For", from)
 	return h
 }
 
@@ -266,7 +276,8 @@ func (s *service) findOrders() {
 	made, err := json.Marshal(s.made)
 	check(err)
 	lost := 0
-	check(db.QueryRow("SELECT count(*) FROM json_each(?) WHERE value NOT IN (SELECT id FROM orders)", string(made)).Scan(&lost))
+	check(db.QueryRow("SELECT count(*) FROM json_each(?) WHERE value NOT IN (SELECT id FROM orders)",
+		string(made)).Scan(&lost))
 	fmt.Printf("\norders that were answered as made: %d, lost: %d\n", len(s.made), lost)
 	s.failed = s.failed || lost > 0
 }
@@ -312,12 +323,13 @@ func (s *service) measure(name string, long time.Duration, attacks ...attack) {
 		s.failed = true
 		note = fmt.Sprintf(" **too much**, %d refused |", refused)
 	}
-	fmt.Printf("| %s | %d | %d | %d ms | %d ms | %d ms | %d MB |%s\n", name, clients, len(took), took[len(took)/2].Milliseconds(),
+	fmt.Printf("| %s | %d | %d | %d ms | %d ms | %d ms | %d MB |%s\n", name, clients, len(took),
+		took[len(took)/2].Milliseconds(),
 		took[len(took)*99/100].Milliseconds(), longest.Milliseconds(), memory.Load()>>10, note)
 }
 
-// idle prints what the service does when nobody asks for anything: many orders are past their end, and their pages cannot
-// be closed.
+// idle prints what the service does when nobody asks for anything: many orders are past their end, and their pages
+// cannot be closed.
 func (s *service) idle(long time.Duration) {
 	time.Sleep(5 * time.Second)
 	before := s.processorTime()
@@ -357,7 +369,8 @@ func (s *service) api(method, path, key, body string) (status int, answer []byte
 }
 
 func (s *service) page(method, path, cookies, form string) http.Header {
-	_, _, h := s.request(method, path, form, "Cookie", cookies, "Content-Type", formType, "Sec-Fetch-Site", "same-origin")
+	_, _, h := s.request(method, path, form, "Cookie", cookies, "Content-Type", formType, "Sec-Fetch-Site",
+		"same-origin")
 	return h
 }
 
@@ -425,14 +438,16 @@ func (s *service) addStore(name string, keys, goods int) *store {
 	added := &store{id: out["store_id"].(string), slug: slug, signIn: out["sign_in"].(string)}
 	products, bundles := []map[string]any{}, []map[string]any{}
 	for i := range goods {
-		products = append(products, map[string]any{"slug": fmt.Sprint("p-", i), "title": fmt.Sprint("Kopi ", i), "price": 85_000, "stock": 1e6})
+		products = append(products, map[string]any{"slug": fmt.Sprint("p-", i), "title": fmt.Sprint("Kopi ", i),
+			"price": 85_000, "stock": 1e6})
 	}
 	for i := range 100 {
 		items := []map[string]any{}
 		for j := range 50 {
 			items = append(items, map[string]any{"slug": fmt.Sprint("p-", 50*i+j), "quantity": 1})
 		}
-		bundles = append(bundles, map[string]any{"slug": fmt.Sprint("b-", i), "title": "Wide", "price": 85_000, "items": items})
+		bundles = append(bundles, map[string]any{"slug": fmt.Sprint("b-", i), "title": "Wide", "price": 85_000,
+			"items": items})
 	}
 	account := []map[string]any{{"bank": "BCA", "number": "1234567890"}}
 	methods := []map[string]any{
@@ -447,13 +462,14 @@ func (s *service) addStore(name string, keys, goods int) *store {
 	s.command("catalog", "import", file, "-store", added.id)
 	s.command("store", "set", "-store", added.id, "-test", "on", "-contact", "0812 3456 7890", "-shop", "open")
 	for range keys {
-		added.keys = append(added.keys, s.command("key", "add", "-name", "attack", "-scope", "manage", "-store", added.id)["key"].(string))
+		added.keys = append(added.keys,
+			s.command("key", "add", "-name", "attack", "-scope", "manage", "-store", added.id)["key"].(string))
 	}
 	return added
 }
 
-// fill gives the greedy stores many orders like one that they have, a gateway's key, and pages that cannot be closed; and
-// all stores a picture.
+// fill gives the greedy stores many orders like one that they have, a gateway's key, and pages that cannot be closed;
+// and all stores a picture.
 func (s *service) fill(orders int) {
 	db, err := sql.Open("sqlite3", "file:"+s.file)
 	check(err)
@@ -468,14 +484,15 @@ func (s *service) fill(orders int) {
 		exec("CREATE TEMP TABLE copies AS "+
 			"WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?2) "+
 			"SELECT i, o.* FROM n, orders o WHERE o.id = ?1", of.payPage, orders)
-		exec("UPDATE copies SET id = printf('0190f5a0-0000-7000-800%d-%012d', ?, i), reference = 'INV-20000101-' || i, status = 'paid', "+
-			"unique_code = 1 + i % 999, amount = 85001 + i % 999, created_at = ? - i, expires_at = ? - i, paid_at = ? - i",
-			i, now, now, now)
+		exec("UPDATE copies SET id = printf('0190f5a0-0000-7000-800%d-%012d', ?, i), "+
+			"reference = 'INV-20000101-' || i, status = 'paid', unique_code = 1 + i % 999, amount = 85001 + i % 999, "+
+			"created_at = ? - i, expires_at = ? - i, paid_at = ? - i", i, now, now, now)
 		exec("UPDATE copies SET status = 'pending', paid_at = 0 WHERE i <= ?", min(orders, 300_000))
 		exec("ALTER TABLE copies DROP COLUMN i")
 		exec("INSERT INTO orders SELECT * FROM copies")
 		exec("DROP TABLE copies")
-		exec("INSERT INTO gateway_keys (id, store_id, provider, mode, secret_key, callback_token) VALUES (?, ?, 'midtrans', 'sandbox', ?, '')",
+		exec("INSERT INTO gateway_keys (id, store_id, provider, mode, secret_key, callback_token) "+
+			"VALUES (?, ?, 'midtrans', 'sandbox', ?, '')",
 			fmt.Sprint("key-", i), of.id, gatewayKey)
 		s.stick(db, now, i)
 		if i == 0 {
@@ -491,9 +508,12 @@ func (s *service) stick(db *sql.DB, now int64, of int) {
 	rows, err := db.Query("SELECT name, type FROM pragma_table_info('payment_sessions') WHERE dflt_value IS NULL")
 	check(err)
 	names, values := []string{}, []string{}
-	known := map[string]string{"order_id": "id", "number": "1", "id": "'s-' || id", "provider": "'midtrans'", "method": "'snap'",
-		"key_id": fmt.Sprintf("'key-%d'", of), "seen": "1", "asked": "amount", "due_at": fmt.Sprint(now + 6*3600_000), "gateway_id": "'g-' || id",
-		"names": "'[]'", "url": "'https://example.id/'", "expires_at": fmt.Sprint(now), "news_at": fmt.Sprint(now)}
+	known := map[string]string{
+		"order_id": "id", "number": "1", "id": "'s-' || id", "provider": "'midtrans'", "method": "'snap'",
+		"key_id": fmt.Sprintf("'key-%d'", of), "gateway_id": "'g-' || id", "seen": "1", "asked": "amount",
+		"names": "'[]'", "url": "'https://example.id/'", "expires_at": fmt.Sprint(now), "news_at": fmt.Sprint(now),
+		"due_at": fmt.Sprint(now + 6*3600_000),
+	}
 	for rows.Next() {
 		var name, kind string
 		check(rows.Scan(&name, &kind))
@@ -556,7 +576,8 @@ func (s *service) enter() {
 // products are the ids of what a store sells that an order may name, by slug.
 func (s *service) products(of *store) map[string]string {
 	ids := map[string]string{}
-	for _, query := range []string{"type=product&q=Kopi+1&limit=50", "type=bundle&limit=50", "type=bundle&limit=50&offset=50"} {
+	for _, query := range []string{"type=product&q=Kopi+1&limit=50", "type=bundle&limit=50",
+		"type=bundle&limit=50&offset=50"} {
 		_, answer := s.api("GET", "/v1/products?"+query, of.keys[0], "")
 		var list struct {
 			Data struct{ Products, Bundles []struct{ ID, Slug string } }

@@ -27,9 +27,11 @@ import (
 )
 
 const catalog = `{
-  "products": [{"slug": "a", "title": "Kopi Gayo", "price": 85000}, {"slug": "b", "title": "Kopi Toraja", "price": 95000},
+  "products": [{"slug": "a", "title": "Kopi Gayo", "price": 85000},
+               {"slug": "b", "title": "Kopi Toraja", "price": 95000},
                {"slug": "c", "title": "Gula Aren", "price": 40000, "stock": 1000000000}],
-  "payment_methods": [{"code": "bca", "name": "Transfer BCA", "provider": "manual", "accounts": [{"bank": "BCA", "number": "1234567890", "holder": "Kopi"}]}]}`
+  "payment_methods": [{"code": "bca", "name": "Transfer BCA", "provider": "manual",
+                       "accounts": [{"bank": "BCA", "number": "1234567890", "holder": "Kopi"}]}]}`
 
 // shop is the program, serving a store.
 type shop struct {
@@ -70,7 +72,8 @@ func main() {
 		{"list of 50 orders", "GET", "/v1/orders?limit=50", nil, 64},
 		{"list of products", "GET", "/v1/products", nil, 64},
 	} {
-		s.load(row.name, row.clients, time.Duration(*seconds)*time.Second, func() { s.send(row.method, row.path, row.body) })
+		s.load(row.name, row.clients, time.Duration(*seconds)*time.Second,
+			func() { s.send(row.method, row.path, row.body) })
 	}
 	fmt.Printf("\nresident memory after that: %s\n", s.memory())
 	time.Sleep(time.Minute)
@@ -91,7 +94,8 @@ func open(program, dir string) *shop {
 	address := ln.Addr().String()
 	check(ln.Close())
 	s.url = "http://" + address
-	s.serving = exec.Command(program, "serve", "-addr", address, "-public-url", s.url, "-rate", "10000000", "-burst", "1000000")
+	s.serving = exec.Command(program, "serve", "-addr", address, "-public-url", s.url, "-rate", "10000000", "-burst",
+		"1000000")
 	s.serving.Dir, s.serving.SysProcAttr = dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	logged, err := os.Create(filepath.Join(dir, "log"))
 	check(err)

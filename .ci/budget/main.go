@@ -2,8 +2,8 @@
 //
 //	go run .ci/budget/main.go        from the repository's root
 //
-// It counts tokens as the compiler reads them, the lines of each file, and the ways through each function. Nobody counts
-// single tokens: the ceilings have air. A file that is left out of a build with cgo is not counted.
+// It counts tokens as the compiler reads them, the lines of each file, and the ways through each function. Nobody
+// counts single tokens: the ceilings have air. A file that is left out of a build with cgo is not counted.
 package main
 
 import (
@@ -57,7 +57,8 @@ func main() {
 				continue
 			}
 			if n := branches(f); n > mostBranches {
-				wrong = append(wrong, fmt.Sprintf("%s: %s has %d branches, at most %d", name, f.Name.Name, n, mostBranches))
+				wrong = append(wrong,
+					fmt.Sprintf("%s: %s has %d branches, at most %d", name, f.Name.Name, n, mostBranches))
 			}
 		}
 	}

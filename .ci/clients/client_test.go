@@ -22,10 +22,11 @@ import (
 func TestGoClient(t *testing.T) {
 	s, ctx := newShop(t), t.Context()
 	connect := func(key string) *client.ClientWithResponses {
-		c, err := client.NewClientWithResponses(s.url, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
-			r.Header.Set("Authorization", "Bearer "+key)
-			return nil
-		}))
+		c, err := client.NewClientWithResponses(s.url,
+			client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+				r.Header.Set("Authorization", "Bearer "+key)
+				return nil
+			}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +38,8 @@ func TestGoClient(t *testing.T) {
 		t.Fatal(err, products)
 	}
 	kopi := products.JSON200.Data.Products[0]
-	if kopi.Title != "Kopi Gayo" || kopi.Price != 85000 || !kopi.Stock.IsNull() || kopi.ImageUrl.MustGet() != "https://img.example.id/kopi.jpg" {
+	if kopi.Title != "Kopi Gayo" || kopi.Price != 85000 || !kopi.Stock.IsNull() ||
+		kopi.ImageUrl.MustGet() != "https://img.example.id/kopi.jpg" {
 		t.Errorf("%+v", kopi)
 	}
 	made, err := c.CreateOrderWithResponse(ctx, &client.CreateOrderParams{IdempotencyKey: new("go-1")}, client.NewOrder{
@@ -52,11 +54,14 @@ func TestGoClient(t *testing.T) {
 		t.Fatal(err, one)
 	}
 	list, err := c.ListOrdersWithResponse(ctx, &client.ListOrdersParams{Limit: new(10)})
-	if err != nil || list.JSON200 == nil || len(list.JSON200.Data.Orders) != 1 || list.JSON200.Data.Orders[0].Id != one.JSON200.Data.Order.Id {
+	if err != nil || list.JSON200 == nil || len(list.JSON200.Data.Orders) != 1 ||
+		list.JSON200.Data.Orders[0].Id != one.JSON200.Data.Order.Id {
 		t.Fatal(err, list)
 	}
-	wrong, err := c.CreateOrderWithResponse(ctx, nil, client.NewOrder{Items: []client.NewOrderItem{}, Buyer: client.Buyer{Name: "Siti"}})
-	if err != nil || wrong.JSON422 == nil || wrong.JSON422.Error.Code != "VALIDATION_FAILED" || len(*wrong.JSON422.Error.Details) != 2 {
+	wrong, err := c.CreateOrderWithResponse(ctx, nil,
+		client.NewOrder{Items: []client.NewOrderItem{}, Buyer: client.Buyer{Name: "Siti"}})
+	if err != nil || wrong.JSON422 == nil || wrong.JSON422.Error.Code != "VALIDATION_FAILED" ||
+		len(*wrong.JSON422.Error.Details) != 2 {
 		t.Fatal(err, wrong)
 	}
 	id := made.JSON201.Data.Order.Id
@@ -107,7 +112,8 @@ func TestGoClientOfToday(t *testing.T) {
 		}
 		const more = `"later":{"a":[1,null]},`
 		grown := strings.ReplaceAll(string(text), "{", "{"+more)
-		grown = strings.ReplaceAll(grown, `"metadata":{`+more, `"metadata":{`) // the shop's own, which the service adds nothing to
+		// the shop's own, which the service adds nothing to
+		grown = strings.ReplaceAll(grown, `"metadata":{`+more, `"metadata":{`)
 		for _, value := range known {
 			if !strings.Contains(grown, `"`+value+`"`) {
 				t.Errorf("no %s in %s", value, grown)
@@ -133,7 +139,8 @@ func TestGoClientOfToday(t *testing.T) {
 		t.Fatal(err, order)
 	}
 	got := order.JSON200.Data.Order
-	if got.Status != "later_pending" || got.PaymentProvider != "later_midtrans" || got.SettlementChannel != "later_gateway" {
+	if got.Status != "later_pending" || got.PaymentProvider != "later_midtrans" ||
+		got.SettlementChannel != "later_gateway" {
 		t.Errorf("%+v", got)
 	}
 	if got.Items[0].Type != "later_product" || order.JSON200.Data.PaymentSession.Status != "later_active" {
@@ -221,7 +228,8 @@ func TestOgenClient(t *testing.T) {
 	}
 }
 
-// TestPrism has Prism stand between a client and the service, and compare the answers with the description: see prism.mjs.
+// TestPrism has Prism stand between a client and the service, and compare the answers with the description: see
+// prism.mjs.
 func TestPrism(t *testing.T) {
 	dir := os.Getenv("STOREORDER_NODE")
 	if dir == "" {
@@ -238,7 +246,8 @@ func TestPrism(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prism := exec.Command(filepath.Join(dir, "node_modules/.bin/prism"), "proxy", "-h", "127.0.0.1", "-p", port, description, s.url)
+	prism := exec.Command(filepath.Join(dir, "node_modules/.bin/prism"), "proxy", "-h", "127.0.0.1", "-p", port,
+		description, s.url)
 	if err := prism.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,8 @@ import (
 
 const catalog = `{
   "products": [
-    {"slug": "kopi", "title": "Kopi Gayo", "description": "Arabika.", "price": 85000, "image_url": "https://img.example.id/kopi.jpg"}],
+    {"slug": "kopi", "title": "Kopi Gayo", "description": "Arabika.", "price": 85000,
+     "image_url": "https://img.example.id/kopi.jpg"}],
   "bundles": [{"slug": "duo", "title": "Duo", "price": 160000, "items": [{"slug": "kopi", "quantity": 2}]}],
   "payment_methods": [
     {"code": "bank_transfer", "name": "Transfer BCA", "provider": "manual", "instructions": "BCA 123 456 7890"},
@@ -109,7 +110,8 @@ func (s *shop) createOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.send(t, "POST", "/v1/orders", fmt.Sprintf(`{"items": [{"type": "product", "product_id": %q, "quantity": 1}],
-		"buyer": {"name": "Siti", "email": "siti@example.id"}, "payment_method": "bank_transfer"}`, list.Data.Products[0].ID))
+		"buyer": {"name": "Siti", "email": "siti@example.id"}, "payment_method": "bank_transfer"}`,
+		list.Data.Products[0].ID))
 }
 
 // send sends a request with the shop's key, which must succeed.

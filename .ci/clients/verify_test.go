@@ -79,7 +79,8 @@ func TestVerifiers(t *testing.T) {
 	await(t, "a delivery", func() bool { return len(r.all()) > 0 })
 	var cases []signed
 	for _, d := range r.all() {
-		cases = append(cases, signed{"delivered", secret, d.header.Get("X-Service-Signature"), string(d.body), true, false})
+		cases = append(cases, signed{"delivered", secret, d.header.Get("X-Service-Signature"), string(d.body), true,
+			false})
 	}
 
 	newSecret := s.rotate(t, endpoint["endpoint_id"].(string))
@@ -121,7 +122,8 @@ func TestVerifiers(t *testing.T) {
 	judge := func(name string, verify func(t *testing.T) []bool) {
 		t.Run(name, func(t *testing.T) {
 			for i, got := range verify(t) {
-				if c := cases[i]; got != c.Want && !(c.future && strings.HasPrefix(name, "stripe")) { // Stripe's takes times ahead
+				// Stripe's takes times ahead
+				if c := cases[i]; got != c.Want && !(c.future && strings.HasPrefix(name, "stripe")) {
 					t.Errorf("%s: %t, want %t\n%s", c.What, got, c.Want, c.Header)
 				}
 			}
@@ -142,7 +144,8 @@ func TestVerifiers(t *testing.T) {
 		if dir == "" {
 			t.Skip("STOREORDER_NODE names no folder with the npm package stripe")
 		}
-		return judged(t, dir, in, map[string]string{"stripe.mjs": stripeVerify, "judge-stripe.mjs": `import { verify } from "./stripe.mjs";` + judgeJS}, "node", "judge-stripe.mjs")
+		return judged(t, dir, in, map[string]string{"stripe.mjs": stripeVerify,
+			"judge-stripe.mjs": `import { verify } from "./stripe.mjs";` + judgeJS}, "node", "judge-stripe.mjs")
 	})
 	copied := snippets(t)
 	judge("docs Go", func(t *testing.T) []bool {
@@ -154,7 +157,8 @@ func TestVerifiers(t *testing.T) {
 			"judge.mjs": `import { verify } from "./verify.mjs";` + judgeJS}, "node", "judge.mjs")
 	})
 	judge("docs Python", func(t *testing.T) []bool {
-		return judged(t, t.TempDir(), in, map[string]string{"verify.py": copied["python"], "judge.py": judgePython}, "python3", "judge.py")
+		return judged(t, t.TempDir(), in, map[string]string{"verify.py": copied["python"], "judge.py": judgePython},
+			"python3", "judge.py")
 	})
 	judge("docs PHP", func(t *testing.T) []bool {
 		return judged(t, t.TempDir(), in, map[string]string{"judge.php": copied["php"] + judgePHP}, "php", "judge.php")
@@ -192,7 +196,8 @@ from verify import verify
 print(json.dumps([verify(c["secret"], c["header"], c["body"].encode()) for c in json.load(sys.stdin)]))
 `
 	judgePHP = `
-echo json_encode(array_map(fn($c) => verify($c["secret"], $c["header"], $c["body"]), json_decode(stream_get_contents(STDIN), true)));
+$cases = json_decode(stream_get_contents(STDIN), true);
+echo json_encode(array_map(fn($c) => verify($c["secret"], $c["header"], $c["body"]), $cases));
 `
 	stripeVerify = `
 import Stripe from "stripe";

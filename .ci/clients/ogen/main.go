@@ -56,16 +56,20 @@ func main() {
 	made := must[*api.CreatedOrderAnswerHeaders](c.CreateOrder(ctx, order, api.CreateOrderParams{}))
 	id := made.Response.Data.Order.ID
 	must[*api.OrderAnswerHeaders](c.GetOrder(ctx, api.GetOrderParams{OrderID: api.GivenId(id)}))
-	must[*api.ChangedOrderAnswerHeaders](c.ApproveOrder(ctx, api.OptOwnerAct{}, api.ApproveOrderParams{OrderID: api.GivenId(id)}))
+	must[*api.ChangedOrderAnswerHeaders](
+		c.ApproveOrder(ctx, api.OptOwnerAct{}, api.ApproveOrderParams{OrderID: api.GivenId(id)}))
 	must[*api.OrdersAnswerHeaders](c.ListOrders(ctx, api.ListOrdersParams{}))
 	events := must[*api.EventsAnswerHeaders](c.ListEvents(ctx, api.ListEventsParams{}))
 
 	must[*api.ChangedOrderAnswerHeaders](c.EditOrder(ctx, &api.OrderEdit{Note: api.NewOptString("Tanpa gula")},
 		api.EditOrderParams{OrderID: api.GivenId(id)}))
-	must[*api.ChangedOrderAnswerHeaders](c.ShipOrder(ctx, api.NewOptShipment(api.Shipment{Carrier: api.NewOptString("JNE")}),
-		api.ShipOrderParams{OrderID: api.GivenId(id)}))
-	must[*api.ChangedOrderAnswerHeaders](c.UnshipOrder(ctx, &api.Nothing{}, api.UnshipOrderParams{OrderID: api.GivenId(id)}))
-	for _, kind := range []api.GetCatalogType{api.GetCatalogTypeProduct, api.GetCatalogTypeBundle, api.GetCatalogTypePaymentMethod} {
+	must[*api.ChangedOrderAnswerHeaders](
+		c.ShipOrder(ctx, api.NewOptShipment(api.Shipment{Carrier: api.NewOptString("JNE")}),
+			api.ShipOrderParams{OrderID: api.GivenId(id)}))
+	must[*api.ChangedOrderAnswerHeaders](
+		c.UnshipOrder(ctx, &api.Nothing{}, api.UnshipOrderParams{OrderID: api.GivenId(id)}))
+	for _, kind := range []api.GetCatalogType{api.GetCatalogTypeProduct, api.GetCatalogTypeBundle,
+		api.GetCatalogTypePaymentMethod} {
 		must[*api.CatalogPageHeaders](c.GetCatalog(ctx, api.GetCatalogParams{Type: kind}))
 	}
 	must[*api.WebhooksAnswerHeaders](c.ListWebhooks(ctx))
