@@ -456,7 +456,8 @@ func (tx *Tx) reserve(o *OrderRow) (isShort bool) {
 		if c.Reserved || c.isUnlimited() {
 			continue
 		}
-		changed := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND stock >= ?2", c.ProductID, c.Quantity)
+		changed := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND stock >= ?2",
+			c.ProductID, c.Quantity)
 		o.Components[i].Reserved = changed > 0
 		if changed == 0 && tx.hasStock(c.ProductID) {
 			isShort = true

@@ -261,7 +261,8 @@ func (db *DB) enqueue(ctx context.Context, queue *writeQueue, fn func(*Tx) error
 	case <-db.closing:
 	}
 	if queue.leave(tx) {
-		return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping", ErrUnavailable)
+		return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping",
+			ErrUnavailable)
 	}
 
 	<-tx.done
@@ -505,8 +506,8 @@ func (db *DB) checkWritable() error {
 	for i, ending := range endings {
 		info, _ := os.Stat(db.path + ending)
 		if before := s.found[i]; before != nil && !os.SameFile(info, before) {
-			return db.stopWriting(db.path + ending + " is gone, was replaced or is out of reach: put it back, or save " +
-				"it before you stop the service (docs/operation.md, \"A deleted file\")")
+			return db.stopWriting(db.path + ending + " is gone, was replaced or is out of reach: put it back, or " +
+				"save it before you stop the service (docs/operation.md, \"A deleted file\")")
 		}
 		if i == 1 && s.found[i] != nil {
 			s.emptied = s.emptied || info.Size() == 0 && s.found[i].Size() > 0

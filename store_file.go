@@ -240,7 +240,8 @@ func findFile(path string, mode openMode) (string, error) {
 		return "", unusable(path, err)
 	}
 	if mode < openOrCreate {
-		return "", fmt.Errorf("there is no database %s: check the path and -db (\"storeorder store add\" creates one)", path)
+		return "", fmt.Errorf(
+			"there is no database %s: check the path and -db (\"storeorder store add\" creates one)", path)
 	}
 
 	for _, rest := range []string{path + "-wal", path + "-restoring"} {
