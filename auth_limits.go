@@ -137,7 +137,7 @@ var mostPlaces = map[string]int{
 // place takes a place for work of a store or, without one, of the process. It waits a short time for it, and no longer
 // than the request lasts. leave gives the place back, and may be called twice.
 func (a *auth) place(ctx context.Context, store, kind string) (leave func(), err error) {
-	return take(ctx, a.channel(kind+" "+store, mostPlaces[kind]))
+	return takeIn(ctx, a.channel(kind+" "+store, mostPlaces[kind]))
 }
 
 // busyPlace is place for work that keeps a core busy until the place is left.
@@ -160,7 +160,7 @@ func (a *auth) busyPlace(ctx context.Context, store, kind string) (leave func(),
 // work takes one of the places of the process for work that keeps a core busy: with more of it, the writer would wait
 // for a core. Of each store and kind only one request waits for it at a time, so that they take turns.
 func (a *auth) work(ctx context.Context, store, kind string) (endWork func(), err error) {
-	endTurn, err := take(ctx, a.channel("turn "+kind+" "+store, 1))
+	endTurn, err := takeIn(ctx, a.channel("turn "+kind+" "+store, 1))
 	if err != nil {
 		return nil, err
 	}
@@ -177,8 +177,8 @@ func (a *auth) channel(name string, capacity int) chan struct{} {
 	return made.(chan struct{})
 }
 
-// take takes a place in a channel for two seconds at most, and returns what leaves it again.
-func take(ctx context.Context, places chan struct{}) (leave func(), err error) {
+// takeIn takes a place in a channel for two seconds at most, and returns what leaves it again.
+func takeIn(ctx context.Context, places chan struct{}) (leave func(), err error) {
 	leave = sync.OnceFunc(func() { <-places })
 	select {
 	case places <- struct{}{}:

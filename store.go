@@ -383,7 +383,7 @@ func (db *DB) nextSmall() *Tx {
 // callInSavepoint runs a write. If the write fails, only it is undone: tx.err says why, and the result is nil. A
 // returned error means that the whole transaction is lost.
 func (tx *Tx) callInSavepoint() error {
-	if err := tx.db.run("SAVEPOINT write"); err != nil {
+	if err := tx.db.execute("SAVEPOINT write"); err != nil {
 		return err
 	}
 	err := tx.call()
@@ -391,11 +391,11 @@ func (tx *Tx) callInSavepoint() error {
 		return err
 	}
 	if err != nil { // The savepoint itself stays, and is released.
-		if err := tx.db.run("ROLLBACK TO write"); err != nil {
+		if err := tx.db.execute("ROLLBACK TO write"); err != nil {
 			return err
 		}
 	}
-	return tx.db.run("RELEASE write")
+	return tx.db.execute("RELEASE write")
 }
 
 // call runs the write's function. Its first error is the write's result.
@@ -448,11 +448,11 @@ func (db *DB) transaction(work func() error) error {
 	if err := db.checkEmptiedWAL(); err != nil {
 		return err
 	}
-	if err := db.run("BEGIN IMMEDIATE"); err != nil {
+	if err := db.execute("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	if err := work(); err != nil {
-		db.run("ROLLBACK") // It fails if the transaction has already ended.
+		db.execute("ROLLBACK") // It fails if the transaction has already ended.
 		return err
 	}
 	return db.commit()
@@ -467,7 +467,7 @@ func (db *DB) commit() error {
 		return err
 	})
 	if err != nil {
-		db.run("ROLLBACK")
+		db.execute("ROLLBACK")
 	}
 
 	switch sqliteCode(err) {
@@ -550,8 +550,8 @@ func (db *DB) checkEmptiedWAL() error {
 		"is left before you stop the service (docs/operation.md, \"Damage\")")
 }
 
-// run executes statements without parameters.
-func (db *DB) run(text string) error {
+// execute executes statements without parameters.
+func (db *DB) execute(text string) error {
 	_, err := db.conn.ExecContext(context.Background(), text)
 	return db.unavailable(err)
 }

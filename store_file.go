@@ -147,13 +147,13 @@ func (db *DB) prepare(mode openMode) error {
 
 	// The first keeps savepoints from writing temporary files. The second is the size in bytes that the WAL
 	// shrinks to.
-	if err := db.run("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608"); err != nil {
+	if err := db.execute("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608"); err != nil {
 		return err
 	}
 
 	if version == 0 {
 		return db.transaction(func() error {
-			return db.run(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s",
+			return db.execute(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s",
 				applicationID, schemaVersion, schema))
 		})
 	}
@@ -362,7 +362,7 @@ func (db *DB) checkpoint(ctx context.Context) {
 			done <- nil
 			return
 		}
-		done <- db.env.checkpoint(func() error { return db.run("PRAGMA wal_checkpoint(PASSIVE)") })
+		done <- db.env.checkpoint(func() error { return db.execute("PRAGMA wal_checkpoint(PASSIVE)") })
 	}:
 	}
 

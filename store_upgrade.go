@@ -35,7 +35,7 @@ func (db *DB) upgrade(version int) error {
 
 	// With foreign keys on, a part could delete rows that refer to a table. They cannot be turned off within a
 	// transaction.
-	if err := db.run("PRAGMA foreign_keys = OFF"); err != nil {
+	if err := db.execute("PRAGMA foreign_keys = OFF"); err != nil {
 		return err
 	}
 
@@ -44,11 +44,11 @@ func (db *DB) upgrade(version int) error {
 			return err
 		}
 		for _, part := range upgradeParts()[version-1:] {
-			if err := db.run(part); err != nil {
+			if err := db.execute(part); err != nil {
 				return err
 			}
 		}
-		if err := db.run(fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)); err != nil {
+		if err := db.execute(fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)); err != nil {
 			return err
 		}
 		return db.checkReferences()
@@ -65,7 +65,7 @@ func (db *DB) upgrade(version int) error {
 	}
 
 	db.log.Info("the database has been upgraded", "to", schemaVersion, "copy", saved)
-	return db.run("PRAGMA foreign_keys = ON")
+	return db.execute("PRAGMA foreign_keys = ON")
 }
 
 // saveCopy writes the file as it is before the upgrade. The transaction has begun, so nothing is added
