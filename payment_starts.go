@@ -15,7 +15,8 @@ import (
 func (p *payments) OrderWithSession(
 	ctx context.Context, st Store, orderID string, start bool,
 ) (OrderRow, SessionView, error) {
-	o, err := readRow(ctx, p.db, sqlOrderOfStore, orderID, st.ID)
+	read := context.WithoutCancel(ctx) // The read is short: to watch whether the client leaves costs more than it saves.
+	o, err := readRow(read, p.db, sqlOrderOfStore, orderID, st.ID)
 	if err != nil || !start || !o.needsPage(p.db.now()) {
 		return o, o.view(st, p.db.now()), err
 	}
@@ -24,7 +25,7 @@ func (p *payments) OrderWithSession(
 	if err != nil && !errors.Is(err, ErrUnavailable) { // The order can be shown even if nothing can be written.
 		return o, o.view(st, p.db.now()), err
 	}
-	o, err = readRow(ctx, p.db, sqlOrderOfStore, orderID, st.ID)
+	o, err = readRow(read, p.db, sqlOrderOfStore, orderID, st.ID)
 	return o, o.view(st, p.db.now()), err
 }
 
