@@ -304,6 +304,29 @@ func TestWriteThatGivesUp(t *testing.T) {
 	}
 }
 
+// TestSlowReadersKeepNoCore: as many programs as the process works for at once read no answer. The shop page is served.
+func TestSlowReadersKeepNoCore(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		openShop(t, w)
+		stores := []*store{w.shop, w.other}
+		for i := range 20 { // More orders than fit into a buffer.
+			s := stores[i%2]
+			w.do(t, "POST", "/v1/orders", s.body("teh", 1), as(s.keys["write"])...).want(t, 201, "")
+		}
+		for i := range mostPlaces["work"] {
+			key := stores[i%2].keys["read"]
+			conn, err := w.life.dial()
+			must(t, err)
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET /v1/orders HTTP/1.1\r\nHost: shop.test\r\nAuthorization: Bearer %s\r\n\r\n", key)
+		}
+		time.Sleep(time.Second)
+		if status, _, _ := w.stranger("3.3.3.3", "GET", shopAt, nil); status != 200 {
+			t.Errorf("beside slow readers of the API, the shop is answered %d", status)
+		}
+	})
+}
+
 // TestWorkTakesTurns has a store do as much as the process works on at once. Much more of it waits, and then a request
 // to another store. That comes second.
 func TestWorkTakesTurns(t *testing.T) {
