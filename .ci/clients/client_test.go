@@ -154,7 +154,7 @@ func TestGoClientOfToday(t *testing.T) {
 		},
 		"/v1/payment-methods": func(r *http.Response) (bool, error) {
 			list, err := client.ParseListPaymentMethodsResponse(r)
-			return err == nil && len(list.JSON200.Data.PaymentMethods) == 2, err
+			return err == nil && len(list.JSON200.Data.PaymentMethods) == 3, err
 		},
 		"/v1/orders": func(r *http.Response) (bool, error) {
 			list, err := client.ParseListOrdersResponse(r)
