@@ -93,6 +93,7 @@ func TestShopPage(t *testing.T) {
 			shopAt + "/product/kopi?lang=en":                      "class=\"large\" width=\"800\"",
 			checkoutAt + "?product.kopi=x":                        "Pilih dulu",
 			shopAt + "?product.lama=1":                            "tidak dijual lagi",
+			shopAt + "?product.teh=1":                             "href=\"https://shop.test/dashboard\"",
 			"/robots.txt":                                         "checkout",
 		} {
 			status, text, _ := w.stranger("1.1.1.1", "GET", path, nil)
@@ -204,6 +205,7 @@ func TestGoodsPictures(t *testing.T) {
 			t.Fatalf("a product with a photo: %d %s", status, text)
 		}
 		path := shown("", `src="/pictures/[0-9a-f]{64}/small"`)[5:79]
+		shown("", `<a href="/shop/kopi-kita/product/gelas" tabindex="-1" aria-hidden="true"><img src="`+path)
 		shown("/product/gelas", `src="`+path+`" alt="" class="large"`)
 		shown("/product/gelas", `og:image" content="https://shop.test`+path+`"`)
 		if _, list := p.code("GET", "/dashboard/catalog", nil); !strings.Contains(list, path+"/small") {
