@@ -255,9 +255,10 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 		w.Since = history[i].At
 		isReport := func(h HistoryEntry) bool { return h.Note.Code == NoteReported }
 		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone {
-			// the buyer's report holds
-			w.Said.Bank = history[r].Note.Bank
-			w.Said.Sender = history[r].Note.Sender
+			report := history[r] // It holds.
+			w.Since = report.At
+			w.Said.Bank = report.Note.Bank
+			w.Said.Sender = report.Note.Sender
 		}
 	}
 
