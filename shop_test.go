@@ -280,8 +280,8 @@ func TestFirstSteps(t *testing.T) {
 			"owner open /dashboard/shop, press save shop=open, open /dashboard/shop "+
 				"| sees https://shop.test/shop/kopi-kita | sees Kirim lewat WhatsApp",
 			"owner open orders | sees Salin tautan toko | sees https://shop.test/shop/kopi-kita | lacks Alamat ini",
-			"owner open account, press add-phone, open orders | sees Mulai di sini",
-			"shop order kopi 1 bank_transfer as A, owner open orders | lacks Mulai di sini",
+			"shop order kopi 1 bank_transfer as A, buyer claim, owner open orders | sees Cek mutasi Mulai di sini",
+			"owner open account, press add-phone, open orders | lacks Mulai di sini",
 			"run store set -shop off -store $shop",
 			"owner open orders | sees Buka halaman toko",
 		)
