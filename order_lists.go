@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -132,18 +131,21 @@ func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandO
 		ORDER BY id`, storeID, most, mostLookedAt)
 }
 
-// LastCarrier returns the carrier of the order that was shipped last, "" if there is none.
-func (db *DB) LastCarrier(ctx context.Context, storeID string) (string, error) {
-	carrier, err := one[string](ctx, db, `
-		SELECT coalesce(json ->> '$.shipping.carrier', '')
-		FROM   orders
-		WHERE  store_id = ? AND shipped_at > 0
-		ORDER  BY shipped_at DESC
-		LIMIT  1`, storeID)
-	if errors.Is(err, ErrNotFound) {
-		return "", nil
-	}
-	return carrier, err
+// LastCarrier returns the carrier of the order that was shipped last in the same way, "" if none of the latest hundred
+// was. Another way's carrier is left out, because its name would soon be told to the wrong buyer.
+func (db *DB) LastCarrier(ctx context.Context, storeID, method string) (string, error) {
+	return one[string](ctx, db, `
+		SELECT coalesce(max(carrier), '')
+		FROM   (SELECT carrier
+		        FROM   (SELECT shipped_at, json ->> '$.shipping.carrier' AS carrier,
+		                       coalesce(json ->> '$.shipping.method', '') AS method
+		                FROM   orders
+		                WHERE  store_id = ? AND shipped_at > 0
+		                ORDER  BY shipped_at DESC
+		                LIMIT  100)
+		        WHERE  carrier <> '' AND method = ?
+		        ORDER  BY shipped_at DESC
+		        LIMIT  1)`, storeID, method)
 }
 
 // CashUnderWay counts the orders that were sent and are to be paid in cash, and their rupiah.

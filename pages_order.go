@@ -149,7 +149,7 @@ func (s *server) readParcel(p *page, o OrderRow, v *orderPage) error {
 	v.Parcel.IsFolded = o.Handover == NoHandover && !v.IsConfirmed
 	fields := p.Fields(Shipment{Carrier: shipping.Carrier, TrackingNumber: shipping.TrackingNumber})
 	if shipping.Carrier == "" && !v.Parcel.IsShipped {
-		last, err := s.db.LastCarrier(p.Context(), o.StoreID)
+		last, err := s.db.LastCarrier(p.Context(), o.StoreID, shipping.Method)
 		if err != nil {
 			return err
 		}
