@@ -25,6 +25,7 @@ type orderPage struct {
 	Parcel      *parcel // nil = it cannot be handed over
 	MayPay      bool    // the buyer still pays, or has just paid
 	WriteTo     string  // a link for writing to the buyer
+	Ready       string  // a link that tells the buyer to come and collect
 	Acts        []Act   // what else the owner can do
 	MayUndo     bool    // an approval can be taken back
 	Correct     form
@@ -165,7 +166,8 @@ func (v *orderPage) writeToBuyer(o OrderRow) {
 	about := o.Order
 	v.Link = buyerLink{URL: v.Store.payPage(o.ID), IsLocal: v.Store.isLocal(), IsNews: o.Order.isShipped()}
 	values := []string{"{buyer}", about.Buyer.Name, "{reference}", about.PaymentReference, "{store}", v.Store.Name,
-		"{amount}", rupiah(about.Amount), "{parcel}", l.parcel(about.Shipping.Carrier, about.Shipping.TrackingNumber)}
+		"{amount}", rupiah(about.Amount), "{parcel}", l.parcel(about.Shipping.Carrier, about.Shipping.TrackingNumber),
+		"{method}", about.Shipping.Method}
 	text := l.say("message."+v.standing(o), values...) + "\n" + v.Link.URL
 	v.Link.WhatsApp = "https://wa.me/?text=" + url.QueryEscape(text)
 	if about.Buyer.Phone == "" {
@@ -175,6 +177,7 @@ func (v *orderPage) writeToBuyer(o OrderRow) {
 		v.Link.WhatsApp = to
 	}
 	v.WriteTo = writeTo(about.Buyer.Phone, l.say("message.about", values...))
+	v.Ready = writeTo(about.Buyer.Phone, l.say("message.ready", values...))
 }
 
 // standing returns the code of a message to the buyer about an order.

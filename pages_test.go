@@ -1013,6 +1013,15 @@ func TestMessagesToBuyers(t *testing.T) {
 				t.Errorf("after %q the message is\n%s\n%s", c.steps, id, en)
 			}
 		}
+
+		p.play(`PUT /v1/catalog {"shipping_options":[{"name":"Ambil di toko","fee":0}]} | 200`,
+			`owner open /dashboard/orders/new, press order items[0].title="Kopi Gayo" name=Budi phone=08123456789 `+
+				`shipping="Ambil di toko" payment_method=bank_transfer, press approve, keep to /pay/\S+`)
+		_, page := p.code("GET", "/dashboard/orders/"+strings.TrimPrefix(p.kept["to"], "/pay/"), nil)
+		if !strings.Contains(page, "https://wa.me/628123456789?text=Halo%20Budi%2C%20pesanan%20INV-") ||
+			!strings.Contains(page, "sudah%20siap%3A%20Ambil%20di%20toko") {
+			t.Error("the buyer of a pickup cannot be told that it is ready")
+		}
 	})
 }
 
