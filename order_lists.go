@@ -104,6 +104,7 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 type HandOver struct {
 	StoredOrder
 	IsByBuyer bool // The buyer has entered the address.
+	NoAddress bool // and it needs one
 }
 
 // ToHandOver lists the orders of a store that are to be sent or picked up, the oldest first. They are paid, or are cash
@@ -113,13 +114,14 @@ func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandO
 		SELECT id, json, events,
 		       EXISTS (
 		           SELECT 1 FROM order_history
-		           WHERE order_id = id AND note ->> '$.code' = 'address_entered') AS is_by_buyer
+		           WHERE order_id = id AND note ->> '$.code' = 'address_entered') AS is_by_buyer,
+		       handover = 'delivery' AND json ->> '$.shipping.address' IS NULL AS no_address
 		FROM (
-			SELECT id, json, events
+			SELECT id, json, events, handover
 			FROM   orders
 			WHERE  store_id = ?1 AND handover <> '' AND shipped_at = 0 AND status = 'paid'
 			UNION  ALL
-			SELECT o.id, o.json, o.events
+			SELECT o.id, o.json, o.events, o.handover
 			FROM   orders o
 			JOIN   payment_methods m ON m.store_id = o.store_id AND m.code = o.method
 			WHERE  o.id IN (

@@ -56,6 +56,7 @@ type parcel struct {
 	IsPickup  bool
 	IsFolded  bool // It may have nothing to be sent.
 	IsShipped bool
+	NoAddress bool // and it needs one
 	Shipping  Shipping
 }
 
@@ -146,8 +147,13 @@ func (s *server) readParcel(p *page, o OrderRow, v *orderPage) error {
 	}
 
 	shipping := o.Order.Shipping
-	v.Parcel = &parcel{IsPickup: o.Handover == ToPickUp, IsShipped: o.Order.isShipped(), Shipping: shipping}
-	v.Parcel.IsFolded = o.Handover == NoHandover && !v.IsConfirmed
+	v.Parcel = &parcel{
+		IsPickup:  o.Handover == ToPickUp,
+		IsFolded:  o.Handover == NoHandover && !v.IsConfirmed,
+		IsShipped: o.Order.isShipped(),
+		NoAddress: o.Handover == ToDeliver && shipping.Address == "",
+		Shipping:  shipping,
+	}
 	fields := p.Fields(Shipment{Carrier: shipping.Carrier, TrackingNumber: shipping.TrackingNumber})
 	if shipping.Carrier == "" && !v.Parcel.IsShipped {
 		last, err := s.db.LastCarrier(p.Context(), o.StoreID, shipping.Method)
@@ -193,6 +199,8 @@ func (v *orderPage) standing(o OrderRow) string {
 		return "confirmed"
 	case status == Pending:
 		return "bill"
+	case status == Paid && v.Parcel.NoAddress:
+		return "paid.no_address"
 	}
 	return string(status)
 }
@@ -407,6 +415,7 @@ type toHandOver struct {
 	Order
 	IsCash    bool // its money is collected
 	IsByBuyer bool // The buyer has entered the address.
+	NoAddress bool // and it needs one
 }
 
 const mostSlips = 200
@@ -427,7 +436,7 @@ func (s *server) readToHandOver(p *page, most int) (orders []toHandOver, err err
 		if err != nil {
 			return nil, err
 		}
-		orders = append(orders, toHandOver{o, o.Status == AwaitingVerification, row.IsByBuyer})
+		orders = append(orders, toHandOver{o, o.Status == AwaitingVerification, row.IsByBuyer, row.NoAddress})
 	}
 	return orders, nil
 }

@@ -1004,6 +1004,9 @@ func TestMessagesToBuyers(t *testing.T) {
 			{"order kopi 1 bank_transfer as B, +7h", "sudah habis", "is over"},
 			{"order kopi 1 cod as C, buyer claim", "sedang kami siapkan", "we are preparing"},
 			{"owner open order C, press cancel", "dibatalkan", "was canceled"},
+			{"order kopi 1 bank_transfer as D address=Bandung, owner open order D, owner press correct address=, " +
+				"owner press approve",
+				"Ke mana pesanannya dikirim?", "Where shall we send it?"},
 		} {
 			p.play(c.steps)
 			id, en := message("id"), message("en")
