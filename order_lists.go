@@ -22,6 +22,8 @@ type OrderFilter struct {
 	ExternalID    string `json:"external_id" rule:"exact 1..64 optional"`
 	Reference     string `json:"payment_reference" rule:"text 1..64 optional"`
 	StartingAfter string `json:"starting_after" rule:"text 1..64 optional"` // the order after which the list continues
+
+	Shipped bool // only orders that were sent or picked up: the dashboard asks for them
 }
 
 // dayOf returns the first moment of a day such as 2026-01-31, in WIB.
@@ -48,6 +50,9 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 
 	if f.Status != "" { // A plain ? would recompile the statement each time: see some.
 		where, args = where+" AND status = +?", append(args, f.Status)
+	}
+	if f.Shipped {
+		where += " AND shipped_at > 0"
 	}
 	if f.CreatedMax != 0 {
 		where, args = where+" AND created_at <= ?", append(args, f.CreatedMax)
@@ -161,9 +166,9 @@ func (db *DB) CashUnderWay(ctx context.Context, storeID string) (Revenue, error)
 const mostFound = 50
 
 // FindOrders finds orders of a store by an exact payment reference, external id or gateway id. If there are none, it
-// searches the store's newest 10,000 orders: for a part of the buyer's name or contact, of the address or of the items,
-// for a part of the phone number in any spelling, for the amount, and for the end of the payment reference. The
-// filter's status and period apply.
+// searches the store's newest 10,000 orders: for a part of the buyer's name or contact, of the address, of the tracking
+// number or of the items, for a part of the phone number in any spelling, for the amount, and for the end of the payment
+// reference. The filter's status and period apply, and so does whether only shipped orders are asked for.
 func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilter) ([]StoredOrder, error) {
 	last := cmp.Or(f.CreatedMax, math.MaxInt64)
 	named, err := all[StoredOrder](ctx, db, `
@@ -173,9 +178,9 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
 			SELECT order_id FROM payments WHERE id = ?2 UNION ALL
 			SELECT order_id FROM payment_sessions WHERE gateway_id <> '' AND gateway_id = ?2)
-		AND    ?4 IN ('', status) AND created_at BETWEEN ?5 AND ?6
+		AND    ?4 IN ('', status) AND created_at BETWEEN ?5 AND ?6 AND (?7 = 0 OR shipped_at > 0)
 		ORDER  BY created_at DESC, id DESC
-		LIMIT  ?3`, storeID, text, mostFound, f.Status, f.CreatedMin, last)
+		LIMIT  ?3`, storeID, text, mostFound, f.Status, f.CreatedMin, last, f.Shipped)
 	if err != nil || len(named) > 0 {
 		return named, err
 	}
@@ -183,15 +188,15 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 	type found struct{ ID, Text, Phone, Amount, Reference string }
 	newest, err := all[found](ctx, db, `
 		SELECT id, concat_ws(x'0a', json ->> '$.buyer.name', json ->> '$.buyer.email', json ->> '$.buyer.phone',
-		           json ->> '$.shipping.address',
+		           json ->> '$.shipping.address', json ->> '$.shipping.tracking_number',
 		           (SELECT group_concat(value ->> 'title', x'0a') FROM json_each(o.json, '$.items'))) AS text,
 		       coalesce(json ->> '$.buyer.phone', '') AS phone, amount, reference
-		FROM   (SELECT id, json, amount, reference, status, created_at FROM orders
+		FROM   (SELECT id, json, amount, reference, status, created_at, shipped_at FROM orders
 		        WHERE  store_id = ?
 		        ORDER  BY created_at DESC, id DESC
 		        LIMIT  ?) o
-		WHERE  ? IN ('', status) AND created_at BETWEEN ? AND ?
-		ORDER  BY created_at DESC, id DESC`, storeID, mostLookedAt, f.Status, f.CreatedMin, last)
+		WHERE  ? IN ('', status) AND created_at BETWEEN ? AND ? AND (? = 0 OR shipped_at > 0)
+		ORDER  BY created_at DESC, id DESC`, storeID, mostLookedAt, f.Status, f.CreatedMin, last, f.Shipped)
 	if err != nil {
 		return nil, err
 	}
@@ -261,9 +266,9 @@ func (db *DB) SumOfOrders(ctx context.Context, storeID string, f OrderFilter) (R
 		SELECT amount, test = 0 AND (
 		           status = ?4 OR ?4 = '' AND status IN ('pending', 'awaiting_verification', 'paid')) AS counts
 		FROM   orders
-		WHERE  store_id = ?1 AND created_at BETWEEN ?2 AND ?3
+		WHERE  store_id = ?1 AND created_at BETWEEN ?2 AND ?3 AND (?5 = 0 OR shipped_at > 0)
 		ORDER  BY created_at DESC`,
-		storeID, f.CreatedMin, cmp.Or(f.CreatedMax, math.MaxInt64), f.Status)
+		storeID, f.CreatedMin, cmp.Or(f.CreatedMax, math.MaxInt64), f.Status, f.Shipped)
 }
 
 // Revenue counts the orders of a store that were paid in the last 30 days and still are, without test orders.

@@ -107,8 +107,7 @@ func (s *server) readOrderPage(p *page) (any, error) {
 		return nil, err
 	}
 	v.writeToBuyer(o)
-	isCash := v.Method.Kind == Cash
-	v.MayUndo = o.Book.mayBeUndone() && (!o.Order.isShipped() || isCash)
+	v.MayUndo = o.Book.mayBeUndone() && (!o.Order.isShipped() || v.Method.Kind == Cash)
 	if v.History, err = s.db.History(ctx, o.ID); err != nil {
 		return nil, err
 	}

@@ -1117,6 +1117,10 @@ func TestMoneyOfThirtyDays(t *testing.T) {
 		p.play("order kopi 1 sandbox as A, buyer open pay A, buyer press pay, buyer press paid, +10s | paid by 1")
 		p.play("order kopi 2 bank_transfer as B, owner approve B",
 			"owner open orders | sees Rp170.000 | lacks Rp257.500")
+		_, desk := p.code("GET", "/dashboard", nil)
+		if !strings.Contains(desk, `<a href="/dashboard?from=2000-01-01&amp;to=2000-01-01&amp;status=paid">Bulan ini</a>`) {
+			t.Error("the desk does not lead to what this month has brought")
+		}
 		w.sql("UPDATE orders SET paid_at = paid_at - ? WHERE paid_at > 0", (31 * 24 * time.Hour).Milliseconds())
 		p.play("order kopi 1 bank_transfer as C, owner approve C", "owner open orders | sees terakhir: Rp85.000 dari 1")
 		w.ruin = true
