@@ -138,21 +138,20 @@ func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandO
 		ORDER BY id`, storeID, most, mostLookedAt)
 }
 
-// LastCarrier returns the carrier of the order that was shipped last in the same way, "" if none of the latest hundred
-// was. Another way's carrier is left out, because its name would soon be told to the wrong buyer.
+// LastCarrier returns the carrier of the order that was shipped last in the same way, or else of the one that was
+// shipped last, "" if there is none. It looks at the newest hundred orders that were shipped.
 func (db *DB) LastCarrier(ctx context.Context, storeID, method string) (string, error) {
 	return one[string](ctx, db, `
-		SELECT coalesce(max(carrier), '')
-		FROM   (SELECT carrier
-		        FROM   (SELECT shipped_at, json ->> '$.shipping.carrier' AS carrier,
-		                       coalesce(json ->> '$.shipping.method', '') AS method
-		                FROM   orders
-		                WHERE  store_id = ? AND shipped_at > 0
-		                ORDER  BY shipped_at DESC
-		                LIMIT  100)
-		        WHERE  carrier <> '' AND method = ?
-		        ORDER  BY shipped_at DESC
-		        LIMIT  1)`, storeID, method)
+		SELECT coalesce((
+		    SELECT   carrier
+		    FROM     (SELECT shipped_at, json ->> '$.shipping.carrier' AS carrier, json ->> '$.shipping.method' AS method
+		              FROM   orders
+		              WHERE  store_id = ?1 AND shipped_at > 0
+		              ORDER  BY created_at DESC, id DESC
+		              LIMIT  100)
+		    WHERE    carrier <> ''
+		    ORDER BY coalesce(method, '') = ?2 DESC, shipped_at DESC
+		    LIMIT    1), '')`, storeID, method)
 }
 
 // CashUnderWay counts the orders that were sent and are to be paid in cash, and their rupiah.

@@ -172,7 +172,7 @@ CREATE INDEX        orders_to_expire    ON orders (expires_at) WHERE status = 'p
 CREATE INDEX        orders_to_look_at   ON orders (store_id) WHERE attention = 1;
 CREATE INDEX        orders_paid         ON orders (store_id, paid_at) WHERE paid_at > 0;
 CREATE INDEX        orders_to_hand_over ON orders (store_id, id) WHERE handover <> '' AND shipped_at = 0 AND status = 'paid';
-CREATE INDEX        orders_shipped      ON orders (store_id, shipped_at) WHERE shipped_at > 0;
+CREATE INDEX        orders_shipped      ON orders (store_id, created_at, id) WHERE shipped_at > 0;
 CREATE INDEX        orders_of_shop      ON orders (store_id)
   WHERE source = 'shop' AND status IN ('pending', 'awaiting_verification') AND shipped_at = 0;
 CREATE INDEX        orders_to_release   ON orders (stock_until) WHERE stock_until > 0;

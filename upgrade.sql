@@ -65,7 +65,7 @@ CREATE TABLE catalog_changes (
 CREATE INDEX catalog_changes_by_age ON catalog_changes (created_at);
 
 CREATE INDEX orders_to_hand_over ON orders (store_id, id) WHERE handover <> '' AND shipped_at = 0 AND status = 'paid';
-CREATE INDEX orders_shipped ON orders (store_id, shipped_at) WHERE shipped_at > 0;
+CREATE INDEX orders_shipped ON orders (store_id, created_at, id) WHERE shipped_at > 0;
 
 ALTER TABLE sandbox_payments ADD COLUMN returned INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sandbox_payments ADD COLUMN disputed INTEGER NOT NULL DEFAULT 0;
