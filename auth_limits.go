@@ -121,13 +121,13 @@ var mostPlaces = map[string]int{
 	"api": 8, "owner": 8, "pay": 8, "shop": 4,
 	"long":     4, // pages for strangers that are being sent
 	"large":    1, // an import, an export or an upload
-	"search":   1, // or a sum, reads many rows, and keeps a core busy
+	"search":   1, // a search or a sum: it reads many rows, and keeps a core busy
 	"catalog":  2, // decoding takes much memory; the process has two places
 	"picture":  1, // decoding takes much memory; the process has one place
 	"password": 1, // all strangers share one place
 	"hash":     1, // the process has one place to hash a password, so that the other cores are free for orders
 
-	// The process has these for all that keeps a core busy (busyPlace).
+	// The process has these for all that keeps a core busy (work).
 	"work": 2 * runtime.GOMAXPROCS(0),
 
 	// Writes that wait for their commit. There is one writer, so a store can make others wait by these alone.

@@ -87,7 +87,7 @@ type OrderRow struct {
 	StoreID        string
 	UniqueCode     int64    // the one drawn for the order, whatever its method is now
 	Handover       Handover // chosen when the order was made, because a store's options change later
-	StockUntil     Time     // when a reported order of the shop page gives its stock back; 0 = it does not
+	StockUntil     Time     // when a reported order of the shop page releases its stock; 0 = it does not
 	QRIS           string   // the code of its payment method when the order was read, without an amount; "" = none
 	ComponentsJSON string   `sql:"components"` // its Components
 	Book           Book
@@ -97,7 +97,7 @@ type OrderRow struct {
 	Sessions   []PaymentSession `sql:"-"` // the latest first
 	news       []Note           // from gateways, in this write; the history gets them
 	history    []HistoryEntry   // to be written
-	hasRung    bool             // the phone has already rung for this order in this write
+	hasRung    bool             // set by OrderFromShop: the phone has already rung in this write
 }
 
 // sqlOrder reads a row of an order.

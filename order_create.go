@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// NewOrder is a request to create an order. Its rules are those of the API. CreateOrder relies on them,
-// except the buyer's.
+// NewOrder is a request to create an order. Its rules are those of the API. The other callers of CreateOrder keep to
+// them too, but an owner's order may have goods outside the catalog, and a buyer without e-mail and telephone.
 type NewOrder struct {
 	PaymentMethod  string            `json:"payment_method" rule:"exact 1..64 optional"`
 	ExternalID     string            `json:"external_id" rule:"exact 1..64 optional"`

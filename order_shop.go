@@ -26,8 +26,8 @@ func newShopRings() *limiter {
 // ShopOrder is an order of the shop page.
 type ShopOrder struct {
 	NewOrder
-	Seen   SeenPrices
-	Digest string // of the form: sent again within ten minutes, it leads to its order
+	Seen   SeenPrices // covers NewOrder's, which may be nil: each order of the shop page has it
+	Digest string     // of the form: sent again within ten minutes, it leads to its order
 }
 
 // SeenPrices is what a checkout has shown to its buyer.

@@ -8,7 +8,7 @@ package main
 // Only the serving process checks what is due, and it makes one call at a time about an order. A person's act calls the
 // gateway at once (payment_starts.go).
 //
-// A page is wanted or it is closed: order_sessions.go has the phases of a session, and when it is checked next.
+// A page that is not wanted any more is closed: order_sessions.go says which those are, and when a session is checked.
 // Whatever changes an order goes through changeOrder (order.go): its callback changes the book or a session; then
 // settle says what the order is now, and its stock, history, events and due sessions follow, all in one write.
 
@@ -33,8 +33,8 @@ type payments struct {
 	locks    sync.Map // a chan struct{} by order id: one call about an order at a time
 	notified *limiter // of verified notifications, by store
 
-	// Orders that ended up to this time have been looked at. Those that did not expire wait for a check. Only expire
-	// uses it.
+	// Orders that ended up to this time have been looked at. Those that did not expire wait for a check. It belongs to
+	// the goroutine of runChecks.
 	expiredUntil Time
 }
 
@@ -157,7 +157,8 @@ func (p *payments) markDue(ctx context.Context, key GatewayKey, n Notification) 
 			s.KeyID = key.ID
 			s.NotOffered = true
 		case s == nil, s.KeyID != key.ID && !opensPages, s.Provider != key.Provider:
-			return ErrNotFound // After a restore, the number may be that of a page at the other gateway.
+			// The provider differs if, after a restore, the number is that of a page at the other gateway.
+			return ErrNotFound
 		}
 
 		o.keepNotification(s, n)
@@ -284,8 +285,8 @@ func (p *payments) runChecks(ctx context.Context) {
 	}
 }
 
-// startDue lets orders expire and begins the checks that are due and that the limits allow, but not after a jump of the
-// clock. It returns how long until there is more to do.
+// startDue lets orders expire, releases stock that is reserved no longer, and begins the checks that are due and that
+// the limits allow. After a jump of the clock it does nothing. It returns how long until there is more to do.
 func (p *payments) startDue(
 	ctx context.Context, due *dueList, underWay map[string]dueOrder, ended chan<- string,
 ) (wait time.Duration, err error) {
@@ -368,7 +369,8 @@ func hasPlace(underWay map[string]dueOrder, d dueOrder) bool {
 	return ofProvider < mostChecksOfProvider && ofStore < mostChecksOfStore
 }
 
-// untilNext returns the time until the next session is due or the next order ends.
+// untilNext returns the time until the next session is due, the next order ends, or the next one releases its stock. It
+// is ten minutes at most.
 func (p *payments) untilNext(ctx context.Context) (time.Duration, error) {
 	now := p.db.now()
 	next, err := one[Time](ctx, p.db, `

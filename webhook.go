@@ -9,8 +9,8 @@ package main
 //
 // An endpoint gets an order's events in order as long as it acknowledges them. The next one waits while an attempt is
 // under way, and overtakes one that failed. A receiver that is slow or down delays its own deliveries. Once 128
-// attempts to such receivers hang, they delay each other and new ones (mayBegin). Only its owner or a 410 turns an
-// endpoint off; one that always fails stays on.
+// attempts to such receivers hang, they delay each other and new receivers (mayBegin). Only its owner or a 410 turns
+// an endpoint off; one that always fails stays on.
 //
 // This file follows an event to its receiver. It is written with its deliveries, the queue begins attempts for the due
 // ones, and each attempt sends and records its result. At the end is what the owner sees of a delivery.
@@ -258,7 +258,7 @@ func (q *queue) mayBegin(e waitingEndpoint) bool {
 type dueDelivery struct {
 	EndpointID, ID, OrderID string
 	Attempts                int  // that have ended
-	pauses                  bool // Its attempt failed or was slow, so its endpoint pauses.
+	pauses                  bool // Its attempt failed, was slow or has no result, so its endpoint pauses.
 }
 
 // sendTo begins attempts to an endpoint for the deliveries that have been due longest.
@@ -565,10 +565,10 @@ func askedWait(retryAfter string, now Time) time.Duration {
 	return time.Duration(min(seconds, 1e6)) * time.Second
 }
 
-// record writes the result of an attempt. A resent delivery counts its attempts from the start, so a result of its
-// second or a later attempt that was still under way counts only for the endpoint. A 410 turns the endpoint off. If the
-// result cannot be written, record tries again each second, and the delivery stays under way. Otherwise it would be
-// sent all the time.
+// record writes the result of an attempt. If the delivery was resent meanwhile, its attempts are counted from the start
+// again. Then the result counts only for the endpoint, unless it is that of a first attempt. A 410 turns the endpoint
+// off. If the result cannot be written, record tries again each second, and the delivery stays under way. Otherwise it
+// would be sent all the time.
 func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResult) {
 	for tries := 0; untilCutOff.Err() == nil; tries++ {
 		err := q.db.write(untilCutOff, func(tx *Tx) error {

@@ -28,7 +28,7 @@ type Endpoint struct {
 	Active    bool         `json:"active"`
 	OffReason string       `json:"off_reason,omitempty"` // owner, or gone: the receiver answered 410
 	CreatedAt Time         `json:"created_at"`
-	Fails     bool         `json:"-"`                            // it is on, and the latest delivery failed
+	Fails     bool         `json:"-"`                            // it is on, and the latest one tried did not arrive
 	Recent    []Delivery   `json:"deliveries,omitempty" sql:"-"` // the latest first
 }
 
