@@ -108,6 +108,11 @@ func (o OrderRow) withItsPayments(s PaymentSession) PaymentSession {
 	return s
 }
 
+// hasPayment reports whether the book has a payment of the session under an id. withItsPayments has set them.
+func (s PaymentSession) hasPayment(id string) bool {
+	return slices.ContainsFunc(s.payments, func(p Payment) bool { return p.ID == id })
+}
+
 // isUnconfirmed reports whether a notification has reported a payment that no answer has shown yet.
 func (o OrderRow) isUnconfirmed() bool {
 	return slices.ContainsFunc(o.Sessions, func(s PaymentSession) bool { return s.Unconfirmed != "" })

@@ -199,11 +199,6 @@ func (x xendit) addPaymentOfSession(
 	return nil
 }
 
-// hasPayment reports whether the book has a payment of a session under an id.
-func (s PaymentSession) hasPayment(id string) bool {
-	return slices.ContainsFunc(s.payments, func(p Payment) bool { return p.ID == id })
-}
-
 // xenditStates are the meanings of a payment's status.
 var xenditStates = map[string]PaymentState{
 	"SUCCEEDED":  Arrived,
