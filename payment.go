@@ -250,8 +250,8 @@ type dueOrder struct {
 	Provider    Provider
 }
 
-// dueList has the due orders whose checks wait for a place. Reading it takes long if very many sessions are due, so no
-// more than a sixtieth of the time is spent on it.
+// dueList has the due orders whose checks could not begin yet. Reading it takes long if very many sessions are due, so
+// no more than a sixtieth of the time is spent on it.
 type dueList struct {
 	orders []dueOrder // at most mostDueOfStore of a store at a provider
 	next   time.Time  // when it may be read again
@@ -321,7 +321,7 @@ func (p *payments) startDue(
 	}
 
 	due.orders = slices.DeleteFunc(due.orders, func(d dueOrder) (isStarted bool) {
-		if !hasPlace(underWay, d) {
+		if !mayBeginCheck(underWay, d) {
 			return false
 		}
 		underWay[d.ID] = d
@@ -340,17 +340,17 @@ func (p *payments) dueOrders(ctx context.Context) ([]dueOrder, error) {
 	return all[dueOrder](ctx, p.db, `
 		SELECT id, store_id, provider FROM (
 			SELECT s.order_id AS id, o.store_id, s.provider,
-			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY min(s.due_at)) AS place
+			       row_number() OVER (PARTITION BY o.store_id, s.provider ORDER BY min(s.due_at)) AS rank
 			FROM   payment_sessions s
 			JOIN   orders o ON o.id = s.order_id
 			WHERE  s.due_at > 0 AND s.seen = 1 AND (s.due_at <= ? OR s.due_at > ?)
 			GROUP  BY s.order_id, s.provider)
-		WHERE  place <= ?
+		WHERE  rank <= ?
 		ORDER  BY random()`, now, now.Add(mostQuietWait), mostDueOfStore)
 }
 
-// hasPlace reports whether the check of an order may begin beside those that are under way.
-func hasPlace(underWay map[string]dueOrder, d dueOrder) bool {
+// mayBeginCheck reports whether the check of an order may begin beside those that are under way.
+func mayBeginCheck(underWay map[string]dueOrder, d dueOrder) bool {
 	if _, isUnderWay := underWay[d.ID]; isUnderWay {
 		return false
 	}
@@ -385,7 +385,8 @@ func (p *payments) untilNext(ctx context.Context) (time.Duration, error) {
 	return next.Sub(now), err
 }
 
-// checkDue checks the due sessions of an order. After an error it is still due, and keeps its place for a while.
+// checkDue checks the due sessions of an order. After an error it is still due, and waits here for ten seconds, so that
+// it is not begun again at once.
 func (p *payments) checkDue(ctx context.Context, d dueOrder) {
 	_, err := p.checkOrder(ctx, d.StoreID, d.ID, false)
 	if err == nil || ctx.Err() != nil {
