@@ -131,7 +131,7 @@ type checkoutPage struct {
 	Barred       []Method // by their bounds
 	TakesAddress bool
 	Form         form
-	Contact      toStore
+	Contact      storeLink
 	IsFolded     bool // E-mail and note are.
 }
 

@@ -109,12 +109,12 @@ type payPage struct {
 	IsChanged    bool   // the pressed button came from the page of another method
 	IsManual     bool
 	IsBackFirst  bool // the way back to the store's own page comes first
-	Question     toStore
+	Question     storeLink
 	URL          string
 	Alerts       []shownAlert
 	Code         *QRISMerchant // of the order's QRIS code; nil = it has none
 	IsFirst      bool          // the buyer has just ordered on the shop page
-	Keep         toStore       // a link that keeps the page's address in a chat
+	Keep         storeLink     // a link that keeps the page's address in a chat
 	MayCancel    bool          // an unpaid order of the shop page
 	OrderAgain   string        // the shop page with the same goods; "" = not an order of it
 	Target       string        // the heading above the account; "" = there is none
@@ -135,7 +135,7 @@ type payPage struct {
 
 	// While the payment is checked.
 	IsConfirmed bool // in cash
-	Proof       toStore
+	Proof       storeLink
 	MayUnclaim  bool
 	Unclaim     form
 
@@ -161,8 +161,8 @@ type delivery struct {
 	EnteredBy form
 }
 
-// toStore is a link for writing to the store; "" = there is none.
-type toStore struct{ URL, By string }
+// storeLink is a link for writing to the store, with the code of its words; "" = there is none.
+type storeLink struct{ URL, By string }
 
 // otherMethod is another way to pay, with the costs of the order by it.
 type otherMethod struct {
@@ -215,19 +215,24 @@ func (s *server) readPay(p *page) (any, error) {
 	return v, err
 }
 
-// toStore returns the link for a buyer's message, with the code of the link's words.
-func (p *page) toStore(message, words string) toStore {
+// toStore returns the link for a message of the buyer about the order. words begins the code of the link's words.
+func (p *page) toStore(message, words string) storeLink {
 	o := p.order.Order
-	link := writeTo(p.Store.Contact, p.Language.say(message,
+	return p.linkToStore(words, p.Language.say(message,
 		"{store}", p.Store.Name, "{reference}", o.PaymentReference, "{amount}", rupiah(o.Amount),
 		"{link}", p.Store.payPage(p.order.ID)))
+}
+
+// linkToStore returns the link for a text to the store's contact.
+func (p *page) linkToStore(words, text string) storeLink {
+	link := writeTo(p.Store.Contact, text)
 	switch {
 	case link == "":
-		return toStore{}
+		return storeLink{}
 	case strings.HasPrefix(link, "mailto:"):
-		return toStore{link, words + "email"}
+		return storeLink{link, words + "email"}
 	}
-	return toStore{link, words + "whatsapp"}
+	return storeLink{link, words + "whatsapp"}
 }
 
 // readShopOrder reads what else the buyer of an order of the shop page can do.

@@ -278,7 +278,7 @@ func (e Entry) smallPicture() string {
 type shopPage struct {
 	*page
 	At      string // where its form is posted to
-	Contact toStore
+	Contact storeLink
 	IsOpen  bool
 	Text    string // that titles are searched for
 	Goods   []shopGood
@@ -320,15 +320,8 @@ func (v *shopPage) addGood(g shopGood) {
 }
 
 // askStore returns the link by which somebody who has no order writes to the store.
-func (p *page) askStore() toStore {
-	link := writeTo(p.Store.Contact, p.Language.say("message.shop", "{store}", p.Store.Name))
-	switch {
-	case link == "":
-		return toStore{}
-	case strings.HasPrefix(link, "mailto:"):
-		return toStore{link, "ask.email"}
-	}
-	return toStore{link, "ask.whatsapp"}
+func (p *page) askStore() storeLink {
+	return p.linkToStore("ask.", p.Language.say("message.shop", "{store}", p.Store.Name))
 }
 
 func (s *server) readShop(p *page) (any, error) {
