@@ -83,17 +83,21 @@ type store struct {
 }
 
 // opened is a file with both stores. It is made once, before the first test, and each test begins with a
-// copy.
+// copy. It is made in a bubble, because commands that change a store wait half a second.
 var opened struct {
 	sync.Once
 	file   []byte
 	stores [2]*store
 }
 
+func open(t *testing.T) {
+	opened.Do(func() { synctest.Test(t, makeStores) })
+}
+
 func makeStores(t *testing.T) {
 	w := &world{t: t, log: &logBuffer{}, net: newNetwork(t), ruin: true}
 	w.file = filepath.Join(t.TempDir(), "shop.db")
-	w.ahead.Store(int64(time.Until(time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC))))
+	w.ahead.Store(-int64(24 * time.Hour))
 	for i, name := range []string{"Kopi Kita", "Toko Lain"} {
 		s := &store{keys: map[string]string{}, ids: map[string]string{}}
 		s.email = fmt.Sprintf("owner%d@example.id", i)
@@ -126,7 +130,7 @@ func makeStores(t *testing.T) {
 // newWorld starts the service with further flags: in real time, or within a bubble.
 func newWorld(t *testing.T, flags ...string) *world {
 	t.Helper()
-	opened.Do(func() { makeStores(t) })
+	open(t)
 	if opened.file == nil {
 		t.Fatal("the stores could not be made: see the first test")
 	}
@@ -150,7 +154,7 @@ func newWorld(t *testing.T, flags ...string) *world {
 func inBubble(t *testing.T, test func(t *testing.T, w *world), flags ...string) {
 	t.Helper()
 	t.Parallel()
-	opened.Do(func() { makeStores(t) })
+	open(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, flags...)
 		w.bubble = true

@@ -252,7 +252,7 @@ func TestPageThatCannotBeClosed(t *testing.T) {
 				for _, want := range []struct {
 					wait        time.Duration
 					least, most int
-				}{{5 * time.Minute, 9, 13}, {time.Hour, 0, 100}, {24 * time.Hour, 140, 200}} {
+				}{{5 * time.Minute, 9, 13}, {time.Hour, 0, 100}, {6 * time.Hour, 35, 50}} {
 					before := w.net.count(c.call)
 					time.Sleep(want.wait)
 					if n := w.net.count(c.call) - before; n < want.least || n > want.most {
@@ -803,9 +803,9 @@ func TestTwoSessionsOfOneReference(t *testing.T) {
 func TestHeldOnAPageThatIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := newPlayer(t, w)
-		for _, wait := range []string{"1m", "13h", "360h"} {
+		for _, wait := range []string{"+1m", "off 13h", "off 360h"} {
 			p.play("order kopi 2 snap as A, get, buyer change bank_transfer, buyer claim, +1m",
-				"capture/challenge, +"+wait,
+				"capture/challenge, "+wait,
 				"owner open order A", "owner press approve, shop +1m")
 			if !w.net.midtrans.page(p.order, "1").latest().is("deny") {
 				t.Errorf("%s later: the gateway holds it still", wait)
