@@ -422,7 +422,7 @@ type midtransDouble struct {
 	// numbers (amounts and codes are no texts), nofields (it refuses what is not needed, with 422), used1 to used5 (its
 	// words for a reference that is used; the last was not published), noreference (it refuses a reference that is not
 	// used), dollars (payments are in another currency), unknown200 (it says in an answer with 200 that it knows no
-	// such payment).
+	// such payment), empty (it is another account, which knows none of the pages).
 	odd map[string]bool
 }
 
@@ -475,6 +475,10 @@ func (p snapPayment) failed() bool {
 func (d *midtransDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.is("empty") {
+		defer func(all []*gatewayPage) { d.all = all }(d.all)
+		d.all = nil
+	}
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	refusal, status := "no such path", 404
 	switch {

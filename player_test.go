@@ -18,6 +18,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // This file plays the stories in testdata/, which testdata/README.md explains: what people, programs,
@@ -82,6 +84,10 @@ type player struct {
 	kept    map[string]string
 	order   string // the id of the order that the story is about
 	refused string // the answer to the last step, if it was a refusal that nobody has expected yet
+
+	// the last notification that a gateway has written
+	notified, notice string
+	header           []string
 }
 
 // person is somebody in a story. All have a browser, and the key of a store's program.
@@ -99,7 +105,7 @@ type person struct {
 
 func newPlayer(t *testing.T, w *world) *player {
 	p := &player{world: w, t: t, people: map[string]*person{}, kept: maps.Clone(w.shop.keys)}
-	p.kept["shop"] = w.shop.id
+	p.kept["shop"], p.kept["other"] = w.shop.id, w.other.id
 	for _, name := range strings.Fields("shop owner buyer anon other") {
 		jar, _ := cookiejar.New(nil)
 		browser := &http.Client{Jar: jar, CheckRedirect: stayHere}
@@ -189,32 +195,53 @@ func (p *player) step(verb string, rest []string) {
 	text := strings.Join(rest, " ")
 	switch {
 	case verb[0] == '+':
-		d, err := time.ParseDuration(verb[1:])
-		must(p.t, err)
-		p.sleep(d)
+		p.sleep(p.duration(verb[1:]))
+	case verb == "until":
+		time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(p.duration(text))))
 	case verb == "off":
-		d, err := time.ParseDuration(text)
-		must(p.t, err)
 		p.stop()
-		time.Sleep(d)
+		time.Sleep(p.duration(text))
 		p.start()
 		p.sleep(10 * time.Minute)
+	case verb == "serve":
+		p.stop()
+		time.Sleep(time.Second)
+		p.flags = append(p.flags, rest...)
+		p.start()
 	case verb == "crash":
 		p.crash()
+	case verb == "copy":
+		p.sleep(0)
+		p.kept["copy"] = p.copyFile()
+	case verb == "restore":
+		p.startWith(p.kept["copy"])
+	case verb == "clock":
+		p.ahead.Store(int64(p.duration(text)))
+	case verb == "disk":
+		p.life.failAt(map[string]error{"full": errFull, "fails": sqlite3.Error{Code: sqlite3.ErrIoErr}}[text], false)
 	case verb == "run":
-		p.command(text)
+		words, in, _ := strings.Cut(text, " "+stdin)
+		p.command(words, stdin+in)
 	case verb == "fault" || verb == "faults":
 		kind, on, _ := strings.Cut(text, " ")
 		p.net.setFault(fault{kind: kind, on: on, always: verb == "faults"})
 	case verb == "account":
 		p.net.midtrans.mu.Lock()
 		p.net.xendit.mu.Lock()
-		for _, odd := range rest {
-			p.net.midtrans.odd[odd] = true
-			p.net.xendit.odd[odd] = true
+		for _, word := range rest {
+			odd, isOver := strings.CutPrefix(word, "!")
+			p.net.midtrans.odd[odd], p.net.xendit.odd[odd] = !isOver, !isOver
 		}
 		p.net.xendit.mu.Unlock()
 		p.net.midtrans.mu.Unlock()
+	case verb == "takes":
+		setKey(p.world, p.who.store, "", text)
+	case verb == "endpoint":
+		p.endpoint(rest[0], rest[1:]...)
+	case verb == "answers":
+		p.net.inbox.mu.Lock()
+		p.net.inbox.answer = func(webhook) string { return text }
+		p.net.inbox.mu.Unlock()
 	case verb == "keep":
 		p.kept[rest[0]] = regexp.MustCompile(rest[1]).FindString(p.who.text)
 		if p.kept[rest[0]] == "" || len(rest) != 2 {
@@ -238,6 +265,8 @@ func (p *player) step(verb string, rest []string) {
 		p.open(rest[0], rest[1:])
 	case verb == "press":
 		p.press(rest[0], rest[1:])
+	case verb == "send":
+		p.request("POST", p.notified+p.who.store.id, p.notice, p.header...)
 	case p.who.name == "shop":
 		p.gatewaySays(verb, text)
 	default: // owner approve A is: owner open order A, press approve
@@ -245,6 +274,13 @@ func (p *player) step(verb string, rest []string) {
 		p.open(map[bool]string{true: "pay", false: "order"}[p.who.name == "buyer"], nil)
 		p.press(verb, rest)
 	}
+}
+
+func (p *player) duration(text string) time.Duration {
+	p.t.Helper()
+	d, err := time.ParseDuration(text)
+	must(p.t, err)
+	return d
 }
 
 // about makes the order that the first word names the one that the story is about, if it names one.
@@ -257,10 +293,10 @@ func (p *player) about(words []string) bool {
 }
 
 // request sends a request to the API.
-func (p *player) request(method, path string, body any) {
+func (p *player) request(method, path string, body any, headers ...string) {
 	p.t.Helper()
 	key := cmp.Or(p.who.key, p.who.store.keys["manage"])
-	r := p.do(p.t, method, path, body, as(key)...)
+	r := p.do(p.t, method, path, body, append(headers, as(key)...)...)
 	p.who.response = r
 	p.read(r.Status, string(r.Body))
 }
@@ -309,19 +345,23 @@ func startsWithDigit(word string) bool { return word[0] >= '0' && word[0] <= '9'
 var stateOfPage = regexp.MustCompile(`^(?:(\d[ab]?):)?(\S+)$`)
 
 // gatewaySays plays settlement, or 2:settlement of the second page, and how we learn of it: lost (nobody is
-// told) or unconfirmed (we are told, and it is not so).
+// told), unconfirmed (we are told, and it is not so) or written (that is only written, and send sends it).
 func (p *player) gatewaySays(words, how string) {
 	p.t.Helper()
 	m := stateOfPage.FindStringSubmatch(words)
 	state := m[2]
 	gateway, page := p.net.pageOf(p.order, m[1])
-	if how != "unconfirmed" {
+	if how == "" || how == "lost" {
 		gateway.say(p.order, page, state)
 	}
 	if how == "lost" {
 		return
 	}
 	path, header, body := gateway.message(p.order, page, state)
+	if how == "written" {
+		p.notified, p.header, p.notice = path, header, body
+		return
+	}
 	for range 2 {
 		p.do(p.t, "POST", path+p.shop.id, body, header...).want(p.t, 200, "")
 		p.sleep(0)
@@ -402,6 +442,10 @@ func (p *player) expect(clause string) {
 	case "at":
 		got = p.who.page.address
 		holds = strings.Contains(got, rest)
+	case "logs", "calls", "sent", "rings", "hooks":
+		times, what, _ := strings.Cut(rest, " ")
+		got = p.recorded(word)
+		holds = strconv.Itoa(strings.Count(got, what)) == times
 	case "sign-in":
 		holds = p.who.page.find("sign-in", "") != nil
 	default:
@@ -415,6 +459,26 @@ func (p *player) expect(clause string) {
 	if !holds {
 		p.fatalf("not so: %s\n%s", clause, got)
 	}
+}
+
+// recorded is the service's log, its calls to gateways and what it has sent there, rings of phones, or webhooks.
+func (p *player) recorded(kind string) (text string) {
+	p.net.inbox.mu.Lock()
+	defer p.net.inbox.mu.Unlock()
+	switch kind {
+	case "logs":
+		return p.log.String()
+	case "calls":
+		return fmt.Sprint(p.net.calls)
+	case "sent":
+		return fmt.Sprint(p.net.midtrans.sent, p.net.xendit.sent)
+	case "rings":
+		return fmt.Sprint(p.net.inbox.rung)
+	}
+	for _, h := range p.net.inbox.came {
+		text += h.host + " " + h.event + ", "
+	}
+	return text
 }
 
 // expectAnswer checks the status of an answer, and with further words an error's code or an order's amount.
