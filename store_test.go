@@ -470,34 +470,6 @@ func TestWhatOthersMayDo(t *testing.T) {
 	}
 }
 
-// TestClockThatJumps lets an order end only if the clock stays where it has jumped to.
-func TestClockThatJumps(t *testing.T) {
-	for _, c := range []struct {
-		jump, stays time.Duration
-		want        string
-	}{
-		{48 * time.Hour, 4 * time.Minute, "pending, stock 8"},
-		{48 * time.Hour, 10 * time.Minute, "expired, Expired, stock 10"},
-		{-48 * time.Hour, 10 * time.Minute, "pending, stock 8"},
-	} {
-		t.Run(fmt.Sprint(c.jump, " for ", c.stays), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := newPlayer(t, w)
-				p.play("order kopi 2 bank_transfer as A")
-				w.sleep(2 * time.Minute)
-				w.ahead.Store(int64(c.jump))
-				w.sleep(c.stays)
-				p.play("= " + c.want)
-				if !strings.Contains(w.log.String(), "clock") {
-					t.Error("the log does not tell of the jump")
-				}
-				w.ahead.Store(0)
-				p.play("order teh 1 bank_transfer as B | pending")
-			})
-		})
-	}
-}
-
 // TestClockAtAStart starts with a clock that is days ahead: expiry waits for five minutes, the purge for a day, and
 // payments are checked.
 func TestClockAtAStart(t *testing.T) {
@@ -529,33 +501,6 @@ func TestClockAtAStart(t *testing.T) {
 			t.Errorf("%d starts were warned of, want 2", n)
 		}
 	}, "-keep-events", "168h")
-}
-
-// TestClockThatJumpsClosesNoPage sets the clock two days ahead, and back after four minutes.
-func TestClockThatJumpsClosesNoPage(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		p.play("order kopi 2 snap as A, get | payable 1")
-		w.sleep(2 * time.Minute)
-		w.ahead.Store(int64(48 * time.Hour))
-		p.play("shop fault none, pending")
-		w.sleep(4 * time.Minute)
-		w.ahead.Store(0)
-		w.sleep(7 * time.Minute)
-		p.play("settlement", "= paid by 1, Paid, stock 8")
-	})
-}
-
-// TestClockFarAheadForgetsNoPayment sets the clock a month ahead for four minutes: a refund is found as ever.
-func TestClockFarAheadForgetsNoPayment(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		p.play("order kopi 2 snap as A, get, settlement, +20m")
-		w.ahead.Store(int64(30 * 24 * time.Hour))
-		w.sleep(4 * time.Minute)
-		w.ahead.Store(0)
-		p.play("+10m, refund=172500 lost, +13h", "= refunded, Paid Refunded, stock 8")
-	})
 }
 
 // TestFullDiskAtAnOrdersEnd has no room for orders to expire: that is tried now and then, not all the time.

@@ -219,50 +219,6 @@ func TestEventsOfAnOrderFollowEachOther(t *testing.T) {
 	})
 }
 
-// TestEndpointsThatFail looks at what an owner is told of an endpoint: a slow answer counts as arrived, and the newest
-// event that was tried decides.
-func TestEndpointsThatFail(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.endpoint("shop.example")
-		var answer atomic.Value // attempts may be under way when it changes
-		w.net.inbox.answer = func(webhook) string { return answer.Load().(string) }
-		p := newPlayer(t, w)
-		for _, c := range []struct{ answer, want string }{
-			{"3s", "lacks Tidak sampai"}, {"500", "sees Tidak sampai"}, {"hang", "sees Tidak sampai"},
-		} {
-			answer.Store(c.answer)
-			w.create(t, "teh", 1)
-			w.sleep(time.Minute)
-			w.create(t, "teh", 1)
-			p.play("owner open /dashboard/developers | " + c.want)
-		}
-		for range 30 {
-			w.create(t, "teh", 1)
-		}
-		w.sleep(time.Minute)
-		p.play("owner open /dashboard/developers | sees Tidak sampai") // also if none of the last twenty was tried
-	})
-}
-
-// TestAFailedEventHoldsUpNoOther fails the first event of an order once. The next one comes before it again.
-func TestAFailedEventHoldsUpNoOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.endpoint("shop.example")
-		w.net.inbox.answer = func(h webhook) string {
-			return map[bool]string{true: "500", false: "200"}[h.event == "orderCreated" && h.attempt == 1]
-		}
-		newPlayer(t, w).play("order teh 1 bank_transfer as A, POST /v1/orders/$A/approve {} | 200")
-		w.sleep(time.Minute)
-		var got []string
-		for _, h := range w.net.inbox.take() {
-			got = append(got, h.event)
-		}
-		if fmt.Sprint(got) != "[orderCreated orderPaid orderCreated]" {
-			t.Errorf("the events come as %v", got)
-		}
-	})
-}
-
 // neighbours makes a hundred more stores with ten endpoints each, at e0.example to e999.example.
 func (w *world) neighbours(didWell int) {
 	w.sql(`
@@ -367,25 +323,6 @@ func TestAThousandEndpointsHang(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestSentOnceWhileResultsCannotBeWritten has the disk full for a minute after each attempt.
-func TestSentOnceWhileResultsCannotBeWritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.endpoint("shop.example")
-		w.net.inbox.answer = func(webhook) string { return "3s" }
-		for range 5 {
-			w.create(t, "teh", 1)
-		}
-		time.Sleep(time.Second)
-		w.life.failAt(errFull, false)
-		time.Sleep(time.Minute)
-		w.life.failAt(nil, false)
-		w.sleep(time.Minute)
-		if n := len(w.net.inbox.take()); n != 5 {
-			t.Errorf("%d webhooks were sent, want 5", n)
-		}
-	})
 }
 
 // TestResentWhileUnderWay resends a delivery whose second attempt is under way. The receiver gets it once more,
