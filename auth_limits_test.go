@@ -180,7 +180,7 @@ func (w *world) moreKeys() (keys []string) {
 
 // manyOrders gives the shop orders of the last days in a status, with amounts that unique codes are drawn from. They do
 // not expire.
-func (w *world) manyOrders(status Status, n int) {
+func (w *world) manyOrders(status string, n int) {
 	w.sql(`
 		WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?3)
 		INSERT INTO orders (id, store_id, status, reference, provider, method, test, amount, unique_code, created_at,
@@ -286,22 +286,26 @@ func TestWritersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestWriteThatGivesUp: a write whose sender gives up is not done any more, and one that the writer has taken is.
+// TestWriteThatGivesUp has the clients of two orders leave: the writer has taken one of them, which is made, and the
+// other one waits, and is not made any more.
 func TestWriteThatGivesUp(t *testing.T) {
-	queue := newWriteQueue()
-	first, second, third := &Tx{}, &Tx{}, &Tx{}
-	queue.join("a line", first)
-	queue.join("a line", second)
-	queue.join("another line", third)
-	if !queue.leave(first) {
-		t.Error("a write that waits cannot leave")
-	}
-	if queue.next() != third || queue.next() != second || queue.next() != nil {
-		t.Error("the writer does not take the two writes that still wait, each line in turn")
-	}
-	if queue.leave(second) {
-		t.Error("a write leaves that is being done")
-	}
+	inBubble(t, func(t *testing.T, w *world) {
+		w.sleep(0)
+		letGo := make(chan struct{})
+		w.life.hold = func() { <-letGo }
+		w.http.Timeout = time.Second
+		for _, name := range []string{"taken", "waits"} {
+			body := w.shop.body("teh", 1)
+			body["external_id"] = name
+			if r, err := w.send("POST", "/v1/orders", body); err == nil {
+				t.Errorf("nothing is written, and %s is answered %s", name, r.Body)
+			}
+		}
+		w.http.Timeout = 0
+		close(letGo)
+		w.sleep(0)
+		w.get(t, "/v1/orders").has(t, "orders.0.external_id taken", "orders.1 <nil>")
+	})
 }
 
 // TestSlowReadersKeepNoCore: as many programs as the process works for at once read no answer. The shop page is served.

@@ -190,23 +190,26 @@ func TestExamples(t *testing.T) {
 func TestEventNames(t *testing.T) {
 	t.Parallel()
 	root := described().root
+	w := newWorld(t)
+	_, _, said := w.run("webhook add -url https://a.example/ -events none -store " + w.shop.id)
+	known := regexp.MustCompile(`ping|order[A-Z]\w+`).FindAllString(said, -1)
 	sorted := func(names any) string {
 		text := strings.NewReplacer("[", "", "]", "").Replace(fmt.Sprint(names))
 		return strings.Join(slices.Sorted(strings.FieldsSeq(text)), " ")
 	}
 	parameters := asFields(asFields(asFields(root["paths"])["/v1/events"])["get"])["parameters"].([]any)
 	event := slices.IndexFunc(parameters, func(p any) bool { return asFields(p)["name"] == "event" })
-	known := asFields(asFields(asFields(schemas(root)["KnownEvent"])["discriminator"])["mapping"])
+	mapping := asFields(asFields(asFields(schemas(root)["KnownEvent"])["discriminator"])["mapping"])
 	toAdd := asFields(asFields(asFields(schemas(root)["NewWebhook"])["properties"])["events"])
 	for place, names := range map[string]any{
 		"the query":  asFields(asFields(parameters[event])["schema"])["enum"],
 		"webhooks":   slices.Collect(maps.Keys(asFields(root["webhooks"]))),
-		"KnownEvent": slices.Collect(maps.Keys(known)),
+		"KnownEvent": slices.Collect(maps.Keys(mapping)),
 		"NewWebhook": asFields(toAdd["items"])["enum"],
 		"EventName":  asFields(schemas(root)["EventName"])["x-extensible-enum"],
 	} {
-		if got := sorted(names); got != sorted(EventNames) {
-			t.Errorf("%s has %s, not %s", place, got, sorted(EventNames))
+		if got := sorted(names); len(known) < 10 || got != sorted(known) {
+			t.Errorf("%s has %s, not %s", place, got, sorted(known))
 		}
 	}
 }

@@ -262,36 +262,6 @@ func TestGoodsPictures(t *testing.T) {
 	})
 }
 
-// TestFirstSteps leads a new store to its shop page, and says what an owner still has to do.
-func TestFirstSteps(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.command("store set -store "+w.shop.id, "-contact", "")
-		p := newPlayer(t, w)
-		p.play(
-			"owner open orders | sees Mulai di sini | sees dengan fotonya | sees cara kirim "+
-				"| sees Buat pesanan pertama | lacks Salin tautan",
-			`owner open "/dashboard/catalog/product?first=1", press save title=Gelas price=25rb | at /dashboard`,
-			`owner open "/dashboard/payments/method?provider=manual&kind=ewallet&first=1", `+
-				`press save name=DANA accounts[0].bank=DANA accounts[0].number=08123456789 | at /dashboard`,
-			"owner open /dashboard/shop, press save shop=open | 422 | sees kontak | lacks Kirim lewat WhatsApp",
-			`owner open "/dashboard/account?first=1", press save contact=08123456789 | at /dashboard`,
-			`owner open "/dashboard/shipping?first=1", `+
-				`press save options[0].name=Kurir options[0].fee=10rb | at /dashboard`,
-			"owner open /dashboard/shop, press save shop=open, open /dashboard/shop "+
-				"| sees https://shop.test/shop/kopi-kita | sees Kirim lewat WhatsApp",
-			"owner open orders | sees Salin tautan toko | sees https://shop.test/shop/kopi-kita | lacks Alamat ini",
-			"shop order kopi 1 bank_transfer as A, buyer claim, owner open orders | sees Cek mutasi Mulai di sini",
-			"owner open account, press add-phone, open orders | lacks Mulai di sini",
-			"run store set -shop off -store $shop",
-			"owner open orders | sees Buka halaman toko",
-		)
-		for range manyOrders - 1 {
-			w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
-		}
-		p.play("owner open orders | lacks Mulai di sini")
-	})
-}
-
 // TestShopOrder is about the order in which the shop page lists goods, shipping options and methods, and about cash
 // there: forms, PUT and a catalog file can all set them.
 func TestShopOrder(t *testing.T) {

@@ -2,11 +2,9 @@ package main
 
 import (
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +21,9 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
+// latestVersion is that of the files that this program writes.
+const latestVersion = 2
+
 // published has the hash of schema.sql as each release has published it: a released version changes no more.
 var published = map[int]string{1: "56be4350c6f00584"}
 
@@ -32,7 +33,7 @@ func TestUpgradedSchema(t *testing.T) {
 	t.Parallel()
 	for version, hash := range published {
 		file := fmt.Sprintf("testdata/schema-%d.sql", version)
-		if version == schemaVersion {
+		if version == latestVersion {
 			file = "schema.sql"
 		}
 		sum := sha256.Sum256([]byte(readSchema(t, file)))
@@ -41,12 +42,11 @@ func TestUpgradedSchema(t *testing.T) {
 				"with a part of its own in upgrade.sql", file, got, version, hash)
 		}
 	}
-	if n := len(upgradeParts()); n+1 != schemaVersion {
-		t.Errorf("upgrade.sql leads to version %d, and schema.sql has version %d", n+1, schemaVersion)
-	}
 
-	fresh := definitions(t, schema)
-	upgraded := definitions(t, readSchema(t, "testdata/schema-1.sql")+strings.Join(upgradeParts(), ""))
+	old := oldFile(t, "")
+	old.start()
+	old.stop()
+	fresh, upgraded := definitions(newWorld(t)), definitions(old)
 	for _, missing := range without(fresh, upgraded) {
 		t.Errorf("schema.sql was changed, and upgrade.sql does not make this of a file of version 1: add it there\n%s",
 			missing)
@@ -62,38 +62,29 @@ func readSchema(t *testing.T, file string) string {
 	return string(text)
 }
 
-// definitions lists what statements make: each table's columns and constraints, as their text and as SQLite reads
-// them, and the indexes.
-func definitions(t *testing.T, statements string) (all []string) {
-	db, err := sql.Open("sqlite3", ":memory:")
-	must(t, err)
-	defer db.Close()
-	db.SetMaxOpenConns(1)
-	_, err = db.Exec(statements)
-	must(t, err)
-	rows, err := db.Query(`
-		SELECT name, type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL
+// definitions lists what a file has: its version, each table's columns and constraints, as their text and as SQLite
+// reads them, and the indexes.
+func definitions(w *world) (all []string) {
+	for _, row := range w.rows(`
+		SELECT 'version: ' || user_version FROM pragma_user_version
 		UNION ALL
-		SELECT '', 'column ' || m.name || '.' || c.name,
+		SELECT type || ' ' || name || ': ' || sql FROM sqlite_schema WHERE sql IS NOT NULL
+		UNION ALL
+		SELECT 'column ' || m.name || '.' || c.name || ': ' ||
 		       concat_ws(' ', c.type, c."notnull", c.dflt_value, c.pk, c.hidden)
 		FROM   sqlite_schema m JOIN pragma_table_xinfo(m.name) c WHERE m.type = 'table'
 		UNION ALL
-		SELECT '', 'index ' || i.name || ' column ' || c.seqno,
+		SELECT 'index ' || i.name || ' column ' || c.seqno || ': ' ||
 		       concat_ws(' ', i."unique", i.partial, c.name, c.desc, c.coll, c.key)
 		FROM   sqlite_schema m JOIN pragma_index_list(m.name) i JOIN pragma_index_xinfo(i.name) c WHERE m.type = 'table'
 		UNION ALL
-		SELECT '', 'reference ' || m.name || '.' || r."from", concat_ws(' ', r."table", r."to", r.on_delete)
-		FROM   sqlite_schema m JOIN pragma_foreign_key_list(m.name) r WHERE m.type = 'table'`)
-	must(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var name, what, text string
-		must(t, rows.Scan(&name, &what, &text))
+		SELECT 'reference ' || m.name || '.' || r."from" || ': ' || concat_ws(' ', r."table", r."to", r.on_delete)
+		FROM   sqlite_schema m JOIN pragma_foreign_key_list(m.name) r WHERE m.type = 'table'`) {
+		what, text, _ := strings.Cut(row, ": ")
 		for _, part := range definitionParts(text) {
 			all = append(all, what+": "+part)
 		}
 	}
-	must(t, rows.Err())
 	return all
 }
 
@@ -134,8 +125,8 @@ func without(all, others []string) []string {
 func TestNewFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if got := textOf(w.command("check"), "schema_version"); got != strconv.Itoa(schemaVersion) {
-		t.Errorf("the schema has the version %s, want %d", got, schemaVersion)
+	if got := textOf(w.command("check"), "schema_version"); got != strconv.Itoa(latestVersion) {
+		t.Errorf("the schema has the version %s, want %d", got, latestVersion)
 	}
 	info, err := os.Stat(w.file)
 	must(t, err)
@@ -676,9 +667,8 @@ func TestOwnersOfFiles(t *testing.T) {
 	old.file, moved.file = filepath.Join(folder, "old.db"), old.file
 	must(t, os.Rename(moved.file, old.file))
 	must(t, os.Chown(old.file, service, service))
-	upgraded, err := openDB(old.file, openToServe, old.environment(nil, nil, io.Discard, io.Discard), nil)
-	must(t, err)
-	must(t, upgraded.close())
+	old.start()
+	old.stop()
 
 	files, err := os.ReadDir(folder)
 	must(t, err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"database/sql"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,8 +22,8 @@ func oldFile(t *testing.T, rows string) *world {
 	t.Helper()
 	w := &world{t: t, file: filepath.Join(t.TempDir(), "shop.db"), net: newNetwork(t), log: newLog(t)}
 	w.shop = &store{keys: map[string]string{}}
-	w.sql(fmt.Sprintf("PRAGMA journal_mode = WAL; PRAGMA application_id = %d; PRAGMA user_version = 1; %s; %s",
-		applicationID, readSchema(t, "testdata/schema-1.sql"), rows))
+	w.sql(fmt.Sprintf("PRAGMA journal_mode = WAL; PRAGMA application_id = 0x6f726472; PRAGMA user_version = 1; %s; %s",
+		readSchema(t, "testdata/schema-1.sql"), rows))
 	return w
 }
 
@@ -84,7 +83,7 @@ func upgradeOnce(t *testing.T) {
 	}
 
 	copies := w.copies()
-	if found := w.command("check"); textOf(found, "schema_version") != fmt.Sprint(schemaVersion) || len(copies) != 1 {
+	if found := w.command("check"); textOf(found, "schema_version") != fmt.Sprint(latestVersion) || len(copies) != 1 {
 		t.Fatalf("after the upgrade: %v and %v", found, copies)
 	}
 	w.begin = nil
@@ -178,9 +177,10 @@ func upgradeKeepsEverything(t *testing.T) {
 	w := oldShop(t, "")
 	w.sleepUntilNow()
 	before := w.oldRows(t)
-	upgraded, err := openDB(w.file, openToServe, w.environment(nil, nil, io.Discard, io.Discard), nil)
-	must(t, err)
-	must(t, upgraded.close())
+	w.begin = func(l *life) { l.dieAt(1, true) } // The service would go on with deliveries and checks.
+	w.start()
+	w.stop()
+	w.file, w.begin = w.life.image, nil
 	after := w.oldRows(t)
 	for _, row := range without(before, after) {
 		t.Errorf("this is lost or changed: %s", row)
@@ -314,9 +314,9 @@ func TestKillsDuringAnUpgrade(t *testing.T) {
 
 	upgraded := 0
 	for i := range 24 {
-		if run.rows("SELECT user_version FROM pragma_user_version")[0] == strconv.Itoa(schemaVersion) {
+		if run.rows("SELECT user_version FROM pragma_user_version")[0] == strconv.Itoa(latestVersion) {
 			upgraded++
-			for _, end := range endings {
+			for _, end := range []string{"", "-wal", "-shm"} {
 				os.Remove(run.file + end)
 			}
 			begin()
@@ -360,7 +360,7 @@ func TestKillAtTheCommitOfAnUpgrade(t *testing.T) {
 			w.stop()
 			copies := w.copies()
 			w.file = w.life.image
-			version := map[bool]string{false: "1", true: strconv.Itoa(schemaVersion)}[after]
+			version := map[bool]string{false: "1", true: strconv.Itoa(latestVersion)}[after]
 			if found := w.command("check"); len(copies) != 1 || textOf(found, "schema_version") != version {
 				t.Errorf("on disk: %t: %v, copies: %v", after, found, copies)
 			}
@@ -414,12 +414,12 @@ func TestFilesOfOtherVersions(t *testing.T) {
 	serve := "serve -addr 127.0.0.1:0"
 	newer := oldFile(t, "PRAGMA user_version = 99")
 	for _, words := range []string{serve, "check", "backup " + newer.file + ".backup", "store list"} {
-		newer.refused(words, fmt.Sprintf("of version 99, and this program takes versions up to %d", schemaVersion))
+		newer.refused(words, fmt.Sprintf("of version 99, and this program takes versions up to %d", latestVersion))
 	}
 	older := oldFile(t, "PRAGMA user_version = 0")
 	older.refused(serve, "not a storeorder database")
 
-	grown := oldFile(t, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)) // as if another part had made it
+	grown := oldFile(t, fmt.Sprintf("PRAGMA user_version = %d", latestVersion)) // as if another part had made it
 	grown.refused(serve, "before the release")
 	broken := oldFile(t, "PRAGMA foreign_keys = 0; INSERT INTO sign_ins VALUES (x'00', 'nobody', 0, 0)")
 	broken.refused(serve, "refers to a missing row of stores")
