@@ -661,40 +661,6 @@ func TestPaymentOfASessionThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestTrial has an owner try Midtrans with a sandbox key: a page is made, a notification comes, the status is asked,
-// and the page of another order is closed. The pages say so step by step, without a method or a product of the store.
-func TestTrial(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		p.play("other open payments | lacks Coba sekarang")
-		setKey(w, w.other, "sandbox", "SB-Mid-server-x")
-		try := func() {
-			t.Helper()
-			p.play("other open payments, other press try | at /dashboard/payments/trial | sees belum dibuat")
-			_, p.order, _ = strings.Cut(p.people["other"].page.address, "order=")
-			p.order, _, _ = strings.Cut(p.order, "&")
-			p.play("buyer open /pay/" + p.order + "/go")
-		}
-
-		p.play("other open payments | sees Belum ada notifikasi")
-		try()
-		w.net.midtrans.say(p.order, "1", "settlement")
-		path, _, body := w.net.midtrans.message(p.order, "1", "settlement")
-		w.do(t, "POST", path+w.other.id, body).want(t, 200, "")
-		w.sleep(2 * time.Minute)
-		p.play("other press check | sees dibuat, berlaku sampai | sees 1 masuk | sees Sudah dibayar Rp10.000 "+
-			"| sees Lunas | sees Uji coba",
-			"other open payments | sees Notifikasi terakhir masuk 2 menit lalu "+
-				"| sees Halaman pembayaran terakhir dibuat")
-		wantTexts(t, w.net.midtrans.sent[0], `"gross_amount":10000`, `"id":"custom-1"`)
-		p.play("other get | sees \"type\":\"custom\" | sees \"test\":true")
-
-		try()
-		p.play("other press close | sees tidak ada pembayaran yang bisa dimulai lagi | payable none",
-			"other open /dashboard/payments/trial?order="+p.order+" | sees Dibatalkan")
-	})
-}
-
 // TestWhosePaymentItIs has payments named at Xendit whose reference is not ours: one is of a request that is known, and
 // one of nothing that is.
 func TestWhosePaymentItIs(t *testing.T) {

@@ -243,7 +243,11 @@ func (p *player) step(verb string, rest []string) {
 		p.net.inbox.answer = func(webhook) string { return text }
 		p.net.inbox.mu.Unlock()
 	case verb == "keep":
-		p.kept[rest[0]] = regexp.MustCompile(rest[1]).FindString(p.who.text)
+		where := p.who.text
+		if p.who.page != nil {
+			where = p.who.page.address + " " + where
+		}
+		p.kept[rest[0]] = regexp.MustCompile(rest[1]).FindString(where)
 		if p.kept[rest[0]] == "" || len(rest) != 2 {
 			p.fatalf("keep takes a name and a pattern of one word, which has to be found in: %s", p.who.text)
 		}

@@ -2,15 +2,12 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"image"
 	"image/png"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,6 +64,8 @@ func (w *world) stranger(from, method, path string, form url.Values) (status int
 }
 
 const shopAt, checkoutAt = "/shop/kopi-kita", "/shop/kopi-kita/checkout"
+
+func TestShop(t *testing.T) { playStories(t, "testdata/shop.txt") }
 
 // TestShopPage is a stranger's way from the link to an order.
 func TestShopPage(t *testing.T) {
@@ -262,135 +261,43 @@ func TestGoodsPictures(t *testing.T) {
 	})
 }
 
-// TestShopOrder is about the order in which the shop page lists goods, shipping options and methods, and about cash
-// there: forms, PUT and a catalog file can all set them.
+// TestShopOrder is about the order in which the shop page lists goods, shipping options and methods.
 func TestShopOrder(t *testing.T) {
-	ways := map[string]func(t *testing.T, w *world, catalog fields){
-		"PUT": func(t *testing.T, w *world, catalog fields) {
-			w.do(t, "PUT", "/v1/catalog", catalog, as(w.shop.keys["manage"])...).want(t, 200, "")
-		},
-		"file": func(t *testing.T, w *world, catalog fields) {
-			file := filepath.Join(t.TempDir(), "catalog.json")
-			text, err := json.Marshal(catalog)
-			must(t, err)
-			must(t, os.WriteFile(file, text, 0o600))
-			w.command("catalog import -store "+w.shop.id, file)
-		},
-		"forms": func(t *testing.T, w *world, _ fields) {
-			p := newPlayer(t, w)
-			p.play(
-				`owner open "/dashboard/catalog/product?slug=teh", press save position=1`,
-				`owner open "/dashboard/catalog/product?slug=kopi", press save position=2`,
-				`owner open "/dashboard/catalog/bundle?slug=duo", press save position=0`,
-				`owner open "/dashboard/payments/method?code=kode", press save position=1`,
-				`owner open "/dashboard/payments/method?code=cod", press save position=2 shop=on`,
-				`owner open "/dashboard/payments/method?code=bank_transfer", press save position=3`,
-				`owner open /dashboard/shipping, press save options[0].position=7`,
-			)
-		},
-	}
-	for name, set := range ways {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				openShop(t, w)
-				w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []any{
-					fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "shop": false},
-					fields{"code": "kode", "name": "Kode", "provider": "manual", "kind": "qris", "qris": ownCodeText}}},
-					as(w.shop.keys["manage"])...).want(t, 200, "")
-				others := []any{}
-				for _, e := range w.get(t, "/v1/products?limit=50").list("products") {
-					others = append(others,
-						fields{"slug": e["slug"], "title": e["title"], "price": e["price"], "position": 9})
-				}
-				w.do(t, "PUT", "/v1/catalog", fields{"products": others}, as(w.shop.keys["manage"])...).want(t, 200, "")
-				set(t, w, fields{
-					"products": []any{fields{"slug": "kopi", "title": "Kopi Gayo", "price": 85000, "position": 2},
-						fields{"slug": "teh", "title": "Teh", "price": 50000, "position": 1}},
-					"bundles": []any{fields{"slug": "duo", "title": "Duo", "price": 90000, "position": 0,
-						"items": []any{fields{"slug": "kopi", "quantity": 1}}}},
-					"payment_methods": []any{fields{"code": "bank_transfer", "name": "Transfer", "provider": "manual",
-						"position": 3},
-						fields{"code": "kode", "name": "Kode", "provider": "manual", "kind": "qris", "position": 1},
-						fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "position": 2,
-							"shop": true}},
-					"shipping_options": []any{fields{"name": "Ambil sendiri", "fee": 0, "position": 7},
-						fields{"name": "Kurir", "fee": 15000, "address_required": true, "position": 2}},
-				})
-
-				_, text, _ := w.stranger("1.1.1.1", "GET", shopAt, nil)
-				_, checkout, _ := w.stranger("1.1.1.1", "GET", checkoutAt+"?product.kopi=1", nil)
-				for text, names := range map[*string][]string{
-					&text:     {"bundle.duo", "product.teh", "product.kopi"},
-					&checkout: {"15000 Kurir", "0 Ambil sendiri", "0 kode", "5000 cod", "0 bank_transfer"},
-				} {
-					at := 0
-					for _, name := range names {
-						i := strings.Index(*text, `="`+name+`"`)
-						if i < at {
-							t.Errorf("%s is not in its place", name)
-						}
-						at = i
-					}
-				}
-			})
-		})
-	}
-}
-
-// TestShopHolds is about how long strangers hold stock: three hours, or a day after they report a payment.
-func TestShopHolds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		openShop(t, w)
-		_, _, unpaid := w.stranger("1.1.1.1", "POST", checkoutAt, shopForm("product.kopi", "4", "seen", "340000"))
-		_, _, to := w.stranger("1.1.1.1", "POST", checkoutAt, shopForm("product.kopi", "6", "seen", "510000"))
-		id := strings.TrimSuffix(strings.TrimPrefix(to, "/pay/"), "?new=1")
-		w.stranger("1.1.1.1", "POST", "/pay/"+id, url.Values{"act": {"claim"}, "method": {"bank_transfer"}})
-		stock := func(want string) {
-			t.Helper()
-			got := w.value("SELECT stock FROM products WHERE slug = 'kopi' AND store_id = ?", w.shop.id)
-			if got != want {
-				t.Errorf("stock %s, want %s", got, want)
+		others := []any{}
+		for _, e := range w.get(t, "/v1/products?limit=50").list("products") {
+			others = append(others, fields{"slug": e["slug"], "title": e["title"], "price": e["price"], "position": 9})
+		}
+		for _, catalog := range []fields{{"products": others}, {
+			"products": []any{fields{"slug": "kopi", "title": "Kopi Gayo", "price": 85000, "position": 2},
+				fields{"slug": "teh", "title": "Teh", "price": 50000, "position": 1}},
+			"bundles": []any{fields{"slug": "duo", "title": "Duo", "price": 90000, "position": 0,
+				"items": []any{fields{"slug": "kopi", "quantity": 1}}}},
+			"payment_methods": []any{
+				fields{"code": "bank_transfer", "name": "Transfer", "provider": "manual", "position": 3},
+				fields{"code": "kode", "name": "Kode", "provider": "manual", "kind": "qris", "position": 1,
+					"qris": ownCodeText},
+				fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "position": 2}},
+			"shipping_options": []any{fields{"name": "Ambil sendiri", "fee": 0, "position": 7},
+				fields{"name": "Kurir", "fee": 15000, "address_required": true, "position": 2}},
+		}} {
+			w.do(t, "PUT", "/v1/catalog", catalog, as(w.shop.keys["manage"])...).want(t, 200, "")
+		}
+		for path, names := range map[string][]string{
+			shopAt:                         {"bundle.duo", "product.teh", "product.kopi"},
+			checkoutAt + "?product.kopi=1": {"15000 Kurir", "0 Ambil sendiri", "0 kode", "5000 cod", "0 bank_transfer"},
+		} {
+			_, text, _ := w.stranger("1.1.1.1", "GET", path, nil)
+			at := 0
+			for _, name := range names {
+				i := strings.Index(text, `="`+name+`"`)
+				if i < at {
+					t.Errorf("%s is not in its place", name)
+				}
+				at = i
 			}
 		}
-		stock("0")
-		w.sleep(3*time.Hour + time.Minute)
-		stock("4")
-		if _, text, _ := w.stranger("1.1.1.1", "GET", unpaid, nil); !strings.Contains(text, "habis") {
-			t.Error("the unpaid order has not ended")
-		}
-		w.sleep(21 * time.Hour)
-		stock("10")
-		w.get(t, "/v1/orders/"+id).has(t, "order.status awaiting_verification")
-		w.decide(t, id, "approve")
-		stock("4")
-
-		p := newPlayer(t, w)
-		p.play("owner open /dashboard/orders/"+id+", press undo",
-			"shop GET /v1/orders/"+id+" | 200 | sees awaiting_verification")
-		stock("4")
-		w.sleep(24*time.Hour + time.Minute) // after the approval was undone
-		stock("10")
-	})
-}
-
-// TestShippedShopOrder is about a cash order of the shop page that was sent before it was paid: its buyer cannot cancel
-// it, nor change how to pay.
-func TestShippedShopOrder(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := openShop(t, w)
-		w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []any{
-			fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash", "shop": true}}},
-			as(w.shop.keys["manage"])...).want(t, 200, "")
-		_, _, to := w.stranger("1.1.1.1", "POST", checkoutAt,
-			shopForm("product.kopi", "2", "seen", "170000", "payment_method", "5000 cod"))
-		pay, _, _ := strings.Cut(to, "?")
-		p.play(
-			"buyer open "+pay+", press unclaim",
-			"owner open /dashboard/orders/"+strings.TrimPrefix(pay, "/pay/")+", press approve, press ship, press undo",
-			"buyer open "+pay+" | can claim",
-		)
-		w.stranger("1.1.1.1", "POST", pay, url.Values{"act": {"cancel"}})
-		w.get(t, "/v1/orders/"+strings.TrimPrefix(pay, "/pay/")).has(t, "order.status pending")
 	})
 }
 
@@ -511,26 +418,6 @@ func TestReportsOfManyOrders(t *testing.T) {
 		w.sql("UPDATE orders SET status = 'expired' WHERE id = 'o-1'")
 		if status := report(); status != "awaiting_verification" {
 			t.Errorf("beside 499 orders that wait, a report makes another %s", status)
-		}
-	})
-}
-
-// TestShopRings rings the owner's phone for orders of the shop page: once for one that is paid in cash, which is
-// confirmed as it is made.
-func TestShopRings(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		openShop(t, w).play("owner open account, press add-phone server=ntfy.sh")
-		w.strangers(1, func(int) string { return "1.1.1.1" }, "payment_method", "5000 cod")
-		w.sleep(time.Minute)
-		if rung := fmt.Sprint(w.net.inbox.rung); len(w.net.inbox.rung) != 1 || !strings.Contains(rung, "Pesanan baru") {
-			t.Errorf("the phone rings of a cash order: %s", rung)
-		}
-		w.strangers(1, func(int) string { return "1.1.1.1" })
-		id := w.value("SELECT id FROM orders WHERE status = 'pending'")
-		w.stranger("1.1.1.1", "POST", "/pay/"+id, url.Values{"act": {"claim"}, "method": {"bank_transfer"}})
-		w.sleep(time.Minute)
-		if rung := w.net.inbox.rung[1:]; len(rung) != 2 || !strings.Contains(rung[1].title, "Perlu dicek") {
-			t.Errorf("the phone rings of an order and the report of its payment: %v", rung)
 		}
 	})
 }
