@@ -30,7 +30,7 @@ func (w *world) wide(t *testing.T) (items []fields) {
 			"items": contents})
 	}
 	catalog := fields{"products": products, "bundles": bundles}
-	w.do(t, "PUT", "/v1/catalog", catalog, as(w.shop.keys["manage"])...).want(t, 200, "")
+	w.putCatalog(catalog).want(t, 200, "")
 	for _, b := range w.get(t, "/v1/products?type=bundle&q=wide").list("bundles") {
 		items = append(items, fields{"type": "bundle", "bundle_id": b["id"], "quantity": 2})
 	}
@@ -114,7 +114,7 @@ func TestNobodyStopsTheOthers(t *testing.T) {
 				for range 4 {
 					time.Sleep(200 * time.Millisecond)
 					begun, used := time.Now(), processorTime(t)
-					w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+					w.orderOfOther("teh", 1).want(t, 201, "")
 					longest = max(longest, min(time.Since(begun), processorTime(t)-used))
 				}
 			}
@@ -260,7 +260,7 @@ func TestWritersTakeTurns(t *testing.T) {
 	letGo := w.atCommit("store add -name Third -email third@example.id")
 	ids := make(chan string, 100)
 	order := func(s *store) {
-		ids <- w.do(t, "POST", "/v1/orders", s.body("teh", 1), as(s.keys["write"])...).at("order.id")
+		ids <- w.post(s.body("teh", 1), as(s.keys["write"])...).at("order.id")
 	}
 	var senders sync.WaitGroup
 	for range 40 {
@@ -269,7 +269,7 @@ func TestWritersTakeTurns(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // Until they wait. If they take longer, the test sees less.
 	var other string
 	senders.Go(func() {
-		other = w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).at("order.id")
+		other = w.orderOfOther("teh", 1).at("order.id")
 	})
 	time.Sleep(300 * time.Millisecond)
 	letGo()
@@ -398,7 +398,7 @@ func TestThingsThatWereReplaced(t *testing.T) {
 	}
 	put := func(code string) response {
 		method := fields{"code": code, "name": "M", "provider": "manual"}
-		return w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []fields{method}}, as(w.shop.keys["manage"])...)
+		return w.putCatalog(fields{"payment_methods": []fields{method}})
 	}
 	many(`INSERT INTO payment_methods (store_id, code, name, provider, kind, fee, instructions, accounts, unique_code,
 		                              enabled, removed_at)

@@ -23,7 +23,7 @@ func TestRateLimits(t *testing.T) {
 				}
 			}
 		}
-		r := w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 429, "RATE_LIMITED")
+		r := w.post(w.shop.body("teh", 1)).want(t, 429, "RATE_LIMITED")
 		if r.Header.Get("Retry-After") != "1" || r.Error.Message != "Rate limit exceeded." {
 			t.Errorf("refused with %v %s", r.Header, r.Body)
 		}
@@ -124,7 +124,7 @@ func TestRevokedAtOnce(t *testing.T) {
 				time.Sleep(time.Hour - 50*time.Millisecond)
 			}
 			w.get(t, "/v1/orders", key...)
-			w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1), key...).want(t, 201, "")
+			w.post(w.shop.body("teh", 1), key...).want(t, 201, "")
 			c.revoke(textOf(added, "key_id"))
 			for _, method := range []string{"GET", "POST"} {
 				if r := w.do(t, method, "/v1/orders", nil, key...); r.Status != c.status || r.Error.Code != c.code {

@@ -99,7 +99,7 @@ func TestPutCatalog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	put := func(body any) response {
-		return w.do(t, "PUT", "/v1/catalog", body, as(w.shop.keys["manage"])...)
+		return w.putCatalog(body)
 	}
 	var methods, products []any
 	for i := range 98 {
@@ -128,7 +128,7 @@ func TestMethodsThatCanBePaid(t *testing.T) {
 			t.Errorf("offered are %s", got)
 		}
 		body := w.other.body("teh", 1)
-		w.do(t, "POST", "/v1/orders", body, as(w.other.keys["write"])...).want(t, 422, "PAYMENT_METHOD_UNAVAILABLE")
+		w.post(body, as(w.other.keys["write"])...).want(t, 422, "PAYMENT_METHOD_UNAVAILABLE")
 		w.command("store set -test off -store " + w.other.id)
 		if got := methods(); strings.Contains(got, "sandbox") {
 			t.Errorf("without test mode %s are offered", got)
@@ -145,7 +145,7 @@ func TestMethodsThatCanBePaid(t *testing.T) {
 			t.Errorf("in test mode %s are offered", got)
 		}
 		body["payment_method"] = "snap"
-		w.do(t, "POST", "/v1/orders", body, as(w.other.keys["write"])...).want(t, 201, "").has(t, "order.test true")
+		w.post(body, as(w.other.keys["write"])...).want(t, 201, "").has(t, "order.test true")
 	})
 }
 
@@ -157,7 +157,7 @@ func TestETag(t *testing.T) {
 	first := tag()
 	w.do(t, "GET", "/v1/products", nil, "If-None-Match", `"x", W/`+first).want(t, 304, "")
 	w.create(t, "teh", 1) // its stock is unlimited
-	w.do(t, "POST", "/v1/orders", w.other.body("kopi", 1), as(w.other.keys["write"])...).want(t, 201, "")
+	w.orderOfOther("kopi", 1).want(t, 201, "")
 	if tag() != first {
 		t.Error("the catalog has changed, though no stock of its has")
 	}

@@ -32,13 +32,13 @@ func TestAShopsDay(t *testing.T) {
 		// Siti orders two bags of coffee. The answer says where she pays.
 		body := w.shop.body("kopi", 2)
 		body["external_id"] = "web-1042"
-		created := w.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "cart-7").want(t, 201, "")
+		created := w.post(body, "Idempotency-Key", "cart-7").want(t, 201, "")
 		id := created.at("order.id")
 		created.has(t, "order.status pending", "order.amount 170000")
 		created.has(t, "order.checkout_url https://shop.test/pay/"+id)
 
 		// The website did not get the answer, and asks again: there is still one order.
-		again := w.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "cart-7").want(t, 201, "")
+		again := w.post(body, "Idempotency-Key", "cart-7").want(t, 201, "")
 		if string(again.Body) != string(created.Body) {
 			t.Errorf("asked again it is %s, not %s", again.Body, created.Body)
 		}
@@ -211,7 +211,7 @@ var contentTypes = []string{
 func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	post := func(body any, headers ...string) response { return w.do(t, "POST", "/v1/orders", body, headers...) }
+	post := func(body any, headers ...string) response { return w.post(body, headers...) }
 	for _, c := range readCases(t, "testdata/bad-bodies.txt") {
 		t.Run(c.name, func(t *testing.T) {
 			post(orderText(w.shop.ids, c.columns[1:]...)).wantRefusal(t, c.heading)
@@ -252,14 +252,14 @@ func TestBodiesAtTheBounds(t *testing.T) {
 		bodies[c.name] = orderText(w.shop.ids, c.columns[1:]...)
 	}
 	for name, body := range bodies {
-		if r := w.do(t, "POST", "/v1/orders", body); r.Status != 201 {
+		if r := w.post(body); r.Status != 201 {
 			t.Errorf("%s: %s", name, r.Body)
 		}
 	}
 	for _, contentType := range contentTypes {
-		w.do(t, "POST", "/v1/orders", good, "Content-Type", contentType).want(t, 201, "")
+		w.post(good, "Content-Type", contentType).want(t, 201, "")
 	}
-	w.do(t, "POST", "/v1/orders", good, "Idempotency-Key", strings.Repeat("é", 255)).want(t, 201, "")
+	w.post(good, "Idempotency-Key", strings.Repeat("é", 255)).want(t, 201, "")
 }
 
 // TestFieldsAndTypes compares the fields of every answer, and their types, with testdata/shapes.txt.
@@ -268,7 +268,7 @@ func TestFieldsAndTypes(t *testing.T) {
 	w := newWorld(t)
 	body := w.shop.body("kopi", 2, "duo", 1)
 	body["buyer"] = fields{"name": "Siti", "email": "siti@example.id"}
-	created := w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+	created := w.post(body).want(t, 201, "")
 
 	shapes := map[string]string{} // by request
 	for _, line := range readCases(t, "testdata/shapes.txt") {
@@ -388,7 +388,7 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-	w.do(t, "POST", "/v1/orders", "{}", as(w.shop.keys["read"])...).wantRefusal(t,
+	w.post("{}", as(w.shop.keys["read"])...).wantRefusal(t,
 		"403 FORBIDDEN This key has the scope read, and this call needs write.")
 }
 
@@ -414,13 +414,13 @@ func TestWhatPeoplePaste(t *testing.T) {
 		"phone": "\u202a+62\u00a0812\u20113456\u20137890\u202c"}
 	body["external_id"], body["note"] = "", "\ufeffTanpa gula\u200b"
 	body["metadata"] = fields{"a": nil, "b": ""}
-	w.do(t, "POST", "/v1/orders", body).want(t, 201, "").has(t, "order.buyer.name Siti",
+	w.post(body).want(t, 201, "").has(t, "order.buyer.name Siti",
 		"order.buyer.email siti@example.id", "order.buyer.phone +62 812-3456-7890", "order.note Tanpa gula",
 		"order.metadata map[b:]", "order.external_id <nil>")
 
 	// What a program has written stays as it is.
 	body["external_id"] = "\u200bA-1"
-	w.do(t, "POST", "/v1/orders", body).want(t, 201, "").has(t, "order.external_id \u200bA-1")
+	w.post(body).want(t, 201, "").has(t, "order.external_id \u200bA-1")
 }
 
 // TestTimes is about the times of testdata/times.txt, as bounds of a list.
@@ -572,8 +572,8 @@ func TestNoStoreHoldsUpAnother(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		begun := time.Now()
-		w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
-		w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
+		w.orderOfOther("teh", 1).want(t, 201, "")
+		w.post(w.shop.body("teh", 1)).want(t, 201, "")
 		if took := time.Since(begun); took > time.Second {
 			t.Errorf("beside a silent gateway orders take %s", took)
 		}

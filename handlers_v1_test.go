@@ -18,7 +18,7 @@ func TestBadChanges(t *testing.T) {
 	for _, name := range []string{"order", "paid", "sent"} {
 		body := w.shop.body("teh", 1)
 		body["metadata"] = fields{"a": "b"}
-		id := w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id")
+		id := w.post(body).want(t, 201, "").at("order.id")
 		words[name] = id
 		if name != "order" {
 			w.decide(t, id, "approve")
@@ -42,7 +42,6 @@ func TestBadChanges(t *testing.T) {
 func TestCatalogBothWays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	manage := as(w.shop.keys["manage"])
 	picture := strings.Repeat("0", 64)
 	w.sql("INSERT INTO pictures (hash, jpeg) VALUES (?, x'00')", picture)
 	w.sql("UPDATE products SET image_url = ? WHERE slug = 'teh'", "/pictures/"+picture)
@@ -70,7 +69,7 @@ func TestCatalogBothWays(t *testing.T) {
 	}
 
 	tag := w.get(t, "/v1/products").Header.Get("ETag")
-	back := w.do(t, "PUT", "/v1/catalog", before, manage...).want(t, 200, "")
+	back := w.putCatalog(before).want(t, 200, "")
 	back.has(t, "products 7", "bundles 2", "payment_methods 13", "entries.0.result unchanged")
 	if strings.Count(string(back.Body), `"unchanged"`) != 22 {
 		t.Errorf("what is sent back is %s", back.Body)
@@ -83,14 +82,14 @@ func TestCatalogBothWays(t *testing.T) {
 	}
 
 	// The answer says what became of each entry.
-	w.do(t, "PUT", "/v1/catalog", `{
+	w.putCatalog(`{
 		"products":[{"slug":"kopi","title":"Kopi Gayo","price":85000,"stock":10},
 			{"slug":"baru","title":"Baru","price":1},{"slug":"teh","title":"Teh","price":50000}],
 		"bundles":[{"slug":"duo","title":"Duo","price":200000,
 			"items":[{"slug":"teh","quantity":1},{"slug":"kopi","quantity":2}]},
 			{"slug":"draf","title":"Draf","price":1,"items":[{"slug":"teh","quantity":1}]}],
 		"payment_methods":[{"code":"cod","name":"COD","provider":"manual","kind":"cash","accounts":[]},
-			{"code":"sandbox","name":"Percobaan","provider":"sandbox","fee":0}]}`, manage...).want(t, 200, "").has(t,
+			{"code":"sandbox","name":"Percobaan","provider":"sandbox","fee":0}]}`).want(t, 200, "").has(t,
 		"entries.0.result unchanged", "entries.0.id "+w.shop.ids["kopi"], "entries.0.type product",
 		"entries.1.result created", "entries.1.slug baru", "entries.2.result changed",
 		"entries.3.result changed", "entries.3.type bundle", "entries.4.result unchanged",
@@ -139,9 +138,8 @@ func TestOwnPictures(t *testing.T) {
 	own := "http://shop.test/pictures/" + strings.Repeat("0", 64)
 	w.sql("INSERT INTO pictures (hash, jpeg) VALUES (?, x'00')", strings.Repeat("0", 64))
 	put := func(address string) response {
-		return w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": []any{
-			fields{"code": "kode", "name": "QRIS toko", "provider": "manual", "kind": "qris", "image_url": address}}},
-			manage...)
+		return w.putCatalog(fields{"payment_methods": []any{
+			fields{"code": "kode", "name": "QRIS toko", "provider": "manual", "kind": "qris", "image_url": address}}})
 	}
 	put(own).want(t, 200, "").has(t, "entries.0.result changed")
 	w.get(t, "/v1/catalog?type=payment_method&limit=1&starting_after=dana_toko", manage...).
@@ -172,7 +170,7 @@ func TestLargeCatalog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	manage := as(w.shop.keys["manage"])
-	put := func(body any) { w.do(t, "PUT", "/v1/catalog", body, manage...).want(t, 200, "") }
+	put := func(body any) { w.putCatalog(body).want(t, 200, "") }
 	for half := range 2 {
 		var products []any
 		for i := range 60 {
@@ -226,7 +224,7 @@ func TestStockChange(t *testing.T) {
 	stock("19")
 
 	// The key of an order is another one, and so is the other store's.
-	w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1), "Idempotency-Key", "a").want(t, 201, "")
+	w.post(w.shop.body("kopi", 1), "Idempotency-Key", "a").want(t, 201, "")
 	w.do(t, "PUT", "/v1/catalog", `{"products":[{"slug":"kopi","title":"Kopi","price":1,"stock_change":1}]}`,
 		append(as(w.other.keys["manage"]), "Idempotency-Key", "a")...).want(t, 200, "")
 
@@ -234,7 +232,7 @@ func TestStockChange(t *testing.T) {
 	var clients sync.WaitGroup
 	for i := range 9 {
 		clients.Go(func() { change(-1, fmt.Sprint("till ", i)).want(t, 200, "") })
-		clients.Go(func() { w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1)).want(t, 201, "") })
+		clients.Go(func() { w.post(w.shop.body("kopi", 1)).want(t, 201, "") })
 	}
 	clients.Wait()
 	stock("0")

@@ -710,10 +710,28 @@ func (w *world) endpointOf(s *store, host string, events ...string) (id string) 
 	return textOf(added, "endpoint_id")
 }
 
+// post asks for an order, with the shop's key unless there is another.
+func (w *world) post(body any, headers ...string) response {
+	w.t.Helper()
+	return w.do(w.t, "POST", "/v1/orders", body, headers...)
+}
+
+// orderOfOther asks for an order of the other store.
+func (w *world) orderOfOther(items ...any) response {
+	w.t.Helper()
+	return w.post(w.other.body(items...), as(w.other.keys["write"])...)
+}
+
+// putCatalog changes the shop's catalog.
+func (w *world) putCatalog(catalog any) response {
+	w.t.Helper()
+	return w.do(w.t, "PUT", "/v1/catalog", catalog, as(w.shop.keys["manage"])...)
+}
+
 // create creates an order and returns its id.
 func (w *world) create(t *testing.T, items ...any) string {
 	t.Helper()
-	return w.do(t, "POST", "/v1/orders", w.shop.body(items...)).want(t, 201, "").at("order.id")
+	return w.post(w.shop.body(items...)).want(t, 201, "").at("order.id")
 }
 
 // decide approves, rejects, cancels or refunds an order by the API.

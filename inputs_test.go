@@ -92,7 +92,7 @@ func TestCatalogIsKept(t *testing.T) {
 	}
 	put := func(kind string, e fields, result string) {
 		t.Helper()
-		w.do(t, "PUT", "/v1/catalog", fields{kind + "s": []any{e}}, manage...).has(t, "entries.0.result "+result)
+		w.putCatalog(fields{kind + "s": []any{e}}).has(t, "entries.0.result "+result)
 	}
 	put("product", fields{"slug": "baru", "title": "baru", "price": 1}, "created")
 
@@ -129,7 +129,7 @@ func TestCatalogIsKept(t *testing.T) {
 	w.get(t, "/v1/products?slug=new-kopi")
 
 	options := another(reflect.TypeFor[shippingForm](), inputs(reflect.TypeFor[shippingForm]())[0], nil)
-	w.do(t, "PUT", "/v1/catalog", fields{"shipping_options": options}, manage...).want(t, 200, "")
+	w.putCatalog(fields{"shipping_options": options}).want(t, 200, "")
 	delete(options.([]any)[0].(fields), "position") // It sorts the list, and is not kept.
 	if got := w.get(t, "/v1/store", manage...).at("store.shipping_options"); got != fmt.Sprint(options) {
 		t.Errorf("the shipping options are\n%s, not\n%v", got, options)

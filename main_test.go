@@ -169,7 +169,7 @@ func TestCommandsShowWhatTheAPIShows(t *testing.T) {
 		t.Errorf("the stores are %s", stores)
 	}
 	w.command("store set -store "+w.shop.id, "-name", "Kopi Baru", "-domain", "kopi.example.id", "-expiry", "1h")
-	body := w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
+	body := w.post(w.shop.body("teh", 1)).want(t, 201, "")
 	if !strings.HasPrefix(body.at("order.checkout_url"), "https://kopi.example.id/pay/") {
 		t.Errorf("the pay page is at %s", body.at("order.checkout_url"))
 	}
@@ -384,7 +384,7 @@ func TestListen(t *testing.T) {
 				go func() { ended <- run(ctx, strings.Fields(line), env) }()
 
 				time.Sleep(5 * time.Second)
-				w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+				w.orderOfOther("teh", 1).want(t, 201, "")
 				for range 3 {
 					w.create(t, "teh", 1)
 					time.Sleep(5 * time.Second)

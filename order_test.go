@@ -89,7 +89,7 @@ func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	post := func(quantity int, key string) response {
-		return w.do(t, "POST", "/v1/orders", w.shop.body("kopi", quantity), "Idempotency-Key", key)
+		return w.post(w.shop.body("kopi", quantity), "Idempotency-Key", key)
 	}
 	first := post(2, "k").want(t, 201, "")
 	w.decide(t, first.at("order.id"), "approve")
@@ -106,7 +106,7 @@ func TestIdempotency(t *testing.T) {
 	post(9, "l").want(t, 409, "OUT_OF_STOCK")
 	post(1, "l").want(t, 201, "") // what was refused is not kept
 	theirs := append(as(w.other.keys["write"]), "Idempotency-Key", "k")
-	other := w.do(t, "POST", "/v1/orders", w.other.body("kopi", 2), theirs...)
+	other := w.post(w.other.body("kopi", 2), theirs...)
 	if other.want(t, 201, "").at("order.id") == first.at("order.id") {
 		t.Error("another store's key is the same")
 	}
@@ -142,7 +142,7 @@ func TestParallelBuyers(t *testing.T) {
 			if i%4 == 0 {
 				body, pieces = w.shop.body("duo", 1), 2
 			}
-			r := w.do(t, "POST", "/v1/orders", body)
+			r := w.post(body)
 			if r.Status != 201 {
 				r.want(t, 409, "OUT_OF_STOCK")
 				return
@@ -171,7 +171,7 @@ func TestReferences(t *testing.T) {
 			case 30:
 				w.ahead.Store(-int64(time.Second))
 			}
-			o := w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
+			o := w.post(w.shop.body("teh", 1)).want(t, 201, "")
 			reference := o.at("order.payment_reference")
 			if reference <= last {
 				t.Errorf("%s does not follow %s", reference, last)
@@ -189,7 +189,7 @@ func TestAmounts(t *testing.T) {
 	for range 30 {
 		body := w.shop.body("teh", 1)
 		body["payment_method"] = "bank_unik"
-		r := w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+		r := w.post(body).want(t, 201, "")
 		amounts[r.at("order.amount")], codes[r.at("order.unique_code")] = true, true
 		code, _ := strconv.Atoi(r.at("order.unique_code"))
 		if code < 1 || code > 999 || r.at("order.amount") != strconv.Itoa(50000+code) {
@@ -216,8 +216,8 @@ func TestUniqueAmounts(t *testing.T) {
 		FROM   n`, w.shop.id, time.Now().Add(time.Hour).AddDate(0, 0, -7).UnixMilli())
 	body := w.shop.body("teh", 1)
 	body["payment_method"] = "bank_unik"
-	w.do(t, "POST", "/v1/orders", body).want(t, 201, "").has(t, "order.unique_code 8", "order.amount 50008")
-	w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+	w.post(body).want(t, 201, "").has(t, "order.unique_code 8", "order.amount 50008")
+	w.post(body).want(t, 201, "")
 }
 
 // TestComponentsOfAnOrder orders bundles with 500 products in all, and then one more. A catalog of more entries than
@@ -228,13 +228,13 @@ func TestComponentsOfAnOrder(t *testing.T) {
 	wide := w.wide(t)
 	body := w.shop.body("teh", 1)
 	body["items"] = append(wide[:10:10], body["items"].([]any)[0].(fields))
-	w.do(t, "POST", "/v1/orders", body).wantRefusal(t, "422 VALIDATION_FAILED items")
+	w.post(body).wantRefusal(t, "422 VALIDATION_FAILED items")
 	body["items"] = wide
-	w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+	w.post(body).want(t, 201, "")
 	w.get(t, "/v1/products?type=bundle&q=wide&limit=1").has(t, "bundles.0.stock 99998")
 
 	many := `{"products":[` + strings.Repeat("{},", 2000) + `{}], no JSON`
-	w.do(t, "PUT", "/v1/catalog", many, as(w.shop.keys["manage"])...).wantRefusal(t, "422 VALIDATION_FAILED products")
+	w.putCatalog(many).wantRefusal(t, "422 VALIDATION_FAILED products")
 }
 
 // TestListsWhileOrdersArrive walks through the list of orders while new ones come: none is skipped or repeated.

@@ -71,8 +71,8 @@ func TestForeignObjects(t *testing.T) {
 		"bundles":[{"slug":"asing","title":"Asing","price":1,"items":[{"slug":"asing","quantity":1}]}],
 		"payment_methods":[{"code":"asing","name":"Asing","provider":"manual","kind":"cash"}]}`))
 	key := w.command("key add -name theirs -store " + w.other.id)
-	order := w.do(t, "POST", "/v1/orders", w.other.body("kopi", 1), as(w.other.keys["write"])...).at("order.id")
-	w.do(t, "POST", "/v1/orders", w.other.body("kopi", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
+	order := w.orderOfOther("kopi", 1).at("order.id")
+	w.post(w.other.body("kopi", 1)).want(t, 422, "PRODUCT_UNAVAILABLE")
 	delivery := w.net.inbox.await(1)[0].delivery
 	words := map[string]string{
 		"order": order, "endpoint": endpoint, "delivery": delivery, "key": textOf(key, "key_id"),
@@ -264,7 +264,7 @@ func TestExport(t *testing.T) {
 		body["payment_method"], body["shipping_fee"], body["discount"] = "bank_unik", 1000*i, i
 		body["buyer"] = fields{"name": text, "email": "a@b.id", "phone": "081234567890"}
 		body["external_id"], body["shipping"] = text, fields{"address": text + "\tA\r\n=5", "method": text}
-		o := w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+		o := w.post(body).want(t, 201, "")
 		w.decide(t, o.at("order.id"), "approve")
 		w.do(t, "POST", "/v1/orders/"+o.at("order.id")+"/ship", fields{"carrier": "JNE", "tracking_number": text},
 			as(w.shop.keys["manage"])...).want(t, 200, "")
@@ -413,7 +413,7 @@ func TestOrderSearch(t *testing.T) {
 		phone := fmt.Sprint("0812-3456-78", 10+i)
 		body["buyer"] = fields{"name": name, "email": fmt.Sprintf("b%d@Example.id", i), "phone": phone}
 		body["external_id"] = external
-		o := w.do(t, "POST", "/v1/orders", body).want(t, 201, "")
+		o := w.post(body).want(t, 201, "")
 		reference := o.at("order.payment_reference")
 		text := strings.ToLower(fmt.Sprint(name, "\n", "b", i, "@example.id\n", phone))
 		all = append(all, found{o.at("order.id"), text, strings.ToLower(reference), external})
@@ -453,7 +453,7 @@ func TestOrderSearch(t *testing.T) {
 	}
 	w.decide(t, all[0].id, "cancel")
 	for range 15 { // Now more than are found have its amount.
-		w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 201, "")
+		w.post(w.shop.body("teh", 1)).want(t, 201, "")
 	}
 	if got := search("50.000&status=failed"); !slices.Equal(got, []string{all[0].id}) {
 		t.Errorf("the canceled order was not found: %v", got)
@@ -1022,8 +1022,7 @@ func TestManyProducts(t *testing.T) {
 		products = append(products, fields{"slug": fmt.Sprint("x", i), "title": fmt.Sprintf("Z%03d", i), "price": 1000})
 	}
 	bundle := fields{"slug": "akhir", "title": "Akhir", "price": 5, "items": []fields{{"slug": "x500", "quantity": 2}}}
-	w.do(t, "PUT", "/v1/catalog", fields{"products": products, "bundles": []fields{bundle}},
-		as(w.shop.keys["manage"])...).want(t, 200, "")
+	w.putCatalog(fields{"products": products, "bundles": []fields{bundle}}).want(t, 200, "")
 
 	p.play(
 		"owner open /dashboard/catalog/bundle?slug=akhir | sees Z500",

@@ -58,7 +58,7 @@ func outcomes(t *testing.T, gateway string) map[string][]string {
 func become(t *testing.T, w *world, method string, amount int64, says func(p *player)) string {
 	t.Helper()
 	entry := fmt.Sprintf(`{"products": [{"slug": "pas", "title": "Pas", "price": %d}]}`, amount)
-	w.do(t, "PUT", "/v1/catalog", entry, as(w.shop.keys["manage"])...).want(t, 200, "")
+	w.putCatalog(entry).want(t, 200, "")
 	shop := *w.shop // The tests beside this one have the same map.
 	shop.ids = maps.Clone(shop.ids)
 	w.shop = &shop

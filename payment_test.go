@@ -45,7 +45,7 @@ func TestWhatTheGatewaysAreSent(t *testing.T) {
 			for name, value := range more {
 				body[name] = value
 			}
-			id := w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id")
+			id := w.post(body).want(t, 201, "").at("order.id")
 			w.get(t, "/v1/orders/"+id).has(t, "payment_session.status active", "payment_session.attempt 1")
 			last := func(sent []string) string { return strings.Join(sent[max(0, len(sent)-1):], "") }
 			return last(w.net.midtrans.sent), last(w.net.xendit.sent)
@@ -192,7 +192,7 @@ func TestManyOrdersEndAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, scope := range []string{"write", "manage"} {
 			for range 40 {
-				w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1), as(w.shop.keys[scope])...).want(t, 201, "")
+				w.post(w.shop.body("teh", 1), as(w.shop.keys[scope])...).want(t, 201, "")
 			}
 		}
 		w.sleep(6*time.Hour + 20*time.Second)
@@ -463,12 +463,11 @@ func TestReturnByPost(t *testing.T) {
 // TestChannels has methods that offer some channels of a gateway's page, and refuses what a gateway does not have.
 func TestChannels(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		manage := as(w.shop.keys["manage"])
 		put := func(status int, code, provider, channels string) response {
 			t.Helper()
 			body := fmt.Sprintf(`{"payment_methods": [{"code": %q, "name": %q, "provider": %q, "channels": [%s]}]}`,
 				code, code, provider, channels)
-			r := w.do(t, "PUT", "/v1/catalog", body, manage...)
+			r := w.putCatalog(body)
 			if r.Status != status {
 				t.Errorf("%s: %d %s", channels, r.Status, r.Body)
 			}
@@ -709,7 +708,7 @@ func TestWordsOfGateways(t *testing.T) {
 			body := w.shop.body("teh", 1)
 			body["buyer"] = buyer
 			body["payment_method"] = method
-			p.order = w.do(t, "POST", "/v1/orders", body).want(t, 201, "").at("order.id")
+			p.order = w.post(body).want(t, 201, "").at("order.id")
 			w.get(t, "/v1/orders/"+p.order)
 			p.play("owner open order | sees a fault:")
 		}

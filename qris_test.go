@@ -34,7 +34,7 @@ func codeMethod(text string) fields {
 }
 
 func putMethods(w *world, t *testing.T, methods ...any) response {
-	return w.do(t, "PUT", "/v1/catalog", fields{"payment_methods": methods}, as(w.shop.keys["manage"])...)
+	return w.putCatalog(fields{"payment_methods": methods})
 }
 
 // TestQRISTexts lets the rules of a code's text decide.
@@ -103,7 +103,7 @@ func TestOrderHasACode(t *testing.T) {
 		}
 
 		dear := fields{"slug": "mesin", "title": "Mesin", "price": 10_000_001}
-		w.do(t, "PUT", "/v1/catalog", fields{"products": []any{dear}}, as(w.shop.keys["manage"])...).want(t, 200, "")
+		w.putCatalog(fields{"products": []any{dear}}).want(t, 200, "")
 		for _, m := range w.get(t, "/v1/payment-methods?amount=10000001").list("payment_methods") {
 			if textOf(m, "code") == "kode-toko" {
 				t.Error("a text alone takes more than Rp10,000,000")

@@ -21,10 +21,9 @@ func openShop(t *testing.T, w *world) *player {
 		fields{"name": "Ambil sendiri", "fee": 0},
 		fields{"name": "Kurir", "fee": 15000, "address_required": true, "free_from": 300000},
 	}
-	w.do(t, "PUT", "/v1/catalog", fields{"shipping_options": options,
+	w.putCatalog(fields{"shipping_options": options,
 		"payment_methods": []any{fields{"code": "cod", "name": "COD", "provider": "manual", "kind": "cash",
-			"shop": true}}},
-		as(w.shop.keys["manage"])...).want(t, 200, "")
+			"shop": true}}}).want(t, 200, "")
 	w.command("store set -shop open -store " + w.shop.id)
 	return newPlayer(t, w)
 }
@@ -219,7 +218,7 @@ func TestGoodsPictures(t *testing.T) {
 		// What GET gives, PUT takes; a form that does not mention the photo keeps it; one that is refused has the new
 		// one.
 		page := w.get(t, "/v1/catalog?type=product&limit=500", as(w.shop.keys["manage"])...)
-		w.do(t, "PUT", "/v1/catalog", page.Data, as(w.shop.keys["manage"])...).has(t, "entries.0.result unchanged",
+		w.putCatalog(page.Data).has(t, "entries.0.result unchanged",
 			"entries.1.result unchanged")
 		p.play("owner open product gelas | sees Hapus foto", "owner press save price=26rb")
 		gelas("products.0.image_url https://shop.test"+path, "products.0.price 26000")
@@ -282,7 +281,7 @@ func TestShopOrder(t *testing.T) {
 			"shipping_options": []any{fields{"name": "Ambil sendiri", "fee": 0, "position": 7},
 				fields{"name": "Kurir", "fee": 15000, "address_required": true, "position": 2}},
 		}} {
-			w.do(t, "PUT", "/v1/catalog", catalog, as(w.shop.keys["manage"])...).want(t, 200, "")
+			w.putCatalog(catalog).want(t, 200, "")
 		}
 		for path, names := range map[string][]string{
 			shopAt:                         {"bundle.duo", "product.teh", "product.kopi"},
@@ -371,8 +370,8 @@ func TestShopFlood(t *testing.T) {
 		if status != 409 || !strings.Contains(text, "banyak pesanan") {
 			t.Errorf("the next buyer: %d", status)
 		}
-		w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1)).want(t, 201, "")
-		w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+		w.post(w.shop.body("kopi", 1)).want(t, 201, "")
+		w.orderOfOther("teh", 1).want(t, 201, "")
 		wantStock("with 500 orders", "500")
 		time.Sleep(time.Minute)
 		if rung := len(w.net.inbox.rung); rung != 21 { // The order of the API is one.

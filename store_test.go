@@ -207,7 +207,7 @@ func TestFullDisk(t *testing.T) {
 		w := newWorld(t)
 		w.life.failAt(sqlite3.Error{Code: code}, false)
 		for range 3 {
-			r := w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
+			r := w.post(w.shop.body("kopi", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
 			if r.Header.Get("Retry-After") == "" || strings.Contains(r.Error.Message, "unknown") {
 				t.Errorf("a full disk is answered %s", r.Body)
 			}
@@ -228,7 +228,7 @@ func TestFullDiskInTheLog(t *testing.T) {
 		}{{errFull, 1}, {errFull, 2}, {sqlite3.Error{Code: sqlite3.ErrBusy}, 2}} {
 			w.life.failAt(c.fault, false)
 			for range 5 {
-				w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
+				w.post(w.shop.body("kopi", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
 				time.Sleep(2 * time.Second)
 			}
 			w.life.failAt(nil, false)
@@ -254,7 +254,7 @@ func TestDiskThatIsFullInBetween(t *testing.T) {
 	for i := 0; i < 3000 && refused < 3; i++ {
 		body := w.shop.body("teh", 1)
 		body["note"] = strings.Repeat("x", 1000)
-		r := w.do(t, "POST", "/v1/orders", body)
+		r := w.post(body)
 		if r.Status == 201 {
 			taken = append(taken, r.at("order.id"))
 		} else {
@@ -282,7 +282,7 @@ func TestFailingDisk(t *testing.T) {
 		t.Run(fmt.Sprint("on disk: ", written), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				post := func() response {
-					return w.do(t, "POST", "/v1/orders", w.shop.body("kopi", 1), "Idempotency-Key", "k")
+					return w.post(w.shop.body("kopi", 1), "Idempotency-Key", "k")
 				}
 				w.create(t, "teh", 1)
 				w.sleep(0)
@@ -311,7 +311,7 @@ func TestFailingDisk(t *testing.T) {
 func (w *world) wantNoWrites(t *testing.T) {
 	t.Helper()
 	for range 2 {
-		w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
+		w.post(w.shop.body("teh", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
 	}
 	w.do(t, "GET", "/readyz", nil).want(t, 503, "SERVICE_UNAVAILABLE")
 }
@@ -363,7 +363,7 @@ func TestFileLostDuringACommit(t *testing.T) {
 		w.sleep(0)
 		w.ruin = true
 		w.life.amid = func() { must(t, os.Rename(w.file, w.file+".old")) }
-		r := w.do(t, "POST", "/v1/orders", w.shop.body("teh", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
+		r := w.post(w.shop.body("teh", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
 		if !strings.Contains(r.Error.Message, "Idempotency-Key") {
 			t.Errorf("who may have an order reads %s", r.Body)
 		}
@@ -522,7 +522,7 @@ func TestRetention(t *testing.T) {
 		}
 		body := w.shop.body("teh", 1)
 		post := func() string {
-			return w.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "k").want(t, 201, "").at("order.id")
+			return w.post(body, "Idempotency-Key", "k").want(t, 201, "").at("order.id")
 		}
 		first := post()
 		age("idempotency_keys", 47*time.Hour)

@@ -215,7 +215,7 @@ func upgradeKeepsEverything(t *testing.T) {
 	again := w.shop.body("teh", 1) // Version 1 was asked for this, and is asked again.
 	again["metadata"] = fields{"meja": "7"}
 	answer := w.rows("SELECT answer FROM idempotency_keys WHERE key = 'kunci'")[0]
-	r := w.do(t, "POST", "/v1/orders", again, append(manage, "Idempotency-Key", "kunci")...).want(t, 201, "")
+	r := w.post(again, append(manage, "Idempotency-Key", "kunci")...).want(t, 201, "")
 	if !strings.Contains(string(r.Body), `{"order":`+answer+"}") {
 		t.Errorf("a key of version 1 is answered\n%s, and was\n%s", r.Body, answer)
 	}

@@ -82,7 +82,7 @@ func TestWaits(t *testing.T) {
 		}
 		w.net.inbox.answer = func(h webhook) string { return answers[h.host] }
 		w.create(t, "teh", 1)
-		w.do(t, "POST", "/v1/orders", w.other.body("teh", 1), as(w.other.keys["write"])...).want(t, 201, "")
+		w.orderOfOther("teh", 1).want(t, 201, "")
 		w.sleep(time.Minute)
 
 		first, second := map[string]time.Time{}, map[string]time.Duration{}
