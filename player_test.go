@@ -106,6 +106,7 @@ type person struct {
 func newPlayer(t *testing.T, w *world) *player {
 	p := &player{world: w, t: t, people: map[string]*person{}, kept: maps.Clone(w.shop.keys)}
 	p.kept["shop"], p.kept["other"] = w.shop.id, w.other.id
+	p.kept["email"], p.kept["password"] = w.shop.email, w.shop.password
 	for _, name := range strings.Fields("shop owner buyer anon other") {
 		jar, _ := cookiejar.New(nil)
 		browser := &http.Client{Jar: jar, CheckRedirect: stayHere}
@@ -221,7 +222,11 @@ func (p *player) step(verb string, rest []string) {
 		p.life.failAt(map[string]error{"full": errFull, "fails": sqlite3.Error{Code: sqlite3.ErrIoErr}}[text], false)
 	case verb == "run":
 		words, in, _ := strings.Cut(text, " "+stdin)
-		p.command(words, stdin+in)
+		code, out, errs := p.world.run(words, stdin+in)
+		p.read(code, out+errs)
+		if code != 0 {
+			p.refused = fmt.Sprintf("exit %d: %s", code, errs)
+		}
 	case verb == "fault" || verb == "faults":
 		kind, on, _ := strings.Cut(text, " ")
 		p.net.setFault(fault{kind: kind, on: on, always: verb == "faults"})
@@ -303,6 +308,9 @@ func (p *player) request(method, path string, body any, headers ...string) {
 	r := p.do(p.t, method, path, body, append(headers, as(key)...)...)
 	p.who.response = r
 	p.read(r.Status, string(r.Body))
+	if hook, err := url.Parse(r.at("webhook.url")); err == nil && hook.Host != "" {
+		p.net.inbox.know(hook.Host, r.at("webhook.secret"))
+	}
 }
 
 // read notes what somebody was answered.
@@ -450,6 +458,9 @@ func (p *player) expect(clause string) {
 		times, what, _ := strings.Cut(rest, " ")
 		got = p.recorded(word)
 		holds = strconv.Itoa(strings.Count(got, what)) == times
+	case "exit":
+		got = strconv.Itoa(p.who.status)
+		holds, p.refused = got == rest, ""
 	case "sign-in":
 		holds = p.who.page.find("sign-in", "") != nil
 	default:
@@ -544,7 +555,8 @@ func (p *player) open(name string, rest []string) {
 		p.visit("GET", "https://shop.test/dashboard", nil)
 		p.press("sign-in", []string{"email=" + p.who.store.email, "password=" + p.who.store.password})
 	}
-	p.visit("GET", "https://shop.test"+strings.ReplaceAll(cmp.Or(addresses[name], name), "%", of), nil)
+	path := strings.TrimPrefix(cmp.Or(addresses[name], name), "https://shop.test")
+	p.visit("GET", "https://shop.test"+strings.ReplaceAll(path, "%", of), nil)
 }
 
 func (p *player) visit(method, address string, form url.Values) {

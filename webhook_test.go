@@ -367,17 +367,6 @@ func TestSecretsAndPings(t *testing.T) {
 	})
 }
 
-func TestAStoreHasTenEndpoints(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for i := range 10 {
-		w.endpoint(fmt.Sprintf("e%d.example", i))
-	}
-	w.refused("webhook add -url https://one.example/ -store "+w.shop.id, "as many of these as there can be")
-	w.endpointOf(w.other, "other.example")
-	newPlayer(t, w).play("owner open keys, press add-endpoint url=https://one.example/ | 409 | sees one.example")
-}
-
 func TestPrivateRanges(t *testing.T) {
 	t.Parallel()
 	for _, c := range readCases(t, "testdata/private-ranges.txt") {
