@@ -6,11 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"image"
-	"image/color"
-	"image/draw"
-	"image/jpeg"
 	"image/png"
-	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -217,7 +213,7 @@ func TestCodes(t *testing.T) {
 		return
 	}
 	for length := 1; length <= 560; length++ {
-		writeCode(t, fmt.Sprintf("length-%d", length), textOf(length), false)
+		writeCode(t, fmt.Sprintf("length-%d", length), textOf(length))
 	}
 	for shop := range 20 { // Their names and numbers have different lengths.
 		name := strings.Repeat("Kopi & Teh ", 3)[:5+shop]
@@ -225,49 +221,14 @@ func TestCodes(t *testing.T) {
 			text := fmt.Sprintf("00020101021226400014COM.GO-JEK.WWW0118%018d51440014ID.CO.QRIS.WWW0215ID%013d0303UMI"+
 				"5204581453033605407%07d5802ID59%02d%s6007BANDUNG63041A2B",
 				shop*7919, shop*104729, amount, len(name), name)
-			writeCode(t, fmt.Sprintf("shop-%d-%d", shop, amount), text, true)
+			writeCode(t, fmt.Sprintf("shop-%d-%d", shop, amount), text)
 		}
 	}
 }
 
-// writeCode writes a code and its text into the folder, and perhaps the code as a bad photo.
-func writeCode(t *testing.T, name, text string, asPhoto bool) {
+// writeCode writes a code and its text into the folder.
+func writeCode(t *testing.T, name, text string) {
 	name = filepath.Join(*codesFolder, name)
-	picture := qrPicture(text)
 	must(t, os.WriteFile(name+".txt", []byte(text), 0o644))
-	must(t, os.WriteFile(name+".png", picture, 0o644))
-	if !asPhoto {
-		return
-	}
-	var photo bytes.Buffer
-	must(t, jpeg.Encode(&photo, photoOf(decoded(t, picture)), &jpeg.Options{Quality: 60}))
-	must(t, os.WriteFile(name+".jpg", photo.Bytes(), 0o644))
-}
-
-// photoOf returns a picture as it looks when it was taken askew and out of focus.
-func photoOf(from image.Image) image.Image {
-	side := from.Bounds().Dx()
-	flat := image.NewGray(from.Bounds())
-	draw.Draw(flat, flat.Rect, from, image.Point{}, draw.Src)
-	to := image.NewGray(image.Rect(0, 0, side*5/4, side*5/4))
-	sin, cos := math.Sincos(0.14)
-	middle := float64(to.Rect.Dx()) / 2
-	for y := range to.Rect.Dy() {
-		for x := range to.Rect.Dx() {
-			sum := 0
-			for shift := range 9 { // the mean of what is around
-				dx := float64(x) - middle + float64(shift%3-1)*1.5
-				dy := float64(y) - middle + float64(shift/3-1)*1.5
-				lean := 1 + 0.0001*dy
-				at := image.Pt(int(lean*(cos*dx-sin*dy))+side/2, int(lean*(sin*dx+cos*dy))+side/2)
-				if at.In(flat.Rect) {
-					sum += int(flat.GrayAt(at.X, at.Y).Y)
-				} else {
-					sum += 255
-				}
-			}
-			to.SetGray(x, y, color.Gray{uint8(40 + sum/9*2/3)})
-		}
-	}
-	return to
+	must(t, os.WriteFile(name+".png", qrPicture(text), 0o644))
 }
