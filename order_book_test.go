@@ -161,8 +161,10 @@ func silence(before, b Book) string {
 	paidInParts := !isPayment || payer.Amount != payer.Asked || payer.Returned > 0
 	for _, p := range b.Payments {
 		key := p.key()
-		about := func(a Alert) bool { return a.Payment == key }
-		alerted := slices.ContainsFunc(alerts(b), about) || slices.ContainsFunc(b.Resolved, about)
+		alerted := false
+		for _, a := range slices.Concat(alerts(b), b.Resolved) {
+			alerted = alerted || a.Payment == key
+		}
 		accepted := b.Status == "paid" && p.Amount < p.Asked && slices.Contains(b.Accepted, key)
 		over := b.Status == "paid" || b.Status == "refunded"
 		lives := over && b.PaidBy == key
