@@ -206,18 +206,18 @@ func TestFormsAreKept(t *testing.T) {
 // TestStoreSet gives the flags of "store set" one by one, and looks for each in the store that is printed. Some are not
 // printed as they are given, and have stories.
 func TestStoreSet(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	_, flags, _ := w.run("store set -h")
-	for _, f := range inputs(reflect.TypeFor[textFlags]()) {
-		if strings.Contains(flags, " -"+f.name+" ") && !strings.Contains("store plan domain test shop-hold", f.name) {
-			value := fmt.Sprint(another(nil, f, "id"))
-			printed := fmt.Sprint(w.run("store set -store "+w.shop.id, "-"+f.name, value))
-			if !strings.Contains(printed, value) {
-				t.Error(f.name, printed)
+	inBubble(t, func(t *testing.T, w *world) {
+		_, flags, _ := w.run("store set -h")
+		for _, f := range inputs(reflect.TypeFor[textFlags]()) {
+			if strings.Contains(flags, " -"+f.name+" ") && !strings.Contains("store plan domain test shop-hold", f.name) {
+				value := fmt.Sprint(another(nil, f, "id"))
+				printed := fmt.Sprint(w.run("store set -store "+w.shop.id, "-"+f.name, value))
+				if !strings.Contains(printed, value) {
+					t.Error(f.name, printed)
+				}
 			}
 		}
-	}
+	})
 }
 
 // typedAs writes a value into the fields of a form.

@@ -894,6 +894,11 @@ func TestLinks(t *testing.T) {
 		if !strings.Contains(desk, `<a href="/dashboard?from=2000-01-01&amp;to=2000-01-01&amp;status=paid">Bulan ini</a>`) {
 			t.Error("the desk does not lead to what this month has brought")
 		}
+		p.play("owner open account, press add-phone server=ntfy.sh")
+		_, phone := p.code("GET", strings.TrimPrefix(p.who.page.address, "https://shop.test"), nil)
+		if !strings.Contains(phone, `href="ntfy://ntfy.sh/storeorder-`) {
+			t.Error("the page of a phone does not lead to its app")
+		}
 	})
 }
 
@@ -1031,15 +1036,4 @@ func TestMadeUpPayLinks(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestPhoneLeadsToItsApp opens the page of a new phone.
-func TestPhoneLeadsToItsApp(t *testing.T) {
-	t.Parallel()
-	p := newPlayer(t, newWorld(t))
-	p.play("owner open account, press add-phone server=ntfy.sh")
-	_, page := p.code("GET", strings.TrimPrefix(p.who.page.address, "https://shop.test"), nil)
-	if !strings.Contains(page, `href="ntfy://ntfy.sh/storeorder-`) {
-		t.Error("the page of a phone does not lead to its app")
-	}
 }
