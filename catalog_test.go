@@ -115,40 +115,6 @@ func TestPutCatalog(t *testing.T) {
 	put(fields{"products": products[1:]}).want(t, 200, "")
 }
 
-// TestMethodsThatCanBePaid are offered, and no others.
-func TestMethodsThatCanBePaid(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.command("catalog import -store "+w.other.id, w.temporary(`{"payment_methods":[
-			{"code":"bank_transfer","name":"A","provider":"manual","accounts":[],"instructions":""},
-			{"code":"kode","name":"Q","provider":"manual","kind":"qris","image_url":null},
-			{"code":"baru","name":"B","provider":"manual","instructions":"Bayar di kasir"},
-			{"code":"tunai","name":"C","provider":"manual","kind":"cash"}]}`))
-		methods := func() string { return found(w.get(t, "/v1/payment-methods", as(w.other.keys["read"])...), "code") }
-		if got := methods(); got != "bank_fee bank_rich bank_unik baru cod dana_toko sandbox tunai" {
-			t.Errorf("offered are %s", got)
-		}
-		body := w.other.body("teh", 1)
-		w.post(body, as(w.other.keys["write"])...).want(t, 422, "PAYMENT_METHOD_UNAVAILABLE")
-		w.command("store set -test off -store " + w.other.id)
-		if got := methods(); strings.Contains(got, "sandbox") {
-			t.Errorf("without test mode %s are offered", got)
-		}
-
-		// A sandbox key of a gateway is for test mode only too.
-		w.net.midtrans.key = "SB-Mid-server-example"
-		w.command("gateway set -mode sandbox -provider midtrans -store "+w.other.id, stdin+w.net.midtrans.key)
-		if got := methods(); strings.Contains(got, "snap") {
-			t.Errorf("without test mode %s are offered", got)
-		}
-		w.command("store set -test on -store " + w.other.id)
-		if got := methods(); !strings.Contains(got, "snap") || strings.Contains(got, "link") {
-			t.Errorf("in test mode %s are offered", got)
-		}
-		body["payment_method"] = "snap"
-		w.post(body, as(w.other.keys["write"])...).want(t, 201, "").has(t, "order.test true")
-	})
-}
-
 // TestETag reads the catalog again when it has changed, and what else is sold does not matter.
 func TestETag(t *testing.T) {
 	t.Parallel()

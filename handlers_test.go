@@ -405,24 +405,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestWhatPeoplePaste keeps what a buyer has typed without what came along from where it was copied.
-func TestWhatPeoplePaste(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	body := w.shop.body("teh", 1)
-	body["buyer"] = fields{"name": "\u200eSiti\u200f", "email": "\u2060siti@example.id\ufeff",
-		"phone": "\u202a+62\u00a0812\u20113456\u20137890\u202c"}
-	body["external_id"], body["note"] = "", "\ufeffTanpa gula\u200b"
-	body["metadata"] = fields{"a": nil, "b": ""}
-	w.post(body).want(t, 201, "").has(t, "order.buyer.name Siti",
-		"order.buyer.email siti@example.id", "order.buyer.phone +62 812-3456-7890", "order.note Tanpa gula",
-		"order.metadata map[b:]", "order.external_id <nil>")
-
-	// What a program has written stays as it is.
-	body["external_id"] = "\u200bA-1"
-	w.post(body).want(t, 201, "").has(t, "order.external_id \u200bA-1")
-}
-
 // TestTimes is about the times of testdata/times.txt, as bounds of a list.
 func TestTimes(t *testing.T) {
 	t.Parallel()

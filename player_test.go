@@ -242,10 +242,16 @@ func (p *player) step(verb string, rest []string) {
 	case verb == "takes":
 		setKey(p.world, p.who.store, "", text)
 	case verb == "endpoint":
-		p.endpoint(rest[0], rest[1:]...)
+		p.kept[rest[0]] = p.endpoint(rest[0], rest[1:]...)
 	case verb == "answers":
 		p.net.inbox.mu.Lock()
-		p.net.inbox.answer = func(webhook) string { return text }
+		before := p.net.inbox.answer
+		p.net.inbox.answer = func(h webhook) string {
+			if len(rest) == 1 || h.host == rest[0] {
+				return rest[len(rest)-1]
+			}
+			return before(h)
+		}
 		p.net.inbox.mu.Unlock()
 	case verb == "keep":
 		where := p.who.text

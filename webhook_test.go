@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -139,42 +138,6 @@ func TestRemovedEndpoint(t *testing.T) {
 			w.sleep(time.Hour)
 		}
 		w.command("webhook remove -endpoint " + more)
-	})
-}
-
-// TestWhatEndpointsGet follows an order to endpoints that want all events, some, and none any more.
-func TestWhatEndpointsGet(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.endpoint("all.example")
-		w.endpoint("paid.example", "orderPaid", "orderRefunded")
-		w.endpointOf(w.other, "other.example")
-		w.endpoint("gone.example")
-		removed := w.endpoint("removed.example")
-		answers := map[string]string{"gone.example": "410", "removed.example": "500"}
-		w.net.inbox.answer = func(h webhook) string { return cmp.Or(answers[h.host], "200") }
-		p := newPlayer(t, w)
-		p.play("order teh 1 bank_transfer as A, buyer claim")
-		w.sleep(0)
-		w.command("webhook remove -endpoint " + removed)
-		p.play("owner approve A, shop POST /v1/orders/$A/refund {} | 200")
-		w.sleep(90 * time.Hour)
-
-		got := map[string]string{}
-		for _, h := range w.net.inbox.take() {
-			got[h.host] += strings.TrimPrefix(h.event, "order") + " "
-		}
-		want := map[string]string{
-			"all.example":  "Created AwaitingVerification Paid Refunded ",
-			"paid.example": "Paid Refunded ",
-			"gone.example": "Created ",
-		}
-		delete(got, "removed.example")
-		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("the endpoints get %v, want %v", got, want)
-		}
-		if list := fmt.Sprint(w.command("webhook list -store " + w.shop.id)); !strings.Contains(list, "gone") {
-			t.Errorf("nobody sees that an endpoint is gone: %s", list)
-		}
 	})
 }
 
