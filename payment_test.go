@@ -505,44 +505,6 @@ func TestChannels(t *testing.T) {
 	})
 }
 
-// TestChannelsThatOnlyANotificationTellsAbout has a shop that no gateway can reach: at an address on another port, or
-// inside.
-func TestChannelsThatOnlyANotificationTellsAbout(t *testing.T) {
-	t.Parallel()
-	for _, address := range []string{"https://shop.test:8443", "http://shop.test", "https://192.168.1.5",
-		"https://shop.test:443"} {
-		t.Run(address, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				method := fields{"code": "semua", "name": "Semua", "provider": "midtrans"}
-				some := fields{"code": "dua", "name": "Dua", "provider": "midtrans",
-					"channels": []string{"dana", "qris"}}
-				one := fields{"code": "satu", "name": "Satu", "provider": "midtrans", "channels": []string{"dana"}}
-				putMethods(w, t, method, some, one).want(t, 200, "")
-				sent := func(method string) (channels string) {
-					newPlayer(t, w).play("order teh 1 " + method + " as A, get")
-					_, channels, _ = strings.Cut(w.net.midtrans.sent[len(w.net.midtrans.sent)-1], `"enabled_payments":`)
-					channels, _, _ = strings.Cut(channels, "]")
-					return channels
-				}
-				offered := slices.ContainsFunc(w.get(t, "/v1/payment-methods").list("payment_methods"),
-					func(m fields) bool { return m["code"] == "satu" })
-				if address == "https://shop.test:443" {
-					wantTexts(t, sent("dua"), "dana", "other_qris")
-					if all := sent("semua"); all != "" || !offered {
-						t.Errorf("a shop that can be reached offers only %s; DANA alone: %t", all, offered)
-					}
-					return
-				}
-				wantTexts(t, sent("semua"), "bca_va", "other_qris", "!dana", "!bsi_va", "!seabank_va")
-				wantTexts(t, sent("dua"), "other_qris", "!dana")
-				if offered {
-					t.Error("a method of DANA alone is offered")
-				}
-			}, "-public-url", address)
-		})
-	}
-}
-
 // TestOldRefund has Xendit send a refund that belongs to no session of ours: its sample, or what other software sold.
 func TestOldRefund(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
