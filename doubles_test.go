@@ -144,7 +144,8 @@ func newNetwork(t *testing.T) *internet {
 	xendit.open = func(p *gatewayPage) bool { return p.status == "ACTIVE" }
 	midtrans := &midtransDouble{odd: map[string]bool{}}
 	midtrans.t, midtrans.key, midtrans.open = t, midtransKey, (*gatewayPage).takesPayment
-	inbox := &inbox{t: t, answer: func(webhook) string { return "200" }, secrets: map[string][]string{}, now: map[string]int{}, most: map[string]int{}}
+	inbox := &inbox{t: t, secrets: map[string][]string{}, now: map[string]int{}, most: map[string]int{}}
+	inbox.answer = func(webhook) string { return "200" }
 	return &internet{t: t, fault: fault{kind: "none"}, midtrans: midtrans, xendit: xendit, inbox: inbox}
 }
 

@@ -209,7 +209,8 @@ func TestStoreSet(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, flags, _ := w.run("store set -h")
 		for _, f := range inputs(reflect.TypeFor[textFlags]()) {
-			if strings.Contains(flags, " -"+f.name+" ") && !strings.Contains("store plan domain test shop-hold", f.name) {
+			if strings.Contains(flags, " -"+f.name+" ") &&
+				!strings.Contains("store plan domain test shop-hold", f.name) {
 				value := fmt.Sprint(another(nil, f, "id"))
 				printed := fmt.Sprint(w.run("store set -store "+w.shop.id, "-"+f.name, value))
 				if !strings.Contains(printed, value) {

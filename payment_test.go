@@ -567,7 +567,8 @@ func TestManyIdentifiers(t *testing.T) {
 			t.Errorf("one more denial leads to %d questions", n)
 		}
 		p.play("settlement", "= paid by 1, Paid, stock 8",
-			"order teh 1 link as B, get, COMPLETED"+strings.Repeat(", dispute/UNDER_REVIEW=1000", 30)+", refund=1000, +0s")
+			"order teh 1 link as B, get, COMPLETED"+strings.Repeat(", dispute/UNDER_REVIEW=1000", 30)+
+				", refund=1000, +0s")
 		for order, most := range map[string]int{p.kept["A"]: 21, p.kept["B"]: 23} {
 			n, _ := strconv.Atoi(w.value("SELECT count(*) FROM payment_identifiers WHERE order_id = ?", order))
 			if n == 0 || n > most {
