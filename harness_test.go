@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,11 +33,17 @@ import (
 // This file starts the service and talks to it as its clients and its operator do. testdata/README.md says
 // how a case is added.
 
-// TestMain lets the test binary stand in for the program, for tests that need a process to kill. When the
+// TestMain lets the test binary stand in for the program, for tests that need a process to kill. The files of
+// tests are in memory if there is room, because they need no disk that is slow to say that all is written. When the
 // whole suite has passed, everything that openapi.json describes must have been seen.
 func TestMain(m *testing.M) {
 	if os.Getenv("STOREORDER_TEST_AS_PROGRAM") != "" {
 		main()
+	}
+	var memory syscall.Statfs_t
+	err := syscall.Statfs("/dev/shm", &memory)
+	if room := memory.Bavail * uint64(memory.Bsize); err == nil && room > 1<<30 && os.Getenv("TMPDIR") == "" {
+		os.Setenv("TMPDIR", "/dev/shm")
 	}
 	code := m.Run()
 	whole := true
