@@ -245,13 +245,6 @@ func (n *internet) faultOf(name string) (kind string) {
 	return kind
 }
 
-// setMidtrans puts another account in the place of the one that keys are for.
-func (n *internet) setMidtrans(account *midtransDouble) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.midtrans = account
-}
-
 func (n *internet) setFault(f fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
