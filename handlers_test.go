@@ -415,7 +415,7 @@ func TestTimes(t *testing.T) {
 		if okLow != accepted || okHigh != accepted {
 			t.Errorf("%s: accepted as the bounds: %t and %t, want %t", c.name, okLow, okHigh, accepted)
 		}
-		if got := low.String() + " " + high.String(); accepted && got != c.column(1)+" "+c.column(2) {
+		if got := fmt.Sprint(low, " ", high); accepted && got != c.column(1)+" "+c.column(2) {
 			t.Errorf("%s: the bounds are %s", c.name, got)
 		}
 	}
