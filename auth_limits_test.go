@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -302,6 +303,7 @@ func TestWriteThatGivesUp(t *testing.T) {
 			}
 		}
 		w.http.Timeout = 0
+		synctest.Wait() // The service has seen that they left.
 		close(letGo)
 		w.sleep(0)
 		w.get(t, "/v1/orders").has(t, "orders.0.external_id taken", "orders.1 <nil>")
