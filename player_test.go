@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +66,8 @@ func playStories(t *testing.T, file string) {
 		t.Run(s.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				newPlayer(t, w).play(s.lines...)
+				w.net.mu.Lock()
+				defer w.net.mu.Unlock()
 				if f := w.net.fault; f.kind != "none" && !f.met {
 					t.Errorf("no call has met the fault %q", f.kind+" "+f.on)
 				}
@@ -484,8 +487,10 @@ func (p *player) expect(clause string) {
 
 // recorded is the service's log, its calls to gateways and what it has sent there, rings of phones, or webhooks.
 func (p *player) recorded(kind string) (text string) {
-	p.net.inbox.mu.Lock()
-	defer p.net.inbox.mu.Unlock()
+	for _, mu := range []*sync.Mutex{&p.net.mu, &p.net.midtrans.mu, &p.net.xendit.mu, &p.net.inbox.mu} {
+		mu.Lock()
+		defer mu.Unlock()
+	}
 	switch kind {
 	case "logs":
 		return p.log.String()
