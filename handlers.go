@@ -30,24 +30,24 @@ import (
 // routes builds the table of all paths. pageRoutes has those of pages.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
-	api(s, mux, "GET /v1/store", ScopeRead, s.getStore)
-	api(s, mux, "GET /v1/products", ScopeRead, s.listProducts)
-	api(s, mux, "GET /v1/payment-methods", ScopeRead, s.listPaymentMethods)
-	api(s, mux, "GET /v1/orders", ScopeRead, s.listOrders)
-	api(s, mux, "POST /v1/orders", ScopeWrite, s.createOrder)
-	api(s, mux, "GET /v1/orders/{order_id}", ScopeRead, s.getOrder)
-	api(s, mux, "PATCH /v1/orders/{order_id}", ScopeWrite, s.editOrder)
-	api(s, mux, "POST /v1/orders/{order_id}/approve", ScopeManage, s.performAct)
-	api(s, mux, "POST /v1/orders/{order_id}/cancel", ScopeWrite, s.performAct)
-	api(s, mux, "POST /v1/orders/{order_id}/refund", ScopeManage, s.performAct)
-	api(s, mux, "POST /v1/orders/{order_id}/ship", ScopeManage, s.ship)
-	api(s, mux, "POST /v1/orders/{order_id}/unship", ScopeManage, s.unship)
-	api(s, mux, "GET /v1/catalog", ScopeManage, s.getCatalog)
-	api(s, mux, "PUT /v1/catalog", ScopeManage, s.putCatalog)
-	api(s, mux, "GET /v1/webhooks", ScopeManage, s.listWebhooks)
-	api(s, mux, "POST /v1/webhooks", ScopeManage, s.addWebhook)
-	api(s, mux, "DELETE /v1/webhooks/{webhook_id}", ScopeManage, s.removeWebhook)
-	api(s, mux, "GET /v1/events", ScopeRead, s.listEvents)
+	api(s, mux, "GET /v1/store", ScopeRead, "api", s.getStore)
+	api(s, mux, "GET /v1/products", ScopeRead, "api", s.listProducts)
+	api(s, mux, "GET /v1/payment-methods", ScopeRead, "api", s.listPaymentMethods)
+	api(s, mux, "GET /v1/orders", ScopeRead, "api", s.listOrders)
+	api(s, mux, "POST /v1/orders", ScopeWrite, "api", s.createOrder)
+	api(s, mux, "GET /v1/orders/{order_id}", ScopeRead, "", s.getOrder)
+	api(s, mux, "PATCH /v1/orders/{order_id}", ScopeWrite, "api", s.editOrder)
+	api(s, mux, "POST /v1/orders/{order_id}/approve", ScopeManage, "api", s.performAct)
+	api(s, mux, "POST /v1/orders/{order_id}/cancel", ScopeWrite, "api", s.performAct)
+	api(s, mux, "POST /v1/orders/{order_id}/refund", ScopeManage, "api", s.performAct)
+	api(s, mux, "POST /v1/orders/{order_id}/ship", ScopeManage, "api", s.ship)
+	api(s, mux, "POST /v1/orders/{order_id}/unship", ScopeManage, "api", s.unship)
+	api(s, mux, "GET /v1/catalog", ScopeManage, "api", s.getCatalog)
+	api(s, mux, "PUT /v1/catalog", ScopeManage, "large", s.putCatalog)
+	api(s, mux, "GET /v1/webhooks", ScopeManage, "api", s.listWebhooks)
+	api(s, mux, "POST /v1/webhooks", ScopeManage, "api", s.addWebhook)
+	api(s, mux, "DELETE /v1/webhooks/{webhook_id}", ScopeManage, "api", s.removeWebhook)
+	api(s, mux, "GET /v1/events", ScopeRead, "api", s.listEvents)
 	mux.HandleFunc("GET /v1/openapi.json", s.getDescription)
 	mux.HandleFunc("POST /notifications/{provider}/{store_id}", s.takeNotification)
 	mux.HandleFunc("GET /healthz", s.getHealth)
@@ -344,15 +344,15 @@ type apiCall struct {
 	endWork      func()      // leaves only that for busy work: before the answer is written, which may be read slowly
 }
 
-// api serves a pattern to the holders of keys with the scope that it needs. Q is the struct of its query
-// parameters.
-func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
+// api serves a pattern to the holders of keys with the scope that it needs. A request takes a place of its store for the
+// kind of work that it is; "" is too short to need one. Q is the struct of its query parameters.
+func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope, work string,
 	handle func(c *apiCall, query Q) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var query Q
 		c := &apiCall{Request: r, answerHeader: w.Header(), status: http.StatusOK, leave: func() {}, endWork: func() {}}
 		defer func() { c.leave() }() // A long answer is in memory until it has been written.
-		if err := s.beginCall(w, c, needs, &query); err != nil {
+		if err := s.beginCall(w, c, needs, work, &query); err != nil {
 			s.fail(w, r, err)
 			return
 		}
@@ -364,7 +364,7 @@ func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope,
 
 // beginCall checks and reads a request to the API, and takes one of its store's places for it. The body of a catalog
 // takes much memory, so it waits for the store's place for large work before it is read.
-func (s *server) beginCall(w http.ResponseWriter, c *apiCall, needs Scope, query any) error {
+func (s *server) beginCall(w http.ResponseWriter, c *apiCall, needs Scope, work string, query any) error {
 	err := s.admit(c, needs)
 	logStore(w, c.store.ID)
 	if err != nil {
@@ -374,9 +374,8 @@ func (s *server) beginCall(w http.ResponseWriter, c *apiCall, needs Scope, query
 		return err
 	}
 
-	isCatalog := c.Method == http.MethodPut
-	if isCatalog {
-		leave, err := s.auth.place(c.Context(), c.store.ID, "large")
+	if work == "large" {
+		leave, err := s.auth.place(c.Context(), c.store.ID, work)
 		if err != nil {
 			return err
 		}
@@ -385,8 +384,8 @@ func (s *server) beginCall(w http.ResponseWriter, c *apiCall, needs Scope, query
 	if c.body, err = readBody(w, c.Request); err != nil {
 		return err
 	}
-	if !isCatalog {
-		if err := s.beginWork(c, "api"); err != nil {
+	if work == "api" {
+		if err := s.beginWork(c, work); err != nil {
 			return err
 		}
 	}

@@ -94,7 +94,6 @@ func (s *server) listPaymentMethods(c *apiCall, query methodQuery) (any, error) 
 // getOrder starts a payment session if the order needs one. HEAD starts none, because its answer could not show it. A
 // key that may only read starts none either.
 func (s *server) getOrder(c *apiCall, _ noQuery) (any, error) {
-	c.leave()
 	starts := c.Method == http.MethodGet && c.key.Scope.allows(ScopeWrite)
 	o, session, err := s.payments.OrderWithSession(c.Context(), c.store, c.orderID(), starts)
 	if err != nil {
