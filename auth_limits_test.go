@@ -315,9 +315,9 @@ func TestSlowReadersKeepNoCore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		openShop(t, w)
 		stores := []*store{w.shop, w.other}
-		for i := range 20 { // More orders than fit into a buffer.
-			s := stores[i%2]
-			w.do(t, "POST", "/v1/orders", s.body("teh", 1), as(s.keys["write"])...).want(t, 201, "")
+		for range 10 { // More orders than fit into a buffer.
+			w.create(t, "teh", 1)
+			w.orderOfOther("teh", 1).want(t, 201, "")
 		}
 		for i := range mostPlaces["work"] {
 			key := stores[i%2].keys["read"]

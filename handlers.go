@@ -5,8 +5,8 @@ package main
 // store's places, and then its handler gets the results. Every answer of the API is one of two envelopes, and every
 // error becomes one of those in descriptions.
 //
-// At the end are the two endpoints where most begins: a client creates an order, and a gateway notifies about its
-// payment. handlers_v1.go has the others.
+// At the end are two endpoints: a client creates an order, and a gateway notifies about its payment. handlers_v1.go has
+// the others.
 
 import (
 	"cmp"
@@ -344,8 +344,9 @@ type apiCall struct {
 	endWork      func()      // leaves only that for busy work: before the answer is written, which may be read slowly
 }
 
-// api serves a pattern to the holders of keys with the scope that it needs. A request takes a place of its store for the
-// kind of work that it is; "" is too short to need one. Q is the struct of its query parameters.
+// api serves a pattern to the holders of keys with the scope that it needs. work is the kind of place that a request
+// takes of its store's (mostPlaces); "" is none, for one that reads a row and then may wait for a gateway. Q is the
+// struct of its query parameters.
 func api[Q any](s *server, mux *http.ServeMux, pattern string, needs Scope, work string,
 	handle func(c *apiCall, query Q) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

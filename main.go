@@ -150,7 +150,7 @@ func (c command) name() string {
 	return name
 }
 
-// isNamedBy takes --version, too.
+// isNamedBy reports whether args begin with the command. Dashes before it do not matter: many type --version.
 func (c command) isNamedBy(args []string) bool {
 	words := len(strings.Fields(c.name()))
 	return len(args) >= words && strings.TrimLeft(strings.Join(args[:words], " "), "-") == c.name()
@@ -159,8 +159,8 @@ func (c command) isNamedBy(args []string) bool {
 // asksForHelp reports whether a command line is empty or begins with help, -h or the like.
 var asksForHelp = matcher(`^(?:-*(?:h|help)(?: .*)?)?$`)
 
-// help lists the commands: as an answer, or because args name none of them. Then it lists those that begin in the same
-// way. It does not repeat the rest of args, which may have secrets.
+// help lists the commands. If it was not asked for, args name no command: it lists only those that begin like args, and
+// does not repeat more than the first of args, because the others may be secrets.
 func help(args []string, env environment) (code int) {
 	if !asksForHelp(strings.Join(args, " ")) {
 		var names []string
@@ -197,7 +197,7 @@ func on(mode openMode, do commandFunc) commandFunc {
 // onRow returns a command about one row of a table. The flag that is named like the kind of row has its id.
 func onRow(kind string, do commandFunc) commandFunc {
 	return on(openExisting, func(c *call) (any, error) {
-		if err := c.findStore(kind, c.flags.Lookup(kind).Value.String()); err != nil {
+		if err := c.findRow(kind, c.flags.Lookup(kind).Value.String()); err != nil {
 			return nil, err
 		}
 		return do(c)
@@ -382,9 +382,9 @@ func (c *call) addGatewayURL(text string) error {
 	return nil
 }
 
-// findStore sets c.id and c.store by the id of a row or, if that is "", to the only store. An order may be named by its
+// findRow sets c.id and c.store by the id of a row or, if that is "", to the only store. An order may be named by its
 // reference.
-func (c *call) findStore(kind, id string) (err error) {
+func (c *call) findRow(kind, id string) (err error) {
 	if id == "" {
 		stores, err := c.db.Stores(c)
 		if err != nil {
@@ -400,8 +400,11 @@ func (c *call) findStore(kind, id string) (err error) {
 		id = stores[0].ID
 	}
 
-	if c.id, err = c.db.RowID(c, id); err != nil {
-		return err
+	c.id = strings.ToLower(id)
+	if strings.HasPrefix(c.id, "inv-") {
+		if c.id, err = c.db.OrderID(c, id); err != nil {
+			return err
+		}
 	}
 	c.store, err = c.db.StoreOf(c, kind, c.id)
 	return err

@@ -325,12 +325,12 @@ func webhookResend(c *call) (any, error) {
 	isSince := c.Delivery == "" && c.Endpoint != "" && c.Since != 0
 	switch {
 	case isOne:
-		if err := c.findStore("delivery", c.Delivery); err != nil {
+		if err := c.findRow("delivery", c.Delivery); err != nil {
 			return nil, err
 		}
 		return jsonObject{"resent": 1}, c.db.Resend(c, c.store.ID, c.id)
 	case isSince:
-		if err := c.findStore("endpoint", c.Endpoint); err != nil {
+		if err := c.findRow("endpoint", c.Endpoint); err != nil {
 			return nil, err
 		}
 		n, err := c.db.ResendSince(c, c.store.ID, c.id, c.Since)

@@ -126,7 +126,7 @@ type orderColumns struct {
 
 // readOrder reads an order of a store. The error is ErrNotFound if it has none with this id.
 func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
-	o, err := readRow(ctx, q, sqlOrderOfStore, id, storeID)
+	o, err := readOrderRow(ctx, q, sqlOrderOfStore, id, storeID)
 	if err != nil {
 		return o, err
 	}
@@ -136,7 +136,7 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 
 // readOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
 func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, error) {
-	o, err := readRow(ctx, q, sqlOrder, id)
+	o, err := readOrderRow(ctx, q, sqlOrder, id)
 	if err != nil {
 		return o, err
 	}
@@ -144,9 +144,9 @@ func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, e
 	return o, err
 }
 
-// readRow reads the order that a query finds, with its sessions and payments, but without decoding JSON: in Order, only
+// readOrderRow reads the order that a query finds, with its sessions and payments, but without decoding JSON: in Order, only
 // the provider, the method, the amount and the end are set.
-func readRow(ctx context.Context, q querier, query string, args ...any) (OrderRow, error) {
+func readOrderRow(ctx context.Context, q querier, query string, args ...any) (OrderRow, error) {
 	row, err := one[orderColumns](ctx, q, query, args...)
 	if err != nil {
 		return OrderRow{}, err

@@ -345,10 +345,10 @@ func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, pa
 // delivered if it has an address.
 func (tx *Tx) chooseShipping(o *OrderRow, in NewShipping) error {
 	o.Order.Shipping = Shipping{Address: in.Address, Method: in.Method}
-	if !in.IsOption && in.Address != "" {
-		o.Handover = ToDeliver
-	}
 	if !in.IsOption {
+		if in.Address != "" {
+			o.Handover = ToDeliver
+		}
 		return nil
 	}
 
@@ -459,16 +459,12 @@ func (tx *Tx) reserve(o *OrderRow) (isShort bool) {
 		changed := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND stock >= ?2",
 			c.ProductID, c.Quantity)
 		o.Components[i].Reserved = changed > 0
-		if changed == 0 && tx.hasStock(c.ProductID) {
-			isShort = true
+		if changed == 0 { // There is too little, or the product is gone, or its stock is unlimited by now.
+			limited := tx.count("SELECT count(*) FROM products WHERE id = ? AND stock IS NOT NULL", c.ProductID)
+			isShort = isShort || limited > 0
 		}
 	}
 	return isShort
-}
-
-// hasStock reports whether a product is there, with a limited stock.
-func (tx *Tx) hasStock(productID string) bool {
-	return tx.count("SELECT count(*) FROM products WHERE id = ? AND stock IS NOT NULL", productID) > 0
 }
 
 // outOfStock refuses a new order, and says how many are left of each item that asks for too much.

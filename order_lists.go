@@ -109,7 +109,7 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 type HandOver struct {
 	StoredOrder
 	IsByBuyer bool // The buyer has entered the address.
-	NoAddress bool // and it needs one
+	Handover  Handover
 }
 
 // ToHandOver lists the orders of a store that are to be sent or picked up, the oldest first. They are paid, or are cash
@@ -120,7 +120,7 @@ func (db *DB) ToHandOver(ctx context.Context, storeID string, most int) ([]HandO
 		       EXISTS (
 		           SELECT 1 FROM order_history
 		           WHERE order_id = id AND note ->> '$.code' = 'address_entered') AS is_by_buyer,
-		       handover = 'delivery' AND json ->> '$.shipping.address' IS NULL AS no_address
+		       handover
 		FROM (
 			SELECT id, json, events, handover
 			FROM   orders
@@ -162,12 +162,17 @@ func (db *DB) CashUnderWay(ctx context.Context, storeID string) (Revenue, error)
 		WHERE  store_id = ? AND status = 'awaiting_verification'`, storeID)
 }
 
+// OrderID returns the id of the order with a payment reference.
+func (db *DB) OrderID(ctx context.Context, reference string) (string, error) {
+	return one[string](ctx, db, "SELECT id FROM orders WHERE reference = upper(?)", reference)
+}
+
 const mostFound = 50
 
 // FindOrders finds orders of a store by an exact payment reference, external id or gateway id. If there are none, it
 // searches the store's newest 10,000 orders: for a part of the buyer's name or contact, of the address, of the tracking
-// number or of the items, for a part of the phone number in any spelling, for the amount, and for the end of the payment
-// reference. The filter's status and period apply, and so does whether only shipped orders are asked for.
+// number or of the items, for a part of the phone number in any spelling, for the amount, and for the end of the
+// payment reference. The filter's status, period and Shipped apply.
 func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilter) ([]StoredOrder, error) {
 	last := cmp.Or(f.CreatedMax, math.MaxInt64)
 	named, err := all[StoredOrder](ctx, db, `

@@ -27,6 +27,9 @@ const (
 	ToDeliver  Handover = "delivery" // to an address
 )
 
+// lacksAddress reports whether the order is to be delivered, and nobody has entered the address yet.
+func (o Order) lacksAddress(h Handover) bool { return h == ToDeliver && o.Shipping.Address == "" }
+
 // isShipped reports whether the order is on its way, or was picked up.
 func (o Order) isShipped() bool { return o.Shipping.ShippedAt > 0 }
 

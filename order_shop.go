@@ -23,11 +23,10 @@ func newShopRings() *limiter {
 	return &limiter{perMinute: 0.1, burst: 20, buckets: map[string]bucket{}}
 }
 
-// ShopOrder is an order of the shop page.
+// ShopOrder is an order of the shop page. It always has the prices that its buyer has seen.
 type ShopOrder struct {
 	NewOrder
-	Seen   SeenPrices // covers NewOrder's, which may be nil: each order of the shop page has it
-	Digest string     // of the form: sent again within ten minutes, it leads to its order
+	Digest string // of the form: sent again within ten minutes, it leads to its order
 }
 
 // SeenPrices is what a checkout has shown to its buyer.
@@ -59,7 +58,6 @@ func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (
 		}
 
 		in.Source = FromShop
-		in.NewOrder.Seen = &in.Seen
 		created, err := tx.insertOrder(st, in.NewOrder)
 		if err != nil {
 			return "", err

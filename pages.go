@@ -134,7 +134,7 @@ type page struct {
 	Store           Store
 	IsOwner         bool      // the store's owner is signed in
 	Done            string    // the act that was just done
-	DoneDetail      string    // of what it was done to, if the words for this act differ; "" = they do not
+	DoneDetail      string    // such as pickup, for words of its own (specify); "" = the usual ones
 	Title           string    // what the page is about; "" = that of its template
 	Next            *OrderRow // the order that waits after the one that was just decided
 	Content         template.HTML
@@ -366,7 +366,7 @@ func (s *server) showPage(p *page) error {
 // stranger has typed can make a page longer: they keep only such pages waiting. Those of owners always need one.
 const mostUnplaced = 64 << 10
 
-// specify tells the line about what was just done a detail, if there are words for it.
+// specify has the line about what was just done say more, if there are words for the detail, such as done.ship.pickup.
 func (p *page) specify(detail string) {
 	if firstWord("done."+p.Done+"."+detail) != "" {
 		p.DoneDetail = detail

@@ -272,7 +272,8 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 	if err != nil {
 		return err
 	}
-	order := ShopOrder{Seen: SeenPrices{Subtotal: in.Seen}, Digest: formDigest(p.PostForm)}
+	order := ShopOrder{Digest: formDigest(p.PostForm)}
+	order.Seen = &SeenPrices{Subtotal: in.Seen}
 	if err := s.refuseLines(lines, list, wrong); err != nil {
 		return err
 	}

@@ -26,8 +26,9 @@ type asked struct {
 func (p *page) asked() (a asked, f OrderFilter) {
 	a = asked{Text: strings.TrimSpace(dropInvisible(p.Query("q"))), State: p.Query("status")}
 	f = OrderFilter{Status: Status(a.State), StartingAfter: p.Query("after"), Limit: 50}
-	if a.State == "shipped" {
-		f.Status, f.Shipped = "", true
+	if a.State == "shipped" { // It is no status of an order.
+		f.Status = ""
+		f.Shipped = true
 	}
 	if day, isDay := dayOf(p.Query("from")); isDay {
 		a.From = p.Query("from")

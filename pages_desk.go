@@ -88,6 +88,7 @@ type deskPage struct {
 	IsPeriod   bool
 	Sum        Revenue // of the period, or of today
 	Today      string  // a day, as asked has it
+	MonthBegin string  // the first day of its month
 	NewOrder   string
 	Steps      firstSteps
 	HasSteps   bool   // some are left
@@ -172,7 +173,9 @@ func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 	}
 
 	if v.IsFirst {
-		v.Today = s.db.now().Time().In(wib).Format(time.DateOnly)
+		now := s.db.now().Time().In(wib)
+		v.Today = now.Format(time.DateOnly)
+		v.MonthBegin = now.Format("2006-01") + "-01"
 		filter.CreatedMin, _ = dayOf(v.Today) // It is one.
 	}
 	v.Sum, err = s.sumOrders(p, func() (Revenue, error) { return s.db.SumOfOrders(p.Context(), p.Store.ID, filter) })

@@ -56,7 +56,7 @@ type parcel struct {
 	IsPickup  bool
 	IsFolded  bool // It may have nothing to be sent.
 	IsShipped bool
-	NoAddress bool // and it needs one
+	NoAddress bool // It needs one.
 	Shipping  Shipping
 }
 
@@ -150,7 +150,7 @@ func (s *server) readParcel(p *page, o OrderRow, v *orderPage) error {
 		IsPickup:  o.Handover == ToPickUp,
 		IsFolded:  o.Handover == NoHandover && !v.IsConfirmed,
 		IsShipped: o.Order.isShipped(),
-		NoAddress: o.Handover == ToDeliver && shipping.Address == "",
+		NoAddress: o.Order.lacksAddress(o.Handover),
 		Shipping:  shipping,
 	}
 	fields := p.Fields(Shipment{Carrier: shipping.Carrier, TrackingNumber: shipping.TrackingNumber})
@@ -265,7 +265,7 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 		w.Since = history[i].At
 		isReport := func(h HistoryEntry) bool { return h.Note.Code == NoteReported }
 		if r := slices.IndexFunc(history, isReport); r > i && w.Said.Code == NoteUndone {
-			report := history[r] // It holds.
+			report := history[r] // The undone approval has not changed what the buyer reported.
 			w.Since = report.At
 			w.Said.Bank = report.Note.Bank
 			w.Said.Sender = report.Note.Sender
@@ -414,7 +414,7 @@ type toHandOver struct {
 	Order
 	IsCash    bool // its money is collected
 	IsByBuyer bool // The buyer has entered the address.
-	NoAddress bool // and it needs one
+	NoAddress bool // It needs one.
 }
 
 const mostSlips = 200
@@ -435,7 +435,12 @@ func (s *server) readToHandOver(p *page, most int) (orders []toHandOver, err err
 		if err != nil {
 			return nil, err
 		}
-		orders = append(orders, toHandOver{o, o.Status == AwaitingVerification, row.IsByBuyer, row.NoAddress})
+		orders = append(orders, toHandOver{
+			Order:     o,
+			IsCash:    o.Status == AwaitingVerification,
+			IsByBuyer: row.IsByBuyer,
+			NoAddress: o.lacksAddress(row.Handover),
+		})
 	}
 	return orders, nil
 }

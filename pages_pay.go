@@ -218,13 +218,13 @@ func (s *server) readPay(p *page) (any, error) {
 // toStore returns the link for a message of the buyer about the order. words begins the code of the link's words.
 func (p *page) toStore(message, words string) storeLink {
 	o := p.order.Order
-	return p.linkToStore(words, p.Language.say(message,
+	return p.linkToStore(p.Language.say(message,
 		"{store}", p.Store.Name, "{reference}", o.PaymentReference, "{amount}", rupiah(o.Amount),
-		"{link}", p.Store.payPage(p.order.ID)))
+		"{link}", p.Store.payPage(p.order.ID)), words)
 }
 
 // linkToStore returns the link for a text to the store's contact.
-func (p *page) linkToStore(words, text string) storeLink {
+func (p *page) linkToStore(text, words string) storeLink {
 	link := writeTo(p.Store.Contact, text)
 	switch {
 	case link == "":

@@ -205,26 +205,21 @@ func mostOf(e Entry, st Store) int64 {
 
 // errorFor returns what is wrong with a line's quantity; nil = nothing.
 func (l cartLine) errorFor(e Entry, st Store) *FieldError {
+	wrong := func(format string, values ...any) *FieldError {
+		return &FieldError{Field: l.Field(), Format: format, Values: values}
+	}
 	most := mostOf(e, st)
 	switch {
 	case l.isWrong():
-		return &FieldError{Field: l.Field(), Format: "must be a whole number"}
+		return wrong("must be a whole number")
 	case l.Quantity <= most:
 		return nil
 	case most == 0:
-		return &FieldError{Field: l.Field(), Format: "is sold out: %s", Values: []any{e.Title}}
+		return wrong("is sold out: %s", e.Title)
 	case e.Stock != nil && *e.Stock == most:
-		return &FieldError{
-			Field:  l.Field(),
-			Format: "is more than there is: %s, only %d left",
-			Values: []any{e.Title, most},
-		}
+		return wrong("is more than there is: %s, only %d left", e.Title, most)
 	}
-	return &FieldError{
-		Field:  l.Field(),
-		Format: "is more than an order may have: %s, at most %d",
-		Values: []any{e.Title, most},
-	}
+	return wrong("is more than an order may have: %s, at most %d", e.Title, most)
 }
 
 // shopGood is a product or bundle as the shop page shows it.
@@ -321,7 +316,7 @@ func (v *shopPage) addGood(g shopGood) {
 
 // askStore returns the link by which somebody who has no order writes to the store.
 func (p *page) askStore() storeLink {
-	return p.linkToStore("ask.", p.Language.say("message.shop", "{store}", p.Store.Name))
+	return p.linkToStore(p.Language.say("message.shop", "{store}", p.Store.Name), "ask.")
 }
 
 func (s *server) readShop(p *page) (any, error) {

@@ -285,8 +285,9 @@ func (p *payments) runChecks(ctx context.Context) {
 	}
 }
 
-// startDue lets orders expire, releases stock that is reserved no longer, and begins the checks that are due and that
-// the limits allow. After a jump of the clock it does nothing. It returns how long until there is more to do.
+// startDue lets orders expire, releases the stock of reported orders that were not decided in time, and begins the
+// checks that are due and that the limits allow. After a jump of the clock it does nothing. It returns how long until
+// there is more to do.
 func (p *payments) startDue(
 	ctx context.Context, due *dueList, underWay map[string]dueOrder, ended chan<- string,
 ) (wait time.Duration, err error) {
@@ -385,8 +386,8 @@ func (p *payments) untilNext(ctx context.Context) (time.Duration, error) {
 	return next.Sub(now), err
 }
 
-// checkDue checks the due sessions of an order. After an error it is still due, and waits here for ten seconds, so that
-// it is not begun again at once.
+// checkDue checks the due sessions of an order. After an error the order is still due, so checkDue waits for ten
+// seconds: otherwise the check would begin again at once.
 func (p *payments) checkDue(ctx context.Context, d dueOrder) {
 	_, err := p.checkOrder(ctx, d.StoreID, d.ID, false)
 	if err == nil || ctx.Err() != nil {

@@ -15,8 +15,9 @@ import (
 func (p *payments) OrderWithSession(
 	ctx context.Context, st Store, orderID string, start bool,
 ) (OrderRow, SessionView, error) {
-	read := context.WithoutCancel(ctx) // The read is short: to watch whether the client leaves costs more than it saves.
-	o, err := readRow(read, p.db, sqlOrderOfStore, orderID, st.ID)
+	// The read is short: to watch whether the client leaves would cost more than it saves.
+	unwatched := context.WithoutCancel(ctx)
+	o, err := readOrderRow(unwatched, p.db, sqlOrderOfStore, orderID, st.ID)
 	if err != nil || !start || !o.needsPage(p.db.now()) {
 		return o, o.view(st, p.db.now()), err
 	}
@@ -25,7 +26,7 @@ func (p *payments) OrderWithSession(
 	if err != nil && !errors.Is(err, ErrUnavailable) { // The order can be shown even if nothing can be written.
 		return o, o.view(st, p.db.now()), err
 	}
-	o, err = readRow(read, p.db, sqlOrderOfStore, orderID, st.ID)
+	o, err = readOrderRow(unwatched, p.db, sqlOrderOfStore, orderID, st.ID)
 	return o, o.view(st, p.db.now()), err
 }
 

@@ -89,8 +89,10 @@ type player struct {
 	refused string // the answer to the last step, if it was a refusal that nobody has expected yet
 
 	// the last notification that a gateway has written
-	notified, notice string
-	header           []string
+	notice struct {
+		path, body string
+		header     []string
+	}
 }
 
 // person is somebody in a story. All have a browser, and the key of a store's program.
@@ -284,7 +286,7 @@ func (p *player) step(verb string, rest []string) {
 	case verb == "press":
 		p.press(rest[0], rest[1:])
 	case verb == "send":
-		p.request("POST", p.notified+p.who.store.id, p.notice, p.header...)
+		p.request("POST", p.notice.path+p.who.store.id, p.notice.body, p.notice.header...)
 	case p.who.name == "shop":
 		p.gatewaySays(verb, text)
 	default: // owner approve A is: owner open order A, press approve
@@ -380,7 +382,9 @@ func (p *player) gatewaySays(words, how string) {
 	}
 	path, header, body := gateway.message(p.order, page, state)
 	if how == "written" {
-		p.notified, p.header, p.notice = path, header, body
+		p.notice.path = path
+		p.notice.body = body
+		p.notice.header = header
 		return
 	}
 	for range 2 {

@@ -126,12 +126,6 @@ func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
 	return one[Store](ctx, db, sqlStores+"WHERE s.id = "+storeID, id)
 }
 
-// RowID returns the id that a person means: of the order with this payment reference, or the text itself.
-func (db *DB) RowID(ctx context.Context, text string) (string, error) {
-	return one[string](ctx, db,
-		"SELECT coalesce((SELECT id FROM orders WHERE reference = upper(?1)), lower(?1))", text)
-}
-
 // PasswordHash is a password as it is stored.
 type PasswordHash struct{ Salt, Hash []byte }
 

@@ -135,7 +135,7 @@ type Tx struct {
 
 	fn      func(*Tx) error
 	done    chan struct{} // closed once the commit is on disk, or err is set
-	isTaken bool          // from its queue, by the writer or by its sender, who has given up
+	hasLeft bool          // its queue: the writer has taken it, or its sender has given up
 }
 
 // QueryContext reads on the writing connection. It does nothing after an error of the write.
@@ -260,7 +260,7 @@ func (db *DB) enqueue(ctx context.Context, queue *writeQueue, fn func(*Tx) error
 	case <-time.After(writeWait):
 	case <-db.closing:
 	}
-	if queue.leave(tx) {
+	if queue.leave(tx) { // The writer has not taken it. Once it has, the result is waited for.
 		return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping",
 			ErrUnavailable)
 	}
@@ -295,10 +295,10 @@ func (q *writeQueue) join(line string, tx *Tx) {
 func (q *writeQueue) leave(tx *Tx) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if tx.isTaken {
+	if tx.hasLeft {
 		return false
 	}
-	tx.isTaken = true // next passes over it.
+	tx.hasLeft = true // next passes over it.
 	return true
 }
 
@@ -316,8 +316,8 @@ func (q *writeQueue) next() *Tx {
 		} else {
 			delete(q.lines, line)
 		}
-		if tx := waiting[0]; !tx.isTaken {
-			tx.isTaken = true
+		if tx := waiting[0]; !tx.hasLeft {
+			tx.hasLeft = true
 			return tx
 		}
 	}

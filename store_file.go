@@ -639,5 +639,5 @@ func (db *DB) purge(ctx context.Context, keepEvents time.Duration) error {
 	} {
 		failed = append(failed, db.deleteRows(ctx, old.statement, old.before))
 	}
-	return cmp.Or(failed...) // Most often all have the same reason.
+	return cmp.Or(failed...) // the first: most often all have the same reason
 }

@@ -596,7 +596,7 @@ func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResu
 	}
 }
 
-// endAttempt marks the attempt of a delivery as ended, and makes its endpoint pause if the attempt failed or was slow.
+// endAttempt marks the attempt of a delivery as ended, and makes its endpoint pause if d says so.
 func (q *queue) endAttempt(d dueDelivery) {
 	q.underWay = slices.DeleteFunc(q.underWay, func(other dueDelivery) bool { return other.ID == d.ID })
 	if d.pauses {
