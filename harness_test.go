@@ -412,6 +412,7 @@ func (w *world) become(l *life) {
 		DialTLSContext:      func(context.Context, string, string) (net.Conn, error) { return l.dial() },
 		MaxIdleConnsPerHost: 64,
 		DisableCompression:  true,
+		IdleConnTimeout:     50 * time.Second, // The service closes a connection that was idle for a minute.
 	}
 	w.http = &http.Client{
 		Transport:     wire,
