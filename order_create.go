@@ -446,27 +446,6 @@ func (tx *Tx) uniqueCode(o *OrderRow, base int64) int64 {
 	return code
 }
 
-// isUnlimited reports whether the product of a new order's component had no stock to reserve.
-func (c component) isUnlimited() bool { return c.uses != nil && c.stock == nil }
-
-// reserve reserves the stock of those components of the order that have none yet. It reports whether too little of any
-// is left. Unlimited stock is not reserved.
-func (tx *Tx) reserve(o *OrderRow) (isShort bool) {
-	for i, c := range o.Components {
-		if c.Reserved || c.isUnlimited() {
-			continue
-		}
-		changed := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND stock >= ?2",
-			c.ProductID, c.Quantity)
-		o.Components[i].Reserved = changed > 0
-		if changed == 0 { // There is too little, or the product is gone, or its stock is unlimited by now.
-			limited := tx.count("SELECT count(*) FROM products WHERE id = ? AND stock IS NOT NULL", c.ProductID)
-			isShort = isShort || limited > 0
-		}
-	}
-	return isShort
-}
-
 // outOfStock refuses a new order, and says how many are left of each item that asks for too much.
 func (o *OrderRow) outOfStock() error {
 	refusal := refuse(OutOfStock)
@@ -492,16 +471,6 @@ func (o *OrderRow) left(item int) int64 {
 		}
 	}
 	return most
-}
-
-// release releases the stock that the order holds.
-func (tx *Tx) release(o *OrderRow) {
-	for i, c := range o.Components {
-		if c.Reserved {
-			tx.exec("UPDATE products SET stock = stock + ? WHERE id = ? AND stock IS NOT NULL", c.Quantity, c.ProductID)
-		}
-		o.Components[i].Reserved = false
-	}
 }
 
 // newReference returns an order's payment_reference, which a person can quote: a day in WIB and six

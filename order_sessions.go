@@ -191,6 +191,45 @@ func (o *OrderRow) addSession(tx *Tx, number int) {
 	})
 }
 
+// enterInBook adds a gateway's words about the payments of a session to the book. Each change that belongs in the
+// history becomes a note in o.news. It reports whether anything changed.
+func (o *OrderRow) enterInBook(s *PaymentSession, said []Payment) (news bool) {
+	for _, payment := range said {
+		before := Payment{SessionNumber: s.Number, ID: payment.ID, Asked: s.Asked}
+		i := slices.IndexFunc(o.Book.Payments, func(p Payment) bool { return p.key() == before.key() })
+		if i < 0 {
+			i = len(o.Book.Payments)
+			o.Book.Payments = append(o.Book.Payments, before)
+		}
+
+		before = o.Book.Payments[i]
+		after := before.learn(payment)
+		if after != before {
+			o.Book.Payments[i] = after
+			o.noteNews(s, before, after)
+			news = true
+		}
+	}
+	return news
+}
+
+// noteNews adds a payment's change to o.news, if it belongs in the history.
+func (o *OrderRow) noteNews(s *PaymentSession, before, after Payment) {
+	add := func(code NoteCode, amount, due int64) {
+		o.news = append(o.news, Note{Code: code, Provider: s.Provider, SessionNumber: s.Number, Payment: after.ID,
+			Amount: amount, Due: due})
+	}
+	if after.State != before.State && after.State != Open && after.State != ExpiredPayment {
+		add(NoteCode(after.State), after.Amount, after.Asked)
+	}
+	if after.Returned > before.Returned {
+		add(NoteReturned, after.Returned, after.Amount)
+	}
+	if after.Disputed > before.Disputed {
+		add(NoteDisputed, after.Disputed, after.Amount)
+	}
+}
+
 // mostIdentifiers is how many of the identifiers are kept at a session that may go.
 const mostIdentifiers = 20
 
