@@ -194,9 +194,9 @@ func takeIn(ctx context.Context, places chan struct{}) (leave func(), err error)
 	return nil, &Refusal{Reason: RateLimited, Wait: 2}
 }
 
-// boundWrites returns a context for a request to a store. Each write with it holds one of the store's places for writes
-// of a kind, from before it waits for the writer until its commit.
-func (a *auth) boundWrites(ctx context.Context, store, kind string) context.Context {
+// withWritePlaces returns a context for a request to a store. Each write with it takes one of the store's places for
+// writes of a kind before it waits for the writer, and keeps it until its commit.
+func (a *auth) withWritePlaces(ctx context.Context, store, kind string) context.Context {
 	return withPlaces(ctx, writes{
 		take: func(ctx context.Context) (leave func(), err error) { return a.place(ctx, store, kind) },
 		line: kind + " " + store,

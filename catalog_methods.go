@@ -219,7 +219,7 @@ func (db *DB) Method(ctx context.Context, storeID, code string) (Method, error) 
 	return one[Method](ctx, db, sqlMethods+" AND m.code = ?", storeID, code)
 }
 
-// method is Method within a write. found is false if the store has none with this code.
+// method is Method within a write. found is false if the store never had one with this code.
 func (tx *Tx) method(storeID, code string) (m Method, found bool) {
 	found = tx.find(&m, sqlMethods+" AND m.code = ?", storeID, code)
 	return m, found

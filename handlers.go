@@ -340,8 +340,10 @@ type apiCall struct {
 	body         []byte
 	answerHeader http.Header // Header is the request's
 	status       int         // of the answer; 200 unless the handler says something else
-	leave        func()      // leaves all of the call's places: before a handler waits for a commit or a gateway
-	endWork      func()      // leaves only that for busy work: before the answer is written, which may be read slowly
+
+	// Both may be called again without effect. leave leaves all of the call's places, before a handler waits for a commit
+	// or a gateway. endWork leaves only that for busy work, before the answer is written, which may be read slowly.
+	leave, endWork func()
 }
 
 // api serves a pattern to the holders of keys with the scope that it needs. work is the kind of place that a request
@@ -390,7 +392,8 @@ func (s *server) beginCall(w http.ResponseWriter, c *apiCall, needs Scope, work 
 			return err
 		}
 	}
-	c.Request = c.WithContext(s.auth.boundWrites(c.Context(), c.store.ID, "api writes"))
+	// Each write of the request will hold one of the store's 64 places for writes.
+	c.Request = c.WithContext(s.auth.withWritePlaces(c.Context(), c.store.ID, "api writes"))
 	return nil
 }
 
@@ -530,7 +533,7 @@ func (s *server) takeNotification(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	storeID := r.PathValue("store_id")
-	ctx := s.auth.boundWrites(r.Context(), storeID, "notification writes")
+	ctx := s.auth.withWritePlaces(r.Context(), storeID, "notification writes")
 	err = s.payments.Notify(ctx, Provider(r.PathValue("provider")), storeID, r.Header, body)
 	s.answer(w, r, http.StatusOK, jsonObject{}, err)
 }

@@ -144,8 +144,8 @@ func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, e
 	return o, err
 }
 
-// readOrderRow reads the order that a query finds, with its sessions and payments, but without decoding JSON: in Order, only
-// the provider, the method, the amount and the end are set.
+// readOrderRow reads the order that a query finds, with its sessions and payments, but without decoding JSON: in Order,
+// only the provider, the method, the amount and the end are set.
 func readOrderRow(ctx context.Context, q querier, query string, args ...any) (OrderRow, error) {
 	row, err := one[orderColumns](ctx, q, query, args...)
 	if err != nil {
@@ -161,7 +161,7 @@ func readOrderRow(ctx context.Context, q querier, query string, args ...any) (Or
 		ExpiresAt:       row.ExpiresAt,
 	}
 	if row.HasSessions {
-		err = o.readSessions(ctx, q)
+		err = o.readSessionsAndPayments(ctx, q)
 	}
 	return o, err
 }
@@ -175,9 +175,7 @@ func (o *OrderRow) decodeAll() (err error) {
 	return json.Unmarshal([]byte(o.ComponentsJSON), &o.Components)
 }
 
-// changeOrder changes an order of a store in a write of its own. fn changes the order, its book and its sessions. Then
-// the status becomes what the book implies (settle), and all consequences are written: stock, history, sessions and
-// events. An event is for the new status, for changed alerts, for a shipment, or for any other change.
+// changeOrder changes an order of a store in a write of its own, as Tx.changeOrder does.
 func (db *DB) changeOrder(
 	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
 ) (OrderRow, error) {
@@ -205,7 +203,9 @@ func (db *DB) changeOrderOfAnyStore(
 	})
 }
 
-// changeOrder changes an order by fn, and writes it with everything that follows.
+// changeOrder changes an order by fn, which may change the order, its book and its sessions. Then the status becomes
+// what the book implies (settle), and all consequences are written: stock, history, events, sessions and payments. An
+// event is for the new status, for changed alerts, for a shipment or, without any of these, for any other change.
 func (tx *Tx) changeOrder(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
 	statusBefore := o.Book.Status
 	alertsBefore := alerts(o.Book)
@@ -240,11 +240,11 @@ func (tx *Tx) changeOrder(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error
 	}
 
 	if o.Book.Status != AwaitingVerification || o.Order.isShipped() {
-		o.StockUntil = 0
+		o.StockUntil = 0 // releaseReported is not to release its stock.
 	}
 	tx.storeOrder(o)
 	tx.makeSessionsDue(o, changedStatus)
-	tx.storeSessions(o)
+	tx.storeSessionsAndPayments(o)
 	return nil
 }
 
@@ -481,7 +481,8 @@ func (st Store) orderJSON(o StoredOrder, paymentURL string) pieces {
 		`,"checkout_url":"`, page, `","payment_url":"`, cmp.Or(paymentURL, page), `"}`}
 }
 
-// storeOrder writes a new order, or what has changed in one. renderJSON has set its status and alerts.
+// storeOrder writes a new order, or what has changed in one, and its new history. renderJSON has set its status and
+// alerts, and addEvent has counted its events.
 func (tx *Tx) storeOrder(o *OrderRow) {
 	order := o.Order
 	tx.exec(`

@@ -116,7 +116,7 @@ type CreatedOrder struct {
 // CreateOrder creates an order: prices are read, stock is reserved, and the order, its events and its
 // Idempotency-Key are written in one transaction. A request that repeats a key and its body gets the first
 // answer again; with another body it is refused, but the order is still returned, because the dashboard
-// offers to open it.
+// offers to open it. st was read before the write waited for its turn.
 func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOrder, error) {
 	return writeFor(ctx, db, func(tx *Tx) (CreatedOrder, error) {
 		if in.IdempotencyKey == "" {
@@ -197,7 +197,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		created.Shown = tx.addEvent(&o, st, OrderPaid, nil)
 	}
 
-	tx.storeOrder(&o) // after its events, which it counts; they have no foreign key to it
+	tx.storeOrder(&o) // after its events, which have no foreign key to it
 	return created, nil
 }
 

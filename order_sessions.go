@@ -41,8 +41,8 @@ type PaymentSession struct {
 // reference returns our name for the session at the gateway.
 func (s PaymentSession) reference() string { return fmt.Sprintf("%s-%d", s.OrderID, s.Number) }
 
-// readSessions reads the sessions of an order, the latest first, and their payments in its book.
-func (o *OrderRow) readSessions(ctx context.Context, q querier) (err error) {
+// readSessionsAndPayments reads the sessions of an order, the latest first, and their payments in its book.
+func (o *OrderRow) readSessionsAndPayments(ctx context.Context, q querier) (err error) {
 	o.Sessions, err = all[PaymentSession](ctx, q, `
 		SELECT order_id, number, id, provider, method, asked, key_id, gateway_id, url, expires_at, seen,
 		       left AS not_offered, over AS closed, claimed AS unconfirmed, notified, news_at, due_at, problem, words,
@@ -65,8 +65,8 @@ func (o *OrderRow) readSessions(ctx context.Context, q querier) (err error) {
 	return err
 }
 
-// storeSessions writes the sessions and payments of an order.
-func (tx *Tx) storeSessions(o *OrderRow) {
+// storeSessionsAndPayments writes the sessions of an order and the payments of its book, and wakes the checks.
+func (tx *Tx) storeSessionsAndPayments(o *OrderRow) {
 	for _, s := range o.Sessions {
 		tx.exec(`
 			INSERT OR REPLACE INTO payment_sessions (
@@ -298,8 +298,7 @@ const (
 //   - all, when the order has become pending;
 //   - after another change of status, those whose page is not closed.
 //
-// So late money on a closed page pays the order, but does not make its session due at once. Being news, it brings the
-// next check in ten seconds (nextCheck).
+// So late money on a closed page pays the order, but does not make its session due at once.
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]

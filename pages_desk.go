@@ -29,7 +29,7 @@ func (s *server) admitOwner(p *page) (err error) {
 
 	p.IsOwner = true
 	logStore(p.w, p.Store.ID)
-	p.Request = p.WithContext(s.auth.boundWrites(p.Context(), p.Store.ID, "owner writes"))
+	p.Request = p.WithContext(s.auth.withWritePlaces(p.Context(), p.Store.ID, "owner writes"))
 	return s.auth.ownerLimiter.take(p.Store.ID).err
 }
 

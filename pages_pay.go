@@ -46,7 +46,7 @@ func (s *server) openOrder(p *page, orderID string) (err error) {
 	}
 
 	logStore(p.w, p.Store.ID)
-	p.Request = p.WithContext(s.auth.boundWrites(p.Context(), p.Store.ID, "buyer writes"))
+	p.Request = p.WithContext(s.auth.withWritePlaces(p.Context(), p.Store.ID, "buyer writes"))
 	return s.checkHost(p)
 }
 

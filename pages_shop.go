@@ -50,7 +50,7 @@ func (s *server) admitShopper(p *page) error {
 	p.Store = st
 	p.isShop = true
 	logStore(p.w, st.ID)
-	p.Request = p.WithContext(s.auth.boundWrites(p.Context(), st.ID, "buyer writes"))
+	p.Request = p.WithContext(s.auth.withWritePlaces(p.Context(), st.ID, "buyer writes"))
 	return s.checkHost(p)
 }
 

@@ -44,12 +44,14 @@ type Notification struct {
 	Reference    string
 	SessionID    string   // the gateway's
 	Identifiers  []string // to be kept; "" = one that identifier refused
-	Known        []string // of its payment, which identify it if the reference is not ours
-	IsRefund     bool     // a refund, which names nothing but its payment
-	CreatedAt    Time     // of a refund
 	ReportsMoney bool     // it says that Payment arrived or is held
 	Payment      string   // its id in answers, or our reference if identifier refused it
-	Disputed     int64    // in rupiah, with a dispute; negative once the store has won
+
+	// Only Xendit sets the rest.
+	Known     []string // what identifies its payment if the reference is not ours; a refund and a dispute have one
+	IsRefund  bool     // a refund, which names nothing but its payment
+	CreatedAt Time     // of a refund
+	Disputed  int64    // in rupiah, with a dispute; negative once the store has won
 }
 
 // Notify takes a notification. The error is ErrNotFound if it cannot be verified, and RateLimited if the store gets too
@@ -554,7 +556,7 @@ func (p *payments) recordAnswer(
 		isNews := o.enterInBook(s, answer.Payments) // also what was read before a failure
 		isNews = s.addIdentifiers(o.Book, answer.Identifiers) || isNews
 		if isNews {
-			s.NewsAt = tx.now
+			s.NewsAt = tx.now // The next check follows in ten seconds, also on a closed page.
 		}
 
 		s.NotOffered = s.NotOffered || answer.Canceled

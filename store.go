@@ -133,9 +133,9 @@ type Tx struct {
 	keysChanged            bool // set when an API key or a store changes; the commit raises the generation
 	err                    error
 
-	fn      func(*Tx) error
-	done    chan struct{} // closed once the commit is on disk, or err is set
-	hasLeft bool          // its queue: the writer has taken it, or its sender has given up
+	fn         func(*Tx) error
+	done       chan struct{} // closed once the commit is on disk, or err is set
+	isTakenOut atomic.Bool   // see takeOut
 }
 
 // QueryContext reads on the writing connection. It does nothing after an error of the write.
@@ -199,7 +199,7 @@ const (
 // write runs fn on the writing goroutine, in a transaction that other writes share, so fn must not block. It returns
 // once the commit is on disk. If fn returns an error or panics, its own changes are undone, but not those of the
 // others. Only if the database itself fails do all of them fail. write waits at most five seconds for its turn, and no
-// longer than ctx. From then on it waits for the result, whatever happens to ctx.
+// longer than ctx. Once the writer has begun it, the result is waited for, whatever happens to ctx.
 func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return db.enqueue(ctx, db.small, fn)
 }
@@ -260,7 +260,7 @@ func (db *DB) enqueue(ctx context.Context, queue *writeQueue, fn func(*Tx) error
 	case <-time.After(writeWait):
 	case <-db.closing:
 	}
-	if queue.leave(tx) { // The writer has not taken it. Once it has, the result is waited for.
+	if tx.takeOut() {
 		return fmt.Errorf("%w: other writes take too long, the client has left, or the program is stopping",
 			ErrUnavailable)
 	}
@@ -291,16 +291,9 @@ func (q *writeQueue) join(line string, tx *Tx) {
 	q.lines[line] = append(q.lines[line], tx)
 }
 
-// leave takes a write out of its line, because its sender gives up. It reports false if the writer has taken it before.
-func (q *writeQueue) leave(tx *Tx) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if tx.hasLeft {
-		return false
-	}
-	tx.hasLeft = true // next passes over it.
-	return true
-}
+// takeOut decides about a write that waits: either the writer takes it out, and runs it, or its sender does, and gives
+// it up. The one who comes second gets false. A write that was given up stays in its line until next passes over it.
+func (tx *Tx) takeOut() bool { return tx.isTakenOut.CompareAndSwap(false, true) }
 
 // next takes the first write of the line whose turn it is. It returns nil if no write waits.
 func (q *writeQueue) next() *Tx {
@@ -316,8 +309,7 @@ func (q *writeQueue) next() *Tx {
 		} else {
 			delete(q.lines, line)
 		}
-		if tx := waiting[0]; !tx.hasLeft {
-			tx.hasLeft = true
+		if tx := waiting[0]; tx.takeOut() {
 			return tx
 		}
 	}

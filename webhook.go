@@ -303,12 +303,12 @@ func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery 
 		return d
 	}
 
-	r := attemptResult{httpAnswer: a, attempts: d.Attempts + 1}
+	r := attemptResult{httpAnswer: a, wasSent: !errors.Is(err, errNoNews), attempts: d.Attempts + 1}
 	asked := askedWait(a.retryAfter, q.db.now())
 	r.status, r.wait = afterAttempt(r.attempts, a.code, asked, 0.8+0.4*rand.Float64())
 	switch isSteady := q.db.observeClock(); {
-	case errors.Is(err, errNoNews):
-		r.attempts = d.Attempts // Nothing was sent.
+	case !r.wasSent:
+		r.attempts = d.Attempts
 		r.status = deliveryFailed
 	case s.Kind == Phone && r.status == deliveryPending && q.isOldNews(s, r.wait):
 		r.status = deliveryFailed // The next attempt would come too late.
@@ -322,7 +322,7 @@ func (q *queue) attempt(untilCutOff context.Context, d dueDelivery) dueDelivery 
 			"attempt", r.attempts, "status", r.status, "error", cmp.Or(err, fmt.Errorf("answered %d", a.code)))
 	}
 	r.didWell = r.status == deliveryDelivered && time.Since(begun) <= slowAnswer
-	d.pauses = r.attempts > d.Attempts && !r.didWell
+	d.pauses = r.wasSent && !r.didWell
 	q.record(untilCutOff, d, r)
 	return d
 }
@@ -517,7 +517,8 @@ func whyNoAnswer(err error) string {
 // attemptResult is the result of an attempt for its delivery and its endpoint.
 type attemptResult struct {
 	httpAnswer
-	attempts int // of the delivery so far, including this one
+	wasSent  bool // false for news that are too old for a phone
+	attempts int  // of the delivery so far, including this one
 	status   DeliveryStatus
 	wait     time.Duration // of a pending delivery, until the next attempt
 	didWell  bool          // It was acknowledged, and quickly.
@@ -565,10 +566,10 @@ func askedWait(retryAfter string, now Time) time.Duration {
 	return time.Duration(min(seconds, 1e6)) * time.Second
 }
 
-// record writes the result of an attempt. If the delivery was resent meanwhile, its attempts are counted from the start
-// again. Then the result counts only for the endpoint, unless it is that of a first attempt. A 410 turns the endpoint
-// off. If the result cannot be written, record tries again each second, and the delivery stays under way. Otherwise it
-// would be sent all the time.
+// record writes the result of an attempt. A delivery that was resent meanwhile is counted from the start again: its row
+// has another number of attempts, unless this was its first, and then the result counts only for the endpoint. A 410
+// turns the endpoint off. If the result cannot be written, record tries again each second, and the delivery stays under
+// way. Otherwise it would be sent all the time.
 func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResult) {
 	for tries := 0; untilCutOff.Err() == nil; tries++ {
 		err := q.db.write(untilCutOff, func(tx *Tx) error {
@@ -578,7 +579,7 @@ func (q *queue) record(untilCutOff context.Context, d dueDelivery, r attemptResu
 				       answer_status = ?5, answer = ?6
 				WHERE  id = ?7 AND attempt = ?8`,
 				r.status, r.attempts, tx.now.Add(r.wait), tx.now, r.code, r.text, d.ID, d.Attempts)
-			if r.attempts > d.Attempts {
+			if r.wasSent {
 				tx.exec(`
 					UPDATE endpoints
 					SET    did_well = ?1, off = iif(?2 = 410 AND off = '', 'gone', off)
