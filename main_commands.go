@@ -4,14 +4,10 @@ package main
 
 import (
 	"cmp"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
-	"image"
-	"image/color"
-	"image/draw"
 	"log/slog"
-	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -38,6 +34,9 @@ func demo(c *call) (any, error) {
 
 //go:embed web/demo.json
 var demoCatalog []byte
+
+//go:embed web/demo
+var demoPictures embed.FS // one of each product and bundle, named like it
 
 // demoOrders has a line for each order: its buyer, its payment method, and what then happens to it.
 const demoOrders = `Budi bank_transfer report approve
@@ -122,7 +121,11 @@ func (c *call) openDemoShop() error {
 	}
 	for _, entries := range [][]Entry{catalog.Products, catalog.Bundles} {
 		for i, e := range entries {
-			path, err := c.db.AddPicture(c, demoPicture(e.Slug))
+			jpeg, err := demoPictures.ReadFile("web/demo/" + e.Slug + ".jpg")
+			if err != nil {
+				return err
+			}
+			path, err := c.db.AddPicture(c, Picture{Large: jpeg, Small: jpeg})
 			if err != nil {
 				return err
 			}
@@ -138,26 +141,6 @@ func (c *call) openDemoShop() error {
 		st.ShopText = "Jl. Braga 12, Bandung. Buka 08.00–20.00."
 	})
 	return err
-}
-
-// demoPicture draws a bag with a round label, in a colour that the name chooses.
-func demoPicture(name string) Picture {
-	chosen := digest(name)
-	bag := color.YCbCr{Y: 95, Cb: 64 + chosen[0]/2, Cr: 64 + chosen[1]/2}
-	wall := color.YCbCr{Y: 205, Cb: 120, Cr: 132}
-	label := color.YCbCr{Y: 235, Cb: 120, Cr: 132}
-	picture := image.NewRGBA(image.Rect(0, 0, 480, 480))
-	fill := func(part image.Rectangle, with color.Color) {
-		draw.Draw(picture, part, image.NewUniform(with), image.Point{}, draw.Src)
-	}
-	fill(picture.Rect, wall)
-	fill(image.Rect(120, 90, 360, 420), bag)
-	fill(image.Rect(120, 130, 360, 136), label) // the fold
-	for y := -80; y < 80; y++ {
-		half := int(math.Sqrt(float64(80*80 - y*y)))
-		fill(image.Rect(240-half, 270+y, 240+half, 271+y), label)
-	}
-	return pictureOf(picture)
 }
 
 func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) error {
