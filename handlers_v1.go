@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -54,28 +55,19 @@ func (s *server) listProducts(c *apiCall, filter EntryFilter) (any, error) {
 	return pieces{found}, nil
 }
 
+var (
+	// isTagList reports whether text is a list of entity tags, weak or not.
+	isTagList = matcher(`^[ \t,]*(?:(?:W/)?"[^"]*"[ \t,]*)*$`)
+	opaqueTag = regexp.MustCompile(`"[^"]*"`)
+)
+
 // hasTag reports whether the values of an If-None-Match header (RFC 9110, 13.1.2) have a tag, weak or not, or are *.
 func hasTag(values []string, tag string) bool {
 	list := strings.Join(values, ",")
 	if strings.TrimSpace(list) == "*" {
 		return true
 	}
-	for list != "" {
-		list = strings.TrimLeft(list, " \t,")
-		opaque := strings.TrimPrefix(list, "W/")
-		if !strings.HasPrefix(opaque, `"`) {
-			return false // This is not a list of tags.
-		}
-		end := strings.IndexByte(opaque[1:], '"')
-		if end < 0 {
-			return false
-		}
-		if opaque[:end+2] == tag {
-			return true
-		}
-		list = opaque[end+2:]
-	}
-	return false
+	return isTagList(list) && slices.Contains(opaqueTag.FindAllString(list, -1), tag)
 }
 
 type methodQuery struct {
