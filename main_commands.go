@@ -201,7 +201,15 @@ func storeAdd(c *call) (any, error) {
 
 // addStore adds the store that the flags describe and returns its owner's password.
 func (c *call) addStore() (password string, err error) {
-	st := Store{Slug: cmp.Or(slugOf(c.Name), "store"), Plan: PlanGrowth, Expiry: 24 * time.Hour}
+	st := Store{
+		Slug:            cmp.Or(slugOf(c.Name), "store"),
+		Plan:            PlanGrowth,
+		Expiry:          24 * time.Hour,
+		Language:        "id",
+		Shop:            ShopOff,
+		ShopHold:        3 * time.Hour,
+		ShopMaxQuantity: 20,
+	}
 	c.edit(&st)
 	password, hash := newPassword(c.rounds)
 	c.store, err = c.db.AddStore(c, st, hash)

@@ -3,7 +3,6 @@ package main
 // This file is about the store as a tenant: its settings, hosts and addresses.
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -139,8 +138,7 @@ func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store,
 			                    password_salt, password_hash, created_at)
 			VALUES (?1, '', ?1, 'free', 600000, ?1, ?2, ?3, ?4)`,
 			st.ID, hash.Salt, hash.Hash, st.CreatedAt)
-		err := tx.putStore(&st)
-		return st, err
+		return tx.putStore(st)
 	})
 }
 
@@ -153,8 +151,7 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (Store
 		}
 		edit(&st)
 		tx.keysChanged = true
-		err := tx.putStore(&st)
-		return st, err
+		return tx.putStore(st)
 	})
 }
 
@@ -188,24 +185,22 @@ func (st *Store) applySettings(in settings) {
 	}
 }
 
-// putStore writes a store's row and reads its address again. It refuses a domain, e-mail address or slug that
-// another store has.
-func (tx *Tx) putStore(st *Store) error {
+// putStore writes a store's row, and returns the store with its address. It refuses a domain, e-mail address or slug
+// that another store has.
+func (tx *Tx) putStore(st Store) (Store, error) {
 	refusal := refuse(ValidationFailed)
-	if tx.count("SELECT count(*) FROM stores WHERE domain = ? AND id <> ?", st.Domain, st.ID) > 0 {
-		refusal.add("domain", "belongs to another store: %q", st.Domain)
-	}
-	if tx.count("SELECT count(*) FROM stores WHERE owner_email = ? AND id <> ?", st.OwnerEmail, st.ID) > 0 {
-		refusal.add("owner_email", "belongs to another store: %q", st.OwnerEmail)
-	}
-	if tx.count("SELECT count(*) FROM stores WHERE slug = ? AND id <> ?", st.Slug, st.ID) > 0 {
-		refusal.add("slug", "belongs to another store: %q", st.Slug)
+	for _, own := range []struct{ column, value string }{
+		{"domain", st.Domain}, {"owner_email", st.OwnerEmail}, {"slug", st.Slug},
+	} {
+		if tx.count("SELECT count(*) FROM stores WHERE "+own.column+" = ? AND id <> ?", own.value, st.ID) > 0 {
+			refusal.add(own.column, "belongs to another store: %q", own.value)
+		}
 	}
 	if st.Shop == ShopOpen {
-		tx.refuseOpening(*st, refusal)
+		tx.refuseOpening(st, refusal)
 	}
 	if err := refusal.orNil(); err != nil {
-		return err
+		return st, err
 	}
 
 	tx.exec(`
@@ -215,10 +210,8 @@ func (tx *Tx) putStore(st *Store) error {
 		       shop_max_quantity = ?
 		WHERE  id = ?`,
 		st.Name, st.Slug, st.Domain, st.Plan, st.Expiry.Milliseconds(), st.OwnerEmail,
-		st.Contact, cmp.Or(st.Language, "id"), st.TestMode, cmp.Or(st.Shop, ShopOff), st.ShopText,
-		cmp.Or(st.ShopHold, 3*time.Hour).Milliseconds(), cmp.Or(st.ShopMaxQuantity, 20), st.ID)
-	*st = tx.store(st.ID)
-	return nil
+		st.Contact, st.Language, st.TestMode, st.Shop, st.ShopText, st.ShopHold.Milliseconds(), st.ShopMaxQuantity, st.ID)
+	return tx.store(st.ID), nil
 }
 
 // setPublicURL records the public address of the service, also for the commands.
