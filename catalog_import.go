@@ -182,36 +182,34 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 	if e.ID != "" && (!found || e.ID != was.ID) {
 		in.wrong.add(path+"id", "is not the id of the %s with this slug: leave it out", kind)
 	}
-	if kind == Bundle {
-		was.Stock = nil                             // It was computed of its products'. Its row has none.
+	e.ImageURL = in.ownPicture(e.ImageURL, path)
+
+	switch {
+	case kind == Bundle:
+		e.Stock = nil // It is computed from its products'. Its row has none.
+		was.Stock = nil
 		if !e.Given["items"] && len(e.Items) == 0 { // A form that did not change them has them.
 			in.wrong.add(path+"items", "is needed")
 		}
+	case e.StockChange != nil:
+		in.addToStock(&e, was, found, path)
+	default:
+		e.changeStock(was)
 	}
-	e.ImageURL = in.ownPicture(e.ImageURL, path)
-	in.changeStock(&e, was, found, path)
-	fillIn(&e, was, e.Given)
 
-	result := Changed
-	switch {
-	case !found:
-		result = Created
+	fillIn(&e, was, e.Given)
+	result := resultOf(!found, e, was)
+	if result != Unchanged {
 		in.exec(`
 			INSERT INTO products (id, store_id, type, slug, title, title_folded, description, price, stock, image_url,
 			                      published, created_at, updated_at, position)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (store_id, type, slug) DO UPDATE
+			SET    title = excluded.title, title_folded = excluded.title_folded, description = excluded.description,
+			       price = excluded.price, stock = excluded.stock, image_url = excluded.image_url,
+			       published = excluded.published, updated_at = excluded.updated_at, position = excluded.position`,
 			was.ID, in.store.ID, kind, e.Slug, e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock,
 			e.ImageURL, e.Published, in.now, in.now, e.Position)
-	case alike(reflect.ValueOf(e), reflect.ValueOf(was)):
-		result = Unchanged
-	default:
-		in.exec(`
-			UPDATE products
-			SET    title = ?, title_folded = ?, description = ?, price = ?, stock = ?, image_url = ?, published = ?,
-			       updated_at = ?, position = ?
-			WHERE  id = ?`,
-			e.Title, strings.ToLower(e.Title), e.Description, e.Price, e.Stock, e.ImageURL, e.Published, in.now,
-			e.Position, was.ID)
 	}
 	if kind == Bundle && result != Unchanged {
 		in.putItems(was.ID, e.Items, path+"items")
@@ -219,33 +217,27 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 	in.done.Entries = append(in.done.Entries, EntryResult{Type: string(kind), Slug: e.Slug, ID: was.ID, Result: result})
 }
 
-// changeStock sets the stock of a product after an input. A form changes it by as much as the owner changed the field,
-// so pieces sold while the form was open stay sold.
-func (in *importRun) changeStock(e *Entry, was Entry, found bool, path string) {
-	if e.Type = was.Type; was.Type == Bundle {
-		e.Stock = nil // It is that of its products.
-		return
-	}
-	if e.StockChange != nil {
-		in.addToStock(e, was, found, path)
-		return
-	}
-
-	typed := ""
-	if e.Stock != nil {
-		typed = strconv.FormatInt(*e.Stock, 10)
-	}
-	shown, err := strconv.ParseInt(e.StockShown, 10, 64)
+// resultOf says what an import does to an entry or a method.
+func resultOf(isNew bool, now, was any) Result {
 	switch {
-	case !e.Given["stock"]:
-		e.Stock = was.Stock
-	case found && e.FormToken != "" && typed == e.StockShown: // The owner did not change the field.
-		e.Stock = was.Stock
-	case e.Stock == nil, was.Stock == nil, err != nil: // It is, was or was shown as unlimited, or there is no form.
+	case isNew:
+		return Created
+	case alike(reflect.ValueOf(now), reflect.ValueOf(was)):
+		return Unchanged
 	default:
-		after := max(0, *was.Stock+*e.Stock-shown)
-		e.Stock = &after
+		return Changed
 	}
+}
+
+// changeStock changes the stock that a form gives by as much as the owner changed the field, so pieces sold while the
+// form was open stay sold. A stock that is, was or was shown as unlimited, or that no form gives, stays as given.
+func (e *Entry) changeStock(was Entry) {
+	shown, err := strconv.ParseInt(e.StockShown, 10, 64)
+	if err != nil || e.Stock == nil || was.Stock == nil {
+		return
+	}
+	after := max(0, *was.Stock+*e.Stock-shown)
+	e.Stock = &after
 }
 
 // addToStock adds an entry's change to the current stock.
@@ -379,40 +371,36 @@ func (db *DB) catalogPart(ctx context.Context, st Store, q CatalogQuery, most in
 
 // forImport returns an entry as an import takes it.
 func (e Entry) forImport(st Store) jsonObject {
-	shown := jsonObject{
-		"id": e.ID, "slug": e.Slug, "title": e.Title, "description": e.Description, "price": e.Price,
-		"image_url": st.pictureURL(e.ImageURL), "published": e.Published, "created_at": e.CreatedAt,
-		"updated_at": e.UpdatedAt, "position": e.Position,
-	}
+	e.ImageURL = st.pictureURL(e.ImageURL)
+	shown := asInput(e)
+	delete(shown, "stock_change")
 	if e.Type == Product {
-		shown["stock"] = e.Stock
+		delete(shown, "items")
 		return shown
 	}
 	items := []jsonObject{}
 	for _, i := range e.Items {
-		items = append(items, jsonObject{"slug": i.Slug, "quantity": i.Quantity})
+		items = append(items, asInput(i))
 	}
 	shown["items"] = items
+	delete(shown, "stock")
 	return shown
 }
 
-// forImport returns a method as an import takes it.
+// forImport returns a method as an import takes it, without the fields that its provider and kind do not have.
 func (m Method) forImport(st Store) jsonObject {
-	shown := jsonObject{
-		"code": m.Code, "name": m.Name, "provider": m.Provider, "fee": m.Fee, "min_amount": m.MinAmount,
-		"max_amount": m.MaxAmount, "instructions": m.Instructions, "image_url": st.pictureURL(m.ImageURL),
-		"enabled": m.Enabled, "shop": m.Shop, "position": m.Position,
+	m.ImageURL = st.pictureURL(m.ImageURL)
+	shown := asInput(m)
+	if m.Provider != Midtrans && m.Provider != Xendit {
+		delete(shown, "channels")
 	}
-	if m.Provider == Midtrans || m.Provider == Xendit {
-		shown["channels"] = append([]string{}, m.Channels...) // [], not null
+	if m.Provider != Manual {
+		delete(shown, "kind")
+		delete(shown, "accounts")
+		delete(shown, "unique_code")
 	}
-	if m.Provider == Manual {
-		shown["kind"] = m.Kind
-		shown["accounts"] = m.Accounts
-		shown["unique_code"] = m.UniqueCode
-	}
-	if m.Kind == QRIS {
-		shown["qris"] = m.QRIS
+	if m.Kind != QRIS {
+		delete(shown, "qris")
 	}
 	return shown
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -256,13 +255,7 @@ func (in *importRun) putMethod(m Method, path string) {
 	}
 	was.Kind = m.Kind // The row of a gateway's method has one too.
 
-	result := Changed
-	switch {
-	case isNew:
-		result = Created
-	case alike(reflect.ValueOf(m), reflect.ValueOf(was)):
-		result = Unchanged
-	}
+	result := resultOf(isNew, m, was)
 	if result != Unchanged {
 		in.exec(`
 			INSERT INTO payment_methods (store_id, code, name, provider, fee, instructions, min_amount, max_amount,

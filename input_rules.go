@@ -113,6 +113,16 @@ func fillIn[T any](in *T, there T, given map[string]bool) {
 	}
 }
 
+// asInput returns what a struct can be read from: its inputs, by their names.
+func asInput(v any) jsonObject {
+	from := reflect.ValueOf(v)
+	fields := jsonObject{}
+	for _, f := range inputs(from.Type()) {
+		fields[f.name] = from.FieldByIndex(f.index).Interface()
+	}
+	return fields
+}
+
 // alike reports whether two structs have the same inputs, but for those that are ignored.
 func alike(a, b reflect.Value) bool {
 	switch a.Kind() {
