@@ -209,12 +209,8 @@ func (db *DB) secret(ctx context.Context) ([]byte, error) {
 }
 
 // newAuth lets each key make rate requests a minute and burst at once, and each store four times as many.
-func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Prefix) (*auth, error) {
-	secret, err := db.secret(ctx)
-	if err != nil {
-		return nil, err
-	}
-	address, err := db.publicURL(ctx)
+func newAuth(db *DB, publicURL string, rate, burst int64, trusted []netip.Prefix) (*auth, error) {
+	secret, err := db.secret(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +237,7 @@ func newAuth(ctx context.Context, db *DB, rate, burst int64, trusted []netip.Pre
 	}
 
 	// Browsers accept a cookie with this prefix only over https, and only from this very host.
-	if strings.HasPrefix(address, "https://") {
+	if strings.HasPrefix(publicURL, "https://") {
 		a.cookiePrefix = "__Host-"
 	}
 	return a, nil

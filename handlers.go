@@ -61,6 +61,7 @@ type server struct {
 	db           *DB
 	auth         *auth
 	payments     *payments
+	publicURL    string       // without a slash at its end
 	pictures     *pictures    // that are being sent
 	docs         sync.Map     // the description as a page for strangers, by language: []byte
 	allowPrivate bool         // addresses of webhooks

@@ -343,17 +343,12 @@ func (s *server) getDescription(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	address, err := s.db.publicURL(r.Context())
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
 
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	before, after, _ := strings.Cut(description, "http://localhost:8080")
-	for _, part := range []string{before, address, after} { // Slow readers share one copy.
+	for _, part := range []string{before, s.publicURL, after} { // Slow readers share one copy.
 		io.WriteString(w, part)
 	}
 }

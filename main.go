@@ -535,7 +535,7 @@ func (c *call) runService(log *slog.Logger, prepare func() error) (err error) {
 
 	working, stop := context.WithCancel(context.WithoutCancel(c))
 	defer stop()
-	auth, err := newAuth(working, db, c.Rate, c.Burst, c.trusted)
+	auth, err := newAuth(db, c.PublicURL, c.Rate, c.Burst, c.trusted)
 	if err != nil {
 		return err
 	}
@@ -549,6 +549,7 @@ func (c *call) runService(log *slog.Logger, prepare func() error) (err error) {
 		db:           db,
 		auth:         auth,
 		payments:     c.payments(),
+		publicURL:    c.PublicURL,
 		allowPrivate: c.allowPrivate,
 	}
 

@@ -192,9 +192,7 @@ func (s *server) servePage(route pageRoute) http.Handler {
 // runPage takes the steps of a page until one fails or sets p.next. The dashboard is on the public URL's host only. An
 // owner who opened it elsewhere would send buyers links that lead nowhere, so the page says where it is.
 func (s *server) runPage(p *page) (err error) {
-	if p.Home, err = s.db.publicURL(p.Context()); err != nil {
-		return err
-	}
+	p.Home = s.publicURL
 	isOfShop := strings.HasPrefix(p.path, "/shop/") // It sets no cookie: the language stays in the address.
 	if lang := p.URL.Query().Get("lang"); vocabulary()[language(lang)] != nil && !isOfShop {
 		s.auth.setCookie(p.w, "lang", lang, 365*24*time.Hour)
