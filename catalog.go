@@ -154,8 +154,7 @@ func (db *DB) EntriesNamed(ctx context.Context, storeID string, names [][2]strin
 // can type. A product that is part of a bundle is refused.
 func (db *DB) RemoveEntry(ctx context.Context, storeID string, kind Kind, slug string) error {
 	return db.write(ctx, func(tx *Tx) error {
-		var bundles []string
-		tx.list(&bundles, `
+		bundles := rowsOf[string](tx, `
 			SELECT b.title
 			FROM   products p
 			JOIN   bundle_items i ON i.product_id = p.id

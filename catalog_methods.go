@@ -129,8 +129,7 @@ func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
 	if tx.count(goods, st.ID) == 0 {
 		refusal.add("shop", "needs a product that is for sale")
 	}
-	var methods []Method
-	tx.list(&methods, sqlMethods, st.ID)
+	methods := rowsOf[Method](tx, sqlMethods, st.ID)
 	if !slices.ContainsFunc(methods, func(m Method) bool { return m.isOfShop(st) }) {
 		refusal.add("shop", "needs a way to pay that is offered on the shop page")
 	}

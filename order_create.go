@@ -298,8 +298,7 @@ func (tx *Tx) idsOf(storeID string, items []NewItem) (ids []string) {
 // goods reads the published products and bundles with these ids, and the products that they consist of, unless those
 // are too many for an order. The + keeps SQLite from reading all products of the store.
 func (tx *Tx) goods(storeID string, ids []string) (goods map[string][]forSale, isTooMuch bool) {
-	var rows []forSale
-	tx.list(&rows, `
+	rows := rowsOf[forSale](tx, `
 		SELECT s.id, s.type AS kind, s.slug, s.title, s.price, p.id AS component,
 		       coalesce(i.quantity, 1) AS units, p.stock
 		FROM   products s

@@ -317,12 +317,11 @@ func (db *DB) GatewayKeys(ctx context.Context, storeID string, provider Provider
 }
 
 // gatewayKeys is GatewayKeys within a write.
-func (tx *Tx) gatewayKeys(storeID string, provider Provider) (keys []GatewayKey) {
+func (tx *Tx) gatewayKeys(storeID string, provider Provider) []GatewayKey {
 	if provider == Sandbox {
 		return []GatewayKey{sandboxKey}
 	}
-	tx.list(&keys, sqlGatewayKeys, storeID, provider, "")
-	return keys
+	return rowsOf[GatewayKey](tx, sqlGatewayKeys, storeID, provider, "")
 }
 
 // mostKeysOfProvider is how many keys a store may have at a provider, with those that were replaced: each notification

@@ -123,7 +123,7 @@ func (db *DB) result(err error) error { return db.unavailable(err) }
 
 // Tx is one write. Its queries see what it has written so far, and all of it has one time, now. After a database error
 // nothing more is done. A failed query returns no rows, and the write fails with that error whatever its code decides.
-// So its functions need not check for errors, and its reads, find, list and count, return none. A Tx is its own
+// So its functions need not check for errors, and its reads, find, count and rowsOf, return none. A Tx is its own
 // context, which never ends: interrupting a statement may end the transaction that its neighbours share.
 type Tx struct {
 	context.Context

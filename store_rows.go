@@ -81,17 +81,10 @@ func (tx *Tx) find(row any, query string, args ...any) (found bool) {
 	return found && err == nil
 }
 
-// list reads the rows of a query into the slice that rows points to. After an error of the write it stays empty.
-func (tx *Tx) list(rows any, query string, args ...any) {
-	list := reflect.ValueOf(rows).Elem()
-	row := reflect.New(list.Type().Elem())
-	err := readRows(tx, tx, row.Interface(), query, args, func() (more bool) {
-		list.Set(reflect.Append(list, row.Elem()))
-		return true
-	})
-	if err != nil {
-		list.SetZero()
-	}
+// rowsOf is all within a write. After an error of the write there are none.
+func rowsOf[T any](tx *Tx, query string, args ...any) []T {
+	rows, _ := all[T](tx, tx, query, args...)
+	return rows
 }
 
 // count reads a query's only number: 0 after an error of the write.

@@ -89,8 +89,7 @@ const (
 // addDeliveries makes an event due at the endpoints of its store that take it, and at phones if it rings them. One that
 // is off gets deliveries too: they wait until it is on.
 func (tx *Tx) addDeliveries(eventID, storeID string, name EventName, ringsPhone bool) {
-	var endpoints []string
-	tx.list(&endpoints, `
+	endpoints := rowsOf[string](tx, `
 		SELECT id
 		FROM   endpoints
 		WHERE  store_id = ? AND removed_at = 0
