@@ -634,11 +634,7 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 				c.db.log.Warn("cannot clean up the database", "error", err)
 			}
 		}
-
-		select {
-		case <-time.After(time.Minute):
-		case <-ctx.Done():
-		}
+		pause(ctx, time.Minute)
 		auth.writeUses()
 		c.db.checkpoint(ctx)
 	}

@@ -51,7 +51,7 @@ func listenToFile(c *call) (any, error) {
 			filter.After = event.ID
 			l.pass(event.Body)
 		}
-		l.pause(300 * time.Millisecond)
+		pause(l, 300*time.Millisecond)
 	}
 	return nil, nil
 }
@@ -88,7 +88,7 @@ func listenToAPI(c *call) error {
 			from = "after=" + url.QueryEscape(l.pass(string(body)))
 		}
 		if !data.HasMore {
-			l.pause(time.Second)
+			pause(l, time.Second)
 		}
 	}
 	return nil
@@ -179,12 +179,4 @@ func (l *listener) forward(s sending) (status string, err error) {
 	}
 	resp.Body.Close()
 	return resp.Status, nil
-}
-
-// pause waits, unless the program is stopped.
-func (l *listener) pause(d time.Duration) {
-	select {
-	case <-l.Done():
-	case <-time.After(d):
-	}
 }

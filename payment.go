@@ -397,10 +397,7 @@ func (p *payments) checkDue(ctx context.Context, d dueOrder) {
 	}
 
 	p.db.log.Error("cannot check a payment", "error", err)
-	select {
-	case <-time.After(10 * time.Second):
-	case <-ctx.Done():
-	}
+	pause(ctx, 10*time.Second)
 }
 
 // checkOrder checks those sessions of an order whose page somebody may have opened: all of them, or only those that are

@@ -431,6 +431,14 @@ func wake(due chan struct{}) {
 	}
 }
 
+// pause waits for some time, and no longer than ctx.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
 // transaction runs work between BEGIN and COMMIT. If it returns an error other than ErrUnknown, nothing was
 // changed.
 func (db *DB) transaction(work func() error) error {

@@ -399,11 +399,7 @@ func (db *DB) watch(ctx context.Context) {
 			wake(db.webhooksDue)
 			wake(db.checksDue)
 		}
-
-		select {
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-		}
+		pause(ctx, 5*time.Second)
 	}
 }
 
