@@ -504,6 +504,22 @@ func (db *DB) copyTo(ctx context.Context, out string, id uint32) error {
 	return db.copyInto(ctx, file, id)
 }
 
+// copyFor is copyTo for a copy that will take the place of a database, or stand beside it: it gets its owner. A copy
+// that was left by a program that was killed is replaced.
+func (db *DB) copyFor(ctx context.Context, database, out string, id uint32) error {
+	removeCopy(out)
+	file, err := createFor(database, out)
+	if err != nil {
+		return err
+	}
+	return db.copyInto(ctx, file, id)
+}
+
+func removeCopy(path string) {
+	os.Remove(path)
+	os.Remove(path + "-journal") // left by SQLite when the disk is full
+}
+
 // copyInto is copyTo into an empty file, which it closes.
 func (db *DB) copyInto(ctx context.Context, file *os.File, id uint32) error {
 	out := file.Name()
@@ -513,8 +529,7 @@ func (db *DB) copyInto(ctx context.Context, file *os.File, id uint32) error {
 	}
 	err = errors.Join(err, file.Sync(), file.Close(), syncFolder(out))
 	if err != nil {
-		os.Remove(out)
-		os.Remove(out + "-journal") // left by SQLite when the disk is full
+		removeCopy(out)
 		return fmt.Errorf("cannot copy %s to %s: is the disk full, or the database damaged? (%w)", db.path, out, err)
 	}
 	return nil
@@ -552,12 +567,7 @@ func restore(ctx context.Context, path, from string, env environment) (aside str
 	}
 
 	fresh := path + "-restoring"
-	os.Remove(fresh) // A restore that was killed may have left it.
-	file, err := createFor(path, fresh)
-	if err != nil {
-		return "", r, err
-	}
-	if err := source.copyInto(ctx, file, applicationID); err != nil {
+	if err := source.copyFor(ctx, path, fresh, applicationID); err != nil {
 		return "", r, err
 	}
 	aside, err = setAside(path, path+env.now().UTC().Format("-20060102-150405.000"))

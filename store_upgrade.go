@@ -10,10 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/mattn/go-sqlite3"
 )
@@ -71,23 +69,8 @@ func (db *DB) upgrade(version int) error {
 // saveCopy writes the file as it is before the upgrade. The transaction has begun, so nothing is added
 // meanwhile. The copy gets its name when it is complete and on disk.
 func (db *DB) saveCopy(saved string) error {
-	beside, err := os.ReadDir(filepath.Dir(db.path))
-	if err != nil {
-		return err
-	}
-	for _, entry := range beside { // left by killed upgrades
-		name := entry.Name()
-		if strings.HasPrefix(name, filepath.Base(db.path)+"-before-") && strings.Contains(name, ".part") {
-			os.Remove(filepath.Join(filepath.Dir(db.path), name))
-		}
-	}
-
-	part := saved + ".part"
-	file, err := createFor(db.path, part)
-	if err == nil {
-		err = db.copyInto(context.Background(), file, backupID)
-	}
-	if err != nil {
+	part := fmt.Sprintf("%s-before-%d.part", db.path, schemaVersion)
+	if err := db.copyFor(context.Background(), db.path, part, backupID); err != nil {
 		return db.noRoom(err)
 	}
 	return errors.Join(os.Rename(part, saved), syncFolder(saved))

@@ -50,7 +50,7 @@ func upgradeOnce(t *testing.T) {
 		t.Errorf("before the upgrade it has version %s", got)
 	}
 
-	must(t, os.WriteFile(w.file+"-before-2-killed.part", nil, 0o600))
+	must(t, os.WriteFile(w.file+"-before-2.part", nil, 0o600))
 	held, letGo := make(chan struct{}), make(chan struct{})
 	w.begin = func(l *life) {
 		l.hold = func() {
