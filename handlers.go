@@ -62,6 +62,7 @@ type server struct {
 	auth         *auth
 	payments     *payments
 	publicURL    string       // without a slash at its end
+	description  string       // of the API, with the public URL
 	pictures     *pictures    // that are being sent
 	docs         sync.Map     // the description as a page for strangers, by language: []byte
 	allowPrivate bool         // addresses of webhooks

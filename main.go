@@ -550,6 +550,7 @@ func (c *call) runService(log *slog.Logger, prepare func() error) (err error) {
 		auth:         auth,
 		payments:     c.payments(),
 		publicURL:    c.PublicURL,
+		description:  strings.Replace(description, "http://localhost:8080", c.PublicURL, 1),
 		allowPrivate: c.allowPrivate,
 	}
 
