@@ -323,6 +323,7 @@ const mostOfPage = 900_000
 func (db *DB) CatalogPage(
 	ctx context.Context, st Store, q CatalogQuery,
 ) (entries []json.RawMessage, more bool, err error) {
+	entries = []json.RawMessage{}
 	size := 0
 	for {
 		const atOnce = 50 // descriptions are long

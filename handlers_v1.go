@@ -4,7 +4,6 @@ package main
 
 import (
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -225,7 +224,7 @@ func (s *server) getCatalog(c *apiCall, query CatalogQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jsonObject{query.Type + "s": append([]json.RawMessage{}, entries...), "has_more": more}, nil
+	return jsonObject{query.Type + "s": entries, "has_more": more}, nil
 }
 
 // putCatalog takes a catalog file. The process decodes two at once.
@@ -269,7 +268,7 @@ func (s *server) listWebhooks(c *apiCall, _ noQuery) (any, error) {
 	shown := []shownWebhook{}
 	for _, e := range endpoints {
 		if e.Kind == Webhook {
-			shown = append(shown, shownWebhook{e.ID, e.URL, e.Events, e.Active, e.OffReason, "", e.CreatedAt})
+			shown = append(shown, showWebhook(e, ""))
 		}
 	}
 	return jsonObject{"webhooks": shown}, nil
@@ -284,6 +283,10 @@ type shownWebhook struct {
 	OffReason string      `json:"off_reason,omitempty"`
 	Secret    string      `json:"secret,omitempty"` // shown once, to whoever adds it
 	CreatedAt Time        `json:"created_at"`
+}
+
+func showWebhook(e Endpoint, secret string) shownWebhook {
+	return shownWebhook{e.ID, e.URL, e.Events, e.Active, e.OffReason, secret, e.CreatedAt}
 }
 
 func (s *server) addWebhook(c *apiCall, _ noQuery) (any, error) {
@@ -302,7 +305,7 @@ func (s *server) addWebhook(c *apiCall, _ noQuery) (any, error) {
 		return nil, err
 	}
 	c.status = http.StatusCreated
-	return jsonObject{"webhook": shownWebhook{e.ID, e.URL, e.Events, e.Active, e.OffReason, secret, e.CreatedAt}}, nil
+	return jsonObject{"webhook": showWebhook(e, secret)}, nil
 }
 
 func (s *server) removeWebhook(c *apiCall, _ noQuery) (any, error) {

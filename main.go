@@ -628,10 +628,8 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 	for minute := 0; ctx.Err() == nil; minute++ {
 		isSteady := c.db.observeClock() // A jump shows as the difference to the last call.
 		if minute%60 == 0 && isSteady && !c.db.waitsForClock(24*time.Hour) {
-			if err := c.db.MarkUnusedPictures(ctx); err != nil && ctx.Err() == nil {
-				c.db.log.Warn("cannot find unused pictures", "error", err)
-			}
-			if err := c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)); err != nil && ctx.Err() == nil {
+			err := errors.Join(c.db.MarkUnusedPictures(ctx), c.db.purge(ctx, cmp.Or(c.KeepEvents, 90*24*time.Hour)))
+			if err != nil && ctx.Err() == nil {
 				c.db.log.Warn("cannot clean up the database", "error", err)
 			}
 		}
