@@ -270,7 +270,46 @@ type textFlags struct {
 	Given map[string]bool
 }
 
-// define defines all the flags that exist. A word between backticks names what a flag takes.
+// usages says what the help says about each flag of textFlags. A word between backticks names what it takes.
+var usages = map[string]string{
+	"public-url":        "the `address` where buyers reach the service",
+	"log-format":        "the format of the log, `text|json` (default text)",
+	"rate":              "how many `requests` each key may send per minute (default 300)",
+	"burst":             "how many `requests` each key may send at once (default 60)",
+	"keep-events":       "delete events after this `duration` (default 2160h)",
+	"store":             "the store's `id`, which store list shows; needed if there are several",
+	"key":               "the key's `id`, which key list shows; for webhook listen, the key itself",
+	"endpoint":          "the endpoint's `id`",
+	"delivery":          "the delivery's `id`",
+	"order":             "the order's `id`, or its number INV-…",
+	"name":              "a `name` for people to read",
+	"email":             "the owner's e-mail `address`",
+	"plan":              "the store's plan, `free|growth|scale`; free has no API",
+	"slug":              "the store's `name` in addresses",
+	"domain":            "the store's own `host`, if it has one",
+	"expiry":            "orders expire after this `duration` (a new store has 24h)",
+	"contact":           "for buyers: a WhatsApp `number` or an e-mail address",
+	"language":          "the language of messages to the owner's phone, `id|en`",
+	"test":              "test mode, `on|off`; it offers the sandbox",
+	"shop":              "the shop page, `open|closed|off`",
+	"shop-text":         "a `text` on the shop page: address, hours, rules",
+	"shop-hold":         "orders of the shop page expire after this `duration` (a new store has 3h)",
+	"shop-max-quantity": "how many `pieces` of an item such an order may have (a new store has 20)",
+	"scope":             "what the key may do, `read|write|manage` (default write)",
+	"expires":           "the key expires after this `duration` (default: never)",
+	"url":               "the `address` to which events are sent",
+	"events":            "the `names` of the events to send, separated by commas (default all)",
+	"api":               "read the events from a service at this `address`, with -key, instead of from a file",
+	"forward":           "also post the events to this `address`, signed like webhooks",
+	"since":             "with -endpoint: all that was not delivered since this `time`",
+	"provider":          "the gateway, `midtrans|xendit`",
+	"mode":              "the key's mode, `sandbox|live`; live takes real money",
+	"status":            "only orders with this `status`",
+	"from":              "only orders of this `day` and later, such as 2026-01-31, in WIB",
+	"to":                "only orders of this `day` and before",
+}
+
+// define defines all the flags that exist.
 func (c *call) define(f *flag.FlagSet) {
 	f.StringVar(&c.file, "db", "storeorder.db", "the database `file`")
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` where the service listens")
@@ -280,42 +319,9 @@ func (c *call) define(f *flag.FlagSet) {
 	f.Func("trusted-proxy", "trust X-Forwarded-For from this `address` or network (repeatable)", c.addProxy)
 	f.Func("gateway-url", "reach a gateway at another address, `provider=URL` (repeatable)", c.addGatewayURL)
 
-	text := func(name, usage string) { f.String(name, "", usage) } // for textFlags
-	text("public-url", "the `address` where buyers reach the service")
-	text("log-format", "the format of the log, `text|json` (default text)")
-	text("rate", "how many `requests` each key may send per minute (default 300)")
-	text("burst", "how many `requests` each key may send at once (default 60)")
-	text("keep-events", "delete events after this `duration` (default 2160h)")
-	text("store", "the store's `id`, which store list shows; needed if there are several")
-	text("key", "the key's `id`, which key list shows; for webhook listen, the key itself")
-	text("endpoint", "the endpoint's `id`")
-	text("delivery", "the delivery's `id`")
-	text("order", "the order's `id`, or its number INV-…")
-	text("name", "a `name` for people to read")
-	text("email", "the owner's e-mail `address`")
-	text("plan", "the store's plan, `free|growth|scale`; free has no API")
-	text("slug", "the store's `name` in addresses")
-	text("domain", "the store's own `host`, if it has one")
-	text("expiry", "orders expire after this `duration` (a new store has 24h)")
-	text("contact", "for buyers: a WhatsApp `number` or an e-mail address")
-	text("language", "the language of messages to the owner's phone, `id|en`")
-	text("test", "test mode, `on|off`; it offers the sandbox")
-	text("shop", "the shop page, `open|closed|off`")
-	text("shop-text", "a `text` on the shop page: address, hours, rules")
-	text("shop-hold", "orders of the shop page expire after this `duration` (a new store has 3h)")
-	text("shop-max-quantity", "how many `pieces` of an item such an order may have (a new store has 20)")
-	text("scope", "what the key may do, `read|write|manage` (default write)")
-	text("expires", "the key expires after this `duration` (default: never)")
-	text("url", "the `address` to which events are sent")
-	text("events", "the `names` of the events to send, separated by commas (default all)")
-	text("api", "read the events from a service at this `address`, with -key, instead of from a file")
-	text("forward", "also post the events to this `address`, signed like webhooks")
-	text("since", "with -endpoint: all that was not delivered since this `time`")
-	text("provider", "the gateway, `midtrans|xendit`")
-	text("mode", "the key's mode, `sandbox|live`; live takes real money")
-	text("status", "only orders with this `status`")
-	text("from", "only orders of this `day` and later, such as 2026-01-31, in WIB")
-	text("to", "only orders of this `day` and before")
+	for name, usage := range usages {
+		f.String(name, "", usage)
+	}
 }
 
 // parse reads the flags and the argument, which may come in any order.
