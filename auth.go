@@ -126,28 +126,29 @@ func bearer(h http.Header) string {
 	return strings.TrimLeft(key, " ")
 }
 
-// AddKey adds a key to a store and returns its secret, which is stored nowhere. It works as long as lasts says; with 0,
-// until it is revoked.
+// AddKey adds a key to a store and returns its id and its secret, which is stored nowhere. It works as long as lasts
+// says; with 0, until it is revoked.
 func (db *DB) AddKey(
 	ctx context.Context, storeID, name string, scope Scope, lasts time.Duration,
-) (key APIKey, secret string, err error) {
+) (id, secret string, err error) {
 	secret = "so_" + newSecret()
 	err = db.write(ctx, func(tx *Tx) error {
 		if tx.count("SELECT count(*) FROM api_keys k WHERE k.store_id = ? AND "+keyIsLive, storeID, tx.now) >= 50 {
 			return refuse(LimitReached)
 		}
 
-		key.ID = tx.newID()
+		id = tx.newID()
+		ends := Time(0)
 		if lasts > 0 {
-			key.ExpiresAt = tx.now.Add(lasts)
+			ends = tx.now.Add(lasts)
 		}
 		tx.exec(`
 			INSERT INTO api_keys (id, store_id, name, hash, scope, created_at, expires_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			key.ID, storeID, name, digest(secret), scope, tx.now, key.ExpiresAt)
+			id, storeID, name, digest(secret), scope, tx.now, ends)
 		return nil
 	})
-	return key, secret, err
+	return id, secret, err
 }
 
 // Keys returns a store's keys, the oldest first: all that were not revoked, and the last fifty that were.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -47,12 +48,7 @@ func readCatalogFile(file []byte) (c Catalog, err error) {
 
 // changesStock reports whether an entry adds to a stock. Sent twice, it would add twice.
 func (c Catalog) changesStock() bool {
-	for _, e := range c.Products {
-		if e.StockChange != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Products, func(e Entry) bool { return e.StockChange != nil })
 }
 
 // EntryResult is what an import did to an entry.

@@ -370,7 +370,6 @@ func (r *reader) setValue(path string, rule rule, value any, to reflect.Value) {
 		r.list(path, rule, value, to)
 	case "codes", "events":
 		r.words(path, rule, value, to)
-	case "ignored": // The program sent it in an answer, and does not read it back.
 	case "map":
 		r.texts(path, rule, value, to)
 	default:

@@ -605,27 +605,25 @@ func (d *door) open(handler http.Handler) {
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !d.isOpen() && r.URL.Path != "/healthz" {
-		select {
-		case <-d.opened:
-		case <-r.Context().Done():
-		case <-time.After(2 * time.Second):
+	select {
+	case <-d.opened:
+	default:
+		if r.URL.Path == "/healthz" || !d.opensSoon(r.Context()) {
+			answerClosed(w, r)
+			return
 		}
-	}
-	if !d.isOpen() {
-		answerClosed(w, r)
-		return
 	}
 	d.handler.ServeHTTP(w, r)
 }
 
-func (d *door) isOpen() bool {
+func (d *door) opensSoon(ctx context.Context) bool {
 	select {
 	case <-d.opened:
 		return true
-	default:
-		return false
+	case <-ctx.Done():
+	case <-time.After(2 * time.Second):
 	}
+	return false
 }
 
 // upkeep runs once a minute: it notices jumps of the clock, writes when keys and sign-ins were used, makes a checkpoint

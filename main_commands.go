@@ -269,8 +269,8 @@ func storePassword(c *call) (any, error) {
 }
 
 func keyAdd(c *call) (any, error) {
-	key, secret, err := c.db.AddKey(c, c.id, c.Name, cmp.Or(c.Scope, ScopeWrite), c.Expires)
-	return jsonObject{"key_id": key.ID, "key": secret}, err
+	id, secret, err := c.db.AddKey(c, c.id, c.Name, cmp.Or(c.Scope, ScopeWrite), c.Expires)
+	return jsonObject{"key_id": id, "key": secret}, err
 }
 
 func keyList(c *call) (any, error) {

@@ -61,11 +61,11 @@ func (s *server) addKey(p *page) error {
 		return err
 	}
 
-	key, secret, err := s.db.AddKey(p.Context(), p.Store.ID, in.Name, in.Scope, 0)
+	id, secret, err := s.db.AddKey(p.Context(), p.Store.ID, in.Name, in.Scope, 0)
 	if err == nil {
-		p.keepSecret(key.ID, secret)
+		p.keepSecret(id, secret)
 	}
-	p.next = "/dashboard/developers?key=" + key.ID
+	p.next = "/dashboard/developers?key=" + id
 	return err
 }
 
