@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -155,34 +154,28 @@ func matchColumns(row reflect.Type, names []string) (columns []column, err error
 		if len(names) != 1 {
 			return nil, fmt.Errorf("a query has %d columns for one %s", len(names), row)
 		}
-		return []column{{name: names[0]}}, nil
+		return []column{{}}, nil
 	}
 
-	fields := fieldColumns(row, "")
-	read := make([]bool, len(fields))
+	unread := fieldColumns(row)
 	for _, name := range names {
-		at := slices.IndexFunc(fields, func(c column) bool { return c.name == name })
-		if at < 0 {
-			return nil, fmt.Errorf("the column %s of a query has no field in %s", name, row)
+		c, ok := unread[name]
+		if !ok {
+			return nil, fmt.Errorf("the column %s of a query has no field in %s, or is there twice", name, row)
 		}
-		if read[at] {
-			return nil, fmt.Errorf("a query for %s has the column %s twice", row, name)
-		}
-		read[at] = true
-		columns = append(columns, fields[at])
+		delete(unread, name)
+		columns = append(columns, c)
 	}
-	if at := slices.Index(read, false); at >= 0 {
-		c := fields[at]
-		return nil, fmt.Errorf("the field %s of %s has no column %s in a query", c.field, row, c.name)
+	for name := range unread {
+		return nil, fmt.Errorf("a field of %s has no column %s in a query", row, name)
 	}
 	return columns, nil
 }
 
-// column is a column of a query, with the field of a struct that it is read into.
+// column is the field of a struct that a column of a query is read into.
 type column struct {
-	name, field string
-	index       []int // of the field in the struct, and in those that it is embedded in; none is the row itself
-	isJSON      bool
+	index  []int // of the field in the struct, and in those that it is embedded in; none is the row itself
+	isJSON bool
 }
 
 // of returns where the column is scanned into a row.
@@ -197,7 +190,9 @@ func (c column) of(row reflect.Value) any {
 	return into
 }
 
-func fieldColumns(t reflect.Type, prefix string) (columns []column) {
+// fieldColumns returns the columns that a struct is read from, by name.
+func fieldColumns(t reflect.Type) map[string]column {
+	columns := map[string]column{}
 	for i := range t.NumField() {
 		field := t.Field(i)
 		tag := field.Tag.Get("sql")
@@ -205,21 +200,18 @@ func fieldColumns(t reflect.Type, prefix string) (columns []column) {
 			continue
 		}
 		if field.Anonymous {
-			for _, c := range fieldColumns(field.Type, prefix+tag) {
-				c.index = append([]int{i}, c.index...)
-				columns = append(columns, c)
+			for name, c := range fieldColumns(field.Type) {
+				columns[tag+name] = column{append([]int{i}, c.index...), c.isJSON}
 			}
 			continue
 		}
 
 		kind := field.Type.Kind()
 		isBytes := kind == reflect.Slice && field.Type.Elem().Kind() == reflect.Uint8
-		columns = append(columns, column{
-			name:   prefix + cmp.Or(tag, columnName(field.Name)),
-			field:  field.Name,
+		columns[cmp.Or(tag, columnName(field.Name))] = column{
 			index:  []int{i},
 			isJSON: kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && !isBytes,
-		})
+		}
 	}
 	return columns
 }
