@@ -282,8 +282,8 @@ const (
 
 // account is what signing in needs to know about a store.
 type account struct {
-	StoreID      string
-	PasswordHash `sql:"password_"`
+	StoreID string
+	PasswordHash
 }
 
 // devices returns the purpose of the cookie by which an account recognizes a browser. A new password changes it, so
@@ -293,7 +293,7 @@ func (acc account) devices() string { return acc.StoreID + string(acc.Salt) }
 // account returns the account that a condition selects.
 func (a *auth) account(ctx context.Context, condition string, args ...any) (account, error) {
 	return one[account](ctx, a.db,
-		"SELECT id AS store_id, password_salt, password_hash FROM stores WHERE "+condition, args...)
+		"SELECT id AS store_id, password_salt AS salt, password_hash AS hash FROM stores WHERE "+condition, args...)
 }
 
 // signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong, RateLimited

@@ -1,9 +1,9 @@
 package main
 
 // This file reads rows. Columns and fields match by name: the column store_id is read into the field StoreID, and an
-// expression gets a name by AS. Lists, maps and structs are JSON in their column. An embedded struct has columns of its
-// own, which begin with the prefix in its sql tag. A field without a column has the tag sql:"-". Any other field
-// without a column, a column without a field, and a repeated name are errors.
+// expression gets a name by AS. Lists, maps and structs are JSON in their column. The fields of an embedded struct are
+// the row's own. A field without a column has the tag sql:"-", and one whose column has another name that name. Any
+// other field without a column, a column without a field, and a repeated name are errors.
 
 import (
 	"bytes"
@@ -193,23 +193,16 @@ func (c column) of(row reflect.Value) any {
 // fieldColumns returns the columns that a struct is read from, by name.
 func fieldColumns(t reflect.Type) map[string]column {
 	columns := map[string]column{}
-	for i := range t.NumField() {
-		field := t.Field(i)
+	for _, field := range reflect.VisibleFields(t) {
 		tag := field.Tag.Get("sql")
-		if tag == "-" || !field.IsExported() {
-			continue
-		}
-		if field.Anonymous {
-			for name, c := range fieldColumns(field.Type) {
-				columns[tag+name] = column{append([]int{i}, c.index...), c.isJSON}
-			}
+		if tag == "-" || !field.IsExported() || field.Anonymous {
 			continue
 		}
 
 		kind := field.Type.Kind()
 		isBytes := kind == reflect.Slice && field.Type.Elem().Kind() == reflect.Uint8
 		columns[cmp.Or(tag, columnName(field.Name))] = column{
-			index:  []int{i},
+			index:  field.Index,
 			isJSON: kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && !isBytes,
 		}
 	}
