@@ -13,11 +13,12 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
-	"unicode"
 )
 
 // querier is what can be read from: the DB or, within a write, a Tx.
@@ -29,30 +30,24 @@ type querier interface {
 // one returns the first row of a query, or ErrNotFound if there is none.
 func one[T any](ctx context.Context, q querier, query string, args ...any) (T, error) {
 	var row, none T
-	isFound := false
-	err := readRows(ctx, q, &row, query, args, func() (more bool) {
-		isFound = true
-		return false
-	})
-	if err != nil {
-		return none, err
+	for err := range readRows(ctx, q, &row, query, args) {
+		if err != nil {
+			return none, err
+		}
+		return row, nil
 	}
-	if !isFound {
-		return none, ErrNotFound
-	}
-	return row, nil
+	return none, ErrNotFound
 }
 
 // all returns the rows of a query. Without an error the list is never nil. The query ends with the context.
 func all[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
 	var row T
 	list := []T{}
-	err := readRows(ctx, q, &row, query, args, func() (more bool) {
+	for err := range readRows(ctx, q, &row, query, args) {
+		if err != nil {
+			return nil, err
+		}
 		list = append(list, row)
-		return true
-	})
-	if err != nil {
-		return nil, err
 	}
 	return list, nil
 }
@@ -73,11 +68,10 @@ func some[T any](ctx context.Context, q querier, limit, offset int64, query stri
 // find reads the first row of a query into what row points to, and reports whether there is one. After an error of the
 // write there is none.
 func (tx *Tx) find(row any, query string, args ...any) (found bool) {
-	err := readRows(tx, tx, row, query, args, func() (more bool) {
-		found = true
-		return false
-	})
-	return found && err == nil
+	for err := range readRows(tx, tx, row, query, args) {
+		return err == nil
+	}
+	return false
 }
 
 // rowsOf is all within a write. After an error of the write there are none.
@@ -92,32 +86,42 @@ func (tx *Tx) count(query string, args ...any) (n int64) {
 	return n
 }
 
-// readRows scans the rows of a query into what row points to, one after the other. After each row it calls each, until
-// that wants no more.
-func readRows(ctx context.Context, q querier, row any, query string, args []any, each func() (more bool)) error {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return q.result(err)
-	}
-	defer rows.Close()
+// readRows scans the rows of a query into what row points to, one after the other. Each iteration has a row or, if it is
+// the last one, an error.
+func readRows(ctx context.Context, q querier, row any, query string, args []any) iter.Seq[error] {
+	return func(yield func(error) bool) {
+		rows, err := q.QueryContext(ctx, query, args...)
+		if err != nil {
+			yield(q.result(err))
+			return
+		}
+		defer rows.Close()
 
-	to := reflect.ValueOf(row).Elem()
-	columns, err := columnsOf(to.Type(), query, rows)
-	if err != nil {
-		return q.result(err)
-	}
-	into := make([]any, 0, len(columns))
-	for _, c := range columns {
-		into = append(into, c.of(to))
-	}
+		to := reflect.ValueOf(row).Elem()
+		columns, err := columnsOf(to.Type(), query, rows)
+		if err != nil {
+			yield(q.result(err))
+			return
+		}
+		into := make([]any, 0, len(columns))
+		for _, c := range columns {
+			into = append(into, c.of(to))
+		}
 
-	for more := true; more && rows.Next(); more = each() {
-		to.SetZero() // Each row gets new lists and maps.
-		if err := rows.Scan(into...); err != nil {
-			return q.result(err)
+		for rows.Next() {
+			to.SetZero() // Each row gets new lists and maps.
+			if err := rows.Scan(into...); err != nil {
+				yield(q.result(err))
+				return
+			}
+			if !yield(nil) {
+				return
+			}
+		}
+		if err := q.result(rows.Err()); err != nil {
+			yield(err)
 		}
 	}
-	return q.result(rows.Err())
 }
 
 // rowQuery is a query, and the type that its rows are read into.
@@ -211,15 +215,11 @@ func fieldColumns(t reflect.Type) map[string]column {
 
 // columnName returns the name of a field's column: store_id for StoreID, image_url for ImageURL.
 func columnName(field string) string {
-	var name strings.Builder
-	for i, c := range field {
-		if i > 0 && unicode.IsUpper(c) && unicode.IsLower(rune(field[i-1])) {
-			name.WriteByte('_')
-		}
-		name.WriteRune(unicode.ToLower(c))
-	}
-	return name.String()
+	return strings.ToLower(newWord.ReplaceAllString(field, "${1}_$2"))
 }
+
+// newWord matches where a word begins in a field's name.
+var newWord = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // toJSON encodes a value of the program's own types, which cannot fail.
 func toJSON(v any) []byte {
