@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,6 +183,9 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 	case kind == Bundle:
 		e.Stock = nil // It is computed from its products'. Its row has none.
 		was.Stock = nil
+		for i, item := range was.Items {
+			was.Items[i] = BundleItem{Slug: item.Slug, Quantity: item.Quantity} // as an input has it
+		}
 		if !e.Given["items"] && len(e.Items) == 0 { // A form that did not change them has them.
 			in.wrong.add(path+"items", "is needed")
 		}
@@ -214,14 +216,14 @@ func (in *importRun) putEntry(kind Kind, e Entry, path string) {
 }
 
 // resultOf says what an import does to an entry or a method.
-func resultOf(isNew bool, now, was any) Result {
+func resultOf[T any](isNew bool, in, was T) Result {
 	switch {
 	case isNew:
 		return Created
-	case alike(reflect.ValueOf(now), reflect.ValueOf(was)):
-		return Unchanged
-	default:
+	case isChange(in, was):
 		return Changed
+	default:
+		return Unchanged
 	}
 }
 

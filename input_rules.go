@@ -107,10 +107,17 @@ func fillIn[T any](in *T, there T, given map[string]bool) {
 	to := reflect.ValueOf(in).Elem()
 	from := reflect.ValueOf(there)
 	for _, f := range inputs(to.Type()) {
-		if !given[f.name] {
+		if !given[f.name] && f.kind != "ignored" {
 			to.FieldByIndex(f.index).Set(from.FieldByIndex(f.index))
 		}
 	}
+}
+
+// isChange reports whether an input that was filled in changes anything.
+func isChange[T any](in, there T) bool {
+	after := there
+	fillIn(&after, in, nil)
+	return !reflect.DeepEqual(after, there)
 }
 
 // asInput returns what a struct can be read from: its inputs, by their names.
@@ -121,26 +128,4 @@ func asInput(v any) jsonObject {
 		fields[f.name] = from.FieldByIndex(f.index).Interface()
 	}
 	return fields
-}
-
-// alike reports whether two structs have the same inputs, but for those that are ignored.
-func alike(a, b reflect.Value) bool {
-	switch a.Kind() {
-	case reflect.Struct:
-		for _, f := range inputs(a.Type()) {
-			if f.kind != "ignored" && !alike(a.FieldByIndex(f.index), b.FieldByIndex(f.index)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Slice:
-		for i := range min(a.Len(), b.Len()) {
-			if !alike(a.Index(i), b.Index(i)) {
-				return false
-			}
-		}
-		return a.Len() == b.Len()
-	default:
-		return reflect.DeepEqual(a.Interface(), b.Interface())
-	}
 }
