@@ -5,7 +5,6 @@ package main
 // webhooks, signed and with the same bytes, and prints each answer. It sends nothing twice.
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,8 +18,9 @@ import (
 // listener passes events on.
 type listener struct {
 	*call
-	client *http.Client
-	secret string // signs forwarded events
+	client *http.Client // of the API
+	queue  *queue       // sends what is forwarded; it does not run
+	secret string       // signs that
 }
 
 func webhookListen(c *call) (any, error) {
@@ -96,11 +96,12 @@ func listenToAPI(c *call) error {
 
 // newListener follows no redirects, as the service does not.
 func newListener(c *call) *listener {
-	return &listener{call: c, client: &http.Client{
+	client := &http.Client{
 		Transport:     c.transport,
 		Timeout:       longestAttempt,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
+	return &listener{call: c, client: client, queue: newQueue(c.db, c.transport, true)}
 }
 
 // greet says whose events follow. The secret is derived from one that the developer has, so that it is the same every
@@ -146,7 +147,7 @@ func (l *listener) read(path string, data any) (http.Header, error) {
 	return resp.Header, json.Unmarshal(answer.Data, data)
 }
 
-// pass prints an event, forwards it, and returns its id.
+// pass prints an event, forwards it as the queue sends a delivery, and returns its id.
 func (l *listener) pass(body string) (id string) {
 	fmt.Fprintf(l.stdout, "%s\n", body)
 	var event struct {
@@ -157,26 +158,15 @@ func (l *listener) pass(body string) (id string) {
 		return event.ID
 	}
 
-	status, err := l.forward(sending{
-		Event: event.Event, EventID: event.ID, Secrets: []string{l.secret}, Body: []byte(body),
-	})
+	s := sending{Event: event.Event, EventID: event.ID, Secrets: []string{l.secret}, Body: []byte(body)}
+	header := webhookHeader(s, dueDelivery{ID: event.ID}, l.now().Unix())
+	ctx, cancel := context.WithTimeout(l, longestAttempt)
+	defer cancel()
+	answer, err := l.queue.post(ctx, l.Forward, s.Body, header)
 	if err != nil {
-		status = err.Error()
+		l.hint("%s: %v", event.Event, err)
+		return event.ID
 	}
-	l.hint("%s: %s", event.Event, status)
+	l.hint("%s: %d %s", event.Event, answer.code, http.StatusText(answer.code))
 	return event.ID
-}
-
-func (l *listener) forward(s sending) (status string, err error) {
-	req, err := http.NewRequestWithContext(l, "POST", l.Forward, bytes.NewReader(s.Body))
-	if err != nil {
-		return "", err
-	}
-	req.Header = webhookHeader(s, dueDelivery{ID: s.EventID}, l.now().Unix())
-	resp, err := l.client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	resp.Body.Close()
-	return resp.Status, nil
 }
