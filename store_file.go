@@ -71,7 +71,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		closing:     make(chan struct{}),
 	}
 
-	err = db.lockAndPrepare(mode)
+	err = db.prepare(mode)
 	if sqliteCode(err) != 0 {
 		err = unusable(path, err)
 	}
@@ -110,30 +110,20 @@ func openPool(path, options string, connections int) *sql.DB {
 	return pool
 }
 
-// lockAndPrepare prepares a file. One that is served gets a lock first, and is watched from then on.
-func (db *DB) lockAndPrepare(mode openMode) error {
-	if mode != openToServe {
-		return db.prepare(mode)
-	}
-	lock, err := lockServing(db.path)
-	db.lock = lock
-	if err != nil {
-		return err
-	}
-	if err := db.prepare(mode); err != nil {
-		return err
-	}
-	return db.takeFile()
-}
-
 // prepare inspects the file before it changes anything. Then it opens the file for writing, and creates or upgrades its
-// tables.
-func (db *DB) prepare(mode openMode) error {
+// tables. One that is served gets a lock first, and is watched in the end.
+func (db *DB) prepare(mode openMode) (err error) {
+	isServed := mode == openToServe
+	if isServed {
+		if db.lock, err = lockServing(db.path); err != nil {
+			return err
+		}
+	}
 	version, err := db.inspect(mode)
 	if err != nil || mode == openReadOnly {
 		return err
 	}
-	if mode == openToServe {
+	if isServed {
 		if err := db.checkIfCopied(); err != nil {
 			return err
 		}
@@ -144,7 +134,6 @@ func (db *DB) prepare(mode openMode) error {
 	if err != nil {
 		return err
 	}
-
 	// The first keeps savepoints from writing temporary files. The second is the size in bytes that the WAL
 	// shrinks to.
 	if err := db.execute("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 8388608"); err != nil {
@@ -152,20 +141,21 @@ func (db *DB) prepare(mode openMode) error {
 	}
 
 	if version == 0 {
-		return db.transaction(func() error {
+		err = db.transaction(func() error {
 			return db.execute(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;\n%s",
 				applicationID, schemaVersion, schema))
 		})
+	} else if isServed && version < schemaVersion {
+		err = db.upgrade(version)
 	}
-	if mode != openToServe {
-		return nil
+	if err != nil || !isServed {
+		return err
 	}
-	if version < schemaVersion {
-		if err := db.upgrade(version); err != nil {
-			return err
-		}
+
+	if err := db.checkColumns(ctx); err != nil {
+		return err
 	}
-	return db.checkColumns(ctx)
+	return db.takeFile()
 }
 
 // inspect returns the version of a file that may be opened in this mode, or 0 if it is empty. Its errors say what to do
@@ -343,8 +333,7 @@ func (db *DB) checkIfCopied() error {
 
 // takeFile begins to watch the file of the serving process.
 func (db *DB) takeFile() (err error) {
-	db.file, err = os.Open(db.path)
-	if err != nil {
+	if db.file, err = os.Open(db.path); err != nil {
 		return err
 	}
 	return db.checkWritable()
