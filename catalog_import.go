@@ -247,7 +247,7 @@ func (in *importRun) addToStock(e *Entry, was Entry, found bool, path string) {
 	case !found || was.Stock == nil:
 		in.wrong.add(field, "needs a product with a stock: give stock, such as %d", 20)
 	case *was.Stock+*e.StockChange < 0:
-		in.outOfStock.addLeft(field, *was.Stock, "takes more than is left")
+		in.outOfStock.addError(FieldError{Field: field, Format: "takes more than is left", Left: was.Stock})
 	case *was.Stock+*e.StockChange > maxMoney:
 		in.wrong.add(field, "makes the stock exceed %d", maxMoney)
 	default:

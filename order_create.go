@@ -450,8 +450,11 @@ func (o *OrderRow) outOfStock() error {
 	refusal := refuse(OutOfStock)
 	for i, item := range o.Order.Items {
 		if left := o.left(i); left < item.Quantity {
-			refusal.addLeft(fmt.Sprintf("items[%d].quantity", i), left,
-				"is more than is left: order fewer, or leave it out")
+			refusal.addError(FieldError{
+				Field:  fmt.Sprintf("items[%d].quantity", i),
+				Format: "is more than is left: order fewer, or leave it out",
+				Left:   &left,
+			})
 		}
 	}
 	return refusal

@@ -62,17 +62,12 @@ func (r *Refusal) Error() string { return fmt.Sprint(r.Reason, " ", r.Words, r.F
 
 // add adds a wrong field, unless there are a hundred already, and returns the refusal.
 func (r *Refusal) add(field, format string, values ...any) *Refusal {
-	if len(r.Fields) < 100 {
-		r.Fields = append(r.Fields, FieldError{Field: field, Format: format, Values: values})
-	}
-	return r
+	return r.addError(FieldError{Field: field, Format: format, Values: values})
 }
 
-// addLeft is add, and says how many are left.
-func (r *Refusal) addLeft(field string, left int64, format string, values ...any) *Refusal {
-	n := len(r.Fields)
-	if r.add(field, format, values...); len(r.Fields) > n {
-		r.Fields[n].Left = &left
+func (r *Refusal) addError(e FieldError) *Refusal {
+	if len(r.Fields) < 100 {
+		r.Fields = append(r.Fields, e)
 	}
 	return r
 }
