@@ -87,17 +87,15 @@ func internationalPhone(text string) string {
 
 	digits := phoneMarks.Replace(text)
 	hasCountry := strings.HasPrefix(text, "+")
-	if abroad, isAbroad := strings.CutPrefix(digits, "00"); isAbroad {
-		digits = abroad
+	switch {
+	case strings.HasPrefix(digits, "00"):
+		digits = digits[2:]
 		hasCountry = true
-	} else if local, isLocal := strings.CutPrefix(digits, "0"); isLocal {
-		digits = "62" + local
+	case strings.HasPrefix(digits, "0"):
+		digits = "62" + digits[1:]
 	}
-
-	if local, hasZero := strings.CutPrefix(digits, "620"); hasZero {
-		digits = "62" + local
-	}
-	if strings.HasPrefix(digits, "62") {
+	if local, isIndonesian := strings.CutPrefix(digits, "62"); isIndonesian {
+		digits = "62" + strings.TrimPrefix(local, "0")
 		hasCountry = true
 	}
 	if !hasCountry || strings.HasPrefix(digits, "0") || len(digits) < 8 || len(digits) > 15 {
