@@ -122,9 +122,6 @@ func (m Method) isOfShop(st Store) bool { return m.Shop && !m.Test && m.lacks(st
 // refuseOpening refuses to open a shop page from which nobody could order. If an open one loses something later, the
 // page says so.
 func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
-	if tx.count("SELECT count(*) FROM stores WHERE id = ? AND shop = ?", st.ID, ShopOpen) > 0 {
-		return
-	}
 	const goods = "SELECT EXISTS (SELECT 1 FROM products WHERE store_id = ? AND published = 1 AND removed_at = 0)"
 	if tx.count(goods, st.ID) == 0 {
 		refusal.add("shop", "needs a product that is for sale")

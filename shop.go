@@ -138,7 +138,7 @@ func (db *DB) AddStore(ctx context.Context, st Store, hash PasswordHash) (Store,
 			                    password_salt, password_hash, created_at)
 			VALUES (?1, '', ?1, 'free', 600000, ?1, ?2, ?3, ?4)`,
 			st.ID, hash.Salt, hash.Hash, st.CreatedAt)
-		return tx.putStore(st)
+		return tx.putStore(Store{}, st)
 	})
 }
 
@@ -149,9 +149,10 @@ func (db *DB) SetStore(ctx context.Context, id string, edit func(*Store)) (Store
 		if st.ID == "" {
 			return st, ErrNotFound
 		}
+		was := st
 		edit(&st)
 		tx.keysChanged = true
-		return tx.putStore(st)
+		return tx.putStore(was, st)
 	})
 }
 
@@ -186,8 +187,8 @@ func (st *Store) applySettings(in settings) {
 }
 
 // putStore writes a store's row, and returns the store with its address. It refuses a domain, e-mail address or slug
-// that another store has.
-func (tx *Tx) putStore(st Store) (Store, error) {
+// that another store has, and an opening of the shop page that sells nothing.
+func (tx *Tx) putStore(was, st Store) (Store, error) {
 	refusal := refuse(ValidationFailed)
 	for _, own := range []struct{ column, value string }{
 		{"domain", st.Domain}, {"owner_email", st.OwnerEmail}, {"slug", st.Slug},
@@ -196,7 +197,7 @@ func (tx *Tx) putStore(st Store) (Store, error) {
 			refusal.add(own.column, "belongs to another store: %q", own.value)
 		}
 	}
-	if st.Shop == ShopOpen {
+	if st.Shop == ShopOpen && was.Shop != ShopOpen {
 		tx.refuseOpening(st, refusal)
 	}
 	if err := refusal.orNil(); err != nil {
