@@ -130,33 +130,38 @@ func (st Store) showOrders(orders []StoredOrder, more bool) pieces {
 	return listOf("orders", shown, more)
 }
 
-// editOrder changes an order's note, metadata and address.
-func (s *server) editOrder(c *apiCall, _ noQuery) (any, error) {
-	var in OrderEdit
-	if err := readPatch(c.body, &in); err != nil {
-		return nil, err
+// onOrder returns a handler that reads a body, calls change with it, and answers with the order.
+func onOrder[In any](
+	read func(body []byte, into any) error, change func(c *apiCall, in In) (OrderRow, error),
+) func(c *apiCall, _ noQuery) (any, error) {
+	return func(c *apiCall, _ noQuery) (any, error) {
+		var in In
+		if err := read(c.body, &in); err != nil {
+			return nil, err
+		}
+		c.leave()
+		o, err := change(c, in)
+		if err != nil {
+			return nil, err
+		}
+		return jsonObject{"order": c.store.orderJSON(o.StoredOrder, "")}, nil
 	}
-	c.leave()
-	o, err := s.db.EditOrder(c.Context(), c.store.ID, c.orderID(), ActorAPI, in)
-	return c.showOrder(o), err
 }
 
-// performAct performs an act of the owner, which the last part of the path names. A key that may only write can only
-// cancel pending orders.
-func (s *server) performAct(c *apiCall, _ noQuery) (any, error) {
-	var in OwnerAct
-	if err := c.readOptionalBody(&in); err != nil {
-		return nil, err
+// readOptional reads a body that may be left out.
+func readOptional(body []byte, into any) error {
+	if len(body) == 0 {
+		return nil
 	}
+	return readJSON(body, into)
+}
 
-	act := Act(path.Base(c.URL.Path))
-	if act == Cancel && !c.key.Scope.allows(ScopeManage) {
-		act = CancelPending
-	}
-	c.leave()
-	note := Note{Code: NoteByAPI, Text: in.Reason}
-	o, err := s.payments.Decide(c.Context(), c.store.ID, c.orderID(), act, ActorAPI, note, "")
-	return c.showOrder(o), err
+// orderID returns the id in the path.
+func (c *apiCall) orderID() string { return strings.ToLower(c.PathValue("order_id")) }
+
+// editOrder changes an order's note, metadata and address.
+func (s *server) editOrder(c *apiCall, in OrderEdit) (OrderRow, error) {
+	return s.db.EditOrder(c.Context(), c.store.ID, c.orderID(), ActorAPI, in)
 }
 
 // OwnerAct is the body of an act of the owner.
@@ -164,42 +169,23 @@ type OwnerAct struct {
 	Reason string `json:"reason" rule:"text 1..200 optional"`
 }
 
-func (s *server) ship(c *apiCall, _ noQuery) (any, error) {
-	var in Shipment
-	if err := c.readOptionalBody(&in); err != nil {
-		return nil, err
+// performAct performs an act of the owner, which the last part of the path names. A key that may only write can only
+// cancel pending orders.
+func (s *server) performAct(c *apiCall, in OwnerAct) (OrderRow, error) {
+	act := Act(path.Base(c.URL.Path))
+	if act == Cancel && !c.key.Scope.allows(ScopeManage) {
+		act = CancelPending
 	}
-	c.leave()
-	o, err := s.db.Ship(c.Context(), c.store.ID, c.orderID(), ActorAPI, in)
-	return c.showOrder(o), err
+	note := Note{Code: NoteByAPI, Text: in.Reason}
+	return s.payments.Decide(c.Context(), c.store.ID, c.orderID(), act, ActorAPI, note, "")
 }
 
-func (s *server) unship(c *apiCall, _ noQuery) (any, error) {
-	if err := c.readOptionalBody(&struct{}{}); err != nil {
-		return nil, err
-	}
-	c.leave()
-	o, err := s.db.TakeBackShipping(c.Context(), c.store.ID, c.orderID(), ActorAPI)
-	return c.showOrder(o), err
+func (s *server) ship(c *apiCall, in Shipment) (OrderRow, error) {
+	return s.db.Ship(c.Context(), c.store.ID, c.orderID(), ActorAPI, in)
 }
 
-// orderID returns the id in the path.
-func (c *apiCall) orderID() string { return strings.ToLower(c.PathValue("order_id")) }
-
-// showOrder returns the data of an answer with an order.
-func (c *apiCall) showOrder(o OrderRow) any {
-	if o.ID == "" { // There was an error, which is answered.
-		return nil
-	}
-	return jsonObject{"order": c.store.orderJSON(o.StoredOrder, "")}
-}
-
-// readOptionalBody reads a body that may be left out.
-func (c *apiCall) readOptionalBody(in any) error {
-	if len(c.body) == 0 {
-		return nil
-	}
-	return readJSON(c.body, in)
+func (s *server) unship(c *apiCall, _ struct{}) (OrderRow, error) {
+	return s.db.TakeBackShipping(c.Context(), c.store.ID, c.orderID(), ActorAPI)
 }
 
 func (s *server) listEvents(c *apiCall, filter EventFilter) (any, error) {
