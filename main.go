@@ -639,6 +639,6 @@ func (c *call) upkeep(ctx context.Context, auth *auth) {
 		}
 		pause(ctx, time.Minute)
 		auth.writeUses()
-		c.db.checkpoint(ctx)
+		wake(c.db.checkpoints)
 	}
 }

@@ -79,7 +79,7 @@ type DB struct {
 
 	small, large    *writeQueue
 	writesWait      chan struct{} // signaled when a write has joined a queue; capacity 1
-	between         chan func()   // what the writing goroutine does between two transactions
+	checkpoints     chan struct{} // signaled when a checkpoint is due; capacity 1
 	closing         chan struct{}
 	running         sync.WaitGroup
 	broken          atomic.Pointer[error] // why nothing is written until the next start
@@ -331,8 +331,8 @@ func (db *DB) runWrites() {
 			if small != nil || large != nil {
 				wake(db.writesWait) // There may be more.
 			}
-		case do := <-db.between:
-			do()
+		case <-db.checkpoints:
+			db.checkpoint()
 		case <-db.closing:
 			return
 		}

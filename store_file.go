@@ -58,6 +58,7 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 	db := &DB{
 		webhooksDue: make(chan struct{}, 1),
 		checksDue:   make(chan struct{}, 1),
+		checkpoints: make(chan struct{}, 1),
 		shopRings:   newShopRings(),
 		path:        path,
 		env:         env,
@@ -67,7 +68,6 @@ func openDB(path string, mode openMode, env environment, log *slog.Logger) (*DB,
 		small:       newWriteQueue(),
 		large:       newWriteQueue(),
 		writesWait:  make(chan struct{}, 1),
-		between:     make(chan func()),
 		closing:     make(chan struct{}),
 	}
 
@@ -340,22 +340,13 @@ func (db *DB) takeFile() (err error) {
 }
 
 // checkpoint copies the WAL into the file, except for parts that readers still need. SQLite does that by itself after
-// every thousand pages, but hides its errors. The WAL would then grow until the disk is full.
-func (db *DB) checkpoint(ctx context.Context) {
-	done := make(chan error, 1)
-	select {
-	case <-ctx.Done():
+// every thousand pages, but hides its errors. The WAL would then grow until the disk is full. The writing goroutine
+// calls it.
+func (db *DB) checkpoint() {
+	if db.checkWritable() != nil { // Nothing is copied into a file that was lost.
 		return
-	case db.between <- func() {
-		if db.checkWritable() != nil { // Nothing is copied into a file that was lost.
-			done <- nil
-			return
-		}
-		done <- db.env.checkpoint(func() error { return db.execute("PRAGMA wal_checkpoint(PASSIVE)") })
-	}:
 	}
-
-	err := <-done
+	err := db.env.checkpoint(func() error { return db.execute("PRAGMA wal_checkpoint(PASSIVE)") })
 	if err == nil || sqliteCode(err) == sqlite3.ErrBusy {
 		db.noCheckpoint.Store(0)
 		return
