@@ -207,9 +207,8 @@ func (db *DB) write(ctx context.Context, fn func(*Tx) error) error {
 // writeFor is write for a function that returns something beside its error.
 func writeFor[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
 	var result T
-	err := db.write(ctx, func(tx *Tx) error {
-		made, err := fn(tx)
-		result = made
+	err := db.write(ctx, func(tx *Tx) (err error) {
+		result, err = fn(tx)
 		return err
 	})
 	return result, err
@@ -570,23 +569,18 @@ func (db *DB) stopWriting(cause string) error {
 // (https://sqlite.org/lang_transaction.html). A violated constraint or an invalid statement leaves the transaction as
 // it is, and is returned unchanged. Damage to a served file ends all writing.
 func (db *DB) unavailable(err error) error {
-	code := sqliteCode(err)
-	switch code {
+	e, _ := errors.AsType[sqlite3.Error](err)
+	switch e.Code {
 	case 0, sqlite3.ErrConstraint, sqlite3.ErrError:
 		return err
 	}
-	if db.file != nil && (code == sqlite3.ErrCorrupt || code == sqlite3.ErrNotADB || isShortRead(err)) {
+	isShort := e.ExtendedCode == sqlite3.ErrIoErrShortRead // A part of the file or of its WAL is missing.
+	if db.file != nil && (e.Code == sqlite3.ErrCorrupt || e.Code == sqlite3.ErrNotADB || isShort) {
 		db.stopWriting(fmt.Sprintf("%s or its -wal is damaged (%v): stop the service, save both, run "+
 			"\"storeorder check\", and restore a backup if it finds faults (docs/operation.md, \"Damage\")",
 			db.path, err))
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
-}
-
-// isShortRead reports whether a part of the file or of its WAL is missing.
-func isShortRead(err error) bool {
-	e, _ := errors.AsType[sqlite3.Error](err)
-	return e.ExtendedCode == sqlite3.ErrIoErrShortRead
 }
 
 func sqliteCode(err error) sqlite3.ErrNo {
