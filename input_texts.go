@@ -80,9 +80,9 @@ const (
 // international number.
 func internationalPhone(text string) string {
 	text = strings.TrimLeft(plainMarks(text), " (")
-	before, after, _ := strings.Cut(trunkZero.ReplaceAllString(text, "(0)"), "(0)")
-	if phoneMarks.Replace(before) != "" {
-		text = before + after // +44 (0)20 …: the 0 is only for calls from the same country.
+	around := trunkZero.Split(text, 2)
+	if len(around) == 2 && phoneMarks.Replace(around[0]) != "" {
+		text = around[0] + around[1] // +44 (0)20 …: the 0 is only for calls from the same country.
 	}
 
 	digits := phoneMarks.Replace(text)
