@@ -576,10 +576,8 @@ func setAside(path, aside string) (moved string, err error) {
 func (db *DB) deleteRows(ctx context.Context, statement string, arg any) error {
 	const most = 100
 	for {
-		deleted := int64(0)
-		err := db.write(ctx, func(tx *Tx) error {
-			deleted = tx.exec(statement, arg, most)
-			return nil
+		deleted, err := writeFor(ctx, db, func(tx *Tx) (int64, error) {
+			return tx.exec(statement, arg, most), nil
 		})
 		if err != nil || deleted < most {
 			return err

@@ -12,6 +12,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/mattn/go-sqlite3"
 )
@@ -41,12 +42,8 @@ func (db *DB) upgrade(version int) error {
 		if err := db.saveCopy(saved); err != nil {
 			return err
 		}
-		for _, part := range upgradeParts()[version-1:] {
-			if err := db.execute(part); err != nil {
-				return err
-			}
-		}
-		if err := db.execute(fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)); err != nil {
+		changes := strings.Join(upgradeParts()[version-1:], "\n")
+		if err := db.execute(fmt.Sprintf("PRAGMA user_version = %d;\n%s", schemaVersion, changes)); err != nil {
 			return err
 		}
 		return db.checkReferences()
