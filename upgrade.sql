@@ -4,7 +4,7 @@
 --
 -- A change of schema.sql needs the same change here, at the end of the last part; TestUpgradedSchema says what is
 -- missing. A new column is defined as in schema.sql, so it needs a DEFAULT unless NULL is allowed. A published part
--- never changes. After a release, begin a new part, add one to schemaVersion in store.go, and keep the published
+-- never changes. After a release, begin a new part, add one to schemaVersion in store_file.go, and keep the published
 -- schema in testdata/schema-<version>.sql.
 
 -- To version 2
