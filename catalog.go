@@ -194,22 +194,19 @@ func (db *DB) MarkUnusedPictures(ctx context.Context) error {
 		hash IN (SELECT substr(image_url, 11) FROM payment_methods WHERE removed_at = 0 AND image_url LIKE '/pictures/%'
 		         UNION ALL
 		         SELECT substr(image_url, 11) FROM products WHERE removed_at = 0 AND image_url LIKE '/pictures/%')`
-	unused, err := all[string](ctx, db, "SELECT hash FROM pictures WHERE unused_since = 0 AND NOT "+shown)
-	if err != nil {
+	if err := db.setUnused(ctx, "unused_since = 0 AND NOT "+shown, db.now()); err != nil {
 		return err
 	}
-	used, err := all[string](ctx, db, "SELECT hash FROM pictures WHERE unused_since > 0 AND "+shown)
-	if err != nil {
-		return err
-	}
-	if err := db.setUnused(ctx, unused, db.now()); err != nil {
-		return err
-	}
-	return db.setUnused(ctx, used, 0)
+	return db.setUnused(ctx, "unused_since > 0 AND "+shown, 0)
 }
 
-// setUnused notes since when pictures are unused. Their rows are written anew, so a write has a few of them.
-func (db *DB) setUnused(ctx context.Context, hashes []string, since Time) error {
+// setUnused notes since when the pictures are unused that a condition selects. Their rows are written anew, so a write
+// has a few of them.
+func (db *DB) setUnused(ctx context.Context, condition string, since Time) error {
+	hashes, err := all[string](ctx, db, "SELECT hash FROM pictures WHERE "+condition)
+	if err != nil {
+		return err
+	}
 	for few := range slices.Chunk(hashes, 10) {
 		err := db.write(ctx, func(tx *Tx) error {
 			tx.exec("UPDATE pictures SET unused_since = ? WHERE hash IN (SELECT value FROM json_each(?))",
