@@ -216,11 +216,8 @@ func newAuth(db *DB, publicURL string, rate, burst int64, trusted []netip.Prefix
 		return nil, err
 	}
 
-	block, _ := aes.NewCipher(digest(string(secret))) // This cannot fail: the key has the right length.
-	sealing, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		return nil, err
-	}
+	block, _ := aes.NewCipher(digest(string(secret))) // Both cannot fail: the key has the right length.
+	sealing, _ := cipher.NewGCMWithRandomNonce(block)
 
 	a := &auth{
 		db:              db,
