@@ -386,15 +386,13 @@ func (db *DB) watch(ctx context.Context) {
 // checkClock compares the clock at the start with the newest event. If they are over a day apart, the clock may be
 // wrong, as on a machine without a battery. waitsForClock says what waits then.
 func (db *DB) checkClock() error {
-	newest, err := one[Time](context.Background(), db, "SELECT created_at FROM events ORDER BY number DESC LIMIT 1")
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
+	newest, err := one[Time](context.Background(), db,
+		"SELECT coalesce((SELECT created_at FROM events ORDER BY number DESC LIMIT 1), 0)")
 	if err != nil {
 		return err
 	}
 
-	if age := db.now().Sub(newest); age.Abs() > 24*time.Hour {
+	if age := db.now().Sub(newest); newest != 0 && age.Abs() > 24*time.Hour {
 		db.strangeStart = time.Now()
 		db.log.Warn("the newest event is over a day from the machine's clock: nothing expires for five minutes, and "+
 			"nothing is deleted for a day; if the clock is wrong, correct it", "newest_event", newest.String(),
