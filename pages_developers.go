@@ -133,6 +133,7 @@ func (s *server) readEndpoint(p *page) (any, error) {
 	v.Events = eventBoxes(e.Events)
 	v.Choice = p.Form("events", p.Fields(chosenEvents{Events: e.Events}))
 	if v.IsPhone {
+		p.Title = p.Language.say("title.phone")
 		scheme, rest, _ := strings.Cut(e.URL, "://")
 		v.Subscribe = rest // The template has the scheme: html/template refuses ntfy: in a value.
 		if scheme == "http" {

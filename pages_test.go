@@ -900,6 +900,9 @@ func TestLinks(t *testing.T) {
 		if !strings.Contains(phone, `href="ntfy://ntfy.sh/storeorder-`) {
 			t.Error("the page of a phone does not lead to its app")
 		}
+		if !strings.Contains(phone, "<title>Notifikasi di HP · ") {
+			t.Error("the page of a phone has no title of its own")
+		}
 	})
 }
 
