@@ -276,6 +276,7 @@ func parseTemplates(l language) *template.Template {
 		"when":     l.dates("2 Jan 2006, 15:04 WIB"),
 		"soon":     l.dates("2 Jan, 15:04 WIB"),
 		"day":      l.dates("2 Jan"),
+		"date":     l.dates("2 Jan 2006"),
 		"list":     func(values ...any) []any { return values },
 		"rupiah":   rupiah,
 		"grouped":  grouped,

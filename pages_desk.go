@@ -86,6 +86,8 @@ type deskPage struct {
 	IsSearched bool
 	IsFirst    bool // nothing is asked for
 	IsPeriod   bool
+	Since      Time    // its beginning, 0 = it has none
+	Until      Time    // its end
 	Sum        Revenue // of the period, or of today
 	Today      string  // a day, as asked has it
 	MonthBegin string  // the first day of its month
@@ -122,6 +124,8 @@ func (s *server) readDesk(p *page) (any, error) {
 	v.asked, filter = p.asked()
 	v.IsSearched = v.Text != ""
 	v.IsPeriod = v.From != "" || v.To != ""
+	v.Since = filter.CreatedMin
+	v.Until = filter.CreatedMax
 	v.IsFirst = v.asked.IsAll() && filter.StartingAfter == ""
 	if err := s.readOrders(p, &v, filter); err != nil {
 		return nil, err
