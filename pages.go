@@ -133,7 +133,7 @@ type page struct {
 	Home            string // the public URL
 	Store           Store
 	IsOwner         bool      // the store's owner is signed in
-	Done            string    // the act that was just done
+	Done            string    // the act that was just done, or what it did ("parcel")
 	DoneDetail      string    // such as pickup, for words of its own (specify); "" = the usual ones
 	Title           string    // what the page is about; "" = that of its template
 	Next            *OrderRow // the order that waits after the one that was just decided
@@ -492,7 +492,7 @@ func (s *server) perform(p *page) error {
 		p.next += "#"
 	}
 	if p.IsOwner {
-		s.auth.setCookie(p.w, "done", name, time.Minute)
+		s.auth.setCookie(p.w, "done", cmp.Or(p.Done, name), time.Minute)
 	}
 	return nil
 }

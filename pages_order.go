@@ -378,6 +378,9 @@ func (s *server) shipOrder(p *page) error {
 		return err
 	}
 	fillIn(&in, Shipment{}, in.Given)
+	if p.PostForm.Has("shown") { // The order's page showed a parcel that was sent already.
+		p.Done = "parcel"
+	}
 	_, err := s.db.Ship(p.Context(), p.Store.ID, p.PathValue("id"), ActorOwner, in)
 	return err
 }
