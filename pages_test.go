@@ -903,6 +903,16 @@ func TestLinks(t *testing.T) {
 		if !strings.Contains(phone, "<title>Notifikasi di HP · ") {
 			t.Error("the page of a phone has no title of its own")
 		}
+
+		w.sql("UPDATE stores SET contact = ''")
+		w.sql("UPDATE products SET published = 0")
+		w.sql("UPDATE payment_methods SET enabled = 0")
+		_, refused := p.code("POST", "/dashboard/shop", url.Values{"act": {"save"}, "shop": {"open"}})
+		for _, to := range []string{"catalog", "payments", "account#contact"} {
+			if !strings.Contains(refused, `<p class="error"><a href="/dashboard/`+to+`">`) {
+				t.Errorf("a shop that lacks something is not led to %s", to)
+			}
+		}
 	})
 }
 
