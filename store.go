@@ -89,6 +89,7 @@ type DB struct {
 	shopRings       *limiter              // of owners' phones, for buyers of the shop page
 	latestReference int64                 // the count in the latest payment_reference: see newReference
 	fullLogged      time.Time             // when the log last told of a full disk; only the writing goroutine uses it
+	isFull          bool                  // Nothing was written since then; also of the writing goroutine.
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that
 	// SQLite holds on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks). Both are nil in
@@ -131,6 +132,7 @@ type Tx struct {
 	db                     *DB
 	webhooksDue, checksDue bool // set when a delivery or a check becomes due; the commit wakes their loops
 	keysChanged            bool // set when an API key or a store changes; the commit raises the generation
+	hasWritten             bool // A row was written.
 	err                    error
 
 	fn         func(*Tx) error
@@ -160,6 +162,7 @@ func (tx *Tx) exec(text string, args ...any) (changed int64) {
 	result, err := tx.db.conn.ExecContext(tx, text, args...)
 	if tx.result(err) == nil {
 		changed, _ = result.RowsAffected() // This cannot fail with our driver.
+		tx.hasWritten = tx.hasWritten || changed > 0
 	}
 	return changed
 }
@@ -401,13 +404,19 @@ func (tx *Tx) call() (err error) {
 }
 
 // end answers a write, and wakes the loops for what it made due. lost is the reason why its transaction was not
-// committed, or ErrUnknown. It takes precedence over the write's own error. A full disk is logged once a minute.
+// committed, or ErrUnknown. It takes precedence over the write's own error. A full disk is logged once a minute, and
+// so is its end.
 func (tx *Tx) end(lost error) {
 	if sqliteCode(lost) == sqlite3.ErrFull && time.Since(tx.db.fullLogged) >= time.Minute {
 		tx.db.fullLogged = time.Now()
+		tx.db.isFull = true
 		tx.db.log.Error("no orders are taken, because the disk of " + tx.db.path + " is full: make space")
 	}
 	tx.err = cmp.Or(lost, tx.err)
+	if tx.db.isFull && tx.err == nil && tx.hasWritten {
+		tx.db.isFull = false
+		tx.db.log.Info("orders are taken again")
+	}
 	if tx.keysChanged {
 		tx.db.generation.Add(1)
 	}

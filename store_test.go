@@ -219,9 +219,10 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDiskInTheLog says once a minute that no orders are taken, while somebody tries.
+// TestFullDiskInTheLog says once a minute that no orders are taken, while somebody tries, and then that they are again.
 func TestFullDiskInTheLog(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
+		w.post(w.shop.body("kopi", 1), "Idempotency-Key", "first").want(t, 201, "")
 		for _, c := range []struct {
 			fault error
 			lines int
@@ -238,6 +239,19 @@ func TestFullDiskInTheLog(t *testing.T) {
 				t.Errorf("%v: the log says %d times, want %d, that the disk is full: %s", c.fault, n, c.lines, log)
 			}
 			w.do(t, "GET", "/readyz", nil).want(t, 200, "")
+
+			again := func() int { return strings.Count(w.log.String(), `level=INFO msg="orders are taken again"`) }
+			before := again()
+			w.post(w.shop.body("kopi", 5000)).want(t, 409, "OUT_OF_STOCK")
+			w.post(w.shop.body("kopi", 1), "Idempotency-Key", "first").want(t, 201, "") // the same answer as before
+			if again() != before {
+				t.Errorf("%v: what writes nothing says that orders are taken again", c.fault)
+			}
+			w.create(t, "teh", 1)
+			w.create(t, "teh", 1)
+			if again() != c.lines {
+				t.Errorf("%v: the log says %d times, want %d, that orders are taken again", c.fault, again(), c.lines)
+			}
 			w.sleep(time.Minute)
 		}
 	})
