@@ -48,12 +48,12 @@ type field struct {
 	Error                          *FieldError
 }
 
-// Field returns a field with its value and what is wrong with it.
+// Field returns a field with its value and what is wrong with it first.
 func (f form) Field(name, kind string, required bool, label, hint string) field {
 	shown := field{name, kind, label, hint, f.Values.Get(name), required, nil}
 	if f.Refusal != nil {
 		for _, e := range f.Refusal.Fields {
-			if e.Field == name {
+			if e.Field == name && shown.Error == nil {
 				shown.Error = &e
 			}
 		}

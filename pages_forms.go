@@ -143,7 +143,7 @@ func (p *page) nameFor(field, titleField string, find func(name string) (title s
 	case err != nil:
 		return "", err
 	case typed != "" || found == title:
-		return "", refuse(ValidationFailed).add(titleField,
+		return name, refuse(ValidationFailed).add(titleField,
 			"already exists: choose another, unless you have just saved it")
 	}
 	return name + "-" + strings.ToLower(rand.Text()[:6]), nil
@@ -159,24 +159,27 @@ func (s *server) saveEntry(p *page) error {
 		return err
 	}
 
+	wrong := refuse(ValidationFailed)
 	slug, err := p.nameFor("slug", "title", func(slug string) (string, error) {
 		e, err := s.db.Entry(p.Context(), p.Store.ID, kind, slug)
 		return e.Title, err
 	})
-	if err != nil {
+	if err := wrong.gather(err); err != nil {
 		return err
 	}
-
-	if err := s.readPicture(p); err != nil {
+	if err := wrong.gather(s.readPicture(p)); err != nil {
 		return err
 	}
 	in := maps.Clone(p.PostForm)
 	in.Set("slug", slug)
-	if err := s.findItems(p, in); err != nil {
+	if err := wrong.gather(s.findItems(p, in)); err != nil {
 		return err
 	}
 	var e Entry
-	if err := readForm(in, &e); err != nil {
+	if err := wrong.gather(readForm(in, &e)); err != nil {
+		return err
+	}
+	if err := wrong.orNil(); err != nil {
 		return err
 	}
 
@@ -243,6 +246,7 @@ func (s *server) findItems(p *page, in url.Values) error {
 		}
 		if reason != "" {
 			wrong.add(name, reason)
+			continue
 		}
 		in.Set(name, e.Slug)
 	}

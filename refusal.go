@@ -72,6 +72,16 @@ func (r *Refusal) addError(e FieldError) *Refusal {
 	return r
 }
 
+// gather adds the wrong fields of an error, and returns an error that is about something else.
+func (r *Refusal) gather(err error) error {
+	other, isRefusal := errors.AsType[*Refusal](err)
+	if !isRefusal || other.Reason != r.Reason {
+		return err
+	}
+	r.Fields = append(r.Fields, other.Fields...)
+	return nil
+}
+
 // orNil returns nil when no field is wrong.
 func (r *Refusal) orNil() error {
 	if len(r.Fields) == 0 {

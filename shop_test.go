@@ -253,6 +253,24 @@ func TestGoodsPictures(t *testing.T) {
 				t.Errorf("%s: %d", name, status)
 			}
 		}
+		for path, wrong := range map[string]url.Values{ // All that is wrong is said at once.
+			"product": {"title": {"Gelas"}, "price": {"abc"}, "stock": {"-1"}},
+			"bundle":  {"title": {"Duo"}, "price": {"abc"}, "items[0].slug": {"Tak Ada"}, "items[1].slug": {"kopi"}},
+		} {
+			wrong.Set("act", "save")
+			_, text := p.postPicture("/dashboard/catalog/"+path, []byte("x"), wrong)
+			errors := regexp.MustCompile(`<p class="error" id="(.*)-error">`).FindAllStringSubmatch(text, -1)
+			var names []string
+			for _, found := range errors {
+				names = append(names, found[1])
+			}
+			want := map[string]string{"product": "title price stock",
+				"bundle": "title price items[0].slug items[0].quantity items[1].quantity"}[path]
+			if got := strings.Join(names, " "); got != want || !strings.Contains(text, "JPEG, PNG atau GIF sampai") {
+				t.Errorf("%s: wrong are %s, want %s", path, got, want)
+			}
+			wantTexts(t, text, "!huruf kecil")
+		}
 		if status, _ := p.postPicture("/dashboard/catalog/product?act=save", make([]byte, 13<<20),
 			form); status != 413 {
 			t.Errorf("13 MB: %d", status)
