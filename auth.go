@@ -102,7 +102,7 @@ func (a *auth) keyHolder(ctx context.Context, secret string) (Store, APIKey, err
 	if err != nil {
 		return Store{}, APIKey{}, err
 	}
-	found.store, err = a.db.StoreOf(ctx, "store", found.key.StoreID)
+	found.store, err = a.db.StoreOf(ctx, "id", found.key.StoreID)
 	if err != nil {
 		return Store{}, APIKey{}, err
 	}

@@ -232,7 +232,7 @@ type textFlags struct {
 	Burst      int64         `json:"burst" rule:"int 1..10000000 =60"`
 	KeepEvents time.Duration `json:"keep-events" rule:"duration 10080..5256000 optional"`
 
-	Store    string `json:"store" rule:"id optional"`
+	Store    string `json:"store" rule:"text 1..64 optional"`
 	Key      string `json:"key" rule:"text 1..100 optional"`
 	Endpoint string `json:"endpoint" rule:"id optional"`
 	Delivery string `json:"delivery" rule:"id optional"`
@@ -277,7 +277,7 @@ var usages = map[string]string{
 	"rate":              "how many `requests` each key may send per minute (default 300)",
 	"burst":             "how many `requests` each key may send at once (default 60)",
 	"keep-events":       "delete events after this `duration` (default 2160h)",
-	"store":             "the store's `id`, which store list shows; needed if there are several",
+	"store":             "the store's `id` or slug, which store list shows; needed if there are several",
 	"key":               "the key's `id`, which key list shows; for webhook listen, the key itself",
 	"endpoint":          "the endpoint's `id`",
 	"delivery":          "the delivery's `id`",
@@ -389,7 +389,7 @@ func (c *call) addGatewayURL(text string) error {
 }
 
 // findRow sets c.id and c.store by the id of a row or, if that is "", to the only store. An order may be named by its
-// reference.
+// reference, and a store by its slug.
 func (c *call) findRow(kind, id string) (err error) {
 	if id == "" {
 		stores, err := c.db.Stores(c)
@@ -407,12 +407,15 @@ func (c *call) findRow(kind, id string) (err error) {
 	}
 
 	c.id = strings.ToLower(id)
-	if strings.HasPrefix(c.id, "inv-") {
+	if kind == "order" && strings.HasPrefix(c.id, "inv-") {
 		if c.id, err = c.db.OrderID(c, id); err != nil {
 			return err
 		}
 	}
 	c.store, err = c.db.StoreOf(c, kind, c.id)
+	if kind == "store" {
+		c.id = c.store.ID
+	}
 	return err
 }
 

@@ -41,7 +41,7 @@ func (s *server) openOrder(p *page, orderID string) (err error) {
 	if p.order, err = readOrderOfAnyStore(p.Context(), s.db, orderID); err != nil {
 		return err
 	}
-	if p.Store, err = s.db.StoreOf(p.Context(), "store", p.order.StoreID); err != nil {
+	if p.Store, err = s.db.StoreOf(p.Context(), "id", p.order.StoreID); err != nil {
 		return err
 	}
 

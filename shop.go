@@ -109,11 +109,13 @@ func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
 	return one[Store](ctx, db, sqlStores+where, strings.ToLower(host))
 }
 
-// StoreOf returns the store that a store, key, endpoint, order or delivery belongs to.
+// StoreOf returns the store that a key, endpoint, order or delivery belongs to, or the one with an id or a slug. For
+// people, who type either, there is the kind store.
 func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
 	storeID := map[string]string{
-		"store":    "?",
+		"id":       "?",
 		"slug":     "(SELECT id FROM stores WHERE slug = ?)",
+		"store":    "(SELECT id FROM stores WHERE ?1 IN (id, slug) ORDER BY slug = ?1 LIMIT 1)",
 		"key":      "(SELECT store_id FROM api_keys WHERE id = ?)",
 		"endpoint": "(SELECT store_id FROM endpoints WHERE id = ? AND removed_at = 0)",
 		"order":    "(SELECT store_id FROM orders WHERE id = ?)",
