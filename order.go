@@ -44,6 +44,7 @@ type Order struct {
 	PaidAt            Time              `json:"paid_at,omitempty"` // kept by a refund, not by a reversal
 	CreatedAt         Time              `json:"created_at"`
 	UpdatedAt         Time              `json:"updated_at"`
+	IsPickup          bool              `json:"-"` // The buyer collects it. It is for pages: decode sets it.
 }
 
 // beforeFee returns what the order costs before the fee and the code of its method.
@@ -71,13 +72,15 @@ type Item struct {
 
 // StoredOrder is an order as it is stored.
 type StoredOrder struct {
-	ID     string
-	JSON   string
-	Events int64 // how many it has: the sequence of its latest event
+	ID       string
+	JSON     string
+	Events   int64    // how many it has: the sequence of its latest event
+	Handover Handover // chosen when the order was made, because a store's options change later
 }
 
 func (o StoredOrder) decode() (order Order, err error) {
 	err = json.Unmarshal([]byte(o.JSON), &order)
+	order.IsPickup = o.Handover == ToPickUp
 	return order, err
 }
 
@@ -85,11 +88,10 @@ func (o StoredOrder) decode() (order Order, err error) {
 type OrderRow struct {
 	StoredOrder
 	StoreID        string
-	UniqueCode     int64    // the one drawn for the order, whatever its method is now
-	Handover       Handover // chosen when the order was made, because a store's options change later
-	StockUntil     Time     // when a reported order of the shop page releases its stock; 0 = it does not
-	QRIS           string   // the code of its payment method when the order was read, without an amount; "" = none
-	ComponentsJSON string   `sql:"components"` // its Components
+	UniqueCode     int64  // the one drawn for the order, whatever its method is now
+	StockUntil     Time   // when a reported order of the shop page releases its stock; 0 = it does not
+	QRIS           string // the code of its payment method when the order was read, without an amount; "" = none
+	ComponentsJSON string `sql:"components"` // its Components
 	Book           Book
 
 	Order      Order            `sql:"-"` // decoded

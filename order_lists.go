@@ -64,8 +64,8 @@ func (db *DB) Orders(ctx context.Context, storeID string, f OrderFilter) (orders
 		where, args = where+" AND external_id = ?", append(args, f.ExternalID)
 	}
 	return some[StoredOrder](ctx, db, f.Limit, f.Offset,
-		"SELECT id, json, events FROM orders WHERE "+where+" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?",
-		args...)
+		"SELECT id, json, events, handover FROM orders WHERE "+where+
+			" ORDER BY created_at DESC, id DESC LIMIT +? OFFSET ?", args...)
 }
 
 // mostLookedAt is how many orders of a store the desk, a search and a refund look through, and mostSummed how many a
@@ -109,7 +109,6 @@ func (db *DB) Desk(ctx context.Context, storeID string, most int) ([]OrderRow, e
 type HandOver struct {
 	StoredOrder
 	IsByBuyer bool // The buyer has entered the address.
-	Handover  Handover
 }
 
 // ToHandOver lists the orders of a store that are to be sent or picked up, the oldest first. They are paid, or are cash
@@ -176,7 +175,7 @@ const mostFound = 50
 func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilter) ([]StoredOrder, error) {
 	last := cmp.Or(f.CreatedMax, math.MaxInt64)
 	named, err := all[StoredOrder](ctx, db, `
-		SELECT id, json, events FROM orders
+		SELECT id, json, events, handover FROM orders
 		WHERE  store_id = ?1 AND id IN (
 			SELECT id FROM orders WHERE reference = upper(?2) AND store_id = ?1 UNION ALL
 			SELECT id FROM orders WHERE external_id = ?2 AND store_id = ?1 UNION ALL
@@ -221,7 +220,7 @@ func (db *DB) FindOrders(ctx context.Context, storeID, text string, f OrderFilte
 	}
 
 	return all[StoredOrder](ctx, db, `
-		SELECT id, json, events FROM orders
+		SELECT id, json, events, handover FROM orders
 		WHERE  id IN (SELECT value FROM json_each(?))
 		ORDER  BY created_at DESC, id DESC`, fromJSON{ids})
 }
