@@ -178,15 +178,12 @@ func (s *server) changeEndpoint(p *page) error {
 }
 
 func (s *server) chooseEvents(p *page, id string) error {
-	var in chosenEvents
-	if err := readForm(p.PostForm, &in); err != nil {
-		return err
-	}
 	e, err := s.db.Endpoint(p.Context(), p.Store.ID, id)
 	if err != nil {
 		return err
 	}
-	err = p.keepUnchanged(in.Given, in, p.Fields(chosenEvents{Events: e.Events}))
+	var in chosenEvents
+	err = p.readChanges(&in, p.Fields(chosenEvents{Events: e.Events}))
 	if err != nil || !in.Given["events"] {
 		return err
 	}

@@ -105,16 +105,26 @@ func (f form) Shown() string {
 	return shown.Encode()
 }
 
-// keepUnchanged marks the fields that a form did not change as not given. saved is what the form was read into, and now
-// what its fields would show by now. A list that the form has changed is refused if somebody else has changed it too
-// since the form was shown: one change would undo the other.
-func (p *page) keepUnchanged(given map[string]bool, saved any, now url.Values) error {
+// readChanges reads the posted form, and marks the fields that it did not change as not given. now is what its fields
+// would show by now; only a list needs it.
+func (p *page) readChanges(into any, now url.Values) error {
+	if err := readForm(p.PostForm, into); err != nil {
+		return err
+	}
+	return p.keepUnchanged(reflect.ValueOf(into).Elem().Interface(), now)
+}
+
+// keepUnchanged marks the fields that the posted form did not change as not given. saved is the struct that the form
+// was read into. A list that the form has changed is refused if somebody else has changed it too since the form was
+// shown: one change would undo the other.
+func (p *page) keepUnchanged(saved any, now url.Values) error {
 	if !p.PostForm.Has("shown") {
 		return nil
 	}
 	wrong := refuse(ValidationFailed)
 	shown, _ := url.ParseQuery(p.PostFormValue("shown")) // A field that is missing here has changed.
 	saves := p.Fields(saved)
+	given := reflect.ValueOf(saved).FieldByName("Given").Interface().(map[string]bool)
 	for _, in := range inputs(reflect.TypeOf(saved)) {
 		before := cmp.Or(shown.Get(in.name), digestOf(nil, in.name))
 		typed := digestOf(p.PostForm, in.name)

@@ -206,7 +206,7 @@ func (s *server) keepEntry(p *page, kind Kind, e Entry) error {
 	if err != nil {
 		return err
 	}
-	return p.keepUnchanged(e.Given, e, now)
+	return p.keepUnchanged(e, now)
 }
 
 // entryFields fills in the form of an entry. It shows the products of a bundle by their titles, where a title means no
@@ -406,7 +406,7 @@ func (s *server) saveMethod(p *page) error {
 		if err != nil {
 			return err
 		}
-		if err := p.keepUnchanged(m.Given, m, p.Fields(there)); err != nil {
+		if err := p.keepUnchanged(m, p.Fields(there)); err != nil {
 			return err
 		}
 	}
@@ -458,15 +458,12 @@ func (s *server) saveShipping(p *page) error {
 			in.Del(name + "position")
 		}
 	}
-	var shipping shippingForm
-	if err := readForm(in, &shipping); err != nil {
-		return err
-	}
 	there, err := s.db.ShippingOptions(p.Context(), p.Store.ID)
 	if err != nil {
 		return err
 	}
-	err = p.keepUnchanged(shipping.Given, shipping, p.Fields(shippingForm{Options: there}))
+	var shipping shippingForm
+	err = p.readChanges(&shipping, p.Fields(shippingForm{Options: there}))
 	p.leadOn("")
 	if err != nil || !shipping.Given["options"] {
 		return err
@@ -518,11 +515,7 @@ func (s *server) addPhone(p *page) error {
 
 func (s *server) saveStore(p *page) error {
 	var in settings
-	if err := readForm(p.PostForm, &in); err != nil {
-		return err
-	}
-
-	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
+	if err := p.readChanges(&in, nil); err != nil {
 		return err
 	}
 	p.leadOn("")

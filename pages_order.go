@@ -371,10 +371,7 @@ func (s *server) checkOrder(p *page) error {
 // shipOrder marks an order as sent or picked up, or corrects its parcel.
 func (s *server) shipOrder(p *page) error {
 	var in Shipment
-	if err := readForm(p.PostForm, &in); err != nil {
-		return err
-	}
-	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
+	if err := p.readChanges(&in, nil); err != nil {
 		return err
 	}
 	fillIn(&in, Shipment{}, in.Given)
@@ -396,10 +393,7 @@ func (s *server) undoApproval(p *page) error {
 
 func (s *server) correctOrder(p *page) error {
 	var in Correction
-	if err := readForm(p.PostForm, &in); err != nil {
-		return err
-	}
-	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
+	if err := p.readChanges(&in, nil); err != nil {
 		return err
 	}
 	return s.db.CorrectOrder(p.Context(), p.Store.ID, p.PathValue("id"), in)

@@ -482,10 +482,7 @@ func (s *server) readShopSettings(p *page) (any, error) {
 
 func (s *server) saveShopSettings(p *page) error {
 	var in shopSettings
-	if err := readForm(p.PostForm, &in); err != nil {
-		return err
-	}
-	if err := p.keepUnchanged(in.Given, in, nil); err != nil {
+	if err := p.readChanges(&in, nil); err != nil {
 		return err
 	}
 	_, err := s.db.SetStore(p.Context(), p.Store.ID, func(st *Store) {
