@@ -44,16 +44,15 @@ func (s *server) admitStranger(p *page) error {
 // signInPage is the sign-in page, or the one that a sign-in link opens.
 type signInPage struct {
 	*page
-	Form    form
 	ByLink  bool
 	IsSpent bool // the link was used before, or is too old
 	IsHTTP  bool // whoever is on the same network can read along
 }
 
 func (s *server) readSignIn(p *page) (any, error) {
-	v := signInPage{page: p, Form: p.Form(""), ByLink: p.PathValue("token") != ""}
-	v.IsHTTP = strings.HasPrefix(p.Home, "http:")
-	v.IsSpent = v.ByLink && isRefused(p.refusal(), ValidationFailed)
+	v := signInPage{page: p, ByLink: p.PathValue("token") != "", IsHTTP: strings.HasPrefix(p.Home, "http:")}
+	refusal := p.typed.Refusal
+	v.IsSpent = v.ByLink && refusal != nil && refusal.Reason == ValidationFailed
 	return v, nil
 }
 

@@ -22,19 +22,15 @@ func (p *page) keepSecret(id, secret string) {
 // developersPage has a store's API keys and webhooks.
 type developersPage struct {
 	*page
-	Keys        []APIKey
-	NewKey      string // the one that was just made
-	IsFree      bool   // The store's plan does not include the API.
-	AddKey      form
-	Webhooks    []Endpoint
-	AddEndpoint form
-	Events      []eventBox
+	Keys     []APIKey
+	NewKey   string // the one that was just made
+	IsFree   bool   // The store's plan does not include the API.
+	Webhooks []Endpoint
+	Events   []eventBox
 }
 
 func (s *server) readDevelopers(p *page) (any, error) {
-	v := developersPage{page: p, AddKey: p.Form("add-key"), AddEndpoint: p.Form("add-endpoint")}
-	v.Events = eventBoxes(nil)
-	v.IsFree = p.Store.Plan == PlanFree
+	v := developersPage{page: p, IsFree: p.Store.Plan == PlanFree, Events: eventBoxes(nil)}
 	if id := p.Query("key"); id != "" {
 		v.NewKey = p.keptSecret(id)
 	}

@@ -33,14 +33,6 @@ func (p *page) Form(act string, about ...url.Values) form {
 	return form{Values: values}
 }
 
-// refusal returns why the posted form was refused, or nil.
-func (p *page) refusal() error {
-	if p.typed.Refusal == nil {
-		return nil
-	}
-	return p.typed.Refusal
-}
-
 // field is a field of a form as its template shows it.
 type field struct {
 	Name, Kind, Label, Hint, Value string

@@ -72,14 +72,6 @@ type entryPage struct {
 	Token      string  // which no other form has
 	Rows       []int   // of the bundle's products
 	Products   []Entry // that the rows suggest
-	Removal    *removal
-}
-
-// removal is the part of a form that deletes what it is about.
-type removal struct {
-	Form form
-	At   string // where it is posted to
-	Word string // the code of its words
 }
 
 func (s *server) readEntry(p *page) (any, error) {
@@ -97,7 +89,6 @@ func (s *server) readEntry(p *page) (any, error) {
 			return nil, err
 		}
 		v.Save = p.Form("save", fields)
-		v.Removal = &removal{p.Form("remove"), "#remove", "remove.entry"}
 	}
 	v.Picture = strings.TrimPrefix(v.Save.Values.Get("image_url"), p.Store.URL)
 	v.IsOwn = strings.HasPrefix(v.Picture, "/")
@@ -274,11 +265,9 @@ func (s *server) removeEntry(p *page) error {
 // paymentsPage has a store's payment methods and gateways.
 type paymentsPage struct {
 	*page
-	IsFirst   bool // It was opened from the first steps.
-	Methods   []methodLine
-	Gateways  []gatewayLine
-	Gateway   form
-	IsKeyLost bool // the gateway did not answer, so its key is not saved
+	IsFirst  bool // It was opened from the first steps.
+	Methods  []methodLine
+	Gateways []gatewayLine
 }
 
 // methodLine is a method, and the code of why buyers are not offered it; "" = they are.
@@ -295,12 +284,7 @@ type channelBox struct {
 }
 
 func (s *server) readPayments(p *page) (any, error) {
-	v := paymentsPage{
-		page:      p,
-		IsFirst:   p.Query("first") != "",
-		Gateway:   p.Form("save-gateway"),
-		IsKeyLost: isRefused(p.refusal(), Unavailable),
-	}
+	v := paymentsPage{page: p, IsFirst: p.Query("first") != ""}
 	methods, err := s.db.Methods(p.Context(), p.Store.ID)
 	if err != nil {
 		return nil, err
@@ -321,24 +305,20 @@ type methodPage struct {
 	IsManual     bool
 	Lacks        string // why buyers are not offered it
 	Save         form
-	SaveAt       string
 	Rows         []int // of its accounts
 	Channels     []channelBox
 	QRISFee      bool // Its fee would be added to payments by QRIS.
-	Upload       form
 	TakesPicture bool
-	ReadCode     form
 	Code         *ownCode // the one in use
 	Proposed     *ownCode // the one that was read and not confirmed yet
 	ReadScript   template.JS
-	Removal      *removal
 }
 
 // readMethod reads the form of a method; a new one has no code. A refused picture has an address of its own, so the
-// forms say where they are posted to.
+// template says where forms are posted to.
 func (s *server) readMethod(p *page) (any, error) {
 	m := Method{Provider: Provider(p.Query("provider")), Kind: MethodKind(p.Query("kind"))}
-	v := methodPage{page: p, SaveAt: "#save", Save: p.Form("save"), Upload: p.Form("upload")}
+	v := methodPage{page: p, Save: p.Form("save")}
 	if code := p.Query("code"); code != "" {
 		var err error
 		if m, err = s.db.Method(p.Context(), p.Store.ID, code); err != nil {
@@ -347,12 +327,9 @@ func (s *server) readMethod(p *page) (any, error) {
 		if m.Removed {
 			return nil, ErrNotFound
 		}
-		at := methodPath(m.Code)
-		v.SaveAt = at + "#save"
 		v.Save = p.Form("save", p.Fields(m))
 		v.Lacks = m.lacks(p.Store)
 		p.specify(v.Lacks)
-		v.Removal = &removal{p.Form("remove"), at + "#remove", "remove.method"}
 	}
 
 	if m.Code == "" && v.Save.Refusal == nil && (m.Kind == QRIS || m.Kind == Cash) {
@@ -483,18 +460,14 @@ func (s *server) saveGateway(p *page) error {
 // accountPage has the settings of a store and of its owner.
 type accountPage struct {
 	*page
-	Save     form
-	Minutes  float64 // until unpaid orders expire, where that is no whole number of hours; otherwise 0
-	Phones   []Endpoint
-	AddPhone form
-	Password form
+	Save    form
+	Minutes float64 // until unpaid orders expire, where that is no whole number of hours; otherwise 0
+	Phones  []Endpoint
 }
 
 func (s *server) readAccount(p *page) (any, error) {
 	settings := p.Store.Settings()
 	v := accountPage{page: p, Save: p.Form("save", p.Fields(settings))}
-	v.AddPhone = p.Form("add-phone")
-	v.Password = p.Form("password")
 	if settings.Hours == nil {
 		v.Minutes = p.Store.Expiry.Minutes()
 	}

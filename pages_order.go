@@ -19,8 +19,7 @@ type orderPage struct {
 	IsConfirmed bool   // a cash order to prepare
 	Alerts      []shownAlert
 	Decision    *decision // nil = there is nothing to decide
-	Refused     form
-	Method      Method // may be removed, or without a name
+	Method      Method    // may be removed, or without a name
 	Link        buyerLink
 	Parcel      *parcel // nil = it cannot be handed over
 	MayPay      bool    // the buyer still pays, or has just paid
@@ -86,7 +85,7 @@ func (s *server) readOrderPage(p *page) (any, error) {
 	}
 
 	p.Title = o.Order.PaymentReference
-	v := orderPage{page: p, Order: o.Order, State: o.State(), Refused: p.Form("")}
+	v := orderPage{page: p, Order: o.Order, State: o.State()}
 	v.Copy = newOrderAddress() + "&from=" + o.ID
 	v.MayPay = o.Book.Status == Pending || o.Book.Status == Paid
 	v.Acts = rareActs[o.Book.Status]

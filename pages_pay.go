@@ -120,24 +120,20 @@ type payPage struct {
 	Target       string        // the heading above the account; "" = there is none
 	CanSave      bool          // the picture can be saved
 	LacksTarget  bool          // the store has removed the account
-	Claim        form
 
 	// While the order waits for payment.
-	AmountStart  string // the amount without its last digits
-	AmountEnd    string // the digits by which the store recognizes the payment
-	IsLong       bool
-	AsksAgain    bool   // the page asks the gateway again by itself
-	IsDenied     bool   // the last payment was denied, and none is open
-	Problem      string // why the gateway gave no page
-	Others       []otherMethod
-	Change       form
-	IsChangeOpen bool
+	AmountStart string // the amount without its last digits
+	AmountEnd   string // the digits by which the store recognizes the payment
+	IsLong      bool
+	AsksAgain   bool   // the page asks the gateway again by itself
+	IsDenied    bool   // the last payment was denied, and none is open
+	Problem     string // why the gateway gave no page
+	Others      []otherMethod
 
 	// While the payment is checked.
 	IsConfirmed bool // in cash
 	Proof       storeLink
 	MayUnclaim  bool
-	Unclaim     form
 
 	// While the order is on its way.
 	Delivery     *delivery // nil = there is nothing to say
@@ -155,10 +151,9 @@ type payPage struct {
 // delivery is what a buyer reads about how the order reaches them. It has only the last line of the address, because
 // everybody with the link can read it.
 type delivery struct {
-	State     string // asks (for the address), waits, prepared, sent or picked_up
-	Shipping  Shipping
-	LastLine  string
-	EnteredBy form
+	State    string // asks (for the address), waits, prepared, sent or picked_up
+	Shipping Shipping
+	LastLine string
 }
 
 // storeLink is a link for writing to the store, with the code of its words; "" = there is none.
@@ -183,7 +178,6 @@ func (s *server) readPay(p *page) (any, error) {
 	v.Alerts = shownAlerts(o.Book)
 	v.IsBackFirst = o.Order.ReturnURL != "" && (o.Book.Status == Paid || o.Book.Status == AwaitingVerification)
 	v.Question = p.toStore("message.question", "ask.")
-	v.Claim = p.Form("claim")
 	var err error
 	if v.Method, err = s.db.MethodOf(p.Context(), o); err != nil {
 		return nil, err
@@ -291,8 +285,6 @@ func (s *server) readWaysToPay(v *payPage) error {
 			v.Problem = latest.Problem
 		}
 	}
-	v.Change = v.Form("change")
-	v.IsChangeOpen = v.Change.Refusal != nil || v.Problem != ""
 
 	if o.isShipped() {
 		return nil // Its method stays.
@@ -316,7 +308,6 @@ func (v *payPage) readChecking(inTime bool) {
 		v.Proof = v.toStore("message.proof.other", "proof.")
 	}
 	v.MayUnclaim = reported && inTime && !v.Order.isShipped()
-	v.Unclaim = v.Form("unclaim")
 	isSent := v.IsManual && v.Method.Kind != Cash && reported
 	if !v.IsConfirmed && !isSent {
 		v.Target = "" // The payment to check came another way.
@@ -334,8 +325,7 @@ func (v *payPage) readDelivery(now Time) {
 	}
 
 	v.IsHandedOver = isDone && shipping.ShippedAt > 0
-	d := &delivery{Shipping: shipping, EnteredBy: v.Form("address")}
-	d.LastLine = lastLine(shipping.Address)
+	d := &delivery{Shipping: shipping, LastLine: lastLine(shipping.Address)}
 	switch {
 	case shipping.ShippedAt > 0 && v.order.Handover == ToPickUp:
 		d.State = "picked_up"

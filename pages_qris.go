@@ -31,7 +31,6 @@ func ownCodeOf(text string) *ownCode {
 
 // readCodes reads what the form of a QRIS method shows of the shop's own code.
 func (v *methodPage) readCodes(m Method) {
-	v.ReadCode = v.Form("read-code")
 	v.Code = ownCodeOf(m.QRIS)
 	v.Proposed = ownCodeOf(v.URL.Query().Get("qris"))
 	v.ReadScript = template.JS(readScript)

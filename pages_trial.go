@@ -37,11 +37,10 @@ func (s *server) startTrial(p *page) error {
 // trialPage has a test order that tries a gateway.
 type trialPage struct {
 	*page
-	Order   Order
-	Refused form
-	Steps   []trialStep
-	Text    string // the steps, to copy
-	IsOpen  bool   // The order waits for its payment.
+	Order  Order
+	Steps  []trialStep
+	Text   string // the steps, to copy
+	IsOpen bool   // The order waits for its payment.
 }
 
 // trialStep is what came of one step.
@@ -59,7 +58,7 @@ func (s *server) readTrial(p *page) (any, error) {
 		return nil, ErrNotFound
 	}
 
-	v := trialPage{page: p, Order: o.Order, Refused: p.Form(""), IsOpen: o.Book.Status == Pending}
+	v := trialPage{page: p, Order: o.Order, IsOpen: o.Book.Status == Pending}
 	v.Steps = p.Language.trialSteps(o)
 	provider := o.Order.PaymentProvider
 	lines := []string{fmt.Sprintf("storeorder, %s, %s, %s", p.Language.word("provider", string(provider)),
