@@ -26,11 +26,11 @@ type developersPage struct {
 	NewKey   string // the one that was just made
 	IsFree   bool   // The store's plan does not include the API.
 	Webhooks []Endpoint
-	Events   []eventBox
+	Events   []EventName // that there are
 }
 
 func (s *server) readDevelopers(p *page) (any, error) {
-	v := developersPage{page: p, IsFree: p.Store.Plan == PlanFree, Events: eventBoxes(nil)}
+	v := developersPage{page: p, IsFree: p.Store.Plan == PlanFree, Events: EventNames}
 	if id := p.Query("key"); id != "" {
 		v.NewKey = p.keptSecret(id)
 	}
@@ -78,22 +78,6 @@ func (s *server) addEndpoint(p *page) error {
 	return s.newEndpoint(p, in)
 }
 
-// eventBox is an event that an endpoint can take, and whether it was chosen.
-type eventBox struct {
-	Name   EventName
-	Chosen bool
-}
-
-// eventBoxes are the events that can be chosen. A ping is always sent.
-func eventBoxes(chosen []EventName) (boxes []eventBox) {
-	for _, name := range EventNames {
-		if name != Ping {
-			boxes = append(boxes, eventBox{name, slices.Contains(chosen, name)})
-		}
-	}
-	return boxes
-}
-
 // newEndpoint adds an endpoint and leads to its page, which shows its secret.
 func (s *server) newEndpoint(p *page, in NewEndpoint) error {
 	in.AllowPrivate = s.allowPrivate
@@ -113,8 +97,8 @@ type endpointPage struct {
 	Subscribe  string // the address at which a phone's app subscribes, after ntfy://
 	Secret     string // the one that was just made
 	MayResend  bool
-	Events     []eventBox
-	Choice     form // of those events
+	Events     []EventName // that there are
+	Choice     form        // of those events
 	Deliveries []Delivery
 }
 
@@ -126,7 +110,7 @@ func (s *server) readEndpoint(p *page) (any, error) {
 
 	v := endpointPage{page: p, Endpoint: e, IsPhone: e.Kind == Phone}
 	v.MayResend = e.Active && !v.IsPhone
-	v.Events = eventBoxes(e.Events)
+	v.Events = EventNames
 	v.Choice = p.Form("events", p.Fields(chosenEvents{Events: e.Events}))
 	if v.IsPhone {
 		p.Title = p.Language.say("title.phone")

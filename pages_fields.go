@@ -53,6 +53,11 @@ func (f form) Field(name, kind string, required bool, label, hint string) field 
 	return shown
 }
 
+// Ticks reports whether the box of a field that has this value is ticked.
+func (f form) Ticks(name string, value any) bool {
+	return slices.Contains(strings.Fields(strings.Join(f.Values[name], " ")), fmt.Sprint(value))
+}
+
 // Elsewhere returns the errors that no field shows.
 func (f form) Elsewhere() []FieldError {
 	return slices.DeleteFunc(slices.Clone(f.Refusal.Fields), func(e FieldError) bool { return f.Values.Has(e.Field) })

@@ -14,7 +14,6 @@ import (
 	"maps"
 	"net/url"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -277,12 +276,6 @@ type methodLine struct {
 	QRISFee bool // Its fee would be added to payments by QRIS.
 }
 
-// channelBox is a channel that a method's form offers.
-type channelBox struct {
-	Channel
-	IsChosen bool
-}
-
 func (s *server) readPayments(p *page) (any, error) {
 	v := paymentsPage{page: p, IsFirst: p.Query("first") != ""}
 	methods, err := s.db.Methods(p.Context(), p.Store.ID)
@@ -306,7 +299,6 @@ type methodPage struct {
 	Lacks        string // why buyers are not offered it
 	Save         form
 	Rows         []int // of its accounts
-	Channels     []channelBox
 	QRISFee      bool // Its fee would be added to payments by QRIS.
 	TakesPicture bool
 	Code         *ownCode // the one in use
@@ -348,10 +340,6 @@ func (s *server) readMethod(p *page) (any, error) {
 	}
 	v.Rows = v.Save.Rows("accounts", "number", 10)
 	v.QRISFee = m.addsFeeToQRIS(p.Store)
-	chosen := strings.Fields(strings.Join(v.Save.Values["channels"], " "))
-	for _, c := range m.Provider.Channels() {
-		v.Channels = append(v.Channels, channelBox{c, slices.Contains(chosen, c.Code)})
-	}
 	return v, nil
 }
 
