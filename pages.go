@@ -280,6 +280,8 @@ func parseTemplates(l language) *template.Template {
 		"list":     func(values ...any) []any { return values },
 		"rupiah":   rupiah,
 		"grouped":  grouped,
+		"tail":     referenceTail,
+		"masked":   masked,
 		"alert":    l.alert,
 		"note":     l.noteWords,
 		"style":    func() string { return stylesheetURL },

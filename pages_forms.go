@@ -299,7 +299,7 @@ type methodPage struct {
 	Lacks        string // why buyers are not offered it
 	Save         form
 	Rows         []int // of its accounts
-	QRISFee      bool // Its fee would be added to payments by QRIS.
+	QRISFee      bool  // Its fee would be added to payments by QRIS.
 	TakesPicture bool
 	Code         *ownCode // the one in use
 	Proposed     *ownCode // the one that was read and not confirmed yet

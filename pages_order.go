@@ -14,10 +14,8 @@ import (
 // orderPage is one order with everything that happened to it.
 type orderPage struct {
 	*page
-	Order       Order
-	State       string // what the owner decides about
-	IsConfirmed bool   // a cash order to prepare
-	Alerts      []shownAlert
+	waiting               // the order, its alerts, and what was said
+	IsConfirmed bool      // a cash order to prepare
 	Decision    *decision // nil = there is nothing to decide
 	Method      Method    // may be removed, or without a name
 	Link        buyerLink
@@ -29,10 +27,7 @@ type orderPage struct {
 	MayUndo     bool    // an approval can be taken back
 	Correct     form
 	Copy        string // the address of a form for another order like this one
-	History     []HistoryEntry
-	Sessions    []sessionLine
-	Payments    []Payment
-	MayCheck    bool // its gateway can be checked
+	MayCheck    bool   // its gateway can be checked
 	Deliveries  []Delivery
 }
 
@@ -44,9 +39,6 @@ type decision struct {
 	About    string  // what No means, "" = the alerts say it
 	Held     []int64 // amounts that the gateway holds
 	AlsoHeld bool    // the gateway also holds a payment that this decision is not about
-	Accounts []BankAccount
-	Said     Note
-	Since    Time
 }
 
 // parcel is how an order gets to its buyer.
@@ -54,9 +46,7 @@ type parcel struct {
 	Form      form
 	IsPickup  bool
 	IsFolded  bool // It may have nothing to be sent.
-	IsShipped bool
 	NoAddress bool // It needs one.
-	Shipping  Shipping
 }
 
 // buyerLink is the address of an order's pay page, to be copied or sent.
@@ -67,49 +57,34 @@ type buyerLink struct {
 	IsLocal  bool   // buyers on the internet cannot open it
 }
 
-// sessionLine is a payment session, with a code for its gateway's silence or refusal.
-type sessionLine struct {
-	PaymentSession
-	Trouble string
-}
-
 func (s *server) readOrderPage(p *page) (any, error) {
 	ctx := p.Context()
 	o, err := readOrder(ctx, s.db, p.Store.ID, p.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.whyWaiting(ctx, o)
-	if err != nil {
+	v := orderPage{page: p}
+	if v.waiting, err = s.whyWaiting(ctx, o); err != nil {
 		return nil, err
 	}
 
 	p.Title = o.Order.PaymentReference
-	v := orderPage{page: p, Order: o.Order, State: o.State()}
 	v.Copy = newOrderAddress() + "&from=" + o.ID
 	v.MayPay = o.Book.Status == Pending || o.Book.Status == Paid
 	v.Acts = rareActs[o.Book.Status]
 	v.Correct = p.Form("correct", p.Fields(editableOf(o.Order)))
-	v.Payments = o.Book.Payments
-	for _, session := range o.Sessions {
-		v.Sessions = append(v.Sessions, sessionLine{session, session.trouble()})
-		v.MayCheck = v.MayCheck || session.Seen
-	}
-
+	v.MayCheck = slices.ContainsFunc(o.Sessions, func(session PaymentSession) bool { return session.Seen })
 	if v.Method, err = s.db.MethodOf(ctx, o); err != nil {
 		return nil, err
 	}
 	v.IsConfirmed = isConfirmedCash(o, v.Method)
-	v.advise(w)
-	v.askOwner(w)
-	if err := s.readParcel(p, o, &v); err != nil {
+	v.advise()
+	v.askOwner()
+	if err := s.readParcel(&v); err != nil {
 		return nil, err
 	}
-	v.writeToBuyer(o)
+	v.writeToBuyer()
 	v.MayUndo = o.Book.mayBeUndone() && (!o.Order.isShipped() || v.Method.Kind == Cash)
-	if v.History, err = s.db.History(ctx, o.ID); err != nil {
-		return nil, err
-	}
 	if v.Deliveries, err = s.db.OrderDeliveries(ctx, p.Store.ID, o.ID, 200); err != nil {
 		return nil, err
 	}
@@ -139,40 +114,39 @@ var rareActs = map[Status][]Act{
 }
 
 // readParcel reads whether and how the order is handed over.
-func (s *server) readParcel(p *page, o OrderRow, v *orderPage) error {
-	if !o.Order.isShipped() && o.Book.Status != Paid && !v.IsConfirmed {
+func (s *server) readParcel(v *orderPage) error {
+	isShipped := v.Order.isShipped()
+	if !isShipped && v.Book.Status != Paid && !v.IsConfirmed {
 		return nil
 	}
 
-	shipping := o.Order.Shipping
-	v.Parcel = &parcel{
-		IsPickup:  o.Handover == ToPickUp,
-		IsFolded:  o.Handover == NoHandover && !v.IsConfirmed,
-		IsShipped: o.Order.isShipped(),
-		NoAddress: o.Order.lacksAddress(o.Handover),
-		Shipping:  shipping,
-	}
-	fields := p.Fields(Shipment{Carrier: shipping.Carrier, TrackingNumber: shipping.TrackingNumber})
-	if shipping.Carrier == "" && !v.Parcel.IsShipped {
-		last, err := s.db.LastCarrier(p.Context(), o.StoreID, shipping.Method)
+	shipping := v.Order.Shipping
+	fields := v.Fields(Shipment{Carrier: shipping.Carrier, TrackingNumber: shipping.TrackingNumber})
+	if shipping.Carrier == "" && !isShipped {
+		last, err := s.db.LastCarrier(v.Context(), v.StoreID, shipping.Method)
 		if err != nil {
 			return err
 		}
 		fields.Set("carrier", last)
 	}
-	v.Parcel.Form = p.Form("ship", fields)
+	v.Parcel = &parcel{
+		Form:      v.Form("ship", fields),
+		IsPickup:  v.Handover == ToPickUp,
+		IsFolded:  v.Handover == NoHandover && !v.IsConfirmed,
+		NoAddress: v.Order.lacksAddress(v.Handover),
+	}
 	return nil
 }
 
 // writeToBuyer fills in the links for writing to the buyer.
-func (v *orderPage) writeToBuyer(o OrderRow) {
+func (v *orderPage) writeToBuyer() {
 	l := v.Language
-	about := o.Order
-	v.Link = buyerLink{URL: v.Store.payPage(o.ID), IsLocal: v.Store.isLocal(), IsNews: o.Order.isShipped()}
+	about := v.Order
+	v.Link = buyerLink{URL: v.Store.payPage(v.ID), IsLocal: v.Store.isLocal(), IsNews: about.isShipped()}
 	values := []string{"{buyer}", about.Buyer.Name, "{reference}", about.PaymentReference, "{store}", v.Store.Name,
 		"{amount}", rupiah(about.Amount), "{parcel}", l.parcel(about.Shipping.Carrier, about.Shipping.TrackingNumber),
 		"{method}", about.Shipping.Method}
-	text := l.say("message."+v.standing(o), values...) + "\n" + v.Link.URL
+	text := l.say("message."+v.standing(), values...) + "\n" + v.Link.URL
 	v.Link.WhatsApp = "https://wa.me/?text=" + url.QueryEscape(text)
 	if about.Buyer.Phone == "" {
 		return
@@ -184,12 +158,12 @@ func (v *orderPage) writeToBuyer(o OrderRow) {
 	v.Ready = writeTo(about.Buyer.Phone, l.say("message.ready", values...))
 }
 
-// standing returns the code of a message to the buyer about an order.
-func (v *orderPage) standing(o OrderRow) string {
-	status := o.Book.Status
+// standing returns the code of a message to the buyer about the order.
+func (v *orderPage) standing() string {
+	status := v.Book.Status
 	switch {
-	case o.Order.isShipped() && (status == Paid || status == AwaitingVerification):
-		if o.Handover == ToPickUp {
+	case v.Order.isShipped() && (status == Paid || status == AwaitingVerification):
+		if v.Handover == ToPickUp {
 			return "picked_up"
 		}
 		return "sent"
@@ -203,8 +177,8 @@ func (v *orderPage) standing(o OrderRow) string {
 	return string(status)
 }
 
-// trouble returns a code for the silence or refusal of a session's gateway; "" = there is none.
-func (s PaymentSession) trouble() string {
+// Trouble returns a code for the silence or refusal of a session's gateway; "" = there is none.
+func (s PaymentSession) Trouble() string {
 	if s.Problem == "unreachable" && !s.Seen {
 		return "unopened" // It is asked again when the buyer goes to pay.
 	}
@@ -242,11 +216,11 @@ func shownAlerts(b Book) (shown []shownAlert) {
 // waiting is an order that waits for its owner, and why.
 type waiting struct {
 	OrderRow
-	Tail   string // of its reference
-	Alerts []shownAlert
-	Said   Note   // by the buyer, or by the gateway about a payment
-	Since  Time   // when that was
-	Why    string // the kind of its first alert or, without one, the code of what was said
+	History []HistoryEntry
+	Alerts  []shownAlert
+	Said    Note   // by the buyer, or by the gateway about a payment
+	Since   Time   // when that was
+	Why     string // the kind of its first alert or, without one, the code of what was said
 }
 
 // whyWaiting returns why an order waits: its alerts, and what was said when it began to wait.
@@ -256,8 +230,7 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 		return waiting{}, err
 	}
 
-	w := waiting{OrderRow: o, Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
-	w.Tail = referenceTail(o.Order.PaymentReference)
+	w := waiting{OrderRow: o, History: history, Alerts: shownAlerts(o.Book), Since: o.Order.UpdatedAt}
 	became := func(h HistoryEntry) bool { return h.To == AwaitingVerification && h.From != h.To }
 	if i := slices.IndexFunc(history, became); i >= 0 && o.Order.Status == AwaitingVerification {
 		w.Said = history[i].Note
@@ -280,21 +253,19 @@ func (s *server) whyWaiting(ctx context.Context, o OrderRow) (waiting, error) {
 }
 
 // advise fills in the alerts with advice.
-func (v *orderPage) advise(w waiting) {
-	book := w.Book
-	isApproved := book.Status == Paid && book.PaidBy == byOwner // without a gateway's payment
-	situation := string(book.Status)
+func (v *orderPage) advise() {
+	isApproved := v.Book.Status == Paid && v.Book.PaidBy == byOwner // without a gateway's payment
+	situation := string(v.Book.Status)
 	switch {
-	case book.Status == AwaitingVerification && !w.accepts():
+	case v.Book.Status == AwaitingVerification && !v.accepts():
 		situation = "beside"
 	case isApproved:
 		situation = "approved"
 	}
 
-	for _, a := range w.Alerts {
-		a.Advice = firstWord("advice."+a.Kind+"."+situation, "advice."+a.Kind)
-		a.IsWhichOne = isApproved && a.Code == Overpaid
-		v.Alerts = append(v.Alerts, a)
+	for i, a := range v.Alerts {
+		v.Alerts[i].Advice = firstWord("advice."+a.Kind+"."+situation, "advice."+a.Kind)
+		v.Alerts[i].IsWhichOne = isApproved && a.Code == Overpaid
 	}
 }
 
@@ -305,18 +276,18 @@ func (w waiting) isHeld() bool { return w.Book.held() && !w.Book.Reported }
 func (w waiting) accepts() bool { return len(w.Alerts) > 0 && !w.Book.Reported && !w.isHeld() }
 
 // askOwner fills in the decision.
-func (v *orderPage) askOwner(w waiting) {
-	if w.Book.Status != AwaitingVerification {
+func (v *orderPage) askOwner() {
+	if v.Book.Status != AwaitingVerification {
 		return
 	}
 
-	d := &decision{Question: "arrived", Yes: "arrived", No: Reject, Said: w.Said, Since: w.Since}
+	d := &decision{Question: "arrived", Yes: "arrived", No: Reject}
 	v.Decision = d
-	if w.isHeld() {
+	if v.isHeld() {
 		d.Question = "held"
 		d.Yes = "payment"
 		d.About = "held"
-		for _, p := range w.Book.Payments {
+		for _, p := range v.Book.Payments {
 			if p.State == Held {
 				d.Held = append(d.Held, p.Amount)
 			}
@@ -324,10 +295,9 @@ func (v *orderPage) askOwner(w waiting) {
 		return
 	}
 
-	d.AlsoHeld = w.Book.held()
-	d.Accounts = v.Method.Accounts
+	d.AlsoHeld = v.Book.held()
 	switch {
-	case w.accepts():
+	case v.accepts():
 		d.Question = "amount"
 		d.Yes = "amount"
 	case v.Order.PaymentProvider != Manual:
@@ -342,7 +312,7 @@ func (v *orderPage) askOwner(w waiting) {
 			d.Question = "collect"
 		}
 	}
-	if len(w.Alerts) == 0 {
+	if len(v.Alerts) == 0 {
 		d.About = string(d.No)
 	}
 }
