@@ -101,30 +101,26 @@ func (s *server) checkOnReturn(p *page) error {
 // payPage is a buyer's page of their order.
 type payPage struct {
 	*page
-	Order        Order
-	Tail         string // of its reference
-	BuyerContact string // the buyer's, as others may see it
-	Method       Method // of the order; a removed one has no name
-	Part         string // asking, manual, gateway, checking or over
-	IsChanged    bool   // the pressed button came from the page of another method
-	IsManual     bool
-	IsBackFirst  bool // the way back to the store's own page comes first
-	Question     storeLink
-	URL          string
-	Alerts       []shownAlert
-	Code         *QRISMerchant // of the order's QRIS code; nil = it has none
-	IsFirst      bool          // the buyer has just ordered on the shop page
-	Keep         storeLink     // a link that keeps the page's address in a chat
-	MayCancel    bool          // an unpaid order of the shop page
-	OrderAgain   string        // the shop page with the same goods; "" = not an order of it
-	Target       string        // the heading above the account; "" = there is none
-	CanSave      bool          // the picture can be saved
-	LacksTarget  bool          // the store has removed the account
+	OrderRow
+	Method      Method // of the order; a removed one has no name
+	Part        string // asking, manual, gateway, checking or over
+	IsManual    bool
+	IsBackFirst bool // the way back to the store's own page comes first
+	Question    storeLink
+	URL         string
+	Alerts      []shownAlert
+	Code        *QRISMerchant // of the order's QRIS code; nil = it has none
+	IsFirst     bool          // the buyer has just ordered on the shop page
+	Keep        storeLink     // a link that keeps the page's address in a chat
+	MayCancel   bool          // an unpaid order of the shop page
+	OrderAgain  string        // the shop page with the same goods; "" = not an order of it
+	Target      string        // the heading above the account; "" = there is none
+	CanSave     bool          // the picture can be saved
+	LacksTarget bool          // the store has removed the account
 
 	// While the order waits for payment.
 	AmountStart string // the amount without its last digits
 	AmountEnd   string // the digits by which the store recognizes the payment
-	IsLong      bool
 	AsksAgain   bool   // the page asks the gateway again by itself
 	IsDenied    bool   // the last payment was denied, and none is open
 	Problem     string // why the gateway gave no page
@@ -170,8 +166,7 @@ type otherMethod struct {
 // may still pay it, as it pays an expired or failed order.
 func (s *server) readPay(p *page) (any, error) {
 	o := p.order
-	v := payPage{page: p, Order: o.Order, BuyerContact: masked(o.Order.Buyer), IsChanged: p.Query("changed") != ""}
-	v.Tail = referenceTail(o.Order.PaymentReference)
+	v := payPage{page: p, OrderRow: o}
 	p.Title = o.Order.PaymentReference
 	v.URL = p.Store.payPage(o.ID)
 	v.IsManual = o.Order.PaymentProvider == Manual
@@ -231,15 +226,14 @@ func (p *page) linkToStore(text, words string) storeLink {
 
 // readShopOrder reads what else the buyer of an order of the shop page can do.
 func (v *payPage) readShopOrder() {
-	o := v.order
-	if o.Order.Source != FromShop {
+	if v.Order.Source != FromShop {
 		return
 	}
-	v.IsFirst = v.Query("new") != "" && (o.Book.Status == Pending || o.Book.Status == AwaitingVerification)
+	v.IsFirst = v.Query("new") != "" && (v.Book.Status == Pending || v.Book.Status == AwaitingVerification)
 	v.Keep = v.toStore("message.keep", "keep.")
-	v.MayCancel = o.Book.Status == Pending && !o.Order.isShipped()
+	v.MayCancel = v.Book.Status == Pending && !v.Order.isShipped()
 	var lines []cartLine
-	for _, i := range o.Order.Items {
+	for _, i := range v.Order.Items {
 		lines = append(lines, cartLine{Kind: i.Type, Slug: i.Slug, Quantity: i.Quantity})
 	}
 	if v.Store.Shop == ShopOpen {
@@ -251,13 +245,13 @@ func (v *payPage) readShopOrder() {
 func (v *payPage) readTarget(now Time) {
 	m := v.Method
 	isQRIS := m.Kind == QRIS
-	if v.order.qris(now) != "" {
+	if v.qris(now) != "" {
 		v.Code = m.merchant()
 	}
 	v.CanSave = m.ImageURL != nil && strings.HasPrefix(*m.ImageURL, "/") // the picture is one of ours
 	switch {
 	case len(m.Accounts) == 0 && m.ImageURL == nil && m.Instructions == "" && v.Code == nil:
-	case v.order.Book.Status == AwaitingVerification && m.Kind != Cash:
+	case v.Book.Status == AwaitingVerification && m.Kind != Cash:
 		v.Target = v.Language.say("target")
 	case len(m.Accounts) > 1:
 		v.Target = v.Language.say("target.several")
@@ -273,15 +267,13 @@ func (v *payPage) readTarget(now Time) {
 func (s *server) readWaysToPay(v *payPage) error {
 	o := v.Order
 	v.AmountStart = rupiah(o.Amount)
-	v.IsLong = o.Amount > 999_999_999
 	if o.UniqueCode > 0 && o.Amount > 999 {
 		v.AmountStart, v.AmountEnd = v.AmountStart[:len(v.AmountStart)-3], v.AmountStart[len(v.AmountStart)-3:]
 	}
 
-	book := v.order.Book
-	v.IsDenied = book.has(Denied) && !book.has(Open)
-	if sessions := v.order.Sessions; len(sessions) > 0 {
-		if latest := sessions[0]; latest.URL == "" && latest.Method == o.PaymentMethod {
+	v.IsDenied = v.Book.has(Denied) && !v.Book.has(Open)
+	if len(v.Sessions) > 0 {
+		if latest := v.Sessions[0]; latest.URL == "" && latest.Method == o.PaymentMethod {
 			v.Problem = latest.Problem
 		}
 	}
@@ -301,8 +293,8 @@ func (s *server) readWaysToPay(v *payPage) error {
 
 // readChecking reads what a buyer can do while the payment is checked.
 func (v *payPage) readChecking(inTime bool) {
-	reported := v.order.Book.Reported
-	v.IsConfirmed = isConfirmedCash(v.order, v.Method) && len(v.Alerts) == 0
+	reported := v.Book.Reported
+	v.IsConfirmed = isConfirmedCash(v.OrderRow, v.Method) && len(v.Alerts) == 0
 	v.Proof = v.toStore("message.proof", "proof.")
 	if len(v.Alerts) > 0 {
 		v.Proof = v.toStore("message.proof.other", "proof.")
@@ -317,8 +309,8 @@ func (v *payPage) readChecking(inTime bool) {
 // readDelivery reads how the order reaches its buyer. Thirty days after the handover, the page no longer says so.
 func (v *payPage) readDelivery(now Time) {
 	shipping := v.Order.Shipping
-	status := v.order.Book.Status
-	isDone := status == Paid || isConfirmedCash(v.order, v.Method)
+	status := v.Book.Status
+	isDone := status == Paid || isConfirmedCash(v.OrderRow, v.Method)
 	isOver := status == Failed || status == Expired || status == Refunded
 	if shipping.ShippedAt > 0 && now > shipping.ShippedAt.Add(30*24*time.Hour) {
 		return
@@ -327,13 +319,13 @@ func (v *payPage) readDelivery(now Time) {
 	v.IsHandedOver = isDone && shipping.ShippedAt > 0
 	d := &delivery{Shipping: shipping, LastLine: lastLine(shipping.Address)}
 	switch {
-	case shipping.ShippedAt > 0 && v.order.Handover == ToPickUp:
+	case shipping.ShippedAt > 0 && v.Handover == ToPickUp:
 		d.State = "picked_up"
 	case shipping.ShippedAt > 0:
 		d.State = "sent"
-	case v.order.Handover == NoHandover, isOver:
+	case v.Handover == NoHandover, isOver:
 		return
-	case v.order.Handover == ToDeliver && shipping.Address == "":
+	case v.Handover == ToDeliver && shipping.Address == "":
 		d.State = "asks"
 	case isDone:
 		d.State = "prepared"
@@ -356,7 +348,7 @@ func lastLine(address string) string {
 
 // readOutcome reads how an order ended.
 func (v *payPage) readOutcome() {
-	status := v.order.Book.Status
+	status := v.Book.Status
 	switch {
 	case status == Paid && v.Order.Amount == 0:
 		v.Outcome = "free"
@@ -370,7 +362,7 @@ func (v *payPage) readOutcome() {
 	default:
 		v.Outcome = "refunded"
 	}
-	v.AnyDenied = v.order.Book.has(Denied)
+	v.AnyDenied = v.Book.has(Denied)
 	v.AsksFirst = status == Paid && v.Question.URL != ""
 	v.IsOverUnpaid = v.Outcome == "failed" || v.Outcome == "expired"
 	if !v.IsOverUnpaid {
