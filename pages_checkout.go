@@ -69,9 +69,7 @@ func shopPhone(text string) string {
 	return internationalPhone(text)
 }
 
-// seenValue is the value of a choice with a price: the price, a space and a name.
-func seenValue(price int64, name string) string { return fmt.Sprint(price, " ", name) }
-
+// cutSeenValue cuts the value of a choice with a price: the price as the checkout showed it, a space and a name.
 func cutSeenValue(value string) (price int64, name string) {
 	digits, name, _ := strings.Cut(value, " ")
 	price, err := strconv.ParseInt(digits, 10, 64)
@@ -102,16 +100,7 @@ func (f checkoutForm) refuseAddress(wrong *Refusal) {
 // checkoutOption is a shipping option as a checkout shows it.
 type checkoutOption struct {
 	ShippingOption
-	Costs    int64
-	Value    string
-	IsChosen bool
-}
-
-// checkoutMethod is a payment method as a checkout shows it.
-type checkoutMethod struct {
-	Method
-	Value    string
-	IsChosen bool
+	Costs int64
 }
 
 // checkoutPage is the checkout.
@@ -126,8 +115,8 @@ type checkoutPage struct {
 	Before, Now  int64 // the sum that the buyer saw, and today's; equal if nothing changed
 	Options      []checkoutOption
 	Chosen       *checkoutOption
-	Methods      []checkoutMethod
-	Method       *checkoutMethod
+	Methods      []Method
+	Method       *Method  // the chosen one
 	Barred       []Method // by their bounds
 	TakesAddress bool
 	Form         form
@@ -137,11 +126,7 @@ type checkoutPage struct {
 
 // readCheckout reads the checkout from its address, which may fill in its fields, or from the form that was refused.
 func (s *server) readCheckout(p *page) (any, error) {
-	values := p.URL.Query()
-	if p.typed.Values != nil {
-		values = p.typed.Values
-	}
-	lines := p.linesOf(values)
+	values, lines := p.cart()
 	v := checkoutPage{page: p, Form: form{values, p.typed.Refusal}, Contact: p.askStore()}
 	v.At = p.shopAddress(p.Store.shopPath()+"/checkout", nil)
 	v.Back = p.shopAddress(p.Store.shopPath(), lines)
@@ -185,14 +170,11 @@ func (s *server) readOptions(v *checkoutPage) error {
 	options, err := s.db.ShippingOptions(v.Context(), v.Store.ID)
 	_, wanted := cutSeenValue(v.Form.Values.Get("shipping"))
 	for _, o := range options {
-		costs := o.feeFor(v.Subtotal)
-		isChosen := o.Name == wanted || len(options) == 1
-		v.Options = append(v.Options, checkoutOption{o, costs, seenValue(costs, o.Name), isChosen})
+		option := checkoutOption{o, o.feeFor(v.Subtotal)}
+		v.Options = append(v.Options, option)
 		v.TakesAddress = v.TakesAddress || o.AddressRequired
-	}
-	for i, o := range v.Options {
-		if o.IsChosen {
-			v.Chosen = &v.Options[i]
+		if o.Name == wanted || len(options) == 1 {
+			v.Chosen = &option
 		}
 	}
 	return err
@@ -208,15 +190,13 @@ func (s *server) readMethods(v *checkoutPage) error {
 			v.Barred = append(v.Barred, m)
 			continue
 		}
-		v.Methods = append(v.Methods, checkoutMethod{m, seenValue(m.Fee, m.Code), m.Code == wanted})
+		v.Methods = append(v.Methods, m)
+		if m.Code == wanted {
+			v.Method = &m
+		}
 	}
 	if len(v.Methods) == 1 && v.Methods[0].Kind != Cash {
-		v.Methods[0].IsChosen = true
-	}
-	for i, m := range v.Methods {
-		if m.IsChosen {
-			v.Method = &v.Methods[i]
-		}
+		v.Method = &v.Methods[0]
 	}
 	return err
 }
@@ -278,7 +258,7 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 		return err
 	}
 	for _, l := range list {
-		order.Items = append(order.Items, NewItem{Kind: l.Kind, Slug: l.cartLine.Slug, Quantity: l.Quantity})
+		order.Items = append(order.Items, NewItem{Kind: l.Type, Slug: l.Slug, Quantity: l.Quantity})
 	}
 	if err := s.chooseOption(p, in, &order, wrong); err != nil {
 		return err

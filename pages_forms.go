@@ -24,14 +24,8 @@ type catalogPage struct {
 	*page
 	Kind    Kind
 	Text    string // what is searched for
-	Entries []catalogLine
+	Entries []Entry
 	More    string // the address of the next page, "" = there is none
-}
-
-// catalogLine is an entry in the list, with its small picture.
-type catalogLine struct {
-	Entry
-	Picture string
 }
 
 func (s *server) readCatalog(p *page) (any, error) {
@@ -48,10 +42,7 @@ func (s *server) readCatalog(p *page) (any, error) {
 		defer leave()
 	}
 	entries, more, err := s.db.Entries(p.Context(), p.Store.ID, f)
-	v := catalogPage{page: p, Kind: f.Type, Text: f.Text}
-	for _, e := range entries {
-		v.Entries = append(v.Entries, catalogLine{e, e.smallPicture()})
-	}
+	v := catalogPage{page: p, Kind: f.Type, Text: f.Text, Entries: entries}
 	if more {
 		v.More = p.With("offset", f.Offset+f.Limit)
 	}

@@ -234,7 +234,7 @@ func (v *payPage) readShopOrder() {
 	v.MayCancel = v.Book.Status == Pending && !v.Order.isShipped()
 	var lines []cartLine
 	for _, i := range v.Order.Items {
-		lines = append(lines, cartLine{Kind: i.Type, Slug: i.Slug, Quantity: i.Quantity})
+		lines = append(lines, cartLine{Field: cartField(i.Type, i.Slug), Quantity: i.Quantity})
 	}
 	if v.Store.Shop == ShopOpen {
 		v.OrderAgain = v.shopAddress(v.Store.shopPath(), lines)

@@ -99,14 +99,13 @@ func (s *server) drawShopCode(p *page) error {
 
 // cartLine is a product or bundle that was chosen.
 type cartLine struct {
-	Kind     Kind
-	Slug     string
+	Field    string // its name in forms and addresses
 	Typed    string // its quantity as it was typed
-	Quantity int64  // 0 if that is no number
+	Quantity int64  // 0 = it cannot be read
 }
 
-// Field returns the name of the line's field.
-func (l cartLine) Field() string { return string(l.Kind) + "." + l.Slug }
+// cartField returns the name of the field for the quantity of goods.
+func cartField(kind Kind, slug string) string { return string(kind) + "." + slug }
 
 // isWrong reports whether the quantity cannot be read.
 func (l cartLine) isWrong() bool { return l.Quantity == 0 }
@@ -116,9 +115,9 @@ var isSlug = formats["slug"].valid
 // readCart returns what an address or a form has chosen, sorted by field. What is empty or 0 is left out, and so is
 // what has another name.
 func readCart(values url.Values) (lines []cartLine) {
-	for name := range values {
-		kind, slug, _ := strings.Cut(name, ".")
-		typed := strings.TrimSpace(values.Get(name))
+	for field := range values {
+		kind, slug, _ := strings.Cut(field, ".")
+		typed := strings.TrimSpace(values.Get(field))
 		isChosen := typed != "" && strings.Trim(typed, "0") != ""
 		if (kind != "product" && kind != "bundle") || !isSlug(slug) || !isChosen {
 			continue
@@ -127,19 +126,19 @@ func readCart(values url.Values) (lines []cartLine) {
 		if err != nil || quantity < 0 {
 			quantity = 0
 		}
-		lines = append(lines, cartLine{Kind(kind), slug, fmt.Sprintf("%.12s", typed), quantity})
+		lines = append(lines, cartLine{field, fmt.Sprintf("%.12s", typed), quantity})
 	}
-	slices.SortFunc(lines, func(a, b cartLine) int { return cmp.Compare(a.Field(), b.Field()) })
+	slices.SortFunc(lines, func(a, b cartLine) int { return cmp.Compare(a.Field, b.Field) })
 	return lines[:min(len(lines), mostInCart)]
 }
 
-// linesOf returns what a page is about: the cart of the form that was refused, or what can be read of the address.
-func (p *page) linesOf(values url.Values) []cartLine {
-	lines := readCart(values)
+// cart returns what a page is about: the form that is shown again, or what can be read of the address.
+func (p *page) cart() (values url.Values, lines []cartLine) {
 	if p.typed.Values != nil {
-		return lines
+		return p.typed.Values, readCart(p.typed.Values)
 	}
-	return slices.DeleteFunc(lines, cartLine.isWrong)
+	values = p.URL.Query()
+	return values, slices.DeleteFunc(readCart(values), cartLine.isWrong)
 }
 
 // shopAddress returns the address of a page of the shop with what was chosen. The language stays that of the address.
@@ -147,7 +146,7 @@ func (p *page) shopAddress(path string, lines []cartLine, more ...string) string
 	query := url.Values{}
 	for _, l := range lines {
 		if !l.isWrong() {
-			query.Set(l.Field(), strconv.FormatInt(l.Quantity, 10))
+			query.Set(l.Field, strconv.FormatInt(l.Quantity, 10))
 		}
 	}
 	if lang := p.Query("lang"); vocabulary()[language(lang)] != nil {
@@ -169,7 +168,7 @@ type chosenLine struct {
 	cartLine
 	Entry
 	Total int64
-	Most  int64       // pieces that an order may have
+	Most  int64       // pieces that an order may have; 0 = sold out
 	Error *FieldError // what is wrong with its quantity
 }
 
@@ -177,89 +176,73 @@ type chosenLine struct {
 func (s *server) chosen(p *page, lines []cartLine) (list []chosenLine, skipped int, err error) {
 	names := [][2]string{}
 	for _, l := range lines {
-		names = append(names, [2]string{string(l.Kind), l.Slug})
+		kind, slug, _ := strings.Cut(l.Field, ".")
+		names = append(names, [2]string{kind, slug})
 	}
 	entries, err := s.db.EntriesNamed(p.Context(), p.Store.ID, names)
-	if err != nil {
-		return nil, 0, err
-	}
 	for _, l := range lines {
-		i := slices.IndexFunc(entries, func(e Entry) bool { return e.Type == l.Kind && e.Slug == l.Slug })
+		i := slices.IndexFunc(entries, func(e Entry) bool { return cartField(e.Type, e.Slug) == l.Field })
 		if i < 0 {
 			skipped++
 			continue
 		}
-		e := entries[i]
-		list = append(list, chosenLine{l, e, e.Price * l.Quantity, mostOf(e, p.Store), l.errorFor(e, p.Store)})
+		list = append(list, p.choose(entries[i], l))
 	}
-	return list, skipped, nil
+	return list, skipped, err
 }
 
-// mostOf returns how many pieces an order of the shop page may have.
-func mostOf(e Entry, st Store) int64 {
-	if e.Stock == nil {
-		return st.ShopMaxQuantity
+// choose returns a line with its goods, and what is wrong with its quantity.
+func (p *page) choose(e Entry, l cartLine) chosenLine {
+	chosen := chosenLine{cartLine: l, Entry: e, Total: e.Price * l.Quantity, Most: p.Store.ShopMaxQuantity}
+	if e.Stock != nil {
+		chosen.Most = min(*e.Stock, chosen.Most)
 	}
-	return min(*e.Stock, st.ShopMaxQuantity)
-}
-
-// errorFor returns what is wrong with a line's quantity; nil = nothing.
-func (l cartLine) errorFor(e Entry, st Store) *FieldError {
-	wrong := func(format string, values ...any) *FieldError {
-		return &FieldError{Field: l.Field(), Format: format, Values: values}
+	wrong := func(format string, values ...any) {
+		chosen.Error = &FieldError{Field: l.Field, Format: format, Values: values}
 	}
-	most := mostOf(e, st)
 	switch {
+	case l.Typed == "": // Nothing was chosen.
 	case l.isWrong():
-		return wrong("must be a whole number")
-	case l.Quantity <= most:
-		return nil
-	case most == 0:
-		return wrong("is sold out: %s", e.Title)
-	case e.Stock != nil && *e.Stock == most:
-		return wrong("is more than there is: %s, only %d left", e.Title, most)
+		wrong("must be a whole number")
+	case l.Quantity <= chosen.Most:
+	case chosen.Most == 0:
+		wrong("is sold out: %s", e.Title)
+	case e.Stock != nil && *e.Stock == chosen.Most:
+		wrong("is more than there is: %s, only %d left", e.Title, chosen.Most)
+	default:
+		wrong("is more than an order may have: %s, at most %d", e.Title, chosen.Most)
 	}
-	return wrong("is more than an order may have: %s, at most %d", e.Title, most)
+	return chosen
 }
 
 // shopGood is a product or bundle as the shop page shows it.
 type shopGood struct {
-	Entry
-	Field    string
-	Path     string
-	Typed    string
-	Error    *FieldError // what is wrong with that
-	Most     int64       // 0 = sold out
-	Left     int64       // if there are few
-	Excerpt  string
-	HasMore  bool // The excerpt is a part.
-	Picture  string
-	HasField bool
+	chosenLine
+	Path    string
+	Left    int64 // if there are few
+	Excerpt string
 }
 
 func (p *page) goodOf(e Entry, lines []cartLine) shopGood {
-	g := shopGood{Entry: e, Field: string(e.Type) + "." + e.Slug, Most: mostOf(e, p.Store), Excerpt: e.Description}
+	line := cartLine{Field: cartField(e.Type, e.Slug)}
+	for _, l := range lines {
+		if l.Field == line.Field {
+			line = l
+		}
+	}
+	g := shopGood{chosenLine: p.choose(e, line), Excerpt: e.Description}
 	g.Path = p.shopAddress(p.Store.shopPath()+"/"+string(e.Type)+"/"+e.Slug, lines)
 	if e.Stock != nil && *e.Stock <= fewLeft {
 		g.Left = *e.Stock
 	}
 	if runes := []rune(e.Description); len(runes) > excerptLength {
 		g.Excerpt = string(runes[:excerptLength]) + "…"
-		g.HasMore = true
 	}
-	g.Picture = e.smallPicture()
-	for _, l := range lines {
-		if l.Field() == g.Field {
-			g.Typed = l.Typed
-			g.Error = l.errorFor(e, p.Store)
-		}
-	}
-	g.HasField = p.Store.Shop == ShopOpen && g.Most > 0
 	return g
 }
 
-// smallPicture returns the address of an entry's picture for lists, "" if it has none.
-func (e Entry) smallPicture() string {
+// SmallPicture returns the address of an entry's picture for lists, "" if it has none.
+func (e Entry) SmallPicture() string {
 	switch {
 	case e.ImageURL == nil:
 		return ""
@@ -308,10 +291,21 @@ func (s *server) beginShop(p *page, lines []cartLine) (v shopPage, err error) {
 	return v, err
 }
 
-// addGood adds something to what is shown. Where nothing can be chosen and nothing was, nothing can be ordered.
-func (v *shopPage) addGood(g shopGood) {
-	v.Goods = append(v.Goods, g)
-	v.HasBar = v.HasBar || g.HasField
+// show adds what is shown, and what was chosen beside it. Where nothing can be chosen and nothing was, nothing can be
+// ordered.
+func (v *shopPage) show(entries []Entry, lines []cartLine) {
+	shown := map[string]bool{}
+	for _, e := range entries {
+		g := v.goodOf(e, lines)
+		shown[g.Field] = true
+		v.Goods = append(v.Goods, g)
+		v.HasBar = v.HasBar || v.IsOpen && g.Most > 0
+	}
+	for _, l := range lines {
+		if !shown[l.Field] {
+			v.Others = append(v.Others, l)
+		}
+	}
 }
 
 // askStore returns the link by which somebody who has no order writes to the store.
@@ -320,11 +314,7 @@ func (p *page) askStore() storeLink {
 }
 
 func (s *server) readShop(p *page) (any, error) {
-	values := p.URL.Query()
-	if p.typed.Refusal != nil {
-		values = p.typed.Values
-	}
-	lines := p.linesOf(values)
+	values, lines := p.cart()
 	v, err := s.beginShop(p, lines)
 	if err != nil {
 		return nil, err
@@ -337,17 +327,7 @@ func (s *server) readShop(p *page) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		v.addGood(p.goodOf(e, lines))
-	}
-	isElsewhere := func(l cartLine) bool {
-		return !slices.ContainsFunc(entries, func(e Entry) bool { return e.Type == l.Kind && e.Slug == l.Slug })
-	}
-	for _, l := range lines {
-		if isElsewhere(l) {
-			v.Others = append(v.Others, l)
-		}
-	}
+	v.show(entries, lines)
 	v.Earlier = v.Number - 1
 	if more {
 		v.Later = v.Number + 1
@@ -390,11 +370,7 @@ func (p *page) previewOf(e Entry) string {
 
 // readGood reads the page of a product or bundle. Its form is that of the shop page.
 func (s *server) readGood(p *page) (any, error) {
-	kind := Product
-	if strings.Contains(p.path, "/bundle/") {
-		kind = Bundle
-	}
-	e, err := s.db.Entry(p.Context(), p.Store.ID, kind, p.PathValue("good"))
+	e, err := s.db.Entry(p.Context(), p.Store.ID, Kind(p.PathValue("kind")), p.PathValue("good"))
 	if err != nil {
 		return nil, err
 	}
@@ -402,27 +378,18 @@ func (s *server) readGood(p *page) (any, error) {
 		return nil, ErrNotFound
 	}
 
-	lines := p.linesOf(p.URL.Query())
+	_, lines := p.cart()
 	v, err := s.beginShop(p, lines)
 	if err != nil {
 		return nil, err
 	}
-	g := p.goodOf(e, lines)
-	if e.ImageURL != nil {
-		g.Picture = *e.ImageURL
-	}
-	v.addGood(g)
+	v.show([]Entry{e}, lines)
 	v.IsAlone = true
 	v.Back = p.shopAddress(p.Store.shopPath(), lines)
-	for _, l := range lines {
-		if l.Field() != g.Field {
-			v.Others = append(v.Others, l)
-		}
-	}
 	p.Title = e.Title
 	p.Head = &publicHead{Description: p.summary(e.Description), Picture: p.previewOf(e)}
 	if v.IsOpen && len(lines) == 0 {
-		p.Head.Canonical = p.Store.URL + p.Store.shopPath() + "/" + string(kind) + "/" + e.Slug
+		p.Head.Canonical = p.Store.URL + p.Store.shopPath() + "/" + string(e.Type) + "/" + e.Slug
 	}
 	return v, nil
 }
