@@ -53,17 +53,10 @@ var isPostcode = matcher(`^[0-9]{5}$`)
 // shopPhone writes a buyer's telephone number as E.164. 812… and 0812… are Indonesian. The result is empty if the
 // number cannot be called.
 func shopPhone(text string) string {
-	digits := phoneMarks.Replace(plainMarks(text))
+	text = typedPhone(plainMarks(text))
+	digits := phoneMarks.Replace(text)
 	isLocal := strings.HasPrefix(digits, "0") && !strings.HasPrefix(digits, "00")
-	switch {
-	case strings.HasPrefix(digits, "8") && !strings.HasPrefix(strings.TrimSpace(text), "+"):
-		digits = "0" + digits
-		text = digits
-		isLocal = true
-	case !isPhone(plainMarks(text)):
-		return ""
-	}
-	if isLocal && (len(digits) < 10 || len(digits) > 13) {
+	if !isPhone(text) || isLocal && (len(digits) < 10 || len(digits) > 13) {
 		return ""
 	}
 	return internationalPhone(text)

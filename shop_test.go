@@ -112,7 +112,8 @@ func TestShopPage(t *testing.T) {
 		}
 
 		for _, wrong := range [][]string{
-			{"422", "product.kopi", "11"}, {"422", "product.kopi", ""}, {"422", "phone", "0812"}, {"422", "name", " "},
+			{"422", "product.kopi", "11"}, {"422", "product.kopi", ""}, {"422", "phone", "0812"}, {"422", "phone", "81234abcde"},
+			{"422", "name", " "},
 			{"422", "shipping", ""}, {"422", "shipping", "15000 Kurir"}, {"422", "payment_method", ""},
 			{"422", "payment_method", "2500 sandbox"}, {"422", "leave_empty", "x"}, {"409", "seen", "160000"},
 			{"409", "shipping", "1 Ambil sendiri"}, {"409", "payment_method", "1 bank_transfer"},
