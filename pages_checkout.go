@@ -5,10 +5,8 @@ package main
 // price that they have not seen.
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +21,8 @@ type checkoutForm struct {
 	Phone         string `json:"phone" rule:"text 1..40"`
 	Email         string `json:"email" rule:"email optional"`
 	Note          string `json:"note" rule:"lines 0..500 optional"`
-	Shipping      string `json:"shipping" rule:"text 1..80 optional"`       // a fee and the name of an option
-	PaymentMethod string `json:"payment_method" rule:"text 1..80 optional"` // a fee and a code
+	Shipping      string `json:"shipping" rule:"text 1..80 optional"` // a fee and the name of an option
+	PaymentMethod string `json:"payment_method" rule:"text 1..80"`    // a fee and a code
 	Street        string `json:"street" rule:"lines 1..300 optional"`
 	District      string `json:"district" rule:"text 1..60 optional"`
 	City          string `json:"city" rule:"text 1..60 optional"`
@@ -245,27 +243,33 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 	if err != nil {
 		return err
 	}
-	order := ShopOrder{Digest: formDigest(p.PostForm)}
-	order.Seen = &SeenPrices{Subtotal: in.Seen}
-	if err := s.refuseLines(lines, list, wrong); err != nil {
-		return err
+	if len(list) == 0 {
+		return &Refusal{Reason: ValidationFailed, Words: "checkout.nothing"}
 	}
+	if len(lines) > mostLines {
+		wrong.add("cart", "has more than %d lines", mostLines)
+	}
+
+	fee, method := cutSeenValue(in.PaymentMethod)
+	order := ShopOrder{Digest: fmt.Sprintf("%x", digest(p.PostForm.Encode())), NewOrder: NewOrder{
+		Buyer:         Buyer{Name: in.Name, Email: in.Email, Phone: in.Phone},
+		Note:          in.Note,
+		PaymentMethod: method,
+		Seen:          &SeenPrices{Subtotal: in.Seen, Fee: fee},
+	}}
 	for _, l := range list {
 		order.Items = append(order.Items, NewItem{Kind: l.Type, Slug: l.Slug, Quantity: l.Quantity})
+		if l.Error != nil {
+			wrong.Fields = append(wrong.Fields, *l.Error)
+		}
 	}
 	if err := s.chooseOption(p, in, &order, wrong); err != nil {
 		return err
-	}
-	order.Seen.Fee, order.PaymentMethod = cutSeenValue(in.PaymentMethod)
-	if in.PaymentMethod == "" {
-		wrong.add("payment_method", "is needed")
 	}
 	if err := wrong.orNil(); err != nil {
 		return err
 	}
 
-	order.Buyer = Buyer{Name: in.Name, Email: in.Email, Phone: in.Phone}
-	order.Note = in.Note
 	if err := s.auth.orderLimiter.takeAt(p.Store.ID, s.auth.client(p.Request)); err != nil {
 		return err
 	}
@@ -274,22 +278,6 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 		return err
 	}
 	p.next = p.shopAddress("/pay/"+id, nil, "new", "1")
-	return nil
-}
-
-// refuseLines refuses a cart that is empty or too long, or that has more than the stock.
-func (s *server) refuseLines(lines []cartLine, list []chosenLine, wrong *Refusal) error {
-	switch {
-	case len(list) == 0:
-		return &Refusal{Reason: ValidationFailed, Words: "checkout.nothing"}
-	case len(lines) > mostLines:
-		wrong.add("cart", "has more than %d lines", mostLines)
-	}
-	for _, l := range list {
-		if l.Error != nil {
-			wrong.Fields = append(wrong.Fields, *l.Error)
-		}
-	}
 	return nil
 }
 
@@ -312,10 +300,4 @@ func (s *server) chooseOption(p *page, in checkoutForm, order *ShopOrder, wrong 
 		order.Shipping.Address = in.address()
 	}
 	return nil
-}
-
-// formDigest returns a digest of a form's content.
-func formDigest(values url.Values) string {
-	text, _ := json.Marshal(values) // Maps are sorted, and texts cannot fail.
-	return fmt.Sprintf("%x", digest(string(text)))
 }
