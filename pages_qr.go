@@ -24,16 +24,16 @@ var qrLevels = []struct{ blocks, correction int }{
 }
 
 const (
+	free        = 0 // not drawn yet
 	light, dark = '0', '1'
 	qrMargin    = 4 // modules
 	qrScale     = 8 // pixels of a module
 )
 
-// qrCode is a code while it is drawn: rows of modules, and which of them are fixed.
+// qrCode is a code while it is drawn, in rows of modules.
 type qrCode struct {
 	version, side int
 	modules       [][]byte
-	fixed         [][]bool
 }
 
 // qrPicture returns the PNG of a text's code, with its margin.
@@ -59,17 +59,11 @@ func qrPicture(text string) []byte {
 // drawQR returns the code of a text, in the smallest version that holds it, with the mask that makes it easiest to
 // read.
 func drawQR(text string) (best qrCode) {
+	version, codewords := allCodewords(text)
 	least := -1
 	for mask := range 8 {
-		q := newQR(text)
-		q.drawFormat(mask)
-		for y, row := range q.modules {
-			for x := range row {
-				if !q.fixed[y][x] && isMasked(mask, x, y) {
-					row[x] ^= 1
-				}
-			}
-		}
+		q := newQR(version, mask)
+		q.place(codewords, mask)
 		if penalty := q.penalty(); least < 0 || penalty < least {
 			best = q
 			least = penalty
@@ -78,30 +72,24 @@ func drawQR(text string) (best qrCode) {
 	return best
 }
 
-// newQR returns the code of a text before it is masked.
-func newQR(text string) qrCode {
-	for version := 1; ; version++ {
-		q := emptyQR(version)
-		free := 0
-		for _, row := range q.fixed {
-			for _, isFixed := range row {
-				if !isFixed {
-					free++
-				}
-			}
+// allCodewords returns the codewords of a text with their error correction, in the smallest version that holds them.
+func allCodewords(text string) (version int, all []byte) {
+	for version = 1; ; version++ {
+		modules := 0
+		for _, row := range newQR(version, 0).modules {
+			modules += bytes.Count(row, []byte{free})
 		}
 
 		level := qrLevels[version]
 		codewords := qrCodewords(text, version)
-		room := free/8 - level.blocks*level.correction
+		room := modules/8 - level.blocks*level.correction
 		if len(codewords) > room {
 			continue
 		}
 		for pad := byte(0xEC); len(codewords) < room; pad ^= 0xEC ^ 0x11 {
 			codewords = append(codewords, pad)
 		}
-		q.place(interleaved(codewords, level.blocks, level.correction))
-		return q
+		return version, interleaved(codewords, level.blocks, level.correction)
 	}
 }
 
@@ -120,19 +108,14 @@ func qrCodewords(text string, version int) []byte {
 // the second ones and so on, and then the corrections in the same way.
 func interleaved(codewords []byte, blocks, correction int) (all []byte) {
 	var data, corrections [][]byte
-	short := len(codewords) / blocks
-	long := len(codewords) % blocks
 	for i := range blocks {
-		length := short
-		if i >= blocks-long {
-			length++
-		}
+		length := len(codewords) / (blocks - i) // of what is left, rounded down
 		data = append(data, codewords[:length])
 		corrections = append(corrections, correctionOf(codewords[:length], correction))
 		codewords = codewords[length:]
 	}
 
-	for i := range short + 1 {
+	for i := range data[blocks-1] {
 		for _, block := range data {
 			if i < len(block) {
 				all = append(all, block[i])
@@ -184,12 +167,11 @@ func product(a, b byte) (p byte) {
 	return p
 }
 
-// emptyQR draws what is the same in all codes of a version, and reserves the format's modules.
-func emptyQR(version int) qrCode {
+// newQR draws what is the same in all codes of a version with this mask.
+func newQR(version, mask int) qrCode {
 	q := qrCode{version: version, side: 17 + 4*version}
 	for range q.side {
-		q.modules = append(q.modules, bytes.Repeat([]byte{light}, q.side))
-		q.fixed = append(q.fixed, make([]bool, q.side))
+		q.modules = append(q.modules, make([]byte, q.side))
 	}
 
 	for i := range q.side { // the timing patterns
@@ -210,7 +192,7 @@ func emptyQR(version int) qrCode {
 		}
 	}
 
-	q.drawFormat(0)
+	q.drawFormat(mask)
 	if version >= 7 {
 		text := version<<12 | remainderOf(version<<12, 0x1F25)
 		for i := range 18 {
@@ -222,12 +204,11 @@ func emptyQR(version int) qrCode {
 	return q
 }
 
-// set fixes a module, if it is inside the code.
+// set draws a module, if it is inside the code.
 func (q qrCode) set(x, y int, isDark bool) {
 	if min(x, y) < 0 || max(x, y) >= q.side {
 		return
 	}
-	q.fixed[y][x] = true
 	q.modules[y][x] = light
 	if isDark {
 		q.modules[y][x] = dark
@@ -294,8 +275,9 @@ func remainderOf(dividend, divisor int) int {
 	}
 }
 
-// place fills the modules that are free with codewords: in columns of two from the right, up and down in turn.
-func (q qrCode) place(codewords []byte) {
+// place fills the modules that are free with codewords: in columns of two from the right, up and down in turn. The mask
+// inverts some of them.
+func (q qrCode) place(codewords []byte, mask int) {
 	bit := 0
 	for right := q.side - 1; right > 0; right -= 2 {
 		if right == 6 { // The timing pattern has this column.
@@ -308,11 +290,12 @@ func (q qrCode) place(codewords []byte) {
 				y = q.side - 1 - i
 			}
 			for x := right; x > right-2; x-- {
-				if q.fixed[y][x] || bit >= 8*len(codewords) {
+				if q.modules[y][x] != free {
 					continue
 				}
-				q.modules[y][x] = light + codewords[bit/8]>>(7-bit%8)&1
+				isDark := bit < 8*len(codewords) && codewords[bit/8]>>(7-bit%8)&1 == 1
 				bit++
+				q.set(x, y, isDark != isMasked(mask, x, y))
 			}
 		}
 	}
