@@ -95,15 +95,24 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	}
 
 	mux.HandleFunc("GET /{$}", s.goHome)
-	mux.HandleFunc("GET /robots.txt", getRobots)
-	mux.HandleFunc("GET /docs.md", getGuide)
-	mux.HandleFunc("GET /llms.txt", getLLMs)
+	mux.HandleFunc("GET /robots.txt", textHandler("text/plain", robots))
+	mux.HandleFunc("GET /docs.md", textHandler("text/markdown", guideText()))
+	mux.HandleFunc("GET /llms.txt", textHandler("text/plain", llms))
 	css := []byte(stylesheet) // Slow readers share one copy.
 	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
 		writeForGood(w, "text/css; charset=utf-8", css)
 	})
 	mux.HandleFunc("GET /pictures/{hash}", s.getPicture)
 	mux.HandleFunc("GET /pictures/{hash}/small", s.getPicture)
+}
+
+// textHandler answers with a text.
+func textHandler(kind, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind+"; charset=utf-8")
+		w.WriteHeader(http.StatusOK)
+		w.Write([]byte(text))
+	}
 }
 
 // acts do what forms ask for, by their field act.
@@ -234,8 +243,10 @@ func hostOf(address string) string {
 //go:embed web
 var web embed.FS
 
-func webFile(name string) string {
-	text, err := web.ReadFile("web/" + name)
+func webFile(name string) string { return embedded(web, "web/"+name) }
+
+func embedded(files embed.FS, name string) string {
+	text, err := files.ReadFile(name)
 	if err != nil {
 		panic(err)
 	}

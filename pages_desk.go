@@ -92,9 +92,7 @@ type deskPage struct {
 	MonthBegin string  // the first day of its month
 	NewOrder   string
 	Steps      firstSteps
-	HasSteps   bool   // some are left
-	Shop       string // the address of the shop page, "" = it is off
-	IsLocal    bool   // Buyers on the internet cannot open it.
+	HasSteps   bool // some are left
 	Waiting    []waiting
 	IsMore     bool // more may wait than are shown
 	ToHandOver []toHandOver
@@ -218,10 +216,6 @@ func (s *server) readFirstSteps(p *page, v *deskPage) error {
 		Order: len(v.Orders) > 0,
 	}
 	v.HasSteps = v.Steps != firstSteps{true, true, true, true, true, true, true}
-	v.IsLocal = p.Store.isLocal()
-	if p.Store.Shop != ShopOff {
-		v.Shop = p.Store.URL + p.Store.shopPath()
-	}
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -22,17 +21,10 @@ var guideFiles embed.FS
 
 // guideText is the guide with the code of a file where a paragraph is a link to it.
 var guideText = sync.OnceValue(func() string {
-	text, err := guideFiles.ReadFile("docs/integration.md")
-	if err != nil {
-		panic(err)
-	}
-	return linkToCode.ReplaceAllStringFunc(string(text), func(link string) string {
+	text := embedded(guideFiles, "docs/integration.md")
+	return linkToCode.ReplaceAllStringFunc(text, func(link string) string {
 		name := linkToCode.FindStringSubmatch(link)[1]
-		code, err := guideFiles.ReadFile("docs/" + name)
-		if err != nil {
-			panic(err)
-		}
-		return "```php\n" + string(code) + "```"
+		return "```php\n" + embedded(guideFiles, "docs/"+name) + "```"
 	})
 })
 
@@ -50,16 +42,6 @@ const llms = `# Store Order API
 - [Description](/v1/openapi.json): each path and field, as OpenAPI 3.1
 - [For people](/docs): both on one page
 `
-
-func getGuide(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/markdown; charset=utf-8")
-	w.Write([]byte(guideText()))
-}
-
-func getLLMs(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Write([]byte(llms))
-}
 
 // docsPage is the description, and what its examples need.
 type docsPage struct {

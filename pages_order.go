@@ -54,7 +54,6 @@ type buyerLink struct {
 	URL      string
 	WhatsApp string // sends it with a message about the order
 	IsNews   bool   // the buyer was not told yet that it was sent
-	IsLocal  bool   // buyers on the internet cannot open it
 }
 
 func (s *server) readOrderPage(p *page) (any, error) {
@@ -142,7 +141,7 @@ func (s *server) readParcel(v *orderPage) error {
 func (v *orderPage) writeToBuyer() {
 	l := v.Language
 	about := v.Order
-	v.Link = buyerLink{URL: v.Store.payPage(v.ID), IsLocal: v.Store.isLocal(), IsNews: about.isShipped()}
+	v.Link = buyerLink{URL: v.Store.payPage(v.ID), IsNews: about.isShipped()}
 	values := []string{"{buyer}", about.Buyer.Name, "{reference}", about.PaymentReference, "{store}", v.Store.Name,
 		"{amount}", rupiah(about.Amount), "{parcel}", l.parcel(about.Shipping.Carrier, about.Shipping.TrackingNumber),
 		"{method}", about.Shipping.Method}

@@ -6,8 +6,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"html/template"
 	"image"
 	"image/color"
 	"image/png"
@@ -54,6 +56,11 @@ func qrPicture(text string) []byte {
 		panic(err) // It cannot: a buffer takes everything.
 	}
 	return file.Bytes()
+}
+
+// qrInPage returns the picture of a text's code as an address that a page may show.
+func qrInPage(text string) template.URL {
+	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(qrPicture(text)))
 }
 
 // drawQR returns the code of a text, in the smallest version that holds it, with the mask that makes it easiest to

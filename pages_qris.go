@@ -5,7 +5,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/base64"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -25,8 +24,7 @@ func ownCodeOf(text string) *ownCode {
 	if problem != "" {
 		return nil
 	}
-	picture := base64.StdEncoding.EncodeToString(qrPicture(q.withAmount(qrisTrial)))
-	return &ownCode{text, q.merchant(), template.URL("data:image/png;base64," + picture)}
+	return &ownCode{text, q.merchant(), qrInPage(q.withAmount(qrisTrial))}
 }
 
 // readCodes reads what the form of a QRIS method shows of the shop's own code.

@@ -6,7 +6,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"html/template"
@@ -86,15 +85,9 @@ func (s *server) goHome(w http.ResponseWriter, r *http.Request) {
 
 const robots = "User-agent: *\nDisallow: /dashboard\nDisallow: /shop/*/checkout\n"
 
-func getRobots(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(http.StatusOK)
-	w.Write([]byte(robots))
-}
-
 // drawShopCode answers with the picture of a code that leads to the shop page.
 func (s *server) drawShopCode(p *page) error {
-	return s.writeCode(p, "shop", p.Store.URL+p.Store.shopPath())
+	return s.writeCode(p, "shop", p.Store.ShopURL())
 }
 
 // cartLine is a product or bundle that was chosen.
@@ -345,7 +338,7 @@ func (p *page) headOfShop(v shopPage, isHidden bool) {
 		p.Head.Picture = cmp.Or(p.Head.Picture, p.previewOf(g.Entry))
 	}
 	if v.IsOpen && !isHidden {
-		p.Head.Canonical = p.Store.URL + p.Store.shopPath()
+		p.Head.Canonical = p.Store.ShopURL()
 		if v.Number > 1 {
 			p.Head.Canonical += fmt.Sprintf("?page=%d", v.Number)
 		}
@@ -389,7 +382,7 @@ func (s *server) readGood(p *page) (any, error) {
 	p.Title = e.Title
 	p.Head = &publicHead{Description: p.summary(e.Description), Picture: p.previewOf(e)}
 	if v.IsOpen && len(lines) == 0 {
-		p.Head.Canonical = p.Store.URL + p.Store.shopPath() + "/" + string(e.Type) + "/" + e.Slug
+		p.Head.Canonical = p.Store.ShopURL() + "/" + string(e.Type) + "/" + e.Slug
 	}
 	return v, nil
 }
@@ -432,19 +425,14 @@ func (st Store) shopSettings() shopSettings {
 // shopSettingsPage is the owner's page about the shop page.
 type shopSettingsPage struct {
 	*page
-	Address string
-	Share   string // opens WhatsApp with it
-	IsOn    bool
-	IsLocal bool // Buyers on the internet cannot open it.
-	Save    form
+	Share string // opens WhatsApp with the shop's address
+	Save  form
 }
 
 func (s *server) readShopSettings(p *page) (any, error) {
 	st := p.Store
-	save := p.Form("save", p.Fields(st.shopSettings()))
-	address := st.URL + st.shopPath()
-	share := "https://wa.me/?text=" + url.QueryEscape(st.Name+" "+address)
-	return shopSettingsPage{p, address, share, st.Shop != ShopOff, st.isLocal(), save}, nil
+	share := "https://wa.me/?text=" + url.QueryEscape(st.Name+" "+st.ShopURL())
+	return shopSettingsPage{p, share, p.Form("save", p.Fields(st.shopSettings()))}, nil
 }
 
 func (s *server) saveShopSettings(p *page) error {
@@ -467,14 +455,11 @@ func (s *server) saveShopSettings(p *page) error {
 // posterPage is a page to print: the shop's name and the code of its address.
 type posterPage struct {
 	*page
-	Address string
+	Address string // without its scheme
 	Code    template.URL
-	IsLocal bool
 }
 
 func (s *server) readPoster(p *page) (any, error) {
-	address := p.Store.URL + p.Store.shopPath()
-	code := "data:image/png;base64," + base64.StdEncoding.EncodeToString(qrPicture(address))
-	return posterPage{p, strings.TrimPrefix(strings.TrimPrefix(address, "https://"), "http://"), template.URL(code),
-		p.Store.isLocal()}, nil
+	_, address, _ := strings.Cut(p.Store.ShopURL(), "://")
+	return posterPage{p, address, qrInPage(p.Store.ShopURL())}, nil
 }

@@ -64,9 +64,12 @@ func (st Store) payPage(orderID string) string { return st.URL + "/pay/" + order
 // shopPath is the path of the store's shop page.
 func (st Store) shopPath() string { return "/shop/" + st.Slug }
 
+// ShopURL returns the address of the shop page.
+func (st Store) ShopURL() string { return st.URL + st.shopPath() }
+
 // shownShop returns what the API says about the shop page.
 func (st Store) shownShop() jsonObject {
-	return jsonObject{"status": st.Shop, "url": st.URL + st.shopPath(), "hold_minutes": int64(st.ShopHold.Minutes()),
+	return jsonObject{"status": st.Shop, "url": st.ShopURL(), "hold_minutes": int64(st.ShopHold.Minutes()),
 		"max_quantity": st.ShopMaxQuantity, "text": st.ShopText}
 }
 
@@ -78,8 +81,8 @@ func (st Store) pictureURL(picture *string) *string {
 	return new(st.URL + *picture)
 }
 
-// isLocal reports whether the store's pay pages cannot be opened from the internet.
-func (st Store) isLocal() bool {
+// IsLocal reports whether the store's pay pages cannot be opened from the internet.
+func (st Store) IsLocal() bool {
 	u, err := url.Parse(st.URL)
 	return err != nil || isPrivateHost(u.Hostname())
 }
