@@ -5,7 +5,6 @@ package main
 // not changed is not written, so an older page undoes nothing.
 
 import (
-	"cmp"
 	"encoding/base64"
 	"fmt"
 	"net/url"
@@ -94,12 +93,7 @@ func (f form) Shown() string {
 	if f.Refusal != nil {
 		return f.Values.Get("shown") // as the first page showed them
 	}
-	shown := url.Values{}
-	for field := range f.Values {
-		name, _, _ := strings.Cut(field, "[")
-		shown.Set(name, digestOf(f.Values, name))
-	}
-	return shown.Encode()
+	return digests(f.Values).Encode()
 }
 
 // readChanges reads the posted form, and marks the fields that it did not change as not given. now is what its fields
@@ -119,38 +113,45 @@ func (p *page) keepUnchanged(saved any, now url.Values) error {
 		return nil
 	}
 	wrong := refuse(ValidationFailed)
-	shown, _ := url.ParseQuery(p.PostFormValue("shown")) // A field that is missing here has changed.
-	saves := p.Fields(saved)
+	shown, _ := url.ParseQuery(p.PostFormValue("shown")) // What cannot be read counts as changed.
+	typed := digests(p.PostForm)
+	saves := digests(p.Fields(saved))
+	there := digests(now)
 	given := reflect.ValueOf(saved).FieldByName("Given").Interface().(map[string]bool)
 	for _, in := range inputs(reflect.TypeOf(saved)) {
-		before := cmp.Or(shown.Get(in.name), digestOf(nil, in.name))
-		typed := digestOf(p.PostForm, in.name)
+		name := in.name
 		isList := in.kind == "list" || in.kind == "codes" || in.kind == "events"
+		expected := []string{shown.Get(name), typed.Get(name), saves.Get(name)}
 		switch {
-		case !given[in.name]:
-		case typed == before:
-			given[in.name] = false
-		case isList && !slices.Contains([]string{before, typed, digestOf(saves, in.name)}, digestOf(now, in.name)):
-			wrong.add(in.name, "was changed elsewhere since this page was opened: open it again, and change it there")
+		case !given[name]:
+		case typed.Get(name) == shown.Get(name):
+			given[name] = false
+		case isList && !slices.Contains(expected, there.Get(name)):
+			wrong.add(name, "was changed elsewhere since this page was opened: open it again, and change it there")
 		}
 	}
 	return wrong.orNil()
 }
 
-// digestOf returns a digest of a field, or of all rows or boxes of a list, as it was typed.
-func digestOf(values url.Values, name string) string {
-	var typed []string
+// digests returns a digest of each field, or of all rows or boxes of a list, as they were typed. Empty ones have none.
+func digests(values url.Values) url.Values {
+	typed := map[string][]string{}
 	for field := range values {
 		text := strings.TrimSpace(strings.ReplaceAll(values.Get(field), "\r", ""))
 		if len(values[field]) > 1 {
 			text = sortedWords(strings.Join(values[field], " ")) // boxes that are ticked
 		}
-		if text != "" && (field == name || strings.HasPrefix(field, name+"[")) {
-			typed = append(typed, field+"="+text)
+		if name, _, _ := strings.Cut(field, "["); text != "" {
+			typed[name] = append(typed[name], field+"="+text)
 		}
 	}
-	slices.Sort(typed)
-	return base64.RawURLEncoding.EncodeToString(digest(strings.Join(typed, "\n"))[:6])
+
+	all := url.Values{}
+	for name, texts := range typed {
+		slices.Sort(texts)
+		all.Set(name, base64.RawURLEncoding.EncodeToString(digest(strings.Join(texts, "\n"))[:6]))
+	}
+	return all
 }
 
 func sortedWords(text string) string {
