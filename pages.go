@@ -145,6 +145,7 @@ type page struct {
 	DoneDetail      string    // such as pickup, for words of its own (specify); "" = the usual ones
 	Title           string    // what the page is about; "" = that of its template
 	Next            *OrderRow // the order that waits after the one that was just decided
+	Become          string    // the order that the refused form has become before, with other contents
 	Content         template.HTML
 	Head            *publicHead // of a page that strangers find; nil = it is not for them
 
@@ -156,7 +157,6 @@ type page struct {
 	next     string // where the browser goes; "" = the page is shown
 	act      string // the one that was refused
 	typed    form   // into its form
-	become   string // the order that the refused form has become before
 }
 
 // newPage begins a page with the headers that all pages have.
@@ -224,6 +224,13 @@ func (s *server) runPage(p *page) (err error) {
 		}
 	}
 	return nil
+}
+
+// enter makes a page one of a store. Its writes hold one of the store's places for writes of a kind.
+func (p *page) enter(st Store, writes string) {
+	p.Store = st
+	logStore(p.w, st.ID)
+	p.Request = p.WithContext(p.auth.withWritePlaces(p.Context(), st.ID, writes))
 }
 
 // isHostOf reports whether a request's Host is that of an address. The usual port of its scheme may be written too.

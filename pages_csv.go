@@ -6,7 +6,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -59,7 +58,9 @@ func (a asked) CSV() string {
 func (s *server) ordersAsked(p *page, text string, f OrderFilter) (orders []Order, more bool, err error) {
 	var stored []StoredOrder
 	if text != "" {
-		stored, err = s.searchOrders(p, text, f)
+		stored, err = searching(s, p, func() ([]StoredOrder, error) {
+			return s.db.FindOrders(p.Context(), p.Store.ID, text, f)
+		})
 	} else {
 		stored, more, err = s.db.Orders(p.Context(), p.Store.ID, f)
 	}
@@ -73,14 +74,14 @@ func (s *server) ordersAsked(p *page, text string, f OrderFilter) (orders []Orde
 	return orders, more, err
 }
 
-// searchOrders finds orders, in the store's place for a search.
-func (s *server) searchOrders(p *page, text string, f OrderFilter) ([]StoredOrder, error) {
+// searching reads what takes long, in the store's place for a search.
+func searching[T any](s *server, p *page, read func() (T, error)) (found T, err error) {
 	leave, err := s.auth.busyPlace(p.Context(), p.Store.ID, "search")
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	defer leave()
-	return s.db.FindOrders(p.Context(), p.Store.ID, text, f)
+	return read()
 }
 
 // exportOrders writes the orders asked for, as the CSV that Excel uses in Indonesia: with ; and a byte order mark,
@@ -106,7 +107,7 @@ func (s *server) exportOrders(p *page) error {
 }
 
 func (s *server) exportRows(p *page, out *bufio.Writer) error {
-	methods := map[string]Method{} // by code, those seen so far
+	methods := map[string]Method{} // by code, those that were read
 	a, filter := p.asked()
 	for {
 		orders, more, err := s.ordersAsked(p, a.Text, filter)
@@ -114,18 +115,19 @@ func (s *server) exportRows(p *page, out *bufio.Writer) error {
 			return err
 		}
 		for _, o := range orders {
-			if _, isKnown := methods[o.PaymentMethod]; !isKnown {
-				m, err := s.db.Method(p.Context(), p.Store.ID, o.PaymentMethod)
-				if err != nil && !errors.Is(err, ErrNotFound) {
-					return err
-				}
+			m, isKnown := methods[o.PaymentMethod]
+			if !isKnown {
+				m, err = s.db.MethodOf(p.Context(), OrderRow{StoreID: p.Store.ID, Order: o})
 				methods[o.PaymentMethod] = m
+			}
+			if err != nil {
+				return err
 			}
 			returned, err := s.returnedAt(p, o)
 			if err != nil {
 				return err
 			}
-			writeRows(out, p.Language, o, methods[o.PaymentMethod], returned)
+			writeRows(out, p.Language, o, m, returned)
 			filter.StartingAfter = o.ID
 		}
 		if !more {

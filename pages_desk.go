@@ -17,8 +17,8 @@ import (
 )
 
 // admitOwner lets a store's owner in, and sends anybody else to the sign-in page.
-func (s *server) admitOwner(p *page) (err error) {
-	p.Store, err = s.auth.owner(p.Request)
+func (s *server) admitOwner(p *page) error {
+	st, err := s.auth.owner(p.Request)
 	if errors.Is(err, ErrNotFound) {
 		p.next = "/dashboard/login?next=" + url.QueryEscape(p.URL.RequestURI())
 		return nil
@@ -26,11 +26,9 @@ func (s *server) admitOwner(p *page) (err error) {
 	if err != nil {
 		return err
 	}
-
 	p.IsOwner = true
-	logStore(p.w, p.Store.ID)
-	p.Request = p.WithContext(s.auth.withWritePlaces(p.Context(), p.Store.ID, "owner writes"))
-	return s.auth.ownerLimiter.take(p.Store.ID).err
+	p.enter(st, "owner writes")
+	return s.auth.ownerLimiter.take(st.ID).err
 }
 
 // admitStranger limits how often an address posts to the sign-in page, before its form is read.
@@ -82,10 +80,8 @@ var ownPaths = regexp.MustCompile(`^/dashboard(/\w[\w.-]*)*(\?[\w=&%+.-]*)?$`)
 type deskPage struct {
 	*page
 	asked
-	IsSearched bool
-	IsFirst    bool // nothing is asked for
-	IsPeriod   bool
-	Since      Time    // its beginning, 0 = it has none
+	IsFirst    bool    // nothing is asked for
+	Since      Time    // the beginning of the period, 0 = it has none
 	Until      Time    // its end
 	Sum        Revenue // of the period, or of today
 	Today      string  // a day, as asked has it
@@ -119,8 +115,6 @@ func (s *server) readDesk(p *page) (any, error) {
 	v := deskPage{page: p, NewOrder: newOrderAddress()}
 	var filter OrderFilter
 	v.asked, filter = p.asked()
-	v.IsSearched = v.Text != ""
-	v.IsPeriod = v.From != "" || v.To != ""
 	v.Since = filter.CreatedMin
 	v.Until = filter.CreatedMax
 	v.IsFirst = v.asked.IsAll() && filter.StartingAfter == ""
@@ -145,18 +139,8 @@ func (s *server) readDesk(p *page) (any, error) {
 	if v.Unanswered, err = s.db.Unanswered(p.Context(), p.Store.ID); err != nil {
 		return nil, err
 	}
-	v.Revenue, err = s.sumOrders(p, func() (Revenue, error) { return s.db.Revenue(p.Context(), p.Store.ID) })
+	v.Revenue, err = searching(s, p, func() (Revenue, error) { return s.db.Revenue(p.Context(), p.Store.ID) })
 	return v, err
-}
-
-// sumOrders sums orders in the store's place for a search.
-func (s *server) sumOrders(p *page, sum func() (Revenue, error)) (Revenue, error) {
-	leave, err := s.auth.busyPlace(p.Context(), p.Store.ID, "search")
-	if err != nil {
-		return Revenue{}, err
-	}
-	defer leave()
-	return sum()
 }
 
 // readOrders reads the orders asked for, and the sum of the period's or today's orders.
@@ -169,7 +153,8 @@ func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 	if more {
 		v.Older = p.With("after", v.Orders[len(v.Orders)-1].ID)
 	}
-	if v.IsSearched || !v.IsPeriod && !v.IsFirst {
+	isPeriod := v.From != "" || v.To != ""
+	if v.Text != "" || !isPeriod && !v.IsFirst {
 		return nil
 	}
 
@@ -179,7 +164,7 @@ func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 		v.MonthBegin = now.Format("2006-01") + "-01"
 		filter.CreatedMin, _ = dayOf(v.Today) // It is one.
 	}
-	v.Sum, err = s.sumOrders(p, func() (Revenue, error) { return s.db.SumOfOrders(p.Context(), p.Store.ID, filter) })
+	v.Sum, err = searching(s, p, func() (Revenue, error) { return s.db.SumOfOrders(p.Context(), p.Store.ID, filter) })
 	return err
 }
 
@@ -240,7 +225,7 @@ func (s *server) readWaiting(p *page, v *deskPage) error {
 	if v.IsMoreToDo = len(v.ToHandOver) > mostToHandOver; v.IsMoreToDo {
 		v.ToHandOver = v.ToHandOver[:mostToHandOver]
 	}
-	v.OnTheirWay, err = s.sumOrders(p, func() (Revenue, error) { return s.db.CashUnderWay(p.Context(), p.Store.ID) })
+	v.OnTheirWay, err = searching(s, p, func() (Revenue, error) { return s.db.CashUnderWay(p.Context(), p.Store.ID) })
 	return err
 }
 

@@ -53,16 +53,18 @@ type newOrderPage struct {
 	Methods  []Method
 	Chosen   string   // the code of a method
 	IsReady  bool     // the store has something to sell, and a way to pay
-	Become   string   // the order that this form created before, with other contents
 	Another  string   // the address of a form like this one with a new key
 	Gone     []string // goods of the copied order that are not sold any more
 }
 
 func (s *server) readNewOrder(p *page) (any, error) {
 	ctx := p.Context()
-	v := newOrderPage{page: p, Form: p.Form("order"), Another: newOrderAddress()}
-	v.Key = cmp.Or(p.Query("key"), newSecret())
-	v.Become = p.become
+	v := newOrderPage{
+		page:    p,
+		Form:    p.Form("order"),
+		Key:     cmp.Or(p.Query("key"), newSecret()),
+		Another: newOrderAddress(),
+	}
 	var err error
 	if v.Products, err = s.suggested(p, ""); err != nil {
 		return nil, err
@@ -85,9 +87,8 @@ func (s *server) readNewOrder(p *page) (any, error) {
 	if isFresh := v.Form.Refusal == nil; isFresh && len(v.Methods) == 1 && v.Methods[0].Kind != Cash {
 		v.Chosen = v.Methods[0].Code // A preselected method could send unpaid goods away.
 	}
-	rows := v.Form.Rows("items", "title", mostOwnItems)
-	v.Rows = rows
-	for row := len(rows); row < 10; row++ {
+	v.Rows = v.Form.Rows("items", "title", mostOwnItems)
+	for row := len(v.Rows); row < 10; row++ {
 		v.More = append(v.More, row)
 	}
 	v.Custom = v.Form.Rows("custom", "title", mostCustomItems)
@@ -150,9 +151,6 @@ func (s *server) copyOrder(p *page, id string, v *newOrderPage) error {
 func (s *server) suggested(p *page, kind Kind) ([]Entry, error) {
 	f := EntryFilter{Type: kind, Limit: 500, Drafts: kind != ""}
 	entries, _, err := s.db.Entries(p.Context(), p.Store.ID, f)
-	for i, e := range entries {
-		entries[i].Available = e.Stock == nil || *e.Stock > 0
-	}
 	return entries, err
 }
 
@@ -185,7 +183,7 @@ func (s *server) makeOrder(p *page) error {
 	created, err := s.db.CreateOrder(p.Context(), p.Store, order)
 	err = inRows(err, rows)
 	if isRefused(err, IdempotencyKeyReused) { // The page asks whether to open that order.
-		p.become = created.ID
+		p.Become = created.ID
 	}
 	if err != nil {
 		return err

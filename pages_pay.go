@@ -41,12 +41,11 @@ func (s *server) openOrder(p *page, orderID string) (err error) {
 	if p.order, err = readOrderOfAnyStore(p.Context(), s.db, orderID); err != nil {
 		return err
 	}
-	if p.Store, err = s.db.StoreOf(p.Context(), "id", p.order.StoreID); err != nil {
+	st, err := s.db.StoreOf(p.Context(), "id", p.order.StoreID)
+	if err != nil {
 		return err
 	}
-
-	logStore(p.w, p.Store.ID)
-	p.Request = p.WithContext(s.auth.withWritePlaces(p.Context(), p.Store.ID, "buyer writes"))
+	p.enter(st, "buyer writes")
 	return s.checkHost(p)
 }
 

@@ -46,10 +46,8 @@ func (s *server) admitShopper(p *page) error {
 	if st.Shop == ShopOff {
 		return ErrNotFound
 	}
-	p.Store = st
 	p.isShop = true
-	logStore(p.w, st.ID)
-	p.Request = p.WithContext(s.auth.withWritePlaces(p.Context(), st.ID, "buyer writes"))
+	p.enter(st, "buyer writes")
 	return s.checkHost(p)
 }
 
