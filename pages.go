@@ -149,7 +149,7 @@ type page struct {
 	Content         template.HTML
 	Head            *publicHead // of a page that strangers find; nil = it is not for them
 
-	isShop   bool     // It is a page of the shop.
+	kind     string   // of the places that its work takes: owner, shop or, for all others, pay
 	order    OrderRow // whose buyer, or owner, acts
 	checking int      // how many times its page has asked the gateway without an answer
 	w        http.ResponseWriter
@@ -169,6 +169,7 @@ func (s *server) newPage(w http.ResponseWriter, r *http.Request, route pageRoute
 		Request:   r,
 		pageRoute: route,
 		Status:    http.StatusOK,
+		kind:      "pay",
 		w:         w,
 		auth:      s.auth,
 	}
@@ -226,9 +227,14 @@ func (s *server) runPage(p *page) (err error) {
 	return nil
 }
 
-// enter makes a page one of a store. Its writes hold one of the store's places for writes of a kind.
-func (p *page) enter(st Store, writes string) {
+// enter makes a page one of a store, for the work of one of its kinds of places: owner, shop or pay.
+func (p *page) enter(st Store, kind string) {
+	writes := "buyer writes"
+	if kind == "owner" {
+		writes = "owner writes"
+	}
 	p.Store = st
+	p.kind = kind
 	logStore(p.w, st.ID)
 	p.Request = p.WithContext(p.auth.withWritePlaces(p.Context(), st.ID, writes))
 }
@@ -337,18 +343,11 @@ func (s *server) showPage(p *page) error {
 		return nil
 	}
 
-	kind := "pay"
-	if p.IsOwner {
-		kind = "owner"
-	}
-	if p.isShop {
-		kind = "shop"
-	}
 	place := s.auth.busyPlace
 	if p.IsOwner { // The place is kept while the page is sent, perhaps slowly.
 		place = s.auth.place
 	}
-	leave, err := place(p.Context(), p.Store.ID, kind)
+	leave, err := place(p.Context(), p.Store.ID, p.kind)
 	if err != nil {
 		return err
 	}
@@ -371,7 +370,8 @@ func (s *server) showPage(p *page) error {
 		leave()
 	}
 	if !p.IsOwner && len(text) > mostUnplaced {
-		if leave, err = s.auth.place(p.Context(), p.Store.ID, "long"); err != nil {
+		leave, err := s.auth.place(p.Context(), p.Store.ID, "long")
+		if err != nil {
 			return err
 		}
 		defer leave()
@@ -446,7 +446,7 @@ func (p *page) sendError(view errorPage) error {
 
 const (
 	mostInForm      = 4 << 10  // bytes, on the sign-in page
-	mostOfBuyer     = 16 << 10 // on a pay page, which may take an address
+	mostOfBuyer     = 16 << 10 // on a page of the shop, or on a pay page, which may take an address
 	mostInDashboard = 64 << 10
 	mostInPicture   = 12 << 20
 	uploadTime      = time.Minute
@@ -459,13 +459,10 @@ func (s *server) perform(p *page) error {
 	}
 
 	most := int64(mostInForm)
-	if p.isShop {
-		most = mostInShop
-	}
 	switch {
 	case p.IsOwner:
 		most = mostInDashboard
-	case p.order.ID != "":
+	case p.kind == "shop", p.order.ID != "":
 		most = mostOfBuyer
 	}
 	if p.takesPicture && strings.HasPrefix(p.Header.Get("Content-Type"), "multipart/form-data") {
@@ -507,7 +504,7 @@ func (s *server) perform(p *page) error {
 
 	// Without a fragment of its own the redirect would keep the form's, and the browser would scroll there.
 	p.next = cmp.Or(p.next, p.URL.RequestURI())
-	if !p.isShop {
+	if p.kind != "shop" {
 		p.next += "#"
 	}
 	if p.IsOwner {

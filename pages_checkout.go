@@ -112,7 +112,6 @@ type checkoutPage struct {
 	TakesAddress bool
 	Form         form
 	Contact      storeLink
-	IsFolded     bool // E-mail and note are.
 }
 
 // readCheckout reads the checkout from its address, which may fill in its fields, or from the form that was refused.
@@ -121,7 +120,6 @@ func (s *server) readCheckout(p *page) (any, error) {
 	v := checkoutPage{page: p, Form: form{values, p.typed.Refusal}, Contact: p.askStore()}
 	v.At = p.shopAddress(p.Store.shopPath()+"/checkout", nil)
 	v.Back = p.shopAddress(p.Store.shopPath(), lines)
-	v.IsFolded = values.Get("email")+values.Get("note") == ""
 	p.Title = p.Language.say("title.checkout")
 	p.Head = &publicHead{Description: p.summary("")}
 

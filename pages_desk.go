@@ -27,7 +27,7 @@ func (s *server) admitOwner(p *page) error {
 		return err
 	}
 	p.IsOwner = true
-	p.enter(st, "owner writes")
+	p.enter(st, "owner")
 	return s.auth.ownerLimiter.take(st.ID).err
 }
 

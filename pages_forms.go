@@ -22,8 +22,7 @@ import (
 // catalogPage is a page of the products or bundles of a store.
 type catalogPage struct {
 	*page
-	Kind    Kind
-	Text    string // what is searched for
+	EntryFilter
 	Entries []Entry
 	More    string // the address of the next page, "" = there is none
 }
@@ -42,7 +41,7 @@ func (s *server) readCatalog(p *page) (any, error) {
 		defer leave()
 	}
 	entries, more, err := s.db.Entries(p.Context(), p.Store.ID, f)
-	v := catalogPage{page: p, Kind: f.Type, Text: f.Text, Entries: entries}
+	v := catalogPage{page: p, EntryFilter: f, Entries: entries}
 	if more {
 		v.More = p.With("offset", f.Offset+f.Limit)
 	}
@@ -315,16 +314,17 @@ func (s *server) readMethod(p *page) (any, error) {
 		p.specify(v.Lacks)
 	}
 
-	if m.Code == "" && v.Save.Refusal == nil && (m.Kind == QRIS || m.Kind == Cash) {
+	isFresh := m.Code == "" && v.Save.Refusal == nil
+	if isFresh && (m.Kind == QRIS || m.Kind == Cash) {
 		v.Save.Values.Set("name", p.Language.word("kind", m.Kind)) // Most owners call it that.
+	}
+	if isFresh && m.Kind == Cash {
+		v.Save.Values.Del("shop") // Strangers order in cash only if the owner wants that.
 	}
 
 	v.Edited = m
 	v.Kind = cmp.Or(string(m.Kind), string(m.Provider))
 	v.IsManual = m.Provider == Manual
-	if m.Code == "" && m.Kind == Cash && v.Save.Refusal == nil {
-		v.Save.Values.Del("shop") // Strangers order in cash only if the owner wants that.
-	}
 	v.TakesPicture = m.Kind == QRIS && m.Code != ""
 	if v.TakesPicture {
 		v.readCodes(m)

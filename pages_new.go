@@ -51,8 +51,6 @@ type newOrderPage struct {
 	Products []Entry // that the form suggests
 	Options  []ShippingOption
 	Methods  []Method
-	Chosen   string   // the code of a method
-	IsReady  bool     // the store has something to sell, and a way to pay
 	Another  string   // the address of a form like this one with a new key
 	Gone     []string // goods of the copied order that are not sold any more
 }
@@ -82,10 +80,8 @@ func (s *server) readNewOrder(p *page) (any, error) {
 		}
 	}
 
-	v.IsReady = len(v.Products) > 0 && len(v.Methods) > 0
-	v.Chosen = v.Form.Values.Get("payment_method")
-	if isFresh := v.Form.Refusal == nil; isFresh && len(v.Methods) == 1 && v.Methods[0].Kind != Cash {
-		v.Chosen = v.Methods[0].Code // A preselected method could send unpaid goods away.
+	if v.Form.Refusal == nil && len(v.Methods) == 1 && v.Methods[0].Kind != Cash {
+		v.Form.Values.Set("payment_method", v.Methods[0].Code) // Cash could send unpaid goods away.
 	}
 	v.Rows = v.Form.Rows("items", "title", mostOwnItems)
 	for row := len(v.Rows); row < 10; row++ {

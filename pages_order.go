@@ -18,13 +18,13 @@ type orderPage struct {
 	IsConfirmed bool      // a cash order to prepare
 	Decision    *decision // nil = there is nothing to decide
 	Method      Method    // may be removed, or without a name
-	Link        buyerLink
-	Parcel      *parcel // nil = it cannot be handed over
-	MayPay      bool    // the buyer still pays, or has just paid
-	WriteTo     string  // a link for writing to the buyer
-	Ready       string  // a link that tells the buyer to come and collect
-	Acts        []Act   // what else the owner can do
-	MayUndo     bool    // an approval can be taken back
+	PayPage     string    // its address
+	Send        string    // a WhatsApp link that sends that with a message about the order
+	Parcel      *parcel   // nil = it cannot be handed over
+	WriteTo     string    // a link for writing to the buyer
+	Ready       string    // a link that tells the buyer to come and collect
+	Acts        []Act     // what else the owner can do
+	MayUndo     bool      // an approval can be taken back
 	Correct     form
 	Copy        string // the address of a form for another order like this one
 	MayCheck    bool   // its gateway can be checked
@@ -49,13 +49,6 @@ type parcel struct {
 	NoAddress bool // It needs one.
 }
 
-// buyerLink is the address of an order's pay page, to be copied or sent.
-type buyerLink struct {
-	URL      string
-	WhatsApp string // sends it with a message about the order
-	IsNews   bool   // the buyer was not told yet that it was sent
-}
-
 func (s *server) readOrderPage(p *page) (any, error) {
 	ctx := p.Context()
 	o, err := readOrder(ctx, s.db, p.Store.ID, p.PathValue("id"))
@@ -69,7 +62,6 @@ func (s *server) readOrderPage(p *page) (any, error) {
 
 	p.Title = o.Order.PaymentReference
 	v.Copy = newOrderAddress() + "&from=" + o.ID
-	v.MayPay = o.Book.Status == Pending || o.Book.Status == Paid
 	v.Acts = rareActs[o.Book.Status]
 	v.Correct = p.Form("correct", p.Fields(editableOf(o.Order)))
 	v.MayCheck = slices.ContainsFunc(o.Sessions, func(session PaymentSession) bool { return session.Seen })
@@ -141,17 +133,17 @@ func (s *server) readParcel(v *orderPage) error {
 func (v *orderPage) writeToBuyer() {
 	l := v.Language
 	about := v.Order
-	v.Link = buyerLink{URL: v.Store.payPage(v.ID), IsNews: about.isShipped()}
+	v.PayPage = v.Store.payPage(v.ID)
 	values := []string{"{buyer}", about.Buyer.Name, "{reference}", about.PaymentReference, "{store}", v.Store.Name,
 		"{amount}", rupiah(about.Amount), "{parcel}", l.parcel(about.Shipping.Carrier, about.Shipping.TrackingNumber),
 		"{method}", about.Shipping.Method}
-	text := l.say("message."+v.standing(), values...) + "\n" + v.Link.URL
-	v.Link.WhatsApp = "https://wa.me/?text=" + url.QueryEscape(text)
+	text := l.say("message."+v.standing(), values...) + "\n" + v.PayPage
+	v.Send = "https://wa.me/?text=" + url.QueryEscape(text)
 	if about.Buyer.Phone == "" {
 		return
 	}
 	if to := writeTo(about.Buyer.Phone, text); to != "" {
-		v.Link.WhatsApp = to
+		v.Send = to
 	}
 	v.WriteTo = writeTo(about.Buyer.Phone, l.say("message.about", values...))
 	v.Ready = writeTo(about.Buyer.Phone, l.say("message.ready", values...))
@@ -328,8 +320,11 @@ func (s *server) resolveAlert(p *page) error {
 	return s.db.ResolveAlert(p.Context(), p.Store.ID, p.PathValue("id"), p.PostFormValue("alert"), isPayer)
 }
 
-func (s *server) checkOrder(p *page) error {
-	answered, err := s.payments.CheckNow(p.Context(), p.Store.ID, p.PathValue("id"))
+func (s *server) checkOrder(p *page) error { return s.checkNow(p, p.PathValue("id")) }
+
+// checkNow asks the gateway about the payment sessions of an order.
+func (s *server) checkNow(p *page, orderID string) error {
+	answered, err := s.payments.CheckNow(p.Context(), p.Store.ID, orderID)
 	if err == nil && !answered {
 		err = refuse(Unavailable)
 	}

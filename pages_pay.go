@@ -45,7 +45,7 @@ func (s *server) openOrder(p *page, orderID string) (err error) {
 	if err != nil {
 		return err
 	}
-	p.enter(st, "buyer writes")
+	p.enter(st, "pay")
 	return s.checkHost(p)
 }
 
@@ -131,9 +131,10 @@ type payPage struct {
 	MayUnclaim  bool
 
 	// While the order is on its way.
-	Delivery     *delivery // nil = there is nothing to say
-	IsHandedOver bool      // and that comes first
-	AsksFirst    bool      // the way to write to the store stands above the summary
+	Delivery     string // asks (for the address), waits, prepared, sent or picked_up; "" = there is nothing to say
+	LastLine     string // of the address, the only one that everybody with the link can read
+	IsHandedOver bool   // and that comes first
+	AsksFirst    bool   // the way to write to the store stands above the summary
 
 	// Once the buyer has nothing left to do.
 	Outcome      string // free, paid, failed, expired, nothing or refunded
@@ -141,14 +142,6 @@ type payPage struct {
 	AnyDenied    bool
 	Kept         []shownAlert // money that the store has although the order is not paid
 	MayClaim     bool         // the buyer may have paid too late
-}
-
-// delivery is what a buyer reads about how the order reaches them. It has only the last line of the address, because
-// everybody with the link can read it.
-type delivery struct {
-	State    string // asks (for the address), waits, prepared, sent or picked_up
-	Shipping Shipping
-	LastLine string
 }
 
 // storeLink is a link for writing to the store, with the code of its words; "" = there is none.
@@ -316,22 +309,20 @@ func (v *payPage) readDelivery(now Time) {
 	}
 
 	v.IsHandedOver = isDone && shipping.ShippedAt > 0
-	d := &delivery{Shipping: shipping, LastLine: lastLine(shipping.Address)}
+	v.LastLine = lastLine(shipping.Address)
 	switch {
 	case shipping.ShippedAt > 0 && v.Handover == ToPickUp:
-		d.State = "picked_up"
+		v.Delivery = "picked_up"
 	case shipping.ShippedAt > 0:
-		d.State = "sent"
+		v.Delivery = "sent"
 	case v.Handover == NoHandover, isOver:
-		return
 	case v.Handover == ToDeliver && shipping.Address == "":
-		d.State = "asks"
+		v.Delivery = "asks"
 	case isDone:
-		d.State = "prepared"
+		v.Delivery = "prepared"
 	default:
-		d.State = "waits"
+		v.Delivery = "waits"
 	}
-	v.Delivery = d
 }
 
 // lastLine returns the last line of an address or, if it has one line, the text after the last comma.

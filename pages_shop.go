@@ -18,11 +18,10 @@ import (
 )
 
 const (
-	mostOnShopPage = 20       // goods
-	mostLines      = 30       // of an order
-	mostInCart     = 100      // lines that are read
-	mostInShop     = 16 << 10 // bytes of a form
-	fewLeft        = 5        // pieces: how many there are is said
+	mostOnShopPage = 20  // goods
+	mostLines      = 30  // of an order
+	mostInCart     = 100 // lines that are read
+	fewLeft        = 5   // pieces: how many there are is said
 	excerptLength  = 300
 )
 
@@ -46,8 +45,7 @@ func (s *server) admitShopper(p *page) error {
 	if st.Shop == ShopOff {
 		return ErrNotFound
 	}
-	p.isShop = true
-	p.enter(st, "buyer writes")
+	p.enter(st, "shop")
 	return s.checkHost(p)
 }
 
@@ -258,7 +256,6 @@ type shopPage struct {
 	Count   int64 // of pieces
 	Sum     int64
 	Skipped int
-	Wrong   string // what is wrong with the form
 	Back    string // from one of the goods
 	IsAlone bool   // It shows one of the goods.
 	HasBar  bool   // the sum and the button that leads to the checkout
@@ -269,9 +266,6 @@ func (s *server) beginShop(p *page, lines []cartLine) (v shopPage, err error) {
 	v = shopPage{page: p, IsOpen: p.Store.Shop == ShopOpen, Contact: p.askStore()}
 	v.At = p.shopAddress(p.Store.shopPath(), nil)
 	p.w.Header().Set("Cache-Control", "private, no-cache") // The way back does not wait for a slow line.
-	if p.typed.Refusal != nil {
-		v.Wrong = p.typed.Refusal.Words
-	}
 	list, skipped, err := s.chosen(p, lines)
 	v.Skipped = skipped
 	for _, l := range list {

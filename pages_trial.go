@@ -37,10 +37,9 @@ func (s *server) startTrial(p *page) error {
 // trialPage has a test order that tries a gateway.
 type trialPage struct {
 	*page
-	Order  Order
-	Steps  []trialStep
-	Text   string // the steps, to copy
-	IsOpen bool   // The order waits for its payment.
+	Order Order
+	Steps []trialStep
+	Text  string // the steps, to copy
 }
 
 // trialStep is what came of one step.
@@ -58,16 +57,15 @@ func (s *server) readTrial(p *page) (any, error) {
 		return nil, ErrNotFound
 	}
 
-	v := trialPage{page: p, Order: o.Order, IsOpen: o.Book.Status == Pending}
-	v.Steps = p.Language.trialSteps(o)
+	v := trialPage{page: p, Order: o.Order, Steps: p.Language.trialSteps(o)}
 	provider := o.Order.PaymentProvider
-	lines := []string{fmt.Sprintf("storeorder, %s, %s, %s", p.Language.word("provider", string(provider)),
+	lines := []string{fmt.Sprintf("storeorder, %s, %s, %s", p.Language.word("provider", provider),
 		p.Language.dates("2 Jan 2006, 15:04 WIB")(s.db.now()), rupiah(o.Order.Amount))}
 	for i, step := range v.Steps {
 		lines = append(lines, fmt.Sprintf("%d. %s: %s", i+1, step.Name, step.Said))
 	}
-	lines = append(lines, p.Language.word("status", string(o.Order.Status)),
-		p.Language.word("trial.unknown", string(provider)))
+	lines = append(lines, p.Language.word("status", o.Order.Status),
+		p.Language.word("trial.unknown", provider))
 	v.Text = strings.Join(lines, "\n")
 	return v, nil
 }
@@ -98,7 +96,7 @@ func (l language) trialSteps(o OrderRow) []trialStep {
 
 	var payments []string
 	for _, payment := range o.Book.Payments {
-		payments = append(payments, payment.ID+" "+l.word("payment", string(payment.State))+" "+rupiah(payment.Amount))
+		payments = append(payments, payment.ID+" "+l.word("payment", payment.State)+" "+rupiah(payment.Amount))
 	}
 	asked := step("asked", "asked.none", false)
 	switch {
@@ -129,13 +127,7 @@ func (s *server) closeTrial(p *page) error {
 }
 
 // checkTrial asks the gateway about the pages of a trial.
-func (s *server) checkTrial(p *page) error {
-	answered, err := s.payments.CheckNow(p.Context(), p.Store.ID, p.Query("order"))
-	if err == nil && !answered {
-		return refuse(Unavailable)
-	}
-	return err
-}
+func (s *server) checkTrial(p *page) error { return s.checkNow(p, p.Query("order")) }
 
 // gatewayLine is a gateway, with what was seen to work.
 type gatewayLine struct {
