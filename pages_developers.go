@@ -94,9 +94,8 @@ type endpointPage struct {
 	*page
 	Endpoint   Endpoint
 	IsPhone    bool
-	Subscribe  string // the address at which a phone's app subscribes, after ntfy://
-	Secret     string // the one that was just made
-	MayResend  bool
+	Subscribe  string      // the address at which a phone's app subscribes, after ntfy://
+	Secret     string      // the one that was just made
 	Events     []EventName // that there are
 	Choice     form        // of those events
 	Deliveries []Delivery
@@ -109,7 +108,6 @@ func (s *server) readEndpoint(p *page) (any, error) {
 	}
 
 	v := endpointPage{page: p, Endpoint: e, IsPhone: e.Kind == Phone}
-	v.MayResend = e.Active && !v.IsPhone
 	v.Events = EventNames
 	v.Choice = p.Form("events", p.Fields(chosenEvents{Events: e.Events}))
 	if v.IsPhone {

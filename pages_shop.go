@@ -318,22 +318,25 @@ func (s *server) readShop(p *page) (any, error) {
 		v.Later = v.Number + 1
 	}
 
-	p.headOfShop(v, len(lines) > 0 || v.Text != "" || len(entries) == 0 && v.Number > 1)
+	address := p.Store.ShopURL()
+	if v.Number > 1 {
+		address += fmt.Sprintf("?page=%d", v.Number)
+	}
+	isBeyond := len(entries) == 0 && v.Number > 1
+	v.tell(p.Store.Name, p.Store.ShopText, address, len(lines) == 0 && v.Text == "" && !isBeyond)
 	return v, nil
 }
 
-// headOfShop says what is told about the shop page. Carts and searches are in no index.
-func (p *page) headOfShop(v shopPage, isHidden bool) {
-	p.Title = p.Store.Name
-	p.Head = &publicHead{Description: p.summary(p.Store.ShopText)}
+// tell says what search engines and previews of links are told about the page, and where it is if they may keep it.
+// Carts and searches are in no index.
+func (v shopPage) tell(title, text, address string, isIndexed bool) {
+	v.Title = title
+	v.Head = &publicHead{Description: v.summary(text)}
 	for _, g := range v.Goods {
-		p.Head.Picture = cmp.Or(p.Head.Picture, p.previewOf(g.Entry))
+		v.Head.Picture = cmp.Or(v.Head.Picture, v.previewOf(g.Entry))
 	}
-	if v.IsOpen && !isHidden {
-		p.Head.Canonical = p.Store.ShopURL()
-		if v.Number > 1 {
-			p.Head.Canonical += fmt.Sprintf("?page=%d", v.Number)
-		}
+	if v.IsOpen && isIndexed {
+		v.Head.Canonical = address
 	}
 }
 
@@ -371,11 +374,7 @@ func (s *server) readGood(p *page) (any, error) {
 	v.show([]Entry{e}, lines)
 	v.IsAlone = true
 	v.Back = p.shopAddress(p.Store.shopPath(), lines)
-	p.Title = e.Title
-	p.Head = &publicHead{Description: p.summary(e.Description), Picture: p.previewOf(e)}
-	if v.IsOpen && len(lines) == 0 {
-		p.Head.Canonical = p.Store.ShopURL() + "/" + string(e.Type) + "/" + e.Slug
-	}
+	v.tell(e.Title, e.Description, p.Store.ShopURL()+"/"+string(e.Type)+"/"+e.Slug, len(lines) == 0)
 	return v, nil
 }
 

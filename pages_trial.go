@@ -76,44 +76,45 @@ func (l language) trialSteps(o OrderRow) []trialStep {
 	if len(o.Sessions) > 0 {
 		s = o.Sessions[0]
 	}
-	when := l.dates("2 Jan 2006, 15:04 WIB")
-	step := func(name, said string, isDone bool, values ...string) trialStep {
-		return trialStep{l.word("trial", name), l.say("trial."+said, values...), isDone}
-	}
-
-	page := step("page", "page.none", false)
-	switch {
-	case s.URL != "":
-		page = step("page", "page.made", true, "{time}", when(s.ExpiresAt))
-	case s.Problem != "":
-		page = step("page", "page."+s.Problem, false, "{words}", s.Words)
-	}
-
-	notified := step("notified", "notified.none", false)
-	if s.Notified > 0 {
-		notified = step("notified", "notified.some", true, "{n}", fmt.Sprint(s.Notified))
-	}
-
 	var payments []string
 	for _, payment := range o.Book.Payments {
 		payments = append(payments, payment.ID+" "+l.word("payment", payment.State)+" "+rupiah(payment.Amount))
 	}
-	asked := step("asked", "asked.none", false)
+
+	page, notified, asked, closed := "none", "none", "none", "none"
+	switch {
+	case s.URL != "":
+		page = "made"
+	case s.Problem != "":
+		page = s.Problem
+	}
+	if s.Notified > 0 {
+		notified = "some"
+	}
 	switch {
 	case s.URL != "" && s.Problem != "":
-		asked = step("asked", "asked.problem", false, "{words}", cmp.Or(s.Words, l.word("gateway", s.Problem)))
+		asked = "problem"
 	case len(payments) > 0:
-		asked = step("asked", "asked.some", true, "{payments}", strings.Join(payments, ", "))
+		asked = "some"
 	}
-
-	closing := step("closed", "closed.none", false)
 	switch {
 	case s.Closed:
-		closing = step("closed", "closed.yes", true)
+		closed = "yes"
 	case o.Book.Status != Pending && s.Seen:
-		closing = step("closed", "closed.no", false)
+		closed = "no"
 	}
-	return []trialStep{page, notified, asked, closing}
+
+	step := func(name, outcome string, values ...string) trialStep {
+		isDone := outcome == "made" || outcome == "some" || outcome == "yes"
+		return trialStep{l.word("trial", name), l.say("trial."+name+"."+outcome, values...), isDone}
+	}
+	return []trialStep{
+		step("page", page, "{time}", l.dates("2 Jan 2006, 15:04 WIB")(s.ExpiresAt), "{words}", s.Words),
+		step("notified", notified, "{n}", fmt.Sprint(s.Notified)),
+		step("asked", asked, "{payments}", strings.Join(payments, ", "),
+			"{words}", cmp.Or(s.Words, l.word("gateway", s.Problem))),
+		step("closed", closed),
+	}
 }
 
 // closeTrial cancels the order of a trial, so that its page is closed, and asks the gateway about it.
