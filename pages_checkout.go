@@ -60,7 +60,7 @@ func shopPhone(text string) string {
 	return internationalPhone(text)
 }
 
-// cutSeenValue cuts the value of a choice with a price: the price as the checkout showed it, a space and a name.
+// cutSeenValue cuts a value with a price: the price as the checkout showed it and, for a choice, a space and a name.
 func cutSeenValue(value string) (price int64, name string) {
 	digits, name, _ := strings.Cut(value, " ")
 	price, err := strconv.ParseInt(digits, 10, 64)
@@ -190,7 +190,7 @@ func (s *server) readMethods(v *checkoutPage) error {
 	return err
 }
 
-// compareSums sets the sum that the form showed, and today's, if both are known.
+// compareSums sets today's sum and the one that the form showed, which differs if a price has changed.
 func (v *checkoutPage) compareSums() {
 	v.Now = v.Subtotal
 	if v.Chosen != nil {
@@ -200,15 +200,13 @@ func (v *checkoutPage) compareSums() {
 		v.Now += v.Method.Fee
 	}
 	v.Before = v.Now
-	seen, err := strconv.ParseInt(v.Form.Values.Get("seen"), 10, 64)
-	if v.typed.Refusal == nil || v.typed.Refusal.Reason != PriceChanged || err != nil {
+	if v.typed.Refusal == nil || v.typed.Refusal.Reason != PriceChanged {
 		return
 	}
-	v.Before = seen
-	for _, name := range []string{"shipping", "payment_method"} {
-		if price, _ := cutSeenValue(v.Form.Values.Get(name)); price > 0 {
-			v.Before += price
-		}
+	v.Before = 0
+	for _, name := range []string{"seen", "shipping", "payment_method"} {
+		price, _ := cutSeenValue(v.Form.Values.Get(name))
+		v.Before += max(0, price)
 	}
 }
 

@@ -107,7 +107,7 @@ func readCart(values url.Values) (lines []cartLine) {
 	for field := range values {
 		kind, slug, _ := strings.Cut(field, ".")
 		typed := strings.TrimSpace(values.Get(field))
-		isChosen := typed != "" && strings.Trim(typed, "0") != ""
+		isChosen := strings.Trim(typed, "0") != ""
 		if (kind != "product" && kind != "bundle") || !isSlug(slug) || !isChosen {
 			continue
 		}
@@ -384,18 +384,16 @@ func (s *server) changeCart(p *page) error {
 	if slices.ContainsFunc(lines, cartLine.isWrong) {
 		return &Refusal{Reason: ValidationFailed, Words: "checkout.quantity"}
 	}
-	target := p.PostFormValue("go")
-	number, isPage := strings.CutPrefix(target, "page=")
-	switch {
-	case target == "checkout" && len(lines) == 0:
-		return &Refusal{Reason: ValidationFailed, Words: "checkout.nothing"}
-	case target == "checkout":
-		p.next = p.shopAddress(p.Store.shopPath()+"/checkout", lines)
-	case isPage:
-		p.next = p.shopAddress(p.Store.shopPath(), lines, "q", p.PostFormValue("q"), "page", number)
-	default:
-		p.next = p.shopAddress(p.Store.shopPath(), lines, "q", strings.TrimSpace(p.PostFormValue("q")))
+	if p.PostFormValue("go") != "checkout" {
+		_, number, _ := strings.Cut(p.PostFormValue("go"), "page=")
+		text := strings.TrimSpace(p.PostFormValue("q"))
+		p.next = p.shopAddress(p.Store.shopPath(), lines, "q", text, "page", number)
+		return nil
 	}
+	if len(lines) == 0 {
+		return &Refusal{Reason: ValidationFailed, Words: "checkout.nothing"}
+	}
+	p.next = p.shopAddress(p.Store.shopPath()+"/checkout", lines)
 	return nil
 }
 
