@@ -32,7 +32,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 		"refund": s.decideOrder, "resolve": s.resolveAlert, "check": s.checkOrder, "ship": s.shipOrder,
 		"unship": s.unshipOrder, "undo": s.undoApproval, "correct": s.correctOrder}
 	ofBuyer := acts{"cancel": s.actOfBuyer, "claim": s.actOfBuyer, "unclaim": s.actOfBuyer, "change": s.actOfBuyer,
-		"address": s.enterAddress}
+		"address": s.actOfBuyer}
 	ofGateways := acts{"save-gateway": s.saveGateway, "try": s.startTrial}
 	inSandbox := acts{}
 	for _, act := range sandboxActs {

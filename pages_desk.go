@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -130,7 +131,7 @@ func (s *server) readDesk(p *page) (any, error) {
 		return v, err
 	}
 
-	if err := s.readFirstSteps(p, &v); err != nil {
+	if err := s.readFirstSteps(p, &v, methods); err != nil {
 		return nil, err
 	}
 	if err := s.readWaiting(p, &v); err != nil {
@@ -169,12 +170,8 @@ func (s *server) readOrders(p *page, v *deskPage, filter OrderFilter) error {
 }
 
 // readFirstSteps reads what a new store still lacks, and which endpoints fail.
-func (s *server) readFirstSteps(p *page, v *deskPage) error {
+func (s *server) readFirstSteps(p *page, v *deskPage, methods []Method) error {
 	products, _, err := s.db.Entries(p.Context(), p.Store.ID, EntryFilter{Limit: 1, Drafts: true})
-	if err != nil {
-		return err
-	}
-	methods, err := s.db.UsableMethods(p.Context(), p.Store, -1)
 	if err != nil {
 		return err
 	}
@@ -194,9 +191,10 @@ func (s *server) readFirstSteps(p *page, v *deskPage) error {
 			v.Failing = append(v.Failing, e)
 		}
 	}
+	isUsable := func(m Method) bool { return m.usable(p.Store, -1) }
 	sells := len(v.Orders) >= manyOrders
 	v.Steps = firstSteps{
-		Product: len(products) > 0, Method: len(methods) > 0, Contact: p.Store.Contact != "",
+		Product: len(products) > 0, Method: slices.ContainsFunc(methods, isUsable), Contact: p.Store.Contact != "",
 		Shipping: sells || len(options) > 0, Shop: sells || p.Store.Shop != ShopOff, Phone: hasPhone,
 		Order: len(v.Orders) > 0,
 	}

@@ -33,19 +33,18 @@ func (s *server) readCatalog(p *page) (any, error) {
 	if p.Query("kind") == string(Bundle) {
 		f.Type = Bundle
 	}
-	if f.Text != "" {
-		leave, err := s.auth.busyPlace(p.Context(), p.Store.ID, "search")
-		if err != nil {
-			return nil, err
+	read := func() (any, error) {
+		entries, more, err := s.db.Entries(p.Context(), p.Store.ID, f)
+		v := catalogPage{page: p, EntryFilter: f, Entries: entries}
+		if more {
+			v.More = p.With("offset", f.Offset+f.Limit)
 		}
-		defer leave()
+		return v, err
 	}
-	entries, more, err := s.db.Entries(p.Context(), p.Store.ID, f)
-	v := catalogPage{page: p, EntryFilter: f, Entries: entries}
-	if more {
-		v.More = p.With("offset", f.Offset+f.Limit)
+	if f.Text == "" {
+		return read()
 	}
-	return v, err
+	return searching(s, p, read)
 }
 
 const mostInBundle = 50 // products

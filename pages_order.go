@@ -139,9 +139,6 @@ func (v *orderPage) writeToBuyer() {
 		"{method}", about.Shipping.Method}
 	text := l.say("message."+v.standing(), values...) + "\n" + v.PayPage
 	v.Send = "https://wa.me/?text=" + url.QueryEscape(text)
-	if about.Buyer.Phone == "" {
-		return
-	}
 	if to := writeTo(about.Buyer.Phone, text); to != "" {
 		v.Send = to
 	}

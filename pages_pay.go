@@ -374,6 +374,8 @@ func (s *server) actOfBuyer(p *page) (err error) {
 	switch {
 	case act == "change":
 		err = s.db.ChangeMethod(p.Context(), p.Store, p.order.ID, method)
+	case act == "address":
+		err = s.enterAddress(p)
 	case method != p.order.Order.PaymentMethod:
 		p.next += "?changed=1"
 	case act == "claim":
@@ -410,12 +412,7 @@ func (s *server) enterAddress(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
-	p.next = "/pay/" + p.order.ID
-	err := s.db.EnterAddress(p.Context(), p.order.ID, in.Address)
-	if isRefused(err, WrongState) {
-		return nil // The page shows the present state.
-	}
-	return err
+	return s.db.EnterAddress(p.Context(), p.order.ID, in.Address)
 }
 
 // goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a GET,
