@@ -68,7 +68,7 @@ func (p *payments) Notify(
 	isVerified := false
 	var refund Notification
 	for _, key := range keys { // Several may have the same token.
-		n, err := p.gateways[provider].verify(key, header, body)
+		n, err := p.gateways.open(key).verify(header, body)
 		if err != nil {
 			continue
 		}
@@ -488,7 +488,7 @@ func (p *payments) checkSession(
 	if s.phase(o, p.db.now()) != pageClosing {
 		return o, true, nil
 	}
-	if !p.gateways[s.Provider].closePage(ctx, keys[0], o.withItsPayments(s)) {
+	if !p.gateways.open(keys[0]).closePage(ctx, o.withItsPayments(s)) {
 		return o, true, nil // The next check tries again, until the gateway says that it is closed.
 	}
 	s.Closed = true // It is recorded, unless the gateway says that the page is open.
@@ -502,11 +502,10 @@ func (p *payments) checkOnce(
 	ctx context.Context, keys []GatewayKey, o OrderRow, s PaymentSession,
 ) (after OrderRow, answered bool, err error) {
 	began := p.db.now()
-	gateway := p.gateways[s.Provider]
 	sent := o.withItsPayments(s)
-	answer, failed := gateway.status(ctx, keys[0], sent)
+	answer, failed := p.gateways.open(keys[0]).status(ctx, sent)
 	if isRefused(failed, GatewayRefused) && len(keys) > 1 && keys[1].ReplacedAt == 0 {
-		other, otherFailed := gateway.status(ctx, keys[1], sent)
+		other, otherFailed := p.gateways.open(keys[1]).status(ctx, sent)
 		if len(other.Payments) > 0 {
 			answer = other
 			failed = otherFailed

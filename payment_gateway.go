@@ -24,28 +24,28 @@ import (
 
 // gateway is a payment provider. Its errors are errTaken, a *Refusal with GatewayRefused and the gateway's words if the
 // same request can never succeed, and otherwise outages.
+//
+// A gateway is reached with one key of a store (gateways.open).
 type gateway interface {
 	// create creates a page for paying an order. If the gateway refuses a field, create tries again with the required
 	// fields only. errTaken means that the gateway already has payments for this reference.
-	create(ctx context.Context, key GatewayKey, c checkout) (Page, error)
+	create(ctx context.Context, c checkout) (Page, error)
 
 	// status asks for the state of a session. An id that the gateway does not know yields no payments, and is an error
 	// only if it is the session's GatewayID. SetKey tests a new key with this, on a session that it makes up.
-	status(ctx context.Context, key GatewayKey, s PaymentSession) (Answer, error)
+	status(ctx context.Context, s PaymentSession) (Answer, error)
 
 	// closePage ends a page, its open payments and its held ones. Money that has arrived stays. closed says that no
 	// payment can begin there any more; it is false if the gateway cannot be reached.
-	closePage(ctx context.Context, key GatewayKey, s PaymentSession) (closed bool)
+	closePage(ctx context.Context, s PaymentSession) (closed bool)
 
 	// decidePayment accepts or denies a held payment. isSettled says that the store already has the money, so that the
 	// gateway leaves an approval to the owner. It is only called on gateways that hold payments.
-	decidePayment(
-		ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
-	) (isSettled bool, err error)
+	decidePayment(ctx context.Context, s PaymentSession, payment string, accept bool) (isSettled bool, err error)
 
 	// verify reads a notification and returns what it says. The error is ErrNotFound if it does not come
 	// from the gateway.
-	verify(key GatewayKey, header http.Header, body []byte) (Notification, error)
+	verify(header http.Header, body []byte) (Notification, error)
 }
 
 var errTaken = errors.New("the gateway already has payments for this reference")
@@ -80,29 +80,41 @@ func identifier(id string) string {
 	return id
 }
 
-type gateways map[Provider]gateway
+// gateways is the way to all gateways.
+type gateways struct {
+	db     *DB
+	client *http.Client
+	urls   map[Provider]string // replace the scheme and host of a provider's addresses
+}
 
-// newGateways returns all gateways. urls replace the scheme and host of a provider's addresses.
 func newGateways(db *DB, transport http.RoundTripper, urls map[Provider]string) gateways {
-	client := &http.Client{Transport: transport, Timeout: callTime,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return gateways{
-		Midtrans: midtrans{gatewayClient{client, urls[Midtrans], db.now}},
-		Xendit:   xendit{gatewayClient{client, urls[Xendit], db.now}},
-		Sandbox:  sandbox{db},
+	return gateways{db, &http.Client{Transport: transport, Timeout: callTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, urls}
+}
+
+// open returns the gateway that a key is for.
+func (g gateways) open(key GatewayKey) gateway {
+	client := gatewayClient{g.client, key, g.urls[key.Provider], g.db.now}
+	switch key.Provider {
+	case Midtrans:
+		return midtrans{client}
+	case Xendit:
+		return xendit{client}
+	default:
+		return sandbox{g.db}
 	}
 }
 
-// gatewayClient sends requests to one provider.
+// gatewayClient sends requests to one provider with one key.
 type gatewayClient struct {
 	*http.Client
+	key GatewayKey
 	url string // replaces the scheme and host of all addresses, unless it is empty
 	now func() Time
 }
 
 // gatewayCall is a request to a provider.
 type gatewayCall struct {
-	key    GatewayKey
 	method string
 	host   string // with its scheme
 	path   string
@@ -127,7 +139,7 @@ func (c gatewayClient) requestJSON(ctx context.Context, call gatewayCall, out re
 	maps.Copy(r.Header, call.header)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json")
-	r.SetBasicAuth(call.key.SecretKey, "")
+	r.SetBasicAuth(c.key.SecretKey, "")
 
 	answer, err := c.Do(r)
 	if err != nil {
@@ -349,7 +361,7 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 
 	// No gateway knows this session, so a refusal means the key.
 	madeUp := PaymentSession{OrderID: "storeorder-key-test", Identifiers: []string{"ps-000000000000000000000000"}}
-	_, err := g[key.Provider].status(ctx, key, madeUp)
+	_, err := g.open(key).status(ctx, madeUp)
 	if isRefused(err, GatewayRefused) {
 		return err
 	}
@@ -466,11 +478,11 @@ func (db *DB) SandboxOrder(ctx context.Context, sessionID string) (orderID strin
 		"SELECT order_id FROM payment_sessions WHERE id = ? AND provider = 'sandbox'", sessionID)
 }
 
-func (s sandbox) create(_ context.Context, _ GatewayKey, c checkout) (Page, error) {
+func (s sandbox) create(_ context.Context, c checkout) (Page, error) {
 	return Page{c.Session.ID, c.Store.URL + "/sandbox/" + c.Session.ID, c.Session.ExpiresAt}, nil
 }
 
-func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSession) (a Answer, err error) {
+func (s sandbox) status(ctx context.Context, session PaymentSession) (a Answer, err error) {
 	a.Payments, err = all[Payment](ctx, s.db, `
 		SELECT 0 AS session_number, session_id AS id, 0 AS asked, state, amount, returned, disputed
 		FROM   sandbox_payments
@@ -482,12 +494,12 @@ func (s sandbox) status(ctx context.Context, _ GatewayKey, session PaymentSessio
 }
 
 // closePage has nothing to do, because the sandbox takes no money in a closed session.
-func (s sandbox) closePage(context.Context, GatewayKey, PaymentSession) bool { return true }
+func (s sandbox) closePage(context.Context, PaymentSession) bool { return true }
 
-func (s sandbox) decidePayment(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {
+func (s sandbox) decidePayment(context.Context, PaymentSession, string, bool) (bool, error) {
 	return false, nil
 }
 
-func (s sandbox) verify(GatewayKey, http.Header, []byte) (Notification, error) {
+func (s sandbox) verify(http.Header, []byte) (Notification, error) {
 	return Notification{}, ErrNotFound
 }

@@ -25,9 +25,9 @@ import (
 // buyer may begin another one until the page ends.
 type midtrans struct{ gatewayClient }
 
-// midtransHost returns the address of an API: app is Snap, api is Core.
-func midtransHost(key GatewayKey, name string) string {
-	if key.Mode == ModeSandbox {
+// host returns the address of an API: app is Snap, api is Core.
+func (m midtrans) host(name string) string {
+	if m.key.Mode == ModeSandbox {
 		name += ".sandbox"
 	}
 	return "https://" + name + ".midtrans.com"
@@ -43,7 +43,7 @@ const (
 	mostAtMidtrans  = 24 * time.Hour
 )
 
-func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
+func (m midtrans) create(ctx context.Context, c checkout) (Page, error) {
 	now := m.now()
 	lasts := c.Session.ExpiresAt.Sub(now).Truncate(time.Minute)
 	lasts = min(max(lasts, leastAtMidtrans), mostAtMidtrans)
@@ -83,9 +83,9 @@ func (m midtrans) create(ctx context.Context, key GatewayKey, c checkout) (Page,
 	header := http.Header{"X-Override-Notification": {c.Store.URL + "/notifications/midtrans/" + c.Store.ID}}
 	var a midtransAnswer
 	leaveOut := func() bool { return !a.namesReference() && request.dropOptional() }
-	call := gatewayCall{key: key, method: "POST", host: midtransHost(key, "app"), path: snapPages, header: header}
+	call := gatewayCall{method: "POST", host: m.host("app"), path: snapPages, header: header}
 	err := m.createPage(ctx, call, request, &a, leaveOut)
-	if isRefused(err, GatewayRefused) && a.namesReference() && m.isReferenceTaken(ctx, key, c.Session, a) {
+	if isRefused(err, GatewayRefused) && a.namesReference() && m.isReferenceTaken(ctx, c.Session, a) {
 		return Page{}, errTaken
 	}
 	return Page{a.Token, a.URL, now.Add(lasts)}, c.scrub(err)
@@ -96,13 +96,13 @@ func (a *midtransAnswer) namesReference() bool { return a.says("order_id") || a.
 
 // isReferenceTaken reports whether Midtrans refuses a reference because it has a payment for it. Either its words say
 // so, in one of four published forms, or it knows the transaction.
-func (m midtrans) isReferenceTaken(ctx context.Context, key GatewayKey, s PaymentSession, refusal midtransAnswer) bool {
+func (m midtrans) isReferenceTaken(ctx context.Context, s PaymentSession, refusal midtransAnswer) bool {
 	for _, words := range []string{"already been taken", "sudah digunakan", "paid and utilized", "duplicate order"} {
 		if refusal.says(words) {
 			return true
 		}
 	}
-	_, isFound, err := m.getTransaction(ctx, key, s, s.reference())
+	_, isFound, err := m.getTransaction(ctx, s, s.reference())
 	return isFound && err == nil
 }
 
@@ -231,14 +231,14 @@ func (a *midtransAnswer) payment() (Payment, error) {
 
 // status asks by our reference, and by the identifiers of all known transactions. An answer that is not understood does
 // not hide the others.
-func (m midtrans) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
+func (m midtrans) status(ctx context.Context, s PaymentSession) (a Answer, failed error) {
 	states := map[string]PaymentState{}
 	for _, id := range append([]string{s.reference()}, s.Identifiers...) {
 		if states[id] != "" || s.staysDenied(id) {
 			continue // It was answered already, or will not change.
 		}
 
-		t, isFound, err := m.getTransaction(ctx, key, s, id)
+		t, isFound, err := m.getTransaction(ctx, s, id)
 		if err != nil {
 			return a, err
 		}
@@ -274,9 +274,9 @@ func (s PaymentSession) staysDenied(id string) bool {
 // getTransaction asks for one of a session's transactions. It is not found if the buyer has not chosen how to pay, or
 // if the identifier belongs to another order.
 func (m midtrans) getTransaction(
-	ctx context.Context, key GatewayKey, s PaymentSession, id string,
+	ctx context.Context, s PaymentSession, id string,
 ) (t midtransAnswer, isFound bool, err error) {
-	t, status, err := m.callAPI(ctx, key, "GET", id, "status", nil)
+	t, status, err := m.callAPI(ctx, "GET", id, "status", nil)
 	if status == http.StatusNotFound { // Midtrans may also say so in an answer with 200.
 		return t, false, nil
 	}
@@ -309,10 +309,10 @@ func (a *Answer) judgePage(s PaymentSession, states map[string]PaymentState, now
 
 // callAPI asks for a transaction, or does something to it.
 func (m midtrans) callAPI(
-	ctx context.Context, key GatewayKey, method, id, act string, header http.Header,
+	ctx context.Context, method, id, act string, header http.Header,
 ) (a midtransAnswer, status int, err error) {
 	path := "/v2/" + url.PathEscape(id) + "/" + act
-	call := gatewayCall{key: key, method: method, host: midtransHost(key, "api"), path: path, header: header}
+	call := gatewayCall{method: method, host: m.host("api"), path: path, header: header}
 	status, err = m.requestJSON(ctx, call, &a)
 	return a, status, err
 }
@@ -320,9 +320,9 @@ func (m midtrans) callAPI(
 // closePage first ends the open payments, because a page in use cannot be closed. Midtrans documents neither the status
 // of a refusal to close a page, nor its words once the page has ended. Past the page's end, any answer but "in
 // progress" means that it has ended.
-func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
+func (m midtrans) closePage(ctx context.Context, s PaymentSession) bool {
 	for _, p := range s.payments {
-		if !m.endPayment(ctx, key, s, p) {
+		if !m.endPayment(ctx, s, p) {
 			return false
 		}
 	}
@@ -333,14 +333,14 @@ func (m midtrans) closePage(ctx context.Context, key GatewayKey, s PaymentSessio
 
 	var a midtransAnswer
 	path := snapPages + "/" + url.PathEscape(s.GatewayID) + "/cancel"
-	_, err := m.requestJSON(ctx, gatewayCall{key: key, method: "POST", host: midtransHost(key, "app"), path: path}, &a)
+	_, err := m.requestJSON(ctx, gatewayCall{method: "POST", host: m.host("app"), path: path}, &a)
 	isOver := m.now() >= s.ExpiresAt && (err == nil || isRefused(err, GatewayRefused)) && !a.says("progress")
 	return err == nil && len(a.Errors) == 0 || a.says("already canceled") || isOver
 }
 
 // endPayment ends an open payment and denies a held one. A payment that refuses to end has ended already, or was
 // probably just paid; closing takes no money back. It reports whether Midtrans could be reached.
-func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSession, p Payment) bool {
+func (m midtrans) endPayment(ctx context.Context, s PaymentSession, p Payment) bool {
 	act := "expire" // cancel would also reverse a captured card payment
 	switch p.State {
 	case Open:
@@ -350,16 +350,16 @@ func (m midtrans) endPayment(ctx context.Context, key GatewayKey, s PaymentSessi
 		return true
 	}
 
-	_, _, err := m.callAPI(ctx, key, "POST", p.ID, act, nil)
+	_, _, err := m.callAPI(ctx, "POST", p.ID, act, nil)
 	if p.State != Open || !isRefused(err, GatewayRefused) {
 		return err == nil || isRefused(err, GatewayRefused)
 	}
 
-	t, isFound, err := m.getTransaction(ctx, key, s, p.ID)
+	t, isFound, err := m.getTransaction(ctx, s, p.ID)
 	if err != nil || !isFound || !t.runsOverSNAP() || !strings.EqualFold(t.Status, "pending") {
 		return err == nil || isRefused(err, GatewayRefused)
 	}
-	_, _, err = m.callAPI(ctx, key, "POST", p.ID, "cancel", http.Header{"Transaction-Source": {"SNAP_API"}})
+	_, _, err = m.callAPI(ctx, "POST", p.ID, "cancel", http.Header{"Transaction-Source": {"SNAP_API"}})
 	return err == nil || isRefused(err, GatewayRefused)
 }
 
@@ -380,18 +380,18 @@ func (a *midtransAnswer) runsOverSNAP() bool {
 // decidePayment approves or denies a payment. Midtrans decides only about captured money. If it refuses because the
 // money is settled, the owner's word counts.
 func (m midtrans) decidePayment(
-	ctx context.Context, key GatewayKey, s PaymentSession, payment string, accept bool,
+	ctx context.Context, s PaymentSession, payment string, accept bool,
 ) (isSettled bool, err error) {
 	if !accept {
-		_, _, err := m.callAPI(ctx, key, "POST", payment, "deny", nil)
+		_, _, err := m.callAPI(ctx, "POST", payment, "deny", nil)
 		return false, err
 	}
 
-	_, _, err = m.callAPI(ctx, key, "POST", payment, "approve", nil)
+	_, _, err = m.callAPI(ctx, "POST", payment, "approve", nil)
 	if !isRefused(err, GatewayRefused) {
 		return false, err
 	}
-	t, isFound, failed := m.getTransaction(ctx, key, s, payment)
+	t, isFound, failed := m.getTransaction(ctx, s, payment)
 	if failed == nil && isFound && strings.EqualFold(t.Status, "settlement") {
 		return true, nil
 	}
@@ -400,10 +400,10 @@ func (m midtrans) decidePayment(
 
 // verify checks the signature, which is the hex SHA-512 of some fields as they were sent, and of the key. It fixes the
 // length of the status code, so that no character can move from one field to the next.
-func (m midtrans) verify(key GatewayKey, _ http.Header, body []byte) (n Notification, err error) {
+func (m midtrans) verify(_ http.Header, body []byte) (n Notification, err error) {
 	var t midtransAnswer
 	err = json.Unmarshal(body, &t)
-	sum := sha512.Sum512([]byte(t.OrderID + string(t.Code) + string(t.GrossAmount) + key.SecretKey))
+	sum := sha512.Sum512([]byte(t.OrderID + string(t.Code) + string(t.GrossAmount) + m.key.SecretKey))
 	signature, _ := hex.DecodeString(t.Signature)
 	if err != nil || len(t.Code) != 3 || !hmac.Equal(signature, sum[:]) {
 		return n, ErrNotFound

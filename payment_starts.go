@@ -51,7 +51,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 		}
 
 		s := c.Session
-		page, failed := p.gateways[s.Provider].create(call, key, c)
+		page, failed := p.gateways.open(key).create(call, c)
 		if failed == nil && (page.URL == "" || page.ID == "") {
 			failed = errNotUnderstood
 		}
@@ -227,7 +227,7 @@ func (p *payments) decideAtGateway(
 	if err != nil {
 		return false, err
 	}
-	isSettled, err = p.gateways[s.Provider].decidePayment(ctx, keys[0], s, held.ID, accept)
+	isSettled, err = p.gateways.open(keys[0]).decidePayment(ctx, s, held.ID, accept)
 	if err != nil && !isRefused(err, GatewayRefused) {
 		err = refuse(Unavailable)
 	}

@@ -33,7 +33,7 @@ const (
 	mostAtXendit  = 24 * time.Hour
 )
 
-func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, error) {
+func (x xendit) create(ctx context.Context, c checkout) (Page, error) {
 	now := x.now()
 	expires := max(min(c.Session.ExpiresAt, now.Add(mostAtXendit)), now.Add(leastAtXendit))
 	buyer := c.Order.Buyer
@@ -83,7 +83,7 @@ func (x xendit) create(ctx context.Context, key GatewayKey, c checkout) (Page, e
 	}.filled()
 
 	var a xenditAnswer
-	call := gatewayCall{key: key, method: "POST", host: xenditHost, path: "/sessions"}
+	call := gatewayCall{method: "POST", host: xenditHost, path: "/sessions"}
 	err := x.createPage(ctx, call, request, &a, func() bool {
 		if a.refusesEnd() && request["expires_at"] != nil {
 			delete(request, "expires_at") // Then Xendit chooses the end.
@@ -147,19 +147,19 @@ func (a *xenditAnswer) refund() string {
 
 // status asks about all known sessions of our reference, about payments that none of them has, and about refunds. An
 // answer that cannot be read does not hide the others.
-func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a Answer, failed error) {
+func (x xendit) status(ctx context.Context, s PaymentSession) (a Answer, failed error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
 	a.Aliases = map[string][]string{}
 	named := map[string]bool{} // the payments that sessions name
 	for _, id := range s.xenditSessions() {
-		err := x.addPaymentOfSession(ctx, key, s, &a, id, named)
+		err := x.addPaymentOfSession(ctx, s, &a, id, named)
 		failed = cmp.Or(err, failed)
 	}
 	isSessionUnread := failed != nil // It may name a payment, which would be counted twice.
 	for _, id := range s.Identifiers {
 		isLate := strings.HasPrefix(id, "py-") && !named[id] && !s.staysDenied(id)
 		if isLate && (!isSessionUnread || s.hasPayment(id)) {
-			err := x.addLatePayment(ctx, key, s, &a, id)
+			err := x.addLatePayment(ctx, s, &a, id)
 			failed = cmp.Or(err, failed)
 		}
 	}
@@ -169,9 +169,9 @@ func (x xendit) status(ctx context.Context, key GatewayKey, s PaymentSession) (a
 
 // addPaymentOfSession asks about a session, and adds the payment that completed it.
 func (x xendit) addPaymentOfSession(
-	ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string, named map[string]bool,
+	ctx context.Context, s PaymentSession, a *Answer, id string, named map[string]bool,
 ) error {
-	session, status, err := x.callAPI(ctx, key, "GET", "/sessions/"+url.PathEscape(id))
+	session, status, err := x.callAPI(ctx, "GET", "/sessions/"+url.PathEscape(id))
 	if status == http.StatusNotFound && id != s.GatewayID {
 		return nil // A notification named it.
 	}
@@ -191,7 +191,7 @@ func (x xendit) addPaymentOfSession(
 		if s.hasPayment(session.PaymentID) {
 			p.ID = session.PaymentID
 		}
-		return x.addPayment(ctx, key, s, a, p, session)
+		return x.addPayment(ctx, s, a, p, session)
 	case "EXPIRED", "CANCELED":
 	default:
 		return errNotUnderstood
@@ -212,8 +212,8 @@ var xenditStates = map[string]PaymentState{
 // addLatePayment asks about a payment that a notification named and no session has. It is ours if it has our reference
 // or a known request. If the account may not see it, or Xendit does not know it, that is a failure only if it was
 // reported as arrived.
-func (x xendit) addLatePayment(ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, id string) error {
-	payment, _, err := x.callAPI(ctx, key, "GET", "/v3/payments/"+url.PathEscape(id))
+func (x xendit) addLatePayment(ctx context.Context, s PaymentSession, a *Answer, id string) error {
+	payment, _, err := x.callAPI(ctx, "GET", "/v3/payments/"+url.PathEscape(id))
 	if err != nil {
 		if isRefused(err, GatewayRefused) && id != s.Unconfirmed {
 			return nil
@@ -238,17 +238,17 @@ func (x xendit) addLatePayment(ctx context.Context, key GatewayKey, s PaymentSes
 		return errNotUnderstood
 	}
 	payment.PaymentID = id
-	return x.addPayment(ctx, key, s, a, p, payment)
+	return x.addPayment(ctx, s, a, p, payment)
 }
 
 // addPayment adds a payment to an answer, with the amount that was returned. about has its identifiers.
 func (x xendit) addPayment(
-	ctx context.Context, key GatewayKey, s PaymentSession, a *Answer, p Payment, about xenditAnswer,
+	ctx context.Context, s PaymentSession, a *Answer, p Payment, about xenditAnswer,
 ) (err error) {
 	payment := identifier(about.PaymentID)
 	request := identifier(about.RequestID)
 	if p.State == Arrived {
-		p.Returned, err = x.refunded(ctx, key, s, payment, request)
+		p.Returned, err = x.refunded(ctx, s, payment, request)
 	}
 	a.Payments = append(a.Payments, p)
 	a.Identifiers = append(a.Identifiers, payment, request)
@@ -266,11 +266,9 @@ func (s PaymentSession) xenditSessions() []string {
 }
 
 // callAPI asks for something, or does something to it.
-func (x xendit) callAPI(
-	ctx context.Context, key GatewayKey, method, path string,
-) (a xenditAnswer, status int, err error) {
+func (x xendit) callAPI(ctx context.Context, method, path string) (a xenditAnswer, status int, err error) {
 	header := http.Header{"Api-Version": {"2024-11-11"}} // for the refunds of newer accounts
-	call := gatewayCall{key: key, method: method, host: xenditHost, path: path, header: header}
+	call := gatewayCall{method: method, host: xenditHost, path: path, header: header}
 	status, err = x.requestJSON(ctx, call, &a)
 	return a, status, err
 }
@@ -278,9 +276,7 @@ func (x xendit) callAPI(
 // refunded returns how much of a payment was returned: the refunds that Xendit lists (the first page of
 // them), and those that notifications have named. In newer accounts a refund has the id of the payment, in
 // older ones that of its request.
-func (x xendit) refunded(
-	ctx context.Context, key GatewayKey, s PaymentSession, payment, request string,
-) (sum int64, err error) {
+func (x xendit) refunded(ctx context.Context, s PaymentSession, payment, request string) (sum int64, err error) {
 	paths := []string{"refunds?payment_request_id=" + url.QueryEscape(request)}
 	for _, id := range s.Identifiers {
 		if strings.HasPrefix(id, "refunds/") {
@@ -290,7 +286,7 @@ func (x xendit) refunded(
 
 	counted := map[string]bool{}
 	for _, path := range paths {
-		answer, err := x.refunds(ctx, key, path)
+		answer, err := x.refunds(ctx, path)
 		if err != nil {
 			return 0, err
 		}
@@ -309,9 +305,9 @@ func (x xendit) refunded(
 
 // refunds asks where newer accounts have their refunds, and then where older ones do. Refunds that the account may not
 // see count as none.
-func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xenditAnswer, err error) {
+func (x xendit) refunds(ctx context.Context, path string) (a xenditAnswer, err error) {
 	for _, version := range []string{"/v3/", "/"} {
-		a, _, err = x.callAPI(ctx, key, "GET", version+path)
+		a, _, err = x.callAPI(ctx, "GET", version+path)
 		if !isRefused(err, GatewayRefused) {
 			return a, err
 		}
@@ -322,21 +318,21 @@ func (x xendit) refunds(ctx context.Context, key GatewayKey, path string) (a xen
 // closePage cancels every session of the reference, and the payment requests that are known. Xendit refuses if a
 // session has ended, which the next answer shows. Its answer about a request does not matter, because only a payment
 // would show that the request is still open.
-func (x xendit) closePage(ctx context.Context, key GatewayKey, s PaymentSession) bool {
+func (x xendit) closePage(ctx context.Context, s PaymentSession) bool {
 	closed := true
 	for _, id := range s.xenditSessions() {
-		_, _, err := x.callAPI(ctx, key, "POST", "/sessions/"+url.PathEscape(id)+"/cancel")
+		_, _, err := x.callAPI(ctx, "POST", "/sessions/"+url.PathEscape(id)+"/cancel")
 		closed = closed && err == nil
 	}
 	for _, id := range s.Identifiers {
 		if strings.HasPrefix(id, "pr-") {
-			x.callAPI(ctx, key, "POST", "/v3/payment_requests/"+url.PathEscape(id)+"/cancel")
+			x.callAPI(ctx, "POST", "/v3/payment_requests/"+url.PathEscape(id)+"/cancel")
 		}
 	}
 	return closed
 }
 
-func (x xendit) decidePayment(context.Context, GatewayKey, PaymentSession, string, bool) (bool, error) {
+func (x xendit) decidePayment(context.Context, PaymentSession, string, bool) (bool, error) {
 	return false, nil
 }
 
@@ -373,10 +369,10 @@ type xenditMessage struct {
 }
 
 // verify compares the token, because Xendit signs nothing.
-func (x xendit) verify(key GatewayKey, header http.Header, body []byte) (n Notification, err error) {
+func (x xendit) verify(header http.Header, body []byte) (n Notification, err error) {
 	token := header.Get("X-Callback-Token")
 	var m xenditMessage
-	if json.Unmarshal(body, &m) != nil || token == "" || !hmac.Equal([]byte(token), []byte(key.CallbackToken)) {
+	if json.Unmarshal(body, &m) != nil || token == "" || !hmac.Equal([]byte(token), []byte(x.key.CallbackToken)) {
 		return n, ErrNotFound
 	}
 
