@@ -13,11 +13,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/big"
 	"net/http"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 )
@@ -221,30 +221,25 @@ func isMark(c rune) bool { return !unicode.In(c, unicode.L, unicode.Nd) }
 // wholeRupiah is an amount in JSON: a number or a text, such as 150000, "150000.00" or 1.5E5.
 type wholeRupiah int64
 
+// isAmount bounds the digits and the exponent, because amounts are read before anything is verified.
+var isAmount = matcher(`^"?[0-9]{1,18}(\.[0-9]{0,20})?([Ee][+-]?[0-9]{1,2})?"?$`)
+
+var errNotRupiah = errors.New("an amount is not in whole rupiah")
+
 func (a *wholeRupiah) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
 	}
-
-	mantissa, exponent, _ := strings.Cut(strings.ToUpper(strings.Trim(string(text), `"`)), "E")
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	shift, err := strconv.Atoi(cmp.Or(exponent, "0"))
-	if err != nil || shift < -20 || shift > 20 || len(mantissa) > 40 {
+	if !isAmount(string(text)) {
 		return errNotRupiah
 	}
-
-	// The point moves to the right: by the shift, through zeros if it has to.
-	digits := strings.Repeat("0", 20) + whole + fraction + strings.Repeat("0", 20)
-	point := 20 + len(whole) + shift
-	n, err := strconv.ParseUint(digits[:point], 10, 62)
-	if err != nil || whole == "" || strings.Trim(digits[point:], "0") != "" {
+	amount, isRead := new(big.Rat).SetString(strings.Trim(string(text), `"`))
+	if !isRead || !amount.IsInt() || !amount.Num().IsInt64() {
 		return errNotRupiah
 	}
-	*a = wholeRupiah(n)
+	*a = wholeRupiah(amount.Num().Int64())
 	return nil
 }
-
-var errNotRupiah = errors.New("an amount is not in whole rupiah")
 
 // writtenText is a JSON text, or the characters of a JSON number.
 type writtenText string
