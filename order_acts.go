@@ -125,7 +125,7 @@ func (o *OrderRow) refuseDecision(act Act) error {
 	status := o.Book.Status
 	switch act {
 	case Approve:
-		if !o.Book.Reported && o.Book.held() { // The payment was held after the owner looked.
+		if !o.Book.Reported && o.Book.has(Held) { // The payment was held after the owner looked.
 			return o.wrongState()
 		}
 	case Reject:
@@ -152,7 +152,7 @@ func (o *OrderRow) refuseDecision(act Act) error {
 // reported a transfer, whether a gateway holds a payment, and the alerts.
 func (o OrderRow) State() string {
 	return fmt.Sprint(o.Order.Status, o.Order.PaymentMethod, o.Order.Amount,
-		o.Book.Reported, o.Book.held(), alerts(o.Book))
+		o.Book.Reported, o.Book.has(Held), alerts(o.Book))
 }
 
 // UndoApproval takes back a mistaken approval, so the order has its earlier status again. seen is the order's State as

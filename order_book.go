@@ -91,20 +91,18 @@ type Book struct {
 	Resolved []Alert   `json:"resolved,omitempty"`  // the alerts that the owner has dealt with
 }
 
-// payer returns the payment that pays the order. ok is false if none does, also if the owner approved the order without
-// a payment.
-func (b Book) payer() (p Payment, ok bool) {
-	i := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.key() == b.PaidBy })
+// payment returns the payment with a key.
+func (b Book) payment(key string) (p Payment, found bool) {
+	i := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.key() == key })
 	if i < 0 {
 		return p, false
 	}
 	return b.Payments[i], true
 }
 
-// held reports whether a gateway holds a payment of the order.
-func (b Book) held() bool {
-	return slices.ContainsFunc(b.Payments, func(p Payment) bool { return p.State == Held })
-}
+// payer returns the payment that pays the order. ok is false if none does, also if the owner approved the order without
+// a payment.
+func (b Book) payer() (p Payment, ok bool) { return b.payment(b.PaidBy) }
 
 // heldOn reports whether a gateway holds a payment of a session.
 func (b Book) heldOn(number int) bool {
@@ -133,7 +131,7 @@ func (b Book) exactPayment() (key string) {
 // settle gives a book the status that its payments imply, and says which of them pays the order. It knows neither time
 // nor database. statusBefore is the stored status of the order; an act may have changed b.Status since.
 func settle(b Book, statusBefore Status) Book {
-	held := b.held()
+	held := b.has(Held)
 	anyMoney := slices.ContainsFunc(b.Payments, Payment.hasMoney)
 	exactKey := b.exactPayment()
 	payer, isPayment := b.payer()

@@ -258,7 +258,7 @@ func (v *orderPage) advise() {
 }
 
 // isHeld reports whether the owner decides about a held payment, and not about the buyer's report.
-func (w waiting) isHeld() bool { return w.Book.held() && !w.Book.Reported }
+func (w waiting) isHeld() bool { return w.Book.has(Held) && !w.Book.Reported }
 
 // accepts reports whether the owner is asked to accept the money that arrived.
 func (w waiting) accepts() bool { return len(w.Alerts) > 0 && !w.Book.Reported && !w.isHeld() }
@@ -283,7 +283,7 @@ func (v *orderPage) askOwner() {
 		return
 	}
 
-	d.AlsoHeld = v.Book.held()
+	d.AlsoHeld = v.Book.has(Held)
 	switch {
 	case v.accepts():
 		d.Question = "amount"

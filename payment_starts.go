@@ -177,7 +177,7 @@ func (p *payments) Decide(
 // decidesHeld reports whether an act of the owner is about a payment that a gateway holds.
 func (o OrderRow) decidesHeld(act Act) bool {
 	isTransfer := act == Approve && o.Book.Reported
-	return o.Book.Status == AwaitingVerification && o.Book.held() && act != Refund && !isTransfer
+	return o.Book.Status == AwaitingVerification && o.Book.has(Held) && act != Refund && !isTransfer
 }
 
 // decideHeld accepts one held payment of an order at its gateway, or denies all of them, provided that the order is
