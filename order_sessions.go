@@ -244,35 +244,25 @@ func (s *PaymentSession) addIdentifiers(b Book, more []string) (news bool) {
 		}
 	}
 
-	for kind := 1; kind <= 3; kind++ {
-		for i := 0; i < len(s.Identifiers) && s.mayDrop(b) > mostIdentifiers; {
-			if s.dropKind(b, s.Identifiers[i]) == kind {
-				s.Identifiers = slices.Delete(s.Identifiers, i, i+1)
-				continue
-			}
-			i++
-		}
-	}
+	mayGo := slices.DeleteFunc(slices.Clone(s.Identifiers), func(id string) bool { return s.dropKind(b, id) == 0 })
+	slices.SortStableFunc(mayGo, func(x, y string) int { return s.dropKind(b, x) - s.dropKind(b, y) })
+	tooMany := mayGo[:max(0, len(mayGo)-mostIdentifiers)]
+	s.Identifiers = slices.DeleteFunc(s.Identifiers, func(id string) bool { return slices.Contains(tooMany, id) })
 	return news
 }
 
-// mayDrop counts the identifiers that may go.
-func (s *PaymentSession) mayDrop(b Book) (n int) {
-	for _, id := range s.Identifiers {
-		n += min(s.dropKind(b, id), 1)
-	}
-	return n
-}
+// isXenditName reports whether an identifier is that of a session, a payment or a payment request at Xendit.
+var isXenditName = matcher(`^p[syr]-`)
 
 // dropKind says when an identifier may go: 1 first, 3 last, and 0 never.
 func (s *PaymentSession) dropKind(b Book, id string) int {
-	of := slices.IndexFunc(b.Payments, func(p Payment) bool { return p.SessionNumber == s.Number && p.ID == id })
+	payment, isPayment := b.payment(Payment{SessionNumber: s.Number, ID: id}.key())
 	switch {
-	case id == s.Unconfirmed, slices.Contains([]string{"ps-", "py-", "pr-"}, id[:min(3, len(id))]):
+	case id == s.Unconfirmed, isXenditName(id):
 		return 0
-	case of >= 0 && (b.Payments[of].State == Denied || b.Payments[of].State == ExpiredPayment):
+	case payment.State == Denied, payment.State == ExpiredPayment:
 		return 1
-	case of >= 0:
+	case isPayment:
 		return 0
 	case strings.HasPrefix(id, "disputes/"):
 		return 2
