@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Actor is who changed an order.
@@ -92,13 +93,17 @@ const (
 // Undo takes an approval back. Only the dashboard can.
 const Undo Act = "undo"
 
-// statusAfter are the statuses that acts lead to.
-var statusAfter = map[Act]Status{
-	Approve:       Paid,
-	Reject:        Failed,
-	Cancel:        Failed,
-	CancelPending: Failed,
-	Refund:        Refunded,
+// decisions say which status each act leads to, and from which. Nothing but Refund is for paid orders, because only a
+// gateway takes money back.
+var decisions = map[Act]struct {
+	to   Status
+	from []Status
+}{
+	Approve:       {Paid, []Status{Pending, AwaitingVerification, Failed, Expired}},
+	Reject:        {Failed, []Status{AwaitingVerification}},
+	Cancel:        {Failed, []Status{Pending, AwaitingVerification}},
+	CancelPending: {Failed, []Status{Pending}},
+	Refund:        {Refunded, []Status{Paid}},
 }
 
 // decide performs an act of the owner. seen is the order's State as they saw it, or "" if nothing was shown. If the
@@ -107,43 +112,20 @@ func (o *OrderRow) decide(act Act, actor Actor, n Note, seen string) error {
 	if seen != "" && seen != o.State() {
 		return o.wrongState()
 	}
-	if err := o.refuseDecision(act); err != nil {
-		return err
-	}
 	from := o.Book.Status
-	if err := o.become(statusAfter[act], actor, n); err != nil {
+	if act == CancelPending && from == AwaitingVerification {
+		return &Refusal{Reason: Forbidden,
+			Words: "This order waits for its owner: canceling it needs a key with the scope manage."}
+	}
+	isHeld := act == Approve && !o.Book.Reported && o.Book.has(Held) // since the owner looked
+	if isHeld || !slices.Contains(decisions[act].from, from) {
+		return o.wrongState()
+	}
+	if err := o.become(decisions[act].to, actor, n); err != nil {
 		return err
 	}
 	if act == Approve {
 		o.Book = o.Book.approve(from)
-	}
-	return nil
-}
-
-// refuseDecision refuses acts that transitions would allow.
-func (o *OrderRow) refuseDecision(act Act) error {
-	status := o.Book.Status
-	switch act {
-	case Approve:
-		if !o.Book.Reported && o.Book.has(Held) { // The payment was held after the owner looked.
-			return o.wrongState()
-		}
-	case Reject:
-		if status == Pending || status == Paid { // There is nothing to reject; only a gateway takes money back.
-			return o.wrongState()
-		}
-	case CancelPending:
-		if status == AwaitingVerification {
-			return &Refusal{Reason: Forbidden,
-				Words: "This order waits for its owner: canceling it needs a key with the scope manage."}
-		}
-		if status != Pending {
-			return o.wrongState()
-		}
-	case Cancel:
-		if status == Paid { // Only a gateway takes money back.
-			return o.wrongState()
-		}
 	}
 	return nil
 }
