@@ -295,14 +295,17 @@ func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
 		return reason, nil
 	}
 
-	i := slices.IndexFunc(o.news, func(n Note) bool { return n.paymentKey() == paidBy })
-	for last := len(o.news) - 1; i < 0 && last >= 0; last-- {
-		if o.news[last].Code != NoteCode(Denied) {
-			i = last
+	at := 0
+	for i, n := range o.news {
+		isOfPayer := n.paymentKey() == paidBy
+		if isOfPayer || n.Code != NoteCode(Denied) {
+			at = i
+		}
+		if isOfPayer {
+			break
 		}
 	}
-	i = max(i, 0)
-	return o.news[i], slices.Delete(slices.Clone(o.news), i, i+1)
+	return o.news[at], slices.Delete(slices.Clone(o.news), at, at+1)
 }
 
 // transitions are all possible changes of status, whoever causes them, except by UndoApproval. Everything else is
