@@ -219,8 +219,7 @@ func (tx *Tx) reportPayment(o *OrderRow, method string, actor Actor, sender, ban
 	}
 
 	n := Note{Code: NoteReported, Sender: sender, Bank: bank}
-	m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
-	if m.Kind == Cash {
+	if tx.isCash(o) {
 		if tx.now >= o.Order.ExpiresAt { // Nobody has paid, so the owner has nothing to look for.
 			return refuse(WrongState)
 		}

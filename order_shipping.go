@@ -51,7 +51,8 @@ func (db *DB) Ship(ctx context.Context, storeID, orderID string, actor Actor, in
 
 		code := NoteShipmentFixed
 		if !o.Order.isShipped() {
-			if !tx.mayBeShipped(o) {
+			isConfirmed := o.Book.Status == AwaitingVerification && o.Book.Reported && tx.isCash(o)
+			if o.Book.Status != Paid && !isConfirmed {
 				return o.wrongState()
 			}
 			shipping.ShippedAt = tx.now
@@ -62,14 +63,6 @@ func (db *DB) Ship(ctx context.Context, storeID, orderID string, actor Actor, in
 		}
 		return nil
 	})
-}
-
-// mayBeShipped reports whether an order may be handed over: it is paid, or it is a cash order that its buyer confirmed.
-func (tx *Tx) mayBeShipped(o *OrderRow) bool {
-	if o.Book.Status == Paid {
-		return true
-	}
-	return o.Book.Status == AwaitingVerification && o.Book.Reported && tx.isCash(o)
 }
 
 // isCash reports whether an order is paid in cash when it is handed over.

@@ -99,17 +99,16 @@ func (seen SeenPrices) compare(o OrderRow) error {
 	return nil
 }
 
-// holdsForADay reports whether a reported order keeps its stock only for a while: it is of the shop page, no money is
-// known, and it is not shipped.
-func (o OrderRow) holdsForADay(m Method) bool {
+// holdsForADay reports whether a reported order keeps its stock only for a while: it is of the shop page, is not paid
+// in cash, no money is known, and it is not shipped.
+func (tx *Tx) holdsForADay(o *OrderRow) bool {
 	hasMoney := o.Book.has(Held) || o.Book.has(Arrived)
-	return o.Order.Source == FromShop && m.Kind != Cash && !hasMoney && !o.Order.isShipped()
+	return o.Order.Source == FromShop && !hasMoney && !o.Order.isShipped() && !tx.isCash(o)
 }
 
 // holdForADay lets an order that waits for its owner hold its stock until a day from now.
 func (tx *Tx) holdForADay(o *OrderRow) {
-	m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
-	if o.holdsForADay(m) {
+	if tx.holdsForADay(o) {
 		o.StockUntil = tx.now.Add(reportHolds)
 	}
 }
@@ -124,8 +123,7 @@ func (db *DB) releaseReported(ctx context.Context) error {
 	}
 	for _, id := range ids {
 		_, err := db.changeOrderOfAnyStore(ctx, id, func(tx *Tx, o *OrderRow) error {
-			m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
-			if o.StockUntil > 0 && o.StockUntil <= tx.now && o.holdsForADay(m) {
+			if o.StockUntil > 0 && o.StockUntil <= tx.now && tx.holdsForADay(o) {
 				tx.release(o)
 				o.note(ActorClock, Note{Code: NoteStockReleased})
 			}
