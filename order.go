@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,6 +204,35 @@ func (db *DB) changeOrderOfAnyStore(
 		err = tx.changeOrder(&o, fn)
 		return o, err
 	})
+}
+
+// mostDueAtOnce is how many orders changeDue changes.
+const mostDueAtOnce = 64
+
+// changeDue changes the orders that a query finds by fn, which finds out whether they are still due, each in a write of
+// its own. If there may be more, it wakes runChecks, which calls it again. An order that cannot be changed is logged,
+// and does not keep the others waiting.
+func (db *DB) changeDue(
+	ctx context.Context, fn func(tx *Tx, o *OrderRow) error, query string, args ...any,
+) (isAll bool, err error) {
+	ids, err := all[string](ctx, db, query+" LIMIT ?", append(args, mostDueAtOnce)...)
+	if err != nil {
+		return false, err
+	}
+	for _, id := range ids {
+		_, err := db.changeOrderOfAnyStore(ctx, id, fn)
+		if errors.Is(err, ErrUnavailable) {
+			return false, err
+		}
+		if err != nil {
+			db.log.Error("cannot change an order whose time is over", "error", err)
+		}
+	}
+	if len(ids) == mostDueAtOnce {
+		wake(db.checksDue)
+		return false, nil
+	}
+	return true, nil
 }
 
 // changeOrder changes an order by fn, which may change the order, its book and its sessions. Then the status becomes

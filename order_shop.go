@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -15,7 +14,6 @@ const (
 	mostShopOrders = 500 // unpaid or reported orders of a store
 	sameFormFor    = 10 * time.Minute
 	reportHolds    = 24 * time.Hour // the stock of a reported order
-	mostToRelease  = 64             // at a time; the rest follows at once
 )
 
 // newShopRings bounds how often an owner's phone rings for what buyers of the shop page do, by store.
@@ -116,31 +114,16 @@ func (tx *Tx) holdForADay(o *OrderRow) {
 // releaseReported releases the stock of orders that were reported a day ago and that nobody has decided about. They go
 // on waiting. An approval reserves the stock again, or says that there is too little.
 func (db *DB) releaseReported(ctx context.Context) error {
-	ids, err := all[string](ctx, db, "SELECT id FROM orders WHERE stock_until > 0 AND stock_until <= ? LIMIT ?",
-		db.now(), mostToRelease)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		_, err := db.changeOrderOfAnyStore(ctx, id, func(tx *Tx, o *OrderRow) error {
-			if o.StockUntil > 0 && o.StockUntil <= tx.now && tx.holdsForADay(o) {
-				tx.release(o)
-				o.note(ActorClock, Note{Code: NoteStockReleased})
-			}
-			o.StockUntil = 0
-			return nil
-		})
-		if errors.Is(err, ErrUnavailable) {
-			return err
+	release := func(tx *Tx, o *OrderRow) error {
+		if o.StockUntil > 0 && o.StockUntil <= tx.now && tx.holdsForADay(o) {
+			tx.release(o)
+			o.note(ActorClock, Note{Code: NoteStockReleased})
 		}
-		if err != nil {
-			db.log.Error("cannot release an order's stock", "error", err)
-		}
+		o.StockUntil = 0
+		return nil
 	}
-	if len(ids) == mostToRelease {
-		wake(db.checksDue)
-	}
-	return nil
+	_, err := db.changeDue(ctx, release, "SELECT id FROM orders WHERE stock_until > 0 AND stock_until <= ?", db.now())
+	return err
 }
 
 // CancelOwnOrder lets the buyer of an unpaid order of the shop page cancel it.

@@ -440,7 +440,7 @@ func (p *payments) checkOrder(
 	}
 
 	if o.mayExpire(p.db.now()) {
-		err = p.expireOrder(ctx, orderID)
+		_, err = p.db.changeOrder(ctx, storeID, orderID, p.expireOrder)
 	}
 	return answered, err
 }
@@ -592,64 +592,41 @@ func (a Answer) confirms(reported string) bool {
 // expire expires the orders that have ended since its last call, and those that ended a week ago. An order whose page
 // may still bring money is left to its checks, so it costs nothing here.
 func (p *payments) expire(ctx context.Context) error {
-	const most = 64 // per call; the rest follows at once
 	now := p.db.now()
-	ids, err := all[string](ctx, p.db, `
+	isAll, err := p.db.changeDue(ctx, p.expireOrder, `
 		SELECT id FROM orders o
 		WHERE  status = 'pending' AND expires_at >= ?1 AND expires_at <= ?2 AND NOT EXISTS (
 			SELECT 1 FROM payment_sessions s -- not closed, unconfirmed or due, as in mayExpire
 			WHERE  s.order_id = o.id AND s.seen = 1 AND (s.over = 0 OR s.claimed <> '' OR s.due_at BETWEEN 1 AND ?2))
 		UNION
 		SELECT id FROM orders
-		WHERE  status = 'pending' AND expires_at > ?3 AND expires_at <= ?4
-		LIMIT  ?5`,
-		p.expiredUntil, now, p.expiredUntil.Add(-giveUpAfter), now.Add(-giveUpAfter), most)
-	if err != nil {
-		return err
+		WHERE  status = 'pending' AND expires_at > ?3 AND expires_at <= ?4`,
+		p.expiredUntil, now, p.expiredUntil.Add(-giveUpAfter), now.Add(-giveUpAfter))
+	if isAll {
+		p.expiredUntil = now
 	}
-
-	for _, id := range ids {
-		err := p.expireOrder(ctx, id)
-		if errors.Is(err, ErrUnavailable) {
-			return err
-		}
-		if err != nil {
-			p.db.log.Error("cannot expire an order", "error", err)
-		}
-	}
-	if len(ids) == most {
-		wake(p.db.checksDue)
-		return nil
-	}
-	p.expiredUntil = now
-	return nil
+	return err
 }
 
 // expireOrder expires an order, if it still may when the write begins. The history names a payment that was reported
 // and never confirmed.
-func (p *payments) expireOrder(ctx context.Context, orderID string) error {
-	_, err := p.db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
-		if !o.mayExpire(tx.now) {
-			return ErrNotFound
-		}
-
-		note := Note{Code: NoteNotPaid}
-		for _, s := range o.Sessions {
-			if s.Unconfirmed != "" {
-				note = Note{
-					Code:          NoteUnconfirmed,
-					Provider:      s.Provider,
-					SessionNumber: s.Number,
-					Payment:       s.Unconfirmed,
-				}
-				p.db.log.Warn("a gateway announced a payment and never confirmed it: look at the order",
-					"store", o.StoreID)
-			}
-		}
-		return o.become(Expired, ActorClock, note)
-	})
-	if errors.Is(err, ErrNotFound) {
+func (p *payments) expireOrder(tx *Tx, o *OrderRow) error {
+	if !o.mayExpire(tx.now) {
 		return nil
 	}
-	return err
+
+	note := Note{Code: NoteNotPaid}
+	for _, s := range o.Sessions {
+		if s.Unconfirmed != "" {
+			note = Note{
+				Code:          NoteUnconfirmed,
+				Provider:      s.Provider,
+				SessionNumber: s.Number,
+				Payment:       s.Unconfirmed,
+			}
+			p.db.log.Warn("a gateway announced a payment and never confirmed it: look at the order",
+				"store", o.StoreID)
+		}
+	}
+	return o.become(Expired, ActorClock, note)
 }
