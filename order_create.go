@@ -12,7 +12,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 )
@@ -124,14 +123,13 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 		}
 
 		var first CreatedOrder // the stored answer to the first request
-		isAnswered := tx.find(&first, `
+		if tx.find(&first, `
 			SELECT answer ->> '$.id' AS id, answer AS shown, 1 AS replayed, body_hash
 			FROM   idempotency_keys
-			WHERE  store_id = ? AND key = ?`, st.ID, in.IdempotencyKey)
-		if isAnswered && !bytes.Equal(first.BodyHash, in.BodyHash) {
-			return first, refuse(IdempotencyKeyReused)
-		}
-		if isAnswered {
+			WHERE  store_id = ? AND key = ?`, st.ID, in.IdempotencyKey) {
+			if !bytes.Equal(first.BodyHash, in.BodyHash) {
+				return first, refuse(IdempotencyKeyReused)
+			}
 			return first, nil
 		}
 
@@ -203,6 +201,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 
 // forSale is a published product or bundle, with one of the products that it consists of.
 type forSale struct {
+	Item      int // the index of the item that names it
 	ID        string
 	Kind      Kind
 	Slug      string
@@ -237,8 +236,7 @@ const mostComponents = 500
 // addItems fills in the order's items, subtotal and components from the published catalog. A product's only component
 // is the product itself.
 func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
-	ids := tx.idsOf(o.StoreID, items)
-	goods, isTooMuch := tx.goods(o.StoreID, ids)
+	goods, isTooMuch := tx.goods(o.StoreID, items)
 	if isTooMuch {
 		return refuse(ValidationFailed).add("items",
 			"have more than %d products, with those of bundles: make several orders", mostComponents)
@@ -246,22 +244,24 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 
 	unknown := refuse(ProductUnavailable)
 	wrong := refuse(ValidationFailed)
-	at := map[string]int{} // the index in o.Components, by product
+	isListed := map[string]bool{} // the goods of earlier items, by id
+	at := map[string]int{}        // the index in o.Components, by product
 
 	for i, in := range items {
 		item := Item{Type: in.Kind, Quantity: in.Quantity}
-		switch parts := goods[ids[i]]; {
+		switch parts := goods[i]; {
 		case in.Kind == Custom:
 			item.Title = in.Title
 			item.UnitPrice = in.Price
 			item.LineTotal = in.Price * in.Quantity
-		case len(parts) == 0 || parts[0].Kind != in.Kind:
+		case len(parts) == 0:
 			unknown.add(fmt.Sprintf("items[%d].%s", i, in.field()),
 				"is not a published %s of this store: take one from GET /v1/products", in.Kind)
-		case slices.Contains(ids[:i], ids[i]):
+		case isListed[parts[0].ID]:
 			wrong.add(fmt.Sprintf("items[%d].%s", i, in.field()),
 				"is an item of this order already: give its quantity once")
 		default:
+			isListed[parts[0].ID] = true
 			item.fill(parts[0])
 			o.addComponents(at, i, in.Quantity, parts)
 		}
@@ -282,33 +282,28 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	return wrong.orNil()
 }
 
-// idsOf returns the ids of items, and looks up those that are named by a slug. One that the store does not have is "".
-func (tx *Tx) idsOf(storeID string, items []NewItem) (ids []string) {
+// goods reads the published products and bundles that items name, and the products that they consist of, by the index
+// of the item, unless those are too many for an order. CROSS JOIN and the + keep SQLite from reading all products of
+// the store.
+func (tx *Tx) goods(storeID string, items []NewItem) (goods [][]forSale, isTooMuch bool) {
+	names := [][3]string{}
 	for _, in := range items {
-		id := cmp.Or(in.ProductID, in.BundleID)
-		if in.Slug != "" {
-			tx.find(&id, "SELECT id FROM products WHERE store_id = ? AND type = ? AND slug = ?",
-				storeID, in.Kind, in.Slug)
-		}
-		ids = append(ids, id)
+		names = append(names, [3]string{string(in.Kind), cmp.Or(in.ProductID, in.BundleID), in.Slug})
 	}
-	return ids
-}
 
-// goods reads the published products and bundles with these ids, and the products that they consist of, unless those
-// are too many for an order. The + keeps SQLite from reading all products of the store.
-func (tx *Tx) goods(storeID string, ids []string) (goods map[string][]forSale, isTooMuch bool) {
 	rows := rowsOf[forSale](tx, `
-		SELECT s.id, s.type AS kind, s.slug, s.title, s.price, p.id AS component,
+		SELECT n.key AS item, s.id, s.type AS kind, s.slug, s.title, s.price, p.id AS component,
 		       coalesce(i.quantity, 1) AS units, p.stock
-		FROM   products s
+		FROM   json_each(?2) n
+		CROSS  JOIN products s ON s.id = coalesce(nullif(n.value ->> 1, ''), (
+			SELECT id FROM products WHERE store_id = ?1 AND type = n.value ->> 0 AND slug = n.value ->> 2))
 		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
-		WHERE  +s.store_id = ? AND s.published = 1 AND s.removed_at = 0 AND s.id IN (SELECT value FROM json_each(?))
-		LIMIT  +?`, storeID, fromJSON{ids}, mostComponents+1)
-	goods = map[string][]forSale{}
+		WHERE  +s.store_id = ?1 AND s.type = n.value ->> 0 AND s.published = 1 AND s.removed_at = 0
+		LIMIT  +?3`, storeID, fromJSON{names}, mostComponents+1)
+	goods = make([][]forSale, len(items))
 	for _, row := range rows {
-		goods[row.ID] = append(goods[row.ID], row)
+		goods[row.Item] = append(goods[row.Item], row)
 	}
 	return goods, len(rows) > mostComponents
 }
