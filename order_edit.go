@@ -160,12 +160,14 @@ const mostMetadata = 20
 
 // mergeMetadata sets keys, and removes those with an empty value.
 func (o *OrderRow) mergeMetadata(in map[string]string) error {
-	merged := maps.Clone(o.Order.Metadata)
-	if merged == nil {
-		merged = map[string]string{}
+	merged := map[string]string{}
+	maps.Copy(merged, o.Order.Metadata)
+	for key, value := range in {
+		merged[key] = value
+		if value == "" {
+			delete(merged, key)
+		}
 	}
-	maps.Copy(merged, in)
-	maps.DeleteFunc(merged, func(key, value string) bool { _, given := in[key]; return given && value == "" })
 	if len(merged) > mostMetadata {
 		return refuse(ValidationFailed).add("metadata",
 			"would have %d keys, and at most %d are allowed: remove some with \"\"", len(merged), mostMetadata)
