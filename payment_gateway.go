@@ -431,40 +431,39 @@ func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
 // pressInSandbox writes what the sandbox knows of a session's payment after a button was pressed.
 func (tx *Tx) pressInSandbox(sessionID, act string) {
 	var s struct {
-		Asked  int64
+		Payment
 		Closed bool
 	}
-	const sqlSession = "SELECT asked, over AS closed FROM payment_sessions WHERE id = ? AND provider = 'sandbox'"
-	if !tx.find(&s, sqlSession, sessionID) {
-		return
-	}
-	var p struct {
-		State                      PaymentState
-		Amount, Returned, Disputed int64
-	}
-	tx.find(&p, "SELECT state, amount, returned, disputed FROM sandbox_payments WHERE session_id = ?", sessionID)
-	arrived := p.State == Arrived
+	isFound := tx.find(&s, `
+		SELECT s.number AS session_number, s.id, s.asked, s.over AS closed, coalesce(p.state, '') AS state,
+		       coalesce(p.amount, 0) AS amount, coalesce(p.returned, 0) AS returned,
+		       coalesce(p.disputed, 0) AS disputed
+		FROM   payment_sessions s
+		LEFT   JOIN sandbox_payments p ON p.session_id = s.id
+		WHERE  s.id = ? AND s.provider = 'sandbox'`, sessionID)
+	hasMoney := s.State == Arrived
+	takes := isFound && !hasMoney && !s.Closed
 
 	switch {
-	case act == sandboxPaid && !arrived && !s.Closed:
-		p.State = Arrived
-		p.Amount = s.Asked
-	case act == sandboxOther && !arrived && !s.Closed:
-		p.State = Arrived
-		p.Amount = s.Asked - 1
-	case act == sandboxDenied:
-		p.State = Denied
-		p.Amount = s.Asked
-	case act == sandboxReturned && arrived:
-		p.Returned = p.Amount / 2
-	case act == sandboxDisputed && arrived:
-		p.Disputed = p.Amount
+	case act == sandboxPaid && takes:
+		s.State = Arrived
+		s.Amount = s.Asked
+	case act == sandboxOther && takes:
+		s.State = Arrived
+		s.Amount = s.Asked - 1
+	case act == sandboxDenied && isFound:
+		s.State = Denied
+		s.Amount = s.Asked
+	case act == sandboxReturned && hasMoney:
+		s.Returned = s.Amount / 2
+	case act == sandboxDisputed && hasMoney:
+		s.Disputed = s.Amount
 	default:
 		return
 	}
 	tx.exec(`
 		INSERT OR REPLACE INTO sandbox_payments (session_id, state, amount, returned, disputed)
-		VALUES (?, ?, ?, ?, ?)`, sessionID, p.State, p.Amount, p.Returned, p.Disputed)
+		VALUES (?, ?, ?, ?, ?)`, s.ID, s.State, s.Amount, s.Returned, s.Disputed)
 }
 
 // SandboxOrder returns the order of a session of the sandbox.
