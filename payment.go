@@ -48,10 +48,9 @@ type Notification struct {
 	Payment      string   // its id in answers, or our reference if identifier refused it
 
 	// Only Xendit sets the rest.
-	Known     []string // what identifies its payment if the reference is not ours; a refund and a dispute have one
-	IsRefund  bool     // a refund, which names nothing but its payment
-	CreatedAt Time     // of a refund
-	Disputed  int64    // in rupiah, with a dispute; negative once the store has won
+	Known      []string // what identifies its payment if the reference is not ours; a refund and a dispute have one
+	RefundedAt Time     // of a refund, which names nothing but its payment
+	Disputed   int64    // in rupiah, with a dispute; negative once the store has won
 }
 
 // Notify takes a notification. The error is ErrNotFound if it cannot be verified, and RateLimited if the store gets too
@@ -66,7 +65,7 @@ func (p *payments) Notify(
 	}
 
 	isVerified := false
-	var refund Notification
+	var refundedAt Time
 	for _, key := range keys { // Several may have the same token.
 		n, err := p.gateways.open(key).verify(header, body)
 		if err != nil {
@@ -80,9 +79,7 @@ func (p *payments) Notify(
 		}
 		isVerified = true
 		p.noteVerified(ctx, key)
-		if n.IsRefund {
-			refund = n
-		}
+		refundedAt = n.RefundedAt
 		err = p.markDue(ctx, key, n)
 		if !errors.Is(err, ErrNotFound) {
 			return err
@@ -92,10 +89,8 @@ func (p *payments) Notify(
 	if !isVerified {
 		return ErrNotFound
 	}
-	if refund.IsRefund {
-		if err := p.refuseEarlyRefund(ctx, provider, storeID, refund.CreatedAt); err != nil {
-			return err
-		}
+	if err := p.refuseEarlyRefund(ctx, provider, storeID, refundedAt); err != nil {
+		return err
 	}
 	p.db.log.Warn("a notification matches no payment session of this store", "provider", provider, "store", storeID)
 	return nil
@@ -115,9 +110,9 @@ func (p *payments) noteVerified(ctx context.Context, key GatewayKey) {
 
 // refuseEarlyRefund has the gateway send a refund again that no answer has shown a payment for, if it may belong to a
 // session that has no payment yet, of one of the store's newest orders. A refund that has been on its way for an hour,
-// or a gateway's sample, belongs to none.
-func (p *payments) refuseEarlyRefund(ctx context.Context, provider Provider, storeID string, createdAt Time) error {
-	if p.db.now().Sub(createdAt) > time.Hour {
+// or a gateway's sample, belongs to none. Other notifications have no refundedAt, and pass.
+func (p *payments) refuseEarlyRefund(ctx context.Context, provider Provider, storeID string, refundedAt Time) error {
+	if p.db.now().Sub(refundedAt) > time.Hour {
 		return nil
 	}
 	_, err := one[int](ctx, p.db, `

@@ -388,8 +388,7 @@ func (x xendit) verify(header http.Header, body []byte) (n Notification, err err
 		return m.dispute(), nil
 	case strings.HasPrefix(m.Event, "refund."):
 		n.Identifiers = []string{about.refund()}
-		n.IsRefund = true
-		n.CreatedAt, _ = parseTime(m.Created, false)
+		n.RefundedAt, _ = parseTime(m.Created, false) // 0 = it is not known, so it is an old one
 	case strings.HasPrefix(m.Event, "payment."): // of a payment that was made on a session's page
 		n.Reference = about.Reference
 		n.Identifiers = n.Known
