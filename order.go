@@ -129,21 +129,25 @@ type orderColumns struct {
 
 // readOrder reads an order of a store. The error is ErrNotFound if it has none with this id.
 func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, error) {
-	o, err := readOrderRow(ctx, q, sqlOrderOfStore, id, storeID)
-	if err != nil {
-		return o, err
-	}
-	err = o.decodeAll()
-	return o, err
+	return readWholeOrder(ctx, q, sqlOrderOfStore, id, storeID)
 }
 
 // readOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
 func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, error) {
-	o, err := readOrderRow(ctx, q, sqlOrder, id)
+	return readWholeOrder(ctx, q, sqlOrder, id)
+}
+
+// readWholeOrder reads the order that a query finds, and decodes its JSON.
+func readWholeOrder(ctx context.Context, q querier, query string, args ...any) (OrderRow, error) {
+	o, err := readOrderRow(ctx, q, query, args...)
 	if err != nil {
 		return o, err
 	}
-	err = o.decodeAll()
+	o.Order, err = o.decode()
+	if err != nil {
+		return o, err
+	}
+	err = json.Unmarshal([]byte(o.ComponentsJSON), &o.Components)
 	return o, err
 }
 
@@ -167,15 +171,6 @@ func readOrderRow(ctx context.Context, q querier, query string, args ...any) (Or
 		err = o.readSessionsAndPayments(ctx, q)
 	}
 	return o, err
-}
-
-// decodeAll decodes the order's JSON.
-func (o *OrderRow) decodeAll() (err error) {
-	o.Order, err = o.decode()
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal([]byte(o.ComponentsJSON), &o.Components)
 }
 
 // changeOrder changes an order of a store in a write of its own, as Tx.changeOrder does.
