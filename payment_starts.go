@@ -159,19 +159,33 @@ func (p *payments) Decide(
 	if err != nil {
 		return o, err
 	}
-	if o.decidesHeld(act) {
-		o, settled, err := p.decideHeld(ctx, storeID, orderID, act, seen)
-		if err != nil {
-			return o, err
-		}
-		ctx = withoutPlaces(ctx)
-		if act == Approve {
-			return p.noteAccepted(ctx, o, settled, actor, n)
-		}
+	if !o.decidesHeld(act) {
+		return p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+			return o.decide(act, actor, n, seen)
+		})
 	}
-	return p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
-		return o.decide(act, actor, n, seen)
+
+	settled, err := p.decideHeld(ctx, storeID, orderID, act, seen)
+	if err != nil {
+		return o, err
+	}
+	ctx = withoutPlaces(ctx)
+	o, err = p.db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
+		if act != Approve {
+			return o.decide(act, actor, n, seen)
+		}
+		o.note(actor, n)
+		if settled != nil { // It has arrived by the owner's word.
+			arrived := Payment{ID: settled.ID, State: Arrived, Amount: settled.Amount}
+			o.enterInBook(o.session(settled.SessionNumber), []Payment{arrived})
+		}
+		return nil
 	})
+	if err != nil || act != Approve {
+		return o, err
+	}
+	p.CheckNow(ctx, storeID, orderID) // If that fails, the next check will show the result.
+	return readOrder(ctx, p.db, storeID, orderID)
 }
 
 // decidesHeld reports whether an act of the owner is about a payment that a gateway holds.
@@ -181,78 +195,48 @@ func (o OrderRow) decidesHeld(act Act) bool {
 }
 
 // decideHeld accepts one held payment of an order at its gateway, or denies all of them, provided that the order is
-// still as the owner saw it. It returns the order as it was then. If the gateway left the acceptance to the owner, it
-// also returns that payment.
+// still as the owner saw it. If the gateway left the acceptance to the owner, it returns that payment.
 func (p *payments) decideHeld(
 	ctx context.Context, storeID, orderID string, act Act, seen string,
-) (o OrderRow, settled *Payment, err error) {
+) (settled *Payment, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	unlock, err := p.lock(ctx, orderID)
 	if err != nil {
-		return o, nil, refuse(Unavailable)
+		return nil, refuse(Unavailable)
 	}
 	defer unlock()
 
-	o, err = readOrder(ctx, p.db, storeID, orderID)
+	o, err := readOrder(ctx, p.db, storeID, orderID)
 	if err != nil {
-		return o, nil, err
+		return nil, err
 	}
 	if seen != "" && seen != o.State() || !o.decidesHeld(act) {
-		return o, nil, o.wrongState()
+		return nil, o.wrongState()
 	}
 
-	for _, payment := range o.Book.Payments {
-		if payment.State != Held {
+	for _, held := range o.Book.Payments {
+		if held.State != Held {
 			continue
 		}
 
-		isSettled, err := p.decideAtGateway(ctx, o, payment, act == Approve)
+		s := *o.session(held.SessionNumber)
+		keys, err := p.db.GatewayKeys(ctx, storeID, s.Provider, s.KeyID)
+		if err != nil {
+			return nil, err
+		}
+		isSettled, err := p.gateways.open(keys[0]).decidePayment(ctx, s, held.ID, act == Approve)
+		if err != nil && !isRefused(err, GatewayRefused) {
+			return nil, refuse(Unavailable)
+		}
 		if isSettled {
-			settled = &payment
+			settled = &held
 		}
 		if err != nil || act == Approve { // One accepted payment is enough: the next check closes the other pages.
-			return o, settled, err
+			return settled, err
 		}
 	}
-	return o, nil, nil
-}
-
-// decideAtGateway has a gateway accept or deny a payment that it holds.
-func (p *payments) decideAtGateway(
-	ctx context.Context, o OrderRow, held Payment, accept bool,
-) (isSettled bool, err error) {
-	s := *o.session(held.SessionNumber)
-	keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID)
-	if err != nil {
-		return false, err
-	}
-	isSettled, err = p.gateways.open(keys[0]).decidePayment(ctx, s, held.ID, accept)
-	if err != nil && !isRefused(err, GatewayRefused) {
-		err = refuse(Unavailable)
-	}
-	return isSettled, err
-}
-
-// noteAccepted notes in an order's history that its owner accepted a payment, and asks the gateway for the result. If
-// that fails, the next check will show it. A payment that the gateway left to the owner has arrived by the owner's
-// word.
-func (p *payments) noteAccepted(
-	ctx context.Context, o OrderRow, settled *Payment, actor Actor, n Note,
-) (OrderRow, error) {
-	after, err := p.db.changeOrder(ctx, o.StoreID, o.ID, func(_ *Tx, o *OrderRow) error {
-		o.note(actor, n)
-		if settled != nil {
-			arrived := Payment{ID: settled.ID, State: Arrived, Amount: settled.Amount}
-			o.enterInBook(o.session(settled.SessionNumber), []Payment{arrived})
-		}
-		return nil
-	})
-	if err != nil {
-		return after, err
-	}
-	p.CheckNow(ctx, o.StoreID, o.ID)
-	return readOrder(ctx, p.db, o.StoreID, o.ID)
+	return nil, nil
 }
 
 // CheckNow checks all sessions of an order of a store, and waits for the answers.
