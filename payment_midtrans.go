@@ -276,7 +276,8 @@ func (s PaymentSession) staysDenied(id string) bool {
 func (m midtrans) getTransaction(
 	ctx context.Context, s PaymentSession, id string,
 ) (t midtransAnswer, isFound bool, err error) {
-	t, status, err := m.callAPI(ctx, "GET", id, "status", nil)
+	path := "/v2/" + url.PathEscape(id) + "/status"
+	status, err := m.requestJSON(ctx, gatewayCall{method: "GET", host: m.host("api"), path: path}, &t)
 	if status == http.StatusNotFound { // Midtrans may also say so in an answer with 200.
 		return t, false, nil
 	}
@@ -307,14 +308,12 @@ func (a *Answer) judgePage(s PaymentSession, states map[string]PaymentState, now
 	a.Open = !a.Closed
 }
 
-// callAPI asks for a transaction, or does something to it.
-func (m midtrans) callAPI(
-	ctx context.Context, method, id, act string, header http.Header,
-) (a midtransAnswer, status int, err error) {
-	path := "/v2/" + url.PathEscape(id) + "/" + act
-	call := gatewayCall{method: method, host: m.host("api"), path: path, header: header}
-	status, err = m.requestJSON(ctx, call, &a)
-	return a, status, err
+// act does something to a transaction.
+func (m midtrans) act(ctx context.Context, id, what string, header http.Header) error {
+	path := "/v2/" + url.PathEscape(id) + "/" + what
+	call := gatewayCall{method: "POST", host: m.host("api"), path: path, header: header}
+	_, err := m.requestJSON(ctx, call, &midtransAnswer{})
+	return err
 }
 
 // closePage first ends the open payments, because a page in use cannot be closed. Midtrans documents neither the status
@@ -322,11 +321,10 @@ func (m midtrans) callAPI(
 // progress" means that it has ended.
 func (m midtrans) closePage(ctx context.Context, s PaymentSession) bool {
 	for _, p := range s.payments {
-		if !m.endPayment(ctx, s, p) {
+		if err := m.endPayment(ctx, s, p); err != nil && !isRefused(err, GatewayRefused) {
 			return false
 		}
 	}
-
 	if s.GatewayID == "" {
 		return false
 	}
@@ -339,28 +337,23 @@ func (m midtrans) closePage(ctx context.Context, s PaymentSession) bool {
 }
 
 // endPayment ends an open payment and denies a held one. A payment that refuses to end has ended already, or was
-// probably just paid; closing takes no money back. It reports whether Midtrans could be reached.
-func (m midtrans) endPayment(ctx context.Context, s PaymentSession, p Payment) bool {
-	act := "expire" // cancel would also reverse a captured card payment
+// probably just paid; closing takes no money back.
+func (m midtrans) endPayment(ctx context.Context, s PaymentSession, p Payment) error {
 	switch p.State {
-	case Open:
 	case Held:
-		act = "deny"
-	default:
-		return true
+		return m.act(ctx, p.ID, "deny", nil)
+	case Open:
+		err := m.act(ctx, p.ID, "expire", nil) // cancel would also reverse a captured card payment
+		if !isRefused(err, GatewayRefused) {
+			return err
+		}
+		t, isFound, err := m.getTransaction(ctx, s, p.ID)
+		if err != nil || !isFound || !t.runsOverSNAP() || !strings.EqualFold(t.Status, "pending") {
+			return err
+		}
+		return m.act(ctx, p.ID, "cancel", http.Header{"Transaction-Source": {"SNAP_API"}})
 	}
-
-	_, _, err := m.callAPI(ctx, "POST", p.ID, act, nil)
-	if p.State != Open || !isRefused(err, GatewayRefused) {
-		return err == nil || isRefused(err, GatewayRefused)
-	}
-
-	t, isFound, err := m.getTransaction(ctx, s, p.ID)
-	if err != nil || !isFound || !t.runsOverSNAP() || !strings.EqualFold(t.Status, "pending") {
-		return err == nil || isRefused(err, GatewayRefused)
-	}
-	_, _, err = m.callAPI(ctx, "POST", p.ID, "cancel", http.Header{"Transaction-Source": {"SNAP_API"}})
-	return err == nil || isRefused(err, GatewayRefused)
+	return nil
 }
 
 // runsOverSNAP reports whether a transaction is at DANA or at a bank that Midtrans serves by the national standard
@@ -383,11 +376,10 @@ func (m midtrans) decidePayment(
 	ctx context.Context, s PaymentSession, payment string, accept bool,
 ) (isSettled bool, err error) {
 	if !accept {
-		_, _, err := m.callAPI(ctx, "POST", payment, "deny", nil)
-		return false, err
+		return false, m.act(ctx, payment, "deny", nil)
 	}
 
-	_, _, err = m.callAPI(ctx, "POST", payment, "approve", nil)
+	err = m.act(ctx, payment, "approve", nil)
 	if !isRefused(err, GatewayRefused) {
 		return false, err
 	}
