@@ -525,9 +525,15 @@ type Answer struct {
 	Canceled    bool      // somebody canceled the page at the gateway, so the order needs another one
 	Payments    []Payment // their session numbers are 0
 	Identifiers []string  // to be kept with the session's
+	Confirms    bool      // it has the payment that a notification reported
+}
 
-	// Other identifiers of a payment, by its id: a notification may have named it by one of them.
-	Aliases map[string][]string
+// add adds a payment of a session. names are others than its id by which a notification may have reported it. An open
+// payment does not confirm the report.
+func (a *Answer) add(s PaymentSession, p Payment, names ...string) {
+	a.Payments = append(a.Payments, p)
+	isReported := p.ID == s.Unconfirmed || slices.Contains(names, s.Unconfirmed)
+	a.Confirms = a.Confirms || isReported && p.State != Open
 }
 
 // recordAnswer writes an answer, or that there was none, with its consequences for the order. sent is the session as it
@@ -541,7 +547,7 @@ func (p *payments) recordAnswer(
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
 
-		if answer.confirms(s.Unconfirmed) {
+		if answer.Confirms && s.Unconfirmed == sent.Unconfirmed {
 			s.Unconfirmed = ""
 		}
 		isNews := o.enterInBook(s, answer.Payments) // also what was read before a failure
@@ -575,13 +581,6 @@ func problemOf(err error) (problem, words string) {
 		problem = "unreachable"
 	}
 	return problem, ""
-}
-
-// confirms reports whether an answer settles a payment that was reported: it has it in any state but open.
-func (a Answer) confirms(reported string) bool {
-	return slices.ContainsFunc(a.Payments, func(p Payment) bool {
-		return p.State != Open && (p.ID == reported || slices.Contains(a.Aliases[p.ID], reported))
-	})
 }
 
 // expire expires the orders that have ended since its last call, and those that ended a week ago. An order whose page

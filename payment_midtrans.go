@@ -254,9 +254,8 @@ func (m midtrans) status(ctx context.Context, s PaymentSession) (a Answer, faile
 		states[p.ID] = p.State
 		if id == s.reference() { // This is the latest payment with this reference.
 			a.Canceled = strings.EqualFold(t.Status, "cancel")
-			a.Aliases = map[string][]string{p.ID: {id}}
 		}
-		a.Payments = append(a.Payments, p)
+		a.add(s, p, id)
 		a.Identifiers = append(a.Identifiers, p.ID)
 	}
 

@@ -149,7 +149,6 @@ func (a *xenditAnswer) refund() string {
 // answer that cannot be read does not hide the others.
 func (x xendit) status(ctx context.Context, s PaymentSession) (a Answer, failed error) {
 	a.Open = s.GatewayID == "" && x.now() < s.ExpiresAt
-	a.Aliases = map[string][]string{}
 	named := map[string]bool{} // the payments that sessions name
 	for _, id := range s.xenditSessions() {
 		err := x.addPaymentOfSession(ctx, s, &a, id, named)
@@ -250,9 +249,8 @@ func (x xendit) addPayment(
 	if p.State == Arrived {
 		p.Returned, err = x.refunded(ctx, s, payment, request)
 	}
-	a.Payments = append(a.Payments, p)
+	a.add(s, p, payment, request, identifier(about.SessionID), s.reference())
 	a.Identifiers = append(a.Identifiers, payment, request)
-	a.Aliases[p.ID] = []string{payment, request, identifier(about.SessionID), s.reference()}
 	return err
 }
 
