@@ -348,9 +348,14 @@ func (o *OrderRow) become(to Status, actor Actor, n Note) error {
 	if !slices.Contains(transitions[o.Book.Status], to) {
 		return o.wrongState()
 	}
+	o.enter(to, actor, n)
+	return nil
+}
+
+// enter enters a status, or the present one again, in the order's book and history.
+func (o *OrderRow) enter(to Status, actor Actor, n Note) {
 	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
 	o.Book.Status = to
-	return nil
 }
 
 // wrongState refuses what the order's state does not allow.
@@ -359,9 +364,7 @@ func (o *OrderRow) wrongState() error {
 }
 
 // note adds a line to the order's history that is not a change of state.
-func (o *OrderRow) note(actor Actor, n Note) {
-	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: o.Book.Status, Actor: actor, Note: n})
-}
+func (o *OrderRow) note(actor Actor, n Note) { o.enter(o.Book.Status, actor, n) }
 
 // followStatus adapts an order's stock and paid_at to a new status. A refund keeps both, because the buyer may have the
 // goods. Shipped goods come back only when somebody says so.

@@ -146,7 +146,8 @@ func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) e
 		if seen != o.State() || from == "" {
 			return o.wrongState()
 		}
-		o.restoreStatus(from, ActorOwner, Note{Code: NoteUndone})
+		o.enter(from, ActorOwner, Note{Code: NoteUndone}) // No transition leads back there.
+		o.Book = o.Book.undo()
 		if from == AwaitingVerification {
 			tx.holdForADay(o)
 		}
@@ -156,12 +157,6 @@ func (db *DB) UndoApproval(ctx context.Context, storeID, orderID, seen string) e
 		return nil
 	})
 	return err
-}
-
-// restoreStatus gives the order the status from before its approval, which transitions do not lead back to.
-func (o *OrderRow) restoreStatus(to Status, actor Actor, n Note) {
-	o.history = append(o.history, HistoryEntry{From: o.Book.Status, To: to, Actor: actor, Note: n})
-	o.Book = o.Book.undo(to)
 }
 
 // approvedFrom returns an order's status before its approval, "" if no approval can be taken back. For approvals by 1.0

@@ -201,10 +201,9 @@ func (b Book) mayBeUndone() bool {
 	return !isPayment || payer.Amount != payer.Asked
 }
 
-// undo returns the book with the status before its approval. The buyer's report stays, and so does what the owner
-// called a second payment. Alerts resolved since come up again.
-func (b Book) undo(from Status) Book {
-	b.Status = from
+// undo returns the book without its approval. The buyer's report stays, and so does what the owner called a second
+// payment. Alerts resolved since come up again.
+func (b Book) undo() Book {
 	b.PaidBy = ""
 	b.PaidFrom = ""
 	b.Oversold = false
