@@ -173,10 +173,11 @@ func readOrderRow(ctx context.Context, q querier, query string, args ...any) (Or
 	return o, err
 }
 
-// changeOrder changes an order of a store in a write of its own, as Tx.changeOrder does.
-func (db *DB) changeOrder(
-	ctx context.Context, storeID, id string, fn func(tx *Tx, o *OrderRow) error,
-) (OrderRow, error) {
+// changeFunc changes an order, its book and its sessions. The rest follows from them: see Tx.changeOrder.
+type changeFunc func(tx *Tx, o *OrderRow) error
+
+// changeOrder changes an order of a store in a write of its own.
+func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn changeFunc) (OrderRow, error) {
 	return writeFor(ctx, db, func(tx *Tx) (OrderRow, error) {
 		o, err := readOrder(tx, tx, storeID, id)
 		if err != nil {
@@ -188,9 +189,7 @@ func (db *DB) changeOrder(
 }
 
 // changeOrderOfAnyStore is for pay pages, the clock and gateways, which know an order but not its store.
-func (db *DB) changeOrderOfAnyStore(
-	ctx context.Context, id string, fn func(tx *Tx, o *OrderRow) error,
-) (OrderRow, error) {
+func (db *DB) changeOrderOfAnyStore(ctx context.Context, id string, fn changeFunc) (OrderRow, error) {
 	return writeFor(ctx, db, func(tx *Tx) (OrderRow, error) {
 		o, err := readOrderOfAnyStore(tx, tx, id)
 		if err != nil {
@@ -207,9 +206,7 @@ const mostDueAtOnce = 64
 // changeDue changes the orders that a query finds by fn, which finds out whether they are still due, each in a write of
 // its own. If there may be more, it wakes runChecks, which calls it again. An order that cannot be changed is logged,
 // and does not keep the others waiting.
-func (db *DB) changeDue(
-	ctx context.Context, fn func(tx *Tx, o *OrderRow) error, query string, args ...any,
-) (isAll bool, err error) {
+func (db *DB) changeDue(ctx context.Context, fn changeFunc, query string, args ...any) (isAll bool, err error) {
 	ids, err := all[string](ctx, db, query+" LIMIT ?", append(args, mostDueAtOnce)...)
 	if err != nil {
 		return false, err
@@ -230,10 +227,10 @@ func (db *DB) changeDue(
 	return true, nil
 }
 
-// changeOrder changes an order by fn, which may change the order, its book and its sessions. Then the status becomes
-// what the book implies (settle), and all consequences are written: stock, history, events, sessions and payments. An
-// event is for the new status, for changed alerts, for a shipment or, without any of these, for any other change.
-func (tx *Tx) changeOrder(o *OrderRow, fn func(tx *Tx, o *OrderRow) error) error {
+// changeOrder changes an order by fn. Then the status becomes what the book implies (settle), and all consequences are
+// written: stock, history, events, sessions and payments. An event is for the new status, for changed alerts, for a
+// shipment or, without any of these, for any other change.
+func (tx *Tx) changeOrder(o *OrderRow, fn changeFunc) error {
 	statusBefore := o.Book.Status
 	alertsBefore := alerts(o.Book)
 	wasShipped := o.Order.isShipped()
