@@ -73,12 +73,13 @@ type Page struct {
 // identifier returns a gateway's name for something, or "" if no gateway would write such a text. Names are stored, and
 // become part of addresses.
 func identifier(id string) string {
-	isOdd := func(c rune) bool { return !strings.ContainsRune("._:-", c) && (c > unicode.MaxASCII || isMark(c)) }
-	if len(id) > 64 || strings.ContainsFunc(id, isOdd) || strings.Trim(id, ".") == "" {
+	if len(id) > 64 || oddInIdentifier.MatchString(id) || strings.Trim(id, ".") == "" {
 		return ""
 	}
 	return id
 }
+
+var oddInIdentifier = regexp.MustCompile(`[^A-Za-z0-9._:-]`)
 
 // gateways is the way to all gateways.
 type gateways struct {

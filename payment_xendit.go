@@ -405,15 +405,9 @@ func (x xendit) verify(header http.Header, body []byte) (n Notification, err err
 // dispute reads a message about a dispute. If the amount cannot be read, or is in another currency, all that was paid
 // counts as disputed.
 func (m xenditMessage) dispute() (n Notification) {
-	isOdd := func(c rune) rune {
-		if identifier(string(c)) == "" && c != '.' {
-			return '_'
-		}
-		return c
-	}
 	n.Reference = m.Reference
 	n.Known = []string{identifier(m.PaymentID)}
-	n.Identifiers = []string{fmt.Sprintf("disputes/%.64s", strings.Map(isOdd, m.Event+m.UpdatedAt))}
+	n.Identifiers = []string{fmt.Sprintf("disputes/%.64s", oddInIdentifier.ReplaceAllString(m.Event+m.UpdatedAt, "_"))}
 
 	n.Disputed = maxMoney
 	var amount wholeRupiah
