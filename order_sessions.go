@@ -403,24 +403,20 @@ func (o OrderRow) view(st Store, now Time) SessionView {
 	switch {
 	case v.Provider == Manual && isOpen:
 		v.Status = "manual"
-		return v
 	case v.Provider == NoProvider, s == nil && isOpen: // There is nothing to pay, or no session yet.
 		v.Status = "none"
-		return v
 	case v.Provider == Manual, s == nil: // The order's status says it all.
-		return v
 	case isPending && (s.phase(o, now) != pageOffered || v.Provider == Sandbox && !st.TestMode):
 		// no page can be shown
 		v.Reason = cmp.Or(s.Problem, "unreachable")
-		return v
-	}
-
-	v.ID = s.ID
-	v.Attempt = s.Number
-	v.ExpiresAt = s.ExpiresAt
-	if isPending {
-		v.Status = "active"
-		v.PaymentURL = s.URL
+	default:
+		v.ID = s.ID
+		v.Attempt = s.Number
+		v.ExpiresAt = s.ExpiresAt
+		if isPending {
+			v.Status = "active"
+			v.PaymentURL = s.URL
+		}
 	}
 	return v
 }
