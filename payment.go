@@ -115,20 +115,18 @@ func (p *payments) refuseEarlyRefund(ctx context.Context, provider Provider, sto
 	if p.db.now().Sub(refundedAt) > time.Hour {
 		return nil
 	}
-	_, err := one[int](ctx, p.db, `
-		SELECT 1
-		FROM   (SELECT id FROM orders WHERE store_id = ? ORDER BY created_at DESC LIMIT ?) o
-		JOIN   payment_sessions s ON s.order_id = o.id
-		WHERE  s.due_at > 0 AND s.seen = 1 AND s.provider = ? AND NOT EXISTS (
-			SELECT 1 FROM payments p WHERE p.order_id = s.order_id AND p.attempt = s.number)
-		LIMIT  1`, storeID, mostLookedAt, provider)
-	if errors.Is(err, ErrNotFound) {
-		return nil
+	isEarly, err := one[bool](ctx, p.db, `
+		SELECT EXISTS (
+			SELECT 1
+			FROM   (SELECT id FROM orders WHERE store_id = ? ORDER BY created_at DESC LIMIT ?) o
+			JOIN   payment_sessions s ON s.order_id = o.id
+			WHERE  s.due_at > 0 AND s.seen = 1 AND s.provider = ? AND NOT EXISTS (
+				SELECT 1 FROM payments p WHERE p.order_id = s.order_id AND p.attempt = s.number))`,
+		storeID, mostLookedAt, provider)
+	if isEarly {
+		return refuse(Unavailable)
 	}
-	if err != nil {
-		return err
-	}
-	return refuse(Unavailable)
+	return err
 }
 
 // mostNotified is how many sessions an order may have before notifications stop adding any.
