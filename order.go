@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -445,20 +446,16 @@ func (o *OrderRow) changedFields() (names []string) {
 	if err != nil {
 		return nil // The order was read from this JSON.
 	}
-	before, after := shownFields(stored), shownFields(o.Order)
-	for name, value := range after {
-		if string(before[name]) != string(value) {
-			names = append(names, name)
+	changed := shownFields(o.Order)
+	for name, before := range shownFields(stored) {
+		if string(changed[name]) == string(before) {
+			delete(changed, name)
+		} else {
+			changed[name] = before // It may not be shown any more.
 		}
 	}
-	for name := range before {
-		if after[name] == nil {
-			names = append(names, name)
-		}
-	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == "updated_at" })
-	slices.Sort(names)
-	return names
+	delete(changed, "updated_at")
+	return slices.Sorted(maps.Keys(changed))
 }
 
 // shownFields returns the order's fields as its JSON has them.
