@@ -55,6 +55,7 @@ var errNotUnderstood = errors.New("the answer is about another session, or its s
 
 // checkout is what a page is created from.
 type checkout struct {
+	key      GatewayKey
 	Session  PaymentSession
 	Order    Order
 	Store    Store

@@ -45,13 +45,13 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 	call, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	for range 3 { // Each reference may be taken: a restored backup does not know the latest pages.
-		c, key, err := p.beginSession(ctx, st, orderID)
-		if err != nil || key.Provider == "" { // There is nothing to do, or no key for it.
+		c, err := p.beginSession(ctx, st, orderID)
+		if err != nil || c.key.Provider == "" { // There is nothing to do, or no key for it.
 			return err
 		}
 
 		s := c.Session
-		page, failed := p.gateways.open(key).create(call, c)
+		page, failed := p.gateways.open(c.key).create(call, c)
 		if failed == nil && (page.URL == "" || page.ID == "") {
 			failed = errNotUnderstood
 		}
@@ -79,10 +79,11 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 }
 
 // beginSession writes the order's latest session before its page is requested, and returns what the page is created
-// from. The row of a start without a page is reused for the next one, after half a minute. The key has no provider if
+// from. The row of a start without a page is reused for the next one, after half a minute. Its key has no provider if
 // there is nothing to do, or no key for it.
-func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (c checkout, key GatewayKey, err error) {
-	o, err := p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
+func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (checkout, error) {
+	c := checkout{Store: st}
+	_, err := p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.needsPage(tx.now) {
 			return nil
 		}
@@ -100,13 +101,13 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 
 		for _, k := range tx.gatewayKeys(o.StoreID, s.Provider) {
 			if k.opensPagesOf(*o) {
-				key = k
+				c.key = k
 			}
 		}
 
-		s.KeyID = key.ID
+		s.KeyID = c.key.ID
 		s.DueAt = tx.now.Add(tryAgain)
-		if key.Provider == "" {
+		if c.key.Provider == "" {
 			s.Problem = "refused"
 		}
 
@@ -115,15 +116,11 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 			method = Method{Code: s.Method, Provider: s.Provider}
 		}
 		c.channels = method.channelNames(st)
+		c.Session = *s
+		c.Order = o.Order
 		return nil
 	})
-	if err != nil || key.Provider == "" {
-		return c, key, err
-	}
-	c.Session = o.Sessions[0]
-	c.Order = o.Order
-	c.Store = st
-	return c, key, nil
+	return c, err
 }
 
 // recordPage records the result of requesting a page.
