@@ -253,7 +253,6 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 		case in.Kind == Custom:
 			item.Title = in.Title
 			item.UnitPrice = in.Price
-			item.LineTotal = in.Price * in.Quantity
 		case len(parts) == 0:
 			unknown.add(fmt.Sprintf("items[%d].%s", i, in.field()),
 				"is not a published %s of this store: take one from GET /v1/products", in.Kind)
@@ -266,6 +265,7 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 			o.addComponents(at, i, in.Quantity, parts)
 		}
 
+		item.LineTotal = item.UnitPrice * item.Quantity
 		if item.LineTotal > maxMoney {
 			wrong.add(fmt.Sprintf("items[%d].quantity", i), "makes the line exceed %d", maxMoney)
 		}
@@ -308,12 +308,11 @@ func (tx *Tx) goods(storeID string, items []NewItem) (goods [][]forSale, isTooMu
 	return goods, len(rows) > mostComponents
 }
 
-// fill sets what is sold, and what the line costs, from the goods as they are now.
+// fill sets what is sold, and its price, from the goods as they are now.
 func (i *Item) fill(s forSale) {
 	i.Title = s.Title
 	i.Slug = s.Slug
 	i.UnitPrice = s.Price
-	i.LineTotal = s.Price * i.Quantity
 	if s.Kind == Bundle {
 		i.BundleID = s.ID
 	} else {
