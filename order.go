@@ -469,12 +469,12 @@ func shownFields(o Order) (fields map[string]json.RawMessage) {
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
 	o.Events++
 	shown = strings.Join(st.orderJSON(o.StoredOrder, ""), "")
-	data := `{"order":` + shown + "}"
+	data := `{"order":` + shown
 	if name == OrderUpdated {
-		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
+		data += `,"changed":` + string(toJSON(changed))
 	}
 	rings := tx.ringsPhone(o, name)
-	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data)
+	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data+"}")
 	tx.addDeliveries(eventID, o.StoreID, name, rings)
 	return shown
 }
