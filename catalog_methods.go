@@ -265,8 +265,7 @@ func (in *importRun) putMethod(m Method, path string) {
 			       channels = excluded.channels, qris = excluded.qris, shop = excluded.shop,
 			       position = excluded.position, removed_at = 0`,
 			in.store.ID, m.Code, m.Name, m.Provider, m.Fee, m.Instructions, m.MinAmount, m.MaxAmount, m.Enabled, m.Kind,
-			fromJSON{append([]BankAccount{}, m.Accounts...)}, m.ImageURL, m.UniqueCode, // [], not null
-			fromJSON{append([]string{}, m.Channels...)}, m.QRIS, m.Shop, m.Position)
+			fromJSON{m.Accounts}, m.ImageURL, m.UniqueCode, fromJSON{m.Channels}, m.QRIS, m.Shop, m.Position)
 	}
 	in.done.Entries = append(in.done.Entries, EntryResult{Type: "payment_method", Code: m.Code, Result: result})
 }

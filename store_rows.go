@@ -232,7 +232,7 @@ func toJSON(v any) []byte {
 	return buf.Bytes()[:buf.Len()-1] // without the newline that Encode adds
 }
 
-// fromJSON scans a column that holds JSON, and writes one.
+// fromJSON scans a column that holds JSON, and writes one. A list without entries is [].
 type fromJSON struct{ into any }
 
 func (f fromJSON) Scan(column any) error {
@@ -240,7 +240,13 @@ func (f fromJSON) Scan(column any) error {
 	return json.Unmarshal([]byte(text), f.into)
 }
 
-func (f fromJSON) Value() (driver.Value, error) { return string(toJSON(f.into)), nil }
+func (f fromJSON) Value() (driver.Value, error) {
+	text := string(toJSON(f.into))
+	if text == "null" { // a nil slice
+		return "[]", nil
+	}
+	return text, nil
+}
 
 // jsonObject is an object of JSON: a request to a gateway, or what an answer or a command shows.
 type jsonObject map[string]any

@@ -104,7 +104,7 @@ func (db *DB) AddEndpoint(
 		tx.exec(`
 			INSERT INTO endpoints (id, store_id, kind, url, events, secret, created_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?)`, id, storeID, in.Kind, in.URL,
-			fromJSON{append([]EventName{}, in.Events...)}, secret, tx.now) // [], not null
+			fromJSON{in.Events}, secret, tx.now)
 		return nil
 	})
 	return id, secret, err
@@ -134,7 +134,7 @@ func (db *DB) SetEndpointEvents(ctx context.Context, storeID, id string, events 
 		UPDATE endpoints
 		SET    events = ?
 		WHERE  id = ? AND store_id = ? AND removed_at = 0`,
-		fromJSON{append([]EventName{}, events...)}, id, storeID) // [], not null
+		fromJSON{events}, id, storeID)
 }
 
 // RemoveEndpoint hides an endpoint and turns it off. There may be a million deliveries, so purge deletes them in small
