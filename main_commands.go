@@ -161,7 +161,7 @@ func (c *call) makeDemoOrder(productID, buyer, method string, acts []string) err
 		case act == "expire":
 			err = c.payments().expire(c)
 		case act == "report":
-			err = c.db.ReportPayment(c, o.ID, ActorBuyer, method, buyer, "BCA")
+			err = c.db.ReportPayment(c, st.ID, o.ID, ActorBuyer, method, buyer, "BCA")
 		default:
 			_, err = c.payments().Decide(c, st.ID, o.ID, Act(act), ActorOwner, Note{Code: NoteInDashboard}, "")
 		}

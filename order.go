@@ -133,7 +133,7 @@ func readOrder(ctx context.Context, q querier, storeID, id string) (OrderRow, er
 	return readWholeOrder(ctx, q, sqlOrderOfStore, id, storeID)
 }
 
-// readOrderOfAnyStore is for pay pages, the clock and gateways, which know an order and not its store.
+// readOrderOfAnyStore is for the buyer's pages, whose address names an order and not its store.
 func readOrderOfAnyStore(ctx context.Context, q querier, id string) (OrderRow, error) {
 	return readWholeOrder(ctx, q, sqlOrder, id)
 }
@@ -189,18 +189,6 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn changeFunc
 	})
 }
 
-// changeOrderOfAnyStore is for pay pages, the clock and gateways, which know an order but not its store.
-func (db *DB) changeOrderOfAnyStore(ctx context.Context, id string, fn changeFunc) (OrderRow, error) {
-	return writeFor(ctx, db, func(tx *Tx) (OrderRow, error) {
-		o, err := readOrderOfAnyStore(tx, tx, id)
-		if err != nil {
-			return o, err
-		}
-		err = tx.changeOrder(&o, fn)
-		return o, err
-	})
-}
-
 // mostDueAtOnce is how many orders changeDue changes.
 const mostDueAtOnce = 64
 
@@ -208,12 +196,12 @@ const mostDueAtOnce = 64
 // its own. If there may be more, it wakes runChecks, which calls it again. An order that cannot be changed is logged,
 // and does not keep the others waiting.
 func (db *DB) changeDue(ctx context.Context, fn changeFunc, query string, args ...any) (isAll bool, err error) {
-	ids, err := all[string](ctx, db, query+" LIMIT ?", append(args, mostDueAtOnce)...)
+	due, err := all[struct{ StoreID, ID string }](ctx, db, query+" LIMIT ?", append(args, mostDueAtOnce)...)
 	if err != nil {
 		return false, err
 	}
-	for _, id := range ids {
-		_, err := db.changeOrderOfAnyStore(ctx, id, fn)
+	for _, o := range due {
+		_, err := db.changeOrder(ctx, o.StoreID, o.ID, fn)
 		if errors.Is(err, ErrUnavailable) {
 			return false, err
 		}
@@ -221,7 +209,7 @@ func (db *DB) changeDue(ctx context.Context, fn changeFunc, query string, args .
 			db.log.Error("cannot change an order whose time is over", "error", err)
 		}
 	}
-	if len(ids) == mostDueAtOnce {
+	if len(due) == mostDueAtOnce {
 		wake(db.checksDue)
 		return false, nil
 	}

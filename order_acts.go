@@ -197,8 +197,10 @@ func (tx *Tx) limitNotes(orderID string, code NoteCode, most int) error {
 
 // ReportPayment records that the buyer of a manual order reports a payment by a method, or confirms an order that is
 // paid in cash. It is refused if the order's method has changed since.
-func (db *DB) ReportPayment(ctx context.Context, orderID string, actor Actor, method, sender, bank string) error {
-	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
+func (db *DB) ReportPayment(
+	ctx context.Context, storeID, orderID string, actor Actor, method, sender, bank string,
+) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
 		return tx.reportPayment(o, method, actor, sender, bank)
 	})
 	return err
@@ -226,8 +228,8 @@ func (tx *Tx) reportPayment(o *OrderRow, method string, actor Actor, sender, ban
 }
 
 // TakeBackReport takes back a buyer's report, before the order's end.
-func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
-	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
+func (db *DB) TakeBackReport(ctx context.Context, storeID, orderID string) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.Book.Reported || tx.now >= o.Order.ExpiresAt || o.Order.isShipped() {
 			return refuse(WrongState)
 		}
@@ -242,8 +244,8 @@ func (db *DB) TakeBackReport(ctx context.Context, orderID string) error {
 }
 
 // EndTestOrder ends a pending test order's time now.
-func (db *DB) EndTestOrder(ctx context.Context, orderID string) error {
-	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(tx *Tx, o *OrderRow) error {
+func (db *DB) EndTestOrder(ctx context.Context, storeID, orderID string) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(tx *Tx, o *OrderRow) error {
 		if !o.Order.Test || o.Book.Status != Pending {
 			return o.wrongState()
 		}

@@ -57,8 +57,8 @@ func (db *DB) ChangeMethod(ctx context.Context, st Store, orderID, code string) 
 }
 
 // EnterAddress lets the buyer enter the missing address of an order that is delivered, once.
-func (db *DB) EnterAddress(ctx context.Context, orderID, address string) error {
-	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
+func (db *DB) EnterAddress(ctx context.Context, storeID, orderID, address string) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		if o.Handover != ToDeliver || o.Order.Shipping.Address != "" {
 			return o.wrongState()
 		}

@@ -122,13 +122,14 @@ func (db *DB) releaseReported(ctx context.Context) error {
 		o.StockUntil = 0
 		return nil
 	}
-	_, err := db.changeDue(ctx, release, "SELECT id FROM orders WHERE stock_until > 0 AND stock_until <= ?", db.now())
+	_, err := db.changeDue(ctx, release, `
+		SELECT store_id, id FROM orders WHERE stock_until > 0 AND stock_until <= ?`, db.now())
 	return err
 }
 
 // CancelOwnOrder lets the buyer of an unpaid order of the shop page cancel it.
-func (db *DB) CancelOwnOrder(ctx context.Context, orderID string) error {
-	_, err := db.changeOrderOfAnyStore(ctx, orderID, func(_ *Tx, o *OrderRow) error {
+func (db *DB) CancelOwnOrder(ctx context.Context, storeID, orderID string) error {
+	_, err := db.changeOrder(ctx, storeID, orderID, func(_ *Tx, o *OrderRow) error {
 		if o.Order.Source != FromShop || o.Book.Status != Pending || o.Order.isShipped() {
 			return refuse(WrongState)
 		}

@@ -277,7 +277,7 @@ func (s *server) confirmCash(p *page, orderID, method string) error {
 	if err != nil {
 		return err
 	}
-	err = s.db.ReportPayment(p.Context(), orderID, ActorOwner, method, "", "")
+	err = s.db.ReportPayment(p.Context(), p.Store.ID, orderID, ActorOwner, method, "", "")
 	if isRefused(err, WrongState) {
 		return nil // a double click, a change since, or nothing to pay
 	}

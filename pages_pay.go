@@ -381,9 +381,9 @@ func (s *server) actOfBuyer(p *page) (err error) {
 	case act == "claim":
 		err = s.reportPayment(p, method)
 	case act == "cancel":
-		err = s.db.CancelOwnOrder(p.Context(), p.order.ID)
+		err = s.db.CancelOwnOrder(p.Context(), p.Store.ID, p.order.ID)
 	case act == "unclaim":
-		err = s.db.TakeBackReport(p.Context(), p.order.ID)
+		err = s.db.TakeBackReport(p.Context(), p.Store.ID, p.order.ID)
 	}
 
 	if isRefused(err, WrongState) {
@@ -401,7 +401,7 @@ func (s *server) reportPayment(p *page, method string) error {
 	if err := readForm(p.PostForm, &said); err != nil {
 		return err
 	}
-	return s.db.ReportPayment(p.Context(), p.order.ID, ActorBuyer, method, said.Sender, said.Bank)
+	return s.db.ReportPayment(p.Context(), p.Store.ID, p.order.ID, ActorBuyer, method, said.Sender, said.Bank)
 }
 
 // enterAddress stores the address that the buyer enters.
@@ -412,7 +412,7 @@ func (s *server) enterAddress(p *page) error {
 	if err := readForm(p.PostForm, &in); err != nil {
 		return err
 	}
-	return s.db.EnterAddress(p.Context(), p.order.ID, in.Address)
+	return s.db.EnterAddress(p.Context(), p.Store.ID, p.order.ID, in.Address)
 }
 
 // goPay leads to the page where an order is paid, or back to the pay page, which says what is wrong. It is a GET,
@@ -439,5 +439,5 @@ func (s *server) readSandbox(p *page) (any, error) {
 
 func (s *server) actInSandbox(p *page) error {
 	p.next = "/pay/" + p.order.ID + "?back=1"
-	return s.db.ActInSandbox(p.Context(), p.PathValue("id"), p.PostFormValue("act"))
+	return s.db.ActInSandbox(p.Context(), p.order, p.PathValue("id"), p.PostFormValue("act"))
 }

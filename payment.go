@@ -586,12 +586,12 @@ func problemOf(err error) (problem, words string) {
 func (p *payments) expire(ctx context.Context) error {
 	now := p.db.now()
 	isAll, err := p.db.changeDue(ctx, p.expireOrder, `
-		SELECT id FROM orders o
+		SELECT store_id, id FROM orders o
 		WHERE  status = 'pending' AND expires_at >= ?1 AND expires_at <= ?2 AND NOT EXISTS (
 			SELECT 1 FROM payment_sessions s -- not closed, unconfirmed or due, as in mayExpire
 			WHERE  s.order_id = o.id AND s.seen = 1 AND (s.over = 0 OR s.claimed <> '' OR s.due_at BETWEEN 1 AND ?2))
 		UNION
-		SELECT id FROM orders
+		SELECT store_id, id FROM orders
 		WHERE  status = 'pending' AND expires_at > ?3 AND expires_at <= ?4`,
 		p.expiredUntil, now, p.expiredUntil.Add(-giveUpAfter), now.Add(-giveUpAfter))
 	if isAll {

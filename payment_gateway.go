@@ -408,15 +408,11 @@ const (
 
 var sandboxActs = []string{sandboxPaid, sandboxOther, sandboxDenied, sandboxReturned, sandboxDisputed, sandboxExpired}
 
-// ActInSandbox presses a button of a session's page and makes the session due. An unknown act only makes it due. A
-// closed page takes no payment.
-func (db *DB) ActInSandbox(ctx context.Context, sessionID, act string) error {
+// ActInSandbox presses a button of the page of an order's session, and makes the session due. An unknown act only makes
+// it due. A closed page takes no payment.
+func (db *DB) ActInSandbox(ctx context.Context, o OrderRow, sessionID, act string) error {
 	if act == sandboxExpired {
-		orderID, err := db.SandboxOrder(ctx, sessionID)
-		if err != nil {
-			return err
-		}
-		return db.EndTestOrder(ctx, orderID)
+		return db.EndTestOrder(ctx, o.StoreID, o.ID)
 	}
 
 	return db.write(ctx, func(tx *Tx) error {

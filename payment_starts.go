@@ -60,7 +60,7 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 				"provider", s.Provider, "store", st.ID, "error", failed)
 		}
 
-		o, err := p.recordPage(withoutPlaces(ctx), s, page, failed)
+		o, err := p.recordPage(withoutPlaces(ctx), st.ID, s, page, failed)
 		if err != nil {
 			return err
 		}
@@ -124,8 +124,10 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 }
 
 // recordPage records the result of requesting a page.
-func (p *payments) recordPage(ctx context.Context, sent PaymentSession, page Page, failed error) (OrderRow, error) {
-	return p.db.changeOrderOfAnyStore(ctx, sent.OrderID, func(tx *Tx, o *OrderRow) error {
+func (p *payments) recordPage(
+	ctx context.Context, storeID string, sent PaymentSession, page Page, failed error,
+) (OrderRow, error) {
+	return p.db.changeOrder(ctx, storeID, sent.OrderID, func(tx *Tx, o *OrderRow) error {
 		s := o.session(sent.Number)
 		s.Problem, s.Words = problemOf(failed)
 		switch {
