@@ -369,14 +369,11 @@ func (tx *Tx) followStatus(o *OrderRow) {
 	}
 }
 
-// isUnlimited reports whether the product of a new order's component had no stock to reserve.
-func (c component) isUnlimited() bool { return c.uses != nil && c.stock == nil }
-
 // reserve reserves the stock of those components of the order that have none yet. It reports whether too little of any
 // is left. Unlimited stock is not reserved.
 func (tx *Tx) reserve(o *OrderRow) (isShort bool) {
 	for i, c := range o.Components {
-		if c.Reserved || c.isUnlimited() {
+		if c.Reserved || c.isUnlimited {
 			continue
 		}
 		changed := tx.exec("UPDATE products SET stock = stock - ?2 WHERE id = ?1 AND stock >= ?2",

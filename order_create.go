@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -165,7 +166,8 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		Metadata:    in.Metadata,
 		Source:      in.Source,
 	}}
-	if err := tx.addItems(&o, in.Items); err != nil {
+	goods, err := tx.addItems(&o, in.Items)
+	if err != nil {
 		return created, err
 	}
 	if err := tx.chooseShipping(&o, in.Shipping); err != nil {
@@ -180,7 +182,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		}
 	}
 	if tx.reserve(&o) {
-		return created, o.outOfStock()
+		return created, o.outOfStock(goods)
 	}
 
 	o.ID = tx.newID()
@@ -218,27 +220,19 @@ type component struct {
 	Quantity  int64  `json:"quantity"`
 	Reserved  bool   `json:"reserved"`
 
-	// These are known only while an order is created.
-	stock *int64 // when addItems read it; nil is unlimited
-	uses  []componentUse
-}
-
-// componentUse is an item of an order that a component belongs to.
-type componentUse struct {
-	item  int
-	units int64 // of the product, in one piece of the item
+	isUnlimited bool // There was no stock to reserve when the order was created; known only then.
 }
 
 // mostComponents is how many products an order may have, including those of its bundles. All other writes wait while
 // their stock is read and reserved.
 const mostComponents = 500
 
-// addItems fills in the order's items, subtotal and components from the published catalog. A product's only component
-// is the product itself.
-func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
+// addItems fills in the order's items, subtotal and components from the published catalog, and returns what it has of
+// each item. A product's only component is the product itself.
+func (tx *Tx) addItems(o *OrderRow, items []NewItem) (goods [][]forSale, err error) {
 	goods, isTooMuch := tx.goods(o.StoreID, items)
 	if isTooMuch {
-		return refuse(ValidationFailed).add("items",
+		return nil, refuse(ValidationFailed).add("items",
 			"have more than %d products, with those of bundles: make several orders", mostComponents)
 	}
 
@@ -262,7 +256,7 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 		default:
 			isListed[parts[0].ID] = true
 			item.fill(parts[0])
-			o.addComponents(at, i, in.Quantity, parts)
+			o.addComponents(at, in.Quantity, parts)
 		}
 
 		item.LineTotal = item.UnitPrice * item.Quantity
@@ -274,12 +268,12 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) error {
 	}
 
 	if err := unknown.orNil(); err != nil {
-		return err
+		return nil, err
 	}
 	if len(wrong.Fields) == 0 && o.Order.Subtotal > maxMoney {
 		wrong.add("items", "come to more than %d in all", maxMoney)
 	}
-	return wrong.orNil()
+	return goods, wrong.orNil()
 }
 
 // goods reads the published products and bundles that items name, and the products that they consist of, by the index
@@ -321,16 +315,15 @@ func (i *Item) fill(s forSale) {
 }
 
 // addComponents adds what an item takes from the stock. at has the indexes of the order's components by product.
-func (o *OrderRow) addComponents(at map[string]int, item int, quantity int64, parts []forSale) {
+func (o *OrderRow) addComponents(at map[string]int, quantity int64, parts []forSale) {
 	for _, s := range parts {
 		i, known := at[s.Component]
 		if !known {
 			i = len(o.Components)
 			at[s.Component] = i
-			o.Components = append(o.Components, component{ProductID: s.Component, stock: s.Stock})
+			o.Components = append(o.Components, component{ProductID: s.Component, isUnlimited: s.Stock == nil})
 		}
 		o.Components[i].Quantity += s.Units * quantity
-		o.Components[i].uses = append(o.Components[i].uses, componentUse{item, s.Units})
 	}
 }
 
@@ -439,11 +432,19 @@ func (tx *Tx) uniqueCode(o *OrderRow, base int64) int64 {
 	return code
 }
 
-// outOfStock refuses a new order, and says how many are left of each item that asks for too much.
-func (o *OrderRow) outOfStock() error {
+// outOfStock refuses a new order, and says how many could be ordered of each item that asks for too much, beside the
+// other items: of a bundle, as many as its scarcest product allows.
+func (o *OrderRow) outOfStock(goods [][]forSale) error {
 	refusal := refuse(OutOfStock)
 	for i, item := range o.Order.Items {
-		if left := o.left(i); left < item.Quantity {
+		left := item.Quantity
+		for _, part := range goods[i] {
+			if part.Stock != nil {
+				others := o.quantityOf(part.Component) - part.Units*item.Quantity
+				left = min(left, max(0, *part.Stock-others)/part.Units)
+			}
+		}
+		if left < item.Quantity {
 			refusal.addError(FieldError{
 				Field:  fmt.Sprintf("items[%d].quantity", i),
 				Format: "is more than is left: order fewer, or leave it out",
@@ -454,19 +455,10 @@ func (o *OrderRow) outOfStock() error {
 	return refusal
 }
 
-// left returns how many of an item could be ordered beside the other items: of a bundle, as many as its scarcest
-// product allows.
-func (o *OrderRow) left(item int) int64 {
-	most := int64(maxMoney)
-	for _, c := range o.Components {
-		for _, use := range c.uses {
-			if use.item == item && c.stock != nil {
-				others := c.Quantity - use.units*o.Order.Items[item].Quantity
-				most = min(most, max(0, *c.stock-others)/use.units)
-			}
-		}
-	}
-	return most
+// quantityOf returns how much of a product the order needs in all.
+func (o *OrderRow) quantityOf(productID string) int64 {
+	i := slices.IndexFunc(o.Components, func(c component) bool { return c.ProductID == productID })
+	return o.Components[i].Quantity
 }
 
 // newReference returns an order's payment_reference, which a person can quote: a day in WIB and six
