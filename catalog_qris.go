@@ -62,11 +62,12 @@ func readQRIS(text string) (q qris, wrong string) {
 	return q, ""
 }
 
-// fieldsOfQRIS divides a text into its fields. isWhole is false if the text cannot be divided, is not ASCII, repeats a
-// field, or is too long for a code with an amount.
+// isQRISText reports whether a text is ASCII, and short enough for a code with an amount.
+var isQRISText = matcher(`^[ -~]{1,490}$`)
+
+// fieldsOfQRIS divides a text into its fields. isWhole is false if it cannot be divided, or repeats a field.
 func fieldsOfQRIS(text string) (q qris, isWhole bool) {
-	isOdd := func(c rune) bool { return c < ' ' || c > '~' }
-	if len(text) > 490 || strings.ContainsFunc(text, isOdd) {
+	if !isQRISText(text) {
 		return nil, false
 	}
 	for text != "" {
