@@ -15,7 +15,7 @@ import (
 // startTrial makes a test order of the least amount that all channels of a gateway take.
 func (s *server) startTrial(p *page) error {
 	provider := Provider(p.PostFormValue("provider"))
-	keys, err := s.db.GatewayKeys(p.Context(), p.Store.ID, provider, "")
+	keys, err := gatewayKeys(p.Context(), s.db, p.Store.ID, provider, "")
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ type gatewayLine struct {
 
 // gatewayLines lists the gateways, with the keys in use.
 func (s *server) gatewayLines(p *page) (lines []gatewayLine, err error) {
-	keys, err := s.db.GatewayKeys(p.Context(), p.Store.ID, "", "")
+	keys, err := gatewayKeys(p.Context(), s.db, p.Store.ID, "", "")
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ type Notification struct {
 func (p *payments) Notify(
 	ctx context.Context, provider Provider, storeID string, header http.Header, body []byte,
 ) error {
-	keys, err := p.db.GatewayKeys(ctx, storeID, provider, "") // none for a provider that does not exist
+	keys, err := gatewayKeys(ctx, p.db, storeID, provider, "") // none for a provider that does not exist
 	if err != nil {
 		return err
 	}
@@ -467,7 +467,7 @@ func (p *payments) isBusy(orderID string) bool {
 func (p *payments) checkSession(
 	ctx context.Context, o OrderRow, s PaymentSession,
 ) (after OrderRow, answered bool, err error) {
-	keys, err := p.db.GatewayKeys(ctx, o.StoreID, s.Provider, s.KeyID) // the session's own, then the one in use
+	keys, err := gatewayKeys(ctx, p.db, o.StoreID, s.Provider, s.KeyID) // the session's own, then the one in use
 	if err != nil {
 		return o, false, err
 	}

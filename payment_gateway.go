@@ -315,22 +315,16 @@ type GatewayKey struct {
 	NotifiedAt    Time     // when a notification was last verified with it, to a minute; 0 = never
 }
 
-// GatewayKeys lists a store's keys at a provider: first the one with the id own, with which a session was made, then
+// gatewayKeys lists a store's keys at a provider: first the one with the id own, with which a session was made, then
 // the one in use, then replaced ones. Without a provider, it lists the keys in use at all providers. Every store has
 // one for the sandbox, without an id.
-func (db *DB) GatewayKeys(ctx context.Context, storeID string, provider Provider, own string) ([]GatewayKey, error) {
+func gatewayKeys(
+	ctx context.Context, q querier, storeID string, provider Provider, own string,
+) ([]GatewayKey, error) {
 	if provider == Sandbox {
 		return []GatewayKey{sandboxKey}, nil
 	}
-	return all[GatewayKey](ctx, db, sqlGatewayKeys, storeID, provider, own)
-}
-
-// gatewayKeys is GatewayKeys within a write.
-func (tx *Tx) gatewayKeys(storeID string, provider Provider) []GatewayKey {
-	if provider == Sandbox {
-		return []GatewayKey{sandboxKey}
-	}
-	return rowsOf[GatewayKey](tx, sqlGatewayKeys, storeID, provider, "")
+	return all[GatewayKey](ctx, q, sqlGatewayKeys, storeID, provider, own)
 }
 
 // mostKeysOfProvider is how many keys a store may have at a provider, with those that were replaced: each notification
@@ -367,7 +361,10 @@ func (g gateways) SetKey(ctx context.Context, db *DB, key GatewayKey) error {
 	}
 
 	return db.write(ctx, func(tx *Tx) error {
-		before := tx.gatewayKeys(key.StoreID, key.Provider)
+		before, err := gatewayKeys(tx, tx, key.StoreID, key.Provider, "")
+		if err != nil {
+			return err
+		}
 		for _, old := range before {
 			isSame := old.Mode == key.Mode && old.SecretKey == key.SecretKey && old.CallbackToken == key.CallbackToken
 			if isSame && old.ReplacedAt == 0 {

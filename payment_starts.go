@@ -99,7 +99,11 @@ func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (
 			return nil
 		}
 
-		for _, k := range tx.gatewayKeys(o.StoreID, s.Provider) {
+		keys, err := gatewayKeys(tx, tx, o.StoreID, s.Provider, "")
+		if err != nil {
+			return err
+		}
+		for _, k := range keys {
 			if k.opensPagesOf(*o) {
 				c.key = k
 			}
@@ -220,7 +224,7 @@ func (p *payments) decideHeld(
 		}
 
 		s := *o.session(held.SessionNumber)
-		keys, err := p.db.GatewayKeys(ctx, storeID, s.Provider, s.KeyID)
+		keys, err := gatewayKeys(ctx, p.db, storeID, s.Provider, s.KeyID)
 		if err != nil {
 			return nil, err
 		}
