@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // OrderWithSession reads an order of a store, without decoding its JSON, and its payment session. With start, it also
@@ -191,10 +192,12 @@ func (p *payments) Decide(
 	return readOrder(ctx, p.db, storeID, orderID)
 }
 
-// decidesHeld reports whether an act of the owner is about a payment that a gateway holds.
+// decidesHeld reports whether an act of the owner is about a payment that a gateway holds. An act that is refused is
+// not.
 func (o OrderRow) decidesHeld(act Act) bool {
 	isTransfer := act == Approve && o.Book.Reported
-	return o.Book.Status == AwaitingVerification && o.Book.has(Held) && act != Refund && !isTransfer
+	mayDecide := o.Book.Status == AwaitingVerification && slices.Contains(decisions[act].from, AwaitingVerification)
+	return mayDecide && o.Book.has(Held) && !isTransfer
 }
 
 // decideHeld accepts one held payment of an order at its gateway, or denies all of them, provided that the order is
