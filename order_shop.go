@@ -21,24 +21,19 @@ func newShopRings() *limiter {
 	return &limiter{perMinute: 0.1, burst: 20, buckets: map[string]bucket{}}
 }
 
-// ShopOrder is an order of the shop page. It always has the prices that its buyer has seen.
-type ShopOrder struct {
-	NewOrder
-	Digest string // of the form: sent again within ten minutes, it leads to its order
-}
-
 // SeenPrices is what a checkout has shown to its buyer.
 type SeenPrices struct{ Subtotal, ShippingFee, Fee int64 }
 
 // PriceChanged refuses an order whose buyer has seen other prices.
 const PriceChanged Reason = "PRICE_CHANGED"
 
-// OrderFromShop creates an order of the shop page. A cash order is confirmed at once.
-func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (string, error) {
+// OrderFromShop creates an order of the shop page, which has the prices that its buyer has seen. A cash order is
+// confirmed at once. digest is that of the form: sent again within ten minutes, it leads to its order.
+func (db *DB) OrderFromShop(ctx context.Context, storeID, digest string, in NewOrder) (string, error) {
 	return writeFor(ctx, db, func(tx *Tx) (string, error) {
 		st := tx.store(storeID)
 		st.Expiry = st.ShopHold
-		token := "shop " + in.Digest
+		token := "shop " + digest
 		var id string
 		if tx.find(&id, "SELECT order_id FROM saved_forms WHERE store_id = ? AND token = ? AND at > ?",
 			st.ID, token, tx.now.Add(-sameFormFor)) {
@@ -56,7 +51,7 @@ func (db *DB) OrderFromShop(ctx context.Context, storeID string, in ShopOrder) (
 		}
 
 		in.Source = FromShop
-		created, err := tx.insertOrder(st, in.NewOrder)
+		created, err := tx.insertOrder(st, in)
 		if err != nil {
 			return "", err
 		}

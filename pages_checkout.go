@@ -247,12 +247,12 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 	}
 
 	fee, method := cutSeenValue(in.PaymentMethod)
-	order := ShopOrder{Digest: fmt.Sprintf("%x", digest(p.PostForm.Encode())), NewOrder: NewOrder{
+	order := NewOrder{
 		Buyer:         Buyer{Name: in.Name, Email: in.Email, Phone: in.Phone},
 		Note:          in.Note,
 		PaymentMethod: method,
 		Seen:          &SeenPrices{Subtotal: in.Seen, Fee: fee},
-	}}
+	}
 	for _, l := range list {
 		order.Items = append(order.Items, NewItem{Kind: l.Type, Slug: l.Slug, Quantity: l.Quantity})
 		if l.Error != nil {
@@ -269,7 +269,8 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 	if err := s.auth.orderLimiter.takeAt(p.Store.ID, s.auth.client(p.Request)); err != nil {
 		return err
 	}
-	id, err := s.db.OrderFromShop(p.Context(), p.Store.ID, order)
+	sent := fmt.Sprintf("%x", digest(p.PostForm.Encode()))
+	id, err := s.db.OrderFromShop(p.Context(), p.Store.ID, sent, order)
 	if err != nil {
 		return err
 	}
@@ -278,7 +279,7 @@ func (s *server) orderFromCheckout(p *page, lines []cartLine) error {
 }
 
 // chooseOption fills in the shipping option of the order.
-func (s *server) chooseOption(p *page, in checkoutForm, order *ShopOrder, wrong *Refusal) error {
+func (s *server) chooseOption(p *page, in checkoutForm, order *NewOrder, wrong *Refusal) error {
 	options, err := s.db.ShippingOptions(p.Context(), p.Store.ID)
 	if err != nil || len(options) == 0 {
 		return err
