@@ -243,6 +243,9 @@ func (a *wholeRupiah) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// isRupiah reports whether an amount is in rupiah, which need not be said.
+func isRupiah(currency string) bool { return currency == "" || strings.EqualFold(currency, "IDR") }
+
 // writtenText is a JSON text, or the characters of a JSON number.
 type writtenText string
 

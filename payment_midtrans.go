@@ -207,7 +207,7 @@ func (a *midtransAnswer) amount() (wholeRupiah, error) {
 func (a *midtransAnswer) payment() (Payment, error) {
 	amount, err := a.amount()
 	p := Payment{ID: cmp.Or(identifier(a.ID), a.OrderID), State: a.state(), Amount: int64(amount)}
-	if err != nil || p.State == "" || a.OrderID == "" || a.Currency != "" && !strings.EqualFold(a.Currency, "IDR") {
+	if err != nil || p.State == "" || a.OrderID == "" || !isRupiah(a.Currency) {
 		return p, errNotUnderstood
 	}
 

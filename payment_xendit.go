@@ -132,10 +132,6 @@ func (a *xenditAnswer) refusesEnd() bool {
 	return a.Code == "INVALID_EXPIRY_DATE" || strings.Contains(a.Message, "expires_at")
 }
 
-func (a *xenditAnswer) isInRupiah() bool {
-	return a.Currency == "" || strings.EqualFold(a.Currency, "IDR")
-}
-
 // refund returns the identifier of a refund, "" if identifier refuses it.
 func (a *xenditAnswer) refund() string {
 	id := identifier(cmp.Or(a.RefundID, a.OldRefundID))
@@ -177,7 +173,7 @@ func (x xendit) addPaymentOfSession(
 	if err != nil {
 		return err
 	}
-	if session.Reference != s.reference() || session.Amount == 0 || !session.isInRupiah() {
+	if session.Reference != s.reference() || session.Amount == 0 || !isRupiah(session.Currency) {
 		return errNotUnderstood
 	}
 
@@ -233,7 +229,7 @@ func (x xendit) addLatePayment(ctx context.Context, s PaymentSession, a *Answer,
 		State:  xenditStates[strings.ToUpper(payment.Status)],
 		Amount: int64(cmp.Or(amount, payment.RequestAmount)),
 	}
-	if p.State == "" || p.State == Arrived && p.Amount == 0 || !payment.isInRupiah() {
+	if p.State == "" || p.State == Arrived && p.Amount == 0 || !isRupiah(payment.Currency) {
 		return errNotUnderstood
 	}
 	payment.PaymentID = id
@@ -411,8 +407,7 @@ func (m xenditMessage) dispute() (n Notification) {
 
 	n.Disputed = maxMoney
 	var amount wholeRupiah
-	isRupiah := m.Currency == "" || strings.EqualFold(m.Currency, "IDR")
-	if amount.UnmarshalJSON(m.Amount.Initial) == nil && amount > 0 && isRupiah {
+	if amount.UnmarshalJSON(m.Amount.Initial) == nil && amount > 0 && isRupiah(m.Currency) {
 		n.Disputed = int64(amount)
 	}
 	if m.Event == "dispute.won" {
