@@ -545,7 +545,7 @@ func (p *payments) recordAnswer(
 		s.Problem, s.Words = problemOf(failed)
 		s.NewsAt = min(s.NewsAt, tx.now) // It may have been set by a clock that was ahead.
 
-		if answer.Confirms && s.Unconfirmed == sent.Unconfirmed {
+		if answer.Confirms && s.Unconfirmed == sent.Unconfirmed { // One that was reported since waits for its answer.
 			s.Unconfirmed = ""
 		}
 		isNews := o.enterInBook(s, answer.Payments) // also what was read before a failure
