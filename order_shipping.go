@@ -51,8 +51,8 @@ func (db *DB) Ship(ctx context.Context, storeID, orderID string, actor Actor, in
 
 		code := NoteShipmentFixed
 		if !o.Order.isShipped() {
-			isConfirmed := o.Book.Status == AwaitingVerification && o.Book.Reported && tx.isCash(o)
-			if o.Book.Status != Paid && !isConfirmed {
+			m, _ := tx.method(o.StoreID, o.Order.PaymentMethod)
+			if o.Book.Status != Paid && !isConfirmedCash(*o, m) {
 				return o.wrongState()
 			}
 			shipping.ShippedAt = tx.now
