@@ -2,7 +2,6 @@ package main
 
 import (
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -80,8 +79,7 @@ func TestNobodyStopsTheOthers(t *testing.T) {
 			return func(client int) int {
 				form := shopForm("product.kopi", "", "product.teh", "1", "seen", "50000", "phone",
 					fmt.Sprint("08123", 1e7+buyers.Add(1)))
-				return w.status("POST", checkoutAt, form.Encode(), "Content-Type", "application/x-www-form-urlencoded",
-					"X-Forwarded-For", fmt.Sprintf("2001:db8:%x::1", client))
+				return w.status("POST", checkoutAt, form, "X-Forwarded-For", fmt.Sprintf("2001:db8:%x::1", client))
 			}
 		}, "303"},
 		{"pay pages", 60, func(t *testing.T, w *world) func(int) int {
@@ -152,18 +150,7 @@ func processorTime(t *testing.T) time.Duration {
 
 // status is that of an answer, which may be a page.
 func (w *world) status(method, path string, body any, headers ...string) int {
-	text, isText := body.(string)
-	if !isText && body != nil {
-		encoded, err := json.Marshal(body)
-		must(w.t, err)
-		text = string(encoded)
-	}
-	req, err := http.NewRequest(method, "https://shop.test"+path, strings.NewReader(text))
-	must(w.t, err)
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := w.http.Do(req)
+	resp, err := w.ask(method, path, body, headers...)
 	if err != nil {
 		return 0
 	}
@@ -201,7 +188,7 @@ func TestWritesThatWait(t *testing.T) {
 	p.play("order kopi 1 snap as A, get", "order teh 1 bank_transfer as B")
 	midtrans, page := w.net.pageOf(p.kept["A"], "")
 	path, header, message := midtrans.message(p.kept["A"], page, "pending")
-	signedIn := cookies(p.signIn(w.shop, w.shop.password, "192.0.2.1"))
+	signedIn := w.signIn(w.shop, w.shop.password, "192.0.2.1").cookies()
 
 	kinds := map[string]struct {
 		most int
@@ -213,11 +200,11 @@ func TestWritesThatWait(t *testing.T) {
 		"notifications": {8, func() int { return w.status("POST", path+w.shop.id, message, header...) }},
 		"owner": {8, func() int {
 			form := url.Values{"act": {"add-key"}, "name": {"one"}, "scope": {"read"}}
-			return p.browse("POST", "/dashboard/developers", form, "Cookie", signedIn).StatusCode
+			return w.browse("POST", "/dashboard/developers", form, "Cookie", signedIn).Status
 		}},
 		"buyers": {8, func() int {
-			return p.browse("POST", "/pay/"+p.kept["B"],
-				url.Values{"act": {"claim"}, "method": {"bank_transfer"}}).StatusCode
+			return w.browse("POST", "/pay/"+p.kept["B"],
+				url.Values{"act": {"claim"}, "method": {"bank_transfer"}}).Status
 		}},
 	}
 	letGo := w.atCommit("store add -name Third -email third@example.id")

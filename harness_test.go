@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -584,30 +585,9 @@ func (w *world) do(t *testing.T, method, path string, body any, headers ...strin
 	return r
 }
 
-// send is do for an answer that may not come.
+// send is do for an answer that may not come. url.Values are a form, which a browser sends, without a key.
 func (w *world) send(method, path string, body any, headers ...string) (r response, err error) {
-	sent, isText := body.(string)
-	if !isText && body != nil {
-		encoded, _ := json.Marshal(body)
-		sent = string(encoded)
-	}
-	req, err := http.NewRequest(method, "https://shop.test"+path, strings.NewReader(sent))
-	if err != nil {
-		return r, err
-	}
-	for i := 0; i < len(headers); i += 2 {
-		if headers[i+1] != "" {
-			req.Header.Add(headers[i], headers[i+1])
-		}
-	}
-	usual := append(as(w.shop.keys["write"]), "Content-Type", "application/json")
-	for i := 0; i < len(usual); i += 2 {
-		if !slices.Contains(headers, usual[i]) {
-			req.Header.Set(usual[i], usual[i+1])
-		}
-	}
-
-	resp, err := w.http.Do(req)
+	resp, err := w.ask(method, path, body, headers...)
 	if err != nil {
 		return r, err
 	}
@@ -616,6 +596,48 @@ func (w *world) send(method, path string, body any, headers ...string) (r respon
 	r.Body, err = io.ReadAll(resp.Body)
 	r.wrong = r.read(method, path)
 	return r, err
+}
+
+// ask is send for an answer that nobody reads.
+func (w *world) ask(method, path string, body any, headers ...string) (*http.Response, error) {
+	sent, usual := "", append(as(w.shop.keys["write"]), "Content-Type", "application/json")
+	switch body := body.(type) {
+	case nil:
+	case string:
+		sent = body
+	case url.Values:
+		sent = body.Encode()
+		usual = []string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"}
+	default:
+		encoded, _ := json.Marshal(body)
+		sent = string(encoded)
+	}
+	req, err := http.NewRequest(method, "https://shop.test"+path, strings.NewReader(sent))
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		} else if headers[i+1] != "" {
+			req.Header.Add(headers[i], headers[i+1])
+		}
+	}
+	for i := 0; i < len(usual); i += 2 {
+		if !slices.Contains(headers, usual[i]) {
+			req.Header.Set(usual[i], usual[i+1])
+		}
+	}
+	return w.http.Do(req)
+}
+
+// browse is send for a page, as a browser asks for it that follows nothing.
+func (w *world) browse(method, path string, form url.Values, headers ...string) response {
+	w.t.Helper()
+	r, err := w.send(method, path, form, headers...)
+	must(w.t, err)
+	wantPage(w.t, path, r.Status, r.Header, string(r.Body))
+	return r
 }
 
 // read takes the data or the error out of the envelope, and returns what is not as openapi.json describes it.

@@ -36,24 +36,10 @@ func TestPages(t *testing.T) { playStories(t, "testdata/pages.txt") }
 func (p *player) code(method, path string, form url.Values, headers ...string) (status int, text string) {
 	p.t.Helper()
 	if p.kept["cookies"] == "" {
-		p.kept["cookies"] = cookies(p.signIn(p.shop, p.shop.password, "127.0.0.1"))
+		p.kept["cookies"] = p.signIn(p.shop, p.shop.password, "127.0.0.1").cookies()
 	}
-	req, err := http.NewRequest(method, "https://shop.test"+path, strings.NewReader(form.Encode()))
-	must(p.t, err)
-	req.Header.Set("Cookie", p.kept["cookies"])
-	req.Header.Set("Sec-Fetch-Site", "same-origin")
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := p.http.Do(req)
-	must(p.t, err)
-	defer resp.Body.Close()
-	var body bytes.Buffer
-	_, err = body.ReadFrom(resp.Body)
-	must(p.t, err)
-	wantAddresses(p.t, path, body.String())
-	return resp.StatusCode, body.String()
+	r := p.browse(method, path, form, append(headers, "Cookie", p.kept["cookies"])...)
+	return r.Status, string(r.Body)
 }
 
 // TestForeignObjects sends the requests of testdata/dashboard-foreign.txt. Nothing of the other store is
@@ -406,17 +392,10 @@ func (p *player) postPicture(path string, content []byte, fields url.Values) (st
 	file.Write(content)
 	must(p.t, form.Close())
 	p.code("GET", "/dashboard", nil)
-	req, err := http.NewRequest("POST", "https://shop.test"+path, &body)
+	r, err := p.send("POST", path, body.String(), "Content-Type", form.FormDataContentType(),
+		"Cookie", p.kept["cookies"], "Sec-Fetch-Site", "same-origin")
 	must(p.t, err)
-	req.Header.Set("Content-Type", form.FormDataContentType())
-	req.Header.Set("Cookie", p.kept["cookies"])
-	req.Header.Set("Sec-Fetch-Site", "same-origin")
-	resp, err := p.http.Do(req)
-	must(p.t, err)
-	defer resp.Body.Close()
-	var answer bytes.Buffer
-	answer.ReadFrom(resp.Body)
-	return resp.StatusCode, answer.String()
+	return r.Status, string(r.Body)
 }
 
 // qris returns the address of the picture that the method kode shows, and the picture there.
@@ -453,11 +432,8 @@ func TestPicture(t *testing.T) {
 	if _, small := p.qris("/small"); small.Bounds().Dx() != 240 || small.Bounds().Dy() != 120 {
 		t.Errorf("its small copy is %v", small.Bounds())
 	}
-	resp, err := p.http.Get("https://shop.test" + address)
-	must(t, err)
-	defer resp.Body.Close()
-	if !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") {
-		t.Errorf("the picture is sent with %v", resp.Header)
+	if h := w.browse("GET", address, nil).Header; !strings.Contains(h.Get("Cache-Control"), "immutable") {
+		t.Errorf("the picture is sent with %v", h)
 	}
 	for x, want := range map[int]uint32{100: 0xff, 404: 0} {
 		if r, g, b, _ := large.At(x, 204).RGBA(); r>>8 != want || g>>8 != want || b>>8 != want {
@@ -675,15 +651,11 @@ func TestDescriptionForStrangers(t *testing.T) {
 	must(t, err)
 	_, body, _ := strings.Cut(string(readme), "-d '\n")
 	body, _, _ = strings.Cut(body, "'\n```")
-	resp, err := p.http.Get("https://shop.test/docs?lang=en&jejak=2")
-	must(t, err)
-	defer resp.Body.Close()
-	var text bytes.Buffer
-	text.ReadFrom(resp.Body)
-	if strings.Contains(text.String(), "jejak") {
+	text := string(w.browse("GET", "/docs?lang=en&jejak=2", nil).Body)
+	if strings.Contains(text, "jejak") {
 		t.Error("the page repeats a stranger's address")
 	}
-	if body == "" || !strings.Contains(html.UnescapeString(text.String()), body) {
+	if body == "" || !strings.Contains(html.UnescapeString(text), body) {
 		t.Errorf("the page's first order is not that of README.md: %s", body)
 	}
 	p.code("GET", "/dashboard", nil)

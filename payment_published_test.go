@@ -31,24 +31,10 @@ func readPublished(t *testing.T, gateway string) (all []gatewayExample) {
 // outcomes are the lines of published.txt under the heading of a gateway: by name, what becomes of an order.
 func outcomes(t *testing.T, gateway string) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/published.txt")
-	must(t, err)
 	lines := map[string][]string{}
-	heading := ""
-	for line := range strings.Lines(string(text)) {
-		columns := strings.Split(strings.TrimSpace(line), "  ")
-		switch {
-		case strings.TrimSpace(line) == "" || line[0] == '#':
-		case line[0] != ' ':
-			heading = columns[0]
-		case heading == gateway:
-			var found []string
-			for _, column := range columns {
-				if column != "" {
-					found = append(found, strings.TrimSpace(column))
-				}
-			}
-			lines[found[0]] = found[1:]
+	for _, c := range readCases(t, "testdata/published.txt") {
+		if c.heading == gateway {
+			lines[c.column(0)] = c.columns[1:]
 		}
 	}
 	return lines

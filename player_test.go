@@ -593,7 +593,7 @@ func (p *player) visit(method, address string, form url.Values) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	must(p.t, err)
-	wantAddresses(p.t, address, string(body))
+	wantPage(p.t, resp.Request.URL.Path, resp.StatusCode, resp.Header, string(body))
 	p.who.page = readPage(string(body))
 	if code := missingWord().FindString(p.who.page.text); code != "" && req.URL.Path != "/docs" { // It has programs.
 		p.t.Errorf("%s\n%s has no word for %s", p.line, address, code)
@@ -602,11 +602,16 @@ func (p *player) visit(method, address string, form url.Values) {
 	p.read(resp.StatusCode, p.who.page.text)
 }
 
-// wantAddresses fails if html/template has refused an address of a page, because of its scheme.
-func wantAddresses(t *testing.T, path, page string) {
+// wantPage fails if html/template has refused an address of a page, because of its scheme, or if a page of a shop
+// has a script or a cookie.
+func wantPage(t *testing.T, path string, status int, header http.Header, page string) {
 	t.Helper()
 	if strings.Contains(page, "ZgotmplZ") {
 		t.Errorf("%s has an address that html/template refuses", path)
+	}
+	isShop := strings.HasPrefix(path, "/shop/") && status == http.StatusOK
+	if isShop && (strings.Contains(page, "<script") || header.Get("Set-Cookie") != "") {
+		t.Errorf("%s has a script or a cookie", path)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"image"
 	"image/png"
-	"io"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -42,24 +40,8 @@ func shopForm(more ...string) url.Values {
 // stranger sends a request without cookies, from an address.
 func (w *world) stranger(from, method, path string, form url.Values) (status int, text, location string) {
 	w.t.Helper()
-	req, err := http.NewRequest(method, "https://shop.test"+path, strings.NewReader(form.Encode()))
-	must(w.t, err)
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Sec-Fetch-Site", "same-origin")
-	req.Header.Set("X-Forwarded-For", from)
-	noFollow := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	client := &http.Client{Transport: w.http.Transport, CheckRedirect: noFollow}
-	resp, err := client.Do(req)
-	must(w.t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	must(w.t, err)
-	wantAddresses(w.t, path, string(body))
-	if resp.Header.Get("Set-Cookie") != "" || resp.StatusCode == 200 && strings.Contains(string(body), "<script") &&
-		strings.HasPrefix(path, "/shop/") {
-		w.t.Errorf("%s %s has a cookie or a script", method, path)
-	}
-	return resp.StatusCode, string(body), resp.Header.Get("Location")
+	r := w.browse(method, path, form, "X-Forwarded-For", from)
+	return r.Status, string(r.Body), r.Header.Get("Location")
 }
 
 const shopAt, checkoutAt = "/shop/kopi-kita", "/shop/kopi-kita/checkout"
