@@ -688,8 +688,8 @@ func (d *midtransDouble) sign(p snapPayment) snapPayment {
 
 // snapStates are the states that a story may name, with a fraud_status or an amount if need be:
 // capture/challenge, settlement=1000, partial_refund=1000 (of all refunds). Before a colon may stand the kind
-// of a payment.
-var snapStates = regexp.MustCompile(`^(?i)(?:(dana|va):)?` +
+// of a payment, or whether it is the next one or the same, whatever has become of it.
+var snapStates = regexp.MustCompile(`^(?i)(?:(dana|va|next|same):)?` +
 	`(pending|settlement|capture|authorize|deny|failure|cancel|expire|` +
 	`refund|chargeback|partial_refund|partial_chargeback|unheard_of)` +
 	`(?:/(\w+))?(?:=(\d+))?$`)
@@ -702,13 +702,17 @@ func (d *midtransDouble) saying(page *gatewayPage, state string) (said snapPayme
 		d.t.Fatalf("Midtrans says no %s", state)
 	}
 	said = page.latest()
-	again = said.ID == "" || said.failed() && !(snapPayment{Status: m[2], Fraud: m[3]}).failed()
+	beginsAgain := said.failed() && !(snapPayment{Status: m[2], Fraud: m[3]}).failed()
+	again = said.ID == "" || m[1] == "next" || beginsAgain && m[1] != "same"
 	if again {
 		id := fmt.Sprintf("tx-%s-%d", page.reference, len(page.payments)+1)
 		said = snapPayment{Order: page.reference, ID: id, Gross: fmt.Sprintf("%d.00", page.amount)}
 	}
 
-	said.kind, said.Status, said.Fraud = cmp.Or(m[1], said.kind), m[2], m[3]
+	said.Status, said.Fraud = m[2], m[3]
+	if m[1] == "dana" || m[1] == "va" {
+		said.kind = m[1]
+	}
 	amount, err := strconv.ParseInt(m[4], 10, 64)
 	if err == nil && said.is("settlement capture pending") {
 		said.Gross = m[4] + ".00"
@@ -786,7 +790,8 @@ type xenditDouble struct {
 	// /v3), newer (they have the id of the payment alone), nolists (it may not list its refunds), norefunds (nor read
 	// one), nested (a refund's notification has data.data), discounts (lines may be negative), short (a session lasts
 	// an hour at most, not a day), nofields (it refuses what is not needed, with 422), nopayments (it may not read
-	// payments), dollars (sessions are in another currency).
+	// payments), renamed (they have another reference), foreign (and another request), dollars (sessions are in another
+	// currency), noamount (or have none).
 	odd       map[string]bool
 	customers map[string]bool // by their reference_id
 	refunds   []*xenditReturn
@@ -871,6 +876,9 @@ func (d *xenditDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		session := page.session()
 		if d.odd["dollars"] {
 			session["currency"] = "USD"
+		}
+		if d.odd["noamount"] {
+			delete(session, "amount")
 		}
 		found = session
 	case path[0] == "refunds" && d.odd["norefunds"]:
@@ -963,7 +971,14 @@ func (d *xenditDouble) payment(r *http.Request, newer bool, path []string) (foun
 	case r.Method == "POST":
 		d.payments[i].Status = "CANCELED"
 	}
-	return d.payments[i], ""
+	payment := *d.payments[i]
+	if d.odd["renamed"] {
+		payment.Reference = "another"
+	}
+	if d.odd["foreign"] {
+		payment.Request = "pr-another"
+	}
+	return payment, ""
 }
 
 // xenditSays are the states that a story may name: of a session, with an amount if need be; of a refund or a dispute of

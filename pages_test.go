@@ -16,7 +16,6 @@ import (
 	"math/rand/v2"
 	"mime/multipart"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -739,120 +738,6 @@ func TestTranslatedTexts(t *testing.T) {
 		english, _, isWord := strings.Cut(line, " = ")
 		if isWord && line[0] != '#' && strings.Contains(english, " ") && !strings.Contains(said, squeezed(english)) {
 			t.Errorf("nothing says %q", english)
-		}
-	}
-}
-
-// TestMessagesToBuyers reads what an owner sends by WhatsApp: it says how the order stands, in both languages.
-func TestMessagesToBuyers(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		message := func(lang string) string {
-			_, page := p.code("GET", "/dashboard/orders/"+p.order+"?lang="+lang, nil)
-			link := html.UnescapeString(
-				regexp.MustCompile(`https://wa.me/628123456789\?text=[^"]*%2Fpay%2F[^"]*`).FindString(page))
-			u, err := url.Parse(link)
-			must(t, err)
-			return u.Query().Get("text")
-		}
-		for _, c := range []struct{ steps, id, en string }{
-			{"order kopi 1 bank_transfer as A", "Silakan bayar", "Please pay"},
-			{"buyer claim", "sedang kami cek", "we are checking"},
-			{"owner approve A", "sudah kami terima", "we have received"},
-			{"owner open order A, press ship carrier=JNE tracking_number=0042", "sudah dikirim: JNE 0042",
-				"on its way: JNE 0042"},
-			{"owner press unship, press refund", "sudah kami kembalikan", "we have returned"},
-			{"order kopi 1 bank_transfer as B, +7h", "sudah habis", "is over"},
-			{"order kopi 1 cod as C, buyer claim", "sedang kami siapkan", "we are preparing"},
-			{"owner open order C, press cancel", "dibatalkan", "was canceled"},
-			{"order kopi 1 bank_transfer as D address=Bandung, owner open order D, owner press correct address=, " +
-				"owner press approve",
-				"Ke mana pesanannya dikirim?", "Where shall we send it?"},
-		} {
-			p.play(c.steps)
-			id, en := message("id"), message("en")
-			isWhole := strings.HasSuffix(id, "\nhttps://shop.test/pay/"+p.order) && strings.Contains(id, "INV-") &&
-				strings.Contains(id, "Siti Aminah")
-			if !isWhole || !strings.Contains(id, c.id) || !strings.Contains(en, c.en) {
-				t.Errorf("after %q the message is\n%s\n%s", c.steps, id, en)
-			}
-		}
-
-		p.play(`PUT /v1/catalog {"shipping_options":[{"name":"Ambil di toko","fee":0}]} | 200`,
-			`owner open /dashboard/orders/new, press order items[0].title="Kopi Gayo" name=Budi phone=08123456789 `+
-				`shipping="Ambil di toko" payment_method=bank_transfer, press approve, keep to /pay/\S+`)
-		_, page := p.code("GET", "/dashboard/orders/"+strings.TrimPrefix(p.kept["to"], "/pay/"), nil)
-		if !strings.Contains(page, "https://wa.me/628123456789?text=Halo%20Budi%2C%20pesanan%20INV-") ||
-			!strings.Contains(page, "sudah%20siap%3A%20Ambil%20di%20toko") {
-			t.Error("the buyer of a pickup cannot be told that it is ready")
-		}
-	})
-}
-
-// TestHosts opens pages at other hosts: a pay page is on every host but another store's, the dashboard on its
-// own.
-func TestHosts(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		w.command("store set -domain lain.example -store " + w.other.id)
-		w.command("store set -domain kopi.example -store " + w.shop.id)
-		// the public host, which is no store's own
-		w.command("store add -name Tuan -email tuan@example.id -domain shop.test")
-		p.play("order kopi 1 bank_transfer as A")
-		for _, c := range []struct {
-			host, path string
-			status     int
-		}{
-			{"kopi.example", "/pay/" + p.order, 200},
-			{"192.168.1.5:8080", "/pay/" + p.order, 200},
-			{"lain.example", "/pay/" + p.order, 404},
-			{"shop.test", "/pay/" + p.order, 200},
-			{"shop.test", "/dashboard/login", 200},
-			{"kopi.example", "/dashboard/login", 421},
-			{"192.168.1.5:8080", "/dashboard", 421},
-			{"shop.test", "/pay/x", 404},
-			{"shop.test", "/docs", 200},
-			{"shop.test:443", "/dashboard/login", 200},
-			{"SHOP.test", "/dashboard/login", 200},
-			{"shop.test:80", "/dashboard/login", 421},
-		} {
-			req, err := http.NewRequest("GET", "https://shop.test"+c.path, nil)
-			must(t, err)
-			req.Host = c.host
-			resp, err := p.http.Do(req)
-			must(t, err)
-			resp.Body.Close()
-			if resp.StatusCode != c.status {
-				t.Errorf("%s at %s: %d, want %d", c.path, c.host, resp.StatusCode, c.status)
-			}
-		}
-	})
-}
-
-// TestDashboardAtALoopbackAddress leads from each name of this machine to the one that the service says.
-func TestDashboardAtALoopbackAddress(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, "-public-url", "http://localhost:8080")
-	for host, want := range map[string]string{
-		"127.0.0.1:8080":   "http://localhost:8080/dashboard/developers?lang=en",
-		"[::1]:8080":       "http://localhost:8080/dashboard/developers?lang=en",
-		"127.0.0.1":        "http://localhost:8080/dashboard/developers?lang=en",
-		"192.168.1.5:8080": "",
-	} {
-		for method, status := range map[string]int{"GET": 303, "POST": 421} {
-			req, err := http.NewRequest(method, "https://shop.test/dashboard/developers?lang=en", nil)
-			must(t, err)
-			req.Host = host
-			req.Header.Set("Sec-Fetch-Site", "same-origin")
-			resp, err := w.http.Do(req)
-			must(t, err)
-			resp.Body.Close()
-			if want == "" {
-				status = 421
-			}
-			if to := resp.Header.Get("Location"); resp.StatusCode != status || status == 303 && to != want {
-				t.Errorf("%s at %s: %d %s, want %d %s", method, host, resp.StatusCode, to, status, want)
-			}
 		}
 	}
 }

@@ -50,7 +50,7 @@ func readStories(t *testing.T, file string) (all []story) {
 			all = append(all, story{line, slices.Clone(before)})
 		default:
 			s := &all[len(all)-1]
-			s.lines = append(s.lines, place+strings.TrimSpace(line))
+			s.lines = append(s.lines, place+expand(strings.TrimSpace(line)))
 		}
 	}
 	if len(all) == 0 {
@@ -106,12 +106,15 @@ type person struct {
 	response response
 	page     *screen
 	text     string // that they read last
+	html     string // of the page
+	header   http.Header
 }
 
 func newPlayer(t *testing.T, w *world) *player {
 	p := &player{world: w, t: t, people: map[string]*person{}, kept: maps.Clone(w.shop.keys)}
 	p.kept["shop"], p.kept["other"] = w.shop.id, w.other.id
 	p.kept["email"], p.kept["password"] = w.shop.email, w.shop.password
+	p.kept["code"], p.kept["codeOf85347"] = ownCodeText, codeOf85347
 	for _, name := range strings.Fields("shop owner buyer anon other") {
 		jar, _ := cookiejar.New(nil)
 		browser := &http.Client{Jar: jar, CheckRedirect: stayHere}
@@ -137,6 +140,7 @@ func (p *player) fatalf(format string, args ...any) {
 
 var (
 	linePlace = regexp.MustCompile(`^\S+\.txt:\d+: `)
+	repeated  = regexp.MustCompile(`^(\d+)x$`)
 	stepWord  = regexp.MustCompile(`\{.*\}|[^\s"]*"[^"]*"|\S+`)
 )
 
@@ -178,7 +182,13 @@ func (p *player) play(lines ...string) {
 			if who := p.people[words[0]]; who != nil {
 				p.who, words = who, words[1:]
 			}
-			p.step(words[0], words[1:])
+			times := 1
+			if many := repeated.FindStringSubmatch(words[0]); many != nil {
+				times, words = p.number(many[1]), words[1:]
+			}
+			for range times {
+				p.step(words[0], words[1:])
+			}
 		}
 		for _, clause := range strings.Split(expected, " | ") {
 			if clause = strings.TrimSpace(p.expand(clause)); clause != "" {
@@ -227,7 +237,7 @@ func (p *player) step(verb string, rest []string) {
 		p.life.failAt(map[string]error{"full": errFull, "fails": sqlite3.Error{Code: sqlite3.ErrIoErr}}[text], false)
 	case verb == "run":
 		words, in, _ := strings.Cut(text, " "+stdin)
-		code, out, errs := p.world.run(words, stdin+in)
+		code, out, errs := p.world.run(words, stdin+strings.ReplaceAll(in, ";", "\n"))
 		p.read(code, out+errs)
 		if code != 0 {
 			p.refused = fmt.Sprintf("exit %d: %s", code, errs)
@@ -285,6 +295,8 @@ func (p *player) step(verb string, rest []string) {
 		p.open(rest[0], rest[1:])
 	case verb == "press":
 		p.press(rest[0], rest[1:])
+	case verb == "notify":
+		p.request("POST", "/notifications/xendit/"+p.who.store.id, text, "X-Callback-Token", xenditToken)
 	case verb == "send":
 		p.request("POST", p.notice.path+p.who.store.id, p.notice.body, p.notice.header...)
 	case p.who.name == "shop":
@@ -303,6 +315,13 @@ func (p *player) duration(text string) time.Duration {
 	return d
 }
 
+func (p *player) number(text string) int {
+	p.t.Helper()
+	n, err := strconv.Atoi(text)
+	must(p.t, err)
+	return n
+}
+
 // about makes the order that the first word names the one that the story is about, if it names one.
 func (p *player) about(words []string) bool {
 	named := len(words) > 0 && len(words[0]) == 1
@@ -317,7 +336,7 @@ func (p *player) request(method, path string, body any, headers ...string) {
 	p.t.Helper()
 	key := cmp.Or(p.who.key, p.who.store.keys["manage"])
 	r := p.do(p.t, method, path, body, append(headers, as(key)...)...)
-	p.who.response = r
+	p.who.response, p.who.header = r, r.Header
 	p.read(r.Status, string(r.Body))
 	if hook, err := url.Parse(r.at("webhook.url")); err == nil && hook.Host != "" {
 		p.net.inbox.know(hook.Host, r.at("webhook.secret"))
@@ -337,9 +356,7 @@ func (p *player) placeOrder(words []string) {
 	p.t.Helper()
 	var items []any
 	for len(words) > 1 && startsWithDigit(words[1]) {
-		quantity, err := strconv.Atoi(words[1])
-		must(p.t, err)
-		items, words = append(items, words[0], quantity), words[2:]
+		items, words = append(items, words[0], p.number(words[1])), words[2:]
 	}
 	body, name := p.who.store.body(items...), ""
 	for i, word := range words {
@@ -348,6 +365,8 @@ func (p *player) placeOrder(words []string) {
 		switch {
 		case field == "address":
 			body["shipping"] = fields{"address": strings.ReplaceAll(value, ";", "\n")}
+		case field == "name" || field == "email" || field == "phone":
+			body["buyer"].(fields)[field] = value
 		case isField && err == nil:
 			body[field] = amount
 		case isField:
@@ -467,7 +486,11 @@ func (p *player) expect(clause string) {
 	case "at":
 		got = p.who.page.address
 		holds = strings.Contains(got, rest)
-	case "logs", "calls", "sent", "rings", "hooks":
+	case "header":
+		name, value, _ := strings.Cut(rest, " ")
+		got = p.who.header.Get(name)
+		holds = got == value
+	case "logs", "calls", "sent", "rings", "hooks", "html":
 		times, what, _ := strings.Cut(rest, " ")
 		got = p.recorded(word)
 		holds = strconv.Itoa(strings.Count(got, what)) == times
@@ -489,7 +512,8 @@ func (p *player) expect(clause string) {
 	}
 }
 
-// recorded is the service's log, its calls to gateways and what it has sent there, rings of phones, or webhooks.
+// recorded is the service's log, its calls to gateways and what it has sent there, rings of phones, webhooks, or the
+// page that was opened last.
 func (p *player) recorded(kind string) (text string) {
 	for _, mu := range []*sync.Mutex{&p.net.mu, &p.net.midtrans.mu, &p.net.xendit.mu, &p.net.inbox.mu} {
 		mu.Lock()
@@ -504,6 +528,8 @@ func (p *player) recorded(kind string) (text string) {
 		return fmt.Sprint(p.net.midtrans.sent, p.net.xendit.sent)
 	case "rings":
 		return fmt.Sprint(p.net.inbox.rung)
+	case "html":
+		return p.who.html
 	}
 	for _, h := range p.net.inbox.came {
 		text += h.host + " " + h.event + ", "
@@ -570,8 +596,11 @@ func (p *player) open(name string, rest []string) {
 		p.visit("GET", "https://shop.test/dashboard", nil)
 		p.press("sign-in", []string{"email=" + p.who.store.email, "password=" + p.who.store.password})
 	}
-	path := strings.TrimPrefix(cmp.Or(addresses[name], name), "https://shop.test")
-	p.visit("GET", "https://shop.test"+strings.ReplaceAll(path, "%", of), nil)
+	address := cmp.Or(strings.ReplaceAll(addresses[name], "%", of), name)
+	if address[0] == '/' {
+		address = "https://shop.test" + address
+	}
+	p.visit("GET", address, nil)
 }
 
 func (p *player) visit(method, address string, form url.Values) {
@@ -594,7 +623,7 @@ func (p *player) visit(method, address string, form url.Values) {
 	body, err := io.ReadAll(resp.Body)
 	must(p.t, err)
 	wantPage(p.t, resp.Request.URL.Path, resp.StatusCode, resp.Header, string(body))
-	p.who.page = readPage(string(body))
+	p.who.html, p.who.header, p.who.page = string(body), resp.Header, readPage(string(body))
 	if code := missingWord().FindString(p.who.page.text); code != "" && req.URL.Path != "/docs" { // It has programs.
 		p.t.Errorf("%s\n%s has no word for %s", p.line, address, code)
 	}
