@@ -632,15 +632,15 @@ func (p *player) visit(method, address string, form url.Values) {
 }
 
 // wantPage fails if html/template has refused an address of a page, because of its scheme, or if a page of a shop
-// has a script or a cookie.
+// has a script or a cookie, or is too large.
 func wantPage(t *testing.T, path string, status int, header http.Header, page string) {
 	t.Helper()
 	if strings.Contains(page, "ZgotmplZ") {
 		t.Errorf("%s has an address that html/template refuses", path)
 	}
 	isShop := strings.HasPrefix(path, "/shop/") && status == http.StatusOK
-	if isShop && (strings.Contains(page, "<script") || header.Get("Set-Cookie") != "") {
-		t.Errorf("%s has a script or a cookie", path)
+	if isShop && (strings.Contains(page, "<script") || header.Get("Set-Cookie") != "" || len(page) > 32<<10) {
+		t.Errorf("%s has a script or a cookie, or %d bytes", path, len(page))
 	}
 }
 
