@@ -3,77 +3,11 @@ package main
 import (
 	"fmt"
 	"net/url"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
-
-// TestRateLimits uses up the requests of a key, and those of all keys of a store. They come back with time.
-func TestRateLimits(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		for taken := 1; taken <= 3; taken++ {
-			r := w.get(t, "/v1/store")
-			for name, want := range map[string]int{"Limit": 60, "Remaining": 3 - taken, "Reset": taken} {
-				if got := r.Header.Get("X-RateLimit-" + name); got != strconv.Itoa(want) {
-					t.Errorf("after %d requests %s is %s, want %d", taken, name, got, want)
-				}
-			}
-		}
-		r := w.post(w.shop.body("teh", 1)).want(t, 429, "RATE_LIMITED")
-		if r.Header.Get("Retry-After") != "1" || r.Error.Message != "Rate limit exceeded." {
-			t.Errorf("refused with %v %s", r.Header, r.Body)
-		}
-		time.Sleep(time.Second)
-		w.get(t, "/v1/orders").has(t, "orders []")
-		time.Sleep(time.Minute)
-
-		answered := 0
-		for range 5 {
-			key := textOf(w.command("key add -name more -store "+w.shop.id), "key")
-			for range 3 {
-				if w.do(t, "GET", "/v1/store", nil, as(key)...).Status == 200 {
-					answered++
-				}
-			}
-		}
-		if answered != 12 {
-			t.Errorf("all keys of a store together are answered %d times, want 12", answered)
-		}
-		key := textOf(w.command("key add -name fresh -store "+w.shop.id), "key")
-		h := w.do(t, "GET", "/v1/store", nil, as(key)...).want(t, 429, "RATE_LIMITED").Header
-		if h.Get("X-RateLimit-Remaining") != "0" || h.Get("X-RateLimit-Reset") != "1" {
-			t.Errorf("a fresh key of a store that has nothing left gets %v, "+
-				"want none left, and its own token in a second", h)
-		}
-		w.get(t, "/v1/store", as(w.other.keys["read"])...)
-		newPlayer(t, w).play("owner open keys | can add-endpoint add-key revoke") // Programs do not keep the owner out.
-		// which would read more than the limit
-		w.ruin = true
-	}, "-rate", "60", "-burst", "3")
-}
-
-// TestWrongKeys sends more wrong keys than an address may. The right one from there goes on.
-func TestWrongKeys(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		codes := map[string]int{}
-		for range 100 {
-			r := w.do(t, "GET", "/v1/orders", nil, as("so_wrong")...)
-			codes[r.Error.Code]++
-			if r.Status == 429 && r.Header.Get("Retry-After") == "" {
-				t.Error("429 without Retry-After")
-			}
-		}
-		if codes["UNAUTHORIZED"] != 60 || codes["RATE_LIMITED"] != 40 {
-			t.Errorf("100 wrong keys get %v", codes)
-		}
-		w.get(t, "/v1/orders")
-		time.Sleep(2 * time.Second)
-		w.do(t, "GET", "/v1/orders", nil, as("so_wrong")...).want(t, 401, "UNAUTHORIZED")
-	})
-}
 
 // TestKeysEnd has as many keys as a store may have: one that is revoked makes room for another.
 func TestKeysEnd(t *testing.T) {
@@ -335,34 +269,6 @@ func TestPasswordIsReplacedMeanwhile(t *testing.T) {
 			if resp := w.signIn(w.shop, "kopi-susu-gula", "192.0.2.1"); resp.Status != 422 {
 				t.Errorf("the password was changed again: %d", resp.Status)
 			}
-		}
-	}
-}
-
-var policyOfPages = regexp.MustCompile(
-	`^default-src 'none'; .*form-action 'self'; frame-ancestors 'none'; base-uri 'none'`)
-
-// TestHeadersOfPages keep a page out of caches and frames, and scripts out of a page.
-func TestHeadersOfPages(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	p := newPlayer(t, w)
-	p.play("order kopi 1 bank_transfer as A")
-	signedIn := w.signIn(w.shop, w.shop.password, "192.0.2.1").cookies()
-	for _, path := range []string{"/dashboard", "/dashboard/login", "/pay/" + p.order, "/docs", "/pay/x"} {
-		h := w.browse("GET", path, nil, "Cookie", signedIn).Header
-		for name, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff",
-			"Referrer-Policy":        "same-origin",
-			"Cache-Control":          "no-store",
-		} {
-			if got := h.Get(name); got != want && path != "/docs" {
-				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
-			}
-		}
-		policy := h.Get("Content-Security-Policy")
-		if !policyOfPages.MatchString(policy) || strings.Contains(policy, "unsafe") {
-			t.Errorf("%s has the policy %s", path, policy)
 		}
 	}
 }

@@ -309,69 +309,6 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestOrderSearch compares the search for orders with a filter over all of them.
-func TestOrderSearch(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	p := newPlayer(t, w)
-	r := rand.New(rand.NewPCG(3, 4))
-	names := strings.Fields("Élise élan Siti SITI Budi O'Neil 100% _x 李小龙")
-	type found struct{ id, text, reference, external string }
-	var all []found
-	for i := range 40 {
-		name := names[r.IntN(len(names))] + " " + names[r.IntN(len(names))]
-		external := fmt.Sprint("shop-", 100+i)
-		body := w.shop.body("teh", 1)
-		phone := fmt.Sprint("0812-3456-78", 10+i)
-		body["buyer"] = fields{"name": name, "email": fmt.Sprintf("b%d@Example.id", i), "phone": phone}
-		body["external_id"] = external
-		o := w.post(body).want(t, 201, "")
-		reference := o.at("order.payment_reference")
-		text := strings.ToLower(fmt.Sprint(name, "\n", "b", i, "@example.id\n", phone))
-		all = append(all, found{o.at("order.id"), text, strings.ToLower(reference), external})
-	}
-	search := func(query string) (ids []string) {
-		_, body := p.code("GET", "/dashboard?q="+query, nil)
-		for _, o := range all {
-			if strings.Contains(body, o.id) {
-				ids = append(ids, o.id)
-			}
-		}
-		return ids
-	}
-	tail := all[5].reference[len("INV-20261124-"):]
-	texts := []string{"shop-104", "b7@example.id", "neil", "%", "élise élan", "nobody", all[3].reference, "100", tail,
-		"0812-3456-7812"}
-	for _, q := range append(names, texts...) {
-		var want []string
-		for _, o := range all {
-			if q = strings.ToLower(q); strings.Contains(o.text, q) || o.reference == q || o.external == q ||
-				strings.HasSuffix(o.reference, "-"+q) {
-				want = append(want, o.id)
-			}
-		}
-		if len(want) > 20 {
-			continue // more than a page
-		}
-		if got := search(url.QueryEscape(q)); !slices.Equal(got, want) {
-			t.Errorf("%q: found %v, want %v", q, got, want)
-		}
-	}
-	for _, q := range []string{"081234567812", "+62 812 3456 7812", "6281234567812",
-		"\u202a0812\u20113456\u20117812\u202c", "567812"} {
-		if got := search(url.QueryEscape(q)); !slices.Equal(got, []string{all[2].id}) {
-			t.Errorf("%q: found %v, want the order of 0812-3456-7812", q, got)
-		}
-	}
-	w.decide(t, all[0].id, "cancel")
-	for range 15 { // Now more than are found have its amount.
-		w.post(w.shop.body("teh", 1)).want(t, 201, "")
-	}
-	if got := search("50.000&status=failed"); !slices.Equal(got, []string{all[0].id}) {
-		t.Errorf("the canceled order was not found: %v", got)
-	}
-}
-
 // upload sends a picture for the method kode.
 func (p *player) upload(content []byte) (status int, text string) {
 	p.t.Helper()
@@ -773,47 +710,6 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-// TestBounds counts how often a page may be opened, a method changed, and how long a search text may be.
-func TestBounds(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		p.play("order kopi 1 bank_transfer as A")
-		changes := 0
-		for i := range 25 {
-			form := url.Values{"act": {"change"}, "method": {[]string{"kode", "bank_transfer"}[i%2]}}
-			if status, _ := p.code("POST", "/pay/"+p.order, form); status == 303 && i%2 == 0 {
-				changes++
-			}
-			w.sleep(time.Second)
-		}
-		if changes != 10 {
-			t.Errorf("the method is changed %d times to and fro, want 10", changes)
-		}
-		statuses := map[int]int{}
-		w.sleep(time.Minute)
-		for range 70 {
-			status, _ := p.code("GET", "/pay/"+p.order, nil)
-			statuses[status]++
-		}
-		if statuses[200] != 60 || statuses[429] != 10 {
-			t.Errorf("seventy visits within a moment are answered %v", statuses)
-		}
-		w.do(t, "GET", "/v1/products?q="+strings.Repeat("x", 101), nil).want(t, 400, "INVALID_REQUEST")
-		w.get(t, "/v1/products?q="+strings.Repeat("x", 100)).has(t, "products []")
-
-		statuses = map[int]int{}
-		for range 60 {
-			status, _ := p.code("GET", "/dashboard/account", nil)
-			statuses[status]++
-		}
-		if statuses[429] < 10 || statuses[200] < 30 {
-			t.Errorf("the owner's pages are answered %v, beside a limit of four times 10", statuses)
-		}
-		w.sleep(time.Minute)
-		w.ruin = true // which would read more than the limit
-	}, "-rate", "60", "-burst", "10")
-}
-
 // TestManyProducts has more products than the lists of fields suggest: whatever is typed is found all the same, in a
 // bundle's form and in that of an own order, by its title or its slug.
 func TestManyProducts(t *testing.T) {
@@ -871,40 +767,4 @@ func TestPageThatCannotBeRead(t *testing.T) {
 	if log := w.log.String(); strings.Contains(log, "could not be shown") {
 		t.Error("the page for an error needs the database")
 	}
-}
-
-// TestOwnerBesideTheirKeys has a store's programs use up all that its keys may do together: its owner still opens the
-// page where keys are revoked.
-func TestOwnerBesideTheirKeys(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		p.code("GET", "/dashboard", nil)
-		for range 8 {
-			key := textOf(w.command("key add -name program -store "+w.shop.id), "key")
-			for range 12 {
-				w.do(t, "GET", "/v1/store", nil, as(key)...)
-			}
-		}
-		w.do(t, "GET", "/v1/store", nil).want(t, 429, "RATE_LIMITED")
-		for range 10 {
-			if status, _ := p.code("GET", "/dashboard/developers", nil); status != 200 {
-				t.Fatalf("the owner's page of keys is answered %d", status)
-			}
-		}
-		w.sleep(time.Minute)
-		w.ruin = true // which would read more than the limit
-	}, "-rate", "60", "-burst", "10")
-}
-
-// TestMadeUpPayLinks visits one that does not exist as often as no order's page may be: it takes no tokens, of which
-// there is only room for so many.
-func TestMadeUpPayLinks(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		for range 70 {
-			if status, _ := p.code("GET", "/pay/00dc6acf-ac00-7000-894e-681c971e35b0", nil); status != 404 {
-				t.Fatalf("a pay page of no order is answered %d", status)
-			}
-		}
-	})
 }

@@ -234,7 +234,11 @@ func (p *player) step(verb string, rest []string) {
 	case verb == "clock":
 		p.ahead.Store(int64(p.duration(text)))
 	case verb == "disk":
-		p.life.failAt(map[string]error{"full": errFull, "fails": sqlite3.Error{Code: sqlite3.ErrIoErr}}[text], false)
+		p.life.failAt(map[string]error{
+			"full":  errFull,
+			"busy":  sqlite3.Error{Code: sqlite3.ErrBusy},
+			"fails": sqlite3.Error{Code: sqlite3.ErrIoErr},
+		}[text], false)
 	case verb == "run":
 		words, in, _ := strings.Cut(text, " "+stdin)
 		code, out, errs := p.world.run(words, stdin+strings.ReplaceAll(in, ";", "\n"))
@@ -631,8 +635,11 @@ func (p *player) visit(method, address string, form url.Values) {
 	p.read(resp.StatusCode, p.who.page.text)
 }
 
-// wantPage fails if html/template has refused an address of a page, because of its scheme, or if a page of a shop
-// has a script or a cookie, or is too large.
+var policyOfPages = regexp.MustCompile(
+	`^default-src 'none'; .*form-action 'self'; frame-ancestors 'none'; base-uri 'none'`)
+
+// wantPage fails if html/template has refused an address of a page, because of its scheme, if its headers do not keep
+// it out of caches and frames, and scripts out of it, or if a page of a shop has a script or a cookie, or is too large.
 func wantPage(t *testing.T, path string, status int, header http.Header, page string) {
 	t.Helper()
 	if strings.Contains(page, "ZgotmplZ") {
@@ -641,6 +648,25 @@ func wantPage(t *testing.T, path string, status int, header http.Header, page st
 	isShop := strings.HasPrefix(path, "/shop/") && status == http.StatusOK
 	if isShop && (strings.Contains(page, "<script") || header.Get("Set-Cookie") != "" || len(page) > 32<<10) {
 		t.Errorf("%s has a script or a cookie, or %d bytes", path, len(page))
+	}
+	if !strings.HasPrefix(header.Get("Content-Type"), "text/html") {
+		return
+	}
+	policy := header.Get("Content-Security-Policy")
+	if !policyOfPages.MatchString(policy) || strings.Contains(policy, "unsafe") {
+		t.Errorf("%s has the policy %s", path, policy)
+	}
+	if strings.HasPrefix(path, "/shop/") || path == "/docs" { // Everybody sees the same.
+		return
+	}
+	for name, want := range map[string]string{
+		"X-Content-Type-Options": "nosniff",
+		"Referrer-Policy":        "same-origin",
+		"Cache-Control":          "no-store",
+	} {
+		if got := header.Get(name); got != want {
+			t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+		}
 	}
 }
 

@@ -200,63 +200,6 @@ func payWithCrash(t *testing.T, w *world, n int, after bool) {
 
 var errFull = sqlite3.Error{Code: sqlite3.ErrFull}
 
-// TestFullDisk has COMMIT say that nothing was written. Every order is refused until there is room again.
-func TestFullDisk(t *testing.T) {
-	t.Parallel()
-	for _, code := range []sqlite3.ErrNo{sqlite3.ErrFull, sqlite3.ErrBusy} {
-		w := newWorld(t)
-		w.life.failAt(sqlite3.Error{Code: code}, false)
-		for range 3 {
-			r := w.post(w.shop.body("kopi", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
-			if r.Header.Get("Retry-After") == "" || strings.Contains(r.Error.Message, "unknown") {
-				t.Errorf("a full disk is answered %s", r.Body)
-			}
-		}
-		w.get(t, "/v1/orders").has(t, "orders []")
-		w.life.failAt(nil, false)
-		w.create(t, "kopi", 1)
-		w.get(t, "/v1/products?q=kopi").has(t, "products.0.stock 9")
-	}
-}
-
-// TestFullDiskInTheLog says once a minute that no orders are taken, while somebody tries, and then that they are again.
-func TestFullDiskInTheLog(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.post(w.shop.body("kopi", 1), "Idempotency-Key", "first").want(t, 201, "")
-		for _, c := range []struct {
-			fault error
-			lines int
-		}{{errFull, 1}, {errFull, 2}, {sqlite3.Error{Code: sqlite3.ErrBusy}, 2}} {
-			w.life.failAt(c.fault, false)
-			for range 5 {
-				w.post(w.shop.body("kopi", 1)).want(t, 503, "SERVICE_UNAVAILABLE")
-				time.Sleep(2 * time.Second)
-			}
-			w.life.failAt(nil, false)
-			log := w.log.String()
-			n := strings.Count(log, `level=ERROR msg="no orders are taken, because the disk of `+w.file+" is full")
-			if n != c.lines {
-				t.Errorf("%v: the log says %d times, want %d, that the disk is full: %s", c.fault, n, c.lines, log)
-			}
-			w.do(t, "GET", "/readyz", nil).want(t, 200, "")
-
-			again := func() int { return strings.Count(w.log.String(), `level=INFO msg="orders are taken again"`) }
-			before := again()
-			w.post(w.shop.body("kopi", 5000)).want(t, 409, "OUT_OF_STOCK")
-			w.post(w.shop.body("kopi", 1), "Idempotency-Key", "first").want(t, 201, "") // the same answer as before
-			if again() != before {
-				t.Errorf("%v: what writes nothing says that orders are taken again", c.fault)
-			}
-			w.create(t, "teh", 1)
-			w.create(t, "teh", 1)
-			if again() != c.lines {
-				t.Errorf("%v: the log says %d times, want %d, that orders are taken again", c.fault, again(), c.lines)
-			}
-			w.sleep(time.Minute)
-		}
-	})
-}
-
 // TestDiskThatIsFullInBetween lets the program write no more than some hundred KB. What it took is there.
 func TestDiskThatIsFullInBetween(t *testing.T) {
 	t.Parallel()
@@ -508,23 +451,6 @@ func TestClockAtAStart(t *testing.T) {
 	}, "-keep-events", "168h")
 }
 
-// TestFullDiskAtAnOrdersEnd has no room for orders to expire: that is tried now and then, not all the time.
-func TestFullDiskAtAnOrdersEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		p.play("order kopi 2 bank_transfer as A")
-		w.sleep(5*time.Hour + 59*time.Minute)
-		w.life.failAt(sqlite3.Error{Code: sqlite3.ErrFull}, false)
-		w.sleep(10 * time.Minute)
-		if n := strings.Count(w.log.String(), "level=ERROR"); n == 0 || n > 100 {
-			t.Errorf("the log has %d errors", n)
-		}
-		w.life.failAt(nil, false)
-		w.sleep(time.Minute)
-		p.play("= expired, Expired, stock 10")
-	})
-}
-
 // TestRetention keeps events for a week, idempotency keys for two days, and orders for good.
 func TestRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -595,21 +521,6 @@ func TestLargeLog(t *testing.T) {
 		if after := size(); before < 32<<20 || after > 8<<20 {
 			t.Errorf("the log has %d bytes, and then %d", before, after)
 		}
-	})
-}
-
-// TestGatewayIsNotAskedInVain has the disk fail while a page is open: what the gateway says could not be written.
-func TestGatewayIsNotAskedInVain(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		newPlayer(t, w).play("order kopi 1 snap, get")
-		w.life.failAt(sqlite3.Error{Code: sqlite3.ErrIoErr}, false)
-		w.wantNoWrites(t)
-		calls := len(w.net.calls)
-		w.sleep(time.Hour)
-		if asked := len(w.net.calls) - calls; asked > 0 {
-			t.Errorf("the gateway is asked %d times", asked)
-		}
-		w.ruin = true
 	})
 }
 
