@@ -517,8 +517,9 @@ func TestLongBodies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for path, most := range map[string]int{
-		"/v1/orders":       64 << 10,
-		"/dashboard/login": 4 << 10,
+		"/v1/orders":                         64 << 10,
+		"/dashboard/login":                   4 << 10,
+		"/notifications/xendit/" + w.shop.id: 1 << 20,
 	} {
 		head := "POST " + path + " HTTP/1.1\r\nHost: shop.test\r\nAuthorization: Bearer " + w.shop.keys["write"] +
 			"\r\nSec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\n" +

@@ -679,35 +679,20 @@ func TestTranslatedTexts(t *testing.T) {
 	}
 }
 
-// TestLinks are where pages lead that are not opened by an act.
-func TestLinks(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := newPlayer(t, w)
-		p.play("order kopi 2 bank_transfer as B, owner approve B")
-		_, desk := p.code("GET", "/dashboard", nil)
-		const thisMonth = `<a href="/dashboard?from=2000-01-01&amp;to=2000-01-01&amp;status=paid">Bulan ini</a>`
-		if !strings.Contains(desk, thisMonth) {
-			t.Error("the desk does not lead to what this month has brought")
+// TestShopThatCannotOpen leads its owner to what it lacks.
+func TestShopThatCannotOpen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.sql("UPDATE stores SET contact = ''")
+	w.sql("UPDATE products SET published = 0")
+	w.sql("UPDATE payment_methods SET enabled = 0")
+	form := url.Values{"act": {"save"}, "shop": {"open"}}
+	_, refused := newPlayer(t, w).code("POST", "/dashboard/shop", form)
+	for _, to := range []string{"catalog", "payments", "account#contact"} {
+		if !strings.Contains(refused, `<p class="error"><a href="/dashboard/`+to+`">`) {
+			t.Errorf("a shop that lacks something is not led to %s", to)
 		}
-		p.play("owner open account, press add-phone server=ntfy.sh")
-		_, phone := p.code("GET", strings.TrimPrefix(p.who.page.address, "https://shop.test"), nil)
-		if !strings.Contains(phone, `href="ntfy://ntfy.sh/storeorder-`) {
-			t.Error("the page of a phone does not lead to its app")
-		}
-		if !strings.Contains(phone, "<title>Notifikasi di HP · ") {
-			t.Error("the page of a phone has no title of its own")
-		}
-
-		w.sql("UPDATE stores SET contact = ''")
-		w.sql("UPDATE products SET published = 0")
-		w.sql("UPDATE payment_methods SET enabled = 0")
-		_, refused := p.code("POST", "/dashboard/shop", url.Values{"act": {"save"}, "shop": {"open"}})
-		for _, to := range []string{"catalog", "payments", "account#contact"} {
-			if !strings.Contains(refused, `<p class="error"><a href="/dashboard/`+to+`">`) {
-				t.Errorf("a shop that lacks something is not led to %s", to)
-			}
-		}
-	})
+	}
 }
 
 // TestManyProducts has more products than the lists of fields suggest: whatever is typed is found all the same, in a

@@ -259,7 +259,15 @@ func (p *player) step(verb string, rest []string) {
 		p.net.xendit.mu.Unlock()
 		p.net.midtrans.mu.Unlock()
 	case verb == "takes":
-		setKey(p.world, p.who.store, "", text)
+		gateway := &p.net.midtrans.book
+		if strings.HasPrefix(text, "xnd_") {
+			gateway = &p.net.xendit.book
+		}
+		gateway.mu.Lock()
+		gateway.key = text
+		gateway.mu.Unlock()
+	case verb == "forge":
+		p.net.midtrans.forge(p.order+"-"+rest[0], int64(p.number(rest[1])))
 	case verb == "endpoint":
 		p.kept[rest[0]] = p.endpoint(rest[0], rest[1:]...)
 	case verb == "answers":
@@ -302,7 +310,7 @@ func (p *player) step(verb string, rest []string) {
 	case verb == "notify":
 		p.request("POST", "/notifications/xendit/"+p.who.store.id, text, "X-Callback-Token", xenditToken)
 	case verb == "send":
-		p.request("POST", p.notice.path+p.who.store.id, p.notice.body, p.notice.header...)
+		p.sendNotice(rest)
 	case p.who.name == "shop":
 		p.gatewaySays(verb, text)
 	default: // owner approve A is: owner open order A, press approve
@@ -345,6 +353,22 @@ func (p *player) request(method, path string, body any, headers ...string) {
 	if hook, err := url.Parse(r.at("webhook.url")); err == nil && hook.Host != "" {
 		p.net.inbox.know(hook.Host, r.at("webhook.secret"))
 	}
+}
+
+// sendNotice sends what a gateway has written last, with some texts changed, such as 87500.00=1.00.
+func (p *player) sendNotice(changes []string) {
+	p.t.Helper()
+	var oldAndNew []string
+	for _, change := range changes {
+		before, after, _ := strings.Cut(change, "=")
+		oldAndNew = append(oldAndNew, before, after)
+	}
+	changed := strings.NewReplacer(oldAndNew...).Replace
+	var header []string
+	for _, text := range p.notice.header {
+		header = append(header, changed(text))
+	}
+	p.request("POST", changed(p.notice.path+p.who.store.id), changed(p.notice.body), header...)
 }
 
 // read notes what somebody was answered.
@@ -494,7 +518,7 @@ func (p *player) expect(clause string) {
 		name, value, _ := strings.Cut(rest, " ")
 		got = p.who.header.Get(name)
 		holds = got == value
-	case "logs", "calls", "sent", "rings", "hooks", "html":
+	case "logs", "calls", "paths", "sent", "rings", "hooks", "html":
 		times, what, _ := strings.Cut(rest, " ")
 		got = p.recorded(word)
 		holds = strconv.Itoa(strings.Count(got, what)) == times
@@ -528,6 +552,8 @@ func (p *player) recorded(kind string) (text string) {
 		return p.log.String()
 	case "calls":
 		return fmt.Sprint(p.net.calls)
+	case "paths":
+		return fmt.Sprint(p.net.paths)
 	case "sent":
 		return fmt.Sprint(p.net.midtrans.sent, p.net.xendit.sent)
 	case "rings":
