@@ -438,44 +438,6 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestLogAsJSON reads the log of the running program as a collector of logs does.
-func TestLogAsJSON(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		id := w.create(t, "kopi", 1)
-		w.get(t, "/v1/orders/"+id)
-		w.do(t, "GET", "/v1/orders/x", nil).want(t, 404, "NOT_FOUND")
-		newPlayer(t, w).play("anon open /pay/" + id + " | sees Rp85.000")
-		time.Sleep(time.Second)
-
-		got := ""
-		for line := range strings.Lines(w.log.String()) {
-			var entry fields
-			if err := json.Unmarshal([]byte(line), &entry); err != nil {
-				t.Errorf("%v: %s", err, line)
-			}
-			for _, name := range []string{"time", "level", "msg"} {
-				if textOf(entry, name) == "" {
-					t.Errorf("no %s: %s", name, line)
-				}
-			}
-			if entry["msg"] != "request" {
-				continue
-			}
-			got += fmt.Sprintln(entry["method"], entry["path"], entry["status"])
-			if entry["client"] != "127.0.0.1" || len(textOf(entry, "request_id")) < 16 {
-				t.Errorf("it does not say who asked: %s", line)
-			}
-		}
-		want := "POST /v1/orders 201\n" +
-			"GET /v1/orders/{order_id} 200\n" +
-			"GET /v1/orders/{order_id} 404\n" +
-			"GET /pay/{id} 200\n"
-		if got != want {
-			t.Errorf("the requests are\n%s\nwant\n%s", got, want)
-		}
-	}, "-log-format", "json")
-}
-
 // TestKilledUnderLoad kills the program while orders come. All that were acknowledged are there when it runs
 // again.
 func TestKilledUnderLoad(t *testing.T) {

@@ -100,6 +100,7 @@ type person struct {
 	name     string
 	store    *store
 	key      string
+	once     string // the Idempotency-Key of what they ask the API for
 	browser  *http.Client
 	inside   bool // signed in
 	status   int  // of the last answer
@@ -291,6 +292,8 @@ func (p *player) step(verb string, rest []string) {
 		}
 	case verb == "with":
 		p.who.key = text
+	case verb == "once":
+		p.who.once = text
 	case verb == "like":
 		p.who.page = p.people[text].page
 	case verb == "order":
@@ -347,7 +350,7 @@ func (p *player) about(words []string) bool {
 func (p *player) request(method, path string, body any, headers ...string) {
 	p.t.Helper()
 	key := cmp.Or(p.who.key, p.who.store.keys["manage"])
-	r := p.do(p.t, method, path, body, append(headers, as(key)...)...)
+	r := p.do(p.t, method, path, body, append(headers, "Authorization", "Bearer "+key, "Idempotency-Key", p.who.once)...)
 	p.who.response, p.who.header = r, r.Header
 	p.read(r.Status, string(r.Body))
 	if hook, err := url.Parse(r.at("webhook.url")); err == nil && hook.Host != "" {
