@@ -2,9 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net/url"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -35,63 +32,6 @@ func found(r response, name string) string {
 		names = append(names, "and more")
 	}
 	return strings.Join(names, " ")
-}
-
-// TestSearch compares searches in a random catalog with what a loop over all titles finds.
-func TestSearch(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r := rand.New(rand.NewPCG(1, 2))
-	words := strings.Fields("kopi Kopi KOPI teh Gayo gayo Élise élise ijo% hijau _ 100% ß O'Neil \"q\" 咖啡 a aa aaa")
-	text := func(n int) string {
-		var some []string
-		for range n {
-			some = append(some, words[r.IntN(len(words))])
-		}
-		return strings.Join(some, " ")
-	}
-	titles := map[string]string{} // by slug
-	var products []any
-	for i := range 200 {
-		slug := fmt.Sprint("p-", i)
-		titles[slug] = text(1 + r.IntN(4))
-		products = append(products, fields{"slug": slug, "title": titles[slug], "price": i})
-	}
-	manage := as(w.other.keys["manage"])
-	w.do(t, "PUT", "/v1/catalog", fields{"products": products}, manage...).want(t, 200, "")
-	for _, entry := range strings.Fields("kopi gratis mahal panjang separuh teh") {
-		w.sql("UPDATE products SET published = 0 WHERE store_id = ? AND slug = ?", w.other.id, entry)
-	}
-	for range 60 {
-		q := text(1 + r.IntN(2))
-		start := r.IntN(len(q))
-		if q = strings.TrimSpace(strings.ToValidUTF8(q[start:min(len(q), start+1+r.IntN(8))], "")); q == "" {
-			continue
-		}
-		var want []string
-		for slug, title := range titles {
-			if strings.Contains(strings.ToLower(title), strings.ToLower(q)) {
-				want = append(want, slug)
-			}
-		}
-		var got []string
-		for offset := 0; ; offset += 7 {
-			page := w.get(t, fmt.Sprintf("/v1/products?type=product&limit=7&offset=%d&q=%s",
-				offset, url.QueryEscape(q)),
-				as(w.other.keys["read"])...)
-			for _, p := range page.list("products") {
-				got = append(got, textOf(p, "slug"))
-			}
-			if page.at("has_more") == "false" {
-				break
-			}
-		}
-		slices.Sort(want)
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%q: found %v, want %v", q, got, want)
-		}
-	}
 }
 
 // TestPutCatalog refuses catalogs that are too large, or that make too much together with what is there.

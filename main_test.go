@@ -170,13 +170,6 @@ func TestCommandsShowWhatTheAPIShows(t *testing.T) {
 	if stores := fmt.Sprint(w.command("store list")); !strings.Contains(stores, "Kopi Kita") {
 		t.Errorf("the stores are %s", stores)
 	}
-	w.command("store set -store "+w.shop.id, "-name", "Kopi Baru", "-domain", "kopi.example.id", "-expiry", "1h")
-	body := w.post(w.shop.body("teh", 1)).want(t, 201, "")
-	if !strings.HasPrefix(body.at("order.checkout_url"), "https://kopi.example.id/pay/") {
-		t.Errorf("the pay page is at %s", body.at("order.checkout_url"))
-	}
-	w.refused("key list", "-store")
-	w.command("store set -store "+w.shop.id, "-domain", "")
 }
 
 // TestSignInLinkSaysWhere opens a store before the service has ever run, and then gives a new password.
