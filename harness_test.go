@@ -636,7 +636,9 @@ func (w *world) browse(method, path string, form url.Values, headers ...string) 
 	w.t.Helper()
 	r, err := w.send(method, path, form, headers...)
 	must(w.t, err)
-	wantPage(w.t, path, r.Status, r.Header, string(r.Body))
+	if fault := pageFault(path, r.Status, r.Header, string(r.Body)); fault != "" {
+		w.t.Errorf("%s %s", path, fault)
+	}
 	return r
 }
 
