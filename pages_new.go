@@ -202,11 +202,6 @@ func (s *server) findGoods(p *page, in ownOrder, order *NewOrder) (rows []string
 			wrong.add(rows[i]+"title", reason)
 			continue
 		}
-
-		isSame := func(other NewItem) bool { return other.Kind == e.Type && other.Slug == e.Slug }
-		if slices.ContainsFunc(order.Items, isSame) {
-			wrong.add(rows[i]+"title", "appears twice: %q", item.Title)
-		}
 		order.Items = append(order.Items, NewItem{Kind: e.Type, Slug: e.Slug, Quantity: item.Quantity})
 	}
 
