@@ -126,7 +126,7 @@ func typedPhone(text string) string {
 var (
 	chatLink = regexp.MustCompile(
 		`^(?i:https?://)?(?i:wa\.me/|api\.whatsapp\.com/send/?\?phone=)\+?([0-9]+)(?:[?&].*)?$`)
-	isBareMobile = matcher(`^8[0-9](?:[ -]*[0-9]){7,10}$`)
+	isBareMobile = matcher(`^[ (]*8(?:[ ()-]*[0-9]){8,11}$`)
 )
 
 // isContact reports whether text can be a store's contact: an e-mail address or a number on WhatsApp.
