@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -431,16 +430,19 @@ func (o *OrderRow) changedFields() (names []string) {
 	if err != nil {
 		return nil // The order was read from this JSON.
 	}
-	changed := shownFields(o.Order)
-	for name, before := range shownFields(stored) {
-		if string(changed[name]) == string(before) {
-			delete(changed, name)
-		} else {
-			changed[name] = before // It may not be shown any more.
+	before, after := shownFields(stored), shownFields(o.Order)
+	for name := range before {
+		if _, isShown := after[name]; !isShown {
+			after[name] = nil
 		}
 	}
-	delete(changed, "updated_at")
-	return slices.Sorted(maps.Keys(changed))
+	for name, value := range after {
+		if name != "updated_at" && string(value) != string(before[name]) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // shownFields returns the order's fields as its JSON has them.

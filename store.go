@@ -88,8 +88,8 @@ type DB struct {
 	latestID        int64                 // in milliseconds, with a count in the low 12 bits
 	shopRings       *limiter              // of owners' phones, for buyers of the shop page
 	latestReference int64                 // the count in the latest payment_reference: see newReference
-	fullLogged      time.Time             // when the log last told of a full disk; only the writing goroutine uses it
-	isFull          bool                  // Nothing was written since then; also of the writing goroutine.
+	fullAt          time.Time             // when a write last met a full disk; zero: there is room again
+	fullLogged      time.Time             // when the log last said so; both are of the writing goroutine
 
 	// The serving process keeps its file open as long as SQLite does: closing it would drop the locks that
 	// SQLite holds on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks). Both are nil in
@@ -404,19 +404,10 @@ func (tx *Tx) call() (err error) {
 }
 
 // end answers a write, and wakes the loops for what it made due. lost is the reason why its transaction was not
-// committed, or ErrUnknown. It takes precedence over the write's own error. A full disk is logged once a minute, and
-// so is its end.
+// committed, or ErrUnknown. It takes precedence over the write's own error.
 func (tx *Tx) end(lost error) {
-	if sqliteCode(lost) == sqlite3.ErrFull && time.Since(tx.db.fullLogged) >= time.Minute {
-		tx.db.fullLogged = time.Now()
-		tx.db.isFull = true
-		tx.db.log.Error("no orders are taken, because the disk of " + tx.db.path + " is full: make space")
-	}
 	tx.err = cmp.Or(lost, tx.err)
-	if tx.db.isFull && tx.err == nil && tx.hasWritten {
-		tx.db.isFull = false
-		tx.db.log.Info("orders are taken again")
-	}
+	tx.logFullDisk(lost)
 	if tx.keysChanged {
 		tx.db.generation.Add(1)
 	}
@@ -429,6 +420,23 @@ func (tx *Tx) end(lost error) {
 		}
 	}
 	close(tx.done)
+}
+
+// logFullDisk logs once a minute that the disk is full. It logs that it is not any more when something is written and
+// no write has met a full disk for a minute: a small one may still find room.
+func (tx *Tx) logFullDisk(lost error) {
+	db := tx.db
+	if sqliteCode(lost) == sqlite3.ErrFull {
+		db.fullAt = time.Now()
+		if time.Since(db.fullLogged) >= time.Minute {
+			db.fullLogged = time.Now()
+			db.log.Error("no orders are taken, because the disk of " + db.path + " is full: make space")
+		}
+	}
+	if tx.err == nil && tx.hasWritten && !db.fullAt.IsZero() && time.Since(db.fullAt) >= time.Minute {
+		db.fullAt = time.Time{}
+		db.log.Info("orders are taken again")
+	}
 }
 
 // wake tells a loop that there may be something to do. It does not block.
