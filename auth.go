@@ -31,9 +31,9 @@ import (
 type Scope string
 
 const (
-	ScopeRead   Scope = "read"   // all GETs; no payment session is started
-	ScopeWrite  Scope = "write"  // also create orders
-	ScopeManage Scope = "manage" // also act as the owner on orders and the catalog
+	ScopeRead   Scope = "read"   // what a shop's website shows; no payment session is started
+	ScopeWrite  Scope = "write"  // also create and edit orders, start sessions, and cancel pending orders
+	ScopeManage Scope = "manage" // also act as the owner on orders, the catalog and webhooks
 )
 
 var scopes = []Scope{ScopeRead, ScopeWrite, ScopeManage}

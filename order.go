@@ -307,11 +307,11 @@ func (o *OrderRow) reasonAndNotes(paidBy string) (reason Note, notes []Note) {
 
 	at := 0
 	for i, n := range o.news {
-		isOfPayer := n.paymentKey() == paidBy
-		if isOfPayer || n.Code != NoteCode(Denied) {
+		if n.Code != NoteCode(Denied) {
 			at = i
 		}
-		if isOfPayer {
+		if n.paymentKey() == paidBy {
+			at = i
 			break
 		}
 	}

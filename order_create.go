@@ -197,7 +197,7 @@ func (tx *Tx) insertOrder(st Store, in NewOrder) (created CreatedOrder, err erro
 		created.Shown = tx.addEvent(&o, st, OrderPaid, nil)
 	}
 
-	tx.storeOrder(&o) // after its events, which have no foreign key to it
+	tx.storeOrder(&o) // after its events, because the row counts them
 	return created, nil
 }
 

@@ -292,14 +292,15 @@ const (
 func (tx *Tx) makeSessionsDue(o *OrderRow, changedStatus bool) {
 	for i := range o.Sessions {
 		s := &o.Sessions[i]
-		isNews := !s.NotOffered && !s.isWanted(*o, tx.now) && tx.db.observeClock()
-		if isNews {
+		isUnwantedNow := !s.NotOffered && !s.isWanted(*o, tx.now) && tx.db.observeClock()
+		if isUnwantedNow {
 			s.NotOffered = true
 			s.NewsAt = tx.now
 		}
 
-		isClosed := s.phase(*o, tx.now) == pageClosed
-		if s.Seen && (isNews && !isClosed || changedStatus && (!isClosed || o.Book.Status == Pending)) {
+		isOpen := s.phase(*o, tx.now) != pageClosed
+		hasBecomePending := changedStatus && o.Book.Status == Pending
+		if s.Seen && (isOpen && (isUnwantedNow || changedStatus) || hasBecomePending) {
 			s.DueAt = tx.now
 		}
 	}

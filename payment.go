@@ -81,7 +81,7 @@ func (p *payments) Notify(
 		p.noteVerified(ctx, key)
 		refundedAt = n.RefundedAt
 		err = p.markDue(ctx, key, n)
-		if !errors.Is(err, ErrNotFound) {
+		if !errors.Is(err, ErrNotFound) { // Its session was found: it is due, or the write has failed.
 			return err
 		}
 	}

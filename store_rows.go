@@ -65,8 +65,8 @@ func some[T any](ctx context.Context, q querier, limit, offset int64, query stri
 	return rows, more, err
 }
 
-// find reads the first row of a query into what row points to, and reports whether there is one. After an error of the
-// write there is none.
+// find reads the first row of a query into what row points to, and reports whether there is one. Without one, what row
+// points to stays as it was. After an error of the write there is none.
 func (tx *Tx) find(row any, query string, args ...any) (found bool) {
 	for err := range readRows(tx, tx, row, query, args) {
 		return err == nil

@@ -9,8 +9,8 @@ package main
 //
 // An endpoint gets an order's events in order as long as it acknowledges them. The next one waits while an attempt is
 // under way, and overtakes one that failed. A receiver that is slow or down delays its own deliveries. Once 128
-// attempts to such receivers hang, they delay each other and new receivers (mayBegin). Only its owner or a 410 turns
-// an endpoint off; one that always fails stays on.
+// attempts hang, receivers that are slow, down or new delay each other, and the others get one attempt at a time
+// (mayBegin). Only its owner or a 410 turns an endpoint off; one that always fails stays on.
 //
 // This file follows an event to its receiver. It is written with its deliveries, the queue begins attempts for the due
 // ones, and each attempt sends and records its result. At the end is what the owner sees of a delivery.
