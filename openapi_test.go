@@ -89,7 +89,10 @@ func (c *contract) check(method, path string, status int, header http.Header, bo
 		responses = c.root["x-router-responses"]
 	}
 	response := c.deref(responses.(fields)[strconv.Itoa(status)], &name)
-	if response == nil {
+	switch {
+	case response == nil && operation == nil:
+		return "openapi.json has no such path with this method"
+	case response == nil:
 		return "the status is not described"
 	}
 	c.seen[name] = true
@@ -147,6 +150,15 @@ func TestDescription(t *testing.T) {
 	file = bytes.Replace(file, []byte("http://localhost:8080"), []byte("https://shop.test"), 1)
 	if !bytes.Equal(served.Body, file) {
 		t.Errorf("%d bytes that are not openapi.json with the service's address", len(served.Body))
+	}
+
+	source, err := os.ReadFile("handlers.go")
+	must(t, err)
+	paths := asFields(described().root["paths"])
+	for _, route := range regexp.MustCompile(`\(s, mux, "(\w+) (.+?)"`).FindAllStringSubmatch(string(source), -1) {
+		if asFields(paths[route[2]])[strings.ToLower(route[1])] == nil {
+			t.Errorf("openapi.json has no %s %s", route[1], route[2])
+		}
 	}
 }
 

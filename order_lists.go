@@ -161,7 +161,7 @@ func (db *DB) CashUnderWay(ctx context.Context, storeID string) (Revenue, error)
 		WHERE  store_id = ? AND status = 'awaiting_verification'`, storeID)
 }
 
-// OrderID returns the id of the order with a payment reference.
+// OrderID returns the id of the order with a payment reference, of whichever store: it is for commands.
 func (db *DB) OrderID(ctx context.Context, reference string) (string, error) {
 	return one[string](ctx, db, "SELECT id FROM orders WHERE reference = upper(?)", reference)
 }
