@@ -31,7 +31,7 @@ import (
 type Scope string
 
 const (
-	ScopeRead   Scope = "read"   // what a shop's website shows; no payment session is started
+	ScopeRead   Scope = "read"   // read all but the catalog and webhooks; no payment session is started
 	ScopeWrite  Scope = "write"  // also create and edit orders, start sessions, and cancel pending orders
 	ScopeManage Scope = "manage" // also act as the owner on orders, the catalog and webhooks
 )
@@ -216,7 +216,7 @@ func newAuth(db *DB, publicURL string, rate, burst int64, trusted []netip.Prefix
 		return nil, err
 	}
 
-	block, _ := aes.NewCipher(digest(string(secret))) // Both cannot fail: the key has the right length.
+	block, _ := aes.NewCipher(digest(string(secret))) // Neither can fail: the key has the right length.
 	sealing, _ := cipher.NewGCMWithRandomNonce(block)
 
 	a := &auth{
@@ -279,8 +279,8 @@ const (
 
 // account is what signing in needs to know about a store.
 type account struct {
-	StoreID string
-	PasswordHash
+	StoreID      string
+	PasswordHash `sql:"password_"`
 }
 
 // devices returns the purpose of the cookie by which an account recognizes a browser. A new password changes it, so
@@ -290,7 +290,7 @@ func (acc account) devices() string { return acc.StoreID + string(acc.Salt) }
 // account returns the account that a condition selects.
 func (a *auth) account(ctx context.Context, condition string, args ...any) (account, error) {
 	return one[account](ctx, a.db,
-		"SELECT id AS store_id, password_salt AS salt, password_hash AS hash FROM stores WHERE "+condition, args...)
+		"SELECT id AS store_id, password_salt, password_hash FROM stores WHERE "+condition, args...)
 }
 
 // signIn signs an owner in by e-mail and password. ErrNotFound says that one of them is wrong, RateLimited

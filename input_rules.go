@@ -107,7 +107,7 @@ func fillIn[T any](in *T, there T, given map[string]bool) {
 	to := reflect.ValueOf(in).Elem()
 	from := reflect.ValueOf(there)
 	for _, f := range inputs(to.Type()) {
-		if !given[f.name] && f.kind != "ignored" {
+		if !given[f.name] {
 			to.FieldByIndex(f.index).Set(from.FieldByIndex(f.index))
 		}
 	}
@@ -115,12 +115,18 @@ func fillIn[T any](in *T, there T, given map[string]bool) {
 
 // isChange reports whether an input that was filled in changes anything.
 func isChange[T any](in, there T) bool {
-	after := there
-	fillIn(&after, in, nil)
-	return !reflect.DeepEqual(after, there)
+	before := reflect.ValueOf(there)
+	after := reflect.ValueOf(in)
+	for _, f := range inputs(before.Type()) {
+		isSame := reflect.DeepEqual(after.FieldByIndex(f.index).Interface(), before.FieldByIndex(f.index).Interface())
+		if !isSame && f.kind != "ignored" {
+			return true
+		}
+	}
+	return false
 }
 
-// asInput returns what a struct can be read from: its inputs, by their names.
+// asInput returns the inputs of a struct by their names, as a request would give them.
 func asInput(v any) jsonObject {
 	from := reflect.ValueOf(v)
 	fields := jsonObject{}

@@ -619,6 +619,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.handler.ServeHTTP(w, r)
 }
 
+// opensSoon waits for the file to be open, for two seconds at most, and reports whether it is.
 func (d *door) opensSoon(ctx context.Context) bool {
 	select {
 	case <-d.opened:

@@ -192,8 +192,8 @@ func (db *DB) changeOrder(ctx context.Context, storeID, id string, fn changeFunc
 const mostDueAtOnce = 64
 
 // changeDue changes the orders that a query finds by fn, which finds out whether they are still due, each in a write of
-// its own. If there may be more, it wakes runChecks, which calls it again. An order that cannot be changed is logged,
-// and does not keep the others waiting.
+// its own. isAll says that these were all. If there may be more, changeDue wakes runChecks, which calls it again. An
+// order that cannot be changed is logged, and does not keep the others waiting.
 func (db *DB) changeDue(ctx context.Context, fn changeFunc, query string, args ...any) (isAll bool, err error) {
 	due, err := all[struct{ StoreID, ID string }](ctx, db, query+" LIMIT ?", append(args, mostDueAtOnce)...)
 	if err != nil {
@@ -456,12 +456,12 @@ func shownFields(o Order) (fields map[string]json.RawMessage) {
 func (tx *Tx) addEvent(o *OrderRow, st Store, name EventName, changed []string) (shown string) {
 	o.Events++
 	shown = strings.Join(st.orderJSON(o.StoredOrder, ""), "")
-	data := `{"order":` + shown
+	data := `{"order":` + shown + "}"
 	if name == OrderUpdated {
-		data += `,"changed":` + string(toJSON(changed))
+		data = `{"order":` + shown + `,"changed":` + string(toJSON(changed)) + "}"
 	}
 	rings := tx.ringsPhone(o, name)
-	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data+"}")
+	eventID := tx.writeEvent(o.StoreID, o.ID, o.Events, name, data)
 	tx.addDeliveries(eventID, o.StoreID, name, rings)
 	return shown
 }

@@ -124,13 +124,14 @@ func (db *DB) CreateOrder(ctx context.Context, st Store, in NewOrder) (CreatedOr
 		}
 
 		var first CreatedOrder // the stored answer to the first request
-		if tx.find(&first, `
+		isAnswered := tx.find(&first, `
 			SELECT answer ->> '$.id' AS id, answer AS shown, 1 AS replayed, body_hash
 			FROM   idempotency_keys
-			WHERE  store_id = ? AND key = ?`, st.ID, in.IdempotencyKey) {
-			if !bytes.Equal(first.BodyHash, in.BodyHash) {
-				return first, refuse(IdempotencyKeyReused)
-			}
+			WHERE  store_id = ? AND key = ?`, st.ID, in.IdempotencyKey)
+		if isAnswered && !bytes.Equal(first.BodyHash, in.BodyHash) {
+			return first, refuse(IdempotencyKeyReused)
+		}
+		if isAnswered {
 			return first, nil
 		}
 
@@ -280,21 +281,18 @@ func (tx *Tx) addItems(o *OrderRow, items []NewItem) (goods [][]forSale, err err
 // of the item, unless those are too many for an order. CROSS JOIN and the + keep SQLite from reading all products of
 // the store.
 func (tx *Tx) goods(storeID string, items []NewItem) (goods [][]forSale, isTooMuch bool) {
-	names := [][3]string{}
-	for _, in := range items {
-		names = append(names, [3]string{string(in.Kind), cmp.Or(in.ProductID, in.BundleID), in.Slug})
-	}
-
 	rows := rowsOf[forSale](tx, `
 		SELECT n.key AS item, s.id, s.type AS kind, s.slug, s.title, s.price, p.id AS component,
 		       coalesce(i.quantity, 1) AS units, p.stock
-		FROM   json_each(?2) n
-		CROSS  JOIN products s ON s.id = coalesce(nullif(n.value ->> 1, ''), (
-			SELECT id FROM products WHERE store_id = ?1 AND type = n.value ->> 0 AND slug = n.value ->> 2))
+		FROM   json_each(?2) n -- NewItem has their names
+		CROSS  JOIN products s ON s.id = coalesce(
+			nullif(n.value ->> 'product_id', ''),
+			nullif(n.value ->> 'bundle_id', ''),
+			(SELECT id FROM products WHERE store_id = ?1 AND type = n.value ->> 'type' AND slug = n.value ->> 'slug'))
 		LEFT   JOIN bundle_items i ON i.bundle_id = s.id
 		JOIN   products p ON p.id = coalesce(i.product_id, s.id)
-		WHERE  +s.store_id = ?1 AND s.type = n.value ->> 0 AND s.published = 1 AND s.removed_at = 0
-		LIMIT  +?3`, storeID, fromJSON{names}, mostComponents+1)
+		WHERE  +s.store_id = ?1 AND s.type = n.value ->> 'type' AND s.published = 1 AND s.removed_at = 0
+		LIMIT  +?3`, storeID, fromJSON{items}, mostComponents+1)
 	goods = make([][]forSale, len(items))
 	for _, row := range rows {
 		goods[row.Item] = append(goods[row.Item], row)

@@ -141,7 +141,7 @@ type page struct {
 	Home            string // the public URL
 	Store           Store
 	IsOwner         bool      // the store's owner is signed in
-	Done            string    // the act that was just done, or what it did ("parcel")
+	Done            string    // the code of what was just done: the act's name, unless the act has set another
 	DoneDetail      string    // such as pickup, for words of its own (specify); "" = the usual ones
 	Title           string    // what the page is about; "" = that of its template
 	Next            *OrderRow // the order that waits after the one that was just decided

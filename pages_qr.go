@@ -122,7 +122,7 @@ func interleaved(codewords []byte, blocks, correction int) (all []byte) {
 		codewords = codewords[length:]
 	}
 
-	for i := range data[blocks-1] {
+	for i := range data[blocks-1] { // The last block is one of the longest.
 		for _, block := range data {
 			if i < len(block) {
 				all = append(all, block[i])

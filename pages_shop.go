@@ -169,6 +169,9 @@ func (s *server) chosen(p *page, lines []cartLine) (list []chosenLine, skipped i
 		names = append(names, [2]string{kind, slug})
 	}
 	entries, err := s.db.EntriesNamed(p.Context(), p.Store.ID, names)
+	if err != nil {
+		return nil, 0, err
+	}
 	for _, l := range lines {
 		i := slices.IndexFunc(entries, func(e Entry) bool { return cartField(e.Type, e.Slug) == l.Field })
 		if i < 0 {
@@ -177,7 +180,7 @@ func (s *server) chosen(p *page, lines []cartLine) (list []chosenLine, skipped i
 		}
 		list = append(list, p.choose(entries[i], l))
 	}
-	return list, skipped, err
+	return list, skipped, nil
 }
 
 // choose returns a line with its goods, and what is wrong with its quantity.
@@ -385,7 +388,10 @@ func (s *server) changeCart(p *page) error {
 		return &Refusal{Reason: ValidationFailed, Words: "checkout.quantity"}
 	}
 	if p.PostFormValue("go") != "checkout" {
-		_, number, _ := strings.Cut(p.PostFormValue("go"), "page=")
+		number, isPage := strings.CutPrefix(p.PostFormValue("go"), "page=")
+		if !isPage {
+			number = "" // It is a search.
+		}
 		text := strings.TrimSpace(p.PostFormValue("q"))
 		p.next = p.shopAddress(p.Store.shopPath(), lines, "q", text, "page", number)
 		return nil

@@ -90,8 +90,12 @@ type gateways struct {
 }
 
 func newGateways(db *DB, transport http.RoundTripper, urls map[Provider]string) gateways {
-	return gateways{db, &http.Client{Transport: transport, Timeout: callTime,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, urls}
+	client := &http.Client{
+		Transport:     transport,
+		Timeout:       callTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return gateways{db, client, urls}
 }
 
 // open returns the gateway that a key is for.

@@ -80,8 +80,8 @@ func (p *payments) startPage(ctx context.Context, st Store, orderID string) erro
 }
 
 // beginSession writes the order's latest session before its page is requested, and returns what the page is created
-// from. The row of a start without a page is reused for the next one, after half a minute. Its key has no provider if
-// there is nothing to do, or no key for it.
+// from. The row of a start without a page is reused for the next one, after half a minute. If there is nothing to do,
+// or no key for it, the key of the checkout has no provider.
 func (p *payments) beginSession(ctx context.Context, st Store, orderID string) (checkout, error) {
 	c := checkout{Store: st}
 	_, err := p.db.changeOrder(ctx, st.ID, orderID, func(tx *Tx, o *OrderRow) error {
@@ -192,8 +192,8 @@ func (p *payments) Decide(
 	return readOrder(ctx, p.db, storeID, orderID)
 }
 
-// decidesHeld reports whether an act of the owner is about a payment that a gateway holds. An act that is refused is
-// not.
+// decidesHeld reports whether an act of the owner is about a payment that a gateway holds. An act that decide refuses
+// is not.
 func (o OrderRow) decidesHeld(act Act) bool {
 	isTransfer := act == Approve && o.Book.Reported
 	mayDecide := o.Book.Status == AwaitingVerification && slices.Contains(decisions[act].from, AwaitingVerification)

@@ -78,7 +78,9 @@ func (r *Refusal) gather(err error) error {
 	if !isRefusal || other.Reason != r.Reason {
 		return err
 	}
-	r.Fields = append(r.Fields, other.Fields...)
+	for _, e := range other.Fields {
+		r.addError(e)
+	}
 	return nil
 }
 

@@ -112,8 +112,8 @@ func (db *DB) StoreAt(ctx context.Context, host string) (Store, error) {
 	return one[Store](ctx, db, sqlStores+where, strings.ToLower(host))
 }
 
-// StoreOf returns the store that a key, endpoint, order or delivery belongs to, or the one with an id or a slug. For
-// people, who type either, there is the kind store.
+// StoreOf returns a store by what is known of it, which kind says: its id, its slug, either of them (store: people type
+// both), or the id of a key, endpoint, order or delivery that belongs to it.
 func (db *DB) StoreOf(ctx context.Context, kind, id string) (Store, error) {
 	storeID := map[string]string{
 		"id":       "?",
@@ -191,8 +191,9 @@ func (st *Store) applySettings(in settings) {
 	}
 }
 
-// putStore writes a store's row, and returns the store with its address. It refuses a domain, e-mail address or slug
-// that another store has, and an opening of the shop page that sells nothing.
+// putStore writes a store's row, and returns the store with its address. was is the store before, empty for a new one.
+// It refuses a domain, e-mail address or slug that another store has, and an opening of the shop page that sells
+// nothing.
 func (tx *Tx) putStore(was, st Store) (Store, error) {
 	refusal := refuse(ValidationFailed)
 	for _, own := range []struct{ column, value string }{

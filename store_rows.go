@@ -1,9 +1,9 @@
 package main
 
 // This file reads rows. Columns and fields match by name: the column store_id is read into the field StoreID, and an
-// expression gets a name by AS. Lists, maps and structs are JSON in their column. The fields of an embedded struct are
-// the row's own. A field without a column has the tag sql:"-", and one whose column has another name that name. Any
-// other field without a column, a column without a field, and a repeated name are errors.
+// expression gets a name by AS. Lists, maps and structs are JSON in their column. An embedded struct has columns of its
+// own, which begin with the prefix in its sql tag. A field without a column has the tag sql:"-". Any other field
+// without a column, a column without a field, and a repeated name are errors.
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -161,25 +162,31 @@ func matchColumns(row reflect.Type, names []string) (columns []column, err error
 		return []column{{}}, nil
 	}
 
-	unread := fieldColumns(row)
+	fields := fieldColumns(row, "")
+	read := make([]bool, len(fields))
 	for _, name := range names {
-		c, ok := unread[name]
-		if !ok {
-			return nil, fmt.Errorf("the column %s of a query has no field in %s, or is there twice", name, row)
+		at := slices.IndexFunc(fields, func(c column) bool { return c.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("the column %s of a query has no field in %s", name, row)
 		}
-		delete(unread, name)
-		columns = append(columns, c)
+		if read[at] {
+			return nil, fmt.Errorf("a query for %s has the column %s twice", row, name)
+		}
+		read[at] = true
+		columns = append(columns, fields[at])
 	}
-	for name := range unread {
-		return nil, fmt.Errorf("a field of %s has no column %s in a query", row, name)
+	if at := slices.Index(read, false); at >= 0 {
+		c := fields[at]
+		return nil, fmt.Errorf("the field %s of %s has no column %s in a query", c.field, row, c.name)
 	}
 	return columns, nil
 }
 
-// column is the field of a struct that a column of a query is read into.
+// column is a column of a query, with the field of a struct that it is read into.
 type column struct {
-	index  []int // of the field in the struct, and in those that it is embedded in; none is the row itself
-	isJSON bool
+	name, field string
+	index       []int // of the field in the struct, and in those that it is embedded in; none is the row itself
+	isJSON      bool
 }
 
 // of returns where the column is scanned into a row.
@@ -194,21 +201,30 @@ func (c column) of(row reflect.Value) any {
 	return into
 }
 
-// fieldColumns returns the columns that a struct is read from, by name.
-func fieldColumns(t reflect.Type) map[string]column {
-	columns := map[string]column{}
-	for _, field := range reflect.VisibleFields(t) {
+// fieldColumns returns the columns that a struct is read from. Those of an embedded struct begin with its tag.
+func fieldColumns(t reflect.Type, prefix string) (columns []column) {
+	for i := range t.NumField() {
+		field := t.Field(i)
 		tag := field.Tag.Get("sql")
-		if tag == "-" || !field.IsExported() || field.Anonymous {
+		if tag == "-" || !field.IsExported() {
+			continue
+		}
+		if field.Anonymous {
+			for _, c := range fieldColumns(field.Type, prefix+tag) {
+				c.index = append([]int{i}, c.index...)
+				columns = append(columns, c)
+			}
 			continue
 		}
 
 		kind := field.Type.Kind()
 		isBytes := kind == reflect.Slice && field.Type.Elem().Kind() == reflect.Uint8
-		columns[cmp.Or(tag, columnName(field.Name))] = column{
-			index:  field.Index,
+		columns = append(columns, column{
+			name:   prefix + cmp.Or(tag, columnName(field.Name)),
+			field:  field.Name,
+			index:  []int{i},
 			isJSON: kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && !isBytes,
-		}
+		})
 	}
 	return columns
 }

@@ -791,9 +791,9 @@ func TestRowsByName(t *testing.T) {
 	}
 	for columns, want := range map[string]string{
 		"note store_id":          "<nil>",
-		"store_id note x":        "the column x of a query has no field in main.row, or is there twice",
-		"store_id":               "a field of main.row has no column note in a query",
-		"store_id note store_id": "the column store_id of a query has no field in main.row, or is there twice",
+		"store_id note x":        "the column x of a query has no field in main.row",
+		"store_id":               "the field Note of main.row has no column note in a query",
+		"store_id note store_id": "a query for main.row has the column store_id twice",
 	} {
 		_, err := matchColumns(reflect.TypeFor[row](), strings.Fields(columns))
 		if got := fmt.Sprint(err); got != want {
