@@ -119,19 +119,26 @@ func (m Method) usable(st Store, subtotal int64) bool {
 // isOfShop reports whether the shop page may offer a method. It offers no test methods.
 func (m Method) isOfShop(st Store) bool { return m.Shop && !m.Test && m.lacks(st) == "" }
 
+// What a shop page needs before it opens.
+const (
+	needsProduct = "needs a product that is for sale"
+	needsMethod  = "needs a way to pay that is offered on the shop page"
+	needsContact = "needs a contact for buyers"
+)
+
 // refuseOpening refuses to open a shop page from which nobody could order. If an open one loses something later, the
 // page says so.
 func (tx *Tx) refuseOpening(st Store, refusal *Refusal) {
 	const goods = "SELECT EXISTS (SELECT 1 FROM products WHERE store_id = ? AND published = 1 AND removed_at = 0)"
 	if tx.count(goods, st.ID) == 0 {
-		refusal.add("shop", "needs a product that is for sale")
+		refusal.add("shop", needsProduct)
 	}
 	methods := rowsOf[Method](tx, sqlMethods, st.ID)
 	if !slices.ContainsFunc(methods, func(m Method) bool { return m.isOfShop(st) }) {
-		refusal.add("shop", "needs a way to pay that is offered on the shop page")
+		refusal.add("shop", needsMethod)
 	}
 	if st.Contact == "" {
-		refusal.add("shop", "needs a contact for buyers")
+		refusal.add("shop", needsContact)
 	}
 }
 

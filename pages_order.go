@@ -25,6 +25,7 @@ type orderPage struct {
 	Ready       string    // a link that tells the buyer to come and collect
 	Acts        []Act     // what else the owner can do
 	MayUndo     bool      // an approval can be taken back
+	MayPay      bool      // the buyer still pays, or has just paid
 	Correct     form
 	Copy        string // the address of a form for another order like this one
 	MayCheck    bool   // its gateway can be checked
@@ -33,12 +34,13 @@ type orderPage struct {
 
 // decision is what a waiting order asks its owner. Its texts are codes of words.
 type decision struct {
-	Question string  // prepare, held, amount or arrived
-	Yes      string  // the button's
-	No       Act     // reject or cancel
-	About    string  // what No means, "" = the alerts say it
-	Held     []int64 // amounts that the gateway holds
-	AlsoHeld bool    // the gateway also holds a payment that this decision is not about
+	Question string        // prepare, held, amount or arrived
+	Yes      string        // the button's
+	No       Act           // reject or cancel
+	About    string        // what No means, "" = the alerts say it
+	Held     []int64       // amounts that the gateway holds
+	AlsoHeld bool          // the gateway also holds a payment that this decision is not about
+	Accounts []BankAccount // to which the buyer may have paid
 }
 
 // parcel is how an order gets to its buyer.
@@ -63,6 +65,7 @@ func (s *server) readOrderPage(p *page) (any, error) {
 	p.Title = o.Order.PaymentReference
 	v.Copy = newOrderAddress() + "&from=" + o.ID
 	v.Acts = rareActs[o.Book.Status]
+	v.MayPay = o.Book.Status == Pending || o.Book.Status == Paid
 	v.Correct = p.Form("correct", p.Fields(editableOf(o.Order)))
 	v.MayCheck = slices.ContainsFunc(o.Sessions, func(session PaymentSession) bool { return session.Seen })
 	if v.Method, err = s.db.MethodOf(ctx, o); err != nil {
@@ -284,6 +287,7 @@ func (v *orderPage) askOwner() {
 	}
 
 	d.AlsoHeld = v.Book.has(Held)
+	d.Accounts = v.Method.Accounts
 	switch {
 	case v.accepts():
 		d.Question = "amount"

@@ -120,6 +120,7 @@ type payPage struct {
 	// While the order waits for payment.
 	AmountStart string // the amount without its last digits
 	AmountEnd   string // the digits by which the store recognizes the payment
+	IsLong      bool   // The amount is shown in smaller letters.
 	AsksAgain   bool   // the page asks the gateway again by itself
 	IsDenied    bool   // the last payment was denied, and none is open
 	Problem     string // why the gateway gave no page
@@ -259,6 +260,7 @@ func (v *payPage) readTarget(now Time) {
 func (s *server) readWaysToPay(v *payPage) error {
 	o := v.Order
 	v.AmountStart = rupiah(o.Amount)
+	v.IsLong = o.Amount > 999_999_999
 	if o.UniqueCode > 0 && o.Amount > 999 {
 		v.AmountStart, v.AmountEnd = v.AmountStart[:len(v.AmountStart)-3], v.AmountStart[len(v.AmountStart)-3:]
 	}

@@ -420,14 +420,21 @@ func (st Store) shopSettings() shopSettings {
 // shopSettingsPage is the owner's page about the shop page.
 type shopSettingsPage struct {
 	*page
-	Share string // opens WhatsApp with the shop's address
+	Share string            // opens WhatsApp with the shop's address
+	Mends map[string]string // the pages where an owner adds what is needed, by the sentence that asks for it
 	Save  form
+}
+
+var mendsOpening = map[string]string{
+	needsProduct: "/dashboard/catalog",
+	needsMethod:  "/dashboard/payments",
+	needsContact: "/dashboard/account#contact",
 }
 
 func (s *server) readShopSettings(p *page) (any, error) {
 	st := p.Store
 	share := "https://wa.me/?text=" + url.QueryEscape(st.Name+" "+st.ShopURL())
-	return shopSettingsPage{p, share, p.Form("save", p.Fields(st.shopSettings()))}, nil
+	return shopSettingsPage{p, share, mendsOpening, p.Form("save", p.Fields(st.shopSettings()))}, nil
 }
 
 func (s *server) saveShopSettings(p *page) error {
